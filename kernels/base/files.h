@@ -1,0 +1,97 @@
+// Files and folders: reading, mapping, and products that appear whole or not at all.
+//
+// An atomic product is written beside its final name, as ".NAME.tmp-PID" in the same folder, made durable (fsync of
+// every file and folder) and swapped in by one rename. A process killed at any instant leaves the old product or the
+// new one, whole, under the final name. What a dead process left behind is removed when the same product is begun
+// again; a lock (flock) on the temporary tells the dead from the living, also between containers that share a disk.
+//
+// World failures only: PL_E_IO (PL_E_INPUT where a file is not there, too large or not a file). Every message names the
+// path. Functions that fill a struct leave it zeroed on failure, and close/abort of a zeroed struct does nothing.
+#ifndef PL_FILES_H
+#define PL_FILES_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+// ---- paths and whole files ----
+
+// "dir/name" on the heap (pl_free), NULL when out of memory. An empty or NULL dir gives name alone.
+char       *pl_path_join(const char *dir, const char *name);
+// What stands behind the last '/': points into path.
+const char *pl_path_name(const char *path);
+bool        pl_path_exists(const char *path); // follows links
+bool        pl_path_is_dir(const char *path);
+
+// mkdir -p. A folder that is already there is no error.
+pl_status pl_dir_make(const char *path, pl_err *err);
+// rm -r; links are removed, never followed. Nothing there is no error.
+pl_status pl_tree_remove(const char *path, pl_err *err);
+
+// The whole of a file (or pipe) of at most max_bytes, on the heap (pl_free) with a 0 byte behind it that *n leaves out.
+pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
+// A regular file with exactly these bytes under this name, or the file that was there before.
+pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err);
+
+// ---- mapped files ----
+
+typedef struct pl_map {
+    const uint8_t *data; // NULL for an empty file
+    size_t         size;
+} pl_map;
+
+// Read-only and private. A file that is cut while mapped raises SIGBUS on touch: products are replaced, never cut.
+pl_status pl_map_open(pl_map *m, const char *path, pl_err *err);
+void      pl_map_close(pl_map *m);
+// Tells the kernel that the pages under [p, p + bytes) of a mapping are not needed now; a later touch reads them again.
+void      pl_map_drop(const void *p, size_t bytes);
+
+// ---- atomic files ----
+
+typedef struct pl_atomic_file {
+    char *path, *temp; // owned
+    int   fd;          // open for writing
+} pl_atomic_file;
+
+// The folder must exist.
+pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err);
+pl_status pl_atomic_file_append(pl_atomic_file *a, const void *data, size_t n, pl_err *err);
+// fsync, rename, fsync of the folder. Ends the life of *a, also on failure (then the temporary is removed).
+pl_status pl_atomic_file_commit(pl_atomic_file *a, pl_err *err);
+void      pl_atomic_file_abort(pl_atomic_file *a); // nothing after commit
+
+// ---- atomic folders ----
+
+typedef struct pl_atomic_dir {
+    char *path, *temp; // owned
+    int   lock;        // descriptor of the temporary, locked while alive
+} pl_atomic_dir;
+
+// Makes the parents of `path` and an empty temporary folder. `path` may exist (then it is replaced by commit as a
+// whole) if it is a folder; a link to a folder is resolved first, so that the folder is replaced and the link stays.
+pl_status   pl_atomic_dir_begin(pl_atomic_dir *a, const char *path, pl_err *err);
+const char *pl_atomic_dir_path(const pl_atomic_dir *a); // where to write: the temporary folder
+// fsync of everything, swap, fsync of the parent, removal of the old. Ends the life of *a, also on failure (then the
+// temporary is removed and the old product stands). Where the file system cannot exchange two names in one step
+// (RENAME_EXCHANGE; NFS, for one) the old product is set aside first, and a kill in between is mended by
+// pl_atomic_dir_recover.
+pl_status   pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err);
+void        pl_atomic_dir_abort(pl_atomic_dir *a); // nothing after commit
+
+// If `path` is missing because a process died between the two renames of such a file system, puts the old product back.
+// begin does this itself; readers of a product call it before they open. Cheap when path exists.
+pl_status pl_atomic_dir_recover(const char *path, pl_err *err);
+
+// ---- tests ----
+
+// A step is one call that changes the disk: create, mkdir, write, fsync, rename, exchange, remove.
+// The n-th step from now, and only it, fails with EIO (0 = never).
+void     pl_io_fail_after(uint64_t n);
+// The process ends (_exit 137, nothing flushed) instead of doing the n-th step from now (0 = never).
+void     pl_io_exit_after(uint64_t n);
+// Steps so far.
+uint64_t pl_io_count(void);
+// As if the file system had no RENAME_EXCHANGE.
+void     pl_io_no_exchange(bool on);
+
+#endif

@@ -1,0 +1,33 @@
+// What the program says while it works. Everything goes to stderr; stdout belongs to results.
+// Libraries call these; only the door sets the mode. Progress is one rewritten line on a terminal, a plain line every
+// few seconds elsewhere, nothing with --quiet.
+#ifndef PL_LOG_H
+#define PL_LOG_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum pl_log_level { PL_LOG_QUIET, PL_LOG_NORMAL, PL_LOG_VERBOSE } pl_log_level;
+void pl_log_set(pl_log_level level);
+void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);     // one line, normal level
+void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
+
+typedef struct pl_progress {
+    const char *what; // borrowed
+    int64_t     total;
+    double      start, last;
+    int64_t     start_at;
+    bool        live;
+} pl_progress;
+void pl_progress_begin(pl_progress *p, const char *what, int64_t start_at, int64_t total);
+// done of total, and free text (may be NULL): prints rate and time left at most a few times a second.
+void pl_progress_update(pl_progress *p, int64_t done, const char *fmt, ...) PL_PRINTF(3, 4);
+void pl_progress_end(pl_progress *p);
+
+// SIGINT/SIGTERM ask long work to stop at the next safe point. The door installs the handler; loops ask.
+void pl_stop_install(void);
+bool pl_stop_requested(void);
+
+#endif

@@ -1,0 +1,27 @@
+// The one thread pool of the process. Workers spin for a while between parallel regions (the ops of a step follow each
+// other within microseconds), then sleep. Work is split into numbered parts; which thread runs a part is fixed
+// (part % threads), and no result may depend on the number of threads.
+#ifndef PL_PARALLEL_H
+#define PL_PARALLEL_H
+
+#include "kernels/base/status.h"
+
+typedef struct pl_pool pl_pool;
+typedef void (*pl_part_fn)(void *arg, int part, int parts);
+
+// threads <= 0: as many as the process may run on (affinity mask). The caller is thread 0.
+pl_status pl_pool_create(pl_pool **out, int threads, pl_err *err);
+void      pl_pool_destroy(pl_pool *p);
+int       pl_pool_threads(const pl_pool *p); // 1 for NULL
+
+// Runs fn(arg, i, parts) for i in [0, parts), returns when all are done. A NULL pool runs them in order on the caller.
+// parts may exceed the number of threads. Not re-entrant: fn must not call pl_parallel on the same pool.
+void pl_parallel(pl_pool *p, int parts, pl_part_fn fn, void *arg);
+
+// [*lo, *hi): the part-th of `parts` near-equal ranges of n items, boundaries on multiples of `grain`.
+void pl_range(long n, long grain, int part, int parts, long *lo, long *hi);
+
+// Cores this process may use (affinity and cgroup quota).
+int pl_cores(void);
+
+#endif
