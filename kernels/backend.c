@@ -1,0 +1,134 @@
+#include "kernels/backend.h"
+#include "kernels/base/check.h"
+#include "kernels/tape.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const op_names[PL_OP_COUNT] = {
+#define X(NAME, name, backward) #name,
+#include "kernels/ops.def"
+#undef X
+};
+
+static const bool op_has_backward[PL_OP_COUNT] = {
+#define X(NAME, name, backward) backward,
+#include "kernels/ops.def"
+#undef X
+};
+
+const char *pl_op_name(pl_op op) {
+    PL_CHECK((unsigned)op < PL_OP_COUNT, "op %d", (int)op);
+    return op_names[op];
+}
+
+pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool) {
+    PL_CHECK(be, "context without a backend");
+    *ctx = (pl_ctx){.be = be, .pool = pool};
+    pl_arena_init(&ctx->frame, "frame");
+    pl_arena_init(&ctx->scratch, "scratch");
+    return PL_OK;
+}
+
+void pl_ctx_fini(pl_ctx *ctx) {
+    pl_arena_fini(&ctx->frame);
+    pl_arena_fini(&ctx->scratch);
+}
+
+pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *arg, pl_err *err) {
+    pl_arena_begin_measure(&ctx->frame);
+    pl_arena_begin_measure(&ctx->scratch);
+    ctx->err = (pl_err){0};
+    ctx->measuring = true;
+    pl_ctx_begin(ctx);
+    fn(ctx, arg);
+    ctx->measuring = false;
+    if (ctx->tape) pl_tape_clear(ctx->tape);
+
+    pl_status st = pl_ctx_sync(ctx, err);
+    if (st == PL_OK) st = pl_arena_commit(&ctx->frame, err);
+    if (st == PL_OK) st = pl_arena_commit(&ctx->scratch, err);
+    if (st != PL_OK) {
+        pl_arena_fini(&ctx->frame);
+        pl_arena_fini(&ctx->scratch);
+    }
+    return st;
+}
+
+void pl_ctx_begin(pl_ctx *ctx) {
+    pl_arena_reset(&ctx->frame);
+    pl_arena_reset(&ctx->scratch);
+    if (ctx->tape) pl_tape_clear(ctx->tape);
+}
+
+pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err) {
+    pl_status st = ctx->err.status;
+    if (st != PL_OK && err) *err = ctx->err;
+    if (st != PL_OK) ctx->err = (pl_err){0};
+    return st;
+}
+
+void pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) {
+    if (ctx->err.status != PL_OK) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(ctx->err.msg, sizeof ctx->err.msg, fmt, ap);
+    va_end(ap);
+    ctx->err.status = status;
+}
+
+void *pl_ctx_bytes(pl_ctx *ctx, size_t bytes) {
+    return pl_arena_alloc(&ctx->frame, bytes);
+}
+
+static void *reals(pl_ctx *ctx, int64_t rows, int64_t cols) {
+    PL_CHECK(rows >= 0 && cols >= 0, "rows %lld cols %lld", (long long)rows, (long long)cols);
+    return pl_ctx_bytes(ctx, pl_size_mul((size_t)rows, (size_t)cols, pl_dtype_size(ctx->be->real)));
+}
+
+static void *zeroed_grad(pl_ctx *ctx, int64_t rows, int64_t cols) {
+    if (!pl_ctx_recording(ctx)) return NULL;
+    void *g = reals(ctx, rows, cols);
+    if (!ctx->measuring) memset(g, 0, (size_t)rows * (size_t)cols * pl_dtype_size(ctx->be->real));
+    return g;
+}
+
+pl_tensor pl_ctx_const(pl_ctx *ctx, int64_t rows, int64_t cols) {
+    return pl_tensor_2d(reals(ctx, rows, cols), ctx->be->real, rows, cols);
+}
+
+pl_tensor pl_ctx_const_1d(pl_ctx *ctx, int64_t n) {
+    return pl_tensor_1d(reals(ctx, n, 1), ctx->be->real, n);
+}
+
+pl_tensor pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols) {
+    pl_tensor t = pl_ctx_const(ctx, rows, cols);
+    t.grad = zeroed_grad(ctx, rows, cols);
+    return t;
+}
+
+pl_tensor pl_ctx_tensor_1d(pl_ctx *ctx, int64_t n) {
+    pl_tensor t = pl_ctx_const_1d(ctx, n);
+    t.grad = zeroed_grad(ctx, n, 1);
+    return t;
+}
+
+pl_tensor pl_ctx_out(pl_ctx *ctx, int64_t rows, int64_t cols, bool grad) {
+    return grad ? pl_ctx_tensor(ctx, rows, cols) : pl_ctx_const(ctx, rows, cols);
+}
+
+void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
+    const pl_backend *be = ctx->be;
+    if (ctx->err.status != PL_OK) return;
+    if (!be->fwd[op]) {
+        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s is not available on backend %s", pl_op_name(op), be->name);
+        return;
+    }
+    bool record = op_has_backward[op] && pl_ctx_recording(ctx);
+    if (record && !be->bwd[op]) {
+        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s has no backward on backend %s", pl_op_name(op), be->name);
+        return;
+    }
+    be->fwd[op](ctx, args);
+    if (record && ctx->err.status == PL_OK) pl_tape_push(ctx, op, args, args_size);
+}

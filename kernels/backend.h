@@ -1,0 +1,103 @@
+// Contexts and backends: where ops run.
+//
+// A context carries everything an op needs: backend, threads, frame memory, an optional tape. Module code (a decoder
+// layer, a drafter, a head) is a sequence of op calls on a context. With a tape the ops also record themselves, so the
+// same code trains; without one it only computes; on a measuring context it only sizes memory.
+//
+//   ref    plain, obviously right C in float            (every op; the oracle the whole program can run on)
+//   ref64  the same sources in double                    (gradient checks)
+//   cpu    ref, overridden where it is beaten, chosen at run time by CPU features (portable, AVX2, AVX-512)
+#ifndef PL_BACKEND_H
+#define PL_BACKEND_H
+
+#include "kernels/base/arena.h"
+#include "kernels/base/parallel.h"
+#include "kernels/base/status.h"
+#include "kernels/tensor.h"
+
+typedef enum pl_op {
+#define X(NAME, name, backward) PL_OP_##NAME,
+#include "kernels/ops.def"
+#undef X
+    PL_OP_COUNT
+} pl_op;
+
+const char *pl_op_name(pl_op op);
+
+typedef struct pl_ctx  pl_ctx;
+typedef struct pl_tape pl_tape;
+
+// An op's function. args is the op's own args struct (kernels/op/<name>.h). The same struct serves forward and
+// backward: backward reads .grad of outputs and accumulates into .grad of inputs, skipping those that are NULL.
+typedef void (*pl_op_fn)(pl_ctx *ctx, const void *args);
+
+typedef struct pl_backend {
+    const char *name;             // "ref", "ref64", "cpu-avx512", ...
+    pl_dtype    real;             // dtype of activations and gradients: PL_F32 or PL_F64
+    pl_op_fn    fwd[PL_OP_COUNT]; // NULL: this backend lacks the op, which is an explicit error, never a silent copy
+    pl_op_fn    bwd[PL_OP_COUNT];
+} pl_backend;
+
+const pl_backend *pl_backend_ref(void);
+const pl_backend *pl_backend_ref64(void);
+// The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512 in the environment lowers the choice.
+const pl_backend *pl_backend_cpu(void);
+// By ISA name ("portable", "avx2", "avx512"); NULL where this machine or build lacks it. For tests that walk all of
+// them.
+const pl_backend *pl_backend_cpu_isa(const char *isa);
+
+struct pl_ctx {
+    const pl_backend *be;
+    pl_pool          *pool;    // may be NULL: one thread
+    pl_arena          frame;   // activations (and their gradients, with a tape) of one step
+    pl_arena          scratch; // inside one op: mark, use, release
+    pl_tape          *tape;    // NULL: inference; borrowed
+    bool              measuring;
+    bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
+    pl_err            err;     // the first op failure sticks; later ops do nothing
+};
+
+pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool);
+void      pl_ctx_fini(pl_ctx *ctx);
+
+// Sizes frame, scratch and tape: runs fn(ctx, arg) on a measuring context (ops compute nothing; data pointers are not
+// to be touched by fn), then commits. fn does what a step does, pl_tape_backward included. On failure (an op that the
+// backend lacks, memory) the context is left without memory. Call again to resize.
+pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *arg, pl_err *err);
+// Starts a step: frame reset, tape cleared.
+void      pl_ctx_begin(pl_ctx *ctx);
+// Asks once per step: the sticky error, cleared by asking.
+pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err);
+void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PRINTF(3, 4);
+
+// A new activation in the frame, dtype be->real; with a recording tape it gets a zeroed gradient.
+pl_tensor          pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols);
+pl_tensor          pl_ctx_tensor_1d(pl_ctx *ctx, int64_t n);
+// The same without a gradient (statistics, constants).
+pl_tensor          pl_ctx_const(pl_ctx *ctx, int64_t rows, int64_t cols);
+pl_tensor          pl_ctx_const_1d(pl_ctx *ctx, int64_t n);
+// An op's output: with a gradient where `grad` (some input has one), else a constant. So what depends on constants
+// alone (a frozen embedding, stored features) is a constant, and no backward is spent on it.
+pl_tensor          pl_ctx_out(pl_ctx *ctx, int64_t rows, int64_t cols, bool grad);
+// Raw frame memory for index arrays that ops on the tape keep pointing to.
+void              *pl_ctx_bytes(pl_ctx *ctx, size_t bytes);
+static inline bool pl_ctx_recording(const pl_ctx *ctx) {
+    return ctx->tape && !ctx->no_grad;
+}
+
+// Runs an op now and, when recording and the op has a backward, stores a copy of its args on the tape.
+void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size);
+
+// Ops that use no scratch return at once on a measuring context; ops that use it do their scratch allocations first
+// (mark, alloc, release) and touch nothing.
+#define PL_OP_SKIP_IF_MEASURING(ctx)                                                                                   \
+    do {                                                                                                               \
+        if ((ctx)->measuring) return;                                                                                  \
+    } while (0)
+
+// Which data an op moves and how much it computes, for benches: filled by each op's cost function.
+typedef struct pl_cost {
+    double bytes, flops;
+} pl_cost;
+
+#endif

@@ -1,0 +1,50 @@
+// Matrix products of row-major floats: what training spends its time in. Compiled once per ISA like every cpu source;
+// the names below are macros for this ISA's functions.
+//
+//   PL_GEMM_NT   C[m, n] (+)= sum_k A[m, k] B[n, k]     A [M, K], B [N, K]    y = x W^T
+//   PL_GEMM_NN   C[m, n] (+)= sum_k A[m, k] B[k, n]     A [M, K], B [K, N]    dx += dy W
+//   PL_GEMM_TN   C[m, n] (+)= sum_k A[k, m] B[k, n]     A [K, M], B [K, N]    dW += dy^T x
+//
+// lda, ldb, ldc: floats from one row to the next. accumulate false: C is written, never read (it may be
+// uninitialised). C must not overlap A or B. Any size from 0 up; K = 0 means a sum of nothing.
+//
+// Determinism: an element's value is a function of its row of A, its column of B and K alone: K is cut into blocks by
+// its length only, within a block one accumulator takes fma(a, b) in order, blocks are added in order. So the same
+// bits for any number of threads, any split, and whatever M and N are; not the same bits as the panel product of
+// linear.h, nor across ISAs when a product is switched to oneDNN.
+//
+// oneDNN: with PACELINE_GEMM=onednn in the environment, and built in, pl_gemm uses its dnnl_sgemm over fixed blocks of
+// C instead (one OpenMP thread each). pl_gemm_serial is always the own one.
+#ifndef PL_CPU_GEMM_H
+#define PL_CPU_GEMM_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/simd.h"
+
+typedef enum pl_gemm_kind { PL_GEMM_NT, PL_GEMM_NN, PL_GEMM_TN } pl_gemm_kind;
+
+#define pl_gemm PL_CPU(gemm)
+#define pl_gemm_serial PL_CPU(gemm_serial)
+#define pl_gemm_scratch_bytes PL_CPU(gemm_scratch_bytes)
+
+// Parallel inside (ctx->pool), packs into ctx->scratch. While ctx is measuring it only reserves that scratch, so a
+// measuring op calls it with the same shapes and NULL pointers.
+void pl_gemm(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+             const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
+
+// The same product, same bits, on the calling thread: for use inside a part of a parallel region. scratch: 64-byte
+// aligned, pl_gemm_scratch_bytes(m, n, k) bytes, one per concurrent call. Sizes grow with m, n and k, so that the bytes
+// for the largest shape serve all smaller ones.
+size_t pl_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k);
+void   pl_gemm_serial(void *scratch, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                      const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
+
+// gemm_onednn.c or gemm_onednn_absent.c, compiled once. wanted: asked for by the environment and built in.
+bool        pl_gemm_onednn_wanted(void);
+// "oneDNN 2.6.3", or NULL when not built in.
+const char *pl_gemm_onednn_version(void);
+// One single-threaded product; false: oneDNN refused it and C is untouched.
+bool pl_gemm_onednn(pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                    int64_t ldb, bool accumulate, float *c, int64_t ldc);
+
+#endif

@@ -1,0 +1,35 @@
+// What the row-wise cpu ops share: how they split work over the pool, and vectors at the end of a row.
+#ifndef PL_CPU_ROWS_H
+#define PL_CPU_ROWS_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/simd.h"
+
+// Below this much work (flops, or bytes for copying ops) waking the pool costs more than it saves.
+#define PL_CPU_SMALL 40000.0
+
+// One even part per thread, at most `items`; 1 for small work. No result may depend on it.
+static inline int pl_cpu_parts(const pl_ctx *ctx, int64_t items, double work) {
+    int threads = pl_pool_threads(ctx->pool);
+    if (work < PL_CPU_SMALL || items <= 1) return 1;
+    return items < threads ? (int)items : threads;
+}
+
+// Lanes of the vector at element i of a row of n.
+PL_INLINE int64_t pl_vf_lanes(int64_t i, int64_t n) {
+    return n - i < PL_VL ? n - i : PL_VL;
+}
+
+// As loadu and storeu, for 1 to 16 lanes; missing lanes load as zero.
+PL_INLINE pl_vf pl_vf_get(const float *p, int64_t lanes) {
+    return lanes == PL_VL ? pl_vf_loadu(p) : pl_vf_load_n(p, lanes, 0.0f);
+}
+
+PL_INLINE void pl_vf_put(float *p, pl_vf v, int64_t lanes) {
+    if (lanes == PL_VL)
+        pl_vf_storeu(p, v);
+    else
+        pl_vf_store_n(p, v, lanes);
+}
+
+#endif

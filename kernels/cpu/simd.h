@@ -1,0 +1,388 @@
+// Vectors for the cpu backend: 16 floats, whatever the machine. Sources that include this file are compiled once per
+// ISA (PL_ISA is portable, avx2 or avx512) and name their public functions PL_CPU(name).
+//
+// pl_vf holds 16 lanes in PL_VF_PARTS machine vectors (1 zmm, 2 ymm, or 4 16-byte vectors). It is a struct of machine
+// vectors, not one wide vector_size(64): compilers keep a vector wider than the machine's registers in memory. Because
+// every ISA sees 16 lanes and reductions follow one fixed tree, AVX2 and AVX-512 give the same bits; portable does too
+// where the target contracts a*b+c into a fused multiply-add.
+// Arrays of pl_vf indexed in a loop (register tiles) stay in memory for the same reason: such code uses arrays of
+// pl_vn. This is the only file that knows about instruction sets.
+#ifndef PL_CPU_SIMD_H
+#define PL_CPU_SIMD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define PL_CPU_JOIN2(name, isa) pl_##name##_##isa
+#define PL_CPU_JOIN(name, isa) PL_CPU_JOIN2(name, isa)
+#define PL_CPU(name) PL_CPU_JOIN(name, PL_ISA)
+
+#define PL_VL 16 // lanes of a pl_vf
+#define PL_INLINE static inline __attribute__((always_inline))
+
+// The machine vector pl_vn, its integer twin, and the register blocking that its register file allows:
+//   PL_MR_PANEL  rows of x that one pass over a weight panel serves: 32 accumulators' lanes each
+//   PL_MR, PL_NV rows and pl_vn columns of the training GEMM's micro-tile
+#if defined(__AVX512F__)
+#define PL_VN_LANES 16
+#define PL_VF_PARTS 1
+#define PL_MR_PANEL 12
+#define PL_MR 14
+#define PL_NV 2
+#elif defined(__AVX2__)
+#define PL_VN_LANES 8
+#define PL_VF_PARTS 2
+#define PL_MR_PANEL 3
+#define PL_MR 6
+#define PL_NV 2
+#else
+#define PL_VN_LANES 4
+#define PL_VF_PARTS 4
+#define PL_MR_PANEL 1
+#define PL_MR 4
+#define PL_NV 3
+#endif
+typedef float    pl_vn __attribute__((vector_size(PL_VN_LANES * 4)));
+typedef int32_t  pl_vni __attribute__((vector_size(PL_VN_LANES * 4)));
+typedef uint32_t pl_vnu __attribute__((vector_size(PL_VN_LANES * 4)));
+
+typedef struct pl_vf {
+    pl_vn p[PL_VF_PARTS];
+} pl_vf;
+
+// r.p[i] = expr for every part; `i` is the part's index inside expr. Parts are always moved one by one, never as a
+// whole struct: a memcpy of the struct would pin it to memory.
+#define PL_VF_EACH(r, expr) _Pragma("GCC unroll 4") for (int i = 0; i < PL_VF_PARTS; i++)(r).p[i] = (expr)
+
+// ---- machine vectors ----
+
+PL_INLINE pl_vn pl_vn_set1(float x) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_set1_ps(x);
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_set1_ps(x);
+#else
+    return (pl_vn){x, x, x, x};
+#endif
+}
+
+PL_INLINE pl_vn pl_vn_loadu(const float *p) {
+    pl_vn r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+
+// The same from an address aligned to the vector.
+PL_INLINE pl_vn pl_vn_load(const float *p) {
+    return pl_vn_loadu((const float *)__builtin_assume_aligned(p, sizeof(pl_vn)));
+}
+
+PL_INLINE void pl_vn_storeu(float *p, pl_vn v) {
+    memcpy(p, &v, sizeof v);
+}
+
+// a * b + c, one rounding wherever the ISA has it (elsewhere as the target contracts it).
+PL_INLINE pl_vn pl_vn_fma(pl_vn a, pl_vn b, pl_vn c) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+// As vmaxps/vminps: the second operand where either is NaN.
+PL_INLINE pl_vn pl_vn_max(pl_vn a, pl_vn b) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    pl_vni m = (pl_vni)(a > b);
+    return (pl_vn)(((pl_vni)a & m) | ((pl_vni)b & ~m));
+#endif
+}
+
+PL_INLINE pl_vn pl_vn_min(pl_vn a, pl_vn b) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    pl_vni m = (pl_vni)(a < b);
+    return (pl_vn)(((pl_vni)a & m) | ((pl_vni)b & ~m));
+#endif
+}
+
+// a > b ? x : y, lane by lane; false where a or b is NaN.
+PL_INLINE pl_vn pl_vn_select_gt(pl_vn a, pl_vn b, pl_vn x, pl_vn y) {
+#if defined(__AVX512F__)
+    return (pl_vn)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ), (__m512)y, (__m512)x);
+#elif defined(__AVX2__)
+    return (pl_vn)_mm256_blendv_ps((__m256)y, (__m256)x, _mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ));
+#else
+    pl_vni m = (pl_vni)(a > b);
+    return (pl_vn)(((pl_vni)x & m) | ((pl_vni)y & ~m));
+#endif
+}
+
+// ---- load, store, broadcast ----
+
+PL_INLINE pl_vf pl_vf_set1(float x) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_set1(x));
+    return r;
+}
+
+PL_INLINE pl_vf pl_vf_zero(void) {
+    return pl_vf_set1(0.0f);
+}
+
+// 16 floats from any address.
+PL_INLINE pl_vf pl_vf_loadu(const float *p) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_loadu(p + i * PL_VN_LANES));
+    return r;
+}
+
+PL_INLINE void pl_vf_storeu(float *p, pl_vf v) {
+    memcpy(p, &v, sizeof v);
+}
+
+// The same for 64-byte aligned addresses.
+PL_INLINE pl_vf pl_vf_load(const float *p) {
+    return pl_vf_loadu((const float *)__builtin_assume_aligned(p, 64));
+}
+
+PL_INLINE void pl_vf_store(float *p, pl_vf v) {
+    pl_vf_storeu((float *)__builtin_assume_aligned(p, 64), v);
+}
+
+// The first n (0 to 16) floats; the other lanes are `fill`. Nothing past p[n - 1] is touched.
+PL_INLINE pl_vf pl_vf_load_n(const float *p, int64_t n, float fill) {
+#if defined(__AVX512F__)
+    __mmask16 m = (__mmask16)((1u << n) - 1u);
+    return (pl_vf){{(pl_vn)_mm512_mask_loadu_ps(_mm512_set1_ps(fill), m, p)}};
+#else
+    float t[PL_VL];
+    for (int j = 0; j < PL_VL; j++)
+        t[j] = j < n ? p[j] : fill;
+    return pl_vf_loadu(t);
+#endif
+}
+
+PL_INLINE void pl_vf_store_n(float *p, pl_vf v, int64_t n) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1u), (__m512)v.p[0]);
+#else
+    float t[PL_VL];
+    pl_vf_storeu(t, v);
+    memcpy(p, t, (size_t)n * sizeof(float));
+#endif
+}
+
+// ---- arithmetic ----
+
+PL_INLINE pl_vf pl_vf_add(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, a.p[i] + b.p[i]);
+    return r;
+}
+
+PL_INLINE pl_vf pl_vf_sub(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, a.p[i] - b.p[i]);
+    return r;
+}
+
+PL_INLINE pl_vf pl_vf_mul(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, a.p[i] * b.p[i]);
+    return r;
+}
+
+PL_INLINE pl_vf pl_vf_div(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, a.p[i] / b.p[i]);
+    return r;
+}
+
+// a * b + c
+PL_INLINE pl_vf pl_vf_fma(pl_vf a, pl_vf b, pl_vf c) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_fma(a.p[i], b.p[i], c.p[i]));
+    return r;
+}
+
+// c - a * b
+PL_INLINE pl_vf pl_vf_fnma(pl_vf a, pl_vf b, pl_vf c) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_fma(-a.p[i], b.p[i], c.p[i]));
+    return r;
+}
+
+// The second operand where either is NaN.
+PL_INLINE pl_vf pl_vf_max(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_max(a.p[i], b.p[i]));
+    return r;
+}
+
+PL_INLINE pl_vf pl_vf_min(pl_vf a, pl_vf b) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_min(a.p[i], b.p[i]));
+    return r;
+}
+
+// a > b ? x : y
+PL_INLINE pl_vf pl_vf_select_gt(pl_vf a, pl_vf b, pl_vf x, pl_vf y) {
+    pl_vf r;
+    PL_VF_EACH(r, pl_vn_select_gt(a.p[i], b.p[i], x.p[i], y.p[i]));
+    return r;
+}
+
+// ---- reductions: lane j meets lane j + 8, then + 4, + 2, + 1 ----
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+PL_INLINE __m256 pl_vf_fold_ps(pl_vf v, int want_max) {
+#if defined(__AVX512F__)
+    __m256 lo = _mm512_castps512_ps256((__m512)v.p[0]), hi = _mm512_extractf32x8_ps((__m512)v.p[0], 1);
+#else
+    __m256 lo = (__m256)v.p[0], hi = (__m256)v.p[1];
+#endif
+    return want_max ? _mm256_max_ps(lo, hi) : _mm256_add_ps(lo, hi);
+}
+
+PL_INLINE float pl_vf_hsum(pl_vf v) {
+    __m256 e = pl_vf_fold_ps(v, 0);
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+PL_INLINE float pl_vf_hmax(pl_vf v) {
+    __m256 e = pl_vf_fold_ps(v, 1);
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+#else
+PL_INLINE float pl_vf_hsum(pl_vf v) {
+    pl_vn q = (v.p[0] + v.p[2]) + (v.p[1] + v.p[3]);
+    return (q[0] + q[2]) + (q[1] + q[3]);
+}
+
+PL_INLINE float pl_vf_hmax(pl_vf v) {
+    pl_vn q = pl_vn_max(pl_vn_max(v.p[0], v.p[2]), pl_vn_max(v.p[1], v.p[3]));
+    float a = q[0] > q[2] ? q[0] : q[2], b = q[1] > q[3] ? q[1] : q[3];
+    return a > b ? a : b;
+}
+#endif
+
+// ---- bf16 ----
+
+// 16 consecutive bf16 values, widened.
+PL_INLINE pl_vf pl_vf_load_bf16(const uint16_t *p) {
+    pl_vf r;
+#if defined(__AVX512F__)
+    __m256i h = _mm256_loadu_si256((const __m256i_u *)p);
+    r.p[0] = (pl_vn)_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+#elif defined(__AVX2__)
+    for (int j = 0; j < 2; j++) {
+        __m128i h = _mm_loadu_si128((const __m128i_u *)(p + 8 * j));
+        r.p[j] = (pl_vn)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    }
+#else
+    for (int j = 0; j < 4; j++) {
+        const uint16_t *h = p + 4 * j;
+        r.p[j] = (pl_vn)((pl_vnu){h[0], h[1], h[2], h[3]} << 16);
+    }
+#endif
+    return r;
+}
+
+// The two halves of 16 packed pairs (PL_PANELS in BF16): `lo` holds the words' low halves, `hi` their high halves.
+PL_INLINE void pl_vf_load_bf16_pairs(const uint16_t *p, pl_vf *lo, pl_vf *hi) {
+#pragma GCC    unroll 4
+    for (int j = 0; j < PL_VF_PARTS; j++) {
+           pl_vnu w;
+           memcpy(&w, p + 2 * PL_VN_LANES * j, sizeof w);
+           lo->p[j] = (pl_vn)(w << 16);
+           hi->p[j] = (pl_vn)(w & 0xffff0000u);
+    }
+}
+
+// ---- exp ----
+
+// e^x with relative error below 2^-22 (Cephes expf: x = n ln2 + r with ln2 in two constants, degree-6 polynomial in r).
+// +inf above 88.72, gradual underflow to 0 below -87.3, 0 at -inf, NaN stays NaN.
+PL_INLINE pl_vf pl_vf_exp(pl_vf x) {
+    const pl_vf magic = pl_vf_set1(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer held in the low bits
+    x = pl_vf_max(pl_vf_set1(-104.0f), x);       // in this order NaN passes both clamps
+    x = pl_vf_min(pl_vf_set1(89.0f), x);
+    pl_vf t = pl_vf_fma(x, pl_vf_set1(1.44269504088896341f), magic);
+    pl_vf n = pl_vf_sub(t, magic);
+    pl_vf r = pl_vf_fnma(n, pl_vf_set1(0.693359375f), x); // exact: the constant has 9 bits
+    r = pl_vf_fnma(n, pl_vf_set1(-2.12194440e-4f), r);
+    pl_vf p = pl_vf_set1(1.9875691500e-4f);
+    p = pl_vf_fma(p, r, pl_vf_set1(1.3981999507e-3f));
+    p = pl_vf_fma(p, r, pl_vf_set1(8.3334519073e-3f));
+    p = pl_vf_fma(p, r, pl_vf_set1(4.1665795894e-2f));
+    p = pl_vf_fma(p, r, pl_vf_set1(1.6666665459e-1f));
+    p = pl_vf_fma(p, r, pl_vf_set1(5.0000001201e-1f));
+    p = pl_vf_fma(p, pl_vf_mul(r, r), r);
+    p = pl_vf_add(p, pl_vf_set1(1.0f));
+    // 2^n as two factors, so that the ends of the range (n = 128, n < -126) round and overflow as they should.
+    pl_vf out;
+#pragma GCC unroll 4
+    for (int j = 0; j < PL_VF_PARTS; j++) {
+        pl_vni k = (pl_vni)t.p[j] - (pl_vni)magic.p[j];
+        pl_vni h = k >> 1;
+        pl_vn  s1 = (pl_vn)((h + 127) << 23), s2 = (pl_vn)((k - h + 127) << 23);
+        out.p[j] = p.p[j] * s1 * s2;
+    }
+    return out;
+}
+
+// ---- transpose ----
+
+// In place, PL_VN_LANES x PL_VN_LANES.
+PL_INLINE void pl_vn_transpose(pl_vn r[PL_VN_LANES]) {
+#define PL_SWAP(step, mlo, mhi)                                                                                        \
+    for (int a = 0; a < PL_VN_LANES; a++)                                                                              \
+        if (!(a & (step))) {                                                                                           \
+            pl_vn x = r[a], y = r[a + (step)];                                                                         \
+            r[a] = __builtin_shuffle(x, y, mlo);                                                                       \
+            r[a + (step)] = __builtin_shuffle(x, y, mhi);                                                              \
+        }
+#if PL_VN_LANES == 16
+    const pl_vni lo1 = {0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30};
+    const pl_vni lo2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
+    const pl_vni lo4 = {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
+    const pl_vni lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
+    PL_SWAP(1, lo1, lo1 + 1)
+    PL_SWAP(2, lo2, lo2 + 2)
+    PL_SWAP(4, lo4, lo4 + 4)
+    PL_SWAP(8, lo8, lo8 + 8)
+#elif PL_VN_LANES == 8
+    const pl_vni lo1 = {0, 8, 2, 10, 4, 12, 6, 14};
+    const pl_vni lo2 = {0, 1, 8, 9, 4, 5, 12, 13};
+    const pl_vni lo4 = {0, 1, 2, 3, 8, 9, 10, 11};
+    PL_SWAP(1, lo1, lo1 + 1)
+    PL_SWAP(2, lo2, lo2 + 2)
+    PL_SWAP(4, lo4, lo4 + 4)
+#else
+    const pl_vni lo1 = {0, 4, 2, 6};
+    const pl_vni lo2 = {0, 1, 4, 5};
+    PL_SWAP(1, lo1, lo1 + 1)
+    PL_SWAP(2, lo2, lo2 + 2)
+#endif
+#undef PL_SWAP
+}
+
+#endif

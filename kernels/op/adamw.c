@@ -1,0 +1,13 @@
+#include "kernels/op/adamw.h"
+#include "kernels/base/check.h"
+
+void pl_adamw(pl_ctx *ctx, const pl_adamw_args *a) {
+    PL_CHECK(a->n >= 0 && a->step >= 1, "adamw: n %lld step %lld", (long long)a->n, (long long)a->step);
+    PL_CHECK(a->round_to == PL_BF16 || a->round_to == PL_F32, "adamw: working copy in %s", pl_dtype_name(a->round_to));
+    pl_run(ctx, PL_OP_ADAMW, a, sizeof *a);
+}
+
+void pl_sumsq(pl_ctx *ctx, const pl_sumsq_args *a) {
+    PL_CHECK(a->n >= 0 && a->out, "sumsq: n %lld", (long long)a->n);
+    pl_run(ctx, PL_OP_SUMSQ, a, sizeof *a);
+}

@@ -1,0 +1,41 @@
+#include "kernels/op/attention.h"
+#include "kernels/base/check.h"
+#include <math.h>
+
+static pl_attention_args start(const pl_ctx *ctx, const pl_tensor *qkv, int nh, int nkv, int hd) {
+    PL_CHECK(hd > 0 && nkv > 0 && nh > 0 && nh % nkv == 0, "attention: %d query heads on %d of %d", nh, nkv, hd);
+    PL_CHECK(qkv->rank == 2 && qkv->dim[1] == (int64_t)(nh + 2 * nkv) * hd && qkv->dtype == ctx->be->real,
+             "attention: %d/%d heads of %d in a row of %lld %s", nh, nkv, hd, (long long)qkv->dim[1],
+             pl_dtype_name(qkv->dtype));
+    return (pl_attention_args){.nh = nh, .nkv = nkv, .hd = hd, .scale = 1 / sqrt(hd)};
+}
+
+pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd) {
+    PL_CHECK(row && !pl_ctx_recording(ctx), "attention over a cache has no gradient: row %p", (const void *)row);
+    pl_attention_args a = start(ctx, &qkv, nh, nkv, hd);
+    a.qkv = qkv;
+    a.row = row;
+    a.o = pl_ctx_const(ctx, qkv.dim[0], (int64_t)nh * hd);
+    pl_run(ctx, PL_OP_ATTENTION, &a, sizeof a);
+    return a.o;
+}
+
+pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
+                              int hd) {
+    PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo, "attention: %d blocks", n_blocks);
+    pl_attention_args a = start(ctx, &block[0], nh, nkv, hd);
+    bool              grad = false;
+    for (int j = 0; j < n_blocks; j++) {
+        PL_CHECK(block[j].dim[0] == block[0].dim[0] && block[j].dim[1] == block[0].dim[1] &&
+                     block[j].dtype == block[0].dtype,
+                 "attention: block %d is [%lld, %lld]", j, (long long)block[j].dim[0], (long long)block[j].dim[1]);
+        a.block[j] = block[j];
+        grad |= block[j].grad != NULL;
+    }
+    a.n_blocks = n_blocks;
+    a.lo = lo;
+    a.o = pl_ctx_out(ctx, block[0].dim[0], (int64_t)nh * hd, grad);
+    a.lse = pl_ctx_const(ctx, block[0].dim[0], nh);
+    pl_run(ctx, PL_OP_ATTENTION, &a, sizeof a);
+    return a.o;
+}

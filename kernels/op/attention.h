@@ -1,0 +1,56 @@
+// Attention, the one contract: queries of M rows over a KV view.
+//
+//   s_j = scale * q . k_j over the keys a row sees;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
+//   head h / (nh / nkv).  scale = 1/sqrt(hd). Scores and softmax in fp32 (double on ref64), softmax with maximum
+//   removed.
+//
+// A row of qkv is [nh*hd queries | nkv*hd keys | nkv*hd values], queries and keys already rotated.
+//
+// The view says what row m sees, in order of position along its path:
+//   cached   (inference; no gradients) row[m].n_ctx committed keys at slots 0..n_ctx-1 of its session's cache, then
+//            row[m].n_path keys of this forward's own rows of the same session, at slots path[0..n_path-1] (ancestors
+//            from the root to the row itself; kvstore has put them there). Key i of the path has position i.
+//            A chain's or prefill's path is NULL: consecutive slots n_ctx, n_ctx+1, ...
+//   blocks   (training) block 0: own rows lo[m]..m (causal within the row's document); blocks j = 1..n_blocks-1: row m
+//            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
+//            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
+//            lo[m] < 0: the row is padding, its output is zero.
+//
+// Reduction order (cached): keys are taken in groups of PL_ATTN_GROUP positions aligned to position 0; within a group
+// scores, group maximum, exponentials and value sums go in order of position, groups merge in order. Grouping and order
+// depend on positions alone: never on slots, on other rows or on threads. So a tree node, a chain row, a prefill row
+// and a plain decode row of the same path give the same bits.
+// Tree width is not limited: a path is a list of slots, masks of any width reduce to it.
+#ifndef PL_OP_ATTENTION_H
+#define PL_OP_ATTENTION_H
+#include "kernels/backend.h"
+
+#define PL_ATTN_GROUP 32
+#define PL_MAX_UNROLL 16 // K of training-time test, at most
+
+// Where row m's keys and values lie. k and v: [slots, nkv*hd] fp32 (be->real), one layer of one session's cache.
+typedef struct pl_kvrow {
+    void          *k, *v;
+    const int32_t *path; // n_path slots, or NULL: n_ctx, n_ctx+1, ...
+    int32_t        n_ctx, n_path;
+    int32_t        slot; // where kvstore puts this row's own key and value (= the last slot of its path)
+} pl_kvrow;
+
+typedef struct pl_attention_args {
+    pl_tensor       o;   // [M, nh*hd]
+    pl_tensor       lse; // [M, nh] log-sum-exp of the scores, kept for backward (blocks only; .data NULL when cached)
+    int             nh, nkv, hd;
+    double          scale;
+    // cached
+    pl_tensor       qkv; // [M, (nh + 2 nkv) hd]: queries are read from here (cached)
+    const pl_kvrow *row; // [M] or NULL
+    // blocks
+    int             n_blocks;
+    pl_tensor       block[PL_MAX_UNROLL]; // each [M, (nh + 2 nkv) hd]; [0] the causal block, last = the queries' own
+    const int32_t  *lo;                   // [M]
+} pl_attention_args;
+
+pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd);
+pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
+                              int hd);
+#endif

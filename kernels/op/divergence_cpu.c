@@ -1,0 +1,501 @@
+// The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
+// ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
+// is one product, and so is each block of up to ROWS student rows against the same tile of W. What remains per tile is
+// a pass of exponentials over logits that are still in cache.
+//
+// Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double. With
+// e_j = exp(z'_j - max'), per row  sum e_j,  sum exp(z_j - max)  and  sum e_j (z'_j - z_j)  give
+//   KL = sum_j p_j (z'_j - z_j) - lse' + lse.
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/op/divergence.h"
+#include <math.h>
+
+enum { ROWS = 512, TILE = PL_DIV_TILE, EXP_FLOPS = 32 };
+
+// In the padding of a tile's last vector: finite, and nothing beside it.
+#define PAD (-1e30f)
+
+// A softmax under way.
+typedef struct running {
+    float   max;
+    int32_t id; // of max, the lowest
+    double  sum;
+} running;
+
+typedef struct div_job {
+    const pl_divergence_args *a;
+    pl_ctx                   *ctx;
+    bool                      kl;
+    int64_t                   n, teachers, groups; // that take part
+    int64_t                   d, dt, V, Vd;
+    int32_t                  *row;         // [n] student rows, by group
+    int32_t                  *teacher_of;  // [n] index into teacher_row
+    int32_t                  *teacher_row; // [teachers] ascending
+    int32_t                  *number;      // [T'] teacher row -> index, -1
+    int64_t                  *group_at;    // [groups + 1] into row
+    float                    *x, *dx, *xt; // compact rows
+    running                  *student, *full, *draft;
+    double                   *cross;           // [n] sum e (z' - z)
+    double                   *accept;          // [n]
+    float                    *fade;            // [teachers] of the tile in hand
+    float                    *z, *t, *e;       // [ROWS, TILE] student logits, teacher logits, teacher exponentials
+    float                    *wide_t, *wide_s; // [TILE, dt], [TILE, d] rows of weights as floats
+    // the tile in hand
+    int64_t                   j0, cols; // ids
+    int64_t                   t0, tn;   // teachers
+    int64_t                   s0, sn;   // students
+    running                  *teacher_state;
+    bool                      keep_exp;
+    // rows to widen
+    const pl_tensor          *from;
+    const int32_t            *ids;
+    float                    *to;
+} div_job;
+
+// ---- which rows take part ----
+
+static bool takes_part(const pl_divergence_args *a, int64_t i) {
+    return a->weight[i] != 0.0f && (a->objective == PL_OBJ_KL ? a->teacher_row[i] : a->label[i]) >= 0;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t group_of(const div_job *j, int64_t i) {
+    return j->kl ? j->number[j->a->teacher_row[i]] / ROWS : 0;
+}
+
+// A stable counting sort of the student rows by group.
+static void choose_rows(div_job *j) {
+    const pl_divergence_args *a = j->a;
+    int64_t                   all = a->x.dim[0];
+    if (j->kl) {
+        for (int64_t r = 0; r < a->xt.dim[0]; r++)
+            j->number[r] = -1;
+        for (int64_t i = 0; i < all; i++)
+            if (takes_part(a, i)) j->number[a->teacher_row[i]] = 0;
+        for (int64_t r = 0; r < a->xt.dim[0]; r++) {
+            if (j->number[r] < 0) continue;
+            j->teacher_row[j->teachers] = (int32_t)r;
+            j->number[r] = (int32_t)j->teachers++;
+        }
+    }
+    j->groups = j->kl ? ceil_div(j->teachers, ROWS) : 1;
+    for (int64_t g = 0; g <= j->groups; g++)
+        j->group_at[g] = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (takes_part(a, i)) j->group_at[group_of(j, i) + 1]++;
+    for (int64_t g = 0; g < j->groups; g++)
+        j->group_at[g + 1] += j->group_at[g];
+    j->n = j->group_at[j->groups];
+    for (int64_t i = all - 1; i >= 0; i--) { // from the back: each group's end moves to its start
+        if (!takes_part(a, i)) continue;
+        int64_t at = --j->group_at[group_of(j, i) + 1];
+        j->row[at] = (int32_t)i;
+        j->teacher_of[at] = j->kl ? j->number[a->teacher_row[i]] : 0;
+    }
+    // Now group_at[g + 1] is the start of group g: shift back.
+    for (int64_t g = 0; g < j->groups; g++)
+        j->group_at[g] = j->group_at[g + 1];
+    j->group_at[j->groups] = j->n;
+}
+
+static void gather_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->n, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        memcpy(j->x + i * j->d, pl_f32(&j->a->x) + j->row[i] * j->d, (size_t)j->d * sizeof(float));
+    pl_range(j->teachers, 1, part, parts, &lo, &hi);
+    for (int64_t r = lo; r < hi; r++)
+        memcpy(j->xt + r * j->dt, pl_f32(&j->a->xt) + j->teacher_row[r] * j->dt, (size_t)j->dt * sizeof(float));
+}
+
+// ---- scratch ----
+
+static void *take(pl_ctx *ctx, int64_t count, int64_t each, size_t size) {
+    return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)(count > 0 ? count : 1), (size_t)each, size));
+}
+
+static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
+    div_job j = {.a = a, .ctx = ctx, .kl = a->objective == PL_OBJ_KL, .d = a->w.dim[1], .Vd = a->w.dim[0]};
+    int64_t all = a->x.dim[0], all_t = j.kl ? a->xt.dim[0] : 0;
+    if (j.kl) {
+        j.V = a->wt.dim[0];
+        j.dt = a->wt.dim[1];
+    }
+    j.row = take(ctx, all, 1, sizeof(int32_t));
+    j.teacher_of = take(ctx, all, 1, sizeof(int32_t));
+    j.teacher_row = take(ctx, all_t, 1, sizeof(int32_t));
+    j.number = take(ctx, all_t, 1, sizeof(int32_t));
+    j.group_at = take(ctx, all_t / ROWS + 3, 1, sizeof(int64_t));
+    j.x = take(ctx, all, j.d, sizeof(float));
+    j.xt = take(ctx, all_t, j.dt, sizeof(float));
+    if (backward) {
+        j.dx = take(ctx, all, j.d, sizeof(float));
+    } else {
+        j.student = take(ctx, all, 1, sizeof(running));
+        j.full = take(ctx, all_t, 1, sizeof(running));
+        j.draft = take(ctx, all_t, 1, sizeof(running));
+        j.cross = take(ctx, all, 1, sizeof(double));
+        j.accept = take(ctx, all, 1, sizeof(double));
+        j.fade = take(ctx, all_t, 1, sizeof(float));
+        j.e = take(ctx, j.kl ? ROWS : 0, TILE, sizeof(float));
+    }
+    j.z = take(ctx, ROWS, TILE, sizeof(float));
+    j.t = take(ctx, j.kl ? ROWS : 0, TILE, sizeof(float));
+    j.wide_t = take(ctx, j.kl ? TILE : 0, j.dt, sizeof(float));
+    j.wide_s = take(ctx, a->w.dtype == PL_F32 ? 0 : TILE, j.d, sizeof(float));
+    if (!ctx->measuring) {
+        choose_rows(&j);
+        double bytes = 4.0 * ((double)j.n * (double)j.d + (double)j.teachers * (double)j.dt);
+        pl_parallel(ctx->pool, pl_cpu_parts(ctx, j.n, bytes), gather_part, &j);
+        return j;
+    }
+    // The products' own scratch, at the largest shapes.
+    pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, NULL, j.d, false, NULL, TILE);
+    if (j.kl) pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, NULL, j.dt, false, NULL, TILE);
+    if (backward) {
+        pl_gemm(ctx, PL_GEMM_NN, ROWS, j.d, TILE, NULL, TILE, NULL, j.d, true, NULL, j.d);
+        pl_gemm(ctx, PL_GEMM_TN, TILE, j.d, ROWS, NULL, TILE, NULL, j.d, true, NULL, j.d);
+    }
+    return j;
+}
+
+// ---- products ----
+
+static void widen_part(void *arg, int part, int parts) {
+    const div_job   *j = arg;
+    const pl_tensor *w = j->from;
+    int64_t          k = w->dim[1];
+    long             lo, hi;
+    pl_range(j->cols, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t        id = j->ids ? j->ids[j->j0 + i] : j->j0 + i;
+        const uint8_t *src = (const uint8_t *)w->data + (size_t)(id * k) * pl_dtype_size(w->dtype);
+        float         *dst = j->to + i * k;
+        int64_t        c = 0;
+        if (w->dtype == PL_BF16)
+            for (; c + PL_VL <= k; c += PL_VL)
+                pl_vf_storeu(dst + c, pl_vf_load_bf16((const uint16_t *)(const void *)src + c));
+        pl_to_f32(dst + c, src + (size_t)c * pl_dtype_size(w->dtype), w->dtype, (size_t)(k - c));
+    }
+}
+
+// The rows of w that belong to the tile in hand, as floats: where they lie, or copied to `wide`.
+static const float *weight_rows(div_job *j, const pl_tensor *w, const int32_t *ids, float *wide) {
+    if (w->dtype == PL_F32 && !ids && (uintptr_t)w->data % sizeof(float) == 0) return pl_f32(w) + j->j0 * w->dim[1];
+    j->from = w;
+    j->ids = ids;
+    j->to = wide;
+    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->cols, 4.0 * (double)(j->cols * w->dim[1])), widen_part, j);
+    return wide;
+}
+
+static void pad_columns(float *z, int64_t rows, int64_t cols) {
+    int64_t end = ceil_div(cols, PL_VL) * PL_VL;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = cols; c < end; c++)
+            z[i * TILE + c] = PAD;
+}
+
+static void teacher_logits(div_job *j, const int32_t *ids) {
+    const float *w = weight_rows(j, &j->a->wt, ids, j->wide_t);
+    pl_gemm(j->ctx, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, j->dt, false, j->t, TILE);
+    pad_columns(j->t, j->tn, j->cols);
+}
+
+static void student_logits(div_job *j, const float *w) {
+    pl_gemm(j->ctx, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, j->d, false, j->z, TILE);
+    pad_columns(j->z, j->sn, j->cols);
+}
+
+static void over_rows(div_job *j, int64_t rows, pl_part_fn fn) {
+    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, rows, EXP_FLOPS * (double)(rows * j->cols)), fn, j);
+}
+
+// Walks: set the group, then each tile of ids [from, to), then each block of students of the group.
+static void set_group(div_job *j, int64_t g) {
+    j->t0 = g * ROWS;
+    j->tn = min64(ROWS, j->teachers - j->t0);
+}
+
+static void set_tile(div_job *j, int64_t j0, int64_t to) {
+    j->j0 = j0;
+    j->cols = min64(TILE, to - j0);
+}
+
+// ---- forward ----
+
+// Takes a tile's row into r; returns what earlier sums must be multiplied by.
+PL_INLINE float raise_max(running *r, const float *z, int64_t j0, int64_t cols) {
+    pl_vf   m0 = pl_vf_load(z), m1 = m0;
+    int64_t c = PL_VL;
+    for (; c + 2 * PL_VL <= cols; c += 2 * PL_VL) {
+        m0 = pl_vf_max(m0, pl_vf_load(z + c));
+        m1 = pl_vf_max(m1, pl_vf_load(z + c + PL_VL));
+    }
+    for (; c < cols; c += PL_VL)
+        m0 = pl_vf_max(m0, pl_vf_load(z + c));
+    float top = pl_vf_hmax(pl_vf_max(m0, m1));
+    if (!(top > r->max)) return 1.0f;
+    int64_t at = 0;
+    while (at < cols - 1 && z[at] != top)
+        at++;
+    pl_vf fade = pl_vf_exp(pl_vf_set1(r->max - top));
+    r->id = (int32_t)(j0 + at);
+    r->max = top;
+    r->sum *= (double)fade.p[0][0];
+    return fade.p[0][0];
+}
+
+static void teacher_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->tn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        running     *r = &j->teacher_state[j->t0 + i];
+        const float *t = j->t + i * TILE;
+        float       *e = j->e + i * TILE;
+        j->fade[j->t0 + i] = raise_max(r, t, j->j0, j->cols);
+        pl_vf max = pl_vf_set1(r->max), sum = pl_vf_zero();
+        for (int64_t c = 0; c < j->cols; c += PL_VL) {
+            pl_vf p = pl_vf_exp(pl_vf_sub(pl_vf_load(t + c), max));
+            sum = pl_vf_add(sum, p);
+            if (j->keep_exp) pl_vf_store(e + c, p);
+        }
+        r->sum += (double)pl_vf_hsum(sum);
+    }
+}
+
+static void student_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->sn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t      at = j->s0 + i, teacher = j->teacher_of[at];
+        running     *r = &j->student[at];
+        const float *z = j->z + i * TILE;
+        raise_max(r, z, j->j0, j->cols);
+        pl_vf max = pl_vf_set1(r->max), sum = pl_vf_zero(), cross = sum;
+        if (j->kl) {
+            const float *t = j->t + (teacher - j->t0) * TILE, *e = j->e + (teacher - j->t0) * TILE;
+            for (int64_t c = 0; c < j->cols; c += PL_VL) {
+                pl_vf zv = pl_vf_load(z + c);
+                sum = pl_vf_add(sum, pl_vf_exp(pl_vf_sub(zv, max)));
+                cross = pl_vf_fma(pl_vf_load(e + c), pl_vf_sub(pl_vf_load(t + c), zv), cross);
+            }
+            j->cross[at] = j->cross[at] * (double)j->fade[teacher] + (double)pl_vf_hsum(cross);
+        } else {
+            for (int64_t c = 0; c < j->cols; c += PL_VL)
+                sum = pl_vf_add(sum, pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), max)));
+            int64_t label = j->a->label[j->row[at]] - j->j0;
+            if (label >= 0 && label < j->cols) j->cross[at] = (double)z[label];
+        }
+        r->sum += (double)pl_vf_hsum(sum);
+    }
+}
+
+static double lse(const running *r) {
+    return (double)r->max + log(r->sum);
+}
+
+// sum_j min(p^full_j, q_j), with both softmaxes known.
+static void accept_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->sn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t      at = j->s0 + i, teacher = j->teacher_of[at];
+        const float *z = j->z + i * TILE, *t = j->t + (teacher - j->t0) * TILE;
+        pl_vf        lse_s = pl_vf_set1((float)lse(&j->student[at])), sum = pl_vf_zero();
+        pl_vf        lse_t = pl_vf_set1((float)lse(&j->full[teacher]));
+        for (int64_t c = 0; c < j->cols; c += PL_VL) {
+            pl_vf p = pl_vf_sub(pl_vf_load(t + c), lse_t), q = pl_vf_sub(pl_vf_load(z + c), lse_s);
+            sum = pl_vf_add(sum, pl_vf_exp(pl_vf_min(p, q)));
+        }
+        j->accept[at] += (double)pl_vf_hsum(sum);
+    }
+}
+
+// One walk over the draft ids: the teacher's tile once, then every student of the group against it.
+static void draft_walk(div_job *j, int64_t g, pl_part_fn students, bool update_teacher) {
+    set_group(j, g);
+    for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
+        set_tile(j, j0, j->Vd);
+        if (j->kl) {
+            teacher_logits(j, j->a->d2t);
+            if (update_teacher) over_rows(j, j->tn, teacher_part);
+        }
+        const float *w = weight_rows(j, &j->a->w, NULL, j->wide_s);
+        for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
+            j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
+            student_logits(j, w);
+            over_rows(j, j->sn, students);
+        }
+    }
+}
+
+static void teacher_walk(div_job *j, int64_t g, int64_t from) {
+    set_group(j, g);
+    for (int64_t j0 = from; j0 < j->V; j0 += TILE) {
+        set_tile(j, j0, j->V);
+        teacher_logits(j, NULL);
+        over_rows(j, j->tn, teacher_part);
+    }
+}
+
+static void compute_fwd(div_job *j) {
+    const running none = {.max = -INFINITY, .id = -1, .sum = 0.0};
+    for (int64_t i = 0; i < j->n; i++) {
+        j->student[i] = none;
+        j->cross[i] = j->accept[i] = 0.0;
+    }
+    for (int64_t r = 0; r < j->teachers; r++)
+        j->draft[r] = j->full[r] = none;
+    for (int64_t g = 0; g < j->groups; g++) {
+        j->teacher_state = j->draft;
+        j->keep_exp = true;
+        draft_walk(j, g, student_part, true);
+        if (!j->kl) continue;
+        // The draft ids are the first Vd target ids: what was summed over them is the start of the full sum.
+        if (!j->a->d2t) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
+        j->teacher_state = j->full;
+        j->keep_exp = false;
+        teacher_walk(j, g, j->a->d2t ? 0 : j->Vd);
+        if (j->a->accept.data) draft_walk(j, g, accept_part, false);
+    }
+}
+
+static void write_outputs(const div_job *j) {
+    const pl_divergence_args *a = j->a;
+    int64_t                   all = a->x.dim[0];
+    memset(a->loss.data, 0, (size_t)all * sizeof(float));
+    memset(a->stat.data, 0, (size_t)all * 4 * sizeof(float));
+    if (a->accept.data) memset(a->accept.data, 0, (size_t)all * sizeof(float));
+    for (int64_t i = 0; i < all && a->student_argmax; i++)
+        a->student_argmax[i] = -1;
+    for (int64_t i = 0; i < j->n; i++) {
+        int64_t        row = j->row[i], t = j->teacher_of[i];
+        const running *s = &j->student[i];
+        double         loss = lse(s) - j->cross[i]; // CE: cross is the label's logit
+        if (j->kl) loss = j->cross[i] / j->draft[t].sum - lse(&j->draft[t]) + lse(s);
+        pl_f32(&a->loss)[row] = (float)loss;
+        if (a->accept.data) pl_f32(&a->accept)[row] = (float)(j->kl ? j->accept[i] : exp(-loss));
+        if (a->student_argmax) a->student_argmax[row] = s->id;
+        pl_f32(&a->stat)[row * 4] = s->max;
+        pl_f32(&a->stat)[row * 4 + 1] = (float)lse(s);
+    }
+    if (!j->kl) return;
+    memset(a->teacher_stat.data, 0, (size_t)a->xt.dim[0] * 4 * sizeof(float));
+    for (int64_t r = 0; r < a->xt.dim[0] && a->teacher_argmax; r++)
+        a->teacher_argmax[r] = -1;
+    for (int64_t r = 0; r < j->teachers; r++) {
+        float *stat = pl_f32(&a->teacher_stat) + (int64_t)j->teacher_row[r] * 4;
+        stat[0] = j->full[r].max;
+        stat[1] = (float)lse(&j->full[r]);
+        stat[2] = (float)lse(&j->draft[r]);
+        stat[3] = 1.0f; // this row has been computed
+        if (a->teacher_argmax) a->teacher_argmax[j->teacher_row[r]] = j->full[r].id;
+    }
+}
+
+void PL_CPU(divergence_fwd)(pl_ctx *ctx, const void *args) {
+    size_t  mark = pl_arena_mark(&ctx->scratch);
+    div_job j = start(ctx, args, false);
+    if (!ctx->measuring) {
+        compute_fwd(&j);
+        write_outputs(&j);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+}
+
+// ---- backward ----
+
+static void teacher_softmax_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->tn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        float *t = j->t + i * TILE;
+        pl_vf  lse_t = pl_vf_set1(pl_f32(&j->a->teacher_stat)[(int64_t)j->teacher_row[j->t0 + i] * 4 + 2]);
+        for (int64_t c = 0; c < j->cols; c += PL_VL)
+            pl_vf_store(t + c, pl_vf_exp(pl_vf_sub(pl_vf_load(t + c), lse_t)));
+    }
+}
+
+// Logits become weight * (q - p), in place.
+static void dz_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->sn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t at = j->s0 + i, row = j->row[at];
+        float  *z = j->z + i * TILE, weight = j->a->weight[row];
+        pl_vf   wv = pl_vf_set1(weight), lse_s = pl_vf_set1(pl_f32(&j->a->stat)[row * 4 + 1]);
+        if (j->kl) {
+            const float *p = j->t + (j->teacher_of[at] - j->t0) * TILE;
+            for (int64_t c = 0; c < j->cols; c += PL_VL) {
+                pl_vf q = pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), lse_s));
+                pl_vf_store(z + c, pl_vf_mul(wv, pl_vf_sub(q, pl_vf_load(p + c))));
+            }
+            continue;
+        }
+        for (int64_t c = 0; c < j->cols; c += PL_VL)
+            pl_vf_store(z + c, pl_vf_mul(wv, pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), lse_s))));
+        int64_t label = j->a->label[row] - j->j0;
+        if (label >= 0 && label < j->cols) z[label] -= weight;
+    }
+}
+
+static void scatter_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    float         *grad = j->a->x.grad;
+    long           lo, hi;
+    pl_range(j->n, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++)
+        for (int64_t c = 0; c < j->d; c++)
+            grad[j->row[i] * j->d + c] += j->dx[i * j->d + c];
+}
+
+static void compute_bwd(div_job *j) {
+    const pl_divergence_args *a = j->a;
+    memset(j->dx, 0, (size_t)(j->n * j->d) * sizeof(float));
+    for (int64_t g = 0; g < j->groups; g++) {
+        set_group(j, g);
+        for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
+            set_tile(j, j0, j->Vd);
+            if (j->kl) {
+                teacher_logits(j, a->d2t);
+                over_rows(j, j->tn, teacher_softmax_part);
+            }
+            const float *w = weight_rows(j, &a->w, NULL, j->wide_s);
+            for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
+                j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
+                student_logits(j, w);
+                over_rows(j, j->sn, dz_part);
+                float *x = j->x + j->s0 * j->d, *dx = j->dx + j->s0 * j->d;
+                if (a->x.grad) pl_gemm(j->ctx, PL_GEMM_NN, j->sn, j->d, j->cols, j->z, TILE, w, j->d, true, dx, j->d);
+                if (a->w.grad)
+                    pl_gemm(j->ctx, PL_GEMM_TN, j->cols, j->d, j->sn, j->z, TILE, x, j->d, true,
+                            (float *)a->w.grad + j0 * j->d, j->d);
+            }
+        }
+    }
+    if (a->x.grad) pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->n, 4.0 * (double)(j->n * j->d)), scatter_part, j);
+}
+
+void PL_CPU(divergence_bwd)(pl_ctx *ctx, const void *args) {
+    const pl_divergence_args *a = args;
+    if (!a->x.grad && !a->w.grad) return;
+    size_t  mark = pl_arena_mark(&ctx->scratch);
+    div_job j = start(ctx, args, true);
+    if (!ctx->measuring) compute_bwd(&j);
+    pl_arena_release(&ctx->scratch, mark);
+}

@@ -1,0 +1,35 @@
+// Matrix product with a weight.
+//   y[m, n] = sum_k x[m, k] W[n, k]                     dx += dy W,  dW += dy^T x
+// x [M, K] and y [M, N] in be->real; W [N, K]: PL_PANELS in F32 or BF16 (inference, no gradient) or PL_ROWMAJOR in
+// F32/BF16/F64 (training; BF16 row-major is for ref only). y must not overlap x.
+//
+// Batch invariance (PL_PANELS): each y[m, n] is one accumulator that takes fma(x[m, k], W[n, k]) for k = 0, 1, ...
+// strictly in order, whatever M is and however the work is split: a row's bits do not depend on its neighbours or on
+// the number of threads. AVX2 and AVX-512 give the same bits; portable too where the compiler's fmaf is a real fma.
+// Row-major products (under a tape) promise only to be the same for any number of threads.
+// Cost: 2*M*N*K flops; N*K*size(W) + M*(K+N)*4 bytes.
+#ifndef PL_OP_LINEAR_H
+#define PL_OP_LINEAR_H
+#include "kernels/backend.h"
+
+typedef struct pl_linear_args {
+    pl_tensor y;
+    pl_tensor x;
+    pl_tensor w;
+} pl_linear_args;
+
+pl_tensor pl_linear(pl_ctx *ctx, pl_tensor x, pl_tensor w);
+// Into a given y (e.g. logits that outlive the frame); not recorded with a gradient unless y.grad is set.
+void      pl_linear_into(pl_ctx *ctx, pl_tensor y, pl_tensor x, pl_tensor w);
+pl_cost   pl_linear_cost(int64_t m, const pl_tensor *w);
+
+// Packing (see kernels/tensor.h). Bytes of the packed form of [N, K].
+size_t pl_panels_bytes(int64_t n, int64_t k, pl_dtype t);
+// Packs `count` rows starting at row n0 from row-major floats (rounded to t). Rows past N of the last panel must have
+// been zeroed (pl_block_create does). Rows may come in pieces, so that a matrix is packed without a second copy of it.
+void   pl_panels_pack(void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n, int64_t k, const float *src);
+// One element back, as float: tests and ref.
+float  pl_panels_at(const void *panels, pl_dtype t, int64_t n, int64_t k, int64_t cols);
+// One row back (K floats).
+void   pl_panels_row(float *dst, const void *panels, pl_dtype t, int64_t n, int64_t cols);
+#endif

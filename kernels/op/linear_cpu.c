@@ -1,0 +1,287 @@
+// linear on the cpu backends: row-major weights (training) through the GEMM, packed weights (inference) here.
+//
+// Packed: every output is one accumulator lane that walks k from 0 to K - 1. What is free is which outputs are in
+// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. Few rows take several panels at once, because
+// one panel's few accumulators could not hide the latency of fma; the x of a tile of R rows is laid out k-slow, so that
+// one k's broadcasts lie in one or two cache lines.
+//   up to PL_MR_PANEL rows  weights stream through once, start to end
+//   more rows               GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between
+//                           chunks the accumulators rest in y, which changes no bit
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/op/linear.h"
+
+void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args);
+void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args);
+void pl_linear_fwd_ref32(pl_ctx *ctx, const void *args);
+void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
+
+#define NW (PL_PANEL / PL_VN_LANES) // vectors of one k of a panel
+enum {
+    ROWS_MAX = 96,   // rows of a block: its x chunk stays in L2
+    K_CHUNK = 512,   // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
+    GROUP = 4,       // panels
+    AHEAD = 2048,    // bytes that each panel's stream is prefetched ahead
+    SMALL = 30000,   // multiply-adds below which a parallel region costs more than it saves
+    PACK_BIG = 65536 // floats of x above which packing it is worth a parallel region
+};
+
+// ---- one pass: R rows, G panels, k from 0 to kc ----
+
+// The weights of one k of a panel, rows 0 to 31 in order.
+PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
+    if (bf16) {
+#pragma GCC unroll 8
+        for (int v = 0; v < NW / 2; v++) {
+            pl_vnu words;
+            memcpy(&words, p + (size_t)v * sizeof words, sizeof words);
+            w[v] = (pl_vn)(words << 16);
+            w[v + NW / 2] = (pl_vn)(words & 0xffff0000u);
+        }
+    } else {
+#pragma GCC unroll 8
+        for (int v = 0; v < NW; v++)
+            w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
+    }
+}
+
+typedef struct pass {
+    int64_t      kc;
+    const float *x;           // [kc][R]
+    const char  *w;           // the first panel at this k
+    size_t       panel_bytes; // from a panel to the next
+    float       *y;
+    int64_t      ldy;
+    int64_t      cols;   // outputs that exist, of 32 * G
+    bool         resume; // accumulators start from y rather than zero
+} pass;
+
+typedef void (*pass_fn)(const pass *p);
+
+PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p) {
+    const size_t step = PL_PANEL * (bf16 ? 2 : 4); // bytes of one k
+    const bool   whole = p->cols == (int64_t)PL_PANEL * G;
+    pl_vn        acc[GROUP][PL_MR_PANEL][NW]; // constant sizes: [G][R] would be variable-length
+    float        edge[PL_MR_PANEL * PL_PANEL];
+
+    const float *from = p->y;
+    int64_t      ld = p->ldy;
+    if (p->resume && !whole) {
+        for (int r = 0; r < R; r++)
+            for (int64_t j = 0; j < PL_PANEL * G; j++)
+                edge[r * PL_PANEL * G + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+        from = edge;
+        ld = PL_PANEL * G;
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < G; g++)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < NW; v++)
+                acc[g][r][v] =
+                    p->resume ? pl_vn_loadu(from + r * ld + g * PL_PANEL + v * PL_VN_LANES) : pl_vn_set1(0.0f);
+
+    const float  *x = p->x;
+    const char   *w = p->w;
+    const size_t  next = p->panel_bytes;
+    // Near the end of the panels the prefetch turns to where the next pass will start.
+    const int64_t ahead = AHEAD / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
+    for (int half = 0; half < 2; half++) {
+        const char *pf = w + AHEAD + (half ? (size_t)(G - 1) * next : 0);
+        for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
+            pl_vn xb[PL_MR_PANEL], wv[GROUP][NW];
+            // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
+            if (R <= NW * G) {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++)
+                    xb[r] = pl_vn_set1(x[r]);
+            } else {
+#pragma GCC unroll 4
+                for (int g = 0; g < G; g++)
+                    load_weights(bf16, w + (size_t)g * next, wv[g]);
+            }
+#pragma GCC unroll 4
+            for (int g = 0; g < G; g++) {
+                __builtin_prefetch(pf + (size_t)g * next);
+                if (!bf16) __builtin_prefetch(pf + (size_t)g * next + 64);
+                if (R <= NW * G) load_weights(bf16, w + (size_t)g * next, wv[g]);
+            }
+            if (R <= NW * G) {
+#pragma GCC unroll 4
+                for (int g = 0; g < G; g++)
+#pragma GCC unroll 8
+                    for (int v = 0; v < NW; v++)
+#pragma GCC unroll 16
+                        for (int r = 0; r < R; r++)
+                            acc[g][r][v] = pl_vn_fma(xb[r], wv[g][v], acc[g][r][v]);
+            } else {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++) {
+                    pl_vn b = pl_vn_set1(x[r]);
+#pragma GCC unroll 4
+                    for (int g = 0; g < G; g++)
+#pragma GCC unroll 8
+                        for (int v = 0; v < NW; v++)
+                            acc[g][r][v] = pl_vn_fma(b, wv[g][v], acc[g][r][v]);
+                }
+            }
+        }
+    }
+
+    float *to = whole ? p->y : edge;
+    ld = whole ? p->ldy : (int64_t)PL_PANEL * G;
+#pragma GCC unroll 4
+    for (int g = 0; g < G; g++)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < NW; v++)
+                pl_vn_storeu(to + r * ld + g * PL_PANEL + v * PL_VN_LANES, acc[g][r][v]);
+    if (!whole)
+        for (int r = 0; r < R; r++)
+            memcpy(p->y + r * p->ldy, edge + (size_t)r * PL_PANEL * G, (size_t)p->cols * sizeof(float));
+}
+
+// G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
+#define FIT_R(R, G) ((R) * (G) <= PL_MR_PANEL ? (R) : 1)
+#define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
+#define PASS(R, G)                                                                                                     \
+    static void pass_f32_##R##_##G(const pass *p) {                                                                    \
+        run_pass(FIT_R(R, G), FIT_G(R, G), false, p);                                                                  \
+    }                                                                                                                  \
+    static void pass_bf16_##R##_##G(const pass *p) {                                                                   \
+        run_pass(FIT_R(R, G), FIT_G(R, G), true, p);                                                                   \
+    }
+#define ALL(X)                                                                                                         \
+    X(1, 1)                                                                                                            \
+    X(2, 1)                                                                                                            \
+    X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2) \
+        X(5, 2) X(6, 2) X(1, 4) X(2, 4) X(3, 4)
+ALL(PASS)
+
+enum { TABLE_ROWS = 13 };
+#define ENTRY_F32(R, G) [G][R] = pass_f32_##R##_##G,
+#define ENTRY_BF16(R, G) [G][R] = pass_bf16_##R##_##G,
+static const pass_fn passes_f32[GROUP + 1][TABLE_ROWS] = {ALL(ENTRY_F32)};
+static const pass_fn passes_bf16[GROUP + 1][TABLE_ROWS] = {ALL(ENTRY_BF16)};
+
+// ---- the product ----
+
+typedef struct job {
+    const float     *x;  // [rows][K], this block of rows
+    float           *xp; // its tiles, k-slow; x itself for one row
+    int64_t          tile_floats;
+    float           *y; // [rows][N]
+    int64_t          rows, n, k, tiles;
+    const pl_tensor *w;
+} job;
+
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// First row of tile t: tiles of near-equal height, none above PL_MR_PANEL.
+static int64_t tile_row(const job *j, int64_t t) {
+    return j->rows * t / j->tiles;
+}
+
+static void pack_part(void *arg, int part, int parts) {
+    const job *j = arg;
+    long       lo, hi;
+    pl_range((long)j->tiles, 1, part, parts, &lo, &hi);
+    for (long t = lo; t < hi; t++) {
+        int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
+        pl_pack_transposed(j->xp + t * j->tile_floats, rows, j->x + r0 * j->k, j->k, rows, j->k);
+    }
+}
+
+static void panels_part(void *arg, int part, int parts) {
+    const job *j = arg;
+    long       lo, hi;
+    pl_range((long)ceil_div(j->n, PL_PANEL), 1, part, parts, &lo, &hi);
+    bool    bf16 = j->w->dtype == PL_BF16;
+    size_t  step = PL_PANEL * (bf16 ? 2 : 4), panel_bytes = (size_t)j->k * step;
+    int64_t chunk = j->tiles == 1 ? j->k : K_CHUNK, group = j->tiles == 1 ? hi - lo : GROUP;
+    for (int64_t p0 = lo; p0 < hi; p0 += group) {
+        int64_t p1 = min64(p0 + group, hi);
+        for (int64_t k0 = 0; k0 < j->k; k0 += chunk)
+            for (int64_t t = 0; t < j->tiles; t++) {
+                int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
+                for (int64_t p = p0, g; p < p1; p += g) {
+                    g = GROUP;
+                    while (g > 1 && (g > p1 - p || g * rows > PL_MR_PANEL))
+                        g /= 2;
+                    pass a = {.kc = min64(chunk, j->k - k0),
+                              .x = j->xp + t * j->tile_floats + k0 * rows,
+                              .w = (const char *)j->w->data + (size_t)p * panel_bytes + (size_t)k0 * step,
+                              .panel_bytes = panel_bytes,
+                              .y = j->y + r0 * j->n + p * PL_PANEL,
+                              .ldy = j->n,
+                              .cols = min64(PL_PANEL * g, j->n - p * PL_PANEL),
+                              .resume = k0 > 0};
+                    (bf16 ? passes_bf16 : passes_f32)[g][rows](&a);
+                }
+            }
+    }
+}
+
+static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
+    int64_t m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
+    if (m == 0 || n == 0) return;
+    job     j = {.n = n, .k = k, .w = &a->w};
+    // Blocks of near-equal height too.
+    int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(ceil_div(m, blocks), PL_MR_PANEL);
+    j.tile_floats = ceil_div(min64(m, PL_MR_PANEL) * k + PL_PACK_SLACK, PL_VL) * PL_VL;
+
+    size_t mark = pl_arena_mark(&ctx->scratch);
+    float *packed = m == 1 ? NULL : pl_arena_alloc(&ctx->scratch, (size_t)(tiles * j.tile_floats) * sizeof(float));
+    if (!ctx->measuring && k == 0) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
+    for (int64_t b = 0; b < blocks && !ctx->measuring && k > 0; b++) {
+        int64_t r0 = m * b / blocks;
+        j.rows = m * (b + 1) / blocks - r0;
+        j.tiles = ceil_div(j.rows, PL_MR_PANEL);
+        j.x = pl_f32(&a->x) + r0 * k;
+        j.y = pl_f32(&a->y) + r0 * n;
+        j.xp = packed ? packed : pl_f32(&a->x);
+        int parts = pl_pool_threads(ctx->pool);
+        if (packed && j.rows * k >= PACK_BIG)
+            pl_parallel(ctx->pool, parts, pack_part, &j);
+        else if (packed)
+            pack_part(&j, 0, 1);
+        if ((double)j.rows * (double)n * (double)k < SMALL)
+            panels_part(&j, 0, 1);
+        else
+            pl_parallel(ctx->pool, parts, panels_part, &j);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+}
+
+// ---- the op ----
+
+void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args) {
+    const pl_linear_args *a = args;
+    int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
+    if (a->w.layout == PL_PANELS)
+        panels_fwd(ctx, a);
+    else if (a->w.dtype == PL_F32)
+        pl_gemm(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_f32(&a->w), k, false, pl_f32(&a->y), n);
+    else
+        pl_linear_fwd_ref32(ctx, args);
+}
+
+void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args) {
+    const pl_linear_args *a = args;
+    int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
+    const float          *dy = a->y.grad;
+    if (!dy) return;
+    if (a->w.layout == PL_PANELS || a->w.dtype != PL_F32) {
+        pl_linear_bwd_ref32(ctx, args);
+        return;
+    }
+    if (a->x.grad) pl_gemm(ctx, PL_GEMM_NN, m, k, n, dy, n, pl_f32(&a->w), k, true, a->x.grad, k);
+    if (a->w.grad) pl_gemm(ctx, PL_GEMM_TN, n, k, m, dy, n, pl_f32(&a->x), k, true, a->w.grad, k);
+}

@@ -1,0 +1,43 @@
+#include "kernels/op/rope.h"
+#include "kernels/base/check.h"
+#include <math.h>
+
+void pl_rope(pl_ctx *ctx, const pl_rope_args *a) {
+    PL_CHECK(a->hd > 0 && a->hd % 2 == 0 && a->n_rot >= 0 && a->qkv.dim[1] >= (int64_t)a->n_rot * a->hd,
+             "rope: %d vectors of %d in a row of %lld", a->n_rot, a->hd, (long long)a->qkv.dim[1]);
+    PL_CHECK(a->cos.dim[1] == a->hd / 2 && a->sin.dim[1] == a->hd / 2 && a->cos.dim[0] == a->sin.dim[0],
+             "rope: tables [%lld, %lld] for heads of %d", (long long)a->cos.dim[0], (long long)a->cos.dim[1], a->hd);
+    PL_CHECK(a->qkv.dtype == ctx->be->real && a->cos.dtype == ctx->be->real && a->sin.dtype == ctx->be->real,
+             "rope: qkv %s, tables %s", pl_dtype_name(a->qkv.dtype), pl_dtype_name(a->cos.dtype));
+    pl_run(ctx, PL_OP_ROPE, a, sizeof *a);
+}
+
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.
+static double smoothed(const pl_rope_spec *s, double freq) {
+    double turns = s->original_positions * freq / (2 * acos(-1.0)); // rotations within the original context
+    if (turns < s->low_freq_factor) return freq / s->factor;
+    if (turns > s->high_freq_factor) return freq;
+    double blend = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+    return (1 - blend) * freq / s->factor + blend * freq;
+}
+
+void pl_rope_table(void *cosine, void *sine, pl_dtype t, const pl_rope_spec *s, int64_t positions) {
+    PL_CHECK(t == PL_F32 || t == PL_F64, "rope table in %s", pl_dtype_name(t));
+    PL_CHECK(s->hd > 0 && s->hd % 2 == 0, "rope: head width %d", s->hd);
+    for (int i = 0; i < s->hd / 2; i++) {
+        double freq = pow(s->theta, -2.0 * i / s->hd);
+        if (s->scaling == PL_ROPE_LINEAR) freq /= s->factor;
+        if (s->scaling == PL_ROPE_LLAMA3) freq = smoothed(s, freq);
+        for (int64_t pos = 0; pos < positions; pos++) {
+            double  angle = (double)pos * freq;
+            int64_t at = pos * (s->hd / 2) + i;
+            if (t == PL_F32) {
+                ((float *)cosine)[at] = (float)cos(angle);
+                ((float *)sine)[at] = (float)sin(angle);
+            } else {
+                ((double *)cosine)[at] = cos(angle);
+                ((double *)sine)[at] = sin(angle);
+            }
+        }
+    }
+}

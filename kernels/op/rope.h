@@ -1,0 +1,32 @@
+// Rotary position embedding (Su et al. 2021), rotate-half pairing as Hugging Face has it, in place.
+//   for a head vector v of width hd and pair i < hd/2, angle = pos[m] * inv_freq[i]:
+//   v'[i] = v[i] cos - v[i + hd/2] sin,   v'[i + hd/2] = v[i + hd/2] cos + v[i] sin
+// Applied to the first n_rot head vectors of each row of qkv (queries, then keys; values follow and are left alone).
+// Backward rotates the gradient by the negative angle, in place: rope must be the only op between the producer of qkv
+// and its readers.
+// cos, sin: tables [positions, hd/2] in be->real, made once by pl_rope_table (angles in double, rounded once).
+#ifndef PL_OP_ROPE_H
+#define PL_OP_ROPE_H
+#include "kernels/backend.h"
+
+typedef struct pl_rope_args {
+    pl_tensor      qkv;      // [M, width], width >= n_rot * hd
+    pl_tensor      cos, sin; // [positions, hd/2]
+    const int32_t *pos;      // [M], each < positions; borrowed until replay
+    int            n_rot;    // query heads + key heads
+    int            hd;
+    int            offset; // added to each pos (the unroll step k of training-time test)
+} pl_rope_args;
+
+void pl_rope(pl_ctx *ctx, const pl_rope_args *args);
+
+typedef enum pl_rope_scaling { PL_ROPE_DEFAULT, PL_ROPE_LLAMA3, PL_ROPE_LINEAR } pl_rope_scaling;
+typedef struct pl_rope_spec {
+    double          theta;
+    int             hd;
+    pl_rope_scaling scaling;
+    double factor, low_freq_factor, high_freq_factor, original_positions; // Llama-3.1's smoothing; factor for linear
+} pl_rope_spec;
+// cos/sin [positions, hd/2] of dtype t (F32 or F64), caller's memory.
+void pl_rope_table(void *cos, void *sin, pl_dtype t, const pl_rope_spec *spec, int64_t positions);
+#endif

@@ -1,0 +1,10 @@
+#include "kernels/op/swiglu.h"
+#include "kernels/base/check.h"
+
+pl_tensor pl_swiglu(pl_ctx *ctx, pl_tensor gu) {
+    PL_CHECK(gu.rank == 2 && gu.dim[1] % 2 == 0 && gu.dtype == ctx->be->real, "swiglu: [%lld, %lld] %s",
+             (long long)gu.dim[0], (long long)gu.dim[1], pl_dtype_name(gu.dtype));
+    pl_swiglu_args a = {.gu = gu, .y = pl_ctx_out(ctx, gu.dim[0], gu.dim[1] / 2, gu.grad)};
+    pl_run(ctx, PL_OP_SWIGLU, &a, sizeof a);
+    return a.y;
+}

@@ -1,0 +1,66 @@
+// SwiGLU on vectors. The tail of a row runs the same arithmetic on padded lanes, so an element's bits do not depend on
+// its column.
+#include "kernels/cpu/rows.h"
+#include "kernels/op/swiglu.h"
+
+enum { EXP_FLOPS = 20 };
+
+// 1 / (1 + exp(-z))
+PL_INLINE pl_vf sigmoid(pl_vf z) {
+    const pl_vf one = pl_vf_set1(1.0f);
+    return pl_vf_div(one, pl_vf_add(one, pl_vf_exp(pl_vf_sub(pl_vf_zero(), z))));
+}
+
+static void fwd_part(void *arg, int part, int parts) {
+    const pl_swiglu_args *a = arg;
+    int64_t               width = pl_tensor_cols(&a->y), rows = pl_tensor_rows(&a->y);
+    // Ranges of whole vectors of the [rows, width] matrix: one wide row is split as well as many narrow ones.
+    int64_t               per_row = (width + PL_VL - 1) / PL_VL;
+    long                  lo, hi;
+    pl_range(rows * per_row, 1, part, parts, &lo, &hi);
+    for (int64_t v = lo; v < hi;) {
+        int64_t      m = v / per_row, end = (m + 1) * per_row < hi ? (m + 1) * per_row : hi;
+        const float *g = pl_f32(&a->gu) + m * 2 * width, *u = g + width;
+        float       *y = pl_f32(&a->y) + m * width;
+        for (; v < end; v++) {
+            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
+            pl_vf   gv = pl_vf_get(g + i, n);
+            pl_vf   silu = pl_vf_div(gv, pl_vf_add(pl_vf_set1(1.0f), pl_vf_exp(pl_vf_sub(pl_vf_zero(), gv))));
+            pl_vf_put(y + i, pl_vf_mul(silu, pl_vf_get(u + i, n)), n);
+        }
+    }
+}
+
+void PL_CPU(swiglu_fwd)(pl_ctx *ctx, const void *args) {
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    pl_swiglu_args a = *(const pl_swiglu_args *)args;
+    int64_t        n = pl_tensor_count(&a.y);
+    pl_parallel(ctx->pool, pl_cpu_parts(ctx, n, EXP_FLOPS * (double)n), fwd_part, &a);
+}
+
+static void bwd_part(void *arg, int part, int parts) {
+    const pl_swiglu_args *a = arg;
+    int64_t               width = pl_tensor_cols(&a->y);
+    const pl_vf           one = pl_vf_set1(1.0f);
+    long                  lo, hi;
+    pl_range(pl_tensor_rows(&a->y), 1, part, parts, &lo, &hi);
+    for (int64_t m = lo; m < hi; m++) {
+        const float *g = pl_f32(&a->gu) + m * 2 * width, *u = g + width, *dy = (const float *)a->y.grad + m * width;
+        float       *dg = (float *)a->gu.grad + m * 2 * width, *du = dg + width;
+        for (int64_t i = 0; i < width; i += PL_VL) {
+            int64_t n = pl_vf_lanes(i, width);
+            pl_vf   gv = pl_vf_get(g + i, n), dyv = pl_vf_get(dy + i, n), s = sigmoid(gv);
+            pl_vf   slope = pl_vf_mul(s, pl_vf_fma(gv, pl_vf_sub(one, s), one));
+            pl_vf_put(dg + i, pl_vf_fma(pl_vf_mul(dyv, pl_vf_get(u + i, n)), slope, pl_vf_get(dg + i, n)), n);
+            pl_vf_put(du + i, pl_vf_fma(pl_vf_mul(dyv, gv), s, pl_vf_get(du + i, n)), n);
+        }
+    }
+}
+
+void PL_CPU(swiglu_bwd)(pl_ctx *ctx, const void *args) {
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    pl_swiglu_args a = *(const pl_swiglu_args *)args;
+    if (!a.y.grad || !a.gu.grad) return;
+    int64_t n = pl_tensor_count(&a.y);
+    pl_parallel(ctx->pool, pl_cpu_parts(ctx, pl_tensor_rows(&a.y), EXP_FLOPS * (double)n), bwd_part, &a);
+}

@@ -1,0 +1,32 @@
+#include "kernels/op/swiglu.h"
+#include "kernels/ref.h"
+#include <tgmath.h>
+
+void PL_REF(swiglu_fwd)(pl_ctx *ctx, const void *args) {
+    const pl_swiglu_args *a = args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t rows = a->y.dim[0], n = a->y.dim[1];
+    for (int64_t m = 0; m < rows; m++) {
+        const pl_real *g = (const pl_real *)a->gu.data + m * 2 * n, *u = g + n;
+        pl_real       *y = (pl_real *)a->y.data + m * n;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = g[i] / (1 + exp(-g[i])) * u[i];
+    }
+}
+
+void PL_REF(swiglu_bwd)(pl_ctx *ctx, const void *args) {
+    const pl_swiglu_args *a = args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad || !a->gu.grad) return;
+    int64_t rows = a->y.dim[0], n = a->y.dim[1];
+    for (int64_t m = 0; m < rows; m++) {
+        const pl_real *g = (const pl_real *)a->gu.data + m * 2 * n, *u = g + n;
+        const pl_real *dy = (const pl_real *)a->y.grad + m * n;
+        pl_real       *dg = (pl_real *)a->gu.grad + m * 2 * n, *du = dg + n;
+        for (int64_t i = 0; i < n; i++) {
+            pl_real s = 1 / (1 + exp(-g[i]));
+            dg[i] += dy[i] * u[i] * s * (1 + g[i] * (1 - s));
+            du[i] += dy[i] * g[i] * s;
+        }
+    }
+}

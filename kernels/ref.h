@@ -1,0 +1,46 @@
+// What every kernels/op/*_ref.c starts from. These files are compiled twice, once on float and once on double
+// (-DPL_REF_SUFFIX=ref32 -DPL_REF_REAL=float, -DPL_REF_SUFFIX=ref64 -DPL_REF_REAL=double), both with -ffp-contract=off:
+// what stands in the source is what is computed. They are the oracle: plain loops, no cleverness, one thread.
+#ifndef PL_REF_H
+#define PL_REF_H
+
+#include "kernels/backend.h"
+#include "kernels/base/check.h"
+#include "kernels/op/linear.h"
+
+typedef PL_REF_REAL pl_real;
+
+#define PL_REF_JOIN_2(name, suffix) pl_##name##_##suffix
+#define PL_REF_JOIN(name, suffix) PL_REF_JOIN_2(name, suffix)
+#define PL_REF(name) PL_REF_JOIN(name, PL_REF_SUFFIX) // PL_REF(linear_fwd) is pl_linear_fwd_ref32
+#define PL_REAL_DTYPE (sizeof(pl_real) == sizeof(float) ? PL_F32 : PL_F64)
+
+#define PL_REF_BWD_0(name)
+#define PL_REF_BWD_1(name) void PL_REF(name##_bwd)(pl_ctx * ctx, const void *args);
+#define X(NAME, name, backward)                                                                                        \
+    void PL_REF(name##_fwd)(pl_ctx * ctx, const void *args);                                                           \
+    PL_REF_BWD_##backward(name)
+#include "kernels/ops.def"
+#undef X
+
+// Element i of an array of any float type; the array may be unaligned (a mapped file).
+static inline pl_real pl_ref_load(const void *p, pl_dtype t, int64_t i) {
+    float    f;
+    double   d;
+    uint16_t h;
+    switch (t) {
+    case PL_F32: memcpy(&f, (const char *)p + i * 4, 4); return (pl_real)f;
+    case PL_F64: memcpy(&d, (const char *)p + i * 8, 8); return (pl_real)d;
+    case PL_BF16: memcpy(&h, (const char *)p + i * 2, 2); return (pl_real)pl_bf16_to_f32(h);
+    default: PL_CHECK(0, "no reference arithmetic on %s", pl_dtype_name(t));
+    }
+    return 0;
+}
+
+// W[n, k] of a matrix in any layout.
+static inline pl_real pl_ref_weight(const pl_tensor *w, int64_t n, int64_t k) {
+    if (w->layout == PL_PANELS) return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
+    return pl_ref_load(w->data, w->dtype, n * w->dim[1] + k);
+}
+
+#endif

@@ -1,0 +1,54 @@
+// Tensors: a pointer, a shape, a type. Passed by value; they own nothing.
+#ifndef PL_TENSOR_H
+#define PL_TENSOR_H
+
+#include "kernels/base/dtype.h"
+#include <stdint.h>
+
+// How a matrix lies in memory. Activations and training weights are row-major. Inference weights are packed once, at
+// load, into panels of PL_PANEL rows: element (n, k) of W[N, K] lies in panel n / PL_PANEL, panels follow each other,
+// and inside a panel k is the slow index, so that one k of all rows of a panel is one contiguous load:
+//   F32   index p*K*PL_PANEL + k*PL_PANEL + n % PL_PANEL
+//   BF16  the same k-slow order, but the PL_PANEL 16-bit values of one k are interleaved in pairs (j, j + PL_PANEL/2):
+//         32-bit word j holds row j in its low half and row j + PL_PANEL/2 in its high half, so that `word << 16` and
+//         `word & 0xffff0000` are the fp32 values of 16 consecutive rows each.
+// Rows past N in the last panel are zero. See kernels/op/linear.h for pack and size.
+typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS } pl_layout;
+#define PL_PANEL 32
+
+// Contiguous, rank 1 to 4, slowest dimension first. grad, where not NULL, has the same shape and dtype as data and
+// backward accumulates into it; NULL means: a constant.
+typedef struct pl_tensor {
+    void     *data;
+    void     *grad;
+    int64_t   dim[4]; // unused trailing dimensions are 1
+    int       rank;
+    pl_dtype  dtype;
+    pl_layout layout;
+} pl_tensor;
+
+static inline pl_tensor pl_tensor_2d(void *data, pl_dtype t, int64_t rows, int64_t cols) {
+    return (pl_tensor){.data = data, .dim = {rows, cols, 1, 1}, .rank = 2, .dtype = t};
+}
+static inline pl_tensor pl_tensor_1d(void *data, pl_dtype t, int64_t n) {
+    return (pl_tensor){.data = data, .dim = {n, 1, 1, 1}, .rank = 1, .dtype = t};
+}
+static inline int64_t pl_tensor_count(const pl_tensor *t) {
+    return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
+}
+// Rows of the matrix a tensor is when its last dimension is the fast one: everything before it multiplied.
+static inline int64_t pl_tensor_rows(const pl_tensor *t) {
+    return t->rank <= 1 ? 1 : pl_tensor_count(t) / t->dim[t->rank - 1];
+}
+static inline int64_t pl_tensor_cols(const pl_tensor *t) {
+    return t->dim[t->rank > 0 ? t->rank - 1 : 0];
+}
+
+static inline float *pl_f32(const pl_tensor *t) {
+    return (float *)t->data;
+}
+static inline double *pl_f64(const pl_tensor *t) {
+    return (double *)t->data;
+}
+
+#endif

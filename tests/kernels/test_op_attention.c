@@ -1,0 +1,333 @@
+#include "kernels/op/attention.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/kvstore.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct heads {
+    int nh, nkv, hd;
+} heads;
+
+static int width(heads h) {
+    return (h.nh + 2 * h.nkv) * h.hd;
+}
+
+// One query against n keys, as the formula says. qkv rows and keys through accessors, so that any view can be checked.
+typedef double (*key_fn)(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value);
+
+static void expect_attention(const op_run *r, int out, int m, heads h, const double *q, int n, key_fn key,
+                             const void *view, double tol) {
+    double *p = malloc((size_t)(n + 1) * sizeof *p);
+    assert_non_null(p);
+    for (int head = 0; head < h.nh; head++) {
+        int    kv = head / (h.nh / h.nkv);
+        double max = -INFINITY, sum = 0;
+        for (int i = 0; i < n; i++) {
+            p[i] = 0;
+            for (int d = 0; d < h.hd; d++)
+                p[i] += q[head * h.hd + d] * key(r, view, m, i, kv, d, false) / sqrt(h.hd);
+            max = fmax(max, p[i]);
+        }
+        for (int i = 0; i < n; i++)
+            sum += p[i] = exp(p[i] - max);
+        for (int d = 0; d < h.hd; d++) {
+            double o = 0;
+            for (int i = 0; i < n; i++)
+                o += p[i] / sum * key(r, view, m, i, kv, d, true);
+            double got = op_value(r, out, (int64_t)m * h.nh * h.hd + head * h.hd + d);
+            if (!(fabs(got - o) <= tol)) fail_msg("row %d head %d[%d]: %.9g, expected %.9g", m, head, d, got, o);
+        }
+    }
+    free(p);
+}
+
+// Cached: rows of two sessions, a few committed keys each, then a tree.
+
+enum { SLOTS = 150, ROWS = 9, PATH = 6 };
+
+typedef struct cached_shape {
+    heads h;
+    int   n_ctx[2]; // committed keys of the two sessions
+} cached_shape;
+
+// Rows 0..3: session 0, a tree of root 0, children 1 and 2, grandchild 3 under 2, at scattered slots past n_ctx.
+// Rows 4..8: session 1, a chain (path NULL).
+static const struct {
+    int session, slot_offset, n_path, path[PATH]; // slots relative to n_ctx
+} tree[ROWS] = {
+    {0, 5, 1, {5}},    {0, 2, 2, {5, 2}},    {0, 9, 2, {5, 9}},       {0, 0, 3, {5, 9, 0}},       {1, 0, 1, {0}},
+    {1, 1, 2, {0, 1}}, {1, 2, 3, {0, 1, 2}}, {1, 3, 4, {0, 1, 2, 3}}, {1, 4, 5, {0, 1, 2, 3, 4}},
+};
+
+static void cached(op_run *r, const void *arg) {
+    const cached_shape *s = arg;
+    heads               h = s->h;
+    pl_tensor           qkv = op_constant(r, ROWS, width(h), 1), cache[4];
+    for (int i = 0; i < 4; i++)
+        cache[i] = op_constant(r, SLOTS, h.nkv * h.hd, 1);
+    pl_kvrow *row = op_bytes(r, ROWS * sizeof *row);
+    int32_t  *path = op_bytes(r, ROWS * PATH * sizeof *path);
+    for (int m = 0; m < ROWS; m++) {
+        int n_ctx = s->n_ctx[tree[m].session];
+        for (int i = 0; i < tree[m].n_path; i++)
+            path[m * PATH + i] = n_ctx + tree[m].path[i];
+        row[m] = (pl_kvrow){.k = cache[2 * tree[m].session].data,
+                            .v = cache[2 * tree[m].session + 1].data,
+                            .path = tree[m].session == 0 ? path + m * PATH : NULL,
+                            .n_ctx = n_ctx,
+                            .n_path = tree[m].n_path,
+                            .slot = n_ctx + tree[m].slot_offset};
+    }
+    pl_kvstore(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd);
+    op_out(r, pl_attention_cached(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd));
+    op_out(r, qkv);
+    for (int i = 0; i < 4; i++)
+        op_out(r, cache[i]);
+}
+
+static const cached_shape cached_shapes[] = {
+    {{1, 1, 1}, {0, 1}},    {{2, 1, 3}, {0, 3}},      {{3, 3, 31}, {31, 32}}, {{4, 2, 33}, {33, 65}},
+    {{9, 3, 64}, {64, 29}}, {{8, 2, 128}, {128, 27}}, {{6, 6, 64}, {1, 95}},
+};
+enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
+
+static void cached_all_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < CACHED_SHAPES; i++) {
+        const cached_shape *s = &cached_shapes[i];
+        op_check(cached, s, OP_NO_TAPE, "cached attention, %d/%d heads of %d, contexts %d and %d", s->h.nh, s->h.nkv,
+                 s->h.hd, s->n_ctx[0], s->n_ctx[1]);
+    }
+}
+
+static double cached_key(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value) {
+    const cached_shape *s = view;
+    int                 session = tree[m].session, n_ctx = s->n_ctx[session];
+    int                 slot = i < n_ctx ? i : n_ctx + tree[m].path[i - n_ctx];
+    return op_value(r, 2 + 2 * session + value, (int64_t)slot * s->h.nkv * s->h.hd + kv_head * s->h.hd + d);
+}
+
+static void cached_values(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < CACHED_SHAPES; i++) {
+            const cached_shape *s = &cached_shapes[i];
+            op_run             *r = op_run_once(cached, s, be, 1, OP_NO_TAPE);
+            double             *q = malloc((size_t)width(s->h) * sizeof *q);
+            assert_non_null(q);
+            for (int m = 0; m < ROWS; m++) {
+                for (int k = 0; k < s->h.nh * s->h.hd; k++)
+                    q[k] = op_value(r, 1, (int64_t)m * width(s->h) + k);
+                expect_attention(r, 0, m, s->h, q, s->n_ctx[tree[m].session] + tree[m].n_path, cached_key, s,
+                                 be->real == PL_F64 ? 1e-12 : 2e-6);
+            }
+            free(q);
+            op_run_free(r);
+        }
+}
+
+// The same eight tokens after n committed keys in four ways: the last row must come out with the same bits.
+//   0 prefill: eight rows, chain; beside them an unrelated row
+//   1 plain decoding: seven tokens are committed, one row
+//   2 a tree whose deepest path they are, its nodes at scattered slots, siblings beside it
+//   3 a chain draft: four committed, a row chain of four
+typedef struct way {
+    heads h;
+    int   n, which;
+} way;
+
+enum { TOKENS = 8, WAY_SLOTS = 160 };
+
+static void one_way(op_run *r, const void *arg) {
+    static const int32_t scattered[TOKENS] = {13, 2, 11, 0, 7, 9, 1, 5};
+    const way           *w = arg;
+    heads                h = w->h;
+    int                  kv = h.nkv * h.hd, before = w->which == 1 ? TOKENS - 1 : w->which == 3 ? 4 : 0;
+    int                  rows = TOKENS - before;
+    pl_tensor            tokens = op_constant(r, TOKENS + 1, width(h), 1); // the last one is the unrelated row
+    pl_tensor            k = op_constant(r, WAY_SLOTS, kv, 1), v = op_constant(r, WAY_SLOTS, kv, 1);
+    pl_kvrow            *row = op_bytes(r, (TOKENS + 1) * sizeof *row);
+    int32_t             *path = op_bytes(r, TOKENS * sizeof *path), *index = op_bytes(r, (TOKENS + 1) * sizeof *index);
+    pl_ctx              *ctx = op_ctx(r);
+
+    // The committed ones among the tokens lie where the chain puts them.
+    for (int i = 0; i < before; i++) {
+        index[i] = i;
+        row[i] = (pl_kvrow){k.data, v.data, NULL, w->n, i + 1, w->n + i};
+    }
+    if (before) pl_kvstore(ctx, pl_gather(ctx, tokens, index, before), row, h.nh, h.nkv, h.hd);
+    for (int i = 0; i < TOKENS; i++)
+        path[i] = w->n + before + scattered[i];
+    // Gathers run at once here (no tape), so the index array can be used again.
+    int extra = w->which == 0 || w->which == 2;
+    for (int i = 0; i < rows; i++) {
+        bool in_tree = w->which == 2;
+        index[i] = before + i;
+        row[i] = (pl_kvrow){.k = k.data,
+                            .v = v.data,
+                            .path = in_tree ? path : NULL,
+                            .n_ctx = w->n + before,
+                            .n_path = i + 1,
+                            .slot = in_tree ? path[i] : w->n + before + i};
+    }
+    if (extra) {
+        index[rows] = TOKENS;
+        row[rows] = row[0];
+        row[rows].path = NULL;
+        row[rows].n_ctx = 3;
+        row[rows].slot = w->n + 20;
+    }
+    pl_tensor qkv = pl_gather(ctx, tokens, index, rows + extra);
+    pl_kvstore(ctx, qkv, row, h.nh, h.nkv, h.hd);
+    pl_tensor      o = pl_attention_cached(ctx, qkv, row, h.nh, h.nkv, h.hd);
+    const int32_t *last = op_ids_from(r, &(int32_t){rows - 1}, 1);
+    op_out(r, pl_gather(ctx, o, last, 1));
+}
+
+static void bits_depend_on_positions_alone(void **state) {
+    (void)state;
+    const heads       h[] = {{2, 1, 33}, {9, 3, 64}, {4, 4, 128}};
+    const int         n[] = {0, 1, 23, 24, 25, 31, 60, 120};
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < 3; i++)
+            for (int c = 0; c < 8; c++) {
+                op_run *r[4];
+                way     w[4];
+                for (int k = 0; k < 4; k++) {
+                    w[k] = (way){h[i], n[c], k};
+                    r[k] = op_run_once(one_way, &w[k], be, k == 2 ? 2 : 1, OP_NO_TAPE);
+                }
+                for (int k = 1; k < 4; k++)
+                    for (int d = 0; d < h[i].nh * h[i].hd; d++)
+                        if (op_value(r[k], 0, d) != op_value(r[0], 0, d))
+                            fail_msg("%s, %d heads of %d after %d keys: way %d differs at %d", be->name, h[i].nh,
+                                     h[i].hd, n[c], k, d);
+                for (int k = 0; k < 4; k++)
+                    op_run_free(r[k]);
+            }
+}
+
+// Blocks: documents, padding, diagonals of the unroll.
+
+typedef struct block_shape {
+    heads h;
+    int   rows, n_blocks;
+    int   document; // rows per document; the last two rows are padding when there are several
+} block_shape;
+
+static const block_shape block_shapes[] = {
+    {{1, 1, 1}, 1, 1, 1},     {{1, 1, 3}, 3, 2, 3},    {{2, 1, 5}, 7, 3, 3},    {{4, 2, 8}, 33, 4, 13},
+    {{9, 3, 16}, 31, 3, 31},  {{3, 3, 33}, 40, 7, 17}, {{6, 2, 64}, 65, 2, 40}, {{2, 2, 31}, 9, PL_MAX_UNROLL, 4},
+    {{8, 2, 64}, 100, 1, 90},
+};
+enum { BLOCK_SHAPES = sizeof block_shapes / sizeof block_shapes[0] };
+
+static int block_lo(const block_shape *s, int m) {
+    if (s->document < s->rows && m >= s->rows - 2) return -1;
+    return m / s->document * s->document;
+}
+
+static void blocks(op_run *r, const void *arg) {
+    const block_shape *s = arg;
+    pl_tensor          block[PL_MAX_UNROLL];
+    int32_t           *lo = op_bytes(r, (size_t)s->rows * sizeof *lo);
+    for (int m = 0; m < s->rows; m++)
+        lo[m] = block_lo(s, m);
+    for (int j = 0; j < s->n_blocks; j++)
+        block[j] = op_leaf(r, s->rows, width(s->h), 0, 1);
+    op_out(r, pl_attention_blocks(op_ctx(r), block, s->n_blocks, lo, s->h.nh, s->h.nkv, s->h.hd));
+    for (int j = 0; j < s->n_blocks; j++) { // a look at the inputs, without a part in the loss
+        block[j].grad = NULL;
+        op_out(r, block[j]);
+    }
+}
+
+static void blocks_all_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < BLOCK_SHAPES; i++) {
+        const block_shape *s = &block_shapes[i];
+        op_check(blocks, s, 0, "block attention, %d rows, documents of %d, %d blocks, %d/%d heads of %d", s->rows,
+                 s->document, s->n_blocks, s->h.nh, s->h.nkv, s->h.hd);
+    }
+}
+
+static double block_key(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value) {
+    const block_shape *s = view;
+    int                own = m - block_lo(s, m) + 1, j = i < own ? 0 : i - own + 1;
+    int64_t            row = i < own ? block_lo(s, m) + i : m;
+    return op_value(r, 1 + j, row * width(s->h) + (s->h.nh + value * s->h.nkv + kv_head) * s->h.hd + d);
+}
+
+static void blocks_values(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < BLOCK_SHAPES; i++) {
+            const block_shape *s = &block_shapes[i];
+            op_run            *r = op_run_once(blocks, s, be, 1, 0);
+            double            *q = malloc((size_t)width(s->h) * sizeof *q);
+            assert_non_null(q);
+            for (int m = 0; m < s->rows; m++) {
+                int lo = block_lo(s, m);
+                for (int k = 0; k < s->h.nh * s->h.hd; k++) {
+                    q[k] = op_value(r, s->n_blocks, (int64_t)m * width(s->h) + k);
+                    if (lo < 0) assert_true(op_value(r, 0, (int64_t)m * s->h.nh * s->h.hd + k) == 0);
+                }
+                if (lo >= 0)
+                    expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, block_key, s,
+                                     be->real == PL_F64 ? 1e-12 : 2e-6);
+            }
+            free(q);
+            op_run_free(r);
+        }
+}
+
+// Unrolled: the queries' block also lends its keys to later steps, earlier blocks are shared by both attentions.
+static void unrolled(op_run *r, const void *arg) {
+    const block_shape *s = arg;
+    pl_tensor          block[3];
+    int32_t           *lo = op_bytes(r, (size_t)s->rows * sizeof *lo);
+    for (int m = 0; m < s->rows; m++)
+        lo[m] = block_lo(s, m);
+    for (int j = 0; j < 3; j++) {
+        block[j] = op_leaf(r, s->rows, width(s->h), 0, 1);
+        op_out(r, pl_attention_blocks(op_ctx(r), block, j + 1, lo, s->h.nh, s->h.nkv, s->h.hd));
+    }
+}
+
+// The first block is a constant (a frozen layer below): gradients flow into the others only.
+static void partly_constant(op_run *r, const void *arg) {
+    const block_shape *s = arg;
+    pl_tensor          block[2] = {op_constant(r, s->rows, width(s->h), 1), op_leaf(r, s->rows, width(s->h), 0, 1)};
+    int32_t           *lo = op_bytes(r, (size_t)s->rows * sizeof *lo);
+    for (int m = 0; m < s->rows; m++)
+        lo[m] = block_lo(s, m);
+    op_out(r, pl_attention_blocks(op_ctx(r), block, 2, lo, s->h.nh, s->h.nkv, s->h.hd));
+}
+
+static void blocks_composed(void **state) {
+    (void)state;
+    const block_shape s = {{4, 2, 6}, 11, 3, 4};
+    op_check(unrolled, &s, 0, "unrolled block attention");
+    op_check(partly_constant, &s, 0, "block attention over a constant block");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cached_all_backends),
+        cmocka_unit_test(cached_values),
+        cmocka_unit_test(bits_depend_on_positions_alone),
+        cmocka_unit_test(blocks_all_backends),
+        cmocka_unit_test(blocks_values),
+        cmocka_unit_test(blocks_composed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,264 @@
+#include "kernels/op/divergence.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct shape {
+    pl_objective objective;
+    int          n, rows_t; // student rows; teacher rows
+    int          V, Vd, d, dt;
+    bool         trimmed;
+    pl_dtype     w, wt; // PL_F32 for w: trained; else frozen
+    double       scale; // of the logits
+} shape;
+
+static const shape shapes[] = {
+    {PL_OBJ_KL, 1, 1, 1, 1, 1, 1, false, PL_F32, PL_F32, 1},
+    {PL_OBJ_KL, 3, 2, 31, 31, 3, 5, false, PL_F32, PL_F32, 1},
+    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3},
+    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2},
+    {PL_OBJ_KL, 6, 6, PL_DIV_TILE, PL_DIV_TILE, 7, 9, false, PL_F32, PL_F32, 8},
+    {PL_OBJ_KL, 5, 2, 100, 40, 16, 16, true, PL_BF16, PL_F32, 1},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2},
+    {PL_OBJ_CE, 1, 0, 3, 3, 3, 0, false, PL_F32, PL_F32, 1},
+    {PL_OBJ_CE, 13, 0, 65, 65, 31, 0, false, PL_F32, PL_F32, 2},
+    {PL_OBJ_CE, 33, 0, PL_DIV_TILE + 1, PL_DIV_TILE + 1, 17, 0, false, PL_F32, PL_F32, 1},
+    {PL_OBJ_CE, 7, 0, 33, 33, 9, 0, false, PL_BF16, PL_F32, 1},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+// Which rows count: some have no weight, some no teacher row or label.
+static float weight_of(const shape *s, int i) {
+    return s->n > 1 && i % 4 == 1 ? 0 : 0.25f + 0.5f * (float)(i % 3);
+}
+static int teacher_of(const shape *s, int i) {
+    return s->n > 2 && i % 5 == 2 ? -1 : i % s->rows_t;
+}
+static int label_of(const shape *s, int i) {
+    return s->n > 2 && i % 5 == 2 ? -1 : (i * 7 + 2) % s->Vd;
+}
+static int target_of(const shape *s, int j) {
+    return s->trimmed ? j * (s->V / s->Vd) + (j % 3 == 0) : j;
+}
+static bool counts(const shape *s, int i) {
+    return weight_of(s, i) != 0 && (s->objective == PL_OBJ_KL ? teacher_of(s, i) : label_of(s, i)) >= 0;
+}
+
+enum { LOSS, ACCEPT, STUDENT, TEACHER, X, XT }; // outputs
+
+static void build(op_run *r, const void *arg) {
+    const shape       *s = arg;
+    bool               kl = s->objective == PL_OBJ_KL;
+    pl_ctx            *ctx = op_ctx(r);
+    float             *weight = op_bytes(r, (size_t)s->n * sizeof *weight), *coeff = op_bytes(r, (size_t)s->n * 4);
+    int32_t           *teacher_row = op_bytes(r, (size_t)s->n * 4), *label = op_bytes(r, (size_t)s->n * 4);
+    int32_t           *d2t = op_bytes(r, (size_t)s->Vd * 4);
+    pl_divergence_args a = {.objective = s->objective};
+    a.x = op_leaf(r, s->n, s->d, 0, s->scale);
+    if (s->w == PL_F32)
+        a.w = op_leaf(r, s->Vd, s->d, 0, 1 / sqrt(s->d));
+    else
+        a.w = op_weight(r, s->Vd, s->d, s->w, PL_ROWMAJOR, 1 / sqrt(s->d));
+    if (kl) {
+        a.xt = op_constant(r, s->rows_t, s->dt, s->scale);
+        a.wt = op_weight(r, s->V, s->dt, s->wt, PL_ROWMAJOR, 1 / sqrt(s->dt));
+        a.teacher_argmax = op_bytes(r, (size_t)s->rows_t * 4);
+    }
+    for (int i = 0; i < s->n; i++) {
+        weight[i] = weight_of(s, i);
+        coeff[i] = counts(s, i) ? weight[i] : 0;
+        if (kl) teacher_row[i] = teacher_of(s, i);
+        label[i] = label_of(s, i);
+    }
+    for (int j = 0; j < s->Vd; j++)
+        d2t[j] = target_of(s, j);
+    a.weight = weight;
+    a.teacher_row = kl ? teacher_row : NULL;
+    a.label = kl ? NULL : label;
+    a.d2t = s->trimmed ? d2t : NULL;
+    a.accept = op_place(r, s->n, 1);
+    a.student_argmax = op_bytes(r, (size_t)s->n * 4);
+    op_out_loss(r, pl_divergence(ctx, &a), coeff);
+    op_out(r, a.accept);
+    op_out_i32(r, a.student_argmax, s->n);
+    op_out_i32(r, kl ? a.teacher_argmax : a.student_argmax, kl ? s->rows_t : s->n);
+    a.x.grad = NULL;
+    op_out(r, a.x);
+    op_out(r, kl ? a.xt : a.x);
+}
+
+static void all_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        op_check(build, s, 0, "divergence %s n=%d V=%d Vd=%d d=%d", s->objective == PL_OBJ_KL ? "kl" : "ce", s->n, s->V,
+                 s->Vd, s->d);
+        op_check(build, s, OP_NO_TAPE, "divergence without a tape %s n=%d", s->objective == PL_OBJ_KL ? "kl" : "ce",
+                 s->n);
+    }
+}
+
+// Against the formulas, on identity weights, so that the rows are the logits themselves.
+typedef struct direct {
+    bool trimmed;
+    int  rows;
+} direct;
+enum { V = 6, VD = 4 };
+static const int kept[VD] = {1, 2, 5, 4};
+
+static void identity(op_run *r, const void *arg) {
+    const direct      *s = arg;
+    int                Vd = s->trimmed ? VD : V;
+    float             *eye = op_bytes(r, V * V * sizeof *eye), *weight = op_bytes(r, (size_t)s->rows * 4);
+    int32_t           *row = op_bytes(r, (size_t)s->rows * 4), *d2t = op_bytes(r, VD * 4);
+    pl_divergence_args a = {.objective = PL_OBJ_KL, .weight = weight, .teacher_row = row};
+    for (int i = 0; i < V * V; i++)
+        eye[i] = i / V == i % V;
+    for (int i = 0; i < s->rows; i++) {
+        weight[i] = 1;
+        row[i] = s->rows - 1 - i;
+    }
+    for (int j = 0; j < VD; j++)
+        d2t[j] = kept[j];
+    a.d2t = s->trimmed ? d2t : NULL;
+    a.x = op_leaf(r, s->rows, V, 0, 2);
+    a.w = pl_tensor_2d(eye, PL_F32, Vd, V); // student logits: the first Vd elements of x
+    a.xt = op_constant(r, s->rows, V, 2);
+    a.wt = pl_tensor_2d(eye, PL_F32, V, V);
+    a.accept = op_place(r, s->rows, 1);
+    a.student_argmax = op_bytes(r, (size_t)s->rows * 4);
+    a.teacher_argmax = op_bytes(r, (size_t)s->rows * 4);
+    op_out_loss(r, pl_divergence(op_ctx(r), &a), weight);
+    op_out(r, a.accept);
+    op_out_i32(r, a.student_argmax, s->rows);
+    op_out_i32(r, a.teacher_argmax, s->rows);
+    a.x.grad = NULL;
+    op_out(r, a.x);
+    op_out(r, a.xt);
+}
+
+static void softmax(double *p, const double *z, int n) {
+    double max = z[0], sum = 0;
+    for (int j = 1; j < n; j++)
+        max = fmax(max, z[j]);
+    for (int j = 0; j < n; j++)
+        sum += p[j] = exp(z[j] - max);
+    for (int j = 0; j < n; j++)
+        p[j] /= sum;
+}
+
+static int largest(const double *z, int n) {
+    int best = 0;
+    for (int j = 1; j < n; j++)
+        if (z[j] > z[best]) best = j;
+    return best;
+}
+
+static void values(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int trimmed = 0; trimmed < 2; trimmed++) {
+            const direct s = {trimmed, 9};
+            int          Vd = trimmed ? VD : V;
+            op_run      *r = op_run_once(identity, &s, be, 1, 0);
+            double       tol = be->real == PL_F64 ? 1e-13 : 3e-6;
+            for (int i = 0; i < s.rows; i++) {
+                double z[V], t[V], draft[V], q[V], p[V], full[V], kl = 0, accept = 0;
+                for (int j = 0; j < V; j++) {
+                    z[j] = op_value(r, X, i * V + j);
+                    t[j] = op_value(r, XT, (s.rows - 1 - i) * V + j);
+                }
+                for (int j = 0; j < Vd; j++)
+                    draft[j] = t[trimmed ? kept[j] : j];
+                softmax(q, z, Vd);
+                softmax(p, draft, Vd);
+                softmax(full, t, V);
+                for (int j = 0; j < Vd; j++) {
+                    kl += p[j] * log(p[j] / q[j]);
+                    accept += fmin(full[trimmed ? kept[j] : j], q[j]);
+                    assert_true(fabs(op_grad(r, 0, i * V + j) - (q[j] - p[j])) <= tol);
+                }
+                assert_true(fabs(op_value(r, LOSS, i) - kl) <= tol * (1 + kl));
+                assert_true(fabs(op_value(r, ACCEPT, i) - accept) <= tol);
+                assert_true(op_value(r, STUDENT, i) == largest(z, Vd));
+                assert_true(op_value(r, TEACHER, s.rows - 1 - i) == largest(t, V));
+            }
+            op_run_free(r);
+        }
+}
+
+// Rows that do not count leave zeros, -1 and no gradient; hard labels give -log q.
+static void skipped_and_labels(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int k = 0; k < SHAPES; k++) {
+            const shape *s = &shapes[k];
+            op_run      *r = op_run_once(build, s, be, 1, 0);
+            for (int i = 0; i < s->n; i++) {
+                double loss = op_value(r, LOSS, i), accept = op_value(r, ACCEPT, i);
+                if (counts(s, i)) {
+                    assert_true(op_value(r, STUDENT, i) >= 0 && accept >= 0 && accept <= 1 + 1e-5 && loss >= -1e-5);
+                    if (s->objective == PL_OBJ_CE) assert_true(fabs(accept - exp(-loss)) <= 1e-5);
+                    continue;
+                }
+                assert_true(loss == 0 && accept == 0 && op_value(r, STUDENT, i) == -1);
+                for (int d = 0; d < s->d; d++)
+                    assert_true(op_grad(r, 0, i * s->d + d) == 0);
+            }
+            for (int row = 0; row < s->rows_t; row++) {
+                bool asked = false;
+                for (int i = 0; i < s->n; i++)
+                    asked |= counts(s, i) && teacher_of(s, i) == row;
+                assert_true((op_value(r, TEACHER, row) >= 0) == asked);
+            }
+            op_run_free(r);
+        }
+}
+
+// A student that is its teacher: no divergence, no gradient, certain acceptance.
+static void itself(op_run *r, const void *arg) {
+    static const float   weight[4] = {1, 1, 1, 1};
+    static const int32_t row[4] = {0, 1, 2, 3};
+    (void)arg;
+    pl_divergence_args a = {.objective = PL_OBJ_KL};
+    a.weight = op_floats_from(r, weight, 4);
+    a.teacher_row = op_ids_from(r, row, 4);
+    a.x = op_leaf(r, 4, 9, 0, 1);
+    a.w = op_weight(r, 1000, 9, PL_BF16, PL_ROWMAJOR, 1);
+    a.xt = a.x;
+    a.xt.grad = NULL;
+    a.wt = a.w;
+    a.accept = op_place(r, 4, 1);
+    op_out_loss(r, pl_divergence(op_ctx(r), &a), weight);
+    op_out(r, a.accept);
+}
+
+static void own_teacher(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++) {
+        op_run *r = op_run_once(itself, NULL, be, 2, 0);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabs(op_value(r, LOSS, i)) <= 1e-5 && fabs(op_value(r, ACCEPT, i) - 1) <= 1e-5);
+        for (int k = 0; k < 36; k++)
+            assert_true(fabs(op_grad(r, 0, k)) <= 1e-5);
+        op_run_free(r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_backends),
+        cmocka_unit_test(values),
+        cmocka_unit_test(skipped_and_labels),
+        cmocka_unit_test(own_teacher),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+#include "kernels/op/gather.h"
+#include "kernels/op/rope.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { POSITIONS = 300 };
+
+typedef struct shape {
+    int rows, n_rot, n_rest, hd, offset;
+} shape;
+
+static const shape shapes[] = {
+    {1, 1, 0, 2, 0}, {3, 2, 1, 6, 5}, {33, 5, 2, 62, 0}, {31, 3, 1, 64, 7}, {65, 9, 3, 64, 1}, {7, 6, 2, 128, 3},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static pl_rope_args make(op_run *r, const shape *s, pl_tensor qkv) {
+    pl_rope_args a = {.qkv = qkv, .n_rot = s->n_rot, .hd = s->hd, .offset = s->offset};
+    pl_rope_spec spec = {.theta = 10000, .hd = s->hd};
+    a.cos = op_place(r, POSITIONS, s->hd / 2);
+    a.sin = op_place(r, POSITIONS, s->hd / 2);
+    pl_rope_table(a.cos.data, a.sin.data, a.cos.dtype, &spec, POSITIONS);
+    a.pos = op_ids(r, s->rows, 0, POSITIONS - s->offset);
+    return a;
+}
+
+// The producer of qkv is a gather, as a linear layer is in a model.
+static void build(op_run *r, const void *arg) {
+    const shape   *s = arg;
+    pl_tensor      x = op_leaf(r, s->rows, (s->n_rot + s->n_rest) * s->hd, 0, 1);
+    const int32_t *same = op_ids(r, s->rows, 0, s->rows);
+    pl_rope_args   a = make(r, s, pl_gather(op_ctx(r), x, same, s->rows));
+    pl_rope(op_ctx(r), &a);
+    op_out(r, a.qkv);
+}
+
+static void all_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        op_check(build, s, 0, "rope %d rows, %d+%d heads of %d, offset %d", s->rows, s->n_rot, s->n_rest, s->hd,
+                 s->offset);
+    }
+}
+
+static void before_and_after(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_rope_args a = make(r, s, op_constant(r, s->rows, (s->n_rot + s->n_rest) * s->hd, 1));
+    op_out(r, a.qkv);
+    pl_rope(op_ctx(r), &a);
+    op_out(r, a.qkv);
+    op_out_i32(r, a.pos, s->rows);
+}
+
+// Each pair (i, i + hd/2) turns by (pos + offset) * theta^(-2i/hd); what follows the rotated heads stays.
+static void values(void **state) {
+    (void)state;
+    const shape       s = {5, 3, 2, 8, 11};
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++) {
+        op_run *r = op_run_once(before_and_after, &s, be, 1, OP_NO_TAPE);
+        int     width = (s.n_rot + s.n_rest) * s.hd, half = s.hd / 2;
+        double  tol = be->real == PL_F64 ? 1e-13 : 1e-6;
+        for (int m = 0; m < s.rows; m++)
+            for (int k = 0; k < width; k++) {
+                int    i = k % s.hd, pair = i % half, low = m * width + k - i + pair;
+                double angle = (op_value(r, 2, m) + s.offset) * pow(10000, -2.0 * pair / s.hd);
+                double x = op_value(r, 0, low), y = op_value(r, 0, low + half);
+                double turned = i < half ? x * cos(angle) - y * sin(angle) : y * cos(angle) + x * sin(angle);
+                double expected = k < s.n_rot * s.hd ? turned : op_value(r, 0, m * width + k);
+                assert_true(fabs(op_value(r, 1, m * width + k) - expected) <= tol);
+            }
+        op_run_free(r);
+    }
+}
+
+static double frequency(const pl_rope_spec *spec, int i) { // from the table at position 1
+    static double c[2 * 64], s[2 * 64];
+    pl_rope_table(c, s, PL_F64, spec, 2);
+    return atan2(s[spec->hd / 2 + i], c[spec->hd / 2 + i]);
+}
+
+static void close_to(double x, double expected) {
+    assert_true(fabs(x - expected) <= 1e-12 * expected + 1e-17);
+}
+
+static void scalings(void **state) {
+    (void)state;
+    pl_rope_spec plain = {.theta = 10000, .hd = 64};
+    close_to(frequency(&plain, 0), 1);
+    close_to(frequency(&plain, 16), 0.01);
+    pl_rope_spec linear = {.theta = 10000, .hd = 64, .scaling = PL_ROPE_LINEAR, .factor = 4};
+    close_to(frequency(&linear, 16), 0.0025);
+    // Llama 3.1's parameters on 64-wide heads (Llama 3.2 1B has factor 32): short wavelengths kept, long ones divided
+    // by the factor, those between blended. Values from the published formula.
+    pl_rope_spec llama = {.theta = 500000,
+                          .hd = 64,
+                          .scaling = PL_ROPE_LLAMA3,
+                          .factor = 8,
+                          .low_freq_factor = 1,
+                          .high_freq_factor = 4,
+                          .original_positions = 8192};
+    close_to(frequency(&llama, 0), 1);
+    close_to(frequency(&llama, 14), 0.0032114459947525913);
+    close_to(frequency(&llama, 15), 0.0013718935677611381);
+    close_to(frequency(&llama, 16), 0.0005248461609929547);
+    close_to(frequency(&llama, 17), 0.00017850781276799638);
+    close_to(frequency(&llama, 18), 7.78465527393245e-05);
+    close_to(frequency(&llama, 31), 3.7673226901739635e-07);
+}
+
+// Angles are made in double: at a far position the float table is the rounded double table, not float arithmetic.
+static void far_positions(void **state) {
+    (void)state;
+    enum { FAR = 100001 };
+    pl_rope_spec spec = {.theta = 500000, .hd = 4};
+    float       *cf = malloc(FAR * 2 * sizeof *cf), *sf = malloc(FAR * 2 * sizeof *sf);
+    assert_non_null(cf);
+    assert_non_null(sf);
+    pl_rope_table(cf, sf, PL_F32, &spec, FAR);
+    for (int pos = 0; pos < FAR; pos += 4999)
+        assert_true(cf[pos * 2] == (float)cos((double)pos) && sf[pos * 2] == (float)sin((double)pos));
+    free(cf);
+    free(sf);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_backends),
+        cmocka_unit_test(values),
+        cmocka_unit_test(scalings),
+        cmocka_unit_test(far_positions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
