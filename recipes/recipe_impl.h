@@ -1,0 +1,86 @@
+// Inside of recipes/: what recipe*.c share. Nobody else includes this.
+#ifndef PL_RECIPE_IMPL_H
+#define PL_RECIPE_IMPL_H
+
+#include "kernels/base/status.h"
+#include "recipes/recipe.h"
+
+// Where a value or a complaint stands: in a --set, in a file, or (neither) in a table's default.
+typedef struct pl_recipe_place {
+    const char *set;          // the --set argument; NULL: not from there
+    const char *name;         // the file; NULL: a default
+    int         line, column; // in the file, from 1; 0: the file as a whole
+    const char *at;           // "" or the item the path is relative to, "drafters.0."
+    const char *path;         // NULL: not about a key
+} pl_recipe_place;
+
+typedef struct pl_recipe_value {
+    bool        present, given;
+    const char *set; // owned by the recipe
+    int         line, column;
+    int64_t     i; // INT; ENUM: index into choices
+    double      f; // REAL, and INT as a double
+    bool        b;
+    char       *text; // scalars in canonical form, so that 1e-4 and 0.0001 dump and hash alike
+    int         n;
+    char      **texts; // lists of scalars, each as `text`
+    int64_t    *ints;
+    double     *reals;
+    pl_recipe **items; // LIST_OF_MAPS
+} pl_recipe_value;
+
+typedef struct pl_recipe_seen {
+    char *path;
+    int   line;
+} pl_recipe_seen;
+
+struct pl_recipe {
+    char                 *name; // file, or NULL; the views share the root's
+    char                 *at;   // "" or "drafters.0."
+    const pl_recipe_key **rows;
+    int                   n;
+    pl_recipe_value      *values;       // one per row
+    int                   line, column; // of an item in the file; 0: not from there
+    char                **sets;         // root: copies of the --set arguments
+    int                   n_sets;
+    pl_recipe_seen       *seen; // while reading: keys and sections met, for duplicates
+    int                   n_seen;
+};
+
+// recipe.c
+pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_recipe_key *row, int index, pl_err *err);
+void       pl_recipe_destroy(pl_recipe *r);                      // a recipe or an item
+int        pl_recipe_find(const pl_recipe *r, const char *path); // index of the row or -1
+// The first row below the section `path`, or -1 when it is no section.
+int        pl_recipe_section(const pl_recipe *r, const char *path);
+
+// recipe_value.c
+pl_status   pl_recipe_place_fail(const pl_recipe_place *p, pl_err *err, const char *fmt, ...) PL_PRINTF(3, 4);
+pl_status   pl_recipe_unknown(const pl_recipe *r, const pl_recipe_place *p, pl_err *err);
+// "expected an integer, found WHAT"
+pl_status   pl_recipe_mismatch(const pl_recipe_key *row, const pl_recipe_place *p, const char *what, pl_err *err);
+// A scalar, or one more element of a list; v starts zeroed and is cleared by the caller when this fails.
+pl_status   pl_recipe_value_scalar(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+                                   const pl_recipe_place *p, pl_err *err);
+pl_status   pl_recipe_value_append(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+                                   const pl_recipe_place *p, pl_err *err);
+pl_status   pl_recipe_value_append_item(pl_recipe_value *v, pl_recipe *item, const pl_recipe_place *p, pl_err *err);
+void        pl_recipe_value_clear(pl_recipe_value *v);
+void        pl_recipe_value_move(pl_recipe_value *dst, pl_recipe_value *src); // src is left empty
+bool        pl_recipe_type_is_list(pl_recipe_type t);
+const char *pl_recipe_type_name(pl_recipe_type t); // "an integer", ...
+// The range of a row as words (" from 1 to 9", " of at least 1", or ""), into buf.
+const char *pl_recipe_range(const pl_recipe_key *row, char *buf, size_t size);
+// text in quotes, control characters escaped, cut after some 48 bytes, into buf.
+const char *pl_recipe_quote(const char *text, char *buf, size_t size);
+// Length of the UTF-8 sequence at s (of n > 0 bytes) and its code point; 0 when it is none.
+int         pl_recipe_utf8(const char *s, size_t n, uint32_t *code);
+
+// recipe_yaml.c
+// A whole document of keys into r.
+pl_status pl_recipe_read_document(pl_recipe *r, const char *text, size_t n, pl_err *err);
+// One value in YAML flow style (of a --set or a default, as p says) for a list row.
+pl_status pl_recipe_read_flow(pl_recipe_value *v, const pl_recipe *r, const pl_recipe_key *row, const char *text,
+                              const pl_recipe_place *p, pl_err *err);
+
+#endif
