@@ -1,0 +1,94 @@
+#include "checkpoints/fingerprint.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *a, const void *b) {
+    const pl_weight_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static uint64_t hash_text(uint64_t h, const char *s) {
+    return pl_hash_more(h, s, strlen(s) + 1);
+}
+
+static uint64_t hash_int(uint64_t h, int64_t v) {
+    return pl_hash_more(h, &v, sizeof v);
+}
+
+static uint64_t hash_num(uint64_t h, double v) {
+    return pl_hash_more(h, &v, sizeof v);
+}
+
+// Not the special tokens and not the longest context: they say how a model is used, not what it computes.
+static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
+    const int sizes[] = {c->hidden_size,
+                         c->intermediate_size,
+                         c->num_hidden_layers,
+                         c->num_attention_heads,
+                         c->num_key_value_heads,
+                         c->head_dim,
+                         c->vocab_size,
+                         c->tie_word_embeddings,
+                         c->draft_vocab_size,
+                         c->target_hidden_size,
+                         c->fc_norm,
+                         c->norm_output,
+                         c->norm_before_fc,
+                         c->norm_before_residual,
+                         (int)c->tap_numbering,
+                         c->head_rank,
+                         (int)c->rope.scaling,
+                         c->rope.original_max_position_embeddings,
+                         c->n_taps};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        h = hash_int(h, sizes[i]);
+    for (int i = 0; i < c->n_taps; i++)
+        h = hash_int(h, c->tap[i]);
+    h = hash_text(h, c->head_kind);
+    h = hash_num(h, c->rms_norm_eps);
+    h = hash_num(h, c->rope.theta);
+    h = hash_num(h, c->rope.factor);
+    h = hash_num(h, c->rope.low_freq_factor);
+    return hash_num(h, c->rope.high_freq_factor);
+}
+
+static uint64_t hash_tensor(uint64_t h, const pl_weight_entry *e, bool full) {
+    h = hash_text(h, e->name);
+    h = hash_text(h, pl_dtype_name(e->dtype));
+    h = hash_int(h, e->rank);
+    for (int i = 0; i < e->rank; i++)
+        h = hash_int(h, e->shape[i]);
+    h = hash_int(h, e->rope_heads);
+    const uint8_t *p = e->data;
+    size_t         n = e->bytes, block = PL_FINGERPRINT_BLOCK;
+    if (full || n <= 3 * block) {
+        h = pl_hash_more(h, p, n);
+        pl_map_drop(p, n);
+        return h;
+    }
+    h = pl_hash_more(h, p, block);
+    h = pl_hash_more(h, p + (n - block) / 2, block);
+    return pl_hash_more(h, p + n - block, block);
+}
+
+pl_status pl_fingerprint(char out[17], const pl_weight_source *src, const pl_hf_config *cfg, bool full, pl_err *err) {
+    out[0] = 0;
+    int64_t                 n = pl_weight_source_count(src);
+    const pl_weight_entry **sorted = pl_malloc((size_t)n * sizeof *sorted);
+    if (!sorted) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", pl_weight_source_path(src));
+    for (int64_t i = 0; i < n; i++)
+        sorted[i] = pl_weight_source_at(src, i);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_name);
+    uint64_t h = hash_text(0, full ? "paceline model 1, full" : "paceline model 1, sampled");
+    h = hash_int(h, cfg != NULL);
+    if (cfg) h = hash_config(h, cfg);
+    h = hash_int(h, n);
+    for (int64_t i = 0; i < n; i++)
+        h = hash_tensor(h, sorted[i], full);
+    pl_free(sorted);
+    pl_hash_hex(out, h);
+    return PL_OK;
+}

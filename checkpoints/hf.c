@@ -1,0 +1,484 @@
+#include "checkpoints/hf.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONFIG_MAX ((size_t)16 << 20)
+
+static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
+static const char LLAMA[] = "LlamaForCausalLM", MISTRAL[] = "MistralForCausalLM";
+
+void pl_hf_config_init(pl_hf_config *cfg) {
+    memset(cfg, 0, sizeof *cfg);
+    cfg->rms_norm_eps = 1e-6;
+    cfg->rope.theta = 10000;
+    cfg->bos_token_id = cfg->pad_token_id = -1;
+    cfg->dtype = PL_F32;
+}
+
+static bool is_drafter(const pl_hf_config *c) {
+    return c->draft_vocab_size > 0 || c->n_taps > 0 || strcmp(c->architecture, EAGLE3) == 0 ||
+           strcmp(c->architecture, PACELINE) == 0;
+}
+
+// ---- what must hold between the numbers ----
+
+pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *err) {
+    const struct {
+        const char *key;
+        int         value, max;
+    } sizes[] = {
+        {"hidden_size", c->hidden_size, PL_HF_HIDDEN_MAX},
+        {"intermediate_size", c->intermediate_size, PL_HF_INTERMEDIATE_MAX},
+        {"num_hidden_layers", c->num_hidden_layers, PL_HF_LAYERS_MAX},
+        {"num_attention_heads", c->num_attention_heads, PL_HF_HEADS_MAX},
+        {"num_key_value_heads", c->num_key_value_heads, PL_HF_HEADS_MAX},
+        {"head_dim", c->head_dim, PL_HF_HEAD_DIM_MAX},
+        {"vocab_size", c->vocab_size, PL_HF_VOCAB_MAX},
+        {"max_position_embeddings", c->max_position_embeddings, PL_HF_POSITIONS_MAX},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)
+            return pl_fail(err, PL_E_INPUT, "%s: %s: expected an integer from 1 to %d, found %d", where, sizes[i].key,
+                           sizes[i].max, sizes[i].value);
+    if (c->num_attention_heads % c->num_key_value_heads != 0)
+        return pl_fail(err, PL_E_INPUT, "%s: num_key_value_heads: %d does not divide num_attention_heads %d", where,
+                       c->num_key_value_heads, c->num_attention_heads);
+    if (c->head_dim % 2 != 0)
+        return pl_fail(err, PL_E_INPUT, "%s: head_dim: %d is odd; rotary embedding needs pairs", where, c->head_dim);
+    if (!(c->rms_norm_eps > 0 && c->rms_norm_eps < 1))
+        return pl_fail(err, PL_E_INPUT, "%s: rms_norm_eps: expected a number between 0 and 1, found %g", where,
+                       c->rms_norm_eps);
+    if (!(c->rope.theta >= 1 && c->rope.theta <= 1e12))
+        return pl_fail(err, PL_E_INPUT, "%s: rope_theta: expected a number from 1 to 1e12, found %g", where,
+                       c->rope.theta);
+    if (c->rope.scaling == PL_HF_ROPE_LLAMA3 && !(c->rope.low_freq_factor < c->rope.high_freq_factor))
+        return pl_fail(err, PL_E_INPUT, "%s: rope_scaling: low_freq_factor %g is not below high_freq_factor %g", where,
+                       c->rope.low_freq_factor, c->rope.high_freq_factor);
+    // Heads are published with their tool's ids; only a target's BOS is ever fed.
+    if (!is_drafter(c) && c->bos_token_id >= c->vocab_size)
+        return pl_fail(err, PL_E_INPUT, "%s: bos_token_id: %d is not below vocab_size %d", where, c->bos_token_id,
+                       c->vocab_size);
+    if (c->draft_vocab_size < 0 || c->draft_vocab_size > c->vocab_size)
+        return pl_fail(err, PL_E_INPUT, "%s: draft_vocab_size: %d is not between 1 and vocab_size %d", where,
+                       c->draft_vocab_size, c->vocab_size);
+    if (c->head_rank < 0 || c->head_rank > c->hidden_size)
+        return pl_fail(err, PL_E_INPUT, "%s: paceline.head.rank: %d is not between 1 and hidden_size %d", where,
+                       c->head_rank, c->hidden_size);
+    if (strcmp(c->architecture, PACELINE) == 0 && !*c->head_kind)
+        return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: missing; %s says that it has a head of its own", where,
+                       PACELINE);
+    return PL_OK;
+}
+
+// ---- reading ----
+
+static pl_status get_size(const pl_json *j, const char *key, int max, int *out, pl_err *err) {
+    int64_t v;
+    PL_TRY(pl_json_get_int(j, NULL, key, 1, max, &v, err));
+    *out = (int)v;
+    return PL_OK;
+}
+
+static pl_status opt_size(const pl_json *j, const cJSON *obj, const char *key, int max, int def, int *out,
+                          pl_err *err) {
+    int64_t v;
+    PL_TRY(pl_json_opt_int(j, obj, key, 1, max, def, &v, err));
+    *out = (int)v;
+    return PL_OK;
+}
+
+// A token id; -1 and null are both in use for "none".
+static pl_status opt_token(const pl_json *j, const char *key, int *out, pl_err *err) {
+    int64_t v;
+    PL_TRY(pl_json_opt_int(j, NULL, key, -1, PL_HF_VOCAB_MAX, -1, &v, err));
+    *out = (int)v;
+    return PL_OK;
+}
+
+static pl_status copy_text(const pl_json *j, const cJSON *obj, const char *key, const char *def, char *out, size_t room,
+                           pl_err *err) {
+    const char *text;
+    PL_TRY(pl_json_opt_str(j, obj, key, def, &text, err));
+    if (strlen(text) >= room) return pl_json_fail(j, pl_json_find(j, obj, key), err, "longer than %zu bytes", room - 1);
+    strcpy(out, text);
+    return PL_OK;
+}
+
+static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
+    const cJSON *list;
+    const char  *name;
+    PL_TRY(pl_json_get_array(j, NULL, "architectures", &list, err));
+    if (!list->child) return pl_json_fail(j, list, err, "empty; expected one name");
+    PL_TRY(pl_json_str_of(j, list->child, &name, err));
+    bool draft = pl_json_find(j, NULL, "draft_vocab_size") != NULL;
+    bool llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
+    bool known = role == PL_HF_TARGET ? !draft && (llama || strcmp(name, MISTRAL) == 0) : eagle3 || (llama && draft);
+    if (!known && role == PL_HF_TARGET && (eagle3 || draft))
+        return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
+    if (!known && role == PL_HF_TARGET)
+        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s or %s", name, LLAMA, MISTRAL);
+    if (!known && (llama || strcmp(name, MISTRAL) == 0))
+        return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
+    if (!known)
+        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s", name,
+                            EAGLE3, PACELINE, LLAMA, "draft_vocab_size");
+    strcpy(c->architecture, name);
+    return copy_text(j, NULL, "model_type", "llama", c->model_type, sizeof c->model_type, err);
+}
+
+// A switch that changes the model in a way that is not computed here.
+static pl_status must_be(const pl_json *j, const cJSON *obj, const char *key, bool value, pl_err *err) {
+    bool found;
+    PL_TRY(pl_json_opt_bool(j, obj, key, value, &found, err));
+    if (found == value) return PL_OK;
+    return pl_json_fail(j, pl_json_find(j, obj, key), err, "%s is not supported", found ? "true" : "false");
+}
+
+static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
+    const char  *act;
+    const cJSON *node;
+    bool         sliding;
+    PL_TRY(pl_json_opt_str(j, NULL, "hidden_act", "silu", &act, err));
+    if (strcmp(act, "silu") != 0)
+        return pl_json_fail(j, pl_json_find(j, NULL, "hidden_act"), err, "\"%.40s\" is not supported, only silu", act);
+    PL_TRY(must_be(j, NULL, "attention_bias", false, err));
+    PL_TRY(must_be(j, NULL, "mlp_bias", false, err));
+    PL_TRY(must_be(j, NULL, "bias", false, err));
+    PL_TRY(must_be(j, NULL, "use_qk_norm", false, err));
+    if ((node = pl_json_find(j, NULL, "quantization_config")) != NULL)
+        return pl_json_fail(j, node, err, "quantised weights are not supported; use the F32, BF16 or F16 model");
+    // Qwen-like files state a window and switch it off.
+    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", true, &sliding, err));
+    if (sliding && (node = pl_json_find(j, NULL, "sliding_window")) != NULL)
+        return pl_json_fail(j, node, err, "sliding-window attention is not supported");
+    PL_TRY(pl_json_opt_array(j, NULL, "layer_types", &node, err));
+    for (const cJSON *c = node ? node->child : NULL; c; c = c->next) {
+        const char *type;
+        PL_TRY(pl_json_str_of(j, c, &type, err));
+        if (strcmp(type, "full_attention") != 0)
+            return pl_json_fail(j, c, err, "\"%.40s\" is not supported, only full_attention", type);
+    }
+    return PL_OK;
+}
+
+// rope_theta and rope_scaling at the top, or (transformers 5) both in rope_parameters.
+static pl_status read_rope(pl_hf_rope *r, const pl_json *j, pl_err *err) {
+    const cJSON *o, *own;
+    const char  *type;
+    PL_TRY(pl_json_opt_object(j, NULL, "rope_parameters", &own, err));
+    PL_TRY(pl_json_opt_object(j, NULL, "rope_scaling", &o, err));
+    double whole; // the part of a head that is rotated
+    PL_TRY(pl_json_opt_num(j, NULL, "partial_rotary_factor", 1, 1, 1, &whole, err));
+    if (own) PL_TRY(pl_json_opt_num(j, own, "partial_rotary_factor", 1, 1, 1, &whole, err));
+    PL_TRY(pl_json_opt_num(j, NULL, "rope_theta", 1, 1e12, 10000, &r->theta, err));
+    if (own) PL_TRY(pl_json_opt_num(j, own, "rope_theta", 1, 1e12, r->theta, &r->theta, err));
+    if (own && !o) o = own;
+    if (!o) return PL_OK;
+    PL_TRY(pl_json_opt_str(j, o, "type", "default", &type, err));
+    PL_TRY(pl_json_opt_str(j, o, "rope_type", type, &type, err));
+    if (strcmp(type, "default") == 0) {
+        const cJSON *sections = pl_json_find(j, o, "mrope_section");
+        return sections ? pl_json_fail(j, sections, err, "multimodal RoPE is not supported") : PL_OK;
+    }
+    bool llama3 = strcmp(type, "llama3") == 0;
+    if (!llama3 && strcmp(type, "linear") != 0)
+        return pl_json_fail(j, o, err, "\"%.40s\" is not supported; known are default, linear and llama3", type);
+    PL_TRY(pl_json_get_num(j, o, "factor", 1, 1e6, &r->factor, err));
+    r->scaling = llama3 ? PL_HF_ROPE_LLAMA3 : PL_HF_ROPE_LINEAR;
+    if (!llama3) return PL_OK;
+    int64_t original;
+    PL_TRY(pl_json_get_num(j, o, "low_freq_factor", 1e-6, 1e6, &r->low_freq_factor, err));
+    PL_TRY(pl_json_get_num(j, o, "high_freq_factor", 1e-6, 1e6, &r->high_freq_factor, err));
+    PL_TRY(pl_json_get_int(j, o, "original_max_position_embeddings", 1, PL_HF_POSITIONS_MAX, &original, err));
+    r->original_max_position_embeddings = (int)original;
+    return PL_OK;
+}
+
+static pl_status read_dtype(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    static const struct {
+        const char *name;
+        pl_dtype    dtype;
+    } known[] = {{"float32", PL_F32}, {"bfloat16", PL_BF16}, {"float16", PL_F16}};
+    const char *key = pl_json_find(j, NULL, "dtype") ? "dtype" : "torch_dtype", *name;
+    PL_TRY(pl_json_opt_str(j, NULL, key, "float32", &name, err));
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, name) == 0) {
+            c->dtype = known[i].dtype;
+            return PL_OK;
+        }
+    return pl_json_fail(j, pl_json_find(j, NULL, key), err,
+                        "\"%.40s\" is not supported; known are float32, bfloat16 and float16", name);
+}
+
+static pl_status add_eos(pl_hf_config *c, const pl_json *j, const cJSON *node, pl_err *err) {
+    int64_t id;
+    PL_TRY(pl_json_int_of(j, node, -1, PL_HF_VOCAB_MAX, &id, err));
+    if (id < 0) return PL_OK;
+    for (int i = 0; i < c->n_eos; i++)
+        if (c->eos_token_id[i] == id) return PL_OK;
+    if (c->n_eos == PL_HF_EOS) return pl_json_fail(j, node, err, "more than %d ids that end a text", PL_HF_EOS);
+    c->eos_token_id[c->n_eos++] = (int)id;
+    return PL_OK;
+}
+
+// One id, a list of them, or nothing.
+static pl_status read_eos(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    const cJSON *node = pl_json_find(j, NULL, "eos_token_id");
+    if (!node) return PL_OK;
+    if (!cJSON_IsArray(node)) return add_eos(c, j, node, err);
+    for (const cJSON *id = node->child; id; id = id->next)
+        PL_TRY(add_eos(c, j, id, err));
+    return PL_OK;
+}
+
+// A switch that tools put at the top or into eagle_config.
+static pl_status read_switch(const pl_json *j, const cJSON *eagle, const char *key, bool *out, pl_err *err) {
+    PL_TRY(pl_json_opt_bool(j, NULL, key, false, out, err));
+    return eagle ? pl_json_opt_bool(j, eagle, key, *out, out, err) : PL_OK;
+}
+
+static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    const cJSON *own, *head;
+    PL_TRY(pl_json_opt_object(j, NULL, "paceline", &own, err));
+    if (!own) return PL_OK;
+    for (const cJSON *k = own->child; k; k = k->next)
+        if (strcmp(k->string, "head") != 0 && strcmp(k->string, "tap_numbering") != 0)
+            return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
+    const char *numbering;
+    PL_TRY(pl_json_opt_str(j, own, "tap_numbering", "", &numbering, err));
+    if (strcmp(numbering, "input") == 0)
+        c->tap_numbering = PL_HF_TAPS_INPUT;
+    else if (strcmp(numbering, "output") == 0)
+        c->tap_numbering = PL_HF_TAPS_OUTPUT;
+    else if (*numbering)
+        return pl_json_fail(j, pl_json_find(j, own, "tap_numbering"), err, "expected \"input\" or \"output\"");
+    PL_TRY(pl_json_opt_object(j, own, "head", &head, err));
+    if (!head) return PL_OK;
+    for (const cJSON *k = head->child; k; k = k->next)
+        if (strcmp(k->string, "kind") != 0 && strcmp(k->string, "rank") != 0)
+            return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
+    const char *kind;
+    PL_TRY(pl_json_get_str(j, head, "kind", &kind, err));
+    PL_TRY(copy_text(j, head, "kind", "", c->head_kind, sizeof c->head_kind, err));
+    return opt_size(j, head, "rank", PL_HF_HIDDEN_MAX, 0, &c->head_rank, err);
+}
+
+static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    const cJSON *eagle, *taps;
+    PL_TRY(opt_size(j, NULL, "draft_vocab_size", PL_HF_VOCAB_MAX, 0, &c->draft_vocab_size, err));
+    PL_TRY(opt_size(j, NULL, "target_hidden_size", PL_HF_HIDDEN_MAX, 0, &c->target_hidden_size, err));
+    PL_TRY(pl_json_opt_object(j, NULL, "eagle_config", &eagle, err));
+    PL_TRY(read_switch(j, eagle, "fc_norm", &c->fc_norm, err));
+    PL_TRY(read_switch(j, eagle, "norm_output", &c->norm_output, err));
+    PL_TRY(read_switch(j, eagle, "norm_before_fc", &c->norm_before_fc, err));
+    PL_TRY(read_switch(j, eagle, "norm_before_residual", &c->norm_before_residual, err));
+    PL_TRY(read_own(c, j, err));
+    if (!eagle) return PL_OK;
+    PL_TRY(must_be(j, eagle, "use_aux_hidden_state", true, err));
+    PL_TRY(must_be(j, eagle, "use_input_layernorm_in_first_layer", true, err));
+    PL_TRY(must_be(j, eagle, "use_last_layernorm", true, err));
+    PL_TRY(must_be(j, eagle, "use_mtp_layernorm", false, err));
+    PL_TRY(pl_json_opt_array(j, eagle, "eagle_aux_hidden_state_layer_ids", &taps, err));
+    for (const cJSON *id = taps ? taps->child : NULL; id; id = id->next) {
+        int64_t layer;
+        if (c->n_taps == PL_HF_TAPS) return pl_json_fail(j, taps, err, "more than %d layers", PL_HF_TAPS);
+        PL_TRY(pl_json_int_of(j, id, 0, PL_HF_LAYERS_MAX, &layer, err));
+        c->tap[c->n_taps++] = (int)layer;
+    }
+    return PL_OK;
+}
+
+static pl_status read_sizes(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    PL_TRY(get_size(j, "hidden_size", PL_HF_HIDDEN_MAX, &c->hidden_size, err));
+    PL_TRY(get_size(j, "intermediate_size", PL_HF_INTERMEDIATE_MAX, &c->intermediate_size, err));
+    PL_TRY(get_size(j, "num_hidden_layers", PL_HF_LAYERS_MAX, &c->num_hidden_layers, err));
+    PL_TRY(get_size(j, "num_attention_heads", PL_HF_HEADS_MAX, &c->num_attention_heads, err));
+    PL_TRY(opt_size(j, NULL, "num_key_value_heads", PL_HF_HEADS_MAX, c->num_attention_heads, &c->num_key_value_heads,
+                    err));
+    PL_TRY(opt_size(j, NULL, "head_dim", PL_HF_HEAD_DIM_MAX, 0, &c->head_dim, err));
+    if (c->head_dim == 0) {
+        if (c->hidden_size % c->num_attention_heads != 0)
+            return pl_json_fail(j, pl_json_find(j, NULL, "num_attention_heads"), err,
+                                "%d does not divide hidden_size %d, and there is no head_dim", c->num_attention_heads,
+                                c->hidden_size);
+        c->head_dim = c->hidden_size / c->num_attention_heads;
+    }
+    PL_TRY(get_size(j, "vocab_size", PL_HF_VOCAB_MAX, &c->vocab_size, err));
+    PL_TRY(opt_size(j, NULL, "max_position_embeddings", PL_HF_POSITIONS_MAX, 2048, &c->max_position_embeddings, err));
+    PL_TRY(pl_json_opt_num(j, NULL, "rms_norm_eps", 1e-30, 0.5, 1e-6, &c->rms_norm_eps, err));
+    return pl_json_opt_bool(j, NULL, "tie_word_embeddings", false, &c->tie_word_embeddings, err);
+}
+
+static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
+    if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
+    PL_TRY(read_architecture(c, j, role, err));
+    PL_TRY(refuse_unknown_math(j, err));
+    PL_TRY(read_sizes(c, j, err));
+    PL_TRY(read_rope(&c->rope, j, err));
+    PL_TRY(read_dtype(c, j, err));
+    PL_TRY(opt_token(j, "bos_token_id", &c->bos_token_id, err));
+    PL_TRY(opt_token(j, "pad_token_id", &c->pad_token_id, err));
+    PL_TRY(read_eos(c, j, err));
+    if (role == PL_HF_DRAFTER) PL_TRY(read_drafter(c, j, err));
+    return pl_hf_config_check(c, j->where, err);
+}
+
+pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err) {
+    pl_hf_config_init(cfg);
+    pl_json   j = {0}, generation = {0};
+    bool      folder = pl_path_is_dir(dir);
+    char     *config = folder ? pl_path_join(dir, "config.json") : pl_strdup(dir), *beside = NULL;
+    pl_status st = PL_OK;
+    if (config) beside = pl_sprintf("%.*sgeneration_config.json", (int)(pl_path_name(config) - config), config);
+    if (!beside) {
+        st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, pl_json_open(&j, config, CONFIG_MAX, PL_JSON_UNIQUE, err));
+    PL_TRY_GOTO(st, done, read_config(cfg, &j, role, err));
+    if (pl_path_exists(beside)) {
+        PL_TRY_GOTO(st, done, pl_json_open(&generation, beside, CONFIG_MAX, PL_JSON_UNIQUE, err));
+        PL_TRY_GOTO(st, done, read_eos(cfg, &generation, err));
+    }
+done:
+    pl_json_close(&generation);
+    pl_json_close(&j);
+    pl_free(beside);
+    pl_free(config);
+    if (st != PL_OK) memset(cfg, 0, sizeof *cfg);
+    return st;
+}
+
+// ---- writing ----
+
+static void put_int(pl_json_out *o, const char *key, int v) {
+    pl_json_out_key(o, key);
+    pl_json_out_int(o, v);
+}
+
+static void put_num(pl_json_out *o, const char *key, double v) {
+    pl_json_out_key(o, key);
+    pl_json_out_num(o, v);
+}
+
+static void put_bool(pl_json_out *o, const char *key, bool v) {
+    pl_json_out_key(o, key);
+    pl_json_out_bool(o, v);
+}
+
+static void put_str(pl_json_out *o, const char *key, const char *v) {
+    pl_json_out_key(o, key);
+    pl_json_out_str(o, v);
+}
+
+static void put_object(pl_json_out *o, const char *key) {
+    pl_json_out_key(o, key);
+    pl_json_out_object(o);
+}
+
+static void put_ints(pl_json_out *o, const char *key, const int *v, int n) {
+    pl_json_out_key(o, key);
+    pl_json_out_array(o);
+    for (int i = 0; i < n; i++)
+        pl_json_out_int(o, v[i]);
+    pl_json_out_close(o, ']');
+}
+
+// "None" is written out: transformers' defaults for absent ids are 1 and 2.
+static void put_token(pl_json_out *o, const char *key, int id) {
+    pl_json_out_key(o, key);
+    if (id >= 0)
+        pl_json_out_int(o, id);
+    else
+        pl_json_out_null(o);
+}
+
+static void put_rope(pl_json_out *o, const pl_hf_rope *r) {
+    put_num(o, "rope_theta", r->theta);
+    if (r->scaling == PL_HF_ROPE_NONE) {
+        put_str(o, "rope_scaling", NULL);
+        return;
+    }
+    put_object(o, "rope_scaling");
+    put_str(o, "rope_type", r->scaling == PL_HF_ROPE_LLAMA3 ? "llama3" : "linear");
+    put_num(o, "factor", r->factor);
+    if (r->scaling == PL_HF_ROPE_LLAMA3) {
+        put_num(o, "low_freq_factor", r->low_freq_factor);
+        put_num(o, "high_freq_factor", r->high_freq_factor);
+        put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+    }
+    pl_json_out_close(o, '}');
+}
+
+static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
+    if (c->draft_vocab_size > 0) put_int(o, "draft_vocab_size", c->draft_vocab_size);
+    if (c->target_hidden_size > 0) put_int(o, "target_hidden_size", c->target_hidden_size);
+    put_bool(o, "fc_norm", c->fc_norm);
+    put_bool(o, "norm_output", c->norm_output);
+    put_bool(o, "norm_before_fc", c->norm_before_fc);
+    put_bool(o, "norm_before_residual", c->norm_before_residual);
+    if (c->n_taps > 0) {
+        put_object(o, "eagle_config");
+        put_bool(o, "use_aux_hidden_state", true);
+        put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
+        pl_json_out_close(o, '}');
+    }
+    if (!*c->head_kind && c->tap_numbering == PL_HF_TAPS_UNSTATED) return;
+    put_object(o, "paceline");
+    if (*c->head_kind) {
+        put_object(o, "head");
+        put_str(o, "kind", c->head_kind);
+        if (c->head_rank > 0) put_int(o, "rank", c->head_rank);
+        pl_json_out_close(o, '}');
+    }
+    if (c->tap_numbering != PL_HF_TAPS_UNSTATED)
+        put_str(o, "tap_numbering", c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
+    pl_json_out_close(o, '}');
+}
+
+pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *err) {
+    PL_CHECK(c->dtype == PL_F32 || c->dtype == PL_BF16 || c->dtype == PL_F16, "dtype %s", pl_dtype_name(c->dtype));
+    pl_err    why = {0};
+    pl_status checked = pl_hf_config_check(c, path, &why);
+    PL_CHECK(checked == PL_OK, "%s", why.msg);
+    pl_json_out o;
+    pl_json_out_begin(&o, 2);
+    pl_json_out_object(&o);
+    pl_json_out_key(&o, "architectures");
+    pl_json_out_array(&o);
+    pl_json_out_str(&o, c->architecture);
+    pl_json_out_close(&o, ']');
+    put_str(&o, "model_type", *c->model_type ? c->model_type : "llama");
+    put_int(&o, "hidden_size", c->hidden_size);
+    put_int(&o, "intermediate_size", c->intermediate_size);
+    put_int(&o, "num_hidden_layers", c->num_hidden_layers);
+    put_int(&o, "num_attention_heads", c->num_attention_heads);
+    put_int(&o, "num_key_value_heads", c->num_key_value_heads);
+    put_int(&o, "head_dim", c->head_dim);
+    put_int(&o, "vocab_size", c->vocab_size);
+    put_int(&o, "max_position_embeddings", c->max_position_embeddings);
+    put_str(&o, "hidden_act", "silu");
+    put_num(&o, "rms_norm_eps", c->rms_norm_eps);
+    put_rope(&o, &c->rope);
+    put_bool(&o, "attention_bias", false);
+    put_bool(&o, "mlp_bias", false);
+    put_bool(&o, "tie_word_embeddings", c->tie_word_embeddings);
+    put_token(&o, "bos_token_id", c->bos_token_id);
+    put_token(&o, "pad_token_id", c->pad_token_id);
+    if (c->n_eos <= 1)
+        put_token(&o, "eos_token_id", c->n_eos == 1 ? c->eos_token_id[0] : -1);
+    else
+        put_ints(&o, "eos_token_id", c->eos_token_id, c->n_eos);
+    put_str(&o, "torch_dtype", c->dtype == PL_BF16 ? "bfloat16" : c->dtype == PL_F16 ? "float16" : "float32");
+    if (is_drafter(c)) put_drafter(&o, c);
+    pl_json_out_close(&o, '}');
+    PL_TRY(pl_json_out_end(&o, err));
+    pl_status st = pl_file_write_atomic(path, o.text, o.len, err);
+    pl_free(o.text);
+    return st;
+}

@@ -1,0 +1,84 @@
+// config.json of a Hugging Face model folder of the Llama family, and of draft heads for it.
+//
+// What the program cannot compute as the model's authors meant it (another activation, biases, sliding windows, other
+// RoPE scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
+#ifndef PL_HF_H
+#define PL_HF_H
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PL_HF_EOS 8
+#define PL_HF_TAPS 8
+
+// Bounds of what is believed.
+#define PL_HF_HIDDEN_MAX 65536
+#define PL_HF_INTERMEDIATE_MAX (1 << 20)
+#define PL_HF_LAYERS_MAX 1024
+#define PL_HF_HEADS_MAX 4096
+#define PL_HF_HEAD_DIM_MAX 4096
+#define PL_HF_VOCAB_MAX (4 << 20)
+#define PL_HF_POSITIONS_MAX (1 << 28)
+
+typedef enum pl_hf_scaling { PL_HF_ROPE_NONE, PL_HF_ROPE_LINEAR, PL_HF_ROPE_LLAMA3 } pl_hf_scaling;
+
+typedef struct pl_hf_rope {
+    pl_hf_scaling scaling;
+    double        theta;                            // the base; 10000 where config.json is silent
+    double        factor;                           // linear, llama3
+    double        low_freq_factor;                  // llama3
+    double        high_freq_factor;                 // llama3
+    int           original_max_position_embeddings; // llama3
+} pl_hf_rope;
+
+// How eagle_aux_hidden_state_layer_ids count (0-based): the hidden state that enters layer i, or the one that leaves
+// it. Input i is output i - 1. UNSTATED where the file does not say: conventions in the field differ by one.
+typedef enum pl_hf_tap_numbering { PL_HF_TAPS_UNSTATED, PL_HF_TAPS_INPUT, PL_HF_TAPS_OUTPUT } pl_hf_tap_numbering;
+
+typedef struct pl_hf_config {
+    char architecture[64]; // architectures[0]
+    char model_type[32];
+
+    int        hidden_size, intermediate_size, num_hidden_layers;
+    int        num_attention_heads, num_key_value_heads, head_dim;
+    int        vocab_size, max_position_embeddings;
+    double     rms_norm_eps;
+    pl_hf_rope rope;
+    bool       tie_word_embeddings;
+    int        bos_token_id, pad_token_id; // -1: none
+    int        eos_token_id[PL_HF_EOS];    // config.json's, then generation_config.json's further ones
+    int        n_eos;
+    pl_dtype   dtype; // torch_dtype or dtype: F32, BF16 or F16; F32 where config.json is silent
+
+    // draft heads; zero, false or empty in a target
+    int                 draft_vocab_size;   // 0: none stated
+    int                 target_hidden_size; // 0: as hidden_size
+    int                 tap[PL_HF_TAPS];    // eagle_config.eagle_aux_hidden_state_layer_ids
+    int                 n_taps;
+    pl_hf_tap_numbering tap_numbering; // paceline.tap_numbering: "input" or "output"
+    bool                fc_norm, norm_output, norm_before_fc, norm_before_residual;
+    char                head_kind[32]; // paceline.head.kind, "" if absent
+    int                 head_rank;     // paceline.head.rank, 0 if absent
+} pl_hf_config;
+
+// What a config must be to be accepted.
+typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
+
+// dir: a folder with config.json (and generation_config.json), or a config.json itself.
+//   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM without a sliding window
+//   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
+//   heads)
+// *cfg is zeroed on failure.
+pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
+// The same bounds for a config that came from elsewhere. where: for the message.
+pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err *err);
+// A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.
+void      pl_hf_config_init(pl_hf_config *cfg);
+
+// Writes a config.json that engines read, atomically: rope_theta always stated, the drafter's fields where set, the
+// paceline object where head_kind is set or the tap numbering is stated. The same config gives the same bytes.
+pl_status pl_hf_config_write(const char *path, const pl_hf_config *cfg, pl_err *err);
+
+#endif

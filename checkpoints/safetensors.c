@@ -1,0 +1,443 @@
+#include "checkpoints/safetensors.h"
+#include "checkpoints/names.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The format is little-endian, and data is used where it lies.
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a little-endian machine");
+
+enum { SHARDS_MAX = 65536, CHUNK = 1 << 20 };
+#define INDEX_MAX ((size_t)256 << 20)
+#define METADATA "__metadata__"
+
+typedef struct shard {
+    pl_map  map;
+    pl_json header; // names and metadata live here
+    int64_t first, count;
+} shard;
+
+struct pl_st {
+    char        *path;
+    shard       *shards;
+    int64_t      n_shards;
+    pl_st_entry *entries;
+    int64_t      count, cap;
+    pl_names     names;
+};
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), t = strlen(tail);
+    return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+static pl_status fail_memory(pl_err *err, const char *path) {
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+}
+
+// ---- one file ----
+
+static pl_status read_dtype(const pl_json *j, const cJSON *tensor, pl_dtype *out, pl_err *err) {
+    const char *name;
+    PL_TRY(pl_json_get_str(j, tensor, "dtype", &name, err));
+    for (int t = 0; t < PL_DTYPE_COUNT; t++)
+        if (strcmp(pl_dtype_name((pl_dtype)t), name) == 0) {
+            *out = (pl_dtype)t;
+            return PL_OK;
+        }
+    return pl_json_fail(j, pl_json_find(j, tensor, "dtype"), err,
+                        "\"%.40s\" is not supported; use F32, BF16, F16, F64, I64, I32, U8 or BOOL", name);
+}
+
+// One member of the header. *begin: offset in the data.
+static pl_status read_entry(const pl_json *j, const cJSON *tensor, const uint8_t *data, size_t size, pl_st_entry *e,
+                            pl_err *err) {
+    const cJSON *shape, *offsets;
+    *e = (pl_st_entry){.name = tensor->string};
+    if (!cJSON_IsObject(tensor))
+        return pl_json_fail(j, tensor, err, "expected an object with dtype, shape and offsets");
+    PL_TRY(read_dtype(j, tensor, &e->dtype, err));
+    PL_TRY(pl_json_get_array(j, tensor, "shape", &shape, err));
+    PL_TRY(pl_json_get_array(j, tensor, "data_offsets", &offsets, err));
+    int64_t elements = 1, range[2] = {0, 0};
+    for (const cJSON *c = shape->child; c; c = c->next) {
+        if (e->rank == PL_ST_RANK) return pl_json_fail(j, shape, err, "more than %d dimensions", PL_ST_RANK);
+        int64_t *dim = &e->shape[e->rank++];
+        PL_TRY(pl_json_int_of(j, c, 0, PL_JSON_INT_MAX, dim, err));
+        if (__builtin_mul_overflow(elements, *dim, &elements))
+            return pl_json_fail(j, shape, err, "more elements than can be counted");
+    }
+    int n = 0;
+    for (const cJSON *c = offsets->child; c; c = c->next, n++) {
+        if (n == 2) return pl_json_fail(j, offsets, err, "expected two offsets");
+        PL_TRY(pl_json_int_of(j, c, 0, PL_JSON_INT_MAX, &range[n], err));
+    }
+    if (n != 2) return pl_json_fail(j, offsets, err, "expected two offsets");
+    if (range[0] > range[1]) return pl_json_fail(j, offsets, err, "ends before it begins");
+    if ((uint64_t)range[1] > size)
+        return pl_json_fail(j, offsets, err,
+                            "ends at byte %" PRId64 " of the data, which has %zu; the file is cut or damaged", range[1],
+                            size);
+    int64_t bytes;
+    if (__builtin_mul_overflow(elements, (int64_t)pl_dtype_size(e->dtype), &bytes) || bytes != range[1] - range[0])
+        return pl_json_fail(j, offsets, err, "%" PRId64 " bytes for %" PRId64 " elements of %s", range[1] - range[0],
+                            elements, pl_dtype_name(e->dtype));
+    e->data = data + range[0];
+    e->bytes = (size_t)bytes;
+    return PL_OK;
+}
+
+// By place; empty ones at one place by name, so that the order is always the same.
+static int by_place(const void *a, const void *b) {
+    const pl_st_entry *x = a, *y = b;
+    if (x->data != y->data) return (const uint8_t *)x->data < (const uint8_t *)y->data ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static pl_status check_metadata(const pl_json *j, const cJSON *metadata, pl_err *err) {
+    const char *text;
+    if (!cJSON_IsObject(metadata)) return pl_json_fail(j, metadata, err, "expected an object of strings");
+    for (const cJSON *c = metadata->child; c; c = c->next)
+        PL_TRY(pl_json_str_of(j, c, &text, err));
+    return PL_OK;
+}
+
+static pl_status add_entry(pl_st *st, const pl_st_entry *e, const char *path, pl_err *err) {
+    if (st->count == st->cap) {
+        int64_t      cap = st->cap ? 2 * st->cap : 256;
+        pl_st_entry *bigger = pl_realloc(st->entries, (size_t)cap * sizeof *bigger);
+        if (!bigger) return fail_memory(err, path);
+        st->entries = bigger;
+        st->cap = cap;
+    }
+    st->entries[st->count++] = *e;
+    return PL_OK;
+}
+
+// Adds the tensors of a file. The shard belongs to st before anything can fail.
+static pl_status open_shard(pl_st *st, shard *s, const char *path, pl_err *err) {
+    PL_TRY(pl_map_open(&s->map, path, err));
+    uint64_t n = 0;
+    if (s->map.size < 8)
+        return pl_fail(err, PL_E_INPUT, "%s: %zu bytes are no safetensors file; download or export it again", path,
+                       s->map.size);
+    memcpy(&n, s->map.data, 8);
+    size_t rest = s->map.size - 8;
+    if (n > PL_ST_HEADER_MAX || n > rest)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: a header of %" PRIu64 " bytes in a file of %zu; the file is cut, or is no safetensors file",
+                       path, n, s->map.size);
+    const uint8_t *header = s->map.data + 8, *data = header + n;
+    size_t         size = rest - (size_t)n;
+    if (n == 0 || header[0] != '{')
+        return pl_fail(err, PL_E_INPUT, "%s: the header does not begin with '{'; this is no safetensors file", path);
+    PL_TRY(pl_json_parse(&s->header, path, 0, header, (size_t)n, PL_JSON_UNIQUE, err));
+    s->first = st->count;
+    for (const cJSON *c = s->header.root->child; c; c = c->next) {
+        if (strcmp(c->string, METADATA) == 0) {
+            PL_TRY(check_metadata(&s->header, c, err));
+            continue;
+        }
+        pl_st_entry e;
+        PL_TRY(read_entry(&s->header, c, data, size, &e, err));
+        PL_TRY(add_entry(st, &e, path, err));
+    }
+    s->count = st->count - s->first;
+    if (s->count > 0) qsort(st->entries + s->first, (size_t)s->count, sizeof *st->entries, by_place);
+    const uint8_t *expected = data;
+    for (int64_t i = s->first; i < st->count; i++) {
+        const pl_st_entry *e = &st->entries[i];
+        const uint8_t     *at = e->data;
+        if (at != expected)
+            return pl_fail(err, PL_E_INPUT, "%s: %s: %s; the file is damaged", path, e->name,
+                           at < expected ? "overlaps the tensor before it" : "a hole in front of it");
+        expected = at + e->bytes;
+        int64_t added = pl_names_add(&st->names, e->name);
+        if (added == -2) return fail_memory(err, path);
+        if (added == -1) return pl_fail(err, PL_E_INPUT, "%s: %s: is in another shard as well", path, e->name);
+    }
+    if (expected != data + size)
+        return pl_fail(err, PL_E_INPUT, "%s: %zu bytes at the end belong to no tensor; the file is damaged", path,
+                       (size_t)(data + size - expected));
+    return PL_OK;
+}
+
+// ---- an index ----
+
+// Opens the shards that the index names, in the order in which it names them.
+static pl_status open_shards(pl_st *st, const pl_json *j, const cJSON *map, const char *dir, pl_err *err) {
+    pl_names  files = {0};
+    pl_status status = PL_OK;
+    for (const cJSON *c = map->child; c; c = c->next) {
+        const char *file;
+        PL_TRY_GOTO(status, done, pl_json_str_of(j, c, &file, err));
+        // A name from a file must not lead out of the folder.
+        if (!*file || strchr(file, '/') || strstr(file, "..")) {
+            status = pl_json_fail(j, c, err, "\"%.80s\" is no name of a file beside the index", file);
+            goto done;
+        }
+        if (pl_names_add(&files, file) == -2) status = fail_memory(err, st->path);
+        if (status == PL_OK && files.count > SHARDS_MAX)
+            status = pl_json_fail(j, map, err, "more than %d shards", SHARDS_MAX);
+        if (status != PL_OK) goto done;
+    }
+    st->shards = pl_calloc((size_t)files.count, sizeof *st->shards);
+    if (!st->shards) {
+        status = fail_memory(err, st->path);
+        goto done;
+    }
+    for (int64_t i = 0; i < files.count; i++) {
+        char *path = pl_path_join(dir, files.name[i]);
+        if (!path) {
+            status = fail_memory(err, st->path);
+            goto done;
+        }
+        status = open_shard(st, &st->shards[st->n_shards++], path, err);
+        pl_free(path);
+        if (status != PL_OK) goto done;
+    }
+    for (const cJSON *c = map->child; c; c = c->next) {
+        const shard *s = &st->shards[pl_names_find(&files, c->valuestring)];
+        int64_t      i = pl_names_find(&st->names, c->string);
+        if (i < s->first || i >= s->first + s->count) {
+            status = pl_json_fail(j, c, err, "%s does not hold this tensor", c->valuestring);
+            goto done;
+        }
+    }
+    // Names differ on both sides, so with every name of the index found, equal numbers mean equal sets.
+    if (st->count != cJSON_GetArraySize(map))
+        status = pl_json_fail(j, map, err, "the shards hold %" PRId64 " tensors, the index names %d", st->count,
+                              cJSON_GetArraySize(map));
+done:
+    pl_names_fini(&files);
+    return status;
+}
+
+static pl_status open_index(pl_st *st, const char *path, pl_err *err) {
+    pl_json      j;
+    const cJSON *map;
+    PL_TRY(pl_json_open(&j, path, INDEX_MAX, PL_JSON_UNIQUE, err));
+    char     *dir = NULL;
+    pl_status status = pl_json_get_object(&j, NULL, "weight_map", &map, err);
+    if (status != PL_OK) goto done;
+    dir = pl_strdup(path);
+    if (!dir) {
+        status = fail_memory(err, path);
+        goto done;
+    }
+    dir[pl_path_name(path) - path] = 0;
+    status = open_shards(st, &j, map, dir, err);
+done:
+    pl_free(dir);
+    pl_json_close(&j);
+    return status;
+}
+
+// ---- a set ----
+
+// The file or index that a folder holds (heap).
+static pl_status find_in_folder(const char *dir, char **out, pl_err *err) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"};
+    for (int i = 0; i < 3; i++) {
+        char *path = pl_path_join(dir, names[i]);
+        if (!path) return fail_memory(err, dir);
+        bool there = pl_path_exists(path);
+        if (there && i < 2) {
+            *out = path;
+            return PL_OK;
+        }
+        pl_free(path);
+        if (there) return pl_fail(err, PL_E_INPUT, "%s: only pytorch_model.bin; convert it to model.safetensors", dir);
+    }
+    return pl_fail(err, PL_E_INPUT, "%s: no model.safetensors and no model.safetensors.index.json in this folder", dir);
+}
+
+pl_status pl_st_open(pl_st **out, const char *path, pl_err *err) {
+    *out = NULL;
+    pl_st *st = pl_calloc(1, sizeof *st);
+    if (!st) return fail_memory(err, path);
+    pl_status status = PL_OK;
+    if (pl_path_is_dir(path))
+        status = find_in_folder(path, &st->path, err);
+    else if (!(st->path = pl_strdup(path)))
+        status = fail_memory(err, path);
+    if (status != PL_OK) goto done;
+    if (ends_with(st->path, ".json")) {
+        status = open_index(st, st->path, err);
+        goto done;
+    }
+    st->shards = pl_calloc(1, sizeof *st->shards);
+    if (!st->shards) {
+        status = fail_memory(err, path);
+        goto done;
+    }
+    st->n_shards = 1;
+    status = open_shard(st, st->shards, st->path, err);
+done:
+    if (status == PL_OK)
+        *out = st;
+    else
+        pl_st_close(st);
+    return status;
+}
+
+void pl_st_close(pl_st *st) {
+    if (!st) return;
+    for (int64_t i = 0; i < st->n_shards; i++) {
+        pl_json_close(&st->shards[i].header);
+        pl_map_close(&st->shards[i].map);
+    }
+    pl_free(st->shards);
+    pl_free(st->entries);
+    pl_names_fini(&st->names);
+    pl_free(st->path);
+    pl_free(st);
+}
+
+int64_t pl_st_count(const pl_st *st) {
+    return st->count;
+}
+
+const pl_st_entry *pl_st_at(const pl_st *st, int64_t i) {
+    PL_CHECK(i >= 0 && i < st->count, "entry %" PRId64 " of %" PRId64, i, st->count);
+    return &st->entries[i];
+}
+
+const pl_st_entry *pl_st_find(const pl_st *st, const char *name) {
+    int64_t i = pl_names_find(&st->names, name);
+    return i < 0 ? NULL : &st->entries[i];
+}
+
+const char *pl_st_metadata(const pl_st *st, const char *key) {
+    if (st->n_shards == 0) return NULL;
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(st->shards[0].header.root, METADATA);
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(metadata, key));
+}
+
+const char *pl_st_path(const pl_st *st) {
+    return st->path;
+}
+
+void pl_st_drop(const pl_st *st, const pl_st_entry *e) {
+    PL_CHECK(e >= st->entries && e < st->entries + st->count, "an entry of another set");
+    pl_map_drop(e->data, e->bytes);
+}
+
+// ---- writing ----
+
+static size_t source_bytes(const pl_st_source *e) {
+    size_t bytes = pl_dtype_size(e->dtype);
+    for (int i = 0; i < e->rank; i++) {
+        PL_CHECK(e->shape[i] >= 0, "%s: shape[%d] is %" PRId64, e->name, i, e->shape[i]);
+        bytes = pl_size_mul(bytes, (size_t)e->shape[i], 1);
+    }
+    PL_CHECK(bytes <= PL_JSON_INT_MAX, "%s: %zu bytes", e->name, bytes);
+    return bytes;
+}
+
+// The order in the file: larger elements first, else as given.
+static void order_of(int64_t *order, const pl_st_source *entries, int64_t n) {
+    int64_t k = 0;
+    for (size_t size = 8; size > 0; size /= 2)
+        for (int64_t i = 0; i < n; i++)
+            if (pl_dtype_size(entries[i].dtype) == size) order[k++] = i;
+    PL_CHECK(k == n, "%" PRId64 " of %" PRId64 " entries have an element size", k, n);
+}
+
+// The header with its padding, without the length in front.
+static pl_status make_header(pl_json_out *o, const pl_st_source *entries, const int64_t *order, int64_t n,
+                             const pl_st_pair *metadata, int64_t n_metadata, pl_err *err) {
+    pl_json_out_begin(o, 0);
+    pl_json_out_object(o);
+    if (n_metadata > 0) {
+        pl_json_out_key(o, METADATA);
+        pl_json_out_object(o);
+        for (int64_t i = 0; i < n_metadata; i++) {
+            pl_json_out_key(o, metadata[i].key);
+            pl_json_out_str(o, metadata[i].value);
+        }
+        pl_json_out_close(o, '}');
+    }
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const pl_st_source *e = &entries[order[i]];
+        pl_json_out_key(o, e->name);
+        pl_json_out_object(o);
+        pl_json_out_key(o, "dtype");
+        pl_json_out_str(o, pl_dtype_name(e->dtype));
+        pl_json_out_key(o, "shape");
+        pl_json_out_array(o);
+        for (int d = 0; d < e->rank; d++)
+            pl_json_out_int(o, e->shape[d]);
+        pl_json_out_close(o, ']');
+        pl_json_out_key(o, "data_offsets");
+        pl_json_out_array(o);
+        pl_json_out_int(o, at);
+        at += (int64_t)source_bytes(e);
+        PL_CHECK(at <= PL_JSON_INT_MAX, "%" PRId64 " bytes in one file", at);
+        pl_json_out_int(o, at);
+        pl_json_out_close(o, ']');
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, '}');
+    return pl_json_out_end(o, err);
+}
+
+static pl_status write_entry(pl_atomic_file *f, const pl_st_source *e, uint8_t *chunk, pl_err *err) {
+    size_t bytes = source_bytes(e);
+    if (e->data) return pl_atomic_file_append(f, e->data, bytes, err);
+    PL_CHECK(e->fill || bytes == 0, "%s: neither data nor fill", e->name);
+    for (size_t at = 0; at < bytes; at += CHUNK) {
+        size_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+        PL_TRY(e->fill(e->arg, at, chunk, n, err));
+        PL_TRY(pl_atomic_file_append(f, chunk, n, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_st_write(const char *path, const pl_st_source *entries, int64_t n, const pl_st_pair *metadata,
+                      int64_t n_metadata, pl_err *err) {
+    pl_atomic_file f = {.fd = -1};
+    pl_json_out    header = {0};
+    pl_names       names = {0};
+    uint8_t       *chunk = pl_malloc(CHUNK);
+    int64_t       *order = pl_malloc((size_t)n * sizeof *order);
+    pl_status      st = PL_OK;
+    if (!chunk || !order) {
+        st = fail_memory(err, path);
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        PL_CHECK(entries[i].rank >= 0 && entries[i].rank <= PL_ST_RANK, "%s: rank %d", entries[i].name,
+                 entries[i].rank);
+        PL_CHECK(strcmp(entries[i].name, METADATA) != 0, "a tensor named %s", METADATA);
+        int64_t added = pl_names_add(&names, entries[i].name);
+        PL_CHECK(added != -1, "two tensors named %s", entries[i].name);
+        if (added == -2) {
+            st = fail_memory(err, path);
+            goto done;
+        }
+    }
+    order_of(order, entries, n);
+    PL_TRY_GOTO(st, done, make_header(&header, entries, order, n, metadata, n_metadata, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_begin(&f, path, err));
+    uint64_t length = (header.len + 7) / 8 * 8;
+    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, &length, 8, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, header.text, header.len, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, "       ", (size_t)length - header.len, err));
+    for (int64_t i = 0; i < n; i++)
+        PL_TRY_GOTO(st, done, write_entry(&f, &entries[order[i]], chunk, err));
+    st = pl_atomic_file_commit(&f, err);
+done:
+    pl_atomic_file_abort(&f);
+    pl_names_fini(&names);
+    pl_free(header.text);
+    pl_free(order);
+    pl_free(chunk);
+    return st;
+}

@@ -1,0 +1,255 @@
+#include "checkpoints/state.h"
+#include "checkpoints/names.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a little-endian machine");
+
+#define MAGIC "PLSTATE1"
+enum { VERSION = 1, BLOB_ALIGN = 64, SUM = 8 };
+
+typedef struct header {
+    char     magic[8];
+    uint32_t version, count;
+    uint64_t table; // bytes
+} header;
+
+typedef struct row {
+    uint64_t name; // bytes of the name, which follows with its zeros
+    char     dtype[8];
+    uint64_t count, offset, hash;
+} row;
+
+_Static_assert(sizeof(header) == 24 && sizeof(row) == 40, "the layout on disk");
+
+struct pl_state {
+    pl_map         map;
+    pl_state_item *items;
+    int64_t        count;
+    pl_names       names;
+};
+
+static size_t up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static size_t padded_name(size_t n) {
+    return (n / 8 + 1) * 8;
+}
+
+// ---- writing ----
+
+static pl_status append_zeros(pl_atomic_file *f, size_t n, pl_err *err) {
+    static const uint8_t zeros[BLOB_ALIGN];
+    PL_CHECK(n <= sizeof zeros, "%zu zeros", n);
+    return pl_atomic_file_append(f, zeros, n, err);
+}
+
+// Header and table (heap, *bytes long), with the place of every blob.
+static uint8_t *make_front(const pl_state_item *items, int64_t n, size_t *bytes) {
+    size_t table = 0;
+    for (int64_t i = 0; i < n; i++)
+        table += sizeof(row) + padded_name(strlen(items[i].name));
+    uint8_t *front = pl_calloc(1, sizeof(header) + table);
+    if (!front) return NULL;
+    header h = {.version = VERSION, .count = (uint32_t)n, .table = table};
+    memcpy(h.magic, MAGIC, 8);
+    memcpy(front, &h, sizeof h);
+    uint8_t *to = front + sizeof h;
+    size_t   at = sizeof h + table;
+    for (int64_t i = 0; i < n; i++) {
+        const pl_state_item *item = &items[i];
+        size_t               size = pl_size_mul((size_t)item->count, pl_dtype_size(item->dtype), 1);
+        at = up(at, BLOB_ALIGN);
+        row r = {.name = strlen(item->name),
+                 .count = (uint64_t)item->count,
+                 .offset = at,
+                 .hash = pl_hash(item->data, size)};
+        memcpy(r.dtype, pl_dtype_name(item->dtype), strlen(pl_dtype_name(item->dtype)));
+        memcpy(to, &r, sizeof r);
+        memcpy(to + sizeof r, item->name, r.name);
+        to += sizeof r + padded_name(r.name);
+        at += size;
+    }
+    *bytes = sizeof h + table;
+    return front;
+}
+
+pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+    PL_CHECK(n >= 0 && n <= PL_STATE_ITEMS_MAX, "%" PRId64 " items", n);
+    pl_atomic_file f = {.fd = -1};
+    pl_names       names = {0};
+    uint8_t       *front = NULL;
+    size_t         at = 0;
+    pl_status      st = PL_OK;
+    for (int64_t i = 0; i < n; i++) {
+        size_t len = strlen(items[i].name);
+        PL_CHECK(len >= 1 && len <= PL_STATE_NAME_MAX, "a name of %zu bytes", len);
+        PL_CHECK(items[i].count >= 0 && (items[i].data || items[i].count == 0), "%s: no data", items[i].name);
+        int64_t added = pl_names_add(&names, items[i].name);
+        PL_CHECK(added != -1, "two items named %s", items[i].name);
+        if (added == -2) goto memory;
+    }
+    front = make_front(items, n, &at);
+    if (!front) goto memory;
+    uint64_t sum = pl_hash(front, at);
+    PL_TRY_GOTO(st, done, pl_atomic_file_begin(&f, path, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, front, at, err));
+    for (int64_t i = 0; i < n; i++) {
+        size_t size = (size_t)items[i].count * pl_dtype_size(items[i].dtype);
+        PL_TRY_GOTO(st, done, append_zeros(&f, up(at, BLOB_ALIGN) - at, err));
+        PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, items[i].data, size, err));
+        at = up(at, BLOB_ALIGN) + size;
+    }
+    PL_TRY_GOTO(st, done, append_zeros(&f, up(at, 8) - at, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, &sum, SUM, err));
+    st = pl_atomic_file_commit(&f, err);
+    goto done;
+memory:
+    st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+done:
+    pl_atomic_file_abort(&f);
+    pl_names_fini(&names);
+    pl_free(front);
+    return st;
+}
+
+// ---- reading ----
+
+static pl_status damaged(pl_err *err, const char *path, const char *why) {
+    return pl_fail(err, PL_E_INPUT, "%s: %s; the file is damaged, resume from another checkpoint", path, why);
+}
+
+static bool zeros(const uint8_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i]) return false;
+    return true;
+}
+
+static bool find_dtype(const char name[8], pl_dtype *out) {
+    for (int t = 0; t < PL_DTYPE_COUNT; t++) {
+        char padded[8] = {0};
+        memcpy(padded, pl_dtype_name((pl_dtype)t), strlen(pl_dtype_name((pl_dtype)t)));
+        if (memcmp(padded, name, 8) == 0) {
+            *out = (pl_dtype)t;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Row and blob number i. *row_at and *blob_at move on.
+static pl_status read_item(pl_state *s, size_t *row_at, size_t table_end, size_t *blob_at, size_t blobs_end,
+                           const char *path, pl_err *err) {
+    const uint8_t *base = s->map.data;
+    row            r;
+    pl_dtype       dtype;
+    size_t         size;
+    if (table_end - *row_at < sizeof r) return damaged(err, path, "the table ends too early");
+    memcpy(&r, base + *row_at, sizeof r);
+    const uint8_t *name = base + *row_at + sizeof r;
+    size_t         room = table_end - *row_at - sizeof r;
+    if (r.name < 1 || r.name > PL_STATE_NAME_MAX || padded_name(r.name) > room || memchr(name, 0, r.name) ||
+        !zeros(name + r.name, padded_name(r.name) - r.name))
+        return damaged(err, path, "a name in the table is not one");
+    if (!find_dtype(r.dtype, &dtype) || r.count > INT64_MAX ||
+        __builtin_mul_overflow((size_t)r.count, pl_dtype_size(dtype), &size))
+        return damaged(err, path, "a type or count in the table makes no sense");
+    size_t begin = up(*blob_at, BLOB_ALIGN);
+    if (r.offset != begin || begin > blobs_end || size > blobs_end - begin)
+        return damaged(err, path, "an item lies outside of its place");
+    if (!zeros(base + *blob_at, begin - *blob_at)) return damaged(err, path, "something between the items");
+    if (pl_hash(base + begin, size) != r.hash)
+        return pl_fail(err, PL_E_INPUT, "%s: %s: wrong checksum; the file is damaged, resume from another checkpoint",
+                       path, (const char *)name);
+    int64_t added = pl_names_add(&s->names, (const char *)name);
+    if (added == -2) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (added == -1) return damaged(err, path, "two items of one name");
+    s->items[s->count++] =
+        (pl_state_item){.name = (const char *)name, .dtype = dtype, .count = (int64_t)r.count, .data = base + begin};
+    *row_at += sizeof r + padded_name(r.name);
+    *blob_at = begin + size;
+    return PL_OK;
+}
+
+static pl_status verify(pl_state *s, const char *path, pl_err *err) {
+    const uint8_t *base = s->map.data;
+    size_t         size = s->map.size;
+    header         h;
+    uint64_t       sum;
+    if (size < sizeof h + SUM || memcmp(base, MAGIC, 8) != 0)
+        return pl_fail(err, PL_E_INPUT, "%s: not a training state of paceline", path);
+    memcpy(&h, base, sizeof h);
+    if (h.version != VERSION)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: training state of version %" PRIu32 ", this program reads %d; use the one "
+                       "that wrote it",
+                       path, h.version, VERSION);
+    if (size % 8 != 0 || h.table > size - sizeof h - SUM || h.count > PL_STATE_ITEMS_MAX)
+        return damaged(err, path, "cut, or a header that makes no sense");
+    size_t row_at = sizeof h, table_end = sizeof h + (size_t)h.table, blob_at = table_end;
+    memcpy(&sum, base + size - SUM, SUM);
+    if (pl_hash(base, table_end) != sum) return damaged(err, path, "cut, or a wrong checksum");
+    s->items = pl_calloc(h.count, sizeof *s->items);
+    if (!s->items) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (uint32_t i = 0; i < h.count; i++)
+        PL_TRY(read_item(s, &row_at, table_end, &blob_at, size - SUM, path, err));
+    if (row_at != table_end || up(blob_at, 8) != size - SUM || !zeros(base + blob_at, size - SUM - blob_at))
+        return damaged(err, path, "something behind the last item");
+    return PL_OK;
+}
+
+pl_status pl_state_open(pl_state **out, const char *path, pl_err *err) {
+    *out = NULL;
+    pl_state *s = pl_calloc(1, sizeof *s);
+    if (!s) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_map_open(&s->map, path, err);
+    if (st == PL_OK) st = verify(s, path, err);
+    if (st == PL_OK)
+        *out = s;
+    else
+        pl_state_close(s);
+    return st;
+}
+
+void pl_state_close(pl_state *s) {
+    if (!s) return;
+    pl_names_fini(&s->names);
+    pl_free(s->items);
+    pl_map_close(&s->map);
+    pl_free(s);
+}
+
+int64_t pl_state_count(const pl_state *s) {
+    return s->count;
+}
+
+const pl_state_item *pl_state_at(const pl_state *s, int64_t i) {
+    PL_CHECK(i >= 0 && i < s->count, "item %" PRId64 " of %" PRId64, i, s->count);
+    return &s->items[i];
+}
+
+const pl_state_item *pl_state_find(const pl_state *s, const char *name) {
+    int64_t i = pl_names_find(&s->names, name);
+    return i < 0 ? NULL : &s->items[i];
+}
+
+pl_status pl_state_get(const pl_state *s, const char *name, pl_dtype dtype, int64_t count, const void **data,
+                       pl_err *err) {
+    *data = NULL;
+    const pl_state_item *item = pl_state_find(s, name);
+    if (!item)
+        return pl_fail(err, PL_E_INPUT, "training state: %s: missing; it was written by another kind of run", name);
+    if (item->dtype != dtype || item->count != count)
+        return pl_fail(err, PL_E_INPUT,
+                       "training state: %s: expected %" PRId64 " of %s, found %" PRId64
+                       " of %s; it belongs to another model or recipe",
+                       name, count, pl_dtype_name(dtype), item->count, pl_dtype_name(item->dtype));
+    *data = item->data;
+    return PL_OK;
+}

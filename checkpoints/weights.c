@@ -1,0 +1,329 @@
+#include "checkpoints/weights.h"
+#include "checkpoints/names.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct pl_weight_source {
+    char            *path;
+    pl_weight_entry *entries;
+    int64_t          count;
+    pl_names         names;
+    void (*release)(void *owner);
+    void *owner;
+};
+
+// ---- sources ----
+
+pl_status pl_weight_source_create(pl_weight_source **out, const char *path, const pl_weight_entry *entries, int64_t n,
+                                  void (*release)(void *owner), void *owner, pl_err *err) {
+    *out = NULL;
+    pl_status         st = PL_OK;
+    pl_weight_source *src = pl_calloc(1, sizeof *src);
+    if (!src) {
+        release(owner);
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    }
+    src->release = release;
+    src->owner = owner;
+    src->path = pl_strdup(path);
+    src->entries = pl_malloc((size_t)n * sizeof *entries);
+    if (!src->path || !src->entries) {
+        st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const pl_weight_entry *e = &entries[i];
+        PL_CHECK(e->rope_heads == 0 || (e->rank == 2 && e->shape[0] % (2 * e->rope_heads) == 0),
+                 "%s: %" PRId64 " rows in %" PRId64 " heads", e->name, e->shape[0], e->rope_heads);
+        int64_t added = pl_names_add(&src->names, e->name);
+        if (added == -1) st = pl_fail(err, PL_E_INPUT, "%s: two tensors named %s", path, e->name);
+        if (added == -2) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        if (st != PL_OK) goto done;
+        src->entries[src->count++] = *e;
+    }
+    *out = src;
+    src = NULL;
+done:
+    pl_weight_source_close(src);
+    return st;
+}
+
+static void release_st(void *owner) {
+    pl_st_close(owner);
+}
+
+pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err) {
+    *out = NULL;
+    pl_st *set;
+    PL_TRY(pl_st_open(&set, path, err));
+    int64_t          n = pl_st_count(set);
+    pl_weight_entry *entries = pl_calloc((size_t)n, sizeof *entries);
+    if (!entries) {
+        pl_st_close(set);
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const pl_st_entry *e = pl_st_at(set, i);
+        entries[i] =
+            (pl_weight_entry){.name = e->name, .dtype = e->dtype, .rank = e->rank, .data = e->data, .bytes = e->bytes};
+        memcpy(entries[i].shape, e->shape, sizeof e->shape);
+    }
+    pl_status st = pl_weight_source_create(out, pl_st_path(set), entries, n, release_st, set, err);
+    pl_free(entries);
+    return st;
+}
+
+void pl_weight_source_close(pl_weight_source *src) {
+    if (!src) return;
+    pl_names_fini(&src->names);
+    pl_free(src->entries);
+    pl_free(src->path);
+    src->release(src->owner);
+    pl_free(src);
+}
+
+const char *pl_weight_source_path(const pl_weight_source *src) {
+    return src->path;
+}
+
+int64_t pl_weight_source_count(const pl_weight_source *src) {
+    return src->count;
+}
+
+const pl_weight_entry *pl_weight_source_at(const pl_weight_source *src, int64_t i) {
+    PL_CHECK(i >= 0 && i < src->count, "entry %" PRId64 " of %" PRId64, i, src->count);
+    return &src->entries[i];
+}
+
+const pl_weight_entry *pl_weight_source_find(const pl_weight_source *src, const char *name) {
+    int64_t i = pl_names_find(&src->names, name);
+    return i < 0 ? NULL : &src->entries[i];
+}
+
+// ---- specs ----
+
+static void check_spec(const pl_weight_spec *s) {
+    PL_CHECK(s->n_parts >= 1 && s->n_parts <= PL_WEIGHT_PARTS, "%d parts", s->n_parts);
+    int64_t rows = 0;
+    for (int p = 0; p < s->n_parts; p++)
+        rows += s->part[p].rows;
+    PL_CHECK(rows == s->rows && s->cols >= 0, "%s: parts of %" PRId64 " rows, spec of %" PRId64, s->part[0].name, rows,
+             s->rows);
+}
+
+static int64_t width(const pl_weight_spec *s) {
+    return s->cols > 0 ? s->cols : 1;
+}
+
+static const pl_weight_entry *part_of(const pl_weight_source *src, const pl_weight_spec *s, int p) {
+    const pl_weight_entry *e = pl_weight_source_find(src, s->part[p].name);
+    return !e && p == 0 && s->alias ? pl_weight_source_find(src, s->alias) : e;
+}
+
+static bool is_float(pl_dtype t) {
+    return t == PL_F32 || t == PL_BF16 || t == PL_F16 || t == PL_F64;
+}
+
+static void shape_text(char out[128], const int64_t *shape, int rank) {
+    int n = snprintf(out, 128, "[");
+    for (int i = 0; i < rank && n < 100; i++)
+        n += snprintf(out + n, (size_t)(128 - n), "%s%" PRId64, i ? ", " : "", shape[i]);
+    snprintf(out + n, (size_t)(128 - n), "]");
+}
+
+static pl_status check_part(const pl_weight_source *src, const pl_weight_spec *s, int p, pl_err *err) {
+    const pl_weight_entry *e = part_of(src, s, p);
+    int64_t                shape[2] = {s->part[p].rows, s->cols};
+    int                    rank = s->cols > 0 ? 2 : 1;
+    char                   expected[128], found[128];
+    shape_text(expected, shape, rank);
+    if (!e)
+        return pl_fail(err, PL_E_INPUT, "%s: %s: missing; expected a tensor of shape %s", src->path, s->part[p].name,
+                       expected);
+    if (e->rank != rank || e->shape[0] != shape[0] || (rank == 2 && e->shape[1] != shape[1])) {
+        shape_text(found, e->shape, e->rank);
+        return pl_fail(err, PL_E_INPUT, "%s: %s: expected shape %s, found %s; config.json is of another model?",
+                       src->path, e->name, expected, found);
+    }
+    if (!is_float(e->dtype))
+        return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s", src->path, e->name,
+                       pl_dtype_name(e->dtype));
+    return PL_OK;
+}
+
+static pl_status check_parts(const pl_weight_source *src, const pl_weight_spec *s, pl_err *err) {
+    for (int p = 0; p < s->n_parts; p++)
+        PL_TRY(check_part(src, s, p, err));
+    return PL_OK;
+}
+
+pl_status pl_weight_source_check(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n, pl_err *err) {
+    for (int64_t i = 0; i < n; i++) {
+        const pl_weight_spec *s = &specs[i];
+        check_spec(s);
+        bool any = false;
+        for (int p = 0; p < s->n_parts; p++)
+            any = any || part_of(src, s, p);
+        if (any || !s->optional) PL_TRY(check_parts(src, s, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_weight_source_unclaimed(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n,
+                                     const char **names, int64_t cap, int64_t *count, pl_err *err) {
+    *count = 0;
+    bool *claimed = pl_calloc((size_t)src->count, sizeof *claimed);
+    if (!claimed) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", src->path);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at;
+        for (int p = 0; p < specs[i].n_parts; p++)
+            if ((at = pl_names_find(&src->names, specs[i].part[p].name)) >= 0) claimed[at] = true;
+        if (specs[i].alias && (at = pl_names_find(&src->names, specs[i].alias)) >= 0) claimed[at] = true;
+    }
+    for (int64_t i = 0; i < src->count; i++) {
+        if (claimed[i]) continue;
+        if (*count < cap) names[*count] = src->entries[i].name;
+        ++*count;
+    }
+    pl_free(claimed);
+    return PL_OK;
+}
+
+// The type that all entries of one kind share: PL_DTYPE_COUNT while none was seen, PL_F32 when they differ.
+static pl_dtype join(pl_dtype a, pl_dtype b) {
+    return a == PL_DTYPE_COUNT || a == b ? b : PL_F32;
+}
+
+pl_dtype pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n) {
+    pl_dtype matrix = PL_DTYPE_COUNT, vector = PL_DTYPE_COUNT;
+    int64_t  items = specs ? n : src->count;
+    for (int64_t i = 0; i < items; i++)
+        for (int p = 0; p < (specs ? specs[i].n_parts : 1); p++) {
+            const pl_weight_entry *e = specs ? part_of(src, &specs[i], p) : &src->entries[i];
+            if (!e || !is_float(e->dtype)) continue;
+            pl_dtype *kind = e->rank >= 2 ? &matrix : &vector;
+            *kind = join(*kind, e->dtype);
+        }
+    return matrix != PL_DTYPE_COUNT ? matrix : vector != PL_DTYPE_COUNT ? vector : PL_F32;
+}
+
+// ---- reading ----
+
+bool pl_weight_has(const pl_weight_source *src, const pl_weight_spec *spec) {
+    for (int p = 0; p < spec->n_parts; p++)
+        if (!part_of(src, spec, p)) return false;
+    return true;
+}
+
+// The row of the file that is row r in Hugging Face's order.
+static int64_t stored_row(const pl_weight_entry *e, int64_t r) {
+    if (e->rope_heads == 0) return r;
+    int64_t dim = e->shape[0] / e->rope_heads, i = r % dim;
+    return r - i + (i < dim / 2 ? 2 * i : 2 * (i - dim / 2) + 1);
+}
+
+static void read_part(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t cols, float *dst) {
+    size_t row_bytes = (size_t)cols * pl_dtype_size(e->dtype);
+    for (int64_t r = 0; r < n;) {
+        // Whole runs where rows lie in order.
+        int64_t        run = e->rope_heads ? 1 : n - r;
+        const uint8_t *from = (const uint8_t *)e->data + (size_t)stored_row(e, row0 + r) * row_bytes;
+        pl_to_f32(dst + r * cols, from, e->dtype, (size_t)(run * cols));
+        r += run;
+    }
+}
+
+pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n,
+                              float *dst, pl_err *err) {
+    check_spec(spec);
+    PL_CHECK(row0 >= 0 && n >= 0 && row0 <= spec->rows && n <= spec->rows - row0,
+             "rows %" PRId64 " + %" PRId64 " of %" PRId64, row0, n, spec->rows);
+    PL_TRY(check_parts(src, spec, err));
+    int64_t top = 0; // first row of the part
+    for (int p = 0; p < spec->n_parts; p++) {
+        int64_t end = top + spec->part[p].rows;
+        int64_t lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
+        if (lo < hi) read_part(part_of(src, spec, p), lo - top, hi - lo, width(spec), dst + (lo - row0) * width(spec));
+        top = end;
+    }
+    return PL_OK;
+}
+
+pl_status pl_weight_read_f32(const pl_weight_source *src, const pl_weight_spec *spec, float *dst, pl_err *err) {
+    return pl_weight_read_rows(src, spec, 0, spec->rows, dst, err);
+}
+
+bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype) {
+    check_spec(spec);
+    if (spec->n_parts != 1 || check_parts(src, spec, NULL) != PL_OK) return false;
+    const pl_weight_entry *e = part_of(src, spec, 0);
+    if (e->rope_heads || (uintptr_t)e->data % pl_dtype_size(e->dtype) != 0) return false;
+    *data = e->data;
+    *dtype = e->dtype;
+    return true;
+}
+
+void pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec) {
+    for (int p = 0; p < spec->n_parts; p++) {
+        const pl_weight_entry *e = part_of(src, spec, p);
+        if (e) pl_map_drop(e->data, e->bytes);
+    }
+}
+
+// ---- writing ----
+
+typedef struct conversion {
+    const float *data;
+    pl_dtype     dtype;
+} conversion;
+
+static pl_status convert(void *arg, size_t offset, void *buf, size_t n, pl_err *err) {
+    (void)err;
+    const conversion *c = arg;
+    size_t            size = pl_dtype_size(c->dtype);
+    pl_from_f32(buf, c->dtype, c->data + offset / size, n / size);
+    return PL_OK;
+}
+
+pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_t n, const float *const *data,
+                           pl_dtype dtype, const pl_st_source *extra, int64_t n_extra, const pl_st_pair *metadata,
+                           int64_t n_metadata, pl_err *err) {
+    PL_CHECK(dtype == PL_F32 || dtype == PL_BF16, "dtype %s", pl_dtype_name(dtype));
+    size_t        most = (size_t)n * PL_WEIGHT_PARTS;
+    pl_st_source *list = pl_calloc(most + (size_t)n_extra, sizeof *list);
+    conversion   *args = pl_calloc(most, sizeof *args);
+    pl_status     st = PL_OK;
+    int64_t       count = 0;
+    if (!list || !args) {
+        st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const pl_weight_spec *s = &specs[i];
+        check_spec(s);
+        PL_CHECK(data[i] || s->optional, "no data for %s", s->part[0].name);
+        if (!data[i]) continue;
+        const float *from = data[i];
+        for (int p = 0; p < s->n_parts; p++, count++) {
+            args[count] = (conversion){.data = from, .dtype = dtype};
+            list[count] = (pl_st_source){.name = s->part[p].name,
+                                         .dtype = dtype,
+                                         .rank = s->cols > 0 ? 2 : 1,
+                                         .shape = {s->part[p].rows, s->cols},
+                                         .fill = convert,
+                                         .arg = &args[count]};
+            from += s->part[p].rows * width(s);
+        }
+    }
+    for (int64_t i = 0; i < n_extra; i++)
+        list[count++] = extra[i];
+    st = pl_st_write(path, list, count, metadata, n_metadata, err);
+done:
+    pl_free(args);
+    pl_free(list);
+    return st;
+}

@@ -1,0 +1,87 @@
+// The bridge between a model's tensors and the files they live in; it knows no model.
+//
+// A model lists what it needs as pl_weight_spec: a matrix [rows, cols] that is the stack by rows of up to three tensors
+// of the file (q, k, v; gate, up), or a vector. A source is an opened model: check it once, then read. Reading converts
+// any float type to fp32, undoes the interleaved RoPE order of llama2.c files, and never fails after a good check.
+#ifndef PL_WEIGHTS_H
+#define PL_WEIGHTS_H
+
+#include "checkpoints/safetensors.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PL_WEIGHT_PARTS 3
+
+typedef struct pl_weight_part {
+    const char *name; // borrowed
+    int64_t     rows;
+} pl_weight_part;
+
+typedef struct pl_weight_spec {
+    pl_weight_part part[PL_WEIGHT_PARTS];
+    int            n_parts;
+    int64_t        rows, cols; // rows: the sum over the parts; cols 0: rank 1, rows elements
+    bool           optional;   // absent is fine (all parts or none)
+    const char    *alias;      // another name under which part 0 is accepted (tied lm_head and embedding), or NULL
+} pl_weight_spec;
+
+// A tensor of a source.
+typedef struct pl_weight_entry {
+    const char *name;
+    pl_dtype    dtype;
+    int         rank;
+    int64_t     shape[PL_ST_RANK];
+    const void *data; // mapped
+    size_t      bytes;
+    // 0: rows are as Hugging Face has them (rotate-half RoPE: element i pairs with i + head_dim/2).
+    // Else: shape[0] = rope_heads * head_dim rows whose RoPE pairs are neighbours (2i, 2i+1); reading reorders them.
+    int64_t     rope_heads;
+} pl_weight_entry;
+
+typedef struct pl_weight_source pl_weight_source;
+
+// A safetensors file, index or folder (pl_st_open). llama2.c files: pl_llama2c_open.
+pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err);
+void      pl_weight_source_close(pl_weight_source *src);
+// For readers of other formats: copies path and the entries; names and data must live until `release(owner)`, which
+// close calls (it is also called when this fails). The names must differ (PL_E_INPUT if not).
+pl_status pl_weight_source_create(pl_weight_source **out, const char *path, const pl_weight_entry *entries, int64_t n,
+                                  void (*release)(void *owner), void *owner, pl_err *err);
+
+const char            *pl_weight_source_path(const pl_weight_source *src);
+int64_t                pl_weight_source_count(const pl_weight_source *src);
+const pl_weight_entry *pl_weight_source_at(const pl_weight_source *src, int64_t i);
+const pl_weight_entry *pl_weight_source_find(const pl_weight_source *src, const char *name); // NULL if absent
+
+// Every part is there with the right shape and a float type, or one line names the tensor, the shape expected and the
+// one found.
+pl_status pl_weight_source_check(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n, pl_err *err);
+// Tensors that no spec claims (part or alias). *count is their number; the first min(count, cap) names go to names.
+pl_status pl_weight_source_unclaimed(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n,
+                                     const char **names, int64_t cap, int64_t *count, pl_err *err);
+// The type in which the matrices of the specs (NULL: of the whole source) are stored: the one they share, else PL_F32.
+// Vectors count only where there is no matrix.
+pl_dtype  pl_weight_source_stored_dtype(const pl_weight_source *src, const pl_weight_spec *specs, int64_t n);
+
+bool      pl_weight_has(const pl_weight_source *src, const pl_weight_spec *spec); // all parts are there
+// rows * max(cols, 1) floats, parts stacked. A missing or misshapen tensor is PL_E_INPUT.
+pl_status pl_weight_read_f32(const pl_weight_source *src, const pl_weight_spec *spec, float *dst, pl_err *err);
+// Rows [row0, row0 + n) of the stack.
+pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n,
+                              float *dst, pl_err *err);
+// The mapped bytes of a spec of one part, if they are in order and aligned to their element; false otherwise (then
+// read).
+bool      pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype);
+// The mapped pages of the spec are not needed any more.
+void      pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec);
+
+// Writes a safetensors file atomically: specs taken apart into their parts, data[i] of rows * max(cols, 1) floats
+// converted to dtype (PL_BF16: to nearest even; or PL_F32). data[i] may be NULL for an optional spec, which is then
+// left out. extra: further tensors as they are (d2t, t2d).
+pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_t n, const float *const *data,
+                           pl_dtype dtype, const pl_st_source *extra, int64_t n_extra, const pl_st_pair *metadata,
+                           int64_t n_metadata, pl_err *err);
+
+#endif

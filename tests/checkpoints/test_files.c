@@ -1,0 +1,455 @@
+#define _GNU_SOURCE 1 // fork, kill, symlink
+#include "scratch.h"
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+// ---- paths and whole files ----
+
+static void test_paths(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {NULL, "b", "b"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *p = pl_path_join(cases[i][0], cases[i][1]);
+        assert_string_equal(p, cases[i][2]);
+        pl_free(p);
+    }
+    assert_string_equal(pl_path_name("a/b/c"), "c");
+    assert_string_equal(pl_path_name("c"), "c");
+    assert_string_equal(pl_path_name("c/"), "");
+    assert_true(pl_path_is_dir(scratch));
+    assert_false(pl_path_exists(at("nothing")));
+}
+
+static void test_dir_make(void **state) {
+    (void)state;
+    pl_err err;
+    assert_ok(pl_dir_make(at("d1/d2/d3"), &err));
+    assert_ok(pl_dir_make(at("d1/d2/d3/"), &err));
+    assert_true(pl_path_is_dir(at("d1/d2/d3")));
+    put_text(at("d1/file"), "x");
+    assert_says(pl_dir_make(at("d1/file/d2"), &err), PL_E_INPUT, &err, "d1/file: cannot make the folder");
+    assert_says(pl_dir_make("", &err), PL_E_INPUT, &err, "empty");
+    pl_io_fail_after(1);
+    assert_says(pl_dir_make(at("d4"), &err), PL_E_IO, &err, "Input/output error");
+    assert_ok(pl_tree_remove(at("d1"), &err));
+    assert_false(pl_path_exists(at("d1")));
+    assert_ok(pl_tree_remove(at("d1"), &err));
+}
+
+static void test_tree_remove_keeps_link_targets(void **state) {
+    (void)state;
+    pl_err err;
+    assert_ok(pl_dir_make(at("kept"), &err));
+    put_text(at("kept/file"), "x");
+    assert_ok(pl_dir_make(at("gone"), &err));
+    assert_int_equal(symlink(at("kept"), at("gone/link")), 0);
+    assert_ok(pl_tree_remove(at("gone"), &err));
+    assert_true(pl_path_exists(at("kept/file")));
+}
+
+static void test_read(void **state) {
+    (void)state;
+    pl_err   err;
+    uint8_t *data;
+    size_t   n;
+    put_text(at("r"), "hello");
+    assert_ok(pl_file_read(at("r"), &data, &n, 5, &err));
+    assert_int_equal(n, 5);
+    assert_string_equal((char *)data, "hello");
+    pl_free(data);
+    assert_says(pl_file_read(at("r"), &data, &n, 4, &err), PL_E_INPUT, &err, "larger than 4 bytes");
+    assert_null(data);
+    assert_says(pl_file_read(at("absent"), &data, &n, 4, &err), PL_E_INPUT, &err, "No such file");
+    assert_says(pl_file_read(scratch, &data, &n, 4, &err), PL_E_INPUT, &err, "Is a directory");
+    put_text(at("empty"), "");
+    assert_ok(pl_file_read(at("empty"), &data, &n, 4, &err));
+    assert_int_equal(n, 0);
+    pl_free(data);
+    // A pipe does not say how long it is.
+    enum { LONG = 50000 };
+    int fd[2];
+    assert_int_equal(pipe(fd), 0);
+    char *big = malloc(LONG), name[32];
+    memset(big, 'x', LONG);
+    assert_int_equal(write(fd[1], big, LONG), LONG);
+    close(fd[1]);
+    snprintf(name, sizeof name, "/dev/fd/%d", fd[0]);
+    assert_ok(pl_file_read(name, &data, &n, 1 << 20, &err));
+    assert_int_equal(n, LONG);
+    assert_memory_equal(data, big, LONG);
+    pl_free(data);
+    free(big);
+    close(fd[0]);
+}
+
+static void test_read_memory(void **state) {
+    (void)state;
+    pl_err   err;
+    uint8_t *data;
+    size_t   n;
+    put_text(at("m"), "hello");
+    pl_alloc_fail_after(1);
+    assert_says(pl_file_read(at("m"), &data, &n, 100, &err), PL_E_MEMORY, &err, "out of memory");
+    assert_null(data);
+}
+
+static void test_map(void **state) {
+    (void)state;
+    pl_err err;
+    pl_map m;
+    put_text(at("mapped"), "hello");
+    assert_ok(pl_map_open(&m, at("mapped"), &err));
+    assert_int_equal(m.size, 5);
+    assert_memory_equal(m.data, "hello", 5);
+    pl_map_drop(m.data + 1, 3);
+    assert_memory_equal(m.data, "hello", 5);
+    pl_map_close(&m);
+    assert_null(m.data);
+    put_text(at("mapped"), "");
+    assert_ok(pl_map_open(&m, at("mapped"), &err));
+    assert_null(m.data);
+    pl_map_close(&m);
+    assert_says(pl_map_open(&m, scratch, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_int_equal(mkfifo(at("fifo"), 0600), 0);
+    assert_says(pl_map_open(&m, at("fifo"), &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_map_open(&m, at("absent"), &err), PL_E_INPUT, &err, "absent: cannot open");
+}
+
+static void assert_content(const char *path, const char *text) {
+    pl_err   err;
+    uint8_t *data;
+    size_t   n;
+    assert_ok(pl_file_read(path, &data, &n, 1 << 20, &err));
+    assert_string_equal((char *)data, text);
+    pl_free(data);
+}
+
+// Entries of a folder besides "." and "..".
+static int entries(const char *dir) {
+    int  n = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+// ---- atomic files ----
+
+static void test_atomic_file(void **state) {
+    (void)state;
+    pl_err         err;
+    pl_atomic_file a;
+    assert_ok(pl_dir_make(at("af"), &err));
+    assert_ok(pl_file_write_atomic(at("af/x"), "one", 3, &err));
+    assert_content(at("af/x"), "one");
+    assert_ok(pl_atomic_file_begin(&a, at("af/x"), &err));
+    assert_ok(pl_atomic_file_append(&a, "tw", 2, &err));
+    assert_content(at("af/x"), "one");
+    // The same product twice at once is refused, and the refusal harms neither.
+    pl_atomic_file b;
+    assert_says(pl_atomic_file_begin(&b, at("af/x"), &err), PL_E_IO, &err, "another process is writing it");
+    pl_atomic_file_abort(&b);
+    assert_ok(pl_atomic_file_append(&a, "o", 1, &err));
+    assert_ok(pl_atomic_file_commit(&a, &err));
+    assert_content(at("af/x"), "two");
+    pl_atomic_file_abort(&a); // nothing
+    assert_ok(pl_atomic_file_begin(&a, at("af/x"), &err));
+    pl_atomic_file_abort(&a);
+    assert_content(at("af/x"), "two");
+    assert_int_equal(entries(at("af")), 1);
+    assert_says(pl_atomic_file_begin(&a, scratch, &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_atomic_file_begin(&a, "/dev/null", &err), PL_E_INPUT, &err, "not a regular file");
+    assert_says(pl_atomic_file_begin(&a, "/", &err), PL_E_INPUT, &err, "not a name");
+    assert_says(pl_atomic_file_begin(&a, "", &err), PL_E_INPUT, &err, "not a name");
+    assert_says(pl_atomic_file_begin(&a, at("absent/x"), &err), PL_E_INPUT, &err, "cannot create");
+}
+
+static void test_atomic_file_through_link(void **state) {
+    (void)state;
+    pl_err      err;
+    struct stat s;
+    assert_ok(pl_dir_make(at("al"), &err));
+    put_text(at("al/real"), "old");
+    assert_int_equal(symlink("real", at("al/link")), 0);
+    assert_ok(pl_file_write_atomic(at("al/link"), "new", 3, &err));
+    assert_content(at("al/real"), "new");
+    assert_int_equal(lstat(at("al/link"), &s), 0);
+    assert_true(S_ISLNK(s.st_mode));
+}
+
+static void test_atomic_file_faults(void **state) {
+    (void)state;
+    pl_err err;
+    assert_ok(pl_dir_make(at("ff"), &err));
+    bool done = false;
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 20);
+        put_text(at("ff/x"), "old");
+        pl_io_fail_after(n);
+        pl_status st = pl_file_write_atomic(at("ff/x"), "new", 3, &err);
+        pl_io_fail_after(0);
+        // The last step, the folder's fsync, can no longer undo anything.
+        bool placed = st == PL_OK || strstr(err.msg, "written, but");
+        assert_content(at("ff/x"), placed ? "new" : "old");
+        assert_int_equal(entries(at("ff")), 1);
+        if (st != PL_OK) assert_says(st, PL_E_IO, &err, "Input/output error");
+        done = st == PL_OK;
+    }
+}
+
+// ---- atomic folders ----
+
+// Writes a product of three files, all with the same text.
+static pl_status write_product(const char *path, const char *text, pl_err *err) {
+    pl_atomic_dir a;
+    PL_TRY(pl_atomic_dir_begin(&a, path, err));
+    static const char *const names[] = {"a", "sub/b", "sub/c"};
+    char                     file[600];
+    snprintf(file, sizeof file, "%s/sub", pl_atomic_dir_path(&a));
+    pl_status st = pl_dir_make(file, err);
+    for (int i = 0; i < 3 && st == PL_OK; i++) {
+        snprintf(file, sizeof file, "%s/%s", pl_atomic_dir_path(&a), names[i]);
+        st = pl_file_write_atomic(file, text, strlen(text), err);
+    }
+    if (st == PL_OK) return pl_atomic_dir_commit(&a, err);
+    pl_atomic_dir_abort(&a);
+    return st;
+}
+
+// The text of a whole product's first letter, '-' if there is none, '?' if it is not whole.
+static char look(const char *path) {
+    static const char *const names[] = {"a", "sub/b", "sub/c"};
+    if (!pl_path_exists(path)) return '-';
+    char first = 0, file[600];
+    for (int i = 0; i < 3; i++) {
+        uint8_t *data;
+        size_t   n;
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        if (pl_file_read(file, &data, &n, 100, NULL) != PL_OK) return '?';
+        bool whole = n == 3 && (i == 0 || first == (char)data[0]);
+        first = (char)data[0];
+        pl_free(data);
+        if (!whole) return '?';
+    }
+    return entries(path) == 2 ? first : '?';
+}
+
+static void test_atomic_dir(void **state) {
+    (void)state;
+    pl_err        err;
+    pl_atomic_dir a;
+    assert_ok(write_product(at("ad/deep/p"), "old", &err));
+    assert_int_equal(look(at("ad/deep/p")), 'o');
+    assert_ok(write_product(at("ad/deep/p///"), "new", &err));
+    assert_int_equal(look(at("ad/deep/p")), 'n');
+    assert_ok(pl_atomic_dir_begin(&a, at("ad/deep/p"), &err));
+    assert_string_not_equal(pl_atomic_dir_path(&a), at("ad/deep/p"));
+    pl_atomic_dir_abort(&a);
+    pl_atomic_dir_abort(&a);
+    assert_int_equal(look(at("ad/deep/p")), 'n');
+    assert_int_equal(entries(at("ad/deep")), 1);
+    put_text(at("ad/file"), "x");
+    assert_says(pl_atomic_dir_begin(&a, at("ad/file"), &err), PL_E_INPUT, &err, "not a folder");
+    assert_says(pl_atomic_dir_begin(&a, at("ad/file/p"), &err), PL_E_INPUT, &err, "cannot make the folder");
+    assert_says(pl_atomic_dir_begin(&a, "/", &err), PL_E_INPUT, &err, "not a name");
+}
+
+static void test_atomic_dir_through_link(void **state) {
+    (void)state;
+    pl_err      err;
+    struct stat s;
+    assert_ok(write_product(at("adl/real"), "old", &err));
+    assert_int_equal(symlink("real", at("adl/link")), 0);
+    assert_ok(write_product(at("adl/link"), "new", &err));
+    assert_int_equal(look(at("adl/real")), 'n');
+    assert_int_equal(lstat(at("adl/link"), &s), 0);
+    assert_true(S_ISLNK(s.st_mode));
+    assert_int_equal(entries(at("adl")), 2);
+}
+
+static void test_atomic_dir_here(void **state) {
+    (void)state;
+    pl_err err;
+    char   cwd[512];
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    assert_ok(pl_dir_make(at("adh"), &err));
+    assert_int_equal(chdir(at("adh")), 0);
+    assert_ok(write_product("p", "old", &err));
+    assert_int_equal(look("p"), 'o');
+    assert_int_equal(chdir(at("adh/p")), 0);
+    assert_ok(write_product(".", "new", &err));
+    assert_int_equal(chdir(cwd), 0);
+    assert_int_equal(look(at("adh/p")), 'n');
+}
+
+// Every step fails once: the call says so and the old product stands, or it does not and the new one does.
+static void faults(const char *dir, bool old) {
+    pl_err err;
+    char   path[600];
+    snprintf(path, sizeof path, "%s/p", dir);
+    bool done = false;
+    int  failures = 0;
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 200);
+        assert_ok(pl_tree_remove(dir, &err));
+        assert_ok(pl_dir_make(dir, &err));
+        if (old) assert_ok(write_product(path, "old", &err));
+        uint64_t before = pl_io_count();
+        pl_io_fail_after(n);
+        pl_status st = write_product(path, "new", &err);
+        pl_io_fail_after(0);
+        done = pl_io_count() - before < n;
+        char wanted = st == PL_OK ? 'n' : old ? 'o' : '-';
+        assert_int_equal(look(path), wanted);
+        if (st != PL_OK) {
+            failures++;
+            assert_int_equal(st, PL_E_IO);
+        }
+        // Only a failing clean-up may leave something, and the next begin removes it.
+        assert_ok(write_product(path, "end", &err));
+        assert_int_equal(look(path), 'e');
+        assert_int_equal(entries(dir), 1);
+    }
+    assert_true(failures > 15);
+}
+
+static void test_atomic_dir_faults(void **state) {
+    (void)state;
+    faults(at("adf"), true);
+    faults(at("adf"), false);
+    pl_io_no_exchange(true);
+    faults(at("adf"), true);
+    pl_io_no_exchange(false);
+}
+
+// The process ends at every step in turn. Afterwards the old product or the new one is whole under its name.
+static void kills(const char *dir, bool old) {
+    pl_err err;
+    char   path[600];
+    snprintf(path, sizeof path, "%s/p", dir);
+    bool done = false, seen_before = false, seen_after = false;
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 200);
+        assert_ok(pl_tree_remove(dir, &err));
+        assert_ok(pl_dir_make(dir, &err));
+        if (old) assert_ok(write_product(path, "old", &err));
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            pl_io_exit_after(n);
+            _exit(write_product(path, "new", NULL) == PL_OK ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        done = WEXITSTATUS(status) == 0;
+        assert_true(done || WEXITSTATUS(status) == 137);
+        assert_ok(pl_atomic_dir_recover(path, &err));
+        char found = look(path);
+        assert_true(found == 'n' || found == (old ? 'o' : '-'));
+        seen_before = seen_before || found != 'n';
+        // A process that was killed while cleaning up leaves the new product.
+        seen_after = seen_after || (found == 'n' && !done);
+        assert_true(!done || found == 'n');
+        assert_ok(write_product(path, "end", &err));
+        assert_int_equal(look(path), 'e');
+        assert_int_equal(entries(dir), 1);
+    }
+    assert_true(seen_before && seen_after);
+}
+
+static void test_atomic_dir_kills(void **state) {
+    (void)state;
+    kills(at("adk"), true);
+    kills(at("adk"), false);
+    pl_io_no_exchange(true);
+    kills(at("adk"), true);
+    pl_io_no_exchange(false);
+}
+
+static void test_atomic_dir_memory(void **state) {
+    (void)state;
+    pl_err err;
+    bool   done = false;
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 200);
+        assert_ok(write_product(at("adm/p"), "old", &err));
+        pl_alloc_fail_after(n);
+        pl_status st = write_product(at("adm/p"), "new", &err);
+        done = st == PL_OK;
+        pl_alloc_fail_after(0);
+        assert_true(done || st == PL_E_MEMORY);
+        assert_int_equal(look(at("adm/p")), done ? 'n' : 'o');
+        assert_int_equal(entries(at("adm")), 1);
+    }
+}
+
+// What a dead process left goes with the next begin; what a living one writes stays.
+static void test_stale(void **state) {
+    (void)state;
+    pl_err err;
+    int    ready[2];
+    assert_int_equal(pipe(ready), 0);
+    assert_ok(pl_dir_make(at("st"), &err));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pl_atomic_dir  a;
+        pl_atomic_file f;
+        if (pl_atomic_dir_begin(&a, at("st/p"), NULL) != PL_OK || pl_atomic_file_begin(&f, at("st/f"), NULL) != PL_OK)
+            _exit(1);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;)
+            pause();
+    }
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_ok(write_product(at("st/p"), "new", &err));
+    assert_ok(pl_file_write_atomic(at("st/f"), "new", 3, &err));
+    assert_int_equal(entries(at("st")), 4);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_ok(write_product(at("st/p"), "new", &err));
+    assert_int_equal(entries(at("st")), 3);
+    assert_ok(pl_file_write_atomic(at("st/f"), "new", 3, &err));
+    assert_int_equal(entries(at("st")), 2);
+    close(ready[0]);
+    close(ready[1]);
+    // Names that only look alike are nobody's temporaries.
+    static const char *const kept[] = {".p.tmp-", ".p.tmp-12x", ".p.tmp--5", ".q.tmp-999999", "p.tmp-999999"};
+    for (int i = 0; i < 5; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "st/%s", kept[i]);
+        put_text(at(name), "x");
+    }
+    assert_ok(write_product(at("st/p"), "new", &err));
+    assert_int_equal(entries(at("st")), 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_dir_make),
+        cmocka_unit_test(test_tree_remove_keeps_link_targets),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_read_memory),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_atomic_file),
+        cmocka_unit_test(test_atomic_file_through_link),
+        cmocka_unit_test(test_atomic_file_faults),
+        cmocka_unit_test(test_atomic_dir),
+        cmocka_unit_test(test_atomic_dir_through_link),
+        cmocka_unit_test(test_atomic_dir_here),
+        cmocka_unit_test(test_atomic_dir_faults),
+        cmocka_unit_test(test_atomic_dir_kills),
+        cmocka_unit_test(test_atomic_dir_memory),
+        cmocka_unit_test(test_stale),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
