@@ -1,0 +1,38 @@
+// Prompts and benchmark questions.
+#ifndef PL_PROMPTS_H
+#define PL_PROMPTS_H
+
+#include "kernels/base/status.h"
+#include <stdint.h>
+
+typedef struct pl_prompt {
+    char   *text;     // UTF-8, NUL-terminated, never empty; owned
+    char   *category; // "category" of the record, "" if it has none; owned
+    int64_t id;       // "question_id", "id", or the number ending "task_id"/"id" ("HumanEval/12"); else the index
+    int64_t line;     // where the record starts, counted from 1
+} pl_prompt;
+
+typedef struct pl_prompts {
+    pl_prompt *p;
+    int64_t    n;
+} pl_prompts;
+
+// .txt: one prompt per paragraph (separated by blank lines). Anything else: one JSON record per line, or one JSON list
+// of records, whichever the file is. The text of a record is the first of these that it has:
+//   "prompt", "text"          the string (HumanEval: prompt)
+//   "turns"                   strings joined by "\n" (Spec-Bench, MT-bench)
+//   "question"                GSM8K
+//   "instruction"             with "\n" and "input" behind it where that is a string with text in it (Alpaca)
+//   "conversations"/"messages"  the user's words before the first answer, joined by "\n": items with "from"/"role" in
+//                             {human, user} and "value"/"content" (ShareGPT)
+// A file without prompts is an error. Errors name file and line.
+pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
+void      pl_prompts_destroy(pl_prompts *p);
+
+// Splits by a hash of (seed, text): independent of order, equal texts on one side. `held` gets n_holdout prompts
+// exactly when texts are distinct, else the most that whole groups of equal texts allow, never more. Both sides keep
+// the order of `all`; they are copies (destroy both). A fraction f is n_holdout = (int64_t)(f * all->n).
+pl_status pl_prompts_split(const pl_prompts *all, uint64_t seed, int64_t n_holdout, pl_prompts **train,
+                           pl_prompts **held, pl_err *err);
+
+#endif

@@ -1,0 +1,347 @@
+#include "data/tokenizer.h"
+#include "data/strbuf.h"
+#include "data/tokenizer_impl.h"
+#include "data/utf8.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/json.h"
+#include <string.h>
+
+#define MAX_FILE ((size_t)256 << 20)
+
+void pl_tokenizer_replace(pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
+                          size_t nb) {
+    size_t copied = 0, at = 0;
+    while (na > 0 && at + na <= n) {
+        if (from[at] != a[0] || memcmp(from + at, a, na) != 0) {
+            at++;
+            continue;
+        }
+        pl_strbuf_add(to, from + copied, at - copied);
+        pl_strbuf_add(to, b, nb);
+        at += na;
+        copied = at;
+    }
+    pl_strbuf_add(to, from + copied, n - copied);
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+int pl_tokenizer_byte_piece(const char *s, size_t n) {
+    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>') return -1;
+    int hi = hex_digit(s[3]), lo = hex_digit(s[4]);
+    return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
+}
+
+// A tiktoken file is lines of "base64 rank": the only other thing that comes under the name tokenizer.model.
+static bool looks_like_tiktoken(const uint8_t *data, size_t n) {
+    size_t i = 0;
+    while (i < n && i < 256 && data[i] > ' ' && data[i] < 0x7f)
+        i++;
+    return i > 0 && i + 1 < n && data[i] == ' ' && data[i + 1] >= '0' && data[i + 1] <= '9';
+}
+
+static bool has_suffix(const char *path, const char *suffix) {
+    size_t n = strlen(path), m = strlen(suffix);
+    return n >= m && strcmp(path + n - m, suffix) == 0;
+}
+
+static pl_status open_bytes(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err) {
+    size_t i = 0;
+    while (i < n && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t'))
+        i++;
+    if (has_suffix(path, ".json") || (i < n && data[i] == '{')) return pl_tokenizer_open_hf(tok, path, data, n, err);
+    if (looks_like_tiktoken(data, n))
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: a tiktoken rank file is not supported; give a SentencePiece .model, a tokenizer.json of "
+                       "the SentencePiece-BPE kind or a llama2.c .bin",
+                       path);
+    // Both binary kinds may begin with 0x0a: as a protobuf tag its length byte follows, as llama2.c's little-endian
+    // int32 (longest piece) three zero bytes do.
+    if (has_suffix(path, ".bin") || (!has_suffix(path, ".model") && n >= 4 && !data[1] && !data[2] && !data[3]))
+        return pl_tokenizer_open_llama2c(tok, path, data, n, err);
+    return pl_tokenizer_open_spm(tok, path, data, n, err);
+}
+
+// ---- tokenizer_config.json
+
+// A special token in the configuration is a string or an object with "content".
+static pl_status config_token(const pl_json *j, const char *key, const pl_tokenizer *tok, int32_t *id, pl_err *err) {
+    const cJSON *node = pl_json_find(j, NULL, key);
+    const char  *s;
+    if (!node) return PL_OK;
+    if (cJSON_IsObject(node)) {
+        PL_TRY(pl_json_get_str(j, node, "content", &s, err));
+    } else {
+        PL_TRY(pl_json_str_of(j, node, &s, err));
+    }
+    int32_t found = pl_vocab_find(&tok->vocab, s, strlen(s));
+    if (found < 0) return pl_json_fail(j, node, err, "'%s' is not in the tokenizer's vocabulary", s);
+    *id = found;
+    return PL_OK;
+}
+
+static pl_status read_config(pl_tokenizer *tok, const char *path, pl_err *err) {
+    size_t dir = (size_t)(pl_path_name(path) - path);
+    char  *config = pl_sprintf("%.*stokenizer_config.json", (int)dir, path);
+    if (!config) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = PL_OK;
+    pl_json   j = {0};
+    if (!pl_path_exists(config)) goto done;
+    PL_TRY_GOTO(st, done, pl_json_open(&j, config, MAX_FILE, 0, err));
+    PL_TRY_GOTO(st, done, config_token(&j, "bos_token", tok, &tok->bos, err));
+    PL_TRY_GOTO(st, done, config_token(&j, "eos_token", tok, &tok->eos, err));
+    const cJSON *add = pl_json_find(&j, NULL, "add_bos_token");
+    if (add) PL_TRY_GOTO(st, done, pl_json_get_bool(&j, NULL, "add_bos_token", &tok->add_bos, err));
+    bool add_eos;
+    PL_TRY_GOTO(st, done, pl_json_opt_bool(&j, NULL, "add_eos_token", false, &add_eos, err));
+    if (add_eos)
+        st = pl_json_fail(&j, pl_json_find(&j, NULL, "add_eos_token"), err,
+                          "an EOS behind every text is not supported; set it to false");
+done:
+    pl_json_close(&j);
+    pl_free(config);
+    return st;
+}
+
+// ---- open and close
+
+static const char *const in_dir[] = {"tokenizer.model", "tokenizer.json", "tokenizer.bin"};
+
+static pl_status file_in(const char *path, char **file, pl_err *err) {
+    bool dir = pl_path_is_dir(path);
+    *file = NULL;
+    for (size_t i = 0; dir && i < sizeof in_dir / sizeof *in_dir; i++) {
+        *file = pl_path_join(path, in_dir[i]);
+        if (!*file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        if (pl_path_exists(*file)) return PL_OK;
+        pl_free(*file);
+        *file = NULL;
+    }
+    if (dir)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: no tokenizer.model, tokenizer.json or tokenizer.bin in this folder; name the tokenizer's "
+                       "file itself",
+                       path);
+    *file = pl_strdup(path);
+    return *file ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+}
+
+pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
+    *out = NULL;
+    pl_status     st;
+    char         *file = NULL;
+    uint8_t      *data = NULL;
+    size_t        n = 0;
+    pl_tokenizer *tok = pl_calloc(1, sizeof *tok);
+    if (!tok) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    tok->bos = tok->eos = tok->keep = -1;
+    PL_TRY_GOTO(st, done, file_in(path, &file, err));
+    PL_TRY_GOTO(st, done, pl_file_read(file, &data, &n, MAX_FILE, err));
+    if (n == 0) {
+        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", file);
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, open_bytes(tok, file, data, n, err));
+    PL_CHECK(tok->surface.n == tok->vocab.n, "%d surfaces, %d pieces", tok->surface.n, tok->vocab.n);
+    PL_TRY_GOTO(st, done, read_config(tok, file, err));
+    if (tok->bos < 0) tok->add_bos = false;
+    for (int32_t i = 0; i < tok->surface.n; i++) {
+        size_t len;
+        pl_vocab_piece(&tok->surface, i, &len);
+        if (len > tok->max_surface) tok->max_surface = len;
+    }
+    pl_hash_hex(tok->fingerprint, pl_hash_more(pl_vocab_hash(&tok->vocab, tok->hash), tok->vt->kind,
+                                               strlen(tok->vt->kind)));
+    *out = tok;
+done:
+    if (st != PL_OK) pl_tokenizer_close(tok);
+    pl_free(data);
+    pl_free(file);
+    return st;
+}
+
+void pl_tokenizer_close(pl_tokenizer *tok) {
+    if (!tok) return;
+    if (tok->vt && tok->impl) tok->vt->close(tok);
+    pl_vocab_fini(&tok->vocab);
+    pl_vocab_fini(&tok->surface);
+    pl_free(tok->special);
+    pl_free(tok);
+}
+
+// ---- encode and decode
+
+pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                              int64_t *n, pl_err *err) {
+    *ids = NULL;
+    *n = 0;
+    size_t valid = pl_utf8_valid(text, n_bytes);
+    if (valid < n_bytes)
+        return pl_fail(err, PL_E_INPUT, "text is not valid UTF-8 at byte %zu (0x%02x); convert it to UTF-8", valid,
+                       (unsigned)(uint8_t)text[valid]);
+    int32_t *body = NULL;
+    int64_t  len = 0;
+    bool     bos = (flags & PL_TOK_ADD_BOS) && tok->add_bos;
+    PL_TRY(tok->vt->encode(tok, text, n_bytes, flags, &body, &len, err));
+    if (bos) {
+        int32_t *more = pl_realloc(body, ((size_t)len + 1) * sizeof *more);
+        if (!more) {
+            pl_free(body);
+            return pl_fail(err, PL_E_MEMORY, "text of %zu bytes: out of memory", n_bytes);
+        }
+        body = more;
+        memmove(body + 1, body, (size_t)len * sizeof *body);
+        body[0] = tok->bos;
+        len++;
+    }
+    *ids = body;
+    *n = len;
+    return PL_OK;
+}
+
+pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
+                              pl_err *err) {
+    *text = NULL;
+    *n_bytes = 0;
+    pl_detok    d;
+    pl_strbuf   b = {0};
+    const char *s;
+    size_t      len;
+    PL_TRY(pl_detok_init(&d, tok, true, err));
+    pl_status st = PL_OK;
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= tok->vocab.n) {
+            st = pl_fail(err, PL_E_INPUT, "token id %d is outside the vocabulary, 0..%d", ids[i], tok->vocab.n - 1);
+            goto done;
+        }
+        len = pl_detok_push(&d, ids[i], &s);
+        pl_strbuf_add(&b, s, len);
+    }
+    len = pl_detok_flush(&d, &s);
+    pl_strbuf_add(&b, s, len);
+    *n_bytes = b.n;
+    *text = pl_strbuf_take(&b);
+    if (!*text) {
+        *n_bytes = 0;
+        st = pl_fail(err, PL_E_MEMORY, "text of %lld tokens: out of memory", (long long)n);
+    }
+done:
+    pl_strbuf_fini(&b);
+    pl_detok_fini(&d);
+    return st;
+}
+
+pl_status pl_detok_init(pl_detok *d, const pl_tokenizer *tok, bool at_start, pl_err *err) {
+    // Every waiting or new byte may turn into the three bytes of U+FFFD.
+    *d = (pl_detok){.tok = tok, .strip = at_start ? tok->strip : 0};
+    d->buf = pl_malloc(3 * (tok->max_surface + sizeof d->pending) + 1);
+    return d->buf ? PL_OK : pl_fail(err, PL_E_MEMORY, "decoder: out of memory");
+}
+
+void pl_detok_fini(pl_detok *d) {
+    pl_free(d->buf);
+    *d = (pl_detok){0};
+}
+
+// Takes the first pending byte out as U+FFFD.
+static size_t give_up_byte(pl_detok *d, char *to) {
+    memcpy(to, PL_UTF8_REPLACEMENT, 3);
+    memmove(d->pending, d->pending + 1, (size_t)--d->n_pending);
+    return 3;
+}
+
+// Moves whole characters out of pending; a byte that can start none becomes U+FFFD.
+static size_t drain(pl_detok *d, char *to) {
+    size_t n = 0;
+    while (d->n_pending > 0) {
+        int len = pl_utf8_next((const char *)d->pending, (size_t)d->n_pending, NULL);
+        if (len == 0) break;
+        if (len < 0) {
+            n += give_up_byte(d, to + n);
+            continue;
+        }
+        memcpy(to + n, d->pending, (size_t)len);
+        n += (size_t)len;
+        d->n_pending -= len;
+        memmove(d->pending, d->pending + len, (size_t)d->n_pending);
+    }
+    return n;
+}
+
+size_t pl_detok_push(pl_detok *d, int32_t id, const char **text) {
+    *text = d->buf;
+    if (id < 0 || id >= d->tok->surface.n) return 0;
+    size_t      len, n = 0;
+    const char *s = pl_vocab_piece(&d->tok->surface, id, &len);
+    if (len == 0) return 0;
+    // The dummy space stands in the first piece that shows anything; with remove_extra_whitespaces any number may.
+    if (d->strip > 0) {
+        size_t drop = 0;
+        while (id != d->tok->keep && drop < len && s[drop] == ' ' && (drop == 0 || d->strip == 2))
+            drop++;
+        s += drop;
+        len -= drop;
+        if (d->strip == 1 || len > 0) d->strip = 0;
+    }
+    for (size_t i = 0; i < len; i++) {
+        d->pending[d->n_pending++] = (uint8_t)s[i];
+        n += drain(d, d->buf + n);
+    }
+    return n;
+}
+
+size_t pl_detok_flush(pl_detok *d, const char **text) {
+    size_t n = 0;
+    *text = d->buf;
+    while (d->n_pending > 0) {
+        n += give_up_byte(d, d->buf + n);
+        n += drain(d, d->buf + n);
+    }
+    return n;
+}
+
+// ---- properties
+
+int32_t pl_tokenizer_vocab_size(const pl_tokenizer *tok) {
+    return tok->vocab.n;
+}
+
+int32_t pl_tokenizer_bos_id(const pl_tokenizer *tok) {
+    return tok->bos;
+}
+
+int32_t pl_tokenizer_eos_id(const pl_tokenizer *tok) {
+    return tok->eos;
+}
+
+bool pl_tokenizer_adds_bos(const pl_tokenizer *tok) {
+    return tok->add_bos;
+}
+
+bool pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id) {
+    return id >= 0 && id < tok->vocab.n && tok->special[id];
+}
+
+const char *pl_tokenizer_piece(const pl_tokenizer *tok, int32_t id) {
+    return pl_vocab_piece(&tok->vocab, id, NULL);
+}
+
+int32_t pl_tokenizer_find(const pl_tokenizer *tok, const char *piece) {
+    return pl_vocab_find(&tok->vocab, piece, strlen(piece));
+}
+
+const char *pl_tokenizer_kind(const pl_tokenizer *tok) {
+    return tok->vt->kind;
+}
+
+const char *pl_tokenizer_fingerprint(const pl_tokenizer *tok) {
+    return tok->fingerprint;
+}

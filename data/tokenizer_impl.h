@@ -1,0 +1,46 @@
+// Inside the tokenizer: what its kinds share. Only data/tokenizer*.c include this.
+#ifndef PL_TOKENIZER_IMPL_H
+#define PL_TOKENIZER_IMPL_H
+
+#include "data/tokenizer.h"
+#include "data/vocab.h"
+
+typedef struct pl_tokenizer_vt {
+    const char *kind;
+    // text is valid UTF-8; BOS is the caller's. Appends nothing of its own around the text.
+    pl_status (*encode)(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                        int64_t *n, pl_err *err);
+    void (*close)(pl_tokenizer *tok); // frees impl
+} pl_tokenizer_vt;
+
+struct pl_tokenizer {
+    const pl_tokenizer_vt *vt;
+    void                  *impl;
+    pl_vocab               vocab;   // indexed; pieces as the file spells them
+    pl_vocab               surface; // bytes that an id decodes to; never indexed; same n
+    uint8_t               *special; // [n] 1: decodes to nothing
+    int32_t                keep;    // id whose leading space is its own (SentencePiece's unknown), -1
+    int                    strip;   // leading spaces dropped at the start of a text: 0 none, 1 one, 2 all
+    int32_t                bos, eos;
+    bool                   add_bos;
+    uint64_t               hash; // of what changes ids
+    char                   fingerprint[17];
+    size_t                 max_surface;
+};
+
+// Each kind fills vocab, special, surface, strip, bos, eos, add_bos, hash, vt and impl from a file's bytes. On failure
+// tok may be half filled: the caller closes it. Messages begin with `path`.
+pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+
+// Appends from with all occurrences of a replaced by b.
+struct pl_strbuf;
+void pl_tokenizer_replace(struct pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
+                          size_t nb);
+// The byte of a piece spelled "<0xHH>", or -1.
+int pl_tokenizer_byte_piece(const char *s, size_t n);
+
+#define PL_SPACE_MARK "\xE2\x96\x81" // U+2581, SentencePiece's spelling of a space
+
+#endif
