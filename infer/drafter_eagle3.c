@@ -1,0 +1,216 @@
+// EAGLE-3 as a drafter: takes in final rows with the target's features, then grows the tree level by level.
+//
+// Cache of a session: slot t holds row t (hidden of position t, embedding of token t+1). After the rows up to t = n-2
+// are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of its
+// path: it consumes its parent's output and its own token. Speculative rows take slots n-1, n, ... in order of the tree
+// and are overwritten by the next call's true rows.
+#include "infer/eagle3.h"
+
+#include "infer/drafter.h"
+#include "infer/kv.h"
+#include "kernels/base/check.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/topk.h"
+
+#include <string.h>
+
+typedef struct eagle3_drafter {
+    pl_drafter base;
+    pl_eagle3  model;
+    pl_kv     *kv; // [max_sessions]
+    int        slots;
+    // One call's rows, sized for the largest call.
+    int32_t  *token, *pos, *index, *path, *id;
+    float    *value, *lse, *logp;
+    pl_kvrow *row;
+    int      *frontier, *next; // [sessions][width]
+    int      *n_frontier;      // [sessions]
+    int      *hidden_row;      // [sessions][PL_TREE_MAX]: row of the last level's output for each frontier node
+} eagle3_drafter;
+
+static int rows_max(const eagle3_drafter *d) {
+    int tree = d->base.max_sessions * d->base.policy.width;
+    return d->base.max_rows > tree ? d->base.max_rows : tree;
+}
+
+// Runs the head over rows `index` of normed state y and leaves ids and log-probabilities in d->id, d->logp.
+static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n) {
+    int       k = d->base.policy.k;
+    pl_tensor logits = pl_head_logits(ctx, &d->model.head, pl_gather(ctx, y, d->index, n));
+    pl_topk(ctx, &(pl_topk_args){.x = logits,
+                                 .id = d->id,
+                                 .value = d->value,
+                                 .lse = d->base.policy.needs_logp ? d->lse : NULL,
+                                 .k = k});
+    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    for (int i = 0; i < n * k; i++) {
+        d->logp[i] = d->base.policy.needs_logp ? d->value[i] - d->lse[i / k] : 0;
+        if (d->model.head.d2t) d->id[i] = d->model.head.d2t[d->id[i]];
+    }
+}
+
+static pl_tensor step(eagle3_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
+    pl_view view = {.pos = d->pos, .cos = d->model.cos, .sin = d->model.sin, .row = d->row, .m = m};
+    return pl_eagle3_step(ctx, &d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
+}
+
+// The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs.
+static pl_tensor take_in(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *hidden) {
+    int m = 0;
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        for (int j = 0; j < it->count; j++, m++) {
+            int32_t t = it->first + j;
+            PL_CHECK(t + 1 < it->n_tokens, "row %d of %d tokens", t, it->n_tokens);
+            d->token[m] = it->tokens[t + 1];
+            d->pos[m] = t;
+            d->index[m] = it->feature_row[j];
+            pl_kv_row(&d->kv[it->slot], &d->row[m], 0, it->first, NULL, j + 1, t);
+        }
+    }
+    pl_tensor f = pl_gather(ctx, b->features, d->index, m);
+    return step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, hidden);
+}
+
+// Rows for the frontier nodes of all trees; their parents' outputs are gathered from the last level.
+static int expand_rows(eagle3_drafter *d, pl_draft_batch *b) {
+    int w = d->base.policy.width, m = 0;
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        for (int j = 0; j < d->n_frontier[i]; j++, m++) {
+            int     node = d->frontier[i * w + j];
+            int32_t base = it->n_tokens - 1; // committed rows 0..n-2; node index 1 takes slot n-1
+            int32_t nodes[PL_TREE_MAX], *path = d->path + (size_t)m * PL_TREE_MAX;
+            int     n = pl_tree_path(it->tree, node, nodes) - 1; // without the root, whose row is committed
+            for (int p = 0; p < n; p++)
+                path[p] = base + nodes[p + 1] - 1;
+            d->token[m] = it->tree->token[node];
+            d->pos[m] = base + it->tree->depth[node] - 1;
+            d->index[m] = d->hidden_row[i * PL_TREE_MAX + it->tree->parent[node]];
+            pl_kv_row(&d->kv[it->slot], &d->row[m], 0, base, path, n, path[n - 1]);
+        }
+    }
+    return m;
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    eagle3_drafter *d = (eagle3_drafter *)base;
+    const pl_tree_policy *policy = &base->policy;
+    pl_tensor             hidden, y = take_in(d, ctx, b, &hidden);
+    int                   w = policy->width, rows = 0, m = 0;
+    // Level 0: the last row of each session that wants a tree.
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        rows += it->count;
+        d->n_frontier[i] = it->tree && it->depth > 0 ? 1 : 0;
+        if (!d->n_frontier[i]) continue;
+        d->frontier[i * w] = 0;
+        d->hidden_row[i * PL_TREE_MAX] = rows - 1;
+        d->index[m++] = rows - 1;
+    }
+    for (int level = 0; m > 0 && ctx->err.status == PL_OK; level++) {
+        candidates(d, ctx, y, m);
+        if (ctx->err.status != PL_OK) return;
+        int row = 0;
+        for (int i = 0; i < b->n; i++) {
+            if (!d->n_frontier[i]) continue;
+            pl_draft_item *it = &b->item[i];
+            int n = policy->kind->grow(policy, it->tree, level, d->frontier + i * w, d->n_frontier[i],
+                                       d->id + (size_t)row * (size_t)policy->k, d->logp + (size_t)row * (size_t)policy->k,
+                                       d->next + i * w);
+            row += d->n_frontier[i];
+            // The deepest level is proposed but not expanded.
+            int limit = it->depth < policy->depth ? it->depth : policy->depth;
+            d->n_frontier[i] = level + 1 < limit ? n : 0;
+            memcpy(d->frontier + i * w, d->next + i * w, (size_t)w * sizeof *d->next);
+        }
+        m = expand_rows(d, b);
+        if (m == 0) return;
+        pl_tensor parents = pl_gather(ctx, hidden, d->index, m);
+        y = step(d, ctx, parents, m, &hidden);
+        m = 0;
+        for (int i = 0; i < b->n; i++)
+            for (int j = 0; j < d->n_frontier[i]; j++, m++) {
+                d->hidden_row[i * PL_TREE_MAX + d->frontier[i * w + j]] = m;
+                d->index[m] = m;
+            }
+    }
+}
+
+// The largest call: max_rows rows taken in, then every session drafting to full depth and width.
+static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_tensor features) {
+    int       w = d->base.policy.width, s = d->base.max_sessions, m = d->base.max_rows;
+    pl_tensor hidden;
+    pl_tensor f = pl_gather(ctx, features, d->index, m);
+    pl_tensor y = step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, &hidden);
+    candidates(d, ctx, y, s);
+    for (int level = 1; level < d->base.policy.max_nodes; level++) {
+        pl_tensor parents = pl_gather(ctx, hidden, d->index, s * w);
+        y = step(d, ctx, parents, s * w, &hidden);
+        candidates(d, ctx, y, s * w);
+    }
+}
+
+static void propose_or_measure(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    if (ctx->measuring)
+        measure((eagle3_drafter *)base, ctx, b->features);
+    else
+        propose(base, ctx, b);
+}
+
+static void   reset(pl_drafter *base, int slot) { (void)base, (void)slot; } // rows are overwritten in order
+static double step_bytes(const pl_drafter *base) { return pl_eagle3_step_bytes(&((const eagle3_drafter *)base)->model); }
+
+static void destroy(pl_drafter *base) {
+    eagle3_drafter *d = (eagle3_drafter *)base;
+    for (int i = 0; d->kv && i < base->max_sessions; i++)
+        pl_kv_destroy(&d->kv[i]);
+    void *owned[] = {d->kv,  d->token, d->pos,      d->index, d->path,       d->id,        d->value,
+                     d->lse, d->logp,  d->frontier, d->next,  d->n_frontier, d->hidden_row, d->row};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    pl_eagle3_fini(&d->model);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {
+    .name = "eagle3", .propose = propose_or_measure, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+
+pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
+                                 const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err) {
+    *out = NULL;
+    eagle3_drafter *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
+    d->slots = slots;
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_eagle3_open(&d->model, dir, target, t, err));
+    d->base.n_taps = d->model.n_taps;
+    memcpy(d->base.tap, d->model.tap, sizeof d->base.tap);
+    size_t rows = (size_t)rows_max(d), k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width;
+    d->kv = pl_calloc(s, sizeof *d->kv);
+    d->token = pl_calloc(rows, sizeof *d->token);
+    d->pos = pl_calloc(rows, sizeof *d->pos);
+    d->index = pl_calloc(rows, sizeof *d->index);
+    d->path = pl_calloc(rows * PL_TREE_MAX, sizeof *d->path);
+    d->row = pl_calloc(rows, sizeof *d->row);
+    d->id = pl_calloc(rows * k, sizeof *d->id);
+    d->value = pl_calloc(rows * k, sizeof *d->value);
+    d->logp = pl_calloc(rows * k, sizeof *d->logp);
+    d->lse = pl_calloc(rows, sizeof *d->lse);
+    d->frontier = pl_calloc(s * w, sizeof *d->frontier);
+    d->next = pl_calloc(s * w, sizeof *d->next);
+    d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
+    d->hidden_row = pl_calloc(s * PL_TREE_MAX, sizeof *d->hidden_row);
+    if (!d->kv || !d->token || !d->pos || !d->index || !d->path || !d->row || !d->id || !d->value || !d->logp ||
+        !d->lse || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row)
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
+    for (int i = 0; i < max_sessions; i++)
+        PL_TRY_GOTO(st, fail,
+                    pl_kv_create(&d->kv[i], 1, slots + policy->max_nodes, &d->model.shape, PL_F32, err));
+    *out = &d->base;
+    return PL_OK;
+fail:
+    destroy(&d->base);
+    return st;
+}

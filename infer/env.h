@@ -1,0 +1,29 @@
+// What a command runs with: made once by the door, handed down.
+#ifndef PL_ENV_H
+#define PL_ENV_H
+
+#include "kernels/backend.h"
+#include "kernels/base/json.h"
+#include "recipes/recipe.h"
+
+#include <stdio.h>
+
+typedef struct pl_env {
+    const pl_backend *backend;
+    pl_pool          *pool;
+    int               threads; // of the pool
+    bool              quiet, json;
+    FILE             *text;   // results for people (stdout); NULL with --json
+    pl_json_out      *result; // with --json: an open object, to which the command adds its members; else NULL
+    // All tables of recipe keys, for whoever opens a recipe.
+    const pl_recipe_key *const *keys;
+    int                         n_keys;
+    uint64_t                    seed;     // --seed, else 1; recipes have it as `seed`
+    bool                        has_seed; // --seed was given
+} pl_env;
+
+// A stage of a recipe: pl_generate_run, pl_train_run, pl_eval_run, pl_run. The door has opened the recipe, made out_dir
+// and written the effective recipe to out_dir/recipe.yaml.
+typedef pl_status (*pl_stage_fn)(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_err *err);
+
+#endif

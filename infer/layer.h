@@ -1,0 +1,45 @@
+// The Llama decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
+//
+//   attention: qkv = x Wqkv^T; rotate q, k; o = attention(view); y = o Wo^T
+//   mlp:       y = (silu(x Wg^T) * (x Wu^T)) Wd^T
+// x is already normed; residuals belong to the caller, because the drafter wires them differently.
+#ifndef PL_LAYER_H
+#define PL_LAYER_H
+
+#include "kernels/backend.h"
+#include "kernels/op/attention.h"
+
+typedef struct pl_layer_shape {
+    int64_t d;      // width of the residual stream
+    int64_t d_attn; // width of attention's input (d for a target, 2d for an EAGLE-3 drafter)
+    int64_t inter;  // MLP width
+    int     nh, nkv, hd;
+    double  eps;
+} pl_layer_shape;
+
+typedef struct pl_layer {
+    pl_tensor norm_attn; // [d]
+    pl_tensor wqkv;      // [(nh + 2 nkv) hd, d_attn]
+    pl_tensor wo;        // [d, nh hd]
+    pl_tensor norm_mlp;  // [d]
+    pl_tensor wgu;       // [2 inter, d]
+    pl_tensor wdown;     // [d, inter]
+} pl_layer;
+
+// What the rows of a forward see and where they stand. Exactly one of row (inference) and lo (training) is set.
+typedef struct pl_view {
+    const int32_t  *pos;      // [M]
+    pl_tensor       cos, sin; // rope tables
+    int             offset;   // added to pos: the unroll step
+    const pl_kvrow *row;      // cached: [layers][M], layer-major
+    int64_t         m;        // rows, the stride of `row`
+    const int32_t  *lo;       // blocks: [M] first row of the document
+    pl_tensor      *block;    // blocks: this layer's queries/keys/values of earlier unroll steps; NULL: none, ever
+    int             n_blocks; // how many of them; pl_layer_attention appends one when block is set
+} pl_view;
+
+pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
+                             int layer);
+pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x);
+
+#endif

@@ -1,0 +1,146 @@
+#include "infer/params.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/linear.h"
+
+#include <stdio.h>
+#include <string.h>
+
+pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err) {
+    *ps = (pl_params){.capacity = capacity};
+    ps->p = pl_calloc((size_t)capacity, sizeof *ps->p);
+    return ps->p ? PL_OK : pl_fail(err, PL_E_MEMORY, "parameter list of %d entries: out of memory", capacity);
+}
+
+void pl_params_fini(pl_params *ps) {
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].owned) pl_block_destroy(ps->p[i].owned, ps->p[i].owned_bytes);
+    if (ps->src) pl_weight_source_close(ps->src);
+    pl_free(ps->p);
+    *ps = (pl_params){0};
+}
+
+pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
+                        int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2) {
+    PL_CHECK(ps->n < ps->capacity, "parameter %d of %d", ps->n, ps->capacity);
+    pl_param   *p = &ps->p[ps->n++];
+    const char *name[3] = {name0, name1, name2};
+    int64_t     rows[3] = {rows0, rows1, rows2};
+    *p = (pl_param){.tensor = tensor, .kind = kind};
+    for (int i = 0; i < 3 && name[i]; i++) {
+        snprintf(p->name[i], sizeof p->name[i], "%s", name[i]);
+        p->spec.part[i] = (pl_weight_part){.name = p->name[i], .rows = rows[i]};
+        p->spec.n_parts = i + 1;
+        p->spec.rows += rows[i];
+    }
+    p->spec.cols = cols;
+    return p;
+}
+
+// The spec whose part names point to this copy's own strings (entries may have been moved since they were added).
+static pl_weight_spec spec_of(const pl_param *p) {
+    pl_weight_spec s = p->spec;
+    for (int i = 0; i < s.n_parts; i++)
+        s.part[i].name = p->name[i];
+    return s;
+}
+
+static pl_status specs_of(const pl_params *ps, pl_weight_spec **out, pl_err *err) {
+    *out = pl_calloc((size_t)ps->n, sizeof **out);
+    if (!*out) return pl_fail(err, PL_E_MEMORY, "list of %d weights: out of memory", ps->n);
+    for (int i = 0; i < ps->n; i++)
+        (*out)[i] = spec_of(&ps->p[i]);
+    return PL_OK;
+}
+
+static pl_status own(pl_param *p, size_t bytes, pl_err *err) {
+    p->owned = pl_block_create(bytes, err);
+    p->owned_bytes = bytes;
+    return p->owned ? PL_OK : PL_E_MEMORY;
+}
+
+static pl_status load_norm(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
+    PL_TRY(own(p, (size_t)spec->rows * sizeof(float), err));
+    *p->tensor = pl_tensor_1d(p->owned, PL_F32, spec->rows);
+    return pl_weight_read_f32(src, spec, p->owned, err);
+}
+
+static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_dtype t,
+                             pl_err *err) {
+    const void *mapped;
+    pl_dtype    stored;
+    if (p->kind == PL_PARAM_EMBED && pl_weight_view(src, spec, &mapped, &stored) && stored == t) {
+        *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, spec->rows, spec->cols);
+        return PL_OK;
+    }
+    bool   panels = p->kind == PL_PARAM_MATRIX;
+    size_t bytes = panels ? pl_panels_bytes(spec->rows, spec->cols, t)
+                          : pl_size_mul((size_t)spec->rows, (size_t)spec->cols, pl_dtype_size(t));
+    PL_TRY(own(p, bytes, err));
+    *p->tensor = pl_tensor_2d(p->owned, t, spec->rows, spec->cols);
+    p->tensor->layout = panels ? PL_PANELS : PL_ROWMAJOR;
+    // Row by row of blocks, so that a large matrix is never held twice.
+    int64_t step = (1 << 20) / (spec->cols > 0 ? spec->cols : 1);
+    if (step < PL_PANEL) step = PL_PANEL;
+    float    *rows = pl_malloc(pl_size_mul((size_t)step, (size_t)spec->cols, sizeof *rows));
+    pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    for (int64_t r = 0; r < spec->rows && st == PL_OK; r += step) {
+        int64_t n = spec->rows - r < step ? spec->rows - r : step;
+        st = pl_weight_read_rows(src, spec, r, n, rows, err);
+        if (st != PL_OK) break;
+        if (panels)
+            pl_panels_pack(p->owned, t, r, n, spec->rows, spec->cols, rows);
+        else
+            pl_from_f32((uint8_t *)p->owned + (size_t)(r * spec->cols) * pl_dtype_size(t), t, rows,
+                        (size_t)(n * spec->cols));
+    }
+    pl_free(rows);
+    return st;
+}
+
+pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err) {
+    ps->src = src;
+    pl_weight_spec *specs = NULL;
+    PL_TRY(specs_of(ps, &specs, err));
+    pl_status st = pl_weight_source_check(src, specs, ps->n, err);
+    bool      views = false;
+    for (int i = 0; i < ps->n && st == PL_OK; i++) {
+        pl_param *p = &ps->p[i];
+        if (p->spec.optional && !pl_weight_has(src, &specs[i])) continue;
+        st = p->kind == PL_PARAM_NORM ? load_norm(p, src, &specs[i], err) : load_matrix(p, src, &specs[i], t, err);
+        if (p->owned)
+            pl_weight_drop(src, &specs[i]);
+        else
+            views = true;
+    }
+    pl_free(specs);
+    if (!views || st != PL_OK) {
+        pl_weight_source_close(ps->src);
+        ps->src = NULL;
+    }
+    return st;
+}
+
+int64_t pl_params_count(const pl_params *ps) {
+    int64_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        n += ps->p[i].spec.rows * (ps->p[i].spec.cols > 0 ? ps->p[i].spec.cols : 1);
+    return n;
+}
+
+size_t pl_params_bytes(const pl_params *ps) {
+    size_t n = 0;
+    for (int i = 0; i < ps->n; i++)
+        n += ps->p[i].owned_bytes;
+    return n;
+}
+
+pl_status pl_params_write(const pl_params *ps, const char *path, const float *const *data, pl_dtype t,
+                          const pl_st_source *extra, int n_extra, pl_err *err) {
+    pl_weight_spec *specs = NULL;
+    PL_TRY(specs_of(ps, &specs, err));
+    pl_st_pair meta = {.key = "format", .value = "pt"};
+    pl_status  st = pl_weights_write(path, specs, ps->n, data, t, extra, n_extra, &meta, 1, err);
+    pl_free(specs);
+    return st;
+}
