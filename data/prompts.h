@@ -23,8 +23,8 @@ typedef struct pl_prompts {
 //   "turns"                   strings joined by "\n" (Spec-Bench, MT-bench)
 //   "question"                GSM8K
 //   "instruction"             with "\n" and "input" behind it where that is a string with text in it (Alpaca)
-//   "conversations"/"messages"  the user's words before the first answer, joined by "\n": items with "from"/"role" in
-//                             {human, user} and "value"/"content" (ShareGPT)
+//   "conversations"/"messages"  the user's first words, up to the first answer to them, joined by "\n": items with
+//                             "from"/"role" in {human, user} and "value"/"content" (ShareGPT)
 // A file without prompts is an error. Errors name file and line.
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
 void      pl_prompts_destroy(pl_prompts *p);

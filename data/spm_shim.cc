@@ -21,7 +21,11 @@ namespace {
 
 int fail(char *msg, size_t size, const char *why) {
     if (size > 0) {
-        std::snprintf(msg, size, "%s", why);
+        // The library's own place ("./src/x.cc(12) [condition] ") says nothing to a user.
+        const char *end = std::strstr(why, ".cc(") ? std::strstr(why, "] ") : nullptr;
+        for (const char *next = end; next; next = std::strstr(next + 1, "] "))
+            end = next;
+        std::snprintf(msg, size, "%s", end && end[2] ? end + 2 : why);
         for (char *p = msg; *p; p++)
             if (static_cast<unsigned char>(*p) < ' ') *p = ' ';
     }
@@ -75,7 +79,7 @@ extern "C" {
 
 int pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg_size) {
     *out = nullptr;
-    pl_spm   *s = new (std::nothrow) pl_spm;
+    pl_spm *s = new (std::nothrow) pl_spm;
     if (!s) return fail(msg, msg_size, "out of memory");
     const int rc = guarded(msg, msg_size, [&] {
         return s->processor.LoadFromSerializedProto(absl::string_view(static_cast<const char *>(proto), n));
@@ -88,9 +92,13 @@ int pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg
     return 0;
 }
 
-void pl_spm_close(pl_spm *s) { delete s; }
+void pl_spm_close(pl_spm *s) {
+    delete s;
+}
 
-int pl_spm_vocab_size(const pl_spm *s) { return s->processor.GetPieceSize(); }
+int pl_spm_vocab_size(const pl_spm *s) {
+    return s->processor.GetPieceSize();
+}
 
 int pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
                   size_t msg_size) {

@@ -19,8 +19,8 @@ int  pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t ms
 void pl_spm_close(pl_spm *s);
 int  pl_spm_vocab_size(const pl_spm *s);
 // *ids is from pl_malloc and the caller's.
-int pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
-                  size_t msg_size);
+int  pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
+                   size_t msg_size);
 
 // Sentences one by one: next returns false at the end, *s is borrowed until the next call.
 typedef bool (*pl_spm_next)(void *ctx, const char **s, size_t *n);

@@ -58,10 +58,10 @@ static pl_status push_copy(pl_corpus *c, const char *name, const char *text, siz
 // ---- encodings
 
 // Windows-1252's 0x80..0x9f, which Latin-1 leaves to control characters that no text has.
-static const uint16_t cp1252[32] = {
-    0x20ac, 0xfffd, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
-    0x2039, 0x0152, 0xfffd, 0x017d, 0xfffd, 0xfffd, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
-    0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0xfffd, 0x017e, 0x0178};
+static const uint16_t cp1252[32] = {0x20ac, 0xfffd, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021,
+                                    0x02c6, 0x2030, 0x0160, 0x2039, 0x0152, 0xfffd, 0x017d, 0xfffd,
+                                    0xfffd, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014,
+                                    0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0xfffd, 0x017e, 0x0178};
 
 static char *from_latin1(const char *s, size_t n, size_t *n_out) {
     pl_strbuf b = {0};
@@ -300,7 +300,10 @@ pl_status pl_corpus_split_names(const pl_corpus *c, const char *const *names, in
     for (int k = 0; k < n_names && st == PL_OK; k++) {
         bool found = false;
         for (int64_t i = 0; i < c->n; i++)
-            if (names_document(names[k], c->docs[i].name)) found = out[i] = 1;
+            if (names_document(names[k], c->docs[i].name)) {
+                out[i] = 1;
+                found = true;
+            }
         if (!found) st = pl_fail(err, PL_E_INPUT, "%s: no document of this name to hold out; check the list", names[k]);
     }
     if (st == PL_OK) st = split(c, out, train, held, err);

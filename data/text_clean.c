@@ -98,9 +98,17 @@ static size_t skip_blank_lines(const char *text, size_t n, size_t at) {
 
 // Who typed and proofread the book stands in the first paragraphs.
 static size_t skip_credits(const char *text, size_t n, size_t at) {
-    static const char *const words[] = {"Produced by",  "E-text prepared by", "Etext prepared by", "This etext was",
-                                        "This eBook was", "Transcribed from",   "Transcribed by",    "HTML version by",
-                                        "[Transcriber", "Transcriber's note", "Transcriber\xE2\x80\x99s note"};
+    static const char *const words[] = {"Produced by",
+                                        "E-text prepared by",
+                                        "Etext prepared by",
+                                        "This etext was",
+                                        "This eBook was",
+                                        "Transcribed from",
+                                        "Transcribed by",
+                                        "HTML version by",
+                                        "[Transcriber",
+                                        "Transcriber's note",
+                                        "Transcriber\xE2\x80\x99s note"};
     for (;;) {
         at = skip_blank_lines(text, n, at);
         if (at >= n) return at;

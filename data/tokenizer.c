@@ -158,8 +158,8 @@ pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
         pl_vocab_piece(&tok->surface, i, &len);
         if (len > tok->max_surface) tok->max_surface = len;
     }
-    pl_hash_hex(tok->fingerprint, pl_hash_more(pl_vocab_hash(&tok->vocab, tok->hash), tok->vt->kind,
-                                               strlen(tok->vt->kind)));
+    pl_hash_hex(tok->fingerprint,
+                pl_hash_more(pl_vocab_hash(&tok->vocab, tok->hash), tok->vt->kind, strlen(tok->vt->kind)));
     *out = tok;
 done:
     if (st != PL_OK) pl_tokenizer_close(tok);

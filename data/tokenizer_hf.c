@@ -190,8 +190,7 @@ static pl_status cut_added(const pl_tokenizer *tok, span s, bool first, unsigned
             if (start < done) start = done;
         }
         if (a->rstrip) stop = spaces_after(s.s, stop, s.n);
-        if (start > done)
-            PL_TRY(between(tok, (span){s.s + done, start - done}, first && done == 0, flags, o, err));
+        if (start > done) PL_TRY(between(tok, (span){s.s + done, start - done}, first && done == 0, flags, o, err));
         PL_TRY(reserve(o, 1, err));
         o->v[o->n++] = a->id;
         done = stop;

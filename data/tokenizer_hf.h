@@ -26,7 +26,7 @@ typedef struct pl_hf_norm {
 typedef enum pl_hf_scheme { PL_HF_ALWAYS, PL_HF_FIRST, PL_HF_NEVER } pl_hf_scheme;
 
 typedef struct pl_hf {
-    pl_vocab     model; // the BPE model's own vocabulary, without added tokens
+    pl_vocab     model;  // the BPE model's own vocabulary, without added tokens
     pl_hf_merge *merges; // open addressing
     size_t       merge_mask;
     int32_t      n_merges;

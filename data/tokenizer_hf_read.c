@@ -32,9 +32,8 @@ static pl_status out_of_memory(const pl_json *j, pl_err *err) {
 }
 
 static pl_status refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
-    return pl_fail(err, PL_E_INPUT,
-                   "%s: %s '%s' is not supported; only tokenizers of the SentencePiece-BPE kind are", j->where, part,
-                   what);
+    return pl_fail(err, PL_E_INPUT, "%s: %s '%s' is not supported; only tokenizers of the SentencePiece-BPE kind are",
+                   j->where, part, what);
 }
 
 static bool is(const char *a, const char *b) {

@@ -39,7 +39,7 @@ struct pl_strbuf;
 void pl_tokenizer_replace(struct pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
                           size_t nb);
 // The byte of a piece spelled "<0xHH>", or -1.
-int pl_tokenizer_byte_piece(const char *s, size_t n);
+int  pl_tokenizer_byte_piece(const char *s, size_t n);
 
 #define PL_SPACE_MARK "\xE2\x96\x81" // U+2581, SentencePiece's spelling of a space
 

@@ -21,7 +21,7 @@ static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int
     const llama2c      *l = tok->impl;
     *merged = pl_vocab_find_joined(&tok->vocab, left, right);
     if (*merged < 0 || l->score[*merged] <= -1e10f) return false; // run.c's starting value for the best score
-    *cost = -(double)l->score[*merged]; // the highest score first
+    *cost = -(double)l->score[*merged];                           // the highest score first
     return true;
 }
 
@@ -82,8 +82,10 @@ static pl_status read_pieces(pl_tokenizer *tok, const char *path, const uint8_t 
                            "%s: broken llama2.c tokenizer: piece %lld at byte %zu runs past the end of the file", path,
                            (long long)id, at);
         if (len > longest)
-            return pl_fail(err, PL_E_INPUT, "%s: broken llama2.c tokenizer: piece %lld has %d bytes, the header says at "
-                           "most %d", path, (long long)id, len, longest);
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: broken llama2.c tokenizer: piece %lld has %d bytes, the header says at "
+                           "most %d",
+                           path, (long long)id, len, longest);
         float score;
         memcpy(&score, data + at, 4);
         if (!isfinite(score))

@@ -21,8 +21,7 @@ static void close_spm(pl_tokenizer *tok) {
 
 static const pl_tokenizer_vt vt = {"sentencepiece", encode, close_spm};
 
-static pl_status set_surface(pl_tokenizer *tok, int32_t id, const pl_spm_piece *q, const pl_spm_proto *p,
-                             pl_err *err) {
+static pl_status set_surface(pl_tokenizer *tok, int32_t id, const pl_spm_piece *q, const pl_spm_proto *p, pl_err *err) {
     const char *s = (const char *)q->s.p;
     if (q->type == PL_SPM_CONTROL) {
         tok->special[id] = 1;

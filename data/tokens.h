@@ -23,7 +23,7 @@ typedef struct pl_tokens {
     const int64_t *doc_offsets; // [n_docs + 1], into the mapping
     const void    *ids;         // into the mapping
     int            id_bytes;    // 2 or 4
-    void          *map;
+    const void    *map;
     size_t         map_bytes;
 } pl_tokens;
 

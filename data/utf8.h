@@ -9,10 +9,10 @@
 
 // The character that s[0..n) starts with (n > 0): its length 1..4 and *cp (may be NULL); 0 when s is cut inside what
 // could still become a character; -1 when it can never be one.
-int pl_utf8_next(const char *s, size_t n, uint32_t *cp);
+int    pl_utf8_next(const char *s, size_t n, uint32_t *cp);
 // Bytes of s that are valid from the start: n when all are.
 size_t pl_utf8_valid(const char *s, size_t n);
 // 1..4 bytes to out; cp must be a Unicode scalar value.
-int pl_utf8_put(char out[4], uint32_t cp);
+int    pl_utf8_put(char out[4], uint32_t cp);
 
 #endif

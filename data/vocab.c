@@ -45,8 +45,7 @@ pl_status pl_vocab_set(pl_vocab *v, int64_t id, const char *s, size_t len, pl_er
     if (id < 0 || id >= PL_VOCAB_MAX)
         return pl_fail(err, PL_E_INPUT, "token id %lld is outside 0..%d", (long long)id, PL_VOCAB_MAX - 1);
     if (len > (1u << 24)) return pl_fail(err, PL_E_INPUT, "piece %lld is %zu bytes long", (long long)id, len);
-    if (id < v->n && v->len[id] >= 0)
-        return pl_fail(err, PL_E_INPUT, "token id %lld is given twice", (long long)id);
+    if (id < v->n && v->len[id] >= 0) return pl_fail(err, PL_E_INPUT, "token id %lld is given twice", (long long)id);
     PL_TRY(grow_ids(v, (int32_t)id + 1, err));
     if (v->cap - v->used < len + 1) {
         size_t cap = v->cap ? v->cap : 4096;

@@ -20,16 +20,16 @@ typedef struct pl_vocab {
 } pl_vocab;
 
 // A zeroed pl_vocab is an empty one.
-void pl_vocab_fini(pl_vocab *v);
+void        pl_vocab_fini(pl_vocab *v);
 // Copies s[0..len). PL_E_INPUT for an id outside [0, PL_VOCAB_MAX) or already set; not after index.
-pl_status pl_vocab_set(pl_vocab *v, int64_t id, const char *s, size_t len, pl_err *err);
+pl_status   pl_vocab_set(pl_vocab *v, int64_t id, const char *s, size_t len, pl_err *err);
 // Builds bytes to id; of equal pieces the lowest id is found.
-pl_status pl_vocab_index(pl_vocab *v, pl_err *err);
-int32_t   pl_vocab_find(const pl_vocab *v, const char *s, size_t len); // -1 if there is none
+pl_status   pl_vocab_index(pl_vocab *v, pl_err *err);
+int32_t     pl_vocab_find(const pl_vocab *v, const char *s, size_t len); // -1 if there is none
 // The id of a's bytes followed by b's, without joining them.
 int32_t     pl_vocab_find_joined(const pl_vocab *v, int32_t a, int32_t b);
 const char *pl_vocab_piece(const pl_vocab *v, int32_t id, size_t *len); // "" for a hole; len may be NULL
 // Over ids and bytes of all pieces.
-uint64_t pl_vocab_hash(const pl_vocab *v, uint64_t h);
+uint64_t    pl_vocab_hash(const pl_vocab *v, uint64_t h);
 
 #endif

@@ -22,8 +22,7 @@ typedef struct pl_env {
     bool                        has_seed; // --seed was given
 } pl_env;
 
-// A stage of a recipe: pl_generate_run, pl_train_run, pl_eval_run, pl_run. The door has opened the recipe, made out_dir
-// and written the effective recipe to out_dir/recipe.yaml.
-typedef pl_status (*pl_stage_fn)(const pl_env *env, const pl_recipe *r, const char *out_dir, pl_err *err);
+// A stage of a recipe: pl_generate_run, pl_eval_run, pl_run. The door has opened the recipe and made out_dir.
+typedef pl_status (*pl_stage_fn)(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 
 #endif

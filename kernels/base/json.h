@@ -96,8 +96,7 @@ void      pl_json_out_key(pl_json_out *o, const char *key);
 void      pl_json_out_str(pl_json_out *o, const char *s); // NULL gives null; bytes that are not UTF-8 become U+FFFD
 void      pl_json_out_strn(pl_json_out *o, const char *s, size_t n);
 void      pl_json_out_int(pl_json_out *o, int64_t v);
-void      pl_json_out_num(pl_json_out *o,
-                          double       v); // shortest that reads back the same; always with '.' or 'e'; not finite: null
+void      pl_json_out_num(pl_json_out *o, double v); // shortest that reads back; has '.' or 'e'; not finite: null
 void      pl_json_out_bool(pl_json_out *o, bool v);
 void      pl_json_out_null(pl_json_out *o);
 // PL_OK, or PL_E_MEMORY (then text is NULL). On PL_OK the caller owns o->text (pl_free) of o->len bytes.

@@ -9,12 +9,13 @@
 // uninitialised). C must not overlap A or B. Any size from 0 up; K = 0 means a sum of nothing.
 //
 // Determinism: an element's value is a function of its row of A, its column of B and K alone: K is cut into blocks by
-// its length only, within a block one accumulator takes fma(a, b) in order, blocks are added in order. So the same
-// bits for any number of threads, any split, and whatever M and N are; not the same bits as the panel product of
-// linear.h, nor across ISAs when a product is switched to oneDNN.
+// its length only, within a block one accumulator takes fma(a, b) in order, blocks are added in order. So the bits are
+// the same for any number of threads, any split, whatever M and N are, and on AVX2 and AVX-512 alike. They are not
+// those of the panel product of linear.h, which does not cut K.
 //
 // oneDNN: with PACELINE_GEMM=onednn in the environment, and built in, pl_gemm uses its dnnl_sgemm over fixed blocks of
-// C instead (one OpenMP thread each). pl_gemm_serial is always the own one.
+// C instead (one OpenMP thread each): other bits, still the same for any number of threads. pl_gemm_serial is always
+// the own one.
 #ifndef PL_CPU_GEMM_H
 #define PL_CPU_GEMM_H
 

@@ -25,7 +25,8 @@
 #define PL_INLINE static inline __attribute__((always_inline))
 
 // The machine vector pl_vn, its integer twin, and the register blocking that its register file allows:
-//   PL_MR_PANEL  rows of x that one pass over a weight panel serves: 32 accumulators' lanes each
+//   PL_MR_PANEL  rows of x that one pass over a weight panel serves; R rows by G panels are in registers
+//                together while R * G <= PL_MR_PANEL
 //   PL_MR, PL_NV rows and pl_vn columns of the training GEMM's micro-tile
 #if defined(__AVX512F__)
 #define PL_VN_LANES 16

@@ -94,18 +94,35 @@ static __attribute__((noinline)) void mul_s(int64_t m, int64_t n, int64_t k, con
 
 // ---- copies ----
 
-// Rows [r0, r0 + count) of a head's matrix: dst[row][hp] and/or dst_t[channel][tile], times scale; zeros past the end.
-static void pack_rows(float *dst, float *dst_t, int64_t tile, const float *src, int64_t ld, int64_t have, int hd,
-                      int64_t hp, float scale) {
-    for (int64_t r = 0; r < tile; r++) {
-        const float *x = src + r * ld;
-        if (dst)
-            for (int64_t c = 0; c < hp; c++)
-                dst[r * hp + c] = r < have && c < hd ? x[c] * scale : 0.0f;
-        if (dst_t)
-            for (int c = 0; c < hd; c++)
-                dst_t[c * tile + r] = r < have ? x[c] * scale : 0.0f;
+// dst[c * tile + r] = src[r * ld + c] * scale for r < have, c < hd; zeros for the other r < tile.
+static void pack_transposed(float *dst, int64_t tile, const float *src, int64_t ld, int64_t have, int hd, float scale) {
+    const pl_vn s = pl_vn_set1(scale);
+    for (int64_t r0 = 0; r0 < tile; r0 += PL_VN_LANES) {
+        int64_t rows = have - r0 < PL_VN_LANES ? have - r0 : PL_VN_LANES;
+        int     c = 0;
+        for (; rows == PL_VN_LANES && c + PL_VN_LANES <= hd; c += PL_VN_LANES) {
+            pl_vn t[PL_VN_LANES];
+#pragma GCC unroll 16
+            for (int r = 0; r < PL_VN_LANES; r++)
+                t[r] = pl_vn_loadu(src + (r0 + r) * ld + c) * s;
+            pl_vn_transpose(t);
+#pragma GCC unroll 16
+            for (int r = 0; r < PL_VN_LANES; r++)
+                pl_vn_storeu(dst + (c + r) * tile + r0, t[r]);
+        }
+        for (; c < hd; c++)
+            for (int r = 0; r < PL_VN_LANES; r++)
+                dst[c * tile + r0 + r] = r < rows ? src[(r0 + r) * ld + c] * scale : 0.0f;
     }
+}
+
+// dst[r * hp + c] likewise; zeros for the other r < tile, c < hp.
+static void pack_rows(float *dst, int64_t tile, const float *src, int64_t ld, int64_t have, int hd, int64_t hp,
+                      float scale) {
+    const pl_vf s = pl_vf_set1(scale);
+    for (int64_t r = 0; r < tile; r++, dst += hp, src += ld)
+        for (int64_t c = 0; c < hp; c += PL_VL)
+            pl_vf_store(dst + c, r < have ? pl_vf_mul(pl_vf_get(src + c, pl_vf_lanes(c, hd)), s) : pl_vf_zero());
 }
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -121,9 +138,11 @@ static void pack_queries(const tiles_job *j, int64_t r0) {
         int64_t      at = (int64_t)h * j->padded_rows + r0;
         const float *d_o = (const float *)a->o.grad + r0 * o_width + (int64_t)h * a->hd;
         const float *o = pl_f32(&a->o) + r0 * o_width + (int64_t)h * a->hd;
-        pack_rows(j->q + at * j->hp, j->qt + at * a->hd, TQ, q + r0 * j->width + (int64_t)h * a->hd, j->width, have,
-                  a->hd, j->hp, (float)a->scale);
-        pack_rows(j->d_o + at * j->hp, j->dot + at * a->hd, TQ, d_o, o_width, have, a->hd, j->hp, 1.0f);
+        const float *qh = q + r0 * j->width + (int64_t)h * a->hd;
+        pack_rows(j->q + at * j->hp, TQ, qh, j->width, have, a->hd, j->hp, (float)a->scale);
+        pack_transposed(j->qt + at * a->hd, TQ, qh, j->width, have, a->hd, (float)a->scale);
+        pack_rows(j->d_o + at * j->hp, TQ, d_o, o_width, have, a->hd, j->hp, 1.0f);
+        pack_transposed(j->dot + at * a->hd, TQ, d_o, o_width, have, a->hd, 1.0f);
         memset(j->dq + at * j->hp, 0, TQ * (size_t)j->hp * sizeof(float));
         for (int64_t r = 0; r < TQ; r++) {
             bool  real = r < have && a->lo[r0 + r] >= 0;
@@ -151,10 +170,13 @@ static void pack_part(void *arg, int part, int parts) {
             int64_t      at = (int64_t)g * j->padded_rows + r0;
             const float *k = pl_f32(&a->block[0]) + r0 * j->width + (int64_t)(a->nh + g) * a->hd;
             const float *v = k + (int64_t)a->nkv * a->hd;
-            pack_rows(j->backward ? j->k + at * j->hp : NULL, j->kt + at * a->hd, TK, k, j->width, have, a->hd, j->hp,
-                      1.0f);
-            pack_rows(j->backward ? NULL : j->v + at * j->hp, j->backward ? j->vt + at * a->hd : NULL, TK, v, j->width,
-                      have, a->hd, j->hp, 1.0f);
+            pack_transposed(j->kt + at * a->hd, TK, k, j->width, have, a->hd, 1.0f);
+            if (j->backward) {
+                pack_rows(j->k + at * j->hp, TK, k, j->width, have, a->hd, j->hp, 1.0f);
+                pack_transposed(j->vt + at * a->hd, TK, v, j->width, have, a->hd, 1.0f);
+            } else {
+                pack_rows(j->v + at * j->hp, TK, v, j->width, have, a->hd, j->hp, 1.0f);
+            }
         }
         for (int64_t q0 = r0; q0 < r0 + TK; q0 += TQ) {
             int32_t least = INT32_MAX, most = -1;
@@ -218,7 +240,7 @@ static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int6
             most = pl_vf_max(most, pl_vf_load(s + i));
         float top = pl_vf_hmax(most);
         if (top > st->max[r]) {
-            pl_vf fade = pl_vf_exp(pl_vf_set1(st->max[r] - top));
+            pl_vf fade = pl_attention_exp(pl_vf_set1(st->max[r] - top));
             for (int64_t c = 0; c < hp; c += PL_VL)
                 pl_vf_store(o + c, pl_vf_mul(pl_vf_load(o + c), fade));
             st->sum[r] *= fade.p[0][0];
@@ -231,7 +253,7 @@ static void softmax_tile(softmax_state *st, float *s, float *o, int64_t hp, int6
         }
         pl_vf base = pl_vf_set1(st->max[r]), sum = pl_vf_zero();
         for (int64_t i = 0; i < n; i += PL_VL) {
-            pl_vf p = pl_vf_exp(pl_vf_sub(pl_vf_load(s + i), base));
+            pl_vf p = pl_attention_exp(pl_vf_sub(pl_vf_load(s + i), base));
             sum = pl_vf_add(sum, p);
             pl_vf_store(s + i, p);
         }
@@ -248,14 +270,14 @@ static void fwd_diagonals(const pl_attention_args *a, int64_t m, int h, float *m
         s[b] = dot_head(q, pl_f32(&a->block[b]) + m * width + key, a->hd) * (float)a->scale;
         top = s[b] > top ? s[b] : top;
     }
-    pl_vf fade = pl_vf_exp(pl_vf_set1(*max - top));
+    pl_vf fade = pl_attention_exp(pl_vf_set1(*max - top));
     *sum *= fade.p[0][0];
     *max = top;
     for (int c = 0; c < a->hd; c += PL_VL)
         pl_vf_store(o + c, pl_vf_mul(pl_vf_load(o + c), fade));
     for (int b = 1; b < a->n_blocks; b++) {
         const float *v = pl_f32(&a->block[b]) + m * width + key + (int64_t)a->nkv * a->hd;
-        pl_vf        p = pl_vf_exp(pl_vf_set1(s[b] - top));
+        pl_vf        p = pl_attention_exp(pl_vf_set1(s[b] - top));
         *sum += p.p[0][0];
         for (int c = 0; c < a->hd; c += PL_VL)
             pl_vf_store(o + c, pl_vf_fma(p, pl_vf_get(v + c, pl_vf_lanes(c, a->hd)), pl_vf_load(o + c)));
@@ -272,8 +294,8 @@ static void fwd_tile(const tiles_job *j, uint8_t *scratch, int h, int64_t q0) {
         st.sum[r] = 0.0f;
     }
     memset(o, 0, TQ * (size_t)j->hp * sizeof(float));
-    pack_rows(NULL, qt, TQ, pl_f32(&a->block[a->n_blocks - 1]) + q0 * j->width + (int64_t)h * a->hd, j->width, have,
-              a->hd, j->hp, (float)a->scale);
+    pack_transposed(qt, TQ, pl_f32(&a->block[a->n_blocks - 1]) + q0 * j->width + (int64_t)h * a->hd, j->width, have,
+                    a->hd, (float)a->scale);
     for (int64_t k0 = j->tile_lo[q0 / TQ] / TK * TK; k0 < q0 + TQ; k0 += TK) {
         int64_t n = tile_keys(q0, k0), at = head + k0;
         mul_t(TQ, n, a->hd, qt, TQ, j->kt + at * a->hd, TK, s, TK, false);
@@ -356,7 +378,7 @@ static void bwd_tile(const tiles_job *j, float *s, int h, int64_t q0, int64_t k0
         if (masked) mask_row(j, q0 + r, k0, sr, n);
         pl_vf lse = pl_vf_set1(j->lse[at_q + r]), mean = pl_vf_set1(j->mean[at_q + r]);
         for (int64_t i = 0; i < n; i += PL_VL) {
-            pl_vf p = pl_vf_exp(pl_vf_sub(pl_vf_load(sr + i), lse));
+            pl_vf p = pl_attention_exp(pl_vf_sub(pl_vf_load(sr + i), lse));
             pl_vf_store(sr + i, p);
             pl_vf_store(dr + i, pl_vf_mul(p, pl_vf_sub(pl_vf_load(dr + i), mean)));
         }
@@ -435,7 +457,7 @@ static void bwd_row(const tiles_job *j, int64_t m, int h) {
     for (int b = 1; b < a->n_blocks; b++) {
         const float *k = pl_f32(&a->block[b]) + m * j->width + key, *v = k + (int64_t)a->nkv * hd;
         float       *dk = a->block[b].grad ? (float *)a->block[b].grad + m * j->width + key : NULL;
-        pl_vf        p = pl_vf_exp(pl_vf_set1(dot_head(q, k, hd) - j->lse[at]));
+        pl_vf        p = pl_attention_exp(pl_vf_set1(dot_head(q, k, hd) - j->lse[at]));
         pl_vf        ds = pl_vf_mul(p, pl_vf_set1(dot_head(d_o, v, hd) - j->mean[at]));
         for (int c = 0; c < hd; c += PL_VL) {
             int64_t n = pl_vf_lanes(c, hd);

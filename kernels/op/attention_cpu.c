@@ -12,7 +12,9 @@
 enum {
     GROUP = PL_ATTN_GROUP,
     ROW_BLOCK = 8,
-    MAX_UNROLLED = 8,              // vectors of a head with a step of its own: up to 128 channels
+    CROWDED = 256,    // floats: keys at multiples of 1 KiB share a quarter of the first-level cache's sets or less
+    PACKING_PAYS = 3, // uses of a group from which a copy is worth making
+    MAX_UNROLLED = 8, // vectors of a head with a step of its own: up to 128 channels
     VALUE_BLOCK = 8 / PL_VF_PARTS, // vectors of a value sum held in registers
 };
 
@@ -84,15 +86,15 @@ PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_
     pl_vf s0 = pl_vf_load(s), s1 = pl_vf_load(s + PL_VL);
     float top = pl_vf_hmax(pl_vf_max(s0, s1));
     if (top > c->max) {
-        pl_vf fade = pl_vf_exp(pl_vf_set1(c->max - top)); // 0 before the first group
+        pl_vf fade = pl_attention_exp(pl_vf_set1(c->max - top)); // 0 before the first group
         for (int i = 0; i < vectors; i++)
             pl_vf_store(acc + i * PL_VL, pl_vf_mul(pl_vf_load(acc + i * PL_VL), fade));
         c->sum *= fade.p[0][0];
         c->max = top;
     }
     pl_vf m = pl_vf_set1(c->max);
-    s0 = pl_vf_exp(pl_vf_sub(s0, m));
-    s1 = pl_vf_exp(pl_vf_sub(s1, m));
+    s0 = pl_attention_exp(pl_vf_sub(s0, m));
+    s1 = pl_attention_exp(pl_vf_sub(s1, m));
     pl_vf_store(s, s0);
     pl_vf_store(s + PL_VL, s1);
     c->sum += pl_vf_hsum(pl_vf_add(s0, s1));
@@ -115,7 +117,10 @@ PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_
     }
 STEP(1)
 STEP(2)
-STEP(3) STEP(4) STEP(5) STEP(6) STEP(7) STEP(8)
+STEP(3)
+STEP(4)
+STEP(5)
+STEP(6) STEP(7) STEP(8)
 #undef STEP
     static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off,
                                                     int count, int vectors) {
@@ -132,113 +137,173 @@ static step_fn pick_step(int vectors) {
 typedef struct cached_job {
     const pl_attention_args *a;
     step_fn                  step;
-    int64_t                  rows;
-    int                      vectors;   // of a head, the last one padded
-    int                      head_sets; // a key head's query heads are cut into this many items
-    uint8_t                 *scratch;   // per part: chains, then a packed group when heads are not whole vectors
+    int64_t                  rows, padded; // floats of a head, to whole vectors
+    int                      vectors;
+    int                      kv_sets;   // the key heads are cut into this many items
+    int                      head_sets; // and, when there are fewer than threads, the query heads of each
+    uint8_t                 *scratch;   // per part: chains, then a packed group
     size_t                   chain_bytes, part_bytes;
 } cached_job;
 
-// The slot of each position of group g, as an offset into k and v. Returns how many positions the group has.
-static int group_offsets(int64_t *off, const pl_kvrow *r, int64_t g, int64_t width, int64_t at) {
-    int64_t p0 = g * GROUP, left = (int64_t)r->n_ctx + r->n_path - p0;
-    int     count = left < GROUP ? (int)left : GROUP;
-    for (int j = 0; j < count; j++) {
-        int64_t p = p0 + j, slot = p < r->n_ctx || !r->path ? p : r->path[p - r->n_ctx];
-        off[j] = slot * width + at;
-    }
-    for (int j = count; j < GROUP; j++)
-        off[j] = off[count - 1];
-    return count;
+// One group of positions as one row sees it.
+typedef struct group {
+    const float *k, *v;
+    int64_t      off[GROUP];
+    int          count;
+    bool         straight; // slot = position
+} group;
+
+static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width) {
+    int64_t p0 = g * GROUP, left = (int64_t)r->n_ctx + r->n_path - p0, in_context = r->n_ctx - p0;
+    int     n = left < GROUP ? (int)left : GROUP;
+    to->k = r->k;
+    to->v = r->v;
+    to->count = n > 0 ? n : 0;
+    if (n <= 0) return;
+    to->straight = !r->path || in_context >= n;
+    for (int j = 0; j < GROUP; j++)
+        to->off[j] = (p0 + j) * width;
+    for (int j = in_context > 0 ? (int)in_context : 0; j < n && !to->straight; j++)
+        to->off[j] = r->path[j - in_context] * width;
+    for (int j = n; j < GROUP; j++)
+        to->off[j] = to->off[n - 1];
 }
 
-// Heads whose width is not a multiple of 16: the group's keys and values, padded with the zeros already there.
-static void pack_group(float *dst, const float *src, int64_t *off, int count, int hd, int64_t padded) {
-    for (int j = 0; j < count; j++)
-        for (int i = 0; i < hd; i++)
-            dst[j * padded + i] = src[off[j] + i];
+// Keys and values of a group, copied together: heads that are not whole vectors get zeros behind them, and rows that
+// are powers of two apart would otherwise crowd into few cache sets.
+typedef struct packed {
+    float       *k, *v; // [GROUP, padded]
+    int64_t      off[GROUP];
+    const group *from; // a straight group: the rows of a session share it
+} packed;
+
+static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded) {
+    if (g->straight && p->from && g->k == p->from->k && g->v == p->from->v && g->count <= p->from->count) return;
+    for (int j = 0; j < g->count; j++)
+        for (int i = 0; i < hd; i += PL_VL) {
+            int64_t n = pl_vf_lanes(i, hd), off = g->off[j] + at + i;
+            pl_vf_store(p->k + j * padded + i, pl_vf_get(g->k + off, n));
+            pl_vf_store(p->v + j * padded + i, pl_vf_get(g->v + off, n));
+        }
+    p->from = g->straight ? g : NULL;
 }
 
-static void run_item(const cached_job *job, uint8_t *scratch, int64_t m0, int64_t m1, int kv_head, int h0, int h1) {
+static void start_chain(chain *c, const cached_job *job, int64_t m, int h) {
     const pl_attention_args *a = job->a;
-    int                      hd = a->hd, heads = h1 - h0;
-    int64_t                  padded = (int64_t)job->vectors * PL_VL, q_width = pl_tensor_cols(&a->qkv), groups = 0;
-    int64_t                  width = (int64_t)a->nkv * hd, at = (int64_t)kv_head * hd;
-    float                   *packed_k = (float *)(scratch + ROW_BLOCK * (size_t)heads * job->chain_bytes);
-    float                   *packed_v = packed_k + GROUP * padded;
-    int64_t                  off[GROUP], packed_off[GROUP];
-    bool                     pack = hd % PL_VL != 0;
-    if (pack) {
-        memset(packed_k, 0, 2 * GROUP * (size_t)padded * sizeof(float));
-        for (int j = 0; j < GROUP; j++)
-            packed_off[j] = j * padded;
-    }
-    for (int64_t m = m0; m < m1; m++) {
+    const float             *from = pl_f32(&a->qkv) + m * pl_tensor_cols(&a->qkv) + (int64_t)h * a->hd;
+    float                   *q = (float *)(c + 1);
+    memset(c, 0, job->chain_bytes);
+    c->max = -INFINITY;
+    for (int i = 0; i < a->hd; i++)
+        q[i] = from[i] * (float)a->scale;
+}
+
+static void end_chain(const chain *c, const cached_job *job, int64_t m, int h) {
+    const pl_attention_args *a = job->a;
+    const float             *acc = (const float *)(c + 1) + job->padded;
+    float                   *o = pl_f32(&a->o) + (m * a->nh + h) * a->hd;
+    pl_vf                    sum = pl_vf_set1(c->sum > 0.0f ? c->sum : 1.0f); // a row without keys: zeros
+    for (int i = 0; i < a->hd; i += PL_VL)
+        pl_vf_put(o + i, pl_vf_div(pl_vf_load(acc + i), sum), pl_vf_lanes(i, a->hd));
+}
+
+// Rows [m0, m1), key heads [kv0, kv1), query heads [lo, hi) of each.
+typedef struct item {
+    int64_t m0, m1;
+    int     kv0, kv1, lo, hi;
+} item;
+
+static chain *chain_at(const cached_job *job, const item *it, uint8_t *scratch, int64_t m, int kv_head) {
+    int64_t index = ((m - it->m0) * (it->kv1 - it->kv0) + kv_head - it->kv0) * (it->hi - it->lo);
+    return (chain *)(scratch + (size_t)index * job->chain_bytes);
+}
+
+static chain *next_chain(const cached_job *job, chain *c) {
+    return (chain *)((uint8_t *)c + job->chain_bytes);
+}
+
+// Group after group; in a group key head after key head, so that a session's cache is read front to back.
+static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
+    const pl_attention_args *a = job->a;
+    int                      share = a->nh / a->nkv;
+    int64_t                  groups = 0, width = (int64_t)a->nkv * a->hd;
+    group                    see[ROW_BLOCK];
+    packed                   copy;
+    bool crowded = width % CROWDED == 0 && a->nkv > 1 && (it->m1 - it->m0) * (it->hi - it->lo) >= PACKING_PAYS;
+    bool pack = a->hd % PL_VL != 0 || crowded;
+    copy.k = (float *)(scratch + ROW_BLOCK * (size_t)a->nh * job->chain_bytes);
+    copy.v = copy.k + GROUP * job->padded;
+    for (int j = 0; j < GROUP; j++)
+        copy.off[j] = j * job->padded;
+
+    for (int64_t m = it->m0; m < it->m1; m++) {
         int64_t n = ((int64_t)a->row[m].n_ctx + a->row[m].n_path + GROUP - 1) / GROUP;
         groups = n > groups ? n : groups;
-        for (int h = h0; h < h1; h++) {
-            chain       *c = (chain *)(scratch + (size_t)((m - m0) * heads + h - h0) * job->chain_bytes);
-            const float *from = pl_f32(&a->qkv) + m * q_width + (int64_t)h * hd;
-            float       *q = (float *)(c + 1);
-            memset(c, 0, job->chain_bytes);
-            c->max = -INFINITY;
-            for (int i = 0; i < hd; i++)
-                q[i] = from[i] * (float)a->scale;
+        for (int kv = it->kv0; kv < it->kv1; kv++) {
+            chain *c = chain_at(job, it, scratch, m, kv);
+            for (int h = it->lo; h < it->hi; h++, c = next_chain(job, c))
+                start_chain(c, job, m, kv * share + h);
         }
     }
-    for (int64_t g = 0; g < groups; g++)
-        for (int64_t m = m0; m < m1; m++) {
-            const pl_kvrow *r = &a->row[m];
-            if (g * GROUP >= (int64_t)r->n_ctx + r->n_path) continue;
-            int          count = group_offsets(off, r, g, width, at);
-            const float *k = r->k, *v = r->v;
-            if (pack) {
-                pack_group(packed_k, k, off, count, hd, padded);
-                pack_group(packed_v, v, off, count, hd, padded);
-                k = packed_k;
-                v = packed_v;
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t m = it->m0; m < it->m1; m++)
+            find_group(&see[m - it->m0], &a->row[m], g, width);
+        for (int kv = it->kv0; kv < it->kv1; kv++) {
+            int64_t at = (int64_t)kv * a->hd;
+            copy.from = NULL;
+            for (int64_t m = it->m0; m < it->m1; m++) {
+                const group *s = &see[m - it->m0];
+                if (s->count == 0) continue;
+                if (pack) pack_group(&copy, s, at, a->hd, job->padded);
+                chain *c = chain_at(job, it, scratch, m, kv);
+                for (int h = it->lo; h < it->hi; h++, c = next_chain(job, c))
+                    job->step(c, pack ? copy.k : s->k + at, pack ? copy.v : s->v + at, pack ? copy.off : s->off,
+                              s->count, job->vectors);
             }
-            uint8_t *c = scratch + (size_t)((m - m0) * heads) * job->chain_bytes;
-            for (int h = 0; h < heads; h++, c += job->chain_bytes)
-                job->step((chain *)c, k, v, pack ? packed_off : off, count, job->vectors);
         }
-    for (int64_t m = m0; m < m1; m++)
-        for (int h = h0; h < h1; h++) {
-            const chain *c = (const chain *)(scratch + (size_t)((m - m0) * heads + h - h0) * job->chain_bytes);
-            const float *acc = (const float *)(c + 1) + padded;
-            float       *o = pl_f32(&a->o) + (m * a->nh + h) * hd;
-            pl_vf        sum = pl_vf_set1(c->sum > 0.0f ? c->sum : 1.0f);
-            for (int i = 0; i < hd; i += PL_VL)
-                pl_vf_put(o + i, pl_vf_div(pl_vf_load(acc + i), sum), pl_vf_lanes(i, hd));
+    }
+    for (int64_t m = it->m0; m < it->m1; m++)
+        for (int kv = it->kv0; kv < it->kv1; kv++) {
+            const chain *c = chain_at(job, it, scratch, m, kv);
+            for (int h = it->lo; h < it->hi; h++, c = next_chain(job, (chain *)(uintptr_t)c))
+                end_chain(c, job, m, kv * share + h);
         }
 }
 
-// Items: row blocks x key heads x head sets, dealt round robin (later rows of a prefill see more keys).
+// Items are row blocks x sets of key heads x sets of query heads, dealt round robin (later rows of a prefill see more).
 static void cached_part(void *arg, int part, int parts) {
     const cached_job        *job = arg;
     const pl_attention_args *a = job->a;
-    int                      share = a->nh / a->nkv, per_block = a->nkv * job->head_sets;
+    int                      per_block = job->kv_sets * job->head_sets;
+    uint8_t                 *scratch = job->scratch + (size_t)part * job->part_bytes;
     int64_t                  items = (job->rows + ROW_BLOCK - 1) / ROW_BLOCK * per_block;
     for (int64_t i = part; i < items; i += parts) {
-        int64_t m0 = i / per_block * ROW_BLOCK, m1 = m0 + ROW_BLOCK < job->rows ? m0 + ROW_BLOCK : job->rows;
-        int     kv_head = (int)(i % per_block) / job->head_sets;
-        long    lo, hi;
-        pl_range(share, 1, (int)(i % job->head_sets), job->head_sets, &lo, &hi);
-        run_item(job, job->scratch + (size_t)part * job->part_bytes, m0, m1, kv_head, kv_head * share + (int)lo,
-                 kv_head * share + (int)hi);
+        item it = {.m0 = i / per_block * ROW_BLOCK};
+        long lo, hi;
+        it.m1 = it.m0 + ROW_BLOCK < job->rows ? it.m0 + ROW_BLOCK : job->rows;
+        pl_range(a->nkv, 1, (int)(i % per_block) / job->head_sets, job->kv_sets, &lo, &hi);
+        it.kv0 = (int)lo;
+        it.kv1 = (int)hi;
+        pl_range(a->nh / a->nkv, 1, (int)(i % job->head_sets), job->head_sets, &lo, &hi);
+        it.lo = (int)lo;
+        it.hi = (int)hi;
+        run_item(job, &it, scratch);
     }
 }
 
 static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     int        share = a->nh / a->nkv, threads = pl_pool_threads(ctx->pool);
     cached_job job = {.a = a, .rows = pl_tensor_rows(&a->qkv), .vectors = (a->hd + PL_VL - 1) / PL_VL};
+    int64_t    blocks = (job.rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    job.padded = (int64_t)job.vectors * PL_VL;
     job.step = pick_step(job.vectors);
-    int64_t blocks = (job.rows + ROW_BLOCK - 1) / ROW_BLOCK;
-    for (job.head_sets = 1; blocks * a->nkv * job.head_sets < threads && job.head_sets < share;)
+    // One block: as few sets as there are threads, so that each reads long stretches. Several: enough to even them out.
+    int64_t sets = blocks > 1 ? (4 * threads + blocks - 1) / blocks : threads;
+    job.kv_sets = sets < a->nkv ? (int)sets : a->nkv;
+    for (job.head_sets = 1; blocks * job.kv_sets * job.head_sets < threads && job.head_sets < share;)
         job.head_sets++;
-    job.chain_bytes = sizeof(chain) + 2 * (size_t)job.vectors * PL_VL * sizeof(float);
-    job.part_bytes = ROW_BLOCK * (size_t)share * job.chain_bytes;
-    job.part_bytes += 2 * GROUP * (size_t)job.vectors * PL_VL * sizeof(float);
+    job.chain_bytes = sizeof(chain) + 2 * (size_t)job.padded * sizeof(float);
+    job.part_bytes = ROW_BLOCK * (size_t)a->nh * job.chain_bytes + 2 * GROUP * (size_t)job.padded * sizeof(float);
 
     size_t mark = pl_arena_mark(&ctx->scratch);
     job.scratch = pl_arena_alloc(&ctx->scratch, (size_t)threads * job.part_bytes);
@@ -246,7 +311,7 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
         double work = 0;
         for (int64_t m = 0; m < job.rows; m++)
             work += 4.0 * a->nh * a->hd * ((double)a->row[m].n_ctx + a->row[m].n_path);
-        pl_parallel(ctx->pool, pl_cpu_parts(ctx, blocks * a->nkv * job.head_sets, work), cached_part, &job);
+        pl_parallel(ctx->pool, pl_cpu_parts(ctx, blocks * job.kv_sets * job.head_sets, work), cached_part, &job);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -21,7 +21,6 @@ enum {
     ROWS_MAX = 96,   // rows of a block: its x chunk stays in L2
     K_CHUNK = 512,   // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
     GROUP = 4,       // panels
-    AHEAD = 2048,    // bytes that each panel's stream is prefetched ahead
     SMALL = 30000,   // multiply-adds below which a parallel region costs more than it saves
     PACK_BIG = 65536 // floats of x above which packing it is worth a parallel region
 };
@@ -44,6 +43,9 @@ PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
             w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
     }
 }
+
+// How many bytes ahead of its use each of G panels is prefetched: enough in flight for the latency of DRAM.
+#define AHEAD(G) ((G) == 1 ? 16384 : 8192 / (G))
 
 typedef struct pass {
     int64_t      kc;
@@ -86,9 +88,9 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p
     const char   *w = p->w;
     const size_t  next = p->panel_bytes;
     // Near the end of the panels the prefetch turns to where the next pass will start.
-    const int64_t ahead = AHEAD / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
+    const int64_t ahead = AHEAD(G) / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
     for (int half = 0; half < 2; half++) {
-        const char *pf = w + AHEAD + (half ? (size_t)(G - 1) * next : 0);
+        const char *pf = w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
         for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
             pl_vn xb[PL_MR_PANEL], wv[GROUP][NW];
             // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
@@ -153,11 +155,12 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p
     static void pass_bf16_##R##_##G(const pass *p) {                                                                   \
         run_pass(FIT_R(R, G), FIT_G(R, G), true, p);                                                                   \
     }
+// clang-format off
 #define ALL(X)                                                                                                         \
-    X(1, 1)                                                                                                            \
-    X(2, 1)                                                                                                            \
-    X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2) \
-        X(5, 2) X(6, 2) X(1, 4) X(2, 4) X(3, 4)
+    X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1)                 \
+    X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)                                                                    \
+    X(1, 4) X(2, 4) X(3, 4)
+// clang-format on
 ALL(PASS)
 
 enum { TABLE_ROWS = 13 };

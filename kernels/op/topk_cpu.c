@@ -4,7 +4,7 @@
 #include "kernels/op/topk.h"
 #include <math.h>
 
-enum { CHUNK = 16384, BLOCK = 256 };
+enum { CHUNK = 16384, BLOCK = 128 };
 
 typedef struct best {
     int     held;
@@ -27,12 +27,20 @@ static void insert(best *b, int k, float v, int32_t id) {
         at--;
     if (at == k) return;
     if (b->held < k) b->held++;
-    for (int i = b->held - 1; i > at; i--) {
-        b->value[i] = b->value[i - 1];
-        b->id[i] = b->id[i - 1];
-    }
+    size_t behind = (size_t)(b->held - 1 - at);
+    memmove(b->value + at + 1, b->value + at, behind * sizeof(float));
+    memmove(b->id + at + 1, b->id + at, behind * sizeof(int32_t));
     b->value[at] = v;
     b->id[at] = id;
+}
+
+// The vectors of a block that hold something for the list.
+static void scan_block(best *b, int k, const float *x, int64_t from, int64_t id0) {
+    for (int64_t i = from; i < from + BLOCK; i += PL_VL) {
+        if (b->held == k && !(pl_vf_hmax(pl_vf_loadu(x + i)) > b->value[k - 1])) continue;
+        for (int64_t c = i; c < i + PL_VL; c++)
+            insert(b, k, x[c], (int32_t)(id0 + c));
+    }
 }
 
 static void scan_slowly(best *b, int k, const float *x, int64_t from, int64_t to, int64_t id0) {
@@ -72,6 +80,8 @@ static void scan(best *b, int k, const float *x, int64_t n, int64_t id0) {
             b->held = 1;
             b->value[0] = top;
             b->id[0] = (int32_t)(id0 + at);
+        } else if (clean) {
+            scan_block(b, k, x, i, id0);
         } else {
             scan_slowly(b, k, x, i, i + BLOCK, id0);
         }

@@ -19,8 +19,8 @@ typedef void (*op_build_fn)(op_run *r, const void *shape);
 enum {
     OP_NO_TAPE = 1,        // inference only: runs without a tape
     OP_EXACT = 2,          // cpu gives ref's bits
-    OP_EXACT_FMA = 8,      // so does every ISA with a fused multiply-add (all but portable)
     OP_NO_DIFFERENCES = 4, // not differentiable (or piecewise): no central differences
+    OP_EXACT_FMA = 8,      // as OP_EXACT, on every ISA with a fused multiply-add (all but portable)
 };
 
 // Runs all checks; fmt names the case in messages.

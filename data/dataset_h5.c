@@ -1,0 +1,411 @@
+#include "data/dataset_h5.h"
+#include "kernels/base/arena.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[PL_H5_FIELDS] = {"tokens", "loss_mask", "argmax", "features", "last_hidden"};
+static const char        OFFSETS[] = "doc_offsets";
+static const char        NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
+                  SHIFT[] = "unshifted: row t holds the features of token t";
+
+// HDF5's type ids are run-time values, so these cannot be tables.
+static hid_t file_type(int field) {
+    return field == PL_H5_MASK ? H5T_STD_U8LE : field < PL_H5_FEATURES ? H5T_STD_I32LE : H5T_STD_U16LE;
+}
+static hid_t memory_type(int field) {
+    return field == PL_H5_MASK ? H5T_NATIVE_UINT8 : field < PL_H5_FEATURES ? H5T_NATIVE_INT32 : H5T_NATIVE_UINT16;
+}
+
+// ---- errors
+
+static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
+    (void)n;
+    snprintf(to, 256, "%s", e->desc ? e->desc : "no reason given");
+    return 0;
+}
+
+static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
+    char why[256] = "no reason given";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, why); // the last one walked is where it happened
+    H5Eclear2(H5E_DEFAULT);
+    return pl_fail(err, status, "%s: %s: HDF5: %s", path, what, why);
+}
+
+static void quiet(void) {
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); // per thread, so at every entry
+}
+
+// ---- attributes
+
+void pl_dataset_own_fini(pl_dataset_own_attrs *o) {
+    pl_free(o->target);
+    pl_free(o->tokenizer);
+    pl_free(o->template_name);
+    pl_free(o->generation);
+    *o = (pl_dataset_own_attrs){0};
+}
+
+static void point(pl_dataset_own_attrs *o) {
+    o->a.target_fingerprint = o->target;
+    o->a.tokenizer_fingerprint = o->tokenizer;
+    o->a.template_name = o->template_name;
+    o->a.generation = o->generation;
+}
+
+pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a, pl_err *err) {
+    *o = (pl_dataset_own_attrs){.a = *a};
+    o->target = pl_strdup(a->target_fingerprint);
+    o->tokenizer = pl_strdup(a->tokenizer_fingerprint);
+    o->template_name = pl_strdup(a->template_name);
+    o->generation = pl_strdup(a->generation);
+    point(o);
+    if (o->target && o->tokenizer && o->template_name && o->generation) return PL_OK;
+    pl_dataset_own_fini(o);
+    return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+}
+
+static void list_taps(char to[160], const pl_dataset_attrs *a) {
+    size_t n = 0;
+    to[0] = 0;
+    for (int32_t i = 0; i < a->A && n < 140; i++)
+        n += (size_t)snprintf(to + n, 160 - n, i ? ",%d" : "%d", a->tap_layer_ids[i]);
+}
+
+pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
+                                 pl_err *err) {
+    const struct {
+        const char *what, *have, *want;
+    } s[] = {{"target", have->target_fingerprint, want->target_fingerprint},
+             {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint},
+             {"template", have->template_name, want->template_name},
+             {"generation settings", have->generation, want->generation}};
+    for (size_t i = 0; i < sizeof s / sizeof *s; i++)
+        if (s[i].want && strcmp(s[i].have, s[i].want) != 0)
+            return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; generate the dataset again", path,
+                           s[i].what, s[i].have, s[i].want);
+    if (want->vocab_size && have->vocab_size != want->vocab_size)
+        return pl_fail(err, PL_E_INPUT, "%s: made with a vocabulary of %d, wanted is %d; generate the dataset again",
+                       path, have->vocab_size, want->vocab_size);
+    if (want->d && have->d != want->d)
+        return pl_fail(err, PL_E_INPUT, "%s: its hidden states have width %d, wanted is %d; generate the dataset again",
+                       path, have->d, want->d);
+    if (want->A < 0) return PL_OK;
+    char h[160], w[160];
+    list_taps(h, have);
+    list_taps(w, want);
+    if (have->A != want->A || memcmp(have->tap_layer_ids, want->tap_layer_ids, (size_t)want->A * 4) != 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: it holds the inputs of layers [%s], wanted are [%s]; generate the dataset "
+                       "again",
+                       path, h, w);
+    return PL_OK;
+}
+
+static bool write_text(hid_t at, const char *name, const char *s) {
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR), attr = H5I_INVALID_HID;
+    bool ok = type >= 0 && space >= 0 && H5Tset_size(type, strlen(s) + 1) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
+    if (ok) attr = H5Acreate2(at, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    ok = attr >= 0 && H5Awrite(attr, type, s) >= 0;
+    if (attr >= 0) ok = H5Aclose(attr) >= 0 && ok;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return ok;
+}
+
+// n 0: one number by itself, else a list.
+static bool write_ints(hid_t at, const char *name, const int32_t *v, int n) {
+    hsize_t dim = (hsize_t)n;
+    hid_t   space = n == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dim, NULL);
+    hid_t   attr = space >= 0 ? H5Acreate2(at, name, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
+    bool    ok = attr >= 0 && H5Awrite(attr, H5T_NATIVE_INT32, v) >= 0;
+    if (attr >= 0) ok = H5Aclose(attr) >= 0 && ok;
+    if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+static bool write_attrs(hid_t file, const pl_dataset_attrs *a) {
+    int32_t version = PL_DATASET_VERSION;
+    return write_ints(file, "schema_version", &version, 0) && write_ints(file, "d", &a->d, 0) &&
+           write_ints(file, "A", &a->A, 0) && write_ints(file, "vocab_size", &a->vocab_size, 0) &&
+           (a->A == 0 || write_ints(file, "tap_layer_ids", a->tap_layer_ids, a->A)) &&
+           write_text(file, "tap_numbering", NUMBERING) && write_text(file, "last_hidden", NORM) &&
+           write_text(file, "shift", SHIFT) && write_text(file, "target_fingerprint", a->target_fingerprint) &&
+           write_text(file, "tokenizer_fingerprint", a->tokenizer_fingerprint) &&
+           write_text(file, "template", a->template_name) && write_text(file, "generation", a->generation);
+}
+
+static char *read_text(hid_t at, const char *name) {
+    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    if (attr < 0) return NULL;
+    hid_t  type = H5Aget_type(attr), space = H5Aget_space(attr);
+    char  *s = NULL;
+    size_t n = type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 ? H5Tget_size(type) : 0;
+    if (n > 0 && n < (1u << 20) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) s = pl_malloc(n + 1);
+    if (s && H5Aread(attr, type, s) < 0) {
+        pl_free(s);
+        s = NULL;
+    }
+    if (s) s[n] = 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    H5Aclose(attr);
+    return s;
+}
+
+static bool read_ints(hid_t at, const char *name, int32_t *v, int n) {
+    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    if (attr < 0) return false;
+    hid_t space = H5Aget_space(attr), type = H5Aget_type(attr);
+    bool  ok = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == n &&
+              H5Tget_class(type) == H5T_INTEGER && H5Aread(attr, H5T_NATIVE_INT32, v) >= 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    H5Aclose(attr);
+    return ok;
+}
+
+static bool is_text(hid_t at, const char *name, const char *s) {
+    char *have = read_text(at, name);
+    bool  same = have && strcmp(have, s) == 0;
+    pl_free(have);
+    return same;
+}
+
+static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *o, pl_err *err) {
+    int32_t version = 0;
+    *o = (pl_dataset_own_attrs){0};
+    if (!read_ints(file, "schema_version", &version, 1))
+        return pl_fail(err, PL_E_INPUT, "%s: not a shard of a dataset (no schema_version)", path);
+    if (version != PL_DATASET_VERSION)
+        return pl_fail(err, PL_E_INPUT, "%s: schema version %d, this program reads %d; generate the dataset again",
+                       path, version, PL_DATASET_VERSION);
+    o->target = read_text(file, "target_fingerprint");
+    o->tokenizer = read_text(file, "tokenizer_fingerprint");
+    o->template_name = read_text(file, "template");
+    o->generation = read_text(file, "generation");
+    point(o);
+    bool ok = o->target && o->tokenizer && o->template_name && o->generation && read_ints(file, "d", &o->a.d, 1) &&
+              read_ints(file, "A", &o->a.A, 1) && read_ints(file, "vocab_size", &o->a.vocab_size, 1);
+    ok = ok && o->a.d > 0 && o->a.vocab_size > 0 && o->a.A >= 0 && o->a.A <= PL_DATASET_MAX_TAPS;
+    ok = ok && (o->a.A == 0 || read_ints(file, "tap_layer_ids", o->a.tap_layer_ids, o->a.A));
+    if (!ok) return pl_fail(err, PL_E_INPUT, "%s: an attribute is missing or broken; generate the dataset again", path);
+    if (!is_text(file, "tap_numbering", NUMBERING) || !is_text(file, "last_hidden", NORM) ||
+        !is_text(file, "shift", SHIFT))
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: its conventions (tap_numbering, last_hidden, shift) are not \"%s\", "
+                       "\"%s\", \"%s\"; generate the dataset again",
+                       path, NUMBERING, NORM, SHIFT);
+    return PL_OK;
+}
+
+// ---- files
+
+static void reset(pl_h5_shard *s) {
+    *s = (pl_h5_shard){.file = H5I_INVALID_HID};
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        s->set[f] = H5I_INVALID_HID;
+}
+
+static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        s->width[f] = 1;
+    s->width[PL_H5_FEATURES] = (size_t)a->A * (size_t)a->d;
+    s->width[PL_H5_LAST] = (size_t)a->d;
+}
+
+// Locks are the writer's own (and its folder may be read by others while it works): HDF5 must not add any, for network
+// file systems often refuse them. Times stay out, so that the same data are the same bytes.
+static hid_t file_access(void) {
+    hid_t p = H5Pcreate(H5P_FILE_ACCESS);
+    if (p >= 0 && H5Pset_file_locking(p, 0, 1) < 0) {
+        H5Pclose(p);
+        return H5I_INVALID_HID;
+    }
+    return p;
+}
+
+void pl_h5_close(pl_h5_shard *s) {
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        if (s->set[f] >= 0) H5Dclose(s->set[f]);
+    if (s->file >= 0) H5Fclose(s->file);
+    reset(s);
+}
+
+// Chunks of about 256 KiB; rows are read and written in order, so one chunk in HDF5's cache is enough.
+static hid_t create_set(hid_t file, int field, size_t width) {
+    size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)256 << 10) / row;
+    int     rank = field < PL_H5_FEATURES ? 1 : 2;
+    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows ? rows : 1, width};
+    hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
+    hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
+    int     zero = 0;
+    size_t  cache = 2 * row * (size_t)chunk[0];
+    // The unused end of the last chunk is written too: as zeroes, not as whatever memory held.
+    if (plist >= 0 && access >= 0 && space >= 0 && H5Pset_chunk(plist, rank, chunk) >= 0 &&
+        H5Pset_obj_track_times(plist, false) >= 0 && H5Pset_fill_value(plist, H5T_NATIVE_INT, &zero) >= 0 &&
+        H5Pset_chunk_cache(access, 101, cache, 1.0) >= 0)
+        set = H5Dcreate2(file, names[field], file_type(field), space, H5P_DEFAULT, plist, access);
+    if (set >= 0 && rank == 2 && !write_text(set, "dtype", "bf16")) {
+        H5Dclose(set);
+        set = H5I_INVALID_HID;
+    }
+    if (plist >= 0) H5Pclose(plist);
+    if (access >= 0) H5Pclose(access);
+    if (space >= 0) H5Sclose(space);
+    return set;
+}
+
+pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err) {
+    quiet();
+    reset(s);
+    set_widths(s, a);
+    hid_t access = file_access(), create = H5Pcreate(H5P_FILE_CREATE);
+    if (access >= 0 && create >= 0 && H5Pset_obj_track_times(create, false) >= 0)
+        s->file = H5Fcreate(path, H5F_ACC_TRUNC, create, access);
+    if (access >= 0) H5Pclose(access);
+    if (create >= 0) H5Pclose(create);
+    bool ok = s->file >= 0 && write_attrs(s->file, a);
+    for (int f = 0; f < PL_H5_FIELDS && ok; f++)
+        if (s->width[f] > 0) ok = (s->set[f] = create_set(s->file, f, s->width[f])) >= 0;
+    if (ok) return PL_OK;
+    pl_status st = h5_fail(err, PL_E_IO, path, "cannot create the shard");
+    pl_h5_close(s);
+    return st;
+}
+
+// Rows [first, first + n) of a field: the file's selection and the memory's shape.
+static bool select_rows(const pl_h5_shard *s, int f, int64_t first, int64_t n, hid_t *file_space, hid_t *memory) {
+    int     rank = f < PL_H5_FEATURES ? 1 : 2;
+    hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, s->width[f]};
+    *memory = H5Screate_simple(rank, count, NULL);
+    *file_space = H5Dget_space(s->set[f]);
+    return *memory >= 0 && *file_space >= 0 &&
+           H5Sselect_hyperslab(*file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0;
+}
+
+static void close_spaces(hid_t a, hid_t b) {
+    if (a >= 0) H5Sclose(a);
+    if (b >= 0) H5Sclose(b);
+}
+
+pl_status pl_h5_append(pl_h5_shard *s, const char *path, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err) {
+    quiet();
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->width[f] == 0) continue;
+        hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[f]};
+        hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+        bool    ok = H5Dset_extent(s->set[f], size) >= 0 && select_rows(s, f, s->rows, n, &there, &here) &&
+                  H5Dwrite(s->set[f], memory_type(f), here, there, H5P_DEFAULT, data[f]) >= 0;
+        close_spaces(there, here);
+        if (!ok) return h5_fail(err, PL_E_IO, path, "cannot write rows");
+    }
+    s->rows += n;
+    return PL_OK;
+}
+
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, int64_t docs, pl_err *err) {
+    quiet();
+    hsize_t dim = (hsize_t)docs + 1;
+    hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &dim, NULL), set = H5I_INVALID_HID;
+    if (plist >= 0 && space >= 0 && H5Pset_obj_track_times(plist, false) >= 0)
+        set = H5Dcreate2(s->file, OFFSETS, H5T_STD_I64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    bool ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
+    if (set >= 0) ok = H5Dclose(set) >= 0 && ok;
+    if (plist >= 0) H5Pclose(plist);
+    if (space >= 0) H5Sclose(space);
+    // A full disk may show only when the chunk caches are flushed, here.
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->set[f] >= 0) ok = H5Dclose(s->set[f]) >= 0 && ok;
+        s->set[f] = H5I_INVALID_HID;
+    }
+    ok = ok && H5Fflush(s->file, H5F_SCOPE_LOCAL) >= 0;
+    pl_status st = ok ? PL_OK : h5_fail(err, PL_E_IO, path, "cannot finish the shard");
+    if (H5Fclose(s->file) < 0 && st == PL_OK) st = h5_fail(err, PL_E_IO, path, "cannot close the shard");
+    reset(s);
+    return st;
+}
+
+// ---- reading
+
+// True when the set has this shape and element: integers of `size` bytes.
+static bool has_shape(hid_t set, int rank, hsize_t rows, hsize_t width, hid_t want) {
+    hid_t   space = H5Dget_space(set), type = H5Dget_type(set);
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    bool    ok = space >= 0 && type >= 0 && H5Sget_simple_extent_ndims(space) == rank &&
+              H5Sget_simple_extent_dims(space, dims, NULL) == rank && dims[0] == rows &&
+              (rank == 1 || dims[1] == width) && H5Tequal(type, want) > 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return ok;
+}
+
+static int64_t first_dim(hid_t set) {
+    hid_t   space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    bool ok = space >= 0 && H5Sget_simple_extent_ndims(space) == 1 && H5Sget_simple_extent_dims(space, dims, NULL) == 1;
+    if (space >= 0) H5Sclose(space);
+    return ok && dims[0] <= INT64_MAX ? (int64_t)dims[0] : -1;
+}
+
+static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->width[f] == 0) continue;
+        s->set[f] = H5Dopen2(s->file, names[f], H5P_DEFAULT);
+        if (s->set[f] < 0) return h5_fail(err, PL_E_INPUT, path, names[f]);
+        if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
+        int rank = f < PL_H5_FEATURES ? 1 : 2;
+        if (s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)) ||
+            (rank == 2 && !is_text(s->set[f], "dtype", "bf16")))
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: '%s' has another shape or type than its attributes say; generate the "
+                           "dataset again",
+                           path, names[f]);
+    }
+    hid_t offsets = H5Dopen2(s->file, OFFSETS, H5P_DEFAULT);
+    s->docs = first_dim(offsets) - 1;
+    bool ok = s->docs >= 0 && has_shape(offsets, 1, (hsize_t)s->docs + 1, 0, H5T_STD_I64LE);
+    if (offsets >= 0) H5Dclose(offsets);
+    if (!ok)
+        return pl_fail(err, PL_E_INPUT, "%s: 'doc_offsets' is missing or broken; generate the dataset again", path);
+    return PL_OK;
+}
+
+pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, pl_err *err) {
+    quiet();
+    reset(s);
+    *o = (pl_dataset_own_attrs){0};
+    hid_t access = file_access();
+    if (access >= 0) s->file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    pl_status st = s->file >= 0 ? PL_OK : h5_fail(err, PL_E_INPUT, path, "cannot open the shard");
+    if (access >= 0) H5Pclose(access);
+    if (st == PL_OK) st = read_attrs(s->file, path, o, err);
+    if (st == PL_OK) {
+        set_widths(s, &o->a);
+        st = open_sets(s, path, err);
+    }
+    if (st != PL_OK) pl_h5_close(s);
+    return st;
+}
+
+pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, int64_t first, int64_t n, void *to,
+                     pl_err *err) {
+    quiet();
+    hid_t there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+    bool  ok = select_rows(s, (int)field, first, n, &there, &here) &&
+              H5Dread(s->set[field], memory_type((int)field), here, there, H5P_DEFAULT, to) >= 0;
+    close_spaces(there, here);
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, names[field]);
+}
+
+pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {
+    quiet();
+    hid_t set = H5Dopen2(s->file, OFFSETS, H5P_DEFAULT);
+    bool  ok = set >= 0 && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
+    if (set >= 0) H5Dclose(set);
+    if (!ok) return h5_fail(err, PL_E_INPUT, path, OFFSETS);
+    ok = doc_offsets[0] == 0 && doc_offsets[s->docs] == s->rows;
+    for (int64_t i = 0; i < s->docs && ok; i++)
+        ok = doc_offsets[i] < doc_offsets[i + 1];
+    return ok ? PL_OK
+              : pl_fail(err, PL_E_INPUT, "%s: its documents are out of order; generate the dataset again", path);
+}

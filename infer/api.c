@@ -1,0 +1,134 @@
+// The public API (paceline.h) over the inner one.
+#include "infer/machine.h"
+#include "infer/runner.h"
+#include "paceline.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#define MAX_NEW 256
+
+struct pl_decoder {
+    pl_pool  *pool;
+    pl_target target;
+    pl_runner runner;
+};
+
+const char *pl_version(void) { return PACELINE_VERSION; }
+const char *pl_commit(void) { return PACELINE_COMMIT; }
+
+static int told(pl_status st, const pl_err *err, char *message, size_t size) {
+    if (st != PL_OK && message && size) snprintf(message, size, "%s", err->msg);
+    return pl_status_exit(st);
+}
+
+static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err *err) {
+    pl_weights w = PL_WEIGHTS_AUTO;
+    if (!o->target) return pl_fail(err, PL_E_USAGE, "target: is missing");
+    if (o->weights && strcmp(o->weights, "bf16") == 0)
+        w = PL_WEIGHTS_BF16;
+    else if (o->weights && strcmp(o->weights, "fp32") == 0)
+        w = PL_WEIGHTS_FP32;
+    else if (o->weights)
+        return pl_fail(err, PL_E_USAGE, "weights: %s: expected bf16 or fp32", o->weights);
+    PL_TRY(pl_pool_create(&d->pool, o->threads, err));
+    PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, w, err));
+    pl_runner_options ro = {.drafter = o->drafter, .tree = o->tree, .max_len = o->max_len};
+    return pl_runner_open(&d->runner, pl_backend_cpu(), d->pool, &d->target, &ro, err);
+}
+
+int pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size) {
+    pl_err    err = {0};
+    pl_status st;
+    *out = pl_calloc(1, sizeof **out);
+    st = *out ? open_decoder(*out, options, &err) : pl_fail(&err, PL_E_MEMORY, "decoder: out of memory");
+    if (st != PL_OK) {
+        pl_decoder_close(*out);
+        *out = NULL;
+    }
+    return told(st, &err, message, size);
+}
+
+void pl_decoder_close(pl_decoder *d) {
+    if (!d) return;
+    pl_runner_close(&d->runner);
+    pl_target_close(&d->target);
+    pl_pool_destroy(d->pool);
+    pl_free(d);
+}
+
+int pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int32_t **ids, int64_t *n, char *message,
+                      size_t size) {
+    pl_err    err = {0};
+    pl_status st = PL_OK;
+    *ids = NULL;
+    *n = 0;
+    if (!d->target.tok)
+        st = pl_fail(&err, PL_E_USAGE, "the target has no tokenizer");
+    else
+        st = pl_tokenizer_encode(d->target.tok, text, bytes, PL_TOK_ADD_BOS, ids, n, &err);
+    return told(st, &err, message, size);
+}
+
+void pl_decoder_free(void *ids) { pl_free(ids); }
+
+typedef struct telling {
+    pl_decoder_token fn;
+    void            *arg;
+    pl_detok         detok;
+    bool             has_text, ended;
+} telling;
+
+static bool tell(void *arg, int32_t token) {
+    telling    *t = arg;
+    const char *text = NULL;
+    size_t      n = t->has_text ? pl_detok_push(&t->detok, token, &text) : 0;
+    t->ended = t->fn && !t->fn(t->arg, token, text, n);
+    return !t->ended;
+}
+
+static bool starts_text(const pl_decoder *d, const pl_decoder_request *r) {
+    for (int64_t i = 0; i < r->n_prompt; i++)
+        if (!pl_tokenizer_is_special(d->target.tok, r->prompt[i])) return false;
+    return true;
+}
+
+static double or_zero(double x) { return isfinite(x) ? x : 0; }
+
+int pl_decoder_generate(pl_decoder *d, const pl_decoder_request *request, pl_decoder_token on_token, void *arg,
+                        pl_decoder_stats *stats, char *message, size_t size) {
+    pl_err      err = {0};
+    pl_status   st = PL_OK;
+    telling     t = {.fn = on_token, .arg = arg, .has_text = d->target.tok != NULL};
+    pl_sampling s = {.temperature = request->temperature,
+                     .top_k = request->top_k,
+                     .top_p = request->top_p == 0 ? 1 : request->top_p,
+                     .seed = request->seed};
+    int         max_new = request->max_new_tokens ? request->max_new_tokens : MAX_NEW;
+    if (stats) *stats = (pl_decoder_stats){0};
+    if (max_new < 1)
+        return told(pl_fail(&err, PL_E_USAGE, "max_new_tokens: %d: must be positive", max_new), &err, message, size);
+    if (t.has_text) st = pl_detok_init(&t.detok, d->target.tok, starts_text(d, request), &err);
+    if (st == PL_OK) st = pl_runner_run(&d->runner, request->prompt, request->n_prompt, &s, max_new, tell, &t, &err);
+    if (st == PL_OK && t.has_text && on_token && !t.ended) {
+        const char *text;
+        size_t      n = pl_detok_flush(&t.detok, &text);
+        if (n) on_token(arg, -1, text, n);
+    }
+    if (st == PL_OK && stats) {
+        const pl_session *x = d->runner.session;
+        *stats = (pl_decoder_stats){.prompt_tokens = x->n_prompt,
+                                    .tokens = x->stats.emitted,
+                                    .steps = x->stats.steps,
+                                    .drafted = x->stats.drafted,
+                                    .accepted = x->stats.accepted,
+                                    .seconds = x->stats.seconds,
+                                    .prefill_seconds = x->stats.prefill_seconds,
+                                    .tokens_per_second = or_zero(pl_stats_speed(&x->stats)),
+                                    .acceptance_length = or_zero(pl_stats_acceptance(&x->stats)),
+                                    .stopped = x->finish == PL_STOPPED};
+    }
+    if (t.has_text) pl_detok_fini(&t.detok);
+    return told(st, &err, message, size);
+}

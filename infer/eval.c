@@ -1,0 +1,288 @@
+#include "infer/eval.h"
+
+#include "infer/put.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+
+#include <string.h>
+
+#define WARM_UP 32 // tokens each method decodes before anything is timed
+
+typedef struct eval {
+    const pl_env          *env;
+    const pl_eval_options *o;
+    pl_results            *r;
+    pl_target              target[2]; // bf16, fp32
+    pl_runner             *runner;    // [methods]
+    int32_t              **prompt;    // [prompts]
+    int64_t               *prompt_n;
+    int32_t              **said; // [methods] answer to the prompt in hand
+    int64_t               *said_n;
+} eval;
+
+// ---- prompts ----
+
+static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
+    const pl_target *t = &e->target[0];
+    int32_t         *ids;
+    int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
+    pl_status        st = pl_tokenizer_encode(t->tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &ids, &n, err);
+    if (st != PL_OK)
+        return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts", (long long)p->line);
+    e->prompt[i] = ids;
+    if (n > room) {
+        // The end of a text is what it is continued from; BOS stays in front.
+        int64_t keep = n > 0 && ids[0] == pl_tokenizer_bos_id(t->tok) ? 1 : 0;
+        memmove(ids + keep, ids + n - (room - keep), (size_t)(room - keep) * sizeof *ids);
+        n = room;
+        e->r->truncated++;
+    }
+    if (n < 1)
+        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name, (long long)p->line);
+    e->prompt_n[i] = n;
+    e->r->prompt_tokens += n;
+    e->r->category[i] = pl_strdup(p->category);
+    return e->r->category[i] ? PL_OK : pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+}
+
+static pl_status encode_all(eval *e, pl_err *err) {
+    const pl_prompts *p = e->o->prompts;
+    pl_results       *r = e->r;
+    int               positions = e->target[0].model.config.max_position_embeddings;
+    if (e->o->max_new_tokens > positions - 3)
+        return pl_fail(err, PL_E_INPUT, "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
+                       e->o->max_new_tokens, positions);
+    r->n_prompts = e->o->limit > 0 && e->o->limit < p->n ? e->o->limit : p->n;
+    r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
+    e->prompt = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt);
+    e->prompt_n = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt_n);
+    if (!r->category || !e->prompt || !e->prompt_n) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    for (int64_t i = 0; i < r->n_prompts; i++)
+        PL_TRY(encode(e, &p->p[i * p->n / r->n_prompts], i, err));
+    return PL_OK;
+}
+
+static int longest(const eval *e) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->r->n_prompts; i++)
+        if (e->prompt_n[i] > n) n = e->prompt_n[i];
+    return (int)n;
+}
+
+// ---- methods ----
+
+static pl_status name_drafter(pl_method *m, const pl_eval_drafter *d, pl_err *err) {
+    pl_hf_config c;
+    PL_TRY(pl_hf_config_read(&c, d->dir, PL_HF_DRAFTER, err));
+    snprintf(m->kind, sizeof m->kind, "eagle3-%s", *c.head_kind ? c.head_kind : "full");
+    snprintf(m->name, sizeof m->name, "%s", d->name && *d->name ? d->name : m->kind);
+    m->checkpoint = pl_strdup(d->dir);
+    m->tree = pl_strdup(d->tree && *d->tree ? d->tree : "chain:auto");
+    return m->checkpoint && m->tree ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", d->dir);
+}
+
+static pl_status open_method(eval *e, int m, const pl_eval_drafter *d, bool fp32, pl_err *err) {
+    pl_method       *a = &e->r->method[m];
+    const pl_target *t = &e->target[fp32];
+    snprintf(a->kind, sizeof a->kind, "plain");
+    snprintf(a->name, sizeof a->name, "%s", fp32 ? "plain-fp32" : "plain");
+    a->weights = pl_weights_name(t->dtype);
+    a->hash = pl_hash(NULL, 0);
+    a->answer = pl_calloc((size_t)e->r->n_prompts, sizeof *a->answer);
+    e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
+    if (!a->answer || !e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    for (int64_t i = 0; i < e->r->n_prompts; i++)
+        a->answer[i].identical = true;
+    pl_runner_options ro = {.max_len = longest(e) + e->o->max_new_tokens + 1};
+    if (d) {
+        PL_TRY(name_drafter(a, d, err));
+        ro.drafter = d->dir;
+        ro.tree = a->tree;
+    }
+    PL_TRY(pl_runner_open(&e->runner[m], e->env->backend, e->env->pool, t, &ro, err));
+    const pl_drafter *drafter = e->runner[m].drafter;
+    a->weight_bytes = (double)pl_params_bytes(&t->model.params);
+    if (!drafter) return PL_OK;
+    a->draft_step_bytes = drafter->kind->step_bytes(drafter);
+    a->weight_bytes += a->draft_step_bytes;
+    return PL_OK;
+}
+
+static pl_status open_methods(eval *e, pl_err *err) {
+    pl_results *r = e->r;
+    int         plain = e->o->plain_fp32 ? 2 : 1;
+    size_t      n = (size_t)(plain + e->o->n_drafters);
+    r->method = pl_calloc(n, sizeof *r->method);
+    e->runner = pl_calloc(n, sizeof *e->runner);
+    e->said = pl_calloc(n, sizeof *e->said);
+    e->said_n = pl_calloc(n, sizeof *e->said_n);
+    if (!r->method || !e->runner || !e->said || !e->said_n) return pl_fail(err, PL_E_MEMORY, "methods: out of memory");
+    r->n_methods = (int)n;
+    for (int m = 0; m < r->n_methods; m++)
+        PL_TRY(open_method(e, m, m < plain ? NULL : &e->o->drafter[m - plain], plain == 2 && m == 1, err));
+    return PL_OK;
+}
+
+// The plain method with the weights of method m.
+static int reference(const eval *e, int m) {
+    return e->o->plain_fp32 && m == 1 ? 1 : 0;
+}
+
+// ---- running ----
+
+// The same seed everywhere would give all prompts the same draws.
+static pl_sampling sampling_of(const eval *e, int64_t i) {
+    return (pl_sampling){.temperature = e->o->temperature, .top_p = 1, .seed = e->o->seed + (uint64_t)i};
+}
+
+static pl_status answer(eval *e, int m, int64_t i, bool first, pl_err *err) {
+    pl_runner  *run = &e->runner[m];
+    pl_method  *a = &e->r->method[m];
+    pl_answer  *x = &a->answer[i];
+    pl_sampling s = sampling_of(e, i);
+    pl_status   st = pl_runner_run(run, e->prompt[i], e->prompt_n[i], &s, e->o->max_new_tokens, NULL, NULL, err);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s", a->name);
+    const pl_session_stats *stats = &run->session->stats;
+    pl_stats_add(&a->stats, stats);
+    x->seconds += stats->seconds;
+    x->prefill_seconds += stats->prefill_seconds;
+    x->emitted += stats->emitted;
+    x->steps += stats->steps;
+    int32_t        n;
+    const int32_t *tokens = pl_session_answer(run->session, &n);
+    memcpy(e->said[m], tokens, (size_t)n * sizeof *tokens);
+    e->said_n[m] = n;
+    if (!first) return PL_OK;
+    x->tokens = n;
+    x->repeated = pl_repeated_tokens(tokens, n);
+    a->hash = pl_hash_more(a->hash, &n, sizeof n);
+    a->hash = pl_hash_more(a->hash, tokens, (size_t)n * sizeof *tokens);
+    return x->repeated < 0 ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
+}
+
+static void compare(eval *e, int64_t i) {
+    for (int m = 0; m < e->r->n_methods; m++) {
+        int ref = reference(e, m);
+        if (e->said_n[m] != e->said_n[ref] ||
+            memcmp(e->said[m], e->said[ref], (size_t)e->said_n[m] * sizeof **e->said) != 0)
+            e->r->method[m].answer[i].identical = false;
+    }
+}
+
+static pl_status warm_up(eval *e, pl_err *err) {
+    pl_sampling s = sampling_of(e, 0);
+    int         n = e->o->max_new_tokens < WARM_UP ? e->o->max_new_tokens : WARM_UP;
+    for (int m = 0; m < e->r->n_methods; m++)
+        PL_TRY(pl_runner_run(&e->runner[m], e->prompt[0], e->prompt_n[0], &s, n, NULL, NULL, err));
+    return PL_OK;
+}
+
+static pl_status run_all(eval *e, pl_err *err) {
+    pl_results *r = e->r;
+    pl_progress p;
+    pl_status   st = warm_up(e, err);
+    int64_t     done = 0;
+    pl_progress_begin(&p, "eval", 0, r->n_prompts * r->repeats);
+    for (int k = 0; k < r->repeats && st == PL_OK; k++)
+        for (int64_t i = 0; i < r->n_prompts && st == PL_OK; i++) {
+            for (int j = 0; j < r->n_methods && st == PL_OK; j++)
+                st = answer(e, (int)((i + k + j) % r->n_methods), i, k == 0, err);
+            if (st == PL_OK) compare(e, i);
+            pl_progress_update(&p, ++done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[0].stats));
+        }
+    pl_progress_end(&p);
+    return st;
+}
+
+// ---- floors ----
+
+// Asked before and after the run: the better one is what the machine could do.
+static void measure_bandwidth(eval *e) {
+    for (int m = 0; m < e->r->n_methods; m++) {
+        pl_method *a = &e->r->method[m];
+        double     footprint = pl_llama_step_bytes(&e->runner[m].target->model, 0) + a->draft_step_bytes;
+        double     rate = 0;
+        for (int k = 0; k < m && rate == 0; k++) // methods with the same weights share a figure of this round
+            if (e->r->method[k].weights == a->weights && e->r->method[k].draft_step_bytes == a->draft_step_bytes)
+                rate = e->r->method[k].bandwidth;
+        if (rate == 0) rate = pl_probe_bandwidth(e->env->pool, (size_t)footprint);
+        if (rate > a->bandwidth) a->bandwidth = rate;
+        if (m == 0) {
+            e->r->machine.bandwidth_bytes = footprint;
+            e->r->machine.bandwidth = a->bandwidth;
+        }
+    }
+}
+
+static void finish_figures(eval *e) {
+    pl_results *r = e->r;
+    double      context = 0;
+    for (int64_t i = 0; i < r->n_prompts; i++)
+        context += (double)e->prompt_n[i] + (double)r->method[0].answer[i].tokens / 2;
+    r->mean_context = context / (double)r->n_prompts;
+    for (int m = 0; m < r->n_methods; m++)
+        r->method[m].step_bytes = pl_llama_step_bytes(&e->runner[m].target->model, (int64_t)r->mean_context);
+}
+
+// ---- the whole ----
+
+static pl_status open_targets(eval *e, pl_err *err) {
+    PL_TRY(pl_target_open(&e->target[0], e->o->target, e->o->tokenizer, PL_WEIGHTS_BF16, err));
+    if (!e->target[0].tok)
+        return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", e->o->target);
+    if (!e->o->plain_fp32) return PL_OK;
+    return pl_target_open(&e->target[1], e->o->target, e->o->tokenizer, PL_WEIGHTS_FP32, err);
+}
+
+static pl_status describe(eval *e, pl_err *err) {
+    pl_results *r = e->r;
+    pl_machine_describe(&r->machine, e->env);
+    r->repeats = e->o->repeats;
+    r->max_new_tokens = e->o->max_new_tokens;
+    r->temperature = e->o->temperature;
+    r->seed = e->o->seed;
+    snprintf(r->recipe_hash, sizeof r->recipe_hash, "%s", e->o->recipe_hash ? e->o->recipe_hash : "");
+    snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->target[0].model.fingerprint);
+    r->target = pl_strdup(e->o->target);
+    r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
+    return r->target && r->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
+}
+
+static void close_eval(eval *e) {
+    for (int m = 0; e->runner && m < e->r->n_methods; m++)
+        pl_runner_close(&e->runner[m]);
+    for (int m = 0; e->said && m < e->r->n_methods; m++)
+        pl_free(e->said[m]);
+    for (int64_t i = 0; e->prompt && i < e->r->n_prompts; i++)
+        pl_free(e->prompt[i]);
+    pl_free(e->runner);
+    pl_free(e->said);
+    pl_free(e->said_n);
+    pl_free(e->prompt);
+    pl_free(e->prompt_n);
+    pl_target_close(&e->target[0]);
+    pl_target_close(&e->target[1]);
+}
+
+pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err) {
+    *out = NULL;
+    eval      e = {.env = env, .o = o, .r = pl_calloc(1, sizeof *e.r)};
+    pl_status st = PL_OK;
+    if (!e.r) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
+    PL_TRY_GOTO(st, done, open_targets(&e, err));
+    PL_TRY_GOTO(st, done, describe(&e, err));
+    PL_TRY_GOTO(st, done, encode_all(&e, err));
+    PL_TRY_GOTO(st, done, open_methods(&e, err));
+    measure_bandwidth(&e);
+    PL_TRY_GOTO(st, done, run_all(&e, err));
+    measure_bandwidth(&e);
+    finish_figures(&e);
+done:
+    close_eval(&e);
+    if (st == PL_OK)
+        *out = e.r;
+    else
+        pl_results_destroy(e.r);
+    return st;
+}

@@ -1,0 +1,47 @@
+// Evaluation: how fast each method decodes the same prompts, and whether it says what plain decoding says.
+//
+// Method 0 is "plain" (bf16 weights), then "plain-fp32" where wanted, then each drafter. Every method decodes the same
+// prompts at batch 1 with the same settings; for each prompt all methods run before the next prompt, in an order that
+// rotates, so that drift of the machine hits all alike. A drafter's weights and its target's are bf16: its answers are
+// compared with plain's.
+#ifndef PL_EVAL_H
+#define PL_EVAL_H
+
+#include "data/prompts.h"
+#include "infer/results.h"
+
+#define PL_EVAL_STAGE (1u << 16) // stage bit of keys that change the results alone
+
+extern const pl_recipe_key pl_eval_keys[];
+
+typedef struct pl_eval_drafter {
+    const char *name; // NULL or "": from the checkpoint, "eagle3-lowrank"
+    const char *dir;
+    const char *tree; // NULL: chain:auto
+} pl_eval_drafter;
+
+typedef struct pl_eval_options {
+    const char            *target, *tokenizer; // tokenizer NULL: the target's own
+    const pl_eval_drafter *drafter;
+    int                    n_drafters;
+    bool                   plain_fp32;
+    const pl_prompts      *prompts;
+    const char            *prompts_name; // for results.json
+    int64_t                limit;        // prompts at most, evenly chosen; 0: all
+    int                    max_new_tokens, repeats;
+    double                 temperature;
+    uint64_t               seed;
+    const char            *recipe_hash; // NULL: none
+} pl_eval_options;
+
+// *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning.
+pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err);
+
+// What a recipe says, and these drafters (NULL: eval.drafters, else out_dir/checkpoints/best or last where there is one);
+// writes out_dir/results.json and report.html, prints the table or, with --json, adds the results' members.
+pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
+                           int n_drafters, pl_err *err);
+// The stage: pl_eval_drafters without drafters of its own.
+pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+
+#endif

@@ -1,0 +1,155 @@
+#include "infer/inspect.h"
+
+#include "infer/inspect_parts.h"
+#include "infer/put.h"
+#include "infer/show.h"
+#include "kernels/base/files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JSON_MAX ((size_t)512 << 20)
+
+static const pl_cli_option options[] = {
+    {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
+    {.name = "tensors", .type = PL_CLI_FLAG, .help = "lists a model's tensors too"},
+    {0}};
+
+typedef enum what {
+    NOTHING,
+    MODEL,
+    DRAFTER,
+    LLAMA2C,
+    SAFETENSORS,
+    DATASET,
+    TOKENS,
+    TOKENIZER,
+    RECIPE,
+    STATE,
+    RUN,
+    RESULTS,
+    PROMPTS
+} what;
+
+static bool has(const char *dir, const char *name) {
+    char *path = pl_path_join(dir, name);
+    bool  there = path && pl_path_exists(path);
+    pl_free(path);
+    return there;
+}
+
+static bool ends(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+// What a JSON file is, by the members it has.
+static pl_status classify_json(const char *path, what *w, pl_err *err) {
+    pl_json j;
+    PL_TRY(pl_json_open(&j, path, JSON_MAX, 0, err));
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(j.root, "model");
+    if (cJSON_HasObjectItem(j.root, "methods"))
+        *w = RESULTS;
+    else if (cJSON_HasObjectItem(j.root, "weight_map"))
+        *w = SAFETENSORS;
+    else if (cJSON_HasObjectItem(j.root, "hidden_size"))
+        *w = MODEL;
+    else if (cJSON_IsObject(model))
+        *w = TOKENIZER;
+    else if (cJSON_IsArray(j.root))
+        *w = PROMPTS;
+    pl_json_close(&j);
+    return PL_OK;
+}
+
+static pl_status classify_file(const char *path, what *w, pl_err *err) {
+    static const struct {
+        const char *bytes;
+        size_t      n;
+        what        w;
+    } magic[] = {{"PLSTATE1", 8, STATE}, {"PLTOKENS", 8, TOKENS}, {"\x89HDF\r\n\x1a\n", 8, DATASET}};
+    static const struct {
+        const char *end;
+        what        w;
+    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},  {".yml", RECIPE},
+                 {".model", TOKENIZER},         {".jsonl", PROMPTS}, {".txt", PROMPTS}};
+    char  head[8] = {0};
+    FILE *f = fopen(path, "rbe");
+    if (!f) return pl_fail_errno(err, "%s", path);
+    size_t n = fread(head, 1, sizeof head, f);
+    fclose(f);
+    *w = NOTHING;
+    for (size_t i = 0; i < sizeof magic / sizeof *magic; i++)
+        if (n >= magic[i].n && memcmp(head, magic[i].bytes, magic[i].n) == 0) *w = magic[i].w;
+    for (size_t i = 0; i < sizeof names / sizeof *names && *w == NOTHING; i++)
+        if (ends(path, names[i].end)) *w = names[i].w;
+    if (*w == NOTHING && ends(path, ".json")) return classify_json(path, w, err);
+    if (*w == NOTHING && ends(path, ".bin")) *w = pl_inspect_is_llama2c(path) ? LLAMA2C : TOKENIZER;
+    return PL_OK;
+}
+
+static pl_status classify(const char *path, what *w, pl_err *err) {
+    *w = NOTHING;
+    if (!pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
+    if (!pl_path_is_dir(path)) return classify_file(path, w, err);
+    if (has(path, "manifest.json"))
+        *w = DATASET;
+    else if (has(path, "config.json"))
+        *w = MODEL;
+    else if (has(path, "recipe.yaml") || has(path, "results.json") || has(path, "metrics.jsonl") || has(path, "checkpoints"))
+        *w = RUN;
+    else if (has(path, "tokenizer.model") || has(path, "tokenizer.json") || has(path, "tokenizer.bin"))
+        *w = TOKENIZER;
+    else if (has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
+        *w = SAFETENSORS;
+    return PL_OK;
+}
+
+static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl_inspect_options opt, pl_err *err) {
+    what w;
+    PL_TRY(classify(path, &w, err));
+    if (w == MODEL) {
+        bool drafter;
+        PL_TRY(pl_inspect_is_drafter(path, &drafter, err));
+        if (drafter) w = DRAFTER;
+    }
+    switch (w) {
+    case MODEL: return pl_inspect_model(o, path, opt, err);
+    case DRAFTER: return pl_inspect_drafter(o, path, opt, err);
+    case LLAMA2C: return pl_inspect_llama2c(o, path, opt, err);
+    case SAFETENSORS: return pl_inspect_safetensors(o, path, opt, err);
+    case DATASET: return pl_inspect_dataset(o, path, opt, err);
+    case TOKENS: return pl_inspect_tokens(o, path, err);
+    case TOKENIZER: return pl_inspect_tokenizer(o, path, err);
+    case RECIPE: return pl_inspect_recipe(o, env, path, err);
+    case STATE: return pl_inspect_state(o, path, err);
+    case RUN: return pl_inspect_run(o, path, err);
+    case RESULTS: return pl_inspect_results(o, path, err);
+    case PROMPTS: return pl_inspect_prompts(o, path, err);
+    case NOTHING: break;
+    }
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: holds nothing known: no model, checkpoint, dataset, tokenizer, recipe, state, run or prompts", path);
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_json_out        local, *o = pl_show_begin(env, &local);
+    pl_inspect_options opt = {.full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors")};
+    pl_put_str(o, "path", a->positional[0]);
+    pl_status st = inspect(o, env, a->positional[0], opt, err);
+    if (st == PL_OK) return pl_show_end(env, &local, err);
+    pl_show_abort(&local);
+    return st;
+}
+
+const pl_command pl_command_inspect = {
+    .name = "inspect",
+    .summary = "what a model, checkpoint, dataset, tokenizer, recipe, state or run holds",
+    .positional = "PATH",
+    .min_positional = 1,
+    .max_positional = 1,
+    .options = options,
+    .about = "Finds out by itself what PATH is.",
+    .example = "paceline inspect runs/first/checkpoints/best",
+    .run = run,
+};

@@ -1,0 +1,137 @@
+#include "infer/probe.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define SAMPLE_SECONDS 0.004 // of one try: far above the cost of a parallel region
+#define TRIES 9
+#define FLOP_PASSES 200000
+
+typedef uint64_t (*read_fn)(const uint8_t *p, size_t n, int passes);
+typedef float (*flops_fn)(int passes);
+
+// One pair of loops per instruction set; W is the width of a machine vector in bytes, A the accumulators that hide the
+// latency of a multiply-add and still fit the register file. p is aligned to 64 and n a multiple of 8 W.
+#define PROBE(isa, W, A)                                                                                               \
+    static uint64_t read_##isa(const uint8_t *p, size_t n, int passes) {                                               \
+        typedef uint64_t vec __attribute__((vector_size(W)));                                                          \
+        vec              s[8] = {{0}};                                                                                 \
+        for (int pass = 0; pass < passes; pass++) {                                                                    \
+            for (size_t i = 0; i < n; i += 8 * W)                                                                      \
+                _Pragma("GCC unroll 8") for (int j = 0; j < 8; j++) s[j] += *(const vec *)(p + i + j * W);             \
+            __asm__ volatile("" ::: "memory"); /* every pass reads anew */                                             \
+        }                                                                                                              \
+        uint64_t sum = 0;                                                                                              \
+        for (int j = 0; j < 8; j++)                                                                                    \
+            sum += s[j][0];                                                                                            \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    static float flops_##isa(int passes) {                                                                             \
+        typedef float vec __attribute__((vector_size(W)));                                                             \
+        vec           s[A], a = {0}, b = {0};                                                                          \
+        a += 1.0f - 1e-7f;                                                                                             \
+        b += 1e-7f;                                                                                                    \
+        __asm__ volatile("" : "+m"(a), "+m"(b)); /* not known at compile time */                                       \
+        vec x = a, y = b;                                                                                              \
+        _Pragma("GCC unroll 16") for (int j = 0; j < A; j++) s[j] = x * (float)j;                                      \
+        for (int pass = 0; pass < passes; pass++)                                                                      \
+            _Pragma("GCC unroll 16") for (int j = 0; j < A; j++) s[j] = s[j] * x + y;                                  \
+        float sum = 0;                                                                                                 \
+        for (int j = 0; j < A; j++)                                                                                    \
+            sum += s[j][0];                                                                                            \
+        return sum;                                                                                                    \
+    }
+
+typedef struct probe {
+    read_fn  read;
+    flops_fn flops;
+    double   flops_per_pass;
+} probe;
+
+#define PROBE_OF(isa, W, A)                                                                                            \
+    (probe) { read_##isa, flops_##isa, 2.0 * (A) * (W) / 4 }
+
+PROBE(plain, 16, 10)
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+PROBE(avx2, 32, 10)
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+PROBE(avx512, 64, 14)
+#pragma GCC pop_options
+
+static probe best_probe(void) {
+    if (__builtin_cpu_supports("avx512f")) return PROBE_OF(avx512, 64, 14);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return PROBE_OF(avx2, 32, 10);
+    return PROBE_OF(plain, 16, 10);
+}
+#else
+static probe best_probe(void) { return PROBE_OF(plain, 16, 10); }
+#endif
+
+#define GRAIN 512 // bytes: 8 vectors of the widest kind
+
+typedef struct job {
+    probe    p;
+    uint8_t *buffer;
+    size_t   bytes; // of the buffer
+    int      passes;
+    bool     touch;
+    uint64_t sink[256];
+} job;
+
+static void read_part(void *arg, int part, int parts) {
+    job *j = arg;
+    long lo, hi;
+    pl_range((long)(j->bytes / GRAIN), 1, part, parts, &lo, &hi);
+    uint8_t *p = j->buffer + lo * GRAIN;
+    size_t   n = (size_t)(hi - lo) * GRAIN;
+    if (j->touch)
+        memset(p, part + 1, n); // where the pages come to lie is decided by who writes first
+    else
+        j->sink[part % 256] += j->p.read(p, n, j->passes);
+}
+
+static void flops_part(void *arg, int part, int parts) {
+    (void)parts;
+    job *j = arg;
+    j->sink[part % 256] += j->p.flops(j->passes) > 0;
+}
+
+static double timed(job *j, pl_pool *pool, pl_part_fn fn) {
+    double t0 = pl_now();
+    pl_parallel(pool, pl_pool_threads(pool), fn, j);
+    return pl_now() - t0;
+}
+
+double pl_probe_bandwidth(pl_pool *pool, size_t bytes) {
+    job j = {.p = best_probe(), .passes = 1, .touch = true};
+    j.bytes = bytes < 64 * GRAIN ? 64 * GRAIN : bytes / GRAIN * GRAIN;
+    j.buffer = pl_block_create(j.bytes, NULL);
+    if (!j.buffer) return 0;
+    timed(&j, pool, read_part);
+    j.touch = false;
+    double once = timed(&j, pool, read_part), best = 0;
+    if (once < SAMPLE_SECONDS) j.passes = (int)(SAMPLE_SECONDS / (once > 1e-7 ? once : 1e-7)) + 1;
+    for (int i = 0; i < TRIES; i++) {
+        double rate = (double)j.bytes * j.passes / timed(&j, pool, read_part);
+        if (rate > best) best = rate;
+    }
+    pl_block_destroy(j.buffer, j.bytes);
+    return best;
+}
+
+double pl_probe_flops(pl_pool *pool) {
+    job    j = {.p = best_probe(), .passes = FLOP_PASSES};
+    double best = 0;
+    for (int i = 0; i < TRIES; i++) {
+        double rate = j.p.flops_per_pass * j.passes * pl_pool_threads(pool) / timed(&j, pool, flops_part);
+        if (rate > best) best = rate;
+    }
+    return best;
+}

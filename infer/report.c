@@ -1,0 +1,394 @@
+#include "infer/report.h"
+
+#include "infer/curves.h"
+#include "infer/tree.h"
+#include "infer/svg.h"
+#include "kernels/base/files.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESULTS_MAX ((size_t)256 << 20)
+#define DEPTH 2 // folders below a run that are searched for metrics
+#define MAX_METHODS 256
+#define MAX_LINES 64
+#define MAX_KEYS 64
+
+typedef struct run {
+    char   *path; // as given, without trailing slashes
+    pl_json results;
+    bool    has_results;
+} run;
+
+// ---- reading ----
+
+static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int visible(const struct dirent *d) { return d->d_name[0] != '.'; }
+
+static pl_status read_curves(pl_curves *c, const char *dir, const char *series, int depth, pl_err *err) {
+    pl_status       st = PL_OK;
+    char           *file = pl_path_join(dir, "metrics.jsonl");
+    struct dirent **entry = NULL;
+    int             n = 0;
+    if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (pl_path_exists(file)) st = pl_curves_read(c, series, file, err);
+    pl_free(file);
+    if (depth > 0 && st == PL_OK) n = scandir(dir, &entry, visible, by_name);
+    for (int i = 0; i < n; i++) {
+        char *inner = st == PL_OK ? pl_path_join(dir, entry[i]->d_name) : NULL;
+        char *name = st == PL_OK ? pl_sprintf("%s/%s", series, entry[i]->d_name) : NULL;
+        if (st == PL_OK && (!inner || !name)) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+        if (st == PL_OK && pl_path_is_dir(inner)) st = read_curves(c, inner, name, depth - 1, err);
+        pl_free(inner);
+        pl_free(name);
+        free(entry[i]);
+    }
+    free(entry);
+    return st;
+}
+
+static pl_status check_results(const run *r, pl_err *err) {
+    const cJSON *methods, *m;
+    const char  *name;
+    int          n = 0;
+    PL_TRY(pl_json_get_array(&r->results, NULL, "methods", &methods, err));
+    cJSON_ArrayForEach(m, methods) {
+        if (!cJSON_IsObject(m) || ++n > MAX_METHODS)
+            return pl_fail(err, PL_E_INPUT, "%s: methods: expected at most %d objects", r->results.where, MAX_METHODS);
+        PL_TRY(pl_json_get_str(&r->results, m, "name", &name, err));
+    }
+    return PL_OK;
+}
+
+static pl_status read_run(run *r, pl_curves *c, const char *path, pl_err *err) {
+    r->path = pl_strdup(path);
+    if (!r->path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (size_t n = strlen(r->path); n > 1 && r->path[n - 1] == '/'; n--)
+        r->path[n - 1] = 0;
+    int  before = c->n;
+    bool folder = pl_path_is_dir(path);
+    if (!folder && !pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such run", path);
+    char *file = folder ? pl_path_join(r->path, "results.json") : pl_strdup(r->path);
+    if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = PL_OK;
+    if (pl_path_exists(file)) {
+        st = pl_json_open(&r->results, file, RESULTS_MAX, 0, err);
+        r->has_results = st == PL_OK;
+        if (st == PL_OK) st = check_results(r, err);
+    }
+    pl_free(file);
+    if (folder && st == PL_OK) st = read_curves(c, r->path, r->path, DEPTH, err);
+    if (st == PL_OK && !r->has_results && c->n == before)
+        st = pl_fail(err, PL_E_INPUT, "%s: has neither results.json nor metrics.jsonl; is it a run's folder?", path);
+    return st;
+}
+
+// ---- one run's results ----
+
+static double number(const run *r, const cJSON *obj, const char *key) {
+    double v;
+    return pl_json_opt_num(&r->results, obj, key, -HUGE_VAL, HUGE_VAL, NAN, &v, NULL) == PL_OK ? v : NAN;
+}
+
+static const char *string(const run *r, const cJSON *obj, const char *key) {
+    const char *s;
+    return pl_json_opt_str(&r->results, obj, key, "", &s, NULL) == PL_OK ? s : "";
+}
+
+static void cell(pl_strbuf *b, const char *fmt, double v, double scale) {
+    pl_html_addf(b, "<td class=\"n\">");
+    if (isfinite(v))
+        pl_html_addf(b, fmt, v * scale);
+    else
+        pl_html_addf(b, "–");
+    pl_html_addf(b, "</td>");
+}
+
+static void method_row(pl_strbuf *b, const run *r, const cJSON *m) {
+    bool   same = true;
+    double low = number(r, m, "speedup_low"), high = number(r, m, "speedup_high");
+    pl_json_opt_bool(&r->results, m, "identical_outputs", true, &same, NULL);
+    pl_html_addf(b, "<tr><td>");
+    pl_html_text(b, string(r, m, "name"));
+    pl_html_addf(b, "</td><td>");
+    pl_html_text(b, string(r, m, "weights"));
+    pl_html_addf(b, "</td><td>");
+    pl_html_text(b, string(r, m, "tree"));
+    pl_html_addf(b, "</td>");
+    cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
+    cell(b, "%.2f", number(r, m, "speedup"), 1);
+    if (high > low)
+        pl_html_addf(b, "<td class=\"n\">%.2f–%.2f</td>", low, high);
+    else
+        pl_html_addf(b, "<td class=\"n\"></td>");
+    cell(b, "%.2f", number(r, m, "acceptance_length"), 1);
+    cell(b, "%.1f %%", number(r, m, "accepted_over_drafted"), 100);
+    pl_html_addf(b, "<td class=\"%s\">%s</td>", same ? "yes" : "no", same ? "yes" : "no");
+    cell(b, "%.1f", number(r, m, "floor_tokens_per_second"), 1);
+    cell(b, "%.0f %%", number(r, m, "share_of_floor"), 100);
+    cell(b, "%.1f", number(r, m, "prefill_tokens_per_second"), 1);
+    cell(b, "%.0f %%", number(r, m, "repeated_4gram_share"), 100);
+    pl_html_addf(b, "</tr>\n");
+}
+
+static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
+    static const char *const heads[] = {"method", "weights", "tree", "tokens/s", "speed-up", "95 % interval",
+                                        "acceptance length", "accepted/drafted", "identical to plain", "floor tokens/s",
+                                        "of the floor", "prefill tokens/s", "in repeated 4-grams"};
+    pl_html_addf(b, "<div class=\"wide\"><table><thead><tr>");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        pl_html_addf(b, "<th%s>%s</th>", i > 2 ? " class=\"n\"" : "", heads[i]);
+    pl_html_addf(b, "</tr></thead><tbody>\n");
+    const cJSON *m;
+    cJSON_ArrayForEach(m, methods) method_row(b, r, m);
+    pl_html_addf(b, "</tbody></table></div>\n");
+}
+
+static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
+    pl_bar       bar[MAX_METHODS];
+    int          n = 0;
+    const cJSON *m;
+    cJSON_ArrayForEach(m, methods) {
+        bar[n++] = (pl_bar){.label = string(r, m, "name"),
+                            .value = number(r, m, "tokens_per_second"),
+                            .low = NAN,
+                            .high = NAN,
+                            .mark = number(r, m, "floor_tokens_per_second")};
+        if (!isfinite(bar[n - 1].value)) n--;
+    }
+    if (n) pl_svg_bars(b, "Decoding speed", "tokens per second; the line is what reading each cycle's bytes alone would allow", bar, n);
+    n = 0;
+    cJSON_ArrayForEach(m, methods) {
+        bar[n++] = (pl_bar){.label = string(r, m, "name"),
+                            .value = number(r, m, "speedup"),
+                            .low = number(r, m, "speedup_low"),
+                            .high = number(r, m, "speedup_high"),
+                            .mark = NAN};
+        if (!isfinite(bar[n - 1].value)) n--;
+    }
+    if (n > 1) pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompt sets", bar, n);
+}
+
+static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
+    pl_line line[MAX_LINES];
+    int     n = 0;
+    double *block = pl_malloc(sizeof(double[2]) * MAX_LINES * PL_TREE_MAX), *next = block;
+    if (!block) return false;
+    const cJSON *m, *rates, *rate;
+    cJSON_ArrayForEach(m, methods) {
+        if (pl_json_opt_array(&r->results, m, "acceptance_by_position", &rates, NULL) != PL_OK || !rates) continue;
+        if (n == MAX_LINES || cJSON_GetArraySize(rates) == 0) continue;
+        double *x = next, *y = next + PL_TREE_MAX;
+        int     k = 0;
+        cJSON_ArrayForEach(rate, rates) {
+            if (k == PL_TREE_MAX) break;
+            x[k] = k + 1;
+            y[k++] = cJSON_IsNumber(rate) ? rate->valuedouble : NAN;
+        }
+        line[n++] = (pl_line){.label = string(r, m, "name"), .x = x, .y = y, .n = k};
+        next += 2 * PL_TREE_MAX;
+    }
+    if (n) pl_svg_lines(b, "Share of drafts accepted up to a position", "position in the draft", line, n, true);
+    pl_free(block);
+    return true;
+}
+
+static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
+    const cJSON *m, *list, *c;
+    bool         any = false;
+    cJSON_ArrayForEach(m, methods) {
+        if (pl_json_opt_array(&r->results, m, "categories", &list, NULL) != PL_OK || !list) continue;
+        cJSON_ArrayForEach(c, list) {
+            if (!cJSON_IsObject(c)) continue;
+            if (!any)
+                pl_html_addf(b, "<details><summary>By category</summary><div class=\"wide\"><table><thead><tr><th>method</th>"
+                                "<th>category</th><th class=\"n\">prompts</th><th class=\"n\">tokens/s</th><th class=\"n\">"
+                                "speed-up</th><th class=\"n\">acceptance length</th></tr></thead><tbody>\n");
+            any = true;
+            pl_html_addf(b, "<tr><td>");
+            pl_html_text(b, string(r, m, "name"));
+            pl_html_addf(b, "</td><td>");
+            pl_html_text(b, string(r, c, "name"));
+            pl_html_addf(b, "</td>");
+            cell(b, "%.0f", number(r, c, "prompts"), 1);
+            cell(b, "%.1f", number(r, c, "tokens_per_second"), 1);
+            cell(b, "%.2f", number(r, c, "speedup"), 1);
+            cell(b, "%.2f", number(r, c, "acceptance_length"), 1);
+            pl_html_addf(b, "</tr>\n");
+        }
+    }
+    if (any) pl_html_addf(b, "</tbody></table></div></details>\n");
+}
+
+static void describe(pl_strbuf *b, const run *r) {
+    const cJSON *machine = pl_json_find(&r->results, NULL, "machine"), *set = pl_json_find(&r->results, NULL, "settings");
+    if (!cJSON_IsObject(machine) || !cJSON_IsObject(set)) return;
+    pl_html_addf(b, "<p>%.0f prompts (", number(r, set, "n_prompts"));
+    pl_html_text(b, string(r, set, "prompts"));
+    pl_html_addf(b, "), %.0f new tokens at most, temperature %g, batch 1, target ", number(r, set, "max_new_tokens"),
+                 number(r, set, "temperature"));
+    pl_html_text(b, string(r, set, "target"));
+    pl_html_addf(b, ". Measured on ");
+    pl_html_text(b, string(r, machine, "cpu"));
+    pl_html_addf(b, ", %.0f threads, backend ", number(r, machine, "threads"));
+    pl_html_text(b, string(r, machine, "backend"));
+    pl_html_addf(b, ", commit ");
+    pl_html_text(b, string(r, NULL, "commit"));
+    pl_html_addf(b, ". Tokens per second and acceptance length leave out prefill and the token it emits; acceptance length "
+                    "counts the bonus token, so plain decoding has 1.</p>\n");
+}
+
+static bool run_section(pl_strbuf *b, const run *r) {
+    const cJSON *methods = pl_json_find(&r->results, NULL, "methods");
+    pl_html_addf(b, "<section><h2>");
+    pl_html_text(b, r->path);
+    pl_html_addf(b, "</h2>\n");
+    describe(b, r);
+    method_table(b, r, methods);
+    speed_chart(b, r, methods);
+    bool ok = position_chart(b, r, methods);
+    category_table(b, r, methods);
+    pl_html_addf(b, "</section>\n");
+    return ok;
+}
+
+// ---- training curves ----
+
+// What is worth a chart, in order; NULL: not.
+static const char *curve_title(const char *key) {
+    static const char *const known[][2] = {{"loss", "Training loss"},
+                                           {"eval_loss", "Held-out loss"},
+                                           {"eval_bits_per_byte", "Held-out bits per byte"},
+                                           {"eval_accuracy", "Held-out accuracy"},
+                                           {"tokens_per_second", "Training speed, tokens per second"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key, known[i][0]) == 0) return known[i][1];
+    return strstr(key, "acceptance") ? key : NULL;
+}
+
+static void curve_section(pl_strbuf *b, const pl_curves *c) {
+    const char *done[MAX_KEYS];
+    int         n_done = 0;
+    for (int i = 0; i < c->n; i++) {
+        const char *key = c->curve[i].key, *title = curve_title(key);
+        bool        seen = !title || n_done == MAX_KEYS;
+        for (int k = 0; k < n_done && !seen; k++)
+            seen = strcmp(done[k], key) == 0;
+        if (seen) continue;
+        if (n_done == 0) pl_html_addf(b, "<section><h2>Training</h2>\n");
+        done[n_done++] = key;
+        pl_line line[MAX_LINES];
+        int     n = 0;
+        for (int k = i; k < c->n && n < MAX_LINES; k++)
+            if (strcmp(c->curve[k].key, key) == 0)
+                line[n++] = (pl_line){.label = c->curve[k].series, .x = c->curve[k].x, .y = c->curve[k].y, .n = c->curve[k].n};
+        pl_svg_lines(b, title, "step", line, n, false);
+    }
+    if (n_done) pl_html_addf(b, "</section>\n");
+}
+
+// ---- the page ----
+
+static const char page_head[] =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>paceline report</title>\n<style>\n"
+    ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#656d76;--line:#d8dee4;--no:#b3261e;--yes:#1a7f37;"
+    "--c0:#8c959f;--c1:#0969da;--c2:#bf5000;--c3:#1a7f37;--c4:#8250df;--c5:#cf222e;--c6:#9a6700;--c7:#087990}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#8d96a0;--line:#30363d;--no:#ff7b72;"
+    "--yes:#3fb950;--c0:#768390;--c1:#58a6ff;--c2:#f0883e;--c3:#3fb950;--c4:#bc8cff;--c5:#ff7b72;--c6:#d29922;"
+    "--c7:#39c5cf}}\n"
+    "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;"
+    "padding:0 1rem}\nh1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.5rem;overflow-wrap:anywhere}\n"
+    "p{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:14px}\n"
+    "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\n"
+    "th{white-space:normal;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums}\n"
+    ".no{color:var(--no);font-weight:600}.yes{color:var(--yes)}\n"
+    "figure{margin:1.5rem 0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;max-width:760px;height:auto}\n"
+    "svg text{font:13px system-ui,sans-serif;fill:var(--fg)}svg .tick{fill:var(--soft);font-size:12px}\n"
+    ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}\n"
+    ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}\n";
+
+static void put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c, bool *ok) {
+    pl_strbuf_add(b, page_head, sizeof page_head - 1);
+    for (int i = 0; i < PL_SVG_COLOURS; i++)
+        pl_html_addf(b, ".c%d{fill:var(--c%d)}.s%d{stroke:var(--c%d)}", i, i, i, i);
+    pl_html_addf(b, "\n</style></head><body>\n<h1>paceline report</h1>\n");
+    for (int i = 0; i < n; i++)
+        if (r[i].has_results && !run_section(b, &r[i])) *ok = false;
+    curve_section(b, c);
+    pl_html_addf(b, "</body></html>\n");
+}
+
+pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
+    pl_curves curves = {0};
+    pl_strbuf b = {0};
+    bool      ok = true;
+    char     *text = NULL;
+    pl_status st = PL_OK;
+    run      *r = pl_calloc((size_t)n_runs + 1, sizeof *r);
+    if (!r) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (int i = 0; i < n_runs; i++)
+        PL_TRY_GOTO(st, done, read_run(&r[i], &curves, runs[i], err));
+    put_page(&b, r, n_runs, &curves, &ok);
+    size_t bytes = b.n;
+    text = pl_strbuf_take(&b);
+    if (!text || !ok) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
+    st = pl_file_write_atomic(path, text, bytes, err);
+done:
+    for (int i = 0; i < n_runs; i++) {
+        pl_json_close(&r[i].results);
+        pl_free(r[i].path);
+    }
+    pl_free(r);
+    pl_free(text);
+    pl_strbuf_fini(&b);
+    pl_curves_fini(&curves);
+    return st;
+}
+
+// ---- the command ----
+
+static const pl_cli_option options[] = {
+    {.name = "out", .letter = 'o', .type = PL_CLI_TEXT, .arg = "DIR", .help = "folder for report.html [the first run's]"}, {0}};
+
+static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    const char *out = pl_cli_text(a, "out"), *first = a->positional[0];
+    char       *folder = NULL, *path = NULL;
+    pl_status   st = PL_OK;
+    if (out) {
+        PL_TRY(pl_dir_make(out, err));
+    } else if (!pl_path_is_dir(first)) { // beside a results.json
+        folder = pl_sprintf("%.*s", (int)(pl_path_name(first) - first), first);
+        if (!folder) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", first);
+        out = folder;
+    } else {
+        out = first;
+    }
+    path = pl_path_join(out, "report.html");
+    if (!path) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
+    PL_TRY_GOTO(st, done, pl_report_write(path, a->positional, a->n_positional, err));
+    if (env->json) {
+        pl_json_out_key(env->result, "report");
+        pl_json_out_str(env->result, path);
+    } else {
+        fprintf(env->text, "%s\n", path);
+    }
+done:
+    pl_free(folder);
+    pl_free(path);
+    return st;
+}
+
+const pl_command pl_command_report = {
+    .name = "report",
+    .summary = "results and training curves of runs as one page, report.html",
+    .positional = "RUN...",
+    .min_positional = 1,
+    .max_positional = 4096,
+    .options = options,
+    .about = "RUN is a run's folder or a results.json. The page needs nothing else: no scripts, no network.",
+    .example = "paceline report runs/first runs/second --out runs",
+    .run = command,
+};

@@ -1,0 +1,69 @@
+// What an evaluation has measured, what follows from it, and results.json.
+//
+// Conventions: acceptance length = emitted tokens / steps over all prompts, the bonus token included (plain decoding is
+// 1); tokens_per_second = emitted tokens / seconds over all prompts; both leave out prefill and the token it emits.
+// acceptance_by_position[i]: of the steps that drafted at least i + 1 tokens deep, the share that accepted the token at
+// that depth and all before it. A method is judged identical against plain decoding with the same weights.
+#ifndef PL_RESULTS_H
+#define PL_RESULTS_H
+
+#include "infer/machine.h"
+#include "infer/runner.h"
+
+// One method's answer to one prompt; all repeats added up, but the tokens, which are the first repeat's.
+typedef struct pl_answer {
+    double  seconds, prefill_seconds;
+    int64_t emitted, steps;
+    int64_t tokens, repeated; // of the answer; of them, inside a 4-gram that the answer had before
+    bool    identical;
+} pl_answer;
+
+typedef struct pl_method {
+    char             name[64], kind[32];
+    const char      *weights;    // "bf16" or "fp32"
+    char            *checkpoint; // NULL: plain
+    char            *tree;
+    pl_session_stats stats; // all prompts and repeats
+    pl_answer       *answer; // [prompts]
+    double           step_bytes;       // one step of the target at the mean context
+    double           draft_step_bytes; // one level of drafting
+    double           weight_bytes;     // held in memory: target and drafter
+    double           bandwidth;        // bytes/s measured at the footprint of one cycle
+    uint64_t         hash;             // over all answers
+} pl_method;
+
+typedef struct pl_results {
+    pl_method  *method;
+    int         n_methods;
+    int64_t     n_prompts, prompt_tokens, truncated;
+    char      **category; // [n_prompts]; "" when it has none
+    pl_machine  machine;
+    char        recipe_hash[17];
+    char       *target, *prompts; // paths
+    char        fingerprint[17];
+    int         max_new_tokens, repeats;
+    double      temperature, mean_context;
+    uint64_t    seed;
+} pl_results;
+
+void pl_results_destroy(pl_results *r);
+
+// Figures of method m that need more than its own stats.
+typedef struct pl_figures {
+    double speedup, low, high; // against method 0; 95 % bootstrap interval over prompts
+    double floor;              // tokens/s if every cycle only read its bytes, at the measured bandwidth
+    double repeated;           // share of the answers' tokens inside repeated 4-grams
+    bool   identical;          // every answer equals plain decoding's
+    int64_t different;         // answers that do not
+} pl_figures;
+void pl_results_figures(const pl_results *r, int m, pl_figures *f);
+
+void      pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
+void      pl_results_table(FILE *f, const pl_results *r);
+// dir/results.json and dir/report.html (with the curves of dir/metrics.jsonl), each whole or not at all.
+pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);
+
+// Of n tokens, those inside a 4-gram that occurred earlier among them; -1 when out of memory.
+int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n);
+
+#endif

@@ -1,0 +1,116 @@
+#include "infer/runner.h"
+
+#include "infer/put.h"
+#include "kernels/base/log.h"
+
+#include <math.h>
+
+#define LOGIT_BYTES ((int64_t)32 << 20) // of the logits of one forward, about: bounds the rows of a prefill chunk
+#define CHUNK 256                       // rows of one
+
+static int chunk_rows(const pl_llama *m, int least) {
+    int64_t rows = LOGIT_BYTES / ((int64_t)sizeof(float) * m->vocab);
+    if (rows > CHUNK) rows = CHUNK;
+    return rows < least ? least : (int)rows;
+}
+
+pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, const pl_target *target,
+                         const pl_runner_options *o, pl_err *err) {
+    int positions = target->model.config.max_position_embeddings;
+    *r = (pl_runner){.target = target, .max_len = o->max_len};
+    if (r->max_len <= 0 || r->max_len > positions) r->max_len = positions;
+    int least = 1;
+    if (o->drafter) {
+        pl_tree_policy policy;
+        PL_TRY(pl_tree_policy_parse(&policy, o->tree && *o->tree ? o->tree : "chain:auto", err));
+        least = policy.max_nodes;
+    }
+    int rows = chunk_rows(&target->model, least);
+    if (o->drafter)
+        PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &target->model, target->dtype, o->tree, 1, rows, r->max_len,
+                               err));
+    pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len};
+    pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
+    if (st != PL_OK) pl_runner_close(r);
+    return st;
+}
+
+void pl_runner_close(pl_runner *r) {
+    pl_engine_destroy(r->engine);
+    pl_drafter_destroy(r->drafter);
+    *r = (pl_runner){0};
+}
+
+pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
+                        pl_token_fn fn, void *arg, pl_err *err) {
+    if (r->session) pl_engine_end(r->engine, r->session);
+    r->session = NULL;
+    PL_TRY(pl_sampling_check(sampling, err));
+    if (n >= r->max_len)
+        return pl_fail(err, PL_E_INPUT, "the prompt has %lld tokens, the context holds %d; shorten it", (long long)n,
+                       r->max_len);
+    pl_session_options o = {.sampling = *sampling, .max_new = max_new, .n_stop = r->target->n_stop};
+    for (int i = 0; i < o.n_stop; i++)
+        o.stop[i] = r->target->stop[i];
+    pl_session *s;
+    PL_TRY(pl_engine_start(r->engine, prompt, (int)n, &o, &s, err));
+    r->session = s;
+    int32_t told = 0;
+    while (s->finish == PL_RUNNING) {
+        if (pl_stop_requested()) return pl_fail(err, PL_E_INTERRUPTED, "interrupted after %d tokens", told);
+        PL_TRY(pl_engine_step(r->engine, err));
+        int32_t        count;
+        const int32_t *answer = pl_session_answer(s, &count);
+        for (; fn && told < count; told++)
+            if (!fn(arg, answer[told])) return PL_OK;
+    }
+    return PL_OK;
+}
+
+void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
+    to->emitted += s->emitted;
+    to->steps += s->steps;
+    to->drafted += s->drafted;
+    to->accepted += s->accepted;
+    to->seconds += s->seconds;
+    to->prefill_seconds += s->prefill_seconds;
+    for (int i = 0; i < PL_TREE_MAX; i++) {
+        to->position_drafted[i] += s->position_drafted[i];
+        to->position_accepted[i] += s->position_accepted[i];
+    }
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
+
+double pl_stats_speed(const pl_session_stats *s) { return ratio((double)s->emitted, s->seconds); }
+double pl_stats_acceptance(const pl_session_stats *s) { return ratio((double)s->emitted, (double)s->steps); }
+double pl_stats_accepted(const pl_session_stats *s) { return ratio((double)s->accepted, (double)s->drafted); }
+
+int pl_stats_depth(const pl_session_stats *s) {
+    int n = PL_TREE_MAX;
+    while (n > 0 && s->position_drafted[n - 1] == 0)
+        n--;
+    return n;
+}
+
+double pl_stats_position(const pl_session_stats *s, int i) {
+    return ratio((double)s->position_accepted[i], (double)s->position_drafted[i]);
+}
+
+void pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt) {
+    pl_put_int(o, "tokens", s->emitted);
+    pl_put_num(o, "seconds", s->seconds);
+    pl_put_num(o, "tokens_per_second", pl_stats_speed(s));
+    pl_put_int(o, "steps", s->steps);
+    pl_put_num(o, "acceptance_length", pl_stats_acceptance(s));
+    pl_put_int(o, "drafted", s->drafted);
+    pl_put_int(o, "accepted", s->accepted);
+    pl_put_num(o, "accepted_over_drafted", pl_stats_accepted(s));
+    pl_put_array(o, "acceptance_by_position");
+    for (int i = 0, n = pl_stats_depth(s); i < n; i++)
+        pl_json_out_num(o, pl_stats_position(s, i));
+    pl_json_out_close(o, ']');
+    pl_put_int(o, "prefill_tokens", n_prompt);
+    pl_put_num(o, "prefill_seconds", s->prefill_seconds);
+    pl_put_num(o, "prefill_tokens_per_second", ratio((double)n_prompt, s->prefill_seconds));
+}

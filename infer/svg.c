@@ -1,0 +1,185 @@
+#include "infer/svg.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define WIDTH 760
+#define LINE_HEIGHT 320
+#define POINTS 500 // of one drawn line; longer curves are drawn by the means of that many stretches
+
+void pl_html_addf(pl_strbuf *b, const char *fmt, ...) {
+    char    text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n > 0) pl_strbuf_add(b, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+void pl_html_text(pl_strbuf *b, const char *s) {
+    for (; *s; s++) {
+        const char *entity = *s == '&' ? "&amp;" : *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : *s == '"' ? "&quot;" : NULL;
+        if (entity)
+            pl_strbuf_add(b, entity, strlen(entity));
+        else
+            pl_strbuf_add(b, s, 1);
+    }
+}
+
+// A number as short as it may be.
+static void put_number(char out[32], double v) {
+    double a = fabs(v);
+    if (a >= 1e6 || (a > 0 && a < 1e-3))
+        snprintf(out, 32, "%.2g", v);
+    else
+        snprintf(out, 32, "%.*f", a >= 100 || v == floor(v) ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : 3, v);
+}
+
+// 1, 2 or 5 times a power of ten, so that about n of them span the range.
+static double tick_step(double range, int n) {
+    if (!(range > 0)) return 1;
+    double raw = range / n, power = pow(10, floor(log10(raw))), x = raw / power;
+    return power * (x <= 1 ? 1 : x <= 2 ? 2 : x <= 5 ? 5 : 10);
+}
+
+static void open_svg(pl_strbuf *b, const char *title, int height) {
+    pl_html_addf(b, "<figure><figcaption>");
+    pl_html_text(b, title);
+    pl_html_addf(b, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, height);
+    pl_html_text(b, title);
+    pl_html_addf(b, "\">\n");
+}
+
+// ---- bars ----
+
+static void draw_bar(pl_strbuf *b, const pl_bar *bar, int i, double x0, double scale, double edge) {
+    double y = 12 + 34.0 * i, end = x0 + bar->value * scale;
+    char   number[32], limit[32];
+    put_number(number, bar->value);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + 15);
+    pl_html_text(b, bar->label);
+    pl_html_addf(b, "</text><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"/>", x0, y,
+                 bar->value * scale, i % PL_SVG_COLOURS);
+    if (bar->high > bar->low)
+        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\" class=\"interval\"/>", x0 + bar->low * scale,
+                     y + 10, x0 + bar->high * scale, x0 + bar->low * scale, y + 6, x0 + bar->high * scale, y + 6);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s", end + 8, y + 15, number);
+    if (isfinite(bar->mark)) {
+        put_number(limit, bar->mark);
+        pl_html_addf(b, " of %s", limit);
+    }
+    pl_html_addf(b, "</text>");
+    if (isfinite(bar->mark)) {
+        double x = x0 + bar->mark * scale;
+        pl_html_addf(b, "<path d=\"M%.1f %.1fv26\" class=\"mark\"/>", x < edge ? x : edge, y - 3);
+    }
+    pl_html_addf(b, "\n");
+}
+
+void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar *bar, int n) {
+    double most = 0, x0 = 200, edge = WIDTH - 4;
+    for (int i = 0; i < n; i++) {
+        most = fmax(most, bar[i].value);
+        if (bar[i].high > most) most = bar[i].high;
+    }
+    // A limit within a few times the longest bar sets the scale; a farther one stands at the edge.
+    double with_marks = most;
+    for (int i = 0; i < n; i++)
+        if (isfinite(bar[i].mark) && bar[i].mark < 4 * most) with_marks = fmax(with_marks, bar[i].mark);
+    double scale = with_marks > 0 ? (edge - 130 - x0) / with_marks : 0;
+    open_svg(b, title, 34 * n + 34);
+    for (int i = 0; i < n; i++)
+        draw_bar(b, &bar[i], i, x0, isfinite(bar[i].value) ? scale : 0, edge);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%d\" class=\"tick\">", x0, 34 * n + 26);
+    pl_html_text(b, unit);
+    pl_html_addf(b, "</text></svg></figure>\n");
+}
+
+// ---- lines ----
+
+typedef struct frame {
+    double x0, y0, x1, y1;             // pixels
+    double min_x, max_x, min_y, max_y; // values
+} frame;
+
+static double at_x(const frame *f, double x) { return f->x0 + (x - f->min_x) / (f->max_x - f->min_x) * (f->x1 - f->x0); }
+static double at_y(const frame *f, double y) { return f->y1 - (y - f->min_y) / (f->max_y - f->min_y) * (f->y1 - f->y0); }
+
+static bool find_range(frame *f, const pl_line *line, int n, bool from_zero) {
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < line[i].n; k++) {
+            double x = line[i].x[k], y = line[i].y[k];
+            if (!isfinite(x) || !isfinite(y)) continue;
+            if (!any || x < f->min_x) f->min_x = x;
+            if (!any || x > f->max_x) f->max_x = x;
+            if (!any || y < f->min_y) f->min_y = y;
+            if (!any || y > f->max_y) f->max_y = y;
+            any = true;
+        }
+    if (!any) return false;
+    if (from_zero && f->min_y > 0) f->min_y = 0;
+    if (f->max_x <= f->min_x) f->max_x = f->min_x + 1;
+    if (f->max_y <= f->min_y) f->max_y = f->min_y + 1;
+    return true;
+}
+
+static void draw_axes(pl_strbuf *b, const frame *f, const char *x_name) {
+    char number[32];
+    for (double s = tick_step(f->max_y - f->min_y, 5), y = ceil(f->min_y / s - 1e-9) * s; y <= f->max_y + s * 1e-6; y += s) {
+        put_number(number, y);
+        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
+                        "text-anchor=\"end\">%s</text>\n",
+                     f->x0, at_y(f, y), f->x1, f->x0 - 6, at_y(f, y) + 4, number);
+    }
+    for (double s = tick_step(f->max_x - f->min_x, 8), x = ceil(f->min_x / s - 1e-9) * s; x <= f->max_x + s * 1e-6; x += s) {
+        put_number(number, x);
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\" text-anchor=\"middle\">%s</text>\n", at_x(f, x),
+                     f->y1 + 18, number);
+    }
+    pl_html_addf(b, "<path d=\"M%.1f %.1fV%.1fH%.1f\" class=\"axis\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
+                    "text-anchor=\"end\">",
+                 f->x0, f->y0, f->y1, f->x1, f->x1, f->y1 + 34);
+    pl_html_text(b, x_name);
+    pl_html_addf(b, "</text>\n");
+}
+
+static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line, int colour) {
+    int stretch = (line->n + POINTS - 1) / POINTS, drawn = 0;
+    pl_html_addf(b, "<path class=\"line s%d\" d=\"", colour);
+    for (int k = 0; k < line->n; k += stretch) {
+        double x = 0, y = 0;
+        int    count = 0;
+        for (int j = k; j < k + stretch && j < line->n; j++) {
+            if (!isfinite(line->x[j]) || !isfinite(line->y[j])) continue;
+            x += line->x[j];
+            y += line->y[j];
+            count++;
+        }
+        if (count) pl_html_addf(b, "%c%.1f %.1f", drawn++ ? 'L' : 'M', at_x(f, x / count), at_y(f, y / count));
+    }
+    pl_html_addf(b, "\"/>\n");
+    for (int k = 0; line->n <= 24 && k < line->n; k++)
+        if (isfinite(line->x[k]) && isfinite(line->y[k]))
+            pl_html_addf(b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"c%d\"/>\n", at_x(f, line->x[k]),
+                         at_y(f, line->y[k]), colour);
+}
+
+void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero) {
+    int   legend = 22 * n;
+    frame f = {.x0 = 64, .y0 = 10, .x1 = WIDTH - 12, .y1 = LINE_HEIGHT - 44};
+    if (!find_range(&f, line, n, from_zero)) return;
+    open_svg(b, title, LINE_HEIGHT + legend);
+    draw_axes(b, &f, x_name);
+    for (int i = 0; i < n; i++) {
+        int colour = i % PL_SVG_COLOURS;
+        draw_line(b, &f, &line[i], colour);
+        pl_html_addf(b, "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" "
+                        "class=\"label\">",
+                     f.x0, LINE_HEIGHT + 22 * i, colour, f.x0 + 22, LINE_HEIGHT + 22 * i + 10);
+        pl_html_text(b, line[i].label);
+        pl_html_addf(b, "</text>\n");
+    }
+    pl_html_addf(b, "</svg></figure>\n");
+}

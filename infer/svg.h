@@ -1,0 +1,30 @@
+// Charts as inline SVG, written by hand. Colours are classes c0..c7 that the page defines for light and dark.
+#ifndef PL_SVG_H
+#define PL_SVG_H
+
+#include "data/strbuf.h"
+#include "kernels/base/status.h"
+
+#include <stdbool.h>
+
+#define PL_SVG_COLOURS 8
+
+void pl_html_addf(pl_strbuf *b, const char *fmt, ...) PL_PRINTF(2, 3); // as it is
+void pl_html_text(pl_strbuf *b, const char *s);                        // escaped
+
+typedef struct pl_bar {
+    const char *label;
+    double      value, low, high; // low..high: an interval drawn over the bar's end; NaN: none
+    double      mark;             // a limit drawn as a line; NaN: none
+} pl_bar;
+// Horizontal bars from 0. A mark far beyond the bars is told in numbers and drawn at the edge.
+void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar *bar, int n);
+
+typedef struct pl_line {
+    const char   *label;
+    const double *x, *y; // [n]; y that is not finite leaves a gap
+    int           n;
+} pl_line;
+void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero);
+
+#endif

@@ -1,0 +1,290 @@
+// The door: the table of commands, what they have in common, and how a failure leaves the program.
+#include "paceline.h"
+
+#include "infer/bench.h"
+#include "infer/cli.h"
+#include "infer/cli_decode.h"
+#include "infer/doctor.h"
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "infer/inspect.h"
+#include "infer/machine.h"
+#include "infer/report.h"
+#include "kernels/base/files.h"
+#include "kernels/base/log.h"
+#include "train/keys.h"
+#include "train/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const pl_cli_option common_options[] = {
+    {.name = "device", .type = PL_CLI_TEXT, .arg = "cpu|cuda[:N]", .deflt = "cpu", .help = "where to compute"},
+    {.name = "threads", .type = PL_CLI_INT, .arg = "N", .min = 1, .max = 1024,
+     .help = "threads [PACELINE_THREADS, else all cores]"},
+    {.name = "seed", .type = PL_CLI_INT, .arg = "N", .min = 0, .max = 9e15, .help = "of random draws [1, or the recipe's]"},
+    {.name = "json", .type = PL_CLI_FLAG, .help = "one JSON document on standard output and nothing else"},
+    {.name = "quiet", .letter = 'q', .type = PL_CLI_FLAG, .help = "nothing on standard error but warnings and errors"},
+    {.name = "help", .letter = 'h', .type = PL_CLI_FLAG, .help = "this text"},
+    {.name = "version", .type = PL_CLI_FLAG, .help = "the version"},
+    {0}};
+
+static const pl_cli_option recipe_options[] = {
+    {.name = "set", .type = PL_CLI_TEXT, .arg = "KEY=VALUE", .many = true, .help = "overrides a key of the recipe"},
+    {.name = "out", .letter = 'o', .type = PL_CLI_TEXT, .arg = "DIR", .help = "the run's folder [runs/NAME of the recipe]"},
+    {.name = "keys", .type = PL_CLI_FLAG, .help = "lists every key with type, default and range"},
+    {0}};
+
+static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_eval_keys};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+// ---- stages of a recipe ----
+
+static pl_status open_recipe(pl_recipe **r, const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    char         seed[48];
+    int          n;
+    const char **sets = pl_calloc((size_t)a->n_given + 1, sizeof *sets);
+    if (!sets) return pl_fail(err, PL_E_MEMORY, "arguments: out of memory");
+    pl_cli_list(a, "set", sets, &n);
+    if (env->has_seed) {
+        snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)env->seed);
+        sets[n++] = seed;
+    }
+    pl_status st = pl_recipe_open(r, a->positional[0], keys, KEYS, sets, n, err);
+    pl_free(sets);
+    return st;
+}
+
+// --out, or runs/NAME for .../NAME.yaml.
+static char *out_folder(const pl_cli_args *a) {
+    const char *out = pl_cli_text(a, "out"), *name = pl_path_name(a->positional[0]), *dot = strrchr(name, '.');
+    if (out) return pl_strdup(out);
+    return pl_sprintf("runs/%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+}
+
+// The effective recipe: said, and kept in the run's folder.
+static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl_err *err) {
+    char *text = NULL, *path = NULL, hash[17];
+    PL_TRY(pl_recipe_hash(r, 0, hash, err));
+    PL_TRY(pl_recipe_dump(r, &text, err));
+    pl_status st = pl_dir_make(out, err);
+    path = pl_path_join(out, "recipe.yaml");
+    if (st == PL_OK && !path) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
+    if (st == PL_OK) st = pl_file_write_atomic(path, text, strlen(text), err);
+    if (st == PL_OK && !quiet) fprintf(stderr, "# recipe %s, kept in %s\n%s", hash, path, text);
+    pl_free(text);
+    pl_free(path);
+    return st;
+}
+
+static pl_status run_stage(const pl_env *env, const pl_cli_args *a, pl_stage_fn stage, pl_err *err) {
+    pl_recipe *r = NULL;
+    char      *out = NULL;
+    pl_status  st = PL_OK;
+    PL_TRY_GOTO(st, done, open_recipe(&r, env, a, err));
+    out = out_folder(a);
+    if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
+    PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
+    if (env->json) {
+        pl_json_out_key(env->result, "out");
+        pl_json_out_str(env->result, out);
+    }
+    PL_TRY_GOTO(st, done, stage(r, out, env, err));
+    pl_log("done: %s", out);
+done:
+    pl_recipe_close(r);
+    pl_free(out);
+    return st;
+}
+
+static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_generate_run, err); }
+static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_train_run, err); }
+static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_eval_run, err); }
+
+#define STAGE(verb, what, more)                                                                                        \
+    static const pl_command verb##_command = {.name = #verb,                                                           \
+                                              .summary = what,                                                         \
+                                              .positional = "RECIPE",                                                  \
+                                              .min_positional = 1,                                                     \
+                                              .max_positional = 1,                                                     \
+                                              .recipe = true,                                                          \
+                                              .about = more,                                                           \
+                                              .example = "paceline " #verb " recipes/quickstart.yaml --out runs/first", \
+                                              .run = verb}
+STAGE(generate, "prompts to a dataset: the target's answers and features",
+      "Writes OUT/dataset. A run that was stopped goes on where it was when it is started again.");
+STAGE(train, "dataset to checkpoint, or, with kind: target, text to a small target",
+      "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. A run that was stopped goes on bit for bit.");
+STAGE(eval, "checkpoint to acceptance lengths and speed-ups",
+      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.");
+
+static const pl_command *const commands[] = {&generate_command,    &train_command,       &eval_command,
+                                             &pl_command_decode,   &pl_command_tokenize, &pl_command_inspect,
+                                             &pl_command_bench,    &pl_command_report,   &pl_command_doctor};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+// ---- help ----
+
+static void overview(FILE *f) {
+    fprintf(f, "paceline %s: trains draft heads for a target model and decodes with them, losslessly.\n\n"
+               "Usage: paceline COMMAND [OPTIONS]\n\nCommands:\n", pl_version());
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(f, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(f, "\npaceline COMMAND --help explains a command.\n");
+}
+
+static pl_status print_keys(pl_err *err) {
+    char *text;
+    PL_TRY(pl_recipe_help(keys, KEYS, &text, err));
+    fputs(text, stdout);
+    pl_free(text);
+    return PL_OK;
+}
+
+static void print_version(bool json) {
+    if (json)
+        printf("{\"version\":\"%s\",\"commit\":\"%s\"}\n", pl_version(), pl_commit());
+    else
+        printf("paceline %s (%s)\n", pl_version(), pl_commit());
+}
+
+// ---- one command ----
+
+static const pl_command *find_command(const char *name, pl_err *err) {
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) {
+        names[i] = commands[i]->name;
+        if (strcmp(names[i], name) == 0) return commands[i];
+    }
+    const char *near = pl_cli_nearest(name, names, COMMANDS);
+    if (near)
+        pl_fail(err, PL_E_USAGE, "%s: unknown command; did you mean %s?", name, near);
+    else
+        pl_fail(err, PL_E_USAGE, "%s: unknown command; paceline --help lists the known ones", name);
+    return NULL;
+}
+
+static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_err *err) {
+    if (a->n_positional < c->min_positional)
+        return pl_fail(err, PL_E_USAGE, "%s: is missing; e.g. %s", c->positional, c->example);
+    if (a->n_positional > c->max_positional)
+        return pl_fail(err, PL_E_USAGE, "%s: one argument too many; paceline %s --help explains",
+                       a->positional[c->max_positional], c->name);
+    return PL_OK;
+}
+
+static pl_status check_device(const char *device, pl_err *err) {
+    if (strcmp(device, "cpu") == 0) return PL_OK;
+    if (strncmp(device, "cuda", 4) == 0 && (!device[4] || device[4] == ':'))
+        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this build has no CUDA backend; use --device cpu", device);
+    return pl_fail(err, PL_E_USAGE, "--device %s: expected cpu or cuda[:N]", device);
+}
+
+static pl_status find_threads(const pl_cli_args *a, int *threads, pl_err *err) {
+    const char *set = getenv("PACELINE_THREADS");
+    *threads = 0;
+    if (pl_cli_has(a, "threads")) {
+        *threads = (int)pl_cli_int(a, "threads");
+    } else if (set && *set) {
+        char *end;
+        long  n = strtol(set, &end, 10);
+        if (*end || n < 1 || n > 1024)
+            return pl_fail(err, PL_E_USAGE, "PACELINE_THREADS=%s: expected a number of threads, 1 to 1024", set);
+        *threads = (int)n;
+    }
+    return PL_OK;
+}
+
+// Everything written must have arrived: a full disk behind standard output is a failure like any other.
+static pl_status finish_output(pl_json_out *json, pl_err *err) {
+    if (json) {
+        pl_json_out_close(json, '}');
+        PL_TRY(pl_json_out_end(json, err));
+        fwrite(json->text, 1, json->len, stdout);
+        fputc('\n', stdout);
+        pl_free(json->text);
+        json->text = NULL;
+    }
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (!errno) errno = EIO;
+        return pl_fail_errno(err, "standard output");
+    }
+    return PL_OK;
+}
+
+static pl_status run_command(const pl_command *c, const pl_cli_args *a, pl_err *err) {
+    pl_json_out json = {0};
+    pl_env      env = {.backend = pl_backend_cpu(),
+                       .quiet = pl_cli_has(a, "quiet"),
+                       .json = pl_cli_has(a, "json"),
+                       .has_seed = pl_cli_has(a, "seed"),
+                       .seed = 1,
+                       .keys = keys,
+                       .n_keys = KEYS};
+    int         threads;
+    PL_TRY(check_positional(c, a, err));
+    PL_TRY(check_device(pl_cli_text(a, "device"), err));
+    PL_TRY(find_threads(a, &threads, err));
+    if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
+    pl_log_set(env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
+    pl_stop_install();
+    PL_TRY(pl_pool_create(&env.pool, threads, err));
+    env.threads = pl_pool_threads(env.pool);
+    if (env.json) {
+        pl_json_out_begin(&json, 0);
+        pl_json_out_object(&json);
+        env.result = &json;
+    } else {
+        env.text = stdout;
+    }
+    pl_status st = c->run(&env, a, err);
+    if (st == PL_OK) st = finish_output(env.result, err);
+    fflush(stdout); // text that was streamed before a failure
+    pl_free(json.text);
+    pl_pool_destroy(env.pool);
+    return st;
+}
+
+// Parses everything; *c is the command as soon as it is known, for messages.
+static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **c, pl_err *err) {
+    int at = 1;
+    a->table[0] = common_options;
+    PL_TRY(pl_cli_parse(a, argc, argv, &at, true, err));
+    if (at < argc) {
+        *c = find_command(argv[at++], err);
+        if (!*c) return PL_E_USAGE;
+        a->table[1] = (*c)->options;
+        a->table[2] = (*c)->recipe ? recipe_options : NULL;
+        PL_TRY(pl_cli_parse(a, argc, argv, &at, false, err));
+    }
+    if (pl_cli_has(a, "version")) {
+        print_version(pl_cli_has(a, "json"));
+        return finish_output(NULL, err);
+    }
+    if (pl_cli_has(a, "help")) {
+        if (*c)
+            pl_cli_help(stdout, *c, recipe_options, common_options);
+        else
+            overview(stdout);
+        return finish_output(NULL, err);
+    }
+    if (!*c) return pl_fail(err, PL_E_USAGE, "no command; paceline --help lists them");
+    if ((*c)->recipe && pl_cli_has(a, "keys")) {
+        PL_TRY(print_keys(err));
+        return finish_output(NULL, err);
+    }
+    return run_command(*c, a, err);
+}
+
+int main(int argc, char **argv) {
+    pl_cli_args       a = {0};
+    const pl_command *c = NULL;
+    pl_err            err = {0};
+    pl_status         st = work(argc, argv, &a, &c, &err);
+    if (st != PL_OK) fprintf(stderr, "paceline: %s%s%s\n", c ? c->name : "", c ? ": " : "", err.msg);
+    pl_cli_args_fini(&a);
+    return pl_status_exit(st);
+}

@@ -1,0 +1,443 @@
+#include "checkpoints/hf.h"
+#include "scratch.h"
+
+// A small valid target with further members in front, which take the place of those behind (a key twice is refused, so
+// `drop` names one to leave out).
+static const char *const MEMBERS[][2] = {
+    {"architectures", "[\"LlamaForCausalLM\"]"},
+    {"model_type", "\"llama\""},
+    {"hidden_size", "64"},
+    {"intermediate_size", "172"},
+    {"num_hidden_layers", "2"},
+    {"num_attention_heads", "8"},
+    {"vocab_size", "512"},
+};
+
+static void put_config(const char *path, const char *drop, const char *more) {
+    char text[4096] = "{", *p = text + 1;
+    for (size_t i = 0; i < sizeof MEMBERS / sizeof *MEMBERS; i++)
+        if (!drop || strcmp(drop, MEMBERS[i][0]) != 0) p += sprintf(p, "\"%s\":%s,", MEMBERS[i][0], MEMBERS[i][1]);
+    sprintf(p, "%s%s\"end\":0}", more, *more ? "," : "");
+    put_text(path, text);
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
+    put_config(at("config.json"), NULL, "");
+    assert_ok(pl_hf_config_read(&c, at("config.json"), PL_HF_TARGET, &err));
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+    assert_string_equal(c.model_type, "llama");
+    assert_int_equal(c.num_key_value_heads, 8);
+    assert_int_equal(c.head_dim, 8);
+    assert_int_equal(c.max_position_embeddings, 2048);
+    assert_true(c.rms_norm_eps == 1e-6 && c.rope.theta == 10000);
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_NONE);
+    assert_false(c.tie_word_embeddings);
+    assert_int_equal(c.bos_token_id, -1);
+    assert_int_equal(c.pad_token_id, -1);
+    assert_int_equal(c.n_eos, 0);
+    assert_int_equal(c.dtype, PL_F32);
+    assert_int_equal(c.draft_vocab_size, 0);
+    assert_int_equal(c.tap_numbering, PL_HF_TAPS_UNSTATED);
+}
+
+static void test_fields(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
+    put_config(at("c.json"), NULL,
+               "\"num_key_value_heads\":4,\"head_dim\":16,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-05,"
+               "\"rope_theta\":500000,\"tie_word_embeddings\":true,\"bos_token_id\":1,\"pad_token_id\":-1,"
+               "\"eos_token_id\":[2,3,2],\"torch_dtype\":\"bfloat16\",\"sliding_window\":null,\"rope_scaling\":{"
+               "\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+               "\"original_max_position_embeddings\":8192}");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_int_equal(c.num_key_value_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.max_position_embeddings, 4096);
+    assert_true(c.rms_norm_eps == 1e-5 && c.rope.theta == 500000);
+    assert_true(c.tie_word_embeddings);
+    assert_int_equal(c.bos_token_id, 1);
+    assert_int_equal(c.n_eos, 2);
+    assert_int_equal(c.eos_token_id[1], 3);
+    assert_int_equal(c.dtype, PL_BF16);
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_LLAMA3);
+    assert_true(c.rope.factor == 8 && c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
+    assert_int_equal(c.rope.original_max_position_embeddings, 8192);
+    // The spelling of transformers 5.
+    put_config(at("c.json"), NULL,
+               "\"dtype\":\"float16\",\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"linear\",\"factor\":2}");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_int_equal(c.dtype, PL_F16);
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_LINEAR);
+    assert_true(c.rope.factor == 2 && c.rope.theta == 1e6);
+    // Windows that are switched off, and Mistral without one.
+    put_config(at("c.json"), "architectures",
+               "\"architectures\":[\"MistralForCausalLM\"],\"use_sliding_window\":false,\"sliding_window\":4096,"
+               "\"rope_scaling\":{\"type\":\"default\"},\"layer_types\":[\"full_attention\",\"full_attention\"]");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_string_equal(c.architecture, "MistralForCausalLM");
+}
+
+static void test_generation(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
+    assert_ok(pl_dir_make(at("gen"), &err));
+    put_config(at("gen/config.json"), NULL, "\"eos_token_id\":7");
+    assert_ok(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err));
+    assert_int_equal(c.n_eos, 1);
+    put_text(at("gen/generation_config.json"), "{\"eos_token_id\":[9,7]}");
+    for (int file = 0; file < 2; file++) {
+        assert_ok(pl_hf_config_read(&c, file ? at("gen/config.json") : at("gen"), PL_HF_TARGET, &err));
+        assert_int_equal(c.n_eos, 2);
+        assert_int_equal(c.eos_token_id[0], 7);
+        assert_int_equal(c.eos_token_id[1], 9);
+    }
+    put_text(at("gen/generation_config.json"), "{\"eos_token_id\":null}");
+    assert_ok(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err));
+    assert_int_equal(c.n_eos, 1);
+    put_text(at("gen/generation_config.json"), "{\"eos_token_id\":\"x\"}");
+    assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "generation_config.json: eos_token_id: expected an integer");
+    put_text(at("gen/generation_config.json"), "{\"eos_token_id\":[10,11,12,13,14,15,16,17]}");
+    assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                "more than 8 ids that end a text");
+    put_text(at("gen/generation_config.json"), "nonsense");
+    assert_says(pl_hf_config_read(&c, at("gen"), PL_HF_TARGET, &err), PL_E_INPUT, &err, "generation_config.json:1:1");
+}
+
+#define L3(rest) "\"rope_scaling\":{\"rope_type\":\"llama3\"" rest "}"
+
+static void test_bad_targets(void **state) {
+    (void)state;
+    static const struct {
+        const char *drop, *more, *says;
+    } bad[] = {
+        {"architectures", "", "config.json: architectures: missing; expected an array"},
+        {"architectures", "\"architectures\":\"LlamaForCausalLM\"", "architectures: expected an array"},
+        {"architectures", "\"architectures\":[]", "architectures: empty"},
+        {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
+        {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
+         "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM or MistralForCausalLM"},
+        {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle3\"]", "is a draft head, not a target"},
+        {NULL, "\"draft_vocab_size\":100", "is a draft head, not a target"},
+        {"model_type", "\"model_type\":5", "model_type: expected a string"},
+        {"model_type", "\"model_type\":\"0123456789012345678901234567890123456789\"",
+         "model_type: longer than 31 bytes"},
+        {"hidden_size", "", "hidden_size: missing; expected a positive integer"},
+        {"hidden_size", "\"hidden_size\":-3", "config.json: hidden_size: expected a positive integer, found -3"},
+        {"hidden_size", "\"hidden_size\":0", "hidden_size: expected a positive integer, found 0"},
+        {"hidden_size", "\"hidden_size\":65537", "hidden_size: expected an integer from 1 to 65536, found 65537"},
+        {"hidden_size", "\"hidden_size\":1e30", "hidden_size: expected an integer from 1 to 65536, found 1e+30"},
+        {"hidden_size", "\"hidden_size\":64.5", "hidden_size: expected a positive integer, found 64.5"},
+        {"hidden_size", "\"hidden_size\":\"64\"", "hidden_size: expected a positive integer, found \"64\""},
+        {"hidden_size", "\"hidden_size\":65", "num_attention_heads: 8 does not divide hidden_size 65"},
+        {"hidden_size", "\"hidden_size\":72", "head_dim: 9 is odd"},
+        {"intermediate_size", "\"intermediate_size\":0", "intermediate_size: expected a positive integer"},
+        {"intermediate_size", "\"intermediate_size\":2000000", "intermediate_size: expected an integer from 1 to"},
+        {"num_hidden_layers", "\"num_hidden_layers\":0", "num_hidden_layers: expected a positive"},
+        {"num_hidden_layers", "\"num_hidden_layers\":1025", "num_hidden_layers: expected an integer from 1 to 1024"},
+        {"num_attention_heads", "\"num_attention_heads\":0", "num_attention_heads: expected a positive"},
+        {NULL, "\"num_key_value_heads\":3", "num_key_value_heads: 3 does not divide num_attention_heads 8"},
+        {NULL, "\"num_key_value_heads\":16", "num_key_value_heads: 16 does not divide num_attention_heads 8"},
+        {NULL, "\"num_key_value_heads\":0", "num_key_value_heads: expected a positive integer"},
+        {NULL, "\"head_dim\":7", "head_dim: 7 is odd; rotary embedding needs pairs"},
+        {NULL, "\"head_dim\":100000", "head_dim: expected an integer from 1 to 4096"},
+        {"vocab_size", "\"vocab_size\":5000000", "vocab_size: expected an integer from 1 to 4194304"},
+        {"vocab_size", "\"vocab_size\":null", "vocab_size: missing"},
+        {NULL, "\"max_position_embeddings\":0", "max_position_embeddings: expected a positive integer"},
+        {NULL, "\"max_position_embeddings\":1e12", "max_position_embeddings: expected an integer from 1 to"},
+        {NULL, "\"rms_norm_eps\":0", "rms_norm_eps: expected a number from 1e-30 to 0.5, found 0"},
+        {NULL, "\"rms_norm_eps\":-1e-6", "rms_norm_eps: expected a number"},
+        {NULL, "\"rms_norm_eps\":\"1e-6\"", "rms_norm_eps: expected a number"},
+        {NULL, "\"rope_theta\":0", "rope_theta: expected a number from 1 to 1000000000000, found 0"},
+        {NULL, "\"rope_theta\":1e999", "rope_theta: expected a number"},
+        {NULL, "\"rope_scaling\":5", "rope_scaling: expected an object"},
+        {NULL, "\"rope_scaling\":{\"type\":\"yarn\"}",
+         "rope_scaling: \"yarn\" is not supported; known are default, linear and llama3"},
+        {NULL, "\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[1]}", "multimodal RoPE is not supported"},
+        {NULL, "\"rope_scaling\":{\"type\":\"linear\"}", "rope_scaling.factor: missing"},
+        {NULL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "rope_scaling.factor: expected a number"},
+        {NULL, L3(",\"factor\":8"), "rope_scaling.low_freq_factor: missing"},
+        {NULL, L3(",\"factor\":8,\"low_freq_factor\":1"), "rope_scaling.high_freq_factor: missing"},
+        {NULL, L3(",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4"),
+         "rope_scaling.original_max_position_embeddings: missing"},
+        {NULL,
+         L3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192"),
+         "low_freq_factor 4 is not below high_freq_factor 4"},
+        {NULL, "\"rope_parameters\":{\"rope_type\":\"longrope\"}", "rope_parameters: \"longrope\" is not supported"},
+        {NULL, "\"partial_rotary_factor\":0.5", "partial_rotary_factor: expected a number from 1 to 1, found 0.5"},
+        {NULL, "\"tie_word_embeddings\":1", "tie_word_embeddings: expected true or false, found 1"},
+        {NULL, "\"attention_bias\":true", "attention_bias: true is not supported"},
+        {NULL, "\"mlp_bias\":true", "mlp_bias: true is not supported"},
+        {NULL, "\"hidden_act\":\"gelu\"", "hidden_act: \"gelu\" is not supported, only silu"},
+        {NULL, "\"sliding_window\":4096", "sliding_window: sliding-window attention is not supported"},
+        {NULL, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         "layer_types[1]: \"sliding_attention\" is not supported"},
+        {NULL, "\"quantization_config\":{}", "quantization_config: quantised weights are not supported"},
+        {NULL, "\"torch_dtype\":\"float8_e4m3fn\"", "torch_dtype: \"float8_e4m3fn\" is not supported"},
+        {NULL, "\"dtype\":\"int8\"", "dtype: \"int8\" is not supported"},
+        {NULL, "\"bos_token_id\":512", "bos_token_id: 512 is not below vocab_size 512"},
+        {NULL, "\"bos_token_id\":-2", "bos_token_id: expected an integer from -1"},
+        {NULL, "\"eos_token_id\":\"</s>\"", "eos_token_id: expected an integer from -1"},
+        {NULL, "\"eos_token_id\":[1,\"2\"]", "eos_token_id[1]: expected an integer"},
+        {NULL, "\"eos_token_id\":[1,2,3,4,5,6,7,8,9]", "eos_token_id[8]: more than 8 ids"},
+        {NULL, "\"hidden_size\":64", "hidden_size: the key is there twice"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err       err = {0};
+        pl_hf_config c = {.n_eos = 5};
+        put_config(at("config.json"), bad[i].drop, bad[i].more);
+        pl_status st = pl_hf_config_read(&c, at("config.json"), PL_HF_TARGET, &err);
+        if (st == PL_OK) fail_msg("accepted: %s", bad[i].more);
+        assert_says(st, PL_E_INPUT, &err, bad[i].says);
+        assert_non_null(strstr(err.msg, at("config.json")));
+        assert_int_equal(c.n_eos, 0);
+    }
+    pl_err       err;
+    pl_hf_config c;
+    static const struct {
+        const char *text, *says;
+    } files[] = {{"", "config.json:1:1: not JSON"}, {"[]", "expected an object"}, {"{\"a\":1,}", "config.json:1:8"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        put_text(at("config.json"), files[i].text);
+        assert_says(pl_hf_config_read(&c, at("config.json"), PL_HF_TARGET, &err), PL_E_INPUT, &err, files[i].says);
+    }
+    assert_says(pl_hf_config_read(&c, at("absent"), PL_HF_TARGET, &err), PL_E_INPUT, &err, "absent: cannot open");
+    assert_says(pl_hf_config_read(&c, scratch, PL_HF_TARGET, &err), PL_E_INPUT, &err, "config.json:1:8");
+}
+
+#define EAGLE "\"architectures\":[\"LlamaForCausalLMEagle3\"],\"draft_vocab_size\":100"
+#define OWN "\"architectures\":[\"PacelineEagle3\"],"
+
+static void test_drafter(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
+    put_config(at("d.json"), "architectures",
+               EAGLE
+               ",\"target_hidden_size\":128,\"bos_token_id\":128000,\"eagle_config\":{\"use_aux_hidden_state\":true,"
+               "\"eagle_aux_hidden_state_layer_ids\":[1,14,28],\"norm_before_residual\":true},\"fc_norm\":true,"
+               "\"norm_output\":true,\"paceline\":{\"tap_numbering\":\"output\"}");
+    assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
+    assert_int_equal(c.draft_vocab_size, 100);
+    assert_int_equal(c.target_hidden_size, 128);
+    assert_int_equal(c.n_taps, 3);
+    assert_int_equal(c.tap[1], 14);
+    assert_int_equal(c.tap_numbering, PL_HF_TAPS_OUTPUT);
+    assert_true(c.fc_norm && c.norm_output && c.norm_before_residual && !c.norm_before_fc);
+    put_config(at("d.json"), "architectures",
+               OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":16},\"tap_numbering\":\"input\"}");
+    assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
+    assert_string_equal(c.head_kind, "low_rank");
+    assert_int_equal(c.head_rank, 16);
+    assert_int_equal(c.tap_numbering, PL_HF_TAPS_INPUT);
+    put_config(at("d.json"), NULL, "\"draft_vocab_size\":100"); // as some heads are published
+    assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
+
+    static const struct {
+        const char *drop, *more, *says;
+    } bad[] = {
+        {NULL, "", "LlamaForCausalLM without draft_vocab_size is a target, not a draft head"},
+        {"architectures", "\"architectures\":[\"DFlashDraftModel\"]",
+         "draft heads are LlamaForCausalLMEagle3, PacelineEagle3, or LlamaForCausalLM with draft_vocab_size"},
+        {NULL, "\"draft_vocab_size\":513", "draft_vocab_size: 513 is not between 1 and vocab_size 512"},
+        {NULL, "\"draft_vocab_size\":0", "draft_vocab_size: expected a positive integer"},
+        {"architectures", EAGLE ",\"target_hidden_size\":-1", "target_hidden_size: expected a positive integer"},
+        {"architectures", EAGLE ",\"eagle_config\":[]", "eagle_config: expected an object"},
+        {"architectures", EAGLE ",\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[-1]}",
+         "eagle_config.eagle_aux_hidden_state_layer_ids[0]: expected a non-negative integer"},
+        {"architectures", EAGLE ",\"eagle_config\":{\"eagle_aux_hidden_state_layer_ids\":[1,2,3,4,5,6,7,8,9]}",
+         "more than 8 layers"},
+        {"architectures", EAGLE ",\"eagle_config\":{\"use_aux_hidden_state\":false}",
+         "eagle_config.use_aux_hidden_state: false is not supported"},
+        {"architectures", EAGLE ",\"eagle_config\":{\"use_mtp_layernorm\":true}", "true is not supported"},
+        {"architectures", EAGLE ",\"fc_norm\":\"yes\"", "fc_norm: expected true or false, found \"yes\""},
+        {"architectures", EAGLE ",\"bias\":true", "bias: true is not supported"},
+        {"architectures", EAGLE ",\"paceline\":{\"tap_numbering\":\"both\"}", "expected \"input\" or \"output\""},
+        {"architectures", EAGLE ",\"paceline\":{\"hd\":{}}", "paceline.hd: unknown; written by a newer paceline?"},
+        {"architectures", EAGLE ",\"paceline\":{\"head\":{\"kind\":\"x\",\"size\":1}}", "paceline.head.size: unknown"},
+        {"architectures", EAGLE ",\"paceline\":{\"head\":{}}", "paceline.head.kind: missing"},
+        {"architectures", OWN "\"paceline\":{}", "paceline.head.kind: missing"},
+        {"architectures", OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":65}}",
+         "paceline.head.rank: 65 is not between 1 and hidden_size 64"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        put_config(at("d.json"), bad[i].drop, bad[i].more);
+        pl_status st = pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err);
+        if (st == PL_OK) fail_msg("accepted: %s", bad[i].more);
+        assert_says(st, PL_E_INPUT, &err, bad[i].says);
+    }
+}
+
+static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
+    assert_string_equal(a->architecture, b->architecture);
+    assert_string_equal(a->model_type, b->model_type);
+    assert_string_equal(a->head_kind, b->head_kind);
+    const int pairs[][2] = {
+        {a->hidden_size, b->hidden_size},
+        {a->intermediate_size, b->intermediate_size},
+        {a->num_hidden_layers, b->num_hidden_layers},
+        {a->num_attention_heads, b->num_attention_heads},
+        {a->num_key_value_heads, b->num_key_value_heads},
+        {a->head_dim, b->head_dim},
+        {a->vocab_size, b->vocab_size},
+        {a->max_position_embeddings, b->max_position_embeddings},
+        {(int)a->rope.scaling, (int)b->rope.scaling},
+        {a->rope.original_max_position_embeddings, b->rope.original_max_position_embeddings},
+        {a->tie_word_embeddings, b->tie_word_embeddings},
+        {a->bos_token_id, b->bos_token_id},
+        {a->pad_token_id, b->pad_token_id},
+        {a->n_eos, b->n_eos},
+        {(int)a->dtype, (int)b->dtype},
+        {a->draft_vocab_size, b->draft_vocab_size},
+        {a->target_hidden_size, b->target_hidden_size},
+        {a->n_taps, b->n_taps},
+        {(int)a->tap_numbering, (int)b->tap_numbering},
+        {a->fc_norm, b->fc_norm},
+        {a->norm_output, b->norm_output},
+        {a->norm_before_fc, b->norm_before_fc},
+        {a->norm_before_residual, b->norm_before_residual},
+        {a->head_rank, b->head_rank},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i][0] != pairs[i][1]) fail_msg("field %zu: %d and %d", i, pairs[i][0], pairs[i][1]);
+    assert_memory_equal(a->eos_token_id, b->eos_token_id, sizeof a->eos_token_id);
+    assert_memory_equal(a->tap, b->tap, sizeof a->tap);
+    assert_true(a->rms_norm_eps == b->rms_norm_eps && a->rope.theta == b->rope.theta);
+    assert_true(a->rope.factor == b->rope.factor && a->rope.low_freq_factor == b->rope.low_freq_factor);
+    assert_true(a->rope.high_freq_factor == b->rope.high_freq_factor);
+}
+
+static void test_round_trip(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c, back;
+    pl_hf_config_init(&c);
+    strcpy(c.architecture, "LlamaForCausalLM");
+    strcpy(c.model_type, "llama");
+    c.hidden_size = 64;
+    c.intermediate_size = 100;
+    c.num_hidden_layers = 3;
+    c.num_attention_heads = 4;
+    c.num_key_value_heads = 2;
+    c.head_dim = 32;
+    c.vocab_size = 300;
+    c.max_position_embeddings = 777;
+    c.rms_norm_eps = 1e-5 / 3;
+    c.dtype = PL_BF16;
+    assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
+    assert_same(&c, &back);
+    uint8_t *text;
+    size_t   n;
+    assert_ok(pl_file_read(at("rt.json"), &text, &n, 1 << 16, &err));
+    // What engines would otherwise fill in with their own defaults is stated.
+    assert_non_null(strstr((char *)text, "\"rope_theta\": 10000.0"));
+    assert_non_null(strstr((char *)text, "\"bos_token_id\": null"));
+    assert_non_null(strstr((char *)text, "\"eos_token_id\": null"));
+    assert_non_null(strstr((char *)text, "\"torch_dtype\": \"bfloat16\""));
+    assert_null(strstr((char *)text, "eagle_config"));
+    assert_null(strstr((char *)text, "paceline"));
+    pl_free(text);
+
+    c.rope = (pl_hf_rope){.scaling = PL_HF_ROPE_LLAMA3,
+                          .theta = 500000.5,
+                          .factor = 32,
+                          .low_freq_factor = 1,
+                          .high_freq_factor = 4,
+                          .original_max_position_embeddings = 8192};
+    c.bos_token_id = 0;
+    c.pad_token_id = 2;
+    c.eos_token_id[0] = 5;
+    c.n_eos = 1;
+    c.tie_word_embeddings = true;
+    assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
+    assert_same(&c, &back);
+
+    strcpy(c.architecture, "PacelineEagle3");
+    c.rope = (pl_hf_rope){.scaling = PL_HF_ROPE_LINEAR, .theta = 10000, .factor = 2.5};
+    c.eos_token_id[1] = 6;
+    c.n_eos = 2;
+    c.draft_vocab_size = 200;
+    c.target_hidden_size = 128;
+    c.n_taps = 3;
+    c.tap[0] = 2;
+    c.tap[1] = 16;
+    c.tap[2] = 29;
+    c.tap_numbering = PL_HF_TAPS_INPUT;
+    c.fc_norm = c.norm_before_residual = true;
+    strcpy(c.head_kind, "low_rank");
+    c.head_rank = 16;
+    assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
+    assert_same(&c, &back);
+    strcpy(c.architecture, "LlamaForCausalLMEagle3");
+    c.head_kind[0] = 0;
+    c.head_rank = 0;
+    c.tap_numbering = PL_HF_TAPS_UNSTATED;
+    assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
+    assert_same(&c, &back);
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    pl_err err;
+    bool   done = false;
+    put_config(at("m.json"), NULL, "\"eos_token_id\":[1,2]");
+    for (uint64_t n = 1; !done; n++) {
+        pl_hf_config c;
+        assert_true(n < 200);
+        pl_alloc_fail_after(n);
+        pl_status st = pl_hf_config_read(&c, at("m.json"), PL_HF_TARGET, &err);
+        pl_alloc_fail_after(0);
+        done = st == PL_OK;
+        if (!done) assert_says(st, PL_E_MEMORY, &err, "out of memory");
+        assert_int_equal(c.hidden_size, done ? 64 : 0);
+    }
+}
+
+static void test_real(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c;
+    if (!outside("")) skip();
+    assert_ok(pl_hf_config_read(&c, outside("models/TinyStories-656K"), PL_HF_TARGET, &err));
+    assert_int_equal(c.hidden_size, 128);
+    assert_int_equal(c.intermediate_size, 384);
+    assert_int_equal(c.num_key_value_heads, 4);
+    assert_int_equal(c.vocab_size, 2048);
+    assert_true(c.tie_word_embeddings && c.rms_norm_eps == 1e-6);
+    assert_int_equal(c.bos_token_id, 1);
+    assert_int_equal(c.n_eos, 1);
+    assert_int_equal(c.dtype, PL_BF16);
+    assert_ok(pl_hf_config_read(&c, outside("configs/SpecForge/llama3-70B-ealge3.json"), PL_HF_DRAFTER, &err));
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_LLAMA3);
+    assert_int_equal(c.n_eos, 3);
+    assert_int_equal(c.draft_vocab_size, 32000);
+    // This published file states no rope_theta, and so means 10000 whatever its target has.
+    assert_ok(pl_hf_config_read(&c, outside("configs/SpecForge/llama3-8B-eagle3.json"), PL_HF_DRAFTER, &err));
+    assert_true(c.rope.theta == 10000);
+    assert_ok(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-30B-A3B-eagle3.1.json"), PL_HF_DRAFTER, &err));
+    assert_true(c.fc_norm && c.norm_output && c.head_dim == 128);
+    assert_says(pl_hf_config_read(&c, outside("configs/TorchSpec/kimi_k25_eagle3.json"), PL_HF_DRAFTER, &err),
+                PL_E_INPUT, &err, "\"yarn\" is not supported");
+    assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-4b-dflash.json"), PL_HF_DRAFTER, &err),
+                PL_E_INPUT, &err, "\"DFlashDraftModel\" is not supported");
+    assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/llama3-8B-eagle3.json"), PL_HF_TARGET, &err),
+                PL_E_INPUT, &err, "is a draft head, not a target");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_fields),  cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_drafter), cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_real),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}

@@ -1,0 +1,198 @@
+// Tokenizers as they come from the world, against ids that other programs computed.
+#include "data/tokenizer.h"
+#include "kernels/base/json.h"
+#include "tok_fixture.h"
+
+static pl_tokenizer *open_outside(const char *name) {
+    const char *path = outside(name);
+    if (!path) skip();
+    pl_err        err;
+    pl_tokenizer *tok;
+    assert_ok(pl_tokenizer_open(&tok, path, &err));
+    return tok;
+}
+
+static char *read_outside(const char *name, size_t *n) {
+    const char *path = outside(name);
+    if (!path) skip();
+    pl_err   err;
+    uint8_t *data;
+    assert_ok(pl_file_read(path, &data, n, 1 << 28, &err));
+    return (char *)data;
+}
+
+// {"first_token":1, "greedy_ids":[...], "text":"..."}: what models wrote, so ids need not be what encoding gives.
+static void check_greedy(const pl_tokenizer *tok, const char *name) {
+    pl_err       err;
+    pl_json      j;
+    const cJSON *list, *e;
+    const char  *want;
+    assert_ok(pl_json_open(&j, outside(name), 1 << 20, 0, &err));
+    assert_ok(pl_json_get_array(&j, NULL, "greedy_ids", &list, &err));
+    assert_ok(pl_json_get_str(&j, NULL, "text", &want, &err));
+    int32_t ids[512];
+    int64_t n = 0;
+    ids[n++] = pl_tokenizer_bos_id(tok);
+    cJSON_ArrayForEach(e, list) ids[n++] = e->valueint;
+    char  *text;
+    size_t len;
+    assert_ok(pl_tokenizer_decode(tok, ids, n, &text, &len, &err));
+    assert_string_equal(text, want);
+    pl_free(text);
+    assert_ok(pl_tokenizer_decode(tok, ids + 1, n - 1, &text, &len, &err));
+    assert_string_equal(text, want);
+    pl_free(text);
+    assert_round_trip(tok, want, strlen(want), PL_TOK_ADD_BOS);
+    pl_json_close(&j);
+}
+
+static void test_stories260k(void **state) {
+    (void)state;
+    pl_tokenizer *tok = open_outside("models/stories260K/tok512.bin");
+    assert_int_equal(pl_tokenizer_vocab_size(tok), 512);
+    assert_int_equal(pl_tokenizer_bos_id(tok), 1);
+    check_greedy(tok, "models/stories260K/golden_greedy.json");
+    // Encoding gives the model's own ids for the first words of its text (unlike later ones, none was chosen freely).
+    pl_err   err;
+    int32_t *ids;
+    int64_t  n;
+    assert_ok(pl_tokenizer_encode(tok, "Once upon a time", 16, PL_TOK_ADD_BOS, &ids, &n, &err));
+    const int32_t want[] = {1, 403, 407, 261, 378};
+    assert_int_equal(n, 5);
+    assert_memory_equal(ids, want, sizeof want);
+    pl_free(ids);
+    pl_tokenizer_close(tok);
+}
+
+static void test_tinystories_656k(void **state) {
+    (void)state;
+    pl_tokenizer *tok = open_outside("models/TinyStories-656K");
+    assert_string_equal(pl_tokenizer_kind(tok), "huggingface");
+    assert_int_equal(pl_tokenizer_vocab_size(tok), 2048);
+    assert_int_equal(pl_tokenizer_bos_id(tok), 1);
+    assert_int_equal(pl_tokenizer_eos_id(tok), 2);
+    assert_true(pl_tokenizer_adds_bos(tok));
+    check_greedy(tok, "models/TinyStories-656K/golden_greedy.json");
+    pl_tokenizer_close(tok);
+}
+
+// llama.cpp's cases: texts parted by a line, and a line of ids for each.
+static void test_llama_spm_golden(void **state) {
+    (void)state;
+    static const char mark[] = "\n__ggml_vocab_test__\n";
+    pl_tokenizer     *tok = open_outside("tokenizers/llama2/tokenizer.model");
+    size_t            n_in, n_out;
+    char *in = read_outside("tokenizers/golden/llama-spm.inp", &n_in), *text = in;
+    char *out = read_outside("tokenizers/golden/llama-spm.out", &n_out), *line = out;
+    int   cases = 0;
+    assert_int_equal(pl_tokenizer_vocab_size(tok), 32000);
+    assert_int_equal(pl_tokenizer_bos_id(tok), 1);
+    assert_int_equal(pl_tokenizer_eos_id(tok), 2);
+    for (;; cases++) {
+        char    *end = strstr(text, mark);
+        size_t   len = end ? (size_t)(end - text) : strlen(text);
+        pl_err   err;
+        int32_t *ids;
+        int64_t  n;
+        if (!end && cases == 46) break; // what follows the last mark is no case
+        assert_ok(pl_tokenizer_encode(tok, text, len, 0, &ids, &n, &err));
+        for (int64_t i = 0; i < n; i++)
+            if (strtol(line, &line, 10) != ids[i]) fail_msg("case %d, id %d: %d", cases, (int)i, ids[i]);
+        while (*line == ' ')
+            line++;
+        if (*line != '\n' && *line != 0) fail_msg("case %d has more ids than %d", cases, (int)n);
+        if (*line) line++;
+        pl_free(ids);
+        assert_round_trip(tok, text, len, 0);
+        if (!end) break;
+        text = end + sizeof mark - 1;
+    }
+    assert_true(cases >= 46);
+    pl_free(in);
+    pl_free(out);
+    pl_tokenizer_close(tok);
+}
+
+// The same vocabulary in two formats and two programs: ids agree on whole books.
+static void test_llama2_bin_equals_model(void **state) {
+    (void)state;
+    static const char *const books[] = {"text/gutenberg/Alice-s-Adventures-in-Wonderland_11.txt",
+                                        "text/tinyshakespeare.txt"};
+    pl_tokenizer *a = open_outside("tokenizers/llama2/tokenizer.model");
+    pl_tokenizer *b = open_outside("tokenizers/llama2/tokenizer.bin");
+    pl_err        err;
+    for (int k = 0; k < 2; k++) {
+        size_t   bytes;
+        char    *text = read_outside(books[k], &bytes);
+        int32_t *x, *y;
+        int64_t  n, m;
+        assert_ok(pl_tokenizer_encode(a, text, bytes, PL_TOK_ADD_BOS, &x, &n, &err));
+        assert_ok(pl_tokenizer_encode(b, text, bytes, PL_TOK_ADD_BOS, &y, &m, &err));
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, (size_t)n * sizeof *x);
+        char  *back;
+        size_t len;
+        assert_ok(pl_tokenizer_decode(a, x, n, &back, &len, &err));
+        assert_int_equal(len, bytes);
+        assert_memory_equal(back, text, bytes);
+        pl_free(back);
+        pl_free(x);
+        pl_free(y);
+        pl_free(text);
+    }
+    pl_tokenizer_close(a);
+    pl_tokenizer_close(b);
+}
+
+// Ids and texts that sentencepiece 0.1.99 (Python) gives.
+static void test_sentencepiece_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *text, *back; // back NULL: the text itself
+        int         n, ids[24];
+    } cases[] = {
+#include "golden_spm.inc"
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_err        err;
+        pl_tokenizer *tok = open_outside(cases[i].model);
+        int32_t      *ids;
+        int64_t       n;
+        char         *text;
+        size_t        len;
+        assert_ok(pl_tokenizer_encode(tok, cases[i].text, strlen(cases[i].text), 0, &ids, &n, &err));
+        assert_int_equal(n, cases[i].n);
+        assert_memory_equal(ids, cases[i].ids, (size_t)n * sizeof *ids);
+        assert_ok(pl_tokenizer_decode(tok, ids, n, &text, &len, &err));
+        assert_string_equal(text, cases[i].back ? cases[i].back : cases[i].text);
+        pl_free(text);
+        pl_free(ids);
+        pl_tokenizer_close(tok);
+    }
+}
+
+static void test_other_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *says;
+    } cases[] = {{"tokenizers/llama3", "a tiktoken rank file is not supported"},
+                 {"tokenizers/gpt2", "pre_tokenizer 'ByteLevel' is not supported"},
+                 {"tokenizers/qwen2", "no tokenizer.model, tokenizer.json or tokenizer.bin in this folder"},
+                 {"models/stories260K/stories260K.bin", "llama2.c tokenizer"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = outside(cases[i].path);
+        if (!path) skip();
+        pl_err        err;
+        pl_tokenizer *tok;
+        assert_says(pl_tokenizer_open(&tok, path, &err), PL_E_INPUT, &err, cases[i].says);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stories260k),          cmocka_unit_test(test_tinystories_656k),
+        cmocka_unit_test(test_llama_spm_golden),     cmocka_unit_test(test_llama2_bin_equals_model),
+        cmocka_unit_test(test_sentencepiece_models), cmocka_unit_test(test_other_families),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}

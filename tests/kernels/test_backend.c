@@ -1,0 +1,62 @@
+#include "kernels/backend.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void names(void **state) {
+    (void)state;
+    assert_string_equal(pl_op_name(PL_OP_EMBED), "embed");
+    assert_string_equal(pl_op_name(PL_OP_ADAMW), "adamw");
+    assert_string_equal(pl_backend_ref()->name, "ref");
+    assert_string_equal(pl_backend_ref64()->name, "ref64");
+    assert_string_equal(pl_backend_cpu_isa("portable")->name, "cpu-portable");
+    assert_null(pl_backend_cpu_isa("mmx"));
+}
+
+// ref has every op, and every backward that ops.def announces; so has each cpu backend, in float.
+static void complete(void **state) {
+    (void)state;
+    const pl_backend *be[] = {pl_backend_ref(), pl_backend_ref64(), pl_backend_cpu_isa("portable"),
+                              pl_backend_cpu_isa("avx2"), pl_backend_cpu_isa("avx512")};
+    for (int i = 0; i < 5; i++) {
+        if (!be[i]) continue;
+        assert_int_equal(be[i]->real, i == 1 ? PL_F64 : PL_F32);
+#define X(NAME, name, backward)                                                                                        \
+    assert_non_null(be[i]->fwd[PL_OP_##NAME]);                                                                         \
+    assert_true((be[i]->bwd[PL_OP_##NAME] != NULL) == backward);
+#include "kernels/ops.def"
+#undef X
+    }
+}
+
+// PACELINE_ISA lowers the choice and never raises it past the machine.
+static void selection(void **state) {
+    (void)state;
+    unsetenv("PACELINE_ISA");
+    const pl_backend *best = pl_backend_cpu(), *isa[3] = {pl_backend_cpu_isa("avx512"), pl_backend_cpu_isa("avx2"),
+                                                          pl_backend_cpu_isa("portable")};
+    assert_ptr_equal(best, isa[0] ? isa[0] : isa[1] ? isa[1] : isa[2]);
+    setenv("PACELINE_ISA", "portable", 1);
+    assert_ptr_equal(pl_backend_cpu(), isa[2]);
+    setenv("PACELINE_ISA", "avx2", 1);
+    assert_ptr_equal(pl_backend_cpu(), isa[1] ? isa[1] : isa[2]);
+    setenv("PACELINE_ISA", "avx512", 1);
+    assert_ptr_equal(pl_backend_cpu(), best);
+    setenv("PACELINE_ISA", "", 1);
+    assert_ptr_equal(pl_backend_cpu(), best);
+    setenv("PACELINE_ISA", "sse9", 1); // warned about
+    assert_ptr_equal(pl_backend_cpu(), best);
+    unsetenv("PACELINE_ISA");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test(complete),
+        cmocka_unit_test(selection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

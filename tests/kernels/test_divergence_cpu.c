@@ -1,0 +1,199 @@
+// The tiled divergence where tiles and row blocks end: vocabularies around PL_DIV_TILE, more rows than one block, rows
+// left out, trimmed vocabularies, every teacher type.
+#include "kernels/op/divergence.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+typedef struct shape {
+    pl_objective objective;
+    int          T, K, d, dt, V, Vd; // Vd < V with d2t, or without where `prefix`
+    bool         prefix, accept, argmax;
+    pl_dtype     teacher;
+    double       scale;   // of the student's logits
+    int          leave;   // every leave-th row takes no part (0: all do); of those every other has no teacher row
+    bool         fixed_w; // the head is frozen
+} shape;
+
+// Ascending target ids of the draft ids, spread over the vocabulary.
+static int32_t target_id(const shape *s, int j) {
+    return (int32_t)((int64_t)j * s->V / s->Vd);
+}
+
+static bool left_out(const shape *s, int i) {
+    return s->leave && i % s->leave == 0;
+}
+
+static void divergence(op_run *r, const void *arg) {
+    const shape *s = arg;
+    int          n = s->T * s->K;
+    bool         kl = s->objective == PL_OBJ_KL;
+    int32_t     *id = malloc((size_t)(n + s->Vd) * sizeof *id);
+    float       *weight = malloc((size_t)n * sizeof *weight);
+    assert_true(id && weight);
+    pl_divergence_args a = {.objective = s->objective};
+    a.x = op_leaf(r, n, s->d, 0, s->scale / sqrt(s->d));
+    a.w = s->fixed_w ? op_weight(r, s->Vd, s->d, op_ctx(r)->be->real, PL_ROWMAJOR, 1) : op_leaf(r, s->Vd, s->d, 0, 1);
+    for (int i = 0; i < n; i++)
+        weight[i] = left_out(s, i) && i / s->leave % 2 == 0 ? 0.0f : 0.25f + (float)(i % 7) / 16;
+    a.weight = op_floats_from(r, weight, n);
+    if (kl) {
+        // The teacher's logits are the scale's size as well; ref64 reads the same bf16 or float values.
+        a.xt = op_constant(r, s->T, s->dt, s->scale / sqrt(s->dt));
+        a.wt = op_weight(r, s->V, s->dt, s->teacher, PL_ROWMAJOR, 1);
+        for (int i = 0; i < n; i++)
+            id[i] = left_out(s, i) && i / s->leave % 2 == 1 ? -1 : (i + i / s->T) % s->T;
+        a.teacher_row = op_ids_from(r, id, n);
+        for (int j = 0; j < s->Vd; j++)
+            id[j] = target_id(s, j);
+        if (s->Vd < s->V && !s->prefix) a.d2t = op_ids_from(r, id, s->Vd);
+    } else {
+        for (int i = 0; i < n; i++)
+            id[i] = left_out(s, i) && i / s->leave % 2 == 1 ? -1 : (int32_t)((int64_t)i * 97 % s->Vd);
+        a.label = op_ids_from(r, id, n);
+    }
+    if (s->accept) a.accept = op_place(r, n, 1);
+    if (s->accept) a.accept = pl_tensor_1d(a.accept.data, a.accept.dtype, n);
+    if (s->argmax) a.student_argmax = op_bytes(r, (size_t)n * 4);
+    if (s->argmax && kl) a.teacher_argmax = op_bytes(r, (size_t)s->T * 4);
+
+    pl_tensor loss = pl_divergence(op_ctx(r), &a);
+    op_out_loss(r, loss, weight);
+    if (kl) op_out(r, a.teacher_stat);
+    if (s->accept) op_out(r, a.accept);
+    if (s->argmax) op_out_i32(r, a.student_argmax, n);
+    if (s->argmax && kl) op_out_i32(r, a.teacher_argmax, s->T);
+    free(id);
+    free(weight);
+}
+
+static void check(const shape *s, unsigned flags) {
+    op_check(divergence, s, flags, "divergence %s, T %d K %d, %d of %d ids%s, widths %d and %d, scale %g, %s",
+             s->objective == PL_OBJ_KL ? "KL" : "CE", s->T, s->K, s->Vd, s->V, s->prefix ? " (the first)" : "", s->d,
+             s->dt, s->scale, pl_dtype_name(s->teacher));
+}
+
+enum { T = PL_DIV_TILE };
+
+static void tile_edges(void **state) {
+    (void)state;
+    const int vocabulary[] = {1, 15, 17, T - 1, T, T + 1, 2 * T + 3};
+    for (int i = 0; i < 7; i++) {
+        int V = vocabulary[i];
+        check(&(shape){PL_OBJ_KL, 5, 3, 9, 17, V, V, .accept = true, .argmax = true, .scale = 2, .leave = 4},
+              OP_NO_DIFFERENCES);
+        check(&(shape){PL_OBJ_CE, 5, 3, 9, 0, V, V, .accept = true, .argmax = true, .scale = 2, .leave = 4},
+              OP_NO_DIFFERENCES);
+    }
+}
+
+static void trimmed(void **state) {
+    (void)state;
+    const int V[] = {33, T + 40, 3 * T};
+    for (int i = 0; i < 3; i++)
+        for (int prefix = 0; prefix < 2; prefix++)
+            for (int part = 2; part <= 5; part += 3)
+                check(&(shape){PL_OBJ_KL, 6, 2, 16, 33, V[i], V[i] / part, prefix, true, true, .scale = 3, .leave = 5},
+                      OP_NO_DIFFERENCES);
+}
+
+static void gradients(void **state) {
+    (void)state;
+    check(&(shape){PL_OBJ_KL, 4, 3, 5, 7, 41, 41, .scale = 1, .leave = 5}, 0);
+    check(&(shape){PL_OBJ_KL, 4, 3, 5, 7, 60, 31, .scale = 1, .leave = 4}, 0);
+    check(&(shape){PL_OBJ_CE, 4, 3, 5, 0, 41, 41, .scale = 1, .leave = 5}, 0);
+}
+
+static void teacher_types(void **state) {
+    (void)state;
+    for (int trimmed_ids = 0; trimmed_ids < 2; trimmed_ids++)
+        check(
+            &(shape){PL_OBJ_KL, 7, 2, 8, 37, T + 9, trimmed_ids ? 300 : T + 9, false, true, true, PL_BF16, 2, 0, true},
+            OP_NO_DIFFERENCES);
+}
+
+// More teacher rows than a block, so that students are sorted into groups, and more students than a block in a group.
+static void many_rows(void **state) {
+    (void)state;
+    check(&(shape){PL_OBJ_KL, 600, 2, 8, 8, 70, 70, .accept = true, .argmax = true, .scale = 2, .leave = 3},
+          OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_KL, 300, 4, 8, 8, 70, 33, .scale = 2}, OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_CE, 550, 2, 8, 0, 70, 70, .argmax = true, .scale = 2, .leave = 2}, OP_NO_DIFFERENCES);
+}
+
+static void peaked(void **state) {
+    (void)state;
+    check(&(shape){PL_OBJ_KL, 9, 2, 32, 24, T + 100, T + 100, .accept = true, .argmax = true, .scale = 25},
+          OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_CE, 9, 2, 32, 0, T + 100, T + 100, .accept = true, .scale = 25}, OP_NO_DIFFERENCES);
+}
+
+static void all_left_out(void **state) {
+    (void)state;
+    const shape       s = {PL_OBJ_KL, 3, 2, 8, 8, 40, 40, .accept = true, .argmax = true, .scale = 1, .leave = 1};
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++) {
+        op_run *r = op_run_once(divergence, &s, be, 1, 0);
+        for (int i = 0; i < s.T * s.K; i++) {
+            assert_true(op_value(r, 0, i) == 0 && op_value(r, 2, i) == 0 && op_value(r, 3, i) == -1);
+            for (int c = 0; c < s.d; c++)
+                assert_true(op_grad(r, 0, (int64_t)i * s.d + c) == 0);
+        }
+        for (int t = 0; t < s.T; t++)
+            assert_true(op_value(r, 4, t) == -1);
+        op_run_free(r);
+    }
+}
+
+// Equal logits at the maximum: the lowest id, also when the second one stands in a later tile.
+typedef struct tie {
+    int V, first, second;
+} tie;
+
+static void tied(op_run *r, const void *arg) {
+    const tie *s = arg;
+    float     *w = calloc((size_t)s->V, sizeof *w);
+    int32_t   *student = op_bytes(r, 4), *teacher = op_bytes(r, 4);
+    assert_non_null(w);
+    w[s->first] = w[s->second] = 1.0f;
+    const float *one = op_floats_from(r, &(float){1.0f}, 1), *rows = op_floats_from(r, w, s->V);
+    free(w);
+    pl_divergence_args a = {.objective = PL_OBJ_KL,
+                            .x = pl_tensor_2d((void *)(uintptr_t)one, PL_F32, 1, 1),
+                            .w = pl_tensor_2d((void *)(uintptr_t)rows, PL_F32, s->V, 1),
+                            .teacher_row = op_ids_from(r, &(int32_t){0}, 1),
+                            .weight = one,
+                            .student_argmax = student,
+                            .teacher_argmax = teacher};
+    a.xt = a.x;
+    a.wt = a.w;
+    pl_divergence(op_ctx(r), &a);
+    op_out_i32(r, student, 1);
+    op_out_i32(r, teacher, 1);
+}
+
+static void ties(void **state) {
+    (void)state;
+    const tie         s[] = {{40, 3, 4}, {40, 0, 39}, {T + 5, 7, T + 1}, {3 * T, T - 1, T}, {2 * T, T + 3, 2 * T - 1}};
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int i = 0; i < 5 && be->real == PL_F32; i++) {
+            op_run *r = op_run_once(tied, &s[i], be, 1, OP_NO_TAPE);
+            assert_int_equal((int)op_value(r, 0, 0), s[i].first);
+            assert_int_equal((int)op_value(r, 1, 0), s[i].first);
+            op_run_free(r);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),   cmocka_unit_test(gradients),
+        cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows), cmocka_unit_test(peaked),
+        cmocka_unit_test(all_left_out),  cmocka_unit_test(ties),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

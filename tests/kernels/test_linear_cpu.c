@@ -1,0 +1,413 @@
+// The cpu linear beyond the op harness: batch invariance to the bit, the GEMM called directly, scratch, no allocation.
+#include "kernels/base/arena.h"
+#include "kernels/base/rng.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/op/linear.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const isas[] = {"avx512", "avx2", "portable"};
+enum { ISAS = 3 };
+
+static void fill(float *p, int64_t n, uint64_t stream, float scale) {
+    pl_rng r = pl_rng_make(7, PL_STREAM_TEST, stream);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = scale * pl_rng_normal(r, (uint64_t)i);
+}
+
+static float *floats(int64_t n, uint64_t stream) {
+    float *p = pl_malloc((size_t)(n + 1) * sizeof(float));
+    assert_non_null(p);
+    fill(p, n, stream, 1.0f);
+    return p;
+}
+
+static pl_pool *pool_of(int threads) {
+    pl_pool *p;
+    assert_int_equal(pl_pool_create(&p, threads, NULL), PL_OK);
+    return p;
+}
+
+// ---- packed weights ----
+
+static pl_tensor packed(pl_dtype t, int64_t n, int64_t k) {
+    float *src = floats(n * k, 3);
+    void  *dst = pl_block_create(pl_panels_bytes(n, k, t), NULL);
+    assert_non_null(dst);
+    pl_panels_pack(dst, t, 0, n, n, k, src);
+    pl_free(src);
+    pl_tensor w = pl_tensor_2d(dst, t, n, k);
+    w.layout = PL_PANELS;
+    return w;
+}
+
+static void run_fwd(pl_ctx *ctx, void *arg) {
+    ctx->be->fwd[PL_OP_LINEAR](ctx, arg);
+}
+
+// y of [m, n] with a guard row after it, scratch guarded, allocations counted.
+static void product(const pl_backend *be, pl_pool *pool, float *y, float *x, int64_t m, pl_tensor w) {
+    int64_t n = w.dim[0], k = w.dim[1];
+    pl_ctx  ctx;
+    assert_int_equal(pl_ctx_init(&ctx, be, pool), PL_OK);
+    ctx.scratch.guard = true;
+    pl_linear_args a = {.x = pl_tensor_2d(x, PL_F32, m, k), .w = w, .y = pl_tensor_2d(y, PL_F32, m, n)};
+    for (int64_t i = 0; i < (m + 1) * n; i++)
+        y[i] = NAN;
+    assert_int_equal(pl_ctx_measure(&ctx, run_fwd, &a, NULL), PL_OK);
+    for (int64_t i = 0; i < m * n; i++)
+        assert_true(isnan(y[i])); // measuring touches nothing
+    uint64_t before = pl_alloc_count();
+    run_fwd(&ctx, &a);
+    assert_int_equal(pl_alloc_count(), before);
+    for (int64_t i = m * n; i < (m + 1) * n; i++)
+        assert_true(isnan(y[i]));
+    assert_int_equal(ctx.scratch.used, 0);
+    ctx.scratch.used = ctx.scratch.peak; // what the op used and released, for the check to walk
+    assert_true(pl_arena_check(&ctx.scratch));
+    pl_ctx_fini(&ctx);
+}
+
+static void assert_same_bits(const float *a, const float *b, int64_t n, const char *what, int64_t m, int64_t cols,
+                             int64_t k) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(a + i, b + i, sizeof *a) != 0)
+            fail_msg("%s: M %lld N %lld K %lld: element %lld is %a, not %a", what, (long long)m, (long long)cols,
+                     (long long)k, (long long)i, (double)a[i], (double)b[i]);
+}
+
+enum { MOST_ROWS = 64 };
+
+// Every ISA with a fused multiply-add, any number of rows and threads: the bits of ref32, which sums row by row.
+static void check_panels(pl_dtype t, int64_t n, int64_t k, const int *rows, int count) {
+    int64_t   most = rows[count - 1];
+    pl_tensor w = packed(t, n, k);
+    float    *x = floats(most * k, 5), *want = floats((most + 1) * n, 0), *y = floats((most + 1) * n, 0);
+    product(pl_backend_ref(), NULL, want, x, most, w);
+    for (int i = 0; i < ISAS; i++) {
+        const pl_backend *be = pl_backend_cpu_isa(isas[i]);
+        if (!be) continue;
+        for (int threads = 1; threads <= 3; threads++) {
+            pl_pool *pool = pool_of(threads);
+            for (int r = 0; r < count; r++) {
+                product(be, pool, y, x, rows[r], w);
+                if (strcmp(isas[i], "portable") != 0)
+                    assert_same_bits(y, want, rows[r] * n, isas[i], rows[r], n, k);
+                else
+                    for (int64_t j = 0; j < rows[r] * n; j++)
+                        assert_true(fabsf(y[j] - want[j]) <= 1e-6f * (float)k + 1e-5f * fabsf(want[j]));
+            }
+            pl_pool_destroy(pool);
+        }
+    }
+    pl_block_destroy(w.data, pl_panels_bytes(n, k, t));
+    pl_free(x);
+    pl_free(want);
+    pl_free(y);
+}
+
+static void panels_any_rows(void **state) {
+    (void)state;
+    int rows[MOST_ROWS];
+    for (int i = 0; i < MOST_ROWS; i++)
+        rows[i] = i + 1;
+    check_panels(PL_F32, 161, 97, rows, MOST_ROWS);
+    check_panels(PL_BF16, 161, 97, rows, MOST_ROWS);
+}
+
+static void panels_odd_shapes(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 3, 31, 32, 33, 65, 128}, rows[] = {1, 2, 3, 13, 31};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++) {
+            check_panels(PL_F32, sizes[i], sizes[j], rows, 5);
+            check_panels(PL_BF16, sizes[i], sizes[j], rows, 5);
+        }
+}
+
+// More rows than a block, K of several chunks, more panels than a group, and a last panel that is not full.
+static void panels_blocks_and_chunks(void **state) {
+    (void)state;
+    static const int rows[] = {1, 12, 13, 25, 61, 97, 193};
+    check_panels(PL_F32, 203, 1300, rows, 7);
+    check_panels(PL_BF16, 203, 1300, rows, 7);
+}
+
+static void panels_portable_invariant(void **state) {
+    (void)state;
+    enum { M = 29, N = 70, K = 600 };
+    pl_tensor w = packed(PL_BF16, N, K);
+    float    *x = floats((int64_t)M * K, 5), *all = floats((int64_t)(M + 1) * N, 0), *one = floats(2 * N, 0);
+    product(pl_backend_cpu_isa("portable"), NULL, all, x, M, w);
+    for (int m = 0; m < M; m++) {
+        product(pl_backend_cpu_isa("portable"), NULL, one, x + (int64_t)m * K, 1, w);
+        assert_same_bits(all + (int64_t)m * N, one, N, "portable", 1, N, K);
+    }
+    pl_block_destroy(w.data, pl_panels_bytes(N, K, PL_BF16));
+    pl_free(x);
+    pl_free(all);
+    pl_free(one);
+}
+
+static void panels_empty(void **state) {
+    (void)state;
+    float     x[4] = {1, 2, 3, 4}, y[8] = {5, 5, 5, 5, 5, 5, 5, 5};
+    pl_tensor w = packed(PL_F32, 2, 0);
+    for (int i = 0; i < ISAS; i++) {
+        const pl_backend *be = pl_backend_cpu_isa(isas[i]);
+        if (!be) continue;
+        product(be, NULL, y, x, 3, w); // a sum of nothing
+        for (int j = 0; j < 6; j++)
+            assert_true(y[j] == 0.0f);
+        product(be, NULL, y, x, 0, w);
+    }
+    pl_block_destroy(w.data, pl_panels_bytes(2, 0, PL_F32));
+}
+
+// ---- the GEMM ----
+
+typedef void   gemm_fn(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                       const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
+typedef void   gemm_serial_fn(void *scratch, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a,
+                              int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
+typedef size_t gemm_bytes_fn(int64_t m, int64_t n, int64_t k);
+
+gemm_fn        pl_gemm_portable;
+gemm_serial_fn pl_gemm_serial_portable;
+gemm_bytes_fn  pl_gemm_scratch_bytes_portable;
+#if defined(__x86_64__)
+gemm_fn        pl_gemm_avx2, pl_gemm_avx512;
+gemm_serial_fn pl_gemm_serial_avx2, pl_gemm_serial_avx512;
+gemm_bytes_fn  pl_gemm_scratch_bytes_avx2, pl_gemm_scratch_bytes_avx512;
+#endif
+
+static const struct {
+    const char     *isa;
+    gemm_fn        *gemm;
+    gemm_serial_fn *serial;
+    gemm_bytes_fn  *bytes;
+} gemms[] = {
+#if defined(__x86_64__)
+    {"avx512", pl_gemm_avx512, pl_gemm_serial_avx512, pl_gemm_scratch_bytes_avx512},
+    {"avx2", pl_gemm_avx2, pl_gemm_serial_avx2, pl_gemm_scratch_bytes_avx2},
+#endif
+    {"portable", pl_gemm_portable, pl_gemm_serial_portable, pl_gemm_scratch_bytes_portable},
+};
+enum { GEMMS = sizeof gemms / sizeof *gemms };
+
+typedef struct problem {
+    pl_gemm_kind kind;
+    int64_t      m, n, k, lda, ldb, ldc;
+    bool         accumulate;
+    float       *a, *b, *c;
+    gemm_fn     *gemm;
+} problem;
+
+// Matrices with rows further apart than they are long, and a NaN wherever nothing may be read.
+static problem problem_create(pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, bool accumulate) {
+    problem p = {.kind = kind, .m = m, .n = n, .k = k, .accumulate = accumulate};
+    int64_t ra = kind == PL_GEMM_TN ? k : m, ca = kind == PL_GEMM_TN ? m : k;
+    int64_t rb = kind == PL_GEMM_NT ? n : k, cb = kind == PL_GEMM_NT ? k : n;
+    p.lda = ca + 3;
+    p.ldb = cb + 1;
+    p.ldc = n + 2;
+    p.a = floats(ra * p.lda, 1);
+    p.b = floats(rb * p.ldb, 2);
+    p.c = floats(m * p.ldc, 3);
+    for (int64_t i = 0; i < ra; i++)
+        for (int64_t j = ca; j < p.lda; j++)
+            p.a[i * p.lda + j] = NAN;
+    for (int64_t i = 0; i < rb; i++)
+        for (int64_t j = cb; j < p.ldb; j++)
+            p.b[i * p.ldb + j] = NAN;
+    return p;
+}
+
+static void problem_free(problem *p) {
+    pl_free(p->a);
+    pl_free(p->b);
+    pl_free(p->c);
+}
+
+// C as the routine finds it: 0.5 to accumulate on, else NaN, which must never be read; 9 between the rows.
+static void reset_c(const problem *p) {
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->ldc; j++)
+            p->c[i * p->ldc + j] = j >= p->n ? 9.0f : p->accumulate ? 0.5f : NAN;
+}
+
+static void check_c(const problem *p, const char *what) {
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->ldc; j++) {
+            float got = p->c[i * p->ldc + j];
+            if (j >= p->n) {
+                assert_true(got == 9.0f);
+                continue;
+            }
+            double sum = p->accumulate ? 0.5 : 0, size = fabs(sum);
+            for (int64_t k = 0; k < p->k; k++) {
+                double x = (double)(p->kind == PL_GEMM_TN ? p->a[k * p->lda + i] : p->a[i * p->lda + k]);
+                double y = (double)(p->kind == PL_GEMM_NT ? p->b[j * p->ldb + k] : p->b[k * p->ldb + j]);
+                sum += x * y;
+                size += fabs(x * y);
+            }
+            // Far below the worst case k * 2^-24, far above what rounding does: errors of blocking are O(size).
+            if (!(fabs((double)got - sum) <= 1e-6 * size))
+                fail_msg("%s: kind %d, %lld x %lld x %lld: C[%lld, %lld] is %g, not %g", what, (int)p->kind,
+                         (long long)p->m, (long long)p->n, (long long)p->k, (long long)i, (long long)j, (double)got,
+                         sum);
+        }
+}
+
+enum { GUARD = 64 };
+
+static void run_serial(int g, const problem *p) {
+    size_t   bytes = gemms[g].bytes(p->m, p->n, p->k);
+    uint8_t *scratch = pl_block_create(bytes + GUARD, NULL);
+    assert_non_null(scratch);
+    memset(scratch, 0xff, bytes + GUARD);
+    reset_c(p);
+    gemms[g].serial(scratch, p->kind, p->m, p->n, p->k, p->a, p->lda, p->b, p->ldb, p->accumulate, p->c, p->ldc);
+    for (int i = 0; i < GUARD; i++)
+        assert_int_equal(scratch[bytes + (size_t)i], 0xff);
+    pl_block_destroy(scratch, bytes + GUARD);
+}
+
+static void gemm_step(pl_ctx *ctx, void *arg) {
+    const problem *p = arg;
+    p->gemm(ctx, p->kind, p->m, p->n, p->k, p->a, p->lda, p->b, p->ldb, p->accumulate, p->c, p->ldc);
+}
+
+static void run_parallel(int g, problem *p, int threads) {
+    pl_ctx   ctx;
+    pl_pool *pool = pool_of(threads);
+    p->gemm = gemms[g].gemm;
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu_isa(gemms[g].isa), pool), PL_OK);
+    ctx.scratch.guard = true;
+    reset_c(p);
+    assert_int_equal(pl_ctx_measure(&ctx, gemm_step, p, NULL), PL_OK);
+    uint64_t before = pl_alloc_count();
+    gemm_step(&ctx, p);
+    assert_int_equal(pl_alloc_count(), before);
+    ctx.scratch.used = ctx.scratch.peak;
+    assert_true(pl_arena_check(&ctx.scratch));
+    pl_ctx_fini(&ctx);
+    pl_pool_destroy(pool);
+}
+
+static void check_gemm(int64_t m, int64_t n, int64_t k, bool threads) {
+    for (int kind = PL_GEMM_NT; kind <= PL_GEMM_TN; kind++)
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            problem p = problem_create((pl_gemm_kind)kind, m, n, k, accumulate);
+            size_t  bytes = (size_t)(m * p.ldc) * sizeof(float);
+            float  *first = pl_malloc(bytes + 1);
+            assert_non_null(first);
+            bool fused = false;
+            for (int g = 0; g < GEMMS; g++) {
+                if (!pl_backend_cpu_isa(gemms[g].isa)) continue;
+                run_serial(g, &p);
+                check_c(&p, gemms[g].isa);
+                bool again = fused && strcmp(gemms[g].isa, "portable") != 0; // the other ISA with a fused multiply-add
+                if (again) assert_memory_equal(p.c, first, bytes);
+                fused = true;
+                memcpy(first, p.c, bytes);
+                for (int t = 1; t <= 5 && threads; t += 1 + t / 3) { // 1, 2, 3, 5
+                    run_parallel(g, &p, t);
+                    assert_memory_equal(p.c, first, bytes);
+                }
+            }
+            pl_free(first);
+            problem_free(&p);
+        }
+}
+
+static void gemm_odd_shapes(void **state) {
+    (void)state;
+    static const int64_t ms[] = {1, 3, 14, 31, 65}, ns[] = {1, 3, 31, 33, 65}, ks[] = {1, 3, 16, 31, 65};
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 5; j++)
+            for (int l = 0; l < 5; l++)
+                check_gemm(ms[i], ns[j], ks[l], false);
+}
+
+// Several blocks in every dimension, threads over rows and over columns.
+static void gemm_blocks_and_threads(void **state) {
+    (void)state;
+    check_gemm(300, 70, 130, true);
+    check_gemm(5, 2100, 40, true);
+    check_gemm(33, 65, 1500, true);
+    check_gemm(0, 5, 5, true);
+    check_gemm(5, 5, 0, true);
+    check_gemm(2, 2, 2, true);
+}
+
+// What training relies on beyond gemm.h's threads: an element does not know its neighbours.
+static void gemm_elements_independent(void **state) {
+    (void)state;
+    enum { M = 150, N = 90, K = 800, M1 = 37, N1 = 21 };
+    for (int g = 0; g < GEMMS; g++) {
+        if (!pl_backend_cpu_isa(gemms[g].isa)) continue;
+        problem p = problem_create(PL_GEMM_NN, M, N, K, false), part = p;
+        run_serial(g, &p);
+        part.m = M1;
+        part.n = N1;
+        part.a += 40 * p.lda;
+        part.b += 50;
+        part.c = floats(M1 * p.ldc, 0);
+        run_serial(g, &part);
+        for (int i = 0; i < M1; i++)
+            assert_memory_equal(part.c + i * part.ldc, p.c + (40 + i) * p.ldc + 50, N1 * sizeof(float));
+        pl_free(part.c);
+        problem_free(&p);
+    }
+}
+
+static void gemm_onednn(void **state) {
+    (void)state;
+    for (int kind = PL_GEMM_NT; kind <= PL_GEMM_TN; kind++)
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            problem p = problem_create((pl_gemm_kind)kind, 65, 70, 300, accumulate);
+            reset_c(&p);
+            bool done = pl_gemm_onednn(p.kind, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.accumulate, p.c, p.ldc);
+            assert_int_equal(done, pl_gemm_onednn_version() != NULL);
+            if (done) {
+                check_c(&p, "oneDNN");
+                // Through pl_gemm, in fixed blocks: the same bits for any number of threads.
+                size_t bytes = (size_t)(p.m * p.ldc) * sizeof(float);
+                float *first = pl_malloc(bytes);
+                assert_non_null(first);
+                assert_int_equal(setenv("PACELINE_GEMM", "onednn", 1), 0);
+                assert_true(pl_gemm_onednn_wanted());
+                run_parallel(0, &p, 1);
+                check_c(&p, "oneDNN in blocks");
+                memcpy(first, p.c, bytes);
+                run_parallel(0, &p, 2);
+                assert_memory_equal(p.c, first, bytes);
+                assert_int_equal(unsetenv("PACELINE_GEMM"), 0);
+                pl_free(first);
+            }
+            assert_false(pl_gemm_onednn_wanted());
+            problem_free(&p);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(panels_any_rows),
+        cmocka_unit_test(panels_odd_shapes),
+        cmocka_unit_test(panels_blocks_and_chunks),
+        cmocka_unit_test(panels_portable_invariant),
+        cmocka_unit_test(panels_empty),
+        cmocka_unit_test(gemm_odd_shapes),
+        cmocka_unit_test(gemm_blocks_and_threads),
+        cmocka_unit_test(gemm_elements_independent),
+        cmocka_unit_test(gemm_onednn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,249 @@
+#include "kernels/op/embed.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
+#include "kernels/op/swiglu.h"
+#include "kernels/op/topk.h"
+#include "kernels/tape.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// A step to measure and to run: `layers` times x = x W, then an optional backward.
+typedef struct net {
+    double    w[4], dw[4], x[2], dx[2];
+    int       layers, frozen; // the first `frozen` layers run with no_grad
+    bool      replay;
+    pl_tensor y;
+} net;
+
+static void step(pl_ctx *ctx, void *arg) {
+    net      *n = arg;
+    pl_tensor x = pl_tensor_2d(n->x, PL_F64, 1, 2), w = pl_tensor_2d(n->w, PL_F64, 2, 2);
+    x.grad = n->dx;
+    w.grad = n->dw;
+    for (int i = 0; i < n->layers; i++) {
+        ctx->no_grad = i < n->frozen;
+        x = pl_linear(ctx, x, w);
+    }
+    ctx->no_grad = false;
+    n->y = x;
+    if (!ctx->measuring && x.grad) ((double *)x.grad)[0] = 1; // loss = y[0]
+    if (n->replay) pl_tape_backward(ctx);
+}
+
+static net make(int layers, int frozen) {
+    return (net){.w = {2, 1, 0, 3}, .x = {5, 7}, .layers = layers, .frozen = frozen, .replay = true};
+}
+
+static void open_ctx(pl_ctx *ctx, pl_tape *tape, const pl_backend *be) {
+    assert_int_equal(pl_ctx_init(ctx, be, NULL), PL_OK);
+    assert_int_equal(pl_tape_init(tape, 0, NULL), PL_OK);
+    ctx->tape = tape;
+}
+
+static void close_ctx(pl_ctx *ctx) {
+    pl_tape_fini(ctx->tape);
+    pl_ctx_fini(ctx);
+}
+
+// y = W W x with W = [2 1; 0 3], x = (5, 7): W x = (17, 21), y = (55, 63).
+// d y0 / d W collects both uses: row 0 from the outer one (17, 21), and W^T e0 = (2, 1) times x from the inner one.
+static void shared_weight(void **state) {
+    (void)state;
+    pl_ctx  ctx;
+    pl_tape tape;
+    net     n = make(2, 0);
+    open_ctx(&ctx, &tape, pl_backend_ref64());
+    assert_int_equal(pl_ctx_measure(&ctx, step, &n, NULL), PL_OK);
+    assert_int_equal(tape.count, 0);
+    assert_true(n.dw[0] == 0 && n.dx[0] == 0); // measuring touches nothing
+    pl_ctx_begin(&ctx);
+    step(&ctx, &n);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_int_equal(tape.count, 2);
+    assert_true(pl_f64(&n.y)[0] == 55 && pl_f64(&n.y)[1] == 63);
+    const double dw[4] = {17 + 2 * 5, 21 + 2 * 7, 1 * 5, 1 * 7}, dx[2] = {2 * 2 + 1 * 0, 2 * 1 + 1 * 3};
+    assert_memory_equal(n.dw, dw, sizeof dw);
+    assert_memory_equal(n.dx, dx, sizeof dx);
+
+    // Again without zeroing the parameters' gradients: they accumulate; activations' gradients start from zero.
+    pl_ctx_begin(&ctx);
+    assert_int_equal(tape.count, 0);
+    step(&ctx, &n);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    for (int i = 0; i < 4; i++)
+        assert_true(n.dw[i] == 2 * dw[i]);
+    assert_true(n.dx[0] == 2 * dx[0] && n.dx[1] == 2 * dx[1]);
+    close_ctx(&ctx);
+}
+
+// What runs under no_grad is a constant for what follows.
+static void no_grad(void **state) {
+    (void)state;
+    pl_ctx  ctx;
+    pl_tape tape;
+    net     n = make(2, 1);
+    open_ctx(&ctx, &tape, pl_backend_ref64());
+    assert_int_equal(pl_ctx_measure(&ctx, step, &n, NULL), PL_OK);
+    pl_ctx_begin(&ctx);
+    step(&ctx, &n);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    const double dw[4] = {17, 21, 0, 0};
+    assert_int_equal(tape.count, 1);
+    assert_memory_equal(n.dw, dw, sizeof dw);
+    assert_true(n.dx[0] == 0 && n.dx[1] == 0);
+    close_ctx(&ctx);
+}
+
+// Constants in, constant out: no gradient memory, nothing for backward to do.
+static void constants_stay_constant(void **state) {
+    (void)state;
+    pl_ctx  ctx;
+    pl_tape tape;
+    float   table[4] = {1, 2, 3, 4}, gain[2] = {1, 1}, dgain[2] = {0};
+    int32_t id[1] = {1};
+    open_ctx(&ctx, &tape, pl_backend_ref());
+    assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 16, NULL), PL_OK);
+    pl_tape_fini(&tape);
+    assert_int_equal(pl_tape_init(&tape, 8, NULL), PL_OK);
+    pl_tensor g = pl_tensor_1d(gain, PL_F32, 2);
+    pl_tensor e = pl_embed(&ctx, pl_tensor_2d(table, PL_F32, 2, 2), id, 1);
+    assert_null(e.grad);
+    pl_tensor s = pl_swiglu(&ctx, e), h = e;
+    assert_null(s.grad);
+    pl_tensor n = pl_rmsnorm_residual(&ctx, &h, e, g, 1e-5);
+    assert_null(n.grad);
+    assert_null(h.grad);
+    g.grad = dgain;
+    h = e;
+    n = pl_rmsnorm_residual(&ctx, &h, e, g, 1e-5);
+    assert_non_null(n.grad);
+    assert_null(h.grad);
+    ((float *)n.grad)[0] = 1;
+    pl_tape_backward(&ctx);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_true(dgain[0] == pl_f32(&n)[0] && dgain[1] == 0); // gain 1: d y / d g is y
+    close_ctx(&ctx);
+}
+
+// A tape sized by measuring does not allocate afterwards, and a longer step is an error, not a crash.
+static void full_tape(void **state) {
+    (void)state;
+    pl_ctx  ctx;
+    pl_tape tape;
+    pl_err  err;
+    net     n = make(200, 0), longer = make(1000, 0);
+    open_ctx(&ctx, &tape, pl_backend_ref64());
+    assert_int_equal(pl_ctx_measure(&ctx, step, &n, NULL), PL_OK);
+    assert_true(tape.capacity >= 200 && tape.capacity < 1000);
+    uint64_t before = pl_alloc_count();
+    pl_ctx_begin(&ctx);
+    step(&ctx, &n);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_int_equal(tape.count, 200);
+    assert_int_equal(pl_alloc_count(), before);
+
+    assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK); // room in the frame, not on the tape
+    memset(longer.dw, 0, sizeof longer.dw);
+    pl_ctx_begin(&ctx);
+    step(&ctx, &longer);
+    assert_true(longer.dw[0] == 0); // no backward after the failure
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_E_MEMORY);
+    assert_non_null(strstr(err.msg, "tape: full"));
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK); // asked once
+    close_ctx(&ctx);
+}
+
+// Every allocation of measuring may fail; the context says so and can be measured again.
+static void out_of_memory(void **state) {
+    (void)state;
+    for (uint64_t fail = 1;; fail++) {
+        pl_ctx  ctx;
+        pl_tape tape;
+        pl_err  err;
+        net     n = make(80, 0);
+        assert_true(fail < 20);
+        open_ctx(&ctx, &tape, pl_backend_ref64());
+        pl_alloc_fail_after(fail);
+        pl_status st = pl_ctx_measure(&ctx, step, &n, &err);
+        pl_alloc_fail_after(0);
+        if (st == PL_OK) {
+            assert_true(fail > 3); // tape entries, tape args, frame
+            close_ctx(&ctx);
+            break;
+        }
+        assert_int_equal(st, PL_E_MEMORY);
+        assert_false(ctx.measuring);
+        assert_int_equal(pl_ctx_measure(&ctx, step, &n, &err), PL_OK);
+        pl_ctx_begin(&ctx);
+        step(&ctx, &n);
+        assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+        close_ctx(&ctx);
+    }
+    for (uint64_t fail = 1; fail <= 2; fail++) {
+        pl_tape tape;
+        pl_alloc_fail_after(fail);
+        assert_int_equal(pl_tape_init(&tape, 10, NULL), PL_E_MEMORY);
+        pl_alloc_fail_after(0);
+        assert_null(tape.entry);
+        assert_null(tape.args);
+    }
+}
+
+// The first failure sticks, later ops do nothing, asking clears it.
+static void sticky_error(void **state) {
+    (void)state;
+    pl_ctx ctx;
+    pl_err err;
+    float  x[2] = {1, 2}, w[4] = {1, 0, 0, 1};
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_ref(), NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx.frame, 4096, NULL), PL_OK);
+    pl_ctx_fail(&ctx, PL_E_INPUT, "first %d", 1);
+    pl_ctx_fail(&ctx, PL_E_IO, "second");
+    float     out[2] = {-1, -1};
+    pl_tensor y = pl_tensor_2d(out, PL_F32, 1, 2);
+    pl_linear_into(&ctx, y, pl_tensor_2d(x, PL_F32, 1, 2), pl_tensor_2d(w, PL_F32, 2, 2));
+    assert_true(out[0] == -1 && out[1] == -1);
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_E_INPUT);
+    assert_string_equal(err.msg, "first 1");
+    pl_linear_into(&ctx, y, pl_tensor_2d(x, PL_F32, 1, 2), pl_tensor_2d(w, PL_F32, 2, 2));
+    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+    assert_true(out[0] == 1 && out[1] == 2);
+    pl_ctx_fini(&ctx);
+}
+
+// A backend without an op, or without its backward, says so: while measuring already.
+static void missing_ops(void **state) {
+    (void)state;
+    for (int part = 0; part < 2; part++) {
+        pl_backend lacking = *pl_backend_ref64();
+        pl_ctx     ctx;
+        pl_tape    tape;
+        pl_err     err;
+        net        n = make(1, 0);
+        lacking.name = "poor";
+        if (part == 0) lacking.fwd[PL_OP_LINEAR] = NULL;
+        lacking.bwd[PL_OP_LINEAR] = NULL;
+        open_ctx(&ctx, &tape, &lacking);
+        assert_int_equal(pl_ctx_measure(&ctx, step, &n, &err), PL_E_UNSUPPORTED);
+        assert_string_equal(err.msg, part == 0 ? "op linear is not available on backend poor"
+                                               : "op linear has no backward on backend poor");
+        n.replay = false;
+        ctx.tape = NULL; // without a tape the backward is not needed
+        assert_int_equal(pl_ctx_measure(&ctx, step, &n, &err), part == 0 ? PL_E_UNSUPPORTED : PL_OK);
+        pl_tape_fini(&tape);
+        pl_ctx_fini(&ctx);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_weight), cmocka_unit_test(no_grad),       cmocka_unit_test(constants_stay_constant),
+        cmocka_unit_test(full_tape),     cmocka_unit_test(out_of_memory), cmocka_unit_test(sticky_error),
+        cmocka_unit_test(missing_ops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

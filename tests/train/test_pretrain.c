@@ -1,0 +1,279 @@
+// kind: target from a recipe: text to a model folder that opens, learns, resumes.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/tokenizer.h"
+#include "infer/generate.h"
+#include "infer/llama.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "kernels/base/rng.h"
+#include "train/heldout.h"
+#include "train/keys.h"
+#include "train/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char base[64];
+
+// Text with something to learn: sentences of a small grammar, in paragraphs.
+static void write_text(const char *name, uint64_t seed, int sentences) {
+    static const char *who[] = {"The rider", "A sprinter", "The leader", "Her team", "Nobody", "The old coach"};
+    static const char *does[] = {"follows", "drafts behind", "waits for", "overtakes", "watches", "calls"};
+    static const char *what[] = {"the wheel in front", "the second group", "the train of riders", "the wind", "him"};
+    static const char *when[] = {"before the climb", "in the last kilometre", "again", "without a word", "at noon"};
+    pl_rng             rng = pl_rng_make(seed, PL_STREAM_TEST, 0);
+    char              *path = pl_path_join(base, name);
+    FILE              *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < sentences; i++) {
+        uint64_t p = (uint64_t)i * 4;
+        fprintf(f, "%s %s %s %s.%s", who[pl_rng_below(rng, p, 6)], does[pl_rng_below(rng, p + 1, 6)],
+                what[pl_rng_below(rng, p + 2, 5)], when[pl_rng_below(rng, p + 3, 5)], i % 5 == 4 ? "\n\n" : " ");
+    }
+    assert_int_equal(fclose(f), 0);
+    pl_free(path);
+}
+
+static int setup(void **state) {
+    (void)state;
+    snprintf(base, sizeof base, "/tmp/paceline-pretrain-XXXXXX");
+    if (!mkdtemp(base)) return -1;
+    write_text("a.txt", 1, 900);
+    write_text("b.txt", 2, 900);
+    write_text("held.txt", 3, 200);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return pl_tree_remove(base, NULL) == PL_OK ? 0 : -1;
+}
+
+static pl_recipe *recipe(const char *extra) {
+    char text[2048], set[128];
+    snprintf(set, sizeof set, "data.holdout.names=held.txt");
+    snprintf(text, sizeof text,
+             "kind: target\nseed: 3\n"
+             "data:\n  text: [\"%s/*.txt\"]\n  tokenizer: {vocab_size: 380}\n  chunk_bytes: 0\n"
+             "target:\n  new: {hidden_size: 32, layers: 2, heads: 4, kv_heads: 2, intermediate: 48, positions: 64}\n"
+             "train:\n  steps: 60\n  batch: 8\n  seq_len: 32\n  lr: 1e-2\n  warmup: 5\n  eval_every: 20\n  slots: 2\n"
+             "  eval_tokens: 1024\n  long_seq_len: 64\n  long_steps: 10\n  checkpoint_every: 25\n  log_every: 1\n"
+             "  weight_decay: 0.01\n%s",
+             base, extra);
+    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
+    const char          *sets[] = {set};
+    pl_recipe           *r;
+    pl_err               err = {0};
+    if (pl_recipe_parse(&r, text, strlen(text), "test", tables, 2, sets, 1, &err) != PL_OK) fail_msg("%s", err.msg);
+    return r;
+}
+
+static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const char *extra, pl_err *err) {
+    pl_recipe   *r = recipe(extra);
+    char        *dir = pl_path_join(base, out);
+    pl_env     env = {.backend = pl_backend_cpu(), .pool = pool};
+    pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
+    pl_free(dir);
+    pl_recipe_close(r);
+    return st;
+}
+
+static void read_whole(const char *out, const char *name, uint8_t **data, size_t *n) {
+    char  *dir = pl_path_join(base, out), *path = pl_path_join(dir, name);
+    pl_err err = {0};
+    if (pl_file_read(path, data, n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(dir), pl_free(path);
+}
+
+static void same_file(const char *a, const char *b, const char *name) {
+    uint8_t *da, *db;
+    size_t   na, nb;
+    read_whole(a, name, &da, &na);
+    read_whole(b, name, &db, &nb);
+    assert_int_equal(na, nb);
+    assert_memory_equal(da, db, na);
+    pl_free(da), pl_free(db);
+}
+
+// First and last value of a key in metrics.jsonl.
+static void metric(const char *out, const char *key, double *first, double *last) {
+    uint8_t *data;
+    size_t   n;
+    int      seen = 0;
+    read_whole(out, "metrics.jsonl", &data, &n);
+    for (char *line = (char *)data; *line; line = strchr(line, '\n') + 1) {
+        pl_json j;
+        double  v;
+        assert_int_equal(pl_json_parse(&j, out, 1, line, (size_t)(strchr(line, '\n') - line), 0, NULL), PL_OK);
+        assert_int_equal(pl_json_opt_num(&j, NULL, key, -1e9, 1e9, NAN, &v, NULL), PL_OK);
+        if (!isnan(v) && seen++ == 0) *first = v;
+        if (!isnan(v)) *last = v;
+        pl_json_close(&j);
+    }
+    assert_true(seen > 1);
+    pl_free(data);
+}
+
+static void learns(void **state) {
+    (void)state;
+    pl_err err = {0};
+    double first, last, bits_first, bits_last;
+    if (run("learn", 0, NULL, "", &err) != PL_OK) fail_msg("%s", err.msg);
+    metric("learn", "loss", &first, &last);
+    metric("learn", "eval_bits_per_byte", &bits_first, &bits_last);
+    assert_true(fabs(first - log(380)) < 0.6); // it starts at knowing nothing
+    assert_true(last < 0.5 * first);
+    assert_true(bits_last < bits_first && bits_last < 1.5 && bits_last > 0.05);
+
+    // The folder is a model: it opens, tokenises with its own files, and has exactly the weights that were trained.
+    char         *dir = pl_path_join(base, "learn/checkpoints/last");
+    pl_llama      m;
+    pl_tokenizer *tok;
+    if (pl_llama_open(&m, dir, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_tokenizer_open(&tok, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(m.vocab, 380);
+    assert_int_equal(pl_tokenizer_vocab_size(tok), 380);
+    assert_true(pl_tokenizer_adds_bos(tok));
+    assert_int_equal(m.config.bos_token_id, 1);
+    assert_int_equal(m.config.eos_token_id[0], 2);
+    assert_int_equal(m.config.max_position_embeddings, 64);
+    pl_llama_fini(&m);
+    pl_tokenizer_close(tok);
+
+    // A model opened from the folder scores the held-out text as the last evaluation did: what was trained was saved.
+    pl_weight_source *src;
+    pl_lm             lm;
+    pl_hf_config      config;
+    pl_lm_options     lo = {.backend = pl_backend_cpu(), .capacity = 128, .round_to = PL_BF16};
+    pl_tokens        *held;
+    pl_heldout        h;
+    pl_heldout_result res;
+    char             *tokens = pl_path_join(base, "learn/tokens/held.tokens");
+    assert_int_equal(pl_hf_config_read(&config, dir, PL_HF_TARGET, &err), PL_OK);
+    assert_int_equal(pl_lm_create(&lm, &config, &lo, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
+    assert_int_equal(pl_param_block_read(&lm.block, src, &err), PL_OK);
+    pl_weight_source_close(src);
+    assert_int_equal(pl_tokenizer_open(&tok, dir, &err), PL_OK);
+    assert_int_equal(pl_tokens_open(&held, tokens, pl_tokenizer_fingerprint(tok), &err), PL_OK);
+    assert_int_equal(pl_heldout_init(&h, held, tok, 64, 1024, &err), PL_OK);
+    assert_int_equal(pl_heldout_score(&h, &lm, &res, &err), PL_OK);
+    assert_true(fabs(res.bits_per_byte - bits_last) < 1e-6);
+    pl_heldout_fini(&h);
+    pl_tokens_close(held);
+    pl_tokenizer_close(tok);
+    pl_lm_destroy(&lm);
+    pl_free(dir), pl_free(tokens);
+}
+
+// Windows of everything: the bytes counted are the bytes of the held-out text but for what the first tokens spell.
+static void bits_count_bytes(void **state) {
+    (void)state;
+    pl_err        err = {0};
+    pl_tokenizer *tok;
+    pl_tokens    *held;
+    pl_heldout    h;
+    uint8_t      *text;
+    size_t        n;
+    char         *dir = pl_path_join(base, "learn/checkpoints/last"), *tokens = pl_path_join(base, "learn/tokens/held.tokens");
+    assert_int_equal(pl_tokenizer_open(&tok, dir, &err), PL_OK);
+    assert_int_equal(pl_tokens_open(&held, tokens, NULL, &err), PL_OK);
+    assert_int_equal(pl_heldout_init(&h, held, tok, 50, 1 << 20, &err), PL_OK);
+    read_whole("", "held.txt", &text, &n);
+    int64_t rows = 0;
+    for (int64_t i = 0; i < h.n; i++)
+        rows += h.len[i];
+    assert_int_equal(rows, held->n - held->n_docs);
+    // BOS stands in front, so every byte is predicted; unwrap turns "\n\n" into one "\n" and drops the last one.
+    assert_true(h.bytes <= (int64_t)n && h.bytes > (int64_t)n - (int64_t)n / 100 - 10);
+    pl_heldout_fini(&h);
+    pl_tokens_close(held);
+    pl_tokenizer_close(tok);
+    pl_free(text), pl_free(dir), pl_free(tokens);
+}
+
+static void resume_is_bit_for_bit(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    pl_pool *pool;
+    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
+    assert_int_equal(run("parts", 13, NULL, "", &err), PL_E_INTERRUPTED);
+    assert_int_equal(run("parts", 55, pool, "", &err), PL_E_INTERRUPTED); // in the long phase, on two threads
+    assert_int_equal(run("parts", 0, NULL, "", &err), PL_OK);
+    same_file("learn", "parts", "tokenizer.model");
+    same_file("learn", "parts", "checkpoints/last/training_state");
+    same_file("learn", "parts", "checkpoints/last/model.safetensors");
+    same_file("learn", "parts", "checkpoints/best/model.safetensors");
+    assert_int_equal(run("parts", 0, NULL, "", &err), PL_OK);
+    same_file("learn", "parts", "checkpoints/last/training_state");
+    pl_pool_destroy(pool);
+}
+
+// Another recipe does not go on with this run's state; another text makes another run.
+static void changes_are_noticed(void **state) {
+    (void)state;
+    pl_err err = {0};
+    assert_int_equal(run("parts", 0, NULL, "  beta2: 0.9\n", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "belongs to another run"));
+    assert_int_equal(run("parts", 0, NULL, "  checkpoint_minutes: 3\n", &err), PL_OK);
+    write_text("c.txt", 4, 50);
+    assert_int_equal(run("parts", 0, NULL, "", &err), PL_E_INPUT);
+    char *c = pl_path_join(base, "c.txt");
+    assert_int_equal(remove(c), 0);
+    pl_free(c);
+}
+
+static void bad_recipes(void **state) {
+    (void)state;
+    static const struct {
+        const char *extra, *says;
+    } bad[] = {
+        {"  warmup: 61\n", "train.warmup"},
+        {"  long_steps: 61\n", "train.long_steps"},
+        {"  slots: 3\n", "do not divide"},
+        {"  long_seq_len: 48\n", "train.long_seq_len"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char        text[1024];
+        pl_err      err = {0};
+        const char *out = "bad";
+        pl_recipe  *r;
+        const char *sets[] = {"kind=target", text, "train.steps=60", "train.batch=8", "train.seq_len=32",
+                              "train.long_seq_len=64", "train.long_steps=10", "train.slots=2",
+                              "target.new.positions=64", "target.new.hidden_size=32",
+                              "data.tokenizer.vocab_size=380", NULL};
+        char        set[64];
+        snprintf(text, sizeof text, "data.text=%s/a.txt", base);
+        const char *colon = strchr(bad[i].extra, ':');
+        snprintf(set, sizeof set, "train.%.*s=%.*s", (int)(colon - bad[i].extra - 2), bad[i].extra + 2,
+                 (int)strcspn(colon + 2, "\n"), colon + 2);
+        sets[11] = set;
+        const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
+        assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, sets, 12, &err), PL_OK);
+        char        *dir = pl_path_join(base, out);
+        pl_env       env = {.backend = pl_backend_cpu()};
+        assert_int_equal(pl_train_run(r, dir, &env, &err), PL_E_INPUT);
+        if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);
+        pl_free(dir);
+        pl_recipe_close(r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns),
+        cmocka_unit_test(bits_count_bytes),
+        cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(bad_recipes),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

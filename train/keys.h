@@ -1,0 +1,22 @@
+// The recipe keys of this floor: what is trained, on what, how. The target's own and the seed are infer's
+// (infer/generate.h).
+#ifndef PL_TRAIN_KEYS_H
+#define PL_TRAIN_KEYS_H
+
+#include "recipes/recipe.h"
+#include "train/trainer.h"
+
+// Bits of pl_recipe_key.stages: the products whose bytes depend on a key.
+enum {
+    PL_STAGE_TOKENIZER = 1 << 8,
+    PL_STAGE_TOKENS = 1 << 9,
+    PL_STAGE_TARGET = 1 << 10,  // a pretrained target
+    PL_STAGE_DRAFTER = 1 << 11, // a trained drafter
+};
+
+extern const pl_recipe_key pl_train_keys[];
+
+// The parts of a recipe that every kind of training shares.
+pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);
+
+#endif

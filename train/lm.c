@@ -1,0 +1,131 @@
+#include "train/lm.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/divergence.h"
+
+#include <string.h>
+
+typedef struct lm_pass {
+    pl_lm  *lm;
+    int64_t rows;
+    bool    learn;
+} lm_pass;
+
+// What a step does; on a measuring context it only sizes memory.
+static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
+    pl_lm       *lm = p->lm;
+    pl_llama    *m = &lm->model;
+    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo};
+    pl_llama_out out;
+    pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
+    pl_divergence_args a = {.objective = PL_OBJ_CE,
+                            .x = out.hidden,
+                            .w = m->head,
+                            .label = lm->label,
+                            .weight = lm->weight,
+                            .student_argmax = p->learn ? NULL : lm->argmax};
+    pl_tensor          loss = pl_divergence(ctx, &a);
+    if (p->learn) pl_tape_backward(ctx);
+    return loss;
+}
+
+static void measure(pl_ctx *ctx, void *arg) {
+    pass(ctx, arg);
+}
+
+static pl_status rows_create(pl_lm *lm, pl_err *err) {
+    size_t n = (size_t)lm->capacity;
+    lm->id = pl_calloc(n, sizeof *lm->id);
+    lm->pos = pl_calloc(n, sizeof *lm->pos);
+    lm->lo = pl_calloc(n, sizeof *lm->lo);
+    lm->label = pl_calloc(n, sizeof *lm->label);
+    lm->argmax = pl_calloc(n, sizeof *lm->argmax);
+    lm->weight = pl_calloc(n, sizeof *lm->weight);
+    if (lm->id && lm->pos && lm->lo && lm->label && lm->argmax && lm->weight) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)lm->capacity);
+}
+
+pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
+    PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
+    *lm = (pl_lm){.capacity = o->capacity};
+    pl_param_block_options bo = {.real = o->backend->real, .round_to = o->round_to, .decay_embed = o->decay_embed};
+    lm_pass                p = {.lm = lm, .rows = o->capacity, .learn = true};
+    pl_status              st;
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
+    PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend->real, false, err));
+    PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
+    if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
+    PL_TRY_GOTO(st, fail, rows_create(lm, err));
+    PL_TRY_GOTO(st, fail, pl_tape_init(&lm->tape, 0, err));
+    lm->ctx.tape = &lm->tape;
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&lm->ctx, measure, &p, err));
+    return PL_OK;
+fail:
+    pl_lm_destroy(lm);
+    return st;
+}
+
+void pl_lm_destroy(pl_lm *lm) {
+    pl_ctx_fini(&lm->ctx);
+    pl_tape_fini(&lm->tape);
+    pl_param_block_destroy(&lm->block);
+    pl_llama_fini(&lm->model);
+    pl_free(lm->id);
+    pl_free(lm->pos);
+    pl_free(lm->lo);
+    pl_free(lm->label);
+    pl_free(lm->argmax);
+    pl_free(lm->weight);
+    *lm = (pl_lm){0};
+}
+
+void pl_lm_clear(pl_lm *lm) {
+    lm->rows = 0;
+}
+
+void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n) {
+    PL_CHECK(lm->rows + n <= lm->capacity, "%lld rows and %lld more, room for %lld", (long long)lm->rows, (long long)n,
+             (long long)lm->capacity);
+    int64_t first = lm->rows; // of the document
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = lm->rows + i;
+        if (i > 0 && doc && doc[i] != doc[i - 1]) first = row;
+        bool learn = !doc || doc[i + 1] == doc[i];
+        lm->id[row] = ids[i];
+        lm->pos[row] = (int32_t)(row - first);
+        lm->lo[row] = (int32_t)first;
+        lm->label[row] = learn ? ids[i + 1] : -1;
+        lm->weight[row] = learn ? 1 : 0;
+    }
+    lm->rows += n;
+}
+
+static double loss_at(const pl_tensor *loss, int64_t i) {
+    return loss->dtype == PL_F64 ? pl_f64(loss)[i] : (double)pl_f32(loss)[i];
+}
+
+static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
+    lm_pass p = {.lm = lm, .rows = lm->rows, .learn = learn};
+    *sums = (pl_lm_sums){0};
+    if (lm->rows == 0) return PL_OK;
+    lm->ctx.tape = learn ? &lm->tape : NULL;
+    pl_ctx_begin(&lm->ctx);
+    pl_tensor loss = pass(&lm->ctx, &p);
+    lm->ctx.tape = &lm->tape;
+    PL_TRY(pl_ctx_sync(&lm->ctx, err));
+    for (int64_t i = 0; i < lm->rows; i++) {
+        if (lm->label[i] < 0) continue;
+        sums->loss += loss_at(&loss, i);
+        sums->count++;
+        if (!learn) sums->correct += lm->argmax[i] == lm->label[i];
+    }
+    return PL_OK;
+}
+
+pl_status pl_lm_learn(pl_lm *lm, pl_lm_sums *sums, pl_err *err) {
+    return run(lm, true, sums, err);
+}
+
+pl_status pl_lm_score(pl_lm *lm, pl_lm_sums *sums, pl_err *err) {
+    return run(lm, false, sums, err);
+}

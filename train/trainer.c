@@ -1,0 +1,246 @@
+#include "train/trainer.h"
+
+#include "checkpoints/state.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/files.h"
+#include "kernels/base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STATE_FILE "training_state"
+
+typedef struct loop {
+    pl_task                  *t;
+    const pl_trainer_options *o;
+    pl_metrics                metrics;
+    pl_slots                  slots;
+    pl_optim                  optim;
+    pl_progress               progress;
+    char                     *last, *best; // folders
+    int64_t                   step;        // done
+    double                    best_score;  // NAN before the first evaluation
+    int64_t                   best_step;
+    double                    saved_at; // time
+    int64_t                   saved_step;
+} loop;
+
+// ---- state
+
+static pl_status write_state(const loop *l, const char *dir, pl_err *err) {
+    const pl_task        *t = l->t;
+    const pl_param_block *b = t->block;
+    char                 *path = pl_path_join(dir, STATE_FILE);
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_state_item item[] = {
+        {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
+        {.name = "step", .dtype = PL_I64, .count = 1, .data = &l->step},
+        {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &l->best_score},
+        {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &l->best_step},
+        {.name = "cursor", .dtype = PL_I64, .count = t->n_cursor, .data = t->cursor},
+        {.name = "w", .dtype = b->real, .count = b->n, .data = b->w},
+        {.name = "m", .dtype = b->real, .count = b->n, .data = b->m},
+        {.name = "v", .dtype = b->real, .count = b->n, .data = b->v},
+    };
+    pl_status st = pl_state_write(path, item, sizeof item / sizeof *item, err);
+    pl_free(path);
+    return st;
+}
+
+static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
+    const void *data;
+    PL_TRY(pl_state_get(s, name, t, n, &data, err));
+    if (n > 0) memcpy(to, data, (size_t)n * pl_dtype_size(t));
+    return PL_OK;
+}
+
+static pl_status read_state(loop *l, const char *path, pl_err *err) {
+    pl_task        *t = l->t;
+    pl_param_block *b = t->block;
+    pl_state       *s;
+    char            identity[sizeof t->identity];
+    pl_status       st;
+    PL_TRY(pl_state_open(&s, path, err));
+    PL_TRY_GOTO(st, done, take(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
+    if (memcmp(identity, t->identity, sizeof identity) != 0) {
+        identity[sizeof identity - 1] = 0;
+        st = pl_fail(err, PL_E_INPUT,
+                     "%s: belongs to another run (%s, this one is %s); restore the recipe and the data, or give "
+                     "another --out",
+                     path, identity, t->identity);
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, take(s, "step", PL_I64, 1, &l->step, err));
+    PL_TRY_GOTO(st, done, take(s, "best_score", PL_F64, 1, &l->best_score, err));
+    PL_TRY_GOTO(st, done, take(s, "best_step", PL_I64, 1, &l->best_step, err));
+    PL_TRY_GOTO(st, done, take(s, "cursor", PL_I64, t->n_cursor, t->cursor, err));
+    PL_TRY_GOTO(st, done, take(s, "w", b->real, b->n, b->w, err));
+    PL_TRY_GOTO(st, done, take(s, "m", b->real, b->n, b->m, err));
+    PL_TRY_GOTO(st, done, take(s, "v", b->real, b->n, b->v, err));
+    if (l->step < 0) st = pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)l->step);
+    pl_param_block_refresh(b);
+done:
+    pl_state_close(s);
+    return st;
+}
+
+pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {
+    *step = 0;
+    char     *dir = pl_path_join(out_dir, "checkpoints/last");
+    char     *path = dir ? pl_path_join(dir, STATE_FILE) : NULL;
+    pl_state *s = NULL;
+    pl_status st = path ? pl_atomic_dir_recover(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK && pl_path_exists(path)) {
+        st = pl_state_open(&s, path, err);
+        if (st == PL_OK) st = take(s, "step", PL_I64, 1, step, err);
+        if (s) pl_state_close(s);
+    }
+    pl_free(dir);
+    pl_free(path);
+    return st;
+}
+
+static pl_status save(const loop *l, const char *dir, bool state, pl_err *err) {
+    pl_atomic_dir a;
+    PL_TRY(pl_atomic_dir_begin(&a, dir, err));
+    const char *to = pl_atomic_dir_path(&a);
+    pl_status   st = l->t->save_model(l->t, to, err);
+    if (st == PL_OK && state) st = write_state(l, to, err);
+    if (st == PL_OK) return pl_atomic_dir_commit(&a, err);
+    pl_atomic_dir_abort(&a);
+    return st;
+}
+
+static pl_status save_last(loop *l, pl_err *err) {
+    if (l->saved_step == l->step) return PL_OK;
+    PL_TRY(save(l, l->last, true, err));
+    l->saved_at = pl_now();
+    l->saved_step = l->step;
+    return PL_OK;
+}
+
+// ---- a step
+
+typedef struct step_result {
+    double loss, lr, grad_norm, tokens, seconds;
+    double sums[PL_SLOT_SUMS];
+} step_result;
+
+static pl_status do_step(loop *l, step_result *r, pl_err *err) {
+    pl_task *t = l->t;
+    int64_t  step = l->step + 1;
+    double   start = pl_now();
+    pl_slots_begin(&l->slots);
+    for (int s = 0; s < t->n_slots; s++) {
+        memset(r->sums, 0, sizeof r->sums);
+        pl_param_block_zero_grad(t->block, t->pool);
+        PL_TRY(t->slot(t, step, s, r->sums, err));
+        pl_slots_add(&l->slots, t->pool, t->block->grad, r->sums);
+    }
+    double weight = r->sums[PL_SUM_WEIGHT];
+    r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : 0;
+    if (!isfinite(r->loss))
+        return pl_fail(err, PL_E_INPUT, "step %lld: the loss is not finite; lower train.lr or raise train.warmup",
+                       (long long)step);
+    r->lr = pl_schedule_at(&l->o->schedule, step);
+    PL_TRY(pl_optim_step(&l->optim, r->lr, weight > 0 ? 1 / weight : 0, step, &r->grad_norm, err));
+    r->tokens = r->sums[PL_SUM_TOKENS];
+    r->seconds = pl_now() - start;
+    l->step = step;
+    return PL_OK;
+}
+
+static pl_status log_step(loop *l, const step_result *r, pl_err *err) {
+    double rate = r->seconds > 0 ? r->tokens / r->seconds : 0;
+    pl_progress_update(&l->progress, l->step, "loss %.4f, %.0f tokens/s", r->loss, rate);
+    if (l->step % l->o->log_every != 0 && l->step != l->o->steps) return PL_OK;
+    pl_metrics_begin(&l->metrics, l->step);
+    pl_metrics_num(&l->metrics, "loss", r->loss);
+    pl_metrics_num(&l->metrics, "lr", r->lr);
+    pl_metrics_num(&l->metrics, "grad_norm", r->grad_norm);
+    pl_metrics_num(&l->metrics, "tokens", r->tokens);
+    pl_metrics_num(&l->metrics, "tokens_per_second", rate);
+    if (l->t->report) l->t->report(l->t, r->sums, &l->metrics);
+    return pl_metrics_end(&l->metrics, err);
+}
+
+static pl_status evaluate(loop *l, pl_err *err) {
+    double score = NAN;
+    pl_metrics_begin(&l->metrics, l->step);
+    PL_TRY(l->t->evaluate(l->t, l->step, &l->metrics, &score, err));
+    PL_TRY(pl_metrics_end(&l->metrics, err));
+    if (!(score > l->best_score) && !isnan(l->best_score)) return PL_OK;
+    l->best_score = score;
+    l->best_step = l->step;
+    return save(l, l->best, false, err);
+}
+
+static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+static pl_status run_steps(loop *l, pl_err *err) {
+    const pl_trainer_options *o = l->o;
+    step_result               r;
+    while (l->step < o->steps) {
+        PL_TRY(do_step(l, &r, err));
+        PL_TRY(log_step(l, &r, err));
+        bool last = l->step == o->steps;
+        bool stop = (pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after)) && !last;
+        if (l->t->evaluate && (last || due(l->step, o->eval_every))) PL_TRY(evaluate(l, err));
+        bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
+        if (last || stop || late || due(l->step, o->checkpoint_every)) PL_TRY(save_last(l, err));
+        if (stop)
+            return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
+                           l->last, (long long)l->step, (long long)o->steps);
+    }
+    return PL_OK;
+}
+
+static pl_status start(loop *l, pl_err *err) {
+    pl_task   *t = l->t;
+    char      *state = NULL, *metrics = NULL;
+    pl_status  st;
+    const char oom[] = "training: out of memory";
+    l->last = pl_path_join(l->o->out_dir, "checkpoints/last");
+    l->best = pl_path_join(l->o->out_dir, "checkpoints/best");
+    metrics = pl_path_join(l->o->out_dir, "metrics.jsonl");
+    if (l->last) state = pl_path_join(l->last, STATE_FILE);
+    if (!l->last || !l->best || !metrics || !state) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s", oom));
+    PL_TRY_GOTO(st, done, pl_dir_make(l->o->out_dir, err));
+    PL_TRY_GOTO(st, done, pl_atomic_dir_recover(l->last, err));
+    if (pl_path_exists(state)) {
+        PL_TRY_GOTO(st, done, read_state(l, state, err));
+        l->saved_step = l->step;
+        if (l->step < l->o->steps)
+            pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->step, (long long)l->o->steps);
+        else
+            pl_log("%s: all %lld steps are done", t->name, (long long)l->step);
+    }
+    PL_TRY_GOTO(st, done, pl_optim_init(&l->optim, t->backend, t->pool, t->block, &l->o->optim, err));
+    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, t->n_slots, t->block->n, t->block->real, err));
+    PL_TRY_GOTO(st, done, pl_metrics_open(&l->metrics, metrics, t->name, l->step, err));
+done:
+    pl_free(state);
+    pl_free(metrics);
+    return st;
+}
+
+pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
+    PL_CHECK(o->log_every >= 1 && o->steps >= 1, "log_every %lld, steps %lld", (long long)o->log_every,
+             (long long)o->steps);
+    loop l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
+    pl_status st = start(&l, err);
+    if (st == PL_OK && l.step < o->steps) {
+        pl_progress_begin(&l.progress, t->name, l.step, o->steps);
+        st = run_steps(&l, err);
+        pl_progress_end(&l.progress);
+    }
+    pl_metrics_close(&l.metrics);
+    pl_slots_fini(&l.slots);
+    pl_optim_fini(&l.optim);
+    pl_free(l.last);
+    pl_free(l.best);
+    return st;
+}
