@@ -173,6 +173,7 @@ size_t pl_text_strip_gutenberg(char *text, size_t n) {
 size_t pl_text_unwrap(char *text, size_t n) {
     size_t to = 0;
     bool   open = false; // a line has been written that the next one may join
+    bool   ended = n > 0 && text[n - 1] == '\n';
     for (size_t at = 0; at < n;) {
         line l = line_at(text, n, at);
         at = l.next;
@@ -193,6 +194,6 @@ size_t pl_text_unwrap(char *text, size_t n) {
         to += m - i;
         open = true;
     }
-    if (open && to < n) text[to++] = '\n';
+    if (open && ended) text[to++] = '\n';
     return to;
 }

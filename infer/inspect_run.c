@@ -8,6 +8,7 @@
 #include "kernels/base/files.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#define COLUMNS 12
+#define COLUMNS 16
 #define CELL 160
 
 pl_json_out *pl_show_begin(const pl_env *env, pl_json_out *local) {

@@ -18,28 +18,26 @@ typedef struct pl_pack {
     pl_dtype  real;
     float     step_weight[PL_MAX_UNROLL];
     uint8_t  *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
-    int32_t  *token;           // [K][capacity]
-    int32_t  *teacher_row;     // [K][capacity], or -1
-    float    *weight;          // [K][capacity]
+    int32_t  *token;           // [K][rows], once closed
+    int32_t  *teacher_row;     // [K][rows], or -1
+    float    *weight;          // [K][rows]
     int32_t  *target_argmax;   // [capacity] the target's choice at each row
     int32_t  *pos, *lo;        // [capacity]
     void     *features, *last; // [capacity, width], [capacity, d] reals
 } pl_pack;
 
-// step_decay: weight of step k is step_decay^k. d2t (NULL: all ids) has n_draft target ids below vocab.
+// For this drafter (widths, positions, draft ids). step_decay: weight of step k is step_decay^k.
 pl_status pl_pack_init(pl_pack *p, const pl_eagle3 *e, int64_t capacity, int steps, double step_decay, pl_dtype real,
                        pl_err *err);
 void      pl_pack_fini(pl_pack *p);
 void      pl_pack_clear(pl_pack *p);
 // Rows [from, from + n) of a document; they must fit.
 void      pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n);
+// After the last add: brings the K steps together, so that step k starts at k * rows, as the divergence engine wants it.
+void      pl_pack_close(pl_pack *p);
 // Fills the pack from a source, from cursor[0] (document) and cursor[1] (its row), which move on. Takes whole documents
 // while they fit; a document longer than the pack comes in pieces. Stops at `end` documents (< 0: never); with nothing
-// left rows is 0.
+// left rows is 0. Clears before, closes after.
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], pl_err *err);
-
-// Brings the K steps of the rows together: after it, step k's tokens, teacher rows and weights start at k * rows, as the
-// divergence engine wants them.
-#define PL_PACK_AT(p, k) ((int64_t)(k) * (p)->capacity)
 
 #endif

@@ -206,6 +206,7 @@ size_t pl_arena_mark(const pl_arena *a) {
 }
 
 void pl_arena_release(pl_arena *a, size_t mark) {
+    PL_CHECK(pl_arena_check(a), "arena %s: guard bytes are damaged", a->name); // free where guard is off
     PL_CHECK(mark <= a->used, "arena %s: mark %zu is past the %zu bytes in use", a->name, mark, a->used);
     a->used = mark;
 }

@@ -87,8 +87,8 @@ static void test_refused(void **state) {
     } cases[] = {
         {"a.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"\n", "a.jsonl:2:"},
         {"a.jsonl", "{\"prompt\":\"a\"}\n\n\nnonsense", "a.jsonl:4:"},
-        {"a.jsonl", "{\"prompt\":\"a\"} {\"prompt\":\"b\"}", "a.jsonl:1:15: not JSON: text behind the end"},
-        {"a.jsonl", "{\"prompt\":\"a\"}\n7\n", "a.jsonl:2: the top level: a record must be an object"},
+        {"a.jsonl", "{\"prompt\":\"a\"} {\"prompt\":\"b\"}", "a.jsonl:1:16: not JSON: text behind the end"},
+        {"a.jsonl", "{\"prompt\":\"a\"}\n7\n", "a.jsonl:2: a record must be an object"},
         {"a.jsonl", "{\"prompt\":\"a\"}\n{\"prmpt\":\"a\"}\n", "no prompt in this record; it needs \"prompt\""},
         {"a.jsonl", "{\"prompt\":\"\"}", "the prompt of this record is empty"},
         {"a.jsonl", "{\"turns\":[]}", "the prompt of this record is empty"},
@@ -259,14 +259,14 @@ static void test_real_files(void **state) {
             assert_int_equal(p->p[0].id, files[i].id);
             if (strncmp(p->p[0].text, files[i].starts, strlen(files[i].starts)) != 0) fail_msg("%s", p->p[0].text);
         } else
-            assert_true(p->n > 10);
+            assert_int_equal(p->n, 3);
         pl_prompts_destroy(p);
     }
     pl_err      err;
     pl_prompts *p;
     assert_says(pl_prompts_read(&p, outside("bench/humaneval/HumanEval.jsonl.gz"), &err), PL_E_INPUT, &err, "gunzip");
     assert_says(pl_prompts_read(&p, outside("text/sequoia_c4_small.jsonl"), &err), PL_E_INPUT, &err,
-                "jsonl:1: the top level: no prompt in this record");
+                "jsonl:1: no prompt in this record");
 }
 
 int main(void) {

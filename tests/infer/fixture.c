@@ -1,0 +1,133 @@
+#include "tests/infer/fixture.h"
+
+#include "infer/eagle3.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void must(pl_status st, const pl_err *err) { PL_CHECK(st == PL_OK, "%s", err->msg); }
+
+// Normal weights, large enough that logits differ clearly; norms around 1.
+static float **random_values(const pl_params *ps, uint64_t seed) {
+    float **data = calloc((size_t)ps->n, sizeof *data);
+    for (int i = 0; i < ps->n; i++) {
+        const pl_param *p = &ps->p[i];
+        int64_t         n = p->spec.rows * (p->spec.cols ? p->spec.cols : 1);
+        pl_rng          r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)i);
+        data[i] = malloc((size_t)n * sizeof(float));
+        for (int64_t k = 0; k < n; k++)
+            data[i][k] = p->spec.cols ? 0.15f * pl_rng_normal(r, (uint64_t)k) : 1 + 0.1f * pl_rng_normal(r, (uint64_t)k);
+    }
+    return data;
+}
+
+static void free_values(float **data, int n) {
+    for (int i = 0; i < n; i++)
+        free(data[i]);
+    free(data);
+}
+
+void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t) {
+    pl_err       err = {0};
+    pl_hf_config c;
+    char         path[128];
+    pl_hf_config_init(&c);
+    snprintf(c.architecture, sizeof c.architecture, "LlamaForCausalLM");
+    snprintf(c.model_type, sizeof c.model_type, "llama");
+    c.hidden_size = 48;
+    c.intermediate_size = 80;
+    c.num_hidden_layers = layers;
+    c.num_attention_heads = 6;
+    c.num_key_value_heads = 2;
+    c.head_dim = 8;
+    c.vocab_size = TEST_VOCAB;
+    c.max_position_embeddings = 256;
+    c.rms_norm_eps = 1e-5;
+    c.dtype = PL_BF16;
+    must(pl_llama_init(m, &c, PL_F32, true, &err), &err);
+    float **data = random_values(&m->params, seed);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    must(pl_hf_config_write(path, &c, &err), &err);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
+    free_values(data, m->params.n);
+    pl_llama_fini(m);
+    must(pl_llama_open(m, dir, t, &err), &err);
+}
+
+void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed) {
+    pl_err    err = {0};
+    pl_eagle3 e;
+    must(pl_eagle3_init(&e, target, &(pl_eagle3_options){.head_kind = head, .head_rank = rank}, PL_F32, &err), &err);
+    float **data = random_values(&e.params, seed);
+    must(pl_eagle3_write(&e, dir, (const float *const *)data, PL_BF16, &err), &err);
+    free_values(data, e.params.n);
+    pl_eagle3_fini(&e);
+}
+
+// ---- oracles --------------------------------------------------------------------------------------------------------
+
+static int32_t scripted(const test_oracle *o, const pl_draft_item *it, int32_t at) {
+    return at < o->script_n[it->slot] ? o->script[it->slot][at] : 0;
+}
+
+static void mixed_tree(test_oracle *o, pl_draft_item *it) {
+    pl_rng r = pl_rng_make(o->seed, PL_STREAM_TEST, ++o->calls);
+    int    right = 0; // the deepest node on the right chain
+    int    nodes = 1 + (int)pl_rng_below(r, 0, (uint64_t)o->base.policy.max_nodes);
+    for (int i = 1; i < nodes; i++) {
+        bool    go_right = pl_rng_below(r, (uint64_t)(4 * i), 100) < 60;
+        int     parent = go_right ? right : (int)pl_rng_below(r, (uint64_t)(4 * i + 1), (uint64_t)it->tree->n);
+        int32_t token = go_right ? scripted(o, it, it->n_tokens + it->tree->depth[right])
+                                 : (int32_t)pl_rng_below(r, (uint64_t)(4 * i + 2), TEST_VOCAB);
+        if (it->tree->depth[parent] >= it->depth || pl_tree_child(it->tree, parent, token) >= 0) continue;
+        int node = pl_tree_add(it->tree, parent, token, 0);
+        if (go_right) right = node;
+    }
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    test_oracle *o = (test_oracle *)base;
+    if (ctx->measuring) return;
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        if (!it->tree) continue;
+        if (o->mode == TEST_MIXED) {
+            mixed_tree(o, it);
+            continue;
+        }
+        int depth = it->depth < base->policy.depth ? it->depth : base->policy.depth;
+        for (int d = 0, node = 0; d < depth; d++) {
+            int32_t right = scripted(o, it, it->n_tokens + d);
+            int32_t token = o->mode == TEST_ACCEPT ? right : o->mode == TEST_STOP ? o->stop : (right + 1) % TEST_VOCAB;
+            node = pl_tree_add(it->tree, node, token, 0);
+        }
+    }
+}
+
+static void                  reset(pl_drafter *d, int slot) { (void)d, (void)slot; }
+static double                step_bytes(const pl_drafter *d) { return d->max_rows; }
+static void                  destroy(pl_drafter *d) { (void)d; }
+static const pl_drafter_kind oracle_kind = {
+    .name = "oracle", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+
+void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, int max_nodes, int sessions) {
+    pl_err err = {0};
+    *o = (test_oracle){.base = {.kind = &oracle_kind, .max_sessions = sessions}, .mode = mode, .seed = 7};
+    must(pl_tree_policy_parse(&o->base.policy, tree, &err), &err);
+    if (max_nodes > 0) o->base.policy.max_nodes = max_nodes;
+}
+
+const char *test_mkdir(char buf[64]) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(buf, 64, "%.40s/paceline-XXXXXX", tmp ? tmp : "/tmp");
+    PL_CHECK(mkdtemp(buf), "%s", buf);
+    return buf;
+}
+
+void test_rmdir(const char *dir) { pl_tree_remove(dir, NULL); }

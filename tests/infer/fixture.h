@@ -1,0 +1,37 @@
+// Small random models on disk, opened as any model is, and drafters that are told what to propose.
+#ifndef PL_TEST_INFER_FIXTURE_H
+#define PL_TEST_INFER_FIXTURE_H
+
+#include "infer/decode.h"
+
+#define TEST_VOCAB 97
+
+// Writes a random target of `layers` layers (width 48, GQA, odd vocabulary) into dir and opens it.
+void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t);
+// Writes a random EAGLE-3 drafter for the target into dir.
+void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed);
+
+// A drafter without a model: proposes from a script of what plain decoding emits.
+typedef enum test_oracle_mode {
+    TEST_ACCEPT, // the right tokens, a chain of policy.depth
+    TEST_REJECT, // never a right token
+    TEST_MIXED,  // a random tree around the right chain; parts of it wrong
+    TEST_STOP,   // the stop token, over and over
+} test_oracle_mode;
+
+typedef struct test_oracle {
+    pl_drafter       base;
+    test_oracle_mode mode;
+    const int32_t  **script; // [slot] full text of the session as plain decoding has it
+    const int32_t   *script_n;
+    int32_t          stop;
+    uint64_t         seed, calls;
+} test_oracle;
+
+void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, int max_nodes, int sessions);
+
+// A scratch folder under TMPDIR, removed by test_rmdir.
+const char *test_mkdir(char buf[64]);
+void        test_rmdir(const char *dir);
+
+#endif

@@ -1,0 +1,303 @@
+// Losslessness, bit for bit: what plain decoding emits, and the logits it emits it from, do not depend on drafts, tree
+// shapes, company in the batch, threads or the length of the context.
+#include "tests/infer/fixture.h"
+
+#include "kernels/base/hash.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_NEW 40
+#define SESSIONS 64
+
+typedef struct transcript {
+    int32_t  tokens[256];
+    int32_t  n;
+    int64_t  accepted, steps, emitted;
+    uint64_t bits[256]; // hash of the logits that position p's successor was taken from; 0: none
+} transcript;
+
+typedef struct world {
+    pl_llama   target;
+    transcript plain[SESSIONS]; // by session key
+} world;
+
+static int prompt_of(uint64_t key, int32_t *ids) {
+    // Lengths from 1 to past two groups of attention, so that every offset to a boundary occurs.
+    int n = 1 + (int)(key * 7 % 75);
+    for (int i = 0; i < n; i++)
+        ids[i] = (int32_t)((key * 31 + (uint64_t)i * (uint64_t)i * 13 + 5 * (uint64_t)i) % TEST_VOCAB);
+    return n;
+}
+
+static transcript *record_to; // by key; set around a run
+
+static void record(void *arg, const pl_final_rows *r) {
+    (void)arg;
+    transcript *t = &record_to[r->session->opt.key];
+    for (int i = 0; i < r->count; i++) {
+        int lrow = r->logits_row[r->row[i]];
+        if (lrow >= 0)
+            t->bits[r->first + i] = pl_hash(r->logits + (int64_t)lrow * TEST_VOCAB, TEST_VOCAB * sizeof(float)) | 1;
+    }
+}
+
+// Decodes sessions key0..key0+n-1 side by side.
+static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint64_t key0, int n, double temperature,
+                int stop, transcript *out) {
+    pl_err             err = {0};
+    pl_engine         *e;
+    pl_engine_options  o = {.max_sessions = n, .max_rows = rows, .max_len = 160};
+    pl_session        *s[SESSIONS];
+    int32_t            ids[128];
+    if (d) d->max_rows = rows;
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), pool, m, d, &o, &err), PL_OK);
+    record_to = out;
+    pl_engine_on_final(e, record, NULL);
+    for (int i = 0; i < n; i++) {
+        pl_session_options so = {.sampling = {.temperature = temperature, .top_p = 1, .seed = 3},
+                                 .key = key0 + (uint64_t)i,
+                                 .max_new = MAX_NEW,
+                                 .n_stop = stop >= 0,
+                                 .stop = {stop}};
+        int len = prompt_of(so.key, ids);
+        memset(&out[so.key], 0, sizeof out[so.key]);
+        assert_int_equal(pl_engine_start(e, ids, len, &so, &s[i], &err), PL_OK);
+    }
+    for (bool running = true; running;) {
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+        running = false;
+        for (int i = 0; i < n; i++)
+            running |= s[i]->finish == PL_RUNNING;
+    }
+    for (int i = 0; i < n; i++) {
+        transcript *t = &out[key0 + (uint64_t)i];
+        t->n = s[i]->n_tokens;
+        memcpy(t->tokens, s[i]->tokens, (size_t)t->n * sizeof *t->tokens);
+        t->accepted = s[i]->stats.accepted;
+        t->steps = s[i]->stats.steps;
+        t->emitted = s[i]->stats.emitted;
+    }
+    pl_engine_destroy(e);
+}
+
+static void same(const transcript *a, const transcript *b, const char *what) {
+    if (a->n != b->n || memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) != 0)
+        fail_msg("%s: tokens differ (%d and %d)", what, a->n, b->n);
+    int seen = 0;
+    for (int p = 0; p < a->n; p++) {
+        if (!a->bits[p] || !b->bits[p]) continue;
+        seen++;
+        if (a->bits[p] != b->bits[p]) fail_msg("%s: logit bits differ at position %d", what, p);
+    }
+    assert_true(seen > 0);
+}
+
+static void oracle_scripts(test_oracle *o, const transcript *plain, uint64_t key0, int n, const int32_t **script,
+                           int32_t *script_n) {
+    for (int i = 0; i < n; i++) {
+        script[i] = plain[key0 + (uint64_t)i].tokens;
+        script_n[i] = plain[key0 + (uint64_t)i].n;
+    }
+    o->script = script;
+    o->script_n = script_n;
+}
+
+static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int nodes, pl_pool *pool, uint64_t key0, int n,
+                       double temperature, int stop, transcript *plain, transcript *got) {
+    const int32_t *script[SESSIONS];
+    int32_t        script_n[SESSIONS];
+    test_oracle    o;
+    test_oracle_init(&o, mode, tree, nodes, n);
+    o.stop = stop;
+    oracle_scripts(&o, plain, key0, n, script, script_n);
+    run(&w->target, &o.base, pool, n * o.base.policy.max_nodes, key0, n, temperature, stop, got);
+}
+
+static void check_dtype(pl_dtype t) {
+    char       dir[64], what[96];
+    pl_err     err = {0};
+    world     *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    pl_pool   *two;
+    assert_int_equal(pl_pool_create(&two, 2, &err), PL_OK);
+    test_target(&w->target, test_mkdir(dir), 3, 11, t);
+    for (uint64_t k = 0; k < SESSIONS; k++)
+        run(&w->target, NULL, NULL, 1, k, 1, 0, -1, w->plain);
+    // Batches: 1 to 64 sessions, 1 and 2 threads, prompts in whatever chunks fit.
+    for (int n = 1; n <= SESSIONS; n = n < 4 ? n + 1 : n * 4) {
+        run(&w->target, NULL, n % 2 ? two : NULL, n + 5, 0, n, 0, -1, got);
+        for (int i = 0; i < n; i++) {
+            snprintf(what, sizeof what, "%s batch of %d, session %d", pl_dtype_name(t), n, i);
+            same(&w->plain[i], &got[i], what);
+        }
+    }
+    // Chains of 1 to 16, right and wrong.
+    for (int k = 1; k <= 16; k++) {
+        char tree[16];
+        snprintf(tree, sizeof tree, "chain:%d", k);
+        for (int mode = TEST_ACCEPT; mode <= TEST_REJECT; mode++) {
+            uint64_t key = (uint64_t)(k * 5 % SESSIONS);
+            run_oracle(w, (test_oracle_mode)mode, tree, 0, k % 2 ? two : NULL, key, 1, 0, -1, w->plain, got);
+            snprintf(what, sizeof what, "%s chain of %d, mode %d", pl_dtype_name(t), k, mode);
+            same(&w->plain[key], &got[key], what);
+            if (mode == TEST_REJECT) {
+                assert_int_equal(got[key].accepted, 0);
+                assert_int_equal(got[key].steps, got[key].emitted);
+            } else { // every chain is taken whole: only the last may be cut short
+                assert_true(got[key].steps <= (got[key].emitted + k) / (k + 1));
+            }
+        }
+    }
+    int64_t accepted = 0;
+    // Random trees of up to 64 nodes at every offset to a group's boundary, alone and in company.
+    for (uint64_t key = 0; key < SESSIONS; key++) {
+        run_oracle(w, TEST_MIXED, "chain:8", 64, key % 2 ? two : NULL, key, 1, 0, -1, w->plain, got);
+        snprintf(what, sizeof what, "%s tree, session %d", pl_dtype_name(t), (int)key);
+        same(&w->plain[key], &got[key], what);
+        accepted += got[key].accepted;
+    }
+    assert_true(accepted > SESSIONS * MAX_NEW / 2);
+    run_oracle(w, TEST_MIXED, "chain:5", 12, two, 0, 16, 0, -1, w->plain, got);
+    for (int i = 0; i < 16; i++)
+        same(&w->plain[i], &got[i], "trees in a batch");
+    pl_llama_fini(&w->target);
+    pl_pool_destroy(two);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+static void bits_fp32(void **state) {
+    (void)state;
+    check_dtype(PL_F32);
+}
+
+static void bits_bf16(void **state) {
+    (void)state;
+    check_dtype(PL_BF16);
+}
+
+// At temperature 1 deterministic children with draws keyed by position give plain sampling's own tokens.
+static void sampled_equals_plain(void **state) {
+    (void)state;
+    char        dir[64];
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    test_target(&w->target, test_mkdir(dir), 2, 5, PL_BF16);
+    for (uint64_t k = 0; k < 16; k++)
+        run(&w->target, NULL, NULL, 1, k, 1, 1, -1, w->plain);
+    run(&w->target, NULL, NULL, 20, 0, 16, 1, -1, got);
+    for (int i = 0; i < 16; i++)
+        same(&w->plain[i], &got[i], "sampled batch");
+    for (uint64_t k = 0; k < 16; k++) {
+        run_oracle(w, TEST_MIXED, "chain:6", 40, NULL, k, 1, 1, -1, w->plain, got);
+        same(&w->plain[k], &got[k], "sampled tree");
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+// A stop token inside an accepted block ends the answer there, as plain decoding does.
+static void stop_inside_block(void **state) {
+    (void)state;
+    char        dir[64];
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got), *stopped = calloc(SESSIONS, sizeof *stopped);
+    test_target(&w->target, test_mkdir(dir), 2, 9, PL_F32);
+    int ended = 0;
+    for (uint64_t k = 0; k < 12; k++) {
+        int32_t ids[128];
+        int     n = prompt_of(k, ids);
+        run(&w->target, NULL, NULL, 1, k, 1, 0, -1, w->plain);
+        int stop = w->plain[k].tokens[n + 5]; // a token that plain decoding emits
+        run(&w->target, NULL, NULL, 1, k, 1, 0, stop, stopped);
+        assert_true(stopped[k].n <= n + 6);
+        for (int mode = TEST_ACCEPT; mode <= TEST_STOP; mode++) {
+            run_oracle(w, (test_oracle_mode)mode, "chain:9", 10, NULL, k, 1, 0, stop, w->plain, got);
+            same(&stopped[k], &got[k], "stop inside a block");
+        }
+        ended += stopped[k].n < w->plain[k].n;
+    }
+    assert_int_equal(ended, 12);
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+    free(stopped);
+}
+
+// The EAGLE-3 drafter itself, random weights, full and low-rank: same output; and forced acceptance counts add up.
+static void eagle3_is_lossless(void **state) {
+    (void)state;
+    char        dir[64], draft[64];
+    pl_err      err = {0};
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
+    for (uint64_t k = 0; k < 8; k++)
+        run(&w->target, NULL, NULL, 1, k, 1, 0, -1, w->plain);
+    for (int head = 0; head < 2; head++) {
+        test_drafter_write(test_mkdir(draft), &w->target, head ? "lowrank" : "full", head ? 12 : 0, 33);
+        const char *trees[] = {"chain:1", "chain:4", "chain:auto"};
+        for (int i = 0; i < 3; i++) {
+            pl_drafter *d;
+            assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 17, 160, &err), PL_OK);
+            run(&w->target, d, NULL, 8 * 17, 0, 8, 0, -1, got);
+            pl_drafter_destroy(d);
+            for (int k = 0; k < 8; k++)
+                same(&w->plain[k], &got[k], trees[i]);
+        }
+        test_rmdir(draft);
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+// After a warm-up step the loop allocates nothing.
+static void no_allocation(void **state) {
+    (void)state;
+    char        dir[64], draft[64];
+    pl_err      err = {0};
+    pl_llama    m;
+    pl_drafter *d;
+    pl_engine  *e;
+    pl_session *s;
+    int32_t     ids[4] = {1, 2, 3, 4};
+    test_target(&m, test_mkdir(dir), 4, 2, PL_BF16);
+    test_drafter_write(test_mkdir(draft), &m, "lowrank", 8, 3);
+    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, "chain:5", 1, 16, 200, &err), PL_OK);
+    pl_engine_options o = {.max_sessions = 1, .max_rows = 16, .max_len = 200};
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, d, &o, &err), PL_OK);
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 150};
+    assert_int_equal(pl_engine_start(e, ids, 4, &so, &s, &err), PL_OK);
+    uint64_t before = pl_alloc_count();
+    while (s->finish == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    assert_int_equal(pl_alloc_count() - before, 0);
+    assert_int_equal(s->stats.emitted, s->n_tokens - s->n_prompt - 1);
+    assert_int_equal(s->stats.emitted, s->stats.accepted + s->stats.steps);
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_fp32),         cmocka_unit_test(bits_bf16),          cmocka_unit_test(sampled_equals_plain),
+        cmocka_unit_test(stop_inside_block), cmocka_unit_test(eagle3_is_lossless), cmocka_unit_test(no_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+#include "train/pack.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <string.h>
+
+static pl_status no_memory(pl_pack *p, int64_t capacity, pl_err *err) {
+    pl_pack_fini(p);
+    return pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows; make train.slot_rows smaller",
+                   (long long)capacity);
+}
+
+pl_status pl_pack_init(pl_pack *p, const pl_eagle3 *e, int64_t capacity, int steps, double step_decay, pl_dtype real,
+                       pl_err *err) {
+    PL_CHECK(capacity >= 1 && capacity * steps <= INT32_MAX && steps >= 1 && steps <= PL_MAX_UNROLL,
+             "%lld rows, %d steps", (long long)capacity, steps);
+    *p = (pl_pack){.capacity = capacity,
+                   .steps = steps,
+                   .d = e->d_target,
+                   .width = e->n_taps * e->d_target,
+                   .positions = e->config.max_position_embeddings,
+                   .real = real};
+    double w = 1;
+    for (int k = 0; k < steps; k++, w *= step_decay)
+        p->step_weight[k] = (float)w;
+    size_t n = (size_t)capacity, stacked = n * (size_t)steps;
+    p->token = pl_calloc(stacked, sizeof *p->token);
+    p->teacher_row = pl_calloc(stacked, sizeof *p->teacher_row);
+    p->weight = pl_calloc(stacked, sizeof *p->weight);
+    p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
+    p->pos = pl_calloc(n, sizeof *p->pos);
+    p->lo = pl_calloc(n, sizeof *p->lo);
+    p->features = pl_calloc(n, pl_size_mul((size_t)p->width, pl_dtype_size(real), 1));
+    p->last = pl_calloc(n, pl_size_mul((size_t)p->d, pl_dtype_size(real), 1));
+    if (!p->token || !p->teacher_row || !p->weight || !p->target_argmax || !p->pos || !p->lo || !p->features ||
+        !p->last)
+        return no_memory(p, capacity, err);
+    if (e->head.d2t) {
+        p->drafted = pl_calloc((size_t)e->config.vocab_size, 1);
+        if (!p->drafted) return no_memory(p, capacity, err);
+        for (int64_t j = 0; j < e->head.vocab; j++)
+            p->drafted[e->head.d2t[j]] = 1;
+    }
+    return PL_OK;
+}
+
+void pl_pack_fini(pl_pack *p) {
+    pl_free(p->token);
+    pl_free(p->teacher_row);
+    pl_free(p->weight);
+    pl_free(p->target_argmax);
+    pl_free(p->pos);
+    pl_free(p->lo);
+    pl_free(p->features);
+    pl_free(p->last);
+    pl_free(p->drafted);
+    *p = (pl_pack){0};
+}
+
+void pl_pack_clear(pl_pack *p) {
+    p->rows = p->docs = 0;
+}
+
+static void widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
+    size_t at = (size_t)(row * cols), count = (size_t)(n * cols);
+    if (real == PL_F32) {
+        pl_to_f32((float *)to + at, from, PL_BF16, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        ((double *)to)[at + i] = (double)pl_bf16_to_f32(from[i]);
+}
+
+// Whether row t of a document counts at step k: see the header. `end`: rows of the piece.
+static bool counts(const pl_pack *p, const pl_feature_doc *doc, int64_t t, int k, int64_t end) {
+    int64_t teacher = t + 1 + k, predicted = t + 2 + k;
+    if (teacher >= end || predicted >= p->positions) return false;
+    if (!doc->mask[predicted < doc->n ? predicted : doc->n - 1]) return false;
+    return !p->drafted || p->drafted[doc->argmax[teacher]];
+}
+
+void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n) {
+    PL_CHECK(from >= 0 && n >= 0 && from + n <= doc->n && p->rows + n <= p->capacity,
+             "rows %lld and %lld more of a document of %lld, room for %lld", (long long)from, (long long)n,
+             (long long)doc->n, (long long)(p->capacity - p->rows));
+    int64_t first = p->rows, end = from + n, last_pos = p->positions - p->steps;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t t = from + i, row = first + i;
+        // A row so late that a step would leave the rope table stands at the last place that does not; such rows and
+        // those that see them do not count.
+        p->pos[row] = (int32_t)(t < last_pos ? t : last_pos);
+        p->lo[row] = (int32_t)first;
+        p->target_argmax[row] = doc->argmax[t];
+        for (int k = 0; k < p->steps; k++) {
+            int64_t at = k * p->capacity + row, id = t + 1 + k;
+            bool    in = counts(p, doc, t, k, end) && t <= last_pos;
+            p->token[at] = id < doc->n ? doc->tokens[id] : -1;
+            p->teacher_row[at] = in ? (int32_t)(row + 1 + k) : -1;
+            p->weight[at] = in ? p->step_weight[k] : 0;
+        }
+    }
+    widen(p->features, p->real, first, doc->features + from * p->width, n, p->width);
+    widen(p->last, p->real, first, doc->last + from * p->d, n, p->d);
+    p->rows += n;
+    p->docs++;
+}
+
+void pl_pack_close(pl_pack *p) {
+    for (int k = 1; k < p->steps; k++) {
+        size_t n = (size_t)p->rows;
+        memmove(p->token + k * p->rows, p->token + k * p->capacity, n * sizeof *p->token);
+        memmove(p->teacher_row + k * p->rows, p->teacher_row + k * p->capacity, n * sizeof *p->teacher_row);
+        memmove(p->weight + k * p->rows, p->weight + k * p->capacity, n * sizeof *p->weight);
+    }
+}
+
+pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], pl_err *err) {
+    pl_pack_clear(p);
+    while (p->rows < p->capacity && (end < 0 || cursor[0] < end)) {
+        pl_feature_doc doc;
+        PL_TRY(s->get(s, cursor[0], &doc, err));
+        int64_t left = doc.n - cursor[1], room = p->capacity - p->rows;
+        PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)doc.n);
+        if (left > room && p->rows > 0) break; // a new pack for it
+        if (left > room) {
+            pl_pack_add(p, &doc, cursor[1], room);
+            cursor[1] += room;
+            break;
+        }
+        pl_pack_add(p, &doc, cursor[1], left);
+        cursor[0]++;
+        cursor[1] = 0;
+    }
+    pl_pack_close(p);
+    return PL_OK;
+}

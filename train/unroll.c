@@ -1,0 +1,163 @@
+#include "train/unroll.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/divergence.h"
+
+#include <string.h>
+
+typedef struct unroll_pass {
+    pl_unroll *u;
+    int64_t    rows;
+    bool       learn;
+    pl_tensor  loss, accept; // out
+} unroll_pass;
+
+// Rows [at, at + n) of a tensor, with their gradient.
+static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
+    pl_tensor s = *t;
+    size_t    bytes = (size_t)(at * t->dim[1]) * pl_dtype_size(t->dtype);
+    s.data = (uint8_t *)t->data + bytes;
+    if (t->grad) s.grad = (uint8_t *)t->grad + bytes;
+    s.dim[0] = n;
+    return s;
+}
+
+static void pass(pl_ctx *ctx, unroll_pass *p) {
+    pl_unroll *u = p->u;
+    pl_eagle3 *e = u->model;
+    pl_pack   *k_rows = &u->pack;
+    int        steps = k_rows->steps;
+    int64_t    rows = p->rows;
+    bool       full = e->head.kind == &pl_head_full; // its projection is the identity: norm writes the rows themselves
+    pl_tensor  block[PL_MAX_UNROLL];
+    pl_view    view = {.pos = k_rows->pos, .cos = e->cos, .sin = e->sin, .lo = k_rows->lo, .block = block};
+    pl_tensor  hidden = pl_eagle3_fuse(ctx, e, pl_tensor_2d(k_rows->features, ctx->be->real, rows, k_rows->width));
+    pl_tensor  out = pl_ctx_tensor(ctx, steps * rows, e->head.rank);
+    for (int k = 0; k < steps; k++) {
+        pl_tensor y = slice(&out, k * rows, rows);
+        view.offset = k;
+        pl_tensor x = pl_eagle3_step(ctx, e, k_rows->token + k * rows, hidden, &view, &hidden,
+                                     full ? y : (pl_tensor){0});
+        if (!full) e->head.kind->project(ctx, &e->head, x, y);
+    }
+    if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
+    pl_divergence_args a = {.objective = PL_OBJ_KL,
+                            .x = out,
+                            .w = e->head.out,
+                            .xt = pl_tensor_2d(k_rows->last, ctx->be->real, rows, k_rows->d),
+                            .wt = u->wt,
+                            .teacher_row = k_rows->teacher_row,
+                            .weight = k_rows->weight,
+                            .d2t = e->head.d2t,
+                            .accept = p->accept,
+                            .student_argmax = u->student_argmax};
+    p->loss = pl_divergence(ctx, &a);
+    if (p->learn) pl_tape_backward(ctx);
+}
+
+static void measure(pl_ctx *ctx, void *arg) {
+    pass(ctx, arg);
+}
+
+pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps,
+                           double step_decay, const pl_backend *be, pl_pool *pool, pl_err *err) {
+    *u = (pl_unroll){.model = model, .wt = wt};
+    unroll_pass learn = {.u = u, .rows = capacity, .learn = true};
+    pl_status   st;
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
+    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, capacity, steps, step_decay, be->real, err));
+    size_t n = (size_t)capacity * (size_t)steps;
+    u->student_argmax = pl_calloc(n, sizeof *u->student_argmax);
+    u->accept = pl_calloc(n, sizeof *u->accept);
+    u->loss = pl_calloc(n, sizeof *u->loss);
+    if (!u->student_argmax || !u->accept || !u->loss)
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)capacity));
+    PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
+    u->ctx.tape = &u->tape;
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &learn, err));
+    return PL_OK;
+fail:
+    pl_unroll_destroy(u);
+    return st;
+}
+
+void pl_unroll_destroy(pl_unroll *u) {
+    pl_ctx_fini(&u->ctx);
+    pl_tape_fini(&u->tape);
+    pl_pack_fini(&u->pack);
+    pl_free(u->student_argmax);
+    pl_free(u->accept);
+    pl_free(u->loss);
+    *u = (pl_unroll){0};
+}
+
+static double real_at(const pl_tensor *t, int64_t i) {
+    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
+}
+
+static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
+    unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
+    if (p.rows == 0) return PL_OK;
+    u->ctx.tape = learn ? &u->tape : NULL;
+    pl_ctx_begin(&u->ctx);
+    pass(&u->ctx, &p);
+    u->ctx.tape = &u->tape;
+    PL_TRY(pl_ctx_sync(&u->ctx, err));
+    for (int64_t i = 0; i < u->pack.steps * p.rows; i++) {
+        u->loss[i] = real_at(&p.loss, i);
+        if (!learn) u->accept[i] = (float)real_at(&p.accept, i);
+    }
+    return PL_OK;
+}
+
+pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {
+    return run(u, true, err);
+}
+
+pl_status pl_unroll_score(pl_unroll *u, pl_err *err) {
+    return run(u, false, err);
+}
+
+void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
+    const pl_pack *p = &u->pack;
+    const int32_t *d2t = u->model->head.d2t;
+    for (int64_t row = 0; row < p->rows; row++) {
+        double agreed = 1, accepted = 1;
+        bool   whole = true;
+        for (int k = 0; k < p->steps; k++) {
+            int64_t i = k * p->rows + row;
+            whole = whole && p->weight[i] > 0;
+            if (p->weight[i] <= 0) continue;
+            int32_t id = u->student_argmax[i];
+            double  agree = (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
+            double  accept = scored ? (double)u->accept[i] : 0;
+            s->loss += (double)p->weight[i] * u->loss[i];
+            s->weight += (double)p->weight[i];
+            s->count[k]++;
+            s->step_loss[k] += u->loss[i];
+            s->agree[k] += agree;
+            s->accept[k] += accept;
+            if (!whole) continue;
+            agreed *= agree;
+            accepted *= accept;
+            s->chain[k]++;
+            s->chain_agree[k] += agreed;
+            s->chain_accept[k] += accepted;
+        }
+    }
+}
+
+static double length(const double *chain, const double *sum, int steps) {
+    double tau = 1;
+    for (int k = 0; k < steps; k++)
+        if (chain[k] > 0) tau += sum[k] / chain[k];
+    return tau;
+}
+
+double pl_unroll_greedy_length(const pl_unroll_sums *s, int steps) {
+    return length(s->chain, s->chain_agree, steps);
+}
+
+double pl_unroll_sampled_length(const pl_unroll_sums *s, int steps) {
+    return length(s->chain, s->chain_accept, steps);
+}

@@ -1,0 +1,54 @@
+// Training-time test of EAGLE-3 (Li et al. 2025, arXiv 2503.01840, section 3): the drafter runs K steps over all rows
+// in parallel, as it will when it drafts ahead.
+//
+//   step 0   hidden = fc(features of position t), causal within the document
+//   step k   hidden = the row's own output of step k-1; tokens shifted by k; rope positions t + k; keys and values: the
+//            causal block of step 0 and the row's own entries of steps 1..k
+//   loss     sum over counted rows of step_decay^k KL(p(. | x_0..x_{t+1+k}) || q_k(. | row t))
+// Gradients flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one
+// call of the divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
+#ifndef PL_TRAIN_UNROLL_H
+#define PL_TRAIN_UNROLL_H
+
+#include "infer/eagle3.h"
+#include "kernels/tape.h"
+#include "train/pack.h"
+
+typedef struct pl_unroll {
+    pl_eagle3 *model; // borrowed, bound to a block
+    pl_tensor  wt;    // the target's output matrix, row-major; borrowed
+    pl_pack    pack;  // the rows
+    pl_ctx     ctx;
+    pl_tape    tape;
+    int32_t   *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
+    float     *accept;         // [K * rows] probability that verification accepts; filled by score
+    double    *loss;           // [K * rows]
+} pl_unroll;
+
+// Sizes the memory of a step of `capacity` rows: activations, gradients, tape.
+pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps,
+                           double step_decay, const pl_backend *be, pl_pool *pool, pl_err *err);
+void      pl_unroll_destroy(pl_unroll *u);
+
+// Forward and backward over the rows of the pack; gradients of the weighted sum of losses are added to the parameters'.
+pl_status pl_unroll_learn(pl_unroll *u, pl_err *err);
+// Forward alone, with acceptance.
+pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
+
+// What a run says about its rows, added up over runs.
+typedef struct pl_unroll_sums {
+    double loss, weight;         // weighted
+    double count[PL_MAX_UNROLL]; // counted rows of each step
+    double step_loss[PL_MAX_UNROLL], agree[PL_MAX_UNROLL], accept[PL_MAX_UNROLL];
+    // Rows that count at every step up to this one, and of them: all agreed so far; product of acceptances so far.
+    double chain[PL_MAX_UNROLL], chain_agree[PL_MAX_UNROLL], chain_accept[PL_MAX_UNROLL];
+} pl_unroll_sums;
+
+// scored: the last run was pl_unroll_score (else acceptances stay 0).
+void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s);
+// Tokens that one verification is expected to give, the bonus token included: 1 + sum over steps of the share of rows
+// whose drafts were right so far (greedy), or of the expected product of acceptance probabilities (sampling).
+double pl_unroll_greedy_length(const pl_unroll_sums *s, int steps);
+double pl_unroll_sampled_length(const pl_unroll_sums *s, int steps);
+
+#endif
