@@ -13,6 +13,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
+#include "train/pipeline.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -22,9 +23,18 @@
 
 static const pl_cli_option common_options[] = {
     {.name = "device", .type = PL_CLI_TEXT, .arg = "cpu|cuda[:N]", .deflt = "cpu", .help = "where to compute"},
-    {.name = "threads", .type = PL_CLI_INT, .arg = "N", .min = 1, .max = 1024,
+    {.name = "threads",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .min = 1,
+     .max = 1024,
      .help = "threads [PACELINE_THREADS, else all cores]"},
-    {.name = "seed", .type = PL_CLI_INT, .arg = "N", .min = 0, .max = 9e15, .help = "of random draws [1, or the recipe's]"},
+    {.name = "seed",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .min = 0,
+     .max = 9e15,
+     .help = "of random draws [1, or the recipe's]"},
     {.name = "json", .type = PL_CLI_FLAG, .help = "one JSON document on standard output and nothing else"},
     {.name = "quiet", .letter = 'q', .type = PL_CLI_FLAG, .help = "nothing on standard error but warnings and errors"},
     {.name = "help", .letter = 'h', .type = PL_CLI_FLAG, .help = "this text"},
@@ -33,11 +43,15 @@ static const pl_cli_option common_options[] = {
 
 static const pl_cli_option recipe_options[] = {
     {.name = "set", .type = PL_CLI_TEXT, .arg = "KEY=VALUE", .many = true, .help = "overrides a key of the recipe"},
-    {.name = "out", .letter = 'o', .type = PL_CLI_TEXT, .arg = "DIR", .help = "the run's folder [runs/NAME of the recipe]"},
+    {.name = "out",
+     .letter = 'o',
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help = "the run's folder [runs/NAME of the recipe]"},
     {.name = "keys", .type = PL_CLI_FLAG, .help = "lists every key with type, default and range"},
     {0}};
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_eval_keys};
+static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
 enum { KEYS = sizeof keys / sizeof *keys };
 
 // ---- stages of a recipe ----
@@ -99,9 +113,18 @@ done:
     return st;
 }
 
-static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_generate_run, err); }
-static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_train_run, err); }
-static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) { return run_stage(e, a, pl_eval_run, err); }
+static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    return run_stage(e, a, pl_generate_run, err);
+}
+static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    return run_stage(e, a, pl_train_run, err);
+}
+static pl_status run(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    return run_stage(e, a, pl_pipeline_run, err);
+}
+static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    return run_stage(e, a, pl_eval_run, err);
+}
 
 #define STAGE(verb, what, more)                                                                                        \
     static const pl_command verb##_command = {.name = #verb,                                                           \
@@ -111,7 +134,8 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) { retu
                                               .max_positional = 1,                                                     \
                                               .recipe = true,                                                          \
                                               .about = more,                                                           \
-                                              .example = "paceline " #verb " recipes/quickstart.yaml --out runs/first", \
+                                              .example =                                                               \
+                                                  "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
                                               .run = verb}
 STAGE(generate, "prompts to a dataset: the target's answers and features",
       "Writes OUT/dataset. A run that was stopped goes on where it was when it is started again.");
@@ -120,16 +144,21 @@ STAGE(train, "dataset to checkpoint, or, with kind: target, text to a small targ
 STAGE(eval, "checkpoint to acceptance lengths and speed-ups",
       "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.");
 
-static const pl_command *const commands[] = {&generate_command,    &train_command,       &eval_command,
-                                             &pl_command_decode,   &pl_command_tokenize, &pl_command_inspect,
-                                             &pl_command_bench,    &pl_command_report,   &pl_command_doctor};
+STAGE(run, "the stages above in order, skipping what is up to date",
+      "What was made from the same recipe and inputs is kept; what was stopped goes on; the rest is made anew.");
+
+static const pl_command *const commands[] = {&generate_command,  &train_command,       &eval_command, &run_command,
+                                             &pl_command_decode, &pl_command_tokenize, &pl_command_inspect,
+                                             &pl_command_bench,  &pl_command_report,   &pl_command_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----
 
 static void overview(FILE *f) {
-    fprintf(f, "paceline %s: trains draft heads for a target model and decodes with them, losslessly.\n\n"
-               "Usage: paceline COMMAND [OPTIONS]\n\nCommands:\n", pl_version());
+    fprintf(f,
+            "paceline %s: trains draft heads for a target model and decodes with them, losslessly.\n\n"
+            "Usage: paceline COMMAND [OPTIONS]\n\nCommands:\n",
+            pl_version());
     for (int i = 0; i < COMMANDS; i++)
         fprintf(f, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(f, "\npaceline COMMAND --help explains a command.\n");
@@ -215,7 +244,7 @@ static pl_status finish_output(pl_json_out *json, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status run_command(const pl_command *c, const pl_cli_args *a, pl_err *err) {
+static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *err) {
     pl_json_out json = {0};
     pl_env      env = {.backend = pl_backend_cpu(),
                        .quiet = pl_cli_has(a, "quiet"),
@@ -276,7 +305,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
         PL_TRY(print_keys(err));
         return finish_output(NULL, err);
     }
-    return run_command(*c, a, err);
+    return carry_out(*c, a, err);
 }
 
 int main(int argc, char **argv) {

@@ -231,11 +231,12 @@ void pl_h5_close(pl_h5_shard *s) {
     reset(s);
 }
 
-// Chunks of about 256 KiB; rows are read and written in order, so one chunk in HDF5's cache is enough.
+// Chunks of about 64 KiB, but not of a few rows each. Rows are read and written in order, so two chunks in HDF5's cache
+// are enough.
 static hid_t create_set(hid_t file, int field, size_t width) {
-    size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)256 << 10) / row;
+    size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)64 << 10) / row;
     int     rank = field < PL_H5_FEATURES ? 1 : 2;
-    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows ? rows : 1, width};
+    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows > 16 ? rows : 16, width};
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
     hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
     int     zero = 0;

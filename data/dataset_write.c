@@ -71,7 +71,12 @@ static pl_status resume(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_
         pl_free(path);
         PL_TRY(st);
     }
-    return PL_OK;
+    // A shard that got its name but not its line in the manifest does not exist.
+    char *orphan = pl_manifest_shard_path(w->dir, w->m.n);
+    if (!orphan) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    pl_status st = pl_tree_remove(orphan, err);
+    pl_free(orphan);
+    return st;
 }
 
 static pl_status begin(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_err *err) {

@@ -8,11 +8,6 @@
 #include "data/utf8.h"
 #include "kernels/base/arena.h"
 
-typedef struct ids_out {
-    int32_t *v;
-    int64_t  n, cap;
-} ids_out;
-
 typedef struct span {
     const char *s;
     size_t      n;
@@ -20,16 +15,6 @@ typedef struct span {
 
 static pl_status out_of_memory(pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "encoding: out of memory");
-}
-
-static pl_status reserve(ids_out *o, size_t more, pl_err *err) {
-    if ((size_t)(o->cap - o->n) >= more) return PL_OK;
-    size_t   cap = 2 * (size_t)o->cap + more + 64;
-    int32_t *p = pl_realloc(o->v, cap * sizeof *p);
-    if (!p) return out_of_memory(err);
-    o->v = p;
-    o->cap = (int64_t)cap;
-    return PL_OK;
 }
 
 // ---- BPE of one word
@@ -61,9 +46,11 @@ static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int
 
 // Characters to ids; what is unknown becomes bytes, or the unknown token, which waits so that neighbours can be fused
 // (and, as in `tokenizers`, waits on while bytes are written).
-static pl_status encode_word(const pl_tokenizer *tok, span w, ids_out *o, pl_err *err) {
-    const pl_hf *h = tok->impl;
-    PL_TRY(reserve(o, w.n + 1, err));
+static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
+    (void)first; // what stands in front of a text is the normaliser's or pre-tokenizer's work
+    const pl_hf *h = ctx;
+    span         w = {s, n_bytes};
+    PL_TRY(pl_ids_reserve(o, w.n + 1, err));
     if (h->ignore_merges) {
         int32_t whole = pl_vocab_find(&h->model, w.s, w.n);
         if (whole >= 0) {
@@ -106,9 +93,10 @@ static bool starts_with(span s, const char *with, size_t n) {
     return s.n >= n && memcmp(s.s, with, n) == 0;
 }
 
-static pl_status pre_tokenize(const pl_tokenizer *tok, span s, bool first, ids_out *o, pl_err *err) {
-    const pl_hf *h = tok->impl;
-    if (!h->metaspace) return encode_word(tok, s, o, err);
+static pl_status pre_tokenize(const pl_tokenizer *tok, span s, bool first, pl_ids *o, pl_err *err) {
+    pl_hf *h = tok->impl;
+    if (!h->metaspace && !h->by_words) return encode_word(h, s.s, s.n, first, o, err);
+    if (!h->metaspace) return pl_words_encode(&h->words, s.s, s.n, PL_SPACE_MARK, false, encode_word, h, o, err);
     size_t    m = strlen(h->mark);
     bool      prepend = h->scheme == PL_HF_ALWAYS || (h->scheme == PL_HF_FIRST && first);
     pl_strbuf b = {0};
@@ -116,19 +104,12 @@ static pl_status pre_tokenize(const pl_tokenizer *tok, span s, bool first, ids_o
     // "Starts with the mark" is asked after spaces became marks.
     if (prepend && s.n > 0 && s.s[0] != ' ' && !starts_with(s, h->mark, m)) pl_strbuf_add(&b, h->mark, m);
     pl_tokenizer_replace(&b, s.s, s.n, " ", 1, h->mark, m);
-    if (b.failed) {
+    if (b.failed)
         st = out_of_memory(err);
-        goto done;
-    }
-    for (size_t at = 0; at < b.n;) {
-        size_t end = b.n;
-        if (h->split)
-            for (end = at + 1; end < b.n; end++)
-                if (b.s[end] == h->mark[0] && starts_with((span){b.s + end, b.n - end}, h->mark, m)) break;
-        PL_TRY_GOTO(st, done, encode_word(tok, (span){b.s + at, end - at}, o, err));
-        at = end;
-    }
-done:
+    else if (h->split || h->by_words)
+        st = pl_words_encode(&h->words, b.s, b.n, h->mark, h->split, encode_word, h, o, err);
+    else
+        st = encode_word(h, b.s, b.n, first, o, err);
     pl_strbuf_fini(&b);
     return st;
 }
@@ -169,11 +150,11 @@ static const pl_hf_added *added_at(const pl_hf *h, const char *s, size_t n, bool
     return best;
 }
 
-typedef pl_status (*between_fn)(const pl_tokenizer *tok, span s, bool first, unsigned flags, ids_out *o, pl_err *err);
+typedef pl_status (*between_fn)(const pl_tokenizer *tok, span s, bool first, unsigned flags, pl_ids *o, pl_err *err);
 
 // Cuts added tokens out of s and hands what stands between them to `between`.
 static pl_status cut_added(const pl_tokenizer *tok, span s, bool first, unsigned flags, bool normalized,
-                           between_fn between, ids_out *o, pl_err *err) {
+                           between_fn between, pl_ids *o, pl_err *err) {
     const pl_hf *h = tok->impl;
     size_t       done = 0; // everything before this is encoded
     for (size_t at = 0; at < s.n;) {
@@ -191,7 +172,7 @@ static pl_status cut_added(const pl_tokenizer *tok, span s, bool first, unsigned
         }
         if (a->rstrip) stop = spaces_after(s.s, stop, s.n);
         if (start > done) PL_TRY(between(tok, (span){s.s + done, start - done}, first && done == 0, flags, o, err));
-        PL_TRY(reserve(o, 1, err));
+        PL_TRY(pl_ids_reserve(o, 1, err));
         o->v[o->n++] = a->id;
         done = stop;
     }
@@ -222,12 +203,12 @@ pl_status pl_hf_normalize(const pl_hf *h, const char *s, size_t n, char **out, s
     return *out ? PL_OK : out_of_memory(err);
 }
 
-static pl_status encode_plain(const pl_tokenizer *tok, span s, bool first, unsigned flags, ids_out *o, pl_err *err) {
+static pl_status encode_plain(const pl_tokenizer *tok, span s, bool first, unsigned flags, pl_ids *o, pl_err *err) {
     (void)flags;
     return pre_tokenize(tok, s, first, o, err);
 }
 
-static pl_status encode_raw(const pl_tokenizer *tok, span s, bool first, unsigned flags, ids_out *o, pl_err *err) {
+static pl_status encode_raw(const pl_tokenizer *tok, span s, bool first, unsigned flags, pl_ids *o, pl_err *err) {
     char  *text;
     size_t n;
     PL_TRY(pl_hf_normalize(tok->impl, s.s, s.n, &text, &n, err));
@@ -238,8 +219,8 @@ static pl_status encode_raw(const pl_tokenizer *tok, span s, bool first, unsigne
 
 pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                        int64_t *n, pl_err *err) {
-    ids_out   o = {0};
-    pl_status st = reserve(&o, n_bytes / 4 + 1, err);
+    pl_ids    o = {0};
+    pl_status st = pl_ids_reserve(&o, n_bytes / 4 + 1, err);
     if (st == PL_OK) st = cut_added(tok, (span){text, n_bytes}, true, flags, false, encode_raw, &o, err);
     if (st != PL_OK) {
         pl_free(o.v);

@@ -3,6 +3,7 @@
 #define PL_TOKENIZER_HF_H
 
 #include "data/tokenizer_impl.h"
+#include "data/words.h"
 
 #define PL_HF_MAX_NORM 8
 
@@ -38,6 +39,8 @@ typedef struct pl_hf {
     bool         metaspace, split;
     pl_hf_scheme scheme;
     char         mark[8]; // Metaspace's replacement
+    pl_words     words;
+    bool         by_words; // a text without pre-tokenizer may be cut in front of marks
     pl_hf_added *added;
     int32_t      n_added;
     int32_t      by_first[2][256]; // [normalized][first byte] -> added, -1

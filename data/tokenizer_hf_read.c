@@ -21,6 +21,7 @@ static void close_hf(pl_tokenizer *tok) {
         pl_free(h->added[i].s);
     pl_free(h->added);
     pl_free(h->merges);
+    pl_words_fini(&h->words);
     pl_vocab_fini(&h->model);
     pl_free(h);
 }
@@ -394,6 +395,12 @@ static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     PL_TRY(read_decoder(h, j, node, &fused, err));
     if ((node = pl_json_find(j, NULL, "post_processor"))) PL_TRY(read_post_processor(tok, j, node, err));
     PL_TRY(pl_vocab_index(&tok->vocab, err));
+    PL_TRY(pl_words_init(&h->words, err));
+    // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
+    // ignore_merges.
+    const char *mark = h->metaspace ? h->mark : PL_SPACE_MARK;
+    h->by_words =
+        !h->ignore_merges && pl_vocab_find(&h->model, mark, strlen(mark)) >= 0 && pl_words_are_apart(&h->model, mark);
     tok->strip = h->decode_strip;
     tok->hash = settings_hash(h);
     if (tok->bos < 0) tok->bos = pl_vocab_find(&tok->vocab, "<s>", 3);

@@ -4,6 +4,7 @@
 #include "data/bpe.h"
 #include "data/tokenizer_impl.h"
 #include "data/utf8.h"
+#include "data/words.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/hash.h"
 #include <math.h>
@@ -12,8 +13,10 @@
 enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, MIN_PIECES = FIRST_BYTE + 256 };
 
 typedef struct llama2c {
-    float  *score; // [vocabulary]
-    int32_t space;
+    float   *score; // [vocabulary]
+    int32_t  space;
+    bool     by_words;
+    pl_words words;
 } llama2c;
 
 static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
@@ -25,34 +28,49 @@ static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int
     return true;
 }
 
+// Characters, or their bytes, then merges.
+static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
+    const pl_tokenizer *tok = ctx;
+    const llama2c      *l = tok->impl;
+    PL_TRY(pl_ids_reserve(o, n_bytes + 1, err));
+    int32_t *v = o->v + o->n;
+    int64_t  n = 0;
+    if (first) v[n++] = l->space; // run.c's dummy prefix
+    for (size_t at = 0; at < n_bytes;) {
+        size_t  len = (size_t)pl_utf8_next(s + at, n_bytes - at, NULL);
+        int32_t id = pl_vocab_find(&tok->vocab, s + at, len);
+        if (id >= 0) v[n++] = id;
+        for (size_t i = 0; id < 0 && i < len; i++)
+            v[n++] = (uint8_t)s[at + i] + FIRST_BYTE;
+        at += len;
+    }
+    PL_TRY(pl_bpe_merge(v, &n, pair, tok, err));
+    o->n += n;
+    return PL_OK;
+}
+
 static pl_status encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                         int64_t *n, pl_err *err) {
     (void)flags;
-    const llama2c *l = tok->impl;
-    int32_t       *out = pl_malloc((n_bytes + 1) * sizeof *out);
-    int64_t        m = 0;
-    if (!out) return pl_fail(err, PL_E_MEMORY, "text of %zu bytes: out of memory", n_bytes);
-    if (n_bytes > 0) out[m++] = l->space;
-    for (size_t at = 0; at < n_bytes;) {
-        size_t  len = (size_t)pl_utf8_next(text + at, n_bytes - at, NULL);
-        int32_t id = pl_vocab_find(&tok->vocab, text + at, len);
-        if (id >= 0) out[m++] = id;
-        for (size_t i = 0; id < 0 && i < len; i++)
-            out[m++] = (uint8_t)text[at + i] + FIRST_BYTE;
-        at += len;
-    }
-    pl_status st = pl_bpe_merge(out, &m, pair, tok, err);
+    llama2c  *l = tok->impl;
+    pl_ids    o = {0};
+    pl_status st = pl_ids_reserve(&o, n_bytes / 4, err);
+    if (st == PL_OK && l->by_words)
+        st = pl_words_encode(&l->words, text, n_bytes, " ", false, encode_word, tok, &o, err);
+    else if (st == PL_OK && n_bytes > 0)
+        st = encode_word(tok, text, n_bytes, true, &o, err);
     if (st != PL_OK) {
-        pl_free(out);
+        pl_free(o.v);
         return st;
     }
-    *ids = out;
-    *n = m;
+    *ids = o.v;
+    *n = o.n;
     return PL_OK;
 }
 
 static void close_llama2c(pl_tokenizer *tok) {
     llama2c *l = tok->impl;
+    pl_words_fini(&l->words);
     pl_free(l->score);
     pl_free(l);
 }
@@ -133,6 +151,8 @@ pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const u
     tok->special = pl_calloc((size_t)tok->vocab.n, 1);
     if (!tok->special) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     PL_TRY(fill_surfaces(tok, err));
+    PL_TRY(pl_words_init(&l->words, err));
+    l->by_words = pl_words_are_apart(&tok->vocab, " ");
     tok->strip = 1;
     tok->bos = BOS;
     tok->eos = EOS;

@@ -3,20 +3,55 @@
 #include "data/spm_shim.h"
 #include "data/strbuf.h"
 #include "data/tokenizer_impl.h"
+#include "data/words.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/hash.h"
+
+typedef struct spm {
+    pl_spm  *lib;
+    bool     by_words;
+    pl_words words;
+} spm;
+
+// The library puts its dummy space in front of every text: it stands for the space that a later word begins with.
+static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
+    const spm *p = ctx;
+    char       msg[256];
+    int32_t   *ids;
+    int64_t    n;
+    if (pl_spm_encode(p->lib, first ? s : s + 1, first ? n_bytes : n_bytes - 1, &ids, &n, msg, sizeof msg))
+        return pl_fail(err, PL_E_INPUT, "text of %zu bytes: SentencePiece: %s", n_bytes, msg);
+    pl_status st = pl_ids_reserve(o, (size_t)n, err);
+    if (st == PL_OK && n) memcpy(o->v + o->n, ids, (size_t)n * sizeof *ids);
+    if (st == PL_OK) o->n += n;
+    pl_free(ids);
+    return st;
+}
 
 static pl_status encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                         int64_t *n, pl_err *err) {
     (void)flags;
-    char msg[256];
-    if (pl_spm_encode(tok->impl, text, n_bytes, ids, n, msg, sizeof msg))
-        return pl_fail(err, PL_E_INPUT, "text of %zu bytes: SentencePiece: %s", n_bytes, msg);
+    spm      *p = tok->impl;
+    pl_ids    o = {0};
+    pl_status st = pl_ids_reserve(&o, n_bytes / 4, err);
+    if (st == PL_OK && p->by_words)
+        st = pl_words_encode(&p->words, text, n_bytes, " ", false, encode_word, p, &o, err);
+    else if (st == PL_OK)
+        st = encode_word(p, text, n_bytes, true, &o, err);
+    if (st != PL_OK) {
+        pl_free(o.v);
+        return st;
+    }
+    *ids = o.v;
+    *n = o.n;
     return PL_OK;
 }
 
 static void close_spm(pl_tokenizer *tok) {
-    pl_spm_close(tok->impl);
+    spm *p = tok->impl;
+    pl_spm_close(p->lib);
+    pl_words_fini(&p->words);
+    pl_free(p);
 }
 
 static const pl_tokenizer_vt vt = {"sentencepiece", encode, close_spm};
@@ -70,22 +105,31 @@ static pl_status fill(pl_tokenizer *tok, const char *path, const pl_spm_proto *p
     return PL_OK;
 }
 
+static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_proto *p, const uint8_t *data, size_t n,
+                              pl_err *err) {
+    char msg[256];
+    spm *s = tok->impl = pl_calloc(1, sizeof *s);
+    if (!s) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    tok->vt = &vt;
+    PL_TRY(pl_words_init(&s->words, err));
+    if (pl_spm_open(&s->lib, data, n, msg, sizeof msg))
+        return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: %s; copy the file again", path, msg);
+    if (pl_spm_vocab_size(s->lib) != p->n)
+        return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: the library reads %d pieces of %d", path,
+                       pl_spm_vocab_size(s->lib), p->n);
+    // Only where a word's pieces cannot depend on what stands around it: unknown characters fuse across a mark that is
+    // unknown itself. Unigram models are left alone: their sums of scores could round otherwise, and they are fast.
+    s->by_words = p->model_type == 2 && p->charsmap.n == 0 && p->add_dummy_prefix && !p->remove_extra_whitespaces &&
+                  pl_vocab_find(&tok->vocab, PL_SPACE_MARK, 3) >= 0 &&
+                  pl_words_are_apart(&tok->vocab, PL_SPACE_MARK) && pl_words_are_apart(&tok->vocab, " ");
+    return PL_OK;
+}
+
 pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err) {
     pl_spm_proto p;
-    char         msg[256];
-    pl_spm      *spm = NULL;
     PL_TRY(pl_spm_proto_read(&p, path, data, n, err));
-    tok->vt = &vt;
     pl_status st = fill(tok, path, &p, err);
-    if (st == PL_OK && pl_spm_open(&spm, data, n, msg, sizeof msg))
-        st = pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: %s; copy the file again", path, msg);
-    if (st == PL_OK && pl_spm_vocab_size(spm) != p.n) {
-        st = pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: the library reads %d pieces of %d", path,
-                     pl_spm_vocab_size(spm), p.n);
-        pl_spm_close(spm);
-        spm = NULL;
-    }
-    tok->impl = spm;
+    if (st == PL_OK) st = open_library(tok, path, &p, data, n, err);
     pl_spm_proto_fini(&p);
     return st;
 }

@@ -15,8 +15,12 @@ struct pl_decoder {
     pl_runner runner;
 };
 
-const char *pl_version(void) { return PACELINE_VERSION; }
-const char *pl_commit(void) { return PACELINE_COMMIT; }
+const char *pl_version(void) {
+    return PACELINE_VERSION;
+}
+const char *pl_commit(void) {
+    return PACELINE_COMMIT;
+}
 
 static int told(pl_status st, const pl_err *err, char *message, size_t size) {
     if (st != PL_OK && message && size) snprintf(message, size, "%s", err->msg);
@@ -71,7 +75,9 @@ int pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int32
     return told(st, &err, message, size);
 }
 
-void pl_decoder_free(void *ids) { pl_free(ids); }
+void pl_decoder_free(void *ids) {
+    pl_free(ids);
+}
 
 typedef struct telling {
     pl_decoder_token fn;
@@ -94,7 +100,9 @@ static bool starts_text(const pl_decoder *d, const pl_decoder_request *r) {
     return true;
 }
 
-static double or_zero(double x) { return isfinite(x) ? x : 0; }
+static double or_zero(double x) {
+    return isfinite(x) ? x : 0;
+}
 
 int pl_decoder_generate(pl_decoder *d, const pl_decoder_request *request, pl_decoder_token on_token, void *arg,
                         pl_decoder_stats *stats, char *message, size_t size) {

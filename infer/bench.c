@@ -125,17 +125,52 @@ static const pl_cli_option options[] = {
     {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode: the model"},
     {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
     {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "chain:auto", .help = "decode: how it drafts"},
-    {.name = "context", .type = PL_CLI_INT, .arg = "N", .deflt = "32", .min = 1, .max = 1 << 24,
+    {.name = "context",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "32",
+     .min = 1,
+     .max = 1 << 24,
      .help = "decode: tokens of the prompt"},
-    {.name = "new-tokens", .type = PL_CLI_INT, .arg = "N", .deflt = "64", .min = 2, .max = 1 << 24,
+    {.name = "new-tokens",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "64",
+     .min = 2,
+     .max = 1 << 24,
      .help = "decode: tokens after it"},
-    {.name = "repeats", .type = PL_CLI_INT, .arg = "N", .deflt = "5", .min = 1, .max = 1000, .help = "decode: runs of each"},
-    {.name = "vocab", .type = PL_CLI_INT, .arg = "V", .deflt = "128256", .min = 32, .max = 4194304,
+    {.name = "repeats",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "5",
+     .min = 1,
+     .max = 1000,
+     .help = "decode: runs of each"},
+    {.name = "vocab",
+     .type = PL_CLI_INT,
+     .arg = "V",
+     .deflt = "128256",
+     .min = 32,
+     .max = 4194304,
      .help = "linear, heads: rows of the output matrix"},
-    {.name = "width", .type = PL_CLI_INT, .arg = "D", .deflt = "2048", .min = 8, .max = 65536,
+    {.name = "width",
+     .type = PL_CLI_INT,
+     .arg = "D",
+     .deflt = "2048",
+     .min = 8,
+     .max = 65536,
      .help = "linear, heads: width of the hidden state"},
-    {.name = "ranks", .type = PL_CLI_TEXT, .arg = "R,...", .deflt = "32,64,128,256,512", .help = "heads: ranks of low-rank heads"},
-    {.name = "max-mb", .type = PL_CLI_INT, .arg = "N", .deflt = "2048", .min = 1, .max = 1 << 24,
+    {.name = "ranks",
+     .type = PL_CLI_TEXT,
+     .arg = "R,...",
+     .deflt = "32,64,128,256,512",
+     .help = "heads: ranks of low-rank heads"},
+    {.name = "max-mb",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "2048",
+     .min = 1,
+     .max = 1 << 24,
      .help = "leaves out weight matrices above this size"},
     {0}};
 
@@ -189,9 +224,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .context = (int)pl_cli_int(a, "context"),
                               .new_tokens = (int)pl_cli_int(a, "new-tokens"),
                               .repeats = (int)pl_cli_int(a, "repeats")};
-    pl_bench        b = {.env = env, .max_bytes = (double)pl_cli_int(a, "max-mb") * 1048576, .peak = pl_probe_flops(env->pool)};
-    pl_json_out     local, *o = pl_show_begin(env, &local);
-    pl_status       st = PL_OK;
+    pl_bench        b = {
+               .env = env, .max_bytes = (double)pl_cli_int(a, "max-mb") * 1048576, .peak = pl_probe_flops(env->pool)};
+    pl_json_out local, *o = pl_show_begin(env, &local);
+    pl_status   st = PL_OK;
     if (mask & BANDWIDTH) pl_bench_put_bandwidth(o, &b);
     if (mask & LINEAR) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
     if (mask & TRAIN) pl_bench_put_train(o, &b);
@@ -217,9 +253,11 @@ const pl_command pl_command_bench = {
     .positional = "[bandwidth|linear|train|heads|decode...]",
     .max_positional = 5,
     .options = options,
-    .about = "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes over\n"
-             "the bandwidth measured at that footprint, or operations over the measured peak. Without names: everything\n"
-             "(decode where there is a --target).",
+    .about =
+        "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
+        "over\n"
+        "the bandwidth measured at that footprint, or operations over the measured peak. Without names: everything\n"
+        "(decode where there is a --target).",
     .example = "paceline bench heads --vocab 32000 --width 1024 --json",
     .run = run,
 };

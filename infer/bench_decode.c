@@ -28,9 +28,10 @@ static pl_status open_all(pl_target target[2], method *m, pl_bench *b, const pl_
         }
         int positions = t->model.config.max_position_embeddings;
         if (d->context + d->new_tokens + 1 > positions)
-            return pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --context or --new-tokens", d->target,
-                           positions);
-        pl_runner_options o = {.drafter = i == 2 ? d->drafter : NULL, .tree = d->tree, .max_len = d->context + d->new_tokens + 1};
+            return pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --context or --new-tokens",
+                           d->target, positions);
+        pl_runner_options o = {
+            .drafter = i == 2 ? d->drafter : NULL, .tree = d->tree, .max_len = d->context + d->new_tokens + 1};
         PL_TRY(pl_runner_open(&m[i].runner, b->env->backend, b->env->pool, t, &o, err));
         m[i].name = names[i];
         m[i].open = true;

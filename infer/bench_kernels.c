@@ -106,7 +106,8 @@ static void train_step(pl_ctx *ctx, void *arg) {
 }
 
 void pl_bench_put_train(pl_json_out *o, pl_bench *b) {
-    static const int64_t shape[][3] = {{1024, 768, 256}, {1024, 256, 704}, {1024, 4096, 256}, {512, 2048, 2048}}; // M, N, K
+    static const int64_t shape[][3] = {
+        {1024, 768, 256}, {1024, 256, 704}, {1024, 4096, 256}, {512, 2048, 2048}}; // M, N, K
     enum { N = sizeof shape / sizeof *shape };
     pl_bench_case c[N] = {0};
     training      t[N] = {0};
@@ -114,11 +115,12 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b) {
     for (int i = 0; i < N; i++) {
         t[i] = (training){.m = shape[i][0], .n = shape[i][1], .k = shape[i][2]};
         t[i].bytes = pl_size_mul((size_t)t[i].n, (size_t)t[i].k, sizeof(float));
-        snprintf(c[i].name, sizeof c[i].name, "%lldx%lldx%lld forward and backward", (long long)t[i].m, (long long)t[i].n,
-                 (long long)t[i].k);
+        snprintf(c[i].name, sizeof c[i].name, "%lldx%lldx%lld forward and backward", (long long)t[i].m,
+                 (long long)t[i].n, (long long)t[i].k);
         c[i].step = train_step;
         c[i].arg = &t[i];
-        double mn = (double)t[i].m * (double)t[i].n, mk = (double)t[i].m * (double)t[i].k, nk = (double)t[i].n * (double)t[i].k;
+        double mn = (double)t[i].m * (double)t[i].n, mk = (double)t[i].m * (double)t[i].k,
+               nk = (double)t[i].n * (double)t[i].k;
         c[i].flops = 6 * mn * (double)t[i].k;
         c[i].bytes = 4 * (2 * mn + 2 * mk + 3 * nk);
         c[i].footprint = c[i].bytes;

@@ -23,7 +23,7 @@ double pl_bench_floor(pl_bench *b, double bytes, double flops, double footprint)
 
 // One thing that is timed: a step on a context of its own.
 typedef struct pl_bench_case {
-    char   name[64];
+    char name[64];
     void (*step)(pl_ctx *ctx, void *arg);
     void  *arg;
     double bytes, flops, footprint; // of one step; footprint: what it reads of memory that stays

@@ -227,7 +227,7 @@ pl_status pl_cli_ids(const char *text, int32_t **ids, int64_t *n, pl_err *err) {
     for (const char *s = text;;) {
         s += strspn(s, ", \t\r\n");
         if (!*s) return PL_OK;
-        size_t digits = strspn(s, "0123456789");
+        size_t    digits = strspn(s, "0123456789");
         long long v = digits > 0 && digits < 11 ? strtoll(s, NULL, 10) : -1;
         if (v < 0 || v > INT32_MAX || !strchr(", \t\r\n", s[digits])) {
             pl_status st = pl_fail(err, PL_E_USAGE, "\"%.*s\": expected a token id", (int)strcspn(s, ", \t\r\n"), s);

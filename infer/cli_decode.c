@@ -6,34 +6,75 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
-#include <math.h>
+#include <errno.h>
 #include <string.h>
 
 #define PROMPT_MAX ((size_t)256 << 20) // bytes of a prompt file
 #define NEW_MAX (1 << 24)
 
 static const pl_cli_option options[] = {
-    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "the model: a Hugging Face folder or a llama2.c file"},
+    {.name = "target",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR|FILE",
+     .help = "the model: a Hugging Face folder or a llama2.c file"},
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "its tokenizer, where the target brings none"},
-    {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "draft head's checkpoint; without one, plain decoding"},
-    {.name = "prompt", .letter = 'p', .type = PL_CLI_TEXT, .arg = "TEXT", .help = "text to go on with; BOS in front as the tokenizer says"},
-    {.name = "prompt-ids", .type = PL_CLI_TEXT, .arg = "IDS", .help = "the prompt as token ids, 1,2,3, taken as they are"},
-    {.name = "prompt-file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "the prompt from a file (its last line end left out)"},
-    {.name = "max-new-tokens", .letter = 'n', .type = PL_CLI_INT, .arg = "N", .deflt = "256", .min = 1, .max = NEW_MAX,
+    {.name = "drafter",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help = "draft head's checkpoint; without one, plain decoding"},
+    {.name = "prompt",
+     .letter = 'p',
+     .type = PL_CLI_TEXT,
+     .arg = "TEXT",
+     .help = "text to go on with; BOS in front as the tokenizer says"},
+    {.name = "prompt-ids",
+     .type = PL_CLI_TEXT,
+     .arg = "IDS",
+     .help = "the prompt as token ids, 1,2,3, taken as they are"},
+    {.name = "prompt-file",
+     .letter = 'f',
+     .type = PL_CLI_TEXT,
+     .arg = "F",
+     .help = "the prompt from a file (its last line end left out)"},
+    {.name = "max-new-tokens",
+     .letter = 'n',
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "256",
+     .min = 1,
+     .max = NEW_MAX,
      .help = "longest answer"},
     {.name = "temperature", .type = PL_CLI_REAL, .arg = "T", .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
-    {.name = "top-k", .type = PL_CLI_INT, .arg = "K", .deflt = "0", .min = 0, .max = 1 << 30,
+    {.name = "top-k",
+     .type = PL_CLI_INT,
+     .arg = "K",
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 30,
      .help = "sample from the K most probable tokens; 0: from all"},
-    {.name = "top-p", .type = PL_CLI_REAL, .arg = "P", .deflt = "1", .min = 0, .max = 1,
+    {.name = "top-p",
+     .type = PL_CLI_REAL,
+     .arg = "P",
+     .deflt = "1",
+     .min = 0,
+     .max = 1,
      .help = "sample from the most probable tokens that hold this share"},
-    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "chain:auto", .help = "how the drafter drafts: chain:N, chain:auto"},
-    {.name = "dtype", .type = PL_CLI_CHOICE, .arg = "bf16|fp32", .help = "of the weights in memory [as the file stores them]"},
+    {.name = "tree",
+     .type = PL_CLI_TEXT,
+     .arg = "TREE",
+     .deflt = "chain:auto",
+     .help = "how the drafter drafts: chain:N, chain:auto"},
+    {.name = "dtype",
+     .type = PL_CLI_CHOICE,
+     .arg = "bf16|fp32",
+     .help = "of the weights in memory [as the file stores them]"},
     {0}};
 
 typedef struct decoding {
     const pl_env *env;
     pl_detok      detok;
     bool          has_text; // there is a tokenizer
+    int           failed;   // errno of standard output
     pl_strbuf     text;     // with --json
 } decoding;
 
@@ -41,9 +82,8 @@ static void put(decoding *d, const char *s, size_t n) {
     if (!n) return;
     if (d->env->json) {
         pl_strbuf_add(&d->text, s, n);
-    } else {
-        fwrite(s, 1, n, d->env->text);
-        fflush(d->env->text);
+    } else if (!d->failed && (fwrite(s, 1, n, d->env->text) < n || fflush(d->env->text) != 0)) {
+        d->failed = errno ? errno : EIO;
     }
 }
 
@@ -54,7 +94,7 @@ static bool on_token(void *arg, int32_t token) {
         size_t n = pl_detok_push(&d->detok, token, &s);
         put(d, s, n);
     }
-    return d->env->json || !ferror(d->env->text); // nobody listens any more
+    return !d->failed; // else nobody listens any more
 }
 
 static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t **ids, int64_t *n, pl_err *err) {
@@ -83,14 +123,10 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     int prompts = pl_cli_has(a, "prompt") + pl_cli_has(a, "prompt-ids") + pl_cli_has(a, "prompt-file");
     if (!pl_cli_has(a, "target")) return pl_fail(err, PL_E_USAGE, "--target: is missing; it names the model");
-    if (prompts == 0)
-        return pl_fail(err, PL_E_USAGE, "--prompt: is missing; give it, --prompt-file or --prompt-ids");
+    if (prompts == 0) return pl_fail(err, PL_E_USAGE, "--prompt: is missing; give it, --prompt-file or --prompt-ids");
     if (prompts > 1) return pl_fail(err, PL_E_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
-    double t = pl_cli_real(a, "temperature");
-    if (t == 0 && (pl_cli_has(a, "top-k") || pl_cli_has(a, "top-p")))
-        return pl_fail(err, PL_E_USAGE, "--top-k and --top-p need a --temperature above 0");
     return PL_OK;
 }
 
@@ -170,7 +206,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                                             : PL_WEIGHTS_FP32,
                                err));
     if (!target.tok && !env->json) {
-        st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids", path);
+        st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids",
+                     path);
         goto done;
     }
     PL_TRY_GOTO(st, done, read_prompt(a, &target, &prompt, &n, err));
@@ -179,8 +216,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
     d.has_text = target.tok != NULL;
-    if (d.has_text)
-        PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
+    if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
     st = pl_runner_run(&r, prompt, n, &sampling, max_new, on_token, &d, err);
     if (d.has_text) {
         const char *s;
@@ -189,6 +225,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         if (!env->json && r.session && r.session->n_tokens > r.session->n_prompt) put(&d, "\n", 1);
     }
     if (st != PL_OK) goto done;
+    if (d.failed) {
+        errno = d.failed;
+        PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
+    }
     if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, tree, err));
     log_stats(r.session, r.drafter != NULL);
 done:

@@ -10,11 +10,19 @@
 #define FILE_MAX_BYTES ((size_t)4 << 30)
 
 static const pl_cli_option options[] = {
-    {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenizer file, or a model folder that holds one"},
+    {.name = "tokenizer",
+     .type = PL_CLI_TEXT,
+     .arg = "PATH",
+     .help = "tokenizer file, or a model folder that holds one"},
     {.name = "text", .letter = 't', .type = PL_CLI_TEXT, .arg = "T", .help = "text to encode"},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file, as it is"},
-    {.name = "no-special", .type = PL_CLI_FLAG, .help = "no BOS in front, and special tokens in the text are plain text"},
-    {.name = "decode", .letter = 'd', .type = PL_CLI_TEXT, .arg = "IDS",
+    {.name = "no-special",
+     .type = PL_CLI_FLAG,
+     .help = "no BOS in front, and special tokens in the text are plain text"},
+    {.name = "decode",
+     .letter = 'd',
+     .type = PL_CLI_TEXT,
+     .arg = "IDS",
      .help = "ids to text instead: 1,2,3 (or with blanks); - reads them from standard input"},
     {0}};
 
@@ -96,8 +104,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     int inputs = pl_cli_has(a, "text") + pl_cli_has(a, "file") + pl_cli_has(a, "decode");
     if (!pl_cli_has(a, "tokenizer"))
         return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
-    if (inputs != 1)
-        return pl_fail(err, PL_E_USAGE, "--text, --file and --decode: give exactly one of them");
+    if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file and --decode: give exactly one of them");
     pl_tokenizer *tok;
     PL_TRY(pl_tokenizer_open(&tok, pl_cli_text(a, "tokenizer"), err));
     pl_status st = pl_cli_has(a, "decode") ? decode(env, tok, pl_cli_text(a, "decode"), err) : encode(env, tok, a, err);

@@ -54,8 +54,8 @@ static bool add(pl_curves *c, const char *series, const char *key, double x, dou
     return true;
 }
 
-static pl_status read_line(pl_curves *c, const char *series, const char *path, const char *line, size_t n, int64_t number,
-                           pl_err *err) {
+static pl_status read_line(pl_curves *c, const char *series, const char *path, const char *line, size_t n,
+                           int64_t number, pl_err *err) {
     pl_json     j;
     double      step;
     const char *stage;
@@ -68,7 +68,8 @@ static pl_status read_line(pl_curves *c, const char *series, const char *path, c
         const cJSON *item;
         cJSON_ArrayForEach(item, j.root) {
             if (!cJSON_IsNumber(item) || strcmp(item->string, "step") == 0 || st != PL_OK) continue;
-            if (!add(c, name, item->string, step, item->valuedouble)) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+            if (!add(c, name, item->string, step, item->valuedouble))
+                st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
         }
     }
     pl_json_close(&j);

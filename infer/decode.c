@@ -31,14 +31,14 @@ struct pl_engine {
     pl_session       *session; // [max_sessions]
     int               slots;   // of each cache: max_len + a tree
     // taps of drafter and options together
-    int n_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
+    int               n_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
     // one step's rows
-    part     *parts;
-    int       n_parts;
-    int32_t  *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
-    pl_kvrow *row; // [layers][max_rows]
-    pl_draft_item  *item;
-    pl_sample_work *work; // [sessions][V] when needed
+    part             *parts;
+    int               n_parts;
+    int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
+    pl_kvrow         *row; // [layers][max_rows]
+    pl_draft_item    *item;
+    pl_sample_work   *work; // [sessions][V] when needed
 };
 
 // ---- sizes and life -------------------------------------------------------------------------------------------------
@@ -171,7 +171,8 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
     *out = NULL;
     if (n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
     if (n >= e->opt.max_len)
-        return pl_fail(err, PL_E_INPUT, "the prompt has %d tokens, the context holds %d; shorten it", n, e->opt.max_len);
+        return pl_fail(err, PL_E_INPUT, "the prompt has %d tokens, the context holds %d; shorten it", n,
+                       e->opt.max_len);
     for (int i = 0; i < n; i++)
         if (prompt[i] < 0 || prompt[i] >= e->target->vocab)
             return pl_fail(err, PL_E_INPUT, "prompt token %d is %d, outside the vocabulary of %lld", i, prompt[i],
@@ -197,7 +198,9 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
     return PL_E_USAGE;
 }
 
-pl_session *pl_engine_session(pl_engine *e, int slot) { return e->session[slot].live ? &e->session[slot] : NULL; }
+pl_session *pl_engine_session(pl_engine *e, int slot) {
+    return e->session[slot].live ? &e->session[slot] : NULL;
+}
 
 int pl_engine_free_slots(const pl_engine *e) {
     int n = 0;
@@ -233,8 +236,8 @@ static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
         int      n = pl_tree_path(&s->tree, i, path);
         for (int j = 0; j < n; j++)
             path[j] += s->n_read;
-        add_row(e, m, stride, s, s->tree.token[i], s->n_read + s->tree.depth[i], s->n_read, path, n, s->n_read + i, true,
-                n_logits);
+        add_row(e, m, stride, s, s->tree.token[i], s->n_read + s->tree.depth[i], s->n_read, path, n, s->n_read + i,
+                true, n_logits);
     }
 }
 
@@ -430,8 +433,8 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if ((p->decoding || p->last) && p->verdict.bonus < 0)
-            return pl_fail(err, PL_E_INPUT, "the target's logits are not numbers at position %d; its weights are broken",
-                           p->s->n_read);
+            return pl_fail(err, PL_E_INPUT,
+                           "the target's logits are not numbers at position %d; its weights are broken", p->s->n_read);
         if (p->decoding)
             commit_decoding(e, p);
         else

@@ -6,8 +6,8 @@
 // session emits does not depend on its company, on the drafter, or on the number of threads.
 //
 // One step:  rows (root + tree of each decoding session, then prompt chunks)  ->  target forward  ->  verify
-//            ->  commit (cache rows moved into place, tokens appended, stop tokens)  ->  drafter takes the final rows in
-//            and proposes the next trees.
+//            ->  commit (cache rows moved into place, tokens appended, stop tokens)  ->  drafter takes the final rows
+//            in and proposes the next trees.
 #ifndef PL_DECODE_H
 #define PL_DECODE_H
 
@@ -22,14 +22,14 @@ typedef struct pl_engine  pl_engine;
 typedef struct pl_session pl_session;
 
 typedef struct pl_engine_options {
-    int               max_sessions; // sequences in flight
-    int               max_rows;     // rows of one target forward; prompts go in chunks of what is left
-    int               max_len;      // positions of a session, prompt included; 0: the target's
-    const pl_verifier *verifier;    // NULL: pl_verify_match
+    int                max_sessions; // sequences in flight
+    int                max_rows;     // rows of one target forward; prompts go in chunks of what is left
+    int                max_len;      // positions of a session, prompt included; 0: the target's
+    const pl_verifier *verifier;     // NULL: pl_verify_match
     // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's
     // own taps are taken in any case.
-    int  n_taps, tap[PL_MAX_TAPS];
-    bool all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
+    int                n_taps, tap[PL_MAX_TAPS];
+    bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
 } pl_engine_options;
 
 // Rows of one session that became final in a step: positions first..first+count-1. Everything is borrowed until the
@@ -37,12 +37,12 @@ typedef struct pl_engine_options {
 typedef struct pl_final_rows {
     pl_session    *session;
     int32_t        first, count;
-    const int32_t *row;      // [count] row in the tensors below
-    pl_tensor      features; // [rows, n_taps * d] rounded to bf16, options' taps; .data NULL when none
-    pl_tensor      hidden;   // [rows, d] after the final norm
-    const float   *logits;   // [rows, V]: valid for rows that have logits
+    const int32_t *row;        // [count] row in the tensors below
+    pl_tensor      features;   // [rows, n_taps * d] rounded to bf16, options' taps; .data NULL when none
+    pl_tensor      hidden;     // [rows, d] after the final norm
+    const float   *logits;     // [rows, V]: valid for rows that have logits
     const int32_t *logits_row; // [rows] row of logits, -1: none
-    const int32_t *argmax;   // [logits rows]
+    const int32_t *argmax;     // [logits rows]
 } pl_final_rows;
 typedef void (*pl_final_fn)(void *arg, const pl_final_rows *rows);
 
@@ -64,7 +64,7 @@ typedef struct pl_session_stats {
 } pl_session_stats;
 
 struct pl_session {
-    int32_t           *tokens; // prompt, then what was emitted (the stop token included)
+    int32_t           *tokens;                     // prompt, then what was emitted (the stop token included)
     int32_t            n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache
     int                slot;
     pl_finish          finish;
@@ -89,7 +89,7 @@ pl_session *pl_engine_session(pl_engine *e, int slot); // NULL when the slot is 
 int         pl_engine_free_slots(const pl_engine *e);
 void        pl_engine_end(pl_engine *e, pl_session *s); // frees the slot
 // One step for all running sessions. Sessions that finish stay in their slots until ended.
-pl_status pl_engine_step(pl_engine *e, pl_err *err);
+pl_status   pl_engine_step(pl_engine *e, pl_err *err);
 
 // Target tokens of the answer: without prompt and without the stop token.
 static inline const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {

@@ -92,7 +92,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_bool(o, "training_uses_onednn", pl_gemm_onednn_wanted());
     put_libraries(o);
     if (m.threads > m.cores && !env->json)
-        fprintf(env->text, "note: %d threads on %d cores wait for each other; use --threads %d\n", m.threads, m.cores, m.cores);
+        fprintf(env->text, "note: %d threads on %d cores wait for each other; use --threads %d\n", m.threads, m.cores,
+                m.cores);
     return pl_show_end(env, &local, err);
 }
 

@@ -17,10 +17,10 @@ typedef struct pl_draft_item {
     int            slot;
     const int32_t *tokens; // the session's text so far, prompt included
     int32_t        n_tokens;
-    int32_t        first, count; // rows first..first+count-1 (positions) became final; row t's next token is tokens[t+1]
-    const int32_t *feature_row;  // [count] rows of `features`
-    pl_tree       *tree;         // NULL: nothing to propose; else root is set, grow it
-    int            depth;        // levels at most (context and answer end are near)
+    int32_t first, count;       // rows first..first+count-1 (positions) became final; row t's next token is tokens[t+1]
+    const int32_t *feature_row; // [count] rows of `features`
+    pl_tree       *tree;        // NULL: nothing to propose; else root is set, grow it
+    int            depth;       // levels at most (context and answer end are near)
 } pl_draft_item;
 
 typedef struct pl_draft_batch {
@@ -43,7 +43,7 @@ struct pl_drafter {
     pl_tree_policy         policy;
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
-    int max_sessions, max_rows;
+    int                    max_sessions, max_rows;
 };
 
 // Opens a checkpoint directory as the drafter it declares itself to be. t: weights held as PL_F32 or PL_BF16.

@@ -20,12 +20,12 @@ typedef struct eagle3_drafter {
     pl_kv     *kv; // [max_sessions]
     int        slots;
     // One call's rows, sized for the largest call.
-    int32_t  *token, *pos, *index, *path, *id;
-    float    *value, *lse, *logp;
-    pl_kvrow *row;
-    int      *frontier, *next; // [sessions][width]
-    int      *n_frontier;      // [sessions]
-    int      *hidden_row;      // [sessions][PL_TREE_MAX]: row of the last level's output for each frontier node
+    int32_t   *token, *pos, *index, *path, *id;
+    float     *value, *lse, *logp;
+    pl_kvrow  *row;
+    int       *frontier, *next; // [sessions][width]
+    int       *n_frontier;      // [sessions]
+    int       *hidden_row;      // [sessions][PL_TREE_MAX]: row of the last level's output for each frontier node
 } eagle3_drafter;
 
 static int rows_max(const eagle3_drafter *d) {
@@ -37,11 +37,9 @@ static int rows_max(const eagle3_drafter *d) {
 static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n) {
     int       k = d->base.policy.k;
     pl_tensor logits = pl_head_logits(ctx, &d->model.head, pl_gather(ctx, y, d->index, n));
-    pl_topk(ctx, &(pl_topk_args){.x = logits,
-                                 .id = d->id,
-                                 .value = d->value,
-                                 .lse = d->base.policy.needs_logp ? d->lse : NULL,
-                                 .k = k});
+    pl_topk(ctx,
+            &(pl_topk_args){
+                .x = logits, .id = d->id, .value = d->value, .lse = d->base.policy.needs_logp ? d->lse : NULL, .k = k});
     if (ctx->measuring || ctx->err.status != PL_OK) return;
     for (int i = 0; i < n * k; i++) {
         d->logp[i] = d->base.policy.needs_logp ? d->value[i] - d->lse[i / k] : 0;
@@ -94,7 +92,7 @@ static int expand_rows(eagle3_drafter *d, pl_draft_batch *b) {
 }
 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
-    eagle3_drafter *d = (eagle3_drafter *)base;
+    eagle3_drafter       *d = (eagle3_drafter *)base;
     const pl_tree_policy *policy = &base->policy;
     pl_tensor             hidden, y = take_in(d, ctx, b, &hidden);
     int                   w = policy->width, rows = 0, m = 0;
@@ -115,9 +113,9 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         for (int i = 0; i < b->n; i++) {
             if (!d->n_frontier[i]) continue;
             pl_draft_item *it = &b->item[i];
-            int n = policy->kind->grow(policy, it->tree, level, d->frontier + i * w, d->n_frontier[i],
-                                       d->id + (size_t)row * (size_t)policy->k, d->logp + (size_t)row * (size_t)policy->k,
-                                       d->next + i * w);
+            int            n = policy->kind->grow(policy, it->tree, level, d->frontier + i * w, d->n_frontier[i],
+                                                  d->id + (size_t)row * (size_t)policy->k,
+                                                  d->logp + (size_t)row * (size_t)policy->k, d->next + i * w);
             row += d->n_frontier[i];
             // The deepest level is proposed but not expanded.
             int limit = it->depth < policy->depth ? it->depth : policy->depth;
@@ -158,14 +156,18 @@ static void propose_or_measure(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b)
         propose(base, ctx, b);
 }
 
-static void   reset(pl_drafter *base, int slot) { (void)base, (void)slot; } // rows are overwritten in order
-static double step_bytes(const pl_drafter *base) { return pl_eagle3_step_bytes(&((const eagle3_drafter *)base)->model); }
+static void reset(pl_drafter *base, int slot) {
+    (void)base, (void)slot;
+} // rows are overwritten in order
+static double step_bytes(const pl_drafter *base) {
+    return pl_eagle3_step_bytes(&((const eagle3_drafter *)base)->model);
+}
 
 static void destroy(pl_drafter *base) {
     eagle3_drafter *d = (eagle3_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv,  d->token, d->pos,      d->index, d->path,       d->id,        d->value,
+    void *owned[] = {d->kv,  d->token, d->pos,      d->index, d->path,       d->id,         d->value,
                      d->lse, d->logp,  d->frontier, d->next,  d->n_frontier, d->hidden_row, d->row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
@@ -206,8 +208,7 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
         !d->lse || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < max_sessions; i++)
-        PL_TRY_GOTO(st, fail,
-                    pl_kv_create(&d->kv[i], 1, slots + policy->max_nodes, &d->model.shape, PL_F32, err));
+        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], 1, slots + policy->max_nodes, &d->model.shape, PL_F32, err));
     *out = &d->base;
     return PL_OK;
 fail:

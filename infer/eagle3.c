@@ -20,8 +20,8 @@ static void list_params(pl_eagle3 *e) {
     pl_layer_params(ps, &e->layer, &e->shape, "midlayer.", 1);
     pl_params_add(ps, &e->hidden_norm, PL_PARAM_NORM, 0, "midlayer.hidden_norm.weight", d, NULL, 0, NULL, 0);
     pl_params_add(ps, &e->layer.norm_attn, PL_PARAM_NORM, 0, "midlayer.input_layernorm.weight", d, NULL, 0, NULL, 0);
-    pl_params_add(ps, &e->layer.norm_mlp, PL_PARAM_NORM, 0, "midlayer.post_attention_layernorm.weight", d, NULL, 0, NULL,
-                  0);
+    pl_params_add(ps, &e->layer.norm_mlp, PL_PARAM_NORM, 0, "midlayer.post_attention_layernorm.weight", d, NULL, 0,
+                  NULL, 0);
     pl_params_add(ps, &e->norm, PL_PARAM_NORM, 0, "norm.weight", d, NULL, 0, NULL, 0);
     e->head.kind->params(&e->head, ps);
 }
@@ -84,20 +84,28 @@ pl_status pl_eagle3_init(pl_eagle3 *e, const pl_llama *target, const pl_eagle3_o
 static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const char *dir, pl_err *err) {
     int64_t dt = c->target_hidden_size ? c->target_hidden_size : c->hidden_size;
     if (dt != target->shape.d)
-        return pl_fail(err, PL_E_INPUT, "%s: made for a target of width %lld, this one has %lld; use the drafter's own "
-                       "target", dir, (long long)dt, (long long)target->shape.d);
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: made for a target of width %lld, this one has %lld; use the drafter's own "
+                       "target",
+                       dir, (long long)dt, (long long)target->shape.d);
     if (c->vocab_size != target->vocab)
-        return pl_fail(err, PL_E_INPUT, "%s: made for a vocabulary of %d, the target has %lld; use the drafter's own "
-                       "target", dir, c->vocab_size, (long long)target->vocab);
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: made for a vocabulary of %d, the target has %lld; use the drafter's own "
+                       "target",
+                       dir, c->vocab_size, (long long)target->vocab);
     if (c->hidden_size != target->shape.d)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: width %d differs from the target's %lld and needs an embedding of its "
-                       "own", dir, c->hidden_size, (long long)target->shape.d);
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: width %d differs from the target's %lld and needs an embedding of its "
+                       "own",
+                       dir, c->hidden_size, (long long)target->shape.d);
     if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: norm_output, fc_norm, norm_before_fc and norm_before_residual "
-                       "(EAGLE-3.1) are not supported", dir);
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: norm_output, fc_norm, norm_before_fc and norm_before_residual "
+                       "(EAGLE-3.1) are not supported",
+                       dir);
     if (c->draft_vocab_size && c->draft_vocab_size != c->vocab_size)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: draft_vocab_size %d: trimmed vocabularies are not supported yet", dir,
-                       c->draft_vocab_size);
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: draft_vocab_size %d: trimmed vocabularies are not supported yet",
+                       dir, c->draft_vocab_size);
     return check_taps(c->tap, c->n_taps, target, dir, err);
 }
 
@@ -126,7 +134,9 @@ void pl_eagle3_fini(pl_eagle3 *e) {
     *e = (pl_eagle3){0};
 }
 
-pl_tensor pl_eagle3_fuse(pl_ctx *ctx, const pl_eagle3 *e, pl_tensor features) { return pl_linear(ctx, features, e->fc); }
+pl_tensor pl_eagle3_fuse(pl_ctx *ctx, const pl_eagle3 *e, pl_tensor features) {
+    return pl_linear(ctx, features, e->fc);
+}
 
 pl_tensor pl_eagle3_step(pl_ctx *ctx, const pl_eagle3 *e, const int32_t *token, pl_tensor hidden, pl_view *view,
                          pl_tensor *hidden_out, pl_tensor y) {
@@ -147,8 +157,8 @@ pl_tensor pl_eagle3_step(pl_ctx *ctx, const pl_eagle3 *e, const int32_t *token, 
 }
 
 pl_status pl_eagle3_write(const pl_eagle3 *e, const char *dir, const float *const *data, pl_dtype t, pl_err *err) {
-    char *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
-    pl_status st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    char        *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
+    pl_status    st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_hf_config c = e->config;
     c.dtype = t;
     if (st == PL_OK) st = pl_hf_config_write(config, &c, err);

@@ -56,6 +56,6 @@ pl_status pl_eagle3_write(const pl_eagle3 *e, const char *dir, const float *cons
 // The taps side by side, each rounded to bf16: [M, n_taps * d_target], what datasets store and fc reads.
 pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps);
 // Bytes that one draft step must read.
-double pl_eagle3_step_bytes(const pl_eagle3 *e);
+double    pl_eagle3_step_bytes(const pl_eagle3 *e);
 
 #endif

@@ -9,12 +9,12 @@
 #include <stdio.h>
 
 typedef struct pl_env {
-    const pl_backend *backend;
-    pl_pool          *pool;
-    int               threads; // of the pool
-    bool              quiet, json;
-    FILE             *text;   // results for people (stdout); NULL with --json
-    pl_json_out      *result; // with --json: an open object, to which the command adds its members; else NULL
+    const pl_backend           *backend;
+    pl_pool                    *pool;
+    int                         threads; // of the pool
+    bool                        quiet, json;
+    FILE                       *text;   // results for people (stdout); NULL with --json
+    pl_json_out                *result; // with --json: an open object, to which the command adds its members; else NULL
     // All tables of recipe keys, for whoever opens a recipe.
     const pl_recipe_key *const *keys;
     int                         n_keys;

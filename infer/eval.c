@@ -29,7 +29,8 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
     int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
     pl_status        st = pl_tokenizer_encode(t->tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &ids, &n, err);
     if (st != PL_OK)
-        return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts", (long long)p->line);
+        return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts",
+                          (long long)p->line);
     e->prompt[i] = ids;
     if (n > room) {
         // The end of a text is what it is continued from; BOS stays in front.
@@ -39,7 +40,8 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
         e->r->truncated++;
     }
     if (n < 1)
-        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name, (long long)p->line);
+        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name,
+                       (long long)p->line);
     e->prompt_n[i] = n;
     e->r->prompt_tokens += n;
     e->r->category[i] = pl_strdup(p->category);
@@ -51,7 +53,8 @@ static pl_status encode_all(eval *e, pl_err *err) {
     pl_results       *r = e->r;
     int               positions = e->target[0].model.config.max_position_embeddings;
     if (e->o->max_new_tokens > positions - 3)
-        return pl_fail(err, PL_E_INPUT, "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
+        return pl_fail(err, PL_E_INPUT,
+                       "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
                        e->o->max_new_tokens, positions);
     r->n_prompts = e->o->limit > 0 && e->o->limit < p->n ? e->o->limit : p->n;
     r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
@@ -75,7 +78,7 @@ static int longest(const eval *e) {
 static pl_status name_drafter(pl_method *m, const pl_eval_drafter *d, pl_err *err) {
     pl_hf_config c;
     PL_TRY(pl_hf_config_read(&c, d->dir, PL_HF_DRAFTER, err));
-    snprintf(m->kind, sizeof m->kind, "eagle3-%s", *c.head_kind ? c.head_kind : "full");
+    snprintf(m->kind, sizeof m->kind, "eagle3-%.24s", *c.head_kind ? c.head_kind : "full");
     snprintf(m->name, sizeof m->name, "%s", d->name && *d->name ? d->name : m->kind);
     m->checkpoint = pl_strdup(d->dir);
     m->tree = pl_strdup(d->tree && *d->tree ? d->tree : "chain:auto");

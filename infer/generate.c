@@ -36,7 +36,9 @@ struct pl_generator {
     pl_status            failed;
 };
 
-static int64_t features_width(const pl_generator *g) { return g->opt.n_taps * g->target->shape.d; }
+static int64_t features_width(const pl_generator *g) {
+    return g->opt.n_taps * g->target->shape.d;
+}
 
 static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
     for (int64_t i = 0; i < n; i++)
@@ -79,18 +81,23 @@ static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const 
     g->n_prompts = prompts->n;
     g->prompt = pl_calloc((size_t)prompts->n, sizeof *g->prompt);
     g->prompt_n = pl_calloc((size_t)prompts->n, sizeof *g->prompt_n);
-    if (!g->prompt || !g->prompt_n) return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
+    if (!g->prompt || !g->prompt_n)
+        return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
     *longest = 0;
     for (int64_t i = 0; i < prompts->n; i++) {
         const pl_prompt *p = &prompts->p[i];
         PL_TRY(pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &g->prompt[i], &g->prompt_n[i], err));
         if (g->prompt_n[i] < 1 || g->prompt_n[i] >= limit)
-            return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has %lld tokens, the target's context "
-                           "takes 1..%d; shorten it", (long long)p->line, (long long)g->prompt_n[i], limit - 1);
+            return pl_fail(err, PL_E_INPUT,
+                           "data.prompts: line %lld: the prompt has %lld tokens, the target's context "
+                           "takes 1..%d; shorten it",
+                           (long long)p->line, (long long)g->prompt_n[i], limit - 1);
         for (int64_t k = 0; k < g->prompt_n[i]; k++)
             if (g->prompt[i][k] >= g->target->vocab)
-                return pl_fail(err, PL_E_INPUT, "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
-                               "give the target's own tokenizer", g->prompt[i][k], (long long)g->target->vocab);
+                return pl_fail(err, PL_E_INPUT,
+                               "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
+                               "give the target's own tokenizer",
+                               g->prompt[i][k], (long long)g->target->vocab);
         if (g->prompt_n[i] > *longest) *longest = g->prompt_n[i];
     }
     return PL_OK;
@@ -222,22 +229,49 @@ enum { STAGE_GENERATE = 1 };
 const pl_recipe_key pl_generate_keys[] = {
     {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target: a Hugging Face folder or a llama2.c file"},
     {.path = "target.tokenizer", .type = PL_RECIPE_PATH, .help = "its tokenizer, where the folder does not hold one"},
-    {.path = "target.dtype", .type = PL_RECIPE_ENUM, .deflt = "bf16", .choices = {"bf16", "fp32"},
+    {.path = "target.dtype",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "bf16",
+     .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
     {.path = "data.prompts", .type = PL_RECIPE_PATH, .help = "prompts: JSONL, a JSON list or paragraphs of text"},
-    {.path = "data.mode", .type = PL_RECIPE_ENUM, .deflt = "offline", .choices = {"offline", "online"},
+    {.path = "data.mode",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "offline",
+     .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
-    {.path = "data.max_new_tokens", .type = PL_RECIPE_INT, .deflt = "128", .min = 2, .max = 1 << 20,
+    {.path = "data.max_new_tokens",
+     .type = PL_RECIPE_INT,
+     .deflt = "128",
+     .min = 2,
+     .max = 1 << 20,
      .help = "length of an answer at most"},
     {.path = "data.greedy", .type = PL_RECIPE_BOOL, .deflt = "true", .help = "one greedy answer per prompt"},
-    {.path = "data.samples", .type = PL_RECIPE_INT, .deflt = "2", .min = 0, .max = 100000,
+    {.path = "data.samples",
+     .type = PL_RECIPE_INT,
+     .deflt = "2",
+     .min = 0,
+     .max = 100000,
      .help = "sampled answers per prompt"},
-    {.path = "data.temperature", .type = PL_RECIPE_REAL, .deflt = "1", .min = 0.01, .max = 100,
+    {.path = "data.temperature",
+     .type = PL_RECIPE_REAL,
+     .deflt = "1",
+     .min = 0.01,
+     .max = 100,
      .help = "of sampled answers"},
     {.path = "data.top_p", .type = PL_RECIPE_REAL, .deflt = "1", .min = 1e-6, .max = 1, .help = "of sampled answers"},
-    {.path = "data.sessions", .type = PL_RECIPE_INT, .deflt = "32", .min = 1, .max = 1024,
-     .help = "answers generated side by side", .stages = PL_RECIPE_NO_STAGE},
-    {.path = "data.rows_per_shard", .type = PL_RECIPE_INT, .deflt = "65536", .min = 1, .max = 1e9,
+    {.path = "data.sessions",
+     .type = PL_RECIPE_INT,
+     .deflt = "32",
+     .min = 1,
+     .max = 1024,
+     .help = "answers generated side by side",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "data.rows_per_shard",
+     .type = PL_RECIPE_INT,
+     .deflt = "65536",
+     .min = 1,
+     .max = 1e9,
      .help = "rows of a dataset shard"},
     {.path = "seed", .type = PL_RECIPE_INT, .deflt = "1", .min = 0, .max = 9e15, .help = "of everything random"},
     {0}};
@@ -316,15 +350,15 @@ static pl_status write_all(pl_generator *g, pl_dataset_writer *w, pl_err *err) {
 }
 
 pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
-    pl_llama              target = {0};
-    pl_tokenizer         *tok = NULL;
-    pl_prompts           *train = NULL, *held = NULL;
-    pl_generator         *g = NULL;
-    pl_dataset_writer    *w = NULL;
-    char                 *dir = NULL, *settings = NULL;
-    int                   taps[PL_MAX_TAPS], n_taps;
-    pl_generator_options  o;
-    pl_status             st;
+    pl_llama             target = {0};
+    pl_tokenizer        *tok = NULL;
+    pl_prompts          *train = NULL, *held = NULL;
+    pl_generator        *g = NULL;
+    pl_dataset_writer   *w = NULL;
+    char                *dir = NULL, *settings = NULL;
+    int                  taps[PL_MAX_TAPS], n_taps;
+    pl_generator_options o;
+    pl_status            st;
     PL_TRY(pl_recipe_require(r, "target.path", err));
     const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
     pl_dtype    t = pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32;

@@ -17,8 +17,8 @@
 
 extern const pl_recipe_key pl_generate_keys[];
 
-// One document: n rows; row t holds token t, the features that the target computed for it and its own greedy next token.
-// The last emitted token has no row: the target never read it.
+// One document: n rows; row t holds token t, the features that the target computed for it and its own greedy next
+// token. The last emitted token has no row: the target never read it.
 typedef struct pl_generated {
     int64_t         n;
     const int32_t  *tokens;

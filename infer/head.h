@@ -32,13 +32,13 @@ struct pl_head {
 // By name; NULL and one line naming the known kinds.
 const pl_head_kind *pl_head_find(const char *name, pl_err *err);
 // rank <= 0 for heads that have none. A rank above d, or a missing one, is refused with one line.
-pl_status pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, int64_t rank, pl_err *err);
-void      pl_head_fini(pl_head *h);
+pl_status           pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, int64_t rank, pl_err *err);
+void                pl_head_fini(pl_head *h);
 
 // logits [M, Vd] of rows x [M, d] (already normed), in the frame.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);
 // Bytes that one draft step must read.
-double pl_head_step_bytes(const pl_head *h);
+double    pl_head_step_bytes(const pl_head *h);
 
 extern const pl_head_kind pl_head_full, pl_head_lowrank;
 

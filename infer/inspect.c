@@ -71,7 +71,7 @@ static pl_status classify_file(const char *path, what *w, pl_err *err) {
     static const struct {
         const char *end;
         what        w;
-    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},  {".yml", RECIPE},
+    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},   {".yml", RECIPE},
                  {".model", TOKENIZER},         {".jsonl", PROMPTS}, {".txt", PROMPTS}};
     char  head[8] = {0};
     FILE *f = fopen(path, "rbe");
@@ -96,7 +96,8 @@ static pl_status classify(const char *path, what *w, pl_err *err) {
         *w = DATASET;
     else if (has(path, "config.json"))
         *w = MODEL;
-    else if (has(path, "recipe.yaml") || has(path, "results.json") || has(path, "metrics.jsonl") || has(path, "checkpoints"))
+    else if (has(path, "recipe.yaml") || has(path, "results.json") || has(path, "metrics.jsonl") ||
+             has(path, "checkpoints"))
         *w = RUN;
     else if (has(path, "tokenizer.model") || has(path, "tokenizer.json") || has(path, "tokenizer.bin"))
         *w = TOKENIZER;
@@ -129,7 +130,8 @@ static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl
     case NOTHING: break;
     }
     return pl_fail(err, PL_E_INPUT,
-                   "%s: holds nothing known: no model, checkpoint, dataset, tokenizer, recipe, state, run or prompts", path);
+                   "%s: holds nothing known: no model, checkpoint, dataset, tokenizer, recipe, state, run or prompts",
+                   path);
 }
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {

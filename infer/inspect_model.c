@@ -14,7 +14,8 @@
 pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     pl_json   j;
     char     *file = pl_path_is_dir(path) ? pl_path_join(path, "config.json") : pl_strdup(path);
-    pl_status st = file ? pl_json_open(&j, file, CONFIG_MAX, 0, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st =
+        file ? pl_json_open(&j, file, CONFIG_MAX, 0, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     pl_free(file);
     if (st != PL_OK) return st;
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(j.root, "architectures");
@@ -126,7 +127,7 @@ pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options 
     PL_TRY(pl_weight_source_open(&src, path, err));
     pl_status st = put_source(o, src, &c, opt, err);
     pl_weight_source_close(src);
-    int       tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
+    int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
     pl_put_ids(o, "eagle3_taps", tap, taps);
     if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, err);
     if (st == PL_OK && tok) {
@@ -179,8 +180,8 @@ pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
 
 pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
     static const char *const numbering[] = {"not stated", "layer inputs", "layer outputs"};
-    pl_hf_config      c;
-    pl_weight_source *src = NULL;
+    pl_hf_config             c;
+    pl_weight_source        *src = NULL;
     PL_TRY(pl_hf_config_read(&c, path, PL_HF_DRAFTER, err));
     pl_put_str(o, "kind", "drafter checkpoint");
     put_config(o, &c);
@@ -242,8 +243,10 @@ pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_err *err) {
     pl_put_str(o, "kind", "tokenizer");
     pl_put_object(o, "tokenizer");
     put_tokenizer(o, tok);
-    pl_put_str(o, "bos_piece", pl_tokenizer_bos_id(tok) >= 0 ? pl_tokenizer_piece(tok, pl_tokenizer_bos_id(tok)) : NULL);
-    pl_put_str(o, "eos_piece", pl_tokenizer_eos_id(tok) >= 0 ? pl_tokenizer_piece(tok, pl_tokenizer_eos_id(tok)) : NULL);
+    pl_put_str(o, "bos_piece",
+               pl_tokenizer_bos_id(tok) >= 0 ? pl_tokenizer_piece(tok, pl_tokenizer_bos_id(tok)) : NULL);
+    pl_put_str(o, "eos_piece",
+               pl_tokenizer_eos_id(tok) >= 0 ? pl_tokenizer_piece(tok, pl_tokenizer_eos_id(tok)) : NULL);
     pl_json_out_close(o, '}');
     pl_tokenizer_close(tok);
     return PL_OK;

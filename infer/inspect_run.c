@@ -44,8 +44,7 @@ static void put_dataset(pl_json_out *o, pl_dataset *ds) {
 }
 
 pl_status pl_inspect_dataset(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
-    if (!pl_path_is_dir(path))
-        return pl_fail(err, PL_E_INPUT, "%s: one shard of a dataset; inspect its folder", path);
+    if (!pl_path_is_dir(path)) return pl_fail(err, PL_E_INPUT, "%s: one shard of a dataset; inspect its folder", path);
     pl_dataset             *ds;
     pl_dataset_open_options oo = {.lazy = !opt.full_hash, .incomplete = true};
     PL_TRY(pl_dataset_open(&ds, path, &oo, err));
@@ -172,7 +171,9 @@ static pl_status put_metrics(pl_json_out *o, const char *path, pl_err *err) {
     return st;
 }
 
-static int visible(const struct dirent *d) { return d->d_name[0] != '.'; }
+static int visible(const struct dirent *d) {
+    return d->d_name[0] != '.';
+}
 
 static pl_status put_checkpoints(pl_json_out *o, const char *path, pl_err *err) {
     struct dirent **entry = NULL;

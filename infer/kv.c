@@ -16,20 +16,22 @@ void pl_kv_destroy(pl_kv *kv) {
     *kv = (pl_kv){0};
 }
 
-static size_t plane(const pl_kv *kv) { return (size_t)kv->slots * (size_t)kv->width * kv->elem; }
-void         *pl_kv_k(const pl_kv *kv, int layer) { return (uint8_t *)kv->block + 2 * (size_t)layer * plane(kv); }
-void         *pl_kv_v(const pl_kv *kv, int layer) { return (uint8_t *)kv->block + (2 * (size_t)layer + 1) * plane(kv); }
+static size_t plane(const pl_kv *kv) {
+    return (size_t)kv->slots * (size_t)kv->width * kv->elem;
+}
+void *pl_kv_k(const pl_kv *kv, int layer) {
+    return (uint8_t *)kv->block + 2 * (size_t)layer * plane(kv);
+}
+void *pl_kv_v(const pl_kv *kv, int layer) {
+    return (uint8_t *)kv->block + (2 * (size_t)layer + 1) * plane(kv);
+}
 
 void pl_kv_row(const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t n_ctx, const int32_t *path, int32_t n_path,
                int32_t slot) {
     PL_CHECK(slot < kv->slots, "slot %d of %d", slot, kv->slots);
     for (int l = 0; l < kv->layers; l++)
-        row[l * m] = (pl_kvrow){.k = pl_kv_k(kv, l),
-                                .v = pl_kv_v(kv, l),
-                                .path = path,
-                                .n_ctx = n_ctx,
-                                .n_path = n_path,
-                                .slot = slot};
+        row[l * m] = (pl_kvrow){
+            .k = pl_kv_k(kv, l), .v = pl_kv_v(kv, l), .path = path, .n_ctx = n_ctx, .n_path = n_path, .slot = slot};
 }
 
 void pl_kv_move(pl_kv *kv, int32_t n_ctx, const int32_t *from, int n) {

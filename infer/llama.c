@@ -142,8 +142,8 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
     pl_tensor delta = {0};                           // what the last sub-layer adds to it
     for (int l = 0; l < m->n_layers; l++) {
         const pl_layer *w = &m->layer[l];
-        pl_tensor       x = l == 0 ? pl_rmsnorm(ctx, h, w->norm_attn, eps)
-                                   : pl_rmsnorm_residual(ctx, &h, delta, w->norm_attn, eps);
+        pl_tensor       x =
+            l == 0 ? pl_rmsnorm(ctx, h, w->norm_attn, eps) : pl_rmsnorm_residual(ctx, &h, delta, w->norm_attn, eps);
         for (int i = 0; i < n_taps; i++)
             if (taps[i] == l) out->tap[i] = h;
         delta = pl_layer_attention(ctx, &m->shape, w, x, view, l);

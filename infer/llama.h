@@ -34,8 +34,8 @@ void      pl_llama_fini(pl_llama *m);
 // The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
 // norm), as engines number EAGLE-3's auxiliary layers.
 typedef struct pl_llama_out {
-    pl_tensor hidden;            // [M, d] after the final norm: what the head reads
-    pl_tensor tap[PL_MAX_TAPS];  // [M, d] each
+    pl_tensor hidden;           // [M, d] after the final norm: what the head reads
+    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each
 } pl_llama_out;
 
 // Runs M rows through all layers. id: [M] tokens. Tensors live in the frame.
@@ -55,6 +55,6 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
 pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
                          pl_dtype real, pl_err *err);
 // Adds a decoder layer's weights under names "<prefix>self_attn.q_proj.weight" and so on; norms are the caller's.
-void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale);
+void      pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale);
 
 #endif

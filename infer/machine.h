@@ -9,7 +9,7 @@ typedef struct pl_machine {
     char        cpu[128], os[160], isa[64]; // processor, system, instruction sets that backends exist for here
     const char *backend;
     int         cores, threads;
-    double      memory; // bytes
+    double      memory;                     // bytes
     double      bandwidth_bytes, bandwidth; // measured at this footprint; 0: not measured
     double      peak_flops;                 // 0: not measured
 } pl_machine;

@@ -1,6 +1,6 @@
-// A model's weights as one list: which tensor, which names in a file, how it is held. Everything that treats all weights
-// alike (loading, packing, initialising, training, saving, counting bytes) is a loop over this list; a module writes its
-// list once and has all of it.
+// A model's weights as one list: which tensor, which names in a file, how it is held. Everything that treats all
+// weights alike (loading, packing, initialising, training, saving, counting bytes) is a loop over this list; a module
+// writes its list once and has all of it.
 #ifndef PL_PARAMS_H
 #define PL_PARAMS_H
 
@@ -42,8 +42,8 @@ pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, in
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
 // The trainer binds tensors to memory of its own instead: see train/block.h.
 
-int64_t pl_params_count(const pl_params *ps); // elements
-size_t  pl_params_bytes(const pl_params *ps); // bytes held in memory after load
+int64_t   pl_params_count(const pl_params *ps); // elements
+size_t    pl_params_bytes(const pl_params *ps); // bytes held in memory after load
 // Writes a safetensors file: data[i] is parameter i, row-major, rounded to t; extra tensors as they are.
 pl_status pl_params_write(const pl_params *ps, const char *path, const float *const *data, pl_dtype t,
                           const pl_st_source *extra, int n_extra, pl_err *err);

@@ -52,7 +52,9 @@ typedef struct probe {
 } probe;
 
 #define PROBE_OF(isa, W, A)                                                                                            \
-    (probe) { read_##isa, flops_##isa, 2.0 * (A) * (W) / 4 }
+    (probe) {                                                                                                          \
+        read_##isa, flops_##isa, 2.0 * (A) * (W) / 4                                                                   \
+    }
 
 PROBE(plain, 16, 10)
 #if defined(__x86_64__)
@@ -71,7 +73,9 @@ static probe best_probe(void) {
     return PROBE_OF(plain, 16, 10);
 }
 #else
-static probe best_probe(void) { return PROBE_OF(plain, 16, 10); }
+static probe best_probe(void) {
+    return PROBE_OF(plain, 16, 10);
+}
 #endif
 
 #define GRAIN 512 // bytes: 8 vectors of the widest kind

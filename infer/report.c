@@ -1,8 +1,8 @@
 #include "infer/report.h"
 
 #include "infer/curves.h"
-#include "infer/tree.h"
 #include "infer/svg.h"
+#include "infer/tree.h"
 #include "kernels/base/files.h"
 
 #include <dirent.h>
@@ -24,8 +24,12 @@ typedef struct run {
 
 // ---- reading ----
 
-static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-static int visible(const struct dirent *d) { return d->d_name[0] != '.'; }
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+static int visible(const struct dirent *d) {
+    return d->d_name[0] != '.';
+}
 
 static pl_status read_curves(pl_curves *c, const char *dir, const char *series, int depth, pl_err *err) {
     pl_status       st = PL_OK;
@@ -134,9 +138,19 @@ static void method_row(pl_strbuf *b, const run *r, const cJSON *m) {
 }
 
 static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
-    static const char *const heads[] = {"method", "weights", "tree", "tokens/s", "speed-up", "95 % interval",
-                                        "acceptance length", "accepted/drafted", "identical to plain", "floor tokens/s",
-                                        "of the floor", "prefill tokens/s", "in repeated 4-grams"};
+    static const char *const heads[] = {"method",
+                                        "weights",
+                                        "tree",
+                                        "tokens/s",
+                                        "speed-up",
+                                        "95 % interval",
+                                        "acceptance length",
+                                        "accepted/drafted",
+                                        "identical to plain",
+                                        "floor tokens/s",
+                                        "of the floor",
+                                        "prefill tokens/s",
+                                        "in repeated 4-grams"};
     pl_html_addf(b, "<div class=\"wide\"><table><thead><tr>");
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         pl_html_addf(b, "<th%s>%s</th>", i > 2 ? " class=\"n\"" : "", heads[i]);
@@ -158,7 +172,9 @@ static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
                             .mark = number(r, m, "floor_tokens_per_second")};
         if (!isfinite(bar[n - 1].value)) n--;
     }
-    if (n) pl_svg_bars(b, "Decoding speed", "tokens per second; the line is what reading each cycle's bytes alone would allow", bar, n);
+    if (n)
+        pl_svg_bars(b, "Decoding speed",
+                    "tokens per second; the line is what reading each cycle's bytes alone would allow", bar, n);
     n = 0;
     cJSON_ArrayForEach(m, methods) {
         bar[n++] = (pl_bar){.label = string(r, m, "name"),
@@ -168,16 +184,19 @@ static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
                             .mark = NAN};
         if (!isfinite(bar[n - 1].value)) n--;
     }
-    if (n > 1) pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompt sets", bar, n);
+    if (n > 1)
+        pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompt sets", bar,
+                    n);
 }
 
 static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
     pl_line line[MAX_LINES];
-    int     n = 0;
+    int     n = 0, method = -1;
     double *block = pl_malloc(sizeof(double[2]) * MAX_LINES * PL_TREE_MAX), *next = block;
     if (!block) return false;
     const cJSON *m, *rates, *rate;
     cJSON_ArrayForEach(m, methods) {
+        method++;
         if (pl_json_opt_array(&r->results, m, "acceptance_by_position", &rates, NULL) != PL_OK || !rates) continue;
         if (n == MAX_LINES || cJSON_GetArraySize(rates) == 0) continue;
         double *x = next, *y = next + PL_TREE_MAX;
@@ -187,7 +206,7 @@ static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
             x[k] = k + 1;
             y[k++] = cJSON_IsNumber(rate) ? rate->valuedouble : NAN;
         }
-        line[n++] = (pl_line){.label = string(r, m, "name"), .x = x, .y = y, .n = k};
+        line[n++] = (pl_line){.label = string(r, m, "name"), .x = x, .y = y, .n = k, .colour = method};
         next += 2 * PL_TREE_MAX;
     }
     if (n) pl_svg_lines(b, "Share of drafts accepted up to a position", "position in the draft", line, n, true);
@@ -203,9 +222,10 @@ static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
         cJSON_ArrayForEach(c, list) {
             if (!cJSON_IsObject(c)) continue;
             if (!any)
-                pl_html_addf(b, "<details><summary>By category</summary><div class=\"wide\"><table><thead><tr><th>method</th>"
-                                "<th>category</th><th class=\"n\">prompts</th><th class=\"n\">tokens/s</th><th class=\"n\">"
-                                "speed-up</th><th class=\"n\">acceptance length</th></tr></thead><tbody>\n");
+                pl_html_addf(
+                    b, "<details><summary>By category</summary><div class=\"wide\"><table><thead><tr><th>method</th>"
+                       "<th>category</th><th class=\"n\">prompts</th><th class=\"n\">tokens/s</th><th class=\"n\">"
+                       "speed-up</th><th class=\"n\">acceptance length</th></tr></thead><tbody>\n");
             any = true;
             pl_html_addf(b, "<tr><td>");
             pl_html_text(b, string(r, m, "name"));
@@ -223,7 +243,8 @@ static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
 }
 
 static void describe(pl_strbuf *b, const run *r) {
-    const cJSON *machine = pl_json_find(&r->results, NULL, "machine"), *set = pl_json_find(&r->results, NULL, "settings");
+    const cJSON *machine = pl_json_find(&r->results, NULL, "machine"),
+                *set = pl_json_find(&r->results, NULL, "settings");
     if (!cJSON_IsObject(machine) || !cJSON_IsObject(set)) return;
     pl_html_addf(b, "<p>%.0f prompts (", number(r, set, "n_prompts"));
     pl_html_text(b, string(r, set, "prompts"));
@@ -236,8 +257,9 @@ static void describe(pl_strbuf *b, const run *r) {
     pl_html_text(b, string(r, machine, "backend"));
     pl_html_addf(b, ", commit ");
     pl_html_text(b, string(r, NULL, "commit"));
-    pl_html_addf(b, ". Tokens per second and acceptance length leave out prefill and the token it emits; acceptance length "
-                    "counts the bonus token, so plain decoding has 1.</p>\n");
+    pl_html_addf(
+        b, ". Tokens per second and acceptance length leave out prefill and the token it emits; acceptance length "
+           "counts the bonus token, so plain decoding has 1.</p>\n");
 }
 
 static bool run_section(pl_strbuf *b, const run *r) {
@@ -282,8 +304,11 @@ static void curve_section(pl_strbuf *b, const pl_curves *c) {
         pl_line line[MAX_LINES];
         int     n = 0;
         for (int k = i; k < c->n && n < MAX_LINES; k++)
-            if (strcmp(c->curve[k].key, key) == 0)
-                line[n++] = (pl_line){.label = c->curve[k].series, .x = c->curve[k].x, .y = c->curve[k].y, .n = c->curve[k].n};
+            if (strcmp(c->curve[k].key, key) == 0) {
+                const pl_curve *x = &c->curve[k];
+                line[n] = (pl_line){.label = x->series, .x = x->x, .y = x->y, .n = x->n, .colour = n};
+                n++;
+            }
         pl_svg_lines(b, title, "step", line, n, false);
     }
     if (n_done) pl_html_addf(b, "</section>\n");
@@ -293,7 +318,8 @@ static void curve_section(pl_strbuf *b, const pl_curves *c) {
 
 static const char page_head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>paceline report</title>\n<style>\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>paceline "
+    "report</title>\n<style>\n"
     ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#656d76;--line:#d8dee4;--no:#b3261e;--yes:#1a7f37;"
     "--c0:#8c959f;--c1:#0969da;--c2:#bf5000;--c3:#1a7f37;--c4:#8250df;--c5:#cf222e;--c6:#9a6700;--c7:#087990}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#8d96a0;--line:#30363d;--no:#ff7b72;"
@@ -305,9 +331,11 @@ static const char page_head[] =
     "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\n"
     "th{white-space:normal;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums}\n"
     ".no{color:var(--no);font-weight:600}.yes{color:var(--yes)}\n"
-    "figure{margin:1.5rem 0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;max-width:760px;height:auto}\n"
+    "figure{margin:1.5rem "
+    "0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;max-width:760px;height:auto}\n"
     "svg text{font:13px system-ui,sans-serif;fill:var(--fg)}svg .tick{fill:var(--soft);font-size:12px}\n"
-    ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}\n"
+    ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}"
+    "\n"
     ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}\n";
 
 static void put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c, bool *ok) {
@@ -350,8 +378,12 @@ done:
 
 // ---- the command ----
 
-static const pl_cli_option options[] = {
-    {.name = "out", .letter = 'o', .type = PL_CLI_TEXT, .arg = "DIR", .help = "folder for report.html [the first run's]"}, {0}};
+static const pl_cli_option options[] = {{.name = "out",
+                                         .letter = 'o',
+                                         .type = PL_CLI_TEXT,
+                                         .arg = "DIR",
+                                         .help = "folder for report.html [the first run's]"},
+                                        {0}};
 
 static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     const char *out = pl_cli_text(a, "out"), *first = a->positional[0];

@@ -54,7 +54,9 @@ int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n) {
 
 // ---- figures ----
 
-static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : NAN;
+}
 
 // The bounds between which 95 % of the resampled speed-ups lie.
 static void bootstrap(const pl_results *r, const pl_method *a, const pl_method *base, double *low, double *high) {
@@ -232,14 +234,15 @@ void pl_results_table(FILE *f, const pl_results *r) {
         if (m > 0) snprintf(interval, sizeof interval, "%.2f..%.2f", g.low, g.high);
         if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
         if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
-        if (!g.identical)
-            snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts);
+        if (!g.identical) snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts);
         fprintf(f, "%-24s %10.1f %8.2f %15s %7.2f %9s %10s %7s %6.0f %%\n", a->name, pl_stats_speed(&a->stats),
                 g.speedup, interval, pl_stats_acceptance(&a->stats), accepted, same, share, 100 * g.repeated);
     }
-    fprintf(f, "%lld prompts, %d new tokens at most, temperature %g, batch 1, %d threads on %s; floor: share of what reading "
-               "each cycle's bytes alone would allow\n",
-            (long long)r->n_prompts, r->max_new_tokens, r->temperature, r->machine.threads, r->machine.cpu);
+    fprintf(
+        f,
+        "%lld prompts, %d new tokens at most, temperature %g, batch 1, %d threads on %s; floor: share of what reading "
+        "each cycle's bytes alone would allow\n",
+        (long long)r->n_prompts, r->max_new_tokens, r->temperature, r->machine.threads, r->machine.cpu);
 }
 
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {

@@ -23,8 +23,8 @@ typedef struct pl_method {
     const char      *weights;    // "bf16" or "fp32"
     char            *checkpoint; // NULL: plain
     char            *tree;
-    pl_session_stats stats; // all prompts and repeats
-    pl_answer       *answer; // [prompts]
+    pl_session_stats stats;            // all prompts and repeats
+    pl_answer       *answer;           // [prompts]
     double           step_bytes;       // one step of the target at the mean context
     double           draft_step_bytes; // one level of drafting
     double           weight_bytes;     // held in memory: target and drafter
@@ -33,28 +33,28 @@ typedef struct pl_method {
 } pl_method;
 
 typedef struct pl_results {
-    pl_method  *method;
-    int         n_methods;
-    int64_t     n_prompts, prompt_tokens, truncated;
-    char      **category; // [n_prompts]; "" when it has none
-    pl_machine  machine;
-    char        recipe_hash[17];
-    char       *target, *prompts; // paths
-    char        fingerprint[17];
-    int         max_new_tokens, repeats;
-    double      temperature, mean_context;
-    uint64_t    seed;
+    pl_method *method;
+    int        n_methods;
+    int64_t    n_prompts, prompt_tokens, truncated;
+    char     **category; // [n_prompts]; "" when it has none
+    pl_machine machine;
+    char       recipe_hash[17];
+    char      *target, *prompts; // paths
+    char       fingerprint[17];
+    int        max_new_tokens, repeats;
+    double     temperature, mean_context;
+    uint64_t   seed;
 } pl_results;
 
 void pl_results_destroy(pl_results *r);
 
 // Figures of method m that need more than its own stats.
 typedef struct pl_figures {
-    double speedup, low, high; // against method 0; 95 % bootstrap interval over prompts
-    double floor;              // tokens/s if every cycle only read its bytes, at the measured bandwidth
-    double repeated;           // share of the answers' tokens inside repeated 4-grams
-    bool   identical;          // every answer equals plain decoding's
-    int64_t different;         // answers that do not
+    double  speedup, low, high; // against method 0; 95 % bootstrap interval over prompts
+    double  floor;              // tokens/s if every cycle only read its bytes, at the measured bandwidth
+    double  repeated;           // share of the answers' tokens inside repeated 4-grams
+    bool    identical;          // every answer equals plain decoding's
+    int64_t different;          // answers that do not
 } pl_figures;
 void pl_results_figures(const pl_results *r, int m, pl_figures *f);
 

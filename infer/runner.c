@@ -27,8 +27,8 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
     }
     int rows = chunk_rows(&target->model, least);
     if (o->drafter)
-        PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &target->model, target->dtype, o->tree, 1, rows, r->max_len,
-                               err));
+        PL_TRY(
+            pl_drafter_open(&r->drafter, o->drafter, &target->model, target->dtype, o->tree, 1, rows, r->max_len, err));
     pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len};
     pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
     if (st != PL_OK) pl_runner_close(r);
@@ -80,11 +80,19 @@ void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
     }
 }
 
-static double ratio(double a, double b) { return b > 0 ? a / b : NAN; }
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : NAN;
+}
 
-double pl_stats_speed(const pl_session_stats *s) { return ratio((double)s->emitted, s->seconds); }
-double pl_stats_acceptance(const pl_session_stats *s) { return ratio((double)s->emitted, (double)s->steps); }
-double pl_stats_accepted(const pl_session_stats *s) { return ratio((double)s->accepted, (double)s->drafted); }
+double pl_stats_speed(const pl_session_stats *s) {
+    return ratio((double)s->emitted, s->seconds);
+}
+double pl_stats_acceptance(const pl_session_stats *s) {
+    return ratio((double)s->emitted, (double)s->steps);
+}
+double pl_stats_accepted(const pl_session_stats *s) {
+    return ratio((double)s->accepted, (double)s->drafted);
+}
 
 int pl_stats_depth(const pl_session_stats *s) {
     int n = PL_TREE_MAX;

@@ -1,5 +1,5 @@
-// One text at a time: a target, perhaps a drafter, an engine with one session. What `decode`, evaluation, benches and the
-// library's users run.
+// One text at a time: a target, perhaps a drafter, an engine with one session. What `decode`, evaluation, benches and
+// the library's users run.
 #ifndef PL_RUNNER_H
 #define PL_RUNNER_H
 
@@ -7,7 +7,7 @@
 #include "kernels/base/json.h"
 
 typedef struct pl_runner {
-    const pl_target *target; // borrowed
+    const pl_target *target;  // borrowed
     pl_drafter      *drafter; // NULL: plain decoding
     pl_engine       *engine;
     pl_session      *session; // of the last run; NULL before
@@ -42,6 +42,6 @@ int    pl_stats_depth(const pl_session_stats *s);      // deepest position that 
 // Share of the steps which drafted a token at depth i + 1 that accepted it, and with it all before it.
 double pl_stats_position(const pl_session_stats *s, int i);
 // "stats" of decode: the members of an open object. n_prompt: tokens of the prompt(s).
-void pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt);
+void   pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt);
 
 #endif

@@ -33,7 +33,7 @@ static int32_t draw_all(const float *x, int64_t v, float max, double inv_t, doub
     double sum = 0, acc = 0;
     for (int64_t i = 0; i < v; i++)
         sum += (double)expf((float)((x[i] - max) * inv_t));
-    double target = u * sum;
+    double  target = u * sum;
     int64_t last = 0;
     for (int64_t i = 0; i < v; i++) {
         double w = (double)expf((float)((x[i] - max) * inv_t));

@@ -65,7 +65,17 @@ static void put_value(char out[CELL], const char *key, const cJSON *v) {
         snprintf(out, CELL, "%.6g", v->valuedouble);
 }
 
-static bool is_table(const cJSON *v) { return cJSON_IsArray(v) && cJSON_IsObject(v->child); }
+// A text of several lines, as opposed to a word that holds line ends.
+static bool is_text(const cJSON *v) {
+    int lines = 0;
+    for (const char *s = cJSON_IsString(v) ? v->valuestring : ""; *s; s++)
+        lines += *s == '\n';
+    return lines > 2;
+}
+
+static bool is_table(const cJSON *v) {
+    return cJSON_IsArray(v) && cJSON_IsObject(v->child);
+}
 
 // Keys of the first row are the columns.
 static void show_table(FILE *f, const char *name, const cJSON *rows, int indent) {
@@ -104,8 +114,10 @@ static void show_object(FILE *f, const cJSON *o, int indent) {
     cJSON_ArrayForEach(v, o) if (!is_table(v) && !cJSON_IsObject(v) && (int)strlen(v->string) > width) width =
         (int)strlen(v->string);
     cJSON_ArrayForEach(v, o) {
-        if (is_table(v) || cJSON_IsObject(v) || (cJSON_IsString(v) && strchr(v->valuestring, '\n'))) continue;
+        if (is_table(v) || cJSON_IsObject(v) || is_text(v)) continue;
         put_value(cell, v->string, v);
+        for (char *c = cell; *c; c++)
+            if ((unsigned char)*c < ' ') *c = ' ';
         fprintf(f, "%*s%-*s  %s\n", indent, "", width, v->string, cell);
     }
     cJSON_ArrayForEach(v, o) {
@@ -114,7 +126,7 @@ static void show_object(FILE *f, const cJSON *o, int indent) {
             show_object(f, v, indent + 2);
         } else if (is_table(v)) {
             show_table(f, v->string, v, indent);
-        } else if (cJSON_IsString(v) && strchr(v->valuestring, '\n')) {
+        } else if (is_text(v)) {
             fprintf(f, "%*s%s:\n%s", indent, "", v->string, v->valuestring);
         }
     }

@@ -19,7 +19,11 @@ void pl_html_addf(pl_strbuf *b, const char *fmt, ...) {
 
 void pl_html_text(pl_strbuf *b, const char *s) {
     for (; *s; s++) {
-        const char *entity = *s == '&' ? "&amp;" : *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : *s == '"' ? "&quot;" : NULL;
+        const char *entity = *s == '&'   ? "&amp;"
+                             : *s == '<' ? "&lt;"
+                             : *s == '>' ? "&gt;"
+                             : *s == '"' ? "&quot;"
+                                         : NULL;
         if (entity)
             pl_strbuf_add(b, entity, strlen(entity));
         else
@@ -55,26 +59,29 @@ static void open_svg(pl_strbuf *b, const char *title, int height) {
 
 static void draw_bar(pl_strbuf *b, const pl_bar *bar, int i, double x0, double scale, double edge) {
     double y = 12 + 34.0 * i, end = x0 + bar->value * scale;
+    double mark = isfinite(bar->mark) ? x0 + bar->mark * scale : NAN;
     char   number[32], limit[32];
     put_number(number, bar->value);
     pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + 15);
     pl_html_text(b, bar->label);
-    pl_html_addf(b, "</text><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"/>", x0, y,
-                 bar->value * scale, i % PL_SVG_COLOURS);
-    if (bar->high > bar->low)
-        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\" class=\"interval\"/>", x0 + bar->low * scale,
-                     y + 10, x0 + bar->high * scale, x0 + bar->low * scale, y + 6, x0 + bar->high * scale, y + 6);
+    pl_html_addf(b, "</text><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"/>", x0, y, end - x0,
+                 i % PL_SVG_COLOURS);
+    if (bar->high > bar->low) {
+        double low = x0 + bar->low * scale, high = x0 + bar->high * scale;
+        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\" class=\"interval\"/>", low, y + 10, high,
+                     low, y + 6, high, y + 6);
+        end = fmax(end, high);
+    }
+    if (isfinite(mark)) {
+        pl_html_addf(b, "<path d=\"M%.1f %.1fv26\" class=\"mark\"/>", fmin(mark, edge), y - 3);
+        if (mark < edge) end = fmax(end, mark);
+    }
     pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s", end + 8, y + 15, number);
-    if (isfinite(bar->mark)) {
+    if (isfinite(mark)) {
         put_number(limit, bar->mark);
         pl_html_addf(b, " of %s", limit);
     }
-    pl_html_addf(b, "</text>");
-    if (isfinite(bar->mark)) {
-        double x = x0 + bar->mark * scale;
-        pl_html_addf(b, "<path d=\"M%.1f %.1fv26\" class=\"mark\"/>", x < edge ? x : edge, y - 3);
-    }
-    pl_html_addf(b, "\n");
+    pl_html_addf(b, "</text>\n");
 }
 
 void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar *bar, int n) {
@@ -103,8 +110,12 @@ typedef struct frame {
     double min_x, max_x, min_y, max_y; // values
 } frame;
 
-static double at_x(const frame *f, double x) { return f->x0 + (x - f->min_x) / (f->max_x - f->min_x) * (f->x1 - f->x0); }
-static double at_y(const frame *f, double y) { return f->y1 - (y - f->min_y) / (f->max_y - f->min_y) * (f->y1 - f->y0); }
+static double at_x(const frame *f, double x) {
+    return f->x0 + (x - f->min_x) / (f->max_x - f->min_x) * (f->x1 - f->x0);
+}
+static double at_y(const frame *f, double y) {
+    return f->y1 - (y - f->min_y) / (f->max_y - f->min_y) * (f->y1 - f->y0);
+}
 
 static bool find_range(frame *f, const pl_line *line, int n, bool from_zero) {
     bool any = false;
@@ -127,19 +138,23 @@ static bool find_range(frame *f, const pl_line *line, int n, bool from_zero) {
 
 static void draw_axes(pl_strbuf *b, const frame *f, const char *x_name) {
     char number[32];
-    for (double s = tick_step(f->max_y - f->min_y, 5), y = ceil(f->min_y / s - 1e-9) * s; y <= f->max_y + s * 1e-6; y += s) {
+    for (double s = tick_step(f->max_y - f->min_y, 5), y = ceil(f->min_y / s - 1e-9) * s; y <= f->max_y + s * 1e-6;
+         y += s) {
         put_number(number, y);
-        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
-                        "text-anchor=\"end\">%s</text>\n",
+        pl_html_addf(b,
+                     "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
+                     "text-anchor=\"end\">%s</text>\n",
                      f->x0, at_y(f, y), f->x1, f->x0 - 6, at_y(f, y) + 4, number);
     }
-    for (double s = tick_step(f->max_x - f->min_x, 8), x = ceil(f->min_x / s - 1e-9) * s; x <= f->max_x + s * 1e-6; x += s) {
+    for (double s = tick_step(f->max_x - f->min_x, 8), x = ceil(f->min_x / s - 1e-9) * s; x <= f->max_x + s * 1e-6;
+         x += s) {
         put_number(number, x);
         pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\" text-anchor=\"middle\">%s</text>\n", at_x(f, x),
                      f->y1 + 18, number);
     }
-    pl_html_addf(b, "<path d=\"M%.1f %.1fV%.1fH%.1f\" class=\"axis\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
-                    "text-anchor=\"end\">",
+    pl_html_addf(b,
+                 "<path d=\"M%.1f %.1fV%.1fH%.1f\" class=\"axis\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
+                 "text-anchor=\"end\">",
                  f->x0, f->y0, f->y1, f->x1, f->x1, f->y1 + 34);
     pl_html_text(b, x_name);
     pl_html_addf(b, "</text>\n");
@@ -173,10 +188,11 @@ void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_
     open_svg(b, title, LINE_HEIGHT + legend);
     draw_axes(b, &f, x_name);
     for (int i = 0; i < n; i++) {
-        int colour = i % PL_SVG_COLOURS;
+        int colour = line[i].colour % PL_SVG_COLOURS;
         draw_line(b, &f, &line[i], colour);
-        pl_html_addf(b, "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" "
-                        "class=\"label\">",
+        pl_html_addf(b,
+                     "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" "
+                     "class=\"label\">",
                      f.x0, LINE_HEIGHT + 22 * i, colour, f.x0 + 22, LINE_HEIGHT + 22 * i + 10);
         pl_html_text(b, line[i].label);
         pl_html_addf(b, "</text>\n");

@@ -24,6 +24,7 @@ typedef struct pl_line {
     const char   *label;
     const double *x, *y; // [n]; y that is not finite leaves a gap
     int           n;
+    int           colour; // any number from 0
 } pl_line;
 void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero);
 

@@ -67,4 +67,6 @@ void pl_target_close(pl_target *t) {
     *t = (pl_target){0};
 }
 
-const char *pl_weights_name(pl_dtype t) { return t == PL_BF16 ? "bf16" : "fp32"; }
+const char *pl_weights_name(pl_dtype t) {
+    return t == PL_BF16 ? "bf16" : "fp32";
+}

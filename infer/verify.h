@@ -15,8 +15,8 @@ typedef struct pl_verdict {
 
 typedef struct pl_verify_in {
     const pl_tree     *tree;
-    const float       *logits;   // [tree->n, v]: the target's, row i after node i
-    const int32_t     *argmax;   // [tree->n] or NULL: of each row, when already known (temperature 0)
+    const float       *logits; // [tree->n, v]: the target's, row i after node i
+    const int32_t     *argmax; // [tree->n] or NULL: of each row, when already known (temperature 0)
     int64_t            v;
     const pl_sampling *sampling;
     uint64_t           key;      // of the session
@@ -30,9 +30,9 @@ typedef struct pl_verifier {
 } pl_verifier;
 
 // Sample-then-match: at each node draw the target's token as plain decoding would, keyed by (seed, position); if it is
-// among the children go there, else emit it and stop. Accepts with probability p(children), the best any verifier can do
-// with deterministic children (facts: inference §3.3), and equals plain decoding token for token at every temperature.
-// At temperature 0 this is greedy verification.
+// among the children go there, else emit it and stop. Accepts with probability p(children), the best any verifier can
+// do with deterministic children (facts: inference §3.3), and equals plain decoding token for token at every
+// temperature. At temperature 0 this is greedy verification.
 extern const pl_verifier pl_verify_match;
 
 #endif

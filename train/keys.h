@@ -8,10 +8,10 @@
 
 // Bits of pl_recipe_key.stages: the products whose bytes depend on a key.
 enum {
-    PL_STAGE_TOKENIZER = 1 << 8,
-    PL_STAGE_TOKENS = 1 << 9,
-    PL_STAGE_TARGET = 1 << 10,  // a pretrained target
-    PL_STAGE_DRAFTER = 1 << 11, // a trained drafter
+    PL_STAGE_TOKENIZER = 1 << 4,
+    PL_STAGE_TOKENS = 1 << 5,
+    PL_STAGE_TARGET = 1 << 6,  // a pretrained target
+    PL_STAGE_DRAFTER = 1 << 7, // a trained drafter
 };
 
 extern const pl_recipe_key pl_train_keys[];

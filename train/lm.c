@@ -29,8 +29,17 @@ static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
     return loss;
 }
 
+// The larger of scoring and learning.
 static void measure(pl_ctx *ctx, void *arg) {
-    pass(ctx, arg);
+    lm_pass  p = *(lm_pass *)arg;
+    pl_tape *tape = ctx->tape;
+    ctx->tape = NULL;
+    p.learn = false;
+    pass(ctx, &p);
+    ctx->tape = tape;
+    pl_ctx_begin(ctx);
+    p.learn = true;
+    pass(ctx, &p);
 }
 
 static pl_status rows_create(pl_lm *lm, pl_err *err) {
@@ -49,7 +58,7 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
     *lm = (pl_lm){.capacity = o->capacity};
     pl_param_block_options bo = {.real = o->backend->real, .round_to = o->round_to, .decay_embed = o->decay_embed};
-    lm_pass                p = {.lm = lm, .rows = o->capacity, .learn = true};
+    lm_pass                p = {.lm = lm, .rows = o->capacity};
     pl_status              st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend->real, false, err));

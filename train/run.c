@@ -2,7 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "train/keys.h"
+#include "train/eagle.h"
 #include "train/pretrain.h"
 
 #include <string.h>
@@ -21,7 +21,8 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
                              pl_err *err) {
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
-    return pl_pretrain(r, out_dir, env, stop_after, err);
+    bool target = strcmp(pl_recipe_str(r, "kind"), "target") == 0;
+    return target ? pl_pretrain(r, out_dir, env, stop_after, err) : pl_eagle_train(r, out_dir, env, stop_after, err);
 }
 
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {

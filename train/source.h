@@ -34,7 +34,7 @@ struct pl_feature_source {
 // Both sides of a dataset folder. Held out is every document whose prompt (its tokens up to the first answer token)
 // hashes, with the seed, to 0 modulo `every` (0: nothing is): answers to one prompt stay on one side. `want` is as in
 // pl_dataset_open_options. train: shuffled by (seed, epoch), without end. held: `docs` documents in the dataset's order,
-// NULL where nothing is held out. PL_E_INPUT when no token of the training side is marked as an answer.
+// NULL where nothing is held out (with a warning where something should have been). PL_E_INPUT when no token of the training side is marked as an answer.
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
                              const pl_dataset_attrs *want, uint64_t seed, int64_t every, pl_err *err);
 

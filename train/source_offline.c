@@ -143,8 +143,8 @@ static pl_status divide(offline *train, offline *held, const char *dir, uint64_t
                        "%s: no token of %lld training documents is marked as an answer; the loss mask is empty", dir,
                        (long long)train->base.docs);
     if (every > 0 && held->base.docs == 0)
-        return pl_fail(err, PL_E_INPUT, "%s: none of %lld documents is held out; make data.holdout.every smaller", dir,
-                       (long long)docs);
+        pl_log_warn("%s: none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
+                    dir, (long long)docs);
     if (10 * answer < rows)
         pl_log_warn("%s: only %.1f%% of the training rows are answers", dir, 100.0 * (double)answer / (double)rows);
     pl_log("dataset: %lld training documents, %lld rows, %.1f%% answers; %lld documents held out",
@@ -170,7 +170,7 @@ pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held
         snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(t->ds));
         *train = &t->base;
     }
-    if (st == PL_OK && every > 0) {
+    if (st == PL_OK && h->base.docs > 0) {
         *held = &h->base;
         h = NULL;
     }

@@ -189,6 +189,7 @@ static pl_status run_steps(loop *l, pl_err *err) {
         bool last = l->step == o->steps;
         bool stop = (pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after)) && !last;
         if (l->t->evaluate && (last || due(l->step, o->eval_every))) PL_TRY(evaluate(l, err));
+        if (!l->t->evaluate && last) PL_TRY(save(l, l->best, false, err));
         bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
         if (last || stop || late || due(l->step, o->checkpoint_every)) PL_TRY(save_last(l, err));
         if (stop)

@@ -6,7 +6,7 @@
 //
 // In a run's directory:
 //   checkpoints/last/   the model's files and `training_state` (masters, moments, step, cursor, best score, identity)
-//   checkpoints/best/   the model's files at the best evaluation
+//   checkpoints/best/   the model's files at the best evaluation; without evaluations, at the end
 //   metrics.jsonl       a line per logged step, a line per evaluation
 // Both folders are replaced as a whole; a kill at any instant leaves the old one or the new one.
 #ifndef PL_TRAIN_TRAINER_H
@@ -38,7 +38,7 @@ struct pl_task {
     pl_status (*slot)(pl_task *t, int64_t step, int slot, double *sums, pl_err *err);
     // More to say about a step, from the sums over all slots. May be NULL.
     void (*report)(pl_task *t, const double *sums, pl_metrics *m);
-    // Held-out evaluation after a step, for the metrics line. *score: higher is better. NULL: no evaluation, no best/.
+    // Held-out evaluation after a step, for the metrics line. *score: higher is better. NULL: no evaluation.
     pl_status (*evaluate)(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err);
     // The model's files into dir, which exists.
     pl_status (*save_model)(pl_task *t, const char *dir, pl_err *err);

@@ -55,14 +55,23 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     if (p->learn) pl_tape_backward(ctx);
 }
 
+// The larger of scoring and learning.
 static void measure(pl_ctx *ctx, void *arg) {
-    pass(ctx, arg);
+    unroll_pass p = *(unroll_pass *)arg;
+    pl_tape    *tape = ctx->tape;
+    ctx->tape = NULL;
+    p.learn = false;
+    pass(ctx, &p);
+    ctx->tape = tape;
+    pl_ctx_begin(ctx);
+    p.learn = true;
+    pass(ctx, &p);
 }
 
 pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps,
                            double step_decay, const pl_backend *be, pl_pool *pool, pl_err *err) {
     *u = (pl_unroll){.model = model, .wt = wt};
-    unroll_pass learn = {.u = u, .rows = capacity, .learn = true};
+    unroll_pass most = {.u = u, .rows = capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, capacity, steps, step_decay, be->real, err));
@@ -74,7 +83,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)capacity));
     PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
     u->ctx.tape = &u->tape;
-    PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &learn, err));
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
     return PL_OK;
 fail:
     pl_unroll_destroy(u);

@@ -1,9 +1,9 @@
 // Memory by lifetime. An arena is one block handed out from front to back and given back all at once (or to a mark).
 //
-// Life:  init -> [begin_measure, run the code once, commit]  or  [reserve(bytes)]  -> alloc/mark/release/reset ... -> fini
-// While measuring, alloc returns addresses that must not be touched (ops do nothing on a measuring context) and only the
-// high-water mark is kept. After commit the block never grows: running past its end is a bug and aborts, so there is no
-// allocation in a steady loop; pl_alloc_count() lets tests assert that.
+// Life:  init -> [begin_measure, run the code once, commit]  or  [reserve(bytes)]  -> alloc/mark/release/reset ... ->
+// fini While measuring, alloc returns addresses that must not be touched (ops do nothing on a measuring context) and
+// only the high-water mark is kept. After commit the block never grows: running past its end is a bug and aborts, so
+// there is no allocation in a steady loop; pl_alloc_count() lets tests assert that.
 #ifndef PL_ARENA_H
 #define PL_ARENA_H
 
@@ -23,15 +23,15 @@ typedef struct pl_arena {
 
 void      pl_arena_init(pl_arena *a, const char *name);
 void      pl_arena_fini(pl_arena *a);
-void      pl_arena_begin_measure(pl_arena *a);               // frees any block held before
-pl_status pl_arena_commit(pl_arena *a, pl_err *err);         // one block of the measured peak, huge pages asked for
+void      pl_arena_begin_measure(pl_arena *a);       // frees any block held before
+pl_status pl_arena_commit(pl_arena *a, pl_err *err); // one block of the measured peak, huge pages asked for
 pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err); // as measure+commit with a known size
-void     *pl_arena_alloc(pl_arena *a, size_t bytes);         // 64-byte aligned, contents undefined; aborts when full
+void     *pl_arena_alloc(pl_arena *a, size_t bytes); // 64-byte aligned, contents undefined; aborts when full
 size_t    pl_arena_mark(const pl_arena *a);
-void      pl_arena_release(pl_arena *a, size_t mark);        // everything allocated since mark is gone
-void      pl_arena_reset(pl_arena *a);                       // release to the start
+void      pl_arena_release(pl_arena *a, size_t mark); // everything allocated since mark is gone
+void      pl_arena_reset(pl_arena *a);                // release to the start
 // Guarded arenas: true when every guard byte still stands (all blocks live since the last reset).
-bool pl_arena_check(const pl_arena *a);
+bool      pl_arena_check(const pl_arena *a);
 
 // Long-lived blocks: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
 void *pl_block_create(size_t bytes, pl_err *err);
@@ -48,8 +48,8 @@ char *pl_sprintf(const char *fmt, ...) PL_PRINTF(1, 2); // heap string or NULL
 // Allocations so far (heap, blocks and arena commits): a steady loop must not move it.
 uint64_t pl_alloc_count(void);
 // Tests: the n-th allocation from now fails (0 = never).
-void pl_alloc_fail_after(uint64_t n);
+void     pl_alloc_fail_after(uint64_t n);
 // a*b*c without overflow, or SIZE_MAX.
-size_t pl_size_mul(size_t a, size_t b, size_t c);
+size_t   pl_size_mul(size_t a, size_t b, size_t c);
 
 #endif

@@ -1,4 +1,5 @@
-// Checks of what the caller must get right (shapes, NULL, ranges). Always on, O(1) only; never for what came from a file.
+// Checks of what the caller must get right (shapes, NULL, ranges). Always on, O(1) only; never for what came from a
+// file.
 #ifndef PL_CHECK_H
 #define PL_CHECK_H
 

@@ -28,7 +28,9 @@ static inline uint16_t pl_f32_to_bf16(float f) {
 }
 
 // The nearest bf16, as a float: what a bf16 working copy computes with.
-static inline float pl_round_bf16(float f) { return pl_bf16_to_f32(pl_f32_to_bf16(f)); }
+static inline float pl_round_bf16(float f) {
+    return pl_bf16_to_f32(pl_f32_to_bf16(f));
+}
 
 float pl_f16_to_f32(uint16_t h);
 

@@ -7,9 +7,9 @@
 
 // Separate purposes never share noise (facts: shared drafting and accepting noise biases acceptance).
 typedef enum pl_stream {
-    PL_STREAM_INIT,     // weight initialisation
-    PL_STREAM_SHUFFLE,  // order of data
-    PL_STREAM_SAMPLE,   // the target's own draws, keyed by position of the emitted token
+    PL_STREAM_INIT,    // weight initialisation
+    PL_STREAM_SHUFFLE, // order of data
+    PL_STREAM_SAMPLE,  // the target's own draws, keyed by position of the emitted token
     PL_STREAM_DRAFT,
     PL_STREAM_ACCEPT,
     PL_STREAM_RESIDUAL,
@@ -25,10 +25,10 @@ typedef struct pl_rng {
 pl_rng   pl_rng_make(uint64_t seed, pl_stream stream, uint64_t subkey);
 void     pl_philox(uint32_t out[4], pl_rng r, uint64_t position, uint32_t lane_block);
 uint64_t pl_rng_u64(pl_rng r, uint64_t position);
-double   pl_rng_uniform(pl_rng r, uint64_t position);   // [0, 1), 53 bits
-float    pl_rng_normal(pl_rng r, uint64_t position);    // Box-Muller, mean 0, variance 1
+double   pl_rng_uniform(pl_rng r, uint64_t position);           // [0, 1), 53 bits
+float    pl_rng_normal(pl_rng r, uint64_t position);            // Box-Muller, mean 0, variance 1
 uint64_t pl_rng_below(pl_rng r, uint64_t position, uint64_t n); // [0, n), unbiased to 2^-64
 // p[0..n): the permutation of (seed, stream): Fisher-Yates.
-void pl_rng_permute(pl_rng r, int64_t *p, int64_t n);
+void     pl_rng_permute(pl_rng r, int64_t *p, int64_t n);
 
 #endif

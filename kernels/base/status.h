@@ -1,9 +1,9 @@
 // Status codes and messages: how a failure of the world (file, memory, driver, bad input) travels.
 //
 // Three failures, three treatments (see also check.h and backend.h):
-//   world             -> a function returns pl_status and fills pl_err once, where it happens; *out is NULL, nothing leaks
-//   caller's mistake  -> PL_CHECK aborts with the values
-//   device op         -> the first error sticks to the context; the step asks once
+//   world             -> a function returns pl_status and fills pl_err once, where it happens; *out is NULL, nothing
+//   leaks caller's mistake  -> PL_CHECK aborts with the values device op         -> the first error sticks to the
+//   context; the step asks once
 #ifndef PL_STATUS_H
 #define PL_STATUS_H
 
@@ -27,10 +27,12 @@ typedef struct pl_err {
 #define PL_PRINTF(fmt, first)
 #endif
 
-// Fills err (if not NULL) and returns status, so that a failing function ends in one statement. The message is cut to fit.
+// Fills err (if not NULL) and returns status, so that a failing function ends in one statement. The message is cut to
+// fit.
 pl_status pl_fail(pl_err *err, pl_status status, const char *fmt, ...) PL_PRINTF(3, 4);
 
-// As pl_fail with ": strerror(errno)" appended; maps errno to a status (ENOMEM, ENOSPC, EACCES, ... all are PL_E_IO but ENOMEM).
+// As pl_fail with ": strerror(errno)" appended; maps errno to a status (ENOMEM, ENOSPC, EACCES, ... all are PL_E_IO but
+// ENOMEM).
 pl_status pl_fail_errno(pl_err *err, const char *fmt, ...) PL_PRINTF(2, 3);
 
 // Puts "prefix: " in front of a message already there, for callers that know the place better than the callee.

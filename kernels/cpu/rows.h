@@ -6,7 +6,7 @@
 #include "kernels/cpu/simd.h"
 
 // Below this much work (flops, or bytes for copying ops) waking the pool costs more than it saves.
-#define PL_CPU_SMALL 40000.0
+#define PL_CPU_SMALL 100000.0
 
 // One even part per thread, at most `items`; 1 for small work. No result may depend on it.
 static inline int pl_cpu_parts(const pl_ctx *ctx, int64_t items, double work) {

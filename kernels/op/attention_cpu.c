@@ -120,7 +120,8 @@ STEP(2)
 STEP(3)
 STEP(4)
 STEP(5)
-STEP(6) STEP(7) STEP(8)
+STEP(6)
+STEP(7) STEP(8)
 #undef STEP
     static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off,
                                                     int count, int vectors) {
@@ -264,8 +265,8 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
     }
     for (int64_t m = it->m0; m < it->m1; m++)
         for (int kv = it->kv0; kv < it->kv1; kv++) {
-            const chain *c = chain_at(job, it, scratch, m, kv);
-            for (int h = it->lo; h < it->hi; h++, c = next_chain(job, (chain *)(uintptr_t)c))
+            chain *c = chain_at(job, it, scratch, m, kv);
+            for (int h = it->lo; h < it->hi; h++, c = next_chain(job, c))
                 end_chain(c, job, m, kv * share + h);
         }
 }

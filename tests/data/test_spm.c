@@ -1,5 +1,6 @@
 // SentencePiece: training, exact round trips, and models that are broken on purpose.
 #include "data/spm_proto.h"
+#include "data/spm_shim.h"
 #include "data/spm_train.h"
 #include "kernels/base/hash.h"
 #include "tok_fixture.h"
@@ -72,6 +73,64 @@ static void test_round_trips(void **state) {
         pl_corpus_destroy(c);
         pl_tokenizer_close(tok);
     }
+}
+
+// Word by word is what the library gives for whole texts.
+static void check_words(const char *path, const char *text, size_t n) {
+    pl_err        err;
+    uint8_t      *data;
+    size_t        bytes;
+    pl_spm       *lib;
+    char          msg[256];
+    int32_t      *a, *b;
+    int64_t       na, nb;
+    pl_tokenizer *tok = open_at(path);
+    assert_ok(pl_file_read(path, &data, &bytes, 1 << 24, &err));
+    assert_int_equal(pl_spm_open(&lib, data, bytes, msg, sizeof msg), 0);
+    for (int round = 0; round < 2; round++) { // the second time from memory
+        assert_ok(pl_tokenizer_encode(tok, text, n, 0, &a, &na, &err));
+        assert_int_equal(pl_spm_encode(lib, text, n, &b, &nb, msg, sizeof msg), 0);
+        assert_int_equal(na, nb);
+        assert_memory_equal(a, b, (size_t)na * sizeof *a);
+        pl_free(a);
+        pl_free(b);
+    }
+    pl_spm_close(lib);
+    pl_free(data);
+    pl_tokenizer_close(tok);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    static const char *const atoms[] = {" ", "  ", "\n", "the", "cat", "\xC3\xA9", "\xE2\x96\x81", "\xE6\x97\xA5", "1", ".", "a",
+                                        "\t", " caf", "</s>", " rain"};
+    train(at("m.model"), &bpe);
+    train(at("nobytes.model"), &(pl_spm_train_options){.vocab_size = 120, .quiet = true});
+    char     text[4096];
+    unsigned x = 1;
+    for (int round = 0; round < 60; round++) {
+        size_t n = 0;
+        for (int i = 0; i < round; i++) {
+            x = x * 1664525u + 1013904223u;
+            const char *s = atoms[(x >> 12) % (sizeof atoms / sizeof *atoms)];
+            memcpy(text + n, s, strlen(s));
+            n += strlen(s);
+        }
+        check_words(at("m.model"), text, n);
+        check_words(at("nobytes.model"), text, n);
+    }
+    pl_corpus *c = small_corpus();
+    check_words(at("m.model"), c->docs[0].text, c->docs[0].bytes);
+    pl_corpus_destroy(c);
+    const char *llama = outside("tokenizers/llama2/tokenizer.model");
+    if (!llama) return;
+    char        path[600];
+    const char *book[] = {path};
+    snprintf(path, sizeof path, "%s", outside("text/gutenberg/Alice-s-Adventures-in-Wonderland_11.txt"));
+    pl_err err;
+    assert_ok(pl_corpus_read(&c, book, 1, (pl_text_options){0}, &err));
+    check_words(outside("tokenizers/llama2/tokenizer.model"), c->docs[0].text, c->docs[0].bytes);
+    pl_corpus_destroy(c);
 }
 
 static void test_deterministic(void **state) {
@@ -362,7 +421,7 @@ static void test_any_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_deterministic), cmocka_unit_test(test_without_bytes),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_words),   cmocka_unit_test(test_deterministic), cmocka_unit_test(test_without_bytes),
         cmocka_unit_test(test_train_refused), cmocka_unit_test(test_hand_made),     cmocka_unit_test(test_charsmap),
         cmocka_unit_test(test_broken),        cmocka_unit_test(test_any_bytes),
     };

@@ -3,6 +3,7 @@
 #include "data/utf8.h"
 #include "golden_hf.h"
 #include "tok_fixture.h"
+#include <pthread.h>
 
 enum { GOLDEN = sizeof golden_tokenizers / sizeof *golden_tokenizers };
 
@@ -223,8 +224,7 @@ static int naive_encode(const char *text, int *tokens) {
     }
 }
 
-static void test_llama2c_equals_run_c(void **state) {
-    (void)state;
+static void check_run_c(void) {
     static const char *const atoms[] = {" ", "t", "h", "e", "a", "c", "n", "d", "\n", "\xC3\xA9", "\xE6\x97\xA5", "z",
                                         "the", "cat", " and", "aaaa"};
     pl_err                   err;
@@ -256,6 +256,54 @@ static void test_llama2c_equals_run_c(void **state) {
     assert_string_equal(pl_tokenizer_kind(tok), "llama2c");
     assert_string_equal(pl_tokenizer_piece(tok, 259 + 12), "the");
     pl_tokenizer_close(tok);
+}
+
+static void test_llama2c_equals_run_c(void **state) {
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        tiny_apart = apart;
+        check_run_c();
+    }
+    tiny_apart = false;
+}
+
+// Threads share one tokenizer: whoever finds its memory of words in use does without, with the same ids.
+static void *encode_again(void *arg) {
+    const pl_tokenizer *tok = arg;
+    static const char   text[] = "the cat and the cat and a cat ate the cat the the an and and cat";
+    int32_t            *first = NULL;
+    int64_t             n = 0;
+    intptr_t            different = 0;
+    for (int i = 0; i < 300; i++) {
+        int32_t *ids;
+        int64_t  m;
+        if (pl_tokenizer_encode(tok, text, sizeof text - 1, 0, &ids, &m, NULL) != PL_OK) return (void *)1;
+        if (!first) {
+            first = ids;
+            n = m;
+            continue;
+        }
+        different += m != n || memcmp(ids, first, (size_t)n * sizeof *ids) != 0;
+        pl_free(ids);
+    }
+    pl_free(first);
+    return (void *)different;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    tiny_apart = true;
+    pl_tokenizer *tok = tiny_open();
+    pthread_t     t[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, encode_again, tok), 0);
+    for (int i = 0; i < 3; i++) {
+        void *different;
+        assert_int_equal(pthread_join(t[i], &different), 0);
+        assert_null(different);
+    }
+    pl_tokenizer_close(tok);
+    tiny_apart = false;
 }
 
 static void test_llama2c_broken(void **state) {
@@ -489,7 +537,7 @@ int main(void) {
         cmocka_unit_test(test_golden_encode),     cmocka_unit_test(test_golden_decode),
         cmocka_unit_test(test_no_special),        cmocka_unit_test(test_stream_any_ids),
         cmocka_unit_test(test_stream_bytes),      cmocka_unit_test(test_llama2c_equals_run_c),
-        cmocka_unit_test(test_llama2c_broken),    cmocka_unit_test(test_json_refused),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_llama2c_broken),    cmocka_unit_test(test_json_refused),
         cmocka_unit_test(test_open_refused),      cmocka_unit_test(test_folder_and_config),
         cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_out_of_memory),
     };

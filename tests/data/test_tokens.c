@@ -99,7 +99,7 @@ static void test_wide_ids(void **state) {
     pl_tokenizer_close(tok);
 }
 
-// A file without text behind it: ids 0..n-1 mod 97 and documents of the given lengths.
+// A stream without a file: id i stands at place i.
 static pl_tokens fake_tokens(int64_t n, int32_t *ids, int64_t *offsets, int64_t n_docs) {
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)i;

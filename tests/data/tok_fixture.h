@@ -17,6 +17,9 @@ static const struct {
                    {" a", -9},   {"an", -9},    {"and", -9},   {"nd", -9},   {" and", -1e11f}, {"e ", -2.5f}};
 enum { TINY_EXTRA = sizeof tiny_pieces / sizeof *tiny_pieces, TINY_VOCAB = 259 + TINY_EXTRA };
 
+// Whether no piece has a space behind something else (then words encode one by one).
+static bool tiny_apart;
+
 static inline void tiny_piece(int id, char s[32], float *score) {
     *score = 0;
     if (id == 0) strcpy(s, "<unk>");
@@ -24,7 +27,7 @@ static inline void tiny_piece(int id, char s[32], float *score) {
     else if (id == 2) strcpy(s, "\n</s>\n");
     else if (id < 259) snprintf(s, 32, "<0x%02X>", id - 3);
     else {
-        strcpy(s, tiny_pieces[id - 259].s);
+        strcpy(s, tiny_apart && id == TINY_VOCAB - 1 ? "e\n" : tiny_pieces[id - 259].s);
         *score = tiny_pieces[id - 259].score;
     }
 }

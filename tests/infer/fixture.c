@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void must(pl_status st, const pl_err *err) { PL_CHECK(st == PL_OK, "%s", err->msg); }
+static void must(pl_status st, const pl_err *err) {
+    PL_CHECK(st == PL_OK, "%s", err->msg);
+}
 
 // Normal weights, large enough that logits differ clearly; norms around 1.
 static float **random_values(const pl_params *ps, uint64_t seed) {
@@ -21,7 +23,8 @@ static float **random_values(const pl_params *ps, uint64_t seed) {
         pl_rng          r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)i);
         data[i] = malloc((size_t)n * sizeof(float));
         for (int64_t k = 0; k < n; k++)
-            data[i][k] = p->spec.cols ? 0.15f * pl_rng_normal(r, (uint64_t)k) : 1 + 0.1f * pl_rng_normal(r, (uint64_t)k);
+            data[i][k] =
+                p->spec.cols ? 0.15f * pl_rng_normal(r, (uint64_t)k) : 1 + 0.1f * pl_rng_normal(r, (uint64_t)k);
     }
     return data;
 }
@@ -110,9 +113,15 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
 }
 
-static void                  reset(pl_drafter *d, int slot) { (void)d, (void)slot; }
-static double                step_bytes(const pl_drafter *d) { return d->max_rows; }
-static void                  destroy(pl_drafter *d) { (void)d; }
+static void reset(pl_drafter *d, int slot) {
+    (void)d, (void)slot;
+}
+static double step_bytes(const pl_drafter *d) {
+    return d->max_rows;
+}
+static void destroy(pl_drafter *d) {
+    (void)d;
+}
 static const pl_drafter_kind oracle_kind = {
     .name = "oracle", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
@@ -130,4 +139,6 @@ const char *test_mkdir(char buf[64]) {
     return buf;
 }
 
-void test_rmdir(const char *dir) { pl_tree_remove(dir, NULL); }
+void test_rmdir(const char *dir) {
+    pl_tree_remove(dir, NULL);
+}

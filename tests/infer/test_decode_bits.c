@@ -51,11 +51,11 @@ static void record(void *arg, const pl_final_rows *r) {
 // Decodes sessions key0..key0+n-1 side by side.
 static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint64_t key0, int n, double temperature,
                 int stop, transcript *out) {
-    pl_err             err = {0};
-    pl_engine         *e;
-    pl_engine_options  o = {.max_sessions = n, .max_rows = rows, .max_len = 160};
-    pl_session        *s[SESSIONS];
-    int32_t            ids[128];
+    pl_err            err = {0};
+    pl_engine        *e;
+    pl_engine_options o = {.max_sessions = n, .max_rows = rows, .max_len = 160};
+    pl_session       *s[SESSIONS];
+    int32_t           ids[128];
     if (d) d->max_rows = rows;
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), pool, m, d, &o, &err), PL_OK);
     record_to = out;
@@ -66,7 +66,7 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
                                  .max_new = MAX_NEW,
                                  .n_stop = stop >= 0,
                                  .stop = {stop}};
-        int len = prompt_of(so.key, ids);
+        int                len = prompt_of(so.key, ids);
         memset(&out[so.key], 0, sizeof out[so.key]);
         assert_int_equal(pl_engine_start(e, ids, len, &so, &s[i], &err), PL_OK);
     }
@@ -109,8 +109,8 @@ static void oracle_scripts(test_oracle *o, const transcript *plain, uint64_t key
     o->script_n = script_n;
 }
 
-static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int nodes, pl_pool *pool, uint64_t key0, int n,
-                       double temperature, int stop, transcript *plain, transcript *got) {
+static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int nodes, pl_pool *pool, uint64_t key0,
+                       int n, double temperature, int stop, transcript *plain, transcript *got) {
     const int32_t *script[SESSIONS];
     int32_t        script_n[SESSIONS];
     test_oracle    o;
@@ -121,11 +121,11 @@ static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int no
 }
 
 static void check_dtype(pl_dtype t) {
-    char       dir[64], what[96];
-    pl_err     err = {0};
-    world     *w = calloc(1, sizeof *w);
+    char        dir[64], what[96];
+    pl_err      err = {0};
+    world      *w = calloc(1, sizeof *w);
     transcript *got = calloc(SESSIONS, sizeof *got);
-    pl_pool   *two;
+    pl_pool    *two;
     assert_int_equal(pl_pool_create(&two, 2, &err), PL_OK);
     test_target(&w->target, test_mkdir(dir), 3, 11, t);
     for (uint64_t k = 0; k < SESSIONS; k++)
@@ -296,8 +296,12 @@ static void no_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_fp32),         cmocka_unit_test(bits_bf16),          cmocka_unit_test(sampled_equals_plain),
-        cmocka_unit_test(stop_inside_block), cmocka_unit_test(eagle3_is_lossless), cmocka_unit_test(no_allocation),
+        cmocka_unit_test(bits_fp32),
+        cmocka_unit_test(bits_bf16),
+        cmocka_unit_test(sampled_equals_plain),
+        cmocka_unit_test(stop_inside_block),
+        cmocka_unit_test(eagle3_is_lossless),
+        cmocka_unit_test(no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

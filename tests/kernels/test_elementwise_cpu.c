@@ -124,9 +124,11 @@ static void saturated_gates(void **state) {
 // ---- adamw and sumsq ----
 
 // With lr 0 the weights stay: the working copy is their rounding.
-static const float odd_values[] = {0.0f,      -0.0f,    1.0f,      1.00390625f, 1.01171875f, 1.00390637f, 3.4e38f,
-                                   -3.4e38f,  1e-40f,   -1e-45f,   65280.0f,    INFINITY,    -INFINITY,   NAN,
-                                   0.333333f, 2.71828f, -123.456f, 1e-30f,      0x1.fep0f,   0x1.ffp0f};
+// A NaN whose bits are all set must not round up into a zero.
+#define FULL_NAN __builtin_nanf("0x3fffff")
+static const float odd_values[] = {FULL_NAN, 0.0f,      -0.0f,    1.0f,      1.00390625f, 1.01171875f, 1.00390637f,
+                                   3.4e38f,  -3.4e38f,  1e-40f,   -1e-45f,   65280.0f,    INFINITY,    -INFINITY,
+                                   NAN,      0.333333f, 2.71828f, -123.456f, 1e-30f,      0x1.fep0f,   0x1.ffp0f};
 enum { ODD = sizeof odd_values / sizeof odd_values[0], REPEATED = 3000 };
 
 static void rounded(op_run *r, const void *arg) {

@@ -1,0 +1,155 @@
+#include "program.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#define MAX_ARGS 64
+
+static char *slurp(FILE *f, size_t *n) {
+    char  *text = NULL;
+    size_t room = 0;
+    *n = 0;
+    rewind(f);
+    for (;;) {
+        if (*n + 4096 > room) {
+            room = 2 * room + 8192;
+            text = realloc(text, room);
+            assert_non_null(text);
+        }
+        size_t got = fread(text + *n, 1, 4095, f);
+        *n += got;
+        if (got == 0) break;
+    }
+    text[*n] = 0;
+    fclose(f);
+    return text;
+}
+
+static int split(char *line, char *argv[MAX_ARGS]) {
+    int n = 1;
+    argv[0] = (char *)(uintptr_t)PACELINE_PROGRAM;
+    for (char *s = line; *s;) {
+        while (*s == ' ')
+            s++;
+        if (!*s) break;
+        assert_true(n < MAX_ARGS - 1);
+        char end = *s == '\'' ? '\'' : ' ';
+        if (end == '\'') s++;
+        argv[n++] = s;
+        while (*s && *s != end)
+            s++;
+        if (*s) *s++ = 0;
+    }
+    argv[n] = NULL;
+    return n;
+}
+
+static void run(test_output *o, const char *args, va_list ap) {
+    char  line[8192], *argv[MAX_ARGS];
+    FILE *out = tmpfile(), *err = tmpfile();
+    int   status;
+    assert_true(vsnprintf(line, sizeof line, args, ap) < (int)sizeof line);
+    assert_non_null(out);
+    assert_non_null(err);
+    split(line, argv);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(fileno(out), STDOUT_FILENO);
+        dup2(fileno(err), STDERR_FILENO);
+        execv(argv[0], argv);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    o->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    o->out = slurp(out, &o->out_bytes);
+    o->err = slurp(err, &o->err_bytes);
+}
+
+void test_run(test_output *o, const char *args, ...) {
+    va_list ap;
+    va_start(ap, args);
+    run(o, args, ap);
+    va_end(ap);
+}
+
+void test_run_fini(test_output *o) {
+    free(o->out);
+    free(o->err);
+}
+
+void test_run_json(pl_json *j, const char *args, ...) {
+    test_output o;
+    pl_err      err;
+    va_list     ap;
+    va_start(ap, args);
+    run(&o, args, ap);
+    va_end(ap);
+    if (o.code != 0) fail_msg("%s: exit code %d: %s", args, o.code, o.err);
+    if (pl_json_parse(j, "stdout", 0, o.out, o.out_bytes, PL_JSON_UNIQUE, &err) != PL_OK)
+        fail_msg("%s: %s\n%s", args, err.msg, o.out);
+    test_run_fini(&o);
+}
+
+void test_run_fails(int code, const char *part, const char *args, ...) {
+    test_output o;
+    va_list     ap;
+    va_start(ap, args);
+    run(&o, args, ap);
+    va_end(ap);
+    if (o.code != code) fail_msg("%s: exit code %d instead of %d: %s", args, o.code, code, o.err);
+    if (o.out_bytes) fail_msg("%s: on an error standard output is empty, but: %s", args, o.out);
+    char *end = strchr(o.err, '\n');
+    if (strncmp(o.err, "paceline: ", 10) != 0 || !end || end[1])
+        fail_msg("%s: an error is one line \"paceline: ...\", but: %s", args, o.err);
+    if (!strstr(o.err, part)) fail_msg("%s: \"%s\" expected in: %s", args, part, o.err);
+    test_run_fini(&o);
+}
+
+const char *test_data(char buf[512], const char *name) {
+    const char *root = getenv("PACELINE_TEST_DATA");
+    if (!root || !*root) {
+        skip();
+        return NULL;
+    }
+    snprintf(buf, 512, "%s/%s", root, name);
+    return buf;
+}
+
+const char *test_scratch(char buf[64]) {
+    const char *root = getenv("TMPDIR");
+    snprintf(buf, 64, "%.40s/paceline-XXXXXX", root && *root ? root : "/tmp");
+    assert_non_null(mkdtemp(buf));
+    return buf;
+}
+
+void test_scratch_remove(const char *dir) {
+    assert_int_equal(pl_tree_remove(dir, NULL), PL_OK);
+}
+
+int test_ids(const pl_json *j, const char *key, int32_t *out, int most) {
+    const cJSON *list, *v;
+    int          n = 0;
+    assert_int_equal(pl_json_get_array(j, NULL, key, &list, NULL), PL_OK);
+    cJSON_ArrayForEach(v, list) {
+        int64_t id;
+        assert_int_equal(pl_json_int_of(j, v, 0, INT32_MAX, &id, NULL), PL_OK);
+        assert_true(n < most);
+        out[n++] = (int32_t)id;
+    }
+    return n;
+}

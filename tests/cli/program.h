@@ -1,0 +1,30 @@
+// Runs the program as a user does and looks at everything that comes out of it.
+#ifndef PL_TEST_PROGRAM_H
+#define PL_TEST_PROGRAM_H
+
+#include "kernels/base/json.h"
+
+typedef struct test_output {
+    char  *out, *err; // all of standard output and standard error; owned
+    size_t out_bytes, err_bytes;
+    int    code; // exit code; -1: killed by a signal
+} test_output;
+
+// args: what follows the program's name, split at blanks; '...' keeps blanks together.
+void test_run(test_output *o, const char *args, ...) __attribute__((format(printf, 2, 3)));
+void test_run_fini(test_output *o);
+
+// Runs and expects success with one JSON document on standard output; closes with pl_json_close.
+void test_run_json(pl_json *j, const char *args, ...) __attribute__((format(printf, 2, 3)));
+// Runs and expects this exit code, an empty standard output and one line "paceline: ..." that holds `part`.
+void test_run_fails(int code, const char *part, const char *args, ...) __attribute__((format(printf, 3, 4)));
+
+// "$PACELINE_TEST_DATA/name" in a buffer of the caller's; skips the test where the variable is unset.
+const char *test_data(char buf[512], const char *name);
+const char *test_scratch(char buf[64]); // a new folder
+void        test_scratch_remove(const char *dir);
+
+// Integers of an array member.
+int test_ids(const pl_json *j, const char *key, int32_t *out, int most);
+
+#endif

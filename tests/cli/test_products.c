@@ -1,0 +1,417 @@
+// What the program writes about models and measurements: tokenize, inspect, bench, eval, report.
+#include "data/strbuf.h"
+#include "infer/curves.h"
+#include "infer/probe.h"
+#include "infer/report.h"
+#include "infer/results.h"
+#include "infer/svg.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "program.h"
+#include "random_drafter.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *str(const pl_json *j, const cJSON *obj, const char *key) {
+    const char *s;
+    if (pl_json_get_str(j, obj, key, &s, NULL) != PL_OK) fail_msg("no string \"%s\"", key);
+    return s;
+}
+
+static double num(const pl_json *j, const cJSON *obj, const char *key) {
+    double v;
+    if (pl_json_get_num(j, obj, key, -1e300, 1e300, &v, NULL) != PL_OK) fail_msg("no number \"%s\"", key);
+    return v;
+}
+
+static const cJSON *array(const pl_json *j, const cJSON *obj, const char *key) {
+    const cJSON *a;
+    if (pl_json_get_array(j, obj, key, &a, NULL) != PL_OK) fail_msg("no array \"%s\"", key);
+    return a;
+}
+
+static void write_file(const char *path, const char *text) {
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
+}
+
+static char *read_file(const char *path) {
+    uint8_t *data;
+    size_t   n;
+    assert_int_equal(pl_file_read(path, &data, &n, 1 << 26, NULL), PL_OK);
+    return (char *)data;
+}
+
+// ---- figures ----
+
+static int64_t repeated_slowly(const int32_t *t, int64_t n) {
+    int64_t inside = 0;
+    for (int64_t p = 0; p < n; p++) {
+        bool hit = false;
+        for (int64_t i = p < 3 ? 0 : p - 3; i <= p && i + 4 <= n; i++)
+            for (int64_t k = 0; k < i; k++)
+                hit |= memcmp(t + k, t + i, 4 * sizeof *t) == 0;
+        inside += hit;
+    }
+    return inside;
+}
+
+static void test_repeated_grams(void **state) {
+    (void)state;
+    int32_t t[200];
+    for (int n = 0; n < 200; n++)
+        for (int kinds = 1; kinds < 6; kinds += 2) {
+            uint32_t x = 17u * (uint32_t)n + (uint32_t)kinds;
+            for (int i = 0; i < n; i++) {
+                x = x * 1664525u + 1013904223u;
+                t[i] = (int32_t)(x >> 16) % kinds;
+            }
+            assert_int_equal(pl_repeated_tokens(t, n), repeated_slowly(t, n));
+        }
+}
+
+// Two methods over four prompts with known seconds: every figure can be done by hand.
+static pl_results *made_results(void) {
+    pl_results *r = pl_calloc(1, sizeof *r);
+    r->method = pl_calloc(2, sizeof *r->method);
+    r->n_methods = 2;
+    r->n_prompts = 4;
+    r->repeats = 1;
+    r->seed = 1;
+    r->category = pl_calloc(4, sizeof *r->category);
+    r->target = pl_strdup("t<&>\"");
+    r->prompts = pl_strdup("p");
+    for (int i = 0; i < 4; i++)
+        r->category[i] = pl_strdup(i < 2 ? "math" : i == 2 ? "prose" : "");
+    for (int m = 0; m < 2; m++) {
+        pl_method *a = &r->method[m];
+        snprintf(a->name, sizeof a->name, "%s", m ? "head & <co>" : "plain");
+        a->weights = "bf16";
+        a->answer = pl_calloc(4, sizeof *a->answer);
+        a->step_bytes = 1000;
+        a->draft_step_bytes = m ? 100 : 0;
+        a->bandwidth = 1e6;
+        for (int i = 0; i < 4; i++) {
+            pl_answer *x = &a->answer[i];
+            *x = (pl_answer){
+                .seconds = m ? 1 + i : 3 + 2 * i, .emitted = 30, .steps = m ? 15 : 30, .tokens = 30, .repeated = 3};
+            x->identical = !(m && i == 3);
+            a->stats.emitted += x->emitted;
+            a->stats.steps += x->steps;
+            a->stats.seconds += x->seconds;
+        }
+        if (m) {
+            a->checkpoint = pl_strdup("dir");
+            a->tree = pl_strdup("chain:2");
+            a->stats.drafted = 120;
+            a->stats.accepted = 60;
+            a->stats.position_drafted[0] = a->stats.position_drafted[1] = 60;
+            a->stats.position_accepted[0] = 45;
+            a->stats.position_accepted[1] = 15;
+        }
+    }
+    return r;
+}
+
+static void test_figures(void **state) {
+    (void)state;
+    pl_results *r = made_results();
+    pl_figures  f;
+    pl_results_figures(r, 0, &f);
+    assert_true(f.speedup == 1 && f.identical && f.different == 0);
+    assert_true(fabs(f.floor - 1000) < 1e-9); // 1 token for 1000 bytes at 1e6 bytes/s
+    pl_results_figures(r, 1, &f);
+    assert_true(fabs(f.speedup - 24.0 / 10.0) < 1e-12); // 120 tokens in 10 s against 24 s
+    assert_true(f.low <= f.speedup && f.high >= f.speedup && f.low > 2 && f.high < 3.01);
+    assert_true(!f.identical && f.different == 1);
+    assert_true(fabs(f.floor - 2 * 1e6 / 1200) < 1e-9); // 2 tokens for 1000 + 2 * 100 bytes
+    assert_true(fabs(f.repeated - 0.1) < 1e-12);
+    pl_results_destroy(r);
+}
+
+static void test_results_files(void **state) {
+    (void)state;
+    char        scratch[64], path[128], page[128], metrics[128];
+    pl_results *r = made_results();
+    pl_json     j;
+    pl_err      err;
+    test_scratch(scratch);
+    snprintf(path, sizeof path, "%s/results.json", scratch);
+    snprintf(page, sizeof page, "%s/report.html", scratch);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", scratch);
+    write_file(metrics,
+               "{\"stage\":\"eagle3\",\"step\":1,\"loss\":5.5}\n"
+               "{\"stage\":\"eagle3\",\"step\":2,\"loss\":4.5,\"eval_acceptance_length\":1.5}\n{\"stage\":\"eag");
+    if (pl_results_save(r, scratch, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err), PL_OK);
+    const cJSON *methods = array(&j, NULL, "methods"), *m = methods->child->next;
+    assert_int_equal(cJSON_GetArraySize(methods), 2);
+    assert_string_equal(str(&j, methods->child, "name"), "plain");
+    assert_string_equal(str(&j, m, "name"), "head & <co>");
+    assert_true(num(&j, m, "acceptance_length") == 2);
+    assert_true(num(&j, m, "accepted_over_drafted") == 0.5);
+    assert_true(num(&j, m, "prompts") == 4);
+    assert_true(cJSON_IsFalse(cJSON_GetObjectItem(m, "identical_outputs")));
+    const cJSON *rates = array(&j, m, "acceptance_by_position");
+    assert_int_equal(cJSON_GetArraySize(rates), 2);
+    assert_true(rates->child->valuedouble == 0.75 && rates->child->next->valuedouble == 0.25);
+    const cJSON *categories = array(&j, m, "categories");
+    assert_int_equal(cJSON_GetArraySize(categories), 2);
+    assert_true(num(&j, categories->child, "tokens_per_second") == 20); // 60 tokens in 1 + 2 s
+    assert_non_null(pl_json_find(&j, NULL, "machine"));
+    assert_non_null(pl_json_find(&j, NULL, "commit"));
+    pl_json_close(&j);
+
+    char *html = read_file(page);
+    assert_non_null(strstr(html, "head &amp; &lt;co&gt;"));
+    assert_null(strstr(html, "<co>"));
+    assert_non_null(strstr(html, "prefers-color-scheme:dark"));
+    assert_non_null(strstr(html, "Training loss"));
+    assert_non_null(strstr(html, "eval_acceptance_length"));
+    static const char *const outside[] = {"http:", "https:", "<script", "@import", "url(", "src=", "nan", "inf"};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        if (strstr(html, outside[i])) fail_msg("report.html holds \"%s\"", outside[i]);
+    pl_free(html);
+
+    // The program makes the same page from the files.
+    test_output o;
+    test_run(&o, "report %s --out %s/two", scratch, scratch);
+    assert_int_equal(o.code, 0);
+    test_run_fini(&o);
+    snprintf(page, sizeof page, "%s/two/report.html", scratch);
+    assert_true(pl_path_exists(page));
+    test_run_json(&j, "inspect %s --json", scratch);
+    assert_string_equal(str(&j, NULL, "kind"), "run");
+    assert_int_equal(cJSON_GetArraySize(array(&j, NULL, "methods")), 2);
+    pl_json_close(&j);
+    write_file(path, "{\"methods\":[{\"name\":3}]}");
+    test_run_fails(2, "name", "report %s", scratch);
+    write_file(path, "{\"methods\":");
+    test_run_fails(2, "results.json", "report %s", scratch);
+    write_file(metrics, "{\"stage\":\"a\",\"step\":\n");
+    assert_int_equal(pl_tree_remove(path, NULL), PL_OK);
+    test_run_fails(2, "metrics.jsonl:1", "report %s", scratch);
+    pl_results_destroy(r);
+    test_scratch_remove(scratch);
+}
+
+static void test_charts(void **state) {
+    (void)state;
+    double    x[2000], y[2000];
+    pl_strbuf b = {0};
+    for (int i = 0; i < 2000; i++) {
+        x[i] = i;
+        y[i] = i % 7 == 0 ? NAN : sin(i * 0.01);
+    }
+    pl_line line[] = {{.label = "a", .x = x, .y = y, .n = 2000}, {.label = "one", .x = x, .y = x, .n = 1}};
+    pl_bar  bar[] = {{.label = "none", .value = 0, .low = NAN, .high = NAN, .mark = NAN},
+                     {.label = "far", .value = 3, .low = 2, .high = 4, .mark = 1e9}};
+    pl_svg_lines(&b, "lines", "x", line, 2, false);
+    pl_svg_bars(&b, "bars", "unit", bar, 2);
+    pl_svg_bars(&b, "zero", "unit", bar, 1);
+    size_t before = b.n;
+    pl_svg_lines(&b, "empty", "x", line, 0, false); // nothing to draw
+    assert_int_equal(b.n, before);
+    char *svg = pl_strbuf_take(&b);
+    assert_non_null(svg);
+    assert_null(strstr(svg, "nan"));
+    assert_null(strstr(svg, "inf"));
+    assert_true(strlen(svg) < 40000); // long curves are thinned out
+    pl_free(svg);
+}
+
+static void test_probe(void **state) {
+    (void)state;
+    double rate = pl_probe_bandwidth(NULL, 1 << 20), flops = pl_probe_flops(NULL);
+    assert_true(rate > 1e8 && rate < 1e13);
+    assert_true(flops > 1e8 && flops < 1e13);
+}
+
+// ---- the program ----
+
+static void test_tokenize(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128];
+    const char *tok = test_data(data, "models/TinyStories-656K");
+    int32_t     a[64], b[64];
+    pl_json     j;
+    test_output o;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/text", scratch);
+    write_file(file, "Once upon a time");
+    test_run_json(&j, "tokenize --tokenizer %s --text 'Once upon a time' --json", tok);
+    int n = test_ids(&j, "ids", a, 64);
+    assert_int_equal(a[0], 1);
+    pl_json_close(&j);
+    test_run_json(&j, "tokenize --tokenizer %s/tokenizer.json --file %s --no-special --json", tok, file);
+    assert_int_equal(test_ids(&j, "ids", b, 64), n - 1);
+    assert_memory_equal(a + 1, b, (size_t)(n - 1) * sizeof *a);
+    pl_json_close(&j);
+    test_run(&o, "tokenize --tokenizer %s --text 'Once upon a time'", tok);
+    assert_int_equal(o.code, 0);
+    char *line = o.out;
+    line[strcspn(line, "\n")] = 0;
+    test_run_json(&j, "tokenize --tokenizer %s --decode '%s' --json", tok, line);
+    assert_string_equal(str(&j, NULL, "text"), "Once upon a time");
+    pl_json_close(&j);
+    test_run_fini(&o);
+    test_run_fails(2, "--decode", "tokenize --tokenizer %s --decode 1,99999", tok);
+    test_run_fails(2, "no-such", "tokenize --tokenizer %s/no-such --text a", tok);
+    write_file(file, "a\xff");
+    test_run_fails(2, file, "tokenize --tokenizer %s --file %s --json", tok, file);
+    test_scratch_remove(scratch);
+}
+
+static void expect_kind(const char *kind, const char *path, const char *options) {
+    pl_json     j;
+    test_output o;
+    test_run_json(&j, "inspect %s --json %s", path, options);
+    assert_string_equal(str(&j, NULL, "kind"), kind);
+    pl_json_close(&j);
+    test_run(&o, "inspect %s %s", path, options);
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, kind));
+    test_run_fini(&o);
+}
+
+static void test_inspect(void **state) {
+    (void)state;
+    static const char *const known[][2] = {{"model", "models/TinyStories-656K"},
+                                           {"llama2.c model", "models/stories260K/stories260K.bin"},
+                                           {"tokenizer", "models/stories260K/tok512.bin"},
+                                           {"tokenizer", "models/TinyStories-656K/tokenizer.json"},
+                                           {"tokenizer", "tokenizers/llama2/tokenizer.model"},
+                                           {"safetensors", "models/TinyStories-656K/model.safetensors"},
+                                           {"prompts", "bench/mt_bench/question.jsonl"},
+                                           {"drafter checkpoint", "configs/SpecForge/llama3-8B-eagle3.json"}};
+    char                     data[512], scratch[64], file[128];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expect_kind(known[i][0], test_data(data, known[i][1]), "");
+    const char *target = test_data(data, "models/TinyStories-656K");
+    expect_kind("model", target, "--tensors --full-hash");
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "lowrank", 8);
+    expect_kind("drafter checkpoint", file, "--full-hash");
+    snprintf(file, sizeof file, "%s/r.yaml", scratch);
+    write_file(file, "train: {steps: 3}\n");
+    expect_kind("recipe", file, "");
+    write_file(file, "train: {stepz: 3}\n");
+    test_run_fails(2, "r.yaml:1", "inspect %s", file);
+    test_run_fails(2, "nothing known", "inspect %s", scratch);
+    snprintf(file, sizeof file, "%s/x.safetensors", scratch);
+    write_file(file, "junk");
+    test_run_fails(2, "x.safetensors", "inspect %s --json", file);
+    test_scratch_remove(scratch);
+}
+
+static void test_bench(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j, "bench heads linear --json --threads 1 --vocab 512 --width 64 --ranks 8,64 --max-mb 1");
+    const cJSON *h, *heads = array(&j, NULL, "heads");
+    assert_int_equal(cJSON_GetArraySize(heads), 6);
+    cJSON_ArrayForEach(h, heads) {
+        str(&j, h, "name");
+        assert_true(num(&j, h, "seconds") > 0);
+        assert_true(num(&j, h, "p10") <= num(&j, h, "p90"));
+        assert_true(num(&j, h, "floor_seconds") > 0);
+        bool   bf16 = strcmp(str(&j, h, "weights"), "bf16") == 0;
+        double rank = num(&j, h, "rank"), w = bf16 ? 2 : 4;
+        double weights = rank > 0 ? w * rank * (512 + 64) : w * 512 * 64;
+        assert_true(num(&j, h, "bytes") >= weights && num(&j, h, "bytes") < weights + 8192);
+    }
+    assert_int_equal(cJSON_GetArraySize(array(&j, NULL, "linear")), 4); // 4096 x 4096 is above --max-mb
+    assert_non_null(pl_json_find(&j, NULL, "machine"));
+    pl_json_close(&j);
+}
+
+static void test_bench_decode(void **state) {
+    (void)state;
+    char         data[512];
+    const char  *target = test_data(data, "models/TinyStories-656K");
+    pl_json      j;
+    const cJSON *m;
+    test_run_json(&j, "bench decode --json --target %s --context 8 --new-tokens 16 --repeats 3", target);
+    const cJSON *methods = array(&j, NULL, "decode");
+    assert_int_equal(cJSON_GetArraySize(methods), 2);
+    cJSON_ArrayForEach(m, methods) {
+        assert_true(num(&j, m, "tokens_per_second") > 0);
+        assert_true(num(&j, m, "floor_tokens_per_second") > 0);
+        assert_true(num(&j, m, "acceptance_length") == 1);
+    }
+    pl_json_close(&j);
+    test_run_fails(2, "512 positions", "bench decode --target %s --context 500", target);
+}
+
+static void test_eval(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128], recipe[1200];
+    const char *target = test_data(data, "models/TinyStories-656K");
+    pl_json     j;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "full", 0);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: %s}\neval:\n  prompts: %s/p.jsonl\n  max_new_tokens: 24\n  repeats: 2\n  drafters:\n"
+             "    - {path: %s/head, tree: 'chain:3'}\n    - {path: %s/head, name: auto}\n",
+             target, scratch, scratch, scratch);
+    snprintf(file, sizeof file, "%s/e.yaml", scratch);
+    write_file(file, recipe);
+    snprintf(file, sizeof file, "%s/p.jsonl", scratch);
+    write_file(file,
+               "{\"prompt\":\"Once upon a time\",\"category\":\"a\"}\n{\"prompt\":\"The dog\",\"category\":\"b\"}\n"
+               "{\"prompt\":\"Lily was\",\"category\":\"a\"}\n");
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 2", scratch, scratch);
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/run/results.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    const cJSON             *methods = array(&j, NULL, "methods"), *m;
+    static const char *const names[] = {"plain", "plain-fp32", "eagle3-full", "auto"};
+    int                      i = 0;
+    assert_int_equal(cJSON_GetArraySize(methods), 4);
+    cJSON_ArrayForEach(m, methods) {
+        assert_string_equal(str(&j, m, "name"), names[i++]);
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(m, "identical_outputs")));
+        assert_true(num(&j, m, "prompts") == 3);
+        assert_true(num(&j, m, "tokens") > 0);
+        assert_true(num(&j, m, "acceptance_length") >= 1);
+        assert_true(num(&j, m, "floor_tokens_per_second") > 0);
+        assert_int_equal(cJSON_GetArraySize(array(&j, m, "categories")), 2);
+    }
+    // Plain and the drafters on its weights decoded the same tokens.
+    const cJSON *plain = methods->child, *chain = plain->next->next;
+    assert_true(num(&j, plain, "tokens") == num(&j, chain, "tokens"));
+    assert_string_equal(str(&j, plain, "answers_hash"), str(&j, chain, "answers_hash"));
+    assert_true(num(&j, chain, "drafted") > 0);
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/run/report.html", scratch);
+    assert_true(pl_path_exists(file));
+    snprintf(file, sizeof file, "%s/run/recipe.yaml", scratch);
+    assert_true(pl_path_exists(file));
+    test_run_fails(2, "eval.max_new_tokens", "eval %s/e.yaml --out %s/bad --quiet --set eval.max_new_tokens=512",
+                   scratch, scratch);
+    test_run_fails(2, "no-such", "eval %s/e.yaml --out %s/bad --quiet --set eval.prompts=no-such", scratch, scratch);
+    test_run_fails(2, "nowhere", "eval %s/e.yaml --out %s/bad --quiet --set eval.drafters.0.path=nowhere", scratch,
+                   scratch);
+    snprintf(file, sizeof file, "%s/bad/results.json", scratch);
+    assert_false(pl_path_exists(file));
+    test_scratch_remove(scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_repeated_grams), cmocka_unit_test(test_figures), cmocka_unit_test(test_results_files),
+        cmocka_unit_test(test_charts),         cmocka_unit_test(test_probe),   cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),   cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_eval),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+// The command line: options, help, error lines and exit codes.
+#include "infer/cli.h"
+#include "kernels/base/arena.h"
+#include "paceline.h"
+#include "program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// ---- the parser ----
+
+static const pl_cli_option table[] = {
+    {.name = "count",
+     .letter = 'c',
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "7",
+     .min = 1,
+     .max = 9,
+     .help = "a number"},
+    {.name = "share", .type = PL_CLI_REAL, .arg = "X", .min = 0, .max = 1, .help = "a share"},
+    {.name = "kind", .type = PL_CLI_CHOICE, .arg = "red|green", .help = "a choice"},
+    {.name = "set", .type = PL_CLI_TEXT, .arg = "K=V", .many = true, .help = "settings"},
+    {.name = "quick", .letter = 'q', .type = PL_CLI_FLAG, .help = "a flag"},
+    {0}};
+
+static pl_status parse(pl_cli_args *a, pl_err *err, bool stop, int *at, ...) {
+    char   *argv[16] = {(char *)(uintptr_t) "program"};
+    int     argc = 1;
+    va_list ap;
+    va_start(ap, at);
+    for (char *s; (s = va_arg(ap, char *)) != NULL;)
+        argv[argc++] = s;
+    va_end(ap);
+    *a = (pl_cli_args){.table = {table}};
+    *at = 1;
+    return pl_cli_parse(a, argc, argv, at, stop, err);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    pl_cli_args a;
+    pl_err      err;
+    int         at, n;
+    const char *list[8];
+    assert_int_equal(parse(&a, &err, false, &at, "one", "--count", "3", "--set=a=1", "-q", "--set", "b=2",
+                           "--share=0.25", "--kind", "green", "--", "--two", NULL),
+                     PL_OK);
+    assert_int_equal(pl_cli_int(&a, "count"), 3);
+    assert_true(pl_cli_real(&a, "share") == 0.25);
+    assert_int_equal(pl_cli_choice(&a, "kind"), 1);
+    assert_true(pl_cli_has(&a, "quick"));
+    pl_cli_list(&a, "set", list, &n);
+    assert_int_equal(n, 2);
+    assert_string_equal(list[0], "a=1");
+    assert_string_equal(list[1], "b=2");
+    assert_int_equal(a.n_positional, 2);
+    assert_string_equal(a.positional[1], "--two");
+    pl_cli_args_fini(&a);
+
+    assert_int_equal(parse(&a, &err, false, &at, "-c4", "-c", "5", NULL), PL_OK);
+    assert_int_equal(pl_cli_int(&a, "count"), 5); // the last one counts
+    assert_false(pl_cli_has(&a, "share"));
+    assert_int_equal(pl_cli_choice(&a, "kind"), -1);
+    pl_cli_args_fini(&a);
+
+    assert_int_equal(parse(&a, &err, true, &at, "-q", "command", "--nonsense", NULL), PL_OK);
+    assert_int_equal(at, 2);
+    assert_int_equal(pl_cli_int(&a, "count"), 7); // the default
+    pl_cli_args_fini(&a);
+}
+
+static void test_bad_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *first, *second, *part;
+    } bad[] = {{"--count", "0", "between 1 and 9"},       {"--count", "10", "between 1 and 9"},
+               {"--count", "3x", "expected an integer"},  {"--count", "99999999999999999999", "expected an integer"},
+               {"--count", "", "expected an integer"},    {"--share", "nan", "expected a number"},
+               {"--share", "1e400", "expected a number"}, {"--share", "-0.5", "between 0 and 1"},
+               {"--kind", "gree", "one of red|green"},    {"--count", "--quick", "needs a value"},
+               {"--count", NULL, "needs a value"},        {"--quick=yes", NULL, "takes no value"},
+               {"--cuont", "3", "did you mean --count?"}, {"--cuont=3", NULL, "did you mean --count?"},
+               {"--zebra", NULL, "unknown option"},       {"-z", NULL, "unknown option"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_cli_args a;
+        pl_err      err;
+        int         at;
+        assert_int_equal(parse(&a, &err, false, &at, bad[i].first, bad[i].second, NULL), PL_E_USAGE);
+        if (!strstr(err.msg, bad[i].part)) fail_msg("%s: \"%s\" expected in: %s", bad[i].first, bad[i].part, err.msg);
+        pl_cli_args_fini(&a);
+    }
+}
+
+static void test_id_lists(void **state) {
+    (void)state;
+    int32_t *ids;
+    int64_t  n;
+    pl_err   err;
+    assert_int_equal(pl_cli_ids("1,2, 3\n2147483647", &ids, &n, &err), PL_OK);
+    assert_int_equal(n, 4);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[3], INT32_MAX);
+    pl_free(ids);
+    assert_int_equal(pl_cli_ids("", &ids, &n, &err), PL_OK);
+    assert_int_equal(n, 0);
+    pl_free(ids);
+    static const char *const bad[] = {"x", "1,-2", "2147483648", "1;2", "1.5", "99999999999999999999", "+1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(pl_cli_ids(bad[i], &ids, &n, &err), PL_E_USAGE);
+        assert_null(ids);
+    }
+}
+
+// ---- the program ----
+
+static const char *const commands[] = {"generate", "train", "eval",   "decode", "tokenize",
+                                       "inspect",  "bench", "report", "doctor"};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void test_help(void **state) {
+    (void)state;
+    test_output o;
+    test_run(&o, "--help");
+    assert_int_equal(o.code, 0);
+    for (int i = 0; i < COMMANDS; i++)
+        assert_non_null(strstr(o.out, commands[i]));
+    test_run_fini(&o);
+    for (int i = 0; i < COMMANDS; i++) {
+        char usage[64];
+        snprintf(usage, sizeof usage, "Usage: paceline %s", commands[i]);
+        test_run(&o, "%s --help", commands[i]);
+        assert_int_equal(o.code, 0);
+        assert_non_null(strstr(o.out, usage));
+        assert_non_null(strstr(o.out, "Example:"));
+        assert_non_null(strstr(o.out, "--json"));
+        assert_int_equal(o.err_bytes, 0);
+        test_run_fini(&o);
+    }
+}
+
+static void test_version(void **state) {
+    (void)state;
+    test_output o;
+    pl_json     j;
+    const char *version;
+    test_run(&o, "--version");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, pl_version()));
+    test_run_fini(&o);
+    test_run_json(&j, "--version --json");
+    assert_int_equal(pl_json_get_str(&j, NULL, "version", &version, NULL), PL_OK);
+    assert_string_equal(version, pl_version());
+    pl_json_close(&j);
+}
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    test_run_fails(2, "no command", " ");
+    test_run_fails(2, "did you mean decode?", "decdoe");
+    test_run_fails(2, "unknown command", "zebra");
+    test_run_fails(2, "decode: --promt: unknown option; did you mean --prompt?", "decode --promt x");
+    test_run_fails(2, "decode: --target: is missing", "decode --json");
+    test_run_fails(2, "--prompt: is missing", "decode --target nowhere");
+    test_run_fails(2, "exclude each other", "decode --target nowhere --prompt a --prompt-ids 1");
+    test_run_fails(2, "needs a --drafter", "decode --target nowhere --prompt a --tree chain:3");
+    test_run_fails(2, "--max-new-tokens 0", "decode --target nowhere --prompt a --max-new-tokens 0 --json");
+    test_run_fails(2, "--top-p: must lie in", "decode --target nowhere --prompt a --temperature 1 --top-p 0");
+    test_run_fails(2, "nowhere: no such file", "decode --target nowhere --prompt a --json");
+    test_run_fails(2, "--threads 0", "doctor --threads 0");
+    test_run_fails(2, "expected cpu or cuda", "doctor --device gpu");
+    test_run_fails(1, "no CUDA", "--device cuda:0 doctor");
+    test_run_fails(2, "one argument too many", "doctor more");
+    test_run_fails(2, "exactly one", "tokenize --tokenizer x");
+    test_run_fails(2, "unknown option", "tokenize --set a=b");
+    test_run_fails(2, "RECIPE: is missing", "train");
+    test_run_fails(2, "no-such.yaml", "eval no-such.yaml --json");
+    test_run_fails(2, "no such file", "inspect no-such-thing");
+    test_run_fails(2, "RUN...: is missing", "report");
+    test_run_fails(2, "no such run", "report no-such-run");
+    test_run_fails(2, "did you mean heads", "bench haeds");
+    test_run_fails(2, "--target: is missing", "bench decode");
+    test_run_fails(2, "--ranks", "bench heads --width 64 --ranks 65");
+    setenv("PACELINE_THREADS", "many", 1);
+    test_run_fails(2, "PACELINE_THREADS=many", "doctor");
+    unsetenv("PACELINE_THREADS");
+}
+
+static void test_full_disk(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) skip();
+    int status = system("\"" PACELINE_PROGRAM "\" doctor > /dev/full 2> /dev/null");
+    assert_int_equal(WEXITSTATUS(status), 1);
+    status = system("\"" PACELINE_PROGRAM "\" doctor --json > /dev/full 2> /dev/null");
+    assert_int_equal(WEXITSTATUS(status), 1);
+}
+
+static void test_doctor(void **state) {
+    (void)state;
+    pl_json     j;
+    int64_t     threads;
+    const char *cuda;
+    test_run_json(&j, "doctor --json --threads 1");
+    assert_int_equal(pl_json_get_int(&j, NULL, "threads", 1, 1, &threads, NULL), PL_OK);
+    assert_int_equal(pl_json_get_str(&j, NULL, "cuda", &cuda, NULL), PL_OK);
+    pl_json_close(&j);
+    setenv("PACELINE_THREADS", "2", 1);
+    test_run_json(&j, "doctor --json");
+    assert_int_equal(pl_json_get_int(&j, NULL, "threads", 2, 2, &threads, NULL), PL_OK);
+    pl_json_close(&j);
+    unsetenv("PACELINE_THREADS");
+}
+
+static void test_recipe_keys(void **state) {
+    (void)state;
+    test_output o;
+    test_run(&o, "train --keys");
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, "train.steps"));
+    assert_non_null(strstr(o.out, "eval.max_new_tokens"));
+    test_run_fini(&o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),    cmocka_unit_test(test_bad_values), cmocka_unit_test(test_id_lists),
+        cmocka_unit_test(test_help),      cmocka_unit_test(test_version),    cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_doctor),     cmocka_unit_test(test_recipe_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

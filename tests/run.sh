@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The suite for every change: installs what the tests need, builds, runs everything through CTest.
+#   bash tests/run.sh [--no-install] [--preset NAME] [CTEST ARGUMENTS...]
+# PACELINE_TEST_DATA: folder with outside data (real models, tokenizers); without it those cases are skipped and counted.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+install=1
+preset=release
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --no-install) install=0; shift ;;
+    --preset) preset="$2"; shift 2 ;;
+    *) break ;;
+    esac
+done
+. recipes/packages.sh
+if [ "$install" = 1 ]; then
+    pl_install "$PL_BUILD_PACKAGES $PL_TEST_PACKAGES"
+    pl_install "$PL_OPTIONAL_PACKAGES" || echo "going on without: $PL_OPTIONAL_PACKAGES"
+fi
+cmake --preset "$preset" -DPACELINE_TESTS=ON ${CI:+-DPACELINE_WERROR=ON} >/dev/null
+case "$preset" in release) build=build ;; *) build="build-$preset" ;; esac
+cmake --build "$build" -j "$(nproc)"
+[ -n "${PACELINE_TEST_DATA:-}" ] || echo "PACELINE_TEST_DATA is not set: cases that need outside data are skipped"
+log="$build/ctest.log"
+status=0
+ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" 2>&1 | tee "$log" || status=$?
+# Cases that a test program skipped (cmocka says so) are counted: a green run with nothing in it is no green run.
+skipped=$(cat "$build"/Testing/Temporary/LastTest.log 2>/dev/null | grep -c '^\[  SKIPPED \] [a-z]' || true)
+echo "skipped cases: $skipped"
+exit "$status"

@@ -1,0 +1,301 @@
+// kind: drafter from a recipe: a small target, its answers, an EAGLE-3 drafter that learns to foresee them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/eagle3.h"
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "kernels/base/rng.h"
+#include "train/keys.h"
+#include "train/run.h"
+#include "train/source.h"
+#include "train/teacher.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char base[64];
+
+// A recipe from lines, each a key=value, with BASE for the folder.
+static pl_recipe *recipe(const char *lines) {
+    char        text[4096], *set[64];
+    size_t      used = 0;
+    int         n = 0;
+    pl_recipe  *r;
+    pl_err      err = {0};
+    const char *at = lines;
+    while (*at && n < 64) {
+        size_t len = strcspn(at, "\n");
+        set[n++] = text + used;
+        for (size_t i = 0; i < len; i++) {
+            if (strncmp(at + i, "BASE", 4) == 0) {
+                used += (size_t)sprintf(text + used, "%s", base);
+                i += 3;
+            } else {
+                text[used++] = at[i];
+            }
+        }
+        text[used++] = 0;
+        at += len + (at[len] == '\n');
+    }
+    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys, pl_eval_keys};
+    if (pl_recipe_open(&r, NULL, tables, 3, (const char *const *)set, n, &err) != PL_OK) fail_msg("%s", err.msg);
+    return r;
+}
+
+static const char target_lines[] = "kind=target\ndata.text=BASE/text.txt\ndata.tokenizer.vocab_size=380\n"
+                                   "target.new.hidden_size=32\ntarget.new.layers=3\ntarget.new.heads=4\n"
+                                   "target.new.kv_heads=2\ntarget.new.intermediate=48\ntarget.new.positions=96\n"
+                                   "train.steps=120\ntrain.batch=8\ntrain.seq_len=64\ntrain.lr=1e-2\ntrain.warmup=10";
+static const char data_lines[] = "target.path=BASE/target/checkpoints/last\ndata.prompts=BASE/prompts.jsonl\n"
+                                 "data.max_new_tokens=40\ndata.samples=1\neval.holdout=5\ntrain.holdout=8\n"
+                                 "train.slot_rows=200\ntrain.slots=3\ntrain.unroll=3\ntrain.lr=5e-3\n"
+                                 "train.warmup=5\ntrain.eval_every=20\ntrain.checkpoint_every=15\ntrain.log_every=1\n"
+                                 "data.dataset=BASE/data/dataset\ntrain.steps=60\ntrain.clip=0.5\n";
+
+static void write_files(void) {
+    static const char *who[] = {"The rider", "A sprinter", "The leader", "Her team", "Nobody", "The old coach"};
+    static const char *does[] = {"follows", "drafts behind", "waits for", "overtakes", "watches", "calls"};
+    static const char *what[] = {"the wheel in front", "the second group", "the train of riders", "the wind", "him"};
+    static const char *when[] = {"before the climb", "in the last kilometre", "again", "without a word", "at noon"};
+    pl_rng             rng = pl_rng_make(1, PL_STREAM_TEST, 0);
+    char              *text = pl_path_join(base, "text.txt"), *prompts = pl_path_join(base, "prompts.jsonl");
+    FILE              *f = fopen(text, "w"), *p = fopen(prompts, "w");
+    assert_non_null(f);
+    assert_non_null(p);
+    for (int i = 0; i < 1500; i++) {
+        uint64_t at = (uint64_t)i * 4;
+        fprintf(f, "%s %s %s %s.%s", who[pl_rng_below(rng, at, 6)], does[pl_rng_below(rng, at + 1, 6)],
+                what[pl_rng_below(rng, at + 2, 5)], when[pl_rng_below(rng, at + 3, 5)], i % 5 == 4 ? "\n\n" : " ");
+    }
+    for (int i = 0; i < 36; i++)
+        fprintf(p, "{\"prompt\": \"%s %s\"}\n", who[i % 6], does[i / 6]);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(fclose(p), 0);
+    pl_free(text), pl_free(prompts);
+}
+
+static pl_env env_of(pl_pool *pool) { return (pl_env){.backend = pl_backend_cpu(), .pool = pool}; }
+
+static int setup(void **state) {
+    (void)state;
+    snprintf(base, sizeof base, "/tmp/paceline-eagle-XXXXXX");
+    if (!mkdtemp(base)) return -1;
+    write_files();
+    pl_err     err = {0};
+    pl_env     env = env_of(NULL);
+    pl_recipe *r = recipe(target_lines), *d = recipe(data_lines);
+    char      *target = pl_path_join(base, "target"), *data = pl_path_join(base, "data");
+    pl_status  st = pl_train_run(r, target, &env, &err);
+    if (st == PL_OK) st = pl_generate_run(d, data, &env, &err);
+    if (st != PL_OK) print_error("%s\n", err.msg);
+    pl_recipe_close(r), pl_recipe_close(d);
+    pl_free(target), pl_free(data);
+    return st == PL_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return pl_tree_remove(base, NULL) == PL_OK ? 0 : -1;
+}
+
+static pl_status run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err) {
+    char       lines[4096];
+    snprintf(lines, sizeof lines, "%s%s", data_lines, extra);
+    pl_recipe *r = recipe(lines);
+    char      *dir = pl_path_join(base, out);
+    pl_env     env = env_of(pool);
+    pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
+    pl_recipe_close(r);
+    pl_free(dir);
+    return st;
+}
+
+static void read_whole(const char *out, const char *name, uint8_t **data, size_t *n) {
+    char  *dir = pl_path_join(base, out), *path = pl_path_join(dir, name);
+    pl_err err = {0};
+    if (pl_file_read(path, data, n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(dir), pl_free(path);
+}
+
+static void same_file(const char *a, const char *b, const char *name) {
+    uint8_t *da, *db;
+    size_t   na, nb;
+    read_whole(a, name, &da, &na);
+    read_whole(b, name, &db, &nb);
+    assert_int_equal(na, nb);
+    assert_memory_equal(da, db, na);
+    pl_free(da), pl_free(db);
+}
+
+static void metric(const char *out, const char *key, double *first, double *last) {
+    uint8_t *data;
+    size_t   n;
+    int      seen = 0;
+    read_whole(out, "metrics.jsonl", &data, &n);
+    for (char *line = (char *)data; *line; line = strchr(line, '\n') + 1) {
+        pl_json j;
+        double  v;
+        assert_int_equal(pl_json_parse(&j, out, 1, line, (size_t)(strchr(line, '\n') - line), 0, NULL), PL_OK);
+        assert_int_equal(pl_json_opt_num(&j, NULL, key, -1e9, 1e9, NAN, &v, NULL), PL_OK);
+        if (!isnan(v) && seen++ == 0) *first = v;
+        if (!isnan(v)) *last = v;
+        pl_json_close(&j);
+    }
+    assert_true(seen > 1);
+    pl_free(data);
+}
+
+static void learns(const char *out, const char *extra, const char *head) {
+    pl_err err = {0};
+    double first, last, tau_first, tau_last, sampled_first, sampled_last;
+    if (run(out, extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    metric(out, "loss", &first, &last);
+    metric(out, "eval_acceptance_length", &tau_first, &tau_last);
+    metric(out, "eval_acceptance_length_sampled", &sampled_first, &sampled_last);
+    assert_true(last < 0.6 * first);
+    assert_true(tau_last > 1.5 && tau_last <= 4 && sampled_last > 1.5 && sampled_last <= 4);
+    assert_true(tau_last > tau_first && sampled_last > sampled_first);
+
+    // It opens beside its target for decoding.
+    char      *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
+    char      *target = pl_path_join(base, "target/checkpoints/last");
+    pl_llama   m;
+    pl_eagle3  e;
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    if (pl_eagle3_open(&e, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_string_equal(e.head.kind->name, head);
+    pl_eagle3_fini(&e);
+    pl_llama_fini(&m);
+    pl_free(dir), pl_free(best), pl_free(target);
+}
+
+static void learns_full(void **state) {
+    (void)state;
+    learns("full", "", "full");
+}
+
+static void learns_lowrank(void **state) {
+    (void)state;
+    learns("lowrank", "drafter.head.kind=lowrank\ndrafter.head.rank=16", "lowrank");
+}
+
+static void resume_is_bit_for_bit(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    pl_pool *pool;
+    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
+    assert_int_equal(run("parts", "", 7, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(run("parts", "", 41, pool, &err), PL_E_INTERRUPTED);
+    assert_int_equal(run("parts", "", 0, NULL, &err), PL_OK);
+    same_file("full", "parts", "checkpoints/last/training_state");
+    same_file("full", "parts", "checkpoints/last/model.safetensors");
+    same_file("full", "parts", "checkpoints/best/model.safetensors");
+    same_file("full", "parts", "checkpoints/best/config.json");
+    pl_pool_destroy(pool);
+}
+
+// A frozen full head is the target's own output matrix, in the file that was written too.
+static void frozen_head(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (run("frozen", "drafter.head.frozen=true", 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
+    char             *dir = pl_path_join(base, "frozen/checkpoints/last"), *from = pl_path_join(base, "target/checkpoints/last");
+    pl_weight_source *src;
+    pl_teacher        t;
+    const void       *rows;
+    pl_dtype          stored;
+    assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
+    assert_int_equal(pl_teacher_open(&t, from, PL_BF16, &err), PL_OK);
+    pl_weight_spec spec = {.part = {{.name = "lm_head.weight", .rows = 380}}, .n_parts = 1, .rows = 380, .cols = 32};
+    assert_true(pl_weight_view(src, &spec, &rows, &stored));
+    assert_int_equal(stored, PL_BF16);
+    assert_memory_equal(rows, t.head.data, 380 * 32 * 2);
+    pl_teacher_close(&t);
+    pl_weight_source_close(src);
+    pl_free(dir), pl_free(from);
+}
+
+// Answers to a prompt stay on one side; an epoch gives every training document once, each epoch in another order.
+static void sources(void **state) {
+    (void)state;
+    pl_err             err = {0};
+    char              *dir = pl_path_join(base, "data/dataset");
+    pl_feature_source *train, *held;
+    pl_feature_doc     doc;
+    if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_non_null(held);
+    assert_int_equal(train->docs + held->docs, 2 * (36 - 5));
+    assert_true(held->docs >= 4 && held->docs % 2 == 0); // the greedy and the sampled answer to each
+    int32_t held_first[64][3];
+    for (int64_t i = 0; i < held->docs; i++) {
+        assert_int_equal(held->get(held, i, &doc, &err), PL_OK);
+        memcpy(held_first[i], doc.tokens, sizeof held_first[i]);
+    }
+    int64_t sum[2] = {0};
+    int     moved = 0, shared = 0;
+    int32_t first[64][3];
+    for (int64_t at = 0; at < 2 * train->docs; at++) {
+        assert_int_equal(train->get(train, at, &doc, &err), PL_OK);
+        int64_t h = 0;
+        for (int64_t i = 0; i < doc.n; i++)
+            h += (i + 1) * doc.tokens[i];
+        sum[at / train->docs] += h;
+        int64_t i = at % train->docs;
+        if (at < train->docs) memcpy(first[i], doc.tokens, sizeof first[i]);
+        moved += memcmp(first[i], doc.tokens, sizeof first[i]) != 0;
+        for (int64_t k = 0; k < held->docs; k++) // prompts are longer than three tokens
+            shared += doc.mask[2] == 0 && memcmp(held_first[k], doc.tokens, sizeof first[i]) == 0 && doc.n < 3;
+    }
+    assert_int_equal(sum[0], sum[1]);
+    assert_true(moved > train->docs / 2);
+    assert_int_equal(shared, 0);
+    train->destroy(train);
+    held->destroy(held);
+    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 0, &err), PL_OK);
+    assert_null(held);
+    assert_int_equal(train->docs, 2 * (36 - 5));
+    train->destroy(train);
+    pl_free(dir);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *extra, *says;
+    } bad[] = {
+        {"drafter.head.kind=routed", "routed"},
+        {"drafter.head.kind=lowrank", "rank"},
+        {"drafter.head.kind=lowrank\ndrafter.head.rank=16\ndrafter.head.init=target", "drafter.head.init"},
+        {"drafter.taps=1,2", "tap"}, // the dataset has others
+        {"drafter.taps=9", "tap"},
+        {"train.holdout=1", "train.holdout"},
+        {"data.dataset=BASE/nowhere", "nowhere"},
+        {"target.path=BASE/nowhere", "nowhere"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err err = {0};
+        assert_int_equal(run("bad", bad[i].extra, 0, NULL, &err), PL_E_INPUT);
+        if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);
+        assert_null(strchr(err.msg, '\n'));
+    }
+    pl_err err = {0}; // the state of another recipe
+    assert_int_equal(run("parts", "train.unroll=4", 0, NULL, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "another run"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns_full), cmocka_unit_test(learns_lowrank), cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(frozen_head), cmocka_unit_test(sources),        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,373 @@
+// Training-time test: what counts, the gradient of the whole drafter loss against central differences in double, and
+// what a row may see.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/base/arena.h"
+#include "kernels/base/rng.h"
+#include "kernels/op/divergence.h"
+#include "train/block.h"
+#include "train/unroll.h"
+#include <math.h>
+#include <string.h>
+
+enum { D = 8, TAPS = 2, VOCAB = 23, K = 3, CAPACITY = 20 };
+
+typedef struct setup {
+    pl_llama       target; // shapes and embedding only
+    pl_eagle3      model;
+    pl_param_block block;
+    pl_unroll      u;
+    float          embed[VOCAB * D], head[VOCAB * D];
+    int32_t        tokens[32], argmax[32];
+    uint8_t        mask[32];
+    uint16_t       features[32 * TAPS * D], last[32 * D];
+} setup;
+
+static float noise(int what, int64_t i) { return pl_rng_normal(pl_rng_make(9, PL_STREAM_TEST, (uint64_t)what), (uint64_t)i); }
+
+// A drafter over made-up features. d2t: draft ids in steps of two.
+static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head, bool trimmed, pl_dtype round_to) {
+    pl_err       err = {0};
+    pl_hf_config c;
+    memset(s, 0, sizeof *s);
+    pl_hf_config_init(&c);
+    c.hidden_size = D;
+    c.intermediate_size = 12;
+    c.num_hidden_layers = 4;
+    c.num_attention_heads = 2;
+    c.num_key_value_heads = 1;
+    c.head_dim = 4;
+    c.vocab_size = VOCAB;
+    c.max_position_embeddings = 24;
+    assert_int_equal(pl_llama_init(&s->target, &c, be->real, false, &err), PL_OK);
+    for (int i = 0; i < VOCAB * D; i++) {
+        s->embed[i] = noise(1, i);
+        s->head[i] = noise(2, i);
+    }
+    s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
+    pl_eagle3_options o = {.head_kind = head, .head_rank = 3, .n_taps = TAPS, .tap = {1, 3}};
+    if (pl_eagle3_init(&s->model, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (trimmed) {
+        s->model.head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
+        s->model.head.vocab = VOCAB / 2;
+        for (int j = 0; j < VOCAB / 2; j++)
+            s->model.head.d2t[j] = 2 * j + 1;
+        for (int i = 0; i < s->model.params.n; i++)
+            if (s->model.params.p[i].tensor == &s->model.head.out)
+                s->model.params.p[i].spec.rows = s->model.params.p[i].spec.part[0].rows = VOCAB / 2;
+    }
+    pl_param_block_options bo = {.real = be->real, .round_to = round_to};
+    assert_int_equal(pl_param_block_create(&s->block, &s->model.params, &bo, &err), PL_OK);
+    pl_param_block_init(&s->block, 5);
+    pl_tensor wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
+    if (pl_unroll_create(&s->u, &s->model, wt, CAPACITY, K, 0.8, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < 32; i++) {
+        s->tokens[i] = (int32_t)((i * 7 + 3) % VOCAB);
+        s->mask[i] = i >= 3;
+        s->argmax[i] = (int32_t)((i * 5 + 1) % VOCAB);
+    }
+    for (int i = 0; i < 32 * TAPS * D; i++)
+        s->features[i] = pl_f32_to_bf16(noise(3, i));
+    for (int i = 0; i < 32 * D; i++)
+        s->last[i] = pl_f32_to_bf16(noise(4, i));
+}
+
+static void destroy(setup *s) {
+    pl_unroll_destroy(&s->u);
+    pl_param_block_destroy(&s->block);
+    pl_eagle3_fini(&s->model);
+    pl_llama_fini(&s->target);
+}
+
+static pl_feature_doc doc_at(const setup *s, int from, int n) {
+    return (pl_feature_doc){.n = n,
+                            .tokens = s->tokens + from,
+                            .mask = s->mask + from,
+                            .argmax = s->argmax + from,
+                            .features = s->features + from * TAPS * D,
+                            .last = s->last + from * D};
+}
+
+// Two documents of 9 and 6 rows.
+static void load_rows(setup *s) {
+    pl_feature_doc a = doc_at(s, 0, 9), b = doc_at(s, 12, 6);
+    pl_pack_clear(&s->u.pack);
+    pl_pack_add(&s->u.pack, &a, 0, 9);
+    pl_pack_add(&s->u.pack, &b, 0, 6);
+    pl_pack_close(&s->u.pack);
+}
+
+static double loss_of(setup *s) {
+    pl_err         err = {0};
+    pl_unroll_sums sums = {0};
+    if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_unroll_add(&s->u, true, &sums);
+    return sums.loss;
+}
+
+static void what_counts(void **state) {
+    (void)state;
+    static setup s;
+    make(&s, pl_backend_ref(), NULL, "full", false, PL_F32);
+    load_rows(&s);
+    const pl_pack *p = &s.u.pack;
+    assert_int_equal(p->rows, 15);
+    for (int k = 0; k < K; k++)
+        for (int row = 0; row < 15; row++) {
+            int  first = row < 9 ? 0 : 9, n = row < 9 ? 9 : 6, t = row - first, i = k * 15 + row;
+            bool answer = first > 0 || t + 2 + k >= 3; // the first document's first three tokens are its prompt
+            bool counts = t + 1 + k < n && answer;
+            assert_int_equal(p->token[i], t + 1 + k < n ? s.tokens[(first ? 12 : 0) + t + 1 + k] : -1);
+            assert_int_equal(p->teacher_row[i], counts ? row + 1 + k : -1);
+            assert_true(counts ? fabs((double)p->weight[i] - pow(0.8, k)) < 1e-6 : p->weight[i] == 0);
+            assert_int_equal(p->pos[row], t);
+            assert_int_equal(p->lo[row], first);
+        }
+    destroy(&s);
+}
+
+// Rows whose target token is no draft id do not count; a trimmed drafter's loss is over the draft ids alone.
+static void trimmed_vocabulary(void **state) {
+    (void)state;
+    static setup s;
+    make(&s, pl_backend_ref64(), NULL, "full", true, PL_F32);
+    load_rows(&s);
+    const pl_pack *p = &s.u.pack;
+    int            counted = 0;
+    for (int i = 0; i < K * 15; i++) {
+        if (p->teacher_row[i] < 0) continue;
+        counted++;
+        assert_int_equal(p->target_argmax[p->teacher_row[i]] % 2, 1);
+    }
+    assert_true(counted > 3);
+    assert_true(loss_of(&s) > 0);
+    destroy(&s);
+}
+
+// Long documents come in pieces; positions go on, the last place of the rope table is not passed.
+static void pieces(void **state) {
+    (void)state;
+    static setup s;
+    make(&s, pl_backend_ref(), NULL, "full", false, PL_F32);
+    pl_feature_doc doc = doc_at(&s, 0, 31);
+    pl_pack       *p = &s.u.pack;
+    pl_pack_clear(p);
+    pl_pack_add(p, &doc, 0, CAPACITY);
+    pl_pack_close(p);
+    assert_int_equal(p->teacher_row[CAPACITY - 1], -1); // its teacher lies in the next piece
+    assert_int_equal(p->teacher_row[CAPACITY - 2], CAPACITY - 1);
+    pl_pack_clear(p);
+    pl_pack_add(p, &doc, CAPACITY, 31 - CAPACITY);
+    pl_pack_close(p);
+    for (int row = 0; row < p->rows; row++) {
+        int t = row + CAPACITY;
+        assert_int_equal(p->lo[row], 0);
+        assert_int_equal(p->pos[row], t < 24 - K ? t : 24 - K);
+        for (int k = 0; k < K; k++)
+            assert_true(p->weight[k * p->rows + row] == 0 || t + 2 + k < 24);
+    }
+    destroy(&s);
+}
+
+// Every parameter's gradient through all steps.
+static void gradient(const char *head, bool trimmed) {
+    static setup s;
+    pl_err       err = {0};
+    make(&s, pl_backend_ref64(), NULL, head, trimmed, PL_F32);
+    double *w = s.block.w;
+    for (int64_t i = 0; i < s.block.n; i++) // away from small initial values
+        w[i] *= 5;
+    pl_param_block_refresh(&s.block);
+    load_rows(&s);
+    if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+    double *work = s.block.work, *grad = s.block.grad;
+    for (int p = 0; p < s.model.params.n; p++) {
+        int64_t n = pl_param_block_count(&s.block, p);
+        double  largest = 0;
+        for (int64_t j = 0; j < n; j += 1 + n / 60) {
+            double *x = &work[s.block.at[p] + j], x0 = *x, h = 2e-5;
+            *x = x0 + h;
+            double up = loss_of(&s);
+            *x = x0 - h;
+            double down = loss_of(&s);
+            *x = x0;
+            double want = (up - down) / (2 * h), got = grad[s.block.at[p] + j];
+            if (fabs(got - want) > 1e-6 * (fabs(want) + 0.1))
+                fail_msg("%s element %lld: %.12g, differences say %.12g", s.model.params.p[p].name[0], (long long)j,
+                         got, want);
+            if (fabs(want) > largest) largest = fabs(want);
+        }
+        assert_true(largest > 1e-4); // every parameter matters
+    }
+    destroy(&s);
+}
+
+static void gradient_lowrank(void **state) {
+    (void)state;
+    gradient("lowrank", false);
+}
+
+static void gradient_full(void **state) {
+    (void)state;
+    gradient("full", false);
+}
+
+static void gradient_trimmed(void **state) {
+    (void)state;
+    gradient("full", true);
+}
+
+// A document's losses do not depend on what stands beside it, nor on what comes after a row in it.
+static void rows_see_their_own_past(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    double       both[K * 15];
+    make(&s, pl_backend_ref64(), NULL, "lowrank", false, PL_F32);
+    load_rows(&s);
+    assert_int_equal(pl_unroll_score(&s.u, &err), PL_OK);
+    memcpy(both, s.u.loss, sizeof both);
+
+    pl_feature_doc b = doc_at(&s, 12, 6), longer = doc_at(&s, 12, 9);
+    for (int pass = 0; pass < 2; pass++) {
+        pl_feature_doc *doc = pass ? &longer : &b;
+        pl_pack_clear(&s.u.pack);
+        pl_pack_add(&s.u.pack, doc, 0, doc->n);
+        pl_pack_close(&s.u.pack);
+        assert_int_equal(pl_unroll_score(&s.u, &err), PL_OK);
+        for (int k = 0; k < K; k++)
+            for (int t = 0; t + 1 + k < 6; t++) {
+                double want = both[k * 15 + 9 + t], got = s.u.loss[k * doc->n + t];
+                assert_true(want > 0 && fabs(got - want) < 1e-9 * want);
+            }
+    }
+    destroy(&s);
+}
+
+// Step k of row t is what a drafter computes that runs ahead one row at a time: its layer over a cache that holds the
+// rows up to t and its own steps.
+static void steps_are_a_chain(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    make(&s, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    load_rows(&s);
+    assert_int_equal(pl_unroll_score(&s.u, &err), PL_OK);
+
+    enum { T = 4 }; // row of the first document
+    pl_ctx         *ctx = &s.u.ctx;
+    pl_layer_shape *sh = &s.model.shape;
+    pl_tensor       wt = s.u.wt, last, hidden;
+    static double   k_cache[16 * 4], v_cache[16 * 4], feat[9 * TAPS * D];
+    int32_t         pos[16];
+    pl_kvrow        row[16];
+    int32_t         teacher[16];
+    float           weight[16];
+    pl_tape        *tape = ctx->tape;
+    assert_int_equal(sh->nkv * sh->hd, 4);
+    for (int i = 0; i < (T + 1) * TAPS * D; i++)
+        feat[i] = (double)pl_bf16_to_f32(s.features[i]);
+    ctx->tape = NULL;
+    pl_ctx_begin(ctx);
+    last = pl_ctx_const(ctx, 9, D);
+    for (int i = 0; i < 9 * D; i++)
+        pl_f64(&last)[i] = (double)pl_bf16_to_f32(s.last[i]);
+    hidden = pl_eagle3_fuse(ctx, &s.model, pl_tensor_2d(feat, PL_F64, T + 1, TAPS * D));
+    int rows = T + 1, first = 0;
+    for (int k = 0; k < K; k++) {
+        for (int m = 0; m < rows; m++) {
+            pos[m] = first + m;
+            row[m] = (pl_kvrow){.k = k_cache, .v = v_cache, .n_ctx = first, .n_path = m + 1, .slot = first + m};
+        }
+        pl_view   view = {.pos = pos, .cos = s.model.cos, .sin = s.model.sin, .row = row, .m = rows};
+        pl_tensor y = pl_eagle3_step(ctx, &s.model, s.tokens + 1 + first, hidden, &view, &hidden, (pl_tensor){0});
+        // The newest row goes on alone.
+        pl_tensor one = pl_tensor_2d((double *)y.data + (rows - 1) * D, PL_F64, 1, D);
+        hidden = pl_tensor_2d((double *)hidden.data + (rows - 1) * D, PL_F64, 1, D);
+        teacher[0] = T + 1 + k;
+        weight[0] = 1;
+        pl_divergence_args a = {.objective = PL_OBJ_KL, .x = one, .w = s.model.head.out, .xt = last, .wt = wt,
+                                .teacher_row = teacher, .weight = weight};
+        pl_tensor          loss = pl_divergence(ctx, &a);
+        double             want = s.u.loss[k * 15 + T];
+        assert_true(want > 0 && fabs(pl_f64(&loss)[0] - want) < 1e-9 * want);
+        first += rows;
+        rows = 1;
+    }
+    assert_int_equal(pl_ctx_sync(ctx, &err), PL_OK);
+    ctx->tape = tape;
+    destroy(&s);
+}
+
+// The same bits for one thread and two, and no allocation in a steady step.
+static void threads_do_not_matter(void **state) {
+    (void)state;
+    static setup one, two;
+    pl_err       err = {0};
+    pl_pool     *pool;
+    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
+    make(&one, pl_backend_cpu(), NULL, "lowrank", false, PL_BF16);
+    make(&two, pl_backend_cpu(), pool, "lowrank", false, PL_BF16);
+    load_rows(&one);
+    load_rows(&two);
+    assert_int_equal(pl_unroll_learn(&one.u, &err), PL_OK);
+    assert_int_equal(pl_unroll_learn(&two.u, &err), PL_OK);
+    assert_memory_equal(one.u.loss, two.u.loss, K * 15 * sizeof(double));
+    assert_memory_equal(one.block.grad, two.block.grad, (size_t)one.block.n * sizeof(float));
+    uint64_t before = pl_alloc_count();
+    assert_int_equal(pl_unroll_learn(&two.u, &err), PL_OK);
+    assert_int_equal(pl_unroll_score(&two.u, &err), PL_OK);
+    assert_int_equal(pl_alloc_count(), before);
+    destroy(&one);
+    destroy(&two);
+    pl_pool_destroy(pool);
+}
+
+// Acceptance: by hand from the sums.
+static void lengths(void **state) {
+    (void)state;
+    static setup s;
+    make(&s, pl_backend_ref(), NULL, "full", false, PL_F32);
+    pl_feature_doc a = doc_at(&s, 4, 4); // steps count 3, 2, 1 rows
+    pl_pack       *p = &s.u.pack;
+    pl_pack_clear(p);
+    pl_pack_add(p, &a, 0, 4);
+    pl_pack_close(p);
+    for (int k = 0; k < K; k++)
+        for (int t = 0; t < 4; t++) {
+            int i = k * 4 + t;
+            s.u.loss[i] = 1;
+            s.u.accept[i] = 0.5f;
+            s.u.student_argmax[i] = t + 1 + k < 4 ? p->target_argmax[t + 1 + k] : -1;
+        }
+    s.u.student_argmax[1] = (p->target_argmax[2] + 1) % VOCAB; // row 1 is wrong at once
+    pl_unroll_sums sums = {0};
+    pl_unroll_add(&s.u, true, &sums);
+    assert_true(sums.count[0] == 3 && sums.count[1] == 2 && sums.count[2] == 1);
+    assert_true(sums.agree[0] == 2 && sums.agree[1] == 2);
+    assert_true(fabs(pl_unroll_greedy_length(&sums, K) - (1 + 2.0 / 3 + 1.0 / 2 + 1)) < 1e-12);
+    assert_true(fabs(pl_unroll_sampled_length(&sums, K) - (1 + 0.5 + 0.25 + 0.125)) < 1e-12);
+    assert_true(fabs(sums.weight - (3 + 2 * 0.8 + 0.64)) < 1e-5 && fabs(sums.loss - sums.weight) < 1e-12);
+    destroy(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_counts),
+        cmocka_unit_test(trimmed_vocabulary),
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(gradient_lowrank),
+        cmocka_unit_test(gradient_full),
+        cmocka_unit_test(gradient_trimmed),
+        cmocka_unit_test(rows_see_their_own_past),
+        cmocka_unit_test(steps_are_a_chain),
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+#include "train/pipeline.h"
+
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "train/keys.h"
+#include "train/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STAGE_GENERATE (1u << 8) // keys of `generate` name no stage: they matter to all
+
+static const pl_recipe_key drafter_keys[] = {
+    {.path = "name", .type = PL_RECIPE_STRING, .help = "of the drafter's folder and its line in the results"},
+    {.path = "head.kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kind"},
+    {.path = "head.rank",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 65536,
+     .help = "instead of drafter.head.rank"},
+    {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
+    {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
+    {.path = "steps", .type = PL_RECIPE_INT, .deflt = "0", .min = 0, .max = 1e15, .help = "instead of train.steps"},
+    {0}};
+
+const pl_recipe_key pl_pipeline_keys[] = {
+    {.path = "drafters",
+     .type = PL_RECIPE_LIST_OF_MAPS,
+     .item = drafter_keys,
+     .stages = PL_EVAL_STAGE,
+     .help = "several drafters from one dataset, each with what differs from `drafter`"},
+    {0}};
+
+// ---- stamps ---------------------------------------------------------------------------------------------------------
+
+// OUT/.stamps/NAME holds the hash a product was made from.
+static char *stamp_path(const char *out_dir, const char *name) {
+    char *dir = pl_path_join(out_dir, ".stamps");
+    char *path = dir ? pl_path_join(dir, name) : NULL;
+    pl_free(dir);
+    return path;
+}
+
+static bool stamped(const char *out_dir, const char *name, const char *hash) {
+    char    *path = stamp_path(out_dir, name);
+    uint8_t *data = NULL;
+    size_t   n = 0;
+    bool     same = path && pl_path_exists(path) && pl_file_read(path, &data, &n, 64, NULL) == PL_OK && n == 16 &&
+                memcmp(data, hash, 16) == 0;
+    pl_free(data);
+    pl_free(path);
+    return same;
+}
+
+static pl_status stamp(const char *out_dir, const char *name, const char *hash, pl_err *err) {
+    char     *dir = pl_path_join(out_dir, ".stamps"), *path = stamp_path(out_dir, name);
+    pl_status st = dir && path ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = pl_file_write_atomic(path, hash, 16, err);
+    pl_free(dir);
+    pl_free(path);
+    return st;
+}
+
+// The stamp of a product whose making begins now: what was made from something else goes away first.
+static pl_status begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err) {
+    if (stamped(out_dir, name, hash)) return PL_OK;
+    char     *path = pl_path_join(out_dir, product);
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK && pl_path_exists(path)) {
+        pl_log("%s: made from another recipe, making it anew", path);
+        st = pl_tree_remove(path, err);
+    }
+    if (st == PL_OK) st = stamp(out_dir, name, hash, err);
+    pl_free(path);
+    return st;
+}
+
+// ---- stages ---------------------------------------------------------------------------------------------------------
+
+// What the dataset depends on: its keys, the target, the prompts to be answered.
+static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
+    char        keys[17];
+    pl_prompts *train = NULL, *held = NULL;
+    PL_TRY(pl_recipe_require(r, "target.path", err));
+    PL_TRY(pl_recipe_hash(r, STAGE_GENERATE, keys, err));
+    PL_TRY(pl_recipe_prompts(r, &train, &held, err));
+    uint64_t h = pl_hash(keys, 16);
+    for (int64_t i = 0; i < train->n; i++)
+        h = pl_hash_more(h, train->p[i].text, strlen(train->p[i].text) + 1);
+    pl_prompts_destroy(train);
+    pl_prompts_destroy(held);
+    pl_llama target;
+    PL_TRY(pl_llama_open(&target, pl_recipe_str(r, "target.path"), PL_BF16, err));
+    h = pl_hash_more(h, target.fingerprint, 16);
+    pl_llama_fini(&target);
+    pl_hash_hex(out, h);
+    return PL_OK;
+}
+
+static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *hash, pl_err *err) {
+    char *manifest = pl_path_join(out_dir, "dataset");
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_status st = begin(out_dir, "dataset", hash, "dataset", err);
+    if (st == PL_OK && stamped(out_dir, "dataset.done", hash)) {
+        pl_log("%s: up to date", manifest);
+    } else if (st == PL_OK) {
+        st = pl_generate_run(r, out_dir, env, err);
+        if (st == PL_OK) st = stamp(out_dir, "dataset.done", hash, err);
+    }
+    pl_free(manifest);
+    return st;
+}
+
+static pl_status append_set(char **sets, int *n, char *text, pl_err *err) {
+    if (!text) return pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    sets[(*n)++] = text;
+    return PL_OK;
+}
+
+// The recipe of drafter i alone: the whole recipe with the item's values in `drafter`.
+static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
+                                pl_err *err) {
+    const pl_recipe         *item = pl_recipe_item(r, "drafters", i);
+    static const char *const same[] = {"head.kind", "head.init", "head.frozen"};
+    char                    *text = NULL, *sets[8], *dataset = pl_path_join(out_dir, "dataset");
+    int                      n = 0;
+    pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
+    if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
+        st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
+    for (int k = 0; k < 3 && st == PL_OK; k++)
+        if (pl_recipe_has(item, same[k]))
+            st = append_set(sets, &n, pl_sprintf("drafter.%s=%s", same[k], pl_recipe_str(item, same[k])), err);
+    if (st == PL_OK && pl_recipe_has(item, "head.rank"))
+        st = append_set(sets, &n, pl_sprintf("drafter.head.rank=%lld", (long long)pl_recipe_int(item, "head.rank")),
+                        err);
+    if (st == PL_OK && pl_recipe_int(item, "steps") > 0)
+        st = append_set(sets, &n, pl_sprintf("train.steps=%lld", (long long)pl_recipe_int(item, "steps")), err);
+    if (st == PL_OK)
+        st = pl_recipe_parse(out, text, strlen(text), "recipe", env->keys, env->n_keys, (const char *const *)sets, n,
+                             err);
+    for (int k = 0; k < n; k++)
+        pl_free(sets[k]);
+    pl_free(text);
+    pl_free(dataset);
+    return st;
+}
+
+static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
+    char keys[17], hash[17];
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
+    pl_hash_hex(hash, pl_hash_more(pl_hash(keys, 16), generated, 16));
+    PL_TRY(pl_dir_make(dir, err));
+    PL_TRY(begin(dir, "checkpoints", hash, "checkpoints", err));
+    if (stamped(dir, "checkpoints.done", hash)) {
+        pl_log("%s/checkpoints: up to date", dir);
+        return PL_OK;
+    }
+    PL_TRY(pl_train_run(r, dir, env, err));
+    return stamp(dir, "checkpoints.done", hash, err);
+}
+
+// A name becomes a folder: letters, digits, '.', '_' and '-'.
+static pl_status check_name(const pl_recipe *r, const pl_recipe *item, pl_err *err) {
+    PL_TRY(pl_recipe_require(item, "name", err));
+    const char *name = pl_recipe_str(item, "name");
+    if (!*name || *name == '.' ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != strlen(name))
+        return pl_recipe_fail(item, "name", err, "\"%s\" is no folder name; use letters, digits, '.', '_', '-'", name);
+    int same = 0;
+    for (int i = 0; i < pl_recipe_list_count(r, "drafters"); i++) {
+        const char *other = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
+        same += other && strcmp(other, name) == 0;
+    }
+    return same == 1 ? PL_OK : pl_recipe_fail(item, "name", err, "\"%s\" stands twice", name);
+}
+
+enum { MAX_DRAFTERS = 64 };
+
+static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *generated, int n,
+                              pl_err *err) {
+    pl_eval_drafter list[MAX_DRAFTERS] = {{0}};
+    char           *best[MAX_DRAFTERS] = {0};
+    pl_status       st = PL_OK;
+    for (int i = 0; i < n && st == PL_OK; i++)
+        st = check_name(r, pl_recipe_item(r, "drafters", i), err);
+    for (int i = 0; i < n && st == PL_OK; i++) {
+        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
+        pl_recipe  *one = NULL;
+        char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name);
+        best[i] = pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name);
+        if (!dir || !best[i]) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, &one, err);
+        pl_log("drafter %d of %d: %s", i + 1, n, name);
+        if (st == PL_OK) st = train(one, dir, env, generated, err);
+        list[i] = (pl_eval_drafter){.name = name, .dir = best[i]};
+        pl_recipe_close(one);
+        pl_free(dir);
+    }
+    if (st == PL_OK) st = pl_eval_drafters(r, out_dir, env, list, n, err);
+    for (int i = 0; i < n; i++)
+        pl_free(best[i]);
+    return st;
+}
+
+pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    PL_TRY(pl_dir_make(out_dir, err));
+    if (strcmp(pl_recipe_str(r, "kind"), "target") == 0) return pl_train_run(r, out_dir, env, err);
+    char generated[17];
+    int  n = pl_recipe_list_count(r, "drafters");
+    if (n > MAX_DRAFTERS)
+        return pl_recipe_fail(r, "drafters", err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
+    PL_TRY(generate_hash(r, generated, err));
+    if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
+    if (n > 0) return run_drafters(r, out_dir, env, generated, n, err);
+    PL_TRY(train(r, out_dir, env, generated, err));
+    return pl_eval_run(r, out_dir, env, err);
+}

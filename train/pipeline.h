@@ -1,0 +1,17 @@
+// `run`: the stages of a recipe in order, skipping what is up to date.
+//
+//   kind: target    train
+//   kind: drafter   generate (offline data)  ->  train, once per drafter  ->  eval
+// Each stage leaves a stamp: the hash of the recipe keys that its product depends on, of its inputs' content and of the
+// stage before it. A product whose stamp agrees is kept (and an unfinished one gone on with); one whose stamp differs
+// is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else the one drafter in OUT itself.
+#ifndef PL_TRAIN_PIPELINE_H
+#define PL_TRAIN_PIPELINE_H
+
+#include "infer/env.h"
+
+extern const pl_recipe_key pl_pipeline_keys[];
+
+pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+
+#endif
