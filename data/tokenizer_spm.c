@@ -120,8 +120,8 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
     // Only where a word's pieces cannot depend on what stands around it: unknown characters fuse across a mark that is
     // unknown itself. Unigram models are left alone: their sums of scores could round otherwise, and they are fast.
     s->by_words = p->model_type == 2 && p->charsmap.n == 0 && p->add_dummy_prefix && !p->remove_extra_whitespaces &&
-                  pl_vocab_find(&tok->vocab, PL_SPACE_MARK, 3) >= 0 &&
-                  pl_words_are_apart(&tok->vocab, PL_SPACE_MARK) && pl_words_are_apart(&tok->vocab, " ");
+                  pl_vocab_find(&tok->vocab, PL_SPACE_MARK, 3) >= 0 && pl_words_are_apart(&tok->vocab, PL_SPACE_MARK) &&
+                  pl_words_are_apart(&tok->vocab, " ");
     return PL_OK;
 }
 

@@ -37,8 +37,9 @@ typedef struct pl_eval_options {
 // *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning.
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err);
 
-// What a recipe says, and these drafters (NULL: eval.drafters, else out_dir/checkpoints/best or last where there is
-// one); writes out_dir/results.json and report.html, prints the table or, with --json, adds the results' members.
+// What a recipe says: these drafters (NULL: the run's own, trained in out_dir or, with a list `drafters`, in
+// out_dir/drafters/NAME), then those of eval.drafters. A recipe that pretrains a target has its new target timed.
+// Writes out_dir/results.json and report.html, prints the table or, with --json, adds the results' members.
 pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
                            int n_drafters, pl_err *err);
 // The stage: pl_eval_drafters without drafters of its own.

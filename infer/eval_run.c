@@ -4,6 +4,8 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
+#include <string.h>
+
 #define MAX_DRAFTERS 64
 
 static const pl_recipe_key drafter_keys[] = {
@@ -64,7 +66,7 @@ const pl_recipe_key pl_eval_keys[] = {
      .type = PL_RECIPE_LIST_OF_MAPS,
      .deflt = "[]",
      .item = drafter_keys,
-     .help = "checkpoints to compare; empty: the run's own",
+     .help = "further checkpoints to time beside the run's own",
      .stages = PL_EVAL_STAGE},
     {0}};
 
@@ -85,84 +87,104 @@ static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char 
     return PL_OK;
 }
 
-// The run's own checkpoint: best where an evaluation chose one, else last; *dir NULL where the run has trained none.
-static pl_status own_checkpoint(char **dir, const char *out_dir, pl_err *err) {
-    static const char *const names[] = {"checkpoints/best", "checkpoints/last"};
+// What will be evaluated beside plain decoding.
+typedef struct chosen {
+    pl_eval_drafter d[MAX_DRAFTERS];
+    char           *owned[MAX_DRAFTERS]; // folders found here
+    int             n;
+} chosen;
+
+static pl_status add(chosen *c, const pl_eval_drafter *d, const char *tree, pl_err *err) {
+    if (c->n == MAX_DRAFTERS) return pl_fail(err, PL_E_INPUT, "more than %d drafters in one evaluation", MAX_DRAFTERS);
+    c->d[c->n] = *d;
+    if (!d->tree || !*d->tree) c->d[c->n].tree = tree;
+    c->n++;
+    return PL_OK;
+}
+
+// A run's checkpoint: best where an evaluation chose one, else last; *dir NULL where it has trained none.
+static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
+    static const char *const names[] = {"best", "last"};
     *dir = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *folder = pl_path_join(out_dir, names[i]), *config = pl_path_join(folder, "config.json");
-        if (!folder || !config) {
-            pl_free(folder);
-            pl_free(config);
-            return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        }
-        bool there = pl_path_exists(config);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !*dir; i++) {
+        char *folder = pl_sprintf("%s/checkpoints/%s", run, names[i]), *config = pl_path_join(folder, "config.json");
+        bool  memory = folder && config, there = memory && pl_path_exists(config);
         pl_free(config);
-        if (there) {
+        if (there)
             *dir = folder;
-            return PL_OK;
-        }
-        pl_free(folder);
+        else
+            pl_free(folder);
+        if (!memory) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", run);
     }
     return PL_OK;
 }
 
-static pl_status recipe_drafters(const pl_recipe *r, pl_eval_drafter *d, int *n, pl_err *err) {
-    *n = pl_recipe_list_count(r, "eval.drafters");
-    if (*n > MAX_DRAFTERS) return pl_recipe_fail(r, "eval.drafters", err, "%d drafters, at most %d", *n, MAX_DRAFTERS);
-    for (int i = 0; i < *n; i++) {
+// The run's own: the one trained in out_dir, and those of the list `drafters` in out_dir/drafters/NAME.
+static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, const char *tree, pl_err *err) {
+    char *dir;
+    PL_TRY(find_checkpoint(&dir, out_dir, err));
+    if (dir) {
+        c->owned[c->n] = dir;
+        PL_TRY(add(c, &(pl_eval_drafter){.dir = dir}, tree, err));
+    }
+    int n = pl_recipe_knows(r, "drafters") ? pl_recipe_list_count(r, "drafters") : 0;
+    for (int i = 0; i < n; i++) {
+        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
+        char       *run = pl_sprintf("%s/drafters/%s", out_dir, name ? name : "");
+        pl_status st = run ? find_checkpoint(&dir, run, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(run);
+        if (st != PL_OK || !dir) {
+            PL_TRY(st);
+            continue;
+        }
+        st = add(c, &(pl_eval_drafter){.name = name, .dir = dir}, tree, err);
+        if (st != PL_OK) {
+            pl_free(dir);
+            return st;
+        }
+        c->owned[c->n - 1] = dir;
+    }
+    return PL_OK;
+}
+
+static pl_status choose_others(chosen *c, const pl_recipe *r, const char *tree, pl_err *err) {
+    for (int i = 0; i < pl_recipe_list_count(r, "eval.drafters"); i++) {
         const pl_recipe *item = pl_recipe_item(r, "eval.drafters", i);
         PL_TRY(pl_recipe_require(item, "path", err));
-        d[i] = (pl_eval_drafter){.name = pl_recipe_str(item, "name"),
-                                 .dir = pl_recipe_str(item, "path"),
-                                 .tree = pl_recipe_str(item, "tree")};
+        pl_eval_drafter d = {.name = pl_recipe_str(item, "name"),
+                             .dir = pl_recipe_str(item, "path"),
+                             .tree = pl_recipe_str(item, "tree")};
+        PL_TRY(add(c, &d, tree, err));
     }
     return PL_OK;
 }
 
 static bool trains_target(const pl_recipe *r) {
-    return pl_recipe_knows(r, "kind") && pl_recipe_choice(r, "kind") == 1;
+    return pl_recipe_knows(r, "kind") && strcmp(pl_recipe_str(r, "kind"), "target") == 0;
 }
 
-pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
-                           int n_drafters, pl_err *err) {
-    pl_eval_drafter d[MAX_DRAFTERS];
-    pl_prompts     *held = NULL;
-    pl_results     *results = NULL;
-    char           *own = NULL, hash[17];
-    const char     *name;
-    int             n = n_drafters;
-    pl_status       st = PL_OK;
-    if (!drafter) {
-        PL_TRY(recipe_drafters(r, d, &n, err));
-        if (n == 0) PL_TRY(own_checkpoint(&own, out_dir, err));
-        if (own && !trains_target(r)) d[n++] = (pl_eval_drafter){.dir = own};
-        drafter = d;
-    }
-    pl_eval_options o = {.target = known(r, "target.path"),
+static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *target,
+                          const chosen *c, pl_err *err) {
+    pl_prompts *held = NULL;
+    pl_results *results = NULL;
+    const char *name;
+    char        hash[17];
+    pl_status   st = PL_OK;
+    PL_TRY(pl_recipe_hash(r, 0, hash, err));
+    PL_TRY(read_prompts(r, &held, &name, err));
+    pl_eval_options o = {.target = target,
                          .tokenizer = known(r, "target.tokenizer"),
-                         .drafter = drafter,
-                         .n_drafters = n,
+                         .drafter = c->d,
+                         .n_drafters = c->n,
                          .plain_fp32 = pl_recipe_bool(r, "eval.plain_fp32"),
+                         .prompts = held,
+                         .prompts_name = name,
                          .limit = pl_recipe_int(r, "eval.limit"),
                          .max_new_tokens = (int)pl_recipe_int(r, "eval.max_new_tokens"),
                          .repeats = (int)pl_recipe_int(r, "eval.repeats"),
                          .temperature = pl_recipe_real(r, "eval.temperature"),
                          .seed = (uint64_t)pl_recipe_int(r, "seed"),
                          .recipe_hash = hash};
-    if (!o.target && trains_target(r)) o.target = own; // a pretrained target is timed as it is
-    if (!o.target) PL_TRY_GOTO(st, done, pl_recipe_require(r, "target.path", err));
-    PL_TRY_GOTO(st, done, pl_recipe_hash(r, 0, hash, err));
-    PL_TRY_GOTO(st, done, read_prompts(r, &held, &name, err));
-    o.prompts = held;
-    o.prompts_name = name;
-    pl_eval_drafter filled[MAX_DRAFTERS];
-    for (int i = 0; i < n && i < MAX_DRAFTERS; i++) {
-        filled[i] = drafter[i];
-        if (!filled[i].tree) filled[i].tree = pl_recipe_str(r, "eval.tree");
-    }
-    o.drafter = filled;
-    if (n == 0 && !trains_target(r)) pl_log("eval: no drafter in %s; plain decoding alone", out_dir);
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
     PL_TRY_GOTO(st, done, pl_results_save(results, out_dir, err));
     if (env->json)
@@ -172,7 +194,30 @@ pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env
 done:
     pl_results_destroy(results);
     pl_prompts_destroy(held);
-    pl_free(own);
+    return st;
+}
+
+pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
+                           int n_drafters, pl_err *err) {
+    chosen      c = {.n = 0};
+    const char *tree = pl_recipe_str(r, "eval.tree"), *target = known(r, "target.path");
+    char       *made = NULL; // the target that the recipe pretrains, timed as it is
+    pl_status   st = PL_OK;
+    if (trains_target(r))
+        PL_TRY_GOTO(st, done, find_checkpoint(&made, out_dir, err));
+    else if (!drafter)
+        PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, tree, err));
+    for (int i = 0; drafter && i < n_drafters; i++)
+        PL_TRY_GOTO(st, done, add(&c, &drafter[i], tree, err));
+    PL_TRY_GOTO(st, done, choose_others(&c, r, tree, err));
+    if (made) target = made;
+    if (!target) PL_TRY_GOTO(st, done, pl_recipe_require(r, "target.path", err));
+    if (c.n == 0 && !trains_target(r)) pl_log("eval: no drafter in %s; plain decoding alone", out_dir);
+    st = evaluate(r, out_dir, env, target, &c, err);
+done:
+    for (int i = 0; i < MAX_DRAFTERS; i++)
+        pl_free(c.owned[i]);
+    pl_free(made);
     return st;
 }
 

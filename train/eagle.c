@@ -5,6 +5,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
+#include "train/lowrank.h"
 #include "train/source_online.h"
 #include "train/teacher.h"
 #include "train/trainer.h"
@@ -132,6 +133,11 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
+static void set_param(eagle *e, const pl_tensor *which, const float *values) {
+    for (int i = 0; i < e->model.params.n; i++)
+        if (e->model.params.p[i].tensor == which) pl_param_block_set(&e->block, i, values);
+}
+
 // The rows of the target's output matrix that the head has.
 static pl_status head_from_target(eagle *e, pl_err *err) {
     const pl_head   *h = &e->model.head;
@@ -144,21 +150,39 @@ static pl_status head_from_target(eagle *e, pl_err *err) {
         pl_to_f32(rows + j * d, (const uint8_t *)from->data + (size_t)(id * d) * pl_dtype_size(from->dtype),
                   from->dtype, (size_t)d);
     }
-    for (int i = 0; i < e->model.params.n; i++)
-        if (e->model.params.p[i].tensor == &h->out) pl_param_block_set(&e->block, i, rows);
+    set_param(e, &h->out, rows);
     pl_free(rows);
     return PL_OK;
 }
 
-static pl_status init_weights(eagle *e, pl_err *err) {
+static pl_status lowrank_from_target(eagle *e, const pl_env *env, pl_err *err) {
+    const pl_head *h = &e->model.head;
+    float         *up = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->rank, sizeof *up));
+    float         *down = pl_malloc(pl_size_mul((size_t)h->rank, (size_t)h->d, sizeof *down));
+    pl_status      st = up && down ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    if (st == PL_OK)
+        st = pl_lowrank_factors(up, down, &e->teacher.head, h->d2t, h->vocab, h->rank,
+                                (uint64_t)pl_recipe_int(e->r, "seed"), env->backend, env->pool, err);
+    if (st == PL_OK) {
+        set_param(e, &h->out, up);
+        set_param(e, &h->down, down);
+    }
+    pl_free(up);
+    pl_free(down);
+    return st;
+}
+
+static pl_status init_weights(eagle *e, const pl_env *env, pl_err *err) {
     enum { AUTO, TARGET, RANDOM };
-    int  init = pl_recipe_choice(e->r, "drafter.head.init");
-    bool full = e->model.head.kind == &pl_head_full && e->model.head.d == e->teacher.head.dim[1];
-    if (init == TARGET && !full)
-        return pl_recipe_fail(e->r, "drafter.head.init", err,
-                              "only a full head has the target's own rows; use auto or random");
+    const pl_head *h = &e->model.head;
+    int            init = pl_recipe_choice(e->r, "drafter.head.init");
+    bool           fits = h->d == e->teacher.head.dim[1];
     pl_param_block_init(&e->block, (uint64_t)pl_recipe_int(e->r, "seed"));
-    return full && init != RANDOM ? head_from_target(e, err) : PL_OK;
+    if (init == RANDOM) return PL_OK;
+    if (fits && h->kind == &pl_head_full) return head_from_target(e, err);
+    if (fits && h->kind == &pl_head_lowrank) return lowrank_from_target(e, env, err);
+    if (init == AUTO) return PL_OK;
+    return pl_recipe_fail(e->r, "drafter.head.init", err, "a head of this kind or width cannot start from the target");
 }
 
 static pl_status open_sources(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
@@ -194,7 +218,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, err));
     PL_TRY(init_model(e, env, err));
     PL_TRY(create_block(e, env, err));
-    PL_TRY(init_weights(e, err));
+    PL_TRY(init_weights(e, env, err));
     PL_TRY(open_sources(e, out_dir, env, err));
     PL_TRY(pl_unroll_create(&e->u, &e->model, e->teacher.head, pl_recipe_int(r, "train.slot_rows"),
                             (int)pl_recipe_int(r, "train.unroll"), pl_recipe_real(r, "train.step_decay"), env->backend,

@@ -71,7 +71,7 @@ const pl_recipe_key pl_train_keys[] = {
     {.path = "drafter.head.rank", .type = PL_RECIPE_INT, .deflt = "0", .min = 0, .max = 65536,
      .help = "of a low-rank head", .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.init", .type = PL_RECIPE_ENUM, .deflt = "auto", .choices = {"auto", "target", "random"},
-     .help = "where the head's weights start; auto: full from the target, others random", .stages = PL_STAGE_DRAFTER},
+     .help = "where the head starts; target: its rows, or their best low-rank factors; auto: target where possible", .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.frozen", .type = PL_RECIPE_BOOL, .deflt = "false", .help = "leave the head as it starts",
      .stages = PL_STAGE_DRAFTER},
 

@@ -29,7 +29,10 @@ if "$prefix/example" "$prefix/no-model" text 2> "$prefix/err"; then
 fi
 grep -q "no-model: no such file" "$prefix/err"
 
-[ -n "${PACELINE_TEST_DATA:-}" ] || { echo "PACELINE_TEST_DATA is not set: the example was built, not run"; exit 77; }
+if [ -z "${PACELINE_TEST_DATA:-}" ]; then
+    echo "PACELINE_TEST_DATA is not set: the example was built, not run"
+    exit 77
+fi
 target=$PACELINE_TEST_DATA/models/TinyStories-656K
 "$prefix/example" "$target" "Once upon a time" > "$prefix/text"
 "$prefix/bin/paceline" decode --quiet --target "$target" --prompt "Once upon a time" --max-new-tokens 40 > "$prefix/want"

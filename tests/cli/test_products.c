@@ -202,6 +202,55 @@ static void test_results_files(void **state) {
     test_scratch_remove(scratch);
 }
 
+// Whichever allocation fails: one line, no product, nothing leaked (the sanitizers look).
+static void test_out_of_memory(void **state) {
+    (void)state;
+    char        scratch[64], path[128], page[128];
+    const char *run = test_scratch(scratch);
+    pl_results *r = made_results();
+    assert_int_equal(pl_results_save(r, scratch, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", scratch);
+    write_file(path, "{\"stage\":\"a\",\"step\":1,\"loss\":1}\n{\"stage\":\"a\",\"step\":2,\"loss\":0.5}\n");
+    snprintf(page, sizeof page, "%s/again.html", scratch);
+    uint64_t n = 0;
+    for (pl_status st = PL_E_MEMORY; st != PL_OK;) {
+        pl_err err = {0};
+        pl_alloc_fail_after(++n);
+        st = pl_report_write(page, &run, 1, &err);
+        pl_alloc_fail_after(0);
+        if (st == PL_OK) break;
+        assert_int_equal(st, PL_E_MEMORY);
+        assert_true(err.msg[0] != 0);
+        assert_false(pl_path_exists(page));
+        assert_true(n < 10000);
+    }
+    assert_true(n > 10);
+    pl_results_destroy(r);
+    test_scratch_remove(scratch);
+}
+
+static void test_out_of_memory_decoding(void **state) {
+    (void)state;
+    char        data[512];
+    const char *path = test_data(data, "models/stories260K/stories260K.bin");
+    uint64_t    n = 0;
+    for (pl_status st = PL_E_MEMORY; st != PL_OK;) {
+        pl_err    err = {0};
+        pl_target t;
+        pl_runner run = {0};
+        pl_alloc_fail_after(++n);
+        st = pl_target_open(&t, path, NULL, PL_WEIGHTS_AUTO, &err);
+        if (st == PL_OK)
+            st = pl_runner_open(&run, pl_backend_cpu(), NULL, &t, &(pl_runner_options){.max_len = 32}, &err);
+        pl_alloc_fail_after(0);
+        pl_runner_close(&run);
+        pl_target_close(&t);
+        if (st != PL_OK) assert_int_equal(st, PL_E_MEMORY);
+        assert_true(n < 10000);
+    }
+    assert_true(n > 10);
+}
+
 static void test_charts(void **state) {
     (void)state;
     double    x[2000], y[2000];
@@ -408,9 +457,17 @@ static void test_eval(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeated_grams), cmocka_unit_test(test_figures), cmocka_unit_test(test_results_files),
-        cmocka_unit_test(test_charts),         cmocka_unit_test(test_probe),   cmocka_unit_test(test_tokenize),
-        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),   cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_repeated_grams),
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_results_files),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_out_of_memory_decoding),
+        cmocka_unit_test(test_charts),
+        cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),
         cmocka_unit_test(test_eval),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

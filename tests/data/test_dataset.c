@@ -63,8 +63,8 @@ static void check_doc(pl_dataset *ds, int64_t i) {
     const doc *want = make(i);
     assert_ok(pl_dataset_doc(ds, i, &first, &n, &err));
     assert_int_equal(n, want->n);
-    assert_ok(pl_dataset_read_doc(ds, i, &(pl_dataset_rows_out){got.tokens, got.mask, got.argmax, got.features, got.last},
-                                  &err));
+    assert_ok(pl_dataset_read_doc(
+        ds, i, &(pl_dataset_rows_out){got.tokens, got.mask, got.argmax, got.features, got.last}, &err));
     assert_memory_equal(got.tokens, want->tokens, (size_t)n * 4);
     assert_memory_equal(got.argmax, want->argmax, (size_t)n * 4);
     assert_memory_equal(got.mask, want->mask, (size_t)n);
@@ -140,12 +140,10 @@ static void test_layout(void **state) {
         int         rank;
         hsize_t     dim[2];
         hid_t       type;
-    } sets[] = {{"tokens", 1, {(hsize_t)rows}, H5T_STD_I32LE},
-                {"argmax", 1, {(hsize_t)rows}, H5T_STD_I32LE},
-                {"loss_mask", 1, {(hsize_t)rows}, H5T_STD_U8LE},
-                {"doc_offsets", 1, {9}, H5T_STD_I64LE},
-                {"features", 2, {(hsize_t)rows, A * D}, H5T_STD_U16LE},
-                {"last_hidden", 2, {(hsize_t)rows, D}, H5T_STD_U16LE}};
+    } sets[] = {
+        {"tokens", 1, {(hsize_t)rows}, H5T_STD_I32LE},          {"argmax", 1, {(hsize_t)rows}, H5T_STD_I32LE},
+        {"loss_mask", 1, {(hsize_t)rows}, H5T_STD_U8LE},        {"doc_offsets", 1, {9}, H5T_STD_I64LE},
+        {"features", 2, {(hsize_t)rows, A * D}, H5T_STD_U16LE}, {"last_hidden", 2, {(hsize_t)rows, D}, H5T_STD_U16LE}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         hid_t   set = H5Dopen2(file, sets[i].name, H5P_DEFAULT);
         hsize_t dim[2] = {0};
@@ -382,7 +380,8 @@ static void test_broken_shards(void **state) {
     assert_ok(pl_file_read(shard, &data, &n, 1 << 26, &err));
     for (size_t where = 0; where < n; where += n / 37) {
         put_byte(shard, where, 0x40);
-        assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err, "shard-00001.h5: broken shard: its checksum is");
+        assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err,
+                    "shard-00001.h5: broken shard: its checksum is");
         assert_null(ds);
         put_byte(shard, where, 0x40);
     }
@@ -391,9 +390,9 @@ static void test_broken_shards(void **state) {
     // Lazily the whole shards are served and the broken one is met when it is read.
     assert_ok(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.lazy = true}, &err));
     check_doc(ds, 0);
-    int64_t first, rows;
-    int32_t tokens[MAX_ROWS];
-    int64_t i = 0;
+    int64_t   first, rows;
+    int32_t   tokens[MAX_ROWS];
+    int64_t   i = 0;
     pl_status st;
     while ((st = pl_dataset_doc(ds, i, &first, &rows, &err)) == PL_OK)
         i++;
@@ -447,8 +446,8 @@ static void test_wanted(void **state) {
     cases[7].want.A = 2;
     cases[7].says = "inputs of layers [2,5,8], wanted are [2,5]";
     for (int i = 0; i < 8; i++) {
-        assert_says(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &cases[i].want}, &err), PL_E_INPUT, &err,
-                    cases[i].says);
+        assert_says(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &cases[i].want}, &err), PL_E_INPUT,
+                    &err, cases[i].says);
         assert_null(ds);
     }
 }
@@ -545,8 +544,8 @@ static void test_any_shard(void **state) {
         memcpy(there, &was, 4);
         pl_dataset *ds = open_ok(dir);
         int32_t     out[MAX_ROWS];
-        assert_says(pl_dataset_read_doc(ds, 3, &(pl_dataset_rows_out){.tokens = k ? NULL : out, .argmax = k ? out : NULL},
-                                        &err),
+        assert_says(pl_dataset_read_doc(
+                        ds, 3, &(pl_dataset_rows_out){.tokens = k ? NULL : out, .argmax = k ? out : NULL}, &err),
                     PL_E_INPUT, &err, k ? "an argmax is out of range" : "a token is out of range");
         pl_dataset_close(ds);
     }
@@ -557,19 +556,21 @@ static void test_broken_manifest(void **state) {
     (void)state;
     static const struct {
         const char *from, *to, *says;
-    } cases[] = {{"\"schema_version\": 1", "\"schema_version\": 2", "schema version 2, this program reads 1"},
-                 {"\"kind\": \"features\"", "\"kind\": \"traces\"", "a dataset of features is wanted, this one is 'traces'"},
-                 {"shard-00000.h5", "../../etc/passwd", "expected the shard shard-00000.h5 here"},
-                 {"\"rows\": 52", "\"rows\": 54", "not the sums over the shards"},
-                 {"\"vocab_size\": 500", "\"vocab_size\": 0", "vocab_size"},
-                 {"\"d\": 6", "\"d\": 1e300", "attributes.d"},
-                 {"\"xxhash64\": \"", "\"xxhash64\": \"z", "xxhash64 must be 16 hex digits"},
-                 {"\"complete\": true", "\"complete\": 1", "complete"},
-                 {"\"shards\"", "\"shard\"", "shards: missing"},
-                 {" ]\n}", " ]\n", "not JSON"}};
+    } cases[] = {
+        {"\"schema_version\": 1", "\"schema_version\": 2", "schema version 2, this program reads 1"},
+        {"\"kind\": \"features\"", "\"kind\": \"traces\"", "a dataset of features is wanted, this one is 'traces'"},
+        {"shard-00000.h5", "../../etc/passwd", "expected the shard shard-00000.h5 here"},
+        {"\"rows\": 52", "\"rows\": 54", "not the sums over the shards"},
+        {"\"vocab_size\": 500", "\"vocab_size\": 0", "vocab_size"},
+        {"\"d\": 6", "\"d\": 1e300", "attributes.d"},
+        {"\"xxhash64\": \"", "\"xxhash64\": \"z", "xxhash64 must be 16 hex digits"},
+        {"\"complete\": true", "\"complete\": 1", "complete"},
+        {"\"shards\"", "\"shard\"", "shards: missing"},
+        {" ]\n}", " ]\n", "not JSON"}};
     pl_err      err;
     pl_dataset *ds;
-    assert_says(pl_dataset_open(&ds, at("nothing"), NULL, &err), PL_E_INPUT, &err, "not a dataset (no manifest.json in it)");
+    assert_says(pl_dataset_open(&ds, at("nothing"), NULL, &err), PL_E_INPUT, &err,
+                "not a dataset (no manifest.json in it)");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_ok(pl_tree_remove(at("mf"), &err));
         write_docs(at("mf"), 5, 1000);
@@ -642,12 +643,12 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_write_and_read),     cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_same_bytes),         cmocka_unit_test(test_destroy_and_resume),
-        cmocka_unit_test(test_killed_anywhere),    cmocka_unit_test(test_disk_errors),
-        cmocka_unit_test(test_broken_shards),      cmocka_unit_test(test_wanted),
-        cmocka_unit_test(test_foreign_shard),      cmocka_unit_test(test_any_shard),
-        cmocka_unit_test(test_broken_manifest),    cmocka_unit_test(test_no_taps),
+        cmocka_unit_test(test_write_and_read),  cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_destroy_and_resume),
+        cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_disk_errors),
+        cmocka_unit_test(test_broken_shards),   cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_any_shard),
+        cmocka_unit_test(test_broken_manifest), cmocka_unit_test(test_no_taps),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);

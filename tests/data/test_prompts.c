@@ -25,11 +25,13 @@ static const char jsonl[] =
     "{\"instruction\":\"Do it.\",\"input\":\"with this\",\"output\":\"x\"}\n"
     "{\"instruction\":\"Do that.\",\"input\":\"\"}\n"
     "{\"task_id\":\"HumanEval/12\",\"prompt\":\"def f():\\n\"}\n"
-    "{\"id\":\"identity_5\",\"conversations\":[{\"from\":\"human\",\"value\":\"Who?\"},{\"from\":\"gpt\",\"value\":\"I\"},"
+    "{\"id\":\"identity_5\",\"conversations\":[{\"from\":\"human\",\"value\":\"Who?\"},{\"from\":\"gpt\",\"value\":"
+    "\"I\"},"
     "{\"from\":\"human\",\"value\":\"Bye\"}]}\n"
     "{\"messages\":[{\"role\":\"system\",\"content\":\"Be nice.\"},{\"role\":\"user\",\"content\":\"a\"},"
     "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"c\"}]}\n"
-    "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"hm\"},{\"from\":\"human\",\"value\":\"\\u00e9\\ud83d\\ude00\"}]}";
+    "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"hm\"},{\"from\":\"human\",\"value\":\"\\u00e9\\ud83d\\ude00\"}]"
+    "}";
 
 static void check_all(const pl_prompts *p, const int64_t *lines) {
     assert_int_equal(p->n, 10);
@@ -217,7 +219,8 @@ static void test_out_of_memory(void **state) {
         st = pl_prompts_read(&p, path, &err);
         if (st == PL_OK) st = pl_prompts_split(p, 1, 5, &train, &held, &err);
         pl_alloc_fail_after(0);
-        if (st != PL_OK) assert_int_equal(st, PL_E_MEMORY);
+        if (st != PL_OK)
+            assert_int_equal(st, PL_E_MEMORY);
         else
             assert_true(i > 50);
         pl_prompts_destroy(p);

@@ -46,7 +46,8 @@ static const char *const texts[] = {"",
 
 static void test_round_trips(void **state) {
     (void)state;
-    const pl_spm_train_options unigram = {.vocab_size = 310, .model_type = "unigram", .byte_fallback = true, .quiet = true};
+    const pl_spm_train_options unigram = {
+        .vocab_size = 310, .model_type = "unigram", .byte_fallback = true, .quiet = true};
     for (int k = 0; k < 2; k++) {
         train(at("m.model"), k ? &unigram : &bpe);
         pl_tokenizer *tok = open_at(at("m.model"));
@@ -102,8 +103,8 @@ static void check_words(const char *path, const char *text, size_t n) {
 
 static void test_words(void **state) {
     (void)state;
-    static const char *const atoms[] = {" ", "  ", "\n", "the", "cat", "\xC3\xA9", "\xE2\x96\x81", "\xE6\x97\xA5", "1", ".", "a",
-                                        "\t", " caf", "</s>", " rain"};
+    static const char *const atoms[] = {" ", "  ", "\n", "the", "cat",  "\xC3\xA9", "\xE2\x96\x81", "\xE6\x97\xA5",
+                                        "1", ".",  "a",  "\t",  " caf", "</s>",     " rain"};
     train(at("m.model"), &bpe);
     train(at("nobytes.model"), &(pl_spm_train_options){.vocab_size = 120, .quiet = true});
     char     text[4096];
@@ -215,7 +216,8 @@ static void put(model *m, const void *data, size_t n) {
 static void put_field(model *m, int number, const void *data, size_t n) {
     assert_true(n < 16384);
     put(m, (uint8_t[]){(uint8_t)(number << 3 | 2)}, 1);
-    if (n > 127) put(m, (uint8_t[]){(uint8_t)(n | 0x80), (uint8_t)(n >> 7)}, 2);
+    if (n > 127)
+        put(m, (uint8_t[]){(uint8_t)(n | 0x80), (uint8_t)(n >> 7)}, 2);
     else
         put(m, (uint8_t[]){(uint8_t)n}, 1);
     put(m, data, n);
@@ -318,7 +320,10 @@ static void test_broken(void **state) {
     put(&m, "\x12", 1);
     says(&m, "it ends inside a number");
     m.n = 0;
-    put(&m, "\x0a\x7f" "abc", 5);
+    put(&m,
+        "\x0a\x7f"
+        "abc",
+        5);
     says(&m, "a field runs past the end");
     m.n = 0;
     put(&m, "\x0b\x0c", 2); // a group
@@ -421,9 +426,11 @@ static void test_any_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_words),   cmocka_unit_test(test_deterministic), cmocka_unit_test(test_without_bytes),
-        cmocka_unit_test(test_train_refused), cmocka_unit_test(test_hand_made),     cmocka_unit_test(test_charsmap),
-        cmocka_unit_test(test_broken),        cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_words),
+        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_without_bytes),
+        cmocka_unit_test(test_train_refused), cmocka_unit_test(test_hand_made),
+        cmocka_unit_test(test_charsmap),      cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_any_bytes),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

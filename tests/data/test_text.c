@@ -41,7 +41,8 @@ static void test_gutenberg(void **state) {
         {"head\n***START OF THE PROJECT GUTENBERG EBOOK X***\n\nE-text prepared by A\n\nHTML version by B\n\ntext\n\n"
          "***END OF THE PROJECT GUTENBERG EBOOK X***\n******* This file\n",
          "text\n"},
-        {"*** START OF THE PROJECT GUTENBERG EBOOK A VERY\nLONG TITLE ***\ntext\n*** END OF THE PROJECT GUTENBERG EBOOK\n",
+        {"*** START OF THE PROJECT GUTENBERG EBOOK A VERY\nLONG TITLE ***\ntext\n*** END OF THE PROJECT GUTENBERG "
+         "EBOOK\n",
          "text\n"},
         // the head of 1993: a small print with a marker at its end
         {"**The Project Gutenberg Etext of X**\n***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***\n"
@@ -102,7 +103,10 @@ static void test_encodings(void **state) {
     c = read_ok(at("bom.txt"), plain);
     assert_string_equal(c->docs[0].text, "x\xC3\xA9\nz");
     pl_corpus_destroy(c);
-    put_file(at("wide.txt"), "\xff\xfe" "a\0b\0", 6);
+    put_file(at("wide.txt"),
+             "\xff\xfe"
+             "a\0b\0",
+             6);
     path = at("wide.txt");
     assert_says(pl_corpus_read(&c, &path, 1, (pl_text_options){.encoding = PL_TEXT_LATIN1}, &err), PL_E_INPUT, &err,
                 "UTF-16");
@@ -139,7 +143,8 @@ static void test_files_folders_globs(void **state) {
     paths[0] = at("void");
     assert_says(pl_corpus_read(&c, paths, 1, plain, &err), PL_E_INPUT, &err, "no .txt files in this folder");
     paths[0] = at("lib/empty.txt");
-    assert_says(pl_corpus_read(&c, paths, 1, (pl_text_options){.unwrap = true}, &err), PL_E_INPUT, &err, "no text in it");
+    assert_says(pl_corpus_read(&c, paths, 1, (pl_text_options){.unwrap = true}, &err), PL_E_INPUT, &err,
+                "no text in it");
     pl_corpus_destroy(NULL);
 }
 
@@ -226,7 +231,8 @@ static void test_out_of_memory(void **state) {
     pl_err err;
     char   path[600];
     assert_ok(pl_dir_make(at("m"), &err));
-    put_text(at("m/a.txt"), "caf\xe9\n\nand more text than sixty-four bytes, so that there is something to cut here.\n");
+    put_text(at("m/a.txt"),
+             "caf\xe9\n\nand more text than sixty-four bytes, so that there is something to cut here.\n");
     put_text(at("m/b.txt"), "b\n");
     snprintf(path, sizeof path, "%s", at("m"));
     const char *paths[] = {path};
@@ -238,7 +244,8 @@ static void test_out_of_memory(void **state) {
         if (st == PL_OK) st = pl_corpus_chunk(&k, c, 64, &err);
         if (st == PL_OK) st = pl_corpus_split_every(k, 2, &train, &held, &err);
         pl_alloc_fail_after(0);
-        if (st != PL_OK) assert_int_equal(st, PL_E_MEMORY);
+        if (st != PL_OK)
+            assert_int_equal(st, PL_E_MEMORY);
         else
             assert_true(i > 20);
         pl_corpus_destroy(c);
@@ -259,7 +266,7 @@ static void test_books(void **state) {
     for (int64_t i = 0; i < c->n; i++) {
         const pl_document *d = &c->docs[i];
         // Notes that an editor put inside the text stay (Bleak House, Great Expectations, Moby Dick).
-        bool noted = strstr(d->name, "Bleak") || strstr(d->name, "Great") || strstr(d->name, "Moby");
+        bool               noted = strstr(d->name, "Bleak") || strstr(d->name, "Great") || strstr(d->name, "Moby");
         if (!noted && strstr(d->text, "Project Gutenberg")) fail_msg("%s still names Project Gutenberg", d->name);
         assert_null(strstr(d->text, "\r"));
         assert_null(strstr(d->text, "\n\n"));
@@ -267,8 +274,9 @@ static void test_books(void **state) {
         assert_null(strstr(d->text, "etext transcriber"));
         assert_true(d->bytes > 100000);
         if (strstr(d->name, "Alice")) {
-            assert_non_null(strstr(d->text, "Alice was beginning to get very tired of sitting by her sister on the bank, "
-                                            "and of having nothing to do: once or twice"));
+            assert_non_null(strstr(d->text,
+                                   "Alice was beginning to get very tired of sitting by her sister on the bank, "
+                                   "and of having nothing to do: once or twice"));
             assert_int_equal(strncmp(d->text, "ALICE\xE2\x80\x99S ADVENTURES IN WONDERLAND\n", 34), 0);
             assert_string_equal(d->text + d->bytes - 8, "THE END\n");
         }
@@ -280,11 +288,15 @@ static void test_books(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newlines),  cmocka_unit_test(test_unwrap),
-        cmocka_unit_test(test_gutenberg), cmocka_unit_test(test_encodings),
+        cmocka_unit_test(test_newlines),
+        cmocka_unit_test(test_unwrap),
+        cmocka_unit_test(test_gutenberg),
+        cmocka_unit_test(test_encodings),
         cmocka_unit_test(test_files_folders_globs),
-        cmocka_unit_test(test_chunks),    cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_books),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_books),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

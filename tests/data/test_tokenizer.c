@@ -149,7 +149,10 @@ static void test_stream_bytes(void **state) {
     assert_int_equal(pl_detok_push(&d, 3 + 0xe2, &s), 0);
     assert_int_equal(pl_detok_push(&d, 3 + 0x82, &s), 0);
     assert_int_equal(pl_detok_push(&d, pl_tokenizer_find(tok, "cat"), &s), 9);
-    assert_memory_equal(s, "\xEF\xBF\xBD\xEF\xBF\xBD" "cat", 9);
+    assert_memory_equal(s,
+                        "\xEF\xBF\xBD\xEF\xBF\xBD"
+                        "cat",
+                        9);
     assert_int_equal(pl_detok_push(&d, 3 + 0xf0, &s), 0);
     assert_int_equal(pl_detok_push(&d, -1, &s), 0);
     assert_int_equal(pl_detok_push(&d, TINY_VOCAB, &s), 0);
@@ -194,7 +197,8 @@ static int naive_encode(const char *text, int *tokens) {
         piece[len] = 0;
         if ((c[1] & 0xC0) == 0x80 && len < 4) continue;
         int id = tiny_lookup(piece);
-        if (id != -1) tokens[n++] = id;
+        if (id != -1)
+            tokens[n++] = id;
         else
             for (size_t i = 0; i < len; i++)
                 tokens[n++] = (unsigned char)piece[i] + 3;
@@ -225,11 +229,11 @@ static int naive_encode(const char *text, int *tokens) {
 }
 
 static void check_run_c(void) {
-    static const char *const atoms[] = {" ", "t", "h", "e", "a", "c", "n", "d", "\n", "\xC3\xA9", "\xE6\x97\xA5", "z",
-                                        "the", "cat", " and", "aaaa"};
-    pl_err                   err;
-    pl_tokenizer            *tok = tiny_open();
-    unsigned                 x = 3;
+    static const char *const atoms[] = {
+        " ", "t", "h", "e", "a", "c", "n", "d", "\n", "\xC3\xA9", "\xE6\x97\xA5", "z", "the", "cat", " and", "aaaa"};
+    pl_err        err;
+    pl_tokenizer *tok = tiny_open();
+    unsigned      x = 3;
     for (int round = 0; round < 400; round++) {
         char text[160] = "";
         int  want[200], len = round % 23;
@@ -316,7 +320,8 @@ static void test_llama2c_broken(void **state) {
     for (size_t cut = 1; cut < n; cut++) {
         put_file(at("cut.bin"), bin, cut);
         pl_status st = pl_tokenizer_open(&tok, at("cut.bin"), &err);
-        if (st == PL_OK) opened++;
+        if (st == PL_OK)
+            opened++;
         else
             assert_int_equal(st, PL_E_INPUT);
         pl_tokenizer_close(tok);
@@ -418,8 +423,11 @@ static void test_open_refused(void **state) {
     tok = tiny_open();
     int32_t *ids;
     int64_t  n;
-    assert_says(pl_tokenizer_encode(tok, "ab\xff" "c", 4, 0, &ids, &n, &err), PL_E_INPUT, &err,
-                "not valid UTF-8 at byte 2 (0xff)");
+    assert_says(pl_tokenizer_encode(tok,
+                                    "ab\xff"
+                                    "c",
+                                    4, 0, &ids, &n, &err),
+                PL_E_INPUT, &err, "not valid UTF-8 at byte 2 (0xff)");
     assert_null(ids);
     assert_says(pl_tokenizer_encode(tok, "a\xE2\x82", 3, 0, &ids, &n, &err), PL_E_INPUT, &err, "at byte 1");
     char  *text;
@@ -478,10 +486,12 @@ static void test_fingerprint(void **state) {
     pl_err        err;
     pl_tokenizer *tok;
     for (int i = 0; i < GOLDEN + 2; i++) {
-        if (i < GOLDEN) tok = open_golden(i);
+        if (i < GOLDEN)
+            tok = open_golden(i);
         else {
-// another order of merges; another id of an added token
-            if (i == GOLDEN) put_changed("\"h e\",\"", "\"");
+            // another order of merges; another id of an added token
+            if (i == GOLDEN)
+                put_changed("\"h e\",\"", "\"");
             else
                 put_changed("\"id\":380", "\"id\":400");
             assert_ok(pl_tokenizer_open(&tok, at("changed.json"), &err));
@@ -537,9 +547,10 @@ int main(void) {
         cmocka_unit_test(test_golden_encode),     cmocka_unit_test(test_golden_decode),
         cmocka_unit_test(test_no_special),        cmocka_unit_test(test_stream_any_ids),
         cmocka_unit_test(test_stream_bytes),      cmocka_unit_test(test_llama2c_equals_run_c),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_llama2c_broken),    cmocka_unit_test(test_json_refused),
-        cmocka_unit_test(test_open_refused),      cmocka_unit_test(test_folder_and_config),
-        cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_threads),           cmocka_unit_test(test_llama2c_broken),
+        cmocka_unit_test(test_json_refused),      cmocka_unit_test(test_open_refused),
+        cmocka_unit_test(test_folder_and_config), cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -82,9 +82,9 @@ static void test_llama_spm_golden(void **state) {
     static const char mark[] = "\n__ggml_vocab_test__\n";
     pl_tokenizer     *tok = open_outside("tokenizers/llama2/tokenizer.model");
     size_t            n_in, n_out;
-    char *in = read_outside("tokenizers/golden/llama-spm.inp", &n_in), *text = in;
-    char *out = read_outside("tokenizers/golden/llama-spm.out", &n_out), *line = out;
-    int   cases = 0;
+    char             *in = read_outside("tokenizers/golden/llama-spm.inp", &n_in), *text = in;
+    char             *out = read_outside("tokenizers/golden/llama-spm.out", &n_out), *line = out;
+    int               cases = 0;
     assert_int_equal(pl_tokenizer_vocab_size(tok), 32000);
     assert_int_equal(pl_tokenizer_bos_id(tok), 1);
     assert_int_equal(pl_tokenizer_eos_id(tok), 2);
@@ -118,9 +118,9 @@ static void test_llama2_bin_equals_model(void **state) {
     (void)state;
     static const char *const books[] = {"text/gutenberg/Alice-s-Adventures-in-Wonderland_11.txt",
                                         "text/tinyshakespeare.txt"};
-    pl_tokenizer *a = open_outside("tokenizers/llama2/tokenizer.model");
-    pl_tokenizer *b = open_outside("tokenizers/llama2/tokenizer.bin");
-    pl_err        err;
+    pl_tokenizer            *a = open_outside("tokenizers/llama2/tokenizer.model");
+    pl_tokenizer            *b = open_outside("tokenizers/llama2/tokenizer.bin");
+    pl_err                   err;
     for (int k = 0; k < 2; k++) {
         size_t   bytes;
         char    *text = read_outside(books[k], &bytes);

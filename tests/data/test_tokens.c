@@ -55,7 +55,8 @@ static void test_write_and_open(void **state) {
     pl_tokens *t;
     assert_ok(pl_tokens_open(&t, at("t.tok"), pl_tokenizer_fingerprint(tok), &err));
     pl_tokens_close(t);
-    assert_says(pl_tokens_open(&t, at("t.tok"), "0123456789abcdef", &err), PL_E_INPUT, &err, "this one is 0123456789abcdef");
+    assert_says(pl_tokens_open(&t, at("t.tok"), "0123456789abcdef", &err), PL_E_INPUT, &err,
+                "this one is 0123456789abcdef");
     assert_true(strstr(err.msg, pl_tokenizer_fingerprint(tok)) != NULL);
     assert_null(t);
     pl_corpus_destroy(c);
@@ -72,8 +73,10 @@ static void test_wide_ids(void **state) {
     for (int id = 0; id <= 70000; id++) {
         char  s[32];
         float score = 0;
-        if (id < TINY_VOCAB) tiny_piece(id, s, &score);
-        else if (id == 70000) strcpy(s, "\xC2\xA7");
+        if (id < TINY_VOCAB)
+            tiny_piece(id, s, &score);
+        else if (id == 70000)
+            strcpy(s, "\xC2\xA7");
         else
             snprintf(s, sizeof s, "#%d", id);
         int32_t len = (int32_t)strlen(s);
@@ -103,7 +106,8 @@ static void test_wide_ids(void **state) {
 static pl_tokens fake_tokens(int64_t n, int32_t *ids, int64_t *offsets, int64_t n_docs) {
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)i;
-    return (pl_tokens){.n = n, .n_docs = n_docs, .vocab_size = 1 << 20, .doc_offsets = offsets, .ids = ids, .id_bytes = 4};
+    return (pl_tokens){
+        .n = n, .n_docs = n_docs, .vocab_size = 1 << 20, .doc_offsets = offsets, .ids = ids, .id_bytes = 4};
 }
 
 static void test_windows(void **state) {
@@ -212,11 +216,13 @@ static void test_broken(void **state) {
                 "broken token file: its size does not match its header; tokenise the text again");
     data[40] ^= 1;
     put_file(at("bad.tok"), data, n);
-    assert_says(pl_tokens_open(&t, at("bad.tok"), NULL, &err), PL_E_INPUT, &err, "its header does not match its checksum");
+    assert_says(pl_tokens_open(&t, at("bad.tok"), NULL, &err), PL_E_INPUT, &err,
+                "its header does not match its checksum");
     data[40] ^= 1;
     data[n - 1] ^= 1;
     put_file(at("bad.tok"), data, n);
-    assert_says(pl_tokens_open(&t, at("bad.tok"), NULL, &err), PL_E_INPUT, &err, "contents do not match their checksum");
+    assert_says(pl_tokens_open(&t, at("bad.tok"), NULL, &err), PL_E_INPUT, &err,
+                "contents do not match their checksum");
     data[n - 1] ^= 1;
     data[8] = 9;
     put_file(at("bad.tok"), data, n);

@@ -11,10 +11,11 @@
 static const struct {
     const char *s;
     float       score;
-} tiny_pieces[] = {{" ", -50},   {"t", -51},    {"h", -52},    {"e", -53},   {"a", -54},    {"c", -55},  {"n", -56},
-                   {"d", -57},   {"\n", -58},   {"\xC3\xA9", -59}, {"th", -2},   {"he", -2},    {"the", -4}, {" the", -5},
-                   {" t", -1},   {"ca", -7},    {"at", -6.5f}, {"cat", -8},  {" cat", -3},  {"aa", -9},  {"aaaa", -10},
-                   {" a", -9},   {"an", -9},    {"and", -9},   {"nd", -9},   {" and", -1e11f}, {"e ", -2.5f}};
+} tiny_pieces[] = {{" ", -50},   {"t", -51},       {"h", -52},    {"e", -53},        {"a", -54},    {"c", -55},
+                   {"n", -56},   {"d", -57},       {"\n", -58},   {"\xC3\xA9", -59}, {"th", -2},    {"he", -2},
+                   {"the", -4},  {" the", -5},     {" t", -1},    {"ca", -7},        {"at", -6.5f}, {"cat", -8},
+                   {" cat", -3}, {"aa", -9},       {"aaaa", -10}, {" a", -9},        {"an", -9},    {"and", -9},
+                   {"nd", -9},   {" and", -1e11f}, {"e ", -2.5f}};
 enum { TINY_EXTRA = sizeof tiny_pieces / sizeof *tiny_pieces, TINY_VOCAB = 259 + TINY_EXTRA };
 
 // Whether no piece has a space behind something else (then words encode one by one).
@@ -22,10 +23,14 @@ static bool tiny_apart;
 
 static inline void tiny_piece(int id, char s[32], float *score) {
     *score = 0;
-    if (id == 0) strcpy(s, "<unk>");
-    else if (id == 1) strcpy(s, "\n<s>\n");
-    else if (id == 2) strcpy(s, "\n</s>\n");
-    else if (id < 259) snprintf(s, 32, "<0x%02X>", id - 3);
+    if (id == 0)
+        strcpy(s, "<unk>");
+    else if (id == 1)
+        strcpy(s, "\n<s>\n");
+    else if (id == 2)
+        strcpy(s, "\n</s>\n");
+    else if (id < 259)
+        snprintf(s, 32, "<0x%02X>", id - 3);
     else {
         strcpy(s, tiny_apart && id == TINY_VOCAB - 1 ? "e\n" : tiny_pieces[id - 259].s);
         *score = tiny_pieces[id - 259].score;
@@ -61,8 +66,9 @@ static inline pl_tokenizer *tiny_open(void) {
 
 // A corpus of one document, repeated lines of words so that merges exist.
 static inline pl_corpus *small_corpus(void) {
-    static const char *const words[] = {"the", "cat", "sat", "on", "a", "mat", "and", "dog", "log", "rain", "plain",
-                                        "caf\xC3\xA9", "12", "3,456", "hello", "world", "again", "morning", "light"};
+    static const char *const words[] = {"the",   "cat",   "sat",   "on",      "a",           "mat", "and",
+                                        "dog",   "log",   "rain",  "plain",   "caf\xC3\xA9", "12",  "3,456",
+                                        "hello", "world", "again", "morning", "light"};
     pl_strbuf                b = {0};
     unsigned                 x = 1;
     for (int line = 0; line < 300; line++) {

@@ -274,9 +274,8 @@ static void refusals(void **state) {
     } bad[] = {
         {"drafter.head.kind=routed", "routed"},
         {"drafter.head.kind=lowrank", "rank"},
-        {"drafter.head.kind=lowrank\ndrafter.head.rank=16\ndrafter.head.init=target", "drafter.head.init"},
-        {"drafter.taps=1,2", "tap"}, // the dataset has others
-        {"drafter.taps=9", "tap"},
+        {"drafter.taps=1,2", "layers [1,2,3]"}, // what the dataset has
+        {"drafter.taps=9", "drafter.taps"},
         {"train.holdout=1", "train.holdout"},
         {"data.dataset=BASE/nowhere", "nowhere"},
         {"target.path=BASE/nowhere", "nowhere"},

@@ -1,0 +1,495 @@
+#!/usr/bin/env python3
+"""Writes the *.golden files of this folder: what PyTorch and transformers compute for small models, in double.
+
+  llama_default, llama_llama3   transformers' LlamaForCausalLM: hidden states, logits, loss, gradients
+  eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
+                                paper with one whole attention mask per step; gradients of the drafter
+  pretrain_untied, _tied        AdamW steps of a LlamaForCausalLM on bf16 copies of master weights
+
+Needs: pip install torch==2.15.0 transformers==5.23.0 numpy. Run from anywhere; it writes beside itself.
+
+A file, little-endian: "PLGOLD01"; u32 n and n bytes of text (the versions it was made with); u32 number of entries; an
+entry: u32 n and n bytes of name, u32 type (0 float64, 1 int32, 2 bytes), u32 rank, u32 per dimension, float64 rms and
+float64 maximum of the error that PyTorch makes in float32 (0: exact), the data row-major.
+
+Weights and inputs are not stored: they are a hash of their name (see `bits`) that a reader computes as well; nearly all
+of them are exact in bf16. A matrix's gradient G is stored as G s and s' G with vectors of signs s and s' of hashes: as
+good as all of G for telling whether another G is the same, at a fraction of its size."""
+import contextlib
+import json
+import math
+import pathlib
+import struct
+import sys
+import tempfile
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+torch.set_num_threads(1)
+torch.manual_seed(0)  # of no consequence: every parameter is overwritten
+transformers.logging.set_verbosity_error()
+
+
+# ---- numbers from names ----
+
+def bits(name, n):
+    """n 64-bit words: SplitMix64 started at the FNV-1a hash of the name."""
+    h = 0xCBF29CE484222325
+    for c in name.encode():
+        h = (h ^ c) * 0x100000001B3 % 2**64
+    z = np.uint64(h) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def coarse(name, n, log2):
+    """Odd multiples of 2^-log2 up to +-255: exact in bf16, standard deviation 148 2^-log2."""
+    return ((bits(name, n) >> np.uint64(56)).astype(np.float64) * 2 - 255) * 2.0**-log2
+
+
+def fine(name, n, log2):
+    """Odd multiples of 2^-log2 up to +-(2^23 - 1): exact in float32, not in bf16."""
+    return ((bits(name, n) >> np.uint64(41)).astype(np.float64) * 2 - (2**23 - 1)) * 2.0**-log2
+
+
+def norm_weights(name, n):
+    """Multiples of 1/128 in [0.75, 1.25)."""
+    return ((bits(name, n) >> np.uint64(58)).astype(np.float64) + 96) / 128
+
+
+def signs(name, n):
+    return 1 - 2 * (bits(name, n) >> np.uint64(63)).astype(np.float64)
+
+
+def weight(model, name, shape):
+    """The weight `name` of a model (a prefix that keeps models apart)."""
+    key, n = f"{model}/{name}", math.prod(shape)
+    v = norm_weights(key, n) if len(shape) == 1 else coarse(key, n, 8 if "embed" in name else 10)
+    return torch.from_numpy(v.reshape(shape))
+
+
+# ---- files ----
+
+class Golden:
+    def __init__(self):
+        self.entries = {}
+
+    def put(self, name, truth, single=None):
+        """truth: float64 or int32 or bytes. single: the same computed in float32."""
+        if isinstance(truth, bytes):
+            truth = np.frombuffer(truth, dtype=np.uint8)
+        truth = np.asarray(truth)
+        rms = most = 0.0
+        if single is not None:
+            e = np.abs(np.asarray(single, dtype=np.float64) - truth)
+            rms, most = float(np.sqrt(np.mean(e**2))), float(e.max())
+            size = np.abs(truth).max()
+            assert 0 < most < 1e-4 * size, f"{name}: float32 is {most} off of {size}: not the same computation"
+        assert name not in self.entries and truth.dtype in (np.float64, np.int32, np.uint8), (name, truth.dtype)
+        self.entries[name] = (truth, rms, most)
+
+    def put_both(self, name, both):
+        self.put(name, both[0].detach().numpy(), both[1].detach().numpy())
+
+    def put_matrix(self, name, truth, single):
+        """Sums of rows and of columns under signs; vectors as they are."""
+        if truth.dim() == 1:
+            return self.put_both(name, (truth, single))
+        t, s = truth.detach().numpy(), single.detach().numpy().astype(np.float64)
+        right, left = signs(name + "/rows", t.shape[1]), signs(name + "/cols", t.shape[0])
+        self.put(name + "/rows", t @ right, s @ right)
+        self.put(name + "/cols", left @ t, left @ s)
+
+    def write(self, name):
+        made = (f"torch {torch.__version__}, transformers {transformers.__version__}, numpy {np.__version__}, "
+                f"python {sys.version.split()[0]}; tests/golden/make_golden.py\n").encode()
+        out = [b"PLGOLD01", struct.pack("<I", len(made)), made, struct.pack("<I", len(self.entries))]
+        for key, (a, rms, most) in self.entries.items():
+            kind = {"float64": 0, "int32": 1, "uint8": 2}[str(a.dtype)]
+            out += [struct.pack("<I", len(key)), key.encode(), struct.pack("<II", kind, a.ndim),
+                    struct.pack(f"<{a.ndim}I", *a.shape), struct.pack("<dd", rms, most),
+                    np.ascontiguousarray(a).astype(a.dtype.newbyteorder("<")).tobytes()]
+        data = b"".join(out)
+        (HERE / f"{name}.golden").write_bytes(data)
+        worst = max((e[2] / np.abs(e[0]).max() for e in self.entries.values() if e[2]), default=0)
+        print(f"{name}: {len(self.entries)} entries, {len(data)} bytes, float32 off by at most {worst:.1e}")
+
+
+def int32(values):
+    return np.asarray(values, dtype=np.int32)
+
+
+def both(fn, *args):
+    """fn's results in double and in float32."""
+    return fn(torch.float64, *args), fn(torch.float32, *args)
+
+
+# ---- transformers' Llama ----
+
+@contextlib.contextmanager
+def computing_in(dtype):
+    """transformers computes norms, rotary angles and softmax in torch.float32 by name; in double it means double."""
+    with contextlib.ExitStack() as stack:
+        if dtype == torch.float64:
+            stack.enter_context(mock.patch.multiple(torch, float=torch.float64, float32=torch.float64))
+        yield
+
+
+def llama_config(rope, tie=False, **sizes):
+    return transformers.LlamaConfig(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
+                                    attn_implementation="eager", hidden_act="silu", bos_token_id=1, eos_token_id=2,
+                                    **sizes)
+
+
+def config_json(config):
+    """config.json as transformers writes it."""
+    with tempfile.TemporaryDirectory() as d:
+        config.architectures = ["LlamaForCausalLM"]
+        config.save_pretrained(d)
+        text = (pathlib.Path(d) / "config.json").read_bytes()
+    assert json.loads(text)["architectures"] == ["LlamaForCausalLM"]
+    return text
+
+
+def llama_model(config, dtype, values):
+    model = transformers.LlamaForCausalLM(config).to(dtype).train()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(values(name, tuple(p.shape)).to(dtype))
+    return model
+
+
+SMALL = dict(vocab_size=97, hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=6,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=64)
+
+
+def llama_run(dtype, config, windows):
+    """Windows of tokens, each one more than it has rows: hidden states, logits; summed loss, its gradients."""
+    with computing_in(dtype):
+        model = llama_model(config, dtype, lambda name, shape: weight("llama", name, shape))
+        rows = {f"hidden/{i}": [] for i in range(config.num_hidden_layers + 1)}
+        rows |= {"hidden/final": [], "logits": []}
+        last = []  # the last layer's output: transformers' last hidden_states is behind the final norm
+        model.model.layers[-1].register_forward_hook(lambda m, i, o: last.append(o[0] if isinstance(o, tuple) else o))
+        total = 0
+        for w in windows:
+            ids = torch.tensor(w)
+            r = model(ids[None, :-1], output_hidden_states=True)
+            for i in range(config.num_hidden_layers):
+                rows[f"hidden/{i}"].append(r.hidden_states[i][0])
+            rows[f"hidden/{config.num_hidden_layers}"].append(last[-1].reshape(len(w) - 1, -1))
+            rows["hidden/final"].append(r.hidden_states[-1][0])
+            rows["logits"].append(r.logits[0])
+            total = total + F.cross_entropy(r.logits[0], ids[1:], reduction="sum")
+        assert rows["logits"][0].dtype == dtype
+        total.backward()
+    out = {k: torch.cat(v) for k, v in rows.items()} | {"total": total.reshape(1)}
+    return out, {n: p.grad for n, p in model.named_parameters()}, model.model.rotary_emb.inv_freq
+
+
+def rope_tables(g, config):
+    """Llama 3.1's own constants: transformers' frequencies in double, and the table they give."""
+    with computing_in(torch.float64):
+        freq = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config).inv_freq.numpy()
+    assert freq.dtype == np.float64
+    at = np.array([1, 1000, 4095])
+    g.put("rope31/positions", int32(at))
+    g.put("rope31/cos", np.cos(at[:, None] * freq))
+    g.put("rope31/sin", np.sin(at[:, None] * freq))
+
+
+def llama_case(name, rope, lengths):
+    config, g = llama_config(rope, **SMALL), Golden()
+    windows = [(bits(f"{name}/tokens/{i}", n + 1) % np.uint64(97)).astype(int).tolist() for i, n in enumerate(lengths)]
+    (a, ga, freq), (b, gb, freq32) = both(llama_run, config, windows)
+    assert torch.allclose(freq, freq32.double(), rtol=1e-6, atol=0) and not torch.equal(freq, freq32.double())
+    g.put("config.json", config_json(config))
+    for i, w in enumerate(windows):
+        g.put(f"window/{i}", int32(w))
+    for k in a:
+        if k == "hidden/0":  # rows of the embedding, in any precision
+            assert torch.equal(a[k], b[k].double())
+        else:
+            g.put_both(k, (a[k], b[k]))
+    for k in ga:
+        g.put_matrix(f"grad/{k}", ga[k], gb[k])
+    if rope["rope_type"] == "llama3":
+        rope_tables(g, llama_config(dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+                                         high_freq_factor=4.0, original_max_position_embeddings=8192),
+                                    hidden_size=4096, num_attention_heads=32, head_dim=128,
+                                    max_position_embeddings=131072))
+    g.write(name)
+
+
+# ---- EAGLE-3 from the paper ----
+
+STEPS, TAPS, D, V, VD, RANK, NH, NKV, HD = 3, 3, 48, 97, 41, 12, 6, 2, 8
+EPS, THETA, DECAY = 1e-5, 10000.0, 0.8
+
+DRAFTER = {
+    "fc.weight": (D, TAPS * D),
+    "midlayer.self_attn.q_proj.weight": (NH * HD, 2 * D),
+    "midlayer.self_attn.k_proj.weight": (NKV * HD, 2 * D),
+    "midlayer.self_attn.v_proj.weight": (NKV * HD, 2 * D),
+    "midlayer.self_attn.o_proj.weight": (D, NH * HD),
+    "midlayer.mlp.gate_proj.weight": (40, D),
+    "midlayer.mlp.up_proj.weight": (40, D),
+    "midlayer.mlp.down_proj.weight": (D, 40),
+    "midlayer.hidden_norm.weight": (D,),
+    "midlayer.input_layernorm.weight": (D,),
+    "midlayer.post_attention_layernorm.weight": (D,),
+    "norm.weight": (D,),
+}
+HEADS = {
+    "full": {"lm_head.weight": (V, D)},
+    "lowrank": {"efficient_lm_head.weight": (V, RANK), "efficient_lm_head_down_proj.weight": (RANK, D)},
+}
+
+
+def rms_norm(x, g):
+    return g * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS))
+
+
+def rotate(x, positions):
+    """[S, heads, HD] at these positions; halves are pairs."""
+    freq = THETA ** (-torch.arange(0, HD, 2, dtype=torch.float64) / HD)
+    angle = positions.double()[:, None] * freq
+    cos, sin = (torch.cat((f(angle), f(angle)), -1)[:, None, :].to(x.dtype) for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat((-x[..., HD // 2:], x[..., :HD // 2]), -1) * sin
+
+
+def documents():
+    """Two documents: the first begins with a prompt of 3 tokens, the second has answers with a gap."""
+    head = weight("target", "lm_head.weight", (V, D))
+    docs = []
+    for i, n in enumerate((9, 6)):
+        tokens = (bits(f"eagle3/doc/{i}/tokens", n) % np.uint64(V)).astype(int)
+        features = torch.from_numpy(coarse(f"eagle3/doc/{i}/features", n * TAPS * D, 7).reshape(n, TAPS * D))
+        last = torch.from_numpy(coarse(f"eagle3/doc/{i}/last", n * D, 7).reshape(n, D))
+        mask = [int(t >= 3) for t in range(n)] if i == 0 else [1, 1, 1, 0, 1, 1]
+        docs.append(dict(n=n, tokens=tokens, mask=mask, features=features, last=last,
+                         argmax=(last @ head.T).argmax(-1).numpy()))
+    return docs
+
+
+def rows_of(docs, drafted):
+    """Per step and row: the token consumed (-1: none), the row of the teacher (-1: does not count), the weight."""
+    token, teacher, weights, first = [[] for _ in range(STEPS)], [[] for _ in range(STEPS)], [], 0
+    for k in range(STEPS):
+        weights.append([])
+        first = 0
+        for d in docs:
+            for t in range(d["n"]):
+                consumed, predicted = t + 1 + k, t + 2 + k
+                counts = consumed < d["n"]  # the teacher has read the consumed token: its distribution is of the next
+                counts = counts and d["mask"][min(predicted, d["n"] - 1)] == 1
+                counts = counts and int(d["argmax"][consumed]) in drafted
+                token[k].append(int(d["tokens"][consumed]) if consumed < d["n"] else -1)
+                teacher[k].append(first + consumed if counts else -1)
+                weights[k].append(float(np.float32(DECAY**k)) if counts else 0.0)
+            first += d["n"]
+    return int32(token), int32(teacher), np.array(weights)
+
+
+def drafter_weights(dtype, head, d2t):
+    w = {}
+    for name, shape in (DRAFTER | HEADS[head]).items():
+        values = weight("drafter", name, shape)
+        if d2t is not None and shape[0] == V:
+            values = values[d2t]
+        w[name] = values.to(dtype).clone().requires_grad_()
+    return w
+
+
+def eagle3_run(dtype, docs, head, d2t):
+    w = drafter_weights(dtype, head, d2t)
+    embed, target = (weight("target", n, (V, D)).to(dtype) for n in ("model.embed_tokens.weight", "lm_head.weight"))
+    ids = list(range(V)) if d2t is None else d2t
+    token, teacher, weights = rows_of(docs, set(ids))
+    features, last = (torch.cat([d[k] for d in docs]).to(dtype) for k in ("features", "last"))
+    doc = torch.cat([torch.full((d["n"],), i) for i, d in enumerate(docs)])
+    position = torch.cat([torch.arange(d["n"]) for d in docs])
+    S, scale = len(doc), 1 / math.sqrt(HD)
+    causal = (doc[:, None] == doc[None, :]) & (torch.arange(S)[:, None] >= torch.arange(S)[None, :])
+    own = torch.eye(S, dtype=torch.bool)
+    full_teacher = last @ target.T
+
+    out, keys, values, total = {}, [], [], 0
+    hidden = features @ w["fc.weight"].T
+    out["fused"] = hidden
+    losses, accepts, best = [], [], []
+    for k in range(STEPS):
+        x = torch.zeros(S, D, dtype=dtype)
+        there = torch.from_numpy(token[k] >= 0)
+        x[there] = embed[torch.from_numpy(token[k]).long()[there]]
+        a = torch.cat((rms_norm(x, w["midlayer.input_layernorm.weight"]),
+                       rms_norm(hidden, w["midlayer.hidden_norm.weight"])), -1)
+        q, key, value = (a @ w[f"midlayer.self_attn.{p}_proj.weight"].T for p in "qkv")
+        q, key, value = (y.view(S, -1, HD) for y in (q, key, value))
+        q = rotate(q, position + k)
+        keys.append(rotate(key, position + k))
+        values.append(value)
+        all_keys = torch.cat(keys).repeat_interleave(NH // NKV, 1)  # [(k + 1) S, NH, HD]
+        all_values = torch.cat(values).repeat_interleave(NH // NKV, 1)
+        mask = torch.cat([causal] + [own] * k, 1)  # [S, (k + 1) S]
+        scores = torch.einsum("shd,thd->hst", q, all_keys) * scale
+        p = torch.softmax(scores.masked_fill(~mask, -math.inf), -1)
+        o = torch.einsum("hst,thd->shd", p, all_values).reshape(S, NH * HD)
+        h = hidden + o @ w["midlayer.self_attn.o_proj.weight"].T
+        z = rms_norm(h, w["midlayer.post_attention_layernorm.weight"])
+        gate, up = z @ w["midlayer.mlp.gate_proj.weight"].T, z @ w["midlayer.mlp.up_proj.weight"].T
+        hidden = h + (F.silu(gate) * up) @ w["midlayer.mlp.down_proj.weight"].T
+        y = rms_norm(hidden, w["norm.weight"])
+        if head == "full":
+            logits = y @ w["lm_head.weight"].T
+        else:
+            logits = (y @ w["efficient_lm_head_down_proj.weight"].T) @ w["efficient_lm_head.weight"].T
+        out[f"hidden/{k}"], out[f"logits/{k}"] = hidden, logits
+
+        log_q = torch.log_softmax(logits, -1)
+        loss, accept = torch.zeros(S, dtype=dtype), torch.zeros(S, dtype=dtype)
+        for t in range(S):
+            if teacher[k][t] < 0:
+                continue
+            z = full_teacher[teacher[k][t]]
+            log_p = torch.log_softmax(z[ids], -1)  # renormalised over the draft ids
+            loss[t] = (log_p.exp() * (log_p - log_q[t])).sum()
+            accept[t] = torch.minimum(torch.softmax(z, -1)[ids], log_q[t].exp()).sum()
+            total = total + float(weights[k][t]) * loss[t]
+        losses.append(loss)
+        accepts.append(accept)
+        best.append(np.where(teacher[k] >= 0, logits.argmax(-1).numpy(), -1))
+    out["loss"], out["accept"], out["total"] = torch.stack(losses), torch.stack(accepts), total.reshape(1)
+    total.backward()
+    return out, {n: p.grad for n, p in w.items()}, int32(best)
+
+
+def eagle3_case():
+    g, docs = Golden(), documents()
+    config = llama_config(dict(rope_type="default", rope_theta=THETA), **SMALL)
+    d2t = sorted(np.argsort(bits("eagle3/d2t", V))[:VD].tolist())
+    g.put("config.json", config_json(config))  # of the target
+    g.put("d2t", int32(d2t))
+    for i, d in enumerate(docs):
+        for k in ("tokens", "mask", "argmax"):
+            g.put(f"doc/{i}/{k}", int32(d[k]))
+    shared = None
+    for head in HEADS:
+        for vocab, ids in (("all", None), ("trimmed", d2t)):
+            token, teacher, weights = rows_of(docs, set(range(V)) if ids is None else set(ids))
+            (a, ga, best), (b, gb, best32) = both(eagle3_run, docs, head, ids)
+            assert np.array_equal(best, best32)
+            g.put(f"{head}/{vocab}/teacher_row", teacher)
+            g.put(f"{head}/{vocab}/weight", weights)
+            g.put(f"{head}/{vocab}/student_argmax", best)
+            for k in ("loss", "accept", "total"):
+                g.put_both(f"{head}/{vocab}/{k}", (a[k], b[k]))
+            for k in ga:
+                g.put_matrix(f"{head}/{vocab}/grad/{k}", ga[k], gb[k])
+            if ids is None:
+                for k in range(STEPS):
+                    g.put_both(f"{head}/logits/{k}", (a[f"logits/{k}"], b[f"logits/{k}"]))
+            body = [k for k in a if k == "fused" or k.startswith("hidden")]
+            if shared is None:  # heads and vocabularies share all that stands below them
+                shared = a
+                g.put("token", token)
+                assert torch.equal(a["fused"], b["fused"].double())  # few bits: no sum of them is rounded
+                g.put("fused", a["fused"].detach().numpy())
+                for k in body[1:]:
+                    g.put_both(k, (a[k], b[k]))
+            assert all(torch.equal(shared[k], a[k]) for k in body)
+    g.write("eagle3")
+
+
+# ---- pretraining ----
+
+def bf16(x):
+    return x.float().bfloat16().to(x.dtype)
+
+
+BETA1, BETA2, ADAM_EPS, WEIGHT_DECAY, LR, WARMUP, MIN_RATIO, UPDATES = 0.9, 0.95, 1e-8, 0.1, 0.01, 2, 0.1, 6
+
+
+def rate(step):
+    """Linear warm-up, then a cosine to MIN_RATIO of the top."""
+    if step <= WARMUP:
+        return LR * step / WARMUP
+    t = (step - WARMUP) / (UPDATES - WARMUP)
+    return LR * (MIN_RATIO + (1 - MIN_RATIO) * (1 + math.cos(math.pi * t)) / 2)
+
+
+def pretrain_run(dtype, config, batches, clip, decay_embed):
+    with computing_in(dtype):
+        model = llama_model(config, dtype, lambda name, shape: torch.zeros(shape))
+        params = dict(model.named_parameters())
+        master = {n: torch.nn.Parameter(
+            (torch.ones(p.shape) if p.dim() == 1 else
+             torch.from_numpy(fine(f"pretrain/{n}", p.numel(), 26).reshape(p.shape))).to(dtype))
+            for n, p in params.items()}
+        decayed = [n for n, p in params.items() if p.dim() == 2 and (decay_embed or "embed" not in n)]
+        assert 0 < len(decayed) < len(params)
+        adam = torch.optim.AdamW([dict(params=[master[n] for n in decayed], weight_decay=WEIGHT_DECAY),
+                                  dict(params=[p for n, p in master.items() if n not in decayed], weight_decay=0.0)],
+                                 lr=LR, betas=(BETA1, BETA2), eps=ADAM_EPS, foreach=False)
+        losses, norms = [], []
+        for step in range(1, UPDATES + 1):
+            with torch.no_grad():
+                for n, p in params.items():
+                    p.copy_(bf16(master[n]))
+            model.zero_grad()
+            ids = torch.tensor(batches[(step - 1) % len(batches)])
+            logits = model(ids[:, :-1]).logits
+            loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
+            loss.backward()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in params.values()])
+            for n, p in params.items():
+                # torch's own clipping divides by norm + 1e-6, which would show in double.
+                master[n].grad = p.grad * min(1.0, clip / norm.item())
+            torch.nn.utils.clip_grads_with_norm_(params.values(), clip, norm)
+            for n, p in params.items():
+                assert torch.allclose(p.grad, master[n].grad, rtol=1e-4, atol=1e-9)
+            for group in adam.param_groups:
+                group["lr"] = rate(step)
+            adam.step()
+            losses.append(loss.detach())
+            norms.append(norm.detach())
+    return torch.stack(losses), torch.stack(norms), {n: p.detach() for n, p in master.items()}
+
+
+def pretrain_case(name, tie, decay_embed, clip):
+    sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, head_dim=8, max_position_embeddings=32)
+    config = llama_config(dict(rope_type="default", rope_theta=10000.0), tie=tie, **sizes)
+    batches = [[(bits(f"pretrain/batch/{b}/{w}", 13) % np.uint64(61)).astype(int).tolist() for w in range(2)]
+               for b in range(2)]
+    (loss, norm, w), (loss32, norm32, w32) = both(pretrain_run, config, batches, clip, decay_embed)
+    print(name, "losses", [f"{x:.3f}" for x in loss.tolist()], "norms", [f"{x:.3f}" for x in norm.tolist()])
+    assert (norm > clip).any() and (norm < clip).any() and loss[-1] < loss[0] - 0.3
+    g = Golden()
+    g.put("config.json", config_json(config))
+    g.put("batches", int32(batches))
+    g.put("rates", np.array([rate(s) for s in range(1, UPDATES + 1)]))
+    g.put("optimizer", np.array([BETA1, BETA2, ADAM_EPS, WEIGHT_DECAY, clip, LR, WARMUP, MIN_RATIO, UPDATES],
+                                dtype=np.float64))
+    g.put("decay_embed", int32([decay_embed]))
+    g.put_both("loss", (loss, loss32))
+    g.put_both("norm", (norm, norm32))
+    for n in w:
+        g.put_matrix(f"master/{n}", w[n], w32[n])
+    g.write(name)
+
+
+if __name__ == "__main__":
+    llama_case("llama_default", dict(rope_type="default", rope_theta=10000.0), (9, 6))
+    # Of the four frequencies one stays, one is blended, two are stretched.
+    llama_case("llama_llama3", dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
+                                    high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
+    eagle3_case()
+    pretrain_case("pretrain_untied", False, False, 2.2)
+    pretrain_case("pretrain_tied", True, True, 2.2)
