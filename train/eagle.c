@@ -200,8 +200,7 @@ static pl_status open_sources(eagle *e, const char *out_dir, const pl_env *env, 
     const char *given = pl_recipe_str(r, "data.dataset");
     char       *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st =
-        pl_offline_sources(&e->train, &e->held, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), every, err);
+    pl_status st = pl_offline_sources(&e->train, &e->held, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), every, err);
     pl_free(dir);
     return st;
 }

@@ -21,7 +21,7 @@ typedef struct pl_lm {
 
 // Sums over the rows of one run.
 typedef struct pl_lm_sums {
-    double  loss; // nats
+    double  loss;           // nats
     int64_t count, correct; // rows with a label; of them, those where the label is the most probable token (scoring)
 } pl_lm_sums;
 

@@ -49,7 +49,9 @@ static void load_rows(work *k, int64_t at, int64_t count, bool centred) {
     }
 }
 
-static int64_t chunk_at(const work *k, int64_t at) { return k->n - at < CHUNK ? k->n - at : CHUNK; }
+static int64_t chunk_at(const work *k, int64_t at) {
+    return k->n - at < CHUNK ? k->n - at : CHUNK;
+}
 
 static pl_status find_mean(work *k, pl_err *err) {
     double *sum = pl_calloc((size_t)k->d, sizeof *sum);
@@ -139,7 +141,7 @@ pl_status pl_lowrank_factors(float *up, float *down, const pl_tensor *w, const i
                              uint64_t seed, const pl_backend *be, pl_pool *pool, pl_err *err) {
     int64_t d = w->dim[1];
     PL_CHECK(be->real == PL_F32 && w->layout == PL_ROWMAJOR && r >= 1 && r <= d && n >= 1, "rank %lld of [%lld, %lld]",
-            (long long)r, (long long)n, (long long)d);
+             (long long)r, (long long)n, (long long)d);
     work      k = {.w = w, .id = id, .n = n, .d = d, .r = r};
     pl_status st;
     PL_TRY_GOTO(st, done, pl_ctx_init(&k.ctx, be, pool));

@@ -8,8 +8,8 @@
 
 #include "kernels/backend.h"
 
-// w: row-major, any float type; id (NULL: all) picks its rows, n of them. be->real must be F32. The same inputs give the
-// same bits for any number of threads.
+// w: row-major, any float type; id (NULL: all) picks its rows, n of them. be->real must be F32. The same inputs give
+// the same bits for any number of threads.
 pl_status pl_lowrank_factors(float *up, float *down, const pl_tensor *w, const int32_t *id, int64_t n, int64_t r,
                              uint64_t seed, const pl_backend *be, pl_pool *pool, pl_err *err);
 

@@ -11,7 +11,7 @@ typedef struct pl_optim_options {
 } pl_optim_options;
 
 typedef struct pl_optim {
-    pl_ctx           ctx; // its own: scratch of the two ops
+    pl_ctx           ctx;   // its own: scratch of the two ops
     pl_param_block  *block; // borrowed
     pl_optim_options o;
 } pl_optim;

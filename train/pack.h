@@ -1,9 +1,10 @@
 // Rows of a slot for a drafter's training-time test: documents (or pieces of long ones) side by side.
 //
 // Row t of a document at unroll step k consumes token t+1+k and predicts token t+2+k; its teacher is the target's
-// distribution at position t+1+k. It counts when that position is in the document (and its piece), the predicted token is
-// an answer token (past the document's end: the last token is one), and the target's choice is among the draft ids.
-// What does not count has weight 0 and teacher row -1; what would read past the document reads token -1, a row of zeros.
+// distribution at position t+1+k. It counts when that position is in the document (and its piece), the predicted token
+// is an answer token (past the document's end: the last token is one), and the target's choice is among the draft ids.
+// What does not count has weight 0 and teacher row -1; what would read past the document reads token -1, a row of
+// zeros.
 #ifndef PL_TRAIN_PACK_H
 #define PL_TRAIN_PACK_H
 
@@ -11,19 +12,19 @@
 #include "train/source.h"
 
 typedef struct pl_pack {
-    int64_t   capacity, rows, docs; // rows at most and now; documents or pieces now
-    int       steps;                // K
-    int64_t   d, width;             // of a last hidden; of a row's features
-    int64_t   positions;            // of the rope table
-    pl_dtype  real;
-    float     step_weight[PL_MAX_UNROLL];
-    uint8_t  *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
-    int32_t  *token;           // [K][rows], once closed
-    int32_t  *teacher_row;     // [K][rows], or -1
-    float    *weight;          // [K][rows]
-    int32_t  *target_argmax;   // [capacity] the target's choice at each row
-    int32_t  *pos, *lo;        // [capacity]
-    void     *features, *last; // [capacity, width], [capacity, d] reals
+    int64_t  capacity, rows, docs; // rows at most and now; documents or pieces now
+    int      steps;                // K
+    int64_t  d, width;             // of a last hidden; of a row's features
+    int64_t  positions;            // of the rope table
+    pl_dtype real;
+    float    step_weight[PL_MAX_UNROLL];
+    uint8_t *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
+    int32_t *token;           // [K][rows], once closed
+    int32_t *teacher_row;     // [K][rows], or -1
+    float   *weight;          // [K][rows]
+    int32_t *target_argmax;   // [capacity] the target's choice at each row
+    int32_t *pos, *lo;        // [capacity]
+    void    *features, *last; // [capacity, width], [capacity, d] reals
 } pl_pack;
 
 // For this drafter (widths, positions, draft ids). step_decay: weight of step k is step_decay^k.
@@ -33,7 +34,8 @@ void      pl_pack_fini(pl_pack *p);
 void      pl_pack_clear(pl_pack *p);
 // Rows [from, from + n) of a document; they must fit.
 void      pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n);
-// After the last add: brings the K steps together, so that step k starts at k * rows, as the divergence engine wants it.
+// After the last add: brings the K steps together, so that step k starts at k * rows, as the divergence engine wants
+// it.
 void      pl_pack_close(pl_pack *p);
 // Fills the pack from a source, from cursor[0] (document) and cursor[1] (its row), which move on. Takes whole documents
 // while they fit; a document longer than the pack comes in pieces. Stops at `end` documents (< 0: never); with nothing

@@ -17,22 +17,21 @@ enum { AUTO_SLOT_ROWS = 2048 }; // train.slots 0: activations of so many rows st
 
 // The shape of the steps from one step on: windows of seq_len, `per_slot` of them in a slot.
 typedef struct phase {
-    int64_t   seq_len, batch, per_slot, first_step;
+    int64_t          seq_len, batch, per_slot, first_step;
     pl_tokens const *tokens;
     uint64_t         seed; // of the windows' order
 } phase;
 
 typedef struct pretrain {
-    pl_task         task;
+    pl_task          task;
     const pl_recipe *r;
-    pl_textdata     data;
-    pl_lm           lm;
-    phase           phase[2];
-    int             n_phases;
-    pl_heldout      held[2]; // one per phase
-    int32_t        *ids, *doc; // [longest window + 1]
+    pl_textdata      data;
+    pl_lm            lm;
+    phase            phase[2];
+    int              n_phases;
+    pl_heldout       held[2];   // one per phase
+    int32_t         *ids, *doc; // [longest window + 1]
 } pretrain;
-
 
 static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
     int i = p->n_phases - 1;
@@ -85,8 +84,8 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
 static pl_status write_text(const char *dir, const char *name, pl_json_out *o, pl_err *err) {
     PL_TRY(pl_json_out_end(o, err));
     char     *path = pl_path_join(dir, name);
-    pl_status st = path ? pl_file_write_atomic(path, o->text, o->len, err)
-                        : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st =
+        path ? pl_file_write_atomic(path, o->text, o->len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_free(path);
     pl_free(o->text);
     return st;
@@ -183,7 +182,8 @@ static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
     int64_t          vocab = pl_recipe_int(r, "target.new.vocab");
     if (vocab == 0) vocab = pieces;
     if (vocab < pieces)
-        return pl_recipe_fail(r, "target.new.vocab", err, "the tokenizer has %d pieces; use 0 or at least that", pieces);
+        return pl_recipe_fail(r, "target.new.vocab", err, "the tokenizer has %d pieces; use 0 or at least that",
+                              pieces);
     pl_hf_config_init(c);
     snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
     snprintf(c->model_type, sizeof c->model_type, "llama");

@@ -2,8 +2,8 @@
 //
 // checkpoints/{last,best} are complete Hugging Face model folders: config.json, generation_config.json,
 // model.safetensors (a tied embedding stands there once), tokenizer.model, tokenizer_config.json.
-// A step is `batch` windows of seq_len tokens; the last long_steps steps have windows of long_seq_len and as many tokens,
-// so that all positions of the model have been trained. Best is by bits per byte of held-out text.
+// A step is `batch` windows of seq_len tokens; the last long_steps steps have windows of long_seq_len and as many
+// tokens, so that all positions of the model have been trained. Best is by bits per byte of held-out text.
 #ifndef PL_TRAIN_PRETRAIN_H
 #define PL_TRAIN_PRETRAIN_H
 

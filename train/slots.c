@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-static size_t plane(const pl_slots *s) { return pl_size_mul((size_t)s->n, pl_dtype_size(s->real), 1); }
+static size_t plane(const pl_slots *s) {
+    return pl_size_mul((size_t)s->n, pl_dtype_size(s->real), 1);
+}
 
 pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, pl_dtype real, pl_err *err) {
     PL_CHECK(n_slots >= 1 && n_slots <= PL_SLOTS_MAX && n >= 0, "%d slots of %lld", n_slots, (long long)n);
@@ -46,19 +48,21 @@ static void add_part(void *arg, int part, int parts) {
         size_t e = pl_dtype_size(a->real);
         memcpy((uint8_t *)a->out + (size_t)lo * e, (const uint8_t *)a->to + (size_t)lo * e, (size_t)(hi - lo) * e);
     } else if (a->real == PL_F64) {
-        double       *restrict y = a->to;
+        double *restrict y = a->to;
         const double *restrict x = a->left;
         for (long i = lo; i < hi; i++)
             y[i] = x[i] + y[i];
     } else {
-        float       *restrict y = a->to;
+        float *restrict y = a->to;
         const float *restrict x = a->left;
         for (long i = lo; i < hi; i++)
             y[i] = x[i] + y[i];
     }
 }
 
-static void *level(const pl_slots *s, int l) { return (uint8_t *)s->stack + (size_t)l * plane(s); }
+static void *level(const pl_slots *s, int l) {
+    return (uint8_t *)s->stack + (size_t)l * plane(s);
+}
 
 static void fold(pl_slots *s, pl_pool *pool, int l, void *grad, double *sums) {
     add_job a = {.real = s->real, .to = grad, .left = level(s, l), .n = s->n};

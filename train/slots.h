@@ -3,7 +3,8 @@
 //
 //   ((s0 + s1) + (s2 + s3)) + (s4 + s5)      for six slots
 // so the sum's bits depend on the slots alone. One process walks the tree with a binary counter: a stack of partial
-// sums, one per level, no block at all for a single slot. The slots' scalars (loss, weights, counts) take the same tree.
+// sums, one per level, no block at all for a single slot. The slots' scalars (loss, weights, counts) take the same
+// tree.
 #ifndef PL_TRAIN_SLOTS_H
 #define PL_TRAIN_SLOTS_H
 

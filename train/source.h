@@ -22,8 +22,8 @@ typedef struct pl_feature_doc {
 
 typedef struct pl_feature_source pl_feature_source;
 struct pl_feature_source {
-    int64_t d, taps; // widths
-    int64_t docs;    // documents per epoch; 0: not known
+    int64_t d, taps;      // widths
+    int64_t docs;         // documents per epoch; 0: not known
     char    identity[17]; // of what the documents are made from: resuming with another is refused
     // Document `at`. Called with the same number again, the next one, or (first of all) any. A source that has no more
     // documents fails.
@@ -33,8 +33,9 @@ struct pl_feature_source {
 
 // Both sides of a dataset folder. Held out is every document whose prompt (its tokens up to the first answer token)
 // hashes, with the seed, to 0 modulo `every` (0: nothing is): answers to one prompt stay on one side. `want` is as in
-// pl_dataset_open_options. train: shuffled by (seed, epoch), without end. held: `docs` documents in the dataset's order,
-// NULL where nothing is held out (with a warning where something should have been). PL_E_INPUT when no token of the training side is marked as an answer.
+// pl_dataset_open_options. train: shuffled by (seed, epoch), without end. held: `docs` documents in the dataset's
+// order, NULL where nothing is held out (with a warning where something should have been). PL_E_INPUT when no token of
+// the training side is marked as an answer.
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
                              const pl_dataset_attrs *want, uint64_t seed, int64_t every, pl_err *err);
 

@@ -12,8 +12,8 @@
 typedef struct offline {
     pl_feature_source base;
     pl_dataset       *ds;
-    int64_t          *member; // [base.docs] numbers in the dataset
-    int64_t          *order;  // [base.docs] this epoch's permutation of member; NULL: as they are, once
+    int64_t          *member;    // [base.docs] numbers in the dataset
+    int64_t          *order;     // [base.docs] this epoch's permutation of member; NULL: as they are, once
     int64_t           epoch, at; // epoch of `order`; document in the buffers, -1: none
     uint64_t          seed;
     int64_t           capacity; // rows of the buffers
@@ -39,10 +39,10 @@ static void destroy(pl_feature_source *s) {
 
 static pl_status make_room(offline *o, int64_t n, pl_err *err) {
     if (n <= o->capacity) return PL_OK;
-    void  **p[5] = {(void **)&o->tokens, (void **)&o->argmax, (void **)&o->mask, (void **)&o->features,
-                    (void **)&o->last};
-    size_t  row[5] = {sizeof *o->tokens, sizeof *o->argmax, sizeof *o->mask,
-                      (size_t)(o->base.taps * o->base.d) * sizeof *o->features, (size_t)o->base.d * sizeof *o->last};
+    void **p[5] = {(void **)&o->tokens, (void **)&o->argmax, (void **)&o->mask, (void **)&o->features,
+                   (void **)&o->last};
+    size_t row[5] = {sizeof *o->tokens, sizeof *o->argmax, sizeof *o->mask,
+                     (size_t)(o->base.taps * o->base.d) * sizeof *o->features, (size_t)o->base.d * sizeof *o->last};
     for (int i = 0; i < 5; i++) {
         void *q = pl_realloc(*p[i], pl_size_mul((size_t)n, row[i], 1));
         if (!q) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for a document of %lld rows", (long long)n);
@@ -66,20 +66,13 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_e
         o->at = -1;
         PL_TRY(pl_dataset_doc(o->ds, number, &first, &o->n, err));
         PL_TRY(make_room(o, o->n, err));
-        pl_dataset_rows_out to = {.tokens = o->tokens,
-                                  .mask = o->mask,
-                                  .argmax = o->argmax,
-                                  .features = o->features,
-                                  .last = o->last};
+        pl_dataset_rows_out to = {
+            .tokens = o->tokens, .mask = o->mask, .argmax = o->argmax, .features = o->features, .last = o->last};
         PL_TRY(pl_dataset_read_doc(o->ds, number, &to, err));
         o->at = at;
     }
-    *doc = (pl_feature_doc){.n = o->n,
-                            .tokens = o->tokens,
-                            .mask = o->mask,
-                            .features = o->features,
-                            .last = o->last,
-                            .argmax = o->argmax};
+    *doc = (pl_feature_doc){
+        .n = o->n, .tokens = o->tokens, .mask = o->mask, .features = o->features, .last = o->last, .argmax = o->argmax};
     return PL_OK;
 }
 

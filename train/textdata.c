@@ -62,12 +62,13 @@ static pl_status join(pl_corpus *all, pl_corpus *more, pl_err *err) {
 
 static pl_status read_texts(texts *t, const pl_recipe *r, pl_err *err) {
     int                n, n_code;
-    const char *const *paths = pl_recipe_list(r, "data.text", &n), *const *code = pl_recipe_list(r, "data.code", &n_code);
-    pl_text_options    o = {.gutenberg = pl_recipe_bool(r, "data.gutenberg"),
-                            .unwrap = pl_recipe_bool(r, "data.unwrap"),
-                            .encoding = (pl_text_encoding)pl_recipe_choice(r, "data.encoding")};
-    int64_t            chunk = pl_recipe_int(r, "data.chunk_bytes");
-    pl_corpus         *all = NULL, *cut = NULL;
+    const char *const *paths = pl_recipe_list(r, "data.text", &n), *const *code =
+                                                                       pl_recipe_list(r, "data.code", &n_code);
+    pl_text_options o = {.gutenberg = pl_recipe_bool(r, "data.gutenberg"),
+                         .unwrap = pl_recipe_bool(r, "data.unwrap"),
+                         .encoding = (pl_text_encoding)pl_recipe_choice(r, "data.encoding")};
+    int64_t         chunk = pl_recipe_int(r, "data.chunk_bytes");
+    pl_corpus      *all = NULL, *cut = NULL;
     *t = (texts){0};
     if (n == 0) return pl_recipe_fail(r, "data.text", err, "a target is trained on text; name files or folders here");
     if (chunk != 0 && chunk < 64) return pl_recipe_fail(r, "data.chunk_bytes", err, "pieces below 64 bytes");

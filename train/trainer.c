@@ -178,7 +178,9 @@ static pl_status evaluate(loop *l, pl_err *err) {
     return save(l, l->best, false, err);
 }
 
-static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
 
 static pl_status run_steps(loop *l, pl_err *err) {
     const pl_trainer_options *o = l->o;
@@ -231,7 +233,7 @@ done:
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     PL_CHECK(o->log_every >= 1 && o->steps >= 1, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
-    loop l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
+    loop      l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
     pl_status st = start(&l, err);
     if (st == PL_OK && l.step < o->steps) {
         pl_progress_begin(&l.progress, t->name, l.step, o->steps);

@@ -23,14 +23,14 @@ enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_OWN };
 
 typedef struct pl_task pl_task;
 struct pl_task {
-    const char     *name; // of the stage in metrics: "target", "eagle3"
-    pl_param_block *block;
+    const char       *name; // of the stage in metrics: "target", "eagle3"
+    pl_param_block   *block;
     const pl_backend *backend;
-    pl_pool        *pool;
-    int             n_slots;
-    char            identity[128]; // what must agree between a state and the run that resumes from it
-    int64_t        *cursor;        // position in the data, where the step does not give it; saved and put back
-    int             n_cursor;
+    pl_pool          *pool;
+    int               n_slots;
+    char              identity[128]; // what must agree between a state and the run that resumes from it
+    int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
+    int               n_cursor;
 
     // One slot of a step (both from 1 and 0): forward and backward, gradients accumulated into the block's (zero at
     // call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT]; sums[PL_SUM_TOKENS]:
@@ -57,8 +57,8 @@ typedef struct pl_trainer_options {
 } pl_trainer_options;
 
 // Trains to options->steps from checkpoints/last where there is one, else from the block as it is. Returns at once when
-// that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT when
-// last/ belongs to another run (identity), or the loss is not finite.
+// that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT
+// when last/ belongs to another run (identity), or the loss is not finite.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
 // The step that checkpoints/last holds; 0 where there is none.

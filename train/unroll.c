@@ -36,8 +36,8 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     for (int k = 0; k < steps; k++) {
         pl_tensor y = slice(&out, k * rows, rows);
         view.offset = k;
-        pl_tensor x = pl_eagle3_step(ctx, e, k_rows->token + k * rows, hidden, &view, &hidden,
-                                     full ? y : (pl_tensor){0});
+        pl_tensor x =
+            pl_eagle3_step(ctx, e, k_rows->token + k * rows, hidden, &view, &hidden, full ? y : (pl_tensor){0});
         if (!full) e->head.kind->project(ctx, &e->head, x, y);
     }
     if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
@@ -68,8 +68,8 @@ static void measure(pl_ctx *ctx, void *arg) {
     pass(ctx, &p);
 }
 
-pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps,
-                           double step_decay, const pl_backend *be, pl_pool *pool, pl_err *err) {
+pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps, double step_decay,
+                           const pl_backend *be, pl_pool *pool, pl_err *err) {
     *u = (pl_unroll){.model = model, .wt = wt};
     unroll_pass most = {.u = u, .rows = capacity};
     pl_status   st;

@@ -26,8 +26,8 @@ typedef struct pl_unroll {
 } pl_unroll;
 
 // Sizes the memory of a step of `capacity` rows: activations, gradients, tape.
-pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps,
-                           double step_decay, const pl_backend *be, pl_pool *pool, pl_err *err);
+pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps, double step_decay,
+                           const pl_backend *be, pl_pool *pool, pl_err *err);
 void      pl_unroll_destroy(pl_unroll *u);
 
 // Forward and backward over the rows of the pack; gradients of the weighted sum of losses are added to the parameters'.
@@ -45,7 +45,7 @@ typedef struct pl_unroll_sums {
 } pl_unroll_sums;
 
 // scored: the last run was pl_unroll_score (else acceptances stay 0).
-void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s);
+void   pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s);
 // Tokens that one verification is expected to give, the bonus token included: 1 + sum over steps of the share of rows
 // whose drafts were right so far (greedy), or of the expected product of acceptance probabilities (sampling).
 double pl_unroll_greedy_length(const pl_unroll_sums *s, int steps);

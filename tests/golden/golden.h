@@ -3,6 +3,7 @@
 #ifndef PL_TEST_GOLDEN_H
 #define PL_TEST_GOLDEN_H
 
+#include "checkpoints/hf.h"
 #include "train/block.h"
 
 #define GOLDEN_BACKENDS 5
@@ -11,7 +12,7 @@ typedef struct golden_entry {
     char     name[96];
     pl_dtype dtype; // PL_F64, PL_I32 or PL_U8
     int64_t  dim[4], count;
-    double   rms, most; // of PyTorch's error in float32; 0: float32 has the value exactly
+    double   rms, most; // of PyTorch's errors in float32; 0: float32 has the values exactly
     void    *data;
     bool     asked; // since golden_begin
 } golden_entry;
@@ -25,7 +26,8 @@ typedef struct golden {
 // name: without folder and ".golden".
 void golden_open(golden *g, const char *name);
 void golden_close(golden *g);
-// Between these two a test compares; the second fails when an entry whose name begins with the prefix was not asked for.
+// Between these two a test compares; the second fails when an entry whose name begins with the prefix was not asked
+// for.
 void golden_begin(golden *g);
 void golden_all_asked(const golden *g, const char *prefix);
 
@@ -62,17 +64,16 @@ void    golden_weights_free(float **data, int n);
 // ---- comparison ----
 //
 // Against the double values in the file. In double: at most 1e-12 of the entry's largest value. In fp32: the root mean
-// square of the errors at most twice PyTorch's own in float32 and half a unit in the last place, which any storing
-// costs; the largest at most twice PyTorch's largest and a unit in the last place of the largest value. What float32
-// has exactly must be exact.
+// square and the largest of the errors at most twice PyTorch's own in float32 (in its worst order of summation) and a
+// unit in the last place, which any storing may cost. What float32 has exactly must be exact.
 
 // got: fp32 or double, from a computation of the backend. It is all of the entry.
 void golden_expect(golden *g, const pl_backend *be, pl_tensor got, const char *fmt, ...) PL_PRINTF(4, 5);
 // It is rows row0, row0 + 1, ... of the entry; then the bound for the largest error is the only one.
 void golden_expect_rows(golden *g, const pl_backend *be, pl_tensor got, int64_t row0, const char *fmt, ...)
     PL_PRINTF(5, 6);
-// A block of `b` (gradients, masters) against "<prefix><name>" of each part of each parameter. slack: bound of the error
-// in fp32 relative to the largest value, in place of PyTorch's error; 0: none.
+// A block of `b` (gradients, masters) against "<prefix><name>" of each part of each parameter. slack: bound of the
+// error in fp32 relative to the largest value, in place of PyTorch's error; 0: none.
 void golden_expect_block(golden *g, const pl_backend *be, const pl_param_block *b, const void *block, double slack,
                          const char *prefix);
 // As golden_expect with a slack.

@@ -11,6 +11,7 @@
 #include "infer/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "train/keys.h"
@@ -83,7 +84,9 @@ static void write_files(void) {
     pl_free(text), pl_free(prompts);
 }
 
-static pl_env env_of(pl_pool *pool) { return (pl_env){.backend = pl_backend_cpu(), .pool = pool}; }
+static pl_env env_of(pl_pool *pool) {
+    return (pl_env){.backend = pl_backend_cpu(), .pool = pool};
+}
 
 static int setup(void **state) {
     (void)state;
@@ -108,7 +111,7 @@ static int teardown(void **state) {
 }
 
 static pl_status run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err) {
-    char       lines[4096];
+    char lines[4096];
     snprintf(lines, sizeof lines, "%s%s", data_lines, extra);
     pl_recipe *r = recipe(lines);
     char      *dir = pl_path_join(base, out);
@@ -166,10 +169,10 @@ static void learns(const char *out, const char *extra, const char *head) {
     assert_true(tau_last > tau_first && sampled_last > sampled_first);
 
     // It opens beside its target for decoding.
-    char      *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
-    char      *target = pl_path_join(base, "target/checkpoints/last");
-    pl_llama   m;
-    pl_eagle3  e;
+    char     *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
+    char     *target = pl_path_join(base, "target/checkpoints/last");
+    pl_llama  m;
+    pl_eagle3 e;
     assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
     if (pl_eagle3_open(&e, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_string_equal(e.head.kind->name, head);
@@ -208,7 +211,7 @@ static void frozen_head(void **state) {
     (void)state;
     pl_err err = {0};
     if (run("frozen", "drafter.head.frozen=true", 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
-    char             *dir = pl_path_join(base, "frozen/checkpoints/last"), *from = pl_path_join(base, "target/checkpoints/last");
+    char *dir = pl_path_join(base, "frozen/checkpoints/last"), *from = pl_path_join(base, "target/checkpoints/last");
     pl_weight_source *src;
     pl_teacher        t;
     const void       *rows;
@@ -224,40 +227,62 @@ static void frozen_head(void **state) {
     pl_free(dir), pl_free(from);
 }
 
-// Answers to a prompt stay on one side; an epoch gives every training document once, each epoch in another order.
+static uint64_t prompt_hash(const pl_feature_doc *doc) {
+    size_t n = 0;
+    while ((int64_t)n < doc->n && !doc->mask[n])
+        n++;
+    assert_true(n > 2 && (int64_t)n < doc->n);
+    return pl_hash(doc->tokens, n * sizeof *doc->tokens);
+}
+
+static uint64_t doc_hash(const pl_feature_doc *doc) {
+    uint64_t h = pl_hash(doc->tokens, (size_t)doc->n * sizeof *doc->tokens);
+    h = pl_hash_more(h, doc->features, (size_t)doc->n * 3 * 32 * sizeof *doc->features);
+    return pl_hash_more(h, doc->last, (size_t)doc->n * 32 * sizeof *doc->last);
+}
+
+// Answers to a prompt stay on one side; an epoch gives every training document once, each epoch in another order, and
+// any document can be asked for first.
 static void sources(void **state) {
     (void)state;
+    enum { MOST = 64 };
     pl_err             err = {0};
     char              *dir = pl_path_join(base, "data/dataset");
     pl_feature_source *train, *held;
     pl_feature_doc     doc;
+    uint64_t           held_prompt[MOST], first[MOST], second[MOST];
+    int                moved = 0;
     if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_non_null(held);
     assert_int_equal(train->docs + held->docs, 2 * (36 - 5));
     assert_true(held->docs >= 4 && held->docs % 2 == 0); // the greedy and the sampled answer to each
-    int32_t held_first[64][3];
+    assert_true(train->docs <= MOST && held->docs <= MOST);
     for (int64_t i = 0; i < held->docs; i++) {
         assert_int_equal(held->get(held, i, &doc, &err), PL_OK);
-        memcpy(held_first[i], doc.tokens, sizeof held_first[i]);
+        held_prompt[i] = prompt_hash(&doc);
     }
-    int64_t sum[2] = {0};
-    int     moved = 0, shared = 0;
-    int32_t first[64][3];
     for (int64_t at = 0; at < 2 * train->docs; at++) {
-        assert_int_equal(train->get(train, at, &doc, &err), PL_OK);
-        int64_t h = 0;
-        for (int64_t i = 0; i < doc.n; i++)
-            h += (i + 1) * doc.tokens[i];
-        sum[at / train->docs] += h;
         int64_t i = at % train->docs;
-        if (at < train->docs) memcpy(first[i], doc.tokens, sizeof first[i]);
-        moved += memcmp(first[i], doc.tokens, sizeof first[i]) != 0;
-        for (int64_t k = 0; k < held->docs; k++) // prompts are longer than three tokens
-            shared += doc.mask[2] == 0 && memcmp(held_first[k], doc.tokens, sizeof first[i]) == 0 && doc.n < 3;
+        assert_int_equal(train->get(train, at, &doc, &err), PL_OK);
+        (at < train->docs ? first : second)[i] = doc_hash(&doc);
+        for (int64_t k = 0; k < held->docs; k++)
+            assert_true(held_prompt[k] != prompt_hash(&doc));
     }
-    assert_int_equal(sum[0], sum[1]);
+    for (int64_t i = 0; i < train->docs; i++) {
+        int found = 0;
+        for (int64_t k = 0; k < train->docs; k++)
+            found += first[k] == second[i];
+        assert_int_equal(found, 1);
+        moved += first[i] != second[i];
+    }
     assert_true(moved > train->docs / 2);
-    assert_int_equal(shared, 0);
+    int64_t docs = train->docs;
+    train->destroy(train);
+    held->destroy(held);
+
+    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 4, &err), PL_OK);
+    assert_int_equal(train->get(train, docs + 5, &doc, &err), PL_OK); // as a resumed run asks
+    assert_true(doc_hash(&doc) == second[5]);
     train->destroy(train);
     held->destroy(held);
     assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 0, &err), PL_OK);
@@ -272,13 +297,10 @@ static void refusals(void **state) {
     static const struct {
         const char *extra, *says;
     } bad[] = {
-        {"drafter.head.kind=routed", "routed"},
-        {"drafter.head.kind=lowrank", "rank"},
+        {"drafter.head.kind=routed", "routed"},   {"drafter.head.kind=lowrank", "rank"},
         {"drafter.taps=1,2", "layers [1,2,3]"}, // what the dataset has
-        {"drafter.taps=9", "drafter.taps"},
-        {"train.holdout=1", "train.holdout"},
-        {"data.dataset=BASE/nowhere", "nowhere"},
-        {"target.path=BASE/nowhere", "nowhere"},
+        {"drafter.taps=9", "drafter.taps"},       {"train.holdout=1", "train.holdout"},
+        {"data.dataset=BASE/nowhere", "nowhere"}, {"target.path=BASE/nowhere", "nowhere"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};

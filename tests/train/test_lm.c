@@ -82,7 +82,8 @@ static void gradient(bool tie) {
             double want = (up - down) / (2 * h), got = grad[lm.block.at[p] + j];
             double e = fabs(got - want) / (fabs(want) + 1e-2);
             if (e > worst) worst = e;
-            if (e > 1e-6) fail_msg("parameter %d element %lld: %.12g, differences say %.12g", p, (long long)j, got, want);
+            if (e > 1e-6)
+                fail_msg("parameter %d element %lld: %.12g, differences say %.12g", p, (long long)j, got, want);
         }
     }
     assert_true(worst > 0);
@@ -168,8 +169,9 @@ static void block_layout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradient_tied),        cmocka_unit_test(gradient_untied), cmocka_unit_test(documents_are_apart),
-        cmocka_unit_test(threads_do_not_matter), cmocka_unit_test(block_layout),
+        cmocka_unit_test(gradient_tied),       cmocka_unit_test(gradient_untied),
+        cmocka_unit_test(documents_are_apart), cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(block_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,9 @@
 
 enum { N = 1300, D = 24, R = 5 };
 
-static float noise(int what, int64_t i) { return pl_rng_normal(pl_rng_make(2, PL_STREAM_TEST, (uint64_t)what), (uint64_t)i); }
+static float noise(int what, int64_t i) {
+    return pl_rng_normal(pl_rng_make(2, PL_STREAM_TEST, (uint64_t)what), (uint64_t)i);
+}
 
 static float w[N * D], up[N * D], down[D * D];
 

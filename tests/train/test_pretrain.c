@@ -77,8 +77,8 @@ static pl_recipe *recipe(const char *extra) {
 }
 
 static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const char *extra, pl_err *err) {
-    pl_recipe   *r = recipe(extra);
-    char        *dir = pl_path_join(base, out);
+    pl_recipe *r = recipe(extra);
+    char      *dir = pl_path_join(base, out);
     pl_env     env = {.backend = pl_backend_cpu(), .pool = pool};
     pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
     pl_free(dir);
@@ -183,7 +183,7 @@ static void bits_count_bytes(void **state) {
     pl_heldout    h;
     uint8_t      *text;
     size_t        n;
-    char         *dir = pl_path_join(base, "learn/checkpoints/last"), *tokens = pl_path_join(base, "learn/tokens/held.tokens");
+    char *dir = pl_path_join(base, "learn/checkpoints/last"), *tokens = pl_path_join(base, "learn/tokens/held.tokens");
     assert_int_equal(pl_tokenizer_open(&tok, dir, &err), PL_OK);
     assert_int_equal(pl_tokens_open(&held, tokens, NULL, &err), PL_OK);
     assert_int_equal(pl_heldout_init(&h, held, tok, 50, 1 << 20, &err), PL_OK);
@@ -246,10 +246,18 @@ static void bad_recipes(void **state) {
         pl_err      err = {0};
         const char *out = "bad";
         pl_recipe  *r;
-        const char *sets[] = {"kind=target", text, "train.steps=60", "train.batch=8", "train.seq_len=32",
-                              "train.long_seq_len=64", "train.long_steps=10", "train.slots=2",
-                              "target.new.positions=64", "target.new.hidden_size=32",
-                              "data.tokenizer.vocab_size=380", NULL};
+        const char *sets[] = {"kind=target",
+                              text,
+                              "train.steps=60",
+                              "train.batch=8",
+                              "train.seq_len=32",
+                              "train.long_seq_len=64",
+                              "train.long_steps=10",
+                              "train.slots=2",
+                              "target.new.positions=64",
+                              "target.new.hidden_size=32",
+                              "data.tokenizer.vocab_size=380",
+                              NULL};
         char        set[64];
         snprintf(text, sizeof text, "data.text=%s/a.txt", base);
         const char *colon = strchr(bad[i].extra, ':');
@@ -258,8 +266,8 @@ static void bad_recipes(void **state) {
         sets[11] = set;
         const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
         assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, sets, 12, &err), PL_OK);
-        char        *dir = pl_path_join(base, out);
-        pl_env       env = {.backend = pl_backend_cpu()};
+        char  *dir = pl_path_join(base, out);
+        pl_env env = {.backend = pl_backend_cpu()};
         assert_int_equal(pl_train_run(r, dir, &env, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);
         pl_free(dir);

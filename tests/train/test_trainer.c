@@ -108,7 +108,9 @@ static pl_trainer_options options(const char *dir) {
 }
 
 static char  base[64];
-static char *in_base(const char *name) { return pl_path_join(base, name); }
+static char *in_base(const char *name) {
+    return pl_path_join(base, name);
+}
 
 static int setup(void **state) {
     (void)state;
@@ -150,7 +152,7 @@ static void same_run(const char *a, const char *b) {
 
 // The metrics' lines without the rate, which is never twice the same.
 static int count_lines(const char *dir, int64_t steps[], double losses[], int most) {
-    char *path = pl_path_join(dir, "metrics.jsonl"), *data;
+    char  *path = pl_path_join(dir, "metrics.jsonl"), *data;
     size_t n;
     int    count = 0;
     assert_int_equal(pl_file_read(path, (uint8_t **)&data, &n, 1 << 24, NULL), PL_OK);
@@ -207,8 +209,9 @@ static void resume_after_a_kill(void **state) {
     snprintf(cmd, sizeof cmd, "cp -r %s/checkpoints/last %s", killed, kept);
     assert_int_equal(system(cmd), 0);
     assert_int_equal(train(killed, 21, NULL, &err), PL_E_INTERRUPTED);
-    snprintf(cmd, sizeof cmd, "rm -r %s/checkpoints/last && mv %s %s/checkpoints/last && printf '{\"sta' >> %s/metrics.jsonl",
-             killed, kept, killed, killed);
+    snprintf(cmd, sizeof cmd,
+             "rm -r %s/checkpoints/last && mv %s %s/checkpoints/last && printf '{\"sta' >> %s/metrics.jsonl", killed,
+             kept, killed, killed);
     assert_int_equal(system(cmd), 0);
     assert_int_equal(train(killed, 0, NULL, &err), PL_OK);
     same_run(whole, killed);
@@ -320,9 +323,9 @@ static void disk_failures_keep_the_last(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume_is_bit_for_bit),  cmocka_unit_test(resume_after_a_kill),
-        cmocka_unit_test(threads_do_not_matter),  cmocka_unit_test(best_is_kept),
-        cmocka_unit_test(other_runs_are_refused), cmocka_unit_test(broken_loss_stops),
+        cmocka_unit_test(resume_is_bit_for_bit),       cmocka_unit_test(resume_after_a_kill),
+        cmocka_unit_test(threads_do_not_matter),       cmocka_unit_test(best_is_kept),
+        cmocka_unit_test(other_runs_are_refused),      cmocka_unit_test(broken_loss_stops),
         cmocka_unit_test(disk_failures_keep_the_last),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "by_hand.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/divergence.h"
@@ -28,7 +29,9 @@ typedef struct setup {
     uint16_t       features[32 * TAPS * D], last[32 * D];
 } setup;
 
-static float noise(int what, int64_t i) { return pl_rng_normal(pl_rng_make(9, PL_STREAM_TEST, (uint64_t)what), (uint64_t)i); }
+static float noise(int what, int64_t i) {
+    return pl_rng_normal(pl_rng_make(9, PL_STREAM_TEST, (uint64_t)what), (uint64_t)i);
+}
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
 static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head, bool trimmed, pl_dtype round_to) {
@@ -222,6 +225,43 @@ static void gradient_trimmed(void **state) {
     gradient("full", true);
 }
 
+// The tape's gradient of every element is what the backward written by hand says.
+static void second_opinion(const char *head) {
+    static setup s;
+    pl_err       err = {0};
+    double       loss[K * 15], largest = 0;
+    make(&s, pl_backend_ref64(), NULL, head, false, PL_F32);
+    double *w = s.block.w;
+    for (int64_t i = 0; i < s.block.n; i++)
+        w[i] *= 5;
+    pl_param_block_refresh(&s.block);
+    load_rows(&s);
+    if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+    double *mine = pl_calloc((size_t)s.block.n, sizeof *mine), *tape = s.block.grad;
+    assert_non_null(mine);
+    assert_true(by_hand_drafter(&s.u, &s.block, mine, loss) > 0);
+    for (int i = 0; i < K * 15; i++)
+        assert_true(fabs(loss[i] - s.u.loss[i]) <= 1e-11 * (1 + loss[i]));
+    for (int64_t i = 0; i < s.block.n; i++) {
+        if (fabs(mine[i] - tape[i]) > 1e-10 * (1 + fabs(mine[i])))
+            fail_msg("element %lld: by hand %.15g, by the tape %.15g", (long long)i, mine[i], tape[i]);
+        largest = fmax(largest, fabs(mine[i]));
+    }
+    assert_true(largest > 0.1);
+    pl_free(mine);
+    destroy(&s);
+}
+
+static void by_hand_full(void **state) {
+    (void)state;
+    second_opinion("full");
+}
+
+static void by_hand_lowrank(void **state) {
+    (void)state;
+    second_opinion("lowrank");
+}
+
 // A document's losses do not depend on what stands beside it, nor on what comes after a row in it.
 static void rows_see_their_own_past(void **state) {
     (void)state;
@@ -291,8 +331,13 @@ static void steps_are_a_chain(void **state) {
         hidden = pl_tensor_2d((double *)hidden.data + (rows - 1) * D, PL_F64, 1, D);
         teacher[0] = T + 1 + k;
         weight[0] = 1;
-        pl_divergence_args a = {.objective = PL_OBJ_KL, .x = one, .w = s.model.head.out, .xt = last, .wt = wt,
-                                .teacher_row = teacher, .weight = weight};
+        pl_divergence_args a = {.objective = PL_OBJ_KL,
+                                .x = one,
+                                .w = s.model.head.out,
+                                .xt = last,
+                                .wt = wt,
+                                .teacher_row = teacher,
+                                .weight = weight};
         pl_tensor          loss = pl_divergence(ctx, &a);
         double             want = s.u.loss[k * 15 + T];
         assert_true(want > 0 && fabs(pl_f64(&loss)[0] - want) < 1e-9 * want);
@@ -364,6 +409,8 @@ int main(void) {
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
         cmocka_unit_test(gradient_trimmed),
+        cmocka_unit_test(by_hand_full),
+        cmocka_unit_test(by_hand_lowrank),
         cmocka_unit_test(rows_see_their_own_past),
         cmocka_unit_test(steps_are_a_chain),
         cmocka_unit_test(threads_do_not_matter),

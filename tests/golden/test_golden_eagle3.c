@@ -1,0 +1,432 @@
+// EAGLE-3's drafter and its training-time test against PyTorch, where it is written from the paper with whole attention
+// masks: rows, states, logits, losses, gradients; packed and drafting ahead as well.
+#include "tests/golden/golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/kv.h"
+#include "kernels/base/arena.h"
+#include "train/unroll.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 48, TAPS = 3, V = 97, VD = 41, RANK = 12, K = 3, DOCS = 2, LONGEST = 9, ROWS = 15 };
+static const int doc_rows[DOCS] = {9, 6};
+
+static void must(pl_status st, const pl_err *err) {
+    if (st != PL_OK) fail_msg("%s", err->msg);
+}
+
+typedef struct document {
+    int32_t        n;
+    const int32_t *tokens, *argmax;
+    uint8_t        mask[LONGEST];
+    uint16_t       features[LONGEST * TAPS * D], last[LONGEST * D];
+} document;
+
+static void to_bf16(uint16_t *dst, int64_t n, int doc, const char *what) {
+    char  name[64];
+    float values[LONGEST * TAPS * D];
+    snprintf(name, sizeof name, "eagle3/doc/%d/%s", doc, what);
+    golden_coarse(values, n, 7, name);
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = pl_f32_to_bf16(values[i]);
+}
+
+static void read_document(golden *g, int i, document *d) {
+    d->n = doc_rows[i];
+    d->tokens = golden_ints(g, d->n, "doc/%d/tokens", i);
+    d->argmax = golden_ints(g, d->n, "doc/%d/argmax", i);
+    const int32_t *mask = golden_ints(g, d->n, "doc/%d/mask", i);
+    for (int t = 0; t < d->n; t++)
+        d->mask[t] = (uint8_t)mask[t];
+    to_bf16(d->features, (int64_t)d->n * TAPS * D, i, "features");
+    to_bf16(d->last, (int64_t)d->n * D, i, "last");
+}
+
+// ---- under training ----
+
+typedef struct setup {
+    golden            g;
+    const pl_backend *be;
+    const char       *head, *vocab;
+    pl_llama          target; // shapes and embedding only
+    float             embed[V * D], teacher[V * D];
+    pl_eagle3         model;
+    pl_param_block    block;
+    pl_unroll         u;
+    document          doc[DOCS];
+} setup;
+
+static bool trimmed(const setup *s) {
+    return strcmp(s->vocab, "trimmed") == 0;
+}
+
+// Draft ids are the rows d2t of the whole head.
+static void trim(setup *s) {
+    pl_head       *h = &s->model.head;
+    const int32_t *d2t = golden_ints(&s->g, VD, "d2t");
+    h->d2t = pl_calloc(VD, sizeof *h->d2t);
+    assert_non_null(h->d2t);
+    memcpy(h->d2t, d2t, VD * sizeof *d2t);
+    h->vocab = VD;
+    for (int i = 0; i < s->model.params.n; i++) {
+        pl_weight_spec *spec = &s->model.params.p[i].spec;
+        if (s->model.params.p[i].tensor == &h->out) spec->rows = spec->part[0].rows = VD;
+    }
+}
+
+static void trim_weights(setup *s) {
+    for (int i = 0; i < s->model.params.n; i++) {
+        pl_param all = s->model.params.p[i];
+        if (all.tensor != &s->model.head.out) continue;
+        float whole[V * D], part[VD * D];
+        all.spec.rows = all.spec.part[0].rows = V;
+        golden_weight(whole, &all, GOLDEN_COARSE, "drafter");
+        for (int j = 0; j < VD; j++)
+            memcpy(part + j * all.spec.cols, whole + s->model.head.d2t[j] * all.spec.cols,
+                   (size_t)all.spec.cols * sizeof(float));
+        pl_param_block_set(&s->block, i, part);
+    }
+}
+
+static void setup_init(setup *s, const pl_backend *be, const char *head, const char *vocab) {
+    pl_err       err;
+    pl_hf_config c;
+    *s = (setup){.be = be, .head = head, .vocab = vocab};
+    golden_open(&s->g, "eagle3");
+    golden_config(&s->g, &c);
+    must(pl_llama_init(&s->target, &c, be->real, false, &err), &err);
+    golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
+    golden_coarse(s->teacher, V * D, 10, "target/lm_head.weight");
+    s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
+    pl_eagle3_options o = {.head_kind = head, .head_rank = RANK};
+    must(pl_eagle3_init(&s->model, &s->target, &o, be->real, &err), &err);
+    assert_int_equal(s->model.n_taps, TAPS);
+    if (trimmed(s)) trim(s);
+    pl_param_block_options bo = {.real = be->real, .round_to = PL_BF16};
+    must(pl_param_block_create(&s->block, &s->model.params, &bo, &err), &err);
+    golden_weights_set(&s->block, GOLDEN_COARSE, "drafter");
+    if (trimmed(s)) trim_weights(s);
+    pl_tensor wt = pl_tensor_2d(s->teacher, PL_F32, V, D);
+    must(pl_unroll_create(&s->u, &s->model, wt, ROWS + 3, K, 0.8, be, NULL, &err), &err);
+    pl_pack_clear(&s->u.pack);
+    for (int i = 0; i < DOCS; i++) {
+        document *d = &s->doc[i];
+        read_document(&s->g, i, d);
+        pl_feature_doc doc = {.n = d->n,
+                              .tokens = d->tokens,
+                              .mask = d->mask,
+                              .features = d->features,
+                              .last = d->last,
+                              .argmax = d->argmax};
+        pl_pack_add(&s->u.pack, &doc, 0, doc.n);
+    }
+    pl_pack_close(&s->u.pack);
+    assert_int_equal(s->u.pack.rows, ROWS);
+}
+
+static void setup_fini(setup *s) {
+    pl_unroll_destroy(&s->u);
+    pl_param_block_destroy(&s->block);
+    pl_eagle3_fini(&s->model);
+    pl_llama_fini(&s->target);
+    golden_close(&s->g);
+}
+
+static void rows_of(const char *vocab) {
+    static setup s;
+    setup_init(&s, pl_backend_ref(), "full", vocab);
+    const pl_pack *p = &s.u.pack;
+    const int32_t *token = golden_ints(&s.g, K * ROWS, "token");
+    const int32_t *teacher = golden_ints(&s.g, K * ROWS, "full/%s/teacher_row", vocab);
+    const double  *weight = golden_reals(&s.g, K * ROWS, "full/%s/weight", vocab);
+    int            counted = 0;
+    for (int i = 0; i < K * ROWS; i++) {
+        assert_int_equal(p->token[i], token[i]);
+        assert_int_equal(p->teacher_row[i], teacher[i]);
+        assert_true((double)p->weight[i] == weight[i]);
+        counted += teacher[i] >= 0;
+    }
+    for (int row = 0; row < ROWS; row++) {
+        assert_int_equal(p->lo[row], row < doc_rows[0] ? 0 : doc_rows[0]);
+        assert_int_equal(p->pos[row], row - p->lo[row]);
+    }
+    assert_in_range(counted, 8, K * ROWS - 1);
+    setup_fini(&s);
+}
+
+static void rows_all(void **state) {
+    (void)state;
+    rows_of("all");
+}
+
+static void rows_trimmed(void **state) {
+    (void)state;
+    rows_of("trimmed");
+}
+
+typedef struct steps {
+    setup    *s;
+    pl_tensor fused, hidden[K], logits[K];
+} steps;
+
+static void run_steps(pl_ctx *ctx, void *arg) {
+    steps     *f = arg;
+    pl_eagle3 *e = &f->s->model;
+    pl_pack   *p = &f->s->u.pack;
+    pl_tensor  block[PL_MAX_UNROLL];
+    pl_view    view = {.pos = p->pos, .cos = e->cos, .sin = e->sin, .lo = p->lo, .block = block};
+    f->fused = pl_eagle3_fuse(ctx, e, pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D));
+    for (int k = 0; k < K; k++) {
+        view.offset = k;
+        pl_tensor y = pl_eagle3_step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
+                                     (pl_tensor){0});
+        f->logits[k] = pl_head_logits(ctx, &e->head, y);
+    }
+}
+
+static void steps_on(const pl_backend *be, const char *head) {
+    static setup s;
+    pl_err       err;
+    pl_ctx       ctx;
+    setup_init(&s, be, head, "all");
+    steps f = {.s = &s};
+    must(pl_ctx_init(&ctx, be, NULL), &err);
+    must(pl_ctx_measure(&ctx, run_steps, &f, &err), &err);
+    pl_ctx_begin(&ctx);
+    run_steps(&ctx, &f);
+    must(pl_ctx_sync(&ctx, &err), &err);
+    golden_begin(&s.g);
+    golden_expect(&s.g, be, f.fused, "fused");
+    for (int k = 0; k < K; k++) {
+        golden_expect(&s.g, be, f.hidden[k], "hidden/%d", k);
+        golden_expect(&s.g, be, f.logits[k], "%s/logits/%d", head, k);
+    }
+    golden_all_asked(&s.g, "fused");
+    golden_all_asked(&s.g, "hidden/");
+    golden_all_asked(&s.g, head[0] == 'f' ? "full/logits/" : "lowrank/logits/");
+    pl_ctx_fini(&ctx);
+    setup_fini(&s);
+}
+
+static void steps_of(const char *head) {
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++)
+        steps_on(be[i], head);
+}
+
+static void steps_full(void **state) {
+    (void)state;
+    steps_of("full");
+}
+
+static void steps_lowrank(void **state) {
+    (void)state;
+    steps_of("lowrank");
+}
+
+// What a run says about its rows. A loss is a sum of differences of logarithms near log V = 4.6, which are 5e-7 apart
+// in fp32: that is the grain of its error, whatever its own size.
+static void check_rows(setup *s, bool scored) {
+    const double   grain = 2e-6;
+    char           at[32], name[64];
+    pl_unroll_sums sums = {0};
+    snprintf(at, sizeof at, "%s/%s", s->head, s->vocab);
+    snprintf(name, sizeof name, "%s/loss", at);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, K * ROWS), grain, name);
+    pl_unroll_add(&s->u, scored, &sums);
+    snprintf(name, sizeof name, "%s/total", at);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(&sums.loss, PL_F64, 1), grain, name);
+    const int32_t *best = golden_ints(&s->g, K * ROWS, "%s/student_argmax", at);
+    for (int i = 0; i < K * ROWS; i++)
+        assert_int_equal(s->u.student_argmax[i], best[i]);
+    if (!scored) return;
+    const double *accept = golden_reals(&s->g, K * ROWS, "%s/accept", at);
+    for (int i = 0; i < K * ROWS; i++) // kept in fp32 on any backend
+        assert_true(fabs((double)s->u.accept[i] - accept[i]) <= 1e-6 * accept[i]);
+}
+
+static void learn_on(const pl_backend *be, const char *head, const char *vocab) {
+    static setup s;
+    pl_err       err;
+    char         prefix[32];
+    setup_init(&s, be, head, vocab);
+    golden_begin(&s.g);
+    must(pl_unroll_score(&s.u, &err), &err);
+    check_rows(&s, true);
+    must(pl_unroll_learn(&s.u, &err), &err);
+    check_rows(&s, false);
+    snprintf(prefix, sizeof prefix, "%s/%s/grad/", head, vocab);
+    golden_expect_block(&s.g, be, &s.block, s.block.grad, 0, prefix);
+    golden_all_asked(&s.g, prefix);
+    setup_fini(&s);
+}
+
+static void learn_of(const char *head, const char *vocab) {
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++)
+        learn_on(be[i], head, vocab);
+}
+
+static void learn_full(void **state) {
+    (void)state;
+    learn_of("full", "all");
+}
+
+static void learn_full_trimmed(void **state) {
+    (void)state;
+    learn_of("full", "trimmed");
+}
+
+static void learn_lowrank(void **state) {
+    (void)state;
+    learn_of("lowrank", "all");
+}
+
+static void learn_lowrank_trimmed(void **state) {
+    (void)state;
+    learn_of("lowrank", "trimmed");
+}
+
+// ---- packed, over a cache: what was trained is what drafts ----
+
+typedef struct draft {
+    const pl_eagle3 *e;
+    pl_kv            kv;
+    const int32_t   *token;
+    pl_tensor        features; // with them: rows 0... of a document; without: one row more, from `hidden`
+    pl_tensor        hidden;
+    int32_t          first, rows;
+    int32_t          pos[LONGEST];
+    pl_kvrow         row[LONGEST];
+    pl_tensor        logits;
+} draft;
+
+static void run_draft(pl_ctx *ctx, void *arg) {
+    draft *d = arg;
+    for (int32_t i = 0; i < d->rows; i++) {
+        d->pos[i] = d->first + i;
+        pl_kv_row(&d->kv, &d->row[i], d->rows, d->first, NULL, i + 1, d->first + i);
+    }
+    pl_view   view = {.pos = d->pos, .cos = d->e->cos, .sin = d->e->sin, .row = d->row, .m = d->rows};
+    pl_tensor hidden = d->features.data ? pl_eagle3_fuse(ctx, d->e, d->features) : d->hidden;
+    pl_tensor y = pl_eagle3_step(ctx, d->e, d->token, hidden, &view, &d->hidden, (pl_tensor){0});
+    d->logits = pl_head_logits(ctx, &d->e->head, y);
+}
+
+static pl_tensor last_row(pl_tensor t) {
+    t.data = (float *)t.data + (t.dim[0] - 1) * t.dim[1];
+    t.dim[0] = 1;
+    return t;
+}
+
+// Row t of the unrolled steps: a prefill of the rows up to t, then ahead from its own states.
+static void draft_from(golden *g, const pl_eagle3 *e, const pl_backend *be, const char *head, int doc, int32_t t) {
+    pl_err          err;
+    pl_ctx          ctx;
+    static document text;
+    static float    features[LONGEST * TAPS * D], hidden[D];
+    int32_t         row = (doc ? doc_rows[0] : 0) + t;
+    read_document(g, doc, &text);
+    assert_true(t + K < text.n);
+    pl_to_f32(features, text.features, PL_BF16, (size_t)text.n * TAPS * D);
+    draft d = {.e = e, .rows = t + 1, .token = text.tokens + 1};
+    d.features = pl_tensor_2d(features, PL_F32, d.rows, TAPS * D);
+    must(pl_kv_create(&d.kv, 1, LONGEST + K, &e->shape, be->real, &err), &err);
+    must(pl_ctx_init(&ctx, be, NULL), &err);
+    must(pl_ctx_measure(&ctx, run_draft, &d, &err), &err);
+    for (int k = 0; k < K; k++) {
+        pl_ctx_begin(&ctx);
+        run_draft(&ctx, &d);
+        must(pl_ctx_sync(&ctx, &err), &err);
+        pl_tensor newest = last_row(d.hidden);
+        golden_expect_rows(g, be, newest, row, "hidden/%d", k);
+        golden_expect_rows(g, be, last_row(d.logits), row, "%s/logits/%d", head, k);
+        memcpy(hidden, newest.data, sizeof hidden);
+        d.hidden = pl_tensor_2d(hidden, PL_F32, 1, D);
+        d.features = (pl_tensor){0};
+        d.first += d.rows;
+        d.rows = 1;
+        d.token = text.tokens + 1 + d.first;
+    }
+    pl_ctx_fini(&ctx);
+    pl_kv_destroy(&d.kv);
+}
+
+static void write_target(golden *g, const char *dir) {
+    pl_err       err;
+    pl_hf_config c;
+    pl_llama     m;
+    char         path[96];
+    golden_config(g, &c);
+    must(pl_llama_init(&m, &c, PL_F32, true, &err), &err);
+    float **data = golden_weights(&m.params, "target");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
+    golden_weights_free(data, m.params.n);
+    pl_llama_fini(&m);
+}
+
+static void draft_of(const char *head) {
+    golden            g;
+    pl_err            err;
+    pl_llama          target;
+    pl_eagle3         e;
+    char              dir[2][64];
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    golden_open(&g, "eagle3");
+    for (int i = 0; i < 2; i++)
+        golden_mkdir(&g, dir[i]);
+    write_target(&g, dir[0]);
+    must(pl_llama_open(&target, dir[0], PL_F32, &err), &err);
+    must(pl_eagle3_init(&e, &target, &(pl_eagle3_options){.head_kind = head, .head_rank = RANK}, PL_F32, &err), &err);
+    float **data = golden_weights(&e.params, "drafter");
+    must(pl_eagle3_write(&e, dir[1], (const float *const *)data, PL_BF16, &err), &err);
+    golden_weights_free(data, e.params.n);
+    pl_eagle3_fini(&e);
+    for (int t = 0; t < 2; t++) { // the weights are exact in bf16: both give the same numbers
+        must(pl_eagle3_open(&e, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
+        for (int i = 1; i < n; i++) { // models for inference are fp32
+            draft_from(&g, &e, be[i], head, 0, 0);
+            draft_from(&g, &e, be[i], head, 0, 5);
+            draft_from(&g, &e, be[i], head, 1, 2);
+        }
+        pl_eagle3_fini(&e);
+    }
+    pl_llama_fini(&target);
+    for (int i = 0; i < 2; i++)
+        golden_rmdir(dir[i]);
+    golden_close(&g);
+}
+
+static void draft_full(void **state) {
+    (void)state;
+    draft_of("full");
+}
+
+static void draft_lowrank(void **state) {
+    (void)state;
+    draft_of("lowrank");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_all),      cmocka_unit_test(rows_trimmed),
+        cmocka_unit_test(steps_full),    cmocka_unit_test(steps_lowrank),
+        cmocka_unit_test(learn_full),    cmocka_unit_test(learn_full_trimmed),
+        cmocka_unit_test(learn_lowrank), cmocka_unit_test(learn_lowrank_trimmed),
+        cmocka_unit_test(draft_full),    cmocka_unit_test(draft_lowrank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
