@@ -97,6 +97,8 @@ static size_t skip_blank_lines(const char *text, size_t n, size_t at) {
 }
 
 // Who typed and proofread the book stands in the first paragraphs.
+enum { MAX_CREDIT_LINES = 12 };
+
 static size_t skip_credits(const char *text, size_t n, size_t at) {
     static const char *const words[] = {"Produced by",
                                         "E-text prepared by",
@@ -119,8 +121,12 @@ static size_t skip_credits(const char *text, size_t n, size_t at) {
             credit = credit || eat(&rest, words[i]);
         }
         if (!credit) return at;
-        while (at < n && !is_blank(l = line_at(text, n, at)))
+        // A paragraph of a few lines; in texts without blank lines the credit is its first line alone.
+        size_t behind = l.next;
+        int    lines = 0;
+        while (at < n && !is_blank(l = line_at(text, n, at)) && lines++ < MAX_CREDIT_LINES)
             at = l.next;
+        if (lines > MAX_CREDIT_LINES) return behind;
     }
 }
 

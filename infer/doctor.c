@@ -3,7 +3,6 @@
 #include "infer/machine.h"
 #include "infer/put.h"
 #include "infer/show.h"
-#include "kernels/cpu/gemm.h"
 #include "paceline.h"
 
 #include <cjson/cJSON.h>
@@ -53,7 +52,7 @@ static void put_libraries(pl_json_out *o) {
     put_library(o, "cJSON", cJSON_Version(), "libcjson");
     put_library(o, "libyaml", yaml_get_version_string(), "libyaml");
     put_library(o, "xxHash", xx, "libxxhash");
-    const char *onednn = pl_gemm_onednn_version();
+    const char *onednn = pl_backend_onednn();
     put_library(o, "oneDNN", onednn ? onednn : "not built in", "libdnnl");
     pl_json_out_close(o, ']');
 }

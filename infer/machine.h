@@ -3,7 +3,7 @@
 #define PL_MACHINE_H
 
 #include "infer/env.h"
-#include "infer/probe.h"
+#include "kernels/base/probe.h"
 
 typedef struct pl_machine {
     char        cpu[128], os[160], isa[64]; // processor, system, instruction sets that backends exist for here

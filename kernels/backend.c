@@ -132,3 +132,9 @@ void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
     be->fwd[op](ctx, args);
     if (record && ctx->err.status == PL_OK) pl_tape_push(ctx, op, args, args_size);
 }
+
+const char *pl_gemm_onednn_version(void); // kernels/cpu/gemm_onednn.c or gemm_onednn_absent.c
+
+const char *pl_backend_onednn(void) {
+    return pl_gemm_onednn_version();
+}

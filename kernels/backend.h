@@ -46,6 +46,9 @@ const pl_backend *pl_backend_cpu(void);
 // them.
 const pl_backend *pl_backend_cpu_isa(const char *isa);
 
+// "oneDNN 2.6.3" where it is built in for training's matrix products, else NULL.
+const char *pl_backend_onednn(void);
+
 struct pl_ctx {
     const pl_backend *be;
     pl_pool          *pool;    // may be NULL: one thread

@@ -11,6 +11,7 @@
 #include "train/trainer.h"
 #include "train/unroll.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -185,6 +186,60 @@ static pl_status init_weights(eagle *e, const pl_env *env, pl_err *err) {
     return pl_recipe_fail(e->r, "drafter.head.init", err, "a head of this kind or width cannot start from the target");
 }
 
+static int param_index(const eagle *e, const pl_tensor *t) {
+    int i = 0;
+    while (e->model.params.p[i].tensor != t)
+        i++;
+    return i;
+}
+
+// The final norm starts as the target's, whose output its head is made for.
+static pl_status norm_from_target(eagle *e, pl_err *err) {
+    const pl_params *ps = &e->teacher.model.params;
+    int              i = 0;
+    while (ps->p[i].tensor != &e->teacher.model.norm)
+        i++;
+    pl_weight_spec spec = ps->p[i].spec;
+    spec.part[0].name = ps->p[i].name[0];
+    float *gain = pl_malloc((size_t)spec.rows * sizeof *gain);
+    if (!gain) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a norm");
+    pl_status st = pl_weight_read_f32(e->teacher.src, &spec, gain, err);
+    if (st == PL_OK) set_param(e, &e->model.norm, gain);
+    pl_free(gain);
+    return st;
+}
+
+// Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
+// 30); the drafter's one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or
+// the layer would spend its training outgrowing the features.
+static pl_status scale_fc(eagle *e, pl_err *err) {
+    pl_feature_doc doc;
+    int64_t        d = e->model.d_target, width = d * e->model.n_taps, rows = e->model.shape.d;
+    int            fc = param_index(e, &e->model.fc);
+    PL_TRY(e->train->get(e->train, 0, &doc, err));
+    float *w = pl_malloc(pl_size_mul((size_t)rows, (size_t)width, sizeof *w));
+    if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
+    for (int i = 0; i < e->model.n_taps; i++) {
+        double sum = 0;
+        for (int64_t t = 0; t < doc.n; t++)
+            for (int64_t k = 0; k < d; k++) {
+                double x = (double)pl_bf16_to_f32(doc.features[t * width + i * d + k]);
+                sum += x * x;
+            }
+        double rms = sqrt(sum / (double)(doc.n * d));
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t k = 0; k < d; k++) {
+                int64_t at = r * width + i * d + k;
+                double  v = e->block.real == PL_F64 ? ((double *)e->block.w)[e->block.at[fc] + at]
+                                                    : (double)((float *)e->block.w)[e->block.at[fc] + at];
+                w[at] = (float)(rms > 0 ? v / rms : v);
+            }
+    }
+    set_param(e, &e->model.fc, w);
+    pl_free(w);
+    return PL_OK;
+}
+
 static pl_status open_sources(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe *r = e->r;
     int64_t          every = pl_recipe_int(r, "train.holdout");
@@ -218,7 +273,9 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(init_model(e, env, err));
     PL_TRY(create_block(e, env, err));
     PL_TRY(init_weights(e, env, err));
+    PL_TRY(norm_from_target(e, err));
     PL_TRY(open_sources(e, out_dir, env, err));
+    PL_TRY(scale_fc(e, err));
     PL_TRY(pl_unroll_create(&e->u, &e->model, e->teacher.head, pl_recipe_int(r, "train.slot_rows"),
                             (int)pl_recipe_int(r, "train.unroll"), pl_recipe_real(r, "train.step_decay"), env->backend,
                             env->pool, err));

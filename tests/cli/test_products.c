@@ -1,7 +1,7 @@
 // What the program writes about models and measurements: tokenize, inspect, bench, eval, report.
 #include "data/strbuf.h"
 #include "infer/curves.h"
-#include "infer/probe.h"
+#include "kernels/base/probe.h"
 #include "infer/report.h"
 #include "infer/results.h"
 #include "infer/svg.h"

@@ -1,4 +1,4 @@
-#include "infer/probe.h"
+#include "kernels/base/probe.h"
 
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"

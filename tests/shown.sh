@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
+#   bash tests/shown.sh [quickstart] [goldens] [any-target] [bench] [llama2c]
+# PACELINE_TEST_DATA: folder with outside data (needed by goldens and any-target).
+# PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+status=0
+say() { printf '%-12s %s\n' "$1" "$2"; }
+fail() { say "$1" "FAILED: $2"; status=1; }
+field() { sed -n "s/.*\"$2\": *\\([0-9.a-z]*\\).*/\\1/p" "$1" | head -n "${3:-1}" | tail -n 1; }
+program() {
+    [ -x "$root/build/paceline" ] || { cmake --preset release -S "$root" >/dev/null && cmake --build "$root/build" >/dev/null; }
+    echo "$root/build/paceline"
+}
+
+shown_quickstart() { # a clean clone, from nothing to the table
+    git clone -q "$root" "$work/clone" || return 1
+    local t0=$SECONDS
+    (cd "$work/clone" && bash recipes/quickstart.sh) >"$work/quickstart.log" 2>&1 || { tail -n 5 "$work/quickstart.log"; fail quickstart "see above"; return; }
+    sed -n '/^method/,/^$/p' "$work/quickstart.log"
+    say quickstart "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/clone/runs/quickstart/results.json" | sort | uniq -c | tr '\n' ' ')"
+}
+
+shown_goldens() {
+    local data=${PACELINE_TEST_DATA:?set it} p
+    p=$(program)
+    (cd "$root" && "$root"/build/test_decode_golden) >"$work/goldens.log" 2>&1 && say goldens "$(tail -n 1 "$work/goldens.log")" || fail goldens "$(tail -n 3 "$work/goldens.log")"
+}
+
+shown_any_target() {
+    local data=${PACELINE_TEST_DATA:?set it} p t0
+    p=$(program)
+    for t in "TinyStories-656K" "stories260K/stories260K.bin"; do
+        local extra=()
+        case "$t" in *.bin) extra=(--set "target.tokenizer=$data/models/stories260K/tok512.bin") ;; esac
+        t0=$SECONDS
+        (cd "$root" && "$p" run recipes/any-target.yaml --set "target.path=$data/models/$t" "${extra[@]}" \
+            --set data.prompts=data/prompts/stories.jsonl --out "$work/any") >"$work/any.log" 2>&1 || { tail -n 3 "$work/any.log"; fail any-target "$t"; continue; }
+        sed -n '/^method/,$p' "$work/any.log"
+        say any-target "$t: $((SECONDS - t0)) s"
+        rm -rf "$work/any"
+    done
+}
+
+shown_bench() {
+    "$(program)" bench || fail bench "exit $?"
+}
+
+shown_llama2c() { # greedy decoding beside llama2.c's own program, same shape, two threads, interleaved
+    # shellcheck disable=SC2206
+    local pair=(${PACELINE_LLAMA2C:?set it to "RUN MODEL"}) p i
+    p=$(program)
+    for i in 1 2 3; do
+        OMP_NUM_THREADS=2 "${pair[0]}" "${pair[1]}" -t 0 -n 256 -z "${pair[2]:-tokenizer.bin}" 2>&1 >/dev/null | tail -n 1
+        "$p" decode --target "${pair[1]}" --dtype fp32 --threads 2 --prompt-ids 1 --max-new-tokens 256 --json |
+            grep -o '"tokens_per_second": *[0-9.]*' | head -n 1
+    done
+    say llama2c "pairs above: llama2.c, then paceline fp32"
+}
+
+[ $# -gt 0 ] || set -- quickstart goldens any-target bench
+for name in "$@"; do "shown_${name//-/_}"; done
+exit $status
