@@ -1,5 +1,7 @@
 #include "infer/doctor.h"
 
+#include "kernels/backend.h"
+
 #include "infer/machine.h"
 #include "infer/put.h"
 #include "infer/show.h"
@@ -88,7 +90,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "huge_pages", huge);
     pl_put_str(o, "cuda", "not built");
     pl_put_str(o, "mpi", "not built");
-    pl_put_bool(o, "training_uses_onednn", pl_gemm_onednn_wanted());
+    pl_put_bool(o, "training_uses_onednn", pl_backend_onednn_wanted());
     put_libraries(o);
     if (m.threads > m.cores && !env->json)
         fprintf(env->text, "note: %d threads on %d cores wait for each other; use --threads %d\n", m.threads, m.cores,

@@ -17,8 +17,8 @@ static void list_params(pl_eagle3 *e) {
     int64_t    d = e->shape.d;
     pl_params_add(ps, &e->fc, PL_PARAM_MATRIX, e->n_taps * e->d_target, "fc.weight", d, NULL, 0, NULL, 0)->init_std =
         1 / sqrt((double)e->n_taps * (double)e->d_target);
-    // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what it
-    // adds must soon outweigh the fused features beside it.
+    // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what
+    // it adds must soon outweigh the fused features beside it.
     int first = ps->n;
     pl_layer_params(ps, &e->layer, &e->shape, "midlayer.", 1);
     for (int i = first; i < ps->n; i++)

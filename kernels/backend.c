@@ -134,6 +134,11 @@ void pl_run(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
 }
 
 const char *pl_gemm_onednn_version(void); // kernels/cpu/gemm_onednn.c or gemm_onednn_absent.c
+bool        pl_gemm_onednn_wanted(void);
+
+bool pl_backend_onednn_wanted(void) {
+    return pl_gemm_onednn_wanted();
+}
 
 const char *pl_backend_onednn(void) {
     return pl_gemm_onednn_version();

@@ -48,6 +48,7 @@ const pl_backend *pl_backend_cpu_isa(const char *isa);
 
 // "oneDNN 2.6.3" where it is built in for training's matrix products, else NULL.
 const char *pl_backend_onednn(void);
+bool        pl_backend_onednn_wanted(void); // built in and asked for: PACELINE_GEMM=onednn
 
 struct pl_ctx {
     const pl_backend *be;
