@@ -14,7 +14,7 @@
 //         `word & 0xffff0000` are the fp32 values of 16 consecutive rows each.
 // Rows past N in the last panel are zero. See kernels/op/linear.h for pack and size.
 typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS } pl_layout;
-#define PL_PANEL 32
+#define PL_PANEL 64
 
 // Contiguous, rank 1 to 4, slowest dimension first. grad, where not NULL, has the same shape and dtype as data and
 // backward accumulates into it; NULL means: a constant.

@@ -31,13 +31,13 @@
 #if defined(__AVX512F__)
 #define PL_VN_LANES 16
 #define PL_VF_PARTS 1
-#define PL_MR_PANEL 12
+#define PL_MR_PANEL 6
 #define PL_MR 14
 #define PL_NV 2
 #elif defined(__AVX2__)
 #define PL_VN_LANES 8
 #define PL_VF_PARTS 2
-#define PL_MR_PANEL 3
+#define PL_MR_PANEL 1
 #define PL_MR 6
 #define PL_NV 2
 #else

@@ -1,9 +1,10 @@
 // linear on the cpu backends: row-major weights (training) through the GEMM, packed weights (inference) here.
 //
 // Packed: every output is one accumulator lane that walks k from 0 to K - 1. What is free is which outputs are in
-// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. Few rows take several panels at once, because
-// one panel's few accumulators could not hide the latency of fma; the x of a tile of R rows is laid out k-slow, so that
-// one k's broadcasts lie in one or two cache lines.
+// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. One row takes one panel at a time: its weights
+// are then one sequential stream, which caches feed fastest (measured on Zen 5 at 30 MB of bf16, one thread: 55 GB/s
+// against 40 for four panels side by side), and a panel's four accumulators just hide the latency of fma. The x of a
+// tile of R rows is laid out k-slow, so that one k's broadcasts lie in one or two cache lines.
 //   up to PL_MR_PANEL rows  weights stream through once, start to end
 //   more rows               GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between
 //                           chunks the accumulators rest in y, which changes no bit
@@ -27,7 +28,7 @@ enum {
 
 // ---- one pass: R rows, G panels, k from 0 to kc ----
 
-// The weights of one k of a panel, rows 0 to 31 in order.
+// The weights of one k of a panel, its rows in order.
 PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
     if (bf16) {
 #pragma GCC unroll 8
@@ -54,7 +55,7 @@ typedef struct pass {
     size_t       panel_bytes; // from a panel to the next
     float       *y;
     int64_t      ldy;
-    int64_t      cols;   // outputs that exist, of 32 * G
+    int64_t      cols;   // outputs that exist, of PL_PANEL * G
     bool         resume; // accumulators start from y rather than zero
 } pass;
 
@@ -105,8 +106,8 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p
             }
 #pragma GCC unroll 4
             for (int g = 0; g < G; g++) {
-                __builtin_prefetch(pf + (size_t)g * next);
-                if (!bf16) __builtin_prefetch(pf + (size_t)g * next + 64);
+                for (int line = 0; line < PL_PANEL * (bf16 ? 2 : 4) / 64; line++)
+                    __builtin_prefetch(pf + (size_t)g * next + 64 * line);
                 if (R <= NW * G) load_weights(bf16, w + (size_t)g * next, wv[g]);
             }
             if (R <= NW * G) {
@@ -215,7 +216,7 @@ static void panels_part(void *arg, int part, int parts) {
             for (int64_t t = 0; t < j->tiles; t++) {
                 int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
                 for (int64_t p = p0, g; p < p1; p += g) {
-                    g = GROUP;
+                    g = rows == 1 ? 1 : GROUP;
                     while (g > 1 && (g > p1 - p || g * rows > PL_MR_PANEL))
                         g /= 2;
                     pass a = {.kc = min64(chunk, j->k - k0),

@@ -124,7 +124,7 @@ static void packing(void **state) {
         pl_dtype  type = t ? PL_BF16 : PL_F32;
         size_t    bytes = pl_panels_bytes(N, K, type);
         uint16_t *whole = calloc(bytes, 1), *pieces = calloc(bytes, 1);
-        assert_int_equal(bytes, (size_t)96 * K * pl_dtype_size(type));
+        assert_int_equal(bytes, (size_t)128 * K * pl_dtype_size(type));
         assert_non_null(whole);
         assert_non_null(pieces);
         pl_panels_pack(whole, type, 0, N, N, K, src);
@@ -132,13 +132,13 @@ static void packing(void **state) {
         for (int i = 0; i < 5; i++)
             pl_panels_pack(pieces, type, cut[i], cut[i + 1] - cut[i], N, K, src + cut[i] * K);
         assert_memory_equal(whole, pieces, bytes);
-        for (int n = 0; n < 96; n++) {
+        for (int n = 0; n < 128; n++) {
             if (n < N) pl_panels_row(row, whole, type, n, K);
             for (int k = 0; k < K; k++) {
                 float expected = n >= N ? 0 : t ? pl_round_bf16(src[n * K + k]) : src[n * K + k];
-                int   line = n / 32 * K * 32 + k * 32, j = n % 32;
-                float raw =
-                    t ? pl_bf16_to_f32(whole[line + (j < 16 ? 2 * j : 2 * (j - 16) + 1)]) : ((float *)whole)[line + j];
+                int   line = n / PL_PANEL * K * PL_PANEL + k * PL_PANEL, j = n % PL_PANEL, half = PL_PANEL / 2;
+                float raw = t ? pl_bf16_to_f32(whole[line + (j < half ? 2 * j : 2 * (j - half) + 1)])
+                              : ((float *)whole)[line + j];
                 assert_true(raw == expected);
                 if (n < N) assert_true(pl_panels_at(whole, type, n, k, K) == expected && row[k] == expected);
             }
