@@ -1,0 +1,220 @@
+// What was trained is what decodes: a drafter is trained for a while, written, reopened for decoding and replayed from
+// every position of a text; at each it must accept exactly as many tokens as the training code says, near-ties aside.
+#include "tests/infer/fixture.h"
+
+#include "infer/eagle3.h"
+#include "train/block.h"
+#include "train/optim.h"
+#include "train/unroll.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 180, K = 4, STEPS = 160, LAYERS = 8 };
+
+// A text with the target's features, as a dataset stores them.
+typedef struct text {
+    int64_t   n, width, d;
+    int32_t   tokens[ROWS + 1], argmax[ROWS + 1];
+    uint8_t   mask[ROWS + 1];
+    uint16_t *features, *last;
+} text;
+
+static void keep(void *arg, const pl_final_rows *r) {
+    text *t = arg;
+    for (int i = 0; i < r->count; i++) {
+        int64_t at = r->first + i, row = r->row[i];
+        t->tokens[at] = r->session->tokens[at];
+        t->argmax[at] = r->argmax[r->logits_row[row]];
+        t->mask[at] = 1;
+        for (int64_t k = 0; k < t->width; k++)
+            t->features[at * t->width + k] = pl_f32_to_bf16(pl_f32(&r->features)[row * t->width + k]);
+        for (int64_t k = 0; k < t->d; k++)
+            t->last[at * t->d + k] = pl_f32_to_bf16(pl_f32(&r->hidden)[row * t->d + k]);
+        t->n = at + 1;
+    }
+}
+
+// The target's own greedy text.
+static void generate(text *t, const pl_llama *m) {
+    pl_err            err = {0};
+    pl_engine        *e;
+    pl_session       *s;
+    pl_engine_options o = {.max_sessions = 1, .max_rows = 8, .max_len = ROWS + 2, .all_logits = true};
+    o.n_taps = pl_llama_default_taps(m->n_layers, o.tap);
+    t->d = m->shape.d;
+    t->width = o.n_taps * t->d;
+    t->features = calloc((size_t)(ROWS + 1) * (size_t)t->width, 2);
+    t->last = calloc((size_t)(ROWS + 1) * (size_t)t->d, 2);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, m, NULL, &o, &err), PL_OK);
+    pl_engine_on_final(e, keep, t);
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = ROWS - 3};
+    assert_int_equal(pl_engine_start(e, (int32_t[]){5, 17, 40, 3}, 4, &so, &s, &err), PL_OK);
+    while (s->finish == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    pl_engine_destroy(e);
+}
+
+static void load(pl_unroll *u, const text *t) {
+    pl_feature_doc doc = {
+        .n = t->n, .tokens = t->tokens, .mask = t->mask, .argmax = t->argmax, .features = t->features, .last = t->last};
+    pl_pack_clear(&u->pack);
+    pl_pack_add(&u->pack, &doc, 0, t->n);
+    pl_pack_close(&u->pack);
+}
+
+// Trains on the text itself: enough that drafts are often right and sometimes wrong.
+static void train(pl_unroll *u, pl_param_block *b, const text *t) {
+    pl_err           err = {0};
+    pl_optim         op;
+    pl_optim_options o = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    assert_int_equal(pl_optim_init(&op, pl_backend_cpu(), NULL, b, &o, &err), PL_OK);
+    for (int step = 1; step <= STEPS; step++) {
+        double         norm;
+        pl_unroll_sums s = {0};
+        pl_param_block_zero_grad(b, NULL);
+        load(u, t);
+        assert_int_equal(pl_unroll_learn(u, &err), PL_OK);
+        pl_unroll_add(u, false, &s);
+        assert_int_equal(pl_optim_step(&op, 3e-3, 1 / s.weight, step, &norm, &err), PL_OK);
+    }
+    pl_optim_fini(&op);
+}
+
+// How many drafts from row t on equal the text, by the training code.
+static int trained_length(const pl_unroll *u, const text *t, int64_t row) {
+    int k = 0;
+    while (k < K && row + 2 + k < t->n && u->student_argmax[k * u->pack.rows + row] == t->tokens[row + 2 + k])
+        k++;
+    return k;
+}
+
+// The same by decoding: rows 0..row are final, the drafter proposes a chain.
+static int decoded_length(pl_drafter *d, pl_ctx *ctx, const text *t, const int32_t *row_of, int64_t row) {
+    pl_err        err = {0};
+    pl_tree       tree;
+    int32_t       n = (int32_t)row + 2;
+    const int64_t rows = t->n;
+    static float  features[(ROWS + 1) * 48 * PL_MAX_TAPS];
+    for (int64_t i = 0; i < rows * t->width; i++)
+        features[i] = pl_bf16_to_f32(t->features[i]);
+    pl_tree_root(&tree, t->tokens[n - 1]);
+    pl_draft_item  it = {.tokens = t->tokens,
+                         .n_tokens = n,
+                         .first = (int32_t)row,
+                         .count = 1,
+                         .feature_row = row_of + row,
+                         .tree = &tree,
+                         .depth = K};
+    pl_draft_batch b = {.item = &it, .n = 1, .features = pl_tensor_2d(features, PL_F32, rows, t->width)};
+    pl_ctx_begin(ctx);
+    d->kind->propose(d, ctx, &b);
+    assert_int_equal(pl_ctx_sync(ctx, &err), PL_OK);
+    int k = 0;
+    while (k < K && row + 2 + k < t->n && tree.token[k + 1] == t->tokens[row + 2 + k])
+        k++;
+    return k;
+}
+
+static void size_drafter(pl_ctx *ctx, void *arg) {
+    pl_drafter    *d = arg;
+    static float   nothing[1];
+    pl_draft_batch b = {.features = pl_tensor_2d(nothing, PL_F32, ROWS + 1, 48 * 3)};
+    d->kind->propose(d, ctx, &b);
+}
+
+static void parity(const char *head, int rank) {
+    char              dir[64], draft[64], path[96];
+    pl_err            err = {0};
+    pl_llama          m;
+    pl_eagle3         e;
+    pl_param_block    block;
+    pl_param_view     view;
+    pl_unroll         u;
+    pl_weight_source *src;
+    pl_drafter       *d;
+    pl_ctx            ctx;
+    text             *t = calloc(1, sizeof *t);
+    int32_t           row_of[ROWS + 1];
+    test_target(&m, test_mkdir(dir), LAYERS, 77, PL_BF16);
+    generate(t, &m);
+    assert_true(t->n > 150);
+
+    // Training form: row-major weights in a block.
+    assert_int_equal(pl_eagle3_init(&e, &m, &(pl_eagle3_options){.head_kind = head, .head_rank = rank}, PL_F32, &err),
+                     PL_OK);
+    pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
+    assert_int_equal(pl_param_block_create(&block, &e.params, &bo, &err), PL_OK);
+    pl_param_block_init(&block, 4);
+    float *wt = calloc((size_t)TEST_VOCAB * (size_t)m.shape.d, sizeof *wt);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(pl_weight_source_open(&src, path, &err), PL_OK);
+    pl_weight_spec spec = {
+        .part = {{"lm_head.weight", TEST_VOCAB}}, .n_parts = 1, .rows = TEST_VOCAB, .cols = m.shape.d};
+    assert_int_equal(pl_weight_read_f32(src, &spec, wt, &err), PL_OK);
+    pl_weight_source_close(src);
+    assert_int_equal(pl_unroll_create(&u, &e, pl_tensor_2d(wt, PL_F32, TEST_VOCAB, m.shape.d), ROWS + 1, K, 0.8,
+                                      pl_backend_cpu(), NULL, &err),
+                     PL_OK);
+    train(&u, &block, t);
+    load(&u, t);
+    assert_int_equal(pl_unroll_score(&u, &err), PL_OK);
+
+    // The checkpoint, reopened for decoding.
+    test_mkdir(draft);
+    assert_int_equal(pl_param_view_init(&view, &block, &err), PL_OK);
+    assert_int_equal(pl_eagle3_write(&e, draft, view.data, PL_BF16, &err), PL_OK);
+    pl_param_view_fini(&view);
+    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, "chain:4", 1, 8, ROWS + 8, &err), PL_OK);
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, size_drafter, d, &err), PL_OK);
+    int differ = 0, longest = 0, none = 0, compared = 0;
+    for (int i = 0; i <= ROWS; i++)
+        row_of[i] = i;
+    for (int64_t row = 0; row + 2 < t->n; row++, compared++) {
+        int a = trained_length(&u, t, row), b = decoded_length(d, &ctx, t, row_of, row);
+        if (a != b) {
+            differ++;
+            print_message("row %d: training accepts %d, decoding %d\n", (int)row, a, b);
+        }
+        longest += a == K;
+        none += a == 0;
+    }
+    print_message("%s: %d rows, %d differ; %d chains whole, %d empty\n", head, compared, differ, longest, none);
+    assert_true(longest > 10); // a drafter that has learned something ...
+    assert_true(none > 0);     // ... and not everything
+    assert_int_equal(differ, 0);
+    pl_ctx_fini(&ctx);
+    pl_drafter_destroy(d);
+    pl_unroll_destroy(&u);
+    pl_param_block_destroy(&block);
+    pl_eagle3_fini(&e);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+    test_rmdir(draft);
+    free(wt);
+    free(t->features);
+    free(t->last);
+    free(t);
+}
+
+static void full_head(void **state) {
+    (void)state;
+    parity("full", 0);
+}
+
+static void lowrank_head(void **state) {
+    (void)state;
+    parity("lowrank", 16);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(full_head), cmocka_unit_test(lowrank_head)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
