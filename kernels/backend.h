@@ -50,6 +50,17 @@ const pl_backend *pl_backend_cpu_isa(const char *isa);
 const char *pl_backend_onednn(void);
 bool        pl_backend_onednn_wanted(void); // built in and asked for: PACELINE_GEMM=onednn
 
+// Which packed weight was read after which, learned as steps repeat, so that the end of one product can fetch the start
+// of the next. A hint for caches: it changes no result, and a stale entry costs one useless prefetch.
+#define PL_TRAIL 256
+typedef struct pl_trail {
+    const void *last; // the weight read last
+    struct {
+        const void *from;
+        pl_tensor   to;
+    } next[PL_TRAIL]; // by address of `from`
+} pl_trail;
+
 struct pl_ctx {
     const pl_backend *be;
     pl_pool          *pool;    // may be NULL: one thread
@@ -58,7 +69,8 @@ struct pl_ctx {
     pl_tape          *tape;    // NULL: inference; borrowed
     bool              measuring;
     bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
-    pl_err            err;     // the first op failure sticks; later ops do nothing
+    pl_trail          trail;
+    pl_err            err; // the first op failure sticks; later ops do nothing
 };
 
 pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool);

@@ -57,6 +57,7 @@ typedef struct pass {
     int64_t      ldy;
     int64_t      cols;   // outputs that exist, of PL_PANEL * G
     bool         resume; // accumulators start from y rather than zero
+    const char  *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
 } pass;
 
 typedef void (*pass_fn)(const pass *p);
@@ -91,7 +92,7 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p
     // Near the end of the panels the prefetch turns to where the next pass will start.
     const int64_t ahead = AHEAD(G) / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
     for (int half = 0; half < 2; half++) {
-        const char *pf = w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
+        const char *pf = half && p->after ? p->after : w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
         for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
             pl_vn xb[PL_MR_PANEL], wv[GROUP][NW];
             // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
@@ -179,6 +180,7 @@ typedef struct job {
     float           *y; // [rows][N]
     int64_t          rows, n, k, tiles;
     const pl_tensor *w;
+    const pl_tensor *next; // the weight that is likely read after this one, or NULL
 } job;
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -203,9 +205,17 @@ static void pack_part(void *arg, int part, int parts) {
     }
 }
 
+// Where a part of a packed weight starts.
+static const char *part_start(const pl_tensor *w, int part, int parts) {
+    long lo, hi;
+    pl_range((long)ceil_div(w->dim[0], PL_PANEL), 1, part, parts, &lo, &hi);
+    return (const char *)w->data + (size_t)lo * (size_t)w->dim[1] * PL_PANEL * (w->dtype == PL_BF16 ? 2 : 4);
+}
+
 static void panels_part(void *arg, int part, int parts) {
-    const job *j = arg;
-    long       lo, hi;
+    const job  *j = arg;
+    const char *after = j->next ? part_start(j->next, part, parts) : NULL;
+    long        lo, hi;
     pl_range((long)ceil_div(j->n, PL_PANEL), 1, part, parts, &lo, &hi);
     bool    bf16 = j->w->dtype == PL_BF16;
     size_t  step = PL_PANEL * (bf16 ? 2 : 4), panel_bytes = (size_t)j->k * step;
@@ -226,17 +236,29 @@ static void panels_part(void *arg, int part, int parts) {
                               .y = j->y + r0 * j->n + p * PL_PANEL,
                               .ldy = j->n,
                               .cols = min64(PL_PANEL * g, j->n - p * PL_PANEL),
-                              .resume = k0 > 0};
+                              .resume = k0 > 0,
+                              .after = p + g == hi && j->tiles == 1 ? after : NULL};
                     (bf16 ? passes_bf16 : passes_f32)[g][rows](&a);
                 }
             }
     }
 }
 
+// Notes that w is read now; returns what was read after it last time.
+static const pl_tensor *follow_trail(pl_trail *t, const pl_tensor *w) {
+    size_t was = ((uintptr_t)t->last >> 12) % PL_TRAIL, now = ((uintptr_t)w->data >> 12) % PL_TRAIL;
+    if (t->last) {
+        t->next[was].from = t->last;
+        t->next[was].to = *w;
+    }
+    t->last = w->data;
+    return t->next[now].from == w->data ? &t->next[now].to : NULL;
+}
+
 static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (m == 0 || n == 0) return;
-    job     j = {.n = n, .k = k, .w = &a->w};
+    job     j = {.n = n, .k = k, .w = &a->w, .next = ctx->measuring ? NULL : follow_trail(&ctx->trail, &a->w)};
     // Blocks of near-equal height too.
     int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(ceil_div(m, blocks), PL_MR_PANEL);
     j.tile_floats = ceil_div(min64(m, PL_MR_PANEL) * k + PL_PACK_SLACK, PL_VL) * PL_VL;
