@@ -83,9 +83,8 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl
     char *text = NULL, *path = NULL, hash[17];
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
     PL_TRY(pl_recipe_dump(r, &text, err));
-    pl_status st = pl_dir_make(out, err);
     path = pl_path_join(out, "recipe.yaml");
-    if (st == PL_OK && !path) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
     if (st == PL_OK) st = pl_file_write_atomic(path, text, strlen(text), err);
     if (st == PL_OK && !quiet) fprintf(stderr, "# recipe %s, kept in %s\n%s", hash, path, text);
     pl_free(text);
@@ -96,10 +95,13 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl
 static pl_status run_stage(const pl_env *env, const pl_cli_args *a, pl_stage_fn stage, pl_err *err) {
     pl_recipe *r = NULL;
     char      *out = NULL;
+    int        lock = -1;
     pl_status  st = PL_OK;
     PL_TRY_GOTO(st, done, open_recipe(&r, env, a, err));
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
+    PL_TRY_GOTO(st, done, pl_dir_make(out, err));
+    PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
     PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
     if (env->json) {
         pl_json_out_key(env->result, "out");
@@ -108,6 +110,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, pl_stage_fn 
     PL_TRY_GOTO(st, done, stage(r, out, env, err));
     pl_log("done: %s", out);
 done:
+    pl_dir_unlock(lock);
     pl_recipe_close(r);
     pl_free(out);
     return st;

@@ -177,6 +177,27 @@ static int remove_at(int dir, const char *name) {
     return admit() ? unlinkat(dir, name, flags) : -1;
 }
 
+pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err) {
+    *fd = -1;
+    char *path = pl_path_join(dir, ".lock");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    int       f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    pl_status st = f >= 0 ? PL_OK : pl_fail_errno(err, "%s", path);
+    if (st == PL_OK && flock(f, LOCK_EX | LOCK_NB) != 0) {
+        st = errno == EWOULDBLOCK
+                 ? pl_fail(err, PL_E_INPUT, "%s: another run is at work in this folder; wait for it or give --out", dir)
+                 : pl_fail_errno(err, "%s", path);
+        close(f);
+    }
+    if (st == PL_OK) *fd = f;
+    pl_free(path);
+    return st;
+}
+
+void pl_dir_unlock(int fd) {
+    if (fd >= 0) close(fd);
+}
+
 pl_status pl_tree_remove(const char *path, pl_err *err) {
     return remove_at(AT_FDCWD, path) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot remove", path);
 }

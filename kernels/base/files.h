@@ -25,6 +25,10 @@ bool        pl_path_is_dir(const char *path);
 
 // mkdir -p. A folder that is already there is no error.
 pl_status pl_dir_make(const char *path, pl_err *err);
+// Takes the folder for this process: two runs in one folder would undo each other's work. *fd holds the lock (on the
+// file .lock in it) until pl_dir_unlock or the end of the process. PL_E_INPUT when another process has it.
+pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err);
+void      pl_dir_unlock(int fd); // -1 is fine
 // rm -r; links are removed, never followed. Nothing there is no error.
 pl_status pl_tree_remove(const char *path, pl_err *err);
 

@@ -51,6 +51,20 @@ static void test_tree_remove_keeps_link_targets(void **state) {
     assert_true(pl_path_exists(at("kept/file")));
 }
 
+static void test_dir_lock(void **state) {
+    (void)state;
+    pl_err err = {0};
+    int    first, second;
+    assert_int_equal(pl_dir_lock(scratch, &first, &err), PL_OK);
+    assert_int_equal(pl_dir_lock(scratch, &second, &err), PL_E_INPUT);
+    assert_int_equal(second, -1);
+    assert_non_null(strstr(err.msg, "another run is at work"));
+    pl_dir_unlock(first);
+    assert_int_equal(pl_dir_lock(scratch, &second, &err), PL_OK);
+    pl_dir_unlock(second);
+    assert_int_equal(pl_dir_lock("/nonexistent/folder", &second, &err), PL_E_IO);
+}
+
 static void test_read(void **state) {
     (void)state;
     pl_err   err;
@@ -437,6 +451,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_dir_make),
+        cmocka_unit_test(test_dir_lock),
         cmocka_unit_test(test_tree_remove_keeps_link_targets),
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_read_memory),
