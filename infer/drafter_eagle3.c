@@ -18,7 +18,6 @@ typedef struct eagle3_drafter {
     pl_drafter base;
     pl_eagle3  model;
     pl_kv     *kv; // [max_sessions]
-    int        slots;
     // One call's rows, sized for the largest call.
     int32_t   *token, *pos, *index, *path, *id;
     float     *value, *lse, *logp;
@@ -184,7 +183,6 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
     eagle3_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
-    d->slots = slots;
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_eagle3_open(&d->model, dir, target, t, err));
     d->base.n_taps = d->model.n_taps;

@@ -11,14 +11,13 @@
 
 // A document under construction; jobs in flight or waiting for earlier ones sit in a ring.
 typedef struct job {
-    int64_t     number;
-    pl_session *session; // NULL: finished (or never started)
-    bool        done;
-    int64_t     n, n_prompt, capacity;
-    int32_t    *tokens, *argmax;
-    uint8_t    *mask;
-    uint16_t   *features, *last;
-    int64_t     answer;
+    int64_t   number;
+    bool      done;
+    int64_t   n, capacity;
+    int32_t  *tokens, *argmax;
+    uint8_t  *mask;
+    uint16_t *features, *last;
+    int64_t   answer;
 } job;
 
 struct pl_generator {
@@ -33,7 +32,6 @@ struct pl_generator {
     int                  ring_size;
     int64_t              next_start, next_out; // job numbers
     int64_t              in_out;               // ring index of the document lent to the caller, or -1
-    pl_status            failed;
 };
 
 static int64_t features_width(const pl_generator *g) {
@@ -177,12 +175,12 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
                                  .key = (uint64_t)g->next_start,
                                  .max_new = g->opt.max_new,
                                  .n_stop = g->n_stop};
+        pl_session        *s;
         memcpy(so.stop, g->stop, sizeof so.stop);
         j->number = g->next_start;
         j->done = false;
         j->n = 0;
-        j->n_prompt = g->prompt_n[p];
-        PL_TRY(pl_engine_start(g->engine, g->prompt[p], (int)g->prompt_n[p], &so, &j->session, err));
+        PL_TRY(pl_engine_start(g->engine, g->prompt[p], (int)g->prompt_n[p], &so, &s, err));
         g->next_start++;
     }
     return PL_OK;
@@ -206,7 +204,6 @@ pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
             if (!s || s->finish == PL_RUNNING) continue;
             job *j = &g->ring[s->opt.key % (uint64_t)g->ring_size];
             j->done = true;
-            j->session = NULL;
             j->answer = s->n_tokens - s->n_prompt;
             pl_engine_end(g->engine, s);
         }
@@ -223,8 +220,6 @@ pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
 }
 
 // ---- the stage ------------------------------------------------------------------------------------------------------
-
-enum { STAGE_GENERATE = 1 };
 
 const pl_recipe_key pl_generate_keys[] = {
     {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target: a Hugging Face folder or a llama2.c file"},

@@ -10,7 +10,6 @@ trap 'rm -rf "$work"' EXIT
 status=0
 say() { printf '%-12s %s\n' "$1" "$2"; }
 fail() { say "$1" "FAILED: $2"; status=1; }
-field() { sed -n "s/.*\"$2\": *\\([0-9.a-z]*\\).*/\\1/p" "$1" | head -n "${3:-1}" | tail -n 1; }
 program() {
     [ -x "$root/build/paceline" ] || { cmake --preset release -S "$root" >/dev/null && cmake --build "$root/build" >/dev/null; }
     echo "$root/build/paceline"
