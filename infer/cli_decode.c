@@ -59,6 +59,25 @@ static const pl_cli_option options[] = {
      .min = 0,
      .max = 1,
      .help = "sample from the most probable tokens that hold this share"},
+    {.name = "min-p",
+     .type = PL_CLI_REAL,
+     .arg = "P",
+     .deflt = "0",
+     .min = 0,
+     .max = 1,
+     .help = "sample from tokens at least P times as probable as the best"},
+    {.name = "repetition-penalty",
+     .type = PL_CLI_REAL,
+     .arg = "R",
+     .deflt = "1",
+     .min = 0.01,
+     .max = 100,
+     .help = "above 1: tokens that occurred become less probable"},
+    {.name = "verify",
+     .type = PL_CLI_TEXT,
+     .arg = "VERIFIER",
+     .deflt = "match",
+     .help = "how drafted tokens are accepted; match gives plain decoding's own tokens"},
     {.name = "tree",
      .type = PL_CLI_TEXT,
      .arg = "TREE",
@@ -186,19 +205,23 @@ static bool starts_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n) 
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(check_usage(a, err));
-    pl_target   target = {0};
-    pl_runner   r = {0};
-    decoding    d = {.env = env};
-    int32_t    *prompt = NULL;
-    int64_t     n = 0;
-    pl_status   st = PL_OK;
-    int         max_new = (int)pl_cli_int(a, "max-new-tokens"), dtype = pl_cli_choice(a, "dtype");
-    const char *path = pl_cli_text(a, "target"), *tree = pl_cli_text(a, "tree");
-    pl_sampling sampling = {.temperature = pl_cli_real(a, "temperature"),
-                            .top_k = (int)pl_cli_int(a, "top-k"),
-                            .top_p = pl_cli_real(a, "top-p"),
-                            .seed = env->seed};
-    PL_TRY_GOTO(st, done, pl_sampling_check(&sampling, err));
+    pl_target          target = {0};
+    pl_runner          r = {0};
+    decoding           d = {.env = env};
+    int32_t           *prompt = NULL;
+    int64_t            n = 0;
+    pl_status          st = PL_OK;
+    int                max_new = (int)pl_cli_int(a, "max-new-tokens"), dtype = pl_cli_choice(a, "dtype");
+    const char        *path = pl_cli_text(a, "target"), *tree = pl_cli_text(a, "tree");
+    pl_sampling        sampling = {.temperature = pl_cli_real(a, "temperature"),
+                                   .top_k = (int)pl_cli_int(a, "top-k"),
+                                   .top_p = pl_cli_real(a, "top-p"),
+                                   .min_p = pl_cli_real(a, "min-p"),
+                                   .repetition_penalty = pl_cli_real(a, "repetition-penalty"),
+                                   .seed = env->seed};
+    const pl_verifier *verifier = pl_verifier_find(pl_cli_text(a, "verify"), err);
+    if (!verifier) return PL_E_USAGE;
+    PL_TRY(pl_sampling_check(&sampling, err));
     PL_TRY_GOTO(st, done,
                 pl_target_open(&target, path, pl_cli_text(a, "tokenizer"),
                                dtype < 0    ? PL_WEIGHTS_AUTO
@@ -211,7 +234,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         goto done;
     }
     PL_TRY_GOTO(st, done, read_prompt(a, &target, &prompt, &n, err));
-    pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"), .tree = tree};
+    pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"), .tree = tree, .verifier = verifier};
     // No larger a cache than this text can fill; a prompt that alone is too long is told by the run.
     if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));

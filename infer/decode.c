@@ -38,7 +38,6 @@ struct pl_engine {
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
     pl_kvrow         *row; // [layers][max_rows]
     pl_draft_item    *item;
-    pl_sample_work   *work; // [sessions][V] when needed
 };
 
 // ---- sizes and life -------------------------------------------------------------------------------------------------
@@ -89,6 +88,41 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     if (e->drafter) e->drafter->kind->propose(e->drafter, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
 }
 
+// The pages of laws that are never used are never touched.
+static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
+    size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
+    PL_TRY(pl_law_work_init(&x->work, e->target->vocab, err));
+    x->law = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->law);
+    if (e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 0;
+    if (nodes) x->q = pl_calloc(pl_size_mul(nodes, v, 1), sizeof *x->q);
+    if (!x->law || (nodes && !x->q))
+        return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)e->target->vocab);
+    x->proposing = (pl_proposing){.kind = e->opt.verifier->proposal,
+                                  .sampling = &x->opt.sampling,
+                                  .coin = &x->draft_coin.base,
+                                  .q = x->q,
+                                  .q_rows = (int)nodes,
+                                  .vocab = e->target->vocab,
+                                  .work = &x->work,
+                                  .law = x->law + 3 * v};
+    return PL_OK;
+}
+
+// Sampled children and verifiers of chains restrict the trees.
+static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_err *err) {
+    if (!d) return PL_OK;
+    const pl_tree_policy *p = &d->policy;
+    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape)
+        return pl_fail(err, PL_E_USAGE,
+                       "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
+                       "tree, or verifier \"match\"",
+                       v->name, p->kind->name);
+    if (v->chain && p->width > 1)
+        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" judges chains, not the tree \"%s\": take chain:LENGTH",
+                       v->name, p->kind->name);
+    return PL_OK;
+}
+
 static pl_status allocate(pl_engine *e, pl_err *err) {
     size_t rows = (size_t)e->opt.max_rows, s = (size_t)e->opt.max_sessions;
     e->session = pl_calloc(s, sizeof *e->session);
@@ -102,9 +136,8 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     e->argmax = pl_calloc(rows, sizeof *e->argmax);
     e->final_row = pl_calloc(rows, sizeof *e->final_row);
     e->row = pl_calloc(rows * (size_t)e->target->n_layers, sizeof *e->row);
-    e->work = pl_calloc(pl_size_mul(s, (size_t)e->target->vocab, 1), sizeof *e->work);
     if (!e->session || !e->parts || !e->item || !e->id || !e->pos || !e->path || !e->logits_index || !e->logits_row ||
-        !e->argmax || !e->final_row || !e->row || !e->work)
+        !e->argmax || !e->final_row || !e->row)
         return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
     for (size_t i = 0; i < s; i++) {
         pl_session *x = &e->session[i];
@@ -112,6 +145,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
         x->tokens = pl_calloc((size_t)e->slots + 1, sizeof *x->tokens);
         if (!x->tokens) return pl_fail(err, PL_E_MEMORY, "session of %d positions: out of memory", e->opt.max_len);
         PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be->real, err));
+        PL_TRY(allocate_sampling(e, x, err));
     }
     return PL_OK;
 }
@@ -136,6 +170,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_pace_init(&e->pace, drafter ? &drafter->policy : NULL);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
+    PL_TRY_GOTO(st, fail, check_verifier(e->opt.verifier, drafter, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));
     *out = e;
@@ -150,9 +185,12 @@ void pl_engine_destroy(pl_engine *e) {
     for (int i = 0; e->session && i < e->opt.max_sessions; i++) {
         pl_free(e->session[i].tokens);
         pl_kv_destroy(&e->session[i].kv);
+        pl_law_work_fini(&e->session[i].work);
+        pl_free(e->session[i].law);
+        pl_free(e->session[i].q);
     }
     void *owned[] = {e->session,      e->parts,      e->item,   e->id,        e->pos, e->path,
-                     e->logits_index, e->logits_row, e->argmax, e->final_row, e->row, e->work};
+                     e->logits_index, e->logits_row, e->argmax, e->final_row, e->row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_ctx_fini(&e->ctx);
@@ -276,8 +314,32 @@ static int plan_rows(pl_engine *e) {
 typedef struct verify_job {
     pl_engine   *e;
     const float *logits;
-    bool         greedy;
 } verify_job;
+
+// The target's laws of one session's tree.
+typedef struct laws {
+    pl_session    *s;
+    const pl_tree *tree;
+    const float   *logits; // [nodes, v]
+    int64_t        v, n_tokens;
+} laws;
+
+static bool law_of(void *arg, int node, double *p) {
+    laws      *l = arg;
+    int32_t    path[PL_TREE_MAX];
+    pl_history h = {.tokens = l->s->tokens, .n_tokens = l->n_tokens, .path = path};
+    if (pl_sampling_has_history(&l->s->opt.sampling)) {
+        int n = pl_tree_path(l->tree, node, path) - 1; // the root is among the tokens
+        for (int i = 0; i < n; i++)
+            path[i] = l->tree->token[path[i + 1]];
+        h.n_path = n;
+    }
+    return pl_law(p, l->logits + node * l->v, l->v, &l->s->opt.sampling, &h, &l->s->work);
+}
+
+static bool is_greedy(const pl_session *s) {
+    return s->opt.sampling.temperature == 0 && !pl_sampling_has_history(&s->opt.sampling);
+}
 
 // Verdict of one part; for a prompt's last row the tree is the bare root.
 static void verify_part(void *arg, int i, int parts) {
@@ -289,17 +351,22 @@ static void verify_part(void *arg, int i, int parts) {
     if (!p->decoding && !p->last) return;
     int     row = p->decoding ? p->row0 : p->row0 + p->rows - 1;
     int     lrow = e->logits_row[row];
-    pl_tree root;
-    pl_tree_root(&root, s->tokens[s->n_prompt - 1]);
-    pl_verify_in in = {.tree = p->decoding ? &s->tree : &root,
-                       .logits = j->logits + (int64_t)lrow * e->target->vocab,
-                       .argmax = j->greedy ? e->argmax + lrow : NULL,
-                       .v = e->target->vocab,
-                       .sampling = &s->opt.sampling,
-                       .key = s->opt.key,
-                       .position = p->decoding ? s->n_read : s->n_prompt - 1,
-                       .work = e->work + (int64_t)s->slot * e->target->vocab};
-    e->opt.verifier->verify(&in, &p->verdict);
+    int64_t v = e->target->vocab, position = p->decoding ? s->n_read : s->n_prompt - 1;
+    if (!p->decoding) pl_tree_root(&s->tree, s->tokens[position]);
+    laws l = {.s = s, .tree = &s->tree, .logits = j->logits + (int64_t)lrow * v, .v = v, .n_tokens = position + 1};
+    pl_rng_coin coin;
+    pl_rng_coin_init(&coin, s->opt.sampling.seed, PL_STREAM_ACCEPT, s->opt.key, position);
+    pl_verify_in in = {.tree = &s->tree,
+                       .law = law_of,
+                       .arg = &l,
+                       .argmax = is_greedy(s) ? e->argmax + lrow : NULL,
+                       .v = v,
+                       .position = position,
+                       .coin = &coin.base,
+                       .p = s->law,
+                       .q = s->law + v,
+                       .r = s->law + 2 * v};
+    pl_verify(e->opt.verifier, &in, &p->verdict);
 }
 
 static bool is_stop(const pl_session *s, int32_t token) {
@@ -380,6 +447,14 @@ static void report_final(pl_engine *e, const forward_out *f) {
     }
 }
 
+// How this cycle's candidates are drawn; NULL: they are not.
+static pl_proposing *prepare_drawing(pl_session *s) {
+    if (s->proposing.kind == PL_PROPOSE_TOP || s->opt.sampling.temperature == 0) return NULL;
+    s->proposing.q_used = 0;
+    pl_rng_coin_init(&s->draft_coin, s->opt.sampling.seed, PL_STREAM_DRAFT, s->opt.key, s->n_tokens - 1);
+    return &s->proposing;
+}
+
 // Hands final rows to the drafter and asks running, decoding sessions' next trees of it.
 static void draft(pl_engine *e, const forward_out *f) {
     int n = 0, depth_max = e->drafter ? e->drafter->policy.depth : 0;
@@ -400,12 +475,22 @@ static void draft(pl_engine *e, const forward_out *f) {
                                        .first = p->first,
                                        .count = p->count,
                                        .feature_row = e->final_row + p->row0,
+                                       .row0 = p->row0,
+                                       .rows = p->rows,
                                        .tree = decoding && depth > 0 ? &s->tree : NULL,
-                                       .depth = depth};
+                                       .depth = depth,
+                                       .proposing = prepare_drawing(s)};
     }
-    if (n && e->ctx.err.status == PL_OK)
-        e->drafter->kind->propose(e->drafter, &e->ctx,
-                                  &(pl_draft_batch){.item = e->item, .n = n, .features = f->drafter_features});
+    if (!n || e->ctx.err.status != PL_OK) return;
+    e->drafter->kind->propose(e->drafter, &e->ctx,
+                              &(pl_draft_batch){.item = e->item,
+                                                .n = n,
+                                                .features = f->drafter_features,
+                                                .token = e->id,
+                                                .logits = f->logits,
+                                                .logits_row = e->logits_row});
+    for (int i = 0; i < n; i++)
+        if (e->item[i].tree) pl_tree_finish(&e->drafter->policy, e->item[i].tree);
 }
 
 pl_status pl_engine_step(pl_engine *e, pl_err *err) {
@@ -419,7 +504,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
             add_tree(e, p, p->row0, rows, &n_logits);
         else
             add_chunk(e, p, p->row0, rows, &n_logits);
-        if (p->s->opt.sampling.temperature == 0)
+        if (is_greedy(p->s))
             greedy = true;
         else
             sampled = true;
@@ -428,7 +513,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     forward_out f;
     forward(e, rows, n_logits, greedy && n_logits > 0, &f);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
-    verify_job job = {.e = e, .logits = pl_f32(&f.logits), .greedy = greedy};
+    verify_job job = {.e = e, .logits = pl_f32(&f.logits)};
     pl_parallel(sampled && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];

@@ -25,7 +25,7 @@ typedef struct pl_engine_options {
     int                max_sessions; // sequences in flight
     int                max_rows;     // rows of one target forward; prompts go in chunks of what is left
     int                max_len;      // positions of a session, prompt included; 0: the target's
-    const pl_verifier *verifier;     // NULL: pl_verify_match
+    const pl_verifier *verifier;     // NULL: pl_verify_match; one that draws children needs a tree of fixed shape
     // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's
     // own taps are taken in any case.
     int                n_taps, tap[PL_MAX_TAPS];
@@ -74,6 +74,12 @@ struct pl_session {
     pl_kv              kv;
     pl_tree            tree;
     bool               live;
+    // Sampling: scratch, and the laws that the tree's children were drawn from.
+    pl_law_work        work;
+    double            *law; // [4][V]: p, q, r of verification, the drafter's
+    double            *q;   // [nodes][V]
+    pl_rng_coin        draft_coin;
+    pl_proposing       proposing;
 };
 
 // Borrows target, drafter (may be NULL) and pool; they outlive the engine.

@@ -4,7 +4,7 @@ pl_status pl_drafter_open(pl_drafter **out, const char *dir, const pl_llama *tar
                           int max_sessions, int max_rows, int slots, pl_err *err) {
     *out = NULL;
     pl_tree_policy policy;
-    PL_TRY(pl_tree_policy_parse(&policy, tree && *tree ? tree : "chain:auto", err));
+    PL_TRY(pl_tree_policy_parse(&policy, tree, err));
     return pl_drafter_eagle3_open(out, dir, target, t, &policy, max_sessions, max_rows, slots, err);
 }
 

@@ -8,6 +8,7 @@
 #define PL_DRAFTER_H
 
 #include "infer/llama.h"
+#include "infer/propose.h"
 #include "infer/tree.h"
 
 typedef struct pl_drafter pl_drafter;
@@ -19,14 +20,20 @@ typedef struct pl_draft_item {
     int32_t        n_tokens;
     int32_t first, count;       // rows first..first+count-1 (positions) became final; row t's next token is tokens[t+1]
     const int32_t *feature_row; // [count] rows of `features`
+    int32_t        row0, rows;  // this session's rows of the forward, in order, those not final included
     pl_tree       *tree;        // NULL: nothing to propose; else root is set, grow it
     int            depth;       // levels at most (context and answer end are near)
+    pl_proposing  *proposing;   // how to draw candidates; NULL: take the best
 } pl_draft_item;
 
 typedef struct pl_draft_batch {
     pl_draft_item *item;
     int            n;
-    pl_tensor      features; // [rows of the target's forward, taps * d]; .data NULL when the drafter wants none
+    // Of the target's forward, by row:
+    pl_tensor      features;   // [rows, taps * d]; .data NULL when the drafter wants none
+    const int32_t *token;      // [rows] what was read
+    pl_tensor      logits;     // [rows with logits, V]
+    const int32_t *logits_row; // [rows] row of logits, -1: none
 } pl_draft_batch;
 
 typedef struct pl_drafter_kind {

@@ -2,7 +2,7 @@
 //
 // Cache of a session: slot t holds row t (hidden of position t, embedding of token t+1). After the rows up to t = n-2
 // are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of its
-// path: it consumes its parent's output and its own token. Speculative rows take slots n-1, n, ... in order of the tree
+// path: it consumes its parent's output and its own token. Expanded nodes take slots n-1, n, ... in order of expansion
 // and are overwritten by the next call's true rows.
 #include "infer/eagle3.h"
 
@@ -24,26 +24,39 @@ typedef struct eagle3_drafter {
     pl_kvrow  *row;
     int       *frontier, *next; // [sessions][width]
     int       *n_frontier;      // [sessions]
-    int       *hidden_row;      // [sessions][PL_TREE_MAX]: row of the last level's output for each frontier node
+    int       *expanded;        // [sessions] nodes that have a row
+    int       *slot;            // [sessions][PL_TREE_GROWN]: cache slot of each expanded node
+    int       *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
 } eagle3_drafter;
+
+// Levels a policy may ever draft: an adapting one starts below its limit.
+static int levels_max(const pl_tree_policy *p) {
+    return p->adapt ? p->max_nodes - 1 : p->depth;
+}
 
 static int rows_max(const eagle3_drafter *d) {
     int tree = d->base.max_sessions * d->base.policy.width;
     return d->base.max_rows > tree ? d->base.max_rows : tree;
 }
 
-// Runs the head over rows `index` of normed state y and leaves ids and log-probabilities in d->id, d->logp.
-static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n) {
-    int       k = d->base.policy.k;
-    pl_tensor logits = pl_head_logits(ctx, &d->model.head, pl_gather(ctx, y, d->index, n));
-    pl_topk(ctx,
-            &(pl_topk_args){
-                .x = logits, .id = d->id, .value = d->value, .lse = d->base.policy.needs_logp ? d->lse : NULL, .k = k});
+// Candidates of the frontier nodes, whose normed states are rows `index` of y: d->id and d->logp.
+static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
+    const pl_tree_policy *policy = &d->base.policy;
+    const int32_t        *d2t = d->model.head.d2t;
+    int                   k = policy->k;
+    pl_tensor             logits = pl_head_logits(ctx, &d->model.head, pl_gather(ctx, y, d->index, n));
+    bool                  scored = policy->needs_logp;
+    pl_topk(ctx, &(pl_topk_args){.x = logits, .id = d->id, .value = d->value, .lse = scored ? d->lse : NULL, .k = k});
     if (ctx->measuring || ctx->err.status != PL_OK) return;
     for (int i = 0; i < n * k; i++) {
-        d->logp[i] = d->base.policy.needs_logp ? d->value[i] - d->lse[i / k] : 0;
-        if (d->model.head.d2t) d->id[i] = d->model.head.d2t[d->id[i]];
+        d->logp[i] = scored ? d->value[i] - d->lse[i / k] : 0;
+        if (d2t) d->id[i] = d2t[d->id[i]];
     }
+    for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
+        for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++)
+            pl_propose_draw(b->item[i].proposing, b->item[i].tree, d->frontier[i * policy->width + j],
+                            pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1], d2t, k, d->id + (row + j) * k,
+                            d->logp + (row + j) * k);
 }
 
 static pl_tensor step(eagle3_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
@@ -76,14 +89,15 @@ static int expand_rows(eagle3_drafter *d, pl_draft_batch *b) {
         pl_draft_item *it = &b->item[i];
         for (int j = 0; j < d->n_frontier[i]; j++, m++) {
             int     node = d->frontier[i * w + j];
-            int32_t base = it->n_tokens - 1; // committed rows 0..n-2; node index 1 takes slot n-1
+            int32_t base = it->n_tokens - 1; // committed rows 0..n-2; expanded nodes take slots from n-1
             int32_t nodes[PL_TREE_MAX], *path = d->path + (size_t)m * PL_TREE_MAX;
             int     n = pl_tree_path(it->tree, node, nodes) - 1; // without the root, whose row is committed
+            d->slot[i * PL_TREE_GROWN + node] = base + d->expanded[i]++;
             for (int p = 0; p < n; p++)
-                path[p] = base + nodes[p + 1] - 1;
+                path[p] = d->slot[i * PL_TREE_GROWN + nodes[p + 1]];
             d->token[m] = it->tree->token[node];
             d->pos[m] = base + it->tree->depth[node] - 1;
-            d->index[m] = d->hidden_row[i * PL_TREE_MAX + it->tree->parent[node]];
+            d->index[m] = d->hidden_row[i * PL_TREE_GROWN + it->tree->parent[node]];
             pl_kv_row(&d->kv[it->slot], &d->row[m], 0, base, path, n, path[n - 1]);
         }
     }
@@ -100,13 +114,14 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         pl_draft_item *it = &b->item[i];
         rows += it->count;
         d->n_frontier[i] = it->tree && it->depth > 0 ? 1 : 0;
+        d->expanded[i] = 0;
         if (!d->n_frontier[i]) continue;
         d->frontier[i * w] = 0;
-        d->hidden_row[i * PL_TREE_MAX] = rows - 1;
+        d->hidden_row[i * PL_TREE_GROWN] = rows - 1;
         d->index[m++] = rows - 1;
     }
     for (int level = 0; m > 0 && ctx->err.status == PL_OK; level++) {
-        candidates(d, ctx, y, m);
+        candidates(d, ctx, y, m, b);
         if (ctx->err.status != PL_OK) return;
         int row = 0;
         for (int i = 0; i < b->n; i++) {
@@ -128,29 +143,29 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         m = 0;
         for (int i = 0; i < b->n; i++)
             for (int j = 0; j < d->n_frontier[i]; j++, m++) {
-                d->hidden_row[i * PL_TREE_MAX + d->frontier[i * w + j]] = m;
+                d->hidden_row[i * PL_TREE_GROWN + d->frontier[i * w + j]] = m;
                 d->index[m] = m;
             }
     }
 }
 
 // The largest call: max_rows rows taken in, then every session drafting to full depth and width.
-static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_tensor features) {
+static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     int       w = d->base.policy.width, s = d->base.max_sessions, m = d->base.max_rows;
     pl_tensor hidden;
-    pl_tensor f = pl_gather(ctx, features, d->index, m);
+    pl_tensor f = pl_gather(ctx, b->features, d->index, m);
     pl_tensor y = step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, &hidden);
-    candidates(d, ctx, y, s);
-    for (int level = 1; level < d->base.policy.max_nodes; level++) {
+    candidates(d, ctx, y, s, b);
+    for (int level = 1; level < levels_max(&d->base.policy); level++) {
         pl_tensor parents = pl_gather(ctx, hidden, d->index, s * w);
         y = step(d, ctx, parents, s * w, &hidden);
-        candidates(d, ctx, y, s * w);
+        candidates(d, ctx, y, s * w, b);
     }
 }
 
 static void propose_or_measure(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (ctx->measuring)
-        measure((eagle3_drafter *)base, ctx, b->features);
+        measure((eagle3_drafter *)base, ctx, b);
     else
         propose(base, ctx, b);
 }
@@ -166,8 +181,8 @@ static void destroy(pl_drafter *base) {
     eagle3_drafter *d = (eagle3_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv,  d->token, d->pos,      d->index, d->path,       d->id,         d->value,
-                     d->lse, d->logp,  d->frontier, d->next,  d->n_frontier, d->hidden_row, d->row};
+    void *owned[] = {d->kv,   d->token,    d->pos,  d->index,      d->path,       d->id,  d->value,    d->lse,
+                     d->logp, d->frontier, d->next, d->n_frontier, d->hidden_row, d->row, d->expanded, d->slot};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_eagle3_fini(&d->model);
@@ -201,12 +216,16 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
     d->frontier = pl_calloc(s * w, sizeof *d->frontier);
     d->next = pl_calloc(s * w, sizeof *d->next);
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
-    d->hidden_row = pl_calloc(s * PL_TREE_MAX, sizeof *d->hidden_row);
+    d->expanded = pl_calloc(s, sizeof *d->expanded);
+    d->slot = pl_calloc(s * PL_TREE_GROWN, sizeof *d->slot);
+    d->hidden_row = pl_calloc(s * PL_TREE_GROWN, sizeof *d->hidden_row);
     if (!d->kv || !d->token || !d->pos || !d->index || !d->path || !d->row || !d->id || !d->value || !d->logp ||
-        !d->lse || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row)
+        !d->lse || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row || !d->expanded || !d->slot)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < max_sessions; i++)
-        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], 1, slots + policy->max_nodes, &d->model.shape, PL_F32, err));
+        PL_TRY_GOTO(
+            st, fail,
+            pl_kv_create(&d->kv[i], 1, slots + policy->width * levels_max(policy), &d->model.shape, PL_F32, err));
     *out = &d->base;
     return PL_OK;
 fail:

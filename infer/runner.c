@@ -22,14 +22,14 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
     int least = 1;
     if (o->drafter) {
         pl_tree_policy policy;
-        PL_TRY(pl_tree_policy_parse(&policy, o->tree && *o->tree ? o->tree : "chain:auto", err));
+        PL_TRY(pl_tree_policy_parse(&policy, o->tree, err));
         least = policy.max_nodes;
     }
     int rows = chunk_rows(&target->model, least);
     if (o->drafter)
         PL_TRY(
             pl_drafter_open(&r->drafter, o->drafter, &target->model, target->dtype, o->tree, 1, rows, r->max_len, err));
-    pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len};
+    pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len, .verifier = o->verifier};
     pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
     if (st != PL_OK) pl_runner_close(r);
     return st;

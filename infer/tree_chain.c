@@ -28,8 +28,10 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
 static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
                 const float *logp, int *next) {
     (void)p, (void)level, (void)n, (void)logp;
+    if (id[0] < 0) return 0;
     next[0] = pl_tree_add(t, frontier[0], id[0], 0);
     return 1;
 }
 
-const pl_tree_kind pl_tree_chain = {.name = "chain", .syntax = "chain:LENGTH|auto", .parse = parse, .grow = grow};
+const pl_tree_kind pl_tree_chain = {
+    .name = "chain", .syntax = "chain:LENGTH|auto", .fixed_shape = true, .parse = parse, .grow = grow};

@@ -1,0 +1,41 @@
+#include "infer/coin.h"
+
+#include "kernels/base/check.h"
+
+#define CYCLE_BITS 20 // decisions of one cycle
+
+static double uniform(pl_rng_coin *c) {
+    PL_CHECK((c->next + 1) & ((1u << CYCLE_BITS) - 1), "more than %d decisions in a cycle", 1 << CYCLE_BITS);
+    return pl_rng_uniform(c->own, c->next++);
+}
+
+static bool flip(pl_coin *base, double p) {
+    return uniform((pl_rng_coin *)base) < p; // strictly: a uniform of 0 never accepts a probability of 0
+}
+
+int64_t pl_draw(const double *w, int64_t n, double u) {
+    double  sum = 0, acc = 0;
+    int64_t last = -1;
+    for (int64_t i = 0; i < n; i++)
+        sum += w[i];
+    for (int64_t i = 0; i < n; i++) {
+        if (!(w[i] > 0)) continue;
+        last = i;
+        acc += w[i];
+        if (acc > u * sum) return i;
+    }
+    PL_CHECK(last >= 0, "a draw from %lld weights that are all zero", (long long)n);
+    return last; // rounding: u * sum reached past the end
+}
+
+static int64_t draw(pl_coin *base, const double *w, int64_t n, int64_t position) {
+    pl_rng_coin *c = (pl_rng_coin *)base;
+    return pl_draw(w, n, position >= 0 ? pl_rng_uniform(c->sample, (uint64_t)position) : uniform(c));
+}
+
+void pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root) {
+    *c = (pl_rng_coin){.base = {.flip = flip, .draw = draw},
+                       .own = pl_rng_make(seed, stream, key),
+                       .sample = pl_rng_make(seed, PL_STREAM_SAMPLE, key),
+                       .next = (uint64_t)root << CYCLE_BITS};
+}

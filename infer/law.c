@@ -1,0 +1,180 @@
+#include "infer/law.h"
+
+#include "kernels/base/arena.h"
+
+#include <math.h>
+#include <string.h>
+
+pl_status pl_sampling_check(const pl_sampling *s, pl_err *err) {
+    if (!(s->temperature >= 0 && s->temperature <= 1000))
+        return pl_fail(err, PL_E_USAGE, "--temperature: must lie in 0..1000 (0 is greedy)");
+    if (s->top_k < 0) return pl_fail(err, PL_E_USAGE, "--top-k: must be 0 (off) or positive");
+    if (!(s->top_p > 0 && s->top_p <= 1)) return pl_fail(err, PL_E_USAGE, "--top-p: must lie in (0, 1]");
+    if (!(s->min_p >= 0 && s->min_p <= 1)) return pl_fail(err, PL_E_USAGE, "--min-p: must lie in 0..1");
+    if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 100))
+        return pl_fail(err, PL_E_USAGE, "--repetition-penalty: must lie above 0 and within 100 (1 is off)");
+    return PL_OK;
+}
+
+bool pl_sampling_has_history(const pl_sampling *s) {
+    return s->repetition_penalty > 0 && s->repetition_penalty != 1;
+}
+
+pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
+    *k = (pl_law_work){.w = pl_calloc((size_t)v, sizeof *k->w),
+                       .id = pl_calloc((size_t)v, sizeof *k->id),
+                       .seen = pl_calloc((size_t)v, sizeof *k->seen)};
+    if (k->w && k->id && k->seen) return PL_OK;
+    pl_law_work_fini(k);
+    return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)v);
+}
+
+void pl_law_work_fini(pl_law_work *k) {
+    pl_free(k->w);
+    pl_free(k->id);
+    pl_free(k->seen);
+    *k = (pl_law_work){0};
+}
+
+static void penalise(float *w, int64_t v, uint8_t *seen, float penalty, const int32_t *token, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        int32_t t = token[i];
+        if (t < 0 || t >= v || seen[t]) continue;
+        seen[t] = 1;
+        w[t] = w[t] > 0 ? w[t] / penalty : w[t] * penalty;
+    }
+}
+
+static void forget(uint8_t *seen, int64_t v, const int32_t *token, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (token[i] >= 0 && token[i] < v) seen[token[i]] = 0;
+}
+
+// Index of the largest, the lowest among equals; -1 when one is NaN.
+static int64_t best_of(const float *x, int64_t v) {
+    int64_t best = 0;
+    bool    nan = false;
+    for (int64_t i = 0; i < v; i++) {
+        nan |= x[i] != x[i];
+        if (x[i] > x[best]) best = i;
+    }
+    return nan ? -1 : best;
+}
+
+// exp(x) for x <= 0, within 3e-7 relative, 0 below -87: plain arithmetic that compilers turn into vector code.
+static inline float exp_negative(float x) {
+    float    c = x < -87.0f ? -87.0f : x;
+    float    shifted = c * 1.44269504f + 12582912.0f; // round to an integer in the low bits
+    float    n = shifted - 12582912.0f;
+    float    r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float    y = 1.9875691500e-4f;
+    uint32_t bits, scale;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    memcpy(&bits, &shifted, sizeof bits);
+    scale = (bits + 127u) << 23;
+    memcpy(&n, &scale, sizeof n);
+    return x < -87.0f ? 0.0f : y * n;
+}
+
+static inline bool better(const float *w, int32_t a, int32_t b) {
+    return w[a] > w[b] || (w[a] == w[b] && a < b);
+}
+
+static void swap(int32_t *a, int32_t *b) {
+    int32_t t = *a;
+    *a = *b;
+    *b = t;
+}
+
+// Puts in front of id[0..n) the shortest run of best tokens that holds `mass` or counts `most`; returns its length and
+// *kept, its mass. Quickselect: the order within is not sorted, the set is exact.
+static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, double mass, double *kept) {
+    int64_t lo = 0, hi = n; // id[0..lo) is in; the run ends within [lo, hi]
+    *kept = 0;
+    while (lo < hi && lo < most && *kept < mass) {
+        int64_t mid = lo + (hi - lo) / 2, last = hi - 1;
+        if (better(w, id[last], id[lo])) swap(&id[last], &id[lo]);
+        if (better(w, id[mid], id[lo])) swap(&id[mid], &id[lo]);
+        if (better(w, id[last], id[mid])) swap(&id[last], &id[mid]);
+        int32_t pivot = id[mid];
+        swap(&id[mid], &id[last]);
+        int64_t at = lo;
+        double  sum = 0;
+        for (int64_t i = lo; i < last; i++)
+            if (better(w, id[i], pivot)) {
+                sum += (double)w[id[i]];
+                swap(&id[i], &id[at++]);
+            }
+        swap(&id[at], &id[last]);
+        // [lo, at) are better than the pivot at `at`.
+        if (at > most || *kept + sum >= mass) {
+            hi = at;
+            continue;
+        }
+        *kept += sum;
+        lo = at;
+        if (lo < most && *kept < mass) *kept += (double)w[id[lo++]];
+    }
+    return lo;
+}
+
+// Tokens that top-k, top-p and min-p leave, in front of id; w are weights relative to the best one's 1.
+static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
+    int64_t n = v;
+    for (int64_t i = 0; i < v; i++)
+        id[i] = (int32_t)i;
+    if (s->top_k > 0 && s->top_k < n) n = best_run(w, id, n, s->top_k, INFINITY, sum);
+    if (s->top_p < 1) n = best_run(w, id, n, n, s->top_p * *sum, sum);
+    if (s->min_p > 0) {
+        int64_t at = 0;
+        *sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            if ((double)w[id[i]] >= s->min_p) {
+                *sum += (double)w[id[i]];
+                id[at++] = id[i];
+            }
+        n = at;
+    }
+    return n;
+}
+
+bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k) {
+    const float *x = logits;
+    if (pl_sampling_has_history(s)) {
+        memcpy(k->w, logits, (size_t)v * sizeof *k->w);
+        penalise(k->w, v, k->seen, (float)s->repetition_penalty, h->tokens, h->n_tokens);
+        penalise(k->w, v, k->seen, (float)s->repetition_penalty, h->path, h->n_path);
+        forget(k->seen, v, h->tokens, h->n_tokens);
+        forget(k->seen, v, h->path, h->n_path);
+        x = k->w;
+    }
+    int64_t best = best_of(x, v);
+    if (best < 0) return false;
+    if (s->temperature == 0) {
+        memset(p, 0, (size_t)v * sizeof *p);
+        p[best] = 1;
+        return true;
+    }
+    float  top = x[best], inv_t = (float)(1 / s->temperature);
+    double sum = 0;
+    for (int64_t i = 0; i < v; i++)
+        k->w[i] = exp_negative((x[i] - top) * inv_t);
+    for (int64_t i = 0; i < v; i++)
+        sum += (double)k->w[i];
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p == 0) {
+        double scale = 1 / sum;
+        for (int64_t i = 0; i < v; i++)
+            p[i] = (double)k->w[i] * scale;
+        return true;
+    }
+    int64_t n = support(s, k->w, k->id, v, &sum);
+    memset(p, 0, (size_t)v * sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[k->id[i]] = (double)k->w[k->id[i]] / sum;
+    return true;
+}

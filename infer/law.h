@@ -1,0 +1,46 @@
+// The law of the next token: logits after the processors, as probabilities.
+//
+// The processors apply once, in this order (that of Hugging Face's generate), before verification and to every path
+// alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
+// where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
+// Plain decoding draws from this law and every verifier couples with it, so none of them can skip a processor.
+#ifndef PL_LAW_H
+#define PL_LAW_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct pl_sampling {
+    double   temperature;        // 0: greedy, the lowest id among equal maxima
+    int      top_k;              // the k most probable tokens; 0: all
+    double   top_p;              // the shortest prefix, best first, that holds this share, never empty; 1: all
+    double   min_p;              // tokens at least this share of the best one's probability; 0: all
+    double   repetition_penalty; // 1: none; 0 means unset, which is 1
+    uint64_t seed;
+} pl_sampling;
+
+pl_status pl_sampling_check(const pl_sampling *s, pl_err *err); // ranges, one line
+// The law depends on what was said before, not on the logits alone.
+bool      pl_sampling_has_history(const pl_sampling *s);
+
+// Scratch for laws over v tokens, one per thread of use.
+typedef struct pl_law_work {
+    float   *w;    // [v]
+    int32_t *id;   // [v]
+    uint8_t *seen; // [v] all zero between calls
+} pl_law_work;
+pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err);
+void      pl_law_work_fini(pl_law_work *k);
+
+// What came before a token: the session's text and, in a tree, the drafted tokens on the way to it. Read only where
+// pl_sampling_has_history.
+typedef struct pl_history {
+    const int32_t *tokens, *path;
+    int64_t        n_tokens, n_path;
+} pl_history;
+
+// p[v]: the law, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a number.
+bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k);
+
+#endif

@@ -1,0 +1,65 @@
+#include "infer/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const pl_verifier *const verifiers[] = {&pl_verify_match};
+enum { VERIFIERS = sizeof verifiers / sizeof *verifiers };
+
+void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
+    int32_t token[PL_TREE_MAX];
+    int     node = 0;
+    out->n = 0;
+    out->path[0] = 0;
+    for (;;) {
+        int64_t position = in->position + in->tree->depth[node] + 1;
+        if (in->argmax) {
+            out->bonus = in->argmax[node];
+        } else if (!in->law(in->arg, node, in->p)) {
+            out->bonus = -1;
+        } else {
+            pl_children c = {.kind = in->tree->kind[node], .q = in->tree->q[node], .token = token};
+            c.n = c.q ? pl_tree_draws(in->tree, node, token) : 0;
+            bool coupled = c.n > 0 && c.kind == v->proposal && v->couple;
+            out->bonus =
+                coupled ? v->couple(in, &c, position) : (int32_t)in->coin->draw(in->coin, in->p, in->v, position);
+        }
+        int child = out->bonus < 0 ? -1 : pl_tree_child(in->tree, node, out->bonus);
+        if (child < 0) return;
+        node = child;
+        out->path[++out->n] = node;
+    }
+}
+
+void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
+    bool drawn = in->tree->q[0] != NULL; // else there is nothing to judge paths by
+    if (v->verify && !in->argmax && (drawn || v->proposal == PL_PROPOSE_TOP))
+        v->verify(in, out);
+    else
+        pl_verify_walk(v, in, out);
+}
+
+bool pl_residual(double *p, const double *q, int64_t v) {
+    double sum = 0;
+    for (int64_t i = 0; i < v; i++)
+        if (p[i] > q[i]) sum += p[i] - q[i];
+    if (!(sum > 0)) return false;
+    for (int64_t i = 0; i < v; i++)
+        p[i] = p[i] > q[i] ? (p[i] - q[i]) / sum : 0;
+    return true;
+}
+
+const pl_verifier *pl_verifier_at(int i) {
+    return i < VERIFIERS ? verifiers[i] : NULL;
+}
+
+const pl_verifier *pl_verifier_find(const char *name, pl_err *err) {
+    char known[256] = "";
+    for (int i = 0; i < VERIFIERS; i++) {
+        if (strcmp(verifiers[i]->name, name) == 0) return verifiers[i];
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", verifiers[i]->name);
+    }
+    pl_fail(err, PL_E_USAGE, "verifier \"%s\" is not known; known are: %s", name, known);
+    return NULL;
+}
