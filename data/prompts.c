@@ -77,6 +77,26 @@ static pl_status conversation_text(const pl_json *j, const cJSON *list, pl_strbu
     return PL_OK;
 }
 
+// Everything said in the member `field`, whoever said it.
+static pl_status field_text(const pl_json *j, const char *field, pl_strbuf *b, pl_err *err) {
+    const cJSON *node = pl_json_find(j, NULL, field), *e;
+    const char  *s;
+    if (!node) return pl_json_fail(j, j->root, err, "this record has no \"%s\"", field);
+    if (!cJSON_IsArray(node)) {
+        PL_TRY(pl_json_str_of(j, node, &s, err));
+        add_joined(b, s);
+        return PL_OK;
+    }
+    cJSON_ArrayForEach(e, node) {
+        if (cJSON_IsObject(e))
+            PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "value") ? "value" : "content", &s, err));
+        else
+            PL_TRY(pl_json_str_of(j, e, &s, err));
+        add_joined(b, s);
+    }
+    return PL_OK;
+}
+
 static pl_status record_text(const pl_json *j, pl_strbuf *b, pl_err *err) {
     static const char *const plain[] = {"prompt", "text"};
     static const char *const lists[] = {"conversations", "messages"};
@@ -134,7 +154,8 @@ static int64_t record_id(const pl_json *j, int64_t index) {
     return index;
 }
 
-static pl_status read_record(pl_prompts *list, const char *path, int64_t line, const char *s, size_t n, pl_err *err) {
+static pl_status read_record(pl_prompts *list, const char *path, const char *field, int64_t line, const char *s,
+                             size_t n, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_parse(&j, path, line, s, n, 0, err));
     pl_strbuf   b = {0};
@@ -144,7 +165,7 @@ static pl_status read_record(pl_prompts *list, const char *path, int64_t line, c
         st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");
         goto done;
     }
-    PL_TRY_GOTO(st, done, record_text(&j, &b, err));
+    PL_TRY_GOTO(st, done, field ? field_text(&j, field, &b, err) : record_text(&j, &b, err));
     if (b.n == 0 && !b.failed) {
         st = pl_json_fail(&j, j.root, err, "the prompt of this record is empty");
         goto done;
@@ -163,14 +184,15 @@ static bool blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static pl_status read_lines(pl_prompts *list, const char *path, const char *s, size_t n, pl_err *err) {
+static pl_status read_lines(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+                            pl_err *err) {
     int64_t line = 1;
     for (size_t at = 0; at < n; line++) {
         const char *end = memchr(s + at, '\n', n - at);
         size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0;
         while (i < len && blank(s[at + i]))
             i++;
-        if (i < len) PL_TRY(read_record(list, path, line, s + at, len, err));
+        if (i < len) PL_TRY(read_record(list, path, field, line, s + at, len, err));
         at += len + 1;
     }
     return PL_OK;
@@ -204,7 +226,8 @@ static size_t skip_blanks(const char *s, size_t n, size_t at, int64_t *line) {
 }
 
 // One list of records. Each is parsed by itself, so that messages name its line and memory stays that of one record.
-static pl_status read_list(pl_prompts *list, const char *path, const char *s, size_t n, pl_err *err) {
+static pl_status read_list(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+                           pl_err *err) {
     int64_t line = 1;
     size_t  at = skip_blanks(s, n, skip_blanks(s, n, 0, &line) + 1, &line); // behind the '['
     bool    done = at < n && s[at] == ']';
@@ -213,7 +236,7 @@ static pl_status read_list(pl_prompts *list, const char *path, const char *s, si
         size_t end = value_end(s, n, at);
         if (end == n)
             return pl_fail(err, PL_E_INPUT, "%s:%lld: the list ends inside this record", path, (long long)line);
-        PL_TRY(read_record(list, path, line, s + at, end - at, err));
+        PL_TRY(read_record(list, path, field, line, s + at, end - at, err));
         for (; at < end; at++)
             line += s[at] == '\n';
         if (s[at] == '}') return pl_fail(err, PL_E_INPUT, "%s:%lld: '}' behind a record", path, (long long)line);
@@ -262,7 +285,7 @@ static bool is_text_file(const char *path) {
     return n >= 4 && strcmp(path + n - 4, ".txt") == 0;
 }
 
-pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
+static pl_status read_file(pl_prompts **out, const char *path, const char *field, pl_err *err) {
     *out = NULL;
     uint8_t    *data = NULL;
     size_t      n = 0, at = 0;
@@ -284,15 +307,23 @@ pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
     if (is_text_file(path))
         st = read_paragraphs(list, path, s, n, err);
     else if (at < n && s[at] == '[')
-        st = read_list(list, path, s, n, err);
+        st = read_list(list, path, field, s, n, err);
     else
-        st = read_lines(list, path, s, n, err);
+        st = read_lines(list, path, field, s, n, err);
     if (st == PL_OK && list->n == 0) st = pl_fail(err, PL_E_INPUT, "%s: no prompts in this file", path);
     if (st == PL_OK) *out = list;
 done:
     if (st != PL_OK) pl_prompts_destroy(list);
     pl_free(data);
     return st;
+}
+
+pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
+    return read_file(out, path, NULL, err);
+}
+
+pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err) {
+    return read_file(out, path, field, err);
 }
 
 // ---- split

@@ -338,6 +338,28 @@ int32_t pl_tokenizer_find(const pl_tokenizer *tok, const char *piece) {
     return pl_vocab_find(&tok->vocab, piece, strlen(piece));
 }
 
+int64_t pl_tokenizer_shared(const pl_tokenizer *a, const pl_tokenizer *b, pl_err *err) {
+    pl_vocab own = {0};
+    int64_t  n = 0;
+    for (int32_t i = 0; i < b->surface.n; i++) {
+        size_t      len;
+        const char *s = pl_vocab_piece(&b->surface, i, &len);
+        if (len == 0 || b->special[i]) continue;
+        if (pl_vocab_set(&own, i, s, len, err) != PL_OK) goto fail;
+    }
+    if (pl_vocab_index(&own, err) != PL_OK) goto fail;
+    for (int32_t i = 0; i < a->surface.n; i++) {
+        size_t      len;
+        const char *s = pl_vocab_piece(&a->surface, i, &len);
+        if (len > 0 && !a->special[i]) n += pl_vocab_find(&own, s, len) >= 0;
+    }
+    pl_vocab_fini(&own);
+    return n;
+fail:
+    pl_vocab_fini(&own);
+    return -1;
+}
+
 const char *pl_tokenizer_kind(const pl_tokenizer *tok) {
     return tok->vt->kind;
 }

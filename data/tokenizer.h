@@ -46,6 +46,8 @@ bool        pl_tokenizer_adds_bos(const pl_tokenizer *tok);               // wha
 bool        pl_tokenizer_is_special(const pl_tokenizer *tok, int32_t id); // decodes to nothing: BOS, EOS, control, pad
 const char *pl_tokenizer_piece(const pl_tokenizer *tok, int32_t id); // as the file spells it; "" for a hole; borrowed
 int32_t     pl_tokenizer_find(const pl_tokenizer *tok, const char *piece); // id of a piece, -1 if there is none
+// Tokens, special ones left out, that stand for the same bytes in both: what one's list can say about the other's.
+int64_t     pl_tokenizer_shared(const pl_tokenizer *a, const pl_tokenizer *b, pl_err *err);
 const char *pl_tokenizer_kind(const pl_tokenizer *tok);                    // "sentencepiece", "huggingface", "llama2c"
 // 16 hex digits over pieces, scores, merges and whatever else changes ids; not over BOS settings or file names.
 const char *pl_tokenizer_fingerprint(const pl_tokenizer *tok);

@@ -199,3 +199,41 @@ void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_
     }
     pl_html_addf(b, "</svg></figure>\n");
 }
+
+// Colours and shapes of every page; light and dark.
+static const char page_head[] = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>";
+static const char page_style[] =
+    "</title>\n<style>\n"
+    ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#656d76;--line:#d8dee4;--no:#b3261e;--yes:#1a7f37;"
+    "--c0:#8c959f;--c1:#0969da;--c2:#bf5000;--c3:#1a7f37;--c4:#8250df;--c5:#cf222e;--c6:#9a6700;--c7:#087990}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#8d96a0;--line:#30363d;--no:#ff7b72;"
+    "--yes:#3fb950;--c0:#768390;--c1:#58a6ff;--c2:#f0883e;--c3:#3fb950;--c4:#bc8cff;--c5:#ff7b72;--c6:#d29922;"
+    "--c7:#39c5cf}}\n"
+    "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;"
+    "padding:0 1rem}\nh1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.5rem;overflow-wrap:anywhere}\n"
+    "p{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:14px}\n"
+    "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\n"
+    "th{white-space:normal;vertical-align:bottom}.n{text-align:right;font-variant-numeric:tabular-nums}\n"
+    ".no{color:var(--no);font-weight:600}.yes{color:var(--yes)}\n"
+    "figure{margin:1.5rem "
+    "0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;max-width:760px;height:auto}\n"
+    "svg text{font:13px system-ui,sans-serif;fill:var(--fg)}svg .tick{fill:var(--soft);font-size:12px}\n"
+    ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}"
+    "\n"
+    ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}\n";
+
+void pl_html_page_begin(pl_strbuf *b, const char *title) {
+    pl_strbuf_add(b, page_head, sizeof page_head - 1);
+    pl_html_text(b, title);
+    pl_strbuf_add(b, page_style, sizeof page_style - 1);
+    for (int i = 0; i < PL_SVG_COLOURS; i++)
+        pl_html_addf(b, ".c%d{fill:var(--c%d)}.s%d{stroke:var(--c%d)}", i, i, i, i);
+    pl_html_addf(b, "\n</style></head><body>\n<h1>");
+    pl_html_text(b, title);
+    pl_html_addf(b, "</h1>\n");
+}
+
+void pl_html_page_end(pl_strbuf *b) {
+    pl_html_addf(b, "</body></html>\n");
+}

@@ -12,6 +12,10 @@
 void pl_html_addf(pl_strbuf *b, const char *fmt, ...) PL_PRINTF(2, 3); // as it is
 void pl_html_text(pl_strbuf *b, const char *s);                        // escaped
 
+// A self-contained page around what is added in between.
+void pl_html_page_begin(pl_strbuf *b, const char *title);
+void pl_html_page_end(pl_strbuf *b);
+
 typedef struct pl_bar {
     const char *label;
     double      value, low, high; // low..high: an interval drawn over the bar's end; NaN: none
