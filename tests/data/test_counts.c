@@ -75,7 +75,7 @@ static void test_refused(void **state) {
     static const struct {
         const char *text, *why;
     } bad[] = {
-        {"", "unexpected end"},
+        {"", "nothing there"},
         {"{\"format\":\"other\"}", "expected \"paceline.vocab\""},
         {LIST("3", "[1,2]", "[2,2]"), "add up to 4"},
         {LIST("4", "[1,1]", "[3,1]"), "twice"},
