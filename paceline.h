@@ -34,6 +34,7 @@ typedef struct pl_decoder_options {
     const char *weights;   // "bf16" or "fp32"; NULL: as the file stores them
     int         threads;   // 0: all cores
     int         max_len;   // longest text in tokens, prompt and answer; 0: the target's context
+    const char *pre;       // pre-tokenizer of a tokenizer that names none: "gpt-2", "llama-3", "qwen2"; NULL: as known
 } pl_decoder_options;
 
 int  pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size);

@@ -40,29 +40,23 @@ int pl_tokenizer_byte_piece(const char *s, size_t n) {
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
-// A tiktoken file is lines of "base64 rank": the only other thing that comes under the name tokenizer.model.
-static bool looks_like_tiktoken(const uint8_t *data, size_t n) {
-    size_t i = 0;
-    while (i < n && i < 256 && data[i] > ' ' && data[i] < 0x7f)
-        i++;
-    return i > 0 && i + 1 < n && data[i] == ' ' && data[i + 1] >= '0' && data[i + 1] <= '9';
-}
-
 static bool has_suffix(const char *path, const char *suffix) {
     size_t n = strlen(path), m = strlen(suffix);
     return n >= m && strcmp(path + n - m, suffix) == 0;
 }
 
-static pl_status open_bytes(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err) {
-    size_t i = 0;
+static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, const pl_json *config,
+                            const uint8_t *data, size_t n, pl_err *err) {
+    const char *path = f->path;
+    size_t      i = 0;
     while (i < n && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t'))
         i++;
-    if (has_suffix(path, ".json") || (i < n && data[i] == '{')) return pl_tokenizer_open_hf(tok, path, data, n, err);
-    if (looks_like_tiktoken(data, n))
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: a tiktoken rank file is not supported; give a SentencePiece .model, a tokenizer.json of "
-                       "the SentencePiece-BPE kind or a llama2.c .bin",
-                       path);
+    if (f->merges) return pl_tokenizer_open_pair(tok, path, f->merges, pre, config, data, n, err);
+    if (has_suffix(path, ".json") || (i < n && data[i] == '{'))
+        return pl_tokenizer_open_hf(tok, path, pre, data, n, err);
+    if (has_suffix(path, ".tiktoken") || pl_tokenizer_is_ranks(data, n))
+        return pl_tokenizer_open_ranks(tok, path, pre, config, data, n, err);
+    if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no pre-tokenizer; leave out the one given (%s)", path, pre);
     // Both binary kinds may begin with 0x0a: as a protobuf tag its length byte follows, as llama2.c's little-endian
     // int32 (longest piece) three zero bytes do.
     if (has_suffix(path, ".bin") || (!has_suffix(path, ".model") && n >= 4 && !data[1] && !data[2] && !data[3]))
@@ -88,70 +82,54 @@ static pl_status config_token(const pl_json *j, const char *key, const pl_tokeni
     return PL_OK;
 }
 
-static pl_status read_config(pl_tokenizer *tok, const char *path, pl_err *err) {
+// *j is zeroed where there is none beside the tokenizer's file.
+static pl_status open_config(pl_json *j, const char *path, pl_err *err) {
     size_t dir = (size_t)(pl_path_name(path) - path);
     char  *config = pl_sprintf("%.*stokenizer_config.json", (int)dir, path);
+    *j = (pl_json){0};
     if (!config) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = PL_OK;
-    pl_json   j = {0};
-    if (!pl_path_exists(config)) goto done;
-    PL_TRY_GOTO(st, done, pl_json_open(&j, config, MAX_FILE, 0, err));
-    PL_TRY_GOTO(st, done, config_token(&j, "bos_token", tok, &tok->bos, err));
-    PL_TRY_GOTO(st, done, config_token(&j, "eos_token", tok, &tok->eos, err));
-    const cJSON *add = pl_json_find(&j, NULL, "add_bos_token");
-    if (add) PL_TRY_GOTO(st, done, pl_json_get_bool(&j, NULL, "add_bos_token", &tok->add_bos, err));
-    bool add_eos;
-    PL_TRY_GOTO(st, done, pl_json_opt_bool(&j, NULL, "add_eos_token", false, &add_eos, err));
-    if (add_eos)
-        st = pl_json_fail(&j, pl_json_find(&j, NULL, "add_eos_token"), err,
-                          "an EOS behind every text is not supported; set it to false");
-done:
-    pl_json_close(&j);
+    pl_status st = pl_path_exists(config) ? pl_json_open(j, config, MAX_FILE, 0, err) : PL_OK;
     pl_free(config);
     return st;
 }
 
-// ---- open and close
-
-static const char *const in_dir[] = {"tokenizer.model", "tokenizer.json", "tokenizer.bin"};
-
-static pl_status file_in(const char *path, char **file, pl_err *err) {
-    bool dir = pl_path_is_dir(path);
-    *file = NULL;
-    for (size_t i = 0; dir && i < sizeof in_dir / sizeof *in_dir; i++) {
-        *file = pl_path_join(path, in_dir[i]);
-        if (!*file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        if (pl_path_exists(*file)) return PL_OK;
-        pl_free(*file);
-        *file = NULL;
-    }
-    if (dir)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: no tokenizer.model, tokenizer.json or tokenizer.bin in this folder; name the tokenizer's "
-                       "file itself",
-                       path);
-    *file = pl_strdup(path);
-    return *file ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+static pl_status read_config(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
+    bool add_eos;
+    PL_TRY(config_token(j, "bos_token", tok, &tok->bos, err));
+    PL_TRY(config_token(j, "eos_token", tok, &tok->eos, err));
+    PL_TRY(pl_json_opt_bool(j, NULL, "add_bos_token", tok->add_bos, &tok->add_bos, err));
+    PL_TRY(pl_json_opt_bool(j, NULL, "add_eos_token", false, &add_eos, err));
+    if (!add_eos) return PL_OK;
+    return pl_json_fail(j, pl_json_find(j, NULL, "add_eos_token"), err,
+                        "an EOS behind every text is not supported; set it to false");
 }
 
+// ---- open and close
+
 pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
+    return pl_tokenizer_open_pre(out, path, NULL, err);
+}
+
+pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char *pre, pl_err *err) {
     *out = NULL;
-    pl_status     st;
-    char         *file = NULL;
-    uint8_t      *data = NULL;
-    size_t        n = 0;
-    pl_tokenizer *tok = pl_calloc(1, sizeof *tok);
+    pl_status          st;
+    pl_tokenizer_files f = {0};
+    pl_json            config = {0};
+    uint8_t           *data = NULL;
+    size_t             n = 0;
+    pl_tokenizer      *tok = pl_calloc(1, sizeof *tok);
     if (!tok) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     tok->bos = tok->eos = tok->keep = -1;
-    PL_TRY_GOTO(st, done, file_in(path, &file, err));
-    PL_TRY_GOTO(st, done, pl_file_read(file, &data, &n, MAX_FILE, err));
+    PL_TRY_GOTO(st, done, pl_tokenizer_find_files(&f, path, err));
+    PL_TRY_GOTO(st, done, pl_file_read(f.path, &data, &n, MAX_FILE, err));
     if (n == 0) {
-        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", file);
+        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f.path);
         goto done;
     }
-    PL_TRY_GOTO(st, done, open_bytes(tok, file, data, n, err));
+    PL_TRY_GOTO(st, done, open_config(&config, f.path, err));
+    PL_TRY_GOTO(st, done, open_bytes(tok, &f, pre, config.root ? &config : NULL, data, n, err));
     PL_CHECK(tok->surface.n == tok->vocab.n, "%d surfaces, %d pieces", tok->surface.n, tok->vocab.n);
-    PL_TRY_GOTO(st, done, read_config(tok, file, err));
+    if (config.root) PL_TRY_GOTO(st, done, read_config(tok, &config, err));
     if (tok->bos < 0) tok->add_bos = false;
     for (int32_t i = 0; i < tok->surface.n; i++) {
         size_t len;
@@ -164,7 +142,8 @@ pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
 done:
     if (st != PL_OK) pl_tokenizer_close(tok);
     pl_free(data);
-    pl_free(file);
+    pl_json_close(&config);
+    pl_tokenizer_files_fini(&f);
     return st;
 }
 
@@ -207,6 +186,51 @@ pl_status pl_tokenizer_encode(const pl_tokenizer *tok, const char *text, size_t 
     return PL_OK;
 }
 
+// What an id stands for at this place of a text.
+static const char *surface_at(pl_detok *d, int32_t id, size_t *len) {
+    const char *s = pl_vocab_piece(&d->tok->surface, id, len);
+    // The dummy space stands in the first piece that shows anything; with remove_extra_whitespaces any number may.
+    if (*len > 0 && d->strip > 0) {
+        size_t drop = 0;
+        while (id != d->tok->keep && drop < *len && s[drop] == ' ' && (drop == 0 || d->strip == 2))
+            drop++;
+        s += drop;
+        *len -= drop;
+        if (d->strip == 1 || *len > 0) d->strip = 0;
+    }
+    return s;
+}
+
+static pl_status check_ids(const pl_tokenizer *tok, const int32_t *ids, int64_t n, pl_err *err) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= tok->vocab.n)
+            return pl_fail(err, PL_E_INPUT, "token id %d is outside the vocabulary, 0..%d", ids[i], tok->vocab.n - 1);
+    return PL_OK;
+}
+
+static pl_status hand_over(pl_strbuf *b, int64_t n, char **text, size_t *n_bytes, pl_err *err) {
+    size_t len = b->n;
+    *text = pl_strbuf_take(b);
+    if (!*text) return pl_fail(err, PL_E_MEMORY, "text of %lld tokens: out of memory", (long long)n);
+    *n_bytes = len;
+    return PL_OK;
+}
+
+pl_status pl_tokenizer_decode_bytes(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **bytes,
+                                    size_t *n_bytes, pl_err *err) {
+    *bytes = NULL;
+    *n_bytes = 0;
+    PL_TRY(check_ids(tok, ids, n, err));
+    pl_detok  d = {.tok = tok, .strip = tok->strip};
+    pl_strbuf b = {0};
+    for (int64_t i = 0; i < n; i++) {
+        size_t      len;
+        const char *s = surface_at(&d, ids[i], &len);
+        pl_strbuf_add(&b, s, len);
+    }
+    return hand_over(&b, n, bytes, n_bytes, err);
+}
+
 pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64_t n, char **text, size_t *n_bytes,
                               pl_err *err) {
     *text = NULL;
@@ -215,28 +239,16 @@ pl_status pl_tokenizer_decode(const pl_tokenizer *tok, const int32_t *ids, int64
     pl_strbuf   b = {0};
     const char *s;
     size_t      len;
+    PL_TRY(check_ids(tok, ids, n, err));
     PL_TRY(pl_detok_init(&d, tok, true, err));
-    pl_status st = PL_OK;
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= tok->vocab.n) {
-            st = pl_fail(err, PL_E_INPUT, "token id %d is outside the vocabulary, 0..%d", ids[i], tok->vocab.n - 1);
-            goto done;
-        }
         len = pl_detok_push(&d, ids[i], &s);
         pl_strbuf_add(&b, s, len);
     }
     len = pl_detok_flush(&d, &s);
     pl_strbuf_add(&b, s, len);
-    *n_bytes = b.n;
-    *text = pl_strbuf_take(&b);
-    if (!*text) {
-        *n_bytes = 0;
-        st = pl_fail(err, PL_E_MEMORY, "text of %lld tokens: out of memory", (long long)n);
-    }
-done:
-    pl_strbuf_fini(&b);
     pl_detok_fini(&d);
-    return st;
+    return hand_over(&b, n, text, n_bytes, err);
 }
 
 pl_status pl_detok_init(pl_detok *d, const pl_tokenizer *tok, bool at_start, pl_err *err) {
@@ -251,10 +263,15 @@ void pl_detok_fini(pl_detok *d) {
     *d = (pl_detok){0};
 }
 
-// Takes the first pending byte out as U+FFFD.
+// Takes the first pending byte out as U+FFFD, where that is the custom with the bytes behind it that could have gone
+// on.
 static size_t give_up_byte(pl_detok *d, char *to) {
+    int n = 1;
+    while (d->tok->maximal && n < d->n_pending && pl_utf8_next((const char *)d->pending, (size_t)n + 1, NULL) == 0)
+        n++;
     memcpy(to, PL_UTF8_REPLACEMENT, 3);
-    memmove(d->pending, d->pending + 1, (size_t)--d->n_pending);
+    d->n_pending -= n;
+    memmove(d->pending, d->pending + n, (size_t)d->n_pending);
     return 3;
 }
 
@@ -280,17 +297,7 @@ size_t pl_detok_push(pl_detok *d, int32_t id, const char **text) {
     *text = d->buf;
     if (id < 0 || id >= d->tok->surface.n) return 0;
     size_t      len, n = 0;
-    const char *s = pl_vocab_piece(&d->tok->surface, id, &len);
-    if (len == 0) return 0;
-    // The dummy space stands in the first piece that shows anything; with remove_extra_whitespaces any number may.
-    if (d->strip > 0) {
-        size_t drop = 0;
-        while (id != d->tok->keep && drop < len && s[drop] == ' ' && (drop == 0 || d->strip == 2))
-            drop++;
-        s += drop;
-        len -= drop;
-        if (d->strip == 1 || len > 0) d->strip = 0;
-    }
+    const char *s = surface_at(d, id, &len);
     for (size_t i = 0; i < len; i++) {
         d->pending[d->n_pending++] = (uint8_t)s[i];
         n += drain(d, d->buf + n);

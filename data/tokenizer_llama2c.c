@@ -51,12 +51,12 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
 
 static pl_status encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                         int64_t *n, pl_err *err) {
-    (void)flags;
     llama2c  *l = tok->impl;
     pl_ids    o = {0};
     pl_status st = pl_ids_reserve(&o, n_bytes / 4, err);
     if (st == PL_OK && l->by_words)
-        st = pl_words_encode(&l->words, text, n_bytes, " ", false, encode_word, tok, &o, err);
+        st = pl_words_encode(flags & PL_TOK_NO_CACHE ? NULL : &l->words, text, n_bytes, " ", false, encode_word, tok,
+                             &o, err);
     else if (st == PL_OK && n_bytes > 0)
         st = encode_word(tok, text, n_bytes, true, &o, err);
     if (st != PL_OK) {

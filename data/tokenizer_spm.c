@@ -30,11 +30,10 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
 
 static pl_status encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
                         int64_t *n, pl_err *err) {
-    (void)flags;
     spm      *p = tok->impl;
     pl_ids    o = {0};
     pl_status st = pl_ids_reserve(&o, n_bytes / 4, err);
-    if (st == PL_OK && p->by_words)
+    if (st == PL_OK && p->by_words && !(flags & PL_TOK_NO_CACHE))
         st = pl_words_encode(&p->words, text, n_bytes, " ", false, encode_word, p, &o, err);
     else if (st == PL_OK)
         st = encode_word(p, text, n_bytes, true, &o, err);

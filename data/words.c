@@ -2,6 +2,7 @@
 #include "data/tokenizer_impl.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/hash.h"
+#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -27,25 +28,64 @@ pl_status pl_ids_reserve(pl_ids *o, size_t more, pl_err *err) {
     return PL_OK;
 }
 
+struct pl_words_memory {
+    pthread_mutex_t lock;
+    entry          *table; // open addressing; NULL until first used
+    char           *bytes;
+    int32_t        *ids;
+    size_t          n, bytes_used, ids_used;
+};
+
+static void forget(pl_words_memory *m) {
+    pl_free(m->table);
+    pl_free(m->bytes);
+    pl_free(m->ids);
+    m->table = NULL;
+    m->bytes = NULL;
+    m->ids = NULL;
+}
+
+static bool ready(pl_words_memory *m) {
+    if (m->table) return true;
+    m->table = pl_calloc(SLOTS, sizeof *m->table);
+    m->bytes = pl_malloc(MAX_BYTES);
+    m->ids = pl_malloc(MAX_IDS * sizeof *m->ids);
+    if (m->table && m->bytes && m->ids) return true;
+    forget(m);
+    return false;
+}
+
 pl_status pl_words_init(pl_words *w, pl_err *err) {
-    *w = (pl_words){0};
-    w->table = pl_calloc(SLOTS, sizeof *w->table);
-    w->bytes = pl_malloc(MAX_BYTES);
-    w->ids = pl_malloc(MAX_IDS * sizeof *w->ids);
-    if (!w->table || !w->bytes || !w->ids || pthread_mutex_init(&w->lock, NULL) != 0) {
-        pl_words_fini(w);
-        return pl_fail(err, PL_E_MEMORY, "tokenizer: out of memory");
-    }
-    w->ready = true;
-    return PL_OK;
+    w->memory = pl_calloc(PL_WORDS_MEMORIES, sizeof *w->memory);
+    for (int i = 0; w->memory && i < PL_WORDS_MEMORIES; i++)
+        pthread_mutex_init(&w->memory[i].lock, NULL);
+    if (w->memory && ready(&w->memory[0])) return PL_OK;
+    pl_words_fini(w);
+    return pl_fail(err, PL_E_MEMORY, "tokenizer: out of memory");
 }
 
 void pl_words_fini(pl_words *w) {
-    if (w->ready) pthread_mutex_destroy(&w->lock);
-    pl_free(w->table);
-    pl_free(w->bytes);
-    pl_free(w->ids);
+    for (int i = 0; w->memory && i < PL_WORDS_MEMORIES; i++) {
+        pthread_mutex_destroy(&w->memory[i].lock);
+        forget(&w->memory[i]);
+    }
+    pl_free(w->memory);
     *w = (pl_words){0};
+}
+
+pl_words_memory *pl_words_take(pl_words *w) {
+    for (int i = 0; i < PL_WORDS_MEMORIES; i++) {
+        pl_words_memory *m = &w->memory[i];
+        if (pthread_mutex_trylock(&m->lock) != 0) continue;
+        if (ready(m)) return m;
+        pthread_mutex_unlock(&m->lock); // no memory for another one: go on without
+        return NULL;
+    }
+    return NULL;
+}
+
+void pl_words_give(pl_words_memory *m) {
+    if (m) pthread_mutex_unlock(&m->lock);
 }
 
 bool pl_words_are_apart(const pl_vocab *v, const char *mark) {
@@ -61,7 +101,7 @@ bool pl_words_are_apart(const pl_vocab *v, const char *mark) {
     return true;
 }
 
-static entry *slot(const pl_words *w, const char *word, size_t n) {
+static entry *slot(const pl_words_memory *w, const char *word, size_t n) {
     size_t at = (size_t)pl_hash(word, n) & (SLOTS - 1);
     while (w->table[at].n && (w->table[at].n != n || memcmp(w->bytes + w->table[at].at, word, n) != 0))
         at = (at + 1) & (SLOTS - 1);
@@ -69,7 +109,7 @@ static entry *slot(const pl_words *w, const char *word, size_t n) {
 }
 
 // When it is full everything is forgotten: simple, and rare.
-static void remember(pl_words *w, entry *e, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
+static void remember(pl_words_memory *w, entry *e, const char *word, size_t n, const int32_t *ids, size_t n_ids) {
     if (n_ids > UINT8_MAX) return;
     if (w->n == MAX_ENTRIES || w->bytes_used + n > MAX_BYTES || w->ids_used + n_ids > MAX_IDS) {
         memset(w->table, 0, SLOTS * sizeof *w->table);
@@ -84,9 +124,9 @@ static void remember(pl_words *w, entry *e, const char *word, size_t n, const in
     w->n++;
 }
 
-static pl_status encode_one(pl_words *w, bool cached, const char *word, size_t n, bool first, pl_word_fn fn,
-                            const void *ctx, pl_ids *o, pl_err *err) {
-    if (!cached || first || n > MAX_WORD) return fn(ctx, word, n, first, o, err);
+pl_status pl_words_one(pl_words_memory *w, const char *word, size_t n, pl_word_fn fn, const void *ctx, pl_ids *o,
+                       pl_err *err) {
+    if (!w || n > MAX_WORD) return fn(ctx, word, n, false, o, err);
     entry *e = slot(w, word, n);
     if (!e->n) {
         int64_t before = o->n;
@@ -117,13 +157,16 @@ static size_t word_end(const char *s, size_t n, size_t at, const char *mark, siz
 
 pl_status pl_words_encode(pl_words *w, const char *text, size_t n, const char *mark, bool every, pl_word_fn fn,
                           const void *ctx, pl_ids *o, pl_err *err) {
-    size_t    m = strlen(mark);
-    bool      cached = pthread_mutex_trylock(&w->lock) == 0;
-    pl_status st = PL_OK;
+    size_t           m = strlen(mark);
+    pl_words_memory *memory = w ? pl_words_take(w) : NULL;
+    pl_status        st = PL_OK;
     for (size_t at = 0, end; at < n && st == PL_OK; at = end) {
         end = word_end(text, n, at, mark, m, every);
-        st = encode_one(w, cached, text + at, end - at, at == 0, fn, ctx, o, err);
+        if (at == 0)
+            st = fn(ctx, text, end, true, o, err);
+        else
+            st = pl_words_one(memory, text + at, end - at, fn, ctx, o, err);
     }
-    if (cached) pthread_mutex_unlock(&w->lock);
+    pl_words_give(memory);
     return st;
 }

@@ -6,7 +6,6 @@
 
 #include "data/vocab.h"
 #include "kernels/base/status.h"
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,14 +17,12 @@ typedef struct pl_ids {
 
 pl_status pl_ids_reserve(pl_ids *o, size_t more, pl_err *err);
 
-// What has been encoded so far. Shared by threads: one at a time uses it, the others encode without.
+// What has been encoded so far, in several memories: a thread takes one while it encodes, so that threads that share a
+// tokenizer all have one (those beyond PL_WORDS_MEMORIES encode without).
+#define PL_WORDS_MEMORIES 16
+typedef struct pl_words_memory pl_words_memory;
 typedef struct pl_words {
-    pthread_mutex_t lock;
-    bool            ready;
-    struct entry   *table; // open addressing
-    char           *bytes;
-    int32_t        *ids;
-    size_t          n, bytes_used, ids_used;
+    pl_words_memory *memory; // [PL_WORDS_MEMORIES]; NULL until init
 } pl_words;
 
 pl_status pl_words_init(pl_words *w, pl_err *err);
@@ -38,8 +35,15 @@ bool pl_words_are_apart(const pl_vocab *v, const char *mark);
 typedef pl_status (*pl_word_fn)(const void *ctx, const char *word, size_t n, bool first, pl_ids *o, pl_err *err);
 
 // Cuts text[0..n) and encodes the words. every: in front of each mark; else in front of each run of marks, and a single
-// one at the end stays with its word.
+// one at the end stays with its word. w NULL: without remembering.
 pl_status pl_words_encode(pl_words *w, const char *text, size_t n, const char *mark, bool every, pl_word_fn fn,
                           const void *ctx, pl_ids *o, pl_err *err);
+
+// The same for callers that cut words themselves: a memory that nobody else uses (NULL where there is none left), one
+// word at a time, and back.
+pl_words_memory *pl_words_take(pl_words *w);
+void             pl_words_give(pl_words_memory *m); // NULL is fine
+pl_status        pl_words_one(pl_words_memory *m, const char *word, size_t n, pl_word_fn fn, const void *ctx, pl_ids *o,
+                              pl_err *err);
 
 #endif

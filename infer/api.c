@@ -37,7 +37,7 @@ static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err
     else if (o->weights)
         return pl_fail(err, PL_E_USAGE, "weights: %s: expected bf16 or fp32", o->weights);
     PL_TRY(pl_pool_create(&d->pool, o->threads, err));
-    PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, w, err));
+    PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, o->pre, w, err));
     pl_runner_options ro = {.drafter = o->drafter, .tree = o->tree, .max_len = o->max_len};
     return pl_runner_open(&d->runner, pl_backend_cpu(), d->pool, &d->target, &ro, err);
 }

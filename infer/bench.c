@@ -1,5 +1,6 @@
 #include "infer/bench.h"
 
+#include "data/tokenizer.h"
 #include "infer/bench_parts.h"
 #include "infer/put.h"
 #include "infer/show.h"
@@ -165,6 +166,9 @@ static const pl_cli_option options[] = {
      .arg = "R,...",
      .deflt = "32,64,128,256,512",
      .help = "heads: ranks of low-rank heads"},
+    {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
     {.name = "max-mb",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -174,8 +178,8 @@ static const pl_cli_option options[] = {
      .help = "leaves out weight matrices above this size"},
     {0}};
 
-enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16 };
-static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode"};
+enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, TOKENIZE = 32 };
+static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "tokenize"};
 
 static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     int n = (int)(sizeof kinds / sizeof *kinds);
@@ -186,7 +190,8 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
             k++;
         if (k == n) {
             const char *near = pl_cli_nearest(a->positional[i], kinds, n);
-            return pl_fail(err, PL_E_USAGE, "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, decode",
+            return pl_fail(err, PL_E_USAGE,
+                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, decode, tokenize",
                            a->positional[i], near ? "; did you mean " : "", near ? near : "");
         }
         *mask |= 1u << k;
@@ -194,6 +199,8 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     if (*mask == 0) *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | (pl_cli_has(a, "target") ? DECODE : 0);
     if (*mask & DECODE && !pl_cli_has(a, "target"))
         return pl_fail(err, PL_E_USAGE, "--target: is missing; bench decode needs a model");
+    if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
+        return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
     return PL_OK;
 }
 
@@ -218,14 +225,17 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "width")};
     PL_TRY(wanted(a, &mask, err));
     PL_TRY(read_ranks(a, &heads, err));
-    pl_bench_decode decode = {.target = pl_cli_text(a, "target"),
-                              .drafter = pl_cli_text(a, "drafter"),
-                              .tree = pl_cli_text(a, "tree"),
-                              .context = (int)pl_cli_int(a, "context"),
-                              .new_tokens = (int)pl_cli_int(a, "new-tokens"),
-                              .repeats = (int)pl_cli_int(a, "repeats")};
-    pl_bench        b = {
-               .env = env, .max_bytes = (double)pl_cli_int(a, "max-mb") * 1048576, .peak = pl_probe_flops(env->pool)};
+    pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
+                                .pre = pl_cli_text(a, "pre"),
+                                .drafter = pl_cli_text(a, "drafter"),
+                                .tree = pl_cli_text(a, "tree"),
+                                .context = (int)pl_cli_int(a, "context"),
+                                .new_tokens = (int)pl_cli_int(a, "new-tokens"),
+                                .repeats = (int)pl_cli_int(a, "repeats")};
+    pl_bench_tokenize tokenize = {
+        .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
+    pl_bench b = {
+        .env = env, .max_bytes = (double)pl_cli_int(a, "max-mb") * 1048576, .peak = pl_probe_flops(env->pool)};
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_status   st = PL_OK;
     if (mask & BANDWIDTH) pl_bench_put_bandwidth(o, &b);
@@ -233,6 +243,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (mask & TRAIN) pl_bench_put_train(o, &b);
     if (mask & HEADS) pl_bench_put_heads(o, &b, &heads);
     if (mask & DECODE) st = pl_bench_put_decode(o, &b, &decode, err);
+    if (mask & TOKENIZE && st == PL_OK) st = pl_bench_put_tokenize(o, &tokenize, err);
     if (st != PL_OK) {
         pl_show_abort(&local);
         return st;
@@ -250,14 +261,14 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 const pl_command pl_command_bench = {
     .name = "bench",
     .summary = "kernels and decode steps against this machine's limits",
-    .positional = "[bandwidth|linear|train|heads|decode...]",
-    .max_positional = 5,
+    .positional = "[bandwidth|linear|train|heads|decode|tokenize...]",
+    .max_positional = 6,
     .options = options,
     .about =
         "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
         "over\n"
         "the bandwidth measured at that footprint, or operations over the measured peak. Without names: everything\n"
-        "(decode where there is a --target).",
+        "(decode where there is a --target, tokenize by name only).",
     .example = "paceline bench heads --vocab 32000 --width 1024 --json",
     .run = run,
 };

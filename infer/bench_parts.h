@@ -49,15 +49,22 @@ typedef struct pl_bench_heads {
 } pl_bench_heads;
 
 typedef struct pl_bench_decode {
-    const char *target, *drafter, *tree;
+    const char *target, *pre, *drafter, *tree; // pre: see data/tokenizer.h
     int         context, new_tokens, repeats;
 } pl_bench_decode;
+
+typedef struct pl_bench_tokenize {
+    const char *tokenizer, *pre, *file; // pre: see data/tokenizer.h
+} pl_bench_tokenize;
 
 // Each adds one array to an open object.
 void      pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b);
 void      pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width);
 void      pl_bench_put_train(pl_json_out *o, pl_bench *b);
 void      pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
+// One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
+// decoded.
+pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_err *err);
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err);
 
 #endif

@@ -18,6 +18,7 @@ static const pl_cli_option options[] = {
      .arg = "DIR|FILE",
      .help = "the model: a Hugging Face folder or a llama2.c file"},
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "its tokenizer, where the target brings none"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "drafter",
      .type = PL_CLI_TEXT,
      .arg = "DIR",
@@ -223,7 +224,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (!verifier) return PL_E_USAGE;
     PL_TRY(pl_sampling_check(&sampling, err));
     PL_TRY_GOTO(st, done,
-                pl_target_open(&target, path, pl_cli_text(a, "tokenizer"),
+                pl_target_open(&target, path, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"),
                                dtype < 0    ? PL_WEIGHTS_AUTO
                                : dtype == 0 ? PL_WEIGHTS_BF16
                                             : PL_WEIGHTS_FP32,

@@ -1,5 +1,6 @@
 #include "data/strbuf.h"
 #include "data/tokenizer.h"
+#include "data/utf8.h"
 #include "infer/cli_decode.h"
 #include "kernels/base/files.h"
 
@@ -14,6 +15,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "PATH",
      .help = "tokenizer file, or a model folder that holds one"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "text", .letter = 't', .type = PL_CLI_TEXT, .arg = "T", .help = "text to encode"},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file, as it is"},
     {.name = "no-special",
@@ -37,12 +39,33 @@ static pl_status read_all(int fd, pl_strbuf *b, pl_err *err) {
     return PL_OK;
 }
 
+// JSON holds text alone: what is not UTF-8 shows as U+FFFD there, and then the bytes stand beside it in hexadecimal.
+static pl_status put_text(pl_json_out *o, const char *text, size_t n_text, const char *bytes, size_t n_bytes,
+                          pl_err *err) {
+    pl_json_out_key(o, "text");
+    pl_json_out_strn(o, text, n_text);
+    if (pl_utf8_valid(bytes, n_bytes) == n_bytes) return PL_OK;
+    static const char digits[] = "0123456789abcdef";
+    pl_strbuf         hex = {0};
+    for (size_t i = 0; i < n_bytes; i++) {
+        uint8_t b = (uint8_t)bytes[i];
+        pl_strbuf_add(&hex, (char[]){digits[b >> 4], digits[b & 15]}, 2);
+    }
+    pl_status st = hex.failed ? pl_fail(err, PL_E_MEMORY, "text of %zu bytes: out of memory", n_bytes) : PL_OK;
+    if (st == PL_OK) {
+        pl_json_out_key(o, "bytes_hex");
+        pl_json_out_strn(o, hex.s, hex.n);
+    }
+    pl_strbuf_fini(&hex);
+    return st;
+}
+
 static pl_status decode(const pl_env *env, const pl_tokenizer *tok, const char *given, pl_err *err) {
     pl_strbuf in = {0};
-    char     *text = NULL, *list = NULL;
+    char     *text = NULL, *bytes = NULL, *list = NULL;
     int32_t  *ids = NULL;
     int64_t   n = 0;
-    size_t    bytes = 0;
+    size_t    n_text = 0, n_bytes = 0;
     pl_status st = PL_OK;
     if (strcmp(given, "-") == 0) {
         PL_TRY_GOTO(st, done, read_all(STDIN_FILENO, &in, err));
@@ -51,23 +74,24 @@ static pl_status decode(const pl_env *env, const pl_tokenizer *tok, const char *
         given = list;
     }
     st = pl_cli_ids(given, &ids, &n, err);
-    if (st == PL_OK) st = pl_tokenizer_decode(tok, ids, n, &text, &bytes, err);
+    if (st == PL_OK) st = pl_tokenizer_decode_bytes(tok, ids, n, &bytes, &n_bytes, err);
+    if (st == PL_OK && env->json) st = pl_tokenizer_decode(tok, ids, n, &text, &n_text, err);
     if (st != PL_OK) {
         st = pl_fail_at(err, st, "--decode");
         goto done;
     }
     if (env->json) {
-        pl_json_out_key(env->result, "text");
-        pl_json_out_strn(env->result, text, bytes);
+        st = put_text(env->result, text, n_text, bytes, n_bytes, err);
     } else {
-        fwrite(text, 1, bytes, env->text);
-        fputc('\n', env->text);
+        fwrite(bytes, 1, n_bytes, env->text);
+        if (isatty(fileno(env->text))) fputc('\n', env->text);
     }
 done:
     pl_strbuf_fini(&in);
     pl_free(list);
     pl_free(ids);
     pl_free(text);
+    pl_free(bytes);
     return st;
 }
 
@@ -106,7 +130,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
     if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file and --decode: give exactly one of them");
     pl_tokenizer *tok;
-    PL_TRY(pl_tokenizer_open(&tok, pl_cli_text(a, "tokenizer"), err));
+    PL_TRY(pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
     pl_status st = pl_cli_has(a, "decode") ? decode(env, tok, pl_cli_text(a, "decode"), err) : encode(env, tok, a, err);
     pl_tokenizer_close(tok);
     return st;
@@ -116,6 +140,14 @@ const pl_command pl_command_tokenize = {
     .name = "tokenize",
     .summary = "text to token ids, and back",
     .options = options,
+    .about =
+        "Tokenizers: SentencePiece .model, tokenizer.json (BPE), vocab.json + merges.txt, tiktoken rank files, "
+        "llama2.c .bin.\n"
+        "A folder stands for its tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, else "
+        "tokenizer.bin.\n"
+        "--decode writes exactly the bytes that the ids stand for (a line feed behind them on a terminal only). With\n"
+        "--json \"text\" shows what is not UTF-8 as U+FFFD, and \"bytes_hex\" holds the exact bytes where there is "
+        "such.",
     .example = "paceline tokenize --tokenizer checkpoints/tiny --text \"Hello there\"",
     .run = run,
 };

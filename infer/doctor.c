@@ -10,9 +10,12 @@
 #include <cjson/cJSON.h>
 #include <hdf5.h>
 #include <link.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utf8proc.h>
 #include <xxhash.h>
 #include <yaml.h>
 
@@ -44,16 +47,20 @@ static void put_library(pl_json_out *o, const char *name, const char *version, c
 
 static void put_libraries(pl_json_out *o) {
     unsigned major = 0, minor = 0, release = 0;
-    char     hdf5[48] = "", xx[48];
+    char     hdf5[48] = "", xx[48], pcre[64] = "";
     if (H5get_libversion(&major, &minor, &release) >= 0) snprintf(hdf5, sizeof hdf5, "%u.%u.%u", major, minor, release);
     unsigned x = XXH_versionNumber();
     snprintf(xx, sizeof xx, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
+    // "10.42 2022-12-11", with its end
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) <= (int)sizeof pcre) pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     pl_put_array(o, "libraries");
     put_library(o, "HDF5", hdf5, "libhdf5");
     put_library(o, "sentencepiece", NULL, "libsentencepiece");
     put_library(o, "cJSON", cJSON_Version(), "libcjson");
     put_library(o, "libyaml", yaml_get_version_string(), "libyaml");
     put_library(o, "xxHash", xx, "libxxhash");
+    put_library(o, "PCRE2", pcre, "libpcre2-8");
+    put_library(o, "utf8proc", utf8proc_version(), "libutf8proc");
     const char *onednn = pl_backend_onednn();
     put_library(o, "oneDNN", onednn ? onednn : "not built in", "libdnnl");
     pl_json_out_close(o, ']');

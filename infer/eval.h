@@ -21,7 +21,7 @@ typedef struct pl_eval_drafter {
 } pl_eval_drafter;
 
 typedef struct pl_eval_options {
-    const char            *target, *tokenizer; // tokenizer NULL: the target's own
+    const char            *target, *tokenizer, *pre; // tokenizer NULL: the target's own; pre: see data/tokenizer.h
     const pl_eval_drafter *drafter;
     int                    n_drafters;
     bool                   plain_fp32;

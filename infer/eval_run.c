@@ -174,6 +174,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY(read_prompts(r, &held, &name, err));
     pl_eval_options o = {.target = target,
                          .tokenizer = known(r, "target.tokenizer"),
+                         .pre = known(r, "target.pre"),
                          .drafter = c->d,
                          .n_drafters = c->n,
                          .plain_fp32 = pl_recipe_bool(r, "eval.plain_fp32"),

@@ -224,6 +224,7 @@ pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
 const pl_recipe_key pl_generate_keys[] = {
     {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target: a Hugging Face folder or a llama2.c file"},
     {.path = "target.tokenizer", .type = PL_RECIPE_PATH, .help = "its tokenizer, where the folder does not hold one"},
+    {.path = "target.pre", .type = PL_RECIPE_STRING, .help = PL_TOK_PRE_HELP},
     {.path = "target.dtype",
      .type = PL_RECIPE_ENUM,
      .deflt = "bf16",
@@ -359,7 +360,8 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_dtype    t = pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32;
     PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
     PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, err));
-    PL_TRY_GOTO(st, done, pl_tokenizer_open(&tok, tokenizer ? tokenizer : path, err));
+    PL_TRY_GOTO(st, done,
+                pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
     n_taps = pl_llama_default_taps(target.n_layers, taps);
     pl_generator_options_from(&o, r, taps, n_taps);
     PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));

@@ -1,5 +1,7 @@
 #include "infer/inspect.h"
 
+#include "data/tokenizer.h"
+
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
 #include "infer/show.h"
@@ -13,6 +15,7 @@
 static const pl_cli_option options[] = {
     {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
     {.name = "tensors", .type = PL_CLI_FLAG, .help = "lists a model's tensors too"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {0}};
 
 typedef enum what {
@@ -71,8 +74,9 @@ static pl_status classify_file(const char *path, what *w, pl_err *err) {
     static const struct {
         const char *end;
         what        w;
-    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},   {".yml", RECIPE},
-                 {".model", TOKENIZER},         {".jsonl", PROMPTS}, {".txt", PROMPTS}};
+    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE}, {".yml", RECIPE},          {".model", TOKENIZER},
+                 {".jsonl", PROMPTS},           {".txt", PROMPTS}, {"vocab.json", TOKENIZER}, {"merges.txt", TOKENIZER},
+                 {".tiktoken", TOKENIZER}}; // the last one that fits
     char  head[8] = {0};
     FILE *f = fopen(path, "rbe");
     if (!f) return pl_fail_errno(err, "%s", path);
@@ -99,7 +103,7 @@ static pl_status classify(const char *path, what *w, pl_err *err) {
     else if (has(path, "recipe.yaml") || has(path, "results.json") || has(path, "metrics.jsonl") ||
              has(path, "checkpoints"))
         *w = RUN;
-    else if (has(path, "tokenizer.model") || has(path, "tokenizer.json") || has(path, "tokenizer.bin"))
+    else if (pl_tokenizer_in_folder(path))
         *w = TOKENIZER;
     else if (has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
         *w = SAFETENSORS;
@@ -121,7 +125,7 @@ static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl
     case SAFETENSORS: return pl_inspect_safetensors(o, path, opt, err);
     case DATASET: return pl_inspect_dataset(o, path, opt, err);
     case TOKENS: return pl_inspect_tokens(o, path, err);
-    case TOKENIZER: return pl_inspect_tokenizer(o, path, err);
+    case TOKENIZER: return pl_inspect_tokenizer(o, path, opt, err);
     case RECIPE: return pl_inspect_recipe(o, env, path, err);
     case STATE: return pl_inspect_state(o, path, err);
     case RUN: return pl_inspect_run(o, path, err);
@@ -136,7 +140,8 @@ static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_json_out        local, *o = pl_show_begin(env, &local);
-    pl_inspect_options opt = {.full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors")};
+    pl_inspect_options opt = {
+        .full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors"), .pre = pl_cli_text(a, "pre")};
     pl_put_str(o, "path", a->positional[0]);
     pl_status st = inspect(o, env, a->positional[0], opt, err);
     if (st == PL_OK) return pl_show_end(env, &local, err);

@@ -129,7 +129,7 @@ pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options 
     pl_weight_source_close(src);
     int tap[PL_MAX_TAPS], taps = pl_llama_default_taps(c.num_hidden_layers, tap);
     pl_put_ids(o, "eagle3_taps", tap, taps);
-    if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, err);
+    if (st == PL_OK) st = pl_target_tokenizer(&tok, path, NULL, opt.pre, err);
     if (st == PL_OK && tok) {
         pl_put_object(o, "tokenizer");
         put_tokenizer(o, tok);
@@ -237,9 +237,9 @@ pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_op
     return hashed;
 }
 
-pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_err *err) {
+pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
     pl_tokenizer *tok;
-    PL_TRY(pl_tokenizer_open(&tok, path, err));
+    PL_TRY(pl_tokenizer_open_pre(&tok, path, opt.pre, err));
     pl_put_str(o, "kind", "tokenizer");
     pl_put_object(o, "tokenizer");
     put_tokenizer(o, tok);

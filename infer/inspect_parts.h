@@ -5,7 +5,8 @@
 #include "infer/env.h"
 
 typedef struct pl_inspect_options {
-    bool full_hash, tensors;
+    bool        full_hash, tensors;
+    const char *pre; // data/tokenizer.h; NULL
 } pl_inspect_options;
 
 // path: a folder with config.json, or a config.json.
@@ -18,7 +19,7 @@ pl_status pl_inspect_llama2c(pl_json_out *o, const char *path, pl_inspect_option
 pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
 pl_status pl_inspect_dataset(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
 pl_status pl_inspect_tokens(pl_json_out *o, const char *path, pl_err *err);
-pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_err *err);
+pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
 pl_status pl_inspect_recipe(pl_json_out *o, const pl_env *env, const char *path, pl_err *err);
 pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err);
 pl_status pl_inspect_run(pl_json_out *o, const char *path, pl_err *err);

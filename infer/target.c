@@ -2,21 +2,14 @@
 
 #include "kernels/base/files.h"
 
-pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, pl_err *err) {
+pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
+                              pl_err *err) {
     *out = NULL;
-    if (tokenizer) return pl_tokenizer_open(out, tokenizer, err);
-    if (!pl_path_is_dir(path)) return PL_OK;
-    static const char *const names[] = {"tokenizer.model", "tokenizer.json", "tokenizer.bin"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *file = pl_path_join(path, names[i]);
-        if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        bool there = pl_path_exists(file);
-        pl_free(file);
-        if (there) return pl_tokenizer_open(out, path, err);
-    }
+    if (!tokenizer && pl_tokenizer_in_folder(path)) tokenizer = path;
+    if (tokenizer) return pl_tokenizer_open_pre(out, tokenizer, pre, err);
+    if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no tokenizer for the pre-tokenizer given (%s)", path, pre);
     return PL_OK;
 }
-
 pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
     *out = PL_F32;
     if (!pl_path_is_dir(path)) return PL_OK; // llama2.c files are fp32
@@ -42,12 +35,13 @@ static bool fits(const pl_target *t) {
     return true;
 }
 
-pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, pl_weights weights, pl_err *err) {
+pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
+                         pl_err *err) {
     *t = (pl_target){.dtype = weights == PL_WEIGHTS_BF16 ? PL_BF16 : PL_F32};
     if (!pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
     pl_status st = PL_OK;
     if (weights == PL_WEIGHTS_AUTO) PL_TRY(pl_target_stored(&t->dtype, path, err));
-    PL_TRY(pl_target_tokenizer(&t->tok, path, tokenizer, err));
+    PL_TRY(pl_target_tokenizer(&t->tok, path, tokenizer, pre, err));
     PL_TRY_GOTO(st, fail, pl_llama_open(&t->model, path, t->dtype, err));
     if (!fits(t))
         PL_TRY_GOTO(st, fail,

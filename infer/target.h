@@ -17,11 +17,13 @@ typedef struct pl_target {
 
 // path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without one and a
 // llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
-pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, pl_weights weights, pl_err *err);
+pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
+                         pl_err *err);
 void      pl_target_close(pl_target *t);
 
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
-pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, pl_err *err);
+pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
+                                pl_err *err);
 // The dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
 const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"

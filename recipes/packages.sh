@@ -1,6 +1,6 @@
 # Debian/Ubuntu packages that paceline needs; sourced by recipes/quickstart.sh and tests/run.sh.
 # pl_install "PACKAGES" installs what is missing (with sudo where not root), saying what.
-PL_BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libhdf5-dev libsentencepiece-dev libcjson-dev libyaml-dev libxxhash-dev"
+PL_BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libhdf5-dev libsentencepiece-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
 PL_OPTIONAL_PACKAGES="libdnnl-dev"
 PL_TEST_PACKAGES="libcmocka-dev"
 

@@ -132,28 +132,12 @@ static pl_status write_tokenizer_config(const pretrain *p, const char *dir, pl_e
     put_bool(&o, "clean_up_tokenization_spaces", false);
     put_bool(&o, "legacy", false);
     put_int(&o, "model_max_length", p->lm.model.config.max_position_embeddings);
-    put_str(&o, "tokenizer_class", "LlamaTokenizer");
+    // The class by which others open it; the SentencePiece kinds are Llama's.
+    bool llama = strcmp(pl_tokenizer_kind(tok), "sentencepiece") == 0 || strcmp(pl_tokenizer_kind(tok), "llama2c") == 0;
+    put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
+    pl_tokenizer_put_config(tok, &o);
     pl_json_out_close(&o, '}');
     return write_text(dir, "tokenizer_config.json", &o, err);
-}
-
-static pl_status copy_tokenizer(const pretrain *p, const char *dir, pl_err *err) {
-    const char *kind = pl_tokenizer_kind(p->data.tok);
-    const char *name = strcmp(kind, "sentencepiece") == 0 ? "tokenizer.model"
-                       : strcmp(kind, "huggingface") == 0 ? "tokenizer.json"
-                                                          : "tokenizer.bin";
-    char       *from = pl_path_is_dir(p->data.tokenizer_path) ? pl_path_join(p->data.tokenizer_path, name)
-                                                              : pl_strdup(p->data.tokenizer_path);
-    char       *to = pl_path_join(dir, name);
-    uint8_t    *data = NULL;
-    size_t      n;
-    pl_status   st = from && to ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (st == PL_OK) st = pl_file_read(from, &data, &n, (size_t)1 << 30, err);
-    if (st == PL_OK) st = pl_file_write_atomic(to, data, n, err);
-    pl_free(data);
-    pl_free(from);
-    pl_free(to);
-    return st;
 }
 
 static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
@@ -168,7 +152,7 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
     pl_param_view_fini(&view);
     pl_free(config);
     pl_free(weights);
-    if (st == PL_OK) st = copy_tokenizer(p, dir, err);
+    if (st == PL_OK) st = pl_tokenizer_copy(p->data.tok, p->data.tokenizer_path, dir, err);
     if (st == PL_OK) st = write_tokenizer_config(p, dir, err);
     if (st == PL_OK) st = write_generation(p, dir, err);
     return st;

@@ -118,7 +118,8 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->opt.samples = -1;
     PL_TRY_GOTO(st, fail,
                 pl_llama_open(&o->target, path, pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32, err));
-    PL_TRY_GOTO(st, fail, pl_tokenizer_open(&o->tok, tokenizer ? tokenizer : path, err));
+    PL_TRY_GOTO(st, fail,
+                pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
     o->base.d = o->target.shape.d;
     uint64_t h = pl_hash(o->target.fingerprint, 16);
     for (int64_t i = 0; i < prompts->n; i++)

@@ -153,7 +153,8 @@ static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe
     st = put_stamp(stamp_path, stamp, err);
 done:
     pl_free(stamp_path);
-    if (st == PL_OK) st = pl_tokenizer_open(&d->tok, d->tokenizer_path, err);
+    if (st == PL_OK)
+        st = pl_tokenizer_open_pre(&d->tok, d->tokenizer_path, given ? pl_recipe_str(r, "target.pre") : NULL, err);
     return st;
 }
 

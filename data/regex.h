@@ -1,0 +1,37 @@
+// Regular expressions of tokenizer files, run by PCRE2 (compiled to machine code where it can be).
+//
+// The files are written for Oniguruma, whose syntax and classes differ from PCRE2's in places, so a pattern is
+// translated first and refused where that is not exact: \s is White_Space, \d is Nd, \w is Alphabetic + M + Nd + Pc;
+// nested classes [a[bc]] are united; "." leaves out the line feed. Refused by name: anchors and \b, backreferences,
+// conditionals, named groups, inline flags other than i, set intersections, a quantifier behind an interval ({2,3}+),
+// \h \H \R \X \K \G \W in classes. Whatever else PCRE2 does not compile is refused with its own words.
+#ifndef PL_REGEX_H
+#define PL_REGEX_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct pl_regex pl_regex;
+
+// pattern is valid UTF-8. Messages: "regular expression 'P': WHY" without a place. PL_E_INPUT, PL_E_MEMORY.
+pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err);
+void      pl_regex_free(pl_regex *r); // NULL is allowed
+
+// What one thread needs while matching, for any number of expressions. A zeroed one is ready; memory comes on first
+// use.
+typedef struct pl_matcher {
+    void *data, *context, *stack; // owned
+} pl_matcher;
+void pl_matcher_fini(pl_matcher *m);
+
+// Matches of s[0..n) (valid UTF-8) from left to right, none overlapping the one before. An empty match right behind
+// another match does not count. A zeroed walk stands at the start.
+typedef struct pl_regex_walk {
+    size_t from, last; // where to look next; one more than where the match before ended, 0: there was none
+} pl_regex_walk;
+// *found false: there are no more. PL_E_INPUT when the expression backtracks too much on this text.
+pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t n, pl_regex_walk *w, bool *found,
+                        size_t *start, size_t *end, pl_err *err);
+
+#endif
