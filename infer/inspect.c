@@ -74,9 +74,9 @@ static pl_status classify_file(const char *path, what *w, pl_err *err) {
     static const struct {
         const char *end;
         what        w;
-    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE}, {".yml", RECIPE},          {".model", TOKENIZER},
-                 {".jsonl", PROMPTS},           {".txt", PROMPTS}, {"vocab.json", TOKENIZER}, {"merges.txt", TOKENIZER},
-                 {".tiktoken", TOKENIZER}}; // the last one that fits
+    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},        {".yml", RECIPE},
+                 {".model", TOKENIZER},         {".tiktoken", TOKENIZER}, {"vocab.json", TOKENIZER},
+                 {"merges.txt", TOKENIZER},     {".jsonl", PROMPTS},      {".txt", PROMPTS}};
     char  head[8] = {0};
     FILE *f = fopen(path, "rbe");
     if (!f) return pl_fail_errno(err, "%s", path);

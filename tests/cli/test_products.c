@@ -1,12 +1,12 @@
 // What the program writes about models and measurements: tokenize, inspect, bench, eval, report.
 #include "data/strbuf.h"
 #include "infer/curves.h"
-#include "kernels/base/probe.h"
 #include "infer/report.h"
 #include "infer/results.h"
 #include "infer/svg.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/probe.h"
 #include "program.h"
 #include "random_drafter.h"
 
@@ -311,10 +311,51 @@ static void test_tokenize(void **state) {
     assert_string_equal(str(&j, NULL, "text"), "Once upon a time");
     pl_json_close(&j);
     test_run_fini(&o);
+    // Exactly the bytes and nothing behind them.
+    test_run(&o, "tokenize --tokenizer %s --decode '%s'", tok, "1");
+    assert_int_equal(o.out_bytes, 0);
+    test_run_fini(&o);
     test_run_fails(2, "--decode", "tokenize --tokenizer %s --decode 1,99999", tok);
     test_run_fails(2, "no-such", "tokenize --tokenizer %s/no-such --text a", tok);
     write_file(file, "a\xff");
     test_run_fails(2, file, "tokenize --tokenizer %s --file %s --json", tok, file);
+    test_scratch_remove(scratch);
+}
+
+// Byte-level ids need not be whole characters.
+static void test_tokenize_bytes(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128];
+    const char *gpt2 = test_data(data, "tokenizers/gpt2");
+    int32_t     ids[16];
+    pl_json     j;
+    test_output o;
+    test_run_json(&j, "tokenize --tokenizer %s --text \xF0\x9F\x9A\x80z --json", gpt2);
+    assert_int_equal(test_ids(&j, "ids", ids, 16), 4);
+    pl_json_close(&j);
+    test_run(&o, "tokenize --tokenizer %s/vocab.json --decode %d", gpt2, ids[0]);
+    assert_int_equal(o.out_bytes, 2);
+    assert_memory_equal(o.out, "\xF0\x9F", 2);
+    test_run_fini(&o);
+    test_run_json(&j, "tokenize --tokenizer %s --decode %d,%d --json", gpt2, ids[0], ids[3]);
+    assert_string_equal(str(&j, NULL, "text"), "\xEF\xBF\xBDz");
+    assert_string_equal(str(&j, NULL, "bytes_hex"), "f09f7a");
+    pl_json_close(&j);
+    test_run_json(&j, "tokenize --tokenizer %s --decode %d --json", gpt2, ids[3]);
+    assert_null(pl_json_find(&j, NULL, "bytes_hex"));
+    pl_json_close(&j);
+    test_run_fails(2, "unknown pre-tokenizer", "tokenize --tokenizer %s/vocab.json --pre gpt-5 --text a", gpt2);
+    test_run_fails(2, "names its own", "tokenize --tokenizer %s --pre gpt-2 --text a", gpt2);
+    test_run_fails(2, "--file", "bench tokenize --tokenizer %s", gpt2);
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/text", scratch);
+    write_file(file, "the cat sat on the mat\n");
+    test_run_json(&j, "bench tokenize --tokenizer %s --file %s --json", gpt2, file);
+    const cJSON *t = pl_json_find(&j, NULL, "tokenize"), *ways = pl_json_find(&j, t, "ways");
+    assert_int_equal(cJSON_GetArraySize(ways), 3);
+    assert_true(cJSON_GetObjectItem(ways->child, "mb_per_second")->valuedouble > 0);
+    assert_int_equal(cJSON_GetObjectItem(t, "tokens")->valueint, 7);
+    pl_json_close(&j);
     test_scratch_remove(scratch);
 }
 
@@ -337,6 +378,9 @@ static void test_inspect(void **state) {
                                            {"tokenizer", "models/stories260K/tok512.bin"},
                                            {"tokenizer", "models/TinyStories-656K/tokenizer.json"},
                                            {"tokenizer", "tokenizers/llama2/tokenizer.model"},
+                                           {"tokenizer", "tokenizers/llama3"},
+                                           {"tokenizer", "tokenizers/qwen2"},
+                                           {"tokenizer", "tokenizers/gpt2/merges.txt"},
                                            {"safetensors", "models/TinyStories-656K/model.safetensors"},
                                            {"prompts", "bench/mt_bench/question.jsonl"},
                                            {"drafter checkpoint", "configs/SpecForge/llama3-8B-eagle3.json"}};
@@ -465,6 +509,7 @@ int main(void) {
         cmocka_unit_test(test_charts),
         cmocka_unit_test(test_probe),
         cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_tokenize_bytes),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_decode),
