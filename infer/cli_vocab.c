@@ -23,6 +23,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "PATH",
      .help = "tokenizer file, or a model folder that holds one (not needed for datasets)"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "field",
      .type = PL_CLI_TEXT,
      .arg = "NAME",
@@ -289,7 +290,8 @@ static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *
     r.m = pl_calloc((size_t)n_against + 1, sizeof *r.m);
     if (!against || !r.m) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
     r.n = n_against + 1;
-    if (pl_cli_has(a, "tokenizer")) PL_TRY_GOTO(st, done, pl_tokenizer_open(&tok, pl_cli_text(a, "tokenizer"), err));
+    if (pl_cli_has(a, "tokenizer"))
+        PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
     r.m[0].name = a->positional[0];
     for (int i = 0; i < a->n_positional; i++)
         PL_TRY_GOTO(st, done, count(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), err));
