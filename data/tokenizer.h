@@ -15,7 +15,8 @@
 //   tokenizer.bin
 // A path may also name one of these files; vocab.json and merges.txt each find the other (also PREFIXvocab.json).
 // Beside the file, tokenizer_config.json says what the tokens for begin and end are (bos_token, eos_token) and whether
-// BOS is added (add_bos_token); for rank files and vocab.json also the added tokens (added_tokens_decoder).
+// BOS is added (add_bos_token); for rank files and vocab.json also the added tokens (added_tokens_decoder;
+// an added_tokens.json is not read).
 //
 // Rank files and vocab.json do not say how text is cut into words before BPE (nor does a tokenizer.json with a
 // byte-level decoder and no pre_tokenizer). Then the pre-tokenizer is, in this order: the one the caller names, the
