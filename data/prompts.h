@@ -27,8 +27,8 @@ typedef struct pl_prompts {
 //                             "from"/"role" in {human, user} and "value"/"content" (ShareGPT)
 // A file without prompts is an error. Errors name file and line.
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
-// The same, but the text of a record is its member `field`: a string, a list of strings, or a conversation with all that
-// was said in it (joined by "\n"). For counting what answers are made of ("output", "conversations").
+// The same, but the text of a record is its member `field`: a string, a list of strings, or a conversation with all
+// that was said in it (joined by "\n"). For counting what answers are made of ("output", "conversations").
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err);
 void      pl_prompts_destroy(pl_prompts *p);
 
