@@ -49,7 +49,7 @@ pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, in
 }
 
 void pl_metrics_close(pl_metrics *m) {
-    if (m->open && pl_json_out_end(&m->line, NULL) == PL_OK) pl_free(m->line.text);
+    if (m->open) pl_free(m->line.text); // a failure came in the middle of a line
     if (m->path && m->fd >= 0) close(m->fd);
     pl_free(m->path);
     *m = (pl_metrics){.fd = -1};
