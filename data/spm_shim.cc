@@ -10,6 +10,7 @@ extern "C" {
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct pl_spm {
 
 namespace {
 
-int fail(char *msg, size_t size, const char *why) {
+pl_status fail(char *msg, size_t size, pl_status status, const char *why) {
     if (size > 0) {
         // The library's own place ("./src/x.cc(12) [condition] ") says nothing to a user.
         const char *end = std::strstr(why, ".cc(") ? std::strstr(why, "] ") : nullptr;
@@ -29,20 +30,31 @@ int fail(char *msg, size_t size, const char *why) {
         for (char *p = msg; *p; p++)
             if (static_cast<unsigned char>(*p) < ' ') *p = ' ';
     }
-    return 1;
+    return status;
 }
 
-// Runs f, which returns a status of the library, and turns whatever comes out into 0 or 1 with a message.
-template <class F> int guarded(char *msg, size_t size, F f) noexcept {
+// The constructor allocates too, and nothrow only speaks of the object itself.
+pl_spm *create() noexcept {
+    try {
+        return new pl_spm;
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+// Runs f, which returns a status of the library, and turns whatever comes out into ours with a message.
+template <class F> pl_status guarded(char *msg, size_t size, F f) noexcept {
     try {
         const sentencepiece::util::Status status = f();
-        return status.ok() ? 0 : fail(msg, size, status.error_message());
+        return status.ok() ? PL_OK : fail(msg, size, PL_E_INPUT, status.error_message());
     } catch (const std::bad_alloc &) {
-        return fail(msg, size, "out of memory");
+        return fail(msg, size, PL_E_MEMORY, "out of memory");
+    } catch (const std::system_error &e) { // threads that cannot be started
+        return fail(msg, size, PL_E_IO, e.what());
     } catch (const std::exception &e) {
-        return fail(msg, size, e.what());
+        return fail(msg, size, PL_E_INPUT, e.what());
     } catch (...) {
-        return fail(msg, size, "unknown error in the SentencePiece library");
+        return fail(msg, size, PL_E_INPUT, "unknown error in the SentencePiece library");
     }
 }
 
@@ -77,19 +89,19 @@ template <class T> void *copy_out(const T *data, size_t n) {
 
 extern "C" {
 
-int pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg_size) {
+pl_status pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg_size) {
     *out = nullptr;
-    pl_spm *s = new (std::nothrow) pl_spm;
-    if (!s) return fail(msg, msg_size, "out of memory");
-    const int rc = guarded(msg, msg_size, [&] {
+    pl_spm *s = create();
+    if (!s) return fail(msg, msg_size, PL_E_MEMORY, "out of memory");
+    const pl_status st = guarded(msg, msg_size, [&] {
         return s->processor.LoadFromSerializedProto(absl::string_view(static_cast<const char *>(proto), n));
     });
-    if (rc) {
+    if (st != PL_OK) {
         delete s;
-        return rc;
+        return st;
     }
     *out = s;
-    return 0;
+    return PL_OK;
 }
 
 void pl_spm_close(pl_spm *s) {
@@ -100,8 +112,8 @@ int pl_spm_vocab_size(const pl_spm *s) {
     return s->processor.GetPieceSize();
 }
 
-int pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
-                  size_t msg_size) {
+pl_status pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **ids, int64_t *n, char *msg,
+                        size_t msg_size) {
     static_assert(sizeof(int) == sizeof(int32_t), "ids are int");
     *ids = nullptr;
     *n = 0;
@@ -116,8 +128,8 @@ int pl_spm_encode(const pl_spm *s, const char *text, size_t n_bytes, int32_t **i
     });
 }
 
-int pl_spm_train_proto(const char *const *keys, const char *const *values, int n_options, pl_spm_next next, void *ctx,
-                       uint8_t **proto, size_t *n, char *msg, size_t msg_size) {
+pl_status pl_spm_train_proto(const char *const *keys, const char *const *values, int n_options, pl_spm_next next,
+                             void *ctx, uint8_t **proto, size_t *n, char *msg, size_t msg_size) {
     *proto = nullptr;
     *n = 0;
     return guarded(msg, msg_size, [&] {

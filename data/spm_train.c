@@ -89,10 +89,10 @@ pl_status pl_spm_train(const char *path, const pl_corpus *texts, const pl_spm_tr
     // The place is taken first: nobody trains for minutes to hear that the folder is not there.
     pl_atomic_file file;
     PL_TRY(pl_atomic_file_begin(&file, path, err));
-    pl_status st;
-    if (pl_spm_train_proto(keys, values, N, next_line, &l, &proto, &n, msg, sizeof msg))
-        st = pl_fail(err, PL_E_INPUT, "%s: training a %s tokenizer of %d pieces on %lld documents: %s", path, type,
-                     o->vocab_size, (long long)texts->n, msg);
+    pl_status st = pl_spm_train_proto(keys, values, N, next_line, &l, &proto, &n, msg, sizeof msg);
+    if (st != PL_OK)
+        pl_fail(err, st, "%s: training a %s tokenizer of %d pieces on %lld documents: %s", path, type, o->vocab_size,
+                (long long)texts->n, msg);
     else
         st = pl_atomic_file_append(&file, proto, n, err);
     pl_free(proto);

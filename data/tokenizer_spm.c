@@ -19,9 +19,9 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
     char       msg[256];
     int32_t   *ids;
     int64_t    n;
-    if (pl_spm_encode(p->lib, first ? s : s + 1, first ? n_bytes : n_bytes - 1, &ids, &n, msg, sizeof msg))
-        return pl_fail(err, PL_E_INPUT, "text of %zu bytes: SentencePiece: %s", n_bytes, msg);
-    pl_status st = pl_ids_reserve(o, (size_t)n, err);
+    pl_status  st = pl_spm_encode(p->lib, first ? s : s + 1, first ? n_bytes : n_bytes - 1, &ids, &n, msg, sizeof msg);
+    if (st != PL_OK) return pl_fail(err, st, "text of %zu bytes: SentencePiece: %s", n_bytes, msg);
+    st = pl_ids_reserve(o, (size_t)n, err);
     if (st == PL_OK && n) memcpy(o->v + o->n, ids, (size_t)n * sizeof *ids);
     if (st == PL_OK) o->n += n;
     pl_free(ids);
@@ -111,8 +111,9 @@ static pl_status open_library(pl_tokenizer *tok, const char *path, const pl_spm_
     if (!s) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     tok->vt = &vt;
     PL_TRY(pl_words_init(&s->words, err));
-    if (pl_spm_open(&s->lib, data, n, msg, sizeof msg))
-        return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: %s; copy the file again", path, msg);
+    pl_status st = pl_spm_open(&s->lib, data, n, msg, sizeof msg);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: SentencePiece: %s", path, msg);
+    if (st != PL_OK) return pl_fail(err, st, "%s: broken SentencePiece model: %s; copy the file again", path, msg);
     if (pl_spm_vocab_size(s->lib) != p->n)
         return pl_fail(err, PL_E_INPUT, "%s: broken SentencePiece model: the library reads %d pieces of %d", path,
                        pl_spm_vocab_size(s->lib), p->n);
