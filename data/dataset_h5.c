@@ -18,17 +18,25 @@ static hid_t memory_type(int field) {
 
 // ---- errors
 
+typedef struct cause {
+    char      why[256];
+    pl_status status, of_file; // of_file: where the machine is not to blame
+} cause;
+
+// No memory, or a read or write of the disk that failed, is not the file's fault.
 static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
     (void)n;
-    snprintf(to, 256, "%s", e->desc ? e->desc : "no reason given");
+    cause *c = to;
+    snprintf(c->why, sizeof c->why, "%s", e->desc ? e->desc : "no reason given");
+    c->status = e->maj_num == H5E_RESOURCE ? PL_E_MEMORY : e->maj_num == H5E_IO ? PL_E_IO : c->of_file;
     return 0;
 }
 
 static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
-    char why[256] = "no reason given";
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, why); // the last one walked is where it happened
+    cause c = {.why = "no reason given", .status = status, .of_file = status};
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, &c); // the last one walked is where it happened
     H5Eclear2(H5E_DEFAULT);
-    return pl_fail(err, status, "%s: %s: HDF5: %s", path, what, why);
+    return pl_fail(err, c.status, "%s: %s: HDF5: %s", path, what, c.why);
 }
 
 static void quiet(void) {
@@ -134,22 +142,28 @@ static bool write_attrs(hid_t file, const pl_dataset_attrs *a) {
            write_text(file, "template", a->template_name) && write_text(file, "generation", a->generation);
 }
 
-static char *read_text(hid_t at, const char *name) {
+// PL_E_INPUT when there is no such text; *s is from pl_malloc.
+static pl_status read_text(hid_t at, const char *name, char **s) {
+    *s = NULL;
     hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
-    if (attr < 0) return NULL;
-    hid_t  type = H5Aget_type(attr), space = H5Aget_space(attr);
-    char  *s = NULL;
+    if (attr < 0) return PL_E_INPUT;
+    hid_t     type = H5Aget_type(attr), space = H5Aget_space(attr);
+    pl_status st = PL_E_INPUT;
     size_t n = type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 ? H5Tget_size(type) : 0;
-    if (n > 0 && n < (1u << 20) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) s = pl_malloc(n + 1);
-    if (s && H5Aread(attr, type, s) < 0) {
-        pl_free(s);
-        s = NULL;
+    if (n > 0 && n < (1u << 20) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) {
+        *s = pl_malloc(n + 1);
+        st = *s ? PL_OK : PL_E_MEMORY;
     }
-    if (s) s[n] = 0;
+    if (st == PL_OK && H5Aread(attr, type, *s) < 0) {
+        pl_free(*s);
+        *s = NULL;
+        st = PL_E_INPUT;
+    }
+    if (*s) (*s)[n] = 0;
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
     H5Aclose(attr);
-    return s;
+    return st;
 }
 
 static bool read_ints(hid_t at, const char *name, int32_t *v, int n) {
@@ -164,11 +178,13 @@ static bool read_ints(hid_t at, const char *name, int32_t *v, int n) {
     return ok;
 }
 
-static bool is_text(hid_t at, const char *name, const char *s) {
-    char *have = read_text(at, name);
-    bool  same = have && strcmp(have, s) == 0;
+// PL_E_INPUT when it is another text, or none.
+static pl_status check_text(hid_t at, const char *name, const char *s) {
+    char *have;
+    PL_TRY(read_text(at, name, &have));
+    pl_status st = strcmp(have, s) == 0 ? PL_OK : PL_E_INPUT;
     pl_free(have);
-    return same;
+    return st;
 }
 
 static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *o, pl_err *err) {
@@ -179,18 +195,22 @@ static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *
     if (version != PL_DATASET_VERSION)
         return pl_fail(err, PL_E_INPUT, "%s: schema version %d, this program reads %d; generate the dataset again",
                        path, version, PL_DATASET_VERSION);
-    o->target = read_text(file, "target_fingerprint");
-    o->tokenizer = read_text(file, "tokenizer_fingerprint");
-    o->template_name = read_text(file, "template");
-    o->generation = read_text(file, "generation");
+    pl_status st = read_text(file, "target_fingerprint", &o->target);
+    if (st == PL_OK) st = read_text(file, "tokenizer_fingerprint", &o->tokenizer);
+    if (st == PL_OK) st = read_text(file, "template", &o->template_name);
+    if (st == PL_OK) st = read_text(file, "generation", &o->generation);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
     point(o);
-    bool ok = o->target && o->tokenizer && o->template_name && o->generation && read_ints(file, "d", &o->a.d, 1) &&
-              read_ints(file, "A", &o->a.A, 1) && read_ints(file, "vocab_size", &o->a.vocab_size, 1);
+    bool ok = st == PL_OK && read_ints(file, "d", &o->a.d, 1) && read_ints(file, "A", &o->a.A, 1) &&
+              read_ints(file, "vocab_size", &o->a.vocab_size, 1);
     ok = ok && o->a.d > 0 && o->a.vocab_size > 0 && o->a.A >= 0 && o->a.A <= PL_DATASET_MAX_TAPS;
     ok = ok && (o->a.A == 0 || read_ints(file, "tap_layer_ids", o->a.tap_layer_ids, o->a.A));
     if (!ok) return pl_fail(err, PL_E_INPUT, "%s: an attribute is missing or broken; generate the dataset again", path);
-    if (!is_text(file, "tap_numbering", NUMBERING) || !is_text(file, "last_hidden", NORM) ||
-        !is_text(file, "shift", SHIFT))
+    st = check_text(file, "tap_numbering", NUMBERING);
+    if (st == PL_OK) st = check_text(file, "last_hidden", NORM);
+    if (st == PL_OK) st = check_text(file, "shift", SHIFT);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+    if (st != PL_OK)
         return pl_fail(err, PL_E_INPUT,
                        "%s: its conventions (tap_numbering, last_hidden, shift) are not \"%s\", "
                        "\"%s\", \"%s\"; generate the dataset again",
@@ -354,9 +374,10 @@ static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
         s->set[f] = H5Dopen2(s->file, names[f], H5P_DEFAULT);
         if (s->set[f] < 0) return h5_fail(err, PL_E_INPUT, path, names[f]);
         if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
-        int rank = f < PL_H5_FEATURES ? 1 : 2;
-        if (s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)) ||
-            (rank == 2 && !is_text(s->set[f], "dtype", "bf16")))
+        int       rank = f < PL_H5_FEATURES ? 1 : 2;
+        pl_status st = rank == 2 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
+        if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+        if (st != PL_OK || s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)))
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' has another shape or type than its attributes say; generate the "
                            "dataset again",
