@@ -152,7 +152,9 @@ static pl_status list_dir(const char *path, char ***names, size_t *n, pl_err *er
     size_t         cap = 0;
     struct dirent *e;
     bool           failed = false;
-    while (!failed && (e = readdir(dir))) {
+    for (;;) {
+        errno = 0; // a folder that stops in the middle is not a short one
+        if (failed || !(e = readdir(dir))) break;
         size_t len = strlen(e->d_name);
         if (len < 5 || e->d_name[0] == '.' || strcmp(e->d_name + len - 4, ".txt") != 0) continue;
         if (*n == cap) {
@@ -164,12 +166,13 @@ static pl_status list_dir(const char *path, char ***names, size_t *n, pl_err *er
         failed = !name;
         if (name) (*names)[(*n)++] = name;
     }
+    pl_status st = failed ? out_of_memory(err) : errno ? pl_fail_errno(err, "%s: cannot read the folder", path) : PL_OK;
     closedir(dir);
-    if (failed) {
+    if (st != PL_OK) {
         free_names(*names, *n);
         *names = NULL;
         *n = 0;
-        return out_of_memory(err);
+        return st;
     }
     if (*n) qsort(*names, *n, sizeof **names, by_name);
     return PL_OK;
