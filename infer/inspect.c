@@ -34,13 +34,6 @@ typedef enum what {
     PROMPTS
 } what;
 
-static bool has(const char *dir, const char *name) {
-    char *path = pl_path_join(dir, name);
-    bool  there = path && pl_path_exists(path);
-    pl_free(path);
-    return there;
-}
-
 static bool ends(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
     return n >= m && strcmp(s + n - m, end) == 0;
@@ -93,20 +86,30 @@ static pl_status classify_file(const char *path, what *w, pl_err *err) {
 }
 
 static pl_status classify(const char *path, what *w, pl_err *err) {
+    static const struct {
+        const char *name;
+        what        w;
+    } sign[] = {{"manifest.json", DATASET},
+                {"config.json", MODEL},
+                {"recipe.yaml", RUN},
+                {"results.json", RUN},
+                {"metrics.jsonl", RUN},
+                {"checkpoints", RUN},
+                {"tokenizer.model", TOKENIZER},
+                {"tokenizer.json", TOKENIZER},
+                {"vocab.json", TOKENIZER},
+                {"tokenizer.bin", TOKENIZER},
+                {"model.safetensors", SAFETENSORS},
+                {"model.safetensors.index.json", SAFETENSORS}};
     *w = NOTHING;
     if (!pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
     if (!pl_path_is_dir(path)) return classify_file(path, w, err);
-    if (has(path, "manifest.json"))
-        *w = DATASET;
-    else if (has(path, "config.json"))
-        *w = MODEL;
-    else if (has(path, "recipe.yaml") || has(path, "results.json") || has(path, "metrics.jsonl") ||
-             has(path, "checkpoints"))
-        *w = RUN;
-    else if (pl_tokenizer_in_folder(path))
-        *w = TOKENIZER;
-    else if (has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
-        *w = SAFETENSORS;
+    for (size_t i = 0; i < sizeof sign / sizeof *sign && *w == NOTHING; i++) {
+        char *file = pl_path_join(path, sign[i].name);
+        if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        if (pl_path_exists(file)) *w = sign[i].w;
+        pl_free(file);
+    }
     return PL_OK;
 }
 
