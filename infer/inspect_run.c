@@ -8,6 +8,7 @@
 #include "kernels/base/files.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,15 +17,22 @@
 
 #define RESULTS_MAX ((size_t)256 << 20)
 
-static double folder_bytes(const char *path) {
-    double         sum = 0;
-    DIR           *d = opendir(path);
-    struct dirent *e;
-    struct stat    s;
-    while (d && (e = readdir(d)) != NULL)
-        if (fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode)) sum += (double)s.st_size;
+static pl_status put_folder_bytes(pl_json_out *o, const char *path, pl_err *err) {
+    double sum = 0;
+    DIR   *d = opendir(path);
+    bool   ok = d != NULL;
+    while (ok) {
+        struct stat s;
+        errno = 0;
+        struct dirent *e = readdir(d);
+        ok = e ? fstatat(dirfd(d), e->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 : errno == 0;
+        if (!ok || !e) break;
+        if (S_ISREG(s.st_mode)) sum += (double)s.st_size;
+    }
+    pl_status st = ok ? PL_OK : pl_fail_errno(err, "%s: cannot read the folder", path);
     if (d) closedir(d);
-    return sum;
+    pl_put_num(o, "bytes", sum);
+    return st;
 }
 
 static void put_dataset(pl_json_out *o, pl_dataset *ds) {
@@ -50,10 +58,10 @@ pl_status pl_inspect_dataset(pl_json_out *o, const char *path, pl_inspect_option
     PL_TRY(pl_dataset_open(&ds, path, &oo, err));
     pl_put_str(o, "kind", "dataset");
     put_dataset(o, ds);
-    pl_put_num(o, "bytes", folder_bytes(path));
+    pl_status st = put_folder_bytes(o, path, err);
     pl_put_bool(o, "checksums_verified", opt.full_hash);
     pl_dataset_close(ds);
-    return PL_OK;
+    return st;
 }
 
 pl_status pl_inspect_tokens(pl_json_out *o, const char *path, pl_err *err) {
@@ -178,18 +186,19 @@ static int visible(const struct dirent *d) {
 static pl_status put_checkpoints(pl_json_out *o, const char *path, pl_err *err) {
     struct dirent **entry = NULL;
     int             n = scandir(path, &entry, visible, alphasort);
-    pl_status       st = PL_OK;
+    pl_status       st = n < 0 ? pl_fail_errno(err, "%s: cannot read the folder", path) : PL_OK;
     pl_put_array(o, "checkpoints");
     for (int i = 0; i < n; i++) {
         char *folder = st == PL_OK ? pl_path_join(path, entry[i]->d_name) : NULL;
-        bool  drafter;
+        bool  drafter, is_dir = false;
         if (st == PL_OK && !folder) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-        if (st == PL_OK && pl_path_is_dir(folder)) {
+        if (st == PL_OK) st = pl_path_look_dir(folder, &is_dir, err);
+        if (st == PL_OK && is_dir) {
             st = pl_inspect_is_drafter(folder, &drafter, err);
             pl_json_out_object(o);
             pl_put_str(o, "name", entry[i]->d_name);
             pl_put_str(o, "kind", drafter ? "drafter" : "model");
-            pl_put_num(o, "bytes", folder_bytes(folder));
+            if (st == PL_OK) st = put_folder_bytes(o, folder, err);
             pl_json_out_close(o, '}');
         }
         pl_free(folder);

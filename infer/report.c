@@ -40,11 +40,14 @@ static pl_status read_curves(pl_curves *c, const char *dir, const char *series, 
     if (pl_path_exists(file)) st = pl_curves_read(c, series, file, err);
     pl_free(file);
     if (depth > 0 && st == PL_OK) n = scandir(dir, &entry, visible, by_name);
+    if (n < 0) st = pl_fail_errno(err, "%s: cannot read the folder", dir);
     for (int i = 0; i < n; i++) {
         char *inner = st == PL_OK ? pl_path_join(dir, entry[i]->d_name) : NULL;
         char *name = st == PL_OK ? pl_sprintf("%s/%s", series, entry[i]->d_name) : NULL;
         if (st == PL_OK && (!inner || !name)) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-        if (st == PL_OK && pl_path_is_dir(inner)) st = read_curves(c, inner, name, depth - 1, err);
+        bool folder = false;
+        if (st == PL_OK) st = pl_path_look_dir(inner, &folder, err);
+        if (st == PL_OK && folder) st = read_curves(c, inner, name, depth - 1, err);
         pl_free(inner);
         pl_free(name);
         free(entry[i]);

@@ -81,12 +81,19 @@ const char *pl_path_name(const char *path) {
 
 bool pl_path_exists(const char *path) {
     struct stat s;
-    return stat(path, &s) == 0;
+    return stat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool pl_path_is_dir(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+pl_status pl_path_look_dir(const char *path, bool *is_dir, pl_err *err) {
+    struct stat s;
+    bool        there = stat(path, &s) == 0;
+    *is_dir = there && S_ISDIR(s.st_mode);
+    return there || errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s: cannot look at", path);
 }
 
 // The folder that holds path, "." where it has no slash; path has no slash at its end.
@@ -355,7 +362,7 @@ static void sweep(const char *parent, const char *name, bool all) {
         return;
     }
     struct stat s;
-    bool        there = fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0;
+    bool        there = fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         pid_t old = temp_pid(e->d_name, name, "old"), tmp = temp_pid(e->d_name, name, "tmp");
         if (old && dead(old)) {

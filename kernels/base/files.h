@@ -20,8 +20,12 @@
 char       *pl_path_join(const char *dir, const char *name);
 // What stands behind the last '/': points into path.
 const char *pl_path_name(const char *path);
-bool        pl_path_exists(const char *path); // follows links
+// Follows links. Where the machine does not tell (no permission, a failing disk) it counts as there: opening it then
+// says why, and nothing is made anew over what may be whole.
+bool        pl_path_exists(const char *path);
 bool        pl_path_is_dir(const char *path);
+// As pl_path_is_dir, for those who would leave something out where the answer is no: a look that fails is told.
+pl_status   pl_path_look_dir(const char *path, bool *is_dir, pl_err *err);
 
 // mkdir -p. A folder that is already there is no error.
 pl_status pl_dir_make(const char *path, pl_err *err);
