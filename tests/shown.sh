@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
-#   bash tests/shown.sh [quickstart] [goldens] [any-target] [bench] [llama2c]
+#   bash tests/shown.sh [quickstart] [goldens] [any-target] [bench] [llama2c] [faults]
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens and any-target).
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
@@ -58,6 +58,12 @@ shown_llama2c() { # greedy decoding beside llama2.c's own program, same shape, t
             grep -o '"tokens_per_second": *[0-9.]*' | head -n 1
     done
     say llama2c "pairs above: llama2.c, then paceline fp32"
+}
+
+shown_faults() { # every failure that every command can meet; a quarter of an hour
+    "$(program)" --version >/dev/null
+    "$root/build/test_fault" all >"$work/faults.log" 2>&1 || fail faults "$(grep -v '^ ' "$work/faults.log" | grep -E ' (own|libs) ' | head -n 20)"
+    while read -r line; do say faults "$line"; done < <(grep -E '^[a-z]+ \([0-9]+ s\)|^  ' "$work/faults.log")
 }
 
 [ $# -gt 0 ] || set -- quickstart goldens any-target bench
