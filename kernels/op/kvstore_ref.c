@@ -1,5 +1,6 @@
 #include "kernels/op/kvstore.h"
 #include "kernels/ref.h"
+#include <string.h>
 
 void PL_REF(kvstore_fwd)(pl_ctx *ctx, const void *args) {
     const pl_kvstore_args *a = args;
@@ -9,9 +10,7 @@ void PL_REF(kvstore_fwd)(pl_ctx *ctx, const void *args) {
         const pl_real *from = (const pl_real *)a->qkv.data + m * width + q;
         pl_real       *k = (pl_real *)a->row[m].k + a->row[m].slot * kv;
         pl_real       *v = (pl_real *)a->row[m].v + a->row[m].slot * kv;
-        for (int64_t i = 0; i < kv; i++) {
-            k[i] = from[i];
-            v[i] = from[kv + i];
-        }
+        memcpy(k, from, (size_t)kv * sizeof *k);
+        memcpy(v, from + kv, (size_t)kv * sizeof *v);
     }
 }

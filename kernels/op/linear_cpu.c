@@ -23,6 +23,7 @@ enum {
     K_CHUNK = 512,   // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
     GROUP = 4,       // panels
     SMALL = 30000,   // multiply-adds below which a parallel region costs more than it saves
+    X_AHEAD = 4096,  // floats of x fetched at the start of a part
     PACK_BIG = 65536 // floats of x above which packing it is worth a parallel region
 };
 
@@ -220,6 +221,10 @@ static void panels_part(void *arg, int part, int parts) {
     bool    bf16 = j->w->dtype == PL_BF16;
     size_t  step = PL_PANEL * (bf16 ? 2 : 4), panel_bytes = (size_t)j->k * step;
     int64_t chunk = j->tiles == 1 ? j->k : K_CHUNK, group = j->tiles == 1 ? hi - lo : GROUP;
+    // In decoding another core has just written x: its lines come at once rather than one after the other.
+    if (j->tiles == 1)
+        for (int64_t i = 0; i < min64(j->rows * j->k, X_AHEAD); i += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(j->xp + i);
     for (int64_t p0 = lo; p0 < hi; p0 += group) {
         int64_t p1 = min64(p0 + group, hi);
         for (int64_t k0 = 0; k0 < j->k; k0 += chunk)
