@@ -4,6 +4,7 @@
 #include "infer/bench_parts.h"
 #include "infer/put.h"
 #include "infer/show.h"
+#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 
@@ -11,27 +12,6 @@
 #include <string.h>
 
 #define SAMPLE_SECONDS 0.002
-
-// ---- limits ----
-
-double pl_bench_bandwidth(pl_bench *b, double footprint) {
-    // Rounded up a little, so that near footprints share a measurement.
-    double size = pow(2, ceil(4 * log2(footprint > 65536 ? footprint : 65536)) / 4);
-    for (int i = 0; i < b->n_known; i++)
-        if (b->known[i].footprint == size) return b->known[i].rate;
-    double rate = pl_probe_bandwidth(b->env->pool, (size_t)size);
-    if (b->n_known < (int)(sizeof b->known / sizeof *b->known)) {
-        b->known[b->n_known].footprint = size;
-        b->known[b->n_known++].rate = rate;
-    }
-    return rate;
-}
-
-double pl_bench_floor(pl_bench *b, double bytes, double flops, double footprint) {
-    double rate = bytes > 0 ? pl_bench_bandwidth(b, footprint) : 0;
-    double read = rate > 0 ? bytes / rate : 0, compute = b->peak > 0 ? flops / b->peak : 0;
-    return read > compute ? read : compute;
-}
 
 // ---- memory ----
 
@@ -74,28 +54,49 @@ static double run_times(pl_bench_case *c, int times) {
     return (pl_now() - t0) / times;
 }
 
+static double floor_of(pl_bench *b, const pl_bench_case *c) {
+    double rate = c->memory_bytes ? pl_probe_read(b->env->pool, c->memory, c->memory_bytes) : 0;
+    double peak = pl_probe_flops_once(b->env->pool);
+    return fmax(rate > 0 ? c->bytes / rate : 0, peak > 0 ? c->flops / peak : 0);
+}
+
+static double time_case(pl_bench_case *c) {
+    double warm = run_times(c, 1);
+    int    times = warm < SAMPLE_SECONDS ? (int)(SAMPLE_SECONDS / (warm > 1e-8 ? warm : 1e-8)) + 1 : 1;
+    return run_times(c, times);
+}
+
 void pl_bench_time(pl_bench *b, pl_bench_case *c, int n) {
-    (void)b;
     for (int t = 0; t < PL_BENCH_TRIES; t++)
         for (int i = 0; i < n; i++) {
             if (!c[i].ready) continue;
-            double warm = run_times(&c[i], 1);
-            int    times = warm < SAMPLE_SECONDS ? (int)(SAMPLE_SECONDS / (warm > 1e-8 ? warm : 1e-8)) + 1 : 1;
-            c[i].seconds[t] = run_times(&c[i], times);
+            if (t % 2 == 0) c[i].floor[t] = floor_of(b, &c[i]);
+            c[i].seconds[t] = time_case(&c[i]);
+            if (t % 2 != 0) c[i].floor[t] = floor_of(b, &c[i]);
         }
 }
 
-void pl_bench_write(pl_json_out *o, pl_bench *b, const pl_bench_case *c) {
-    pl_sample_stats s = {.median = NAN, .p10 = NAN, .p90 = NAN};
-    if (c->ready) s = pl_stats(c->seconds, PL_BENCH_TRIES);
-    double floor_seconds = pl_bench_floor(b, c->bytes, c->flops, c->footprint);
+void pl_bench_write_pairs(pl_json_out *o, const pl_bench_pairs *p) {
+    double    share[PL_BENCH_MAX_PAIRS];
+    const int n = p->n;
+    PL_CHECK(n >= 1 && n <= PL_BENCH_MAX_PAIRS, "%d pairs", n);
+    for (int i = 0; i < n; i++)
+        share[i] = p->floor[i] / p->seconds[i];
+    pl_sample_stats s = pl_stats(share, n);
+    pl_put_num(o, "floor_seconds", pl_stats(p->floor, n).median);
+    pl_put_num(o, "share_of_floor", s.median);
+    pl_put_num(o, "share_p10", s.p10);
+    pl_put_num(o, "share_p90", s.p90);
+}
+
+void pl_bench_write(pl_json_out *o, const pl_bench_case *c) {
+    pl_sample_stats s = pl_stats(c->seconds, PL_BENCH_TRIES);
     pl_put_num(o, "seconds", s.median);
     pl_put_num(o, "p10", s.p10);
     pl_put_num(o, "p90", s.p90);
     pl_put_num(o, "bytes", c->bytes);
     pl_put_num(o, "flops", c->flops);
-    pl_put_num(o, "floor_seconds", floor_seconds);
-    pl_put_num(o, "share_of_floor", floor_seconds / s.median);
+    pl_bench_write_pairs(o, &(pl_bench_pairs){c->seconds, c->floor, PL_BENCH_TRIES});
 }
 
 void pl_bench_done(pl_bench_case *c) {
@@ -267,8 +268,10 @@ const pl_command pl_command_bench = {
     .about =
         "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
         "over\n"
-        "the bandwidth measured at that footprint, or operations over the measured peak. Without names: everything\n"
-        "(decode where there is a --target, tokenize by name only).",
+        "the bandwidth measured at that footprint, or operations over the measured peak. Floors are sampled in pairs\n"
+        "with the timings, and share_of_floor is the median over pairs (share_p10, share_p90: its spread), so that a\n"
+        "machine whose limits move does not move the share. Without names: everything (decode where there is a\n"
+        "--target).",
     .example = "paceline bench heads --vocab 32000 --width 1024 --json",
     .run = run,
 };

@@ -62,20 +62,21 @@ void pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t wid
                 pl_cost cost = pl_linear_cost(m, &p[n].w);
                 c[n].bytes = cost.bytes;
                 c[n].flops = cost.flops;
-                c[n].footprint = cost.bytes;
+                c[n].memory = p[n].w.data;
+                c[n].memory_bytes = pl_panels_bytes(shape[s][0], shape[s][1], type);
                 pl_bench_ready(b, &c[n]);
             }
     pl_bench_time(b, c, n);
     pl_put_array(o, "linear");
     for (int i = 0; i < n; i++) {
-        if (!p[i].w.data) continue;
+        if (!c[i].ready) continue;
         pl_json_out_object(o);
         pl_put_str(o, "name", c[i].name);
         pl_put_int(o, "m", p[i].x.dim[0]);
         pl_put_int(o, "n", p[i].w.dim[0]);
         pl_put_int(o, "k", p[i].w.dim[1]);
         pl_put_str(o, "weights", pl_weights_name(p[i].w.dtype));
-        pl_bench_write(o, b, &c[i]);
+        pl_bench_write(o, &c[i]);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
@@ -123,7 +124,6 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b) {
                nk = (double)t[i].n * (double)t[i].k;
         c[i].flops = 6 * mn * (double)t[i].k;
         c[i].bytes = 4 * (2 * mn + 2 * mk + 3 * nk);
-        c[i].footprint = c[i].bytes;
         if ((double)t[i].bytes > b->max_bytes || pl_tape_init(&tape[i], 0, NULL) != PL_OK) continue;
         t[i].weight = pl_bench_block(b, t[i].bytes);
         t[i].grad = pl_bench_block(b, t[i].bytes);
@@ -143,7 +143,7 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b) {
         pl_put_int(o, "m", t[i].m);
         pl_put_int(o, "n", t[i].n);
         pl_put_int(o, "k", t[i].k);
-        pl_bench_write(o, b, &c[i]);
+        pl_bench_write(o, &c[i]);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
@@ -185,7 +185,8 @@ static void make_head(pl_bench *b, pl_bench_case *c, head_case *h, const pl_benc
     if (rank) down = pl_linear_cost(1, &h->head.down);
     c->bytes = out.bytes + down.bytes;
     c->flops = out.flops + down.flops;
-    c->footprint = c->bytes;
+    c->memory = h->head.out.data; // `down` is some percent of it
+    c->memory_bytes = h->out_bytes;
     pl_bench_ready(b, c);
 }
 
@@ -208,7 +209,7 @@ void pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
         pl_put_str(o, "weights", pl_weights_name(heads[i].head.out.dtype));
         pl_put_int(o, "vocab", heads[i].head.vocab);
         pl_put_int(o, "width", heads[i].head.d);
-        pl_bench_write(o, b, &c[i]);
+        pl_bench_write(o, &c[i]);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');

@@ -5,38 +5,43 @@
 #include "infer/machine.h"
 
 #define PL_BENCH_TRIES 9
+#define PL_BENCH_MAX_PAIRS 1000
 
 typedef struct pl_bench {
     const pl_env *env;
     double        max_bytes; // of one weight matrix: larger shapes are left out
-    double        peak;      // flops per second
-    // Read bandwidth, measured once per footprint (to a quarter of a power of two).
-    struct {
-        double footprint, rate;
-    } known[32];
-    int n_known;
+    double        peak;      // flops per second, before anything was timed
 } pl_bench;
 
-double pl_bench_bandwidth(pl_bench *b, double footprint); // bytes per second on all threads
-// max(bytes / bandwidth at that footprint, flops / peak)
-double pl_bench_floor(pl_bench *b, double bytes, double flops, double footprint);
+// Samples of something and of its floor, taken in pairs: limits of a shared machine move by the minute, so a share is
+// the median over pairs of the floor that held then, not the ratio of two medians.
+typedef struct pl_bench_pairs {
+    const double *seconds, *floor; // [n]
+    int           n;
+} pl_bench_pairs;
+
+// Members of an open object: floor_seconds (median), share_of_floor (median over pairs), share_p10, share_p90.
+void pl_bench_write_pairs(pl_json_out *o, const pl_bench_pairs *p);
 
 // One thing that is timed: a step on a context of its own.
 typedef struct pl_bench_case {
     char name[64];
     void (*step)(pl_ctx *ctx, void *arg);
-    void  *arg;
-    double bytes, flops, footprint; // of one step; footprint: what it reads of memory that stays
-    bool   ready;                   // ctx is sized; false: no memory for it, and no figures
-    pl_ctx ctx;
-    double seconds[PL_BENCH_TRIES];
+    void       *arg;
+    double      bytes, flops; // of one step
+    const void *memory;       // what it mostly reads: its bandwidth is probed right there, round by round
+    size_t      memory_bytes; // 0: the floor is that of flops alone
+    bool        ready;        // ctx is sized; false: no memory for it, and no figures
+    pl_ctx      ctx;
+    double      seconds[PL_BENCH_TRIES], floor[PL_BENCH_TRIES];
 } pl_bench_case;
 
 void pl_bench_ready(pl_bench *b, pl_bench_case *c); // sizes the context
-// Times all cases: rounds over all of them, each warmed up by a step right before it is timed.
+// Times all cases: rounds over all of them, each warmed up by a step right before it is timed, and its floor
+// max(bytes / bandwidth, flops / peak) sampled right before or, every other round, right after.
 void pl_bench_time(pl_bench *b, pl_bench_case *c, int n);
-// Members of an open object: seconds (median), p10, p90, bytes, flops, floor_seconds, share_of_floor.
-void pl_bench_write(pl_json_out *o, pl_bench *b, const pl_bench_case *c);
+// Members of an open object: seconds (median), p10, p90, bytes, flops, and those of pl_bench_write_pairs.
+void pl_bench_write(pl_json_out *o, const pl_bench_case *c);
 void pl_bench_done(pl_bench_case *c);
 
 // Memory that has been written by the threads that will read it. NULL when there is none.

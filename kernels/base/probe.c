@@ -86,25 +86,32 @@ static probe best_probe(void) {
 #define GRAIN 512 // bytes: 8 vectors of the widest kind
 
 typedef struct job {
-    probe    p;
-    uint8_t *buffer;
-    size_t   bytes; // of the buffer
-    int      passes;
-    size_t   ahead; // bytes of software prefetch; 0: the hardware's own
-    bool     touch;
-    uint64_t sink[256];
+    probe          p;
+    const uint8_t *buffer;
+    size_t         bytes; // of the buffer
+    int            passes;
+    size_t         ahead; // bytes of software prefetch; 0: the hardware's own
+    uint64_t       sink[256];
 } job;
 
 static void read_part(void *arg, int part, int parts) {
     job *j = arg;
     long lo, hi;
     pl_range((long)(j->bytes / GRAIN), 1, part, parts, &lo, &hi);
-    uint8_t *p = j->buffer + lo * GRAIN;
-    size_t   n = (size_t)(hi - lo) * GRAIN;
-    if (j->touch)
-        memset(p, part + 1, n); // where the pages come to lie is decided by who writes first
-    else
-        j->sink[part % 256] += j->p.read(p, n, j->passes, j->ahead);
+    j->sink[part % 256] += j->p.read(j->buffer + lo * GRAIN, (size_t)(hi - lo) * GRAIN, j->passes, j->ahead);
+}
+
+typedef struct touch {
+    uint8_t *buffer;
+    size_t   bytes;
+} touch;
+
+// Where the pages come to lie is decided by who writes first.
+static void touch_part(void *arg, int part, int parts) {
+    const touch *t = arg;
+    long         lo, hi;
+    pl_range((long)(t->bytes / GRAIN), 1, part, parts, &lo, &hi);
+    if (hi > lo) memset(t->buffer + lo * GRAIN, part + 1, (size_t)(hi - lo) * GRAIN);
 }
 
 static void flops_part(void *arg, int part, int parts) {
@@ -119,30 +126,52 @@ static double timed(job *j, pl_pool *pool, pl_part_fn fn) {
     return pl_now() - t0;
 }
 
-double pl_probe_bandwidth(pl_pool *pool, size_t bytes) {
-    job j = {.p = best_probe(), .passes = 1, .touch = true};
-    j.bytes = bytes < 64 * GRAIN ? 64 * GRAIN : bytes / GRAIN * GRAIN;
-    j.buffer = pl_block_create(j.bytes, NULL);
-    if (!j.buffer) return 0;
-    timed(&j, pool, read_part);
-    j.touch = false;
-    double once = timed(&j, pool, read_part), best = 0;
-    if (once < SAMPLE_SECONDS) j.passes = (int)(SAMPLE_SECONDS / (once > 1e-7 ? once : 1e-7)) + 1;
-    // Which of the two is faster depends on the processor and on the cache: the limit is what either reaches.
-    for (int i = 0; i < 2 * TRIES; i++) {
-        j.ahead = i % 2 ? PREFETCH_AHEAD : 0;
-        double rate = (double)j.bytes * j.passes / timed(&j, pool, read_part);
+// Reads once, which warms the caches, and sets how many passes a try takes.
+static void calibrate(job *j, pl_pool *pool) {
+    j->passes = 1;
+    double once = timed(j, pool, read_part);
+    if (once < SAMPLE_SECONDS) j->passes = (int)(SAMPLE_SECONDS / (once > 1e-7 ? once : 1e-7)) + 1;
+}
+
+// Which way to prefetch is faster depends on the processor and on the cache: the limit is what either reaches.
+static double best_of_pairs(job *j, pl_pool *pool, int pairs) {
+    double best = 0;
+    for (int i = 0; i < 2 * pairs; i++) {
+        j->ahead = i % 2 ? PREFETCH_AHEAD : 0;
+        double rate = (double)j->bytes * j->passes / timed(j, pool, read_part);
         if (rate > best) best = rate;
     }
-    pl_block_destroy(j.buffer, j.bytes);
     return best;
 }
 
+double pl_probe_bandwidth(pl_pool *pool, size_t bytes) {
+    bytes = bytes < 64 * GRAIN ? 64 * GRAIN : bytes / GRAIN * GRAIN;
+    touch t = {.buffer = pl_block_create(bytes, NULL), .bytes = bytes};
+    if (!t.buffer) return 0;
+    pl_parallel(pool, pl_pool_threads(pool), touch_part, &t);
+    job j = {.p = best_probe(), .buffer = t.buffer, .bytes = bytes};
+    calibrate(&j, pool);
+    double best = best_of_pairs(&j, pool, TRIES);
+    pl_block_destroy(t.buffer, bytes);
+    return best;
+}
+
+double pl_probe_read(pl_pool *pool, const void *p, size_t bytes) {
+    job j = {.p = best_probe(), .buffer = p, .bytes = bytes / GRAIN * GRAIN};
+    if (j.bytes == 0) return 0;
+    calibrate(&j, pool);
+    return best_of_pairs(&j, pool, 1);
+}
+
+double pl_probe_flops_once(pl_pool *pool) {
+    job j = {.p = best_probe(), .passes = FLOP_PASSES};
+    return j.p.flops_per_pass * j.passes * pl_pool_threads(pool) / timed(&j, pool, flops_part);
+}
+
 double pl_probe_flops(pl_pool *pool) {
-    job    j = {.p = best_probe(), .passes = FLOP_PASSES};
     double best = 0;
     for (int i = 0; i < TRIES; i++) {
-        double rate = j.p.flops_per_pass * j.passes * pl_pool_threads(pool) / timed(&j, pool, flops_part);
+        double rate = pl_probe_flops_once(pool);
         if (rate > best) best = rate;
     }
     return best;

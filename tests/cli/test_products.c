@@ -416,6 +416,8 @@ static void test_bench(void **state) {
         assert_true(num(&j, h, "seconds") > 0);
         assert_true(num(&j, h, "p10") <= num(&j, h, "p90"));
         assert_true(num(&j, h, "floor_seconds") > 0);
+        assert_true(num(&j, h, "share_p10") > 0 && num(&j, h, "share_p10") <= num(&j, h, "share_of_floor"));
+        assert_true(num(&j, h, "share_of_floor") <= num(&j, h, "share_p90"));
         bool   bf16 = strcmp(str(&j, h, "weights"), "bf16") == 0;
         double rank = num(&j, h, "rank"), w = bf16 ? 2 : 4;
         double weights = rank > 0 ? w * rank * (512 + 64) : w * 512 * 64;
@@ -437,7 +439,9 @@ static void test_bench_decode(void **state) {
     assert_int_equal(cJSON_GetArraySize(methods), 2);
     cJSON_ArrayForEach(m, methods) {
         assert_true(num(&j, m, "tokens_per_second") > 0);
-        assert_true(num(&j, m, "floor_tokens_per_second") > 0);
+        assert_true(num(&j, m, "floor_tokens_per_second") > 0 && num(&j, m, "bandwidth_gb_per_second") > 0);
+        assert_true(num(&j, m, "share_p10") > 0 && num(&j, m, "share_p10") <= num(&j, m, "share_of_floor"));
+        assert_true(num(&j, m, "share_of_floor") <= num(&j, m, "share_p90"));
         assert_true(num(&j, m, "acceptance_length") == 1);
     }
     pl_json_close(&j);
