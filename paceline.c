@@ -13,6 +13,7 @@
 #include "infer/report.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
+#include "train/bench_step.h"
 #include "train/keys.h"
 #include "train/pipeline.h"
 #include "train/run.h"
@@ -257,7 +258,8 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *er
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1,
                        .keys = keys,
-                       .n_keys = KEYS};
+                       .n_keys = KEYS,
+                       .bench_step = pl_bench_step_put};
     int         threads;
     PL_TRY(check_positional(c, a, err));
     PL_TRY(check_device(pl_cli_text(a, "device"), err));

@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/op/attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -124,7 +125,7 @@ void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
 // ---- the command ----
 
 static const pl_cli_option options[] = {
-    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode: the model"},
+    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode, step: the model"},
     {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
     {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "chain:auto", .help = "decode: how it drafts"},
     {.name = "context",
@@ -147,7 +148,28 @@ static const pl_cli_option options[] = {
      .deflt = "5",
      .min = 1,
      .max = 1000,
-     .help = "decode: runs of each"},
+     .help = "decode, step: runs of each"},
+    {.name = "batch",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "step: sequences of a training step"},
+    {.name = "seq-len",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "512",
+     .min = 8,
+     .max = 1 << 20,
+     .help = "step: tokens of a sequence"},
+    {.name = "unroll",
+     .type = PL_CLI_INT,
+     .arg = "K",
+     .deflt = "5",
+     .min = 1,
+     .max = PL_MAX_UNROLL,
+     .help = "step: steps of the drafter's training-time test"},
     {.name = "vocab",
      .type = PL_CLI_INT,
      .arg = "V",
@@ -179,8 +201,8 @@ static const pl_cli_option options[] = {
      .help = "leaves out weight matrices above this size"},
     {0}};
 
-enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, TOKENIZE = 32 };
-static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "tokenize"};
+enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, STEP = 32, TOKENIZE = 64 };
+static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "step", "tokenize"};
 
 static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     int n = (int)(sizeof kinds / sizeof *kinds);
@@ -192,14 +214,15 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
         if (k == n) {
             const char *near = pl_cli_nearest(a->positional[i], kinds, n);
             return pl_fail(err, PL_E_USAGE,
-                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, decode, tokenize",
+                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, decode, step, tokenize",
                            a->positional[i], near ? "; did you mean " : "", near ? near : "");
         }
         *mask |= 1u << k;
     }
-    if (*mask == 0) *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | (pl_cli_has(a, "target") ? DECODE : 0);
-    if (*mask & DECODE && !pl_cli_has(a, "target"))
-        return pl_fail(err, PL_E_USAGE, "--target: is missing; bench decode needs a model");
+    if (*mask == 0) *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | (pl_cli_has(a, "target") ? DECODE | STEP : 0);
+    if (*mask & (DECODE | STEP) && !pl_cli_has(a, "target"))
+        return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model",
+                       *mask & DECODE ? "decode" : "step");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
         return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
     return PL_OK;
@@ -233,6 +256,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                                 .context = (int)pl_cli_int(a, "context"),
                                 .new_tokens = (int)pl_cli_int(a, "new-tokens"),
                                 .repeats = (int)pl_cli_int(a, "repeats")};
+    pl_bench_step     step = {.target = decode.target,
+                              .batch = pl_cli_int(a, "batch"),
+                              .seq_len = pl_cli_int(a, "seq-len"),
+                              .unroll = (int)pl_cli_int(a, "unroll"),
+                              .repeats = decode.repeats};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
     pl_bench b = {
@@ -244,7 +272,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (mask & TRAIN) pl_bench_put_train(o, &b);
     if (mask & HEADS) pl_bench_put_heads(o, &b, &heads);
     if (mask & DECODE) st = pl_bench_put_decode(o, &b, &decode, err);
-    if (mask & TOKENIZE && st == PL_OK) st = pl_bench_put_tokenize(o, &tokenize, err);
+    if (st == PL_OK && mask & STEP) st = env->bench_step(o, env, &step, err);
+    if (st == PL_OK && mask & TOKENIZE) st = pl_bench_put_tokenize(o, &tokenize, err);
     if (st != PL_OK) {
         pl_show_abort(&local);
         return st;
@@ -261,17 +290,24 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_bench = {
     .name = "bench",
-    .summary = "kernels and decode steps against this machine's limits",
-    .positional = "[bandwidth|linear|train|heads|decode|tokenize...]",
-    .max_positional = 6,
+    .summary = "kernels, decode steps and training steps against this machine's limits",
+    .positional = "[bandwidth|linear|train|heads|decode|step|tokenize...]",
+    .max_positional = 7,
     .options = options,
     .about =
         "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
         "over\n"
         "the bandwidth measured at that footprint, or operations over the measured peak. Floors are sampled in pairs\n"
         "with the timings, and share_of_floor is the median over pairs (share_p10, share_p90: its spread), so that a\n"
-        "machine whose limits move does not move the share. Without names: everything (decode where there is a\n"
-        "--target).",
+        "machine whose limits move does not move the share.\n\n"
+        "  bandwidth  reading memory, by footprint           train   products with gradients, one by one\n"
+        "  linear     products with packed weights           step    whole training steps, the optimizer's update\n"
+        "  heads      hidden state to most probable token            included: the target itself, and an EAGLE-3\n"
+        "  decode     tokens of --target, per method                 drafter for it; floor: the model's flops (each\n"
+        "                                                            product once forward, twice backward, nothing\n"
+        "                                                            that is recomputed) at the peak of fma\n"
+        "  tokenize   --tokenizer on --file, MB/s\n\n"
+        "Without names: everything but tokenize (decode and step where there is a --target).",
     .example = "paceline bench heads --vocab 32000 --width 1024 --json",
     .run = run,
 };

@@ -6,4 +6,12 @@
 
 extern const pl_command pl_command_bench;
 
+// A whole training step is timed by the floor that has one, and handed down by the door (pl_env.bench_step).
+typedef struct pl_bench_step {
+    const char *target; // the model: a folder or a file
+    int64_t     batch, seq_len;
+    int         unroll;  // of the drafter
+    int         repeats; // timed steps, 1 to 1000
+} pl_bench_step;
+
 #endif

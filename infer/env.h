@@ -8,7 +8,9 @@
 
 #include <stdio.h>
 
-typedef struct pl_env {
+struct pl_bench_step;
+typedef struct pl_env pl_env;
+struct pl_env {
     const pl_backend           *backend;
     pl_pool                    *pool;
     int                         threads; // of the pool
@@ -20,7 +22,9 @@ typedef struct pl_env {
     int                         n_keys;
     uint64_t                    seed;     // --seed, else 1; recipes have it as `seed`
     bool                        has_seed; // --seed was given
-} pl_env;
+    // Of `bench step` (infer/bench.h): adds an array to an open object.
+    pl_status (*bench_step)(pl_json_out *o, const pl_env *env, const struct pl_bench_step *s, pl_err *err);
+};
 
 // A stage of a recipe: pl_generate_run, pl_eval_run, pl_run. The door has opened the recipe and made out_dir.
 typedef pl_status (*pl_stage_fn)(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);

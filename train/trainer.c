@@ -124,36 +124,29 @@ static pl_status save_last(loop *l, pl_err *err) {
 
 // ---- a step
 
-typedef struct step_result {
-    double loss, lr, grad_norm, tokens, seconds;
-    double sums[PL_SLOT_SUMS];
-} step_result;
-
-static pl_status do_step(loop *l, step_result *r, pl_err *err) {
-    pl_task *t = l->t;
-    int64_t  step = l->step + 1;
-    double   start = pl_now();
-    pl_slots_begin(&l->slots);
+pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
+                          pl_err *err) {
+    double start = pl_now();
+    pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
         memset(r->sums, 0, sizeof r->sums);
         pl_param_block_zero_grad(t->block, t->pool);
         PL_TRY(t->slot(t, step, s, r->sums, err));
-        pl_slots_add(&l->slots, t->pool, t->block->grad, r->sums);
+        pl_slots_add(slots, t->pool, t->block->grad, r->sums);
     }
     double weight = r->sums[PL_SUM_WEIGHT];
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : 0;
     if (!isfinite(r->loss))
         return pl_fail(err, PL_E_INPUT, "step %lld: the loss is not finite; lower train.lr or raise train.warmup",
                        (long long)step);
-    r->lr = pl_schedule_at(&l->o->schedule, step);
-    PL_TRY(pl_optim_step(&l->optim, r->lr, weight > 0 ? 1 / weight : 0, step, &r->grad_norm, err));
+    r->lr = lr;
+    PL_TRY(pl_optim_step(optim, lr, weight > 0 ? 1 / weight : 0, step, &r->grad_norm, err));
     r->tokens = r->sums[PL_SUM_TOKENS];
     r->seconds = pl_now() - start;
-    l->step = step;
     return PL_OK;
 }
 
-static pl_status log_step(loop *l, const step_result *r, pl_err *err) {
+static pl_status log_step(loop *l, const pl_step_result *r, pl_err *err) {
     double rate = r->seconds > 0 ? r->tokens / r->seconds : 0;
     pl_progress_update(&l->progress, l->step, "loss %.4f, %.0f tokens/s", r->loss, rate);
     if (l->step % l->o->log_every != 0 && l->step != l->o->steps) return PL_OK;
@@ -184,9 +177,11 @@ static bool due(int64_t step, int64_t every) {
 
 static pl_status run_steps(loop *l, pl_err *err) {
     const pl_trainer_options *o = l->o;
-    step_result               r;
+    pl_step_result            r;
     while (l->step < o->steps) {
-        PL_TRY(do_step(l, &r, err));
+        double lr = pl_schedule_at(&o->schedule, l->step + 1);
+        PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, l->step + 1, lr, &r, err));
+        l->step++;
         PL_TRY(log_step(l, &r, err));
         bool last = l->step == o->steps;
         bool stop = (pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after)) && !last;

@@ -61,6 +61,15 @@ typedef struct pl_trainer_options {
 // when last/ belongs to another run (identity), or the loss is not finite.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
+// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots and optim are over
+// the task's block. step counts from 1; seconds: of the whole.
+typedef struct pl_step_result {
+    double loss, lr, grad_norm, tokens, seconds;
+    double sums[PL_SLOT_SUMS];
+} pl_step_result;
+pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
+                          pl_err *err);
+
 // The step that checkpoints/last holds; 0 where there is none.
 pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err);
 

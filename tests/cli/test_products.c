@@ -448,6 +448,39 @@ static void test_bench_decode(void **state) {
     test_run_fails(2, "512 positions", "bench decode --target %s --context 500", target);
 }
 
+// Flops of a training step against what they must be about.
+static void test_bench_step(void **state) {
+    (void)state;
+    char         data[512];
+    const char  *target = test_data(data, "models/TinyStories-656K");
+    pl_json      j;
+    const cJSON *m;
+    double       drafter[2];
+    for (int i = 0; i < 2; i++) {
+        test_run_json(&j, "bench step --json --target %s --batch 2 --seq-len 16 --repeats 2 --unroll %d", target,
+                      2 + 2 * i);
+        const cJSON *steps = array(&j, NULL, "step");
+        assert_int_equal(cJSON_GetArraySize(steps), 2);
+        cJSON_ArrayForEach(m, steps) {
+            assert_true(num(&j, m, "tokens") == 32);
+            assert_true(num(&j, m, "tokens_per_second") > 0 && num(&j, m, "share_of_floor") > 0);
+            assert_true(num(&j, m, "p10") <= num(&j, m, "seconds") && num(&j, m, "seconds") <= num(&j, m, "p90"));
+        }
+        m = cJSON_GetArrayItem(steps, 0);
+        assert_string_equal(str(&j, m, "name"), "target");
+        // Every parameter but the norms multiplies each token once forward and twice backward; attention comes on top.
+        double least = 6 * 32 * num(&j, m, "parameters"), flops = num(&j, m, "flops");
+        assert_true(flops > 0.99 * least && flops < 1.2 * least);
+        m = cJSON_GetArrayItem(steps, 1);
+        assert_string_equal(str(&j, m, "name"), "eagle3");
+        drafter[i] = num(&j, m, "flops");
+        pl_json_close(&j);
+    }
+    assert_true(drafter[1] > 1.5 * drafter[0] && drafter[1] < 2 * drafter[0]); // fc and the teacher come once
+    test_run_fails(2, "512 positions", "bench step --target %s --seq-len 512", target);
+    test_run_fails(2, "--target: is missing", "bench step");
+}
+
 static void test_eval(void **state) {
     (void)state;
     char        data[512], scratch[64], file[128], recipe[1200];
@@ -517,6 +550,7 @@ int main(void) {
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_bench),
         cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_eval),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
