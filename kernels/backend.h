@@ -52,7 +52,7 @@ bool        pl_backend_onednn_wanted(void); // built in and asked for: PACELINE_
 
 // Which packed weight was read after which, learned as steps repeat, so that the end of one product can fetch the start
 // of the next. A hint for caches: it changes no result, and a stale entry costs one useless prefetch.
-#define PL_TRAIL 256
+#define PL_TRAIL 1024
 typedef struct pl_trail {
     const void *last; // the weight read last
     struct {

@@ -249,9 +249,15 @@ static void panels_part(void *arg, int part, int parts) {
     }
 }
 
+// Weights lie a few hundred pages apart, at regular distances: the slot takes all bits of the address (Fibonacci
+// hashing), or most of a model would share a few slots.
+static size_t trail_slot(const void *data) {
+    return (size_t)(((uint64_t)(uintptr_t)data >> 12) * 0x9e3779b97f4a7c15u >> 32) % PL_TRAIL;
+}
+
 // Notes that w is read now; returns what was read after it last time.
 static const pl_tensor *follow_trail(pl_trail *t, const pl_tensor *w) {
-    size_t was = ((uintptr_t)t->last >> 12) % PL_TRAIL, now = ((uintptr_t)w->data >> 12) % PL_TRAIL;
+    size_t was = trail_slot(t->last), now = trail_slot(w->data);
     if (t->last) {
         t->next[was].from = t->last;
         t->next[was].to = *w;
