@@ -30,15 +30,16 @@ typedef struct worker {
 } worker;
 
 struct pl_pool {
+    // One line: who sees the word has the job with it, rather than in a second transfer between cores.
     _Alignas(LINE) atomic_uint_fast64_t word; // region << TAKERS_BITS | threads taking part
-    _Alignas(LINE) atomic_int pending;        // workers that have not finished the region
-    _Alignas(LINE) atomic_int sleepers;       // workers asleep
-    atomic_bool busy, stop, caller_asleep;
-    _Alignas(LINE) pl_part_fn fn; // the job; written between regions only
-    void           *arg;
-    int             parts;
-    int             threads;
-    double          spin; // seconds
+    pl_part_fn fn;                            // the job; written between regions only
+    void      *arg;
+    int        parts;
+    int        threads;
+    double     spin;                    // seconds
+    _Alignas(LINE) atomic_int pending;  // workers that have not finished the region
+    _Alignas(LINE) atomic_int sleepers; // workers asleep
+    atomic_bool     busy, stop, caller_asleep;
     pthread_mutex_t lock; // the caller sleeps here
     pthread_cond_t  done;
     worker         *workers; // [threads], 0 (the caller) unused
