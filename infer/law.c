@@ -50,7 +50,7 @@ static void forget(uint8_t *seen, int64_t v, const int32_t *token, int64_t n) {
         if (token[i] >= 0 && token[i] < v) seen[token[i]] = 0;
 }
 
-// Index of the largest, the lowest among equals; -1 when one is NaN.
+// Index of the largest, the lowest among equals; -1 when one is NaN or the largest is infinite.
 static int64_t best_of(const float *x, int64_t v) {
     int64_t best = 0;
     bool    nan = false;
@@ -58,7 +58,7 @@ static int64_t best_of(const float *x, int64_t v) {
         nan |= x[i] != x[i];
         if (x[i] > x[best]) best = i;
     }
-    return nan ? -1 : best;
+    return nan || isinf(x[best]) ? -1 : best;
 }
 
 // exp(x) for x <= 0, within 3e-7 relative, 0 below -87: plain arithmetic that compilers turn into vector code.

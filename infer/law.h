@@ -40,7 +40,8 @@ typedef struct pl_history {
     int64_t        n_tokens, n_path;
 } pl_history;
 
-// p[v]: the law, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a number.
+// p[v]: the law, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a number, or the
+// largest is infinite.
 bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k);
 
 #endif

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t best(const double *w, int64_t n) {
+int64_t pl_propose_best(const double *w, int64_t n) {
     int64_t b = 0;
     for (int64_t i = 1; i < n; i++)
         if (w[i] > w[b]) b = i;
@@ -24,7 +24,7 @@ static double total(const double *w, int64_t n) {
 static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
     int n = 1;
     for (; n < k; n++) {
-        int64_t b = best(q, o->vocab);
+        int64_t b = pl_propose_best(q, o->vocab);
         if (!(q[b] > 0)) break;
         id[n] = (int32_t)b;
         logp[n] = (float)log(q[b]);

@@ -26,4 +26,7 @@ typedef struct pl_proposing {
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, int64_t vd, const int32_t *d2t, int k,
                      int32_t *id, float *logp);
 
+// Index of the largest weight, the lowest among equals: the order of the best.
+int64_t pl_propose_best(const double *w, int64_t n);
+
 #endif

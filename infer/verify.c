@@ -3,14 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const pl_verifier *const verifiers[] = {&pl_verify_match};
+static const pl_verifier *const verifiers[] = {&pl_verify_match,         &pl_verify_rejection, &pl_verify_recursive_iid,
+                                               &pl_verify_recursive_wor, &pl_verify_kseq,      &pl_verify_block,
+                                               &pl_verify_transport,     &pl_verify_typical};
 enum { VERIFIERS = sizeof verifiers / sizeof *verifiers };
 
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     int32_t token[PL_TREE_MAX];
-    int     node = 0;
-    out->n = 0;
-    out->path[0] = 0;
+    int     node = out->path[out->n];
     for (;;) {
         int64_t position = in->position + in->tree->depth[node] + 1;
         if (in->argmax) {
@@ -33,8 +33,10 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
 
 void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     bool drawn = in->tree->q[0] != NULL; // else there is nothing to judge paths by
+    out->n = 0;
+    out->path[0] = 0;
     if (v->verify && !in->argmax && (drawn || v->proposal == PL_PROPOSE_TOP))
-        v->verify(in, out);
+        v->verify(v, in, out);
     else
         pl_verify_walk(v, in, out);
 }
@@ -47,6 +49,23 @@ bool pl_residual(double *p, const double *q, int64_t v) {
     for (int64_t i = 0; i < v; i++)
         p[i] = p[i] > q[i] ? (p[i] - q[i]) / sum : 0;
     return true;
+}
+
+double pl_overlap(const double *p, const double *q, int64_t v) {
+    double sum = 0;
+    for (int64_t i = 0; i < v; i++)
+        sum += p[i] < q[i] ? p[i] : q[i];
+    return sum;
+}
+
+bool pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x) {
+    return q[x] > 0 && coin->flip(coin, p[x] / q[x]);
+}
+
+int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x) {
+    if (pl_ratio_test(in->coin, in->p, q, x)) return x;
+    pl_residual(in->p, q, in->v);
+    return (int32_t)in->coin->draw(in->coin, in->p, in->v, -1);
 }
 
 const pl_verifier *pl_verifier_at(int i) {

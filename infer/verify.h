@@ -41,7 +41,8 @@ typedef struct pl_verify_in {
     double        *p, *q, *r; // [v] scratch each
 } pl_verify_in;
 
-typedef struct pl_verifier {
+typedef struct pl_verifier pl_verifier;
+struct pl_verifier {
     const char *name, *help;
     pl_proposal proposal; // how children must be drawn for it to do more than matching
     bool        lossless;
@@ -49,18 +50,29 @@ typedef struct pl_verifier {
     // One node: Y ~ p, p = in->p (overwritten), coupled with children that have a q (c->kind is this verifier's, or
     // PL_PROPOSE_TOP never comes here: those are matched). in->q and in->r are scratch.
     int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);
-    // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk.
-    void (*verify)(const pl_verify_in *in, pl_verdict *out);
-} pl_verifier;
+    // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk. v: the verifier itself.
+    void (*verify)(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
+    // The probability that one node's n children, made by infer/propose.h from q, hold Y (for a lossy verifier: that
+    // one of them is accepted), in closed form; NULL or NaN: none is known (infer/acceptance.h then measures). w: [v]
+    // scratch.
+    double (*acceptance)(const double *p, const double *q, int64_t v, int n, double *w);
+};
 
 // Runs a verifier. At temperature 0 (argmax given) it is greedy verification.
 void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
-// From the root down, one node at a time, each by v->couple.
+// On from the last node of out->path, one node at a time, each by v->couple.
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
 
-// p := the residual max(p - q, 0) / its sum, of a rejected draw from q; false, and p as it was, where nothing is left
-// (p equals q up to rounding: a rejection of probability 0).
-bool pl_residual(double *p, const double *q, int64_t v);
+// The residual law of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where nothing is
+// left (p equals q up to rounding: a rejection of probability 0).
+bool    pl_residual(double *p, const double *q, int64_t v);
+// sum min(p, q): how often two laws can agree.
+double  pl_overlap(const double *p, const double *q, int64_t v);
+// Tests x, drawn from q: true with probability min(1, p(x) / q(x)).
+bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
+// Speculative sampling at one node (facts: inference §3.1): x if it passes the ratio test, else a draw from the
+// residual. Y ~ p whenever x ~ q. p is overwritten.
+int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
 
 // By name; NULL and one line naming the known ones.
 const pl_verifier *pl_verifier_find(const char *name, pl_err *err);
@@ -70,5 +82,17 @@ const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and fo
 // among the children go there. Accepts with probability p(children), the best any verifier can do with deterministic
 // children (facts: inference §3.3), and equals plain decoding token for token at every temperature.
 extern const pl_verifier pl_verify_match;
+// Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) along a sampled chain.
+extern const pl_verifier pl_verify_rejection;
+// Recursive rejection among several sampled children: with replacement (SpecInfer), without (RSD, Sequoia).
+extern const pl_verifier pl_verify_recursive_iid, pl_verify_recursive_wor;
+// k-SEQ (SpecTr, Sun et al. 2023).
+extern const pl_verifier pl_verify_kseq;
+// Block verification (Sun et al. 2024): a sampled chain judged as a whole.
+extern const pl_verifier pl_verify_block;
+// The drafter's best n-1 tokens and one sampled from the rest: attains the optimal-transport bound of its draft.
+extern const pl_verifier pl_verify_transport;
+// Medusa's typical acceptance: LOSSY.
+extern const pl_verifier pl_verify_typical;
 
 #endif

@@ -1,0 +1,401 @@
+// Every verifier enumerated: over all draws of the children and all coins of verification, what is emitted (continued
+// by the target where verification stopped early) follows the target's joint law, to rounding. Laws of toy vocabularies
+// have zeros, ties, trimmed drafters, p equal to q, children that are the whole support. Biased controls must fail.
+#include "infer/propose.h"
+#include "infer/verify.h"
+#include "kernels/base/rng.h"
+#include "tests/infer/biased.h"
+#include "tests/infer/enumerate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { V_MAX = 5, LEVELS = 3, PREFIXES = 1 + 5 + 25 + 125, SEQUENCES = 625 };
+
+// How the logits of target and drafter look.
+typedef enum look {
+    PLAIN,
+    TARGET_ZEROS,  // tokens that the target never says
+    DRAFTER_ZEROS, // tokens that the drafter never draws
+    DISJOINT,      // no token that both may say
+    TIES,          // few distinct values
+    SAME,          // p == q
+    SURE,          // the drafter is all but certain
+    LOOKS
+} look;
+
+typedef struct toy {
+    int         v, vd, depth, children[LEVELS]; // per level; vd < v: the drafter's vocabulary is trimmed
+    look        look;
+    pl_sampling sampling;
+    bool        argmax_draft; // a control: the drafter's best token passed off as drawn from q
+    int32_t     d2t[V_MAX];
+    double      p[PREFIXES][V_MAX]; // by prefix of the path: a number in base v behind all shorter prefixes
+    float       logits[PREFIXES][V_MAX];
+    pl_law_work work;
+    // of one run
+    pl_tree     tree;
+    double      q[PREFIXES][V_MAX], law[V_MAX];
+} toy;
+
+typedef struct outcome {
+    double  error;    // largest deviation of the joint law
+    double  accepted; // drafted tokens accepted, on average
+    double  any;      // probability that at least one is
+    int64_t runs;
+} outcome;
+
+static int prefix_after(const toy *t, int prefix, int token) {
+    return prefix * t->v + 1 + token; // children of a node in a complete v-ary tree
+}
+
+static void make(toy *t, uint64_t seed) {
+    pl_err err = {0};
+    assert_int_equal(pl_law_work_init(&t->work, t->v, &err), PL_OK);
+    for (int i = 0; i < t->vd; i++)
+        t->d2t[i] = t->vd < t->v ? i + (i >= (int)(seed % (uint64_t)t->v)) : i; // one token is left out
+    int prefixes = 0;
+    for (int i = 0, n = 1; i <= t->depth; i++, n *= t->v)
+        prefixes += n;
+    for (int x = 0; x < prefixes; x++) {
+        float  target[V_MAX], *drafter = t->logits[x];
+        pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)x);
+        for (int i = 0; i < t->v; i++) {
+            bool here = pl_rng_below(r, (uint64_t)(8 * i + 2), 3) > 0 || i == (int)(seed % (uint64_t)t->v);
+            target[i] = 1.5f * pl_rng_normal(r, (uint64_t)(8 * i));
+            drafter[i] = 1.5f * pl_rng_normal(r, (uint64_t)(8 * i + 1));
+            if (t->look == TIES) {
+                target[i] = (float)pl_rng_below(r, (uint64_t)(8 * i + 3), 2);
+                drafter[i] = (float)pl_rng_below(r, (uint64_t)(8 * i + 4), 2);
+            }
+            if (t->look == SAME) drafter[i] = target[i];
+            if (t->look == SURE && i == 1) drafter[i] = 40;
+            if (t->look == TARGET_ZEROS && !here) target[i] = -INFINITY;
+            if (t->look == DRAFTER_ZEROS && i != 0 && !here) drafter[i] = -INFINITY;
+            if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
+        }
+        assert_true(pl_law(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
+        float copy[V_MAX];
+        memcpy(copy, drafter, sizeof copy);
+        for (int i = 0; i < t->vd; i++)
+            drafter[i] = copy[t->d2t[i]];
+    }
+}
+
+// The drafter's whole law at a prefix; all 0 where it has none.
+static void drafter_law(toy *t, int prefix, double *q) {
+    double law[V_MAX];
+    memset(q, 0, (size_t)t->v * sizeof *q);
+    if (!pl_law(law, t->logits[prefix], t->vd, &t->sampling, &(pl_history){0}, &t->work)) return;
+    for (int i = 0; i < t->vd; i++)
+        q[t->d2t[i]] = law[i];
+}
+
+static int prefix_of(const toy *t, int node) {
+    int32_t path[PL_TREE_MAX];
+    int     n = pl_tree_path(&t->tree, node, path), x = 0;
+    for (int i = 1; i < n; i++)
+        x = prefix_after(t, x, t->tree.token[path[i]]);
+    return x;
+}
+
+static bool law_of(void *arg, int node, double *p) {
+    toy *t = arg;
+    memcpy(p, t->p[prefix_of(t, node)], (size_t)t->v * sizeof *p);
+    return true;
+}
+
+// The candidates of one node, drawn as drafters do, or the best ones.
+static void candidates(toy *t, pl_proposing *o, int node, int k, int32_t *id) {
+    int    x = prefix_of(t, node);
+    float  logp[PL_TREE_MAX];
+    double q[V_MAX];
+    if (o->kind != PL_PROPOSE_TOP && !t->argmax_draft) {
+        pl_propose_draw(o, &t->tree, node, t->logits[x], t->vd, t->vd < t->v ? t->d2t : NULL, k, id, logp);
+        return;
+    }
+    drafter_law(t, x, q);
+    if (t->argmax_draft) {
+        t->tree.kind[node] = PL_PROPOSE_IID;
+        t->tree.q[node] = memcpy(o->q + (ptrdiff_t)o->q_used++ * t->v, q, (size_t)t->v * sizeof *q);
+    }
+    for (int i = 0; i < k; i++) {
+        int64_t b = pl_propose_best(q, t->v);
+        id[i] = q[b] > 0 ? (int32_t)b : -1;
+        q[b] = 0;
+    }
+}
+
+static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
+    pl_proposing o = {.kind = kind,
+                      .sampling = &t->sampling,
+                      .coin = coin,
+                      .q = &t->q[0][0],
+                      .q_rows = PREFIXES,
+                      .vocab = t->v,
+                      .work = &t->work,
+                      .law = t->law};
+    int          from = 0;
+    pl_tree_root(&t->tree, 0);
+    for (int level = 0; level < t->depth; level++) {
+        int to = t->tree.n;
+        for (int node = from; node < to; node++) {
+            int32_t id[PL_TREE_MAX];
+            candidates(t, &o, node, t->children[level], id);
+            for (int i = 0; i < t->children[level] && id[i] >= 0; i++)
+                pl_tree_add(&t->tree, node, id[i], 0);
+        }
+        from = to;
+    }
+}
+
+// Adds `weight` of what the target says after a prefix to all sequences of depth + 1 tokens.
+static void go_on(const toy *t, int prefix, int len, double weight, double *joint) {
+    if (len > t->depth) {
+        joint[prefix] += weight;
+        return;
+    }
+    for (int i = 0; i < t->v; i++)
+        if (t->p[prefix][i] > 0) go_on(t, prefix_after(t, prefix, i), len + 1, weight * t->p[prefix][i], joint);
+}
+
+static outcome enumerate(toy *t, const pl_verifier *v) {
+    static double joint[PREFIXES + SEQUENCES], want[PREFIXES + SEQUENCES];
+    double        p[V_MAX], q[V_MAX], r[V_MAX], total = 0;
+    outcome       o = {0};
+    test_every    e;
+    memset(joint, 0, sizeof joint);
+    memset(want, 0, sizeof want);
+    for (test_every_begin(&e); test_every_next(&e);) {
+        pl_verdict out;
+        draft(t, v->proposal, &e.coin);
+        pl_verify_in in = {
+            .tree = &t->tree, .law = law_of, .arg = t, .v = t->v, .coin = &e.coin, .p = p, .q = q, .r = r};
+        pl_verify(v, &in, &out);
+        assert_true(out.bonus >= 0 && out.bonus < t->v);
+        int x = prefix_after(t, prefix_of(t, out.path[out.n]), out.bonus);
+        go_on(t, x, out.n + 1, e.probability, joint);
+        total += e.probability;
+        o.accepted += e.probability * out.n;
+        o.any += out.n > 0 ? e.probability : 0;
+    }
+    o.runs = e.runs;
+    assert_true(fabs(total - 1) < 1e-12);
+    go_on(t, 0, 0, 1, want);
+    for (int i = 0; i < PREFIXES + SEQUENCES; i++)
+        o.error = fmax(o.error, fabs(joint[i] - want[i]));
+    return o;
+}
+
+static const struct {
+    int v, depth, children[LEVELS];
+} shapes[] = {{5, 1, {1}},    {5, 1, {2}},       {5, 1, {3}},       {4, 1, {4}},    {3, 2, {2, 2}},
+              {4, 2, {2, 1}}, {3, 3, {1, 2, 1}}, {3, 3, {2, 1, 1}}, {4, 2, {1, 1}}, {3, 3, {1, 1, 1}}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static bool is_chain(int shape) {
+    for (int i = 0; i < shapes[shape].depth; i++)
+        if (shapes[shape].children[i] > 1) return false;
+    return true;
+}
+
+static void set(toy *t, int shape, look l, bool trimmed, uint64_t seed) {
+    memset(t, 0, sizeof *t);
+    t->v = shapes[shape].v;
+    t->vd = t->v - trimmed;
+    t->depth = shapes[shape].depth;
+    memcpy(t->children, shapes[shape].children, sizeof t->children);
+    t->look = l;
+    t->sampling = (pl_sampling){.temperature = 1, .top_p = 1};
+    if (seed % 3 == 1) t->sampling = (pl_sampling){.temperature = 0.7, .top_p = 0.8};
+    if (seed % 3 == 2) t->sampling = (pl_sampling){.temperature = 1.3, .top_p = 1, .top_k = 3, .min_p = 0.1};
+    make(t, seed);
+}
+
+static toy the_toy;
+
+static void law_is_exact(void **state) {
+    (void)state;
+    int64_t cases = 0, runs = 0;
+    double  worst = 0;
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (!v->lossless) continue;
+        for (int s = 0; s < SHAPES; s++)
+            for (int l = 0; l < LOOKS; l++)
+                for (int trimmed = 0; trimmed < 2; trimmed++)
+                    for (uint64_t seed = 0; seed < 9; seed++) {
+                        if (v->chain && !is_chain(s)) continue;
+                        set(&the_toy, s, (look)l, trimmed, seed);
+                        outcome o = enumerate(&the_toy, v);
+                        if (!(o.error < 1e-12))
+                            fail_msg("%s: shape %d, look %d, trimmed %d, seed %d: off by %.3g", v->name, s, l, trimmed,
+                                     (int)seed, o.error);
+                        worst = fmax(worst, o.error);
+                        cases++;
+                        runs += o.runs;
+                        pl_law_work_fini(&the_toy.work);
+                    }
+    }
+    print_message("%lld cases, %lld outcomes, off by %.2g at most\n", (long long)cases, (long long)runs, worst);
+}
+
+// One node: enumeration gives the closed form that the verifier states.
+static void acceptance_is_the_closed_form(void **state) {
+    (void)state;
+    int checked = 0;
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        for (int s = 0; s < SHAPES && shapes[s].depth == 1; s++)
+            for (int l = 0; l < LOOKS; l++)
+                for (uint64_t seed = 0; seed < 6; seed++) {
+                    if (v->chain && !is_chain(s)) continue;
+                    set(&the_toy, s, (look)l, seed > 2, seed);
+                    toy    *t = &the_toy;
+                    double  q[V_MAX], w[V_MAX];
+                    int     n = t->children[0];
+                    outcome o = enumerate(t, v);
+                    drafter_law(t, 0, q);
+                    double stated = v->acceptance(t->p[0], q, t->v, n, w), overlap = pl_overlap(t->p[0], q, t->v);
+                    if (n == 1 && v->proposal != PL_PROPOSE_TOP) assert_true(fabs(o.any - overlap) < 1e-12);
+                    pl_law_work_fini(&t->work);
+                    if (isnan(stated)) continue;
+                    // k-SEQ's rho is a root that is found, not computed.
+                    if (!(fabs(o.any - stated) < 1e-11))
+                        fail_msg("%s, %d children, look %d, seed %d: accepts %.15g, says %.15g", v->name, n, l,
+                                 (int)seed, o.any, stated);
+                    checked++;
+                }
+    }
+    assert_true(checked > 500);
+}
+
+// Judged as a whole a chain is never shorter, and sometimes longer.
+static void block_beats_rejection(void **state) {
+    (void)state;
+    double gain = 0;
+    int    n = 0;
+    for (int s = 0; s < SHAPES; s++)
+        for (int l = 0; l < LOOKS; l++)
+            for (uint64_t seed = 0; seed < 12 && is_chain(s); seed++) {
+                set(&the_toy, s, (look)l, seed % 2, seed);
+                outcome block = enumerate(&the_toy, &pl_verify_block);
+                outcome token = enumerate(&the_toy, &pl_verify_rejection);
+                if (!(block.accepted >= token.accepted - 1e-12))
+                    fail_msg("shape %d, look %d, seed %d: %.15g < %.15g", s, l, (int)seed, block.accepted,
+                             token.accepted);
+                gain = fmax(gain, block.accepted - token.accepted);
+                n++;
+                pl_law_work_fini(&the_toy.work);
+            }
+    assert_true(gain > 0.01);
+    print_message("%d chains, at most %.3f tokens longer\n", n, gain);
+}
+
+// The largest error of a verifier that is known to be wrong, over a few toys.
+static double error_of(const pl_verifier *v, int shape, bool argmax_draft, bool trimmed) {
+    double error = 0;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        toy   *t = &the_toy;
+        double whole[V_MAX];
+        set(t, shape, PLAIN, false, 3 * seed);
+        t->argmax_draft = argmax_draft;
+        if (trimmed) {
+            drafter_law(t, 0, whole); // before one token is left out
+            test_biased_q = whole;
+            pl_law_work_fini(&t->work);
+            t->vd = t->v - 1;
+            make(t, 3 * seed);
+        }
+        error = fmax(error, enumerate(t, v).error);
+        pl_law_work_fini(&t->work);
+    }
+    return error;
+}
+
+static void controls_fail(void **state) {
+    (void)state;
+    struct {
+        const pl_verifier *v;
+        const char        *what;
+        int                shape;
+        bool               argmax_draft, trimmed;
+    } control[] = {{&test_biased_fresh, "a fresh draw on a mismatch", 1, false, false},
+                   {&test_biased_fresh, "the same, a tree", 4, false, false},
+                   {&test_biased_no_residual, "the target's law after a rejection", 0, false, false},
+                   {&test_biased_merged, "repeats merged", 2, false, false},
+                   {&test_biased_untrimmed, "the untrimmed law in the residual", 0, false, true},
+                   {&pl_verify_rejection, "the best token, tested as if drawn", 0, true, false},
+                   {&pl_verify_block, "the best tokens of a chain, judged as if drawn", 8, true, false},
+                   {&pl_verify_typical, "typical acceptance", 1, false, false}};
+    for (size_t i = 0; i < sizeof control / sizeof *control; i++) {
+        double e = error_of(control[i].v, control[i].shape, control[i].argmax_draft, control[i].trimmed);
+        print_message("%s: off by %.3f\n", control[i].what, e);
+        assert_true(e > 0.01);
+    }
+}
+
+// A drafted token that either law gives no probability to is never emitted unless the target may say it, even where the
+// coin shows 0; and a number that is none stops decoding only where it is reached.
+static bool never(pl_coin *c, double p) {
+    (void)c;
+    return 0.0 < p; // a uniform of 0
+}
+
+static int64_t lowest(pl_coin *c, const double *w, int64_t n, int64_t position) {
+    (void)c, (void)position;
+    for (int64_t i = 0; i < n; i++)
+        if (w[i] > 0) return i;
+    fail_msg("a draw from nothing");
+    return -1;
+}
+
+static bool broken_below(void *arg, int node, double *p) {
+    memcpy(p, arg, 3 * sizeof *p);
+    return node == 0;
+}
+
+static void edges(void **state) {
+    (void)state;
+    pl_coin coin = {.flip = never, .draw = lowest};
+    double  p[3], q[3], r[3], law[3] = {0, 0.25, 0.75}, draft_law[3] = {0.5, 0.5, 0};
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        static pl_tree     t;
+        pl_verdict         out;
+        pl_verify_in in = {.tree = &t, .law = broken_below, .arg = law, .v = 3, .coin = &coin, .p = p, .q = q, .r = r};
+        for (int32_t token = 0; token < 2; token++) {
+            pl_tree_root(&t, 2);
+            int child = pl_tree_add(&t, 0, token, 0);
+            pl_tree_add(&t, child, 1, 0);
+            if (v->proposal != PL_PROPOSE_TOP) {
+                t.kind[0] = t.kind[child] = v->proposal;
+                t.q[0] = t.q[child] = draft_law;
+            }
+            pl_verify(v, &in, &out);
+            if (token == 0) { // p is 0
+                assert_int_equal(out.n, 0);
+                assert_true(out.bonus > 0);
+            } else { // accepted; the law behind it is no number
+                assert_int_equal(out.bonus, -1);
+            }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(law_is_exact),
+        cmocka_unit_test(acceptance_is_the_closed_form),
+        cmocka_unit_test(block_beats_rejection),
+        cmocka_unit_test(controls_fail),
+        cmocka_unit_test(edges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
