@@ -1,7 +1,7 @@
 #include "infer/inspect.h"
 
 #include "data/tokenizer.h"
-
+#include "infer/acceptance.h"
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
 #include "infer/show.h"
@@ -16,6 +16,35 @@ static const pl_cli_option options[] = {
     {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
     {.name = "tensors", .type = PL_CLI_FLAG, .help = "lists a model's tensors too"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "acceptance",
+     .type = PL_CLI_FLAG,
+     .help = "PATH is a target: how often each verifier accepts, beside the optimum"},
+    {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "--acceptance: the draft head's checkpoint"},
+    {.name = "prompts",
+     .type = PL_CLI_TEXT,
+     .arg = "F",
+     .help = "--acceptance: texts to go on with [the target's own]"},
+    {.name = "children",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "4",
+     .min = 1,
+     .max = PL_ACCEPTANCE_CHILDREN,
+     .help = "--acceptance: drafted tokens at a node, 1 to N"},
+    {.name = "positions",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "200",
+     .min = 1,
+     .max = 1 << 24,
+     .help = "--acceptance: places of the text looked at"},
+    {.name = "temperature",
+     .type = PL_CLI_REAL,
+     .arg = "T",
+     .deflt = "1",
+     .min = 0.01,
+     .max = 1000,
+     .help = "--acceptance: of both laws"},
     {0}};
 
 typedef enum what {
@@ -141,12 +170,33 @@ static pl_status inspect(pl_json_out *o, const pl_env *env, const char *path, pl
                    path);
 }
 
+static pl_status inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_inspect_acceptance_options opt = {.drafter = pl_cli_text(a, "drafter"),
+                                         .prompts = pl_cli_text(a, "prompts"),
+                                         .pre = pl_cli_text(a, "pre"),
+                                         .children = (int)pl_cli_int(a, "children"),
+                                         .positions = pl_cli_int(a, "positions"),
+                                         .temperature = pl_cli_real(a, "temperature")};
+    if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--acceptance: needs a --drafter");
+    return pl_inspect_acceptance(o, env, a->positional[0], &opt, err);
+}
+
+// Options of --acceptance mean nothing without it.
+static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
+    static const char *const names[] = {"drafter", "prompts", "children", "positions", "temperature"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !pl_cli_has(a, "acceptance"); i++)
+        if (pl_cli_has(a, names[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --acceptance", names[i]);
+    return PL_OK;
+}
+
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    PL_TRY(check_usage(a, err));
     pl_json_out        local, *o = pl_show_begin(env, &local);
     pl_inspect_options opt = {
         .full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors"), .pre = pl_cli_text(a, "pre")};
     pl_put_str(o, "path", a->positional[0]);
-    pl_status st = inspect(o, env, a->positional[0], opt, err);
+    pl_status st =
+        pl_cli_has(a, "acceptance") ? inspect_acceptance(o, env, a, err) : inspect(o, env, a->positional[0], opt, err);
     if (st == PL_OK) return pl_show_end(env, &local, err);
     pl_show_abort(&local);
     return st;
@@ -159,7 +209,10 @@ const pl_command pl_command_inspect = {
     .min_positional = 1,
     .max_positional = 1,
     .options = options,
-    .about = "Finds out by itself what PATH is.",
+    .about =
+        "Finds out by itself what PATH is. With --acceptance PATH is a target: decodes with it and, where it decodes,\n"
+        "asks of each verifier how often it would accept 1 to N children of a --drafter, and how often any could.\n"
+        "error is the largest standard error of a row that is measured by drawing; 0: computed.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .run = run,
 };

@@ -26,4 +26,16 @@ pl_status pl_inspect_run(pl_json_out *o, const char *path, pl_err *err);
 pl_status pl_inspect_results(pl_json_out *o, const char *path, pl_err *err);
 pl_status pl_inspect_prompts(pl_json_out *o, const char *path, pl_err *err);
 
+typedef struct pl_inspect_acceptance_options {
+    const char *drafter, *prompts; // prompts NULL: the target's own text
+    const char *pre;               // data/tokenizer.h; NULL
+    int         children;          // 1..PL_ACCEPTANCE_CHILDREN
+    int64_t     positions;
+    double      temperature; // above 0
+} pl_inspect_acceptance_options;
+// path: a target. Expected acceptance of one node's children by each verifier, averaged over positions of decoded text,
+// beside the transport bound (infer/acceptance.h).
+pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *path,
+                                const pl_inspect_acceptance_options *opt, pl_err *err);
+
 #endif
