@@ -40,8 +40,9 @@ typedef struct pl_command {
     int                  min_positional, max_positional;
     const pl_cli_option *options; // NULL: none of its own
     const char          *about;   // a paragraph for --help
-    const char          *example;
-    bool                 recipe; // takes the options of recipes (--set, --out) too
+    void (*lists)(FILE *f);       // what names an option takes, after the options; NULL: nothing to list
+    const char *example;
+    bool        recipe; // takes the options of recipes (--set, --out) too
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
 } pl_command;
 

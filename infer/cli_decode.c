@@ -78,7 +78,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "VERIFIER",
      .deflt = "match",
-     .help = "how drafted tokens are accepted; match gives plain decoding's own tokens"},
+     .help = "how drafted tokens are accepted: a name of the list below"},
     {.name = "tree",
      .type = PL_CLI_TEXT,
      .arg = "TREE",
@@ -147,14 +147,30 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     if (prompts > 1) return pl_fail(err, PL_E_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
+    if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))
+        return pl_fail(err, PL_E_USAGE, "--verify: needs a --drafter");
     return PL_OK;
+}
+
+static const char *lossy(const pl_verifier *v) {
+    return v->lossless ? "" : " (lossy)";
+}
+
+static void list_verifiers(FILE *f) {
+    fprintf(f, "\nVerifiers (at temperature 0 all of them are greedy verification):\n");
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        char               name[64];
+        snprintf(name, sizeof name, "%s%s", v->name, lossy(v));
+        fprintf(f, "  %-27s %s\n", name, v->help);
+    }
 }
 
 static const char *finish_name(pl_finish f) {
     return f == PL_STOPPED ? "stop" : f == PL_LENGTH ? "length" : f == PL_CONTEXT ? "context" : "running";
 }
 
-static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, pl_err *err) {
+static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, const pl_verifier *v, pl_err *err) {
     pl_json_out      *o = d->env->result;
     const pl_session *s = r->session;
     int32_t           n;
@@ -175,26 +191,29 @@ static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, p
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
     pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
     pl_put_str(o, "tree", r->drafter ? tree : NULL);
+    pl_put_str(o, "verify", r->drafter ? v->name : NULL);
+    pl_put_bool(o, "lossless", !r->drafter || v->lossless);
     pl_put_object(o, "stats");
     pl_stats_write(o, &s->stats, s->n_prompt);
     pl_json_out_close(o, '}');
     return PL_OK;
 }
 
-static void log_stats(const pl_session *s, bool drafting) {
+// v: NULL without a drafter.
+static void log_stats(const pl_session *s, const pl_verifier *v) {
     const pl_session_stats *t = &s->stats;
     pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", s->n_prompt, t->prefill_seconds,
            s->n_prompt / t->prefill_seconds);
     if (t->steps == 0) return;
     pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,
            t->seconds, pl_stats_speed(t), (long long)t->steps, pl_stats_acceptance(t));
-    if (!drafting || t->drafted == 0) return;
+    if (!v || t->drafted == 0) return;
     char text[256] = "";
     int  depth = pl_stats_depth(t), at = 0;
     for (int i = 0; i < depth && i < 16 && at < (int)sizeof text - 8; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, " %.2f", pl_stats_position(t, i));
-    pl_log("drafts: %lld of %lld accepted (%.1f %%); by position%s", (long long)t->accepted, (long long)t->drafted,
-           100 * pl_stats_accepted(t), text);
+    pl_log("drafts: %lld of %lld accepted (%.1f %%) by %s%s; by position%s", (long long)t->accepted,
+           (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text);
 }
 
 // A text that begins here has no space in front; one that goes on has what the model put there.
@@ -253,8 +272,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         errno = d.failed;
         PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
     }
-    if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, tree, err));
-    log_stats(r.session, r.drafter != NULL);
+    if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, tree, verifier, err));
+    log_stats(r.session, r.drafter ? verifier : NULL);
 done:
     if (d.has_text) pl_detok_fini(&d.detok);
     pl_strbuf_fini(&d.text);
@@ -268,8 +287,10 @@ const pl_command pl_command_decode = {
     .name = "decode",
     .summary = "one answer, streamed, with its statistics",
     .options = options,
-    .about = "Goes on with a prompt. With a draft head the answer comes faster; it is the answer of plain decoding,\n"
-             "token for token. The text goes to standard output, figures to standard error.",
+    .about = "Goes on with a prompt. With a draft head the answer comes faster: with the verifier match it is plain\n"
+             "decoding's, token for token; other lossless verifiers keep its law. The text goes to standard output,\n"
+             "figures to standard error.",
+    .lists = list_verifiers,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
     .run = run,
 };

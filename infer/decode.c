@@ -117,7 +117,7 @@ static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_er
                        "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
                        "tree, or verifier \"match\"",
                        v->name, p->kind->name);
-    if (v->chain && p->width > 1)
+    if (v->chain && (p->width > 1 || p->k > 1))
         return pl_fail(err, PL_E_USAGE, "verifier \"%s\" judges chains, not the tree \"%s\": take chain:LENGTH",
                        v->name, p->kind->name);
     return PL_OK;

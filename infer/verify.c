@@ -77,7 +77,8 @@ const pl_verifier *pl_verifier_find(const char *name, pl_err *err) {
     for (int i = 0; i < VERIFIERS; i++) {
         if (strcmp(verifiers[i]->name, name) == 0) return verifiers[i];
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", verifiers[i]->name);
+        snprintf(known + used, sizeof known - used, "%s%s%s", used ? ", " : "", verifiers[i]->name,
+                 verifiers[i]->lossless ? "" : " (lossy)");
     }
     pl_fail(err, PL_E_USAGE, "verifier \"%s\" is not known; known are: %s", name, known);
     return NULL;

@@ -47,8 +47,8 @@ struct pl_verifier {
     pl_proposal proposal; // how children must be drawn for it to do more than matching
     bool        lossless;
     bool        chain; // needs a chain
-    // One node: Y ~ p, p = in->p (overwritten), coupled with children that have a q (c->kind is this verifier's, or
-    // PL_PROPOSE_TOP never comes here: those are matched). in->q and in->r are scratch.
+    // One node: Y ~ p, p = in->p (overwritten), coupled with children drawn as `proposal` says; others are matched and
+    // do not come here. in->q and in->r are scratch. NULL: all are matched.
     int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);
     // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk. v: the verifier itself.
     void (*verify)(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);

@@ -18,8 +18,8 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
 
 // Every node is matched: the walk draws from the target's law and looks the token up.
 const pl_verifier pl_verify_match = {.name = "match",
-                                     .help = "draw the target's token, follow it where it was drafted: the tokens are "
-                                             "those of plain sampling",
+                                     .help =
+                                         "draw the target's token, follow it where drafted: plain sampling's tokens",
                                      .proposal = PL_PROPOSE_TOP,
                                      .lossless = true,
                                      .acceptance = acceptance};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
-#   bash tests/shown.sh [quickstart] [goldens] [any-target] [bench] [llama2c] [faults]
+#   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens and any-target).
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
@@ -66,6 +66,16 @@ shown_faults() { # every failure that every command can meet; a quarter of an ho
     while read -r line; do say faults "$line"; done < <(grep -E '^[a-z]+ \([0-9]+ s\)|^  ' "$work/faults.log")
 }
 
-[ $# -gt 0 ] || set -- quickstart goldens any-target bench
+shown_verify() { # each verifier's law through the decode loop, a million draws a test
+    program >/dev/null
+    (cd "$root" && PACELINE_TEST_DRAWS=1000000 "$root"/build/test_verify_chi2) >"$work/verify.log" 2>&1 || { tail -n 5 "$work/verify.log"; fail verify "see above"; return; }
+    grep ', z ' "$work/verify.log"
+    say verify "$(grep -c ', z ' "$work/verify.log") G-tests"
+}
+
+names=$(declare -F | sed -n 's/^declare -f shown_//p' | tr _ -)
+[ "${1:-}" != --list ] || { echo "$names"; exit 0; }
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $names
 for name in "$@"; do "shown_${name//-/_}"; done
 exit $status

@@ -35,7 +35,7 @@ static void free_values(float **data, int n) {
     free(data);
 }
 
-void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t) {
+void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t) {
     pl_err       err = {0};
     pl_hf_config c;
     char         path[128];
@@ -48,7 +48,7 @@ void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dty
     c.num_attention_heads = 6;
     c.num_key_value_heads = 2;
     c.head_dim = 8;
-    c.vocab_size = TEST_VOCAB;
+    c.vocab_size = vocab;
     c.max_position_embeddings = 256;
     c.rms_norm_eps = 1e-5;
     c.dtype = PL_BF16;
@@ -61,6 +61,10 @@ void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dty
     free_values(data, m->params.n);
     pl_llama_fini(m);
     must(pl_llama_open(m, dir, t, &err), &err);
+}
+
+void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t) {
+    test_target_sized(m, dir, layers, TEST_VOCAB, seed, t);
 }
 
 void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed) {

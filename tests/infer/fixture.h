@@ -6,7 +6,9 @@
 
 #define TEST_VOCAB 97
 
-// Writes a random target of `layers` layers (width 48, GQA, odd vocabulary) into dir and opens it.
+// Writes a random target of `layers` layers (width 48, GQA) into dir and opens it; test_target's vocabulary is
+// TEST_VOCAB, an odd one.
+void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t);
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t);
 // Writes a random EAGLE-3 drafter for the target into dir.
 void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed);

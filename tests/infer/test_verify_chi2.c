@@ -1,0 +1,307 @@
+// Losslessness through the production path: engine, kernels, EAGLE-3 drafter, drawn trees, verifiers. Of many short
+// answers to one prompt the joint law of all tokens is known (from plain decoding's logits); a G-test compares. Seeds
+// are fixed. Biased controls must fail.
+//   PACELINE_TEST_DRAWS: emitted draws of each test [50000]
+#include "tests/infer/biased.h"
+#include "tests/infer/fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { V = 5, LENGTH = 4, CELLS = V * V * V * V, SESSIONS = 32, MAX_LEN = 16 };
+
+static const int32_t prompt[] = {1, 3};
+enum { PROMPT = 2 };
+
+typedef struct world {
+    char     dir[64], draft[64];
+    pl_llama target;
+} world;
+
+// ---- a static tree: k children of every node ------------------------------------------------------------------------
+
+static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
+                const float *logp, int *next) {
+    int m = 0;
+    (void)level, (void)logp;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < p->k && id[i * p->k + c] >= 0; c++) {
+            int before = t->n, node = pl_tree_add(t, frontier[i], id[i * p->k + c], 0);
+            if (node == before) next[m++] = node;
+        }
+    return m;
+}
+
+static const pl_tree_kind full_tree = {.name = "full", .fixed_shape = true, .grow = grow};
+
+static pl_tree_policy policy_of(int k, int depth) {
+    pl_tree_policy p = {.kind = &full_tree, .depth = depth, .k = k, .width = 1, .max_nodes = 1};
+    for (int i = 1, level = k; i <= depth; i++, level *= k) {
+        p.max_nodes += level;
+        if (i < depth) p.width = level;
+    }
+    return p;
+}
+
+// ---- what should come -----------------------------------------------------------------------------------------------
+
+typedef struct plain_law {
+    const pl_sampling *sampling;
+    pl_law_work        work;
+    double             p[V];
+} plain_law;
+
+static void take_law(void *arg, const pl_final_rows *r) {
+    plain_law *l = arg;
+    int        last = r->logits_row[r->row[r->count - 1]];
+    if (last < 0 || r->first + r->count != r->session->n_prompt) return;
+    pl_history h = {.tokens = r->session->tokens, .n_tokens = r->session->n_prompt};
+    assert_true(pl_law(l->p, r->logits + (int64_t)last * V, V, l->sampling, &h, &l->work));
+}
+
+static void expect_after(pl_engine *e, plain_law *l, int32_t *tokens, int n, double weight, double *cell) {
+    pl_err      err = {0};
+    pl_session *s;
+    int         at = 0;
+    if (n == LENGTH) {
+        for (int i = 0; i < LENGTH; i++)
+            at = at * V + tokens[PROMPT + i];
+        cell[at] = weight;
+        return;
+    }
+    pl_session_options so = {.sampling = *l->sampling, .max_new = 1};
+    assert_int_equal(pl_engine_start(e, tokens, PROMPT + n, &so, &s, &err), PL_OK);
+    while (s->finish == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    pl_engine_end(e, s);
+    double p[V];
+    memcpy(p, l->p, sizeof p);
+    for (int i = 0; i < V; i++) {
+        tokens[PROMPT + n] = i;
+        expect_after(e, l, tokens, n + 1, weight * p[i], cell);
+    }
+}
+
+// The joint law of LENGTH tokens, from plain decoding's logits after every beginning.
+static void expect(const world *w, const pl_sampling *s, double *cell) {
+    pl_err            err = {0};
+    pl_engine        *e;
+    int32_t           tokens[MAX_LEN] = {0};
+    plain_law         l = {.sampling = s};
+    pl_engine_options o = {.max_sessions = 1, .max_rows = MAX_LEN, .max_len = MAX_LEN};
+    assert_int_equal(pl_law_work_init(&l.work, V, &err), PL_OK);
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, NULL, &o, &err), PL_OK);
+    pl_engine_on_final(e, take_law, &l);
+    memcpy(tokens, prompt, sizeof prompt);
+    expect_after(e, &l, tokens, 0, 1, cell);
+    pl_engine_destroy(e);
+    pl_law_work_fini(&l.work);
+}
+
+// ---- what comes -----------------------------------------------------------------------------------------------------
+
+typedef struct sample {
+    int64_t cell[CELLS], answers;
+    int64_t accepted, steps;
+} sample;
+
+static void harvest(pl_session *s, sample *out) {
+    int at = 0;
+    assert_int_equal(s->n_tokens, PROMPT + LENGTH);
+    for (int i = 0; i < LENGTH; i++)
+        at = at * V + s->tokens[PROMPT + i];
+    out->cell[at]++;
+    out->answers++;
+    out->accepted += s->stats.accepted;
+    out->steps += s->stats.steps;
+}
+
+static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *policy, const pl_sampling *sampling,
+                 int64_t answers, sample *out) {
+    pl_err      err = {0};
+    pl_drafter *d;
+    pl_engine  *e;
+    pl_session *s[SESSIONS] = {0};
+    int         rows = SESSIONS * policy->max_nodes, running = 0;
+    memset(out, 0, sizeof *out);
+    assert_int_equal(pl_drafter_eagle3_open(&d, w->draft, &w->target, PL_BF16, policy, SESSIONS, rows,
+                                            MAX_LEN + policy->max_nodes, &err),
+                     PL_OK);
+    pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
+    for (int64_t started = 0; started < answers || running > 0;) {
+        for (int i = 0; i < SESSIONS; i++) {
+            if (s[i] && s[i]->finish != PL_RUNNING) {
+                harvest(s[i], out);
+                pl_engine_end(e, s[i]);
+                s[i] = NULL;
+                running--;
+            }
+            if (s[i] || started == answers) continue;
+            pl_session_options so = {.sampling = *sampling, .key = (uint64_t)started++, .max_new = LENGTH};
+            assert_int_equal(pl_engine_start(e, prompt, PROMPT, &so, &s[i], &err), PL_OK);
+            running++;
+        }
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    }
+    pl_engine_destroy(e);
+    pl_drafter_destroy(d);
+}
+
+// How far a G-test's statistic lies above what chance gives, in standard deviations (Wilson and Hilferty 1931). Cells
+// where less than 5 are expected are put together.
+static double deviation(const sample *s, const double *law) {
+    double g = 0, few = 0;
+    double few_seen = 0;
+    int    df = -1;
+    for (int i = 0; i <= CELLS; i++) {
+        double seen = i < CELLS ? (double)s->cell[i] : few_seen, want = i < CELLS ? law[i] * (double)s->answers : few;
+        if (i < CELLS && law[i] == 0 && seen > 0) return INFINITY;
+        if (i < CELLS && want < 5) {
+            few += want;
+            few_seen += seen;
+            continue;
+        }
+        if (want < 5) continue; // the rest
+        if (seen > 0) g += 2 * seen * log(seen / want);
+        df++;
+    }
+    assert_true(df > 3);
+    double c = 2 / (9.0 * df);
+    return (cbrt(fmax(g, 0) / df) - (1 - c)) / sqrt(c);
+}
+
+static const pl_sampling plain = {.temperature = 1, .top_p = 1, .seed = 5};
+static const pl_sampling processed = {
+    .temperature = 0.8, .top_k = 4, .top_p = 0.95, .min_p = 0.02, .repetition_penalty = 1.2, .seed = 6};
+
+static int64_t answers_wanted(void) {
+    const char *s = getenv("PACELINE_TEST_DRAWS");
+    int64_t     draws = s ? atoll(s) : 50000;
+    return (draws + LENGTH - 2) / (LENGTH - 1); // the first token is the prompt's
+}
+
+// Returns the deviation.
+static double check(const world *w, const pl_verifier *v, int k, const pl_sampling *sampling, const char *what) {
+    static double  law[CELLS];
+    static sample  s;
+    pl_tree_policy policy = policy_of(k, 2);
+    expect(w, sampling, law);
+    draw(w, v, &policy, sampling, answers_wanted(), &s);
+    double z = deviation(&s, law), per_step = (double)s.accepted / (double)s.steps;
+    print_message("%-28s %s of %d, %s: %lld draws, %.2f accepted a step, z %.2f\n", v->name, what, k,
+                  sampling == &plain ? "plain" : "processed", (long long)(s.answers * (LENGTH - 1)), per_step, z);
+    assert_true(per_step > 0.1); // drafts count
+    return z;
+}
+
+static void open_world(world *w) {
+    test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
+    test_drafter_write(test_mkdir(w->draft), &w->target, "full", 0, 29);
+}
+
+static void close_world(world *w) {
+    pl_llama_fini(&w->target);
+    test_rmdir(w->dir);
+    test_rmdir(w->draft);
+}
+
+static void law_is_the_targets(void **state) {
+    (void)state;
+    world w;
+    open_world(&w);
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (!v->lossless) continue;
+        assert_true(check(&w, v, 1, &plain, "chain") < 4);
+        assert_true(check(&w, v, v->chain ? 1 : 2, &processed, v->chain ? "chain" : "tree") < 4);
+        if (!v->chain) assert_true(check(&w, v, 2, &plain, "tree") < 4);
+    }
+    close_world(&w);
+}
+
+static void controls_fail(void **state) {
+    (void)state;
+    world w;
+    open_world(&w);
+    assert_true(check(&w, &test_biased_fresh, 2, &plain, "tree") > 6);
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "chain") > 6);
+    assert_true(check(&w, &pl_verify_typical, 2, &plain, "tree") > 6);
+    close_world(&w);
+}
+
+// ---- drafters that are told what to propose
+// --------------------------------------------------------------------------
+
+typedef struct text {
+    int32_t tokens[64];
+    int32_t n;
+} text;
+
+static text decode(const pl_llama *m, pl_drafter *d, const pl_verifier *v, double temperature, int stop) {
+    pl_err             err = {0};
+    pl_engine         *e;
+    pl_session        *s;
+    text               t;
+    pl_engine_options  o = {.max_sessions = 1, .max_rows = 16, .max_len = 64, .verifier = v};
+    pl_session_options so = {.sampling = {.temperature = temperature, .top_p = 1, .seed = 3},
+                             .max_new = 40,
+                             .n_stop = stop >= 0,
+                             .stop = {stop}};
+    assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, m, d, &o, &err), PL_OK);
+    assert_int_equal(pl_engine_start(e, (int32_t[]){5, 17, 40}, 3, &so, &s, &err), PL_OK);
+    while (s->finish == PL_RUNNING)
+        assert_int_equal(pl_engine_step(e, &err), PL_OK);
+    t.n = s->n_tokens;
+    memcpy(t.tokens, s->tokens, (size_t)t.n * sizeof *t.tokens);
+    pl_engine_destroy(e);
+    return t;
+}
+
+// Right, wrong and stopping drafts change nothing: at temperature 0 with every verifier, and at 1 with match (and, as
+// these drafters draw nothing that could be coupled with, with every other lossless one).
+static void told_drafts_change_nothing(void **state) {
+    (void)state;
+    char     dir[64];
+    pl_llama m;
+    test_target(&m, test_mkdir(dir), 2, 41, PL_BF16);
+    for (int hot = 0; hot < 2; hot++) {
+        text free_text = decode(&m, NULL, NULL, hot, -1);
+        int  stop = free_text.tokens[20];
+        text plain_text = decode(&m, NULL, NULL, hot, stop);
+        for (int i = 0; pl_verifier_at(i); i++) {
+            if (hot && !pl_verifier_at(i)->lossless) continue;
+            for (int mode = TEST_ACCEPT; mode <= TEST_STOP; mode++) {
+                const int32_t *script = plain_text.tokens;
+                test_oracle    oracle;
+                if (mode == TEST_MIXED) continue; // draws trees of any shape
+                test_oracle_init(&oracle, (test_oracle_mode)mode, "chain:5", 0, 1);
+                oracle.base.max_rows = 16;
+                oracle.script = &script;
+                oracle.script_n = &plain_text.n;
+                oracle.stop = stop;
+                text got = decode(&m, &oracle.base, pl_verifier_at(i), hot, stop);
+                if (got.n != plain_text.n || memcmp(got.tokens, plain_text.tokens, (size_t)got.n * sizeof *got.tokens))
+                    fail_msg("%s, temperature %d, drafts %d: other tokens", pl_verifier_at(i)->name, hot, mode);
+            }
+        }
+    }
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(law_is_the_targets),
+        cmocka_unit_test(controls_fail),
+        cmocka_unit_test(told_drafts_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
