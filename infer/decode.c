@@ -8,6 +8,7 @@
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // One session's part of a step's rows.
@@ -399,6 +400,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     while (go && kept < v->n)
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
+    pl_pace_accepted(&e->pace, &s->tree, v);
     s->stats.steps++;
     s->stats.emitted += s->n_tokens - n0;
     s->stats.accepted += kept;
@@ -493,6 +495,17 @@ static void draft(pl_engine *e, const forward_out *f) {
         if (e->item[i].tree) pl_tree_finish(&e->drafter->policy, e->item[i].tree);
 }
 
+// Steps that read prompts as well say nothing about the cost of rows.
+static void learn_pace(pl_engine *e, int rows, double seconds) {
+    pl_pace_cycle c = {.sessions = e->n_parts, .rows = rows, .seconds = seconds};
+    if (!e->pace.adapt) return;
+    for (int i = 0; i < e->n_parts; i++) {
+        if (!e->parts[i].decoding) return;
+        if (e->parts[i].s->finish == PL_RUNNING) pl_pace_drafted(&c, &e->parts[i].s->tree);
+    }
+    pl_pace_step(&e->pace, &e->drafter->policy, &c);
+}
+
 pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     double t0 = pl_now();
     int    rows = plan_rows(e), n_logits = 0;
@@ -536,7 +549,18 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
         else
             p->s->stats.prefill_seconds += t2 - t0;
     }
-    if (e->n_parts == 1 && e->parts[0].decoding && e->drafter)
-        pl_pace_update(&e->pace, &e->drafter->policy, rows - 1, e->parts[0].verdict.n, t2 - t0);
+    learn_pace(e, rows, t2 - t0);
     return PL_OK;
+}
+
+void pl_engine_tree(const pl_engine *e, char *text, size_t size) {
+    if (!e->drafter) {
+        snprintf(text, size, "none");
+    } else if (!e->pace.adapt || e->pace.chosen.n == 0) {
+        snprintf(text, size, "%s", e->drafter->policy.text);
+    } else {
+        pl_tree_policy p;
+        pl_tree_shape_set(&p, e->pace.chosen.n, e->pace.chosen.parent);
+        pl_tree_shape_text(&p, text, size);
+    }
 }

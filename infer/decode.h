@@ -96,6 +96,9 @@ int         pl_engine_free_slots(const pl_engine *e);
 void        pl_engine_end(pl_engine *e, pl_session *s); // frees the slot
 // One step for all running sessions. Sessions that finish stay in their slots until ended.
 pl_status   pl_engine_step(pl_engine *e, pl_err *err);
+// The tree in use: as it was asked for, or, where it adapts, what the last choice settled on ("chain:4", "none" where
+// plain decoding is faster). text: PL_TREE_TEXT bytes hold any.
+void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
 
 // Target tokens of the answer: without prompt and without the stop token.
 static inline const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {

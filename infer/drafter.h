@@ -54,7 +54,7 @@ struct pl_drafter {
 };
 
 // Opens a checkpoint directory as the drafter it declares itself to be. t: weights held as PL_F32 or PL_BF16.
-// slots: positions per session. tree: NULL or "" takes chain:auto.
+// slots: positions per session. tree: NULL or "" takes auto.
 pl_status pl_drafter_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t, const char *tree,
                           int max_sessions, int max_rows, int slots, pl_err *err);
 void      pl_drafter_destroy(pl_drafter *d);

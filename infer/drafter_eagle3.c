@@ -29,11 +29,6 @@ typedef struct eagle3_drafter {
     int       *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
 } eagle3_drafter;
 
-// Levels a policy may ever draft: an adapting one starts below its limit.
-static int levels_max(const pl_tree_policy *p) {
-    return p->adapt ? p->max_nodes - 1 : p->depth;
-}
-
 static int rows_max(const eagle3_drafter *d) {
     int tree = d->base.max_sessions * d->base.policy.width;
     return d->base.max_rows > tree ? d->base.max_rows : tree;
@@ -53,10 +48,14 @@ static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_dr
         if (d2t) d->id[i] = d2t[d->id[i]];
     }
     for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
-        for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++)
-            pl_propose_draw(b->item[i].proposing, b->item[i].tree, d->frontier[i * policy->width + j],
-                            pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1], d2t, k, d->id + (row + j) * k,
-                            d->logp + (row + j) * k);
+        for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++) {
+            pl_tree *t = b->item[i].tree;
+            int      node = d->frontier[i * policy->width + j], wanted = pl_tree_wanted(policy, t, node);
+            for (int r = wanted; r < k; r++)
+                d->id[(row + j) * k + r] = -1;
+            pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1],
+                            d2t, wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
+        }
 }
 
 static pl_tensor step(eagle3_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
@@ -156,7 +155,7 @@ static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
     pl_tensor y = step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, &hidden);
     candidates(d, ctx, y, s, b);
-    for (int level = 1; level < levels_max(&d->base.policy); level++) {
+    for (int level = 1; level < d->base.policy.depth_max; level++) {
         pl_tensor parents = pl_gather(ctx, hidden, d->index, s * w);
         y = step(d, ctx, parents, s * w, &hidden);
         candidates(d, ctx, y, s * w, b);
@@ -200,6 +199,11 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_eagle3_open(&d->model, dir, target, t, err));
+    if (policy->k > d->model.head.vocab)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_USAGE,
+                            "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld", policy->text,
+                            policy->k, dir, (long long)d->model.head.vocab));
     d->base.n_taps = d->model.n_taps;
     memcpy(d->base.tap, d->model.tap, sizeof d->base.tap);
     size_t rows = (size_t)rows_max(d), k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width;
@@ -225,7 +229,7 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
     for (int i = 0; i < max_sessions; i++)
         PL_TRY_GOTO(
             st, fail,
-            pl_kv_create(&d->kv[i], 1, slots + policy->width * levels_max(policy), &d->model.shape, PL_F32, err));
+            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model.shape, PL_F32, err));
     *out = &d->base;
     return PL_OK;
 fail:

@@ -1,29 +1,72 @@
-// How far to draft ahead: the chain's length from measured costs.
+// What to draft, from measurements: the shape of the tree and its depth, chosen anew every few cycles.
 //
-// With a_i the share of chains accepted at depth i among those accepted at i-1, a cycle that drafts k tokens emits
-//   E_k = 1 + sum_{i=1..k} a_1 ... a_i   tokens and takes   C_k seconds (drafting and verifying; facts: inference §3.4,
-// §3.11). C_k is timed on the cycles as they run and fitted by a line in k; a_i are running averages, the deepest known
-// one standing for deeper ones. The k with the largest E_k / C_k is taken, looked at again every few cycles. Decoding
-// is lossless, so the tokens do not depend on k.
+// A pace belongs to an engine whose policy adapts (`auto`, `chain:auto`). It learns while decoding:
+//   acceptance  At every node of the accepted path that the drafter expanded, where the target's token stood among all
+//               of the drafter's candidates there, also those that were not verified (children that are drawn: among
+//               the draws). accept[l][r] is the share of rank r at depth l, by running counts; few observations lean
+//               on the share one level higher (4 pseudo-observations), so the deepest known level stands for deeper
+//               ones.
+//   verify      Seconds of a step without the drafting of deeper levels, by rows of the target's forward.
+//   draft       Seconds of one level of drafting, by rows (expanded nodes of all sessions), for levels 1 and deeper.
+// Costs are running averages over some 32 cycles, pooled so that they do not fall with the rows, interpolated between
+// row counts that occurred and continued beyond them with the mean slope; steps with prompt rows are left out. With s
+// sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
+// infer/shape.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
+//
+// Order: PL_PACE_CALIBRATION cycles of given shapes, then a choice every PL_PACE_REVIEW cycles, or at larger multiples
+// where choosing (some 50 microseconds with `auto`) would take more than PL_PACE_SHARE of the time. One cycle in
+// PL_PACE_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is chosen or the
+// best tree where a chain is, where that one is not hopeless. Decoding is lossless, so with verifier "match" the tokens
+// do not depend on any of it; with verifiers that draw, timing decides what is drawn, not its law. Nothing is
+// allocated.
 #ifndef PL_PACE_H
 #define PL_PACE_H
 
-#include "infer/tree.h"
+#include "infer/shape.h"
+#include "infer/verify.h"
 
-#define PL_PACE_MAX 32
+#define PL_PACE_CALIBRATION 12
+#define PL_PACE_REVIEW 16
+#define PL_PACE_EXPLORE 64
+#define PL_PACE_SHARE 0.005
+#define PL_PACE_BUCKETS 96
+
+// Seconds by rows; counts up to 64 one by one, larger ones by eighths of an octave.
+typedef struct pl_pace_cost {
+    double visits[PL_PACE_BUCKETS], rows[PL_PACE_BUCKETS], seconds[PL_PACE_BUCKETS]; // means
+} pl_pace_cost;
+
+void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds);
+// at[i], i in 1..n: seconds of i * step rows. Zeros where nothing was measured.
+void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at);
 
 typedef struct pl_pace {
-    bool   adapt;
-    int    max_depth;
-    long   cycles;
-    double reached[PL_PACE_MAX], accepted[PL_PACE_MAX];        // decayed counts by depth - 1
-    double cost_n[PL_PACE_MAX + 1], cost_sum[PL_PACE_MAX + 1]; // decayed seconds by drafted tokens
+    bool           adapt;
+    long           cycles, choices, explored;
+    double         seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // decayed counts
+    pl_pace_cost   verify, draft;
+    pl_shape       chosen;      // what the last choice settled on
+    double         seconds;     // spent on choosing
+    double         last, since; // of that the last choice; decoding since then
+    pl_shape_costs costs;       // of the last choice
 } pl_pace;
 
+// One engine step of decoding rows alone; begins as {0}.
+typedef struct pl_pace_cycle {
+    int    sessions, rows; // decoding; rows of the target's forward
+    double seconds;        // of the step, drafting included
+    // Of the trees it drafted, by pl_pace_drafted:
+    int    levels, level_rows[PL_SHAPE_LEVELS];
+    double level_at[PL_SHAPE_LEVELS]; // when the first session's candidates were known
+} pl_pace_cycle;
+void pl_pace_drafted(pl_pace_cycle *c, const pl_tree *t);
+
 void pl_pace_init(pl_pace *p, const pl_tree_policy *policy); // NULL: no drafter
-// After a cycle that drafted `drafted` tokens, of which `accepted` were taken, in `seconds`: sets policy->depth.
-void pl_pace_update(pl_pace *p, pl_tree_policy *policy, int drafted, int accepted, double seconds);
-// The best depth for the costs and acceptances seen so far.
-int  pl_pace_best(const pl_pace *p);
+// A tree's verdict, before the tree is grown anew.
+void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v);
+// After a step: sets the policy's shape for the next one.
+void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c);
+// What the measurements say now, for `sessions` sessions within the policy's limits.
+void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c);
 
 #endif

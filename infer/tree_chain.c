@@ -4,15 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAIN_AUTO_START 3
 #define CHAIN_AUTO_MAX 16
 
 static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
-    p->k = p->width = 1;
     if (strcmp(args, "auto") == 0) {
-        p->adapt = true;
-        p->depth = CHAIN_AUTO_START;
-        p->max_nodes = CHAIN_AUTO_MAX + 1;
+        pl_tree_policy_adapt(p, CHAIN_AUTO_MAX + 1, 1, 1, CHAIN_AUTO_MAX);
         return PL_OK;
     }
     char *end;
@@ -20,6 +16,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
     if (end == args || *end || n < 1 || n > PL_TREE_MAX - 1)
         return pl_fail(err, PL_E_USAGE, "tree \"chain:%s\": expected chain:auto or chain:LENGTH, LENGTH in 1..%d", args,
                        PL_TREE_MAX - 1);
+    p->k = p->width = 1;
     p->depth = (int)n;
     p->max_nodes = (int)n + 1;
     return PL_OK;
