@@ -127,7 +127,7 @@ void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
 static const pl_cli_option options[] = {
     {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode, step: the model"},
     {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
-    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "chain:auto", .help = "decode: how it drafts"},
+    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = "decode: how it drafts"},
     {.name = "context",
      .type = PL_CLI_INT,
      .arg = "N",

@@ -79,11 +79,7 @@ static const pl_cli_option options[] = {
      .arg = "VERIFIER",
      .deflt = "match",
      .help = "how drafted tokens are accepted: a name of the list below"},
-    {.name = "tree",
-     .type = PL_CLI_TEXT,
-     .arg = "TREE",
-     .deflt = "chain:auto",
-     .help = "how the drafter drafts: chain:N, chain:auto"},
+    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = PL_TREE_HELP},
     {.name = "dtype",
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32",
@@ -171,6 +167,7 @@ static const char *finish_name(pl_finish f) {
 }
 
 static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, const pl_verifier *v, pl_err *err) {
+    char              used[PL_TREE_TEXT];
     pl_json_out      *o = d->env->result;
     const pl_session *s = r->session;
     int32_t           n;
@@ -193,27 +190,30 @@ static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, c
     pl_put_str(o, "tree", r->drafter ? tree : NULL);
     pl_put_str(o, "verify", r->drafter ? v->name : NULL);
     pl_put_bool(o, "lossless", !r->drafter || v->lossless);
+    pl_engine_tree(r->engine, used, sizeof used);
+    pl_put_str(o, "tree_used", r->drafter ? used : NULL);
     pl_put_object(o, "stats");
     pl_stats_write(o, &s->stats, s->n_prompt);
     pl_json_out_close(o, '}');
     return PL_OK;
 }
 
-// v: NULL without a drafter.
-static void log_stats(const pl_session *s, const pl_verifier *v) {
+static void log_stats(const pl_runner *r, const pl_verifier *v) {
+    const pl_session       *s = r->session;
     const pl_session_stats *t = &s->stats;
     pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", s->n_prompt, t->prefill_seconds,
            s->n_prompt / t->prefill_seconds);
     if (t->steps == 0) return;
     pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,
            t->seconds, pl_stats_speed(t), (long long)t->steps, pl_stats_acceptance(t));
-    if (!v || t->drafted == 0) return;
-    char text[256] = "";
+    if (!r->drafter || t->drafted == 0) return;
+    char text[256] = "", tree[PL_TREE_TEXT];
     int  depth = pl_stats_depth(t), at = 0;
     for (int i = 0; i < depth && i < 16 && at < (int)sizeof text - 8; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, " %.2f", pl_stats_position(t, i));
-    pl_log("drafts: %lld of %lld accepted (%.1f %%) by %s%s; by position%s", (long long)t->accepted,
-           (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text);
+    pl_engine_tree(r->engine, tree, sizeof tree);
+    pl_log("drafts: %lld of %lld accepted (%.1f %%) by %s%s; by position%s; tree %s", (long long)t->accepted,
+           (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
 }
 
 // A text that begins here has no space in front; one that goes on has what the model put there.
@@ -273,7 +273,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
     }
     if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, tree, verifier, err));
-    log_stats(r.session, r.drafter ? verifier : NULL);
+    log_stats(&r, verifier);
 done:
     if (d.has_text) pl_detok_fini(&d.detok);
     pl_strbuf_fini(&d.text);

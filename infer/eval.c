@@ -81,7 +81,7 @@ static pl_status name_drafter(pl_method *m, const pl_eval_drafter *d, pl_err *er
     snprintf(m->kind, sizeof m->kind, "eagle3-%.24s", *c.head_kind ? c.head_kind : "full");
     snprintf(m->name, sizeof m->name, "%s", d->name && *d->name ? d->name : m->kind);
     m->checkpoint = pl_strdup(d->dir);
-    m->tree = pl_strdup(d->tree && *d->tree ? d->tree : "chain:auto");
+    m->tree = pl_strdup(d->tree && *d->tree ? d->tree : "auto");
     return m->checkpoint && m->tree ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", d->dir);
 }
 
@@ -224,8 +224,10 @@ static void finish_figures(eval *e) {
     for (int64_t i = 0; i < r->n_prompts; i++)
         context += (double)e->prompt_n[i] + (double)r->method[0].answer[i].tokens / 2;
     r->mean_context = context / (double)r->n_prompts;
-    for (int m = 0; m < r->n_methods; m++)
+    for (int m = 0; m < r->n_methods; m++) {
         r->method[m].step_bytes = pl_llama_step_bytes(&e->runner[m].target->model, (int64_t)r->mean_context);
+        pl_engine_tree(e->runner[m].engine, r->method[m].tree_used, sizeof r->method[m].tree_used);
+    }
 }
 
 // ---- the whole ----

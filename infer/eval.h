@@ -17,7 +17,7 @@ extern const pl_recipe_key pl_eval_keys[];
 typedef struct pl_eval_drafter {
     const char *name; // NULL or "": from the checkpoint, "eagle3-lowrank"
     const char *dir;
-    const char *tree; // NULL: chain:auto
+    const char *tree; // NULL: auto
 } pl_eval_drafter;
 
 typedef struct pl_eval_options {

@@ -168,6 +168,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_str(o, "weights", a->weights);
     pl_put_str(o, "checkpoint", a->checkpoint);
     pl_put_str(o, "tree", a->tree);
+    pl_put_str(o, "tree_used", a->tree ? a->tree_used : NULL);
     pl_put_int(o, "tokens", s->emitted);
     pl_put_num(o, "seconds", s->seconds);
     pl_put_int(o, "steps", s->steps);

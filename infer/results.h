@@ -20,16 +20,17 @@ typedef struct pl_answer {
 
 typedef struct pl_method {
     char             name[64], kind[32];
-    const char      *weights;    // "bf16" or "fp32"
-    char            *checkpoint; // NULL: plain
-    char            *tree;
-    pl_session_stats stats;            // all prompts and repeats
-    pl_answer       *answer;           // [prompts]
-    double           step_bytes;       // one step of the target at the mean context
-    double           draft_step_bytes; // one level of drafting
-    double           weight_bytes;     // held in memory: target and drafter
-    double           bandwidth;        // bytes/s measured at the footprint of one cycle
-    uint64_t         hash;             // over all answers
+    const char      *weights;                 // "bf16" or "fp32"
+    char            *checkpoint;              // NULL: plain
+    char            *tree;                    // as asked for
+    char             tree_used[PL_TREE_TEXT]; // at the end: what `auto` settled on
+    pl_session_stats stats;                   // all prompts and repeats
+    pl_answer       *answer;                  // [prompts]
+    double           step_bytes;              // one step of the target at the mean context
+    double           draft_step_bytes;        // one level of drafting
+    double           weight_bytes;            // held in memory: target and drafter
+    double           bandwidth;               // bytes/s measured at the footprint of one cycle
+    uint64_t         hash;                    // over all answers
 } pl_method;
 
 typedef struct pl_results {

@@ -16,7 +16,7 @@ typedef struct pl_runner {
 
 typedef struct pl_runner_options {
     const char *drafter; // checkpoint directory, NULL: plain decoding; its weights are held in the target's dtype
-    const char *tree;    // NULL: chain:auto
+    const char *tree;    // NULL: auto
     const pl_verifier *verifier; // NULL: pl_verify_match
     int                max_len;  // 0, or more than the target has: the target's
 } pl_runner_options;
