@@ -91,13 +91,13 @@ static void test_with_drafters(void **state) {
     (void)state;
     char                     path[512], options[2048], scratch[64], dir[128];
     const char              *folder = test_data(path, "models/TinyStories-656K");
-    static const char *const trees[] = {"chain:1", "chain:5", "chain:auto"};
+    static const char *const trees[] = {"chain:1", "chain:5", "chain:auto", "auto", "static:3x2x1", "eagle2:60,10,6"};
     static const char *const heads[] = {"full", "lowrank"};
     test_scratch(scratch);
     for (int h = 0; h < 2; h++) {
         snprintf(dir, sizeof dir, "%s/%s", scratch, heads[h]);
         test_random_drafter(dir, folder, heads[h], h ? 16 : 0);
-        for (int t = 0; t < 3; t++) {
+        for (int t = 0; t < 6; t++) {
             snprintf(options, sizeof options, "--target %s --drafter %s --tree %s", folder, dir, trees[t]);
             expect_golden(folder, options, "stop");
         }
@@ -124,6 +124,16 @@ static void test_sampling(void **state) {
     test_run_json(&j, "decode --json %s --target %s --seed 3 --drafter %s --tree chain:4", common, folder, dir);
     assert_int_equal(test_ids(&j, "tokens", b, MOST), n);
     assert_memory_equal(a, b, (size_t)n * sizeof *a);
+    pl_json_close(&j);
+    // Without --tree measured costs choose: what they settled on is said beside what was asked for.
+    test_run_json(&j, "decode --json %s --target %s --seed 3 --drafter %s", common, folder, dir);
+    assert_int_equal(test_ids(&j, "tokens", b, MOST), n);
+    assert_memory_equal(a, b, (size_t)n * sizeof *a);
+    const char *asked, *used;
+    assert_int_equal(pl_json_get_str(&j, j.root, "tree", &asked, NULL), PL_OK);
+    assert_int_equal(pl_json_get_str(&j, j.root, "tree_used", &used, NULL), PL_OK);
+    assert_string_equal(asked, "auto");
+    assert_true(strncmp(used, "chain:", 6) == 0 || strncmp(used, "static:", 7) == 0 || strcmp(used, "none") == 0);
     pl_json_close(&j);
     test_run_json(&j, "decode --json %s --target %s --seed 4", common, folder);
     int m = test_ids(&j, "tokens", c, MOST);

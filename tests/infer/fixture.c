@@ -98,14 +98,45 @@ static void mixed_tree(test_oracle *o, pl_draft_item *it) {
     }
 }
 
+int test_oracle_unplaced(const test_oracle *o) {
+    int left = 0;
+    for (int i = 0; i < PL_ATTN_GROUP; i++)
+        for (int n = 1; n <= TEST_NODES; n++)
+            left += !o->placed[i][n];
+    return left;
+}
+
+// A tree of exactly `nodes` nodes around a right path of random length, every number of nodes once at each offset
+// before any comes again.
+static void placed_tree(test_oracle *o, pl_draft_item *it) {
+    pl_rng   r = pl_rng_make(o->seed, PL_STREAM_TEST, ++o->calls);
+    bool    *placed = o->placed[(it->n_tokens - 1) % PL_ATTN_GROUP];
+    int      nodes = 1 + (int)pl_rng_below(r, 0, TEST_NODES), right = 0;
+    int      length = (int)pl_rng_below(r, 1, 5), deepest = 1 + (int)pl_rng_below(r, 2, (uint64_t)it->depth);
+    uint64_t at = 3;
+    for (int n = 1; n <= TEST_NODES && placed[nodes]; n++)
+        nodes = nodes % TEST_NODES + 1;
+    placed[nodes] = true;
+    while (it->tree->n < nodes) {
+        bool    go_right = it->tree->depth[right] < length && it->tree->depth[right] < it->depth;
+        int     parent = go_right ? right : (int)pl_rng_below(r, at++, (uint64_t)it->tree->n);
+        int32_t token = go_right ? scripted(o, it, it->n_tokens + it->tree->depth[right])
+                                 : (int32_t)pl_rng_below(r, at++, TEST_VOCAB);
+        if (!go_right && it->tree->depth[parent] >= deepest) continue;
+        if (pl_tree_child(it->tree, parent, token) >= 0) continue;
+        int node = pl_tree_add(it->tree, parent, token, 0);
+        if (go_right) right = node;
+    }
+}
+
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     test_oracle *o = (test_oracle *)base;
     if (ctx->measuring) return;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         if (!it->tree) continue;
-        if (o->mode == TEST_MIXED) {
-            mixed_tree(o, it);
+        if (o->mode == TEST_MIXED || o->mode == TEST_PLACED) {
+            (o->mode == TEST_MIXED ? mixed_tree : placed_tree)(o, it);
             continue;
         }
         int depth = it->depth < base->policy.depth ? it->depth : base->policy.depth;

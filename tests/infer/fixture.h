@@ -3,8 +3,10 @@
 #define PL_TEST_INFER_FIXTURE_H
 
 #include "infer/decode.h"
+#include "kernels/op/attention.h"
 
 #define TEST_VOCAB 97
+#define TEST_NODES 64
 
 // Writes a random target of `layers` layers (width 48, GQA) into dir and opens it; test_target's vocabulary is
 // TEST_VOCAB, an odd one.
@@ -19,6 +21,7 @@ typedef enum test_oracle_mode {
     TEST_REJECT, // never a right token
     TEST_MIXED,  // a random tree around the right chain; parts of it wrong
     TEST_STOP,   // the stop token, over and over
+    TEST_PLACED, // random shapes of 1 to 64 nodes, each number of nodes at every offset of the root to a group
 } test_oracle_mode;
 
 typedef struct test_oracle {
@@ -28,8 +31,11 @@ typedef struct test_oracle {
     const int32_t   *script_n;
     int32_t          stop;
     uint64_t         seed, calls;
+    bool             placed[PL_ATTN_GROUP][TEST_NODES + 1]; // TEST_PLACED: what has been drafted, by offset and nodes
 } test_oracle;
 
+// Pairs of offset and number of nodes that have not been drafted yet.
+int  test_oracle_unplaced(const test_oracle *o);
 void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, int max_nodes, int sessions);
 
 // A scratch folder under TMPDIR, removed by test_rmdir.

@@ -36,7 +36,33 @@ static int prompt_of(uint64_t key, int32_t *ids) {
     return n;
 }
 
-static transcript *record_to; // by key; set around a run
+static transcript        *record_to; // by key; set around a run
+// Set around runs that draw children: the verifier, and what it saw of the drawn trees.
+static const pl_verifier *run_verifier;
+static int                drawn_nodes, merged_nodes;
+
+// Each node got the draws that its place in the shape says (fewer only where q has no more tokens), as they were asked
+// for.
+static void check_drawn(const pl_tree *t, const pl_tree_policy *p) {
+    for (int i = 0; i < t->n; i++) {
+        int32_t token[PL_TREE_MAX];
+        int     n = pl_tree_draws(t, i, token), different = 0;
+        if (!t->q[i]) continue;
+        assert_int_equal(t->kind[i], run_verifier->proposal);
+        if (!p->adapt) { // else the next shape is chosen by now
+            int wanted = pl_tree_wanted(p, t, i);
+            assert_true(n == wanted || (n < wanted && t->kind[i] == PL_PROPOSE_WOR));
+        }
+        for (int j = 0; j < n; j++) {
+            bool below = t->kind[i] == PL_PROPOSE_TOP_ONE && j > 0; // beside the one draw, tokens that q leaves out
+            assert_true(below ? t->q[i][token[j]] == 0 : t->q[i][token[j]] > 0);
+        }
+        for (int c = i + 1; c < t->n; c++)
+            different += t->parent[c] == i;
+        drawn_nodes++;
+        merged_nodes += different < n;
+    }
+}
 
 static void record(void *arg, const pl_final_rows *r) {
     (void)arg;
@@ -53,7 +79,7 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
                 int stop, transcript *out) {
     pl_err            err = {0};
     pl_engine        *e;
-    pl_engine_options o = {.max_sessions = n, .max_rows = rows, .max_len = 160};
+    pl_engine_options o = {.max_sessions = n, .max_rows = rows, .max_len = 160, .verifier = run_verifier};
     pl_session       *s[SESSIONS];
     int32_t           ids[128];
     if (d) d->max_rows = rows;
@@ -73,8 +99,10 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
     for (bool running = true; running;) {
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
         running = false;
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
             running |= s[i]->finish == PL_RUNNING;
+            if (run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
+        }
     }
     for (int i = 0; i < n; i++) {
         transcript *t = &out[key0 + (uint64_t)i];
@@ -107,6 +135,26 @@ static void oracle_scripts(test_oracle *o, const transcript *plain, uint64_t key
     }
     o->script = script;
     o->script_n = script_n;
+}
+
+// Trees of 1 to 64 nodes of random shape with their root at every offset to a boundary of attention's groups, until
+// each number of nodes has been at each offset.
+static void check_placed(world *w, pl_pool *pool, double temperature, transcript *got, const char *what) {
+    const int32_t *script[1];
+    int32_t        script_n[1];
+    test_oracle    o;
+    int64_t        accepted = 0;
+    int            runs = 0;
+    test_oracle_init(&o, TEST_PLACED, "chain:16", TEST_NODES, 1);
+    for (uint64_t key = 0; test_oracle_unplaced(&o); key = (key + 1) % SESSIONS) {
+        oracle_scripts(&o, w->plain, key, 1, script, script_n);
+        run(&w->target, &o.base, runs % 3 ? NULL : pool, TEST_NODES, key, 1, temperature, -1, got);
+        same(&w->plain[key], &got[key], what);
+        accepted += got[key].accepted;
+        if (++runs > 40 * SESSIONS) fail_msg("%s: %d placements are left", what, test_oracle_unplaced(&o));
+    }
+    print_message("%s: %d runs, %lld tokens accepted\n", what, runs, (long long)accepted);
+    assert_true(accepted > PL_ATTN_GROUP * TEST_NODES / 2);
 }
 
 static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int nodes, pl_pool *pool, uint64_t key0,
@@ -155,15 +203,9 @@ static void check_dtype(pl_dtype t) {
             }
         }
     }
-    int64_t accepted = 0;
-    // Random trees of up to 64 nodes at every offset to a group's boundary, alone and in company.
-    for (uint64_t key = 0; key < SESSIONS; key++) {
-        run_oracle(w, TEST_MIXED, "chain:8", 64, key % 2 ? two : NULL, key, 1, 0, -1, w->plain, got);
-        snprintf(what, sizeof what, "%s tree, session %d", pl_dtype_name(t), (int)key);
-        same(&w->plain[key], &got[key], what);
-        accepted += got[key].accepted;
-    }
-    assert_true(accepted > SESSIONS * MAX_NEW / 2);
+    snprintf(what, sizeof what, "%s trees at every offset", pl_dtype_name(t));
+    check_placed(w, two, 0, got, what);
+    // In company.
     run_oracle(w, TEST_MIXED, "chain:5", 12, two, 0, 16, 0, -1, w->plain, got);
     for (int i = 0; i < 16; i++)
         same(&w->plain[i], &got[i], "trees in a batch");
@@ -191,15 +233,12 @@ static void sampled_equals_plain(void **state) {
     world      *w = calloc(1, sizeof *w);
     transcript *got = calloc(SESSIONS, sizeof *got);
     test_target(&w->target, test_mkdir(dir), 2, 5, PL_BF16);
-    for (uint64_t k = 0; k < 16; k++)
+    for (uint64_t k = 0; k < SESSIONS; k++)
         run(&w->target, NULL, NULL, 1, k, 1, 1, -1, w->plain);
     run(&w->target, NULL, NULL, 20, 0, 16, 1, -1, got);
     for (int i = 0; i < 16; i++)
         same(&w->plain[i], &got[i], "sampled batch");
-    for (uint64_t k = 0; k < 16; k++) {
-        run_oracle(w, TEST_MIXED, "chain:6", 40, NULL, k, 1, 1, -1, w->plain, got);
-        same(&w->plain[k], &got[k], "sampled tree");
-    }
+    check_placed(w, NULL, 1, got, "sampled trees at every offset");
     pl_llama_fini(&w->target);
     test_rmdir(dir);
     free(w);
@@ -235,38 +274,137 @@ static void stop_inside_block(void **state) {
     free(stopped);
 }
 
-// The EAGLE-3 drafter itself, random weights, full and low-rank: same output; and forced acceptance counts add up.
+// The EAGLE-3 drafter itself, random weights, full and low-rank, with every kind of tree: same output at temperature 0
+// and 1.
 static void eagle3_is_lossless(void **state) {
     (void)state;
-    char        dir[64], draft[64];
+    char        dir[64], draft[64], what[96];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);
     transcript *got = calloc(SESSIONS, sizeof *got);
+    int64_t     accepted = 0;
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
-    for (uint64_t k = 0; k < 8; k++)
-        run(&w->target, NULL, NULL, 1, k, 1, 0, -1, w->plain);
-    for (int head = 0; head < 2; head++) {
-        test_drafter_write(test_mkdir(draft), &w->target, head ? "lowrank" : "full", head ? 12 : 0, 33);
-        const char *trees[] = {"chain:1", "chain:4", "chain:auto"};
-        for (int i = 0; i < 3; i++) {
-            pl_drafter *d;
-            assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 17, 160, &err), PL_OK);
-            run(&w->target, d, NULL, 8 * 17, 0, 8, 0, -1, got);
-            pl_drafter_destroy(d);
-            for (int k = 0; k < 8; k++)
-                same(&w->plain[k], &got[k], trees[i]);
+    for (int temperature = 0; temperature < 2; temperature++) {
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, temperature, -1, w->plain);
+        for (int head = 0; head < 2; head++) {
+            test_drafter_write(test_mkdir(draft), &w->target, head ? "lowrank" : "full", head ? 12 : 0, 33);
+            const char *trees[] = {"chain:1",      "chain:4",      "chain:auto",         "auto",
+                                   "static:4x2x1", "static:8x4x1", "static:0,0,0,1,1,4", "eagle2:60,10,6",
+                                   "eagle2:20,5,3"};
+            for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+                pl_drafter *d;
+                assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 80, 160, &err),
+                                 PL_OK);
+                run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
+                pl_drafter_destroy(d);
+                snprintf(what, sizeof what, "%s, temperature %d", trees[i], temperature);
+                for (int k = 0; k < 8; k++) {
+                    same(&w->plain[k], &got[k], what);
+                    if (i >= 4) accepted += got[k].accepted;
+                }
+            }
+            test_rmdir(draft);
         }
-        test_rmdir(draft);
     }
+    print_message("trees of a random drafter: %lld tokens accepted\n", (long long)accepted);
+    assert_true(accepted > 100); // chance alone does it: wide trees over a small vocabulary
     pl_llama_fini(&w->target);
     test_rmdir(dir);
     free(w);
     free(got);
 }
 
-// After a warm-up step the loop allocates nothing.
-static void no_allocation(void **state) {
+// Children drawn in every way, in trees of given and of adapting shape: a verifier that only matches emits plain
+// sampling's tokens whatever is drafted, so what is drawn, merged and left out must not disturb anything.
+static void drawn_children(void **state) {
     (void)state;
+    char        dir[64], draft[64], what[96];
+    pl_err      err = {0};
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    test_target(&w->target, test_mkdir(dir), 3, 23, PL_BF16);
+    test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 35);
+    for (uint64_t k = 0; k < 8; k++)
+        run(&w->target, NULL, NULL, 1, k, 1, 1, -1, w->plain);
+    for (int kind = PL_PROPOSE_IID; kind <= PL_PROPOSE_TOP_ONE; kind++) {
+        pl_verifier       v = {.name = "matches", .proposal = (pl_proposal)kind, .lossless = true};
+        const char *const trees[] = {"chain:3", "static:4x2x1", "static:0,0,0,1,1,2", "auto"};
+        drawn_nodes = merged_nodes = 0;
+        run_verifier = &v;
+        for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+            pl_drafter *d;
+            assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 64, 160, &err), PL_OK);
+            run(&w->target, d, NULL, 8 * 64, 0, 8, 1, -1, got);
+            pl_drafter_destroy(d);
+            snprintf(what, sizeof what, "%s, proposal %d", trees[i], kind);
+            for (int k = 0; k < 8; k++)
+                same(&w->plain[k], &got[k], what);
+        }
+        assert_true(drawn_nodes > 1000);
+        assert_true(kind == PL_PROPOSE_IID ? merged_nodes > 0 : merged_nodes == 0);
+        // A tree that chooses among its nodes is refused.
+        pl_drafter       *d;
+        pl_engine        *e;
+        pl_engine_options o = {.max_sessions = 1, .max_rows = 64, .max_len = 160, .verifier = &v};
+        assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, "eagle2:20,5,3", 1, 64, 160, &err), PL_OK);
+        assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "eagle2"));
+        pl_drafter_destroy(d);
+    }
+    run_verifier = NULL;
+    pl_llama_fini(&w->target);
+    test_rmdir(draft);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+// After any sequence of trees and commits the cache holds what reading the text at once puts there.
+static void cache_is_a_prefills(void **state) {
+    (void)state;
+    char        dir[64];
+    pl_err      err = {0};
+    world      *w = calloc(1, sizeof *w);
+    test_oracle o;
+    test_target(&w->target, test_mkdir(dir), 3, 17, PL_BF16);
+    for (uint64_t key = 3; key < 40; key += 4) {
+        int32_t            ids[128], script_n[1];
+        const int32_t     *script[1];
+        int                len = prompt_of(key, ids);
+        pl_engine         *e[2];
+        pl_session        *s[2];
+        pl_session_options so = {.sampling = {.top_p = 1}, .key = key, .max_new = MAX_NEW};
+        pl_engine_options  eo = {.max_sessions = 1, .max_rows = TEST_NODES, .max_len = 160};
+        run(&w->target, NULL, NULL, 1, key, 1, 0, -1, w->plain);
+        test_oracle_init(&o, TEST_PLACED, "chain:16", TEST_NODES, 1);
+        oracle_scripts(&o, w->plain, key, 1, script, script_n);
+        assert_int_equal(pl_engine_create(&e[0], pl_backend_cpu(), NULL, &w->target, &o.base, &eo, &err), PL_OK);
+        assert_int_equal(pl_engine_start(e[0], ids, len, &so, &s[0], &err), PL_OK);
+        while (s[0]->finish == PL_RUNNING)
+            assert_int_equal(pl_engine_step(e[0], &err), PL_OK);
+        assert_true(s[0]->stats.accepted > 0 && s[0]->n_read > len);
+        eo.max_rows = 160;
+        so.max_new = 1;
+        assert_int_equal(pl_engine_create(&e[1], pl_backend_cpu(), NULL, &w->target, NULL, &eo, &err), PL_OK);
+        assert_int_equal(pl_engine_start(e[1], s[0]->tokens, s[0]->n_read, &so, &s[1], &err), PL_OK);
+        assert_int_equal(pl_engine_step(e[1], &err), PL_OK);
+        assert_int_equal(s[1]->n_read, s[0]->n_read);
+        size_t bytes = (size_t)s[0]->n_read * (size_t)s[0]->kv.width * s[0]->kv.elem;
+        for (int l = 0; l < w->target.n_layers; l++) {
+            assert_memory_equal(pl_kv_k(&s[0]->kv, l), pl_kv_k(&s[1]->kv, l), bytes);
+            assert_memory_equal(pl_kv_v(&s[0]->kv, l), pl_kv_v(&s[1]->kv, l), bytes);
+        }
+        pl_engine_destroy(e[0]);
+        pl_engine_destroy(e[1]);
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+}
+
+// After a warm-up step the loop allocates nothing.
+static void allocates_nothing(const char *tree) {
     char        dir[64], draft[64];
     pl_err      err = {0};
     pl_llama    m;
@@ -276,8 +414,8 @@ static void no_allocation(void **state) {
     int32_t     ids[4] = {1, 2, 3, 4};
     test_target(&m, test_mkdir(dir), 4, 2, PL_BF16);
     test_drafter_write(test_mkdir(draft), &m, "lowrank", 8, 3);
-    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, "chain:5", 1, 16, 200, &err), PL_OK);
-    pl_engine_options o = {.max_sessions = 1, .max_rows = 16, .max_len = 200};
+    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, tree, 1, 64, 200, &err), PL_OK);
+    pl_engine_options o = {.max_sessions = 1, .max_rows = 64, .max_len = 200};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, d, &o, &err), PL_OK);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 150};
     assert_int_equal(pl_engine_start(e, ids, 4, &so, &s, &err), PL_OK);
@@ -294,6 +432,14 @@ static void no_allocation(void **state) {
     test_rmdir(draft);
 }
 
+static void no_allocation(void **state) {
+    (void)state;
+    allocates_nothing("chain:5");
+    allocates_nothing("static:4x2x1");
+    allocates_nothing("eagle2:60,10,6");
+    allocates_nothing("auto");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_fp32),
@@ -301,6 +447,8 @@ int main(void) {
         cmocka_unit_test(sampled_equals_plain),
         cmocka_unit_test(stop_inside_block),
         cmocka_unit_test(eagle3_is_lossless),
+        cmocka_unit_test(drawn_children),
+        cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
