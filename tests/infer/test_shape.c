@@ -396,6 +396,14 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
     pl_tree_shape_set(&p, pace.chosen.n, pace.chosen.parent);
     pl_tree_shape_text(&p, text, PL_TREE_TEXT);
     pl_shape_best(&c, &best);
+    // What it believes of the machine is so, where it has been.
+    pl_shape_costs known;
+    pl_pace_costs(&pace, &p, m->sessions, &known);
+    int n = pace.chosen.n;
+    if (fabs(known.verify[n] / c.verify[n] - 1) > 0.08 || fabs(known.draft[1] / c.draft[1] - 1) > 0.08)
+        fail_msg("%s: %d nodes cost %g, not %g; a level %g, not %g", m->name, n, known.verify[n], c.verify[n],
+                 known.draft[1], c.draft[1]);
+    assert_true(fabs(known.accept[0][0] - c.accept[0][0]) < 0.1);
     judge(&c, pace.chosen.n, pace.chosen.parent, &emitted, &seconds, &widest, &deepest);
     *spent = pace.seconds / (double)pace.choices;
     free(t);
