@@ -496,8 +496,8 @@ static void draft(pl_engine *e, const forward_out *f) {
 }
 
 // Steps that read prompts as well say nothing about the cost of rows.
-static void learn_pace(pl_engine *e, int rows, double seconds) {
-    pl_pace_cycle c = {.sessions = e->n_parts, .rows = rows, .seconds = seconds};
+static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
+    pl_pace_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
     if (!e->pace.adapt) return;
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
@@ -539,6 +539,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
             commit_chunk(e, p);
     }
     report_final(e, &f);
+    double t1 = pl_now();
     draft(e, &f);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double t2 = pl_now();
@@ -549,7 +550,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
         else
             p->s->stats.prefill_seconds += t2 - t0;
     }
-    learn_pace(e, rows, t2 - t0);
+    learn_pace(e, rows, t1 - t0, t2 - t1);
     return PL_OK;
 }
 

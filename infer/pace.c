@@ -90,7 +90,8 @@ static void learn_costs(pl_pace *p, const pl_pace_cycle *c) {
         pl_pace_cost_add(&p->draft, c->level_rows[l], seconds);
         deeper += seconds;
     }
-    pl_pace_cost_add(&p->verify, c->rows, c->seconds - deeper);
+    pl_pace_cost_add(&p->verify, c->rows, c->verifying);
+    pl_pace_cost_add(c->levels ? &p->first : &p->idle, c->sessions, c->drafting - deeper);
 }
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
@@ -134,7 +135,12 @@ void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions,
     *c = (pl_shape_costs){
         .levels = policy->depth_max, .ranks = policy->k, .width = policy->width, .nodes = policy->max_nodes};
     read_acceptance(p, c);
+    double first[2], idle[2];
+    pl_pace_cost_read(&p->first, sessions, 1, first);
+    pl_pace_cost_read(&p->idle, sessions, 1, idle);
     pl_pace_cost_read(&p->verify, sessions, c->nodes, c->verify);
+    for (int n = 1; n <= c->nodes; n++)
+        c->verify[n] += n > 1 ? first[1] : idle[1];
     pl_pace_cost_read(&p->draft, sessions, c->width, c->draft);
 }
 
@@ -212,12 +218,14 @@ static bool explore_rival(const pl_pace *p, pl_tree_policy *policy) {
     return true;
 }
 
+// False: nothing else is worth a cycle.
 static bool explore(pl_pace *p, pl_tree_policy *policy) {
-    if (p->chosen.n == 1) {
-        set_chain(policy, START);
-        return true;
-    }
-    return p->explored++ % 2 ? explore_rival(p, policy) : explore_deeper(p, policy);
+    p->detour = 1;
+    p->explored++;
+    if (p->chosen.n > 1) return p->explored % 2 ? explore_deeper(p, policy) : explore_rival(p, policy);
+    p->detour = PL_PACE_PROBE;
+    set_chain(policy, START);
+    return p->explored % 2;
 }
 
 void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
@@ -227,15 +235,19 @@ void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
             p->seen[l][r] *= DECAY;
             p->hit[l][r] *= DECAY;
         }
-    learn_costs(p, c);
-    p->since += c->seconds;
+    bool cold = p->detour == PL_PACE_PROBE;
+    if (!cold) learn_costs(p, c);
+    p->since += c->verifying + c->drafting;
     long i = ++p->cycles;
+    if (p->detour > 0 && --p->detour > 0) return;
     if (i < PL_PACE_CALIBRATION)
         calibrate(p, policy);
-    else if (i == PL_PACE_CALIBRATION || (i % PL_PACE_REVIEW == 0 && p->last < PL_PACE_SHARE * p->since))
+    else if (p->choices == 0 || (i % PL_PACE_REVIEW == 0 && p->last < PL_PACE_SHARE * p->since))
         choose(p, policy, c->sessions);
-    else if (i % PL_PACE_EXPLORE == PL_PACE_EXPLORE / 2 + 1)
-        explore(p, policy);
-    else if (i % PL_PACE_EXPLORE == PL_PACE_EXPLORE / 2 + 2)
+    else
         pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    if (i >= PL_PACE_CALIBRATION && i % PL_PACE_EXPLORE == PL_PACE_EXPLORE / 2 && !explore(p, policy)) {
+        p->detour = 0;
+        pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    }
 }

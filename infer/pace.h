@@ -6,8 +6,11 @@
 //               the draws). accept[l][r] is the share of rank r at depth l, by running counts; few observations lean
 //               on the share one level higher (4 pseudo-observations), so the deepest known level stands for deeper
 //               ones.
-//   verify      Seconds of a step without the drafting of deeper levels, by rows of the target's forward.
+//   verify      Seconds of a step before drafting, by rows of the target's forward.
 //   draft       Seconds of one level of drafting, by rows (expanded nodes of all sessions), for levels 1 and deeper.
+//   first       Seconds of drafting without those: taking in what became final, and level 0; by sessions.
+//   idle        Seconds of taking in where nothing is drafted; by sessions.
+// So a tree of n > 1 nodes costs verify(n) + first + its deeper levels, no tree costs verify(1) + idle.
 // Costs are running averages over some 32 cycles, pooled so that they do not fall with the rows, interpolated between
 // row counts that occurred and continued beyond them with the mean slope; steps with prompt rows are left out. With s
 // sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
@@ -16,9 +19,10 @@
 // Order: PL_PACE_CALIBRATION cycles of given shapes, then a choice every PL_PACE_REVIEW cycles, or at larger multiples
 // where choosing (some 50 microseconds with `auto`) would take more than PL_PACE_SHARE of the time. One cycle in
 // PL_PACE_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is chosen or the
-// best tree where a chain is, where that one is not hopeless. Decoding is lossless, so with verifier "match" the tokens
-// do not depend on any of it; with verifiers that draw, timing decides what is drawn, not its law. Nothing is
-// allocated.
+// best tree where a chain is, where that one is not hopeless. Where nothing is drafted, PL_PACE_PROBE cycles in twice
+// as many do, the first of them uncounted: no cache holds the drafter's weights then. Decoding is lossless, so with
+// verifier "match" the tokens do not depend on any of it; with verifiers that draw, timing decides what is drawn, not
+// its law. Nothing is allocated.
 #ifndef PL_PACE_H
 #define PL_PACE_H
 
@@ -28,6 +32,7 @@
 #define PL_PACE_CALIBRATION 12
 #define PL_PACE_REVIEW 16
 #define PL_PACE_EXPLORE 64
+#define PL_PACE_PROBE 4
 #define PL_PACE_SHARE 0.005
 #define PL_PACE_BUCKETS 96
 
@@ -43,8 +48,9 @@ void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at);
 typedef struct pl_pace {
     bool           adapt;
     long           cycles, choices, explored;
+    int            detour; // cycles that still draft something else than what was chosen
     double         seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // decayed counts
-    pl_pace_cost   verify, draft;
+    pl_pace_cost   verify, draft, first, idle;
     pl_shape       chosen;      // what the last choice settled on
     double         seconds;     // spent on choosing
     double         last, since; // of that the last choice; decoding since then
@@ -53,8 +59,8 @@ typedef struct pl_pace {
 
 // One engine step of decoding rows alone; begins as {0}.
 typedef struct pl_pace_cycle {
-    int    sessions, rows; // decoding; rows of the target's forward
-    double seconds;        // of the step, drafting included
+    int    sessions, rows;      // decoding; rows of the target's forward
+    double verifying, drafting; // seconds of the step before drafting, and of drafting
     // Of the trees it drafted, by pl_pace_drafted:
     int    levels, level_rows[PL_SHAPE_LEVELS];
     double level_at[PL_SHAPE_LEVELS]; // when the first session's candidates were known

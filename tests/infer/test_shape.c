@@ -304,6 +304,7 @@ typedef struct machine {
     double      fade;
     double      start, row, bend; // verify: start + row for each row, from `bend` rows on
     double      level, node;      // draft: one level, each node
+    double      first;            // taking in and level 0, of all sessions; a fifth of it where nothing is drafted
     int         sessions;
 } machine;
 
@@ -321,7 +322,7 @@ static pl_shape_costs truth(const machine *m, const pl_tree_policy *p) {
         for (int r = 0; r < c.ranks; r++)
             c.accept[l][r] = accept_of(m, l, r);
     for (int n = 1; n <= c.nodes; n++)
-        c.verify[n] = verify_cost(m, n * m->sessions);
+        c.verify[n] = verify_cost(m, n * m->sessions) + (n > 1 ? m->first : m->first / 5);
     for (int w = 1; w <= c.width; w++)
         c.draft[w] = m->level + m->node * w * m->sessions;
     return c;
@@ -333,6 +334,7 @@ static void simulate_draft(const pl_tree_policy *p, pl_tree *t, const machine *m
     int32_t id[PL_TREE_GROWN];
     float   logp[PL_TREE_GROWN] = {0};
     pl_tree_root(t, -7);
+    *now += p->depth > 0 ? m->first : m->first / 5;
     for (int l = 0; n > 0 && l < p->depth; l++) {
         for (int i = 0; i < n * p->k; i++)
             id[i] = i % p->k;
@@ -372,7 +374,7 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
         simulate_draft(&p, &t[s], m, &(double){0});
     for (int i = 0; i < cycles; i++) {
         pl_pace_cycle c = {.sessions = m->sessions};
-        double        t0 = now, end = now;
+        double        t0 = now, end = now, t1;
         for (int s = 0; s < m->sessions; s++) {
             pl_verdict v;
             simulate_verdict(&t[s], m, &d, &v);
@@ -380,13 +382,15 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
             c.rows += t[s].n;
         }
         now += verify_cost(m, c.rows) * (0.95 + 0.1 * uniform(&d));
+        t1 = now;
+        c.verifying = t1 - t0;
         for (int s = 0; s < m->sessions; s++) { // the levels of all sessions run together
             end = now;
             simulate_draft(&p, &t[s], m, &end);
             pl_pace_drafted(&c, &t[s]);
         }
         now = end;
-        c.seconds = now - t0;
+        c.drafting = now - t1;
         pl_pace_step(&pace, &p, &c);
     }
     pl_shape_costs c = truth(m, &p);
@@ -413,12 +417,12 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
 static void settles_on_what_pays(void **state) {
     (void)state;
     static const machine m[] = {
-        {"few rows are free", {0.7, 0.1, 0.03}, 0.97, 1, 0.12, 6, 0.08, 0.004, 1},
-        {"rows are free", {0.6, 0.15, 0.08}, 0.95, 1, 0.01, 48, 0.03, 0.001, 1},
-        {"rows are dear", {0.7, 0.1, 0.05}, 0.95, 1, 0.4, 1, 0.05, 0.02, 1},
-        {"a sure drafter", {0.97, 0.01, 0.005}, 1, 1, 0.05, 8, 0.03, 0.002, 1},
-        {"a useless drafter", {0.02, 0.01, 0.01}, 1, 1, 0.1, 1, 0.1, 0.01, 1},
-        {"four sessions", {0.6, 0.15, 0.05}, 0.95, 1, 0.05, 16, 0.04, 0.004, 4},
+        {"few rows are free", {0.7, 0.1, 0.03}, 0.97, 1, 0.12, 6, 0.08, 0.004, 0.15, 1},
+        {"rows are free", {0.6, 0.15, 0.08}, 0.95, 1, 0.01, 48, 0.03, 0.001, 0.15, 1},
+        {"rows are dear", {0.7, 0.1, 0.05}, 0.95, 1, 0.4, 1, 0.05, 0.02, 0.15, 1},
+        {"a sure drafter", {0.97, 0.01, 0.005}, 1, 1, 0.05, 8, 0.03, 0.002, 0.15, 1},
+        {"a useless drafter", {0.02, 0.01, 0.01}, 1, 1, 0.1, 1, 0.1, 0.01, 0.15, 1},
+        {"four sessions", {0.6, 0.15, 0.05}, 0.95, 1, 0.05, 16, 0.04, 0.004, 0.15, 4},
     };
     char text[PL_TREE_TEXT];
     for (size_t i = 0; i < sizeof m / sizeof *m; i++)
@@ -440,7 +444,7 @@ static void follows_changes(void **state) {
     pl_err         err = {0};
     pl_pace        pace;
     pl_tree       *t = calloc(1, sizeof *t);
-    machine        m = {"", {0.9, 0.03, 0.01}, 1, 1, 0.05, 1, 0.05, 0.005, 1};
+    machine        m = {"", {0.9, 0.03, 0.01}, 1, 1, 0.05, 1, 0.05, 0.005, 0.05, 1};
     dice           d = {.r = pl_rng_make(12, PL_STREAM_TEST, 0)};
     double         now = 0;
     int            nodes[2];
@@ -455,9 +459,10 @@ static void follows_changes(void **state) {
             simulate_verdict(t, &m, &d, &v);
             pl_pace_accepted(&pace, t, &v);
             now += verify_cost(&m, t->n);
+            c.verifying = now - t0;
             simulate_draft(&p, t, &m, &now);
             pl_pace_drafted(&c, t);
-            c.seconds = now - t0;
+            c.drafting = now - t0 - c.verifying;
             pl_pace_step(&pace, &p, &c);
         }
         nodes[half] = pace.chosen.n;
