@@ -6,10 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#define DECAY 0.995 // of the counts, a step
+#define DECAY 0.995 // of the counts, a step that adds to them
 #define PSEUDO 4.0  // observations that the share one level higher is worth
-#define WINDOW 32   // cycles of a cost's running average
-#define OUTLIER 3   // times the average: a step that something else held up
+#define WINDOW 128  // visits of a row count's running average
+#define DRIFT 8     // visits of any in which all follow the machine's pace
+#define OUTLIER 1.5 // times what was expected: no visit counts as further off
 #define HOPELESS 0.7
 #define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
@@ -32,17 +33,26 @@ static int bucket(int rows) {
 
 void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds) {
     int b = bucket(rows);
+    if (c->drift == 0) c->drift = 1;
     if (c->visits[b] == 0) {
         c->visits[b] = 1;
         c->rows[b] = rows;
-        c->seconds[b] = seconds;
+        c->seconds[b] = seconds / c->drift;
         return;
     }
-    if (c->visits[b] == 1 && seconds < c->seconds[b]) c->seconds[b] = seconds; // the first time is often cold
-    if (seconds > OUTLIER * c->seconds[b]) seconds = OUTLIER * c->seconds[b];
     if (c->visits[b] < WINDOW) c->visits[b]++;
-    c->rows[b] += (rows - c->rows[b]) / c->visits[b];
-    c->seconds[b] += (seconds - c->seconds[b]) / c->visits[b];
+    if (c->visits[b] == 2 && seconds < c->drift * c->seconds[b]) { // the first time is often cold
+        c->seconds[b] = seconds / c->drift;
+        return;
+    }
+    double expected = c->drift * c->seconds[b], r;
+    if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
+    r = expected > 0 ? seconds / expected : 1;
+    if (r > OUTLIER) r = OUTLIER;
+    if (r < 1 / OUTLIER) r = 1 / OUTLIER;
+    double drift = c->drift * (1 + (r - 1) / DRIFT);
+    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
+    c->drift = drift;
 }
 
 void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at) {
@@ -51,7 +61,7 @@ void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at) {
     for (int b = 0; b < PL_PACE_BUCKETS; b++) {
         if (c->visits[b] == 0) continue;
         x[m] = c->rows[b];
-        y[m] = c->seconds[b];
+        y[m] = c->seconds[b] * c->drift;
         w[m++] = c->visits[b];
     }
     pl_shape_rising(y, w, m);
@@ -102,6 +112,7 @@ void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v) {
         int32_t right = i < v->n ? t->token[v->path[i + 1]] : v->bonus;
         for (int e = 0; e < o->n; e++) {
             if (o->node[e] != v->path[i]) continue;
+            p->observed = true;
             const int32_t *id = o->candidate + e * o->k;
             bool           found = false;
             for (int r = 0; r < o->k && r < PL_SHAPE_RANKS && id[r] >= 0; r++) {
@@ -230,11 +241,12 @@ static bool explore(pl_pace *p, pl_tree_policy *policy) {
 
 void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
     if (!p->adapt || c->sessions < 1) return;
-    for (int l = 0; l < PL_SHAPE_LEVELS; l++)
+    for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         for (int r = 0; r < PL_SHAPE_RANKS; r++) {
             p->seen[l][r] *= DECAY;
             p->hit[l][r] *= DECAY;
         }
+    p->observed = false; // what was learnt is not forgotten while nothing is drafted
     bool cold = p->detour == PL_PACE_PROBE;
     if (!cold) learn_costs(p, c);
     p->since += c->verifying + c->drafting;

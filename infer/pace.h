@@ -11,9 +11,11 @@
 //   first       Seconds of drafting without those: taking in what became final, and level 0; by sessions.
 //   idle        Seconds of taking in where nothing is drafted; by sessions.
 // So a tree of n > 1 nodes costs verify(n) + first + its deeper levels, no tree costs verify(1) + idle.
-// Costs are running averages over some 32 cycles, pooled so that they do not fall with the rows, interpolated between
-// row counts that occurred and continued beyond them with the mean slope; steps with prompt rows are left out. With s
-// sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
+// Costs are running averages for each row count, in units of a common drift that every visit moves: when the machine
+// slows down or the context grows, row counts that are not tried now follow those that are, or whatever is in use would
+// look dear or cheap beside figures of another hour. They are pooled so that they do not fall with the rows,
+// interpolated between row counts that occurred and continued beyond them with the mean slope; steps with prompt rows
+// are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
 // infer/shape.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
 //
 // Order: PL_PACE_CALIBRATION cycles of given shapes, then a choice every PL_PACE_REVIEW cycles, or at larger multiples
@@ -38,7 +40,8 @@
 
 // Seconds by rows; counts up to 64 one by one, larger ones by eighths of an octave.
 typedef struct pl_pace_cost {
-    double visits[PL_PACE_BUCKETS], rows[PL_PACE_BUCKETS], seconds[PL_PACE_BUCKETS]; // means
+    double visits[PL_PACE_BUCKETS], rows[PL_PACE_BUCKETS], seconds[PL_PACE_BUCKETS]; // means, in units of `drift`
+    double drift;
 } pl_pace_cost;
 
 void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds);
@@ -46,7 +49,7 @@ void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds);
 void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at);
 
 typedef struct pl_pace {
-    bool           adapt;
+    bool           adapt, observed; // some tree was judged since the last step
     long           cycles, choices, explored;
     int            detour; // cycles that still draft something else than what was chosen
     double         seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // decayed counts

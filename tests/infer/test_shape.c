@@ -286,6 +286,14 @@ static void costs_by_rows(void **state) {
     pl_pace_cost_add(&c, 8, 4000); // something else ran
     pl_pace_cost_read(&c, 1, 8, at);
     assert_true(at[8] < 4.5);
+    for (int i = 0; i < 150; i++) {
+        pl_pace_cost_add(&c, 4, 2);
+        pl_pace_cost_add(&c, 8, 4);
+    }
+    for (int i = 0; i < 60; i++) // the machine slows down: counts that are not visited follow
+        pl_pace_cost_add(&c, 8, 8);
+    pl_pace_cost_read(&c, 1, 8, at);
+    assert_true(fabs(at[8] - 8) < 0.1 && fabs(at[4] - 4) < 0.5);
     for (int i = 0; i < 40; i++)
         pl_pace_cost_add(&c, 16, 1); // more rows for less: noise, pooled
     pl_pace_cost_read(&c, 1, 16, at);
