@@ -21,8 +21,8 @@ static const pl_cli_option options[] = {
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "drafter",
      .type = PL_CLI_TEXT,
-     .arg = "DIR",
-     .help = "draft head's checkpoint; without one, plain decoding"},
+     .arg = "DIR|NAME",
+     .help = "draft head's checkpoint, or lookup[:N[,MAX]], recycle[:NODES[,keep]]; without it, plain decoding"},
     {.name = "prompt",
      .letter = 'p',
      .type = PL_CLI_TEXT,
@@ -79,7 +79,10 @@ static const pl_cli_option options[] = {
      .arg = "VERIFIER",
      .deflt = "match",
      .help = "how drafted tokens are accepted: a name of the list below"},
-    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = PL_TREE_HELP},
+    {.name = "tree",
+     .type = PL_CLI_TEXT,
+     .arg = "TREE",
+     .help = PL_TREE_HELP " [the drafter's own; checkpoints: auto]"},
     {.name = "dtype",
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32",
@@ -166,7 +169,7 @@ static const char *finish_name(pl_finish f) {
     return f == PL_STOPPED ? "stop" : f == PL_LENGTH ? "length" : f == PL_CONTEXT ? "context" : "running";
 }
 
-static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, const pl_verifier *v, pl_err *err) {
+static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *v, pl_err *err) {
     char              used[PL_TREE_TEXT];
     pl_json_out      *o = d->env->result;
     const pl_session *s = r->session;
@@ -187,7 +190,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const char *tree, c
     pl_put_str(o, "finish", finish_name(s->finish));
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
     pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
-    pl_put_str(o, "tree", r->drafter ? tree : NULL);
+    pl_put_str(o, "tree", r->drafter ? r->drafter->tree : NULL);
     pl_put_str(o, "verify", r->drafter ? v->name : NULL);
     pl_put_bool(o, "lossless", !r->drafter || v->lossless);
     pl_engine_tree(r->engine, used, sizeof used);
@@ -272,7 +275,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         errno = d.failed;
         PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
     }
-    if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, tree, verifier, err));
+    if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, verifier, err));
     log_stats(&r, verifier);
 done:
     if (d.has_text) pl_detok_fini(&d.detok);

@@ -11,6 +11,8 @@
 #include "infer/propose.h"
 #include "infer/tree.h"
 
+#define PL_DRAFTER_TREE 64 // bytes
+
 typedef struct pl_drafter pl_drafter;
 
 // One session's share of a call.
@@ -40,26 +42,48 @@ typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
     void (*propose)(pl_drafter *d, pl_ctx *ctx, pl_draft_batch *b);
-    void (*reset)(pl_drafter *d, int slot); // a new session takes the slot
-    double (*step_bytes)(const pl_drafter *d);
+    void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot
+    double (*step_bytes)(const pl_drafter *d); // what one level of drafting must read
     void (*destroy)(pl_drafter *d);
 } pl_drafter_kind;
 
 struct pl_drafter {
     const pl_drafter_kind *kind;
     pl_tree_policy         policy;
+    char                   tree[PL_DRAFTER_TREE];    // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
 };
 
-// Opens a checkpoint directory as the drafter it declares itself to be. t: weights held as PL_F32 or PL_BF16.
-// slots: positions per session. tree: NULL or "" takes auto.
-pl_status pl_drafter_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t, const char *tree,
+// A way to come by a drafter. `from`: the checkpoint's folder or, for drafters that need none, what follows "NAME:"
+// ("" where nothing does).
+typedef struct pl_drafter_source {
+    const char *name;                        // "lookup"
+    const char *syntax;                      // "lookup[:N[,MAX]]"; NULL: it comes from a checkpoint's folder
+    bool (*declared)(const pl_hf_config *c); // checkpoints: whether the folder holds this kind
+    // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
+    // NULL: any tree, auto by default.
+    pl_status (*shape)(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *from, const char *tree, pl_err *err);
+    pl_status (*open)(pl_drafter **out, const char *from, const pl_llama *target, pl_dtype t,
+                      const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err);
+} pl_drafter_source;
+
+// `what` names a drafter: NAME or NAME:ARGUMENTS of one that needs no checkpoint, else a checkpoint's folder, opened as
+// the drafter it declares itself to be. So that a command means the same in every working directory, a name wins over a
+// folder; a folder of that name is written ./NAME. t: weights held as PL_F32 or PL_BF16. slots: positions per session.
+// tree: NULL or "" takes the drafter's own default.
+pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_llama *target, pl_dtype t, const char *tree,
                           int max_sessions, int max_rows, int slots, pl_err *err);
 void      pl_drafter_destroy(pl_drafter *d);
+// The tree that it would draft, before it is opened.
+pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
+// `what` is a checkpoint's folder (which need not exist), not a name.
+bool      pl_drafter_is_folder(const char *what);
 
 pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
                                  const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err);
+
+extern const pl_drafter_source pl_drafter_lookup, pl_drafter_recycle;
 
 #endif

@@ -22,7 +22,7 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
     int least = 1;
     if (o->drafter) {
         pl_tree_policy policy;
-        PL_TRY(pl_tree_policy_parse(&policy, o->tree, err));
+        PL_TRY(pl_drafter_shape(&policy, o->drafter, o->tree, err));
         least = policy.max_nodes;
     }
     int rows = chunk_rows(&target->model, least);

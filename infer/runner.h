@@ -15,8 +15,8 @@ typedef struct pl_runner {
 } pl_runner;
 
 typedef struct pl_runner_options {
-    const char *drafter; // checkpoint directory, NULL: plain decoding; its weights are held in the target's dtype
-    const char *tree;    // NULL: auto
+    const char *drafter; // as pl_drafter_open takes it, NULL: plain decoding; weights are held in the target's dtype
+    const char *tree;    // NULL: the drafter's own, auto for checkpoints
     const pl_verifier *verifier; // NULL: pl_verify_match
     int                max_len;  // 0, or more than the target has: the target's
 } pl_runner_options;
