@@ -270,8 +270,9 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (m == 0 || n == 0) return;
     job     j = {.n = n, .k = k, .w = &a->w, .next = ctx->measuring ? NULL : follow_trail(&ctx->trail, &a->w)};
-    // Blocks of near-equal height too.
-    int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(ceil_div(m, blocks), PL_MR_PANEL);
+    // Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block
+    // of 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
+    int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(min64(m, ROWS_MAX), PL_MR_PANEL);
     j.tile_floats = ceil_div(min64(m, PL_MR_PANEL) * k + PL_PACK_SLACK, PL_VL) * PL_VL;
 
     size_t mark = pl_arena_mark(&ctx->scratch);

@@ -155,6 +155,26 @@ static void panels_portable_invariant(void **state) {
     pl_free(one);
 }
 
+// Memory is sized by the largest step: fewer rows must never want more of it.
+static void scratch_grows_with_rows(void **state) {
+    (void)state;
+    pl_tensor w = packed(PL_F32, 40, 50);
+    float    *x = floats(400 * 50, 1), *y = floats(400 * 40, 2);
+    size_t    before = 0;
+    for (int m = 1; m <= 400; m++) {
+        pl_ctx         ctx;
+        pl_linear_args a = {.x = pl_tensor_2d(x, PL_F32, m, 50), .w = w, .y = pl_tensor_2d(y, PL_F32, m, 40)};
+        assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+        assert_int_equal(pl_ctx_measure(&ctx, run_fwd, &a, NULL), PL_OK);
+        if (ctx.scratch.size < before) fail_msg("%d rows want %zu bytes, fewer rows %zu", m, ctx.scratch.size, before);
+        before = ctx.scratch.size;
+        pl_ctx_fini(&ctx);
+    }
+    pl_block_destroy(w.data, pl_panels_bytes(40, 50, PL_F32));
+    pl_free(x);
+    pl_free(y);
+}
+
 static void panels_empty(void **state) {
     (void)state;
     float     x[4] = {1, 2, 3, 4}, y[8] = {5, 5, 5, 5, 5, 5, 5, 5};
@@ -399,15 +419,11 @@ static void gemm_onednn(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(panels_any_rows),
-        cmocka_unit_test(panels_odd_shapes),
-        cmocka_unit_test(panels_blocks_and_chunks),
-        cmocka_unit_test(panels_portable_invariant),
-        cmocka_unit_test(panels_empty),
-        cmocka_unit_test(gemm_odd_shapes),
-        cmocka_unit_test(gemm_blocks_and_threads),
-        cmocka_unit_test(gemm_elements_independent),
-        cmocka_unit_test(gemm_onednn),
+        cmocka_unit_test(panels_any_rows),           cmocka_unit_test(panels_odd_shapes),
+        cmocka_unit_test(panels_blocks_and_chunks),  cmocka_unit_test(panels_portable_invariant),
+        cmocka_unit_test(scratch_grows_with_rows),   cmocka_unit_test(panels_empty),
+        cmocka_unit_test(gemm_odd_shapes),           cmocka_unit_test(gemm_blocks_and_threads),
+        cmocka_unit_test(gemm_elements_independent), cmocka_unit_test(gemm_onednn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
