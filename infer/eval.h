@@ -1,9 +1,10 @@
 // Evaluation: how fast each method decodes the same prompts, and whether it says what plain decoding says.
 //
-// Method 0 is "plain" (bf16 weights), then "plain-fp32" where wanted, then each drafter. Every method decodes the same
-// prompts at batch 1 with the same settings; for each prompt all methods run before the next prompt, in an order that
-// rotates, so that drift of the machine hits all alike. A drafter's weights and its target's are bf16: its answers are
-// compared with plain's.
+// Method 0 is "plain" (bf16 weights), then "plain-fp32" where wanted, then each drafter; then the same again at each
+// further temperature, named "NAME@T=1". Every method decodes the same prompts at batch 1 with the same settings and
+// seeds; for each prompt and seed all methods of a temperature run before the next, in an order that rotates, so that
+// drift of the machine hits all alike. A drafter's weights and its target's are bf16: its answers are compared with
+// plain's of the same temperature and seed.
 #ifndef PL_EVAL_H
 #define PL_EVAL_H
 
@@ -15,9 +16,10 @@
 extern const pl_recipe_key pl_eval_keys[];
 
 typedef struct pl_eval_drafter {
-    const char *name; // NULL or "": from the checkpoint, "eagle3-lowrank"
-    const char *dir;
-    const char *tree; // NULL: auto
+    const char *name; // NULL or "": the drafter's kind and head, "eagle3-lowrank"; tree and verifier where they differ
+    const char *drafter; // as pl_drafter_open takes it
+    const char *tree;    // NULL: the drafter's own
+    const char *verify;  // NULL: match
 } pl_eval_drafter;
 
 typedef struct pl_eval_options {
@@ -29,7 +31,9 @@ typedef struct pl_eval_options {
     const char            *prompts_name; // for results.json
     int64_t                limit;        // prompts at most, evenly chosen; 0: all
     int                    max_new_tokens, repeats;
-    double                 temperature;
+    const double          *temperature; // [n_temperatures], the first one's methods have plain names
+    int                    n_temperatures;
+    int                    seeds; // decodings of each prompt where the temperature is above 0
     uint64_t               seed;
     const char            *recipe_hash; // NULL: none
 } pl_eval_options;

@@ -9,9 +9,16 @@
 #define MAX_DRAFTERS 64
 
 static const pl_recipe_key drafter_keys[] = {
-    {.path = "name", .type = PL_RECIPE_STRING, .help = "in tables; the checkpoint's kind where absent"},
-    {.path = "path", .type = PL_RECIPE_PATH, .help = "the checkpoint's folder"},
-    {.path = "tree", .type = PL_RECIPE_STRING, .help = "eval.tree where absent"},
+    {.path = "name", .type = PL_RECIPE_STRING, .help = "in tables; the drafter's kind where absent"},
+    {.path = "path", .type = PL_RECIPE_PATH, .help = "a checkpoint's folder"},
+    {.path = "kind",
+     .type = PL_RECIPE_STRING,
+     .help = "instead of path: a drafter without a checkpoint, lookup[:N[,MAX]] or recycle[:NODES[,keep]]"},
+    {.path = "drafter", .type = PL_RECIPE_STRING, .help = "instead of path: one of this recipe's `drafters`, by name"},
+    {.path = "tree",
+     .type = PL_RECIPE_STRING,
+     .help = "how it drafts; where absent, its own shape, for checkpoints eval.tree"},
+    {.path = "verify", .type = PL_RECIPE_STRING, .help = "how drafts are accepted; match where absent"},
     {0}};
 
 const pl_recipe_key pl_eval_keys[] = {
@@ -31,12 +38,19 @@ const pl_recipe_key pl_eval_keys[] = {
      .max = 1 << 20,
      .help = "length of an answer at most",
      .stages = PL_EVAL_STAGE},
-    {.path = "eval.temperature",
-     .type = PL_RECIPE_REAL,
-     .deflt = "0",
+    {.path = "eval.temperatures",
+     .type = PL_RECIPE_REAL_LIST,
+     .deflt = "[0]",
      .min = 0,
      .max = 1000,
-     .help = "0: greedy",
+     .help = "every method at each of them; 0: greedy",
+     .stages = PL_EVAL_STAGE},
+    {.path = "eval.seeds",
+     .type = PL_RECIPE_INT,
+     .deflt = "5",
+     .min = 1,
+     .max = 1000,
+     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0",
      .stages = PL_EVAL_STAGE},
     {.path = "eval.repeats",
      .type = PL_RECIPE_INT,
@@ -52,7 +66,11 @@ const pl_recipe_key pl_eval_keys[] = {
      .max = 1e9,
      .help = "prompts at most, evenly chosen; 0: all",
      .stages = PL_EVAL_STAGE},
-    {.path = "eval.tree", .type = PL_RECIPE_STRING, .deflt = "auto", .help = PL_TREE_HELP, .stages = PL_EVAL_STAGE},
+    {.path = "eval.tree",
+     .type = PL_RECIPE_STRING,
+     .deflt = "auto",
+     .help = "checkpoints': " PL_TREE_HELP,
+     .stages = PL_EVAL_STAGE},
     {.path = "eval.plain_fp32",
      .type = PL_RECIPE_BOOL,
      .deflt = "true",
@@ -62,7 +80,7 @@ const pl_recipe_key pl_eval_keys[] = {
      .type = PL_RECIPE_LIST_OF_MAPS,
      .deflt = "[]",
      .item = drafter_keys,
-     .help = "further checkpoints to time beside the run's own",
+     .help = "further methods to time beside the run's own drafters",
      .stages = PL_EVAL_STAGE},
     {0}};
 
@@ -87,7 +105,7 @@ static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char 
 typedef struct chosen {
     pl_eval_drafter d[MAX_DRAFTERS];
     char           *owned[MAX_DRAFTERS]; // folders found here
-    int             n;
+    int             n, own;              // the first `own` are the run's
 } chosen;
 
 static pl_status add(chosen *c, const pl_eval_drafter *d, const char *tree, pl_err *err) {
@@ -121,7 +139,7 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
     PL_TRY(find_checkpoint(&dir, out_dir, err));
     if (dir) {
         c->owned[c->n] = dir;
-        PL_TRY(add(c, &(pl_eval_drafter){.dir = dir}, tree, err));
+        PL_TRY(add(c, &(pl_eval_drafter){.drafter = dir}, tree, err));
     }
     int n = pl_recipe_knows(r, "drafters") ? pl_recipe_list_count(r, "drafters") : 0;
     for (int i = 0; i < n; i++) {
@@ -133,7 +151,7 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
             PL_TRY(st);
             continue;
         }
-        st = add(c, &(pl_eval_drafter){.name = name, .dir = dir}, tree, err);
+        st = add(c, &(pl_eval_drafter){.name = name, .drafter = dir}, tree, err);
         if (st != PL_OK) {
             pl_free(dir);
             return st;
@@ -143,14 +161,43 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
     return PL_OK;
 }
 
+// The folder of the run's drafter that eval.drafters[...].drafter names.
+static pl_status find_own(const chosen *c, const pl_recipe *item, const char *name, const char **dir, pl_err *err) {
+    for (int i = 0; i < c->own; i++)
+        if (c->d[i].name && strcmp(c->d[i].name, name) == 0) {
+            *dir = c->d[i].drafter;
+            return PL_OK;
+        }
+    return pl_recipe_fail(item, "drafter", err, "\"%s\" is none of the recipe's `drafters` that has been trained",
+                          name);
+}
+
 static pl_status choose_others(chosen *c, const pl_recipe *r, const char *tree, pl_err *err) {
+    static const char *const ways[] = {"path", "kind", "drafter"};
+    c->own = c->n;
     for (int i = 0; i < pl_recipe_list_count(r, "eval.drafters"); i++) {
         const pl_recipe *item = pl_recipe_item(r, "eval.drafters", i);
-        PL_TRY(pl_recipe_require(item, "path", err));
-        pl_eval_drafter d = {.name = pl_recipe_str(item, "name"),
-                             .dir = pl_recipe_str(item, "path"),
-                             .tree = pl_recipe_str(item, "tree")};
-        PL_TRY(add(c, &d, tree, err));
+        const char      *way = NULL;
+        pl_eval_drafter  d = {.name = pl_recipe_str(item, "name"),
+                              .tree = pl_recipe_str(item, "tree"),
+                              .verify = pl_recipe_str(item, "verify")};
+        for (int k = 0; k < 3; k++) {
+            if (!pl_recipe_has(item, ways[k])) continue;
+            if (way) return pl_recipe_fail(item, ways[k], err, "stands beside `%s`; give one of them", way);
+            way = ways[k];
+        }
+        if (!way) PL_TRY(pl_recipe_require(item, "path", err));
+        d.drafter = pl_recipe_str(item, way);
+        if (strcmp(way, "drafter") == 0) PL_TRY(find_own(c, item, d.drafter, &d.drafter, err));
+        bool folder = pl_drafter_is_folder(d.drafter);
+        if (strcmp(way, "kind") == 0 && folder)
+            return pl_recipe_fail(item, "kind", err,
+                                  "\"%s\" is no drafter without a checkpoint; take `path` for folders", d.drafter);
+        if (strcmp(way, "path") == 0 && !folder)
+            return pl_recipe_fail(item, "path", err,
+                                  "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s", d.drafter,
+                                  d.drafter);
+        PL_TRY(add(c, &d, folder ? tree : NULL, err));
     }
     return PL_OK;
 }
@@ -179,9 +226,16 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .limit = pl_recipe_int(r, "eval.limit"),
                          .max_new_tokens = (int)pl_recipe_int(r, "eval.max_new_tokens"),
                          .repeats = (int)pl_recipe_int(r, "eval.repeats"),
-                         .temperature = pl_recipe_real(r, "eval.temperature"),
+                         .seeds = (int)pl_recipe_int(r, "eval.seeds"),
                          .seed = (uint64_t)pl_recipe_int(r, "seed"),
                          .recipe_hash = hash};
+    o.temperature = pl_recipe_reals(r, "eval.temperatures", &o.n_temperatures);
+    if (o.n_temperatures == 0)
+        PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "is empty; 0 is greedy decoding"));
+    for (int i = 0; i < o.n_temperatures; i++)
+        for (int k = 0; k < i; k++)
+            if (o.temperature[k] == o.temperature[i])
+                PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "%g stands twice", o.temperature[i]));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
     PL_TRY_GOTO(st, done, pl_results_save(results, out_dir, err));
     if (env->json)

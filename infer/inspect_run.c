@@ -138,13 +138,18 @@ static pl_status put_methods(pl_json_out *o, const char *path, pl_err *err) {
             bool        same = false;
             if (!cJSON_IsObject(m)) continue;
             pl_json_opt_str(&j, m, "name", "", &name, NULL);
+            bool known = pl_json_find(&j, m, "identical_outputs") != NULL;
             pl_json_opt_bool(&j, m, "identical_outputs", false, &same, NULL);
             pl_json_out_object(o);
             pl_put_str(o, "name", name);
             pl_put_num(o, "tokens_per_second", number(&j, m, "tokens_per_second"));
             pl_put_num(o, "speedup", number(&j, m, "speedup"));
             pl_put_num(o, "acceptance_length", number(&j, m, "acceptance_length"));
-            pl_put_bool(o, "identical_outputs", same);
+            pl_json_out_key(o, "identical_outputs");
+            if (known)
+                pl_json_out_bool(o, same);
+            else
+                pl_json_out_null(o); // nothing that the verifier promises
             pl_json_out_close(o, '}');
         }
         pl_json_out_close(o, ']');

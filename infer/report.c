@@ -113,26 +113,45 @@ static void cell(pl_strbuf *b, const char *fmt, double v, double scale) {
     pl_html_addf(b, "</td>");
 }
 
+static void interval(pl_strbuf *b, const run *r, const cJSON *obj, const char *low, const char *high) {
+    double x = number(r, obj, low), y = number(r, obj, high);
+    if (y > x)
+        pl_html_addf(b, "<td class=\"n\">%.2f–%.2f</td>", x, y);
+    else
+        pl_html_addf(b, "<td class=\"n\"></td>");
+}
+
+// What was found where equality is promised; what is promised where it is not.
+static void identical_cell(pl_strbuf *b, const run *r, const cJSON *m) {
+    bool same = true;
+    if (pl_json_find(&r->results, m, "identical_outputs")) {
+        pl_json_opt_bool(&r->results, m, "identical_outputs", true, &same, NULL);
+        pl_html_addf(b, "<td class=\"%s\">%s</td>", same ? "yes" : "no", same ? "yes" : "no");
+        return;
+    }
+    pl_html_addf(b, "<td title=\"");
+    pl_html_text(b, string(r, m, "identical_outputs_reason"));
+    pl_html_addf(b, "\">%s</td>", strcmp(string(r, m, "promise"), "distribution") == 0 ? "in distribution" : "lossy");
+}
+
 static void method_row(pl_strbuf *b, const run *r, const cJSON *m) {
-    bool   same = true;
-    double low = number(r, m, "speedup_low"), high = number(r, m, "speedup_high");
-    pl_json_opt_bool(&r->results, m, "identical_outputs", true, &same, NULL);
     pl_html_addf(b, "<tr><td>");
     pl_html_text(b, string(r, m, "name"));
     pl_html_addf(b, "</td><td>");
     pl_html_text(b, string(r, m, "weights"));
     pl_html_addf(b, "</td><td>");
     pl_html_text(b, string(r, m, "tree"));
+    pl_html_addf(b, "</td><td>");
+    pl_html_text(b, string(r, m, "verify"));
     pl_html_addf(b, "</td>");
+    cell(b, "%g", number(r, m, "temperature"), 1);
     cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
     cell(b, "%.2f", number(r, m, "speedup"), 1);
-    if (high > low)
-        pl_html_addf(b, "<td class=\"n\">%.2f–%.2f</td>", low, high);
-    else
-        pl_html_addf(b, "<td class=\"n\"></td>");
+    interval(b, r, m, "speedup_low", "speedup_high");
     cell(b, "%.2f", number(r, m, "acceptance_length"), 1);
+    interval(b, r, m, "acceptance_length_low", "acceptance_length_high");
     cell(b, "%.1f %%", number(r, m, "accepted_over_drafted"), 100);
-    pl_html_addf(b, "<td class=\"%s\">%s</td>", same ? "yes" : "no", same ? "yes" : "no");
+    identical_cell(b, r, m);
     cell(b, "%.1f", number(r, m, "floor_tokens_per_second"), 1);
     cell(b, "%.0f %%", number(r, m, "share_of_floor"), 100);
     cell(b, "%.1f", number(r, m, "prefill_tokens_per_second"), 1);
@@ -144,10 +163,13 @@ static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
     static const char *const heads[] = {"method",
                                         "weights",
                                         "tree",
+                                        "verifier",
+                                        "temperature",
                                         "tokens/s",
                                         "speed-up",
                                         "95 % interval",
                                         "acceptance length",
+                                        "95 % interval",
                                         "accepted/drafted",
                                         "identical to plain",
                                         "floor tokens/s",
@@ -156,7 +178,7 @@ static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
                                         "in repeated 4-grams"};
     pl_html_addf(b, "<div class=\"wide\"><table><thead><tr>");
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        pl_html_addf(b, "<th%s>%s</th>", i > 2 ? " class=\"n\"" : "", heads[i]);
+        pl_html_addf(b, "<th%s>%s</th>", i > 3 ? " class=\"n\"" : "", heads[i]);
     pl_html_addf(b, "</tr></thead><tbody>\n");
     const cJSON *m;
     cJSON_ArrayForEach(m, methods) method_row(b, r, m);
@@ -188,8 +210,8 @@ static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
         if (!isfinite(bar[n - 1].value)) n--;
     }
     if (n > 1)
-        pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompt sets", bar,
-                    n);
+        pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompts and seeds",
+                    bar, n);
 }
 
 static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
@@ -228,7 +250,8 @@ static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
                 pl_html_addf(
                     b, "<details><summary>By category</summary><div class=\"wide\"><table><thead><tr><th>method</th>"
                        "<th>category</th><th class=\"n\">prompts</th><th class=\"n\">tokens/s</th><th class=\"n\">"
-                       "speed-up</th><th class=\"n\">acceptance length</th></tr></thead><tbody>\n");
+                       "speed-up</th><th class=\"n\">95 %% interval</th><th class=\"n\">acceptance length</th>"
+                       "<th class=\"n\">95 %% interval</th></tr></thead><tbody>\n");
             any = true;
             pl_html_addf(b, "<tr><td>");
             pl_html_text(b, string(r, m, "name"));
@@ -238,7 +261,9 @@ static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
             cell(b, "%.0f", number(r, c, "prompts"), 1);
             cell(b, "%.1f", number(r, c, "tokens_per_second"), 1);
             cell(b, "%.2f", number(r, c, "speedup"), 1);
+            interval(b, r, c, "speedup_low", "speedup_high");
             cell(b, "%.2f", number(r, c, "acceptance_length"), 1);
+            interval(b, r, c, "acceptance_length_low", "acceptance_length_high");
             pl_html_addf(b, "</tr>\n");
         }
     }
@@ -251,8 +276,7 @@ static void describe(pl_strbuf *b, const run *r) {
     if (!cJSON_IsObject(machine) || !cJSON_IsObject(set)) return;
     pl_html_addf(b, "<p>%.0f prompts (", number(r, set, "n_prompts"));
     pl_html_text(b, string(r, set, "prompts"));
-    pl_html_addf(b, "), %.0f new tokens at most, temperature %g, batch 1, target ", number(r, set, "max_new_tokens"),
-                 number(r, set, "temperature"));
+    pl_html_addf(b, "), %.0f new tokens at most, batch 1, target ", number(r, set, "max_new_tokens"));
     pl_html_text(b, string(r, set, "target"));
     pl_html_addf(b, ". Measured on ");
     pl_html_text(b, string(r, machine, "cpu"));
@@ -262,7 +286,8 @@ static void describe(pl_strbuf *b, const run *r) {
     pl_html_text(b, string(r, NULL, "commit"));
     pl_html_addf(
         b, ". Tokens per second and acceptance length leave out prefill and the token it emits; acceptance length "
-           "counts the bonus token, so plain decoding has 1.</p>\n");
+           "counts the bonus token, so plain decoding has 1. A method is compared with plain decoding at its own "
+           "temperature; intervals are over prompts and decoding seeds.</p>\n");
 }
 
 static bool run_section(pl_strbuf *b, const run *r) {

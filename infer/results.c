@@ -7,14 +7,17 @@
 #include "kernels/base/rng.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RESAMPLES 1000
 #define GRAM 4
+#define MAX_COLUMNS 80 // methods at one temperature that have a column
 
 void pl_results_destroy(pl_results *r) {
     if (!r) return;
     for (int i = 0; i < r->n_methods; i++) {
+        pl_free(r->method[i].drafter);
         pl_free(r->method[i].checkpoint);
         pl_free(r->method[i].tree);
         pl_free(r->method[i].answer);
@@ -23,6 +26,7 @@ void pl_results_destroy(pl_results *r) {
         pl_free(r->category[i]);
     pl_free(r->method);
     pl_free(r->category);
+    pl_free(r->picked);
     pl_free(r->target);
     pl_free(r->prompts);
     pl_free(r);
@@ -58,29 +62,88 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : NAN;
 }
 
-// The bounds between which 95 % of the resampled speed-ups lie.
-static void bootstrap(const pl_results *r, const pl_method *a, const pl_method *base, double *low, double *high) {
-    double x[RESAMPLES];
+// A method's and its base's answers to some prompts.
+typedef struct picked {
+    const pl_answer *a, *base;
+    const int64_t   *prompt; // [n]
+    int64_t          n;
+    int              seeds;
+} picked;
+
+typedef struct sums {
+    double emitted, seconds, steps, base_emitted, base_seconds;
+} sums;
+
+static void add(sums *s, const pl_answer *a, const pl_answer *base) {
+    s->emitted += (double)a->emitted;
+    s->seconds += a->seconds;
+    s->steps += (double)a->steps;
+    s->base_emitted += (double)base->emitted;
+    s->base_seconds += base->seconds;
+}
+
+static double speedup_of(const sums *s) {
+    return ratio(ratio(s->emitted, s->seconds), ratio(s->base_emitted, s->base_seconds));
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static pl_interval middle(double x[RESAMPLES]) {
+    qsort(x, RESAMPLES, sizeof *x, by_value);
+    return (pl_interval){x[RESAMPLES * 25 / 1000], x[RESAMPLES - 1 - RESAMPLES * 25 / 1000]};
+}
+
+static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_interval *acceptance) {
+    double x[RESAMPLES], y[RESAMPLES];
     for (int k = 0; k < RESAMPLES; k++) {
-        pl_rng rng = pl_rng_make(r->seed, PL_STREAM_NOISE, (uint64_t)k);
-        double ta = 0, sa = 0, tb = 0, sb = 0;
-        for (int64_t i = 0; i < r->n_prompts; i++) {
-            uint64_t p = pl_rng_below(rng, (uint64_t)i, (uint64_t)r->n_prompts);
-            ta += (double)a->answer[p].emitted;
-            sa += a->answer[p].seconds;
-            tb += (double)base->answer[p].emitted;
-            sb += base->answer[p].seconds;
+        pl_rng   rng = pl_rng_make(seed, PL_STREAM_NOISE, (uint64_t)k);
+        uint64_t draw = 0;
+        sums     s = {0};
+        for (int64_t i = 0; i < p->n; i++) {
+            int64_t prompt = p->prompt[pl_rng_below(rng, draw++, (uint64_t)p->n)];
+            for (int j = 0; j < p->seeds; j++) {
+                int64_t at = prompt * p->seeds;
+                if (p->seeds > 1) at += (int64_t)pl_rng_below(rng, draw++, (uint64_t)p->seeds);
+                add(&s, &p->a[at], &p->base[at]);
+            }
         }
-        x[k] = ratio(ratio(ta, sa), ratio(tb, sb));
+        x[k] = speedup_of(&s);
+        y[k] = ratio(s.emitted, s.steps);
     }
-    for (int i = 1; i < RESAMPLES; i++) // sorted by insertion
-        for (int j = i; j > 0 && x[j] < x[j - 1]; j--) {
-            double t = x[j];
-            x[j] = x[j - 1];
-            x[j - 1] = t;
-        }
-    *low = x[RESAMPLES * 25 / 1000];
-    *high = x[RESAMPLES - 1 - RESAMPLES * 25 / 1000];
+    *speedup = middle(x);
+    *acceptance = middle(y);
+}
+
+void pl_results_share(const pl_results *r, int m, const char *category, pl_share *f) {
+    const pl_method *a = &r->method[m], *base = &r->method[a->base];
+    picked           p = {.a = a->answer, .base = base->answer, .prompt = r->picked, .seeds = a->seeds};
+    sums             s = {0};
+    *f = (pl_share){.speedup_95 = {NAN, NAN}, .acceptance_95 = {NAN, NAN}};
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        if (category && strcmp(r->category[i], category) != 0) continue;
+        for (int j = 0; j < a->seeds; j++)
+            add(&s, &a->answer[i * a->seeds + j], &base->answer[i * a->seeds + j]);
+        r->picked[p.n++] = i;
+    }
+    f->prompts = p.n;
+    f->emitted = (int64_t)s.emitted;
+    f->speed = ratio(s.emitted, s.seconds);
+    f->speedup = m == a->base ? 1 : speedup_of(&s);
+    f->acceptance = ratio(s.emitted, s.steps);
+    if (p.n > 0) bootstrap(r->seed, &p, &f->speedup_95, &f->acceptance_95);
+}
+
+const char *pl_results_category(const pl_results *r, int i) {
+    for (int64_t k = 0; k < r->n_prompts; k++) {
+        bool seen = !*r->category[k];
+        for (int64_t j = 0; j < k && !seen; j++)
+            seen = strcmp(r->category[j], r->category[k]) == 0;
+        if (!seen && i-- == 0) return r->category[k];
+    }
+    return NULL;
 }
 
 // Levels drafted per step, on average.
@@ -97,15 +160,12 @@ static double cycle_bytes(const pl_method *m) {
 }
 
 void pl_results_figures(const pl_results *r, int m, pl_figures *f) {
-    const pl_method *a = &r->method[m], *base = &r->method[0];
-    *f = (pl_figures){.speedup = 1, .low = 1, .high = 1};
-    if (m > 0) {
-        f->speedup = ratio(pl_stats_speed(&a->stats), pl_stats_speed(&base->stats));
-        bootstrap(r, a, base, &f->low, &f->high);
-    }
+    const pl_method *a = &r->method[m];
+    int64_t          tokens = 0, repeated = 0;
+    *f = (pl_figures){0};
+    pl_results_share(r, m, NULL, &f->all);
     f->floor = ratio(pl_stats_acceptance(&a->stats) * a->bandwidth, cycle_bytes(a));
-    int64_t tokens = 0, repeated = 0;
-    for (int64_t i = 0; i < r->n_prompts; i++) {
+    for (int64_t i = 0; i < r->n_prompts * a->seeds; i++) {
         tokens += a->answer[i].tokens;
         repeated += a->answer[i].repeated;
         f->different += !a->answer[i].identical;
@@ -116,35 +176,47 @@ void pl_results_figures(const pl_results *r, int m, pl_figures *f) {
 
 // ---- results.json ----
 
-static void write_categories(pl_json_out *o, const pl_results *r, const pl_method *a) {
+static void write_share(pl_json_out *o, const pl_share *f) {
+    pl_put_num(o, "tokens_per_second", f->speed);
+    pl_put_num(o, "speedup", f->speedup);
+    pl_put_num(o, "speedup_low", f->speedup_95.low);
+    pl_put_num(o, "speedup_high", f->speedup_95.high);
+    pl_put_num(o, "acceptance_length", f->acceptance);
+    pl_put_num(o, "acceptance_length_low", f->acceptance_95.low);
+    pl_put_num(o, "acceptance_length_high", f->acceptance_95.high);
+}
+
+static void write_categories(pl_json_out *o, const pl_results *r, int m) {
+    const char *name;
     pl_put_array(o, "categories");
-    for (int64_t i = 0; i < r->n_prompts; i++) {
-        bool seen = false;
-        for (int64_t k = 0; k < i && !seen; k++)
-            seen = strcmp(r->category[k], r->category[i]) == 0;
-        if (seen || !*r->category[i]) continue;
-        int64_t n = 0, emitted = 0, steps = 0, base_emitted = 0;
-        double  seconds = 0, base_seconds = 0;
-        for (int64_t k = i; k < r->n_prompts; k++) {
-            if (strcmp(r->category[k], r->category[i]) != 0) continue;
-            n++;
-            emitted += a->answer[k].emitted;
-            steps += a->answer[k].steps;
-            seconds += a->answer[k].seconds;
-            base_emitted += r->method[0].answer[k].emitted;
-            base_seconds += r->method[0].answer[k].seconds;
-        }
-        double speed = ratio((double)emitted, seconds);
+    for (int i = 0; (name = pl_results_category(r, i)) != NULL; i++) {
+        pl_share f;
+        pl_results_share(r, m, name, &f);
         pl_json_out_object(o);
-        pl_put_str(o, "name", r->category[i]);
-        pl_put_int(o, "prompts", n);
-        pl_put_int(o, "tokens", emitted);
-        pl_put_num(o, "tokens_per_second", speed);
-        pl_put_num(o, "speedup", ratio(speed, ratio((double)base_emitted, base_seconds)));
-        pl_put_num(o, "acceptance_length", ratio((double)emitted, (double)steps));
+        pl_put_str(o, "name", name);
+        pl_put_int(o, "prompts", f.prompts);
+        pl_put_int(o, "tokens", f.emitted);
+        write_share(o, &f);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
+}
+
+// identical_outputs is a finding where equality is promised, and null with the reason where it is not.
+static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *f) {
+    static const char *const names[] = {"identical", "distribution", "none"};
+    static const char *const reasons[] = {
+        NULL, "the verifier promises plain decoding's distribution, not its tokens: answers differ by chance",
+        "the verifier is lossy: it promises neither plain decoding's tokens nor its distribution"};
+    bool promised = a->promise == PL_PROMISE_IDENTICAL;
+    pl_json_out_key(o, "identical_outputs");
+    if (promised)
+        pl_json_out_bool(o, f->identical);
+    else
+        pl_json_out_null(o);
+    pl_put_str(o, "identical_outputs_reason", reasons[a->promise]);
+    pl_put_str(o, "promise", names[a->promise]);
+    pl_put_int(o, "different_outputs", f->different);
 }
 
 static void write_method(pl_json_out *o, const pl_results *r, int m) {
@@ -156,19 +228,18 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_hash_hex(hash, a->hash);
     pl_json_out_object(o);
     pl_put_str(o, "name", a->name);
-    pl_put_num(o, "tokens_per_second", pl_stats_speed(s));
-    pl_put_num(o, "speedup", f.speedup);
-    pl_put_num(o, "speedup_low", f.low);
-    pl_put_num(o, "speedup_high", f.high);
-    pl_put_num(o, "acceptance_length", pl_stats_acceptance(s));
-    pl_put_bool(o, "identical_outputs", f.identical);
-    pl_put_int(o, "different_outputs", f.different);
+    write_share(o, &f.all);
+    write_promise(o, a, &f);
     pl_put_int(o, "prompts", r->n_prompts);
+    pl_put_num(o, "temperature", a->temperature);
+    pl_put_int(o, "seeds", a->seeds);
     pl_put_str(o, "kind", a->kind);
     pl_put_str(o, "weights", a->weights);
+    pl_put_str(o, "drafter", a->drafter);
     pl_put_str(o, "checkpoint", a->checkpoint);
     pl_put_str(o, "tree", a->tree);
     pl_put_str(o, "tree_used", a->tree ? a->tree_used : NULL);
+    pl_put_str(o, "verify", a->drafter ? a->verify : NULL);
     pl_put_int(o, "tokens", s->emitted);
     pl_put_num(o, "seconds", s->seconds);
     pl_put_int(o, "steps", s->steps);
@@ -181,7 +252,8 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
         pl_json_out_num(o, pl_stats_position(s, i));
     pl_json_out_close(o, ']');
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
-    pl_put_num(o, "prefill_tokens_per_second", ratio((double)(r->prompt_tokens * r->repeats), s->prefill_seconds));
+    pl_put_num(o, "prefill_tokens_per_second",
+               ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
     pl_put_num(o, "repeated_4gram_share", f.repeated);
     pl_put_num(o, "cycle_bytes", cycle_bytes(a));
     pl_put_num(o, "bandwidth_bytes_per_second", a->bandwidth);
@@ -189,7 +261,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "share_of_floor", ratio(pl_stats_speed(s), f.floor));
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
-    write_categories(o, r, a);
+    write_categories(o, r, m);
     pl_json_out_close(o, '}');
 }
 
@@ -198,7 +270,8 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_put_array(o, "methods");
     for (int m = 0; m < r->n_methods; m++) {
         write_method(o, r, m);
-        if (!r->method[m].checkpoint && pl_stats_speed(&r->method[m].stats) > pl_stats_speed(&r->method[fastest].stats))
+        if (!r->method[m].drafter && r->method[m].base == 0 &&
+            pl_stats_speed(&r->method[m].stats) > pl_stats_speed(&r->method[fastest].stats))
             fastest = m;
     }
     pl_json_out_close(o, ']');
@@ -216,7 +289,10 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_put_int(o, "truncated_prompts", r->truncated);
     pl_put_num(o, "mean_context", r->mean_context);
     pl_put_int(o, "max_new_tokens", r->max_new_tokens);
-    pl_put_num(o, "temperature", r->temperature);
+    pl_put_array(o, "temperatures");
+    for (int m = 0; m < r->n_methods; m++)
+        if (r->method[m].base == m) pl_json_out_num(o, r->method[m].temperature);
+    pl_json_out_close(o, ']');
     pl_put_int(o, "repeats", r->repeats);
     pl_put_int(o, "batch", 1);
     pl_put_int(o, "seed", (int64_t)r->seed);
@@ -224,26 +300,81 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
 }
 
-void pl_results_table(FILE *f, const pl_results *r) {
-    fprintf(f, "%-24s %10s %8s %15s %7s %9s %10s %7s %8s\n", "method", "tokens/s", "speed-up", "95 %", "accept",
-            "acc/draft", "identical", "floor", "repeated");
-    for (int m = 0; m < r->n_methods; m++) {
-        const pl_method *a = &r->method[m];
-        pl_figures       g;
-        char             interval[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
-        pl_results_figures(r, m, &g);
-        if (m > 0) snprintf(interval, sizeof interval, "%.2f..%.2f", g.low, g.high);
-        if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
-        if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
-        if (!g.identical) snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts);
-        fprintf(f, "%-24s %10.1f %8.2f %15s %7.2f %9s %10s %7s %6.0f %%\n", a->name, pl_stats_speed(&a->stats),
-                g.speedup, interval, pl_stats_acceptance(&a->stats), accepted, same, share, 100 * g.repeated);
+// ---- the table ----
+
+static int name_width(const pl_results *r) {
+    int width = 24;
+    for (int m = 0; m < r->n_methods; m++)
+        if ((int)strlen(r->method[m].name) > width) width = (int)strlen(r->method[m].name);
+    return width;
+}
+
+static void method_line(FILE *f, const pl_results *r, int m, int width) {
+    const pl_method *a = &r->method[m];
+    pl_figures       g;
+    char             interval[32] = "", acceptance[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
+    pl_results_figures(r, m, &g);
+    if (m != a->base) snprintf(interval, sizeof interval, "%.2f..%.2f", g.all.speedup_95.low, g.all.speedup_95.high);
+    if (a->drafter)
+        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", g.all.acceptance_95.low, g.all.acceptance_95.high);
+    if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
+    if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
+    if (a->promise != PL_PROMISE_IDENTICAL)
+        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in law" : "lossy");
+    else if (!g.identical)
+        snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
+    fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,
+            interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
+}
+
+// Methods from..to-1 share a temperature; one line per category, one column per method that drafts.
+static void category_lines(FILE *f, const pl_results *r, int from, int to) {
+    const char *name;
+    int         width[MAX_COLUMNS];
+    if (!pl_results_category(r, 1)) return;
+    if (to > from + MAX_COLUMNS) to = from + MAX_COLUMNS;
+    fprintf(f, "\n%-16s %7s", "speed-up (accept)", "prompts");
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter) continue;
+        int n = (int)strlen(r->method[m].name);
+        width[m - from] = n > 12 ? n : 12;
+        fprintf(f, "  %*s", width[m - from], r->method[m].name);
     }
-    fprintf(
-        f,
-        "%lld prompts, %d new tokens at most, temperature %g, batch 1, %d threads on %s; floor: share of what reading "
-        "each cycle's bytes alone would allow\n",
-        (long long)r->n_prompts, r->max_new_tokens, r->temperature, r->machine.threads, r->machine.cpu);
+    fputc('\n', f);
+    for (int i = 0; (name = pl_results_category(r, i)) != NULL; i++) {
+        pl_share share;
+        char     cell[32];
+        pl_results_share(r, from, name, &share);
+        fprintf(f, "%-17s %7lld", name, (long long)share.prompts);
+        for (int m = from; m < to; m++) {
+            if (!r->method[m].drafter) continue;
+            pl_results_share(r, m, name, &share);
+            snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
+            fprintf(f, "  %*s", width[m - from], cell);
+        }
+        fputc('\n', f);
+    }
+}
+
+void pl_results_table(FILE *f, const pl_results *r) {
+    int width = name_width(r), seeds = 1;
+    fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, "method", "tokens/s", "speed-up", "95 %",
+            "accept", "95 %", "acc/draft", "identical", "floor", "repeated");
+    for (int m = 0; m < r->n_methods; m++) {
+        method_line(f, r, m, width);
+        if (r->method[m].seeds > seeds) seeds = r->method[m].seeds;
+    }
+    for (int from = 0, to; from < r->n_methods; from = to) {
+        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
+            to++;
+        category_lines(f, r, from, to);
+    }
+    fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
+    for (int m = 0; m < r->n_methods; m++)
+        if (r->method[m].base == m) fprintf(f, "%s %g", m ? "," : "", r->method[m].temperature);
+    if (seeds > 1) fprintf(f, " (%d seeds above 0)", seeds);
+    fprintf(f, ", batch 1, %d threads on %s; floor: share of what reading each cycle's bytes alone would allow\n",
+            r->machine.threads, r->machine.cpu);
 }
 
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {

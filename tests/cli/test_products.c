@@ -83,6 +83,7 @@ static pl_results *made_results(void) {
     r->method = pl_calloc(2, sizeof *r->method);
     r->n_methods = 2;
     r->n_prompts = 4;
+    r->picked = pl_calloc(4, sizeof *r->picked);
     r->repeats = 1;
     r->seed = 1;
     r->category = pl_calloc(4, sizeof *r->category);
@@ -94,6 +95,8 @@ static pl_results *made_results(void) {
         pl_method *a = &r->method[m];
         snprintf(a->name, sizeof a->name, "%s", m ? "head & <co>" : "plain");
         a->weights = "bf16";
+        a->verify = "match";
+        a->seeds = 1;
         a->answer = pl_calloc(4, sizeof *a->answer);
         a->step_bytes = 1000;
         a->draft_step_bytes = m ? 100 : 0;
@@ -108,6 +111,7 @@ static pl_results *made_results(void) {
             a->stats.seconds += x->seconds;
         }
         if (m) {
+            a->drafter = pl_strdup("dir");
             a->checkpoint = pl_strdup("dir");
             a->tree = pl_strdup("chain:2");
             a->stats.drafted = 120;
@@ -125,15 +129,71 @@ static void test_figures(void **state) {
     pl_results *r = made_results();
     pl_figures  f;
     pl_results_figures(r, 0, &f);
-    assert_true(f.speedup == 1 && f.identical && f.different == 0);
+    assert_true(f.all.speedup == 1 && f.identical && f.different == 0);
     assert_true(fabs(f.floor - 1000) < 1e-9); // 1 token for 1000 bytes at 1e6 bytes/s
     pl_results_figures(r, 1, &f);
-    assert_true(fabs(f.speedup - 24.0 / 10.0) < 1e-12); // 120 tokens in 10 s against 24 s
-    assert_true(f.low <= f.speedup && f.high >= f.speedup && f.low > 2 && f.high < 3.01);
+    assert_true(fabs(f.all.speedup - 24.0 / 10.0) < 1e-12); // 120 tokens in 10 s against 24 s
+    pl_interval s = f.all.speedup_95, t = f.all.acceptance_95;
+    assert_true(s.low <= f.all.speedup && s.high >= f.all.speedup && s.low > 2 && s.high < 3.01);
+    assert_true(f.all.acceptance == 2 && t.low == 2 && t.high == 2); // the same for every prompt
     assert_true(!f.identical && f.different == 1);
     assert_true(fabs(f.floor - 2 * 1e6 / 1200) < 1e-9); // 2 tokens for 1000 + 2 * 100 bytes
     assert_true(fabs(f.repeated - 0.1) < 1e-12);
     pl_results_destroy(r);
+}
+
+// Two seeds per prompt: prompts alike, seeds apart. The interval must hold what differs between seeds.
+static void test_seeds(void **state) {
+    (void)state;
+    pl_results *r = made_results();
+    pl_share    f;
+    for (int m = 0; m < 2; m++) {
+        pl_method *a = &r->method[m];
+        pl_free(a->answer);
+        a->seeds = 2;
+        a->answer = pl_calloc(8, sizeof *a->answer);
+        for (int i = 0; i < 8; i++)
+            a->answer[i] = (pl_answer){.seconds = m ? 1 + i % 2 : 4, .emitted = 30, .steps = m ? 10 + 5 * (i % 2) : 30};
+    }
+    pl_results_share(r, 1, NULL, &f);
+    assert_true(f.prompts == 4 && f.emitted == 240);
+    assert_true(fabs(f.speedup - 32.0 / 12.0) < 1e-12 && fabs(f.acceptance - 240.0 / 100.0) < 1e-12);
+    assert_true(f.speedup_95.low < f.speedup && f.speedup_95.high > f.speedup && f.speedup_95.low >= 2 &&
+                f.speedup_95.high <= 4);
+    assert_true(f.acceptance_95.low >= 2 && f.acceptance_95.high <= 3 && f.acceptance_95.low < f.acceptance_95.high);
+    pl_results_share(r, 1, "math", &f); // two of the prompts
+    assert_true(f.prompts == 2 && f.emitted == 120);
+    assert_string_equal(pl_results_category(r, 1), "prose");
+    assert_null(pl_results_category(r, 2));
+    pl_results_destroy(r);
+}
+
+// A verifier that does not promise plain decoding's tokens is not said to have broken a promise.
+static void test_promises(void **state) {
+    (void)state;
+    char        scratch[64], path[128];
+    pl_results *r = made_results();
+    pl_json     j;
+    pl_err      err;
+    test_scratch(scratch);
+    snprintf(path, sizeof path, "%s/results.json", scratch);
+    for (int k = 0; k < 2; k++) {
+        r->method[1].promise = k ? PL_PROMISE_NONE : PL_PROMISE_DISTRIBUTION;
+        assert_int_equal(pl_results_save(r, scratch, &err), PL_OK);
+        assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err), PL_OK);
+        const cJSON *m = array(&j, NULL, "methods")->child->next;
+        assert_true(cJSON_IsNull(cJSON_GetObjectItem(m, "identical_outputs")));
+        assert_string_equal(str(&j, m, "promise"), k ? "none" : "distribution");
+        assert_non_null(strstr(str(&j, m, "identical_outputs_reason"), k ? "lossy" : "distribution"));
+        pl_json_close(&j);
+        snprintf(path, sizeof path, "%s/report.html", scratch);
+        char *html = read_file(path);
+        assert_non_null(strstr(html, k ? ">lossy<" : ">in distribution<"));
+        pl_free(html);
+        snprintf(path, sizeof path, "%s/results.json", scratch);
+    }
+    pl_results_destroy(r);
+    test_scratch_remove(scratch);
 }
 
 static void test_results_files(void **state) {
@@ -536,10 +596,84 @@ static void test_eval(void **state) {
     test_scratch_remove(scratch);
 }
 
+// Every way to name a drafter, two temperatures, several seeds: one results.json.
+static void test_eval_methods(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128], recipe[1600];
+    const char *target = test_data(data, "models/TinyStories-656K");
+    pl_json     j;
+    test_output o;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "lowrank", 8);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: %s}\neval:\n  prompts: %s/p.jsonl\n  max_new_tokens: 24\n  plain_fp32: false\n"
+             "  temperatures: [0, 1]\n  seeds: 3\n  drafters:\n    - {kind: lookup}\n    - {kind: 'lookup:2,4'}\n"
+             "    - {kind: recycle, tree: 'chain:3'}\n    - {kind: recycle}\n    - {path: %s/head, verify: match}\n"
+             "    - {path: %s/head, tree: 'chain:2'}\n",
+             target, scratch, scratch, scratch);
+    snprintf(file, sizeof file, "%s/e.yaml", scratch);
+    write_file(file, recipe);
+    snprintf(file, sizeof file, "%s/p.jsonl", scratch);
+    write_file(file, "{\"prompt\":\"Once upon a time\",\"category\":\"a\"}\n"
+                     "{\"prompt\":\"The dog\",\"category\":\"b\"}\n");
+    test_run(&o, "eval %s/e.yaml --out %s/run --threads 1", scratch, scratch);
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, "recycle 4 nodes"));
+    assert_non_null(strstr(o.out, "lookup@T=1"));
+    assert_non_null(strstr(o.out, "speed-up (accept)"));
+    test_run_fini(&o);
+    snprintf(file, sizeof file, "%s/run/results.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    static const char *const names[] = {
+        "plain", "lookup", "lookup:2,4", "recycle", "recycle 4 nodes", "eagle3-lowrank", "eagle3-lowrank chain:2"};
+    const cJSON *m, *methods = array(&j, NULL, "methods");
+    const char  *hash[2] = {NULL, NULL};
+    int          i = 0;
+    assert_int_equal(cJSON_GetArraySize(methods), 14);
+    cJSON_ArrayForEach(m, methods) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", names[i % 7], i < 7 ? "" : "@T=1");
+        assert_string_equal(str(&j, m, "name"), name);
+        assert_true(num(&j, m, "temperature") == i / 7);
+        assert_true(num(&j, m, "seeds") == (i < 7 ? 1 : 3));
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(m, "identical_outputs")));
+        assert_string_equal(str(&j, m, "promise"), "identical");
+        if (!hash[i / 7]) hash[i / 7] = str(&j, m, "answers_hash");
+        assert_string_equal(str(&j, m, "answers_hash"), hash[i / 7]);
+        if (i % 7) {
+            double a = num(&j, m, "acceptance_length");
+            assert_true(num(&j, m, "acceptance_length_low") <= a && num(&j, m, "acceptance_length_high") >= a);
+            assert_string_equal(str(&j, m, "verify"), "match");
+        }
+        i++;
+    }
+    assert_string_not_equal(hash[0], hash[1]);
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/bad", scratch);
+    static const char *const bad[][2] = {
+        {"eval.drafters=[{kind: lookup, path: x}]", "stands beside"},
+        {"eval.drafters=[{kind: nosuch}]", "no drafter without a checkpoint"},
+        {"eval.drafters=[{path: lookup}]", "take `kind`, or ./lookup"},
+        {"eval.drafters=[{drafter: nosuch}]", "none of the recipe's"},
+        {"eval.drafters=[{name: x}]", "path"},
+        {"eval.drafters=[{kind: \"lookup:0\"}]", "N in 1..16"},
+        {"eval.drafters=[{kind: lookup, verify: nosuch}]", "nosuch"},
+        {"eval.drafters=[{kind: lookup, name: plain}]", "two methods"},
+        {"eval.temperatures=1,1", "stands twice"},
+        {"eval.temperatures=[]", "is empty"},
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        test_run_fails(2, bad[k][1], "eval %s/e.yaml --out %s --quiet --set '%s'", scratch, file, bad[k][0]);
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_repeated_grams),
         cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_promises),
         cmocka_unit_test(test_results_files),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_out_of_memory_decoding),
@@ -552,6 +686,7 @@ int main(void) {
         cmocka_unit_test(test_bench_decode),
         cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
