@@ -105,18 +105,28 @@ fail:
     return st;
 }
 
+static pl_status open_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
+    if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
+    PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
+    return pl_weight_source_open(src, path, err);
+}
+
+pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
+    pl_hf_config      config;
+    pl_weight_source *src;
+    PL_TRY(open_source(&src, &config, path, err));
+    pl_status st = pl_fingerprint(out, src, &config, false, err);
+    pl_weight_source_close(src);
+    return st;
+}
+
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;
     pl_weight_source *src = NULL;
     char              print[17];
     pl_status         st;
-    if (pl_path_is_dir(path)) {
-        PL_TRY(pl_hf_config_read(&config, path, PL_HF_TARGET, err));
-        PL_TRY(pl_weight_source_open(&src, path, err));
-    } else {
-        PL_TRY(pl_llama2c_open(&src, &config, path, err));
-    }
+    PL_TRY(open_source(&src, &config, path, err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, PL_F32, true, err));
     memcpy(m->fingerprint, print, sizeof print);

@@ -30,6 +30,8 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, pl_dtype real, 
 // A Hugging Face directory or a llama2.c file, weights held in t (PL_F32 or PL_BF16) for inference.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, pl_err *err);
 void      pl_llama_fini(pl_llama *m);
+// The same fingerprint without reading the weights.
+pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
 
 // The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
 // norm), as engines number EAGLE-3's auxiliary layers.

@@ -93,10 +93,9 @@ static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
         h = pl_hash_more(h, train->p[i].text, strlen(train->p[i].text) + 1);
     pl_prompts_destroy(train);
     pl_prompts_destroy(held);
-    pl_llama target;
-    PL_TRY(pl_llama_open(&target, pl_recipe_str(r, "target.path"), PL_BF16, err));
-    h = pl_hash_more(h, target.fingerprint, 16);
-    pl_llama_fini(&target);
+    char target[17];
+    PL_TRY(pl_llama_fingerprint(target, pl_recipe_str(r, "target.path"), err));
+    h = pl_hash_more(h, target, 16);
     pl_hash_hex(out, h);
     return PL_OK;
 }
@@ -214,7 +213,7 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
         if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, &one, err);
         pl_log("drafter %d of %d: %s", i + 1, n, name);
         if (st == PL_OK) st = train(one, dir, env, generated, err);
-        list[i] = (pl_eval_drafter){.name = name, .dir = best[i]};
+        list[i] = (pl_eval_drafter){.name = name, .drafter = best[i]};
         pl_recipe_close(one);
         pl_free(dir);
     }
