@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
-# PACELINE_TEST_DATA: folder with outside data (needed by goldens and any-target).
+# PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
+# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
+# they train them once.
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -41,6 +43,45 @@ shown_any_target() {
         sed -n '/^method/,$p' "$work/any.log"
         say any-target "$t: $((SECONDS - t0)) s"
         rm -rf "$work/any"
+    done
+}
+
+heads() { # the folder of a run that has the quickstart's drafters
+    heads=${PACELINE_RUN:-$work/heads}
+    [ -d "$heads/drafters" ] && return
+    (cd "$root" && "$p" run recipes/quickstart.yaml --out "$heads") >"$work/heads.log" 2>&1 || { tail -n 3 "$work/heads.log"; return 1; }
+}
+
+shown_methods() { # the full comparison, trained drafters and others, temperature 0 and 1
+    local p t0
+    p=$(program)
+    heads || { fail methods "training"; return; }
+    mkdir -p "$work/methods" && cp -r "$heads/drafters" "$work/methods/"
+    t0=$SECONDS
+    (cd "$root" && "$p" eval recipes/methods.yaml --out "$work/methods") >"$work/methods.log" 2>&1 || { tail -n 3 "$work/methods.log"; fail methods "see above"; return; }
+    sed -n '/^method/,$p' "$work/methods.log"
+    say methods "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/methods/results.json" | sort | uniq -c | tr '\n' ' ')"
+}
+
+shown_specbench() { # all 480 questions, by category
+    local data=${PACELINE_TEST_DATA:?set it} p t0
+    p=$(program)
+    heads || { fail specbench "training"; return; }
+    t0=$SECONDS
+    (cd "$root" && "$p" eval recipes/spec-bench.yaml --set "eval.prompts=$data/bench/spec_bench/question.jsonl" \
+        --set "eval.drafters.2.path=$heads/drafters/eagle3-lowrank/checkpoints/best" --out "$work/specbench") >"$work/specbench.log" 2>&1 || { tail -n 3 "$work/specbench.log"; fail specbench "see above"; return; }
+    sed -n '/^method/,$p' "$work/specbench.log"
+    say specbench "$(grep -o '"n_prompts": *[0-9]*' "$work/specbench/results.json" | grep -o '[0-9]*$') questions, $((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/specbench/results.json" | sort | uniq -c | tr '\n' ' ')"
+}
+
+shown_parity() { # what the training code says of a trained drafter is what decoding accepts, position for position
+    local p head line
+    p=$(program)
+    [ -x "$root/build/test_parity" ] || cmake --build "$root/build" --target test_parity >/dev/null || { fail parity "does not build"; return; }
+    heads || { fail parity "training"; return; }
+    for head in full lowrank; do
+        (cd "$root" && PACELINE_PARITY="checkpoints/tiny $heads/drafters/eagle3-$head/checkpoints/best" build/test_parity) >"$work/parity.log" 2>&1 || { tail -n 5 "$work/parity.log"; fail parity "eagle3-$head"; continue; }
+        line=$(grep '^parity:' "$work/parity.log") && say parity "eagle3-$head on checkpoints/tiny${line#parity}" || fail parity "eagle3-$head: did not run"
     done
 }
 
