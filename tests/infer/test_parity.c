@@ -253,7 +253,7 @@ static void given_drafter(void **state) {
     pl_weight_source *src;
     pl_prompts       *prompts;
     found             f = {0};
-    if (pl_target_open(&m, target, NULL, PL_WEIGHTS_BF16, &err) != PL_OK ||
+    if (pl_target_open(&m, target, NULL, NULL, PL_WEIGHTS_BF16, &err) != PL_OK ||
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
