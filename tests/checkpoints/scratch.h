@@ -5,6 +5,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/status.h"
+#include "tests/malformed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,6 +71,12 @@ static inline void assert_says(pl_status st, pl_status wanted, const pl_err *err
     if (st != wanted || !strstr(err->msg, text) || strchr(err->msg, '\n'))
         fail_msg("status %d (wanted %d), message \"%s\", wanted \"%s\"", (int)st, (int)wanted, err->msg, text);
     assert_int_equal(err->status, st);
+}
+
+// A malformed input, refused with this in its line; counted.
+static inline void assert_refused(pl_status st, const pl_err *err, const char *text) {
+    assert_says(st, PL_E_INPUT, err, text);
+    malformed_seen();
 }
 
 #endif

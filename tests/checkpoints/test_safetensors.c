@@ -116,7 +116,7 @@ static void test_bad_files(void **state) {
         put_st(at("b"), bad[i].header, bad[i].data);
         pl_status status = pl_st_open(&st, at("b"), &err);
         if (status == PL_OK) fail_msg("accepted: %s", bad[i].header);
-        assert_says(status, PL_E_INPUT, &err, bad[i].says);
+        assert_refused(status, &err, bad[i].says);
         assert_non_null(strstr(err.msg, at("b")));
         assert_null(st);
     }
@@ -263,7 +263,7 @@ static void test_bad_indexes(void **state) {
         put_index(bad[i].index);
         pl_status status = pl_st_open(&st, at("set"), &err);
         if (status == PL_OK) fail_msg("accepted: %s", bad[i].index);
-        assert_says(status, PL_E_INPUT, &err, bad[i].says);
+        assert_refused(status, &err, bad[i].says);
         assert_null(st);
     }
 }

@@ -120,7 +120,7 @@ static void test_refused(void **state) {
         pl_err      err;
         pl_prompts *p;
         put_text(at(cases[i].name), cases[i].text);
-        assert_says(pl_prompts_read(&p, at(cases[i].name), &err), PL_E_INPUT, &err, cases[i].says);
+        assert_refused(pl_prompts_read(&p, at(cases[i].name), &err), &err, cases[i].says);
         assert_null(p);
     }
     pl_err      err;

@@ -7,6 +7,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
 #include "recipes/recipe.h"
+#include "tests/malformed.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -9,6 +9,7 @@ static void must_refuse(const char *yaml, const char *const *sets, int n_sets, c
     if (st != PL_E_INPUT) fail_msg("accepted: %s", yaml);
     assert_string_equal(err.msg, message);
     assert_null(r);
+    malformed_seen();
 }
 
 // ---- bad inputs ----
