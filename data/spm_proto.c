@@ -153,7 +153,11 @@ static uint32_t unit_at(const uint8_t *units, size_t i) {
 // uint32 bytes of the trie, the trie (a Darts-clone double array), then 0-terminated replacements. The library walks it
 // without looking at bounds. In a double array the children of unit i stand at (i ^ offset) ^ byte, so a walk stays
 // inside when every block of 256 that an offset leads to is inside; a unit with has_leaf has its value (a place in the
-// replacements) at i ^ offset.
+// replacements) at i ^ offset. Unit 0 is where every walk begins: its own label is never looked at, so its offset
+// counts even where it looks like a value. A replacement without end would turn a short text into gigabytes; the
+// longest one of NFKC has 33 bytes.
+enum { REPLACEMENT_MAX = 1024 };
+
 static const char *check_charsmap(pl_spm_bytes m) {
     if (m.n == 0) return NULL;
     if (m.n < 4) return "its normaliser's table is cut";
@@ -164,11 +168,14 @@ static const char *check_charsmap(pl_spm_bytes m) {
     if (text == 0 || m.p[m.n - 1] != 0) return "its normaliser's replacements are cut";
     for (size_t i = 0; i < count; i++) {
         uint32_t unit = unit_at(units, i);
-        if (unit & 0x80000000u) continue; // a value: reached below, never walked through
+        if ((unit & 0x80000000u) && i > 0) continue; // a value: reached below, never walked through
         size_t at = i ^ (size_t)((unit >> 10) << ((unit & 0x200u) >> 6));
         if ((at | 0xff) >= count) return "its normaliser's trie leads outside";
-        if ((unit & 0x100u) && (unit_at(units, at) & 0x7fffffffu) >= text)
-            return "its normaliser's trie leads outside the replacements";
+        if (!(unit & 0x100u)) continue;
+        size_t to = unit_at(units, at) & 0x7fffffffu;
+        if (to >= text) return "its normaliser's trie leads outside the replacements";
+        if (strnlen((const char *)units + size + to, text - to) > REPLACEMENT_MAX)
+            return "its normaliser has a replacement of more than 1024 bytes";
     }
     return NULL;
 }

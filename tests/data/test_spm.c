@@ -304,6 +304,7 @@ static void test_charsmap(void **state) {
                {root, node, leaf, 1 << 30, 0, "trie does not fit"},
                {root, node, leaf, 1024, 1029, "table is cut"},
                {1u << 20, node, leaf, 1024, 0, "trie leads outside"},
+               {0x80000000u | 1u << 20, node, leaf, 1024, 0, "trie leads outside"}, // the root is walked whatever it is
                {root, 'x' | 0x300u | 0x1000u << 10, leaf, 1024, 0, "trie leads outside"},
                {root, node, 0x80000000u | 4, 1024, 0, "outside the replacements"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
