@@ -8,6 +8,9 @@ static const char        OFFSETS[] = "doc_offsets";
 static const char        NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
                   SHIFT[] = "unshifted: row t holds the features of token t";
 
+// Bytes: 16 rows, the least that a chunk holds, of 16 taps of 2^18 elements, wider than any model.
+#define MAX_CHUNK ((double)(1 << 28))
+
 // HDF5's type ids are run-time values, so these cannot be tables.
 static hid_t file_type(int field) {
     return field == PL_H5_MASK ? H5T_STD_U8LE : field < PL_H5_FEATURES ? H5T_STD_I32LE : H5T_STD_U16LE;
@@ -360,6 +363,30 @@ static bool has_shape(hid_t set, int rank, hsize_t rows, hsize_t width, hid_t wa
     return ok;
 }
 
+// A set of this very file, stored as the writer does: no link to another file, no external or virtual storage (which
+// read whatever they name), no filters (which load code), no chunk larger than a row of the widest model needs.
+static hid_t open_set(hid_t file, const char *name) {
+    H5L_info_t link;
+    if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return H5I_INVALID_HID;
+    hid_t   set = H5Dopen2(file, name, H5P_DEFAULT), plist = set >= 0 ? H5Dget_create_plist(set) : H5I_INVALID_HID;
+    hid_t   type = set >= 0 ? H5Dget_type(set) : H5I_INVALID_HID;
+    hsize_t chunk[H5S_MAX_RANK];
+    double  bytes = type >= 0 ? (double)H5Tget_size(type) : 0;
+    bool    ok = plist >= 0 && type >= 0 && H5Pget_external_count(plist) == 0 && H5Pget_nfilters(plist) == 0;
+    if (ok && H5Pget_layout(plist) == H5D_CHUNKED) {
+        int rank = H5Pget_chunk(plist, H5S_MAX_RANK, chunk);
+        for (int i = 0; i < rank; i++)
+            bytes *= (double)chunk[i];
+        ok = rank > 0 && bytes <= MAX_CHUNK;
+    } else if (ok) {
+        ok = H5Pget_layout(plist) == H5D_CONTIGUOUS;
+    }
+    if (type >= 0) H5Tclose(type);
+    if (plist >= 0) H5Pclose(plist);
+    if (!ok && set >= 0) H5Dclose(set);
+    return ok ? set : H5I_INVALID_HID;
+}
+
 static int64_t first_dim(hid_t set) {
     hid_t   space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
     hsize_t dims[H5S_MAX_RANK] = {0};
@@ -371,8 +398,11 @@ static int64_t first_dim(hid_t set) {
 static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
     for (int f = 0; f < PL_H5_FIELDS; f++) {
         if (s->width[f] == 0) continue;
-        s->set[f] = H5Dopen2(s->file, names[f], H5P_DEFAULT);
-        if (s->set[f] < 0) return h5_fail(err, PL_E_INPUT, path, names[f]);
+        s->set[f] = open_set(s->file, names[f]);
+        if (s->set[f] < 0)
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: '%s' is missing, or not stored as a shard stores it; generate the dataset again", path,
+                           names[f]);
         if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
         int       rank = f < PL_H5_FEATURES ? 1 : 2;
         pl_status st = rank == 2 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
@@ -383,7 +413,7 @@ static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
                            "dataset again",
                            path, names[f]);
     }
-    hid_t offsets = H5Dopen2(s->file, OFFSETS, H5P_DEFAULT);
+    hid_t offsets = open_set(s->file, OFFSETS);
     s->docs = first_dim(offsets) - 1;
     bool ok = s->docs >= 0 && has_shape(offsets, 1, (hsize_t)s->docs + 1, 0, H5T_STD_I64LE);
     if (offsets >= 0) H5Dclose(offsets);
@@ -421,7 +451,7 @@ pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, 
 
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {
     quiet();
-    hid_t set = H5Dopen2(s->file, OFFSETS, H5P_DEFAULT);
+    hid_t set = open_set(s->file, OFFSETS);
     bool  ok = set >= 0 && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
     if (set >= 0) H5Dclose(set);
     if (!ok) return h5_fail(err, PL_E_INPUT, path, OFFSETS);

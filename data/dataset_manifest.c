@@ -82,6 +82,12 @@ static pl_status read_shard(pl_manifest *m, const pl_json *j, const cJSON *e, pl
     PL_TRY(pl_json_get_str(j, e, "xxhash64", &hex, err));
     if (strlen(hex) != 16 || strspn(hex, "0123456789abcdef") != 16)
         return pl_json_fail(j, e, err, "xxhash64 must be 16 hex digits");
+    // Every row is stored as it is, so that a count which its file cannot hold asks for memory in vain.
+    const pl_dataset_attrs *a = &m->attrs.a;
+    int64_t                 row = 9 + 2 * (int64_t)a->d * (a->A + 1); // token, argmax, mask, features, last hidden
+    if (rows > bytes / row || docs > bytes / 8)
+        return pl_json_fail(j, e, err, "%lld rows in %lld documents do not fit into %lld bytes", (long long)rows,
+                            (long long)docs, (long long)bytes);
     if (m->rows + rows > MAX_ROWS) return pl_json_fail(j, e, err, "more rows than any dataset can have");
     return pl_manifest_add(m, rows, docs, bytes, strtoull(hex, NULL, 16), err);
 }
