@@ -6,6 +6,7 @@
 
 #define WIDTH 760
 #define LINE_HEIGHT 320
+#define TICKS 20   // of one axis at most
 #define POINTS 500 // of one drawn line; longer curves are drawn by the means of that many stretches
 
 void pl_html_addf(pl_strbuf *b, const char *fmt, ...) {
@@ -117,12 +118,23 @@ static double at_y(const frame *f, double y) {
     return f->y1 - (y - f->min_y) / (f->max_y - f->min_y) * (f->y1 - f->y0);
 }
 
+// What metrics really are; sums of many and differences of two stay finite.
+static bool drawable(double x, double y) {
+    return isfinite(x) && isfinite(y) && fabs(x) <= 1e300 && fabs(y) <= 1e300;
+}
+
+// Widens a range that is empty, or so narrow beside its numbers that steps within it would be lost to rounding.
+static void widen(double min, double *max) {
+    double least = 1e-9 * fmax(fabs(min), fabs(*max));
+    if (*max - min <= least) *max = min + fmax(1, least);
+}
+
 static bool find_range(frame *f, const pl_line *line, int n, bool from_zero) {
     bool any = false;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < line[i].n; k++) {
             double x = line[i].x[k], y = line[i].y[k];
-            if (!isfinite(x) || !isfinite(y)) continue;
+            if (!drawable(x, y)) continue;
             if (!any || x < f->min_x) f->min_x = x;
             if (!any || x > f->max_x) f->max_x = x;
             if (!any || y < f->min_y) f->min_y = y;
@@ -131,23 +143,25 @@ static bool find_range(frame *f, const pl_line *line, int n, bool from_zero) {
         }
     if (!any) return false;
     if (from_zero && f->min_y > 0) f->min_y = 0;
-    if (f->max_x <= f->min_x) f->max_x = f->min_x + 1;
-    if (f->max_y <= f->min_y) f->max_y = f->min_y + 1;
+    widen(f->min_x, &f->max_x);
+    widen(f->min_y, &f->max_y);
     return true;
 }
 
+// Ticks are counted, not added up: a sum of steps stands still where the numbers are large.
 static void draw_axes(pl_strbuf *b, const frame *f, const char *x_name) {
-    char number[32];
-    for (double s = tick_step(f->max_y - f->min_y, 5), y = ceil(f->min_y / s - 1e-9) * s; y <= f->max_y + s * 1e-6;
-         y += s) {
+    char   number[32];
+    double s = tick_step(f->max_y - f->min_y, 5), first = ceil(f->min_y / s - 1e-9), y, x;
+    for (int i = 0; i < TICKS && (y = (first + i) * s) <= f->max_y + s * 1e-6; i++) {
         put_number(number, y);
         pl_html_addf(b,
                      "<path d=\"M%.1f %.1fH%.1f\" class=\"grid\"/><text x=\"%.1f\" y=\"%.1f\" class=\"tick\" "
                      "text-anchor=\"end\">%s</text>\n",
                      f->x0, at_y(f, y), f->x1, f->x0 - 6, at_y(f, y) + 4, number);
     }
-    for (double s = tick_step(f->max_x - f->min_x, 8), x = ceil(f->min_x / s - 1e-9) * s; x <= f->max_x + s * 1e-6;
-         x += s) {
+    s = tick_step(f->max_x - f->min_x, 8);
+    first = ceil(f->min_x / s - 1e-9);
+    for (int i = 0; i < TICKS && (x = (first + i) * s) <= f->max_x + s * 1e-6; i++) {
         put_number(number, x);
         pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\" text-anchor=\"middle\">%s</text>\n", at_x(f, x),
                      f->y1 + 18, number);
@@ -167,7 +181,7 @@ static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line, int col
         double x = 0, y = 0;
         int    count = 0;
         for (int j = k; j < k + stretch && j < line->n; j++) {
-            if (!isfinite(line->x[j]) || !isfinite(line->y[j])) continue;
+            if (!drawable(line->x[j], line->y[j])) continue;
             x += line->x[j];
             y += line->y[j];
             count++;
@@ -176,7 +190,7 @@ static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line, int col
     }
     pl_html_addf(b, "\"/>\n");
     for (int k = 0; line->n <= 24 && k < line->n; k++)
-        if (isfinite(line->x[k]) && isfinite(line->y[k]))
+        if (drawable(line->x[k], line->y[k]))
             pl_html_addf(b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"c%d\"/>\n", at_x(f, line->x[k]),
                          at_y(f, line->y[k]), colour);
 }
