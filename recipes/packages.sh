@@ -3,6 +3,7 @@
 PL_BUILD_PACKAGES="build-essential cmake ninja-build pkg-config libhdf5-dev libsentencepiece-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
 PL_OPTIONAL_PACKAGES="libdnnl-dev"
 PL_TEST_PACKAGES="libcmocka-dev"
+PL_FUZZ_PACKAGES="clang-14 libclang-rt-14-dev"
 
 pl_install() {
     missing=""

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
+#   fuzz [SECONDS]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are kept in
+#   build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
+#   of generate, train, decode (3600 s).
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
 # they train them once.
@@ -114,9 +117,98 @@ shown_verify() { # each verifier's law through the decode loop, a million draws 
     say verify "$(grep -c ', z ' "$work/verify.log") G-tests"
 }
 
+shown_malformed() { # how many malformed inputs the tests give to readers, each refused with the line it must have
+    program >/dev/null
+    local t n total=0
+    for t in $(cd "$root" && grep -lE 'assert_refused|malformed_seen' tests/*/test_*.c); do
+        t=$(basename "$t" .c)
+        cmake --build "$root/build" --target "$t" >/dev/null
+        n=$(cd "$root" && "build/$t" 2>"$work/malformed.log" | sed -n 's/^malformed inputs refused with their line: //p')
+        [ -n "$n" ] || { fail malformed "$t: $(grep -m 1 -E 'FAILED|error' "$work/malformed.log")"; continue; }
+        say malformed "$t: $n"
+        total=$((total + n))
+    done
+    say malformed "$total malformed inputs, each refused with its line"
+}
+
+fuzz_one() { # NAME SECONDS: one line; its findings go to build-fuzz/findings/NAME
+    local f=$root/build-fuzz/$1 corpus=$root/build-fuzz/corpus/$1 found=$root/build-fuzz/findings/$1 log=$work/$1.log
+    local end=$((SECONDS + $2)) execs=0 n=0 left ran last failed dict old_regressions=$root/tests/fuzz/regressions/${1#fuzz_}
+    mkdir -p "$corpus" "$found"
+    [ -d "$old_regressions" ] || old_regressions=
+    "$f" --seeds="$corpus" --words="$work/$1.dict" >/dev/null 2>&1
+    [ -s "$work/$1.dict" ] && dict=$work/$1.dict || dict=
+    while left=$((end - SECONDS)) && [ "$left" -gt 0 ] && [ "$n" -lt 8 ]; do # a finding ends a run; a few are enough
+        # shellcheck disable=SC2086
+        "$f" -max_total_time="$left" -timeout=20 -malloc_limit_mb=256 -rss_limit_mb=2048 -print_final_stats=1 \
+            ${dict:+-dict="$dict"} -artifact_prefix="$found/" "$corpus" $old_regressions >"$log" 2>&1 && failed=0 || failed=1
+        ran=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
+        execs=$((execs + ${ran:-0}))
+        [ "$failed" = 0 ] && continue
+        # A machine that stood still looks like an input that takes too long: it counts when it does so again.
+        last=$(sed -n 's/^artifact_prefix=.*Test unit written to //p' "$log" | tail -n 1)
+        case "$last" in */timeout-*) "$f" -timeout=20 "$last" >"$log" 2>&1 && rm -f "$last" && continue ;; esac
+        n=$((n + 1))
+        cp "$log" "$found/log-$n"
+        grep -hE 'FINDING|SUMMARY' "$log" | head -n 2 | sed "s/^/    /"
+    done
+    case "$1" in fuzz_lib_*) say fuzz "$1: $execs inputs, $n library findings" ;; *) say fuzz "$1: $execs inputs, $n findings" ;; esac
+    case "$1" in fuzz_lib_*) return 0 ;; esac
+    [ "$n" = 0 ] && [ "$execs" -gt 0 ]
+}
+
+shown_fuzz() {
+    . "$root/recipes/packages.sh"
+    pl_install "$PL_FUZZ_PACKAGES" || return 1
+    cmake --preset fuzz -S "$root" >/dev/null && cmake --build "$root/build-fuzz" --target fuzz_targets >"$work/fuzz.log" ||
+        { tail -n 5 "$work/fuzz.log"; fail fuzz "does not build"; return; }
+    export work root seconds=${1:-600}
+    export -f fuzz_one say
+    (cd "$root/tests/fuzz" && ls fuzz_*.c) | sed 's/\.c$//' |
+        TMPDIR=$([ -w /dev/shm ] && mktemp -d -p /dev/shm || echo "$work") \
+            xargs -P 2 -I {} bash -c 'fuzz_one {} "$seconds"' || fail fuzz "see build-fuzz/findings"
+}
+
+shown_valgrind() { # memcheck knows no AVX-512: the portable kernels; tests that finish within minutes
+    command -v valgrind >/dev/null || { fail valgrind "please install valgrind"; return; }
+    program >/dev/null
+    local tests=("$@") t log
+    [ $# -gt 0 ] || tests=(test_base test_json test_files test_safetensors test_hf test_llama2c test_state test_weights
+        test_recipe test_spell test_prompts test_text test_tokens test_dataset test_malformed_data
+        test_malformed_results test_tape test_op_linear test_op_attention test_op_rmsnorm test_op_topk test_linear_cpu
+        test_attention_cpu test_elementwise_cpu test_divergence_cpu test_unroll)
+    for t in "${tests[@]}"; do
+        log=$work/$t.log
+        cmake --build "$root/build" --target "$t" >/dev/null
+        (cd "$root" && PACELINE_ISA=portable PACELINE_THREADS=2 valgrind -q --error-exitcode=99 --leak-check=full \
+            --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes \
+            --suppressions=tests/valgrind.supp --num-callers=20 "build/$t") >"$log" 2>&1
+        case $? in
+        0) say valgrind "$t: no errors" ;;
+        77) say valgrind "$t: skipped" ;;
+        *) fail valgrind "$t"; grep -m 12 -E '^==|FAILED' "$log" ;;
+        esac
+    done
+}
+
+shown_soak() {
+    program >/dev/null
+    cmake --build "$root/build" --target soak >/dev/null
+    (cd "$root" && build/soak --seconds="${1:-3600}") && say soak "flat" || fail soak "something grows"
+}
+
 names=$(declare -F | sed -n 's/^declare -f shown_//p' | tr _ -)
 [ "${1:-}" != --list ] || { echo "$names"; exit 0; }
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $names
-for name in "$@"; do "shown_${name//-/_}"; done
+while [ $# -gt 0 ]; do
+    name=$1
+    shift
+    args=()
+    case "$name" in
+    fuzz | soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
+    esac
+    "shown_${name//-/_}" "${args[@]}"
+done
 exit $status

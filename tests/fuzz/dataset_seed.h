@@ -1,0 +1,63 @@
+// A small dataset of one shard, for the targets that read datasets.
+#ifndef PL_FUZZ_DATASET_SEED_H
+#define PL_FUZZ_DATASET_SEED_H
+
+#include "data/dataset.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { SEED_ROWS = 7, SEED_D = 4, SEED_TAPS = 2, SEED_DOCS = 2, SEED_VOCAB = 50 };
+
+static inline void seed_dataset(const char *dir) {
+    static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
+                                           .tokenizer_fingerprint = "bbbbbbbbbbbbbbbb",
+                                           .template_name = "plain",
+                                           .generation = "{}",
+                                           .vocab_size = SEED_VOCAB,
+                                           .d = SEED_D,
+                                           .A = SEED_TAPS,
+                                           .tap_layer_ids = {1, 2}};
+    pl_err                        err;
+    pl_dataset_writer            *w;
+    pl_fuzz_must(pl_dataset_writer_create(&w, dir, &attrs, 100, &err), &err);
+    for (int doc = 0; doc < SEED_DOCS; doc++) {
+        int32_t  tokens[SEED_ROWS], argmax[SEED_ROWS];
+        uint8_t  mask[SEED_ROWS];
+        uint16_t features[SEED_ROWS * SEED_D * SEED_TAPS], last[SEED_ROWS * SEED_D];
+        for (int i = 0; i < SEED_ROWS; i++) {
+            tokens[i] = doc + i;
+            argmax[i] = doc + i + 1;
+            mask[i] = (uint8_t)(i > 2);
+        }
+        for (int i = 0; i < SEED_ROWS * SEED_D * SEED_TAPS; i++)
+            features[i] = (uint16_t)(0x3f80 + i);
+        for (int i = 0; i < SEED_ROWS * SEED_D; i++)
+            last[i] = (uint16_t)(0x3f80 + i);
+        pl_fuzz_must(pl_dataset_append(w, SEED_ROWS, tokens, mask, features, last, argmax, &err), &err);
+    }
+    pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
+}
+
+// Every document of a dataset that was opened.
+static inline void read_dataset(pl_dataset *ds) {
+    const pl_dataset_attrs *a = pl_dataset_get_attrs(ds);
+    pl_err                  err;
+    for (int64_t i = 0; i < pl_dataset_docs(ds) && i < 100; i++) {
+        int64_t  first, n;
+        int32_t  tokens[256], argmax[256];
+        uint8_t  mask[256];
+        uint16_t features[4096], last[4096];
+        if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
+        if (first < 0 || n < 1 || first + n > pl_dataset_rows(ds)) pl_fuzz_finding("document %lld", (long long)i);
+        if (n > 256 || n * a->d > 4096 || n * a->d * a->A > 4096) continue;
+        const pl_dataset_rows_out to = {
+            .tokens = tokens, .mask = mask, .argmax = argmax, .features = features, .last = last};
+        if (!pl_fuzz_result(pl_dataset_read_doc(ds, i, &to, &err), &err, NULL)) continue;
+        for (int64_t k = 0; k < n; k++)
+            if (tokens[k] < 0 || tokens[k] >= a->vocab_size || argmax[k] < 0 || argmax[k] >= a->vocab_size ||
+                mask[k] > 1)
+                pl_fuzz_finding("row %lld is out of range", (long long)k);
+        pl_fuzz_touch(last, (size_t)(n * a->d) * sizeof *last);
+    }
+}
+
+#endif

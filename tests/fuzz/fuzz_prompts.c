@@ -1,0 +1,53 @@
+// Prompts: the input's first byte says whether it is JSON lines (or a list) or a text file.
+#include "data/prompts.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+static void seeds(void) {
+    pl_fuzz_seed_text(
+        "j{\"prompt\":\"a\",\"category\":\"x\",\"id\":7}\n{\"turns\":[\"b\",\"c\"],\"question_id\":81}\n");
+    pl_fuzz_seed_text("j[{\"question\":\"a\"},\n{\"instruction\":\"b\",\"input\":\"c\"}]");
+    pl_fuzz_seed_text("j{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":\"b\"}]}\n"
+                      "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"task_id\":\"HumanEval/12\"}\n");
+    pl_fuzz_seed_text("tone paragraph\nof two lines\n\nanother \xc3\xa9\n\n\n");
+}
+
+static const char *const words[] = {"\"prompt\":\"",
+                                    "\"turns\":[",
+                                    "\"text\":\"",
+                                    "\"task_id\":\"x/99999999999999999999\"",
+                                    "\"id\":-9007199254740993",
+                                    "\"from\":\"human\"",
+                                    "\"value\":",
+                                    "}\n{",
+                                    "},{",
+                                    "[{",
+                                    "}]",
+                                    "\n\n",
+                                    "\\n",
+                                    "\xef\xbb\xbf",
+                                    "\x1f\x8b",
+                                    NULL};
+
+const pl_fuzz_target pl_fuzz = {.name = "prompts", .seeds = seeds, .words = words, .runs = 5000, .max_len = 1 << 13};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    pl_err      err;
+    pl_prompts *p = NULL, *train = NULL, *held = NULL;
+    if (n == 0) return 0;
+    const char *path = pl_fuzz_file(data[0] == 't' ? "p.txt" : "p.jsonl", data + 1, n - 1);
+    if (!pl_fuzz_result(pl_prompts_read(&p, path, &err), &err, &p)) return 0;
+    if (p->n < 1) pl_fuzz_finding("no prompts, and no failure");
+    for (int64_t i = 0; i < p->n; i++) {
+        if (!p->p[i].text[0]) pl_fuzz_finding("prompt %lld is empty", (long long)i);
+        pl_fuzz_touch(p->p[i].text, strlen(p->p[i].text));
+        pl_fuzz_touch(p->p[i].category, strlen(p->p[i].category));
+    }
+    pl_fuzz_must(pl_prompts_split(p, 1, p->n / 2, &train, &held, &err), &err);
+    if (train->n + held->n != p->n) pl_fuzz_finding("a split loses prompts");
+    pl_prompts_destroy(train);
+    pl_prompts_destroy(held);
+    pl_prompts_destroy(p);
+    return 0;
+}

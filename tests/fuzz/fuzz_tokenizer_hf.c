@@ -1,0 +1,58 @@
+// Hugging Face tokenizer.json.
+#include "tests/fuzz/fuzz.h"
+
+#define SETTINGS                                                                                                       \
+    "\"type\":\"BPE\",\"dropout\":null,\"unk_token\":\"<unk>\",\"continuing_subword_prefix\":null,"                    \
+    "\"end_of_word_suffix\":null,\"fuse_unk\":true,\"byte_fallback\":false,"
+#define VOCAB                                                                                                          \
+    "\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2,\"\xe2\x96\x81\":3,\"t\":4,\"h\":5,\"e\":6,\"th\":7,\"the\":8,"       \
+    "\"\xe2\x96\x81the\":9,\"a\":10,\"aa\":11,\"aaaa\":12},"
+#define MERGES "\"merges\":[\"t h\",\"th e\",\"\xe2\x96\x81 the\",[\"a\",\"a\"],[\"aa\",\"aa\"]]"
+#define ADDED                                                                                                          \
+    "\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"       \
+    "\"normalized\":false,\"special\":true},{\"id\":13,\"content\":\" x\",\"single_word\":false,\"lstrip\":true,"      \
+    "\"rstrip\":true,\"normalized\":true,\"special\":false}],"
+
+static void seeds(void) {
+    pl_fuzz_seed_text("{\"version\":\"1.0\"," ADDED
+                      "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":"
+                      "\"\xe2\x96\x81\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+                      "\"\xe2\x96\x81\"}]},\"pre_tokenizer\":null,\"post_processor\":{\"type\":\"TemplateProcessing\","
+                      "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\","
+                      "\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[1],"
+                      "\"tokens\":[\"<s>\"]}}},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
+                      "\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},"
+                      "{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+                      "\"model\":{" SETTINGS VOCAB MERGES "}}");
+    pl_fuzz_seed_text(
+        "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Metaspace\","
+        "\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"decoder\":{"
+        "\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\","
+        "\"split\":true},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":null," VOCAB MERGES "}}");
+}
+
+static const char *const words[] = {"\"type\":\"Replace\"",
+                                    "\"content\":\"\"",
+                                    "\"pattern\":{\"String\":\"\"}",
+                                    "\"id\":4194303",
+                                    "\"id\":14",
+                                    "\"lstrip\":true",
+                                    "\"normalized\":true",
+                                    "\"<0x41>\":14",
+                                    "\"a a\"",
+                                    "\"byte_fallback\":true",
+                                    "\"fuse_unk\":false",
+                                    "\"prepend_scheme\":\"always\"",
+                                    "\\u2581",
+                                    "\"unk_token\":\"a\"",
+                                    "{\"type\":\"Prepend\",\"prepend\":\"aa\"}",
+                                    ",",
+                                    NULL};
+
+const pl_fuzz_target pl_fuzz = {
+    .name = "tokenizer_hf", .seeds = seeds, .words = words, .runs = 2000, .max_len = 1 << 13};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    pl_fuzz_tokenizer(pl_fuzz_file("tokenizer.json", data, n));
+    return 0;
+}
