@@ -116,6 +116,8 @@ static pl_status read_pairs(pl_counts *c, const pl_json *j, pl_err *err) {
             return pl_json_fail(j, a, err, "ids of one count must ascend, %lld stands behind %lld", (long long)id,
                                 (long long)last_id);
         if (c->count[id]) return pl_json_fail(j, a, err, "id %lld stands here twice", (long long)id);
+        if (count > PL_JSON_INT_MAX - total)
+            return pl_json_fail(j, b, err, "counts add up to more than %lld", (long long)PL_JSON_INT_MAX);
         c->count[id] = count;
         total += count;
         last_count = count;
