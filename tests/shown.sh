@@ -123,8 +123,8 @@ shown_malformed() { # how many malformed inputs the tests give to readers, each 
     for t in $(cd "$root" && grep -lE 'assert_refused|malformed_seen' tests/*/test_*.c); do
         t=$(basename "$t" .c)
         cmake --build "$root/build" --target "$t" >/dev/null
-        n=$(cd "$root" && "build/$t" 2>"$work/malformed.log" | sed -n 's/^malformed inputs refused with their line: //p')
-        [ -n "$n" ] || { fail malformed "$t: $(grep -m 1 -E 'FAILED|error' "$work/malformed.log")"; continue; }
+        n=$(cd "$root" && "build/$t" 2>"$work/malformed.log" | sed -n 's/^malformed inputs refused with their line: //p') &&
+            [ -n "$n" ] || { fail malformed "$t: $(grep -m 1 -E 'FAILED|error' "$work/malformed.log")"; continue; }
         say malformed "$t: $n"
         total=$((total + n))
     done
@@ -164,9 +164,11 @@ shown_fuzz() {
         { tail -n 5 "$work/fuzz.log"; fail fuzz "does not build"; return; }
     export work root seconds=${1:-600}
     export -f fuzz_one say
+    local files=$work
+    [ -w /dev/shm ] && files=$(mktemp -d -p /dev/shm)
     (cd "$root/tests/fuzz" && ls fuzz_*.c) | sed 's/\.c$//' |
-        TMPDIR=$([ -w /dev/shm ] && mktemp -d -p /dev/shm || echo "$work") \
-            xargs -P 2 -I {} bash -c 'fuzz_one {} "$seconds"' || fail fuzz "see build-fuzz/findings"
+        TMPDIR=$files xargs -P 2 -I {} bash -c 'fuzz_one {} "$seconds"' || fail fuzz "see build-fuzz/findings"
+    [ "$files" = "$work" ] || rm -rf "$files"
 }
 
 shown_valgrind() { # memcheck knows no AVX-512: the portable kernels; tests that finish within minutes
