@@ -56,7 +56,7 @@ void pl_fuzz_each_seed(pl_fuzz_sink sink, void *arg);
 // Handles --seeds=DIR (one file a seed) and --words=FILE (libFuzzer's dictionary); true when one was there.
 bool pl_fuzz_export(int argc, char **argv);
 
-// A tokenizer's file through everything a tokenizer does (tokenizer.c).
-void pl_fuzz_tokenizer(const char *path);
+// A tokenizer's file through everything a tokenizer does (tokenizer.c). pre: as pl_tokenizer_open_pre.
+void pl_fuzz_tokenizer(const char *path, const char *pre);
 
 #endif

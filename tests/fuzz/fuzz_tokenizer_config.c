@@ -35,6 +35,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         there = true;
     }
     pl_fuzz_file("tok/tokenizer_config.json", data, n);
-    pl_fuzz_tokenizer(pl_fuzz_path("tok"));
+    pl_fuzz_tokenizer(pl_fuzz_path("tok"), NULL);
     return 0;
 }

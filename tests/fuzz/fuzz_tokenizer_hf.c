@@ -29,6 +29,18 @@ static void seeds(void) {
         "\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"decoder\":{"
         "\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\","
         "\"split\":true},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":null," VOCAB MERGES "}}");
+    // Byte level: a Split by a pattern, then the byte alphabet (\xc4\xa0 is a space, \xc4\x8a a line feed).
+    pl_fuzz_seed_text(
+        "{\"added_tokens\":[{\"id\":9,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":{\"type\":\"NFC\"},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+        "\"Regex\":\"(?i:'s|'t)| ?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s+(?!\\\\S)|\\\\s+|.\"},\"behavior\":\"Isolated\","
+        "\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+        "\"use_regex\":false}]},\"post_processor\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
+        "\"trim_offsets\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\","
+        "\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\","
+        "\"ignore_merges\":false,\"vocab\":{\"a\":0,\"t\":1,\"h\":2,\"e\":3,\"\xc4\xa0\":4,\"\xc4\x8a\":5,"
+        "\"th\":6,\"the\":7,\"\xc4\xa0the\":8},\"merges\":[\"t h\",\"th e\",\"\xc4\xa0 the\"]}}");
 }
 
 static const char *const words[] = {"\"type\":\"Replace\"",
@@ -45,6 +57,14 @@ static const char *const words[] = {"\"type\":\"Replace\"",
                                     "\"prepend_scheme\":\"always\"",
                                     "\\u2581",
                                     "\"unk_token\":\"a\"",
+                                    "\"Regex\":\"",
+                                    "\\\\p{L}",
+                                    "{1,3}",
+                                    "(?:",
+                                    "(?=",
+                                    "*+",
+                                    "\"behavior\":\"Removed\"",
+                                    "\"use_regex\":true",
                                     "{\"type\":\"Prepend\",\"prepend\":\"aa\"}",
                                     ",",
                                     NULL};
@@ -53,6 +73,6 @@ const pl_fuzz_target pl_fuzz = {
     .name = "tokenizer_hf", .seeds = seeds, .words = words, .runs = 2000, .max_len = 1 << 13};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    pl_fuzz_tokenizer(pl_fuzz_file("tokenizer.json", data, n));
+    pl_fuzz_tokenizer(pl_fuzz_file("tokenizer.json", data, n), NULL);
     return 0;
 }

@@ -38,6 +38,6 @@ static void seeds(void) {
 const pl_fuzz_target pl_fuzz = {.name = "tokenizer_llama2c", .seeds = seeds, .runs = 2000, .max_len = 1 << 13};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    pl_fuzz_tokenizer(pl_fuzz_file("tokenizer.bin", data, n));
+    pl_fuzz_tokenizer(pl_fuzz_file("tokenizer.bin", data, n), NULL);
     return 0;
 }

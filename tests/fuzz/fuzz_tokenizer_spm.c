@@ -44,6 +44,6 @@ const pl_fuzz_target pl_fuzz = {
     .name = "tokenizer_spm", .seeds = seeds, .words = words, .runs = 1500, .max_len = 1 << 13};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    pl_fuzz_tokenizer(pl_fuzz_file("t.model", data, n));
+    pl_fuzz_tokenizer(pl_fuzz_file("t.model", data, n), NULL);
     return 0;
 }

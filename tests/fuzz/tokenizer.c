@@ -40,10 +40,10 @@ static void use(const pl_tokenizer *tok, const char *text, size_t bytes, unsigne
     pl_free(ids);
 }
 
-void pl_fuzz_tokenizer(const char *path) {
+void pl_fuzz_tokenizer(const char *path, const char *pre) {
     pl_err        err;
     pl_tokenizer *tok = NULL;
-    if (!pl_fuzz_result(pl_tokenizer_open(&tok, path, &err), &err, &tok)) return;
+    if (!pl_fuzz_result(pl_tokenizer_open_pre(&tok, path, pre, &err), &err, &tok)) return;
     int32_t vocab = pl_tokenizer_vocab_size(tok);
     if (vocab < 1 || pl_tokenizer_bos_id(tok) >= vocab || pl_tokenizer_eos_id(tok) >= vocab)
         pl_fuzz_finding("vocabulary %d, BOS %d, EOS %d", vocab, pl_tokenizer_bos_id(tok), pl_tokenizer_eos_id(tok));
