@@ -8,6 +8,7 @@
 
 #define SAMPLE_SECONDS 0.004 // of one try: far above the cost of a parallel region
 #define TRIES 9
+#define SAMPLE_PAIRS 4 // of a sample: a single try is short of the limit by half where the machine is shared
 #define FLOP_PASSES 200000
 #define PREFETCH_AHEAD 16384 // bytes
 
@@ -160,7 +161,8 @@ double pl_probe_read(pl_pool *pool, const void *p, size_t bytes) {
     job j = {.p = best_probe(), .buffer = p, .bytes = bytes / GRAIN * GRAIN};
     if (j.bytes == 0) return 0;
     calibrate(&j, pool);
-    return best_of_pairs(&j, pool, 1);
+    timed(&j, pool, read_part); // one pass does not fill a cache that others have used
+    return best_of_pairs(&j, pool, SAMPLE_PAIRS);
 }
 
 double pl_probe_flops_once(pl_pool *pool) {
