@@ -55,21 +55,32 @@ static void index_up_to(lookup *d, int slot, const int32_t *text, int32_t to) {
     if (to > d->indexed[slot]) d->indexed[slot] = to;
 }
 
+// What stands at place `from` and behind it; node j of the chain is place last + j of the text.
+typedef struct copy {
+    const int32_t *tokens;
+    int32_t        from, last;
+} copy;
+
+static void next_token(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
+    const copy *c = arg;
+    int32_t     at = c->from + t->depth[node];
+    id[0] = at <= c->last ? c->tokens[at] : t->token[at - c->last];
+    for (int r = 1; r < p->k; r++)
+        id[r] = -1;
+}
+
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     lookup *d = (lookup *)base;
     if (ctx->measuring) return;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
-        int32_t        last = it->n_tokens - 1, from = 0;
-        index_up_to(d, it->slot, it->tokens, last);
+        copy           c = {.tokens = it->tokens, .last = it->n_tokens - 1};
+        index_up_to(d, it->slot, it->tokens, c.last);
         if (!it->tree) continue;
-        for (int n = d->gram < last ? d->gram : last; n > 0 && from == 0; n--)
-            from = *entry(d, it->slot, it->tokens, n, last);
-        int length = from == 0 ? 0 : it->depth < d->length ? it->depth : d->length;
-        for (int k = 0; k < length; k++) {
-            int32_t at = from + k; // node j of the chain is place last + j of the text
-            pl_tree_add(it->tree, k, at <= last ? it->tokens[at] : it->tree->token[at - last], 0);
-        }
+        for (int n = d->gram < c.last ? d->gram : c.last; n > 0 && c.from == 0; n--)
+            c.from = *entry(d, it->slot, it->tokens, n, c.last);
+        if (c.from > 0)
+            pl_tree_draft(&base->policy, it->tree, it->depth < d->length ? it->depth : d->length, next_token, &c);
     }
 }
 
@@ -119,7 +130,7 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
     PL_TRY(parse(args, &gram, &length, err));
     if (!tree || !*tree) snprintf(name, PL_DRAFTER_TREE, length ? "chain:%d" : "chain:auto", length);
     PL_TRY(pl_tree_policy_parse(p, tree && *tree ? tree : name, err));
-    if (p->kind == &pl_tree_chain) return PL_OK;
+    if (p->width == 1 && p->k == 1) return PL_OK;
     return pl_fail(err, PL_E_USAGE, "drafter \"lookup\" drafts chains, not the tree \"%s\": take chain:LENGTH", tree);
 }
 

@@ -34,8 +34,6 @@ typedef struct recycle {
     int64_t    vocab;
     int        k; // 8, less for a vocabulary of fewer tokens
     bool       keep;
-    int        n; // nodes of the shape, the root included
-    int32_t    parent[PL_TREE_MAX], rank[PL_TREE_MAX];
     int32_t   *adjacency; // [sessions][V][K]
     int        rows;      // of one forward at most
     int32_t   *top;       // [rows][k]
@@ -47,12 +45,11 @@ static int32_t *row_of(const recycle *d, int slot, int32_t token) {
 
 // ---- the shape ------------------------------------------------------------------------------------------------------
 
-// Grown best first: of all next children of all nodes the one with the largest product joins.
-static void make_shape(int nodes, int32_t *parent, int32_t *rank) {
+// Parents of nodes 1..nodes, grown best first: of all next children of all nodes the one with the largest product
+// joins.
+static void make_shape(int nodes, int32_t *parent) {
     double product[PL_TREE_MAX] = {1};
     int    children[PL_TREE_MAX] = {0};
-    parent[0] = -1;
-    rank[0] = 0;
     for (int n = 1; n <= nodes; n++) {
         int    best = 0;
         double most = -1;
@@ -62,25 +59,19 @@ static void make_shape(int nodes, int32_t *parent, int32_t *rank) {
                 most = product[i] * share[children[i]];
             }
         parent[n] = best;
-        rank[n] = children[best]++;
+        children[best]++;
         product[n] = most;
     }
 }
 
-static const pl_tree_kind shape_kind = {.name = "recycle", .syntax = "", .fixed_shape = true};
-
-static void own_policy(pl_tree_policy *p, int nodes) {
-    int depth[PL_TREE_MAX] = {0};
-    *p = (pl_tree_policy){.kind = &shape_kind, .max_nodes = nodes + 1, .shape_n = nodes + 1};
-    make_shape(nodes, p->shape_parent, p->shape_rank);
-    for (int i = 1; i <= nodes; i++) {
-        depth[i] = depth[p->shape_parent[i]] + 1;
-        if (depth[i] > p->depth) p->depth = depth[i];
-        if (p->shape_rank[i] + 1 > p->k) p->k = p->shape_rank[i] + 1;
-    }
-    int level[PL_TREE_MAX] = {0};
+static pl_status own_policy(pl_tree_policy *p, int nodes, pl_err *err) {
+    int32_t parent[PL_TREE_MAX];
+    char    text[PL_TREE_TEXT];
+    size_t  n = (size_t)snprintf(text, sizeof text, "static:");
+    make_shape(nodes, parent);
     for (int i = 1; i <= nodes; i++)
-        if (++level[depth[i]] > p->width) p->width = level[depth[i]];
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", i > 1 ? "," : "", parent[i]);
+    return pl_tree_policy_parse(p, text, err);
 }
 
 // ---- drafting -------------------------------------------------------------------------------------------------------
@@ -97,6 +88,13 @@ static void take_in(recycle *d, pl_ctx *ctx, const pl_draft_batch *b) {
                        (size_t)d->k * sizeof *d->top);
 }
 
+// arg: the slot's matrix.
+static void remembered(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
+    const int32_t *row = (const int32_t *)arg + (int64_t)t->token[node] * K;
+    for (int r = 0; r < p->k; r++)
+        id[r] = r < K ? row[r] : -1;
+}
+
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     recycle *d = (recycle *)base;
     if (ctx->measuring) { // the largest forward
@@ -106,16 +104,9 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     }
     take_in(d, ctx, b);
     if (ctx->err.status != PL_OK) return;
-    for (int i = 0; i < b->n; i++) {
-        pl_draft_item *it = &b->item[i];
-        int32_t        node[PL_TREE_MAX] = {0};
-        for (int j = 1; it->tree && j < d->n; j++) {
-            int32_t parent = node[d->parent[j]], token = -1;
-            if (parent >= 0 && it->tree->depth[parent] < it->depth)
-                token = row_of(d, it->slot, it->tree->token[parent])[d->rank[j]];
-            node[j] = token < 0 ? -1 : pl_tree_add(it->tree, parent, token, 0);
-        }
-    }
+    for (int i = 0; i < b->n; i++)
+        if (b->item[i].tree)
+            pl_tree_draft(&base->policy, b->item[i].tree, b->item[i].depth, remembered, row_of(d, b->item[i].slot, 0));
 }
 
 // memset's 0xff is -1 everywhere.
@@ -131,7 +122,7 @@ static void reset(pl_drafter *base, int slot) {
 // A cycle reads the logits of all its rows once more and a row of the matrix per node, whatever its depth.
 static double step_bytes(const pl_drafter *base) {
     const recycle *d = (const recycle *)base;
-    return d->n * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / base->policy.depth;
+    return base->policy.max_nodes * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / base->policy.depth;
 }
 
 static void destroy(pl_drafter *base) {
@@ -167,31 +158,15 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
     bool keep;
     PL_TRY(parse(args, &nodes, &keep, err));
     if (!tree || !*tree) {
-        own_policy(p, nodes);
         snprintf(name, PL_DRAFTER_TREE, "%d nodes", nodes);
-        return PL_OK;
+        return own_policy(p, nodes, err);
     }
     PL_TRY(pl_tree_policy_parse(p, tree, err));
-    bool fits = p->kind == &pl_tree_chain || p->shape_n > 0;
-    for (int i = 1; i < p->shape_n; i++)
-        fits &= p->shape_rank[i] < K;
-    if (fits) return PL_OK;
+    if (!p->needs_logp && p->k <= K) return PL_OK;
     return pl_fail(err, PL_E_USAGE,
                    "drafter \"recycle\" drafts chains and trees of a given shape with at most %d children, not \"%s\"; "
                    "leave --tree out for its own",
                    K, tree);
-}
-
-static void take_shape(recycle *d, const pl_tree_policy *p) {
-    d->n = p->shape_n;
-    memcpy(d->parent, p->shape_parent, sizeof d->parent);
-    memcpy(d->rank, p->shape_rank, sizeof d->rank);
-    if (p->kind != &pl_tree_chain) return;
-    d->n = p->max_nodes;
-    for (int i = 0; i < d->n; i++) {
-        d->parent[i] = i - 1;
-        d->rank[i] = 0;
-    }
 }
 
 static pl_status open(pl_drafter **out, const char *args, const pl_llama *target, pl_dtype t,
@@ -208,7 +183,6 @@ static pl_status open(pl_drafter **out, const char *args, const pl_llama *target
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep;
     d->rows = max_rows;
-    take_shape(d, policy);
     d->adjacency = pl_calloc(pl_size_mul((size_t)max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
     d->top = pl_calloc(pl_size_mul((size_t)max_rows, K, 1), sizeof *d->top);
     if (!d->adjacency || !d->top) {

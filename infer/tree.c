@@ -138,6 +138,19 @@ pl_status pl_tree_policy_parse(pl_tree_policy *p, const char *text, pl_err *err)
     return pl_fail(err, PL_E_USAGE, "tree \"%s\" is not known; known are: %s", text, known);
 }
 
+void pl_tree_draft(const pl_tree_policy *p, pl_tree *t, int depth, pl_tree_candidates fn, void *arg) {
+    static const float even[PL_TREE_GROWN]; // no scores: policies that compare them are refused by such drafters
+    int32_t            id[PL_TREE_GROWN];
+    int                frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], n = 1;
+    PL_CHECK(p->width <= PL_TREE_MAX && p->width * p->k <= PL_TREE_GROWN && !p->needs_logp, "tree \"%s\"", p->text);
+    for (int level = 0; n > 0 && level < depth && level < p->depth; level++) {
+        for (int i = 0; i < n; i++)
+            fn(arg, p, t, frontier[i], id + i * p->k);
+        n = p->kind->grow(p, t, level, frontier, n, id, even, next);
+        memcpy(frontier, next, (size_t)n * sizeof *next);
+    }
+}
+
 void pl_tree_finish(const pl_tree_policy *p, pl_tree *t) {
     if (p->kind->finish) p->kind->finish(p, t);
     PL_CHECK(t->n <= p->max_nodes, "a tree \"%s\" of %d nodes, at most %d", p->kind->name, t->n, p->max_nodes);

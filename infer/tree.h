@@ -107,7 +107,12 @@ struct pl_tree_policy {
 
 // "auto", "chain:5", "static:4x2x1", "eagle2:60,10,6", ... (PL_TREE_HELP); NULL or "" is auto. One line naming the
 // known kinds on failure.
-pl_status           pl_tree_policy_parse(pl_tree_policy *p, const char *text, pl_err *err);
+pl_status pl_tree_policy_parse(pl_tree_policy *p, const char *text, pl_err *err);
+// Candidates for the children of `node`, best first: id[p->k], -1 ends the list.
+typedef void (*pl_tree_candidates)(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id);
+// Grows a whole tree, `depth` levels at most, for drafters whose candidates cost nothing (n-grams): those that run a
+// model call `grow` level by level themselves.
+void                pl_tree_draft(const pl_tree_policy *p, pl_tree *t, int depth, pl_tree_candidates fn, void *arg);
 // Drafting is over: drops what the policy does not want verified.
 void                pl_tree_finish(const pl_tree_policy *p, pl_tree *t);
 // How many candidates of `node` can become its children (what to draw where children are drawn).
