@@ -10,6 +10,8 @@
 #define CONFIG_MAX ((size_t)16 << 20)
 
 static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
+static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
+static const char PACELINE1[] = "PacelineEagle";
 static const char LLAMA[] = "LlamaForCausalLM", MISTRAL[] = "MistralForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
@@ -21,8 +23,13 @@ void pl_hf_config_init(pl_hf_config *cfg) {
 }
 
 static bool is_drafter(const pl_hf_config *c) {
-    return c->draft_vocab_size > 0 || c->n_taps > 0 || strcmp(c->architecture, EAGLE3) == 0 ||
-           strcmp(c->architecture, PACELINE) == 0;
+    return c->backbone != PL_HF_NO_BACKBONE || c->draft_vocab_size > 0 || c->n_taps > 0 ||
+           strcmp(c->architecture, EAGLE3) == 0 || strcmp(c->architecture, PACELINE) == 0;
+}
+
+const char *pl_hf_backbone_name(pl_hf_backbone b) {
+    static const char *const names[] = {[PL_HF_NO_BACKBONE] = "", [PL_HF_EAGLE3] = "eagle3", [PL_HF_EAGLE1] = "eagle1"};
+    return names[b];
 }
 
 // ---- what must hold between the numbers ----
@@ -69,9 +76,13 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->head_rank < 0 || c->head_rank > c->hidden_size)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.rank: %d is not between 1 and hidden_size %d", where,
                        c->head_rank, c->hidden_size);
-    if (strcmp(c->architecture, PACELINE) == 0 && !*c->head_kind)
+    bool own = strcmp(c->architecture, PACELINE) == 0 || strcmp(c->architecture, PACELINE1) == 0;
+    if (own && !*c->head_kind)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: missing; %s says that it has a head of its own", where,
-                       PACELINE);
+                       c->architecture);
+    if (c->target_head && *c->head_kind)
+        return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: \"%s\", but %s has its target's head", where,
+                       c->head_kind, c->architecture);
     return PL_OK;
 }
 
@@ -115,18 +126,27 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     PL_TRY(pl_json_get_array(j, NULL, "architectures", &list, err));
     if (!list->child) return pl_json_fail(j, list, err, "empty; expected one name");
     PL_TRY(pl_json_str_of(j, list->child, &name, err));
-    bool draft = pl_json_find(j, NULL, "draft_vocab_size") != NULL;
-    bool llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
-    bool known = role == PL_HF_TARGET ? !draft && (llama || strcmp(name, MISTRAL) == 0) : eagle3 || (llama && draft);
-    if (!known && role == PL_HF_TARGET && (eagle3 || draft))
+    bool    draft = pl_json_find(j, NULL, "draft_vocab_size") != NULL;
+    bool    llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
+    bool    eagle1 = strcmp(name, EAGLE1) == 0 || strcmp(name, EAGLE1_VLLM) == 0 || strcmp(name, PACELINE1) == 0;
+    int64_t layers;
+    PL_TRY(pl_json_opt_int(j, NULL, "num_hidden_layers", 1, PL_HF_LAYERS_MAX, PL_HF_LAYERS_MAX, &layers, err));
+    if (role == PL_HF_DRAFTER && (eagle3 || (llama && draft)))
+        c->backbone = PL_HF_EAGLE3;
+    else if (role == PL_HF_DRAFTER && (eagle1 || (llama && layers == 1)))
+        c->backbone = PL_HF_EAGLE1;
+    c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
+    bool target = !draft && (llama || strcmp(name, MISTRAL) == 0);
+    bool known = role == PL_HF_TARGET ? target : c->backbone != PL_HF_NO_BACKBONE;
+    if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
     if (!known && role == PL_HF_TARGET)
         return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s or %s", name, LLAMA, MISTRAL);
     if (!known && (llama || strcmp(name, MISTRAL) == 0))
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
-        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s", name,
-                            EAGLE3, PACELINE, LLAMA, "draft_vocab_size");
+        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s",
+                            name, EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1);
     strcpy(c->architecture, name);
     return copy_text(j, NULL, "model_type", "llama", c->model_type, sizeof c->model_type, err);
 }
@@ -139,6 +159,14 @@ static pl_status must_be(const pl_json *j, const cJSON *obj, const char *key, bo
     return pl_json_fail(j, pl_json_find(j, obj, key), err, "%s is not supported", found ? "true" : "false");
 }
 
+static pl_status read_bias(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    if (c->backbone != PL_HF_EAGLE1) return must_be(j, NULL, "bias", false, err);
+    bool bias;
+    PL_TRY(pl_json_opt_bool(j, NULL, "bias", false, &bias, err));
+    if (pl_json_find(j, NULL, "bias")) c->fc_bias = bias ? PL_HF_BIAS_YES : PL_HF_BIAS_NO;
+    return PL_OK;
+}
+
 static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
     const char  *act;
     const cJSON *node;
@@ -148,7 +176,6 @@ static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
         return pl_json_fail(j, pl_json_find(j, NULL, "hidden_act"), err, "\"%.40s\" is not supported, only silu", act);
     PL_TRY(must_be(j, NULL, "attention_bias", false, err));
     PL_TRY(must_be(j, NULL, "mlp_bias", false, err));
-    PL_TRY(must_be(j, NULL, "bias", false, err));
     PL_TRY(must_be(j, NULL, "use_qk_norm", false, err));
     if ((node = pl_json_find(j, NULL, "quantization_config")) != NULL)
         return pl_json_fail(j, node, err, "quantised weights are not supported; use the F32, BF16 or F16 model");
@@ -317,6 +344,7 @@ static pl_status read_sizes(pl_hf_config *c, const pl_json *j, pl_err *err) {
 static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
     PL_TRY(read_architecture(c, j, role, err));
+    PL_TRY(read_bias(c, j, err));
     PL_TRY(refuse_unknown_math(j, err));
     PL_TRY(read_sizes(c, j, err));
     PL_TRY(read_rope(&c->rope, j, err));
@@ -418,10 +446,14 @@ static void put_rope(pl_json_out *o, const pl_hf_rope *r) {
 static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     if (c->draft_vocab_size > 0) put_int(o, "draft_vocab_size", c->draft_vocab_size);
     if (c->target_hidden_size > 0) put_int(o, "target_hidden_size", c->target_hidden_size);
-    put_bool(o, "fc_norm", c->fc_norm);
-    put_bool(o, "norm_output", c->norm_output);
-    put_bool(o, "norm_before_fc", c->norm_before_fc);
-    put_bool(o, "norm_before_residual", c->norm_before_residual);
+    if (c->backbone == PL_HF_EAGLE1) {
+        if (c->fc_bias != PL_HF_BIAS_UNSTATED) put_bool(o, "bias", c->fc_bias == PL_HF_BIAS_YES);
+    } else {
+        put_bool(o, "fc_norm", c->fc_norm);
+        put_bool(o, "norm_output", c->norm_output);
+        put_bool(o, "norm_before_fc", c->norm_before_fc);
+        put_bool(o, "norm_before_residual", c->norm_before_residual);
+    }
     if (c->n_taps > 0) {
         put_object(o, "eagle_config");
         put_bool(o, "use_aux_hidden_state", true);

@@ -1,6 +1,6 @@
 #include "infer/decode.h"
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "infer/pace.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"

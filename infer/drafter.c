@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool declares_eagle3(const pl_hf_config *c) {
-    return strstr(c->architecture, "Eagle3") || c->draft_vocab_size > 0;
+static bool declares_backbone(const pl_hf_config *c) {
+    return c->backbone != PL_HF_NO_BACKBONE;
 }
-static const pl_drafter_source eagle3 = {.name = "eagle3", .declared = declares_eagle3, .open = pl_drafter_eagle3_open};
+static const pl_drafter_source backbone = {
+    .name = "backbone", .declared = declares_backbone, .open = pl_drafter_backbone_open};
 
-static const pl_drafter_source *const sources[] = {&eagle3, &pl_drafter_lookup, &pl_drafter_recycle};
+static const pl_drafter_source *const sources[] = {&backbone, &pl_drafter_lookup, &pl_drafter_recycle};
 enum { SOURCES = sizeof sources / sizeof *sources };
 
 // The source that `what` names; NULL: it is a folder.

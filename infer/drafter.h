@@ -81,8 +81,10 @@ pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree
 // `what` is a checkpoint's folder (which need not exist), not a name.
 bool      pl_drafter_is_folder(const char *what);
 
-pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
-                                 const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err);
+// Drafters with a backbone (infer/backbone.h): a trained checkpoint.
+pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
+                                   const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
+                                   pl_err *err);
 
 extern const pl_drafter_source pl_drafter_lookup, pl_drafter_recycle;
 

@@ -1,7 +1,7 @@
 #include "infer/generate.h"
 
+#include "infer/backbone.h"
 #include "infer/decode.h"
-#include "infer/eagle3.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -236,6 +236,10 @@ const pl_recipe_key pl_generate_keys[] = {
      .deflt = "offline",
      .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
+    {.path = "data.taps",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "true",
+     .help = "store EAGLE-3's tap layers beside the last hidden; EAGLE-1 needs none"},
     {.path = "data.max_new_tokens",
      .type = PL_RECIPE_INT,
      .deflt = "128",
@@ -362,7 +366,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, err));
     PL_TRY_GOTO(st, done,
                 pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
-    n_taps = pl_llama_default_taps(target.n_layers, taps);
+    n_taps = pl_recipe_bool(r, "data.taps") ? pl_llama_default_taps(target.n_layers, taps) : 0;
     pl_generator_options_from(&o, r, taps, n_taps);
     PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,

@@ -1,5 +1,6 @@
 #include "infer/head.h"
 
+#include "kernels/base/check.h"
 #include "kernels/op/linear.h"
 
 #include <string.h>
@@ -35,6 +36,13 @@ pl_status pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, i
 void pl_head_fini(pl_head *h) {
     pl_free(h->d2t);
     *h = (pl_head){0};
+}
+
+void pl_head_share(pl_head *h, pl_tensor out) {
+    PL_CHECK(h->kind == &pl_head_full && !h->d2t, "a head of kind %s cannot be the target's", h->kind->name);
+    h->shared = true;
+    h->out = out;
+    h->out.grad = NULL;
 }
 
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x) {

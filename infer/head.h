@@ -26,6 +26,7 @@ struct pl_head {
     int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
     pl_tensor           out;            // [Vd, rank]
     pl_tensor           down;           // [rank, d] (lowrank)
+    bool                shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
     int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
 };
 
@@ -34,6 +35,8 @@ const pl_head_kind *pl_head_find(const char *name, pl_err *err);
 // rank <= 0 for heads that have none. A rank above d, or a missing one, is refused with one line.
 pl_status           pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, int64_t rank, pl_err *err);
 void                pl_head_fini(pl_head *h);
+// Before params: a full head becomes the target's output matrix.
+void                pl_head_share(pl_head *h, pl_tensor out);
 
 // logits [M, Vd] of rows x [M, d] (already normed), in the frame.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);

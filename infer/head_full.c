@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 
 static void params(pl_head *h, pl_params *ps) {
+    if (h->shared) return;
     pl_params_add(ps, &h->out, PL_PARAM_MATRIX, h->d, "lm_head.weight", h->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
 }
 

@@ -11,6 +11,18 @@
 
 #define CONFIG_MAX ((size_t)16 << 20)
 
+// EAGLE-1 heads are published with the config of a Llama of one layer; what tells them from one is their fc. A
+// config.json alone is taken for a drafter's: language models of one layer are rare.
+static pl_status has_fc(const char *path, bool *drafter, pl_err *err) {
+    pl_weight_source *src;
+    *drafter = true;
+    if (!pl_path_is_dir(path)) return PL_OK;
+    PL_TRY(pl_weight_source_open(&src, path, err));
+    *drafter = pl_weight_source_find(src, "fc.weight") != NULL;
+    pl_weight_source_close(src);
+    return PL_OK;
+}
+
 pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     pl_json   j;
     char     *file = pl_path_is_dir(path) ? pl_path_join(path, "config.json") : pl_strdup(path);
@@ -20,10 +32,12 @@ pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     if (st != PL_OK) return st;
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(j.root, "architectures");
     const cJSON *name = cJSON_IsArray(names) ? names->child : NULL;
+    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(j.root, "num_hidden_layers");
     *drafter = cJSON_HasObjectItem(j.root, "draft_vocab_size") ||
-               (cJSON_IsString(name) && strstr(name->valuestring, "Eagle3") != NULL);
+               (cJSON_IsString(name) && strstr(name->valuestring, "Eagle") != NULL);
+    bool one_layer = !*drafter && cJSON_IsNumber(layers) && layers->valuedouble == 1;
     pl_json_close(&j);
-    return PL_OK;
+    return one_layer ? has_fc(path, drafter, err) : PL_OK;
 }
 
 bool pl_inspect_is_llama2c(const char *path) {
@@ -185,11 +199,18 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
     PL_TRY(pl_hf_config_read(&c, path, PL_HF_DRAFTER, err));
     pl_put_str(o, "kind", "drafter checkpoint");
     put_config(o, &c);
+    pl_put_str(o, "backbone", pl_hf_backbone_name(c.backbone));
     pl_put_str(o, "head", *c.head_kind ? c.head_kind : "full");
+    if (c.backbone == PL_HF_EAGLE1) {
+        pl_put_bool(o, "target_head", c.target_head);
+        pl_put_str(o, "features", "the target's last hidden after its final norm");
+    }
     if (c.head_rank) pl_put_int(o, "head_rank", c.head_rank);
     pl_put_int(o, "draft_vocab", c.draft_vocab_size ? c.draft_vocab_size : c.vocab_size);
-    pl_put_ids(o, "taps", c.tap, c.n_taps);
-    pl_put_str(o, "tap_numbering", numbering[c.tap_numbering]);
+    if (c.backbone == PL_HF_EAGLE3) {
+        pl_put_ids(o, "taps", c.tap, c.n_taps);
+        pl_put_str(o, "tap_numbering", numbering[c.tap_numbering]);
+    }
     if (!pl_path_is_dir(path)) return PL_OK;
     PL_TRY(pl_weight_source_open(&src, path, err));
     pl_status st = put_source(o, src, &c, opt, err);

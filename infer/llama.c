@@ -161,8 +161,10 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
         delta = pl_layer_mlp(ctx, w, x);
     }
     out->hidden = pl_rmsnorm_residual(ctx, &h, delta, m->norm, eps);
-    for (int i = 0; i < n_taps; i++)
+    for (int i = 0; i < n_taps; i++) {
         if (taps[i] == m->n_layers) out->tap[i] = h;
+        if (taps[i] == PL_TAP_FINAL) out->tap[i] = out->hidden;
+    }
 }
 
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]) {

@@ -7,6 +7,7 @@
 #include "infer/params.h"
 
 #define PL_MAX_TAPS 8
+#define PL_TAP_FINAL (-1) // as a tap: the last hidden after the final norm, what the head reads
 
 typedef struct pl_llama {
     pl_hf_config   config;
@@ -34,7 +35,7 @@ void      pl_llama_fini(pl_llama *m);
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
 
 // The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
-// norm), as engines number EAGLE-3's auxiliary layers.
+// norm), as engines number EAGLE-3's auxiliary layers; PL_TAP_FINAL: `hidden`.
 typedef struct pl_llama_out {
     pl_tensor hidden;           // [M, d] after the final norm: what the head reads
     pl_tensor tap[PL_MAX_TAPS]; // [M, d] each

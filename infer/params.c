@@ -59,7 +59,7 @@ static pl_status own(pl_param *p, size_t bytes, pl_err *err) {
     return p->owned ? PL_OK : PL_E_MEMORY;
 }
 
-static pl_status load_norm(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
+static pl_status load_vector(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
     PL_TRY(own(p, (size_t)spec->rows * sizeof(float), err));
     *p->tensor = pl_tensor_1d(p->owned, PL_F32, spec->rows);
     return pl_weight_read_f32(src, spec, p->owned, err);
@@ -107,7 +107,8 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
     for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
         if (p->spec.optional && !pl_weight_has(src, &specs[i])) continue;
-        st = p->kind == PL_PARAM_NORM ? load_norm(p, src, &specs[i], err) : load_matrix(p, src, &specs[i], t, err);
+        bool vector = p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS;
+        st = vector ? load_vector(p, src, &specs[i], err) : load_matrix(p, src, &specs[i], t, err);
         if (p->owned)
             pl_weight_drop(src, &specs[i]);
         else
@@ -118,6 +119,23 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
         pl_weight_source_close(ps->src);
         ps->src = NULL;
     }
+    return st;
+}
+
+pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err) {
+    pl_weight_spec *specs = NULL;
+    PL_TRY(specs_of(ps, &specs, err));
+    pl_status st = pl_weight_source_check(src, specs, ps->n, err);
+    pl_free(specs);
+    return st;
+}
+
+pl_status pl_params_unclaimed(const pl_params *ps, const pl_weight_source *src, const char **names, int64_t cap,
+                              int64_t *count, pl_err *err) {
+    pl_weight_spec *specs = NULL;
+    PL_TRY(specs_of(ps, &specs, err));
+    pl_status st = pl_weight_source_unclaimed(src, specs, ps->n, names, cap, count, err);
+    pl_free(specs);
     return st;
 }
 

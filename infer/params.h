@@ -9,6 +9,7 @@
 
 typedef enum pl_param_kind {
     PL_PARAM_NORM,   // [n]: kept in be->real, initialised to 1, no weight decay
+    PL_PARAM_BIAS,   // [n]: the same, initialised to 0
     PL_PARAM_MATRIX, // [rows, cols]: packed into panels for inference
     PL_PARAM_EMBED,  // [rows, cols]: looked up by row, kept row-major
 } pl_param_kind;
@@ -40,6 +41,11 @@ pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, in
 // F32 or BF16; norms in fp32; embeddings stay in the mapped file where they lie there as t, else are copied row-major).
 // Takes over the source, also on failure.
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
+// All of them are in the source in their shapes, or one line says what is not.
+pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err);
+// Tensors of the source that no entry claims: *count is their number, the first min(count, cap) names go to names.
+pl_status pl_params_unclaimed(const pl_params *ps, const pl_weight_source *src, const char **names, int64_t cap,
+                              int64_t *count, pl_err *err);
 // The trainer binds tensors to memory of its own instead: see train/block.h.
 
 int64_t   pl_params_count(const pl_params *ps); // elements

@@ -29,7 +29,7 @@ typedef struct target_case {
 
 typedef struct drafter_case {
     pl_task        task;
-    pl_eagle3      model;
+    pl_backbone   *model;
     pl_param_block block;
     pl_unroll      u;
 } drafter_case;
@@ -60,8 +60,9 @@ static double target_flops(const bench *b, const pl_llama *m) {
 }
 
 // fc learns from features, which are constants; the teacher's logits have no backward.
-static double drafter_flops(const bench *b, const pl_eagle3 *e) {
-    double rows = (double)(b->s->batch * b->s->seq_len), flops = 0, fc = (double)pl_tensor_count(&e->fc);
+static double drafter_flops(const bench *b, const pl_backbone *e) {
+    double rows = (double)(b->s->batch * b->s->seq_len), flops = 0;
+    double fc = (double)pl_tensor_count(e->kind->fuse_only(e));
     double teacher = (double)pl_tensor_count(&b->teacher.head);
     for (int k = 0; k < b->s->unroll; k++)
         flops += 6 * (matrices(&e->params) - fc) * rows + attention_flops(&e->shape, causal(b) + k * rows);
@@ -139,14 +140,15 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
 }
 
 static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
-    const pl_bench_step   *s = b->s;
-    pl_eagle3_options      o = {0};
+    const pl_bench_step *s = b->s;
+    pl_backbone_options  o = {0};
+    pl_unroll_options    uo = {
+           .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
     pl_param_block_options bo = {.real = b->env->backend->real, .round_to = PL_BF16};
-    PL_TRY(pl_eagle3_init(&c->model, &b->teacher.model, &o, b->env->backend->real, err));
-    PL_TRY(pl_param_block_create(&c->block, &c->model.params, &bo, err));
+    PL_TRY(pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend->real, err));
+    PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
     pl_param_block_init(&c->block, b->env->seed);
-    PL_TRY(pl_unroll_create(&c->u, &c->model, b->teacher.head, s->batch * s->seq_len, s->unroll, STEP_DECAY,
-                            b->env->backend, b->env->pool, err));
+    PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
     PL_TRY(fill_pack(&c->u.pack, b, err));
     c->task.name = "eagle3";
     c->task.block = &c->block;
@@ -215,10 +217,10 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     drafter_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_drafter(c, b, err);
-    if (st == PL_OK) st = time_task(o, &c->task, b, drafter_flops(b, &c->model), err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, drafter_flops(b, c->model), err);
     pl_unroll_destroy(&c->u);
     pl_param_block_destroy(&c->block);
-    pl_eagle3_fini(&c->model);
+    pl_backbone_destroy(c->model);
     pl_free(c);
     return st;
 }

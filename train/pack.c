@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/rng.h"
 
 #include <string.h>
 
@@ -11,15 +12,16 @@ static pl_status no_memory(pl_pack *p, int64_t capacity, pl_err *err) {
                    (long long)capacity);
 }
 
-pl_status pl_pack_init(pl_pack *p, const pl_eagle3 *e, int64_t capacity, int steps, double step_decay, pl_dtype real,
+pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay, pl_dtype real,
                        pl_err *err) {
     PL_CHECK(capacity >= 1 && capacity * steps <= INT32_MAX && steps >= 1 && steps <= PL_MAX_UNROLL,
              "%lld rows, %d steps", (long long)capacity, steps);
     *p = (pl_pack){.capacity = capacity,
                    .steps = steps,
-                   .d = e->d_target,
-                   .width = e->n_taps * e->d_target,
-                   .positions = e->config.max_position_embeddings,
+                   .d = b->d_target,
+                   .width = b->n_taps * b->d_target,
+                   .positions = b->config.max_position_embeddings,
+                   .from_last = b->tap[0] == PL_TAP_FINAL,
                    .real = real};
     double w = 1;
     for (int k = 0; k < steps; k++, w *= step_decay)
@@ -36,11 +38,11 @@ pl_status pl_pack_init(pl_pack *p, const pl_eagle3 *e, int64_t capacity, int ste
     if (!p->token || !p->teacher_row || !p->weight || !p->target_argmax || !p->pos || !p->lo || !p->features ||
         !p->last)
         return no_memory(p, capacity, err);
-    if (e->head.d2t) {
-        p->drafted = pl_calloc((size_t)e->config.vocab_size, 1);
+    if (b->head.d2t) {
+        p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
         if (!p->drafted) return no_memory(p, capacity, err);
-        for (int64_t j = 0; j < e->head.vocab; j++)
-            p->drafted[e->head.d2t[j]] = 1;
+        for (int64_t j = 0; j < b->head.vocab; j++)
+            p->drafted[b->head.d2t[j]] = 1;
     }
     return PL_OK;
 }
@@ -100,7 +102,9 @@ void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n)
             p->weight[at] = in ? p->step_weight[k] : 0;
         }
     }
-    widen(p->features, p->real, first, doc->features + from * p->width, n, p->width);
+    const uint16_t *features = p->from_last ? doc->last : doc->features;
+    PL_CHECK(features, "a document without the drafter's features, %lld wide", (long long)p->width);
+    widen(p->features, p->real, first, features + from * p->width, n, p->width);
     widen(p->last, p->real, first, doc->last + from * p->d, n, p->d);
     p->rows += n;
     p->docs++;
@@ -115,7 +119,23 @@ void pl_pack_close(pl_pack *p) {
     }
 }
 
-pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], pl_err *err) {
+// Rows [from, from + n) of document `number`, the last n of the pack.
+static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number, const pl_feature_doc *doc,
+                      int64_t from, int64_t n) {
+    pl_rng  rng = pl_rng_make(noise->seed, PL_STREAM_NOISE, (uint64_t)number);
+    double  width = noise->width * 512 / (double)doc->n;
+    int64_t at = (p->rows - n) * p->width;
+    for (int64_t i = 0; i < n * p->width; i++) {
+        double e = width * (pl_rng_uniform(rng, (uint64_t)(from * p->width + i)) - 0.5);
+        if (p->real == PL_F64)
+            ((double *)p->features)[at + i] += e;
+        else
+            ((float *)p->features)[at + i] += (float)e;
+    }
+}
+
+pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
+                       pl_err *err) {
     pl_pack_clear(p);
     while (p->rows < p->capacity && (end < 0 || cursor[0] < end)) {
         pl_feature_doc doc;
@@ -123,12 +143,13 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
         int64_t left = doc.n - cursor[1], room = p->capacity - p->rows;
         PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)doc.n);
         if (left > room && p->rows > 0) break; // a new pack for it
+        int64_t n = left < room ? left : room;
+        pl_pack_add(p, &doc, cursor[1], n);
+        if (noise && noise->width > 0) add_noise(p, noise, cursor[0], &doc, cursor[1], n);
         if (left > room) {
-            pl_pack_add(p, &doc, cursor[1], room);
             cursor[1] += room;
             break;
         }
-        pl_pack_add(p, &doc, cursor[1], left);
         cursor[0]++;
         cursor[1] = 0;
     }

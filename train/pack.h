@@ -8,7 +8,7 @@
 #ifndef PL_TRAIN_PACK_H
 #define PL_TRAIN_PACK_H
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "train/source.h"
 
 typedef struct pl_pack {
@@ -17,6 +17,7 @@ typedef struct pl_pack {
     int64_t  d, width;             // of a last hidden; of a row's features
     int64_t  positions;            // of the rope table
     pl_dtype real;
+    bool     from_last; // the drafter's feature is the last hidden, not the document's taps
     float    step_weight[PL_MAX_UNROLL];
     uint8_t *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
     int32_t *token;           // [K][rows], once closed
@@ -27,8 +28,17 @@ typedef struct pl_pack {
     void    *features, *last; // [capacity, width], [capacity, d] reals
 } pl_pack;
 
+// Noise on a drafter's features, which makes it robust to the errors of its own predictions (EAGLE's training):
+//   feature += (u - 1/2) width 512 / n,   u uniform in [0, 1), n rows of the document
+// u is a pure function of (seed, PL_STREAM_NOISE, number of the document over all epochs, row, column). What the
+// drafter is to predict stays clean.
+typedef struct pl_feature_noise {
+    double   width;
+    uint64_t seed;
+} pl_feature_noise;
+
 // For this drafter (widths, positions, draft ids). step_decay: weight of step k is step_decay^k.
-pl_status pl_pack_init(pl_pack *p, const pl_eagle3 *e, int64_t capacity, int steps, double step_decay, pl_dtype real,
+pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay, pl_dtype real,
                        pl_err *err);
 void      pl_pack_fini(pl_pack *p);
 void      pl_pack_clear(pl_pack *p);
@@ -39,7 +49,8 @@ void      pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64
 void      pl_pack_close(pl_pack *p);
 // Fills the pack from a source, from cursor[0] (document) and cursor[1] (its row), which move on. Takes whole documents
 // while they fit; a document longer than the pack comes in pieces. Stops at `end` documents (< 0: never); with nothing
-// left rows is 0. Clears before, closes after.
-pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], pl_err *err);
+// left rows is 0. Clears before, closes after. noise: NULL or width 0: none.
+pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
+                       pl_err *err);
 
 #endif

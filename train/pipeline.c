@@ -15,6 +15,7 @@
 
 static const pl_recipe_key drafter_keys[] = {
     {.path = "name", .type = PL_RECIPE_STRING, .help = "of the drafter's folder and its line in the results"},
+    {.path = "kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.kind"},
     {.path = "head.kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kind"},
     {.path = "head.rank",
      .type = PL_RECIPE_INT,
@@ -24,6 +25,9 @@ static const pl_recipe_key drafter_keys[] = {
      .help = "instead of drafter.head.rank"},
     {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
     {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
+    {.path = "unroll", .type = PL_RECIPE_STRING, .help = "instead of train.unroll"},
+    {.path = "lr", .type = PL_RECIPE_STRING, .help = "instead of train.lr"},
+    {.path = "noise", .type = PL_RECIPE_STRING, .help = "instead of train.noise"},
     {.path = "steps", .type = PL_RECIPE_INT, .deflt = "0", .min = 0, .max = 1e15, .help = "instead of train.steps"},
     {0}};
 
@@ -141,16 +145,23 @@ static pl_status append_set(char **sets, int *n, char *text, pl_err *err) {
 static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
                                 pl_err *err) {
     const pl_recipe         *item = pl_recipe_item(r, "drafters", i);
-    static const char *const same[] = {"head.kind", "head.init", "head.frozen"};
-    char                    *text = NULL, *sets[8], *dataset = pl_path_join(out_dir, "dataset");
-    int                      n = 0;
+    static const char *const same[][2] = {{"kind", "drafter.kind"},
+                                          {"head.kind", "drafter.head.kind"},
+                                          {"head.init", "drafter.head.init"},
+                                          {"head.frozen", "drafter.head.frozen"},
+                                          {"unroll", "train.unroll"},
+                                          {"lr", "train.lr"},
+                                          {"noise", "train.noise"}};
+    enum { SAME = sizeof same / sizeof *same };
+    char     *text = NULL, *sets[16], *dataset = pl_path_join(out_dir, "dataset");
+    int       n = 0;
     pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
     if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
     if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
         st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
-    for (int k = 0; k < 3 && st == PL_OK; k++)
-        if (pl_recipe_has(item, same[k]))
-            st = append_set(sets, &n, pl_sprintf("drafter.%s=%s", same[k], pl_recipe_str(item, same[k])), err);
+    for (int k = 0; k < SAME && st == PL_OK; k++)
+        if (pl_recipe_has(item, same[k][0]))
+            st = append_set(sets, &n, pl_sprintf("%s=%s", same[k][1], pl_recipe_str(item, same[k][0])), err);
     if (st == PL_OK && pl_recipe_has(item, "head.rank"))
         st = append_set(sets, &n, pl_sprintf("drafter.head.rank=%lld", (long long)pl_recipe_int(item, "head.rank")),
                         err);

@@ -44,6 +44,7 @@ static pl_status make_room(offline *o, int64_t n, pl_err *err) {
     size_t row[5] = {sizeof *o->tokens, sizeof *o->argmax, sizeof *o->mask,
                      (size_t)(o->base.taps * o->base.d) * sizeof *o->features, (size_t)o->base.d * sizeof *o->last};
     for (int i = 0; i < 5; i++) {
+        if (row[i] == 0) continue;
         void *q = pl_realloc(*p[i], pl_size_mul((size_t)n, row[i], 1));
         if (!q) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for a document of %lld rows", (long long)n);
         *p[i] = q;
@@ -86,7 +87,7 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     if (st == PL_OK) {
         const pl_dataset_attrs *a = pl_dataset_get_attrs(o->ds);
         o->base.d = a->d;
-        o->base.taps = a->A;
+        o->base.taps = opt->want && opt->want->A < 0 ? 0 : a->A;
         o->member = pl_calloc((size_t)pl_dataset_docs(o->ds), sizeof *o->member);
         if (!o->member) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     }

@@ -58,6 +58,7 @@ pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, pl_er
         if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take(t, 1, &t->head, p, dtype, err));
     }
     if (!t->head.data) t->head = t->model.embed; // tied
+    t->model.head = t->head;
     return PL_OK;
 fail:
     pl_teacher_close(t);

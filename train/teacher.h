@@ -6,7 +6,7 @@
 #include "infer/llama.h"
 
 typedef struct pl_teacher {
-    pl_llama          model; // config, shapes and embed (row-major, no gradient); the layers have no weights
+    pl_llama          model; // config, shapes, embed and head (row-major, no gradient); the layers have no weights
     pl_tensor         head;  // [V, d] row-major
     pl_weight_source *src;   // open while matrices are views of it
     void             *block[2];

@@ -2,14 +2,17 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/divergence.h"
+#include "kernels/op/smoothl1.h"
 
 #include <string.h>
+
+enum { TOKEN, FEATURE }; // the two weights
 
 typedef struct unroll_pass {
     pl_unroll *u;
     int64_t    rows;
     bool       learn;
-    pl_tensor  loss, accept; // out
+    pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL]; // out
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -23,32 +26,39 @@ static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
 }
 
 static void pass(pl_ctx *ctx, unroll_pass *p) {
-    pl_unroll *u = p->u;
-    pl_eagle3 *e = u->model;
-    pl_pack   *k_rows = &u->pack;
-    int        steps = k_rows->steps;
-    int64_t    rows = p->rows;
-    bool       full = e->head.kind == &pl_head_full; // its projection is the identity: norm writes the rows themselves
-    pl_tensor  block[PL_MAX_UNROLL];
-    pl_view    view = {.pos = k_rows->pos, .cos = e->cos, .sin = e->sin, .lo = k_rows->lo, .block = block};
-    pl_tensor  hidden = pl_eagle3_fuse(ctx, e, pl_tensor_2d(k_rows->features, ctx->be->real, rows, k_rows->width));
-    pl_tensor  out = pl_ctx_tensor(ctx, steps * rows, e->head.rank);
+    pl_unroll   *u = p->u;
+    pl_backbone *b = u->model;
+    pl_pack     *k_rows = &u->pack;
+    int          steps = p->learn ? u->opt.learn_steps : k_rows->steps;
+    int64_t      rows = p->rows;
+    bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
+    pl_tensor block[PL_MAX_UNROLL];
+    pl_view   view = {.pos = k_rows->pos, .cos = b->cos, .sin = b->sin, .lo = k_rows->lo, .block = block};
+    pl_tensor hidden = b->kind->fuse(ctx, b, pl_tensor_2d(k_rows->features, ctx->be->real, rows, k_rows->width));
+    pl_tensor last = pl_tensor_2d(k_rows->last, ctx->be->real, rows, k_rows->d);
+    pl_tensor out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
     for (int k = 0; k < steps; k++) {
         pl_tensor y = slice(&out, k * rows, rows);
         view.offset = k;
         pl_tensor x =
-            pl_eagle3_step(ctx, e, k_rows->token + k * rows, hidden, &view, &hidden, full ? y : (pl_tensor){0});
-        if (!full) e->head.kind->project(ctx, &e->head, x, y);
+            b->kind->step(ctx, b, k_rows->token + k * rows, hidden, &view, &hidden, full ? y : (pl_tensor){0});
+        if (!full) b->head.kind->project(ctx, &b->head, x, y);
+        if (u->opt.feature_weight > 0)
+            p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
+                                                                      .t = last,
+                                                                      .row = k_rows->teacher_row + k * rows,
+                                                                      .weight = u->weight[FEATURE] + k * rows,
+                                                                      .beta = 1});
     }
     if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
     pl_divergence_args a = {.objective = PL_OBJ_KL,
                             .x = out,
-                            .w = e->head.out,
-                            .xt = pl_tensor_2d(k_rows->last, ctx->be->real, rows, k_rows->d),
+                            .w = b->head.out,
+                            .xt = last,
                             .wt = u->wt,
                             .teacher_row = k_rows->teacher_row,
-                            .weight = k_rows->weight,
-                            .d2t = e->head.d2t,
+                            .weight = u->weight[TOKEN],
+                            .d2t = b->head.d2t,
                             .accept = p->accept,
                             .student_argmax = u->student_argmax};
     p->loss = pl_divergence(ctx, &a);
@@ -57,30 +67,39 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
 
 // The larger of scoring and learning.
 static void measure(pl_ctx *ctx, void *arg) {
-    unroll_pass p = *(unroll_pass *)arg;
-    pl_tape    *tape = ctx->tape;
+    const unroll_pass *most = arg;
+    unroll_pass        score = {.u = most->u, .rows = most->rows}, learn = score;
+    pl_tape           *tape = ctx->tape;
+    learn.learn = true;
     ctx->tape = NULL;
-    p.learn = false;
-    pass(ctx, &p);
+    pass(ctx, &score);
     ctx->tape = tape;
     pl_ctx_begin(ctx);
-    p.learn = true;
-    pass(ctx, &p);
+    pass(ctx, &learn);
 }
 
-pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps, double step_decay,
+pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err) {
-    *u = (pl_unroll){.model = model, .wt = wt};
-    unroll_pass most = {.u = u, .rows = capacity};
+    *u = (pl_unroll){.model = model, .wt = wt, .opt = *o};
+    if (u->opt.learn_steps == 0) u->opt.learn_steps = o->steps;
+    PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
+             u->opt.learn_steps, o->steps, o->token_weight);
+    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features, "regression of %s's hidden states",
+             pl_backbone_name(model));
+    unroll_pass most = {.u = u, .rows = o->capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
-    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, capacity, steps, step_decay, be->real, err));
-    size_t n = (size_t)capacity * (size_t)steps;
+    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be->real, err));
+    size_t n = (size_t)o->capacity * (size_t)o->steps;
+    u->weight[TOKEN] = pl_calloc(n, sizeof **u->weight);
+    u->weight[FEATURE] = pl_calloc(n, sizeof **u->weight);
     u->student_argmax = pl_calloc(n, sizeof *u->student_argmax);
     u->accept = pl_calloc(n, sizeof *u->accept);
     u->loss = pl_calloc(n, sizeof *u->loss);
-    if (!u->student_argmax || !u->accept || !u->loss)
-        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)capacity));
+    u->feature_loss = pl_calloc(n, sizeof *u->feature_loss);
+    if (!u->weight[TOKEN] || !u->weight[FEATURE] || !u->student_argmax || !u->accept || !u->loss || !u->feature_loss)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)o->capacity));
     PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
     u->ctx.tape = &u->tape;
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
@@ -94,9 +113,9 @@ void pl_unroll_destroy(pl_unroll *u) {
     pl_ctx_fini(&u->ctx);
     pl_tape_fini(&u->tape);
     pl_pack_fini(&u->pack);
-    pl_free(u->student_argmax);
-    pl_free(u->accept);
-    pl_free(u->loss);
+    void *owned[] = {u->weight[TOKEN], u->weight[FEATURE], u->student_argmax, u->accept, u->loss, u->feature_loss};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
     *u = (pl_unroll){0};
 }
 
@@ -104,16 +123,27 @@ static double real_at(const pl_tensor *t, int64_t i) {
     return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
 }
 
+// A row's weight in one of the two losses, as the ops have it.
+static float scaled(double weight, float row) {
+    return (float)(weight * (double)row);
+}
+
 static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
     unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
+    u->ran = learn ? u->opt.learn_steps : u->pack.steps;
     if (p.rows == 0) return PL_OK;
+    for (int64_t i = 0; i < u->ran * p.rows; i++) {
+        u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);
+        u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->pack.weight[i]);
+    }
     u->ctx.tape = learn ? &u->tape : NULL;
     pl_ctx_begin(&u->ctx);
     pass(&u->ctx, &p);
     u->ctx.tape = &u->tape;
     PL_TRY(pl_ctx_sync(&u->ctx, err));
-    for (int64_t i = 0; i < u->pack.steps * p.rows; i++) {
+    for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->loss[i] = real_at(&p.loss, i);
+        if (u->opt.feature_weight > 0) u->feature_loss[i] = real_at(&p.feature_loss[i / p.rows], i % p.rows);
         if (!learn) u->accept[i] = (float)real_at(&p.accept, i);
     }
     return PL_OK;
@@ -133,17 +163,19 @@ void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
     for (int64_t row = 0; row < p->rows; row++) {
         double agreed = 1, accepted = 1;
         bool   whole = true;
-        for (int k = 0; k < p->steps; k++) {
+        for (int k = 0; k < u->ran; k++) {
             int64_t i = k * p->rows + row;
             whole = whole && p->weight[i] > 0;
             if (p->weight[i] <= 0) continue;
             int32_t id = u->student_argmax[i];
             double  agree = (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
             double  accept = scored ? (double)u->accept[i] : 0;
-            s->loss += (double)p->weight[i] * u->loss[i];
+            s->loss += (double)scaled(u->opt.token_weight, p->weight[i]) * u->loss[i] +
+                       (double)scaled(u->opt.feature_weight, p->weight[i]) * u->feature_loss[i];
             s->weight += (double)p->weight[i];
             s->count[k]++;
             s->step_loss[k] += u->loss[i];
+            s->feature_loss[k] += u->feature_loss[i];
             s->agree[k] += agree;
             s->accept[k] += accept;
             if (!whole) continue;

@@ -1,32 +1,48 @@
-// Training-time test of EAGLE-3 (Li et al. 2025, arXiv 2503.01840, section 3): the drafter runs K steps over all rows
-// in parallel, as it will when it drafts ahead.
+// Training-time test (EAGLE-3, Li et al. 2025, arXiv 2503.01840, section 3; HASS's harmonised context is the same for
+// EAGLE-1): the drafter runs K steps over all rows in parallel, as it will when it drafts ahead.
 //
-//   step 0   hidden = fc(features of position t), causal within the document
+//   step 0   hidden = fuse(features of position t), causal within the document
 //   step k   hidden = the row's own output of step k-1; tokens shifted by k; rope positions t + k; keys and values: the
 //            causal block of step 0 and the row's own entries of steps 1..k
-//   loss     sum over counted rows of step_decay^k KL(p(. | x_0..x_{t+1+k}) || q_k(. | row t))
+//   loss     sum over counted rows of step_decay^k ( token_weight KL(p(. | x_0..x_{t+1+k}) || q_k(. | row t))
+//                                                  + feature_weight SmoothL1(hidden_{k+1}, f_{t+1+k}) )
+// f: the target's last hidden after its final norm; only for backbones that predict it. EAGLE-1's own training is K = 1
+// with weights 0.1 and 1 (its cross-entropy with the teacher's distribution is KL plus a constant).
 // Gradients flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one
 // call of the divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
 #ifndef PL_TRAIN_UNROLL_H
 #define PL_TRAIN_UNROLL_H
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "kernels/tape.h"
 #include "train/pack.h"
 
+typedef struct pl_unroll_options {
+    int64_t capacity;       // rows
+    int     steps;          // K
+    int     learn_steps;    // how many of them are learned from; 0: all. Scoring always looks K steps ahead
+    double  step_decay;     // weight of step k is step_decay^k
+    double  token_weight;   // of the divergence
+    double  feature_weight; // of the regression; 0: none. Only where the backbone predicts features
+} pl_unroll_options;
+
 typedef struct pl_unroll {
-    pl_eagle3 *model; // borrowed, bound to a block
-    pl_tensor  wt;    // the target's output matrix, row-major; borrowed
-    pl_pack    pack;  // the rows
-    pl_ctx     ctx;
-    pl_tape    tape;
-    int32_t   *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
-    float     *accept;         // [K * rows] probability that verification accepts; filled by score
-    double    *loss;           // [K * rows]
+    pl_backbone      *model; // borrowed, bound to a block
+    pl_tensor         wt;    // the target's output matrix, row-major; borrowed
+    pl_unroll_options opt;
+    pl_pack           pack; // the rows
+    pl_ctx            ctx;
+    pl_tape           tape;
+    int               ran;            // steps of the last run
+    float            *weight[2];      // [K * rows] of the divergence, of the regression
+    int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
+    float            *accept;         // [K * rows] probability that verification accepts; filled by score
+    double           *loss;           // [K * rows] the divergence
+    double           *feature_loss;   // [K * rows] the regression; 0 without
 } pl_unroll;
 
 // Sizes the memory of a step of `capacity` rows: activations, gradients, tape.
-pl_status pl_unroll_create(pl_unroll *u, pl_eagle3 *model, pl_tensor wt, int64_t capacity, int steps, double step_decay,
+pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err);
 void      pl_unroll_destroy(pl_unroll *u);
 
@@ -39,7 +55,7 @@ pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
 typedef struct pl_unroll_sums {
     double loss, weight;         // weighted
     double count[PL_MAX_UNROLL]; // counted rows of each step
-    double step_loss[PL_MAX_UNROLL], agree[PL_MAX_UNROLL], accept[PL_MAX_UNROLL];
+    double step_loss[PL_MAX_UNROLL], feature_loss[PL_MAX_UNROLL], agree[PL_MAX_UNROLL], accept[PL_MAX_UNROLL];
     // Rows that count at every step up to this one, and of them: all agreed so far; product of acceptances so far.
     double chain[PL_MAX_UNROLL], chain_agree[PL_MAX_UNROLL], chain_accept[PL_MAX_UNROLL];
 } pl_unroll_sums;

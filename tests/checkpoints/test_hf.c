@@ -242,6 +242,10 @@ static void test_drafter(void **state) {
         const char *drop, *more, *says;
     } bad[] = {
         {NULL, "", "LlamaForCausalLM without draft_vocab_size is a target, not a draft head"},
+        {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle\"],\"bias\":1", "bias: expected true or false"},
+        {"architectures", "\"architectures\":[\"PacelineEagle\"]", "paceline.head.kind: missing; PacelineEagle says"},
+        {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle\"],\"paceline\":{\"head\":{\"kind\":\"full\"}}",
+         "\"full\", but LlamaForCausalLMEagle has its target's head"},
         {"architectures", "\"architectures\":[\"DFlashDraftModel\"]",
          "draft heads are LlamaForCausalLMEagle3, PacelineEagle3, or LlamaForCausalLM with draft_vocab_size"},
         {NULL, "\"draft_vocab_size\":513", "draft_vocab_size: 513 is not between 1 and vocab_size 512"},
@@ -385,6 +389,43 @@ static void test_round_trip(void **state) {
     assert_same(&c, &back);
 }
 
+// EAGLE-1: as engines name it, as it is published (a Llama of one layer), and with a head of its own.
+static void test_eagle1(void **state) {
+    (void)state;
+    pl_err       err;
+    pl_hf_config c, back;
+    static const struct {
+        const char *name, *more;
+        bool        target_head;
+        pl_hf_bias  bias;
+    } known[] = {
+        {"LlamaForCausalLMEagle", "", true, PL_HF_BIAS_UNSTATED},
+        {"EagleLlamaForCausalLM", ",\"bias\":false", true, PL_HF_BIAS_NO},
+        {NULL, "\"bias\":true,\"num_hidden_layers\":1", true, PL_HF_BIAS_YES},
+        {"PacelineEagle", ",\"paceline\":{\"head\":{\"kind\":\"lowrank\",\"rank\":8}}", false, PL_HF_BIAS_UNSTATED},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char more[256];
+        if (known[i].name)
+            snprintf(more, sizeof more, "\"architectures\":[\"%s\"]%s", known[i].name, known[i].more);
+        else
+            snprintf(more, sizeof more, "%s", known[i].more);
+        put_config(at("e.json"), known[i].name ? "architectures" : "num_hidden_layers", more);
+        assert_ok(pl_hf_config_read(&c, at("e.json"), PL_HF_DRAFTER, &err));
+        assert_int_equal(c.backbone, PL_HF_EAGLE1);
+        assert_string_equal(pl_hf_backbone_name(c.backbone), "eagle1");
+        assert_int_equal(c.target_head, known[i].target_head);
+        assert_int_equal(c.fc_bias, known[i].bias);
+        assert_ok(pl_hf_config_write(at("e2.json"), &c, &err));
+        assert_ok(pl_hf_config_read(&back, at("e2.json"), PL_HF_DRAFTER, &err));
+        assert_same(&c, &back);
+        assert_true(back.backbone == c.backbone && back.fc_bias == c.fc_bias && back.target_head == c.target_head);
+        if (known[i].name) // a one-layer Llama may be a target
+            assert_says(pl_hf_config_read(&back, at("e2.json"), PL_HF_TARGET, &err), PL_E_INPUT, &err,
+                        "is a draft head, not a target");
+    }
+}
+
 static void test_memory(void **state) {
     (void)state;
     pl_err err;
@@ -425,6 +466,14 @@ static void test_real(void **state) {
     assert_true(c.rope.theta == 10000);
     assert_ok(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-30B-A3B-eagle3.1.json"), PL_HF_DRAFTER, &err));
     assert_true(c.fc_norm && c.norm_output && c.head_dim == 128);
+    static const char *const eagle1[] = {"vicuna_7B", "vicuna_33B", "llama_2_chat_70B", "Mixtral_8x7B"};
+    for (size_t i = 0; i < sizeof eagle1 / sizeof *eagle1; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "configs/EAGLE/%s_config.json", eagle1[i]);
+        assert_ok(pl_hf_config_read(&c, outside(name), PL_HF_DRAFTER, &err));
+        assert_true(c.backbone == PL_HF_EAGLE1 && c.target_head && c.fc_bias == PL_HF_BIAS_UNSTATED);
+        assert_int_equal(c.num_hidden_layers, 1);
+    }
     assert_says(pl_hf_config_read(&c, outside("configs/TorchSpec/kimi_k25_eagle3.json"), PL_HF_DRAFTER, &err),
                 PL_E_INPUT, &err, "\"yarn\" is not supported");
     assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-4b-dflash.json"), PL_HF_DRAFTER, &err),
@@ -436,8 +485,8 @@ static void test_real(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),    cmocka_unit_test(test_fields),  cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_drafter), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_real),
+        cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_drafter), cmocka_unit_test(test_eagle1),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_memory),  cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

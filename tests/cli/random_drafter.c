@@ -1,6 +1,6 @@
 #include "random_drafter.h"
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 
@@ -13,16 +13,16 @@
 #include <cmocka.h>
 
 void test_random_drafter(const char *dir, const char *target, const char *head, int rank) {
-    pl_llama  m;
-    pl_eagle3 e;
-    pl_err    err;
+    pl_llama     m;
+    pl_backbone *e;
+    pl_err       err;
     if (pl_llama_open(&m, target, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_eagle3_options o = {.head_kind = head, .head_rank = rank};
-    if (pl_eagle3_init(&e, &m, &o, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
-    float **data = calloc((size_t)e.params.n, sizeof *data);
+    pl_backbone_options o = {.head_kind = head, .head_rank = rank};
+    if (pl_backbone_create(&e, &pl_backbone_eagle3, &m, &o, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    float **data = calloc((size_t)e->params.n, sizeof *data);
     assert_non_null(data);
-    for (int i = 0; i < e.params.n; i++) {
-        const pl_param *p = &e.params.p[i];
+    for (int i = 0; i < e->params.n; i++) {
+        const pl_param *p = &e->params.p[i];
         int64_t         n = p->spec.rows * (p->spec.cols > 0 ? p->spec.cols : 1);
         data[i] = malloc((size_t)n * sizeof **data);
         assert_non_null(data[i]);
@@ -31,10 +31,10 @@ void test_random_drafter(const char *dir, const char *target, const char *head, 
             data[i][k] = p->kind == PL_PARAM_NORM ? 1 : 0.05f * pl_rng_normal(rng, (uint64_t)k);
     }
     assert_int_equal(pl_dir_make(dir, NULL), PL_OK);
-    if (pl_eagle3_write(&e, dir, (const float *const *)data, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
-    for (int i = 0; i < e.params.n; i++)
+    if (pl_backbone_write(e, dir, (const float *const *)data, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < e->params.n; i++)
         free(data[i]);
     free(data);
-    pl_eagle3_fini(&e);
+    pl_backbone_destroy(e);
     pl_llama_fini(&m);
 }

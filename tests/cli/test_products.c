@@ -443,7 +443,8 @@ static void test_inspect(void **state) {
                                            {"tokenizer", "tokenizers/gpt2/merges.txt"},
                                            {"safetensors", "models/TinyStories-656K/model.safetensors"},
                                            {"prompts", "bench/mt_bench/question.jsonl"},
-                                           {"drafter checkpoint", "configs/SpecForge/llama3-8B-eagle3.json"}};
+                                           {"drafter checkpoint", "configs/SpecForge/llama3-8B-eagle3.json"},
+                                           {"drafter checkpoint", "configs/EAGLE/vicuna_7B_config.json"}};
     char                     data[512], scratch[64], file[128];
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         expect_kind(known[i][0], test_data(data, known[i][1]), "");

@@ -1,6 +1,6 @@
 // EAGLE-3's drafter and its training-time test against PyTorch, where it is written from the paper with whole attention
 // masks: rows, states, logits, losses, gradients; packed and drafting ahead as well.
-#include "tests/golden/golden.h"
+#include "tests/golden/documents.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,38 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { D = 48, TAPS = 3, V = 97, VD = 41, RANK = 12, K = 3, DOCS = 2, LONGEST = 9, ROWS = 15 };
-static const int doc_rows[DOCS] = {9, 6};
+enum { VD = 41, K = 3 };
 
 static void must(pl_status st, const pl_err *err) {
     if (st != PL_OK) fail_msg("%s", err->msg);
-}
-
-typedef struct document {
-    int32_t        n;
-    const int32_t *tokens, *argmax;
-    uint8_t        mask[LONGEST];
-    uint16_t       features[LONGEST * TAPS * D], last[LONGEST * D];
-} document;
-
-static void to_bf16(uint16_t *dst, int64_t n, int doc, const char *what) {
-    char  name[64];
-    float values[LONGEST * TAPS * D];
-    snprintf(name, sizeof name, "eagle3/doc/%d/%s", doc, what);
-    golden_coarse(values, n, 7, name);
-    for (int64_t i = 0; i < n; i++)
-        dst[i] = pl_f32_to_bf16(values[i]);
-}
-
-static void read_document(golden *g, int i, document *d) {
-    d->n = doc_rows[i];
-    d->tokens = golden_ints(g, d->n, "doc/%d/tokens", i);
-    d->argmax = golden_ints(g, d->n, "doc/%d/argmax", i);
-    const int32_t *mask = golden_ints(g, d->n, "doc/%d/mask", i);
-    for (int t = 0; t < d->n; t++)
-        d->mask[t] = (uint8_t)mask[t];
-    to_bf16(d->features, (int64_t)d->n * TAPS * D, i, "features");
-    to_bf16(d->last, (int64_t)d->n * D, i, "last");
 }
 
 // ---- under training ----
@@ -59,10 +31,10 @@ typedef struct setup {
     const char       *head, *vocab;
     pl_llama          target; // shapes and embedding only
     float             embed[V * D], teacher[V * D];
-    pl_eagle3         model;
+    pl_backbone      *model;
     pl_param_block    block;
     pl_unroll         u;
-    document          doc[DOCS];
+    golden_document   doc[DOCS];
 } setup;
 
 static bool trimmed(const setup *s) {
@@ -71,27 +43,27 @@ static bool trimmed(const setup *s) {
 
 // Draft ids are the rows d2t of the whole head.
 static void trim(setup *s) {
-    pl_head       *h = &s->model.head;
+    pl_head       *h = &s->model->head;
     const int32_t *d2t = golden_ints(&s->g, VD, "d2t");
     h->d2t = pl_calloc(VD, sizeof *h->d2t);
     assert_non_null(h->d2t);
     memcpy(h->d2t, d2t, VD * sizeof *d2t);
     h->vocab = VD;
-    for (int i = 0; i < s->model.params.n; i++) {
-        pl_weight_spec *spec = &s->model.params.p[i].spec;
-        if (s->model.params.p[i].tensor == &h->out) spec->rows = spec->part[0].rows = VD;
+    for (int i = 0; i < s->model->params.n; i++) {
+        pl_weight_spec *spec = &s->model->params.p[i].spec;
+        if (s->model->params.p[i].tensor == &h->out) spec->rows = spec->part[0].rows = VD;
     }
 }
 
 static void trim_weights(setup *s) {
-    for (int i = 0; i < s->model.params.n; i++) {
-        pl_param all = s->model.params.p[i];
-        if (all.tensor != &s->model.head.out) continue;
+    for (int i = 0; i < s->model->params.n; i++) {
+        pl_param all = s->model->params.p[i];
+        if (all.tensor != &s->model->head.out) continue;
         float whole[V * D], part[VD * D];
         all.spec.rows = all.spec.part[0].rows = V;
         golden_weight(whole, &all, GOLDEN_COARSE, "drafter");
         for (int j = 0; j < VD; j++)
-            memcpy(part + j * all.spec.cols, whole + s->model.head.d2t[j] * all.spec.cols,
+            memcpy(part + j * all.spec.cols, whole + s->model->head.d2t[j] * all.spec.cols,
                    (size_t)all.spec.cols * sizeof(float));
         pl_param_block_set(&s->block, i, part);
     }
@@ -107,26 +79,22 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
     golden_coarse(s->teacher, V * D, 10, "target/lm_head.weight");
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
-    pl_eagle3_options o = {.head_kind = head, .head_rank = RANK};
-    must(pl_eagle3_init(&s->model, &s->target, &o, be->real, &err), &err);
-    assert_int_equal(s->model.n_taps, TAPS);
+    pl_backbone_options o = {.head_kind = head, .head_rank = RANK};
+    must(pl_backbone_create(&s->model, &pl_backbone_eagle3, &s->target, &o, be->real, &err), &err);
+    assert_int_equal(s->model->n_taps, TAPS);
     if (trimmed(s)) trim(s);
     pl_param_block_options bo = {.real = be->real, .round_to = PL_BF16};
-    must(pl_param_block_create(&s->block, &s->model.params, &bo, &err), &err);
+    must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
     golden_weights_set(&s->block, GOLDEN_COARSE, "drafter");
     if (trimmed(s)) trim_weights(s);
-    pl_tensor wt = pl_tensor_2d(s->teacher, PL_F32, V, D);
-    must(pl_unroll_create(&s->u, &s->model, wt, ROWS + 3, K, 0.8, be, NULL, &err), &err);
+    pl_tensor         wt = pl_tensor_2d(s->teacher, PL_F32, V, D);
+    pl_unroll_options uo = {.capacity = ROWS + 3, .steps = K, .step_decay = 0.8, .token_weight = 1};
+    must(pl_unroll_create(&s->u, s->model, wt, &uo, be, NULL, &err), &err);
     pl_pack_clear(&s->u.pack);
     for (int i = 0; i < DOCS; i++) {
-        document *d = &s->doc[i];
-        read_document(&s->g, i, d);
-        pl_feature_doc doc = {.n = d->n,
-                              .tokens = d->tokens,
-                              .mask = d->mask,
-                              .features = d->features,
-                              .last = d->last,
-                              .argmax = d->argmax};
+        golden_document *d = &s->doc[i];
+        golden_document_read(&s->g, i, d);
+        pl_feature_doc doc = golden_document_rows(d);
         pl_pack_add(&s->u.pack, &doc, 0, doc.n);
     }
     pl_pack_close(&s->u.pack);
@@ -136,7 +104,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
 static void setup_fini(setup *s) {
     pl_unroll_destroy(&s->u);
     pl_param_block_destroy(&s->block);
-    pl_eagle3_fini(&s->model);
+    pl_backbone_destroy(s->model);
     pl_llama_fini(&s->target);
     golden_close(&s->g);
 }
@@ -156,7 +124,7 @@ static void rows_of(const char *vocab) {
         counted += teacher[i] >= 0;
     }
     for (int row = 0; row < ROWS; row++) {
-        assert_int_equal(p->lo[row], row < doc_rows[0] ? 0 : doc_rows[0]);
+        assert_int_equal(p->lo[row], row < golden_doc_rows[0] ? 0 : golden_doc_rows[0]);
         assert_int_equal(p->pos[row], row - p->lo[row]);
     }
     assert_in_range(counted, 8, K * ROWS - 1);
@@ -179,16 +147,16 @@ typedef struct steps {
 } steps;
 
 static void run_steps(pl_ctx *ctx, void *arg) {
-    steps     *f = arg;
-    pl_eagle3 *e = &f->s->model;
-    pl_pack   *p = &f->s->u.pack;
-    pl_tensor  block[PL_MAX_UNROLL];
-    pl_view    view = {.pos = p->pos, .cos = e->cos, .sin = e->sin, .lo = p->lo, .block = block};
-    f->fused = pl_eagle3_fuse(ctx, e, pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D));
+    steps       *f = arg;
+    pl_backbone *e = f->s->model;
+    pl_pack     *p = &f->s->u.pack;
+    pl_tensor    block[PL_MAX_UNROLL];
+    pl_view      view = {.pos = p->pos, .cos = e->cos, .sin = e->sin, .lo = p->lo, .block = block};
+    f->fused = e->kind->fuse(ctx, e, pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D));
     for (int k = 0; k < K; k++) {
         view.offset = k;
-        pl_tensor y = pl_eagle3_step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
-                                     (pl_tensor){0});
+        pl_tensor y = e->kind->step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
+                                    (pl_tensor){0});
         f->logits[k] = pl_head_logits(ctx, &e->head, y);
     }
 }
@@ -301,15 +269,15 @@ static void learn_lowrank_trimmed(void **state) {
 // ---- packed, over a cache: what was trained is what drafts ----
 
 typedef struct draft {
-    const pl_eagle3 *e;
-    pl_kv            kv;
-    const int32_t   *token;
-    pl_tensor        features; // with them: rows 0... of a document; without: one row more, from `hidden`
-    pl_tensor        hidden;
-    int32_t          first, rows;
-    int32_t          pos[LONGEST];
-    pl_kvrow         row[LONGEST];
-    pl_tensor        logits;
+    const pl_backbone *e;
+    pl_kv              kv;
+    const int32_t     *token;
+    pl_tensor          features; // with them: rows 0... of a document; without: one row more, from `hidden`
+    pl_tensor          hidden;
+    int32_t            first, rows;
+    int32_t            pos[LONGEST];
+    pl_kvrow           row[LONGEST];
+    pl_tensor          logits;
 } draft;
 
 static void run_draft(pl_ctx *ctx, void *arg) {
@@ -319,8 +287,8 @@ static void run_draft(pl_ctx *ctx, void *arg) {
         pl_kv_row(&d->kv, &d->row[i], d->rows, d->first, NULL, i + 1, d->first + i);
     }
     pl_view   view = {.pos = d->pos, .cos = d->e->cos, .sin = d->e->sin, .row = d->row, .m = d->rows};
-    pl_tensor hidden = d->features.data ? pl_eagle3_fuse(ctx, d->e, d->features) : d->hidden;
-    pl_tensor y = pl_eagle3_step(ctx, d->e, d->token, hidden, &view, &d->hidden, (pl_tensor){0});
+    pl_tensor hidden = d->features.data ? d->e->kind->fuse(ctx, d->e, d->features) : d->hidden;
+    pl_tensor y = d->e->kind->step(ctx, d->e, d->token, hidden, &view, &d->hidden, (pl_tensor){0});
     d->logits = pl_head_logits(ctx, &d->e->head, y);
 }
 
@@ -331,13 +299,13 @@ static pl_tensor last_row(pl_tensor t) {
 }
 
 // Row t of the unrolled steps: a prefill of the rows up to t, then ahead from its own states.
-static void draft_from(golden *g, const pl_eagle3 *e, const pl_backend *be, const char *head, int doc, int32_t t) {
-    pl_err          err;
-    pl_ctx          ctx;
-    static document text;
-    static float    features[LONGEST * TAPS * D], hidden[D];
-    int32_t         row = (doc ? doc_rows[0] : 0) + t;
-    read_document(g, doc, &text);
+static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, const char *head, int doc, int32_t t) {
+    pl_err                 err;
+    pl_ctx                 ctx;
+    static golden_document text;
+    static float           features[LONGEST * TAPS * D], hidden[D];
+    int32_t                row = (doc ? golden_doc_rows[0] : 0) + t;
+    golden_document_read(g, doc, &text);
     assert_true(t + K < text.n);
     pl_to_f32(features, text.features, PL_BF16, (size_t)text.n * TAPS * D);
     draft d = {.e = e, .rows = t + 1, .token = text.tokens + 1};
@@ -381,7 +349,7 @@ static void draft_of(const char *head) {
     golden            g;
     pl_err            err;
     pl_llama          target;
-    pl_eagle3         e;
+    pl_backbone      *e;
     char              dir[2][64];
     const pl_backend *be[GOLDEN_BACKENDS];
     int               n = golden_backends(be);
@@ -390,19 +358,21 @@ static void draft_of(const char *head) {
         golden_mkdir(&g, dir[i]);
     write_target(&g, dir[0]);
     must(pl_llama_open(&target, dir[0], PL_F32, &err), &err);
-    must(pl_eagle3_init(&e, &target, &(pl_eagle3_options){.head_kind = head, .head_rank = RANK}, PL_F32, &err), &err);
-    float **data = golden_weights(&e.params, "drafter");
-    must(pl_eagle3_write(&e, dir[1], (const float *const *)data, PL_BF16, &err), &err);
-    golden_weights_free(data, e.params.n);
-    pl_eagle3_fini(&e);
+    must(pl_backbone_create(&e, &pl_backbone_eagle3, &target,
+                            &(pl_backbone_options){.head_kind = head, .head_rank = RANK}, PL_F32, &err),
+         &err);
+    float **data = golden_weights(&e->params, "drafter");
+    must(pl_backbone_write(e, dir[1], (const float *const *)data, PL_BF16, &err), &err);
+    golden_weights_free(data, e->params.n);
+    pl_backbone_destroy(e);
     for (int t = 0; t < 2; t++) { // the weights are exact in bf16: both give the same numbers
-        must(pl_eagle3_open(&e, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
+        must(pl_backbone_open(&e, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
         for (int i = 1; i < n; i++) { // models for inference are fp32
-            draft_from(&g, &e, be[i], head, 0, 0);
-            draft_from(&g, &e, be[i], head, 0, 5);
-            draft_from(&g, &e, be[i], head, 1, 2);
+            draft_from(&g, e, be[i], head, 0, 0);
+            draft_from(&g, e, be[i], head, 0, 5);
+            draft_from(&g, e, be[i], head, 1, 2);
         }
-        pl_eagle3_fini(&e);
+        pl_backbone_destroy(e);
     }
     pl_llama_fini(&target);
     for (int i = 0; i < 2; i++)

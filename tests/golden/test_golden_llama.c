@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "infer/kv.h"
 #include "kernels/base/arena.h"
 #include "kernels/op/linear.h"

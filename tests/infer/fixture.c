@@ -1,6 +1,6 @@
 #include "tests/infer/fixture.h"
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
@@ -67,14 +67,20 @@ void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dty
     test_target_sized(m, dir, layers, TEST_VOCAB, seed, t);
 }
 
+void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
+                         const pl_backbone_options *o, uint64_t seed) {
+    pl_err       err = {0};
+    pl_backbone *b;
+    must(pl_backbone_create(&b, kind, target, o, PL_F32, &err), &err);
+    float **data = random_values(&b->params, seed);
+    must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);
+    free_values(data, b->params.n);
+    pl_backbone_destroy(b);
+}
+
 void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed) {
-    pl_err    err = {0};
-    pl_eagle3 e;
-    must(pl_eagle3_init(&e, target, &(pl_eagle3_options){.head_kind = head, .head_rank = rank}, PL_F32, &err), &err);
-    float **data = random_values(&e.params, seed);
-    must(pl_eagle3_write(&e, dir, (const float *const *)data, PL_BF16, &err), &err);
-    free_values(data, e.params.n);
-    pl_eagle3_fini(&e);
+    pl_backbone_options o = {.head_kind = head, .head_rank = rank};
+    test_backbone_write(dir, target, &pl_backbone_eagle3, &o, seed);
 }
 
 // ---- oracles --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 #ifndef PL_TEST_INFER_FIXTURE_H
 #define PL_TEST_INFER_FIXTURE_H
 
+#include "infer/backbone.h"
 #include "infer/decode.h"
 #include "kernels/op/attention.h"
 
@@ -12,6 +13,9 @@
 // TEST_VOCAB, an odd one.
 void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t);
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t);
+// Writes a random drafter for the target into dir.
+void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
+                         const pl_backbone_options *o, uint64_t seed);
 // Writes a random EAGLE-3 drafter for the target into dir.
 void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed);
 

@@ -315,6 +315,42 @@ static void eagle3_is_lossless(void **state) {
     free(got);
 }
 
+// EAGLE-1 with its target's head, with one of its own and with a bias; greedy and sampled; alone and in a batch.
+static void eagle1_is_lossless(void **state) {
+    (void)state;
+    static const pl_backbone_options kinds[] = {
+        {.bias = true}, {.own_head = true}, {.head_kind = "lowrank", .head_rank = 12}};
+    char        dir[64], draft[64];
+    pl_err      err = {0};
+    world      *w = calloc(1, sizeof *w);
+    transcript *got = calloc(SESSIONS, sizeof *got);
+    test_target(&w->target, test_mkdir(dir), 4, 23, PL_BF16);
+    for (int t = 0; t < 2; t++) {
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle1, &kinds[i], 34);
+            const char *trees[] = {"chain:3", "chain:auto"};
+            for (int k = 0; k < 4; k++) {
+                int         n = k < 2 ? 8 : 1;
+                pl_drafter *d;
+                assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[k % 2], n, n * 17, 160, &err),
+                                 PL_OK);
+                assert_string_equal(d->kind->name, "eagle1");
+                run(&w->target, d, NULL, n * 17, 0, n, t, -1, got);
+                pl_drafter_destroy(d);
+                for (int j = 0; j < n; j++)
+                    same(&w->plain[j], &got[j], trees[k % 2]);
+            }
+            test_rmdir(draft);
+        }
+    }
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
 // Children drawn in every way, in trees of given and of adapting shape: a verifier that only matches emits plain
 // sampling's tokens whatever is drafted, so what is drawn, merged and left out must not disturb anything.
 static void drawn_children(void **state) {
@@ -449,6 +485,7 @@ int main(void) {
         cmocka_unit_test(eagle3_is_lossless),
         cmocka_unit_test(drawn_children),
         cmocka_unit_test(cache_is_a_prefills),
+        cmocka_unit_test(eagle1_is_lossless),
         cmocka_unit_test(no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

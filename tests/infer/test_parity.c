@@ -6,7 +6,6 @@
 #include "tests/infer/fixture.h"
 
 #include "data/prompts.h"
-#include "infer/eagle3.h"
 #include "infer/target.h"
 #include "train/block.h"
 #include "train/optim.h"
@@ -101,12 +100,11 @@ static int trained_length(const pl_unroll *u, const text *t, int64_t row) {
 }
 
 // The same by decoding: rows 0..row are final, the drafter proposes a chain.
-static int decoded_length(pl_drafter *d, pl_ctx *ctx, const text *t, float *features, const int32_t *row_of,
+static int decoded_length(pl_drafter *d, pl_ctx *ctx, const text *t, pl_tensor features, const int32_t *row_of,
                           int64_t row) {
-    pl_err        err = {0};
-    pl_tree       tree;
-    int32_t       n = (int32_t)row + 2;
-    const int64_t rows = t->n;
+    pl_err  err = {0};
+    pl_tree tree;
+    int32_t n = (int32_t)row + 2;
     pl_tree_root(&tree, t->tokens[n - 1]);
     pl_draft_item  it = {.tokens = t->tokens,
                          .n_tokens = n,
@@ -115,7 +113,7 @@ static int decoded_length(pl_drafter *d, pl_ctx *ctx, const text *t, float *feat
                          .feature_row = row_of + row,
                          .tree = &tree,
                          .depth = K};
-    pl_draft_batch b = {.item = &it, .n = 1, .features = pl_tensor_2d(features, PL_F32, rows, t->width)};
+    pl_draft_batch b = {.item = &it, .n = 1, .features = features};
     pl_ctx_begin(ctx);
     d->kind->propose(d, ctx, &b);
     assert_int_equal(pl_ctx_sync(ctx, &err), PL_OK);
@@ -147,14 +145,15 @@ static void replay(found *f, const pl_unroll *u, const text *t, const pl_llama *
     pl_drafter *d;
     pl_ctx      ctx;
     int32_t     row_of[ROWS + 1];
-    float      *features = calloc((size_t)(t->n * t->width), sizeof *features);
-    for (int64_t i = 0; i < t->n * t->width; i++)
-        features[i] = pl_bf16_to_f32(t->features[i]);
     for (int i = 0; i <= ROWS; i++)
         row_of[i] = i;
     assert_int_equal(pl_drafter_open(&d, dir, m, PL_BF16, "chain:4", 1, 8, ROWS + 8, &err), PL_OK);
+    bool      last = d->tap[0] == PL_TAP_FINAL;
+    pl_tensor features = {.rank = 2, .dtype = PL_F32, .dim = {t->n, last ? t->d : t->width, 1, 1}};
+    features.data = calloc((size_t)pl_tensor_count(&features), sizeof(float));
+    pl_to_f32(features.data, last ? t->last : t->features, PL_BF16, (size_t)pl_tensor_count(&features));
     assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
-    assert_int_equal(pl_ctx_measure(&ctx, size_drafter, &(sizing){d, t->width}, &err), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, size_drafter, &(sizing){d, features.dim[1]}, &err), PL_OK);
     for (int64_t row = 0; row + 2 < t->n; row++, f->compared++) {
         int a = trained_length(u, t, row), b = decoded_length(d, &ctx, t, features, row_of, row);
         if (a != b) {
@@ -166,7 +165,7 @@ static void replay(found *f, const pl_unroll *u, const text *t, const pl_llama *
     }
     pl_ctx_fini(&ctx);
     pl_drafter_destroy(d);
-    free(features);
+    free(features.data);
 }
 
 // The target's output matrix, row-major.
@@ -185,11 +184,28 @@ static float *head_of(const pl_llama *m, const char *path) {
     return wt;
 }
 
-static void parity(const char *head, int rank) {
+// What a trainer has of a target: its output matrix row-major.
+static pl_llama as_teacher(const pl_llama *m, float *wt) {
+    pl_llama teacher = *m;
+    teacher.head = pl_tensor_2d(wt, PL_F32, m->vocab, m->shape.d);
+    return teacher;
+}
+
+// learn_steps: of the unroll; scoring looks K steps ahead always.
+static pl_unroll_options unroll_options(const pl_backbone *b, int learn_steps) {
+    return (pl_unroll_options){.capacity = ROWS + 1,
+                               .steps = K,
+                               .learn_steps = learn_steps,
+                               .step_decay = 0.8,
+                               .token_weight = b->kind->predicts_features ? 0.1 : 1,
+                               .feature_weight = b->kind->predicts_features};
+}
+
+static void parity(const char *name, const pl_backbone_kind *kind, const pl_backbone_options *o, int learn_steps) {
     char           dir[64], draft[64];
     pl_err         err = {0};
     pl_llama       m;
-    pl_eagle3      e;
+    pl_backbone   *e;
     pl_param_block block;
     pl_param_view  view;
     pl_unroll      u;
@@ -200,15 +216,14 @@ static void parity(const char *head, int rank) {
     assert_true(t->n > 150);
 
     // Training form: row-major weights in a block.
-    assert_int_equal(pl_eagle3_init(&e, &m, &(pl_eagle3_options){.head_kind = head, .head_rank = rank}, PL_F32, &err),
-                     PL_OK);
+    float   *wt = head_of(&m, dir);
+    pl_llama teacher = as_teacher(&m, wt);
+    assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, PL_F32, &err), PL_OK);
     pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
-    assert_int_equal(pl_param_block_create(&block, &e.params, &bo, &err), PL_OK);
+    assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     pl_param_block_init(&block, 4);
-    float *wt = head_of(&m, dir);
-    assert_int_equal(pl_unroll_create(&u, &e, pl_tensor_2d(wt, PL_F32, m.vocab, m.shape.d), ROWS + 1, K, 0.8,
-                                      pl_backend_cpu(), NULL, &err),
-                     PL_OK);
+    pl_unroll_options uo = unroll_options(e, learn_steps);
+    assert_int_equal(pl_unroll_create(&u, e, teacher.head, &uo, pl_backend_cpu(), NULL, &err), PL_OK);
     train(&u, &block, t);
     load(&u, t);
     assert_int_equal(pl_unroll_score(&u, &err), PL_OK);
@@ -216,16 +231,16 @@ static void parity(const char *head, int rank) {
     // The checkpoint, reopened for decoding.
     test_mkdir(draft);
     assert_int_equal(pl_param_view_init(&view, &block, &err), PL_OK);
-    assert_int_equal(pl_eagle3_write(&e, draft, view.data, PL_BF16, &err), PL_OK);
+    assert_int_equal(pl_backbone_write(e, draft, view.data, PL_BF16, &err), PL_OK);
     pl_param_view_fini(&view);
     replay(&f, &u, t, &m, draft);
-    print_message("%s: %d rows, %d differ; %d chains whole, %d empty\n", head, f.compared, f.differ, f.whole, f.empty);
+    print_message("%s: %d rows, %d differ; %d chains whole, %d empty\n", name, f.compared, f.differ, f.whole, f.empty);
     assert_true(f.whole > 10); // a drafter that has learned something ...
     assert_true(f.empty > 0);  // ... and not everything
     assert_int_equal(f.differ, 0);
     pl_unroll_destroy(&u);
     pl_param_block_destroy(&block);
-    pl_eagle3_fini(&e);
+    pl_backbone_destroy(e);
     pl_llama_fini(&m);
     test_rmdir(dir);
     test_rmdir(draft);
@@ -247,7 +262,7 @@ static void given_drafter(void **state) {
     pl_err            err = {0};
     pl_target         m;
     pl_hf_config      c;
-    pl_eagle3         e;
+    pl_backbone      *e;
     pl_param_block    block;
     pl_unroll         u;
     pl_weight_source *src;
@@ -257,20 +272,24 @@ static void given_drafter(void **state) {
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
-    pl_eagle3_options o = {
-        .head_kind = *c.head_kind ? c.head_kind : NULL, .head_rank = c.head_rank, .inter = c.intermediate_size};
+    pl_backbone_options o = {.head_kind = *c.head_kind ? c.head_kind : NULL,
+                             .head_rank = c.head_rank,
+                             .own_head = !c.target_head,
+                             .bias = c.fc_bias == PL_HF_BIAS_YES,
+                             .inter = c.intermediate_size};
     o.n_taps = c.n_taps;
     memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
-    assert_int_equal(pl_eagle3_init(&e, &m.model, &o, PL_F32, &err), PL_OK);
+    float                  *wt = head_of(&m.model, target);
+    pl_llama                teacher = as_teacher(&m.model, wt);
+    const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(c.backbone));
+    assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, PL_F32, &err), PL_OK);
     pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
-    assert_int_equal(pl_param_block_create(&block, &e.params, &bo, &err), PL_OK);
+    assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     assert_int_equal(pl_weight_source_open(&src, draft, &err), PL_OK);
     assert_int_equal(pl_param_block_read(&block, src, &err), PL_OK);
     pl_weight_source_close(src);
-    float *wt = head_of(&m.model, target);
-    assert_int_equal(pl_unroll_create(&u, &e, pl_tensor_2d(wt, PL_F32, m.model.vocab, m.model.shape.d), ROWS + 1, K,
-                                      0.8, pl_backend_cpu(), NULL, &err),
-                     PL_OK);
+    pl_unroll_options uo = unroll_options(e, 0);
+    assert_int_equal(pl_unroll_create(&u, e, teacher.head, &uo, pl_backend_cpu(), NULL, &err), PL_OK);
     for (int i = 0; i < TEXTS && i < prompts->n; i++) {
         text    *t = calloc(1, sizeof *t);
         int32_t *ids;
@@ -293,24 +312,49 @@ static void given_drafter(void **state) {
     assert_true(f.differ * 500 <= f.compared);
     pl_unroll_destroy(&u);
     pl_param_block_destroy(&block);
-    pl_eagle3_fini(&e);
+    pl_backbone_destroy(e);
     pl_target_close(&m);
     pl_prompts_destroy(prompts);
     free(wt);
 }
 
-static void full_head(void **state) {
+static void eagle3_full(void **state) {
     (void)state;
-    parity("full", 0);
+    parity("eagle3, full head", &pl_backbone_eagle3, &(pl_backbone_options){0}, 0);
 }
 
-static void lowrank_head(void **state) {
+static void eagle3_lowrank(void **state) {
     (void)state;
-    parity("lowrank", 16);
+    parity("eagle3, low-rank head", &pl_backbone_eagle3,
+           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16}, 0);
+}
+
+static void eagle1_target_head(void **state) {
+    (void)state;
+    parity("eagle1", &pl_backbone_eagle1, &(pl_backbone_options){.bias = true}, 1);
+}
+
+static void eagle1_unrolled(void **state) {
+    (void)state;
+    parity("eagle1, unrolled", &pl_backbone_eagle1, &(pl_backbone_options){0}, 3);
+}
+
+static void eagle1_own_head(void **state) {
+    (void)state;
+    parity("eagle1, a full head of its own", &pl_backbone_eagle1, &(pl_backbone_options){.own_head = true}, 1);
+}
+
+static void eagle1_lowrank(void **state) {
+    (void)state;
+    parity("eagle1, low-rank head", &pl_backbone_eagle1,
+           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16}, 2);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(full_head), cmocka_unit_test(lowrank_head),
-                                       cmocka_unit_test(given_drafter)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(eagle3_full),     cmocka_unit_test(eagle3_lowrank),  cmocka_unit_test(eagle1_target_head),
+        cmocka_unit_test(eagle1_unrolled), cmocka_unit_test(eagle1_own_head), cmocka_unit_test(eagle1_lowrank),
+        cmocka_unit_test(given_drafter),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

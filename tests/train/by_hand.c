@@ -167,7 +167,7 @@ static void embed(double *e, const dims *D, const pl_unroll *u, int k) {
 }
 
 static void forward(step *s, const dims *D, const pl_unroll *u, int k) {
-    const pl_eagle3 *e = u->model;
+    const pl_eagle3 *e = (const pl_eagle3 *)u->model;
     const pl_layer  *w = &e->layer;
     size_t           m = (size_t)D->M;
     int              d = D->d;
@@ -203,10 +203,10 @@ static void forward(step *s, const dims *D, const pl_unroll *u, int k) {
     for (int i = 0; i < D->M * d; i++)
         s[k].h2[i] += s[k].h1[i];
     norm(s[k].y, d, s[k].h2, e->norm.data, D->M, d, D->eps);
-    if (e->head.kind == &pl_head_full)
+    if (e->base.head.kind == &pl_head_full)
         memcpy(s[k].r, s[k].y, m * (size_t)d * sizeof(double));
     else
-        matmul(s[k].r, s[k].y, e->head.down.data, D->M, D->R, d);
+        matmul(s[k].r, s[k].y, e->base.head.down.data, D->M, D->R, d);
 }
 
 static void softmax(double *p, int n) {
@@ -261,16 +261,16 @@ static double *at(const pl_param_block *b, double *grad, const pl_tensor *t) {
 // dnext: gradient of the step's un-normed output from the next step; replaced by the gradient of its input.
 static void backward(step *s, const dims *D, const pl_unroll *u, const pl_param_block *b, double *grad, double **dqkv,
                      double *dnext, const double *dr, int k) {
-    const pl_eagle3 *e = u->model;
+    const pl_eagle3 *e = (const pl_eagle3 *)u->model;
     const pl_layer  *w = &e->layer;
     size_t           m = (size_t)D->M;
     int              d = D->d;
     double          *dy = zeros(m * (size_t)d), *dact = zeros(m * (size_t)D->I), *dgu = zeros(m * 2 * (size_t)D->I);
     double *dz = zeros(m * (size_t)d), *d_o = zeros(m * (size_t)(D->nh * D->hd)), *dx = zeros(m * 2 * (size_t)d);
-    if (e->head.kind == &pl_head_full)
+    if (e->base.head.kind == &pl_head_full)
         memcpy(dy, dr, m * (size_t)d * sizeof(double));
     else
-        matmul_back(dy, at(b, grad, &e->head.down), dr, s[k].y, e->head.down.data, D->M, D->R, d);
+        matmul_back(dy, at(b, grad, &e->base.head.down), dr, s[k].y, e->base.head.down.data, D->M, D->R, d);
     norm_back(dnext, at(b, grad, &e->norm), dy, d, s[k].h2, e->norm.data, D->M, d, D->eps); // dnext is now dh2
     matmul_back(dact, at(b, grad, &w->wdown), dnext, s[k].act, w->wdown.data, D->M, d, D->I);
     for (int t = 0; t < D->M; t++)
@@ -293,8 +293,8 @@ static void backward(step *s, const dims *D, const pl_unroll *u, const pl_param_
 }
 
 double by_hand_drafter(const pl_unroll *u, const pl_param_block *b, double *grad, double *loss) {
-    const pl_eagle3      *e = u->model;
-    const pl_layer_shape *sh = &e->shape;
+    const pl_eagle3      *e = (const pl_eagle3 *)u->model;
+    const pl_layer_shape *sh = &e->base.shape;
     dims                  D = {.M = (int)u->pack.rows,
                                .K = u->pack.steps,
                                .d = (int)sh->d,
@@ -305,8 +305,8 @@ double by_hand_drafter(const pl_unroll *u, const pl_param_block *b, double *grad
                                .hd = sh->hd,
                                .W = (sh->nh + 2 * sh->nkv) * sh->hd,
                                .I = (int)sh->inter,
-                               .V = (int)e->head.vocab,
-                               .R = (int)e->head.rank,
+                               .V = (int)e->base.head.vocab,
+                               .R = (int)e->base.head.rank,
                                .eps = sh->eps};
     step                  s[PL_MAX_UNROLL + 1] = {{0}};
     double               *dqkv[PL_MAX_UNROLL], *dr[PL_MAX_UNROLL], total = 0;
@@ -318,7 +318,7 @@ double by_hand_drafter(const pl_unroll *u, const pl_param_block *b, double *grad
         s[k + 1].hidden = s[k].h2;
         dqkv[k] = zeros(m * (size_t)D.W);
         dr[k] = zeros(m * (size_t)D.R);
-        total += losses(loss, dr[k], at(b, grad, &e->head.out), s, &D, u, k);
+        total += losses(loss, dr[k], at(b, grad, &e->base.head.out), s, &D, u, k);
     }
     double *dhidden = zeros(m * (size_t)D.d);
     for (int k = D.K - 1; k >= 0; k--)

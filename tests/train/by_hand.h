@@ -3,6 +3,7 @@
 #ifndef PL_TEST_BY_HAND_H
 #define PL_TEST_BY_HAND_H
 
+#include "infer/eagle3.h"
 #include "train/block.h"
 #include "train/unroll.h"
 

@@ -1,4 +1,4 @@
-// kind: drafter from a recipe: a small target, its answers, an EAGLE-3 drafter that learns to foresee them.
+// kind: drafter from a recipe: a small target, its answers, EAGLE-3 and EAGLE-1 drafters that learn to foresee them.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "infer/eval.h"
 #include "infer/generate.h"
 #include "kernels/base/arena.h"
@@ -157,7 +157,7 @@ static void metric(const char *out, const char *key, double *first, double *last
     pl_free(data);
 }
 
-static void learns(const char *out, const char *extra, const char *head) {
+static void learns(const char *out, const char *extra, const pl_backbone_kind *kind, const char *head) {
     pl_err err = {0};
     double first, last, tau_first, tau_last, sampled_first, sampled_last;
     if (run(out, extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -169,26 +169,65 @@ static void learns(const char *out, const char *extra, const char *head) {
     assert_true(tau_last > tau_first && sampled_last > sampled_first);
 
     // It opens beside its target for decoding.
-    char     *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
-    char     *target = pl_path_join(base, "target/checkpoints/last");
-    pl_llama  m;
-    pl_eagle3 e;
+    char        *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
+    char        *target = pl_path_join(base, "target/checkpoints/last");
+    pl_llama     m;
+    pl_backbone *e;
     assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
-    if (pl_eagle3_open(&e, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_string_equal(e.head.kind->name, head);
-    pl_eagle3_fini(&e);
+    if (pl_backbone_open(&e, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_ptr_equal(e->kind, kind);
+    assert_string_equal(e->head.kind->name, head);
+    pl_backbone_destroy(e);
     pl_llama_fini(&m);
     pl_free(dir), pl_free(best), pl_free(target);
 }
 
 static void learns_full(void **state) {
     (void)state;
-    learns("full", "", "full");
+    learns("full", "train.eval_steps=3", &pl_backbone_eagle3, "full");
 }
 
 static void learns_lowrank(void **state) {
     (void)state;
-    learns("lowrank", "drafter.head.kind=lowrank\ndrafter.head.rank=16", "lowrank");
+    learns("lowrank", "drafter.head.kind=lowrank\ndrafter.head.rank=16\ntrain.eval_steps=3", &pl_backbone_eagle3,
+           "lowrank");
+}
+
+#define EAGLE1 "drafter.kind=eagle1\ntrain.unroll=0\ntrain.eval_steps=3\n"
+
+static void learns_eagle1(void **state) {
+    (void)state;
+    learns("eagle1", EAGLE1, &pl_backbone_eagle1, "full");
+    double first, last;
+    metric("eagle1", "eval_loss", &first, &last);
+    assert_true(last < first);
+}
+
+static void learns_eagle1_lowrank(void **state) {
+    (void)state;
+    learns("eagle1-lowrank",
+           "drafter.kind=eagle2\ntrain.unroll=2\ntrain.eval_steps=3\ndrafter.bias=true\n"
+           "drafter.head.kind=lowrank\ndrafter.head.rank=16",
+           &pl_backbone_eagle1, "lowrank");
+}
+
+// The target answers while EAGLE-1 learns; a dataset without taps serves it as one with them does.
+static void eagle1_sources(void **state) {
+    (void)state;
+    pl_err err = {0};
+    pl_env env = env_of(NULL);
+    char   lines[4096];
+    char  *bare = pl_path_join(base, "bare");
+    assert_int_equal(run("online1", EAGLE1 "data.mode=online", 3, NULL, &err), PL_E_INTERRUPTED);
+    snprintf(lines, sizeof lines, "%sdata.taps=false", data_lines);
+    pl_recipe *r = recipe(lines);
+    if (pl_generate_run(r, bare, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_recipe_close(r);
+    assert_int_equal(run("bare1", EAGLE1 "data.dataset=BASE/bare/dataset", 20, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(run("taps1", EAGLE1, 20, NULL, &err), PL_E_INTERRUPTED);
+    same_file("bare1", "taps1", "checkpoints/last/model.safetensors");
+    assert_int_equal(run("bare3", "data.dataset=BASE/bare/dataset", 0, NULL, &err), PL_E_INPUT); // EAGLE-3 needs taps
+    pl_free(bare);
 }
 
 static void resume_is_bit_for_bit(void **state) {
@@ -196,13 +235,17 @@ static void resume_is_bit_for_bit(void **state) {
     pl_err   err = {0};
     pl_pool *pool;
     assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
-    assert_int_equal(run("parts", "", 7, NULL, &err), PL_E_INTERRUPTED);
-    assert_int_equal(run("parts", "", 41, pool, &err), PL_E_INTERRUPTED);
-    assert_int_equal(run("parts", "", 0, NULL, &err), PL_OK);
-    same_file("full", "parts", "checkpoints/last/training_state");
-    same_file("full", "parts", "checkpoints/last/model.safetensors");
-    same_file("full", "parts", "checkpoints/best/model.safetensors");
-    same_file("full", "parts", "checkpoints/best/config.json");
+    static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"}, {"eagle1", "parts1", EAGLE1}};
+    for (int i = 0; i < 2; i++) {
+        const char *whole = kinds[i][0], *parts = kinds[i][1], *extra = kinds[i][2];
+        assert_int_equal(run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
+        assert_int_equal(run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
+        assert_int_equal(run(parts, extra, 0, NULL, &err), PL_OK);
+        same_file(whole, parts, "checkpoints/last/training_state");
+        same_file(whole, parts, "checkpoints/last/model.safetensors");
+        same_file(whole, parts, "checkpoints/best/model.safetensors");
+        same_file(whole, parts, "checkpoints/best/config.json");
+    }
     pl_pool_destroy(pool);
 }
 
@@ -315,8 +358,11 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learns_full), cmocka_unit_test(learns_lowrank), cmocka_unit_test(resume_is_bit_for_bit),
-        cmocka_unit_test(frozen_head), cmocka_unit_test(sources),        cmocka_unit_test(refusals),
+        cmocka_unit_test(learns_full),    cmocka_unit_test(learns_lowrank),
+        cmocka_unit_test(learns_eagle1),  cmocka_unit_test(learns_eagle1_lowrank),
+        cmocka_unit_test(eagle1_sources), cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(frozen_head),    cmocka_unit_test(sources),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -20,7 +20,7 @@ enum { D = 8, TAPS = 2, VOCAB = 23, K = 3, CAPACITY = 20 };
 
 typedef struct setup {
     pl_llama       target; // shapes and embedding only
-    pl_eagle3      model;
+    pl_backbone   *model;
     pl_param_block block;
     pl_unroll      u;
     float          embed[VOCAB * D], head[VOCAB * D];
@@ -34,7 +34,8 @@ static float noise(int what, int64_t i) {
 }
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
-static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head, bool trimmed, pl_dtype round_to) {
+static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool, const char *head,
+                      bool trimmed, pl_dtype round_to) {
     pl_err       err = {0};
     pl_hf_config c;
     memset(s, 0, sizeof *s);
@@ -53,22 +54,25 @@ static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head
         s->head[i] = noise(2, i);
     }
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
-    pl_eagle3_options o = {.head_kind = head, .head_rank = 3, .n_taps = TAPS, .tap = {1, 3}};
-    if (pl_eagle3_init(&s->model, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
+    s->target.head = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
+    pl_backbone_options o = {.head_kind = head, .head_rank = 3, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
+    if (pl_backbone_create(&s->model, kind, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
-        s->model.head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
-        s->model.head.vocab = VOCAB / 2;
+        s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
+        s->model->head.vocab = VOCAB / 2;
         for (int j = 0; j < VOCAB / 2; j++)
-            s->model.head.d2t[j] = 2 * j + 1;
-        for (int i = 0; i < s->model.params.n; i++)
-            if (s->model.params.p[i].tensor == &s->model.head.out)
-                s->model.params.p[i].spec.rows = s->model.params.p[i].spec.part[0].rows = VOCAB / 2;
+            s->model->head.d2t[j] = 2 * j + 1;
+        for (int i = 0; i < s->model->params.n; i++)
+            if (s->model->params.p[i].tensor == &s->model->head.out)
+                s->model->params.p[i].spec.rows = s->model->params.p[i].spec.part[0].rows = VOCAB / 2;
     }
     pl_param_block_options bo = {.real = be->real, .round_to = round_to};
-    assert_int_equal(pl_param_block_create(&s->block, &s->model.params, &bo, &err), PL_OK);
+    assert_int_equal(pl_param_block_create(&s->block, &s->model->params, &bo, &err), PL_OK);
     pl_param_block_init(&s->block, 5);
-    pl_tensor wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
-    if (pl_unroll_create(&s->u, &s->model, wt, CAPACITY, K, 0.8, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_tensor         wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
+    pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
+    if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
+    if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
         s->tokens[i] = (int32_t)((i * 7 + 3) % VOCAB);
         s->mask[i] = i >= 3;
@@ -80,10 +84,14 @@ static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head
         s->last[i] = pl_f32_to_bf16(noise(4, i));
 }
 
+static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head, bool trimmed, pl_dtype round_to) {
+    make_kind(s, &pl_backbone_eagle3, be, pool, head, trimmed, round_to);
+}
+
 static void destroy(setup *s) {
     pl_unroll_destroy(&s->u);
     pl_param_block_destroy(&s->block);
-    pl_eagle3_fini(&s->model);
+    pl_backbone_destroy(s->model);
     pl_llama_fini(&s->target);
 }
 
@@ -189,24 +197,24 @@ static double difference(setup *s, double *x) {
 }
 
 // Every parameter's gradient through all steps.
-static void gradient(const char *head, bool trimmed) {
+static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
     static setup s;
     pl_err       err = {0};
-    make(&s, pl_backend_ref64(), NULL, head, trimmed, PL_F32);
+    make_kind(&s, kind, pl_backend_ref64(), NULL, head, trimmed, PL_F32);
     double *w = s.block.w;
-    for (int64_t i = 0; i < s.block.n; i++) // away from small initial values
-        w[i] *= 5;
+    for (int64_t i = 0; i < s.block.n; i++) // away from small initial values and from biases of 0
+        w[i] = kind == &pl_backbone_eagle3 ? 5 * w[i] : w[i] + 0.1 * (double)noise(5, i);
     pl_param_block_refresh(&s.block);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
     double *work = s.block.work, *grad = s.block.grad;
-    for (int p = 0; p < s.model.params.n; p++) {
+    for (int p = 0; p < s.model->params.n; p++) {
         int64_t n = pl_param_block_count(&s.block, p);
         double  largest = 0;
         for (int64_t j = 0; j < n; j += 1 + n / 60) {
             double want = difference(&s, &work[s.block.at[p] + j]), got = grad[s.block.at[p] + j];
             if (fabs(got - want) > 1e-7 * (fabs(want) + 0.1))
-                fail_msg("%s element %lld: %.12g, differences say %.12g", s.model.params.p[p].name[0], (long long)j,
+                fail_msg("%s element %lld: %.12g, differences say %.12g", s.model->params.p[p].name[0], (long long)j,
                          got, want);
             if (fabs(want) > largest) largest = fabs(want);
         }
@@ -217,17 +225,112 @@ static void gradient(const char *head, bool trimmed) {
 
 static void gradient_lowrank(void **state) {
     (void)state;
-    gradient("lowrank", false);
+    gradient(&pl_backbone_eagle3, "lowrank", false);
 }
 
 static void gradient_full(void **state) {
     (void)state;
-    gradient("full", false);
+    gradient(&pl_backbone_eagle3, "full", false);
 }
 
 static void gradient_trimmed(void **state) {
     (void)state;
-    gradient("full", true);
+    gradient(&pl_backbone_eagle3, "full", true);
+}
+
+static void gradient_eagle1(void **state) {
+    (void)state;
+    gradient(&pl_backbone_eagle1, "full", false);
+}
+
+static void gradient_eagle1_lowrank(void **state) {
+    (void)state;
+    gradient(&pl_backbone_eagle1, "lowrank", false);
+}
+
+// Learning from fewer steps than are scored: the gradient is that of an unroll of so many steps.
+static void fewer_steps(void **state) {
+    (void)state;
+    static setup all, one;
+    pl_err       err = {0};
+    make_kind(&all, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    make_kind(&one, &pl_backbone_eagle1, pl_backend_ref64(), NULL, "full", false, PL_F32);
+    one.u.opt.learn_steps = 1;
+    load_rows(&all);
+    load_rows(&one);
+    for (int i = 15; i < K * 15; i++) // what remains is step 0
+        all.u.pack.weight[i] = 0;
+    assert_int_equal(pl_unroll_learn(&all.u, &err), PL_OK);
+    assert_int_equal(pl_unroll_learn(&one.u, &err), PL_OK);
+    double *a = all.block.grad, *b = one.block.grad, largest = 0;
+    for (int64_t i = 0; i < one.block.n; i++) {
+        assert_true(fabs(a[i] - b[i]) <= 1e-12);
+        largest = fmax(largest, fabs(a[i]));
+    }
+    assert_true(largest > 0.01);
+    pl_unroll_sums sums = {0};
+    pl_unroll_add(&one.u, false, &sums);
+    assert_true(sums.count[0] > 0 && sums.count[1] == 0);
+    assert_int_equal(pl_unroll_score(&one.u, &err), PL_OK);
+    pl_unroll_add(&one.u, true, &sums);
+    assert_true(sums.count[1] > 0 && sums.count[K - 1] > 0);
+    destroy(&all);
+    destroy(&one);
+}
+
+// A source of one document of 31 rows, over and over.
+typedef struct one_doc {
+    pl_feature_source base;
+    const setup      *s;
+} one_doc;
+
+static pl_status get_doc(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+    (void)at, (void)err;
+    *doc = doc_at(((one_doc *)s)->s, 0, 31);
+    doc->features = NULL;
+    return PL_OK;
+}
+
+// Noise depends on seed, document, row and column alone: not on how documents are cut into packs; epochs differ; what
+// is to be predicted stays clean; its width is as stated.
+static void noise_on_features(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    make_kind(&s, &pl_backbone_eagle1, pl_backend_ref(), NULL, "full", false, PL_F32);
+    one_doc          source = {.base = {.d = D, .docs = 1, .get = get_doc}, .s = &s};
+    pl_feature_noise noisy = {.width = 0.5, .seed = 3};
+    pl_pack         *p = &s.u.pack, whole;
+    static float     want[2][31 * D];
+    assert_int_equal(pl_pack_init(&whole, s.model, 40, K, 0.8, PL_F32, &err), PL_OK);
+    double most = 0, epochs_differ = 0;
+    for (int doc = 0; doc < 2; doc++) {
+        int64_t at[2] = {doc, 0};
+        assert_int_equal(pl_pack_fill(&whole, &source.base, doc + 1, at, &noisy, &err), PL_OK);
+        assert_int_equal(whole.rows, 31);
+        memcpy(want[doc], whole.features, sizeof want[doc]);
+        for (int i = 0; i < 31 * D; i++) {
+            double clean = (double)pl_bf16_to_f32(s.last[i]), off = (double)want[doc][i] - clean;
+            assert_true(((float *)whole.last)[i] == pl_bf16_to_f32(s.last[i]));
+            most = fmax(most, fabs(off));
+            if (doc) epochs_differ += fabs((double)want[0][i] - (double)want[1][i]);
+        }
+    }
+    double half = 0.25 * 512 / 31;
+    assert_true(most <= half * 1.0001 && most > 0.95 * half);
+    assert_true(epochs_differ > half);
+    int64_t at[2] = {0, 0};
+    for (int piece = 0; piece < 2; piece++) { // the first document in two packs
+        int rows = piece ? 31 - CAPACITY : CAPACITY;
+        assert_int_equal(pl_pack_fill(p, &source.base, 1, at, &noisy, &err), PL_OK);
+        assert_int_equal(p->rows, rows);
+        assert_memory_equal(p->features, want[0] + piece * CAPACITY * D, (size_t)(rows * D) * sizeof(float));
+    }
+    at[0] = at[1] = 0;
+    assert_int_equal(pl_pack_fill(p, &source.base, 1, at, NULL, &err), PL_OK);
+    assert_memory_equal(p->features, p->last, (size_t)(CAPACITY * D) * sizeof(float));
+    pl_pack_fini(&whole);
+    destroy(&s);
 }
 
 // The tape's gradient of every element is what the backward written by hand says.
@@ -306,7 +409,7 @@ static void steps_are_a_chain(void **state) {
 
     enum { T = 4 }; // row of the first document
     pl_ctx         *ctx = &s.u.ctx;
-    pl_layer_shape *sh = &s.model.shape;
+    pl_layer_shape *sh = &s.model->shape;
     pl_tensor       wt = s.u.wt, last, hidden;
     static double   k_cache[16 * 4], v_cache[16 * 4], feat[9 * TAPS * D];
     int32_t         pos[16];
@@ -322,15 +425,15 @@ static void steps_are_a_chain(void **state) {
     last = pl_ctx_const(ctx, 9, D);
     for (int i = 0; i < 9 * D; i++)
         pl_f64(&last)[i] = (double)pl_bf16_to_f32(s.last[i]);
-    hidden = pl_eagle3_fuse(ctx, &s.model, pl_tensor_2d(feat, PL_F64, T + 1, TAPS * D));
+    hidden = s.model->kind->fuse(ctx, s.model, pl_tensor_2d(feat, PL_F64, T + 1, TAPS * D));
     int rows = T + 1, first = 0;
     for (int k = 0; k < K; k++) {
         for (int m = 0; m < rows; m++) {
             pos[m] = first + m;
             row[m] = (pl_kvrow){.k = k_cache, .v = v_cache, .n_ctx = first, .n_path = m + 1, .slot = first + m};
         }
-        pl_view   view = {.pos = pos, .cos = s.model.cos, .sin = s.model.sin, .row = row, .m = rows};
-        pl_tensor y = pl_eagle3_step(ctx, &s.model, s.tokens + 1 + first, hidden, &view, &hidden, (pl_tensor){0});
+        pl_view   view = {.pos = pos, .cos = s.model->cos, .sin = s.model->sin, .row = row, .m = rows};
+        pl_tensor y = s.model->kind->step(ctx, s.model, s.tokens + 1 + first, hidden, &view, &hidden, (pl_tensor){0});
         // The newest row goes on alone.
         pl_tensor one = pl_tensor_2d((double *)y.data + (rows - 1) * D, PL_F64, 1, D);
         hidden = pl_tensor_2d((double *)hidden.data + (rows - 1) * D, PL_F64, 1, D);
@@ -338,7 +441,7 @@ static void steps_are_a_chain(void **state) {
         weight[0] = 1;
         pl_divergence_args a = {.objective = PL_OBJ_KL,
                                 .x = one,
-                                .w = s.model.head.out,
+                                .w = s.model->head.out,
                                 .xt = last,
                                 .wt = wt,
                                 .teacher_row = teacher,
@@ -397,6 +500,7 @@ static void lengths(void **state) {
         }
     s.u.student_argmax[1] = (p->target_argmax[2] + 1) % VOCAB; // row 1 is wrong at once
     pl_unroll_sums sums = {0};
+    s.u.ran = K;
     pl_unroll_add(&s.u, true, &sums);
     assert_true(sums.count[0] == 3 && sums.count[1] == 2 && sums.count[2] == 1);
     assert_true(sums.agree[0] == 2 && sums.agree[1] == 2);
@@ -414,6 +518,10 @@ int main(void) {
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
         cmocka_unit_test(gradient_trimmed),
+        cmocka_unit_test(gradient_eagle1),
+        cmocka_unit_test(gradient_eagle1_lowrank),
+        cmocka_unit_test(fewer_steps),
+        cmocka_unit_test(noise_on_features),
         cmocka_unit_test(by_hand_full),
         cmocka_unit_test(by_hand_lowrank),
         cmocka_unit_test(rows_see_their_own_past),

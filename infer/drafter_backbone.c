@@ -1,11 +1,10 @@
-// EAGLE-3 as a drafter: takes in final rows with the target's features, then grows the tree level by level.
+// A backbone as a drafter: takes in final rows with the target's features, then grows the tree level by level.
 //
 // Cache of a session: slot t holds row t (hidden of position t, embedding of token t+1). After the rows up to t = n-2
 // are in (n tokens committed), the last row's output predicts token n: level 0. A node at depth j is row n-2+j of its
 // path: it consumes its parent's output and its own token. Expanded nodes take slots n-1, n, ... in order of expansion
 // and are overwritten by the next call's true rows.
-#include "infer/eagle3.h"
-
+#include "infer/backbone.h"
 #include "infer/drafter.h"
 #include "infer/kv.h"
 #include "kernels/base/check.h"
@@ -14,32 +13,33 @@
 
 #include <string.h>
 
-typedef struct eagle3_drafter {
-    pl_drafter base;
-    pl_eagle3  model;
-    pl_kv     *kv; // [max_sessions]
+typedef struct backbone_drafter {
+    pl_drafter      base;
+    pl_drafter_kind kind; // with the backbone's name
+    pl_backbone    *model;
+    pl_kv          *kv; // [max_sessions]
     // One call's rows, sized for the largest call.
-    int32_t   *token, *pos, *index, *path, *id;
-    float     *value, *lse, *logp;
-    pl_kvrow  *row;
-    int       *frontier, *next; // [sessions][width]
-    int       *n_frontier;      // [sessions]
-    int       *expanded;        // [sessions] nodes that have a row
-    int       *slot;            // [sessions][PL_TREE_GROWN]: cache slot of each expanded node
-    int       *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
-} eagle3_drafter;
+    int32_t        *token, *pos, *index, *path, *id;
+    float          *value, *lse, *logp;
+    pl_kvrow       *row;
+    int            *frontier, *next; // [sessions][width]
+    int            *n_frontier;      // [sessions]
+    int            *expanded;        // [sessions] nodes that have a row
+    int            *slot;            // [sessions][PL_TREE_GROWN]: cache slot of each expanded node
+    int            *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
+} backbone_drafter;
 
-static int rows_max(const eagle3_drafter *d) {
+static int rows_max(const backbone_drafter *d) {
     int tree = d->base.max_sessions * d->base.policy.width;
     return d->base.max_rows > tree ? d->base.max_rows : tree;
 }
 
 // Candidates of the frontier nodes, whose normed states are rows `index` of y: d->id and d->logp.
-static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
+static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
-    const int32_t        *d2t = d->model.head.d2t;
+    const int32_t        *d2t = d->model->head.d2t;
     int                   k = policy->k;
-    pl_tensor             logits = pl_head_logits(ctx, &d->model.head, pl_gather(ctx, y, d->index, n));
+    pl_tensor             logits = pl_head_logits(ctx, &d->model->head, pl_gather(ctx, y, d->index, n));
     bool                  scored = policy->needs_logp;
     pl_topk(ctx, &(pl_topk_args){.x = logits, .id = d->id, .value = d->value, .lse = scored ? d->lse : NULL, .k = k});
     if (ctx->measuring || ctx->err.status != PL_OK) return;
@@ -58,13 +58,13 @@ static void candidates(eagle3_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_dr
         }
 }
 
-static pl_tensor step(eagle3_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
-    pl_view view = {.pos = d->pos, .cos = d->model.cos, .sin = d->model.sin, .row = d->row, .m = m};
-    return pl_eagle3_step(ctx, &d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
+static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
+    pl_view view = {.pos = d->pos, .cos = d->model->cos, .sin = d->model->sin, .row = d->row, .m = m};
+    return d->model->kind->step(ctx, d->model, d->token, hidden, &view, hidden_out, (pl_tensor){0});
 }
 
 // The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs.
-static pl_tensor take_in(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *hidden) {
+static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *hidden) {
     int m = 0;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
@@ -78,11 +78,11 @@ static pl_tensor take_in(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_t
         }
     }
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
-    return step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, hidden);
+    return step(d, ctx, d->model->kind->fuse(ctx, d->model, f), m, hidden);
 }
 
 // Rows for the frontier nodes of all trees; their parents' outputs are gathered from the last level.
-static int expand_rows(eagle3_drafter *d, pl_draft_batch *b) {
+static int expand_rows(backbone_drafter *d, pl_draft_batch *b) {
     int w = d->base.policy.width, m = 0;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
@@ -104,7 +104,7 @@ static int expand_rows(eagle3_drafter *d, pl_draft_batch *b) {
 }
 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
-    eagle3_drafter       *d = (eagle3_drafter *)base;
+    backbone_drafter     *d = (backbone_drafter *)base;
     const pl_tree_policy *policy = &base->policy;
     pl_tensor             hidden, y = take_in(d, ctx, b, &hidden);
     int                   w = policy->width, rows = 0, m = 0;
@@ -149,11 +149,11 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 }
 
 // The largest call: max_rows rows taken in, then every session drafting to full depth and width.
-static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
+static void measure(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     int       w = d->base.policy.width, s = d->base.max_sessions, m = d->base.max_rows;
     pl_tensor hidden;
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
-    pl_tensor y = step(d, ctx, pl_eagle3_fuse(ctx, &d->model, f), m, &hidden);
+    pl_tensor y = step(d, ctx, d->model->kind->fuse(ctx, d->model, f), m, &hidden);
     candidates(d, ctx, y, s, b);
     for (int level = 1; level < d->base.policy.depth_max; level++) {
         pl_tensor parents = pl_gather(ctx, hidden, d->index, s * w);
@@ -164,7 +164,7 @@ static void measure(eagle3_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
 
 static void propose_or_measure(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     if (ctx->measuring)
-        measure((eagle3_drafter *)base, ctx, b);
+        measure((backbone_drafter *)base, ctx, b);
     else
         propose(base, ctx, b);
 }
@@ -173,39 +173,43 @@ static void reset(pl_drafter *base, int slot) {
     (void)base, (void)slot;
 } // rows are overwritten in order
 static double step_bytes(const pl_drafter *base) {
-    return pl_eagle3_step_bytes(&((const eagle3_drafter *)base)->model);
+    return pl_backbone_step_bytes(((const backbone_drafter *)base)->model);
 }
 
 static void destroy(pl_drafter *base) {
-    eagle3_drafter *d = (eagle3_drafter *)base;
+    backbone_drafter *d = (backbone_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
     void *owned[] = {d->kv,   d->token,    d->pos,  d->index,      d->path,       d->id,  d->value,    d->lse,
                      d->logp, d->frontier, d->next, d->n_frontier, d->hidden_row, d->row, d->expanded, d->slot};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
-    pl_eagle3_fini(&d->model);
+    pl_backbone_destroy(d->model);
     pl_free(d);
 }
 
 static const pl_drafter_kind kind = {
-    .name = "eagle3", .propose = propose_or_measure, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+    .name = "backbone", .propose = propose_or_measure, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
-pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
-                                 const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err) {
+pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
+                                   const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
+                                   pl_err *err) {
     *out = NULL;
-    eagle3_drafter *d = pl_calloc(1, sizeof *d);
+    backbone_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
     pl_status st;
-    PL_TRY_GOTO(st, fail, pl_eagle3_open(&d->model, dir, target, t, err));
-    if (policy->k > d->model.head.vocab)
+    PL_TRY_GOTO(st, fail, pl_backbone_open(&d->model, dir, target, t, err));
+    if (policy->k > d->model->head.vocab)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_USAGE,
                             "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld", policy->text,
-                            policy->k, dir, (long long)d->model.head.vocab));
-    d->base.n_taps = d->model.n_taps;
-    memcpy(d->base.tap, d->model.tap, sizeof d->base.tap);
+                            policy->k, dir, (long long)d->model->head.vocab));
+    d->kind = kind;
+    d->kind.name = pl_backbone_name(d->model);
+    d->base.kind = &d->kind;
+    d->base.n_taps = d->model->n_taps;
+    memcpy(d->base.tap, d->model->tap, sizeof d->base.tap);
     size_t rows = (size_t)rows_max(d), k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width;
     d->kv = pl_calloc(s, sizeof *d->kv);
     d->token = pl_calloc(rows, sizeof *d->token);
@@ -229,7 +233,7 @@ pl_status pl_drafter_eagle3_open(pl_drafter **out, const char *dir, const pl_lla
     for (int i = 0; i < max_sessions; i++)
         PL_TRY_GOTO(
             st, fail,
-            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model.shape, PL_F32, err));
+            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model->shape, PL_F32, err));
     *out = &d->base;
     return PL_OK;
 fail:

@@ -1,0 +1,24 @@
+// What a new drafter's weights are before training: random (train/block.h), except that
+//   the head starts as the target's output matrix or its best low-rank factors (drafter.head.init)
+//   EAGLE-3's final norm starts as the target's, whose output its head is made for
+//   fc starts at the scale of what it reads, measured on the first training document
+#ifndef PL_TRAIN_START_H
+#define PL_TRAIN_START_H
+
+#include "infer/backbone.h"
+#include "infer/env.h"
+#include "train/block.h"
+#include "train/source.h"
+#include "train/teacher.h"
+
+typedef struct pl_start {
+    const pl_recipe   *r;
+    pl_backbone       *model;
+    pl_param_block    *block; // of the model
+    const pl_teacher  *teacher;
+    pl_feature_source *source; // training documents
+} pl_start;
+
+pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err);
+
+#endif
