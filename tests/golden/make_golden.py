@@ -4,6 +4,7 @@
   llama_default, llama_llama3   transformers' LlamaForCausalLM: hidden states, logits, loss, gradients
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
+  eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
   pretrain_untied, _tied        AdamW steps of a LlamaForCausalLM on bf16 copies of master weights
 
 Needs: pip install torch==2.15.0 transformers==5.23.0 numpy. Run from anywhere; it writes beside itself.
@@ -429,6 +430,101 @@ def eagle3_case():
     g.write("eagle3")
 
 
+# ---- EAGLE-1 from its authors' training ----
+
+EAGLE1 = {
+    "fc.weight": (D, 2 * D),
+    "fc.bias": (D,),
+    "layers.0.self_attn.q_proj.weight": (NH * HD, D),
+    "layers.0.self_attn.k_proj.weight": (NKV * HD, D),
+    "layers.0.self_attn.v_proj.weight": (NKV * HD, D),
+    "layers.0.self_attn.o_proj.weight": (D, NH * HD),
+    "layers.0.mlp.gate_proj.weight": (40, D),
+    "layers.0.mlp.up_proj.weight": (40, D),
+    "layers.0.mlp.down_proj.weight": (D, 40),
+    "layers.0.post_attention_layernorm.weight": (D,),
+}
+FEATURE_WEIGHT, TOKEN_WEIGHT = 1.0, 0.1
+
+
+def eagle1_run(dtype, docs, head):
+    """Step 0 alone is EAGLE-1's training: SmoothL1 on the next feature and 0.1 of the cross-entropy with the target's
+    distribution. head: "target", or the drafter's own "lowrank"."""
+    own = HEADS["lowrank"] if head == "lowrank" else {}
+    w = {n: weight("eagle1", n, shape).to(dtype).clone().requires_grad_() for n, shape in (EAGLE1 | own).items()}
+    embed, target = (weight("target", n, (V, D)).to(dtype) for n in ("model.embed_tokens.weight", "lm_head.weight"))
+    token, teacher, weights = rows_of(docs, set(range(V)))
+    last = torch.cat([d["last"] for d in docs]).to(dtype)
+    doc = torch.cat([torch.full((d["n"],), i) for i, d in enumerate(docs)])
+    position = torch.cat([torch.arange(d["n"]) for d in docs])
+    S = len(doc)
+    causal = (doc[:, None] == doc[None, :]) & (torch.arange(S)[:, None] >= torch.arange(S)[None, :])
+    log_p = torch.log_softmax(F.linear(last, target), -1)
+    out, keys, values, total, hidden = {}, [], [], 0, last
+    losses, features, best = [], [], []
+    for k in range(STEPS):
+        x = torch.zeros(S, D, dtype=dtype)
+        there = torch.from_numpy(token[k] >= 0)
+        x[there] = embed[torch.from_numpy(token[k]).long()[there]]
+        h = F.linear(torch.cat((x, hidden), -1), w["fc.weight"], w["fc.bias"])
+        q, key, value = (F.linear(h, w[f"layers.0.self_attn.{p}_proj.weight"]).view(S, -1, HD) for p in "qkv")
+        q = rotate(q, position + k)
+        keys.append(rotate(key, position + k))
+        values.append(value)
+        mask = torch.cat([causal] + [torch.eye(S, dtype=torch.bool)] * k, 1)
+        scores = torch.einsum("shd,thd->hst", q, torch.cat(keys).repeat_interleave(NH // NKV, 1)) / math.sqrt(HD)
+        p = torch.softmax(scores.masked_fill(~mask, -math.inf), -1)
+        o = torch.einsum("hst,thd->shd", p, torch.cat(values).repeat_interleave(NH // NKV, 1)).reshape(S, NH * HD)
+        h = h + F.linear(o, w["layers.0.self_attn.o_proj.weight"])
+        z = rms_norm(h, w["layers.0.post_attention_layernorm.weight"])
+        gate, up = (F.linear(z, w[f"layers.0.mlp.{p}_proj.weight"]) for p in ("gate", "up"))
+        hidden = h + F.linear(F.silu(gate) * up, w["layers.0.mlp.down_proj.weight"])
+        if head == "target":
+            logits = F.linear(hidden, target)
+        else:
+            logits = F.linear(F.linear(hidden, w["efficient_lm_head_down_proj.weight"]), w["efficient_lm_head.weight"])
+        out[f"hidden/{k}"], out[f"logits/{k}"] = hidden, logits
+        log_q = torch.log_softmax(logits, -1)
+        loss, feature = torch.zeros(S, dtype=dtype), torch.zeros(S, dtype=dtype)
+        for t in range(S):
+            r = teacher[k][t]
+            if r < 0:
+                continue
+            cross_entropy = -(log_p[r].exp() * log_q[t]).sum()
+            feature[t] = F.smooth_l1_loss(hidden[t], last[r], reduction="none").mean()
+            loss[t] = (log_p[r].exp() * (log_p[r] - log_q[t])).sum()
+            token_weight = float(np.float32(TOKEN_WEIGHT * float(weights[k][t])))  # weights of rows are float32
+            total = total + token_weight * cross_entropy + FEATURE_WEIGHT * float(weights[k][t]) * feature[t]
+        losses.append(loss)
+        features.append(feature)
+        best.append(np.where(teacher[k] >= 0, logits.argmax(-1).numpy(), -1))
+    out["loss"], out["feature_loss"] = torch.stack(losses), torch.stack(features)
+    total.backward()
+    return out, {n: p.grad for n, p in w.items()}, int32(best)
+
+
+def eagle1_case():
+    g, docs = Golden(), documents()
+    g.put("config.json", config_json(llama_config(dict(rope_type="default", rope_theta=THETA), **SMALL)))
+    for i, d in enumerate(docs):
+        for k in ("tokens", "mask", "argmax"):
+            g.put(f"doc/{i}/{k}", int32(d[k]))
+    for head in ("target", "lowrank"):
+        out, grad, best = in_all_precisions(eagle1_run, docs, head)
+        assert all(np.array_equal(best[0], b) for b in best)
+        large = (out[0]["hidden/0"].detach() - torch.cat([d["last"] for d in docs])).abs() > 1
+        assert 0.1 < large.double().mean() < 0.9  # both branches of SmoothL1
+        g.put(f"{head}/student_argmax", best[0])
+        for k in ("loss", "feature_loss", *(f"logits/{k}" for k in range(STEPS))):
+            g.put_tensors(f"{head}/{k}", [o[k] for o in out])
+        for k in grad[0]:
+            g.put_matrices(f"{head}/grad/{k}", [o[k] for o in grad])
+        if head == "target":
+            for k in range(STEPS):
+                g.put_tensors(f"hidden/{k}", [o[f"hidden/{k}"] for o in out])
+    g.write("eagle1")
+
+
 # ---- pretraining ----
 
 def bf16(x):
@@ -513,5 +609,6 @@ if __name__ == "__main__":
     llama_case("llama_llama3", dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
                                     high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
     eagle3_case()
+    eagle1_case()
     pretrain_case("pretrain_untied", False, False, 2.2)
     pretrain_case("pretrain_tied", True, True, 2.2)
