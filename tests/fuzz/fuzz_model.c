@@ -1,6 +1,6 @@
 // Whole model folders as `decode` opens them: a target's or a drafter's config.json (the input's first byte chooses),
 // beside weights that are right. The config and the weights must agree before anything of their size is allocated.
-#include "infer/eagle3.h"
+#include "infer/backbone.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/infer/fixture.h"
@@ -17,8 +17,10 @@ static void make(void) {
     there = true;
     pl_fuzz_must(pl_dir_make(pl_fuzz_path("target"), &err), &err);
     pl_fuzz_must(pl_dir_make(pl_fuzz_path("drafter"), &err), &err);
+    pl_fuzz_must(pl_dir_make(pl_fuzz_path("eagle1"), &err), &err);
     test_target(&target, pl_fuzz_path("target"), 2, 1, PL_BF16);
     test_drafter_write(pl_fuzz_path("drafter"), &target, "lowrank", 8, 2);
+    test_backbone_write(pl_fuzz_path("eagle1"), &target, &pl_backbone_eagle1, &(pl_backbone_options){0}, 3);
 }
 
 static void seed(const char *path, char kind) {
@@ -36,6 +38,7 @@ static void seeds(void) {
     make();
     seed(pl_fuzz_path("target/config.json"), 't');
     seed(pl_fuzz_path("drafter/config.json"), 'd');
+    seed(pl_fuzz_path("eagle1/config.json"), 'e');
 }
 
 static const char *const words[] = {"\"num_hidden_layers\": ",
@@ -48,6 +51,9 @@ static const char *const words[] = {"\"num_hidden_layers\": ",
                                     "\"tie_word_embeddings\": true",
                                     "\"intermediate_size\": ",
                                     "\"hidden_size\": ",
+                                    "\"bias\": true",
+                                    "LlamaForCausalLMEagle",
+                                    "PacelineEagle",
                                     "[0, 1, 2]",
                                     NULL};
 
@@ -62,10 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         pl_fuzz_file("target/config.json", data + 1, n - 1);
         if (pl_fuzz_result(pl_llama_open(&m, pl_fuzz_path("target"), PL_BF16, &err), &err, NULL)) pl_llama_fini(&m);
     } else {
-        pl_eagle3 e;
-        pl_fuzz_file("drafter/config.json", data + 1, n - 1);
-        if (pl_fuzz_result(pl_eagle3_open(&e, pl_fuzz_path("drafter"), &target, PL_BF16, &err), &err, NULL))
-            pl_eagle3_fini(&e);
+        pl_backbone *b;
+        const char  *dir = data[0] == 'e' ? "eagle1" : "drafter";
+        pl_fuzz_file(data[0] == 'e' ? "eagle1/config.json" : "drafter/config.json", data + 1, n - 1);
+        if (pl_fuzz_result(pl_backbone_open(&b, pl_fuzz_path(dir), &target, PL_BF16, &err), &err, b))
+            pl_backbone_destroy(b);
     }
     return 0;
 }
