@@ -46,6 +46,9 @@ pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o,
 // Writes out_dir/results.json and report.html, prints the table or, with --json, adds the results' members.
 pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
                            int n_drafters, pl_err *err);
+// The tree of the run's own drafter, i of the list `drafters` or (i < 0) its only one: eval.tree; EAGLE-2's where the
+// recipe names none and drafter.kind (or the item's) is eagle2, which is EAGLE-1's model with that tree.
+const char *pl_eval_own_tree(const pl_recipe *r, int i);
 // The stage: pl_eval_drafters without drafters of its own.
 pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 

@@ -133,13 +133,21 @@ static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
     return PL_OK;
 }
 
+const char *pl_eval_own_tree(const pl_recipe *r, int i) {
+    const pl_recipe *item = i >= 0 ? pl_recipe_item(r, "drafters", i) : NULL;
+    bool             own = item && pl_recipe_knows(item, "kind") && pl_recipe_has(item, "kind");
+    const char      *kind = own ? pl_recipe_str(item, "kind") : known(r, "drafter.kind");
+    if (!pl_recipe_has(r, "eval.tree") && kind && strcmp(kind, "eagle2") == 0) return "eagle2:60,10,6";
+    return pl_recipe_str(r, "eval.tree");
+}
+
 // The run's own: the one trained in out_dir, and those of the list `drafters` in out_dir/drafters/NAME.
-static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, const char *tree, pl_err *err) {
+static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, pl_err *err) {
     char *dir;
     PL_TRY(find_checkpoint(&dir, out_dir, err));
     if (dir) {
         c->owned[c->n] = dir;
-        PL_TRY(add(c, &(pl_eval_drafter){.drafter = dir}, tree, err));
+        PL_TRY(add(c, &(pl_eval_drafter){.drafter = dir}, pl_eval_own_tree(r, -1), err));
     }
     int n = pl_recipe_knows(r, "drafters") ? pl_recipe_list_count(r, "drafters") : 0;
     for (int i = 0; i < n; i++) {
@@ -151,7 +159,7 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
             PL_TRY(st);
             continue;
         }
-        st = add(c, &(pl_eval_drafter){.name = name, .drafter = dir}, tree, err);
+        st = add(c, &(pl_eval_drafter){.name = name, .drafter = dir}, pl_eval_own_tree(r, i), err);
         if (st != PL_OK) {
             pl_free(dir);
             return st;
@@ -257,7 +265,7 @@ pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env
     if (trains_target(r))
         PL_TRY_GOTO(st, done, find_checkpoint(&made, out_dir, err));
     else if (!drafter)
-        PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, tree, err));
+        PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, err));
     for (int i = 0; drafter && i < n_drafters; i++)
         PL_TRY_GOTO(st, done, add(&c, &drafter[i], tree, err));
     PL_TRY_GOTO(st, done, choose_others(&c, r, tree, err));

@@ -166,7 +166,8 @@ const pl_recipe_key pl_train_keys[] = {
      .type = PL_RECIPE_ENUM,
      .deflt = "eagle3",
      .choices = {"eagle3", "eagle1", "eagle2"},
-     .help = "the drafter's backbone; eagle2 is the model of eagle1, to draft dynamic trees",
+     .help =
+         "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not given",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.taps",
      .type = PL_RECIPE_INT_LIST,

@@ -224,7 +224,7 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
         if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, &one, err);
         pl_log("drafter %d of %d: %s", i + 1, n, name);
         if (st == PL_OK) st = train(one, dir, env, generated, err);
-        list[i] = (pl_eval_drafter){.name = name, .drafter = best[i]};
+        list[i] = (pl_eval_drafter){.name = name, .drafter = best[i], .tree = pl_eval_own_tree(r, i)};
         pl_recipe_close(one);
         pl_free(dir);
     }

@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         pl_backbone *b;
         const char  *dir = data[0] == 'e' ? "eagle1" : "drafter";
         pl_fuzz_file(data[0] == 'e' ? "eagle1/config.json" : "drafter/config.json", data + 1, n - 1);
-        if (pl_fuzz_result(pl_backbone_open(&b, pl_fuzz_path(dir), &target, PL_BF16, &err), &err, b))
+        if (pl_fuzz_result(pl_backbone_open(&b, pl_fuzz_path(dir), &target, PL_BF16, &err), &err, &b))
             pl_backbone_destroy(b);
     }
     return 0;
