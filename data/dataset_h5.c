@@ -240,7 +240,9 @@ static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
 // file systems often refuse them. Times stay out, so that the same data are the same bytes.
 static hid_t file_access(void) {
     hid_t p = H5Pcreate(H5P_FILE_ACCESS);
-    if (p >= 0 && H5Pset_file_locking(p, 0, 1) < 0) {
+    // Strong: what HDF5 left open in a broken file must not keep its descriptor, nor its broken state for the next
+    // open.
+    if (p >= 0 && (H5Pset_file_locking(p, 0, 1) < 0 || H5Pset_fclose_degree(p, H5F_CLOSE_STRONG) < 0)) {
         H5Pclose(p);
         return H5I_INVALID_HID;
     }
