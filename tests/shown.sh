@@ -152,6 +152,8 @@ fuzz_one() { # NAME SECONDS: one line; its findings go to build-fuzz/findings/NA
         cp "$log" "$found/log-$n"
         grep -hE 'FINDING|SUMMARY' "$log" | head -n 2 | sed "s/^/    /"
     done
+    # One input may end several runs.
+    [ "$n" = 0 ] || n=$(find "$found" -name 'crash-*' -o -name 'oom-*' -o -name 'timeout-*' -o -name 'leak-*' | wc -l)
     case "$1" in fuzz_lib_*) say fuzz "$1: $execs inputs, $n library findings" ;; *) say fuzz "$1: $execs inputs, $n findings" ;; esac
     case "$1" in fuzz_lib_*) return 0 ;; esac
     [ "$n" = 0 ] && [ "$execs" -gt 0 ]
