@@ -1,0 +1,35 @@
+// A draft head in one pass: projection, log-sum-exp and the k best, no logits written.
+//   z[m, v] = sum_j x[m, j] W[v, j]   for the rows v of the support;   id[m, :], value[m, :] = the k largest z[m, v],
+//   in descending order, equal values: the lower row first;   lse[m] = log sum_v exp(z[m, v]) over the support.
+// The support is all N rows of W, or a list of spans of rows, ascending and apart (a prefix for heads sorted by
+// frequency, clusters for routed heads). id counts rows of W, not places in the support. Where the support has fewer
+// than k rows the rest is id -1, value -infinity. An empty support gives lse -infinity.
+//
+// x [M, K] in be->real; W [N, K]: PL_PANELS in F32 or BF16, or PL_ROWMAJOR (ref only). NaN is refused as in topk.
+// Bits: a value is the one that `linear` computes (one accumulator, K in order), so this op, and linear followed by
+// topk, choose the same ids and values. lse is summed by panels of PL_PANEL rows counted from row 0 of W and the panels
+// in order: the same for any M and any number of threads; it differs from topk's by rounding. Cost: 2 M K S flops and S
+// K size(W) bytes for a support of S rows (whole panels are read: up to PL_PANEL - 1 rows more at each end of a span).
+#ifndef PL_OP_HEADTOPK_H
+#define PL_OP_HEADTOPK_H
+#include "kernels/backend.h"
+#include "kernels/op/topk.h"
+
+typedef struct pl_span {
+    int32_t first, count;
+} pl_span;
+
+typedef struct pl_headtopk_args {
+    pl_tensor      x, w;
+    const pl_span *span; // [n_spans]; NULL: all rows. Borrowed.
+    int            n_spans;
+    int            k;     // 1..PL_TOPK_MAX
+    int32_t       *id;    // [M, k]
+    float         *value; // [M, k] or NULL
+    float         *lse;   // [M] or NULL
+} pl_headtopk_args;
+
+void    pl_headtopk(pl_ctx *ctx, const pl_headtopk_args *args);
+// Rows of a support.
+int64_t pl_spans_rows(const pl_span *span, int n);
+#endif

@@ -1,0 +1,60 @@
+#include "kernels/op/headtopk.h"
+#include "kernels/ref.h"
+#include <tgmath.h>
+
+typedef struct best {
+    int32_t *id;
+    pl_real  value[PL_TOPK_MAX];
+    int      held, k;
+} best;
+
+static void offer(best *b, int32_t v, pl_real z) {
+    int at = b->held;
+    while (at > 0 && z > b->value[at - 1])
+        at--;
+    if (at == b->k) return;
+    if (b->held < b->k) b->held++;
+    for (int i = b->held - 1; i > at; i--) {
+        b->id[i] = b->id[i - 1];
+        b->value[i] = b->value[i - 1];
+    }
+    b->id[at] = v;
+    b->value[at] = z;
+}
+
+// log(exp(a) + exp(b)) where a or b may be -infinity.
+static pl_real log_add(pl_real a, pl_real b) {
+    pl_real max = a > b ? a : b;
+    return isinf(max) ? max : max + log(exp(a - max) + exp(b - max));
+}
+
+void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
+    const pl_headtopk_args *a = args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t rows = a->x.dim[0], width = a->x.dim[1];
+    pl_span all = {.first = 0, .count = (int32_t)a->w.dim[0]};
+    for (int64_t m = 0; m < rows; m++) {
+        const pl_real *x = (const pl_real *)a->x.data + m * width;
+        best           b = {.id = a->id + m * a->k, .k = a->k};
+        pl_real        lse = -(pl_real)INFINITY;
+        for (int i = 0; i < (a->span ? a->n_spans : 1); i++) {
+            pl_span s = a->span ? a->span[i] : all;
+            for (int32_t v = s.first; v < s.first + s.count; v++) {
+                pl_real z = 0;
+                for (int64_t j = 0; j < width; j++)
+                    z = fma(x[j], pl_ref_weight(&a->w, v, j), z);
+                if (isnan(z)) {
+                    pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %d; check the weights", (long long)m, v);
+                    return;
+                }
+                offer(&b, v, z);
+                lse = log_add(lse, z);
+            }
+        }
+        for (int i = 0; i < a->k; i++) {
+            if (i >= b.held) b.id[i] = -1;
+            if (a->value) a->value[m * a->k + i] = i < b.held ? (float)b.value[i] : -INFINITY;
+        }
+        if (a->lse) a->lse[m] = (float)lse;
+    }
+}

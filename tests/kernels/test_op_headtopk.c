@@ -1,0 +1,161 @@
+// The fused head against projection followed by top-k: the same ids and values bit for bit, over any support.
+#include "kernels/op/gather.h"
+#include "kernels/op/headtopk.h"
+#include "kernels/op/linear.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct shape {
+    int            m, n, k, top;
+    pl_dtype       dtype;
+    const pl_span *span;
+    int            n_spans;
+} shape;
+
+static const pl_span prefix[] = {{0, 700}};
+static const pl_span ragged[] = {{3, 1}, {60, 10}, {128, 64}, {192, 0}, {200, 333}, {998, 2}};
+static const pl_span few[] = {{65, 2}, {900, 1}};
+static const pl_span nothing[] = {{5, 0}};
+
+static const shape shapes[] = {
+    {1, 1, 1, 1, PL_F32, NULL, 0},         {1, 64, 8, 10, PL_F32, NULL, 0},      {3, 100, 33, 5, PL_BF16, NULL, 0},
+    {17, 1000, 48, 10, PL_F32, NULL, 0},   {1, 5000, 64, 64, PL_BF16, NULL, 0},  {65, 2049, 16, 3, PL_BF16, NULL, 0},
+    {4, 1000, 48, 8, PL_F32, prefix, 1},   {5, 1000, 48, 8, PL_BF16, ragged, 6}, {1, 1000, 48, 1, PL_F32, ragged, 6},
+    {2, 1000, 48, 10, PL_BF16, few, 2},    {3, 1000, 48, 4, PL_F32, nothing, 1}, {10, 16384, 48, 10, PL_BF16, NULL, 0},
+    {70, 1000, 32, 64, PL_F32, ragged, 6},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, ALONE = 3 }; // rows that are also run by themselves
+
+static void fused(op_run *r, const shape *s, pl_tensor x, pl_tensor w) {
+    int64_t          m = x.dim[0];
+    pl_headtopk_args a = {.x = x, .w = w, .span = s->span, .n_spans = s->n_spans, .k = s->top};
+    a.id = op_bytes(r, (size_t)(m * s->top) * 4);
+    a.value = op_bytes(r, (size_t)(m * s->top) * 4);
+    a.lse = op_bytes(r, (size_t)m * 4);
+    pl_headtopk(op_ctx(r), &a);
+    op_out_i32(r, a.id, m * s->top);
+    op_out_f32(r, a.value, m * s->top);
+    op_out_f32(r, a.lse, m);
+}
+
+// Outputs 0..2 of the fused op, 3 the logits; then 4.. each row by itself.
+static void build(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    x = op_constant(r, s->m, s->k, 1);
+    pl_tensor    w = op_weight(r, s->n, s->k, s->dtype, PL_PANELS, 3 / sqrt(s->k));
+    fused(r, s, x, w);
+    op_out(r, pl_linear(op_ctx(r), x, w));
+    for (int32_t m = 0; m < s->m && s->m > 1 && m < ALONE; m++)
+        fused(r, s, pl_gather(op_ctx(r), x, op_ids_from(r, &m, 1), 1), w);
+}
+
+static void all_backends(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        op_check(build, &shapes[i], OP_NO_TAPE, "head %dx%dx%d, %d spans", shapes[i].m, shapes[i].n, shapes[i].k,
+                 shapes[i].n_spans);
+}
+
+static bool inside(const shape *s, int v) {
+    if (!s->span) return true;
+    for (int i = 0; i < s->n_spans; i++)
+        if (v >= s->span[i].first && v < s->span[i].first + s->span[i].count) return true;
+    return false;
+}
+
+// Row m's best by plain selection from the logits.
+static void check_row(const op_run *r, const shape *s, int m) {
+    char  *taken = calloc((size_t)s->n, 1);
+    double sum = 0, max = -INFINITY;
+    assert_non_null(taken);
+    for (int k = 0; k < s->top; k++) {
+        int best = -1;
+        for (int v = 0; v < s->n; v++)
+            if (inside(s, v) && !taken[v] &&
+                (best < 0 || op_value(r, 3, m * s->n + v) > op_value(r, 3, m * s->n + best)))
+                best = v;
+        assert_true(op_value(r, 0, m * s->top + k) == best);
+        if (best < 0) {
+            assert_true(op_value(r, 1, m * s->top + k) == -INFINITY);
+            continue;
+        }
+        assert_true(op_value(r, 1, m * s->top + k) == (double)(float)op_value(r, 3, m * s->n + best));
+        if (k == 0) max = op_value(r, 3, m * s->n + best);
+        taken[best] = 1;
+    }
+    for (int v = 0; v < s->n; v++)
+        if (inside(s, v)) sum += exp(op_value(r, 3, m * s->n + v) - max);
+    if (max == -INFINITY)
+        assert_true(op_value(r, 2, m) == -INFINITY);
+    else
+        assert_true(fabs(op_value(r, 2, m) - max - log(sum)) <= 2e-5);
+    free(taken);
+}
+
+static void against_selection(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int i = 0; i < SHAPES; i++)
+        for (int b = 0; (be = op_backend(b)); b++) {
+            const shape *s = &shapes[i];
+            op_run      *r = op_run_once(build, s, be, 2, OP_NO_TAPE);
+            for (int m = 0; m < s->m; m++) {
+                check_row(r, s, m);
+                // Alone, a row has the same bits: ids, values and the sum.
+                if (s->m == 1 || m >= ALONE) continue;
+                for (int k = 0; k < s->top; k++) {
+                    assert_true(op_value(r, 4 + 3 * m, k) == op_value(r, 0, m * s->top + k));
+                    assert_true(op_value(r, 5 + 3 * m, k) == op_value(r, 1, m * s->top + k));
+                }
+                assert_true(op_value(r, 6 + 3 * m, 0) == op_value(r, 2, m));
+            }
+            op_run_free(r);
+        }
+}
+
+static void nan_is_refused(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++) {
+        pl_ctx  ctx;
+        pl_err  err;
+        float   v[130] = {0}, x[2] = {1, 1};
+        int32_t id[2];
+        assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
+        assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK);
+        assert_int_equal(pl_arena_reserve(&ctx.scratch, 1 << 20, NULL), PL_OK);
+        v[97] = NAN;
+        void *panels = pl_block_create(pl_panels_bytes(65, 2, PL_F32), NULL);
+        pl_panels_pack(panels, PL_F32, 0, 65, 65, 2, v);
+        pl_tensor w = pl_tensor_2d(panels, PL_F32, 65, 2);
+        w.layout = PL_PANELS;
+        pl_headtopk_args a = {.x = pl_ctx_const(&ctx, 1, 2), .w = w, .id = id, .k = 2};
+        pl_from_f32(a.x.data, be->real, x, 2);
+        pl_headtopk(&ctx, &a);
+        assert_int_equal(pl_ctx_sync(&ctx, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "NaN"));
+        pl_span before = {0, 48}; // row 48 holds it
+        a.span = &before;
+        a.n_spans = 1;
+        pl_headtopk(&ctx, &a);
+        assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+        assert_true(id[0] == 0 && id[1] == 1);
+        pl_block_destroy(panels, pl_panels_bytes(65, 2, PL_F32));
+        pl_ctx_fini(&ctx);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_backends),
+        cmocka_unit_test(against_selection),
+        cmocka_unit_test(nan_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
