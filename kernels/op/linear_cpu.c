@@ -10,6 +10,7 @@
 //                           chunks the accumulators rest in y, which changes no bit
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/op/linear.h"
 
 void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args);
@@ -17,160 +18,14 @@ void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args);
 void pl_linear_fwd_ref32(pl_ctx *ctx, const void *args);
 void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
 
-#define NW (PL_PANEL / PL_VN_LANES) // vectors of one k of a panel
 enum {
-    ROWS_MAX = 96,   // rows of a block: its x chunk stays in L2
-    K_CHUNK = 512,   // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
-    GROUP = 4,       // panels
+    ROWS_MAX = 96, // rows of a block: its x chunk stays in L2
+    K_CHUNK = 512, // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
+    GROUP = PL_PASS_PANELS,
     SMALL = 30000,   // multiply-adds below which a parallel region costs more than it saves
     X_AHEAD = 4096,  // floats of x fetched at the start of a part
     PACK_BIG = 65536 // floats of x above which packing it is worth a parallel region
 };
-
-// ---- one pass: R rows, G panels, k from 0 to kc ----
-
-// The weights of one k of a panel, its rows in order.
-PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
-    if (bf16) {
-#pragma GCC unroll 8
-        for (int v = 0; v < NW / 2; v++) {
-            pl_vnu words;
-            memcpy(&words, p + (size_t)v * sizeof words, sizeof words);
-            w[v] = (pl_vn)(words << 16);
-            w[v + NW / 2] = (pl_vn)(words & 0xffff0000u);
-        }
-    } else {
-#pragma GCC unroll 8
-        for (int v = 0; v < NW; v++)
-            w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
-    }
-}
-
-// How many bytes ahead of its use each of G panels is prefetched: enough in flight for the latency of DRAM.
-#define AHEAD(G) ((G) == 1 ? 16384 : 8192 / (G))
-
-typedef struct pass {
-    int64_t      kc;
-    const float *x;           // [kc][R]
-    const char  *w;           // the first panel at this k
-    size_t       panel_bytes; // from a panel to the next
-    float       *y;
-    int64_t      ldy;
-    int64_t      cols;   // outputs that exist, of PL_PANEL * G
-    bool         resume; // accumulators start from y rather than zero
-    const char  *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
-} pass;
-
-typedef void (*pass_fn)(const pass *p);
-
-PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pass *p) {
-    const size_t step = PL_PANEL * (bf16 ? 2 : 4); // bytes of one k
-    const bool   whole = p->cols == (int64_t)PL_PANEL * G;
-    pl_vn        acc[GROUP][PL_MR_PANEL][NW]; // constant sizes: [G][R] would be variable-length
-    float        edge[PL_MR_PANEL * PL_PANEL];
-
-    const float *from = p->y;
-    int64_t      ld = p->ldy;
-    if (p->resume && !whole) {
-        for (int r = 0; r < R; r++)
-            for (int64_t j = 0; j < PL_PANEL * G; j++)
-                edge[r * PL_PANEL * G + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
-        from = edge;
-        ld = PL_PANEL * G;
-    }
-#pragma GCC unroll 4
-    for (int g = 0; g < G; g++)
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-            for (int v = 0; v < NW; v++)
-                acc[g][r][v] =
-                    p->resume ? pl_vn_loadu(from + r * ld + g * PL_PANEL + v * PL_VN_LANES) : pl_vn_set1(0.0f);
-
-    const float  *x = p->x;
-    const char   *w = p->w;
-    const size_t  next = p->panel_bytes;
-    // Near the end of the panels the prefetch turns to where the next pass will start.
-    const int64_t ahead = AHEAD(G) / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
-    for (int half = 0; half < 2; half++) {
-        const char *pf = half && p->after ? p->after : w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
-        for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
-            pl_vn xb[PL_MR_PANEL], wv[GROUP][NW];
-            // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
-            if (R <= NW * G) {
-#pragma GCC unroll 16
-                for (int r = 0; r < R; r++)
-                    xb[r] = pl_vn_set1(x[r]);
-            } else {
-#pragma GCC unroll 4
-                for (int g = 0; g < G; g++)
-                    load_weights(bf16, w + (size_t)g * next, wv[g]);
-            }
-#pragma GCC unroll 4
-            for (int g = 0; g < G; g++) {
-                for (int line = 0; line < PL_PANEL * (bf16 ? 2 : 4) / 64; line++)
-                    __builtin_prefetch(pf + (size_t)g * next + 64 * line);
-                if (R <= NW * G) load_weights(bf16, w + (size_t)g * next, wv[g]);
-            }
-            if (R <= NW * G) {
-#pragma GCC unroll 4
-                for (int g = 0; g < G; g++)
-#pragma GCC unroll 8
-                    for (int v = 0; v < NW; v++)
-#pragma GCC unroll 16
-                        for (int r = 0; r < R; r++)
-                            acc[g][r][v] = pl_vn_fma(xb[r], wv[g][v], acc[g][r][v]);
-            } else {
-#pragma GCC unroll 16
-                for (int r = 0; r < R; r++) {
-                    pl_vn b = pl_vn_set1(x[r]);
-#pragma GCC unroll 4
-                    for (int g = 0; g < G; g++)
-#pragma GCC unroll 8
-                        for (int v = 0; v < NW; v++)
-                            acc[g][r][v] = pl_vn_fma(b, wv[g][v], acc[g][r][v]);
-                }
-            }
-        }
-    }
-
-    float *to = whole ? p->y : edge;
-    ld = whole ? p->ldy : (int64_t)PL_PANEL * G;
-#pragma GCC unroll 4
-    for (int g = 0; g < G; g++)
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-            for (int v = 0; v < NW; v++)
-                pl_vn_storeu(to + r * ld + g * PL_PANEL + v * PL_VN_LANES, acc[g][r][v]);
-    if (!whole)
-        for (int r = 0; r < R; r++)
-            memcpy(p->y + r * p->ldy, edge + (size_t)r * PL_PANEL * G, (size_t)p->cols * sizeof(float));
-}
-
-// G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
-#define FIT_R(R, G) ((R) * (G) <= PL_MR_PANEL ? (R) : 1)
-#define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
-#define PASS(R, G)                                                                                                     \
-    static void pass_f32_##R##_##G(const pass *p) {                                                                    \
-        run_pass(FIT_R(R, G), FIT_G(R, G), false, p);                                                                  \
-    }                                                                                                                  \
-    static void pass_bf16_##R##_##G(const pass *p) {                                                                   \
-        run_pass(FIT_R(R, G), FIT_G(R, G), true, p);                                                                   \
-    }
-// clang-format off
-#define ALL(X)                                                                                                         \
-    X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1) X(9, 1) X(10, 1) X(11, 1) X(12, 1)                 \
-    X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)                                                                    \
-    X(1, 4) X(2, 4) X(3, 4)
-// clang-format on
-ALL(PASS)
-
-enum { TABLE_ROWS = 13 };
-#define ENTRY_F32(R, G) [G][R] = pass_f32_##R##_##G,
-#define ENTRY_BF16(R, G) [G][R] = pass_bf16_##R##_##G,
-static const pass_fn passes_f32[GROUP + 1][TABLE_ROWS] = {ALL(ENTRY_F32)};
-static const pass_fn passes_bf16[GROUP + 1][TABLE_ROWS] = {ALL(ENTRY_BF16)};
 
 // ---- the product ----
 
@@ -234,16 +89,16 @@ static void panels_part(void *arg, int part, int parts) {
                     g = rows == 1 ? 1 : GROUP;
                     while (g > 1 && (g > p1 - p || g * rows > PL_MR_PANEL))
                         g /= 2;
-                    pass a = {.kc = min64(chunk, j->k - k0),
-                              .x = j->xp + t * j->tile_floats + k0 * rows,
-                              .w = (const char *)j->w->data + (size_t)p * panel_bytes + (size_t)k0 * step,
-                              .panel_bytes = panel_bytes,
-                              .y = j->y + r0 * j->n + p * PL_PANEL,
-                              .ldy = j->n,
-                              .cols = min64(PL_PANEL * g, j->n - p * PL_PANEL),
-                              .resume = k0 > 0,
-                              .after = p + g == hi && j->tiles == 1 ? after : NULL};
-                    (bf16 ? passes_bf16 : passes_f32)[g][rows](&a);
+                    pl_pass a = {.kc = min64(chunk, j->k - k0),
+                                 .x = j->xp + t * j->tile_floats + k0 * rows,
+                                 .w = (const char *)j->w->data + (size_t)p * panel_bytes + (size_t)k0 * step,
+                                 .panel_bytes = panel_bytes,
+                                 .y = j->y + r0 * j->n + p * PL_PANEL,
+                                 .ldy = j->n,
+                                 .cols = min64(PL_PANEL * g, j->n - p * PL_PANEL),
+                                 .resume = k0 > 0,
+                                 .after = p + g == hi && j->tiles == 1 ? after : NULL};
+                    pl_panels_pass(bf16, (int)rows, (int)g, &a);
                 }
             }
     }

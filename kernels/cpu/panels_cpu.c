@@ -1,0 +1,135 @@
+#include "kernels/cpu/panels.h"
+
+#include <string.h>
+
+#define NW (PL_PANEL / PL_VN_LANES) // vectors of one k of a panel
+
+// The weights of one k of a panel, its rows in order.
+PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
+    if (bf16) {
+#pragma GCC unroll 8
+        for (int v = 0; v < NW / 2; v++) {
+            pl_vnu words;
+            memcpy(&words, p + (size_t)v * sizeof words, sizeof words);
+            w[v] = (pl_vn)(words << 16);
+            w[v + NW / 2] = (pl_vn)(words & 0xffff0000u);
+        }
+    } else {
+#pragma GCC unroll 8
+        for (int v = 0; v < NW; v++)
+            w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
+    }
+}
+
+// How many bytes ahead of its use each of G panels is prefetched: enough in flight for the latency of DRAM.
+#define AHEAD(G) ((G) == 1 ? 16384 : 8192 / (G))
+
+typedef void (*pass_fn)(const pl_pass *p);
+
+PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass *p) {
+    const size_t step = PL_PANEL * (bf16 ? 2 : 4); // bytes of one k
+    const bool   whole = p->cols == (int64_t)PL_PANEL * G;
+    pl_vn        acc[PL_PASS_PANELS][PL_MR_PANEL][NW]; // constant sizes: [G][R] would be variable-length
+    float        edge[PL_MR_PANEL * PL_PANEL];
+
+    const float *from = p->y;
+    int64_t      ld = p->ldy;
+    if (p->resume && !whole) {
+        for (int r = 0; r < R; r++)
+            for (int64_t j = 0; j < PL_PANEL * G; j++)
+                edge[r * PL_PANEL * G + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+        from = edge;
+        ld = PL_PANEL * G;
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < G; g++)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < NW; v++)
+                acc[g][r][v] =
+                    p->resume ? pl_vn_loadu(from + r * ld + g * PL_PANEL + v * PL_VN_LANES) : pl_vn_set1(0.0f);
+
+    const float  *x = p->x;
+    const char   *w = p->w;
+    const size_t  next = p->panel_bytes;
+    // Near the end of the panels the prefetch turns to where the next pass will start.
+    const int64_t ahead = AHEAD(G) / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
+    for (int half = 0; half < 2; half++) {
+        const char *pf = half && p->after ? p->after : w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
+        for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
+            pl_vn xb[PL_MR_PANEL], wv[PL_PASS_PANELS][NW];
+            // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
+            if (R <= NW * G) {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++)
+                    xb[r] = pl_vn_set1(x[r]);
+            } else {
+#pragma GCC unroll 4
+                for (int g = 0; g < G; g++)
+                    load_weights(bf16, w + (size_t)g * next, wv[g]);
+            }
+#pragma GCC unroll 4
+            for (int g = 0; g < G; g++) {
+                for (int line = 0; line < PL_PANEL * (bf16 ? 2 : 4) / 64; line++)
+                    __builtin_prefetch(pf + (size_t)g * next + 64 * line);
+                if (R <= NW * G) load_weights(bf16, w + (size_t)g * next, wv[g]);
+            }
+            if (R <= NW * G) {
+#pragma GCC unroll 4
+                for (int g = 0; g < G; g++)
+#pragma GCC unroll 8
+                    for (int v = 0; v < NW; v++)
+#pragma GCC unroll 16
+                        for (int r = 0; r < R; r++)
+                            acc[g][r][v] = pl_vn_fma(xb[r], wv[g][v], acc[g][r][v]);
+            } else {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++) {
+                    pl_vn b = pl_vn_set1(x[r]);
+#pragma GCC unroll 4
+                    for (int g = 0; g < G; g++)
+#pragma GCC unroll 8
+                        for (int v = 0; v < NW; v++)
+                            acc[g][r][v] = pl_vn_fma(b, wv[g][v], acc[g][r][v]);
+                }
+            }
+        }
+    }
+
+    float *to = whole ? p->y : edge;
+    ld = whole ? p->ldy : (int64_t)PL_PANEL * G;
+#pragma GCC unroll 4
+    for (int g = 0; g < G; g++)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < NW; v++)
+                pl_vn_storeu(to + r * ld + g * PL_PANEL + v * PL_VN_LANES, acc[g][r][v]);
+    if (!whole)
+        for (int r = 0; r < R; r++)
+            memcpy(p->y + r * p->ldy, edge + (size_t)r * PL_PANEL * G, (size_t)p->cols * sizeof(float));
+}
+
+// G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
+#define FIT_R(R, G) ((R) * (G) <= PL_MR_PANEL ? (R) : 1)
+#define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
+#define PASS(R, G)                                                                                                     \
+    static void pass_f32_##R##_##G(const pl_pass *p) {                                                                 \
+        run_pass(FIT_R(R, G), FIT_G(R, G), false, p);                                                                  \
+    }                                                                                                                  \
+    static void pass_bf16_##R##_##G(const pl_pass *p) {                                                                \
+        run_pass(FIT_R(R, G), FIT_G(R, G), true, p);                                                                   \
+    }
+#define ALL(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(1, 2) X(2, 2) X(3, 2)
+ALL(PASS)
+
+_Static_assert(PL_MR_PANEL <= 6 && PL_PASS_PANELS == 2, "the list above");
+#define ENTRY_F32(R, G) [G][R] = pass_f32_##R##_##G,
+#define ENTRY_BF16(R, G) [G][R] = pass_bf16_##R##_##G,
+static const pass_fn passes_f32[PL_PASS_PANELS + 1][7] = {ALL(ENTRY_F32)};
+static const pass_fn passes_bf16[PL_PASS_PANELS + 1][7] = {ALL(ENTRY_BF16)};
+
+void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
+    (bf16 ? passes_bf16 : passes_f32)[panels][rows](p);
+}
