@@ -22,12 +22,6 @@ static void offer(best *b, int32_t v, pl_real z) {
     b->value[at] = z;
 }
 
-// log(exp(a) + exp(b)) where a or b may be -infinity.
-static pl_real log_add(pl_real a, pl_real b) {
-    pl_real max = a > b ? a : b;
-    return isinf(max) ? max : max + log(exp(a - max) + exp(b - max));
-}
-
 void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     const pl_headtopk_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
@@ -36,7 +30,7 @@ void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     for (int64_t m = 0; m < rows; m++) {
         const pl_real *x = (const pl_real *)a->x.data + m * width;
         best           b = {.id = a->id + m * a->k, .k = a->k};
-        pl_real        lse = -(pl_real)INFINITY;
+        pl_real        max = -(pl_real)INFINITY, sum = 0; // of exp(z - max)
         for (int i = 0; i < (a->span ? a->n_spans : 1); i++) {
             pl_span s = a->span ? a->span[i] : all;
             for (int32_t v = s.first; v < s.first + s.count; v++) {
@@ -48,13 +42,17 @@ void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
                     return;
                 }
                 offer(&b, v, z);
-                lse = log_add(lse, z);
+                if (z > max) {
+                    sum = isinf(max) ? 0 : sum * exp(max - z);
+                    max = z;
+                }
+                if (!isinf(max)) sum += exp(z - max);
             }
         }
         for (int i = 0; i < a->k; i++) {
             if (i >= b.held) b.id[i] = -1;
             if (a->value) a->value[m * a->k + i] = i < b.held ? (float)b.value[i] : -INFINITY;
         }
-        if (a->lse) a->lse[m] = (float)lse;
+        if (a->lse) a->lse[m] = (float)(isinf(max) ? max : max + log(sum));
     }
 }

@@ -94,7 +94,7 @@ static void check_row(const op_run *r, const shape *s, int m) {
     if (max == -INFINITY)
         assert_true(op_value(r, 2, m) == -INFINITY);
     else
-        assert_true(fabs(op_value(r, 2, m) - max - log(sum)) <= 2e-5);
+        assert_true(fabs(op_value(r, 2, m) - max - log(sum)) <= 5e-5); // fp32 sums
     free(taken);
 }
 
