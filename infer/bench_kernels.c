@@ -4,7 +4,6 @@
 #include "infer/put.h"
 #include "infer/target.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/topk.h"
 #include "kernels/tape.h"
 
 #include <string.h>
@@ -166,7 +165,7 @@ typedef struct head_case {
 
 static void head_step(pl_ctx *ctx, void *arg) {
     head_case *h = arg;
-    pl_topk(ctx, &(pl_topk_args){.x = pl_head_logits(ctx, &h->head, h->x), .id = h->id, .k = 1});
+    pl_head_topk(ctx, &h->head, h->x, 1, h->id, NULL, NULL);
 }
 
 static void make_head(pl_bench *b, pl_bench_case *c, head_case *h, const pl_bench_heads *o, int64_t rank, pl_dtype t) {

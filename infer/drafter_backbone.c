@@ -9,7 +9,6 @@
 #include "infer/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/op/gather.h"
-#include "kernels/op/topk.h"
 
 #include <string.h>
 
@@ -34,19 +33,26 @@ static int rows_max(const backbone_drafter *d) {
     return d->base.max_rows > tree ? d->base.max_rows : tree;
 }
 
-// Candidates of the frontier nodes, whose normed states are rows `index` of y: d->id and d->logp.
-static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
+// The best of each frontier node: d->id and d->logp.
+static void choose(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n) {
+    const int32_t *d2t = d->model->head.d2t;
+    int            k = d->base.policy.k;
+    float         *lse = d->base.policy.needs_logp ? d->lse : NULL;
+    pl_head_topk(ctx, &d->model->head, y, k, d->id, d->value, lse);
+    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    for (int i = 0; i < n * k; i++) {
+        d->logp[i] = lse ? d->value[i] - lse[i / k] : 0;
+        if (d2t) d->id[i] = d2t[d->id[i]];
+    }
+}
+
+// For sessions that draw theirs: anew, from the logits.
+static void draw(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     const int32_t        *d2t = d->model->head.d2t;
     int                   k = policy->k;
-    pl_tensor             logits = pl_head_logits(ctx, &d->model->head, pl_gather(ctx, y, d->index, n));
-    bool                  scored = policy->needs_logp;
-    pl_topk(ctx, &(pl_topk_args){.x = logits, .id = d->id, .value = d->value, .lse = scored ? d->lse : NULL, .k = k});
+    pl_tensor             logits = pl_head_logits(ctx, &d->model->head, y);
     if (ctx->measuring || ctx->err.status != PL_OK) return;
-    for (int i = 0; i < n * k; i++) {
-        d->logp[i] = scored ? d->value[i] - d->lse[i / k] : 0;
-        if (d2t) d->id[i] = d2t[d->id[i]];
-    }
     for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
         for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++) {
             pl_tree *t = b->item[i].tree;
@@ -56,6 +62,16 @@ static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_
             pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1],
                             d2t, wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
         }
+}
+
+// Candidates of the frontier nodes, whose normed states are rows `index` of y.
+static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
+    bool      draws = ctx->measuring, chooses = ctx->measuring;
+    pl_tensor states = pl_gather(ctx, y, d->index, n);
+    for (int i = 0; i < b->n; i++)
+        if (d->n_frontier[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
+    if (chooses) choose(d, ctx, states, n);
+    if (draws) draw(d, ctx, states, b);
 }
 
 static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {

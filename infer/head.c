@@ -1,6 +1,7 @@
 #include "infer/head.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 
 #include <string.h>
@@ -47,6 +48,15 @@ void pl_head_share(pl_head *h, pl_tensor out) {
 
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x) {
     return pl_linear(ctx, h->kind->project(ctx, h, x, (pl_tensor){0}), h->out);
+}
+
+void pl_head_topk(pl_ctx *ctx, const pl_head *h, pl_tensor x, int k, int32_t *id, float *value, float *lse) {
+    pl_headtopk(ctx, &(pl_headtopk_args){.x = h->kind->project(ctx, h, x, (pl_tensor){0}),
+                                         .w = h->out,
+                                         .k = k,
+                                         .id = id,
+                                         .value = value,
+                                         .lse = lse});
 }
 
 double pl_head_step_bytes(const pl_head *h) {

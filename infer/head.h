@@ -40,6 +40,9 @@ void                pl_head_share(pl_head *h, pl_tensor out);
 
 // logits [M, Vd] of rows x [M, d] (already normed), in the frame.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);
+// The k best draft ids of each row [M, k], their logits and, lse not NULL, each row's log-sum-exp: projection and
+// choice in one pass, no logits written. The ids and values are those of topk over pl_head_logits, bit for bit.
+void      pl_head_topk(pl_ctx *ctx, const pl_head *h, pl_tensor x, int k, int32_t *id, float *value, float *lse);
 // Bytes that one draft step must read.
 double    pl_head_step_bytes(const pl_head *h);
 
