@@ -122,7 +122,8 @@ static void reset(pl_drafter *base, int slot) {
 // A cycle reads the logits of all its rows once more and a row of the matrix per node, whatever its depth.
 static double step_bytes(const pl_drafter *base) {
     const recycle *d = (const recycle *)base;
-    return base->policy.max_nodes * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / base->policy.depth;
+    int            levels = base->policy.depth > 0 ? base->policy.depth : 1; // 0: an adapting policy drafts nothing now
+    return base->policy.max_nodes * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / levels;
 }
 
 static void destroy(pl_drafter *base) {

@@ -1,5 +1,6 @@
 // A drafter by name through the engine: alone and in a batch, at temperature 0 and 1, plain decoding's own tokens,
-// without an allocation in the loop, and the same steps again on a second run.
+// without an allocation in the loop, and, where the tree does not adapt, the same steps
+// again on a second run.
 #ifndef PL_TEST_INFER_LOSSLESS_H
 #define PL_TEST_INFER_LOSSLESS_H
 

@@ -129,6 +129,7 @@ static void lossless(void **state) {
     (void)state;
     test_lossless("lookup:2,6", NULL);
     test_lossless("lookup", "chain:3");
+    test_lossless("lookup", NULL);
 }
 
 int main(void) {

@@ -186,6 +186,7 @@ static void lossless(void **state) {
     (void)state;
     test_lossless("recycle:25", NULL);
     test_lossless("recycle", "chain:4");
+    test_lossless("recycle", "auto");
 }
 
 int main(void) {
