@@ -356,13 +356,29 @@ static void refusals(void **state) {
     assert_non_null(strstr(err.msg, "another run"));
 }
 
+// EAGLE-2 is a model and a tree; a tree that the recipe names wins.
+static void eagle2_brings_its_tree(void **state) {
+    (void)state;
+    static const char *const lines[][2] = {{"drafter.kind=eagle2", "eagle2:60,10,6"},
+                                           {"drafter.kind=eagle2\neval.tree=chain:2", "chain:2"},
+                                           {"drafter.kind=eagle1", "auto"}};
+    for (int i = 0; i < 3; i++) {
+        pl_recipe     *r = recipe(lines[i][0]);
+        pl_tree_policy p;
+        pl_err         err;
+        assert_string_equal(pl_eval_own_tree(r, -1), lines[i][1]);
+        assert_int_equal(pl_tree_policy_parse(&p, pl_eval_own_tree(r, -1), &err), PL_OK);
+        pl_recipe_close(r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_full),    cmocka_unit_test(learns_lowrank),
         cmocka_unit_test(learns_eagle1),  cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources), cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(frozen_head),    cmocka_unit_test(sources),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(refusals),       cmocka_unit_test(eagle2_brings_its_tree),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
