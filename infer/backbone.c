@@ -1,5 +1,7 @@
 #include "infer/backbone.h"
 
+#include "infer/draft_vocab.h"
+
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/op/concat.h"
@@ -80,8 +82,23 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     c.tie_word_embeddings = false;
     c.dtype = PL_BF16;
     kind->configure(&c, target, o);
+    if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
     PL_TRY(kind->check(&c, target, "drafter.taps", err));
-    return init(out, kind, &c, target, real, err);
+    if (o->d2t && c.target_head)
+        return pl_fail(err, PL_E_INPUT,
+                       "drafter.head.vocab: the target's own matrix is not trimmed; give "
+                       "drafter.head.frozen: false");
+    PL_TRY(init(out, kind, &c, target, real, err));
+    if (!o->d2t) return PL_OK;
+    pl_head *h = &(*out)->head;
+    h->d2t = pl_malloc((size_t)o->draft_vocab * sizeof *h->d2t);
+    if (h->d2t) {
+        memcpy(h->d2t, o->d2t, (size_t)o->draft_vocab * sizeof *h->d2t);
+        return PL_OK;
+    }
+    pl_backbone_destroy(*out);
+    *out = NULL;
+    return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
 }
 
 // A drafter of another target fails at the first number that differs.
@@ -105,9 +122,6 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
     if (c->num_hidden_layers != 1)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d: drafters of one layer are supported", dir,
                        c->num_hidden_layers);
-    if (c->draft_vocab_size && c->draft_vocab_size != c->vocab_size)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: draft_vocab_size %d: trimmed vocabularies are not supported yet",
-                       dir, c->draft_vocab_size);
     return PL_OK;
 }
 
@@ -140,6 +154,8 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(pl_weight_source_open(&src, dir, err));
     PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, PL_F32, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
+    if (b->head.vocab < target->vocab)
+        PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
     st = pl_params_load(&b->params, src, t, err);
     src = NULL; // taken over
     if (st != PL_OK) goto fail;
@@ -160,12 +176,16 @@ void pl_backbone_destroy(pl_backbone *b) {
 }
 
 pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *const *data, pl_dtype t, pl_err *err) {
-    char        *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
-    pl_status    st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    pl_hf_config c = b->config;
+    char                  *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
+    pl_status              st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_hf_config           c = b->config;
+    pl_draft_vocab_tensors map = {0};
     c.dtype = t;
     if (st == PL_OK) st = pl_hf_config_write(config, &c, err);
-    if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, NULL, 0, err);
+    if (st == PL_OK && b->head.d2t)
+        st = pl_draft_vocab_tensors_init(&map, b->head.d2t, b->head.vocab, b->config.vocab_size, err);
+    if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, map.tensor, b->head.d2t ? 2 : 0, err);
+    pl_draft_vocab_tensors_fini(&map);
     pl_free(config);
     pl_free(model);
     return st;

@@ -18,12 +18,14 @@ typedef struct pl_backbone pl_backbone;
 
 // What a new drafter is made of; zeros take the target's (or the stated default).
 typedef struct pl_backbone_options {
-    const char *head_kind; // NULL: "full"
-    int64_t     head_rank;
-    bool        own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
-    bool        bias;                     // EAGLE-1: fc has a bias
-    int         n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
-    int         inter;                    // MLP width; 0: the target's
+    const char    *head_kind; // NULL: "full"
+    int64_t        head_rank;
+    const int32_t *d2t; // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
+    int64_t        draft_vocab;
+    bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
+    bool           bias;                     // EAGLE-1: fc has a bias
+    int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
+    int            inter;                    // MLP width; 0: the target's
 } pl_backbone_options;
 
 typedef struct pl_backbone_kind {

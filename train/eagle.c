@@ -1,5 +1,8 @@
 #include "train/eagle.h"
 
+#include "data/tokenizer.h"
+#include "infer/draft_vocab.h"
+#include "infer/target.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -127,6 +130,21 @@ static bool freezes_head(const pl_recipe *r) {
     return kind_of(r) == &pl_backbone_eagle1 && strcmp(pl_recipe_str(r, "drafter.head.kind"), "full") == 0;
 }
 
+// The tokens that the head drafts; *d2t NULL: all of them.
+static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, int64_t vocab, pl_err *err) {
+    const char   *list = pl_recipe_str(r, "drafter.head.vocab");
+    pl_tokenizer *tok = NULL;
+    *d2t = NULL;
+    *n = 0;
+    if (!list) return PL_OK;
+    PL_TRY(pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
+                               pl_recipe_str(r, "target.pre"), err));
+    pl_status st = pl_draft_vocab_from_list(d2t, n, list, pl_recipe_int(r, "drafter.head.vocab_size"), vocab,
+                                            tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
+    pl_tokenizer_close(tok);
+    return st;
+}
+
 static pl_status init_model(eagle *e, const pl_env *env, pl_err *err) {
     const pl_recipe    *r = e->r;
     int                 n_taps;
@@ -140,7 +158,12 @@ static pl_status init_model(eagle *e, const pl_env *env, pl_err *err) {
         return pl_recipe_fail(r, "drafter.taps", err, "%d layers, at most %d", n_taps, PL_MAX_TAPS);
     for (o.n_taps = 0; o.n_taps < n_taps; o.n_taps++)
         o.tap[o.n_taps] = (int)taps[o.n_taps];
-    return pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend->real, err);
+    int32_t  *d2t = NULL;
+    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, e->teacher.model.vocab, err);
+    o.d2t = d2t;
+    if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend->real, err);
+    pl_free(d2t);
+    return st;
 }
 
 static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {

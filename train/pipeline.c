@@ -23,6 +23,13 @@ static const pl_recipe_key drafter_keys[] = {
      .min = 0,
      .max = 65536,
      .help = "instead of drafter.head.rank"},
+    {.path = "head.vocab", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab"},
+    {.path = "head.vocab_size",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 22,
+     .help = "instead of drafter.head.vocab_size"},
     {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
     {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
     {.path = "unroll", .type = PL_RECIPE_STRING, .help = "instead of train.unroll"},
@@ -147,6 +154,7 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     const pl_recipe         *item = pl_recipe_item(r, "drafters", i);
     static const char *const same[][2] = {{"kind", "drafter.kind"},
                                           {"head.kind", "drafter.head.kind"},
+                                          {"head.vocab", "drafter.head.vocab"},
                                           {"head.init", "drafter.head.init"},
                                           {"head.frozen", "drafter.head.frozen"},
                                           {"unroll", "train.unroll"},
@@ -164,6 +172,10 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
             st = append_set(sets, &n, pl_sprintf("%s=%s", same[k][1], pl_recipe_str(item, same[k][0])), err);
     if (st == PL_OK && pl_recipe_has(item, "head.rank"))
         st = append_set(sets, &n, pl_sprintf("drafter.head.rank=%lld", (long long)pl_recipe_int(item, "head.rank")),
+                        err);
+    if (st == PL_OK && pl_recipe_has(item, "head.vocab_size"))
+        st = append_set(sets, &n,
+                        pl_sprintf("drafter.head.vocab_size=%lld", (long long)pl_recipe_int(item, "head.vocab_size")),
                         err);
     if (st == PL_OK && pl_recipe_int(item, "steps") > 0)
         st = append_set(sets, &n, pl_sprintf("train.steps=%lld", (long long)pl_recipe_int(item, "steps")), err);

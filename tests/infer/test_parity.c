@@ -93,10 +93,12 @@ static void train(pl_unroll *u, pl_param_block *b, const text *t) {
 
 // How many drafts from row t on equal the text, by the training code.
 static int trained_length(const pl_unroll *u, const text *t, int64_t row) {
-    int k = 0;
-    while (k < K && row + 2 + k < t->n && u->student_argmax[k * u->pack.rows + row] == t->tokens[row + 2 + k])
-        k++;
-    return k;
+    const int32_t *d2t = u->model->head.d2t;
+    for (int k = 0; k < K && row + 2 + k < t->n; k++) {
+        int32_t id = u->student_argmax[k * u->pack.rows + row];
+        if (id < 0 || (d2t ? d2t[id] : id) != t->tokens[row + 2 + k]) return k; // -1: the text's token is not drafted
+    }
+    return row + 2 + K <= t->n ? K : (int)(t->n - row - 2);
 }
 
 // The same by decoding: rows 0..row are final, the drafter proposes a chain.
@@ -323,6 +325,19 @@ static void eagle3_full(void **state) {
     parity("eagle3, full head", &pl_backbone_eagle3, &(pl_backbone_options){0}, 0);
 }
 
+// A head over part of the vocabulary, in an order of its own, and nothing of it lost on the way through the file.
+static void trimmed(void **state) {
+    (void)state;
+    int32_t d2t[70];
+    for (int i = 0; i < 70; i++)
+        d2t[i] = (37 * i + 5) % TEST_VOCAB;
+    parity("eagle3, trimmed head", &pl_backbone_eagle3, &(pl_backbone_options){.d2t = d2t, .draft_vocab = 70}, 0);
+    parity("eagle3, trimmed low-rank head", &pl_backbone_eagle3,
+           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16, .d2t = d2t, .draft_vocab = 70}, 0);
+    parity("eagle1, trimmed head", &pl_backbone_eagle1,
+           &(pl_backbone_options){.own_head = true, .d2t = d2t, .draft_vocab = 70}, 0);
+}
+
 static void eagle3_lowrank(void **state) {
     (void)state;
     parity("eagle3, low-rank head", &pl_backbone_eagle3,
@@ -352,9 +367,9 @@ static void eagle1_lowrank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eagle3_full),     cmocka_unit_test(eagle3_lowrank),  cmocka_unit_test(eagle1_target_head),
-        cmocka_unit_test(eagle1_unrolled), cmocka_unit_test(eagle1_own_head), cmocka_unit_test(eagle1_lowrank),
-        cmocka_unit_test(given_drafter),
+        cmocka_unit_test(eagle3_full),        cmocka_unit_test(trimmed),         cmocka_unit_test(eagle3_lowrank),
+        cmocka_unit_test(eagle1_target_head), cmocka_unit_test(eagle1_unrolled), cmocka_unit_test(eagle1_own_head),
+        cmocka_unit_test(eagle1_lowrank),     cmocka_unit_test(given_drafter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
