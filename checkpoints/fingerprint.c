@@ -39,7 +39,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
                          c->norm_before_fc,
                          c->norm_before_residual,
                          (int)c->tap_numbering,
-                         c->head_rank,
+                         c->head.rank,
                          (int)c->rope.scaling,
                          c->rope.original_max_position_embeddings,
                          c->n_taps};
@@ -47,7 +47,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
         h = hash_int(h, sizes[i]);
     for (int i = 0; i < c->n_taps; i++)
         h = hash_int(h, c->tap[i]);
-    h = hash_text(h, c->head_kind);
+    h = pl_hf_head_hash(h, &c->head);
     h = hash_num(h, c->rms_norm_eps);
     h = hash_num(h, c->rope.theta);
     h = hash_num(h, c->rope.factor);

@@ -73,16 +73,16 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->draft_vocab_size < 0 || c->draft_vocab_size > c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: draft_vocab_size: %d is not between 1 and vocab_size %d", where,
                        c->draft_vocab_size, c->vocab_size);
-    if (c->head_rank < 0 || c->head_rank > c->hidden_size)
+    if (c->head.rank < 0 || c->head.rank > c->hidden_size)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.rank: %d is not between 1 and hidden_size %d", where,
-                       c->head_rank, c->hidden_size);
+                       c->head.rank, c->hidden_size);
     bool own = strcmp(c->architecture, PACELINE) == 0 || strcmp(c->architecture, PACELINE1) == 0;
-    if (own && !*c->head_kind)
+    if (own && !*c->head.kind)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: missing; %s says that it has a head of its own", where,
                        c->architecture);
-    if (c->target_head && *c->head_kind)
+    if (c->target_head && *c->head.kind)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: \"%s\", but %s has its target's head", where,
-                       c->head_kind, c->architecture);
+                       c->head.kind, c->architecture);
     return PL_OK;
 }
 
@@ -286,13 +286,7 @@ static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
         return pl_json_fail(j, pl_json_find(j, own, "tap_numbering"), err, "expected \"input\" or \"output\"");
     PL_TRY(pl_json_opt_object(j, own, "head", &head, err));
     if (!head) return PL_OK;
-    for (const cJSON *k = head->child; k; k = k->next)
-        if (strcmp(k->string, "kind") != 0 && strcmp(k->string, "rank") != 0)
-            return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
-    const char *kind;
-    PL_TRY(pl_json_get_str(j, head, "kind", &kind, err));
-    PL_TRY(copy_text(j, head, "kind", "", c->head_kind, sizeof c->head_kind, err));
-    return opt_size(j, head, "rank", PL_HF_HIDDEN_MAX, 0, &c->head_rank, err);
+    return pl_hf_head_read(&c->head, j, head, err);
 }
 
 static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
@@ -460,12 +454,11 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
-    if (!*c->head_kind && c->tap_numbering == PL_HF_TAPS_UNSTATED) return;
+    if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED) return;
     put_object(o, "paceline");
-    if (*c->head_kind) {
+    if (*c->head.kind) {
         put_object(o, "head");
-        put_str(o, "kind", c->head_kind);
-        if (c->head_rank > 0) put_int(o, "rank", c->head_rank);
+        pl_hf_head_put(o, &c->head);
         pl_json_out_close(o, '}');
     }
     if (c->tap_numbering != PL_HF_TAPS_UNSTATED)

@@ -5,6 +5,7 @@
 #ifndef PL_HF_H
 #define PL_HF_H
 
+#include "checkpoints/hf_head.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 #include <stdbool.h>
@@ -66,8 +67,7 @@ typedef struct pl_hf_config {
     int                 n_taps;
     pl_hf_tap_numbering tap_numbering; // paceline.tap_numbering: "input" or "output"
     bool                fc_norm, norm_output, norm_before_fc, norm_before_residual;
-    char                head_kind[32]; // paceline.head.kind, "" if absent
-    int                 head_rank;     // paceline.head.rank, 0 if absent
+    pl_hf_head          head; // paceline.head
 } pl_hf_config;
 
 // What a config must be to be accepted.
@@ -88,7 +88,7 @@ void      pl_hf_config_init(pl_hf_config *cfg);
 const char *pl_hf_backbone_name(pl_hf_backbone b); // "eagle3", "eagle1"; "" for none
 
 // Writes a config.json that engines read, atomically: rope_theta always stated, the drafter's fields where set, the
-// paceline object where head_kind is set or the tap numbering is stated. The same config gives the same bytes.
+// paceline object where the head's kind is set or the tap numbering is stated. The same config gives the same bytes.
 pl_status pl_hf_config_write(const char *path, const pl_hf_config *cfg, pl_err *err);
 
 #endif

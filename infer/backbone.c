@@ -39,17 +39,17 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
     *b = (pl_backbone){.kind = kind, .config = *c, .d_target = target->shape.d, .embed = target->embed};
     b->embed.grad = NULL; // frozen
-    const char  *head = c->head_kind[0] ? c->head_kind : "full";
     int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
     pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
     if (positions.max_position_embeddings < target->config.max_position_embeddings)
         positions.max_position_embeddings = target->config.max_position_embeddings;
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
-    PL_TRY_GOTO(st, fail, pl_head_init(&b->head, head, b->shape.d, vd, c->head_rank, err));
+    PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     if (c->target_head) pl_head_share(&b->head, target->head);
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS, err));
     kind->init(b);
+    b->head_param = b->params.n;
     b->head.kind->params(&b->head, &b->params);
     PL_TRY_GOTO(st, fail, pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, real, err));
     *out = b;
@@ -72,11 +72,11 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
                              const pl_backbone_options *o, pl_dtype real, pl_err *err) {
     *out = NULL;
     pl_hf_config c = target->config;
-    bool         full = !o->head_kind || strcmp(o->head_kind, "full") == 0;
     c.backbone = kind->which;
     snprintf(c.model_type, sizeof c.model_type, "llama");
-    snprintf(c.head_kind, sizeof c.head_kind, "%s", full ? "full" : o->head_kind);
-    c.head_rank = full ? 0 : (int)o->head_rank;
+    c.head = o->head;
+    if (!*c.head.kind) strcpy(c.head.kind, "full");
+    if (strcmp(c.head.kind, "full") == 0) c.head.rank = 0;
     c.num_hidden_layers = 1;
     if (o->inter) c.intermediate_size = o->inter;
     c.tie_word_embeddings = false;
@@ -191,12 +191,14 @@ pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *
     return st;
 }
 
-double pl_backbone_step_bytes(const pl_backbone *b) {
+double pl_backbone_step_bytes(const pl_backbone *b, int depth) {
     const pl_tensor *skipped = b->kind->fuse_only ? b->kind->fuse_only(b) : NULL;
-    double           bytes = b->head.shared ? pl_head_step_bytes(&b->head) : 0;
-    for (int i = 0; i < b->params.n; i++)
-        if (b->params.p[i].tensor != skipped) bytes += (double)b->params.p[i].owned_bytes;
-    return bytes;
+    double           layer = 0, head = 0;
+    for (int i = 0; i < b->head_param; i++)
+        if (b->params.p[i].tensor != skipped) layer += (double)b->params.p[i].owned_bytes;
+    for (int t = 0; t < depth; t++)
+        head += pl_head_step_bytes(&b->head, t);
+    return layer + (depth > 0 ? head / depth : 0);
 }
 
 pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps) {

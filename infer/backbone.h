@@ -18,9 +18,8 @@ typedef struct pl_backbone pl_backbone;
 
 // What a new drafter is made of; zeros take the target's (or the stated default).
 typedef struct pl_backbone_options {
-    const char    *head_kind; // NULL: "full"
-    int64_t        head_rank;
-    const int32_t *d2t; // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
+    pl_hf_head     head; // kind "": full
+    const int32_t *d2t;  // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
     int64_t        draft_vocab;
     bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
     bool           bias;                     // EAGLE-1: fc has a bias
@@ -63,6 +62,7 @@ struct pl_backbone {
     void                   *rope;
     size_t                  rope_bytes;
     pl_params               params;
+    int                     head_param; // the head's own parameters are head_param and those after it
 };
 
 // NULL: none of that name.
@@ -79,8 +79,8 @@ void      pl_backbone_destroy(pl_backbone *b); // NULL is allowed
 
 // Writes config.json and model.safetensors into dir (which exists). data: one row-major block per parameter.
 pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *const *data, pl_dtype t, pl_err *err);
-// Bytes that one draft step must read.
-double    pl_backbone_step_bytes(const pl_backbone *b);
+// Bytes that one draft step must read, the mean over `depth` levels.
+double    pl_backbone_step_bytes(const pl_backbone *b, int depth);
 // The taps side by side, each rounded to bf16: [M, n_taps * d_target], what datasets store and `fuse` reads.
 pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps);
 

@@ -165,18 +165,18 @@ typedef struct head_case {
 
 static void head_step(pl_ctx *ctx, void *arg) {
     head_case *h = arg;
-    pl_head_topk(ctx, &h->head, h->x, 1, h->id, NULL, NULL);
+    pl_head_topk(ctx, &h->head, &(pl_head_rows){.x = h->x}, 1, h->id, NULL, NULL);
 }
 
 static void make_head(pl_bench *b, pl_bench_case *c, head_case *h, const pl_bench_heads *o, int64_t rank, pl_dtype t) {
-    const char *kind = rank ? "lowrank" : "full";
+    pl_hf_head spec = pl_hf_head_make(rank ? "lowrank" : "full", (int)rank);
     if (rank)
         snprintf(c->name, sizeof c->name, "lowrank-%lld-%s", (long long)rank, pl_weights_name(t));
     else
         snprintf(c->name, sizeof c->name, "full-%s", pl_weights_name(t));
     c->step = head_step;
     c->arg = h;
-    if (pl_head_init(&h->head, kind, o->width, o->vocab, rank, NULL) != PL_OK) return;
+    if (pl_head_init(&h->head, &spec, o->width, o->vocab, NULL) != PL_OK) return;
     if (!make_weight(b, &h->head.out, &h->out_bytes, o->vocab, h->head.rank, t)) return;
     if (rank && !make_weight(b, &h->head.down, &h->down_bytes, rank, o->width, t)) return;
     if (!make_input(b, &h->x, &h->x_bytes, 1, o->width)) return;

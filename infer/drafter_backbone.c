@@ -18,7 +18,7 @@ typedef struct backbone_drafter {
     pl_backbone    *model;
     pl_kv          *kv; // [max_sessions]
     // One call's rows, sized for the largest call.
-    int32_t        *token, *pos, *index, *path, *id;
+    int32_t        *token, *pos, *index, *path, *id, *head_token, *group;
     float          *value, *lse, *logp;
     pl_kvrow       *row;
     int            *frontier, *next; // [sessions][width]
@@ -34,44 +34,60 @@ static int rows_max(const backbone_drafter *d) {
 }
 
 // The best of each frontier node: d->id and d->logp.
-static void choose(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n) {
+static void choose(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int n) {
     const int32_t *d2t = d->model->head.d2t;
     int            k = d->base.policy.k;
     float         *lse = d->base.policy.needs_logp ? d->lse : NULL;
-    pl_head_topk(ctx, &d->model->head, y, k, d->id, d->value, lse);
+    pl_head_topk(ctx, &d->model->head, r, k, d->id, d->value, lse);
     if (ctx->measuring || ctx->err.status != PL_OK) return;
     for (int i = 0; i < n * k; i++) {
         d->logp[i] = lse ? d->value[i] - lse[i / k] : 0;
-        if (d2t) d->id[i] = d2t[d->id[i]];
+        if (d2t && d->id[i] >= 0) d->id[i] = d2t[d->id[i]];
     }
 }
 
 // For sessions that draw theirs: anew, from the logits.
-static void draw(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, pl_draft_batch *b) {
+static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
     const int32_t        *d2t = d->model->head.d2t;
     int                   k = policy->k;
-    pl_tensor             logits = pl_head_logits(ctx, &d->model->head, y);
+    pl_tensor             logits = pl_head_logits(ctx, &d->model->head, r);
     if (ctx->measuring || ctx->err.status != PL_OK) return;
     for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
         for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++) {
             pl_tree *t = b->item[i].tree;
             int      node = d->frontier[i * policy->width + j], wanted = pl_tree_wanted(policy, t, node);
-            for (int r = wanted; r < k; r++)
-                d->id[(row + j) * k + r] = -1;
+            for (int i_k = wanted; i_k < k; i_k++)
+                d->id[(row + j) * k + i_k] = -1;
             pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1],
                             d2t, wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
         }
 }
 
-// Candidates of the frontier nodes, whose normed states are rows `index` of y.
-static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor y, int n, pl_draft_batch *b) {
-    bool      draws = ctx->measuring, chooses = ctx->measuring;
-    pl_tensor states = pl_gather(ctx, y, d->index, n);
+// What a head that routes reads beside the states: rows `index` of the step's inputs.
+static void inputs_of(backbone_drafter *d, pl_ctx *ctx, pl_head_rows *r, pl_tensor hidden, int n, pl_draft_batch *b) {
+    r->hidden = pl_gather(ctx, hidden, d->index, n);
+    r->embed = d->model->embed;
+    r->token = d->head_token;
+    r->group = d->group;
+    if (ctx->measuring) return;
+    for (int i = 0, row = 0; i < b->n; i++)
+        for (int j = 0; j < d->n_frontier[i]; j++, row++) {
+            d->head_token[row] = d->token[d->index[row]];
+            d->group[row] = i;
+        }
+}
+
+// Candidates of the frontier nodes, `level` deep: rows `index` of a step from `hidden` to the normed states y.
+static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_tensor y, int n, int level,
+                       pl_draft_batch *b) {
+    bool         draws = ctx->measuring, chooses = ctx->measuring;
+    pl_head_rows r = {.x = pl_gather(ctx, y, d->index, n), .level = level};
+    if (d->model->head.kind->reads_inputs) inputs_of(d, ctx, &r, hidden, n, b);
     for (int i = 0; i < b->n; i++)
         if (d->n_frontier[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
-    if (chooses) choose(d, ctx, states, n);
-    if (draws) draw(d, ctx, states, b);
+    if (chooses) choose(d, ctx, &r, n);
+    if (draws) draw(d, ctx, &r, b);
 }
 
 static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m, pl_tensor *hidden_out) {
@@ -80,7 +96,7 @@ static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m,
 }
 
 // The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs.
-static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *hidden) {
+static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *fused, pl_tensor *hidden) {
     int m = 0;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
@@ -94,7 +110,8 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
         }
     }
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
-    return step(d, ctx, d->model->kind->fuse(ctx, d->model, f), m, hidden);
+    *fused = d->model->kind->fuse(ctx, d->model, f);
+    return step(d, ctx, *fused, m, hidden);
 }
 
 // Rows for the frontier nodes of all trees; their parents' outputs are gathered from the last level.
@@ -122,7 +139,7 @@ static int expand_rows(backbone_drafter *d, pl_draft_batch *b) {
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     backbone_drafter     *d = (backbone_drafter *)base;
     const pl_tree_policy *policy = &base->policy;
-    pl_tensor             hidden, y = take_in(d, ctx, b, &hidden);
+    pl_tensor             from, hidden, y = take_in(d, ctx, b, &from, &hidden);
     int                   w = policy->width, rows = 0, m = 0;
     // Level 0: the last row of each session that wants a tree.
     for (int i = 0; i < b->n; i++) {
@@ -136,7 +153,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         d->index[m++] = rows - 1;
     }
     for (int level = 0; m > 0 && ctx->err.status == PL_OK; level++) {
-        candidates(d, ctx, y, m, b);
+        candidates(d, ctx, from, y, m, level, b);
         if (ctx->err.status != PL_OK) return;
         int row = 0;
         for (int i = 0; i < b->n; i++) {
@@ -153,8 +170,8 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         }
         m = expand_rows(d, b);
         if (m == 0) return;
-        pl_tensor parents = pl_gather(ctx, hidden, d->index, m);
-        y = step(d, ctx, parents, m, &hidden);
+        from = pl_gather(ctx, hidden, d->index, m);
+        y = step(d, ctx, from, m, &hidden);
         m = 0;
         for (int i = 0; i < b->n; i++)
             for (int j = 0; j < d->n_frontier[i]; j++, m++) {
@@ -169,12 +186,13 @@ static void measure(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     int       w = d->base.policy.width, s = d->base.max_sessions, m = d->base.max_rows;
     pl_tensor hidden;
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
-    pl_tensor y = step(d, ctx, d->model->kind->fuse(ctx, d->model, f), m, &hidden);
-    candidates(d, ctx, y, s, b);
+    pl_tensor from = d->model->kind->fuse(ctx, d->model, f);
+    pl_tensor y = step(d, ctx, from, m, &hidden);
+    candidates(d, ctx, from, y, s, 0, b);
     for (int level = 1; level < d->base.policy.depth_max; level++) {
-        pl_tensor parents = pl_gather(ctx, hidden, d->index, s * w);
-        y = step(d, ctx, parents, s * w, &hidden);
-        candidates(d, ctx, y, s * w, b);
+        from = pl_gather(ctx, hidden, d->index, s * w);
+        y = step(d, ctx, from, s * w, &hidden);
+        candidates(d, ctx, from, y, s * w, level, b);
     }
 }
 
@@ -189,15 +207,16 @@ static void reset(pl_drafter *base, int slot) {
     (void)base, (void)slot;
 } // rows are overwritten in order
 static double step_bytes(const pl_drafter *base) {
-    return pl_backbone_step_bytes(((const backbone_drafter *)base)->model);
+    return pl_backbone_step_bytes(((const backbone_drafter *)base)->model, base->policy.depth);
 }
 
 static void destroy(pl_drafter *base) {
     backbone_drafter *d = (backbone_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv,   d->token,    d->pos,  d->index,      d->path,       d->id,  d->value,    d->lse,
-                     d->logp, d->frontier, d->next, d->n_frontier, d->hidden_row, d->row, d->expanded, d->slot};
+    void *owned[] = {d->kv,    d->token,      d->pos,        d->index,      d->path,     d->id,
+                     d->value, d->lse,        d->logp,       d->head_token, d->group,    d->frontier,
+                     d->next,  d->n_frontier, d->hidden_row, d->row,        d->expanded, d->slot};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->model);
@@ -237,6 +256,8 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_l
     d->value = pl_calloc(rows * k, sizeof *d->value);
     d->logp = pl_calloc(rows * k, sizeof *d->logp);
     d->lse = pl_calloc(rows, sizeof *d->lse);
+    d->head_token = pl_calloc(rows, sizeof *d->head_token);
+    d->group = pl_calloc(rows, sizeof *d->group);
     d->frontier = pl_calloc(s * w, sizeof *d->frontier);
     d->next = pl_calloc(s * w, sizeof *d->next);
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
@@ -244,7 +265,8 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_l
     d->slot = pl_calloc(s * PL_TREE_GROWN, sizeof *d->slot);
     d->hidden_row = pl_calloc(s * PL_TREE_GROWN, sizeof *d->hidden_row);
     if (!d->kv || !d->token || !d->pos || !d->index || !d->path || !d->row || !d->id || !d->value || !d->logp ||
-        !d->lse || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row || !d->expanded || !d->slot)
+        !d->lse || !d->head_token || !d->group || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row ||
+        !d->expanded || !d->slot)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < max_sessions; i++)
         PL_TRY_GOTO(

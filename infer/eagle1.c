@@ -13,9 +13,9 @@
 
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     (void)target;
-    bool full = strcmp(c->head_kind, "full") == 0;
+    bool full = strcmp(c->head.kind, "full") == 0;
     c->target_head = full && !o->own_head;
-    if (c->target_head) c->head_kind[0] = 0;
+    if (c->target_head) c->head = (pl_hf_head){0};
     snprintf(c->architecture, sizeof c->architecture, "%s", c->target_head ? "LlamaForCausalLMEagle" : "PacelineEagle");
     c->fc_bias = o->bias ? PL_HF_BIAS_YES : PL_HF_BIAS_NO;
 }

@@ -11,7 +11,7 @@
 
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     // Engines know the full head; any other is declared as ours, so that they refuse it instead of decoding wrongly.
-    bool full = strcmp(c->head_kind, "full") == 0;
+    bool full = strcmp(c->head.kind, "full") == 0;
     snprintf(c->architecture, sizeof c->architecture, "%s", full ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
     c->draft_vocab_size = (int)target->vocab;
     c->target_hidden_size = (int)target->shape.d;

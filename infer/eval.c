@@ -84,7 +84,7 @@ static pl_status describe_drafter(pl_method *m, const pl_eval_drafter *d, const 
     bool         folder = pl_drafter_is_folder(d->drafter);
     if (folder) PL_TRY(pl_hf_config_read(&c, d->drafter, PL_HF_DRAFTER, err));
     if (folder)
-        snprintf(m->kind, sizeof m->kind, "%.8s-%.22s", drafter->kind->name, *c.head_kind ? c.head_kind : "full");
+        snprintf(m->kind, sizeof m->kind, "%.8s-%.22s", drafter->kind->name, *c.head.kind ? c.head.kind : "full");
     else
         snprintf(m->kind, sizeof m->kind, "%s", drafter->kind->name);
     m->drafter = pl_strdup(d->drafter);

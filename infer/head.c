@@ -1,9 +1,9 @@
 #include "infer/head.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 
+#include <math.h>
 #include <string.h>
 
 static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank};
@@ -24,14 +24,12 @@ const pl_head_kind *pl_head_find(const char *name, pl_err *err) {
     return NULL;
 }
 
-pl_status pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, int64_t rank, pl_err *err) {
-    *h = (pl_head){.kind = pl_head_find(kind, err), .d = d, .vocab = vocab};
+pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err) {
+    *h = (pl_head){.spec = *spec, .d = d, .vocab = vocab, .rank = d};
+    if (!*h->spec.kind) strcpy(h->spec.kind, "full");
+    h->kind = pl_head_find(h->spec.kind, err);
     if (!h->kind) return PL_E_INPUT;
-    h->rank = h->kind == &pl_head_full ? d : rank;
-    if (h->rank < 1 || h->rank > d)
-        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": rank %lld must lie in 1..%lld, the drafter's width", kind,
-                       (long long)rank, (long long)d);
-    return PL_OK;
+    return h->kind->init ? h->kind->init(h, err) : PL_OK;
 }
 
 void pl_head_fini(pl_head *h) {
@@ -46,20 +44,82 @@ void pl_head_share(pl_head *h, pl_tensor out) {
     h->out.grad = NULL;
 }
 
-pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x) {
-    return pl_linear(ctx, h->kind->project(ctx, h, x, (pl_tensor){0}), h->out);
+int64_t pl_head_budget(const pl_head *h, int level) {
+    if (!h->spec.position_aware || level < 2) return h->vocab;
+    int64_t rows = h->vocab / (level + 1);
+    return rows > 0 ? rows : 1;
 }
 
-void pl_head_topk(pl_ctx *ctx, const pl_head *h, pl_tensor x, int k, int32_t *id, float *value, float *lse) {
-    pl_headtopk(ctx, &(pl_headtopk_args){.x = h->kind->project(ctx, h, x, (pl_tensor){0}),
-                                         .w = h->out,
-                                         .k = k,
-                                         .id = id,
-                                         .value = value,
-                                         .lse = lse});
+// One group that reads a prefix, or all rows.
+static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
+    struct {
+        int     row[2], at[2];
+        pl_span span;
+    } *s = pl_arena_alloc(&ctx->frame, sizeof *s);
+    if (ctx->measuring) return (pl_head_support){0};
+    s->row[0] = s->at[0] = 0;
+    s->row[1] = (int)rows;
+    s->at[1] = 1;
+    s->span = (pl_span){.count = (int32_t)pl_head_budget(h, level)};
+    return (pl_head_support){.groups = 1, .row = s->row, .at = s->at, .span = &s->span};
 }
 
-double pl_head_step_bytes(const pl_head *h) {
-    double n = (double)h->vocab * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
-    return h->kind == &pl_head_full ? n : n + (double)h->rank * (double)h->d * (double)pl_dtype_size(h->down.dtype);
+static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
+}
+
+static void forbid(float *z, int64_t from, int64_t to) {
+    for (int64_t v = from; v < to; v++)
+        z[v] = -INFINITY;
+}
+
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    if (h->kind->logits) return h->kind->logits(ctx, h, r);
+    pl_tensor y = pl_linear(ctx, h->kind->project(ctx, h, r->x, (pl_tensor){0}), h->out);
+    if (!h->kind->support && pl_head_budget(h, r->level) == h->vocab) return y;
+    pl_head_support s = support(ctx, h, r);
+    if (ctx->measuring || ctx->err.status != PL_OK) return y;
+    for (int g = 0; g < s.groups; g++)
+        for (int row = s.row[g]; row < s.row[g + 1]; row++) {
+            float  *z = pl_f32(&y) + row * h->vocab;
+            int64_t at = 0;
+            for (int i = s.at[g]; i < s.at[g + 1]; i++) {
+                forbid(z, at, s.span[i].first);
+                at = s.span[i].first + s.span[i].count;
+            }
+            forbid(z, at, h->vocab);
+        }
+    return y;
+}
+
+void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
+    if (h->kind->topk) {
+        h->kind->topk(ctx, h, r, k, id, value, lse);
+        return;
+    }
+    pl_headtopk_args all = {
+        .x = h->kind->project(ctx, h, r->x, (pl_tensor){0}), .w = h->out, .k = k, .id = id, .value = value, .lse = lse};
+    pl_head_support s = support(ctx, h, r);
+    if (ctx->measuring || ctx->err.status != PL_OK) {
+        pl_headtopk(ctx, &all);
+        return;
+    }
+    for (int g = 0; g < s.groups; g++) {
+        pl_headtopk_args one = all;
+        one.x.data = pl_f32(&all.x) + s.row[g] * h->rank;
+        one.x.dim[0] = s.row[g + 1] - s.row[g];
+        one.span = s.span + s.at[g];
+        one.n_spans = s.at[g + 1] - s.at[g];
+        one.id = id + s.row[g] * k;
+        if (value) one.value = value + s.row[g] * k;
+        if (lse) one.lse = lse + s.row[g];
+        pl_headtopk(ctx, &one);
+    }
+}
+
+double pl_head_step_bytes(const pl_head *h, int level) {
+    if (h->kind->step_bytes) return h->kind->step_bytes(h, level);
+    double bytes = (double)pl_head_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
+    if (!h->down.data) return bytes;
+    return bytes + (double)h->rank * (double)h->d * (double)pl_dtype_size(h->down.dtype);
 }

@@ -3,26 +3,58 @@
 // Every head here is a projection followed by one dense matrix:  logits = out . project(x)
 //   full      project = identity,          out = lm_head [Vd, d]                         head_full.c
 //   lowrank   project = down [r, d],       out = up [V, r]      (SlimSpec: z = W_up W_down h)   head_lowrank.c
-// Decoding applies both; training hands project(x) and out to the divergence engine, so that one definition serves
-// both. A head adds one file: its kind's name, its weights, its projection.
+// Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
+// serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
+// support: the proposal's law is the softmax over the support, and tokens outside come from the target alone.
+// A head adds one file: its kind's name, its weights, its projection, its support.
 #ifndef PL_HEAD_H
 #define PL_HEAD_H
 
 #include "checkpoints/hf.h"
 #include "infer/params.h"
+#include "kernels/op/headtopk.h"
 
 typedef struct pl_head pl_head;
 
+// What a head reads: one row for each node whose candidates are wanted.
+typedef struct pl_head_rows {
+    pl_tensor      x;     // [M, d] normed outputs of the backbone
+    int            level; // draft depth of the candidates: 0 for the first
+    // For heads that read them (reads_inputs):
+    pl_tensor      hidden; // [M, d] what the backbone's step consumed to compute the row
+    const int32_t *token;  // [M] and the token beside it
+    pl_tensor      embed;  // [V, d] the target's embedding
+    const int32_t *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
+} pl_head_rows;
+
+// The supports of rows. Group g has rows row[g]..row[g+1]-1 and reads spans at[g]..at[g+1]-1 (ascending, apart).
+typedef struct pl_head_support {
+    int            groups;
+    const int     *row, *at; // [groups + 1]
+    const pl_span *span;
+} pl_head_support;
+
 typedef struct pl_head_kind {
     const char *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
+    bool        reads_inputs;
+    // Completes h from h->spec, and refuses a spec that makes no head with one line. NULL: nothing to do.
+    pl_status (*init)(pl_head *h, pl_err *err);
     // Adds the head's weights (names of facts: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
     void (*params)(pl_head *h, pl_params *ps);
     // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.
     pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
+    // The rows of out that are read; what it returns lies in ctx's frame. NULL: all, or the position-aware prefix.
+    pl_head_support (*support)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // Instead of the general ones, for heads whose law is no softmax over rows of out. NULL: the general ones.
+    void (*topk)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+    pl_tensor (*logits)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // Bytes that one draft step at this depth must read; NULL: out's rows and down.
+    double (*step_bytes)(const pl_head *h, int level);
 } pl_head_kind;
 
 struct pl_head {
     const pl_head_kind *kind;
+    pl_hf_head          spec;           // as the config has it; kind never ""
     int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
     pl_tensor           out;            // [Vd, rank]
     pl_tensor           down;           // [rank, d] (lowrank)
@@ -32,19 +64,25 @@ struct pl_head {
 
 // By name; NULL and one line naming the known kinds.
 const pl_head_kind *pl_head_find(const char *name, pl_err *err);
-// rank <= 0 for heads that have none. A rank above d, or a missing one, is refused with one line.
-pl_status           pl_head_init(pl_head *h, const char *kind, int64_t d, int64_t vocab, int64_t rank, pl_err *err);
+// spec->kind "": a full head. What the kind does not have (a rank) is ignored; what it must have is checked.
+pl_status           pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err);
 void                pl_head_fini(pl_head *h);
 // Before params: a full head becomes the target's output matrix.
 void                pl_head_share(pl_head *h, pl_tensor out);
 
-// logits [M, Vd] of rows x [M, d] (already normed), in the frame.
-pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, pl_tensor x);
-// The k best draft ids of each row [M, k], their logits and, lse not NULL, each row's log-sum-exp: projection and
-// choice in one pass, no logits written. The ids and values are those of topk over pl_head_logits, bit for bit.
-void      pl_head_topk(pl_ctx *ctx, const pl_head *h, pl_tensor x, int k, int32_t *id, float *value, float *lse);
-// Bytes that one draft step must read.
-double    pl_head_step_bytes(const pl_head *h);
+// Rows of out that a position-aware head (DynaSpec, appendix A.1; papers: FR-Spec with a budget by depth) reads at this
+// depth: all Vd at depths 0 and 1, floor(Vd / (t + 1)) after, at least 1. Its rows lie in order of frequency, so that
+// these are the most frequent. Other heads read all Vd.
+int64_t pl_head_budget(const pl_head *h, int level);
+
+// logits [M, Vd], in the frame; -infinity outside a row's support: their softmax is the law that is proposed from.
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
+// log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
+// topk over pl_head_logits, bit for bit.
+void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+// Bytes that one draft step at this depth must read.
+double pl_head_step_bytes(const pl_head *h, int level);
 
 extern const pl_head_kind pl_head_full, pl_head_lowrank;
 

@@ -6,6 +6,14 @@
 
 #include <math.h>
 
+static pl_status init(pl_head *h, pl_err *err) {
+    if (h->spec.rank < 1 || h->spec.rank > h->d)
+        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": rank %d must lie in 1..%lld, the drafter's width",
+                       h->kind->name, h->spec.rank, (long long)h->d);
+    h->rank = h->spec.rank;
+    return PL_OK;
+}
+
 static void params(pl_head *h, pl_params *ps) {
     pl_params_add(ps, &h->down, PL_PARAM_MATRIX, h->d, "efficient_lm_head_down_proj.weight", h->rank, NULL, 0, NULL, 0)
         ->init_std = 1 / sqrt((double)h->d);
@@ -19,4 +27,4 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
     return y;
 }
 
-const pl_head_kind pl_head_lowrank = {.name = "lowrank", .params = params, .project = project};
+const pl_head_kind pl_head_lowrank = {.name = "lowrank", .init = init, .params = params, .project = project};

@@ -200,12 +200,12 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
     pl_put_str(o, "kind", "drafter checkpoint");
     put_config(o, &c);
     pl_put_str(o, "backbone", pl_hf_backbone_name(c.backbone));
-    pl_put_str(o, "head", *c.head_kind ? c.head_kind : "full");
+    pl_put_str(o, "head", *c.head.kind ? c.head.kind : "full");
     if (c.backbone == PL_HF_EAGLE1) {
         pl_put_bool(o, "target_head", c.target_head);
         pl_put_str(o, "features", "the target's last hidden after its final norm");
     }
-    if (c.head_rank) pl_put_int(o, "head_rank", c.head_rank);
+    if (c.head.rank) pl_put_int(o, "head_rank", c.head.rank);
     pl_put_int(o, "draft_vocab", c.draft_vocab_size ? c.draft_vocab_size : c.vocab_size);
     if (c.backbone == PL_HF_EAGLE3) {
         pl_put_ids(o, "taps", c.tap, c.n_taps);

@@ -37,8 +37,7 @@ pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, in
     return p;
 }
 
-// The spec whose part names point to this copy's own strings (entries may have been moved since they were added).
-static pl_weight_spec spec_of(const pl_param *p) {
+pl_weight_spec pl_param_spec(const pl_param *p) {
     pl_weight_spec s = p->spec;
     for (int i = 0; i < s.n_parts; i++)
         s.part[i].name = p->name[i];
@@ -49,7 +48,7 @@ static pl_status specs_of(const pl_params *ps, pl_weight_spec **out, pl_err *err
     *out = pl_calloc((size_t)ps->n, sizeof **out);
     if (!*out) return pl_fail(err, PL_E_MEMORY, "list of %d weights: out of memory", ps->n);
     for (int i = 0; i < ps->n; i++)
-        (*out)[i] = spec_of(&ps->p[i]);
+        (*out)[i] = pl_param_spec(&ps->p[i]);
     return PL_OK;
 }
 

@@ -37,6 +37,9 @@ void      pl_params_fini(pl_params *ps); // frees what was loaded
 pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
                         int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2);
 
+// What p needs of a file. Its part names point into p (entries may move while more are added).
+pl_weight_spec pl_param_spec(const pl_param *p);
+
 // For inference: checks all of them against the source, then reads and packs tensor by tensor (matrices in dtype t,
 // F32 or BF16; norms in fp32; embeddings stay in the mapped file where they lie there as t, else are copied row-major).
 // Takes over the source, also on failure.

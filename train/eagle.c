@@ -149,8 +149,7 @@ static pl_status init_model(eagle *e, const pl_env *env, pl_err *err) {
     const pl_recipe    *r = e->r;
     int                 n_taps;
     const int64_t      *taps = pl_recipe_ints(r, "drafter.taps", &n_taps);
-    pl_backbone_options o = {.head_kind = pl_recipe_str(r, "drafter.head.kind"),
-                             .head_rank = pl_recipe_int(r, "drafter.head.rank"),
+    pl_backbone_options o = {.head = pl_train_head_read(r),
                              .own_head = !freezes_head(r),
                              .bias = pl_recipe_bool(r, "drafter.bias"),
                              .inter = (int)pl_recipe_int(r, "drafter.intermediate")};
@@ -170,9 +169,10 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     pl_params *ps = &e->model->params;
     bool      *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    if (freezes_head(e->r))
-        for (int i = 0; i < ps->n; i++)
-            frozen[i] = ps->p[i].tensor == &e->model->head.out || ps->p[i].tensor == &e->model->head.down;
+    enum { NONE, BACKBONE };
+    bool head = freezes_head(e->r), backbone = pl_recipe_choice(e->r, "drafter.freeze") == BACKBONE;
+    for (int i = 0; i < ps->n; i++)
+        frozen[i] = i < e->model->head_param ? backbone : head;
     pl_param_block_options o = {.real = env->backend->real,
                                 .round_to = e->dtype,
                                 .frozen = frozen,
@@ -223,10 +223,11 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
 
 static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe *r = e->r;
-    char             recipe[17];
+    char             recipe[17], start_id[17];
     int64_t          slots = pl_recipe_int(r, "train.slots");
     PL_TRY(pl_recipe_require(r, "target.path", err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
+    PL_TRY(pl_start_identity(start_id, r, err));
     e->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
     e->eval_rows = pl_recipe_int(r, "train.eval_tokens");
     pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
@@ -248,8 +249,8 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.report = report;
     e->task.save_model = save_model;
     if (e->held) e->task.evaluate = evaluate;
-    snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s", e->task.name, recipe,
-             e->teacher.model.fingerprint, e->train->identity);
+    snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s", e->task.name, recipe,
+             e->teacher.model.fingerprint, e->train->identity, *start_id ? " start " : "", start_id);
     pl_log("%s: %.2f M parameters, %s head, %d steps of unroll, %.0f MB of activations", e->task.name,
            (double)pl_params_count(&e->model->params) / 1e6,
            e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,

@@ -2,6 +2,8 @@
 
 #include "kernels/op/attention.h"
 
+#include <stdio.h>
+
 #define TRAIN (PL_STAGE_TARGET | PL_STAGE_DRAFTER)
 #define TEXT (PL_STAGE_TOKENIZER | PL_STAGE_TOKENS)
 #define BIG 1e15
@@ -211,6 +213,11 @@ const pl_recipe_key pl_train_keys[] = {
      .max = 1 << 22,
      .help = "of them the first so many; 0: the whole list",
      .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.position_aware",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "false",
+     .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",
+     .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.init",
      .type = PL_RECIPE_ENUM,
      .deflt = "auto",
@@ -224,12 +231,24 @@ const pl_recipe_key pl_train_keys[] = {
      .help = "leave the head as it starts; auto: eagle1's full head, which then is the target's and not stored",
      .stages = PL_STAGE_DRAFTER},
 
+    {.path = "drafter.start",
+     .type = PL_RECIPE_STRING,
+     .help = "begin with the weights of this checkpoint, or of the drafter of this name in `drafters`: its backbone, "
+             "and its head or what can be made of it (fewer rows, low-rank factors)",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.freeze",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "none",
+     .choices = {"none", "backbone"},
+     .help = "what is not trained beside a frozen head",
+     .stages = PL_STAGE_DRAFTER},
+
     {.path = "train.steps",
      .type = PL_RECIPE_INT,
      .deflt = "1000",
-     .min = 1,
+     .min = 0,
      .max = BIG,
-     .help = "updates",
+     .help = "updates; 0: the drafter as it starts, evaluated and written",
      .stages = TRAIN},
     {.path = "train.batch",
      .type = PL_RECIPE_INT,
@@ -433,6 +452,13 @@ const pl_recipe_key pl_train_keys[] = {
      .stages = PL_RECIPE_NO_STAGE},
     {0}};
 
+pl_hf_head pl_train_head_read(const pl_recipe *r) {
+    pl_hf_head h = {.rank = (int)pl_recipe_int(r, "drafter.head.rank"),
+                    .position_aware = pl_recipe_bool(r, "drafter.head.position_aware")};
+    snprintf(h.kind, sizeof h.kind, "%s", pl_recipe_str(r, "drafter.head.kind"));
+    return h;
+}
+
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err) {
     *o = (pl_trainer_options){
         .out_dir = out_dir,
@@ -452,7 +478,7 @@ pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const
                   .decay = pl_recipe_real(r, "train.weight_decay"),
                   .clip = pl_recipe_real(r, "train.clip")},
     };
-    if (o->schedule.warmup > o->steps)
+    if (o->steps > 0 && o->schedule.warmup > o->steps)
         return pl_recipe_fail(r, "train.warmup", err, "%lld steps, more than train.steps, %lld",
                               (long long)o->schedule.warmup, (long long)o->steps);
     return PL_OK;

@@ -3,6 +3,7 @@
 #ifndef PL_TRAIN_KEYS_H
 #define PL_TRAIN_KEYS_H
 
+#include "checkpoints/hf_head.h"
 #include "recipes/recipe.h"
 #include "train/trainer.h"
 
@@ -15,6 +16,9 @@ enum {
 };
 
 extern const pl_recipe_key pl_train_keys[];
+
+// drafter.head.
+pl_hf_head pl_train_head_read(const pl_recipe *r);
 
 // The parts of a recipe that every kind of training shares.
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);

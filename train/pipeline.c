@@ -7,36 +7,50 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/run.h"
+#include "train/start.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define STAGE_GENERATE (1u << 8) // keys of `generate` name no stage: they matter to all
 
+// What an item of `drafters` may say, and what it stands for: each is checked as the key it replaces.
 static const pl_recipe_key drafter_keys[] = {
     {.path = "name", .type = PL_RECIPE_STRING, .help = "of the drafter's folder and its line in the results"},
     {.path = "kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.kind"},
+    {.path = "start", .type = PL_RECIPE_STRING, .help = "instead of drafter.start; a name is a drafter further up"},
+    {.path = "freeze", .type = PL_RECIPE_STRING, .help = "instead of drafter.freeze"},
     {.path = "head.kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kind"},
-    {.path = "head.rank",
-     .type = PL_RECIPE_INT,
-     .deflt = "0",
-     .min = 0,
-     .max = 65536,
-     .help = "instead of drafter.head.rank"},
+    {.path = "head.rank", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.rank"},
+    {.path = "head.position_aware", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.position_aware"},
     {.path = "head.vocab", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab"},
-    {.path = "head.vocab_size",
-     .type = PL_RECIPE_INT,
-     .deflt = "0",
-     .min = 0,
-     .max = 1 << 22,
-     .help = "instead of drafter.head.vocab_size"},
+    {.path = "head.vocab_size", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab_size"},
     {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
     {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
     {.path = "unroll", .type = PL_RECIPE_STRING, .help = "instead of train.unroll"},
     {.path = "lr", .type = PL_RECIPE_STRING, .help = "instead of train.lr"},
     {.path = "noise", .type = PL_RECIPE_STRING, .help = "instead of train.noise"},
-    {.path = "steps", .type = PL_RECIPE_INT, .deflt = "0", .min = 0, .max = 1e15, .help = "instead of train.steps"},
+    {.path = "warmup", .type = PL_RECIPE_STRING, .help = "instead of train.warmup"},
+    {.path = "steps", .type = PL_RECIPE_STRING, .help = "instead of train.steps"},
+    {.path = "seed", .type = PL_RECIPE_STRING, .help = "instead of seed, in training"},
     {0}};
+
+static const char *const replaces[][2] = {{"kind", "drafter.kind"},
+                                          {"freeze", "drafter.freeze"},
+                                          {"head.kind", "drafter.head.kind"},
+                                          {"head.rank", "drafter.head.rank"},
+                                          {"head.position_aware", "drafter.head.position_aware"},
+                                          {"head.vocab", "drafter.head.vocab"},
+                                          {"head.vocab_size", "drafter.head.vocab_size"},
+                                          {"head.init", "drafter.head.init"},
+                                          {"head.frozen", "drafter.head.frozen"},
+                                          {"unroll", "train.unroll"},
+                                          {"lr", "train.lr"},
+                                          {"noise", "train.noise"},
+                                          {"warmup", "train.warmup"},
+                                          {"steps", "train.steps"},
+                                          {"seed", "seed"}};
+enum { REPLACES = sizeof replaces / sizeof *replaces };
 
 const pl_recipe_key pl_pipeline_keys[] = {
     {.path = "drafters",
@@ -148,37 +162,36 @@ static pl_status append_set(char **sets, int *n, char *text, pl_err *err) {
     return PL_OK;
 }
 
+// Where drafter i starts: the checkpoint of a drafter further up the list, or what is no name of one, as it stands.
+static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char **path, pl_err *err) {
+    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
+    const char      *start = pl_recipe_str(item, "start");
+    *path = NULL;
+    for (int k = 0; k < pl_recipe_list_count(r, "drafters") && !*path; k++) {
+        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", k), "name");
+        if (!name || strcmp(name, start) != 0) continue;
+        if (k >= i) return pl_recipe_fail(item, "start", err, "\"%s\" does not stand before it in the list", start);
+        *path = pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name);
+    }
+    if (!*path) *path = pl_strdup(start);
+    return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+}
+
 // The recipe of drafter i alone: the whole recipe with the item's values in `drafter`.
 static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
                                 pl_err *err) {
-    const pl_recipe         *item = pl_recipe_item(r, "drafters", i);
-    static const char *const same[][2] = {{"kind", "drafter.kind"},
-                                          {"head.kind", "drafter.head.kind"},
-                                          {"head.vocab", "drafter.head.vocab"},
-                                          {"head.init", "drafter.head.init"},
-                                          {"head.frozen", "drafter.head.frozen"},
-                                          {"unroll", "train.unroll"},
-                                          {"lr", "train.lr"},
-                                          {"noise", "train.noise"}};
-    enum { SAME = sizeof same / sizeof *same };
-    char     *text = NULL, *sets[16], *dataset = pl_path_join(out_dir, "dataset");
-    int       n = 0;
-    pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
+    char            *text = NULL, *sets[REPLACES + 3], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
+    int              n = 0;
+    pl_status        st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
     if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
     if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
         st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
-    for (int k = 0; k < SAME && st == PL_OK; k++)
-        if (pl_recipe_has(item, same[k][0]))
-            st = append_set(sets, &n, pl_sprintf("%s=%s", same[k][1], pl_recipe_str(item, same[k][0])), err);
-    if (st == PL_OK && pl_recipe_has(item, "head.rank"))
-        st = append_set(sets, &n, pl_sprintf("drafter.head.rank=%lld", (long long)pl_recipe_int(item, "head.rank")),
-                        err);
-    if (st == PL_OK && pl_recipe_has(item, "head.vocab_size"))
-        st = append_set(sets, &n,
-                        pl_sprintf("drafter.head.vocab_size=%lld", (long long)pl_recipe_int(item, "head.vocab_size")),
-                        err);
-    if (st == PL_OK && pl_recipe_int(item, "steps") > 0)
-        st = append_set(sets, &n, pl_sprintf("train.steps=%lld", (long long)pl_recipe_int(item, "steps")), err);
+    if (st == PL_OK && pl_recipe_has(item, "start")) st = start_of(r, i, out_dir, &start, err);
+    if (st == PL_OK && start) st = append_set(sets, &n, pl_sprintf("drafter.start=%s", start), err);
+    for (int k = 0; k < REPLACES && st == PL_OK; k++)
+        if (pl_recipe_has(item, replaces[k][0]))
+            st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
     if (st == PL_OK)
         st = pl_recipe_parse(out, text, strlen(text), "recipe", env->keys, env->n_keys, (const char *const *)sets, n,
                              err);
@@ -186,13 +199,16 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
         pl_free(sets[k]);
     pl_free(text);
     pl_free(dataset);
+    pl_free(start);
     return st;
 }
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
     char keys[17], hash[17];
+    char start[17];
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
-    pl_hash_hex(hash, pl_hash_more(pl_hash(keys, 16), generated, 16));
+    PL_TRY(pl_start_identity(start, r, err));
+    pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
     PL_TRY(pl_dir_make(dir, err));
     PL_TRY(begin(dir, "checkpoints", hash, "checkpoints", err));
     if (stamped(dir, "checkpoints.done", hash)) {

@@ -1,9 +1,11 @@
 #include "train/start.h"
 
+#include "checkpoints/fingerprint.h"
 #include "infer/eagle1.h"
 #include "infer/eagle3.h"
 #include "kernels/base/arena.h"
 #include "train/lowrank.h"
+#include "train/start_from.h"
 
 #include <math.h>
 
@@ -140,10 +142,26 @@ static pl_status start_eagle1(pl_start *s, const pl_feature_doc *doc, pl_err *er
     return scale_columns(s, &e->fc, gain, d, err);
 }
 
+pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
+    const char       *dir = pl_recipe_str(r, "drafter.start");
+    pl_weight_source *src;
+    pl_hf_config      c;
+    *out = 0;
+    if (!dir) return PL_OK;
+    PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
+    PL_TRY(pl_weight_source_open(&src, dir, err));
+    pl_status st = pl_fingerprint(out, src, &c, true, err);
+    pl_weight_source_close(src);
+    return st;
+}
+
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
     pl_feature_doc doc;
+    const char    *from = pl_recipe_str(s->r, "drafter.start");
+    enum { AUTO };
     pl_param_block_init(s->block, (uint64_t)pl_recipe_int(s->r, "seed"));
-    PL_TRY(start_head(s, env, err));
+    if (!from || pl_recipe_choice(s->r, "drafter.head.init") != AUTO) PL_TRY(start_head(s, env, err));
+    if (from) return pl_start_from(s, from, env, err);
     PL_TRY(s->source->get(s->source, 0, &doc, err));
     return s->model->kind == &pl_backbone_eagle3 ? start_eagle3(s, &doc, err) : start_eagle1(s, &doc, err);
 }

@@ -2,6 +2,7 @@
 //   the head starts as the target's output matrix or its best low-rank factors (drafter.head.init)
 //   EAGLE-3's final norm starts as the target's, whose output its head is made for
 //   fc starts at the scale of what it reads, measured on the first training document
+// or those of a trained drafter (drafter.start, train/start_from.h).
 #ifndef PL_TRAIN_START_H
 #define PL_TRAIN_START_H
 
@@ -18,6 +19,9 @@ typedef struct pl_start {
     const pl_teacher  *teacher;
     pl_feature_source *source; // training documents
 } pl_start;
+
+// Of the checkpoint that drafter.start names: what a product that depends on it must remember. "" without one.
+pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err);
 
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err);
 

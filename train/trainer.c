@@ -196,6 +196,12 @@ static pl_status run_steps(loop *l, pl_err *err) {
     return PL_OK;
 }
 
+// No steps: what the task was given is the product.
+static pl_status as_it_starts(loop *l, pl_err *err) {
+    PL_TRY(l->t->evaluate ? evaluate(l, err) : save(l, l->best, false, err));
+    return save_last(l, err);
+}
+
 static pl_status start(loop *l, pl_err *err) {
     pl_task   *t = l->t;
     char      *state = NULL, *metrics = NULL;
@@ -226,10 +232,11 @@ done:
 }
 
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
-    PL_CHECK(o->log_every >= 1 && o->steps >= 1, "log_every %lld, steps %lld", (long long)o->log_every,
+    PL_CHECK(o->log_every >= 1 && o->steps >= 0, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
     loop      l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
     pl_status st = start(&l, err);
+    if (st == PL_OK && o->steps == 0 && l.saved_step < 0) st = as_it_starts(&l, err);
     if (st == PL_OK && l.step < o->steps) {
         pl_progress_begin(&l.progress, t->name, l.step, o->steps);
         st = run_steps(&l, err);

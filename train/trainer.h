@@ -48,7 +48,7 @@ typedef struct pl_trainer_options {
     const char      *out_dir; // made where missing
     pl_schedule      schedule;
     pl_optim_options optim;
-    int64_t          steps;
+    int64_t          steps;              // 0: the task's model as it is, evaluated and written
     int64_t          checkpoint_every;   // steps; 0: only at the end and when stopped
     double           checkpoint_minutes; // and when this much time has passed since the last one; 0: never for time
     int64_t          eval_every;         // steps; 0: only at the end

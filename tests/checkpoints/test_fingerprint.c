@@ -111,7 +111,7 @@ static void test_config(void **state) {
     changed[4].tie_word_embeddings = true;
     changed[5].n_taps = 1;
     changed[6].norm_output = true;
-    strcpy(changed[7].head_kind, "routed");
+    strcpy(changed[7].head.kind, "routed");
     for (int i = 0; i < 8; i++) {
         print(other, at("m"), &changed[i], false);
         if (strcmp(other, base) == 0) fail_msg("change %d", i);

@@ -232,8 +232,8 @@ static void test_drafter(void **state) {
     put_config(at("d.json"), "architectures",
                OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":16},\"tap_numbering\":\"input\"}");
     assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
-    assert_string_equal(c.head_kind, "low_rank");
-    assert_int_equal(c.head_rank, 16);
+    assert_string_equal(c.head.kind, "low_rank");
+    assert_int_equal(c.head.rank, 16);
     assert_int_equal(c.tap_numbering, PL_HF_TAPS_INPUT);
     put_config(at("d.json"), NULL, "\"draft_vocab_size\":100"); // as some heads are published
     assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
@@ -280,7 +280,7 @@ static void test_drafter(void **state) {
 static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
     assert_string_equal(a->architecture, b->architecture);
     assert_string_equal(a->model_type, b->model_type);
-    assert_string_equal(a->head_kind, b->head_kind);
+    assert_string_equal(a->head.kind, b->head.kind);
     const int pairs[][2] = {
         {a->hidden_size, b->hidden_size},
         {a->intermediate_size, b->intermediate_size},
@@ -305,7 +305,7 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
         {a->norm_output, b->norm_output},
         {a->norm_before_fc, b->norm_before_fc},
         {a->norm_before_residual, b->norm_before_residual},
-        {a->head_rank, b->head_rank},
+        {a->head.rank, b->head.rank},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i][0] != pairs[i][1]) fail_msg("field %zu: %d and %d", i, pairs[i][0], pairs[i][1]);
@@ -375,14 +375,14 @@ static void test_round_trip(void **state) {
     c.tap[2] = 29;
     c.tap_numbering = PL_HF_TAPS_INPUT;
     c.fc_norm = c.norm_before_residual = true;
-    strcpy(c.head_kind, "low_rank");
-    c.head_rank = 16;
+    strcpy(c.head.kind, "low_rank");
+    c.head.rank = 16;
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
     assert_same(&c, &back);
     strcpy(c.architecture, "LlamaForCausalLMEagle3");
-    c.head_kind[0] = 0;
-    c.head_rank = 0;
+    c.head.kind[0] = 0;
+    c.head.rank = 0;
     c.tap_numbering = PL_HF_TAPS_UNSTATED;
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));

@@ -23,7 +23,7 @@ static void must(pl_status st, const pl_err *err) {
 
 static pl_backbone_options options(const char *head) {
     bool lowrank = strcmp(head, "lowrank") == 0;
-    return (pl_backbone_options){.head_kind = lowrank ? "lowrank" : "full", .head_rank = RANK, .bias = true};
+    return (pl_backbone_options){.head = pl_hf_head_make(lowrank ? "lowrank" : "full", RANK), .bias = true};
 }
 
 // ---- under training ----
@@ -93,7 +93,7 @@ static void run_steps(pl_ctx *ctx, void *arg) {
         view.offset = k;
         pl_tensor y = b->kind->step(ctx, b, p->token + k * ROWS, hidden, &view, &hidden, (pl_tensor){0});
         f->hidden[k] = hidden;
-        f->logits[k] = pl_head_logits(ctx, &b->head, y);
+        f->logits[k] = pl_head_logits(ctx, &b->head, &(pl_head_rows){.x = y});
     }
 }
 
@@ -175,7 +175,7 @@ static void run_draft(pl_ctx *ctx, void *arg) {
     pl_view   view = {.pos = d->pos, .cos = d->b->cos, .sin = d->b->sin, .row = d->row, .m = d->rows};
     pl_tensor hidden = d->features.data ? d->b->kind->fuse(ctx, d->b, d->features) : d->hidden;
     pl_tensor y = d->b->kind->step(ctx, d->b, d->token, hidden, &view, &d->hidden, (pl_tensor){0});
-    d->logits = pl_head_logits(ctx, &d->b->head, y);
+    d->logits = pl_head_logits(ctx, &d->b->head, &(pl_head_rows){.x = y});
 }
 
 static pl_tensor last_row(pl_tensor t) {

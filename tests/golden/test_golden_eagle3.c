@@ -79,7 +79,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
     golden_coarse(s->teacher, V * D, 10, "target/lm_head.weight");
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
-    pl_backbone_options o = {.head_kind = head, .head_rank = RANK};
+    pl_backbone_options o = {.head = pl_hf_head_make(head, RANK)};
     must(pl_backbone_create(&s->model, &pl_backbone_eagle3, &s->target, &o, be->real, &err), &err);
     assert_int_equal(s->model->n_taps, TAPS);
     if (trimmed(s)) trim(s);
@@ -157,7 +157,7 @@ static void run_steps(pl_ctx *ctx, void *arg) {
         view.offset = k;
         pl_tensor y = e->kind->step(ctx, e, p->token + k * ROWS, k ? f->hidden[k - 1] : f->fused, &view, &f->hidden[k],
                                     (pl_tensor){0});
-        f->logits[k] = pl_head_logits(ctx, &e->head, y);
+        f->logits[k] = pl_head_logits(ctx, &e->head, &(pl_head_rows){.x = y});
     }
 }
 
@@ -289,7 +289,7 @@ static void run_draft(pl_ctx *ctx, void *arg) {
     pl_view   view = {.pos = d->pos, .cos = d->e->cos, .sin = d->e->sin, .row = d->row, .m = d->rows};
     pl_tensor hidden = d->features.data ? d->e->kind->fuse(ctx, d->e, d->features) : d->hidden;
     pl_tensor y = d->e->kind->step(ctx, d->e, d->token, hidden, &view, &d->hidden, (pl_tensor){0});
-    d->logits = pl_head_logits(ctx, &d->e->head, y);
+    d->logits = pl_head_logits(ctx, &d->e->head, &(pl_head_rows){.x = y});
 }
 
 static pl_tensor last_row(pl_tensor t) {
@@ -359,7 +359,7 @@ static void draft_of(const char *head) {
     write_target(&g, dir[0]);
     must(pl_llama_open(&target, dir[0], PL_F32, &err), &err);
     must(pl_backbone_create(&e, &pl_backbone_eagle3, &target,
-                            &(pl_backbone_options){.head_kind = head, .head_rank = RANK}, PL_F32, &err),
+                            &(pl_backbone_options){.head = pl_hf_head_make(head, RANK)}, PL_F32, &err),
          &err);
     float **data = golden_weights(&e->params, "drafter");
     must(pl_backbone_write(e, dir[1], (const float *const *)data, PL_BF16, &err), &err);

@@ -79,7 +79,7 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
 }
 
 void test_drafter_write(const char *dir, const pl_llama *target, const char *head, int rank, uint64_t seed) {
-    pl_backbone_options o = {.head_kind = head, .head_rank = rank};
+    pl_backbone_options o = {.head = pl_hf_head_make(head, rank)};
     test_backbone_write(dir, target, &pl_backbone_eagle3, &o, seed);
 }
 

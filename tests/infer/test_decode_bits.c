@@ -319,7 +319,7 @@ static void eagle3_is_lossless(void **state) {
 static void eagle1_is_lossless(void **state) {
     (void)state;
     static const pl_backbone_options kinds[] = {
-        {.bias = true}, {.own_head = true}, {.head_kind = "lowrank", .head_rank = 12}};
+        {.bias = true}, {.own_head = true}, {.head = {.kind = "lowrank", .rank = 12}}};
     char        dir[64], draft[64];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);

@@ -111,7 +111,7 @@ static void published_layout(void **state) {
         assert_int_equal(((pl_eagle1 *)b)->fc_bias.data != NULL, cases[i].has);
         assert_true(b->head.shared && b->head.out.data == w.target.head.data);
         assert_true(b->n_taps == 1 && b->tap[0] == PL_TAP_FINAL);
-        assert_true(pl_backbone_step_bytes(b) > pl_head_step_bytes(&b->head));
+        assert_true(pl_backbone_step_bytes(b, 3) > pl_head_step_bytes(&b->head, 0));
         pl_backbone_destroy(b);
         world_fini(&w);
     }

@@ -274,11 +274,8 @@ static void given_drafter(void **state) {
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
-    pl_backbone_options o = {.head_kind = *c.head_kind ? c.head_kind : NULL,
-                             .head_rank = c.head_rank,
-                             .own_head = !c.target_head,
-                             .bias = c.fc_bias == PL_HF_BIAS_YES,
-                             .inter = c.intermediate_size};
+    pl_backbone_options o = {
+        .head = c.head, .own_head = !c.target_head, .bias = c.fc_bias == PL_HF_BIAS_YES, .inter = c.intermediate_size};
     o.n_taps = c.n_taps;
     memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
     float                  *wt = head_of(&m.model, target);
@@ -333,7 +330,7 @@ static void trimmed(void **state) {
         d2t[i] = (37 * i + 5) % TEST_VOCAB;
     parity("eagle3, trimmed head", &pl_backbone_eagle3, &(pl_backbone_options){.d2t = d2t, .draft_vocab = 70}, 0);
     parity("eagle3, trimmed low-rank head", &pl_backbone_eagle3,
-           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16, .d2t = d2t, .draft_vocab = 70}, 0);
+           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}, .d2t = d2t, .draft_vocab = 70}, 0);
     parity("eagle1, trimmed head", &pl_backbone_eagle1,
            &(pl_backbone_options){.own_head = true, .d2t = d2t, .draft_vocab = 70}, 0);
 }
@@ -341,7 +338,7 @@ static void trimmed(void **state) {
 static void eagle3_lowrank(void **state) {
     (void)state;
     parity("eagle3, low-rank head", &pl_backbone_eagle3,
-           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16}, 0);
+           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}}, 0);
 }
 
 static void eagle1_target_head(void **state) {
@@ -362,7 +359,7 @@ static void eagle1_own_head(void **state) {
 static void eagle1_lowrank(void **state) {
     (void)state;
     parity("eagle1, low-rank head", &pl_backbone_eagle1,
-           &(pl_backbone_options){.head_kind = "lowrank", .head_rank = 16}, 2);
+           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}}, 2);
 }
 
 int main(void) {

@@ -55,7 +55,7 @@ static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *
     }
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
-    pl_backbone_options o = {.head_kind = head, .head_rank = 3, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
+    pl_backbone_options o = {.head = pl_hf_head_make(head, 3), .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
