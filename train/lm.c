@@ -18,7 +18,7 @@ static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
     pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo};
     pl_llama_out out;
     pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
-    pl_divergence_args a = {.objective = PL_OBJ_CE,
+    pl_divergence_args a = {.objective = PL_OBJ_LABEL,
                             .x = out.hidden,
                             .w = m->head,
                             .label = lm->label,

@@ -350,6 +350,24 @@ PL_INLINE pl_vf pl_vf_exp(pl_vf x) {
     return out;
 }
 
+// log(1 + x) for x in [0, 1], relative error below 2^-22 (Cephes logf on [sqrt(1/2), sqrt(2)]).
+PL_INLINE pl_vf pl_vf_log1p_unit(pl_vf x) {
+    const pl_vf sqrt2 = pl_vf_set1(0.41421356f), half = pl_vf_set1(0.5f);
+    pl_vf       f = pl_vf_select_gt(x, sqrt2, pl_vf_mul(half, pl_vf_sub(x, pl_vf_set1(1.0f))), x); // (1 + x) / 2 - 1
+    pl_vf       ln2 = pl_vf_select_gt(x, sqrt2, pl_vf_set1(0.693147181f), pl_vf_zero());
+    pl_vf       p = pl_vf_set1(7.0376836292e-2f), f2 = pl_vf_mul(f, f);
+    p = pl_vf_fma(p, f, pl_vf_set1(-1.1514610310e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(1.1676998740e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(-1.2420140846e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(1.4249322787e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(-1.6668057665e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(2.0000714765e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(-2.4999993993e-1f));
+    p = pl_vf_fma(p, f, pl_vf_set1(3.3333331174e-1f));
+    p = pl_vf_fma(pl_vf_mul(p, f), f2, pl_vf_mul(pl_vf_set1(-0.5f), f2));
+    return pl_vf_add(pl_vf_add(f, p), ln2);
+}
+
 // ---- transpose ----
 
 // In place, PL_VN_LANES x PL_VN_LANES.

@@ -1,6 +1,27 @@
 #include "kernels/op/divergence.h"
 #include "kernels/base/check.h"
 
+#include <string.h>
+
+static const char *const names[PL_OBJECTIVES] = {
+    [PL_OBJ_KL] = "kl",       [PL_OBJ_SOFT_CE] = "ce",        [PL_OBJ_HARD_CE] = "hard-ce",
+    [PL_OBJ_TV] = "tv",       [PL_OBJ_TVDPP] = "tvd++",       [PL_OBJ_REVERSE_KL] = "reverse-kl",
+    [PL_OBJ_JS] = "js",       [PL_OBJ_LK_ALPHA] = "lk-alpha", [PL_OBJ_LK_LAMBDA] = "lk-lambda",
+    [PL_OBJ_LABEL] = "label",
+};
+
+const char *pl_objective_name(pl_objective o) {
+    PL_CHECK(o < PL_OBJECTIVES, "objective %d", (int)o);
+    return names[o];
+}
+
+pl_objective pl_objective_named(const char *name) {
+    int o = 0;
+    while (o < PL_OBJECTIVES && strcmp(names[o], name) != 0)
+        o++;
+    return (pl_objective)o;
+}
+
 static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x, const pl_tensor *w) {
     PL_CHECK(x->rank == 2 && w->rank == 2 && x->dim[1] == w->dim[1] && w->layout == PL_ROWMAJOR,
              "divergence: %s x [%lld, %lld], W [%lld, %lld], layout %d", who, (long long)x->dim[0],
@@ -9,22 +30,27 @@ static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x,
 }
 
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
-    int64_t n = a->x.dim[0], kl = a->objective == PL_OBJ_KL;
+    int64_t n = a->x.dim[0];
+    PL_CHECK(a->objective < PL_OBJECTIVES, "divergence: objective %d", (int)a->objective);
+    bool taught = a->objective != PL_OBJ_LABEL;
     check_logits(ctx, "student", &a->x, &a->w);
     PL_CHECK(!a->w.grad || a->w.dtype == ctx->be->real, "divergence: a gradient needs W in %s, not %s",
              pl_dtype_name(ctx->be->real), pl_dtype_name(a->w.dtype));
-    PL_CHECK(a->weight && (kl ? a->teacher_row != NULL : a->label != NULL), "divergence: no %s",
+    PL_CHECK(a->weight && (taught ? a->teacher_row != NULL : a->label != NULL), "divergence: no %s",
              !a->weight ? "weights"
-             : kl       ? "teacher rows"
+             : taught   ? "teacher rows"
                         : "labels");
-    if (kl) {
+    PL_CHECK(a->objective != PL_OBJ_JS || (a->js_beta > 0 && a->js_beta < 1), "divergence: js_beta %g", a->js_beta);
+    PL_CHECK(a->objective != PL_OBJ_LK_LAMBDA || a->lk_decay > 0, "divergence: lk_decay %g", a->lk_decay);
+    if (taught) {
         check_logits(ctx, "teacher", &a->xt, &a->wt);
-        PL_CHECK(a->w.dim[0] <= a->wt.dim[0], "divergence: %lld draft ids of %lld", (long long)a->w.dim[0],
-                 (long long)a->wt.dim[0]);
+        // An id stands exactly in a float of teacher_stat.
+        PL_CHECK(a->w.dim[0] <= a->wt.dim[0] && a->w.dim[0] < 1 << 24, "divergence: %lld draft ids of %lld",
+                 (long long)a->w.dim[0], (long long)a->wt.dim[0]);
     }
     if (!a->loss.data) a->loss = pl_ctx_const_1d(ctx, n);
     if (!a->stat.data) a->stat = pl_ctx_const(ctx, n, 4);
-    if (kl && !a->teacher_stat.data) a->teacher_stat = pl_ctx_const(ctx, a->xt.dim[0], 4);
+    if (taught && !a->teacher_stat.data) a->teacher_stat = pl_ctx_const(ctx, a->xt.dim[0], 4);
     PL_CHECK(a->loss.dim[0] == n && a->stat.dim[0] == n && (!a->accept.data || a->accept.dim[0] == n),
              "divergence: outputs of %lld, %lld, %lld rows for %lld", (long long)a->loss.dim[0],
              (long long)a->stat.dim[0], (long long)a->accept.dim[0], (long long)n);

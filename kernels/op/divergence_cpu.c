@@ -1,15 +1,12 @@
 // The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
 // ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
 // is one product, and so is each block of up to ROWS student rows against the same tile of W. What remains per tile is
-// a pass of exponentials over logits that are still in cache.
+// a pass of exponentials over logits that are still in cache. What an objective does with a row's tile stands in
+// divergence_cpu.h.
 //
-// Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double. With
-// e_j = exp(z'_j - max'), per row  sum e_j,  sum exp(z_j - max)  and  sum e_j (z'_j - z_j)  give
-//   KL = sum_j p_j (z'_j - z_j) - lse' + lse.
+// Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double.
+#include "kernels/op/divergence_cpu.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/op/divergence.h"
-#include <math.h>
 
 enum { ROWS = 512, TILE = PL_DIV_TILE, EXP_FLOPS = 32 };
 
@@ -25,8 +22,9 @@ typedef struct running {
 
 typedef struct div_job {
     const pl_divergence_args *a;
+    const objective          *o;
     pl_ctx                   *ctx;
-    bool                      kl;
+    bool                      taught;              // by a teacher
     int64_t                   n, teachers, groups; // that take part
     int64_t                   d, dt, V, Vd;
     int32_t                  *row;         // [n] student rows, by group
@@ -36,9 +34,10 @@ typedef struct div_job {
     int64_t                  *group_at;    // [groups + 1] into row
     float                    *x, *dx, *xt; // compact rows
     running                  *student, *full, *draft;
-    double                   *cross;           // [n] sum e (z' - z)
-    double                   *accept;          // [n]
+    double                   *cross;           // [n] of the first walk
+    double                   *sums;            // [n, SUMS] of the second
     float                    *fade;            // [teachers] of the tile in hand
+    float                    *lse_p, *lse_v;   // [teachers] of p's logits, of all
     float                    *z, *t, *e;       // [ROWS, TILE] student logits, teacher logits, teacher exponentials
     float                    *wide_t, *wide_s; // [TILE, dt], [TILE, d] rows of weights as floats
     // the tile in hand
@@ -56,7 +55,7 @@ typedef struct div_job {
 // ---- which rows take part ----
 
 static bool takes_part(const pl_divergence_args *a, int64_t i) {
-    return a->weight[i] != 0.0f && (a->objective == PL_OBJ_KL ? a->teacher_row[i] : a->label[i]) >= 0;
+    return a->weight[i] != 0.0f && (a->objective != PL_OBJ_LABEL ? a->teacher_row[i] : a->label[i]) >= 0;
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -68,14 +67,14 @@ static int64_t min64(int64_t a, int64_t b) {
 }
 
 static int64_t group_of(const div_job *j, int64_t i) {
-    return j->kl ? j->number[j->a->teacher_row[i]] / ROWS : 0;
+    return j->taught ? j->number[j->a->teacher_row[i]] / ROWS : 0;
 }
 
 // A stable counting sort of the student rows by group.
 static void choose_rows(div_job *j) {
     const pl_divergence_args *a = j->a;
     int64_t                   all = a->x.dim[0];
-    if (j->kl) {
+    if (j->taught) {
         for (int64_t r = 0; r < a->xt.dim[0]; r++)
             j->number[r] = -1;
         for (int64_t i = 0; i < all; i++)
@@ -86,7 +85,7 @@ static void choose_rows(div_job *j) {
             j->number[r] = (int32_t)j->teachers++;
         }
     }
-    j->groups = j->kl ? ceil_div(j->teachers, ROWS) : 1;
+    j->groups = j->taught ? ceil_div(j->teachers, ROWS) : 1;
     for (int64_t g = 0; g <= j->groups; g++)
         j->group_at[g] = 0;
     for (int64_t i = 0; i < all; i++)
@@ -98,7 +97,7 @@ static void choose_rows(div_job *j) {
         if (!takes_part(a, i)) continue;
         int64_t at = --j->group_at[group_of(j, i) + 1];
         j->row[at] = (int32_t)i;
-        j->teacher_of[at] = j->kl ? j->number[a->teacher_row[i]] : 0;
+        j->teacher_of[at] = j->taught ? j->number[a->teacher_row[i]] : 0;
     }
     // Now group_at[g + 1] is the start of group g: shift back.
     for (int64_t g = 0; g < j->groups; g++)
@@ -124,9 +123,14 @@ static void *take(pl_ctx *ctx, int64_t count, int64_t each, size_t size) {
 }
 
 static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
-    div_job j = {.a = a, .ctx = ctx, .kl = a->objective == PL_OBJ_KL, .d = a->w.dim[1], .Vd = a->w.dim[0]};
-    int64_t all = a->x.dim[0], all_t = j.kl ? a->xt.dim[0] : 0;
-    if (j.kl) {
+    div_job j = {.a = a,
+                 .ctx = ctx,
+                 .o = &objectives[a->objective],
+                 .taught = a->objective != PL_OBJ_LABEL,
+                 .d = a->w.dim[1],
+                 .Vd = a->w.dim[0]};
+    int64_t all = a->x.dim[0], all_t = j.taught ? a->xt.dim[0] : 0;
+    if (j.taught) {
         j.V = a->wt.dim[0];
         j.dt = a->wt.dim[1];
     }
@@ -144,13 +148,15 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
         j.full = take(ctx, all_t, 1, sizeof(running));
         j.draft = take(ctx, all_t, 1, sizeof(running));
         j.cross = take(ctx, all, 1, sizeof(double));
-        j.accept = take(ctx, all, 1, sizeof(double));
+        j.sums = take(ctx, all, SUMS, sizeof(double));
         j.fade = take(ctx, all_t, 1, sizeof(float));
-        j.e = take(ctx, j.kl ? ROWS : 0, TILE, sizeof(float));
+        j.e = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
     }
+    j.lse_p = take(ctx, all_t, 1, sizeof(float));
+    j.lse_v = take(ctx, all_t, 1, sizeof(float));
     j.z = take(ctx, ROWS, TILE, sizeof(float));
-    j.t = take(ctx, j.kl ? ROWS : 0, TILE, sizeof(float));
-    j.wide_t = take(ctx, j.kl ? TILE : 0, j.dt, sizeof(float));
+    j.t = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
+    j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
     j.wide_s = take(ctx, a->w.dtype == PL_F32 ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
         choose_rows(&j);
@@ -160,7 +166,7 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     }
     // The products' own scratch, at the largest shapes.
     pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, NULL, j.d, false, NULL, TILE);
-    if (j.kl) pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, NULL, j.dt, false, NULL, TILE);
+    if (j.taught) pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, NULL, j.dt, false, NULL, TILE);
     if (backward) {
         pl_gemm(ctx, PL_GEMM_NN, ROWS, j.d, TILE, NULL, TILE, NULL, j.d, true, NULL, j.d);
         pl_gemm(ctx, PL_GEMM_TN, TILE, j.d, ROWS, NULL, TILE, NULL, j.d, true, NULL, j.d);
@@ -282,23 +288,25 @@ static void student_part(void *arg, int part, int parts) {
         int64_t      at = j->s0 + i, teacher = j->teacher_of[at];
         running     *r = &j->student[at];
         const float *z = j->z + i * TILE;
-        raise_max(r, z, j->j0, j->cols);
-        pl_vf max = pl_vf_set1(r->max), sum = pl_vf_zero(), cross = sum;
-        if (j->kl) {
-            const float *t = j->t + (teacher - j->t0) * TILE, *e = j->e + (teacher - j->t0) * TILE;
-            for (int64_t c = 0; c < j->cols; c += PL_VL) {
-                pl_vf zv = pl_vf_load(z + c);
-                sum = pl_vf_add(sum, pl_vf_exp(pl_vf_sub(zv, max)));
-                cross = pl_vf_fma(pl_vf_load(e + c), pl_vf_sub(pl_vf_load(t + c), zv), cross);
-            }
-            j->cross[at] = j->cross[at] * (double)j->fade[teacher] + (double)pl_vf_hsum(cross);
-        } else {
-            for (int64_t c = 0; c < j->cols; c += PL_VL)
-                sum = pl_vf_add(sum, pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), max)));
-            int64_t label = j->a->label[j->row[at]] - j->j0;
-            if (label >= 0 && label < j->cols) j->cross[at] = (double)z[label];
+        tile_row     row = {.cols = j->cols, .z = z};
+        float        fade = raise_max(r, z, j->j0, j->cols);
+        row.max = r->max;
+        if (j->taught) {
+            row.t = j->t + (teacher - j->t0) * TILE;
+            row.e = j->e + (teacher - j->t0) * TILE;
+            if (j->o->cross != CROSS_STUDENT) fade = j->fade[teacher];
         }
-        r->sum += (double)pl_vf_hsum(sum);
+        // A label's logit, and that of the best draft id so far, stand in one tile.
+        int64_t id = (j->o->cross == CROSS_CHOICE ? j->draft[teacher].id
+                      : j->taught                 ? -1
+                                                  : j->a->label[j->row[at]]) -
+                     j->j0;
+        double cross = 0.0;
+        r->sum += (double)first_row(j->o->cross, &row, &cross);
+        if (j->o->cross < CROSS_CHOICE)
+            j->cross[at] = j->cross[at] * (double)fade + cross;
+        else if (id >= 0 && id < j->cols)
+            j->cross[at] = (double)z[id];
     }
 }
 
@@ -306,32 +314,46 @@ static double lse(const running *r) {
     return (double)r->max + log(r->sum);
 }
 
-// sum_j min(p^full_j, q_j), with both softmaxes known.
-static void accept_part(void *arg, int part, int parts) {
+// The teacher's tile for rows that need both softmaxes: log p or p.
+static void teacher_softmax_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    long           lo, hi;
+    pl_range(j->tn, 1, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) {
+        float *t = j->t + i * TILE;
+        pl_vf  lse_t = pl_vf_set1(j->lse_p[j->t0 + i]);
+        for (int64_t c = 0; c < j->cols; c += PL_VL) {
+            pl_vf log_p = pl_vf_sub(pl_vf_load(t + c), lse_t);
+            pl_vf_store(t + c, j->o->log_p ? log_p : pl_vf_exp(log_p));
+        }
+    }
+}
+
+static void second_part(void *arg, int part, int parts) {
     const div_job *j = arg;
     long           lo, hi;
     pl_range(j->sn, 1, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        int64_t      at = j->s0 + i, teacher = j->teacher_of[at];
-        const float *z = j->z + i * TILE, *t = j->t + (teacher - j->t0) * TILE;
-        pl_vf        lse_s = pl_vf_set1((float)lse(&j->student[at])), sum = pl_vf_zero();
-        pl_vf        lse_t = pl_vf_set1((float)lse(&j->full[teacher]));
-        for (int64_t c = 0; c < j->cols; c += PL_VL) {
-            pl_vf p = pl_vf_sub(pl_vf_load(t + c), lse_t), q = pl_vf_sub(pl_vf_load(z + c), lse_s);
-            sum = pl_vf_add(sum, pl_vf_exp(pl_vf_min(p, q)));
-        }
-        j->accept[at] += (double)pl_vf_hsum(sum);
+        int64_t  at = j->s0 + i, teacher = j->teacher_of[at];
+        tile_row row = {.cols = j->cols,
+                        .z = j->z + i * TILE,
+                        .t = j->t + (teacher - j->t0) * TILE,
+                        .lse = (float)lse(&j->student[at]),
+                        .lse_v = j->lse_v[teacher],
+                        .lost = j->lse_p[teacher] - j->lse_v[teacher],
+                        .beta = j->a->js_beta};
+        (j->o->second ? j->o->second : second_accept)(&row, j->sums + at * SUMS);
     }
 }
 
 // One walk over the draft ids: the teacher's tile once, then every student of the group against it.
-static void draft_walk(div_job *j, int64_t g, pl_part_fn students, bool update_teacher) {
+static void draft_walk(div_job *j, int64_t g, pl_part_fn teachers, pl_part_fn students) {
     set_group(j, g);
     for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
         set_tile(j, j0, j->Vd);
-        if (j->kl) {
+        if (j->taught) {
             teacher_logits(j, j->a->d2t);
-            if (update_teacher) over_rows(j, j->tn, teacher_part);
+            if (teachers) over_rows(j, j->tn, teachers);
         }
         const float *w = weight_rows(j, &j->a->w, NULL, j->wide_s);
         for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
@@ -355,22 +377,57 @@ static void compute_fwd(div_job *j) {
     const running none = {.max = -INFINITY, .id = -1, .sum = 0.0};
     for (int64_t i = 0; i < j->n; i++) {
         j->student[i] = none;
-        j->cross[i] = j->accept[i] = 0.0;
+        j->cross[i] = 0.0;
     }
+    memset(j->sums, 0, (size_t)j->n * SUMS * sizeof(double));
     for (int64_t r = 0; r < j->teachers; r++)
         j->draft[r] = j->full[r] = none;
     for (int64_t g = 0; g < j->groups; g++) {
         j->teacher_state = j->draft;
         j->keep_exp = true;
-        draft_walk(j, g, student_part, true);
-        if (!j->kl) continue;
+        draft_walk(j, g, teacher_part, student_part);
+        if (!j->taught) continue;
         // The draft ids are the first Vd target ids: what was summed over them is the start of the full sum.
         if (!j->a->d2t) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
         j->teacher_state = j->full;
         j->keep_exp = false;
         teacher_walk(j, g, j->a->d2t ? 0 : j->Vd);
-        if (j->a->accept.data) draft_walk(j, g, accept_part, false);
+        for (int64_t r = j->t0; r < j->t0 + j->tn; r++) {
+            j->lse_v[r] = (float)lse(&j->full[r]);
+            j->lse_p[r] = j->a->unmasked ? j->lse_v[r] : (float)lse(&j->draft[r]);
+        }
+        if (j->o->second || j->a->accept.data)
+            draft_walk(j, g, j->o->second ? teacher_softmax_part : NULL, second_part);
     }
+}
+
+// Whether the best of the draft ids is the teacher's choice over all.
+static bool drafted(const div_job *j, int64_t t) {
+    int32_t id = j->draft[t].id;
+    return (j->a->d2t ? j->a->d2t[id] : id) == j->full[t].id;
+}
+
+// What an objective's loss is made of.
+static row_end end_of(const div_job *j, int64_t i) {
+    const running *s = &j->student[i];
+    row_end        e = {.cross = j->cross[i],
+                        .sum = s->sum,
+                        .lse = lse(s),
+                        .mass = 1.0,
+                        .counts = true,
+                        .sums = j->sums + i * SUMS,
+                        .beta = j->a->js_beta,
+                        .decay = j->a->lk_decay};
+    if (!j->taught) return e;
+    const running *draft = &j->draft[j->teacher_of[i]], *full = &j->full[j->teacher_of[i]];
+    e.lse_p = lse(draft);
+    e.norm = draft->sum;
+    if (!j->a->unmasked) return e;
+    e.mass = exp(lse(draft) - lse(full));
+    e.lse_p = lse(full);
+    e.norm = exp(lse(full) - (double)draft->max);
+    e.counts = drafted(j, j->teacher_of[i]);
+    return e;
 }
 
 static void write_outputs(const div_job *j) {
@@ -382,17 +439,19 @@ static void write_outputs(const div_job *j) {
     for (int64_t i = 0; i < all && a->student_argmax; i++)
         a->student_argmax[i] = -1;
     for (int64_t i = 0; i < j->n; i++) {
-        int64_t        row = j->row[i], t = j->teacher_of[i];
-        const running *s = &j->student[i];
-        double         loss = lse(s) - j->cross[i]; // CE: cross is the label's logit
-        if (j->kl) loss = j->cross[i] / j->draft[t].sum - lse(&j->draft[t]) + lse(s);
+        int64_t row = j->row[i];
+        row_end e = end_of(j, i);
+        double  loss = j->o->loss(&e);
+        if (!j->o->second) e.sums[KEPT] = loss; // what reverse KL's gradient needs
         pl_f32(&a->loss)[row] = (float)loss;
-        if (a->accept.data) pl_f32(&a->accept)[row] = (float)(j->kl ? j->accept[i] : exp(-loss));
-        if (a->student_argmax) a->student_argmax[row] = s->id;
-        pl_f32(&a->stat)[row * 4] = s->max;
-        pl_f32(&a->stat)[row * 4 + 1] = (float)lse(s);
+        if (a->accept.data) pl_f32(&a->accept)[row] = (float)(j->taught ? e.sums[ACCEPT] : exp(-loss));
+        if (a->student_argmax) a->student_argmax[row] = j->student[i].id;
+        float *stat = pl_f32(&a->stat) + row * 4;
+        stat[0] = (float)e.lse;
+        for (int k = 0; k < 3; k++)
+            stat[1 + k] = (float)e.sums[KEPT + k];
     }
-    if (!j->kl) return;
+    if (!j->taught) return;
     memset(a->teacher_stat.data, 0, (size_t)a->xt.dim[0] * 4 * sizeof(float));
     for (int64_t r = 0; r < a->xt.dim[0] && a->teacher_argmax; r++)
         a->teacher_argmax[r] = -1;
@@ -401,7 +460,7 @@ static void write_outputs(const div_job *j) {
         stat[0] = j->full[r].max;
         stat[1] = (float)lse(&j->full[r]);
         stat[2] = (float)lse(&j->draft[r]);
-        stat[3] = 1.0f; // this row has been computed
+        stat[3] = (float)(drafted(j, r) ? 1 + j->draft[r].id : -1 - j->draft[r].id);
         if (a->teacher_argmax) a->teacher_argmax[j->teacher_row[r]] = j->full[r].id;
     }
 }
@@ -418,39 +477,36 @@ void PL_CPU(divergence_fwd)(pl_ctx *ctx, const void *args) {
 
 // ---- backward ----
 
-static void teacher_softmax_part(void *arg, int part, int parts) {
-    const div_job *j = arg;
-    long           lo, hi;
-    pl_range(j->tn, 1, part, parts, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++) {
-        float *t = j->t + i * TILE;
-        pl_vf  lse_t = pl_vf_set1(pl_f32(&j->a->teacher_stat)[(int64_t)j->teacher_row[j->t0 + i] * 4 + 2]);
-        for (int64_t c = 0; c < j->cols; c += PL_VL)
-            pl_vf_store(t + c, pl_vf_exp(pl_vf_sub(pl_vf_load(t + c), lse_t)));
-    }
-}
-
-// Logits become weight * (q - p), in place.
+// Logits become weight * dz, in place.
 static void dz_part(void *arg, int part, int parts) {
     const div_job *j = arg;
     long           lo, hi;
     pl_range(j->sn, 1, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        int64_t at = j->s0 + i, row = j->row[at];
-        float  *z = j->z + i * TILE, weight = j->a->weight[row];
-        pl_vf   wv = pl_vf_set1(weight), lse_s = pl_vf_set1(pl_f32(&j->a->stat)[row * 4 + 1]);
-        if (j->kl) {
-            const float *p = j->t + (j->teacher_of[at] - j->t0) * TILE;
-            for (int64_t c = 0; c < j->cols; c += PL_VL) {
-                pl_vf q = pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), lse_s));
-                pl_vf_store(z + c, pl_vf_mul(wv, pl_vf_sub(q, pl_vf_load(p + c))));
+        int64_t      at = j->s0 + i, row = j->row[at], teacher = j->teacher_of[at];
+        const float *stat = pl_f32(&j->a->stat) + row * 4;
+        dz_row       r = {.cols = j->cols,
+                          .z = j->z + i * TILE,
+                          .weight = j->a->weight[row],
+                          .lse = stat[0],
+                          .mass = 1.0f,
+                          .kept = stat + 1,
+                          .choice = -1,
+                          .counts = true,
+                          .beta = j->a->js_beta,
+                          .decay = j->a->lk_decay};
+        if (j->taught) {
+            const float *of = pl_f32(&j->a->teacher_stat) + (int64_t)j->teacher_row[teacher] * 4;
+            r.t = j->t + (teacher - j->t0) * TILE;
+            r.choice = (int64_t)fabsf(of[3]) - 1 - j->j0;
+            if (j->a->unmasked) {
+                r.mass = expf(of[2] - of[1]);
+                r.counts = of[3] > 0.0f;
             }
-            continue;
+        } else {
+            r.choice = j->a->label[row] - j->j0;
         }
-        for (int64_t c = 0; c < j->cols; c += PL_VL)
-            pl_vf_store(z + c, pl_vf_mul(wv, pl_vf_exp(pl_vf_sub(pl_vf_load(z + c), lse_s))));
-        int64_t label = j->a->label[row] - j->j0;
-        if (label >= 0 && label < j->cols) z[label] -= weight;
+        j->o->dz(&r);
     }
 }
 
@@ -466,12 +522,14 @@ static void scatter_part(void *arg, int part, int parts) {
 
 static void compute_bwd(div_job *j) {
     const pl_divergence_args *a = j->a;
+    for (int64_t r = 0; r < j->teachers; r++)
+        j->lse_p[r] = pl_f32(&a->teacher_stat)[(int64_t)j->teacher_row[r] * 4 + (a->unmasked ? 1 : 2)];
     memset(j->dx, 0, (size_t)(j->n * j->d) * sizeof(float));
     for (int64_t g = 0; g < j->groups; g++) {
         set_group(j, g);
         for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
             set_tile(j, j0, j->Vd);
-            if (j->kl) {
+            if (j->taught) {
                 teacher_logits(j, a->d2t);
                 over_rows(j, j->tn, teacher_softmax_part);
             }

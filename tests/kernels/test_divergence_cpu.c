@@ -17,6 +17,7 @@ typedef struct shape {
     double       scale;   // of the student's logits
     int          leave;   // every leave-th row takes no part (0: all do); of those every other has no teacher row
     bool         fixed_w; // the head is frozen
+    bool         unmasked;
 } shape;
 
 // Ascending target ids of the draft ids, spread over the vocabulary.
@@ -31,17 +32,17 @@ static bool left_out(const shape *s, int i) {
 static void divergence(op_run *r, const void *arg) {
     const shape *s = arg;
     int          n = s->T * s->K;
-    bool         kl = s->objective == PL_OBJ_KL;
+    bool         taught = s->objective != PL_OBJ_LABEL;
     int32_t     *id = malloc((size_t)(n + s->Vd) * sizeof *id);
     float       *weight = malloc((size_t)n * sizeof *weight);
     assert_true(id && weight);
-    pl_divergence_args a = {.objective = s->objective};
+    pl_divergence_args a = {.objective = s->objective, .unmasked = s->unmasked, .js_beta = 0.6, .lk_decay = 2};
     a.x = op_leaf(r, n, s->d, 0, s->scale / sqrt(s->d));
     a.w = s->fixed_w ? op_weight(r, s->Vd, s->d, op_ctx(r)->be->real, PL_ROWMAJOR, 1) : op_leaf(r, s->Vd, s->d, 0, 1);
     for (int i = 0; i < n; i++)
         weight[i] = left_out(s, i) && i / s->leave % 2 == 0 ? 0.0f : 0.25f + (float)(i % 7) / 16;
     a.weight = op_floats_from(r, weight, n);
-    if (kl) {
+    if (taught) {
         // The teacher's logits are the scale's size as well; ref64 reads the same bf16 or float values.
         a.xt = op_constant(r, s->T, s->dt, s->scale / sqrt(s->dt));
         a.wt = op_weight(r, s->V, s->dt, s->teacher, PL_ROWMAJOR, 1);
@@ -59,22 +60,22 @@ static void divergence(op_run *r, const void *arg) {
     if (s->accept) a.accept = op_place(r, n, 1);
     if (s->accept) a.accept = pl_tensor_1d(a.accept.data, a.accept.dtype, n);
     if (s->argmax) a.student_argmax = op_bytes(r, (size_t)n * 4);
-    if (s->argmax && kl) a.teacher_argmax = op_bytes(r, (size_t)s->T * 4);
+    if (s->argmax && taught) a.teacher_argmax = op_bytes(r, (size_t)s->T * 4);
 
     pl_tensor loss = pl_divergence(op_ctx(r), &a);
     op_out_loss(r, loss, weight);
-    if (kl) op_out(r, a.teacher_stat);
+    if (taught) op_out(r, a.teacher_stat);
     if (s->accept) op_out(r, a.accept);
     if (s->argmax) op_out_i32(r, a.student_argmax, n);
-    if (s->argmax && kl) op_out_i32(r, a.teacher_argmax, s->T);
+    if (s->argmax && taught) op_out_i32(r, a.teacher_argmax, s->T);
     free(id);
     free(weight);
 }
 
 static void check(const shape *s, unsigned flags) {
-    op_check(divergence, s, flags, "divergence %s, T %d K %d, %d of %d ids%s, widths %d and %d, scale %g, %s",
-             s->objective == PL_OBJ_KL ? "KL" : "CE", s->T, s->K, s->Vd, s->V, s->prefix ? " (the first)" : "", s->d,
-             s->dt, s->scale, pl_dtype_name(s->teacher));
+    op_check(divergence, s, flags, "divergence %s%s, T %d K %d, %d of %d ids%s, widths %d and %d, scale %g, %s",
+             pl_objective_name(s->objective), s->unmasked ? " unmasked" : "", s->T, s->K, s->Vd, s->V,
+             s->prefix ? " (the first)" : "", s->d, s->dt, s->scale, pl_dtype_name(s->teacher));
 }
 
 enum { T = PL_DIV_TILE };
@@ -86,7 +87,7 @@ static void tile_edges(void **state) {
         int V = vocabulary[i];
         check(&(shape){PL_OBJ_KL, 5, 3, 9, 17, V, V, .accept = true, .argmax = true, .scale = 2, .leave = 4},
               OP_NO_DIFFERENCES);
-        check(&(shape){PL_OBJ_CE, 5, 3, 9, 0, V, V, .accept = true, .argmax = true, .scale = 2, .leave = 4},
+        check(&(shape){PL_OBJ_LABEL, 5, 3, 9, 0, V, V, .accept = true, .argmax = true, .scale = 2, .leave = 4},
               OP_NO_DIFFERENCES);
     }
 }
@@ -105,15 +106,15 @@ static void gradients(void **state) {
     (void)state;
     check(&(shape){PL_OBJ_KL, 4, 3, 5, 7, 41, 41, .scale = 1, .leave = 5}, 0);
     check(&(shape){PL_OBJ_KL, 4, 3, 5, 7, 60, 31, .scale = 1, .leave = 4}, 0);
-    check(&(shape){PL_OBJ_CE, 4, 3, 5, 0, 41, 41, .scale = 1, .leave = 5}, 0);
+    check(&(shape){PL_OBJ_LABEL, 4, 3, 5, 0, 41, 41, .scale = 1, .leave = 5}, 0);
 }
 
 static void teacher_types(void **state) {
     (void)state;
     for (int trimmed_ids = 0; trimmed_ids < 2; trimmed_ids++)
-        check(
-            &(shape){PL_OBJ_KL, 7, 2, 8, 37, T + 9, trimmed_ids ? 300 : T + 9, false, true, true, PL_BF16, 2, 0, true},
-            OP_NO_DIFFERENCES);
+        check(&(shape){PL_OBJ_KL, 7, 2, 8, 37, T + 9, trimmed_ids ? 300 : T + 9, false, true, true, PL_BF16, 2, 0, true,
+                       false},
+              OP_NO_DIFFERENCES);
 }
 
 // More teacher rows than a block, so that students are sorted into groups, and more students than a block in a group.
@@ -122,14 +123,14 @@ static void many_rows(void **state) {
     check(&(shape){PL_OBJ_KL, 600, 2, 8, 8, 70, 70, .accept = true, .argmax = true, .scale = 2, .leave = 3},
           OP_NO_DIFFERENCES);
     check(&(shape){PL_OBJ_KL, 300, 4, 8, 8, 70, 33, .scale = 2}, OP_NO_DIFFERENCES);
-    check(&(shape){PL_OBJ_CE, 550, 2, 8, 0, 70, 70, .argmax = true, .scale = 2, .leave = 2}, OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_LABEL, 550, 2, 8, 0, 70, 70, .argmax = true, .scale = 2, .leave = 2}, OP_NO_DIFFERENCES);
 }
 
 static void peaked(void **state) {
     (void)state;
     check(&(shape){PL_OBJ_KL, 9, 2, 32, 24, T + 100, T + 100, .accept = true, .argmax = true, .scale = 25},
           OP_NO_DIFFERENCES);
-    check(&(shape){PL_OBJ_CE, 9, 2, 32, 0, T + 100, T + 100, .accept = true, .scale = 25}, OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_LABEL, 9, 2, 32, 0, T + 100, T + 100, .accept = true, .scale = 25}, OP_NO_DIFFERENCES);
 }
 
 static void all_left_out(void **state) {
@@ -189,11 +190,29 @@ static void ties(void **state) {
         }
 }
 
+// Every objective over tiles, groups of teacher rows, a trimmed list and logits that are almost sure.
+static void objectives(void **state) {
+    (void)state;
+    for (int o = 0; o < PL_OBJ_LABEL; o++)
+        for (int unmasked = 0; unmasked < 2; unmasked++) {
+            shape s[] = {{o, 5, 3, 9, 17, T + 1, T + 1, .accept = true, .argmax = true, .scale = 2, .leave = 4},
+                         {o, 6, 2, 16, 33, 3 * T, 3 * T / 2 - 5, .accept = true, .scale = 3, .leave = 5},
+                         {o, 6, 2, 16, 33, T + 40, T / 3, true, .scale = 3},
+                         {o, 600, 2, 8, 8, 70, 33, .accept = true, .argmax = true, .scale = 2, .leave = 3},
+                         {o, 9, 2, 32, 24, T + 100, T / 2, .accept = true, .scale = 10},
+                         {o, 4, 3, 5, 7, 20, 2, .accept = true, .scale = 1}};
+            for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
+                s[i].unmasked = unmasked;
+                check(&s[i], OP_NO_DIFFERENCES);
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),   cmocka_unit_test(gradients),
         cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows), cmocka_unit_test(peaked),
-        cmocka_unit_test(all_left_out),  cmocka_unit_test(ties),
+        cmocka_unit_test(all_left_out),  cmocka_unit_test(ties),      cmocka_unit_test(objectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
