@@ -353,6 +353,11 @@ static void compare_part(golden *g, const pl_backend *be, pl_tensor got, double 
     }
 }
 
+void golden_expect_matrix(golden *g, const pl_backend *be, pl_tensor got, double slack, const char *fmt, ...) {
+    FORMATTED(name, fmt);
+    compare_part(g, be, got, slack, name);
+}
+
 void golden_expect_block(golden *g, const pl_backend *be, const pl_param_block *b, const void *block, double slack,
                          const char *prefix) {
     for (int i = 0; i < b->params->n; i++) {

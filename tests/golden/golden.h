@@ -72,6 +72,9 @@ void golden_expect(golden *g, const pl_backend *be, pl_tensor got, const char *f
 // It is rows row0, row0 + 1, ... of the entry; then the bound for the largest error is the only one.
 void golden_expect_rows(golden *g, const pl_backend *be, pl_tensor got, int64_t row0, const char *fmt, ...)
     PL_PRINTF(5, 6);
+// A matrix whose sums under signs stand in the file. slack: as below.
+void golden_expect_matrix(golden *g, const pl_backend *be, pl_tensor got, double slack, const char *fmt, ...)
+    PL_PRINTF(5, 6);
 // A block of `b` (gradients, masters) against "<prefix><name>" of each part of each parameter. slack: bound of the
 // error in fp32 relative to the largest value, in place of PyTorch's error; 0: none.
 void golden_expect_block(golden *g, const pl_backend *be, const pl_param_block *b, const void *block, double slack,

@@ -5,6 +5,7 @@
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
+  objectives                    the divergence engine's objectives on rows of logits: values, acceptance, gradients
   pretrain_untied, _tied        AdamW steps of a LlamaForCausalLM on bf16 copies of master weights
 
 Needs: pip install torch==2.15.0 transformers==5.23.0 numpy. Run from anywhere; it writes beside itself.
@@ -603,6 +604,85 @@ def pretrain_case(name, tie, decay_embed, clip):
     g.write(name)
 
 
+# ---- objectives ----
+
+OBJECTIVE = dict(rows=8, teachers=5, ids=40, kept=17, width=6, teacher_width=5, beta=0.3, decay=3.0)
+OBJECTIVES = ("kl", "ce", "hard-ce", "tv", "tvd++", "reverse-kl", "js", "lk-alpha", "lk-lambda")
+
+
+def objective_rows(name, z, teacher, ids, unmasked):
+    """What each row adds to the loss: (its value, what autograd differentiates).
+
+    z: [n, Vd]; teacher: [n, V] logits. Laws over all V ids are written out where the objective is one of them."""
+    log_full, log_q = torch.log_softmax(teacher, -1), torch.log_softmax(z, -1)
+    log_p = log_full[:, ids] if unmasked else torch.log_softmax(teacher[:, ids], -1)
+    p, q = log_p.exp(), log_q.exp()
+    everywhere = torch.zeros_like(log_full)
+    wide_q = everywhere.index_copy(1, torch.tensor(ids), q)
+    wide_p = log_full.exp() if unmasked else everywhere.index_copy(1, torch.tensor(ids), p)
+    kl, tv = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1), (wide_p - wide_q).abs().sum(-1) / 2
+    alpha = torch.minimum(p, q).sum(-1)
+    if name == "kl":
+        return kl, kl
+    if name == "ce":
+        return (loss := -(p * log_q).sum(-1)), loss
+    if name == "hard-ce":
+        choice = (teacher if unmasked else torch.full_like(teacher, -math.inf).index_copy(
+            1, torch.tensor(ids), teacher[:, ids])).argmax(-1)
+        place = torch.tensor([ids.index(int(c)) if int(c) in ids else -100 for c in choice])
+        return (loss := F.cross_entropy(z, place, ignore_index=-100, reduction="none")), loss
+    if name == "tv":
+        return tv, tv
+    if name == "tvd++":  # the policy gradient of the reward's advantage, with its expectations under q written out
+        reward = (p > q).to(z.dtype)
+        mean = (q * reward).sum(-1, keepdim=True)
+        deviation = (q * (reward - mean) ** 2).sum(-1, keepdim=True).sqrt()
+        return tv, -((q * (reward - mean) / deviation).detach() * log_q).sum(-1)
+    if name == "reverse-kl":
+        return (loss := (q * (log_q - log_p)).sum(-1)), loss
+    if name == "js":
+        b = OBJECTIVE["beta"]
+        mixture = b * wide_p + (1 - b) * wide_q
+        part = [(torch.xlogy(x, x) - torch.xlogy(x, mixture)).sum(-1) for x in (wide_p, wide_q)]
+        return (loss := b * part[0] + (1 - b) * part[1]), loss
+    if name == "lk-alpha":
+        return (loss := -alpha.log()), loss
+    keep = torch.exp(-OBJECTIVE["decay"] * alpha.detach())
+    return (loss := keep * kl + (1 - keep) * tv), loss
+
+
+def objectives_run(dtype, name, ids, unmasked):
+    o = OBJECTIVE
+    made = {k: torch.from_numpy(coarse(f"objectives/{k}", math.prod(shape), log2).reshape(shape)).to(dtype)
+            for k, shape, log2 in (("x", (o["rows"], o["width"]), 7), ("w", (o["ids"], o["width"]), 7),
+                                   ("xt", (o["teachers"], o["teacher_width"]), 7),
+                                   ("wt", (o["ids"], o["teacher_width"]), 7))}
+    x, w = made["x"].clone().requires_grad_(), made["w"][ids].clone().requires_grad_()
+    teacher = F.linear(made["xt"], made["wt"])[[i % o["teachers"] for i in range(o["rows"])]]
+    z = F.linear(x, w)
+    value, through = objective_rows(name, z, teacher, ids, unmasked)
+    weight = torch.tensor([(1 + i % 4) / 4 for i in range(o["rows"])], dtype=dtype)
+    (weight * through).sum().backward()
+    accept = torch.minimum(torch.softmax(teacher, -1)[:, ids], torch.softmax(z, -1)).sum(-1)
+    return value.detach(), accept.detach(), x.grad, w.grad
+
+
+def objectives_case():
+    g = Golden()
+    kept = sorted(np.argsort(bits("objectives/d2t", OBJECTIVE["ids"]))[:OBJECTIVE["kept"]].tolist())
+    g.put("d2t", int32(kept))
+    for name in OBJECTIVES:
+        for case, ids, unmasked in (("all", list(range(OBJECTIVE["ids"])), False), ("masked", kept, False),
+                                    ("unmasked", kept, True)):
+            loss, accept, dx, dw = in_all_precisions(objectives_run, name, ids, unmasked)
+            g.put_tensors(f"{name}/{case}/loss", loss)
+            if name == "kl":  # of the laws alone
+                g.put_tensors(f"{case}/accept", accept)
+            g.put_tensors(f"{name}/{case}/dx", dx)
+            g.put_matrices(f"{name}/{case}/dw", dw)
+    g.write("objectives")
+
+
 if __name__ == "__main__":
     llama_case("llama_default", dict(rope_type="default", rope_theta=10000.0), (9, 6))
     # Of the four frequencies one stays, one is blended, two are stretched.
@@ -610,5 +690,6 @@ if __name__ == "__main__":
                                     high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
     eagle3_case()
     eagle1_case()
+    objectives_case()
     pretrain_case("pretrain_untied", False, False, 2.2)
     pretrain_case("pretrain_tied", True, True, 2.2)
