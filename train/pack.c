@@ -79,7 +79,7 @@ static bool counts(const pl_pack *p, const pl_feature_doc *doc, int64_t t, int k
     int64_t teacher = t + 1 + k, predicted = t + 2 + k;
     if (teacher >= end || predicted >= p->positions) return false;
     if (!doc->mask[predicted < doc->n ? predicted : doc->n - 1]) return false;
-    return !p->drafted || p->drafted[doc->argmax[teacher]];
+    return p->outside || !p->drafted || p->drafted[doc->argmax[teacher]];
 }
 
 void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n) {

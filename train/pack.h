@@ -2,7 +2,8 @@
 //
 // Row t of a document at unroll step k consumes token t+1+k and predicts token t+2+k; its teacher is the target's
 // distribution at position t+1+k. It counts when that position is in the document (and its piece), the predicted token
-// is an answer token (past the document's end: the last token is one), and the target's choice is among the draft ids.
+// is an answer token (past the document's end: the last token is one), and the target's choice is among the draft ids
+// (`outside`: or not: the objective then takes the target's law as it stands).
 // What does not count has weight 0 and teacher row -1; what would read past the document reads token -1, a row of
 // zeros.
 #ifndef PL_TRAIN_PACK_H
@@ -19,6 +20,7 @@ typedef struct pl_pack {
     pl_dtype real;
     bool     from_last; // the drafter's feature is the last hidden, not the document's taps
     float    step_weight[PL_MAX_UNROLL];
+    bool     outside;         // rows count whose choice is no draft id; set before the first add
     uint8_t *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
     int32_t *token;           // [K][rows], once closed
     int32_t *teacher_row;     // [K][rows], or -1

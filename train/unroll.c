@@ -1,7 +1,6 @@
 #include "train/unroll.h"
 
 #include "kernels/base/check.h"
-#include "kernels/op/divergence.h"
 #include "kernels/op/smoothl1.h"
 
 #include <string.h>
@@ -51,7 +50,10 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                                                                       .beta = 1});
     }
     if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
-    pl_divergence_args a = {.objective = PL_OBJ_KL,
+    pl_divergence_args a = {.objective = u->opt.objective,
+                            .unmasked = u->opt.unmasked,
+                            .js_beta = u->opt.js_beta,
+                            .lk_decay = u->opt.lk_decay,
                             .x = out,
                             .w = b->head.out,
                             .xt = last,
@@ -84,12 +86,14 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     if (u->opt.learn_steps == 0) u->opt.learn_steps = o->steps;
     PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
              u->opt.learn_steps, o->steps, o->token_weight);
+    PL_CHECK(o->objective != PL_OBJ_LABEL, "a drafter learns from a teacher, not from labels");
     PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features, "regression of %s's hidden states",
              pl_backbone_name(model));
     unroll_pass most = {.u = u, .rows = o->capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be->real, err));
+    u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
     u->weight[TOKEN] = pl_calloc(n, sizeof **u->weight);
     u->weight[FEATURE] = pl_calloc(n, sizeof **u->weight);

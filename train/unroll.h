@@ -4,8 +4,10 @@
 //   step 0   hidden = fuse(features of position t), causal within the document
 //   step k   hidden = the row's own output of step k-1; tokens shifted by k; rope positions t + k; keys and values: the
 //            causal block of step 0 and the row's own entries of steps 1..k
-//   loss     sum over counted rows of step_decay^k ( token_weight KL(p(. | x_0..x_{t+1+k}) || q_k(. | row t))
+//   loss     sum over counted rows of step_decay^k ( token_weight D(p(. | x_0..x_{t+1+k}), q_k(. | row t))
 //                                                  + feature_weight SmoothL1(hidden_{k+1}, f_{t+1+k}) )
+// D: an objective of kernels/op/divergence.h, KL(p || q) unless another is chosen; with a trimmed head p is restricted
+// to the draft ids and rows count whose choice is one, or (unmasked) p is the target's own law and all rows count.
 // f: the target's last hidden after its final norm; only for backbones that predict it. EAGLE-1's own training is K = 1
 // with weights 0.1 and 1 (its cross-entropy with the teacher's distribution is KL plus a constant).
 // Gradients flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one
@@ -14,16 +16,21 @@
 #define PL_TRAIN_UNROLL_H
 
 #include "infer/backbone.h"
+#include "kernels/op/divergence.h"
 #include "kernels/tape.h"
 #include "train/pack.h"
 
 typedef struct pl_unroll_options {
-    int64_t capacity;       // rows
-    int     steps;          // K
-    int     learn_steps;    // how many of them are learned from; 0: all. Scoring always looks K steps ahead
-    double  step_decay;     // weight of step k is step_decay^k
-    double  token_weight;   // of the divergence
-    double  feature_weight; // of the regression; 0: none. Only where the backbone predicts features
+    int64_t      capacity;       // rows
+    int          steps;          // K
+    int          learn_steps;    // how many of them are learned from; 0: all. Scoring always looks K steps ahead
+    double       step_decay;     // weight of step k is step_decay^k
+    double       token_weight;   // of the divergence
+    double       feature_weight; // of the regression; 0: none. Only where the backbone predicts features
+    // The divergence; js_beta and lk_decay: of the objectives that have them.
+    pl_objective objective;
+    bool         unmasked;
+    double       js_beta, lk_decay;
 } pl_unroll_options;
 
 typedef struct pl_unroll {

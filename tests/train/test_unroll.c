@@ -197,10 +197,13 @@ static double difference(setup *s, double *x) {
 }
 
 // Every parameter's gradient through all steps.
-static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
+static void gradient_by(const pl_backbone_kind *kind, const char *head, bool trimmed, pl_objective o, bool unmasked) {
     static setup s;
     pl_err       err = {0};
     make_kind(&s, kind, pl_backend_ref64(), NULL, head, trimmed, PL_F32);
+    s.u.opt.objective = o;
+    s.u.opt.unmasked = s.u.pack.outside = unmasked;
+    s.u.opt.js_beta = 0.4;
     double *w = s.block.w;
     for (int64_t i = 0; i < s.block.n; i++) // away from small initial values and from biases of 0
         w[i] = kind == &pl_backbone_eagle3 ? 5 * w[i] : w[i] + 0.1 * (double)noise(5, i);
@@ -221,6 +224,34 @@ static void gradient(const pl_backbone_kind *kind, const char *head, bool trimme
         assert_true(largest > 1e-4); // every parameter matters
     }
     destroy(&s);
+}
+
+static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
+    gradient_by(kind, head, trimmed, PL_OBJ_KL, false);
+}
+
+// A trimmed head by other objectives; without a mask rows count whose choice is no draft id.
+static void gradient_objectives(void **state) {
+    (void)state;
+    static setup s;
+    int          counted[2] = {0};
+    for (int unmasked = 0; unmasked < 2; unmasked++) {
+        gradient_by(&pl_backbone_eagle3, "lowrank", true, PL_OBJ_TV, unmasked);
+        gradient_by(&pl_backbone_eagle3, "full", true, PL_OBJ_JS, unmasked);
+        gradient_by(&pl_backbone_eagle1, "full", true, PL_OBJ_LK_ALPHA, unmasked);
+        make(&s, pl_backend_ref64(), NULL, "full", true, PL_F32);
+        s.u.pack.outside = unmasked;
+        load_rows(&s);
+        for (int i = 0; i < K * 15; i++)
+            counted[unmasked] += s.u.pack.teacher_row[i] >= 0;
+        destroy(&s);
+        make(&s, pl_backend_ref64(), NULL, "full", false, PL_F32);
+        load_rows(&s);
+        for (int i = 0; i < K * 15 && unmasked; i++)
+            counted[1] -= s.u.pack.teacher_row[i] >= 0; // as many as a whole vocabulary has
+        destroy(&s);
+    }
+    assert_true(counted[0] > 0 && counted[1] == 0);
 }
 
 static void gradient_lowrank(void **state) {
@@ -514,6 +545,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_counts),
         cmocka_unit_test(trimmed_vocabulary),
+        cmocka_unit_test(gradient_objectives),
         cmocka_unit_test(pieces),
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),
