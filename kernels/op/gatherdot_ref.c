@@ -1,0 +1,20 @@
+#include "kernels/op/gatherdot.h"
+#include "kernels/ref.h"
+#include <tgmath.h>
+
+void PL_REF(gatherdot_fwd)(pl_ctx *ctx, const void *args) {
+    const pl_gatherdot_args *a = args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t        rows = a->x.dim[0], K = a->w.dim[1], n = a->y.dim[1];
+    const pl_real *x = a->x.data;
+    pl_real       *y = a->y.data;
+    for (int64_t m = 0; m < rows; m++)
+        for (int64_t i = 0; i < n; i++) {
+            int32_t id = a->id[m * n + i];
+            PL_CHECK(id >= -1 && id < a->w.dim[0], "gatherdot: row %d of %lld", id, (long long)a->w.dim[0]);
+            pl_real sum = id < 0 ? -(pl_real)INFINITY : 0;
+            for (int64_t k = 0; k < K && id >= 0; k++)
+                sum = fma(x[m * K + k], pl_ref_weight(&a->w, id, k), sum);
+            y[m * n + i] = sum;
+        }
+}
