@@ -12,7 +12,7 @@ void pl_headtopk(pl_ctx *ctx, const pl_headtopk_args *a) {
     PL_CHECK(a->x.rank == 2 && a->w.rank == 2 && a->x.dtype == ctx->be->real && a->x.dim[1] == a->w.dim[1],
              "headtopk: x %s [%lld, %lld], w [%lld, %lld]", pl_dtype_name(a->x.dtype), (long long)a->x.dim[0],
              (long long)a->x.dim[1], (long long)a->w.dim[0], (long long)a->w.dim[1]);
-    PL_CHECK(a->k >= 1 && a->k <= PL_TOPK_MAX && a->id, "headtopk: k %d", a->k);
+    PL_CHECK(a->k >= 1 && a->k <= PL_HEADTOPK_MAX && a->id, "headtopk: k %d", a->k);
     int64_t end = 0;
     for (int i = 0; a->span && i < a->n_spans; i++) {
         PL_CHECK(a->span[i].first >= end && a->span[i].count >= 0,

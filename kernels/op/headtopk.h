@@ -3,7 +3,9 @@
 //   in descending order, equal values: the lower row first;   lse[m] = log sum_v exp(z[m, v]) over the support.
 // The support is all N rows of W, or a list of spans of rows, ascending and apart (a prefix for heads sorted by
 // frequency, clusters for routed heads). id counts rows of W, not places in the support. Where the support has fewer
-// than k rows the rest is id -1, value -infinity. An empty support gives lse -infinity.
+// than k rows the rest is id -1, value -infinity. An empty support gives lse -infinity. With by_id the same k ids come
+// in ascending order instead (what candidates are rescored in: gatherdot). Trees need up to PL_TOPK_MAX, candidate
+// lists up to PL_HEADTOPK_MAX.
 //
 // x [M, K] in be->real; W [N, K]: PL_PANELS in F32 or BF16, or PL_ROWMAJOR (ref only). NaN is refused as in topk.
 // Bits: a value is the one that `linear` computes (one accumulator, K in order), so this op, and linear followed by
@@ -15,6 +17,8 @@
 #include "kernels/backend.h"
 #include "kernels/op/topk.h"
 
+#define PL_HEADTOPK_MAX 4096
+
 typedef struct pl_span {
     int32_t first, count;
 } pl_span;
@@ -23,7 +27,8 @@ typedef struct pl_headtopk_args {
     pl_tensor      x, w;
     const pl_span *span; // [n_spans]; NULL: all rows. Borrowed.
     int            n_spans;
-    int            k;     // 1..PL_TOPK_MAX
+    int            k;     // 1..PL_HEADTOPK_MAX
+    bool           by_id; // order
     int32_t       *id;    // [M, k]
     float         *value; // [M, k] or NULL
     float         *lse;   // [M] or NULL

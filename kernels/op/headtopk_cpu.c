@@ -2,7 +2,9 @@
 // that enter the row's list of the k best, and the panel's maximum and sum of exponentials.
 //   up to PL_MR_PANEL rows  one pass a panel
 //   more rows               a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
+// A row's list is kept in order while k is small, as a bag of keys (kernels/cpu/keys.h) when it is not.
 // Which thread takes a panel changes nothing: lists are merged by (value, row of W), sums panel by panel in order.
+#include "kernels/cpu/keys.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/headtopk.h"
@@ -13,7 +15,10 @@
 void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args);
 void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
 
-enum { ROWS_MAX = 96 }; // rows whose packed x is held at once
+enum {
+    ROWS_MAX = 96,      // rows whose packed x is held at once
+    KEYS_MAX = 2 << 20, // and whose keys are, over all threads
+};
 
 // A panel that the support touches; bit j of mask: row 64 panel + j of W is in it.
 typedef struct item {
@@ -28,10 +33,16 @@ typedef struct sum {
 
 typedef struct best {
     int     held;
-    int64_t nan; // row of W with a NaN, -1
     int32_t id[PL_TOPK_MAX];
     float   value[PL_TOPK_MAX];
 } best;
+
+// What a thread has found for a row.
+typedef struct list {
+    int64_t nan;  // row of W with a NaN, -1
+    best   *best; // NULL: keys
+    pl_keys keys;
+} list;
 
 typedef struct job {
     const pl_headtopk_args *a;
@@ -39,8 +50,12 @@ typedef struct job {
     int64_t                 n_items, k; // k: of the product
     const float            *x;          // [rows][K], this block of rows
     float                  *xp;         // its tiles, k-slow; x itself for one row
-    int64_t                 rows, tiles, tile_floats;
-    best                   *best; // [parts][rows]
+    int64_t                 first_row, rows, tiles, tile_floats;
+    int                     parts;
+    list                   *list; // [parts][rows]
+    best                   *best; // [parts][rows]; NULL: keys
+    uint64_t               *key;  // [parts][rows][2 top]
+    uint64_t               *tmp;  // [parts][2 parts top]
     sum                    *sum;  // [rows][n_items]; NULL: not wanted
 } job;
 
@@ -62,8 +77,20 @@ static void insert(best *b, int k, float v, int32_t id) {
     b->id[at] = id;
 }
 
+static void list_take(list *l, int k, const float *z, float top, const item *it, uint64_t *tmp) {
+    int   first = it->panel * PL_PANEL;
+    best *b = l->best;
+    if (b && (b->held < k || top > b->value[k - 1])) {
+        for (int v = 0; v < PL_PANEL; v++)
+            if (it->mask >> v & 1 && (b->held < k || z[v] > b->value[k - 1])) insert(b, k, z[v], first + v);
+    } else if (!b && (!l->keys.full || top > l->keys.least)) {
+        for (int v = 0; v < PL_PANEL; v++)
+            if (it->mask >> v & 1) pl_keys_add(&l->keys, z[v], first + v, tmp);
+    }
+}
+
 // One row's logits of one panel; what lies outside the support is taken out first.
-static void take(best *b, sum *s, int k, float *z, const item *it) {
+static void take(list *l, sum *s, int k, float *z, const item *it, uint64_t *tmp) {
     pl_vf max = pl_vf_set1(-INFINITY), odd = pl_vf_zero();
     if (~it->mask)
         for (int v = 0; v < PL_PANEL; v++)
@@ -76,15 +103,12 @@ static void take(best *b, sum *s, int k, float *z, const item *it) {
             odd.p[p] = (pl_vn)((pl_vni)odd.p[p] | (pl_vni)(x.p[p] != x.p[p]));
     }
     float top = pl_vf_hmax(max);
-    int   first = it->panel * PL_PANEL;
     if (isnan(pl_vf_hsum(odd))) {
-        for (int v = 0; v < PL_PANEL && b->nan < 0; v++)
-            if (isnan(z[v])) b->nan = first + v;
+        for (int v = 0; v < PL_PANEL && l->nan < 0; v++)
+            if (isnan(z[v])) l->nan = it->panel * PL_PANEL + v;
         return;
     }
-    if (b->held < k || top > b->value[k - 1])
-        for (int v = 0; v < PL_PANEL; v++)
-            if (it->mask >> v & 1 && (b->held < k || z[v] > b->value[k - 1])) insert(b, k, z[v], first + v);
+    list_take(l, k, z, top, it, tmp);
     if (!s) return;
     pl_vf m = pl_vf_set1(top), total = pl_vf_zero();
     for (int v = 0; v < PL_PANEL && !isinf(top); v += PL_VL)
@@ -107,12 +131,18 @@ static void items_part(void *arg, int part, int parts) {
     bool       bf16 = j->a->w.dtype == PL_BF16;
     size_t     panel_bytes = (size_t)j->k * PL_PANEL * (bf16 ? 2 : 4);
     int64_t    width = j->a->w.dim[0];
-    best      *b = j->best + part * j->rows;
+    int64_t    top = j->a->k;
+    list      *l = j->list + part * j->rows;
+    uint64_t  *tmp = j->tmp + part * 2 * j->parts * top;
     float      z[PL_MR_PANEL * PL_PANEL];
     long       lo, hi;
     for (int64_t r = 0; r < j->rows; r++) {
-        b[r].held = 0;
-        b[r].nan = -1;
+        int64_t at = part * j->rows + r;
+        l[r] = (list){.nan = -1, .best = j->best ? &j->best[at] : NULL};
+        if (j->best)
+            j->best[at].held = 0;
+        else
+            pl_keys_begin(&l[r].keys, j->key + at * 2 * top, (int)top);
     }
     pl_range((long)j->n_items, 1, part, parts, &lo, &hi);
     for (long i = lo; i < hi; i++) {
@@ -133,29 +163,72 @@ static void items_part(void *arg, int part, int parts) {
                          .after = t + 1 < j->tiles ? w : after};
             pl_panels_pass(bf16, (int)rows, 1, &p);
             for (int64_t r = 0; r < rows; r++)
-                take(&b[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it);
+                take(&l[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it,
+                     tmp);
         }
     }
 }
 
-static void finish_row(pl_ctx *ctx, const job *j, int parts, int64_t r, int64_t m) {
-    const pl_headtopk_args *a = j->a;
-    best                   *to = &j->best[r];
-    for (int p = 0; p < parts; p++) {
-        const best *b = &j->best[p * j->rows + r];
-        if (b->nan >= 0) {
-            pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)m,
-                        (long long)b->nan);
-            return;
-        }
-        for (int i = 0; i < b->held && p > 0; i++)
-            insert(to, a->k, b->value[i], b->id[i]);
-    }
+static void write_best(const pl_headtopk_args *a, int64_t m, const best *b) {
     for (int i = 0; i < a->k; i++) {
-        a->id[m * a->k + i] = i < to->held ? to->id[i] : -1;
-        if (a->value) a->value[m * a->k + i] = i < to->held ? to->value[i] : -INFINITY;
+        a->id[m * a->k + i] = i < b->held ? b->id[i] : -1;
+        if (a->value) a->value[m * a->k + i] = i < b->held ? b->value[i] : -INFINITY;
     }
-    if (!a->lse) return;
+}
+
+static void write_keys(const pl_headtopk_args *a, int64_t m, const uint64_t *key, int held) {
+    for (int i = 0; i < a->k; i++) {
+        a->id[m * a->k + i] = i < held ? pl_key_id(key[i]) : -1;
+        if (a->value) a->value[m * a->k + i] = i < held ? pl_key_value(key[i]) : -INFINITY;
+    }
+}
+
+// Rows of the block: the threads' lists become one. Threads took ascending panels, so keys stay in order of id.
+static void merge_part(void *arg, int part, int parts) {
+    const job *j = arg;
+    long       lo, hi;
+    int        top = j->a->k;
+    pl_range((long)j->rows, 1, part, parts, &lo, &hi);
+    for (int64_t r = lo; r < hi; r++) {
+        uint64_t *key = j->tmp + part * 2 * j->parts * top, *tmp = key + j->parts * top;
+        int       n = 0;
+        for (int p = 0; p < j->parts; p++) {
+            list *l = &j->list[p * j->rows + r];
+            if (l->best) {
+                for (int i = 0; i < l->best->held && p > 0; i++)
+                    insert(j->list[r].best, top, l->best->value[i], l->best->id[i]);
+                continue;
+            }
+            if (l->keys.n > top) {
+                pl_keys_cut(l->keys.key, l->keys.n, top, key + n);
+                l->keys.n = top;
+            }
+            memcpy(key + n, l->keys.key, (size_t)l->keys.n * sizeof *key);
+            n += l->keys.n;
+        }
+        if (j->best) {
+            write_best(j->a, j->first_row + r, j->list[r].best);
+            continue;
+        }
+        if (n > top) {
+            pl_keys_cut(key, n, top, tmp);
+            n = top;
+        }
+        if (!j->a->by_id) pl_keys_sort(key, n, tmp);
+        write_keys(j->a, j->first_row + r, key, n);
+    }
+}
+
+static void refuse_nan(pl_ctx *ctx, const job *j, int64_t r) {
+    for (int p = 0; p < j->parts; p++) {
+        int64_t nan = j->list[p * j->rows + r].nan;
+        if (nan < 0 || ctx->err.status != PL_OK) continue;
+        pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights",
+                    (long long)(j->first_row + r), (long long)nan);
+    }
+}
+
+static void finish_lse(const job *j, int64_t r) {
     float  max = -INFINITY;
     double total = 0;
     sum   *s = j->sum + r * j->n_items;
@@ -163,7 +236,7 @@ static void finish_row(pl_ctx *ctx, const job *j, int parts, int64_t r, int64_t 
         if (s[i].max > max) max = s[i].max;
     for (int64_t i = 0; i < j->n_items && !isinf(max); i++)
         if (!isinf(s[i].max)) total += (double)s[i].sum * exp((double)s[i].max - (double)max);
-    a->lse[m] = isinf(max) ? max : (float)((double)max + log(total));
+    j->a->lse[j->first_row + r] = isinf(max) ? max : (float)((double)max + log(total));
 }
 
 // The panels of the support, in order.
@@ -189,34 +262,51 @@ static int64_t list_items(item *to, const pl_headtopk_args *a) {
 
 void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     const pl_headtopk_args *a = args;
-    int64_t                 m = a->x.dim[0], k = a->w.dim[1];
+    int64_t                 m = a->x.dim[0], k = a->w.dim[1], top = a->k;
     int64_t                 panels = (a->w.dim[0] + PL_PANEL - 1) / PL_PANEL, block = m < ROWS_MAX ? m : ROWS_MAX;
     if (a->w.layout != PL_PANELS) {
         pl_headtopk_fwd_ref32(ctx, args);
         return;
     }
     if (m == 0) return;
+    int  parts = pl_pool_threads(ctx->pool);
+    bool keys = top > PL_TOPK_MAX || a->by_id;
+    if (keys && block * parts * 2 * top > KEYS_MAX) block = KEYS_MAX / (parts * 2 * top);
+    if (block < 1) block = 1;
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
-    int     parts = pl_pool_threads(ctx->pool);
     int64_t tiles = (block + PL_MR_PANEL - 1) / PL_MR_PANEL;
-    job     j = {.a = a, .k = k};
+    job     j = {.a = a, .k = k, .parts = parts};
     j.tile_floats = ((block < PL_MR_PANEL ? block : PL_MR_PANEL) * k + PL_PACK_SLACK + PL_VL - 1) / PL_VL * PL_VL;
     size_t mark = pl_arena_mark(&ctx->scratch);
     item  *items = pl_arena_alloc(&ctx->scratch, (size_t)panels * sizeof *items);
-    j.best = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.best);
+    j.list = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.list);
+    if (keys) {
+        j.key = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block * 2 * top) * sizeof *j.key);
+        j.tmp = pl_arena_alloc(&ctx->scratch, (size_t)(2 * parts * parts * top) * sizeof *j.tmp);
+    } else {
+        j.best = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.best);
+    }
     if (a->lse) j.sum = pl_arena_alloc(&ctx->scratch, (size_t)(block * panels) * sizeof *j.sum);
     float *packed = m == 1 ? NULL : pl_arena_alloc(&ctx->scratch, (size_t)(tiles * j.tile_floats) * sizeof(float));
     j.items = items;
     j.n_items = ctx->measuring ? 0 : list_items(items, a);
     for (int64_t r0 = 0; r0 < m && !ctx->measuring; r0 += block) {
+        j.first_row = r0;
         j.rows = m - r0 < block ? m - r0 : block;
         j.tiles = (j.rows + PL_MR_PANEL - 1) / PL_MR_PANEL;
         j.x = pl_f32(&a->x) + r0 * k;
         j.xp = packed ? packed : pl_f32(&a->x);
         if (packed) pack_part(&j, 0, 1);
         pl_parallel(ctx->pool, parts, items_part, &j);
-        for (int64_t r = 0; r < j.rows && ctx->err.status == PL_OK; r++)
-            finish_row(ctx, &j, parts, r, r0 + r);
+        for (int64_t r = 0; r < j.rows; r++)
+            refuse_nan(ctx, &j, r);
+        if (ctx->err.status != PL_OK) break;
+        if (keys)
+            pl_parallel(ctx->pool, parts, merge_part, &j);
+        else
+            merge_part(&j, 0, 1);
+        for (int64_t r = 0; r < j.rows && a->lse; r++)
+            finish_lse(&j, r);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -4,7 +4,7 @@
 
 typedef struct best {
     int32_t *id;
-    pl_real  value[PL_TOPK_MAX];
+    pl_real  value[PL_HEADTOPK_MAX];
     int      held, k;
 } best;
 
@@ -20,6 +20,20 @@ static void offer(best *b, int32_t v, pl_real z) {
     }
     b->id[at] = v;
     b->value[at] = z;
+}
+
+static void sort_by_id(best *b) {
+    for (int i = 1; i < b->held; i++) {
+        int32_t v = b->id[i];
+        pl_real z = b->value[i];
+        int     at = i;
+        for (; at > 0 && b->id[at - 1] > v; at--) {
+            b->id[at] = b->id[at - 1];
+            b->value[at] = b->value[at - 1];
+        }
+        b->id[at] = v;
+        b->value[at] = z;
+    }
 }
 
 void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
@@ -49,6 +63,7 @@ void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
                 if (!isinf(max)) sum += exp(z - max);
             }
         }
+        if (a->by_id) sort_by_id(&b);
         for (int i = 0; i < a->k; i++) {
             if (i >= b.held) b.id[i] = -1;
             if (a->value) a->value[m * a->k + i] = i < b.held ? (float)b.value[i] : -INFINITY;

@@ -1,4 +1,5 @@
 // The fused head against projection followed by top-k: the same ids and values bit for bit, over any support.
+#include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
@@ -16,6 +17,7 @@ typedef struct shape {
     pl_dtype       dtype;
     const pl_span *span;
     int            n_spans;
+    bool           by_id;
 } shape;
 
 static const pl_span prefix[] = {{0, 700}};
@@ -24,17 +26,37 @@ static const pl_span few[] = {{65, 2}, {900, 1}};
 static const pl_span nothing[] = {{5, 0}};
 
 static const shape shapes[] = {
-    {1, 1, 1, 1, PL_F32, NULL, 0},         {1, 64, 8, 10, PL_F32, NULL, 0},      {3, 100, 33, 5, PL_BF16, NULL, 0},
-    {17, 1000, 48, 10, PL_F32, NULL, 0},   {1, 5000, 64, 64, PL_BF16, NULL, 0},  {65, 2049, 16, 3, PL_BF16, NULL, 0},
-    {4, 1000, 48, 8, PL_F32, prefix, 1},   {5, 1000, 48, 8, PL_BF16, ragged, 6}, {1, 1000, 48, 1, PL_F32, ragged, 6},
-    {2, 1000, 48, 10, PL_BF16, few, 2},    {3, 1000, 48, 4, PL_F32, nothing, 1}, {10, 16384, 48, 10, PL_BF16, NULL, 0},
-    {70, 1000, 32, 64, PL_F32, ragged, 6},
+    {1, 1, 1, 1, PL_F32, NULL, 0, false},
+    {1, 64, 8, 10, PL_F32, NULL, 0, false},
+    {3, 100, 33, 5, PL_BF16, NULL, 0, false},
+    {17, 1000, 48, 10, PL_F32, NULL, 0, false},
+    {1, 5000, 64, 64, PL_BF16, NULL, 0, false},
+    {65, 2049, 16, 3, PL_BF16, NULL, 0, false},
+    {4, 1000, 48, 8, PL_F32, prefix, 1, false},
+    {5, 1000, 48, 8, PL_BF16, ragged, 6, false},
+    {1, 1000, 48, 1, PL_F32, ragged, 6, false},
+    {2, 1000, 48, 10, PL_BF16, few, 2, false},
+    {3, 1000, 48, 4, PL_F32, nothing, 1, false},
+    {10, 16384, 48, 10, PL_BF16, NULL, 0, false},
+    {70, 1000, 32, 64, PL_F32, ragged, 6, false},
+    // Lists that are too long to be kept in order, and candidates by id.
+    {1, 5000, 16, 65, PL_F32, NULL, 0, false},
+    {3, 5000, 33, 200, PL_BF16, NULL, 0, false},
+    {2, 9000, 8, 4096, PL_F32, NULL, 0, false},
+    {4, 1000, 48, 300, PL_F32, prefix, 1, false},
+    {5, 1000, 48, 500, PL_BF16, ragged, 6, false},
+    {1, 1, 1, 1, PL_F32, NULL, 0, true},
+    {70, 1000, 32, 20, PL_F32, NULL, 0, true},
+    {3, 5000, 33, 200, PL_BF16, NULL, 0, true},
+    {9, 16384, 16, 1000, PL_BF16, NULL, 0, true},
+    {5, 1000, 48, 500, PL_F32, ragged, 6, true},
+    {3, 1000, 48, 4, PL_F32, nothing, 1, true},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, ALONE = 3 }; // rows that are also run by themselves
 
 static void fused(op_run *r, const shape *s, pl_tensor x, pl_tensor w) {
     int64_t          m = x.dim[0];
-    pl_headtopk_args a = {.x = x, .w = w, .span = s->span, .n_spans = s->n_spans, .k = s->top};
+    pl_headtopk_args a = {.x = x, .w = w, .span = s->span, .n_spans = s->n_spans, .k = s->top, .by_id = s->by_id};
     a.id = op_bytes(r, (size_t)(m * s->top) * 4);
     a.value = op_bytes(r, (size_t)(m * s->top) * 4);
     a.lse = op_bytes(r, (size_t)m * 4);
@@ -69,25 +91,38 @@ static bool inside(const shape *s, int v) {
     return false;
 }
 
+static int ascending(const void *x, const void *y) {
+    int a = *(const int *)x, b = *(const int *)y;
+    return (a < 0) != (b < 0) ? (a < 0) - (b < 0) : a - b; // -1 stands last
+}
+
+static const op_run *ranking; // qsort has no argument of its own
+static int           ranked_row;
+
+static int by_logit(const void *x, const void *y) {
+    int    a = *(const int *)x, b = *(const int *)y;
+    double za = op_value(ranking, 3, ranked_row + a), zb = op_value(ranking, 3, ranked_row + b);
+    return za != zb ? (za > zb ? -1 : 1) : a - b;
+}
+
 // Row m's best by plain selection from the logits.
 static void check_row(const op_run *r, const shape *s, int m) {
-    char  *taken = calloc((size_t)s->n, 1);
+    int   *id = calloc((size_t)(s->n + s->top), sizeof *id), n = 0;
     double sum = 0, max = -INFINITY;
-    assert_non_null(taken);
+    assert_non_null(id);
+    for (int v = 0; v < s->n; v++)
+        if (inside(s, v)) id[n++] = v;
+    ranking = r;
+    ranked_row = m * s->n;
+    qsort(id, (size_t)n, sizeof *id, by_logit);
+    if (n > 0) max = op_value(r, 3, m * s->n + id[0]);
+    for (; n < s->top; n++)
+        id[n] = -1;
+    if (s->by_id) qsort(id, (size_t)s->top, sizeof *id, ascending);
     for (int k = 0; k < s->top; k++) {
-        int best = -1;
-        for (int v = 0; v < s->n; v++)
-            if (inside(s, v) && !taken[v] &&
-                (best < 0 || op_value(r, 3, m * s->n + v) > op_value(r, 3, m * s->n + best)))
-                best = v;
-        assert_true(op_value(r, 0, m * s->top + k) == best);
-        if (best < 0) {
-            assert_true(op_value(r, 1, m * s->top + k) == -INFINITY);
-            continue;
-        }
-        assert_true(op_value(r, 1, m * s->top + k) == (double)(float)op_value(r, 3, m * s->n + best));
-        if (k == 0) max = op_value(r, 3, m * s->n + best);
-        taken[best] = 1;
+        assert_true(op_value(r, 0, m * s->top + k) == id[k]);
+        assert_true(op_value(r, 1, m * s->top + k) ==
+                    (id[k] < 0 ? -INFINITY : (double)(float)op_value(r, 3, m * s->n + id[k])));
     }
     for (int v = 0; v < s->n; v++)
         if (inside(s, v)) sum += exp(op_value(r, 3, m * s->n + v) - max);
@@ -95,7 +130,42 @@ static void check_row(const op_run *r, const shape *s, int m) {
         assert_true(op_value(r, 2, m) == -INFINITY);
     else
         assert_true(fabs(op_value(r, 2, m) - max - log(sum)) <= 5e-5); // fp32 sums
-    free(taken);
+    free(id);
+}
+
+// Equal values, in long lists too: the lower row first, and -0 is 0.
+static void ties(op_run *r, const void *arg) {
+    const int32_t *top = arg;
+    float          v[1000];
+    int32_t        one = 0;
+    for (int i = 0; i < 1000; i++)
+        v[i] = i % 7 == 3 ? 1.0f : i % 2 ? -0.0f : 0.0f;
+    pl_tensor x = pl_embed(op_ctx(r), pl_tensor_2d((void *)op_floats_from(r, (float[]){1}, 1), PL_F32, 1, 1),
+                           op_ids_from(r, &one, 1), 1);
+    pl_tensor w = pl_tensor_2d(op_bytes(r, pl_panels_bytes(1000, 1, PL_F32)), PL_F32, 1000, 1);
+    w.layout = PL_PANELS;
+    if (!op_ctx(r)->measuring) {
+        memset(w.data, 0, pl_panels_bytes(1000, 1, PL_F32));
+        pl_panels_pack(w.data, PL_F32, 0, 1000, 1000, 1, v);
+    }
+    pl_headtopk_args a = {.x = x, .w = w, .k = *top, .id = op_bytes(r, (size_t)*top * 4)};
+    pl_headtopk(op_ctx(r), &a);
+    op_out_i32(r, a.id, *top);
+}
+
+static void equal_values(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)); b++)
+        for (int32_t top = 10; top <= 500; top += 245) {
+            op_run *r = op_run_once(ties, &top, be, 2, OP_NO_TAPE);
+            int     at = 0;
+            for (int i = 3; i < 1000 && at < top; i += 7)
+                assert_int_equal((int)op_value(r, 0, at++), i);
+            for (int i = 0; i < 1000 && at < top; i++)
+                if (i % 7 != 3) assert_int_equal((int)op_value(r, 0, at++), i);
+            op_run_free(r);
+        }
 }
 
 static void against_selection(void **state) {
@@ -155,6 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_backends),
         cmocka_unit_test(against_selection),
+        cmocka_unit_test(equal_values),
         cmocka_unit_test(nan_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
