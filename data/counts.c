@@ -72,6 +72,30 @@ int64_t pl_counts_needed(const pl_counts *c, const int32_t *id, int64_t n, doubl
     return -1;
 }
 
+int64_t pl_counts_bcl(const pl_counts *c, const pl_bcl *o, double *coverage, double *utility, pl_err *err) {
+    int32_t *id = pl_malloc((size_t)c->vocab * sizeof *id);
+    int64_t  best = -1, held = 0;
+    double   most = -INFINITY;
+    if (!id) {
+        pl_fail(err, PL_E_MEMORY, "counts of %d tokens: out of memory", c->vocab);
+        return -1;
+    }
+    int32_t seen = pl_counts_rank(c, id);
+    if (seen == 0) pl_fail(err, PL_E_INPUT, "%s: no token was counted", c->corpus);
+    for (int32_t k = 1; k <= seen; k++) {
+        held += c->count[id[k - 1]];
+        double share = (double)held / (double)c->tokens;
+        double u = o->alpha * share + (1 - o->alpha) * o->head_share * (1 - (double)k / c->vocab);
+        if (share < o->min_coverage || u <= most) continue;
+        best = k;
+        most = u;
+        if (coverage) *coverage = share;
+        if (utility) *utility = u;
+    }
+    pl_free(id);
+    return best;
+}
+
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err) {
     int32_t *id = pl_malloc((size_t)c->vocab * sizeof *id);
     if (!id) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
@@ -86,6 +110,7 @@ pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err) {
     pl_json_out_key(&o, "corpus"), pl_json_out_str(&o, c->corpus);
     pl_json_out_key(&o, "documents"), pl_json_out_int(&o, c->documents);
     pl_json_out_key(&o, "tokens"), pl_json_out_int(&o, c->tokens);
+    if (c->size > 0) pl_json_out_key(&o, "size"), pl_json_out_int(&o, c->size);
     pl_json_out_key(&o, "ids"), pl_json_out_array(&o);
     for (int32_t i = 0; i < n; i++)
         pl_json_out_int(&o, id[i]);
@@ -146,7 +171,11 @@ static pl_status read_json(pl_counts *c, const pl_json *j, pl_err *err) {
     PL_TRY(pl_counts_init(c, (int32_t)vocab, tokenizer, corpus, err));
     PL_TRY(pl_json_get_int(j, NULL, "documents", 0, PL_JSON_INT_MAX, &c->documents, err));
     PL_TRY(pl_json_get_int(j, NULL, "tokens", 0, PL_JSON_INT_MAX, &c->tokens, err));
-    return read_pairs(c, j, err);
+    if (pl_json_find(j, NULL, "size")) PL_TRY(pl_json_get_int(j, NULL, "size", 1, vocab, &c->size, err));
+    PL_TRY(read_pairs(c, j, err));
+    if (c->size > cJSON_GetArraySize(pl_json_find(j, NULL, "ids")))
+        return pl_json_fail(j, pl_json_find(j, NULL, "size"), err, "%lld ids, the list is shorter", (long long)c->size);
+    return PL_OK;
 }
 
 pl_status pl_counts_read(pl_counts *c, const char *path, pl_err *err) {

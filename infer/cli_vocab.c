@@ -1,11 +1,7 @@
 #include "infer/cli_vocab.h"
 
-#include "data/counts.h"
-#include "data/dataset.h"
-#include "data/prompts.h"
 #include "data/strbuf.h"
-#include "data/text.h"
-#include "data/tokenizer.h"
+#include "data/tally.h"
 #include "infer/put.h"
 #include "infer/svg.h"
 #include "kernels/base/files.h"
@@ -14,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 4096 // bytes: texts are cut into documents of about this size, so that halves of one book can be compared
 #define SIZES 6
 #define POINTS 200
 
@@ -43,131 +38,11 @@ static const pl_cli_option options[] = {
     {.name = "plot", .type = PL_CLI_TEXT, .arg = "FILE", .help = "write the coverage curves as a page"},
     {0}};
 
-// Counts of one input: of all its documents, and of the even and odd ones.
-typedef struct tally {
-    pl_counts all, half[2];
-} tally;
-
-static void tally_fini(tally *t) {
-    pl_counts_fini(&t->all);
-    pl_counts_fini(&t->half[0]);
-    pl_counts_fini(&t->half[1]);
-}
-
-static pl_status tally_init(tally *t, int32_t vocab, const char *tokenizer, const char *corpus, pl_err *err) {
-    PL_TRY(pl_counts_init(&t->all, vocab, tokenizer, corpus, err));
-    PL_TRY(pl_counts_init(&t->half[0], vocab, tokenizer, corpus, err));
-    return pl_counts_init(&t->half[1], vocab, tokenizer, corpus, err);
-}
-
-static void tally_add(tally *t, const int32_t *ids, int64_t n) {
-    pl_counts *half = &t->half[t->all.documents % 2];
-    pl_counts_add(&t->all, ids, n);
-    pl_counts_add(half, ids, n);
-}
-
-static pl_status add_text(tally *t, const pl_tokenizer *tok, const char *text, size_t bytes, pl_err *err) {
-    int32_t *ids;
-    int64_t  n;
-    PL_TRY(pl_tokenizer_encode(tok, text, bytes, PL_TOK_NO_SPECIAL, &ids, &n, err));
-    tally_add(t, ids, n);
-    pl_free(ids);
-    return PL_OK;
-}
-
-// ---- inputs
-
-static bool is_dataset(const char *path) {
-    char *manifest = pl_path_join(path, "manifest.json");
-    bool  is = manifest && pl_path_exists(manifest);
-    pl_free(manifest);
-    return is;
-}
-
-// Of a dataset the target's own tokens count: the rows that the loss mask marks.
-static pl_status count_dataset(tally *t, const pl_tokenizer *tok, const char *path, pl_err *err) {
-    pl_dataset             *ds = NULL;
-    pl_dataset_open_options o = {.lazy = true, .incomplete = true};
-    int32_t                *ids = NULL;
-    uint8_t                *mask = NULL;
-    const pl_dataset_attrs *attrs;
-    pl_status               st = PL_OK;
-    PL_TRY(pl_dataset_open(&ds, path, &o, err));
-    attrs = pl_dataset_get_attrs(ds);
-    const char *fingerprint = attrs->tokenizer_fingerprint ? attrs->tokenizer_fingerprint : "";
-    if (tok && *fingerprint && strcmp(fingerprint, pl_tokenizer_fingerprint(tok)) != 0)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT, "%s: was made with tokenizer %s, --tokenizer is %s", path, fingerprint,
-                            pl_tokenizer_fingerprint(tok)));
-    if (!t->all.count) PL_TRY_GOTO(st, done, tally_init(t, attrs->vocab_size, fingerprint, path, err));
-    if (t->all.vocab != attrs->vocab_size)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT, "%s: has a vocabulary of %d, the other inputs of %d", path,
-                            attrs->vocab_size, t->all.vocab));
-    for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
-        int64_t first, n, kept = 0;
-        PL_TRY_GOTO(st, done, pl_dataset_doc(ds, i, &first, &n, err));
-        pl_free(ids);
-        pl_free(mask);
-        ids = pl_malloc((size_t)n * sizeof *ids);
-        mask = pl_malloc((size_t)n);
-        if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
-        PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_dataset_rows_out){.tokens = ids, .mask = mask}, err));
-        for (int64_t k = 0; k < n; k++)
-            if (mask[k]) ids[kept++] = ids[k];
-        tally_add(t, ids, kept);
-    }
-done:
-    pl_free(ids);
-    pl_free(mask);
-    pl_dataset_close(ds);
-    return st;
-}
-
-static pl_status count_records(tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
-    pl_prompts *p;
-    PL_TRY(field ? pl_prompts_read_field(&p, path, field, err) : pl_prompts_read(&p, path, err));
-    pl_status st = PL_OK;
-    for (int64_t i = 0; i < p->n && st == PL_OK; i++) {
-        st = add_text(t, tok, p->p[i].text, strlen(p->p[i].text), err);
-        if (st != PL_OK) st = pl_fail_at(err, st, "%s:%lld", path, (long long)p->p[i].line);
-    }
-    pl_prompts_destroy(p);
-    return st;
-}
-
-static pl_status count_corpus(tally *t, const pl_tokenizer *tok, const char *path, pl_err *err) {
-    pl_corpus *whole = NULL, *cut = NULL;
-    pl_status  st =
-        pl_corpus_read(&whole, &path, 1, (pl_text_options){.gutenberg = true, .encoding = PL_TEXT_LATIN1}, err);
-    if (st == PL_OK) st = pl_corpus_chunk(&cut, whole, CHUNK, err);
-    pl_corpus_destroy(whole);
-    for (int64_t i = 0; st == PL_OK && i < cut->n; i++) {
-        st = add_text(t, tok, cut->docs[i].text, cut->docs[i].bytes, err);
-        if (st != PL_OK) st = pl_fail_at(err, st, "%s", cut->docs[i].name);
-    }
-    pl_corpus_destroy(cut);
-    return st;
-}
-
-static bool ends_in(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
-static pl_status count(tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
-    if (is_dataset(path)) return count_dataset(t, tok, path, err);
-    if (!tok) return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
-    if (!t->all.count) PL_TRY(tally_init(t, pl_tokenizer_vocab_size(tok), pl_tokenizer_fingerprint(tok), path, err));
-    if (ends_in(path, ".json") || ends_in(path, ".jsonl")) return count_records(t, tok, path, field, err);
-    return count_corpus(t, tok, path, err);
-}
-
 // ---- what is said
 
 typedef struct measured {
     const char *name;
-    tally       t;
+    pl_tally    t;
 } measured;
 
 typedef struct report {
@@ -185,7 +60,7 @@ static void say_sizes(int32_t vocab, int32_t size[SIZES]) {
 
 // The list of a half is judged by the other half: on what it was counted in, a list flatters itself.
 static double coverage(const report *r, int which, int64_t k) {
-    const tally *t = &r->m[which].t;
+    const pl_tally *t = &r->m[which].t;
     return which == 0 ? pl_counts_coverage(&t->half[1], r->half_rank, k) : pl_counts_coverage(&t->all, r->rank, k);
 }
 
@@ -196,7 +71,7 @@ static void write_json(const report *r) {
     pl_put_int(o, "vocab_size", r->vocab);
     pl_put_array(o, "inputs");
     for (int i = 0; i < r->n; i++) {
-        const tally *t = &r->m[i].t;
+        const pl_tally *t = &r->m[i].t;
         pl_json_out_object(o);
         pl_put_str(o, "name", r->m[i].name);
         pl_put_str(o, "judged_on", i == 0 ? "its odd documents, the list from its even ones" : "all of it");
@@ -230,7 +105,7 @@ static void write_table(const report *r) {
         fprintf(f, "  V/%-2d=%-6d", 1 << (k + 1), size[k]);
     fprintf(f, "  95 %% needs\n");
     for (int i = 0; i < r->n; i++) {
-        const tally     *t = &r->m[i].t;
+        const pl_tally  *t = &r->m[i].t;
         const char      *name = pl_path_name(r->m[i].name);
         const pl_counts *on = i == 0 ? &t->half[1] : &t->all;
         int64_t          need = pl_counts_needed(on, i == 0 ? r->half_rank : r->rank, r->vocab, 0.95);
@@ -294,10 +169,10 @@ static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *
         PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
     r.m[0].name = a->positional[0];
     for (int i = 0; i < a->n_positional; i++)
-        PL_TRY_GOTO(st, done, count(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), err));
+        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), err));
     for (int i = 0; i < n_against; i++) {
         r.m[i + 1].name = against[i];
-        PL_TRY_GOTO(st, done, count(&r.m[i + 1].t, tok, against[i], pl_cli_text(a, "against-field"), err));
+        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[i + 1].t, tok, against[i], pl_cli_text(a, "against-field"), err));
     }
     PL_TRY_GOTO(st, done, rank(&r, err));
     if (pl_cli_has(a, "list")) {
@@ -311,7 +186,7 @@ static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *
         write_table(&r);
 done:
     for (int i = 0; r.m && i < r.n; i++)
-        tally_fini(&r.m[i].t);
+        pl_tally_fini(&r.m[i].t);
     pl_free(r.m);
     pl_free(r.rank);
     pl_free(r.half_rank);

@@ -29,6 +29,7 @@ pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, 
     if (!id) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
     int64_t seen = pl_counts_rank(&c, id);
     if (seen == 0) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "%s: lists no token", path));
+    if (size == 0) size = c.size;
     *n = size > 0 && size < seen ? size : seen;
     *d2t = id;
     id = NULL;

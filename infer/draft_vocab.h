@@ -9,9 +9,9 @@
 
 #include "checkpoints/weights.h"
 
-// The first `size` ids of a list that `paceline vocab --list` wrote (0: all of it); *n of them, fewer where the list is
-// shorter. *d2t is the caller's. tokenizer: fingerprint that the list must have been counted with, NULL: not known.
-// Refused with one line: a list of another vocabulary, an empty one.
+// The first `size` ids of a list that `paceline vocab --list` wrote (0: as many as it says, or all); *n of them, fewer
+// where the list is shorter. *d2t is the caller's. tokenizer: fingerprint that the list must have been counted with,
+// NULL: not known. Refused with one line: a list of another vocabulary, an empty one.
 pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, int64_t size, int64_t vocab,
                                    const char *tokenizer, pl_err *err);
 

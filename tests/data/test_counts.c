@@ -38,6 +38,41 @@ static void test_rank_and_coverage(void **state) {
     pl_counts_fini(&c);
 }
 
+// U(k) over all k by hand: 9 tokens of 7 ids, counts 4, 2, 2, 1.
+static void test_bcl(void **state) {
+    (void)state;
+    static const struct {
+        pl_bcl  o;
+        int64_t k;
+    } cases[] = {
+        {{.alpha = 1, .min_coverage = 0, .head_share = 1}, 4},   // coverage alone: all that occur
+        {{.alpha = 0, .min_coverage = 0, .head_share = 1}, 1},   // latency alone
+        {{.alpha = 0, .min_coverage = 0.6, .head_share = 1}, 2}, // 6/9, the least that is enough
+        {{.alpha = 0, .min_coverage = 1, .head_share = 1}, 4},
+        {{.alpha = 0.5, .min_coverage = 0, .head_share = 1}, 3},   // ids with count/9 > 1/7: 4, 2, 2
+        {{.alpha = 0.4, .min_coverage = 0, .head_share = 1}, 3},   // 0.4 * 2/9 > 0.6 / 7
+        {{.alpha = 0.3, .min_coverage = 0, .head_share = 1}, 1},   // 0.3 * 2/9 < 0.7 / 7
+        {{.alpha = 0.3, .min_coverage = 0, .head_share = 0.5}, 3}, // a head that weighs less: 0.3 * 2/9 > 0.35 / 7
+    };
+    pl_counts c;
+    pl_err    err = {0};
+    fill(&c);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const double held[] = {0, 4 / 9.0, 6 / 9.0, 8 / 9.0, 1};
+        const pl_bcl       *o = &cases[i].o;
+        double              coverage, utility;
+        int64_t             k = pl_counts_bcl(&c, o, &coverage, &utility, &err);
+        assert_int_equal(k, cases[i].k);
+        assert_true(fabs(coverage - held[k]) < 1e-15);
+        assert_true(fabs(utility - o->alpha * held[k] - (1 - o->alpha) * o->head_share * (1 - (double)k / 7)) < 1e-15);
+    }
+    pl_counts_fini(&c);
+    assert_int_equal(pl_counts_init(&c, 7, "x", "nothing", &err), PL_OK);
+    assert_int_equal(pl_counts_bcl(&c, &cases[0].o, NULL, NULL, &err), -1);
+    assert_non_null(strstr(err.msg, "no token"));
+    pl_counts_fini(&c);
+}
+
 static char *temp_file(void) {
     const char *dir = getenv("TMPDIR");
     char       *path = pl_sprintf("%s/paceline-counts-XXXXXX", dir ? dir : "/tmp");
@@ -54,11 +89,13 @@ static void test_file(void **state) {
     pl_err    err = {0};
     char     *path = temp_file();
     fill(&a);
+    a.size = 3;
     assert_int_equal(pl_counts_write(&a, path, &err), PL_OK);
     assert_int_equal(pl_counts_read(&b, path, &err), PL_OK);
     assert_int_equal(b.vocab, 7);
     assert_int_equal(b.tokens, 9);
     assert_int_equal(b.documents, 1);
+    assert_int_equal(b.size, 3);
     assert_string_equal(b.tokenizer, a.tokenizer);
     assert_string_equal(b.corpus, a.corpus);
     assert_memory_equal(a.count, b.count, 7 * sizeof *a.count);
@@ -88,6 +125,9 @@ static void test_refused(void **state) {
         {LIST("0", "[1]", "[0]"), "counts"},
         {LIST("2", "[1]", "[2.5]"), "counts"},
         {LIST("2", "{}", "[2]"), "ids"},
+        {LIST("2,\"size\":2", "[1]", "[2]"), "the list is shorter"},
+        {LIST("2,\"size\":0", "[1]", "[2]"), "size"},
+        {LIST("2,\"size\":8", "[1]", "[2]"), "size"},
     };
     char *path = temp_file();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -107,6 +147,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rank_and_coverage),
+        cmocka_unit_test(test_bcl),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_refused),
     };
