@@ -72,28 +72,25 @@ int64_t pl_counts_needed(const pl_counts *c, const int32_t *id, int64_t n, doubl
     return -1;
 }
 
-int64_t pl_counts_bcl(const pl_counts *c, const pl_bcl *o, double *coverage, double *utility, pl_err *err) {
+pl_status pl_counts_bcl(int64_t *k, const pl_counts *c, const pl_bcl *o, double *coverage, double *utility,
+                        pl_err *err) {
     int32_t *id = pl_malloc((size_t)c->vocab * sizeof *id);
-    int64_t  best = -1, held = 0;
+    int64_t  held = 0;
     double   most = -INFINITY;
-    if (!id) {
-        pl_fail(err, PL_E_MEMORY, "counts of %d tokens: out of memory", c->vocab);
-        return -1;
-    }
+    if (!id) return pl_fail(err, PL_E_MEMORY, "counts of %d tokens: out of memory", c->vocab);
     int32_t seen = pl_counts_rank(c, id);
-    if (seen == 0) pl_fail(err, PL_E_INPUT, "%s: no token was counted", c->corpus);
-    for (int32_t k = 1; k <= seen; k++) {
-        held += c->count[id[k - 1]];
+    for (int32_t n = 1; n <= seen; n++) {
+        held += c->count[id[n - 1]];
         double share = (double)held / (double)c->tokens;
-        double u = o->alpha * share + (1 - o->alpha) * o->head_share * (1 - (double)k / c->vocab);
+        double u = o->alpha * share + (1 - o->alpha) * o->head_share * (1 - (double)n / c->vocab);
         if (share < o->min_coverage || u <= most) continue;
-        best = k;
+        *k = n;
         most = u;
         if (coverage) *coverage = share;
         if (utility) *utility = u;
     }
     pl_free(id);
-    return best;
+    return seen > 0 ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: no token was counted", c->corpus);
 }
 
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err) {

@@ -44,8 +44,9 @@ int64_t   pl_counts_needed(const pl_counts *c, const int32_t *id, int64_t n, dou
 typedef struct pl_bcl {
     double alpha, min_coverage, head_share; // each in 0..1
 } pl_bcl;
-// k, or -1 when nothing was counted. *coverage and *utility may be NULL.
-int64_t pl_counts_bcl(const pl_counts *c, const pl_bcl *o, double *coverage, double *utility, pl_err *err);
+// *coverage and *utility (may be NULL): C and U of the chosen k. Refused: counts of nothing.
+pl_status pl_counts_bcl(int64_t *k, const pl_counts *c, const pl_bcl *o, double *coverage, double *utility,
+                        pl_err *err);
 
 pl_status pl_counts_write(const pl_counts *c, const char *path, pl_err *err);
 // Refuses, with one line, a file that is not such a list, repeats an id, is out of order or does not add up.

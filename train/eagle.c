@@ -6,6 +6,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/source_online.h"
@@ -13,6 +14,7 @@
 #include "train/teacher.h"
 #include "train/trainer.h"
 #include "train/unroll.h"
+#include "train/vocabularies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,21 +133,25 @@ static bool freezes_head(const pl_recipe *r) {
 }
 
 // The tokens that the head drafts; *d2t NULL: all of them.
-static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, int64_t vocab, pl_err *err) {
-    const char   *list = pl_recipe_str(r, "drafter.head.vocab");
+static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
+                             pl_err *err) {
+    char         *list;
     pl_tokenizer *tok = NULL;
     *d2t = NULL;
     *n = 0;
+    PL_TRY(pl_vocabulary_path(&list, r, pl_recipe_str(r, "drafter.head.vocab"), out_dir, err));
     if (!list) return PL_OK;
-    PL_TRY(pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
-                               pl_recipe_str(r, "target.pre"), err));
-    pl_status st = pl_draft_vocab_from_list(d2t, n, list, pl_recipe_int(r, "drafter.head.vocab_size"), vocab,
-                                            tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
+    pl_status st = pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
+                                       pl_recipe_str(r, "target.pre"), err);
+    if (st == PL_OK)
+        st = pl_draft_vocab_from_list(d2t, n, list, pl_recipe_int(r, "drafter.head.vocab_size"), vocab,
+                                      tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
     pl_tokenizer_close(tok);
+    pl_free(list);
     return st;
 }
 
-static pl_status init_model(eagle *e, const pl_env *env, pl_err *err) {
+static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe    *r = e->r;
     int                 n_taps;
     const int64_t      *taps = pl_recipe_ints(r, "drafter.taps", &n_taps);
@@ -158,7 +164,7 @@ static pl_status init_model(eagle *e, const pl_env *env, pl_err *err) {
     for (o.n_taps = 0; o.n_taps < n_taps; o.n_taps++)
         o.tap[o.n_taps] = (int)taps[o.n_taps];
     int32_t  *d2t = NULL;
-    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, e->teacher.model.vocab, err);
+    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
     o.d2t = d2t;
     if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend->real, err);
     pl_free(d2t);
@@ -236,7 +242,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->eval_rows = pl_recipe_int(r, "train.eval_tokens");
     pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
     PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, err));
-    PL_TRY(init_model(e, env, err));
+    PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
     PL_TRY(open_sources(e, out_dir, env, err));
     pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
@@ -253,8 +259,12 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.report = report;
     e->task.save_model = save_model;
     if (e->held) e->task.evaluate = evaluate;
-    snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s", e->task.name, recipe,
-             e->teacher.model.fingerprint, e->train->identity, *start_id ? " start " : "", start_id);
+    char vocabulary[32] = "";
+    if (e->model->head.d2t)
+        snprintf(vocabulary, sizeof vocabulary, " vocab %016llx",
+                 (unsigned long long)pl_hash(e->model->head.d2t, (size_t)e->model->head.vocab * sizeof(int32_t)));
+    snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s%s", e->task.name, recipe,
+             e->teacher.model.fingerprint, e->train->identity, vocabulary, *start_id ? " start " : "", start_id);
     pl_log("%s: %.2f M parameters, %s head, %d steps of unroll, %.0f MB of activations", e->task.name,
            (double)pl_params_count(&e->model->params) / 1e6,
            e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,

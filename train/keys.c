@@ -204,14 +204,16 @@ const pl_recipe_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.vocab",
      .type = PL_RECIPE_PATH,
-     .help = "draft only the tokens of this list (paceline vocab --list), most frequent first; absent: all tokens",
-     .stages = PL_STAGE_DRAFTER},
+     .help = "draft only the tokens of this list, most frequent first: a name of `vocabularies` or a file of paceline "
+             "vocab "
+             "--list; absent: all tokens",
+     .stages = PL_RECIPE_NO_STAGE}, // the list's content matters, not where it lies
     {.path = "drafter.head.vocab_size",
      .type = PL_RECIPE_INT,
      .deflt = "0",
      .min = 0,
      .max = 1 << 22,
-     .help = "of them the first so many; 0: the whole list",
+     .help = "of them the first so many; 0: as many as the list says, or all",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.position_aware",
      .type = PL_RECIPE_BOOL,

@@ -7,7 +7,9 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/run.h"
+#include "train/stage.h"
 #include "train/start.h"
+#include "train/vocabularies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,51 +64,13 @@ const pl_recipe_key pl_pipeline_keys[] = {
      .item = drafter_keys,
      .stages = PL_EVAL_STAGE,
      .help = "several drafters from one dataset, each with what differs from `drafter`"},
+    {.path = "vocabularies",
+     .type = PL_RECIPE_LIST_OF_MAPS,
+     .item = pl_vocabulary_keys,
+     .stages = PL_RECIPE_NO_STAGE,
+     .help =
+         "token lists for trimmed heads, counted in text or in the target's answers; drafter.head.vocab names them"},
     {0}};
-
-// ---- stamps ---------------------------------------------------------------------------------------------------------
-
-// OUT/.stamps/NAME holds the hash a product was made from.
-static char *stamp_path(const char *out_dir, const char *name) {
-    char *dir = pl_path_join(out_dir, ".stamps");
-    char *path = dir ? pl_path_join(dir, name) : NULL;
-    pl_free(dir);
-    return path;
-}
-
-static bool stamped(const char *out_dir, const char *name, const char *hash) {
-    char    *path = stamp_path(out_dir, name);
-    uint8_t *data = NULL;
-    size_t   n = 0;
-    bool     same = path && pl_path_exists(path) && pl_file_read(path, &data, &n, 64, NULL) == PL_OK && n == 16 &&
-                memcmp(data, hash, 16) == 0;
-    pl_free(data);
-    pl_free(path);
-    return same;
-}
-
-static pl_status stamp(const char *out_dir, const char *name, const char *hash, pl_err *err) {
-    char     *dir = pl_path_join(out_dir, ".stamps"), *path = stamp_path(out_dir, name);
-    pl_status st = dir && path ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK) st = pl_file_write_atomic(path, hash, 16, err);
-    pl_free(dir);
-    pl_free(path);
-    return st;
-}
-
-// The stamp of a product whose making begins now: what was made from something else goes away first.
-static pl_status begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err) {
-    if (stamped(out_dir, name, hash)) return PL_OK;
-    char     *path = pl_path_join(out_dir, product);
-    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && pl_path_exists(path)) {
-        pl_log("%s: made from another recipe, making it anew", path);
-        st = pl_tree_remove(path, err);
-    }
-    if (st == PL_OK) st = stamp(out_dir, name, hash, err);
-    pl_free(path);
-    return st;
-}
 
 // ---- stages ---------------------------------------------------------------------------------------------------------
 
@@ -148,13 +112,13 @@ static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env 
     bool  whole;
     char *dataset = pl_path_join(out_dir, "dataset");
     if (!dataset) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st = begin(out_dir, "dataset", hash, "dataset", err);
-    if (st == PL_OK && stamped(out_dir, "dataset.done", hash)) {
+    pl_status st = pl_stage_begin(out_dir, "dataset", hash, "dataset", err);
+    if (st == PL_OK && pl_stage_stamped(out_dir, "dataset.done", hash)) {
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
         st = finished(dataset, &whole, err);
         if (st == PL_OK && !whole) st = pl_generate_run(r, out_dir, env, err);
-        if (st == PL_OK) st = stamp(out_dir, "dataset.done", hash, err);
+        if (st == PL_OK) st = pl_stage_stamp(out_dir, "dataset.done", hash, err);
     }
     pl_free(dataset);
     return st;
@@ -185,9 +149,12 @@ static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char *
 static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
                                 pl_err *err) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    char            *text = NULL, *sets[REPLACES + 3], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
-    int              n = 0;
-    pl_status        st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    char            *text = NULL, *sets[REPLACES + 4], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
+    const char      *vocab = pl_recipe_str(pl_recipe_has(item, "head.vocab") ? item : r,
+                                      pl_recipe_has(item, "head.vocab") ? "head.vocab" : "drafter.head.vocab");
+    char     *list = NULL;
+    int       n = 0;
+    pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
     if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
     if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
         st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
@@ -196,6 +163,9 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     for (int k = 0; k < REPLACES && st == PL_OK; k++)
         if (pl_recipe_has(item, replaces[k][0]))
             st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
+    // A list of this recipe lies in its folder, not in the drafter's.
+    if (st == PL_OK) st = pl_vocabulary_path(&list, r, vocab, out_dir, err);
+    if (st == PL_OK && list) st = append_set(sets, &n, pl_sprintf("drafter.head.vocab=%s", list), err);
     if (st == PL_OK)
         st = pl_recipe_parse(out, text, strlen(text), "recipe", env->keys, env->n_keys, (const char *const *)sets, n,
                              err);
@@ -204,6 +174,22 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     pl_free(text);
     pl_free(dataset);
     pl_free(start);
+    pl_free(list);
+    return st;
+}
+
+// What the list that drafter.head.vocab names holds: a drafter is trained anew when that changes.
+static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *dir, pl_err *err) {
+    char  *path;
+    pl_map list;
+    PL_TRY(pl_vocabulary_path(&path, r, pl_recipe_str(r, "drafter.head.vocab"), dir, err));
+    if (!path) return PL_OK;
+    pl_status st = pl_map_open(&list, path, err);
+    if (st == PL_OK) {
+        *h = pl_hash_more(*h, list.data, list.size);
+        pl_map_close(&list);
+    }
+    pl_free(path);
     return st;
 }
 
@@ -212,30 +198,17 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     char start[17];
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
-    pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
+    uint64_t h = pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start));
+    PL_TRY(hash_vocabulary(&h, r, dir, err));
+    pl_hash_hex(hash, h);
     PL_TRY(pl_dir_make(dir, err));
-    PL_TRY(begin(dir, "checkpoints", hash, "checkpoints", err));
-    if (stamped(dir, "checkpoints.done", hash)) {
+    PL_TRY(pl_stage_begin(dir, "checkpoints", hash, "checkpoints", err));
+    if (pl_stage_stamped(dir, "checkpoints.done", hash)) {
         pl_log("%s/checkpoints: up to date", dir);
         return PL_OK;
     }
     PL_TRY(pl_train_run(r, dir, env, err));
-    return stamp(dir, "checkpoints.done", hash, err);
-}
-
-// A name becomes a folder: letters, digits, '.', '_' and '-'.
-static pl_status check_name(const pl_recipe *r, const pl_recipe *item, pl_err *err) {
-    PL_TRY(pl_recipe_require(item, "name", err));
-    const char *name = pl_recipe_str(item, "name");
-    if (!*name || *name == '.' ||
-        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != strlen(name))
-        return pl_recipe_fail(item, "name", err, "\"%s\" is no folder name; use letters, digits, '.', '_', '-'", name);
-    int same = 0;
-    for (int i = 0; i < pl_recipe_list_count(r, "drafters"); i++) {
-        const char *other = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
-        same += other && strcmp(other, name) == 0;
-    }
-    return same == 1 ? PL_OK : pl_recipe_fail(item, "name", err, "\"%s\" stands twice", name);
+    return pl_stage_stamp(dir, "checkpoints.done", hash, err);
 }
 
 enum { MAX_DRAFTERS = 64 };
@@ -245,8 +218,7 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
     pl_eval_drafter list[MAX_DRAFTERS] = {{0}};
     char           *best[MAX_DRAFTERS] = {0};
     pl_status       st = PL_OK;
-    for (int i = 0; i < n && st == PL_OK; i++)
-        st = check_name(r, pl_recipe_item(r, "drafters", i), err);
+    st = pl_stage_names(r, "drafters", err);
     for (int i = 0; i < n && st == PL_OK; i++) {
         const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
         pl_recipe  *one = NULL;
@@ -268,13 +240,18 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
 
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     PL_TRY(pl_dir_make(out_dir, err));
-    if (strcmp(pl_recipe_str(r, "kind"), "target") == 0) return pl_train_run(r, out_dir, env, err);
+    if (strcmp(pl_recipe_str(r, "kind"), "target") == 0) {
+        if (pl_recipe_list_count(r, "vocabularies") > 0)
+            return pl_recipe_fail(r, "vocabularies", err, "kind: target has no draft head that would use them");
+        return pl_train_run(r, out_dir, env, err);
+    }
     char generated[17];
     int  n = pl_recipe_list_count(r, "drafters");
     if (n > MAX_DRAFTERS)
         return pl_recipe_fail(r, "drafters", err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
     PL_TRY(generate_hash(r, generated, err));
     if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
+    PL_TRY(pl_vocabularies_run(r, out_dir, err));
     if (n > 0) return run_drafters(r, out_dir, env, generated, n, err);
     PL_TRY(train(r, out_dir, env, generated, err));
     return pl_eval_run(r, out_dir, env, err);

@@ -1,10 +1,10 @@
 // `run`: the stages of a recipe in order, skipping what is up to date.
 //
 //   kind: target    train
-//   kind: drafter   generate (offline data)  ->  train, once per drafter  ->  eval
-// Each stage leaves a stamp: the hash of the recipe keys that its product depends on, of its inputs' content and of the
-// stage before it. A product whose stamp agrees is kept (and an unfinished one gone on with); one whose stamp differs
-// is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else the one drafter in OUT itself.
+//   kind: drafter   generate (offline data)  ->  vocabularies  ->  train, once per drafter  ->  eval
+// Each stage leaves a stamp (train/stage.h). A product whose stamp agrees is kept (and an unfinished one gone on with);
+// one whose stamp differs is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else the one
+// drafter in OUT itself.
 #ifndef PL_TRAIN_PIPELINE_H
 #define PL_TRAIN_PIPELINE_H
 

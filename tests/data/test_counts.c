@@ -61,14 +61,16 @@ static void test_bcl(void **state) {
         static const double held[] = {0, 4 / 9.0, 6 / 9.0, 8 / 9.0, 1};
         const pl_bcl       *o = &cases[i].o;
         double              coverage, utility;
-        int64_t             k = pl_counts_bcl(&c, o, &coverage, &utility, &err);
+        int64_t             k = 0;
+        assert_int_equal(pl_counts_bcl(&k, &c, o, &coverage, &utility, &err), PL_OK);
         assert_int_equal(k, cases[i].k);
         assert_true(fabs(coverage - held[k]) < 1e-15);
         assert_true(fabs(utility - o->alpha * held[k] - (1 - o->alpha) * o->head_share * (1 - (double)k / 7)) < 1e-15);
     }
     pl_counts_fini(&c);
     assert_int_equal(pl_counts_init(&c, 7, "x", "nothing", &err), PL_OK);
-    assert_int_equal(pl_counts_bcl(&c, &cases[0].o, NULL, NULL, &err), -1);
+    int64_t none = 0;
+    assert_int_equal(pl_counts_bcl(&none, &c, &cases[0].o, NULL, NULL, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "no token"));
     pl_counts_fini(&c);
 }
