@@ -148,7 +148,8 @@ static pl_status open_dir(pl_dataset *ds, const char *dir, const pl_dataset_open
     if (!ds->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     PL_TRY(pl_manifest_read(&ds->m, dir, &hash, err));
     pl_hash_hex(ds->fingerprint, hash);
-    if (opt->want) PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, opt->want, err));
+    static const pl_dataset_attrs features = {.A = -1};
+    PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, opt->want ? opt->want : &features, err));
     if (!ds->m.complete && !opt->incomplete)
         return pl_fail(err, PL_E_INPUT,
                        "%s: this dataset is not complete (%lld documents so far); run its generation "
@@ -203,11 +204,17 @@ const char *pl_dataset_fingerprint(const pl_dataset *ds) {
 static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_dataset_rows_out *to, int64_t at,
                             int64_t n, pl_err *err) {
     int32_t     V = ds->m.attrs.a.vocab_size;
+    int64_t     top = ds->m.attrs.a.top;
     const char *bad = NULL;
     for (int64_t i = at; i < at + n; i++) {
         if (to->tokens && (to->tokens[i] < 0 || to->tokens[i] >= V)) bad = "a token";
         if (to->argmax && (to->argmax[i] < 0 || to->argmax[i] >= V)) bad = "an argmax";
         if (to->mask && to->mask[i] > 1) bad = "a loss mask";
+        if (to->held && top && to->held[i] > 1) bad = "a mark of held-out rows";
+    }
+    for (int64_t i = at * top; i < (at + n) * top; i++) {
+        if (to->top_id && (to->top_id[i] < 0 || to->top_id[i] >= V)) bad = "one of the best ids";
+        if (to->top_prob && !(to->top_prob[i] >= 0 && to->top_prob[i] <= 1.0001f)) bad = "a probability";
     }
     return bad ? pl_fail(err, PL_E_INPUT, "%s: %s is out of range; generate the dataset again", path, bad) : PL_OK;
 }
@@ -219,17 +226,21 @@ static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t
     char              *path;
     pl_status          st = get_shard(ds, shard, &h5, &path, err);
     size_t             row = (size_t)at;
-    struct {
+    const struct {
         pl_h5_field field;
         void       *to;
-    } part[] = {{PL_H5_TOKENS, to->tokens ? to->tokens + row : NULL},
-                {PL_H5_MASK, to->mask ? to->mask + row : NULL},
-                {PL_H5_ARGMAX, to->argmax ? to->argmax + row : NULL},
-                {PL_H5_FEATURES, to->features && st == PL_OK ? to->features + row * h5->width[PL_H5_FEATURES] : NULL},
-                {PL_H5_LAST, to->last && st == PL_OK ? to->last + row * h5->width[PL_H5_LAST] : NULL}};
-    for (size_t i = 0; i < sizeof part / sizeof *part && st == PL_OK; i++)
-        if (part[i].to && h5->width[part[i].field] > 0)
-            st = pl_h5_read(h5, path, part[i].field, first, n, part[i].to, err);
+        size_t      size;
+    } part[] = {{PL_H5_TOKENS, to->tokens, sizeof *to->tokens}, {PL_H5_MASK, to->mask, sizeof *to->mask},
+                {PL_H5_ARGMAX, to->argmax, sizeof *to->argmax}, {PL_H5_FEATURES, to->features, sizeof *to->features},
+                {PL_H5_LAST, to->last, sizeof *to->last},       {PL_H5_DEPTH, to->depth, sizeof *to->depth},
+                {PL_H5_BEAM, to->beam, sizeof *to->beam},       {PL_H5_HELD, to->held, sizeof *to->held},
+                {PL_H5_HIDDEN, to->hidden, sizeof *to->hidden}, {PL_H5_OUTPUT, to->output, sizeof *to->output},
+                {PL_H5_TOP_ID, to->top_id, sizeof *to->top_id}, {PL_H5_TOP_PROB, to->top_prob, sizeof *to->top_prob}};
+    for (size_t i = 0; i < sizeof part / sizeof *part && st == PL_OK; i++) {
+        size_t width = h5->width[part[i].field];
+        if (part[i].to && width > 0)
+            st = pl_h5_read(h5, path, part[i].field, first, n, (uint8_t *)part[i].to + row * width * part[i].size, err);
+    }
     if (st == PL_OK) st = check_rows(ds, path, to, at, n, err);
     pl_free(path);
     return st;

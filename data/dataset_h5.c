@@ -3,20 +3,50 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[PL_H5_FIELDS] = {"tokens", "loss_mask", "argmax", "features", "last_hidden"};
-static const char        OFFSETS[] = "doc_offsets";
-static const char        NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
-                  SHIFT[] = "unshifted: row t holds the features of token t";
+typedef enum element { U8, I32, BF16, F32 } element;
+
+// A field of rank 2 where wide: [rows, width], else [rows].
+static const struct {
+    const char *name;
+    element     type;
+    bool        wide;
+} fields[PL_H5_FIELDS] = {
+    [PL_H5_TOKENS] = {"tokens", I32, false},    [PL_H5_MASK] = {"loss_mask", U8, false},
+    [PL_H5_ARGMAX] = {"argmax", I32, false},    [PL_H5_FEATURES] = {"features", BF16, true},
+    [PL_H5_LAST] = {"last_hidden", BF16, true}, [PL_H5_DEPTH] = {"depth", U8, false},
+    [PL_H5_BEAM] = {"beam", U8, false},         [PL_H5_HELD] = {"held_out", U8, false},
+    [PL_H5_HIDDEN] = {"hidden", BF16, true},    [PL_H5_OUTPUT] = {"output", BF16, true},
+    [PL_H5_TOP_ID] = {"top_id", I32, true},     [PL_H5_TOP_PROB] = {"top_prob", F32, true},
+};
+static const char OFFSETS[] = "doc_offsets";
+static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
+                  SHIFT[] = "unshifted: row t holds the features of token t",
+                  STEP[] = "token and hidden: what a draft step consumed; output: what the head read; top: its law";
 
 // Bytes: 16 rows, the least that a chunk holds, of 16 taps of 2^18 elements, wider than any model.
 #define MAX_CHUNK ((double)(1 << 28))
 
 // HDF5's type ids are run-time values, so these cannot be tables.
 static hid_t file_type(int field) {
-    return field == PL_H5_MASK ? H5T_STD_U8LE : field < PL_H5_FEATURES ? H5T_STD_I32LE : H5T_STD_U16LE;
+    switch (fields[field].type) {
+    case U8: return H5T_STD_U8LE;
+    case I32: return H5T_STD_I32LE;
+    case BF16: return H5T_STD_U16LE;
+    case F32: break;
+    }
+    return H5T_IEEE_F32LE;
 }
 static hid_t memory_type(int field) {
-    return field == PL_H5_MASK ? H5T_NATIVE_UINT8 : field < PL_H5_FEATURES ? H5T_NATIVE_INT32 : H5T_NATIVE_UINT16;
+    switch (fields[field].type) {
+    case U8: return H5T_NATIVE_UINT8;
+    case I32: return H5T_NATIVE_INT32;
+    case BF16: return H5T_NATIVE_UINT16;
+    case F32: break;
+    }
+    return H5T_NATIVE_FLOAT;
+}
+static int rank_of(int field) {
+    return fields[field].wide ? 2 : 1;
 }
 
 // ---- errors
@@ -48,29 +78,46 @@ static void quiet(void) {
 
 // ---- attributes
 
+// The strings of attributes, in the order of pl_dataset_own_attrs.text; the last ones are traces' alone.
+enum { TEXTS = 7, COMMON = 4 };
+static const char *const text_names[TEXTS] = {"target_fingerprint",  "tokenizer_fingerprint", "template", "generation",
+                                              "drafter_fingerprint", "head_fingerprint",      "tree"};
+
+static const char **text_of(pl_dataset_attrs *a, int i) {
+    const char **at[TEXTS] = {&a->target_fingerprint,  &a->tokenizer_fingerprint, &a->template_name, &a->generation,
+                              &a->drafter_fingerprint, &a->head_fingerprint,      &a->tree};
+    return at[i];
+}
+
+static int texts(const pl_dataset_attrs *a) {
+    return a->top ? TEXTS : COMMON;
+}
+
+const char *pl_dataset_kind_name(const pl_dataset_attrs *a) {
+    return a->top ? "traces" : "features";
+}
+
 void pl_dataset_own_fini(pl_dataset_own_attrs *o) {
-    pl_free(o->target);
-    pl_free(o->tokenizer);
-    pl_free(o->template_name);
-    pl_free(o->generation);
+    for (int i = 0; i < TEXTS; i++)
+        pl_free(o->text[i]);
     *o = (pl_dataset_own_attrs){0};
 }
 
 static void point(pl_dataset_own_attrs *o) {
-    o->a.target_fingerprint = o->target;
-    o->a.tokenizer_fingerprint = o->tokenizer;
-    o->a.template_name = o->template_name;
-    o->a.generation = o->generation;
+    for (int i = 0; i < TEXTS; i++)
+        *text_of(&o->a, i) = o->text[i];
 }
 
 pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a, pl_err *err) {
+    pl_dataset_attrs from = *a;
+    bool             ok = true;
     *o = (pl_dataset_own_attrs){.a = *a};
-    o->target = pl_strdup(a->target_fingerprint);
-    o->tokenizer = pl_strdup(a->tokenizer_fingerprint);
-    o->template_name = pl_strdup(a->template_name);
-    o->generation = pl_strdup(a->generation);
+    for (int i = 0; i < texts(a); i++) {
+        o->text[i] = pl_strdup(*text_of(&from, i));
+        ok = ok && o->text[i];
+    }
     point(o);
-    if (o->target && o->tokenizer && o->template_name && o->generation) return PL_OK;
+    if (ok) return PL_OK;
     pl_dataset_own_fini(o);
     return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
 }
@@ -84,14 +131,20 @@ static void list_taps(char to[160], const pl_dataset_attrs *a) {
 
 pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
                                  pl_err *err) {
+    if ((want->top != 0) != (have->top != 0))
+        return pl_fail(err, PL_E_INPUT, "%s: holds %s, wanted are %s; choose another folder", path,
+                       pl_dataset_kind_name(have), pl_dataset_kind_name(want));
     const struct {
         const char *what, *have, *want;
     } s[] = {{"target", have->target_fingerprint, want->target_fingerprint},
              {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint},
              {"template", have->template_name, want->template_name},
-             {"generation settings", have->generation, want->generation}};
+             {"generation settings", have->generation, want->generation},
+             {"drafter", have->drafter_fingerprint, want->drafter_fingerprint},
+             {"head", have->head_fingerprint, want->head_fingerprint},
+             {"tree", have->tree, want->tree}};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++)
-        if (s[i].want && strcmp(s[i].have, s[i].want) != 0)
+        if (s[i].want && s[i].have && strcmp(s[i].have, s[i].want) != 0)
             return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; generate the dataset again", path,
                            s[i].what, s[i].have, s[i].want);
     if (want->vocab_size && have->vocab_size != want->vocab_size)
@@ -100,6 +153,9 @@ pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have,
     if (want->d && have->d != want->d)
         return pl_fail(err, PL_E_INPUT, "%s: its hidden states have width %d, wanted is %d; generate the dataset again",
                        path, have->d, want->d);
+    if (want->top > 0 && have->top != want->top)
+        return pl_fail(err, PL_E_INPUT, "%s: holds the %d best ids, wanted are %d; capture the traces again", path,
+                       have->top, want->top);
     if (want->A < 0) return PL_OK;
     char h[160], w[160];
     list_taps(h, have);
@@ -135,14 +191,16 @@ static bool write_ints(hid_t at, const char *name, const int32_t *v, int n) {
 }
 
 static bool write_attrs(hid_t file, const pl_dataset_attrs *a) {
-    int32_t version = PL_DATASET_VERSION;
-    return write_ints(file, "schema_version", &version, 0) && write_ints(file, "d", &a->d, 0) &&
-           write_ints(file, "A", &a->A, 0) && write_ints(file, "vocab_size", &a->vocab_size, 0) &&
-           (a->A == 0 || write_ints(file, "tap_layer_ids", a->tap_layer_ids, a->A)) &&
-           write_text(file, "tap_numbering", NUMBERING) && write_text(file, "last_hidden", NORM) &&
-           write_text(file, "shift", SHIFT) && write_text(file, "target_fingerprint", a->target_fingerprint) &&
-           write_text(file, "tokenizer_fingerprint", a->tokenizer_fingerprint) &&
-           write_text(file, "template", a->template_name) && write_text(file, "generation", a->generation);
+    int32_t          version = PL_DATASET_VERSION;
+    pl_dataset_attrs from = *a;
+    bool             ok = write_ints(file, "schema_version", &version, 0) && write_ints(file, "d", &a->d, 0) &&
+              write_ints(file, "A", &a->A, 0) && write_ints(file, "vocab_size", &a->vocab_size, 0) &&
+              (a->A == 0 || write_ints(file, "tap_layer_ids", a->tap_layer_ids, a->A)) &&
+              write_text(file, "tap_numbering", NUMBERING) && write_text(file, "last_hidden", NORM) &&
+              write_text(file, "shift", a->top ? STEP : SHIFT);
+    for (int i = 0; i < texts(a) && ok; i++)
+        ok = write_text(file, text_names[i], *text_of(&from, i));
+    return ok && (a->top == 0 || write_ints(file, "top", &a->top, 0));
 }
 
 // PL_E_INPUT when there is no such text; *s is from pl_malloc.
@@ -198,26 +256,29 @@ static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *
     if (version != PL_DATASET_VERSION)
         return pl_fail(err, PL_E_INPUT, "%s: schema version %d, this program reads %d; generate the dataset again",
                        path, version, PL_DATASET_VERSION);
-    pl_status st = read_text(file, "target_fingerprint", &o->target);
-    if (st == PL_OK) st = read_text(file, "tokenizer_fingerprint", &o->tokenizer);
-    if (st == PL_OK) st = read_text(file, "template", &o->template_name);
-    if (st == PL_OK) st = read_text(file, "generation", &o->generation);
+    pl_status st = PL_OK;
+    bool      traces = H5Aexists(file, "top") > 0;
+    for (int i = 0; i < (traces ? TEXTS : COMMON) && st == PL_OK; i++)
+        st = read_text(file, text_names[i], &o->text[i]);
     if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
     point(o);
     bool ok = st == PL_OK && read_ints(file, "d", &o->a.d, 1) && read_ints(file, "A", &o->a.A, 1) &&
               read_ints(file, "vocab_size", &o->a.vocab_size, 1);
     ok = ok && o->a.d > 0 && o->a.vocab_size > 0 && o->a.A >= 0 && o->a.A <= PL_DATASET_MAX_TAPS;
     ok = ok && (o->a.A == 0 || read_ints(file, "tap_layer_ids", o->a.tap_layer_ids, o->a.A));
+    if (traces)
+        ok =
+            ok && o->a.A == 0 && read_ints(file, "top", &o->a.top, 1) && o->a.top > 0 && o->a.top <= PL_DATASET_MAX_TOP;
     if (!ok) return pl_fail(err, PL_E_INPUT, "%s: an attribute is missing or broken; generate the dataset again", path);
     st = check_text(file, "tap_numbering", NUMBERING);
     if (st == PL_OK) st = check_text(file, "last_hidden", NORM);
-    if (st == PL_OK) st = check_text(file, "shift", SHIFT);
+    if (st == PL_OK) st = check_text(file, "shift", traces ? STEP : SHIFT);
     if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
     if (st != PL_OK)
         return pl_fail(err, PL_E_INPUT,
                        "%s: its conventions (tap_numbering, last_hidden, shift) are not \"%s\", "
                        "\"%s\", \"%s\"; generate the dataset again",
-                       path, NUMBERING, NORM, SHIFT);
+                       path, NUMBERING, NORM, traces ? STEP : SHIFT);
     return PL_OK;
 }
 
@@ -230,10 +291,28 @@ static void reset(pl_h5_shard *s) {
 }
 
 static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
+    size_t d = (size_t)a->d, top = (size_t)a->top;
+    memset(s->width, 0, sizeof s->width);
+    s->width[PL_H5_TOKENS] = 1;
+    if (top) {
+        s->width[PL_H5_DEPTH] = s->width[PL_H5_BEAM] = s->width[PL_H5_HELD] = 1;
+        s->width[PL_H5_HIDDEN] = s->width[PL_H5_OUTPUT] = d;
+        s->width[PL_H5_TOP_ID] = s->width[PL_H5_TOP_PROB] = top;
+    } else {
+        s->width[PL_H5_MASK] = s->width[PL_H5_ARGMAX] = 1;
+        s->width[PL_H5_FEATURES] = (size_t)a->A * d;
+        s->width[PL_H5_LAST] = d;
+    }
+}
+
+int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
+    static const int64_t size[] = {[U8] = 1, [I32] = 4, [BF16] = 2, [F32] = 4};
+    pl_h5_shard          s;
+    int64_t              n = 0;
+    set_widths(&s, a);
     for (int f = 0; f < PL_H5_FIELDS; f++)
-        s->width[f] = 1;
-    s->width[PL_H5_FEATURES] = (size_t)a->A * (size_t)a->d;
-    s->width[PL_H5_LAST] = (size_t)a->d;
+        n += (int64_t)s.width[f] * size[fields[f].type];
+    return n;
 }
 
 // Locks are the writer's own (and its folder may be read by others while it works): HDF5 must not add any, for network
@@ -260,7 +339,7 @@ void pl_h5_close(pl_h5_shard *s) {
 // are enough.
 static hid_t create_set(hid_t file, int field, size_t width) {
     size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)64 << 10) / row;
-    int     rank = field < PL_H5_FEATURES ? 1 : 2;
+    int     rank = rank_of(field);
     hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows > 16 ? rows : 16, width};
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
     hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
@@ -270,8 +349,8 @@ static hid_t create_set(hid_t file, int field, size_t width) {
     if (plist >= 0 && access >= 0 && space >= 0 && H5Pset_chunk(plist, rank, chunk) >= 0 &&
         H5Pset_obj_track_times(plist, false) >= 0 && H5Pset_fill_value(plist, H5T_NATIVE_INT, &zero) >= 0 &&
         H5Pset_chunk_cache(access, 101, cache, 1.0) >= 0)
-        set = H5Dcreate2(file, names[field], file_type(field), space, H5P_DEFAULT, plist, access);
-    if (set >= 0 && rank == 2 && !write_text(set, "dtype", "bf16")) {
+        set = H5Dcreate2(file, fields[field].name, file_type(field), space, H5P_DEFAULT, plist, access);
+    if (set >= 0 && fields[field].type == BF16 && !write_text(set, "dtype", "bf16")) {
         H5Dclose(set);
         set = H5I_INVALID_HID;
     }
@@ -301,7 +380,7 @@ pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs 
 
 // Rows [first, first + n) of a field: the file's selection and the memory's shape.
 static bool select_rows(const pl_h5_shard *s, int f, int64_t first, int64_t n, hid_t *file_space, hid_t *memory) {
-    int     rank = f < PL_H5_FEATURES ? 1 : 2;
+    int     rank = rank_of(f);
     hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, s->width[f]};
     *memory = H5Screate_simple(rank, count, NULL);
     *file_space = H5Dget_space(s->set[f]);
@@ -353,7 +432,7 @@ pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offs
 
 // ---- reading
 
-// True when the set has this shape and element: integers of `size` bytes.
+// True when the set has this shape and element.
 static bool has_shape(hid_t set, int rank, hsize_t rows, hsize_t width, hid_t want) {
     hid_t   space = H5Dget_space(set), type = H5Dget_type(set);
     hsize_t dims[H5S_MAX_RANK] = {0};
@@ -400,20 +479,20 @@ static int64_t first_dim(hid_t set) {
 static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
     for (int f = 0; f < PL_H5_FIELDS; f++) {
         if (s->width[f] == 0) continue;
-        s->set[f] = open_set(s->file, names[f]);
+        s->set[f] = open_set(s->file, fields[f].name);
         if (s->set[f] < 0)
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' is missing, or not stored as a shard stores it; generate the dataset again", path,
-                           names[f]);
+                           fields[f].name);
         if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
-        int       rank = f < PL_H5_FEATURES ? 1 : 2;
-        pl_status st = rank == 2 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
+        int       rank = rank_of(f);
+        pl_status st = fields[f].type == BF16 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
         if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
         if (st != PL_OK || s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)))
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' has another shape or type than its attributes say; generate the "
                            "dataset again",
-                           path, names[f]);
+                           path, fields[f].name);
     }
     hid_t offsets = open_set(s->file, OFFSETS);
     s->docs = first_dim(offsets) - 1;
@@ -448,7 +527,7 @@ pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, 
     bool  ok = select_rows(s, (int)field, first, n, &there, &here) &&
               H5Dread(s->set[field], memory_type((int)field), here, there, H5P_DEFAULT, to) >= 0;
     close_spaces(there, here);
-    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, names[field]);
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, fields[field].name);
 }
 
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {

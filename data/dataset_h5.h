@@ -12,19 +12,26 @@ typedef enum pl_h5_field {
     PL_H5_ARGMAX,
     PL_H5_FEATURES,
     PL_H5_LAST,
+    PL_H5_DEPTH,
+    PL_H5_BEAM,
+    PL_H5_HELD,
+    PL_H5_HIDDEN,
+    PL_H5_OUTPUT,
+    PL_H5_TOP_ID,
+    PL_H5_TOP_PROB,
     PL_H5_FIELDS
 } pl_h5_field;
 
 typedef struct pl_h5_shard {
-    hid_t   file, set[PL_H5_FIELDS]; // < 0: not open (features without taps, too)
+    hid_t   file, set[PL_H5_FIELDS]; // < 0: not open, and what this kind of dataset lacks
     int64_t rows, docs;
-    size_t  width[PL_H5_FIELDS]; // elements per row
+    size_t  width[PL_H5_FIELDS]; // elements per row; 0: the dataset lacks the field
 } pl_h5_shard;
 
 // Attributes with strings of their own.
 typedef struct pl_dataset_own_attrs {
     pl_dataset_attrs a;
-    char            *target, *tokenizer, *template_name, *generation; // owned
+    char            *text[7]; // owned: the strings of `a` in their order
 } pl_dataset_own_attrs;
 
 void      pl_dataset_own_fini(pl_dataset_own_attrs *o);
@@ -32,6 +39,11 @@ pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a
 // Refuses `have` where it differs from what `want` asks for (see pl_dataset_open_options). One line, both sides.
 pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
                                  pl_err *err);
+
+// Bytes of a row in the file.
+int64_t     pl_h5_row_bytes(const pl_dataset_attrs *a);
+// "features" or "traces".
+const char *pl_dataset_kind_name(const pl_dataset_attrs *a);
 
 // An empty shard in the existing file `path`, whose content is dropped.
 pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err);

@@ -47,7 +47,7 @@ pl_status pl_manifest_hash_file(const char *path, int64_t *bytes, uint64_t *hash
 
 // ---- reading
 
-static pl_status read_attributes(pl_manifest *m, const pl_json *j, pl_err *err) {
+static pl_status read_attributes(pl_manifest *m, const pl_json *j, bool traces, pl_err *err) {
     const cJSON     *at, *taps, *e;
     pl_dataset_attrs a = {0};
     int64_t          v;
@@ -56,6 +56,13 @@ static pl_status read_attributes(pl_manifest *m, const pl_json *j, pl_err *err) 
     PL_TRY(pl_json_get_str(j, at, "tokenizer_fingerprint", &a.tokenizer_fingerprint, err));
     PL_TRY(pl_json_get_str(j, at, "template", &a.template_name, err));
     PL_TRY(pl_json_get_str(j, at, "generation", &a.generation, err));
+    if (traces) {
+        PL_TRY(pl_json_get_str(j, at, "drafter_fingerprint", &a.drafter_fingerprint, err));
+        PL_TRY(pl_json_get_str(j, at, "head_fingerprint", &a.head_fingerprint, err));
+        PL_TRY(pl_json_get_str(j, at, "tree", &a.tree, err));
+        PL_TRY(pl_json_get_int(j, at, "top", 1, PL_DATASET_MAX_TOP, &v, err));
+        a.top = (int32_t)v;
+    }
     PL_TRY(pl_json_get_int(j, at, "vocab_size", 1, INT32_MAX, &v, err));
     a.vocab_size = (int32_t)v;
     PL_TRY(pl_json_get_int(j, at, "d", 1, 1 << 24, &v, err));
@@ -66,6 +73,7 @@ static pl_status read_attributes(pl_manifest *m, const pl_json *j, pl_err *err) 
         PL_TRY(pl_json_int_of(j, e, 0, 1 << 20, &v, err));
         a.tap_layer_ids[a.A++] = (int32_t)v;
     }
+    if (traces && a.A > 0) return pl_json_fail(j, taps, err, "traces have no taps");
     return pl_dataset_own_copy(&m->attrs, &a, err);
 }
 
@@ -83,8 +91,7 @@ static pl_status read_shard(pl_manifest *m, const pl_json *j, const cJSON *e, pl
     if (strlen(hex) != 16 || strspn(hex, "0123456789abcdef") != 16)
         return pl_json_fail(j, e, err, "xxhash64 must be 16 hex digits");
     // Every row is stored as it is, so that a count which its file cannot hold asks for memory in vain.
-    const pl_dataset_attrs *a = &m->attrs.a;
-    int64_t                 row = 9 + 2 * (int64_t)a->d * (a->A + 1); // token, argmax, mask, features, last hidden
+    int64_t row = pl_h5_row_bytes(&m->attrs.a);
     if (rows > bytes / row || docs > bytes / 8)
         return pl_json_fail(j, e, err, "%lld rows in %lld documents do not fit into %lld bytes", (long long)rows,
                             (long long)docs, (long long)bytes);
@@ -97,7 +104,8 @@ static pl_status read_root(pl_manifest *m, const pl_json *j, pl_err *err) {
     const char  *kind;
     int64_t      version, rows, docs;
     PL_TRY(pl_json_get_str(j, NULL, "kind", &kind, err));
-    if (strcmp(kind, "features") != 0)
+    bool traces = strcmp(kind, "traces") == 0;
+    if (!traces && strcmp(kind, "features") != 0)
         return pl_json_fail(j, pl_json_find(j, NULL, "kind"), err, "a dataset of features is wanted, this one is '%s'",
                             kind);
     PL_TRY(pl_json_get_int(j, NULL, "schema_version", 0, INT32_MAX, &version, err));
@@ -105,7 +113,7 @@ static pl_status read_root(pl_manifest *m, const pl_json *j, pl_err *err) {
         return pl_fail(err, PL_E_INPUT, "%s: schema version %d, this program reads %d; generate the dataset again",
                        j->where, (int)version, PL_DATASET_VERSION);
     PL_TRY(pl_json_get_bool(j, NULL, "complete", &m->complete, err));
-    PL_TRY(read_attributes(m, j, err));
+    PL_TRY(read_attributes(m, j, traces, err));
     PL_TRY(pl_json_get_array(j, NULL, "shards", &shards, err));
     cJSON_ArrayForEach(e, shards) PL_TRY(read_shard(m, j, e, err));
     PL_TRY(pl_json_get_int(j, NULL, "rows", 0, MAX_ROWS, &rows, err));
@@ -147,10 +155,17 @@ static void put_attributes(pl_json_out *o, const pl_dataset_attrs *a) {
     const char *text[][2] = {{"target_fingerprint", a->target_fingerprint},
                              {"tokenizer_fingerprint", a->tokenizer_fingerprint},
                              {"template", a->template_name},
-                             {"generation", a->generation}};
-    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+                             {"generation", a->generation},
+                             {"drafter_fingerprint", a->drafter_fingerprint},
+                             {"head_fingerprint", a->head_fingerprint},
+                             {"tree", a->tree}};
+    for (size_t i = 0; i < sizeof text / sizeof *text && text[i][1]; i++) {
         pl_json_out_key(o, text[i][0]);
         pl_json_out_str(o, text[i][1]);
+    }
+    if (a->top) {
+        pl_json_out_key(o, "top");
+        pl_json_out_int(o, a->top);
     }
     pl_json_out_key(o, "vocab_size");
     pl_json_out_int(o, a->vocab_size);
@@ -189,7 +204,7 @@ pl_status pl_manifest_write(const pl_manifest *m, const char *dir, pl_err *err) 
     pl_json_out_begin(&o, 1);
     pl_json_out_object(&o);
     pl_json_out_key(&o, "kind");
-    pl_json_out_str(&o, "features");
+    pl_json_out_str(&o, pl_dataset_kind_name(&m->attrs.a));
     pl_json_out_key(&o, "schema_version");
     pl_json_out_int(&o, PL_DATASET_VERSION);
     pl_json_out_key(&o, "complete");

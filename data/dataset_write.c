@@ -94,7 +94,9 @@ pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, con
                                    int64_t rows_per_shard, pl_err *err) {
     PL_CHECK(attrs->target_fingerprint && attrs->tokenizer_fingerprint && attrs->template_name && attrs->generation &&
                  attrs->vocab_size > 0 && attrs->d > 0 && attrs->A >= 0 && attrs->A <= PL_DATASET_MAX_TAPS &&
-                 rows_per_shard > 0,
+                 rows_per_shard > 0 && attrs->top >= 0 && attrs->top <= PL_DATASET_MAX_TOP &&
+                 (attrs->top == 0 ||
+                  (attrs->A == 0 && attrs->drafter_fingerprint && attrs->head_fingerprint && attrs->tree)),
              "vocab_size %d, d %d, A %d, rows_per_shard %lld", attrs->vocab_size, attrs->d, attrs->A,
              (long long)rows_per_shard);
     *out = NULL;
@@ -175,13 +177,28 @@ static pl_status append(pl_dataset_writer *w, int64_t n, const void *const data[
 pl_status pl_dataset_append(pl_dataset_writer *w, int64_t n, const int32_t *tokens, const uint8_t *mask,
                             const uint16_t *features, const uint16_t *last, const int32_t *argmax, pl_err *err) {
     PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
-    PL_CHECK(n > 0 && tokens && mask && last && argmax && (features || w->m.attrs.a.A == 0), "%lld rows", (long long)n);
+    PL_CHECK(n > 0 && tokens && mask && last && argmax && (features || w->m.attrs.a.A == 0) && w->m.attrs.a.top == 0,
+             "%lld rows", (long long)n);
     const void *const data[PL_H5_FIELDS] = {[PL_H5_TOKENS] = tokens,
                                             [PL_H5_MASK] = mask,
                                             [PL_H5_ARGMAX] = argmax,
                                             [PL_H5_FEATURES] = features,
                                             [PL_H5_LAST] = last};
     pl_status         st = append(w, n, data, err);
+    w->failed = st != PL_OK;
+    return st;
+}
+
+pl_status pl_dataset_append_traces(pl_dataset_writer *w, int64_t n, const pl_dataset_rows_out *from, pl_err *err) {
+    PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
+    PL_CHECK(n > 0 && w->m.attrs.a.top > 0 && from->tokens && from->depth && from->beam && from->held && from->hidden &&
+                 from->output && from->top_id && from->top_prob,
+             "%lld rows", (long long)n);
+    const void *const data[PL_H5_FIELDS] = {
+        [PL_H5_TOKENS] = from->tokens, [PL_H5_DEPTH] = from->depth,      [PL_H5_BEAM] = from->beam,
+        [PL_H5_HELD] = from->held,     [PL_H5_HIDDEN] = from->hidden,    [PL_H5_OUTPUT] = from->output,
+        [PL_H5_TOP_ID] = from->top_id, [PL_H5_TOP_PROB] = from->top_prob};
+    pl_status st = append(w, n, data, err);
     w->failed = st != PL_OK;
     return st;
 }

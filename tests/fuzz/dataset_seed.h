@@ -1,4 +1,4 @@
-// A small dataset of one shard, for the targets that read datasets.
+// Small datasets of one shard, features and traces, for the targets that read datasets.
 #ifndef PL_FUZZ_DATASET_SEED_H
 #define PL_FUZZ_DATASET_SEED_H
 
@@ -35,6 +35,56 @@ static inline void seed_dataset(const char *dir) {
         pl_fuzz_must(pl_dataset_append(w, SEED_ROWS, tokens, mask, features, last, argmax, &err), &err);
     }
     pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
+}
+
+static inline void seed_traces(const char *dir) {
+    static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
+                                           .tokenizer_fingerprint = "bbbbbbbbbbbbbbbb",
+                                           .template_name = "plain",
+                                           .generation = "{}",
+                                           .vocab_size = SEED_VOCAB,
+                                           .d = SEED_D,
+                                           .drafter_fingerprint = "cccccccccccccccc",
+                                           .head_fingerprint = "dddddddddddddddd",
+                                           .tree = "chain:3",
+                                           .top = 1};
+    int32_t                       id[SEED_ROWS] = {0};
+    uint8_t                       mark[SEED_ROWS] = {0};
+    float                         prob[SEED_ROWS] = {0};
+    uint16_t                      state[SEED_ROWS * SEED_D] = {0};
+    pl_dataset_rows_out           rows = {.tokens = id,
+                                          .depth = mark,
+                                          .beam = mark,
+                                          .held = mark,
+                                          .top_id = id,
+                                          .top_prob = prob,
+                                          .hidden = state,
+                                          .output = state};
+    pl_err                        err;
+    pl_dataset_writer            *w;
+    pl_fuzz_must(pl_dataset_writer_create(&w, dir, &attrs, 100, &err), &err);
+    for (int doc = 0; doc < SEED_DOCS; doc++)
+        pl_fuzz_must(pl_dataset_append_traces(w, SEED_ROWS, &rows, &err), &err);
+    pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
+}
+
+// Every document of a dataset of traces that was opened.
+static inline void read_traces(pl_dataset *ds) {
+    const pl_dataset_attrs *a = pl_dataset_get_attrs(ds);
+    for (int64_t i = 0; i < pl_dataset_docs(ds) && i < 100; i++) {
+        int64_t  first, n;
+        int32_t  id[4096];
+        float    prob[4096];
+        uint16_t state[4096];
+        pl_err   err;
+        if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
+        if (n * a->d > 4096 || n * a->top > 4096) continue;
+        const pl_dataset_rows_out to = {.top_id = id, .top_prob = prob, .hidden = state};
+        if (!pl_fuzz_result(pl_dataset_read_doc(ds, i, &to, &err), &err, NULL)) continue;
+        for (int64_t k = 0; k < n * a->top; k++)
+            if (id[k] < 0 || id[k] >= a->vocab_size) pl_fuzz_finding("row %lld is out of range", (long long)k);
+        pl_fuzz_touch(state, (size_t)(n * a->d) * sizeof *state);
+    }
 }
 
 // Every document of a dataset that was opened.
