@@ -390,6 +390,16 @@ static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     return s->finish == PL_RUNNING;
 }
 
+static void count_ranks(pl_session *s, const pl_verdict *v) {
+    const pl_tree *t = &s->tree;
+    for (int i = 0; i <= v->n && i < PL_SHAPE_LEVELS; i++)
+        for (int child = t->first[v->path[i]]; child >= 0; child = t->sibling[child]) {
+            if (t->rank[child] >= PL_SHAPE_RANKS) continue;
+            s->stats.rank_offered[i][t->rank[child]]++;
+            s->stats.rank_accepted[i][t->rank[child]] += i < v->n && child == v->path[i + 1];
+        }
+}
+
 static void commit_decoding(pl_engine *e, part *p) {
     pl_session *s = p->s;
     pl_verdict *v = &p->verdict;
@@ -412,6 +422,7 @@ static void commit_decoding(pl_engine *e, part *p) {
         s->stats.position_drafted[i]++;
         s->stats.position_accepted[i] += i < v->n;
     }
+    count_ranks(s, v);
     // Rows of the root and the accepted nodes become final. (After a stop inside the block there is nothing to keep.)
     p->first = s->n_read;
     p->count = kept + 1;
@@ -526,6 +537,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     forward_out f;
     forward(e, rows, n_logits, greedy && n_logits > 0, &f);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
+    double     t_target = pl_now();
     verify_job job = {.e = e, .logits = pl_f32(&f.logits)};
     pl_parallel(sampled && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
     for (int i = 0; i < e->n_parts; i++) {
@@ -540,15 +552,20 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     }
     report_final(e, &f);
     double t1 = pl_now();
+    if (e->drafter) e->drafter->parts = (pl_draft_parts){0};
     draft(e, &f);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
-    double t2 = pl_now();
+    double        t2 = pl_now();
+    pl_step_parts parts = {.target = t_target - t0, .verify = t1 - t_target};
+    if (e->drafter) parts.draft = e->drafter->parts;
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
-        if (p->decoding)
-            p->s->stats.seconds += t2 - t0;
-        else
+        if (!p->decoding) {
             p->s->stats.prefill_seconds += t2 - t0;
+            continue;
+        }
+        p->s->stats.seconds += t2 - t0;
+        pl_step_parts_add(&p->s->stats.parts, &parts);
     }
     learn_pace(e, rows, t1 - t0, t2 - t1);
     return PL_OK;

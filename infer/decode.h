@@ -14,6 +14,7 @@
 #include "infer/drafter.h"
 #include "infer/kv.h"
 #include "infer/llama.h"
+#include "infer/shape.h"
 #include "infer/verify.h"
 
 #define PL_MAX_STOP 16
@@ -56,11 +57,20 @@ typedef struct pl_session_options {
 
 typedef enum pl_finish { PL_RUNNING, PL_STOPPED, PL_LENGTH, PL_CONTEXT } pl_finish;
 
+// Where a session's seconds went: the target's forward, verdict and commit, and drafting by its own parts.
+typedef struct pl_step_parts {
+    double         target, verify;
+    pl_draft_parts draft;
+} pl_step_parts;
+
 // What a session has done. Prefill's time and the token it emits are left out of steps, seconds and emitted.
 typedef struct pl_session_stats {
-    int64_t emitted, steps, drafted, accepted;
-    int64_t position_drafted[PL_TREE_MAX], position_accepted[PL_TREE_MAX]; // by depth - 1
-    double  seconds, prefill_seconds;
+    int64_t       emitted, steps, drafted, accepted;
+    int64_t       position_drafted[PL_TREE_MAX], position_accepted[PL_TREE_MAX]; // by depth - 1
+    // At the node of depth l of the accepted path: children offered at rank r, and how often that one was accepted.
+    int64_t       rank_offered[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], rank_accepted[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
+    double        seconds, prefill_seconds;
+    pl_step_parts parts; // of `seconds`: those of a step count for each of its sessions, as the step's seconds do
 } pl_session_stats;
 
 struct pl_session {
@@ -99,6 +109,15 @@ pl_status   pl_engine_step(pl_engine *e, pl_err *err);
 // The tree in use: as it was asked for, or, where it adapts, what the last choice settled on ("chain:4", "none" where
 // plain decoding is faster). text: PL_TREE_TEXT bytes hold any.
 void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
+
+static inline void pl_step_parts_add(pl_step_parts *to, const pl_step_parts *p) {
+    to->target += p->target;
+    to->verify += p->verify;
+    to->draft.take_in += p->draft.take_in;
+    to->draft.layer += p->draft.layer;
+    to->draft.head += p->draft.head;
+    to->draft.draw += p->draft.draw;
+}
 
 // Target tokens of the answer: without prompt and without the stop token.
 static inline const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {

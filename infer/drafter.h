@@ -10,6 +10,7 @@
 #include "infer/llama.h"
 #include "infer/propose.h"
 #include "infer/tree.h"
+#include "kernels/base/clock.h"
 
 #define PL_DRAFTER_TREE 64 // bytes
 
@@ -47,6 +48,22 @@ typedef struct pl_drafter_kind {
     void (*destroy)(pl_drafter *d);
 } pl_drafter_kind;
 
+// Where the seconds of drafting go; the rest of a call is gathering rows and growing trees. A backend that computes
+// behind the caller's back is timed at what it hands back.
+typedef struct pl_draft_parts {
+    double take_in; // rows that became final: fuse and layer
+    double layer;   // embedding and layer of drafted rows
+    double head;    // candidates, or logits where children are drawn
+    double draw;    // drawing children from them
+} pl_draft_parts;
+
+// *part gets the seconds since *at, which becomes now.
+static inline void pl_draft_lap(double *part, double *at) {
+    double now = pl_now();
+    *part += now - *at;
+    *at = now;
+}
+
 struct pl_drafter {
     const pl_drafter_kind *kind;
     pl_tree_policy         policy;
@@ -54,6 +71,7 @@ struct pl_drafter {
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
+    pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
 };
 
 // A way to come by a drafter. `from`: the checkpoint's folder or, for drafters that need none, what follows "NAME:"

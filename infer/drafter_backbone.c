@@ -51,7 +51,9 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_dra
     const pl_tree_policy *policy = &d->base.policy;
     const int32_t        *d2t = d->model->head.d2t;
     int                   k = policy->k;
+    double                at = pl_now();
     pl_tensor             logits = pl_head_logits(ctx, &d->model->head, r);
+    pl_draft_lap(&d->base.parts.head, &at);
     if (ctx->measuring || ctx->err.status != PL_OK) return;
     for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
         for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++) {
@@ -62,6 +64,7 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_dra
             pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1],
                             d2t, wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
         }
+    pl_draft_lap(&d->base.parts.draw, &at);
 }
 
 // What a head that routes reads beside the states: rows `index` of the step's inputs.
@@ -86,7 +89,9 @@ static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_te
     if (d->model->head.kind->reads_inputs) inputs_of(d, ctx, &r, hidden, n, b);
     for (int i = 0; i < b->n; i++)
         if (d->n_frontier[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
+    double at = pl_now();
     if (chooses) choose(d, ctx, &r, n);
+    if (chooses) pl_draft_lap(&d->base.parts.head, &at);
     if (draws) draw(d, ctx, &r, b);
 }
 
@@ -139,8 +144,10 @@ static int expand_rows(backbone_drafter *d, pl_draft_batch *b) {
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     backbone_drafter     *d = (backbone_drafter *)base;
     const pl_tree_policy *policy = &base->policy;
+    double                at = pl_now();
     pl_tensor             from, hidden, y = take_in(d, ctx, b, &from, &hidden);
     int                   w = policy->width, rows = 0, m = 0;
+    pl_draft_lap(&base->parts.take_in, &at);
     // Level 0: the last row of each session that wants a tree.
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
@@ -170,8 +177,10 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         }
         m = expand_rows(d, b);
         if (m == 0) return;
+        at = pl_now();
         from = pl_gather(ctx, hidden, d->index, m);
         y = step(d, ctx, from, m, &hidden);
+        pl_draft_lap(&base->parts.layer, &at);
         m = 0;
         for (int i = 0; i < b->n; i++)
             for (int j = 0; j < d->n_frontier[i]; j++, m++) {

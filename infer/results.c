@@ -247,10 +247,8 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_int(o, "accepted", s->accepted);
     pl_put_num(o, "accepted_over_drafted", pl_stats_accepted(s));
     pl_put_num(o, "mean_draft_depth", mean_depth(s));
-    pl_put_array(o, "acceptance_by_position");
-    for (int i = 0, n = pl_stats_depth(s); i < n; i++)
-        pl_json_out_num(o, pl_stats_position(s, i));
-    pl_json_out_close(o, ']');
+    pl_stats_write_acceptance(o, s);
+    pl_stats_write_parts(o, s);
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
     pl_put_num(o, "prefill_tokens_per_second",
                ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));

@@ -79,6 +79,12 @@ void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
         to->position_drafted[i] += s->position_drafted[i];
         to->position_accepted[i] += s->position_accepted[i];
     }
+    for (int l = 0; l < PL_SHAPE_LEVELS; l++)
+        for (int r = 0; r < PL_SHAPE_RANKS; r++) {
+            to->rank_offered[l][r] += s->rank_offered[l][r];
+            to->rank_accepted[l][r] += s->rank_accepted[l][r];
+        }
+    pl_step_parts_add(&to->parts, &s->parts);
 }
 
 static double ratio(double a, double b) {
@@ -106,6 +112,41 @@ double pl_stats_position(const pl_session_stats *s, int i) {
     return ratio((double)s->position_accepted[i], (double)s->position_drafted[i]);
 }
 
+static void put_ranks(pl_json_out *o, const char *key, const pl_session_stats *s,
+                      const int64_t count[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]) {
+    pl_put_array(o, key);
+    for (int l = 0; l < PL_SHAPE_LEVELS && s->rank_offered[l][0]; l++) {
+        pl_json_out_array(o);
+        for (int r = 0; r < PL_SHAPE_RANKS && s->rank_offered[l][r]; r++)
+            pl_json_out_int(o, count[l][r]);
+        pl_json_out_close(o, ']');
+    }
+    pl_json_out_close(o, ']');
+}
+
+void pl_stats_write_acceptance(pl_json_out *o, const pl_session_stats *s) {
+    pl_put_array(o, "acceptance_by_position");
+    for (int i = 0, n = pl_stats_depth(s); i < n; i++)
+        pl_json_out_num(o, pl_stats_position(s, i));
+    pl_json_out_close(o, ']');
+    put_ranks(o, "offered_by_rank", s, s->rank_offered);
+    put_ranks(o, "accepted_by_rank", s, s->rank_accepted);
+}
+
+void pl_stats_write_parts(pl_json_out *o, const pl_session_stats *s) {
+    const pl_step_parts  *p = &s->parts;
+    const pl_draft_parts *d = &p->draft;
+    pl_put_object(o, "seconds_by_part");
+    pl_put_num(o, "target", p->target);
+    pl_put_num(o, "verify", p->verify);
+    pl_put_num(o, "take_in", d->take_in);
+    pl_put_num(o, "layer", d->layer);
+    pl_put_num(o, "head", d->head);
+    pl_put_num(o, "draw", d->draw);
+    pl_put_num(o, "other", s->seconds - p->target - p->verify - d->take_in - d->layer - d->head - d->draw);
+    pl_json_out_close(o, '}');
+}
+
 void pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt) {
     pl_put_int(o, "tokens", s->emitted);
     pl_put_num(o, "seconds", s->seconds);
@@ -115,10 +156,8 @@ void pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt)
     pl_put_int(o, "drafted", s->drafted);
     pl_put_int(o, "accepted", s->accepted);
     pl_put_num(o, "accepted_over_drafted", pl_stats_accepted(s));
-    pl_put_array(o, "acceptance_by_position");
-    for (int i = 0, n = pl_stats_depth(s); i < n; i++)
-        pl_json_out_num(o, pl_stats_position(s, i));
-    pl_json_out_close(o, ']');
+    pl_stats_write_acceptance(o, s);
+    pl_stats_write_parts(o, s);
     pl_put_int(o, "prefill_tokens", n_prompt);
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
     pl_put_num(o, "prefill_tokens_per_second", ratio((double)n_prompt, s->prefill_seconds));
