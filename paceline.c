@@ -4,6 +4,7 @@
 #include "infer/bench.h"
 #include "infer/cli.h"
 #include "infer/cli_decode.h"
+#include "infer/cli_plan.h"
 #include "infer/cli_vocab.h"
 #include "infer/doctor.h"
 #include "infer/eval.h"
@@ -152,10 +153,10 @@ STAGE(eval, "checkpoint to acceptance lengths and speed-ups",
 STAGE(run, "the stages above in order, skipping what is up to date",
       "What was made from the same recipe and inputs is kept; what was stopped goes on; the rest is made anew.");
 
-static const pl_command *const commands[] = {&generate_command,  &train_command,      &eval_command,
-                                             &run_command,       &pl_command_decode,  &pl_command_tokenize,
-                                             &pl_command_vocab,  &pl_command_inspect, &pl_command_bench,
-                                             &pl_command_report, &pl_command_doctor};
+static const pl_command *const commands[] = {&generate_command, &train_command,      &eval_command,
+                                             &run_command,      &pl_command_decode,  &pl_command_tokenize,
+                                             &pl_command_vocab, &pl_command_inspect, &pl_command_bench,
+                                             &pl_command_plan,  &pl_command_report,  &pl_command_doctor};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----

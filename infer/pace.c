@@ -116,23 +116,23 @@ void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v) {
             const int32_t *id = o->candidate + e * o->k;
             bool           found = false;
             for (int r = 0; r < o->k && r < PL_SHAPE_RANKS && id[r] >= 0; r++) {
-                p->seen[i][r]++;
+                p->counts.seen[i][r]++;
                 if (found || id[r] != right) continue;
-                p->hit[i][r]++;
+                p->counts.hit[i][r]++;
                 found = true;
             }
         }
     }
 }
 
-static void read_acceptance(const pl_pace *p, pl_shape_costs *c) {
+void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c) {
     static const double guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
     for (int l = 0; l < c->levels; l++) {
         double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
         for (int r = 0; r < c->ranks; r++) {
             double above = l ? c->accept[l - 1][r] : guess[r];
-            weight[c->ranks - 1 - r] = p->seen[l][r] + PSEUDO;
-            falling[c->ranks - 1 - r] = (p->hit[l][r] + PSEUDO * above) / (p->seen[l][r] + PSEUDO);
+            weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;
+            falling[c->ranks - 1 - r] = (n->hit[l][r] + PSEUDO * above) / (n->seen[l][r] + PSEUDO);
         }
         pl_shape_rising(falling, weight, c->ranks);
         for (int r = 0; r < c->ranks; r++)
@@ -145,7 +145,7 @@ static void read_acceptance(const pl_pace *p, pl_shape_costs *c) {
 void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c) {
     *c = (pl_shape_costs){
         .levels = policy->depth_max, .ranks = policy->k, .width = policy->width, .nodes = policy->max_nodes};
-    read_acceptance(p, c);
+    pl_pace_acceptance(&p->counts, c);
     double first[2], idle[2];
     pl_pace_cost_read(&p->first, sessions, 1, first);
     pl_pace_cost_read(&p->idle, sessions, 1, idle);
@@ -243,8 +243,8 @@ void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
     if (!p->adapt || c->sessions < 1) return;
     for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         for (int r = 0; r < PL_SHAPE_RANKS; r++) {
-            p->seen[l][r] *= DECAY;
-            p->hit[l][r] *= DECAY;
+            p->counts.seen[l][r] *= DECAY;
+            p->counts.hit[l][r] *= DECAY;
         }
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
     bool cold = p->detour == PL_PACE_PROBE;

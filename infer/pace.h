@@ -48,11 +48,19 @@ void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds);
 // at[i], i in 1..n: seconds of i * step rows. Zeros where nothing was measured.
 void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at);
 
+// Nodes at depth l of accepted paths whose candidate of rank r was looked at, and those where the target agreed.
+typedef struct pl_pace_counts {
+    double seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
+} pl_pace_counts;
+// c->accept of c->levels levels and c->ranks ranks, not rising with the rank; a level leans on the one above by 4
+// pseudo-observations, the first one on a guess.
+void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c);
+
 typedef struct pl_pace {
     bool           adapt, observed; // some tree was judged since the last step
     long           cycles, choices, explored;
     int            detour; // cycles that still draft something else than what was chosen
-    double         seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS]; // decayed counts
+    pl_pace_counts counts; // decayed
     pl_pace_cost   verify, draft, first, idle;
     pl_shape       chosen;      // what the last choice settled on
     double         seconds;     // spent on choosing

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/op/linear.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,6 +120,75 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
         ps->src = NULL;
     }
     return st;
+}
+
+// ---- random weights ----
+
+typedef struct drawing {
+    const pl_param *p;
+    pl_dtype        t;
+    uint64_t        seed;
+    float          *rows; // [parts][PL_PANEL][cols] scratch
+} drawing;
+
+// Vigna's splitmix64: a counter, mixed.
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void draw_part(void *arg, int part, int parts) {
+    drawing              *d = arg;
+    const pl_weight_spec *s = &d->p->spec;
+    float                *rows = d->rows + (size_t)part * PL_PANEL * (size_t)s->cols;
+    float                 scale = sqrtf(3 / (float)s->cols) / 8388608.0F;
+    long                  lo, hi;
+    pl_range((long)s->rows, PL_PANEL, part, parts, &lo, &hi);
+    for (int64_t r = lo; r < hi; r += PL_PANEL) {
+        int64_t n = hi - r < PL_PANEL ? hi - r : PL_PANEL;
+        for (int64_t i = 0; i < n * s->cols; i++)
+            rows[i] = scale * (float)((int64_t)(mix(d->seed + (uint64_t)(r * s->cols + i)) >> 40) - 8388608);
+        if (d->p->kind == PL_PARAM_MATRIX)
+            pl_panels_pack(d->p->owned, d->t, r, n, s->rows, s->cols, rows);
+        else
+            pl_from_f32((uint8_t *)d->p->owned + (size_t)(r * s->cols) * pl_dtype_size(d->t), d->t, rows,
+                        (size_t)(n * s->cols));
+    }
+}
+
+static pl_status draw_matrix(pl_param *p, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
+    const pl_weight_spec *s = &p->spec;
+    bool                  panels = p->kind == PL_PARAM_MATRIX;
+    int                   parts = pl_pool_threads(pool);
+    drawing               d = {.p = p, .t = t, .seed = seed};
+    PL_TRY(own(p,
+               panels ? pl_panels_bytes(s->rows, s->cols, t)
+                      : pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t)),
+               err));
+    *p->tensor = pl_tensor_2d(p->owned, t, s->rows, s->cols);
+    p->tensor->layout = panels ? PL_PANELS : PL_ROWMAJOR;
+    d.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)s->cols, sizeof *d.rows));
+    if (!d.rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    pl_parallel(pool, parts, draw_part, &d);
+    pl_free(d.rows);
+    return PL_OK;
+}
+
+pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
+    for (int i = 0; i < ps->n; i++) {
+        pl_param *p = &ps->p[i];
+        if (p->kind == PL_PARAM_MATRIX || p->kind == PL_PARAM_EMBED) {
+            PL_TRY(draw_matrix(p, t, mix(seed + (uint64_t)i), pool, err));
+            continue;
+        }
+        PL_TRY(own(p, (size_t)p->spec.rows * sizeof(float), err));
+        *p->tensor = pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
+        for (int64_t k = 0; k < p->spec.rows; k++)
+            pl_f32(p->tensor)[k] = p->kind == PL_PARAM_NORM ? 1 : 0;
+    }
+    return PL_OK;
 }
 
 pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err) {

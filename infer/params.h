@@ -44,6 +44,9 @@ pl_weight_spec pl_param_spec(const pl_param *p);
 // F32 or BF16; norms in fp32; embeddings stay in the mapped file where they lie there as t, else are copied row-major).
 // Takes over the source, also on failure.
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
+// Instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform with variance
+// 1 / cols, norms 1, biases 0; a value depends on seed, entry and place alone.
+pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err);
 // All of them are in the source in their shapes, or one line says what is not.
 pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err);
 // Tensors of the source that no entry claims: *count is their number, the first min(count, cap) names go to names.

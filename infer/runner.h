@@ -42,8 +42,8 @@ double pl_stats_accepted(const pl_session_stats *s);   // accepted over drafted 
 int    pl_stats_depth(const pl_session_stats *s);      // deepest position that was ever drafted
 // Share of the steps which drafted a token at depth i + 1 that accepted it, and with it all before it.
 double pl_stats_position(const pl_session_stats *s, int i);
-// Members of an open object. acceptance_by_position; acceptance_by_rank[l][r]: of the nodes at depth l of accepted
-// paths that had a child of rank r, the share where it was accepted.
+// Members of an open object: acceptance_by_position, and counts [l][r]: offered_by_rank, nodes at depth l of accepted
+// paths that had a child of rank r; accepted_by_rank, those where it was accepted.
 void   pl_stats_write_acceptance(pl_json_out *o, const pl_session_stats *s);
 // seconds_by_part: target, verify, take_in, layer, head, draw, other (the parts of pl_step_parts; their sum is
 // `seconds`).
