@@ -13,7 +13,7 @@
 // B / (target(B) + B verify + other). A draft step of DynaSpec's model (§4.3) is
 //   T_D = T_emb + max(T_core, T_meta) + T_index+gemm
 // with T_core the layer, T_meta a router (0 where there is none), T_index+gemm the head over its shortlist; `layer` is
-// T_emb and T_core together, and a router's seconds are in `head` where it does not run beside the layer.
+// T_emb and T_core together, and `head` holds a router's seconds, because it runs after the layer here.
 //
 // SlimSpec (arXiv 2605.10453, §3.2, eq. 4; symbols by facts: training §4), a head against the full one with everything
 // else equal (same tree, same batch):
@@ -34,7 +34,9 @@ typedef struct pl_plan_costs {
     pl_pace_cost target, take_in, layer, first, head; // seconds by rows of all sessions
     double       verify;                              // seconds per emitted token
     double       other;                               // seconds of a cycle
-    double       embed;                               // of one row; part of `layer`, told for DynaSpec's model
+    // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: a router; choosing
+    // the k best instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
+    double       embed, router, top_k, log_sum_exp;
 } pl_plan_costs;
 
 // How often drafts are right.

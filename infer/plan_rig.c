@@ -41,7 +41,7 @@ typedef struct rig_subject {
     pl_ctx           ctx;
     bool             ready;
     pl_kv           *kv; // [batch] the drafter's
-    part_samples     target, take_in, layer, first, head, embed;
+    part_samples     target, take_in, layer, first, head, embed, one, k, scored, router;
 } rig_subject;
 
 typedef struct rig {
@@ -52,6 +52,7 @@ typedef struct rig {
     int                        n;
     pl_kv                     *kv; // [batch] the target's
     int32_t                   *id, *pos, *index, *path, *choice;
+    int32_t                   *head_token, *group;
     float                     *value, *lse;
     pl_kvrow                  *row, *draft_row;
     uint64_t                   token; // of the next row: no embedding is read twice in a row
@@ -204,9 +205,25 @@ static pl_tensor target_part(rig *r, pl_ctx *ctx, int m) {
     return pl_features(ctx, &out, b->n_taps);
 }
 
-static void head_part(rig *r, pl_ctx *ctx, pl_tensor y, int m) {
-    pl_tensor states = pl_gather(ctx, y, r->index, m);
-    pl_head_topk(ctx, &r->now->s->backbone->head, states, r->now->s->k, r->choice, r->value, NULL);
+// What the head reads: rows `index` of a step from `from`, of which each session has m / batch.
+static pl_head_rows head_rows(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, int m, int level) {
+    const pl_backbone *b = r->now->s->backbone;
+    pl_head_rows       rows = {.x = pl_gather(ctx, y, r->index, m), .level = level};
+    if (!b->head.kind->reads_inputs) return rows;
+    rows.hidden = pl_gather(ctx, from, r->index, m);
+    rows.embed = b->embed;
+    rows.token = r->head_token;
+    rows.group = r->group;
+    for (int i = 0; i < m && !ctx->measuring; i++) {
+        r->head_token[i] = r->id[r->index[i]];
+        r->group[i] = i / (m / r->o->batch);
+    }
+    return rows;
+}
+
+static void head_part(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, int m, int level) {
+    pl_head_rows rows = head_rows(r, ctx, from, y, m, level);
+    pl_head_topk(ctx, &r->now->s->backbone->head, &rows, r->now->s->k, r->choice, r->value, NULL);
 }
 
 static void lap(part_samples *p, int rows, double *at, bool keep) {
@@ -215,10 +232,36 @@ static void lap(part_samples *p, int rows, double *at, bool keep) {
     *at = now;
 }
 
+// What is told beside the parts, on the rows of the level just done.
+static void run_extras(rig *r, rig_subject *s, pl_tensor from, pl_tensor y, bool keep) {
+    pl_ctx        *ctx = &s->ctx;
+    const pl_head *h = &s->s->backbone->head;
+    int            b = r->o->batch;
+    for (int i = 0; i < b; i++)
+        r->index[i] = i;
+    pl_head_rows rows = head_rows(r, ctx, from, y, b, 1);
+    pl_head_topk(ctx, h, &rows, 1, r->choice, r->value, NULL); // its panels are near now
+    double at = pl_now();
+    pl_head_topk(ctx, h, &rows, 1, r->choice, r->value, NULL);
+    lap(&s->one, b, &at, keep);
+    pl_head_topk(ctx, h, &rows, s->s->k, r->choice, r->value, NULL);
+    lap(&s->k, b, &at, keep);
+    pl_head_topk(ctx, h, &rows, s->s->k, r->choice, r->value, r->lse);
+    lap(&s->scored, b, &at, keep);
+    if (h->kind->support) {
+        h->kind->support(ctx, h, &rows);
+        lap(&s->router, b, &at, keep);
+    }
+    r->id[0] = next_token(r);
+    at = pl_now();
+    pl_embed(ctx, s->s->backbone->embed, r->id, 1);
+    lap(&s->embed, 1, &at, keep);
+}
+
 static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
     pl_ctx   *ctx = &s->ctx;
     int       b = r->o->batch;
-    pl_tensor hidden, y, f;
+    pl_tensor hidden, from, y, f;
     r->now = s;
     pl_ctx_begin(ctx);
     double at = pl_now();
@@ -227,26 +270,25 @@ static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
     lap(&s->target, m, &at, keep);
     m = final_rows(r, t);
     f = pl_gather(ctx, f, r->index, m);
-    y = draft_step(r, ctx, s->s->backbone->kind->fuse(ctx, s->s->backbone, f), m, &hidden);
+    from = s->s->backbone->kind->fuse(ctx, s->s->backbone, f);
+    y = draft_step(r, ctx, from, m, &hidden);
     lap(&s->take_in, m, &at, keep);
     for (int i = 0; i < b; i++)
         r->index[i] = (i + 1) * t->accepted - 1;
-    head_part(r, ctx, y, b);
+    head_part(r, ctx, from, y, b, 0);
     hidden = pl_gather(ctx, hidden, r->index, b); // what level 1 begins with
     lap(&s->first, b, &at, keep);
     for (int l = 1; l < t->levels; l++) {
         m = level_rows(r, t, l);
-        y = draft_step(r, ctx, pl_gather(ctx, hidden, r->index, m), m, &hidden);
+        from = pl_gather(ctx, hidden, r->index, m);
+        y = draft_step(r, ctx, from, m, &hidden);
         lap(&s->layer, m, &at, keep);
         for (int i = 0; i < m; i++)
             r->index[i] = i;
-        head_part(r, ctx, y, m);
+        head_part(r, ctx, from, y, m, l);
         lap(&s->head, m, &at, keep);
     }
-    r->id[0] = next_token(r);
-    at = pl_now();
-    pl_embed(ctx, s->s->backbone->embed, r->id, 1);
-    lap(&s->embed, 1, &at, keep);
+    if (t == &r->tree[r->n_trees - 1]) run_extras(r, s, from, y, keep);
 }
 
 // The largest cycle: all that a tree of any of the shapes can want.
@@ -254,15 +296,18 @@ static void measure_cycle(pl_ctx *ctx, void *arg) {
     rig               *r = arg;
     const pl_backbone *b = r->now->s->backbone;
     int                rows = r->o->batch * r->rows, level = r->o->batch * r->width;
-    pl_tensor          hidden, y, f = target_part(r, ctx, rows);
-    f = pl_gather(ctx, f, r->index, rows);
-    y = draft_step(r, ctx, b->kind->fuse(ctx, b, f), rows, &hidden);
-    head_part(r, ctx, y, r->o->batch);
+    pl_tensor          hidden, from, y, f = target_part(r, ctx, rows);
+    from = b->kind->fuse(ctx, b, pl_gather(ctx, f, r->index, rows));
+    y = draft_step(r, ctx, from, rows, &hidden);
+    head_part(r, ctx, from, y, r->o->batch, 0);
     hidden = pl_gather(ctx, hidden, r->index, r->o->batch);
     for (int l = 1; l < r->levels; l++) {
-        y = draft_step(r, ctx, pl_gather(ctx, hidden, r->index, level), level, &hidden);
-        head_part(r, ctx, y, level);
+        from = pl_gather(ctx, hidden, r->index, level);
+        y = draft_step(r, ctx, from, level, &hidden);
+        head_part(r, ctx, from, y, level, l);
     }
+    for (int i = 0; i < 5; i++) // run_extras
+        head_part(r, ctx, from, y, level, 1);
     pl_embed(ctx, b->embed, r->id, 1);
 }
 
@@ -352,10 +397,13 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     r->path = pl_calloc(rows * PL_SHAPE_LEVELS, sizeof *r->path);
     r->choice = pl_calloc(rows * (size_t)k, sizeof *r->choice);
     r->value = pl_calloc(rows * (size_t)k, sizeof *r->value);
+    r->head_token = pl_calloc(rows, sizeof *r->head_token);
+    r->group = pl_calloc(rows, sizeof *r->group);
+    r->lse = pl_calloc(rows, sizeof *r->lse);
     r->row = pl_calloc(rows * (size_t)t->n_layers, sizeof *r->row);
     r->draft_row = pl_calloc(rows, sizeof *r->draft_row);
-    if (!r->subject || !r->id || !r->pos || !r->index || !r->path || !r->choice || !r->value || !r->row ||
-        !r->draft_row)
+    if (!r->subject || !r->id || !r->pos || !r->index || !r->path || !r->choice || !r->value || !r->lse ||
+        !r->head_token || !r->group || !r->row || !r->draft_row)
         return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, err));
     PL_TRY(open_plain(r, be, pool, err));
@@ -378,8 +426,8 @@ static void close_rig(rig *r) {
     }
     drop_caches(r->kv, r->o->batch);
     pl_engine_destroy(r->engine);
-    void *owned[] = {r->subject, r->id,  r->pos,       r->index, r->path,   r->choice,
-                     r->value,   r->row, r->draft_row, r->lse,   r->prompt, r};
+    void *owned[] = {r->subject, r->id,         r->pos,   r->index, r->path,      r->choice, r->value,
+                     r->lse,     r->head_token, r->group, r->row,   r->draft_row, r->prompt, r};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
 }
@@ -429,6 +477,9 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
         read_samples(&s->first, &c->first);
         read_samples(&s->head, &c->head);
         c->embed = median_of(&s->embed);
+        c->router = median_of(&s->router);
+        c->top_k = fmax(median_of(&s->k) - median_of(&s->one), 0);
+        c->log_sum_exp = fmax(median_of(&s->scored) - median_of(&s->k), 0);
     }
 }
 

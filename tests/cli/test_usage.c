@@ -121,8 +121,8 @@ static void test_id_lists(void **state) {
 
 // ---- the program ----
 
-static const char *const commands[] = {"generate", "train",   "eval",  "run",    "decode",
-                                       "tokenize", "inspect", "bench", "report", "doctor"};
+static const char *const commands[] = {"generate", "train", "eval", "run",    "decode", "tokenize",
+                                       "inspect",  "bench", "plan", "report", "doctor"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void test_help(void **state) {

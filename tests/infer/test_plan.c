@@ -1,0 +1,304 @@
+// The planner: its arithmetic on made-up costs, the rig on a micro target, and the statistics it feeds on.
+#include "fixture.h"
+#include "infer/plan.h"
+#include "infer/plan_rig.h"
+#include "infer/runner.h"
+#include "infer/target.h"
+#include "kernels/base/files.h"
+#include "kernels/base/rng.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static bool near(double a, double b) {
+    return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
+}
+
+static void add_line(pl_pace_cost *c, double at_one, double slope, int rows) {
+    for (int i = 1; i <= rows; i++)
+        pl_pace_cost_add(c, i, at_one + slope * (i - 1));
+}
+
+// Costs in arbitrary seconds; head_share scales the head.
+static pl_plan_costs made_costs(double head_share, int batch) {
+    pl_plan_costs c = {.batch = batch, .other = 0.25};
+    add_line(&c.target, 10, 0.5, 40);
+    add_line(&c.take_in, 1, 0, 40); // nothing that depends on what is emitted: SlimSpec's formula is exact
+    add_line(&c.layer, 0.75, 0.125, 40);
+    add_line(&c.first, 4 * head_share, 0.25 * head_share, 40);
+    add_line(&c.head, 3 * head_share, 0.25 * head_share, 40);
+    return c;
+}
+
+static void made_acceptance(pl_plan_acceptance *a, double scale) {
+    *a = (pl_plan_acceptance){.ranks = 3};
+    for (int l = 0; l < PL_SHAPE_LEVELS; l++)
+        for (int r = 0; r < 3; r++)
+            a->accept[l][r] = scale * (0.8 - 0.02 * l) / (1 + 3 * r);
+}
+
+static void test_arithmetic(void **state) {
+    (void)state;
+    static const int32_t chain[] = {-1, 0, 1, 2, 3}, tree[] = {-1, 0, 0, 1, 1, 2};
+    double               rate[] = {0.5, 0.25};
+    pl_plan_acceptance   a;
+    pl_plan_cycle        c, full;
+    pl_plan_acceptance_rates(&a, rate, 2);
+    assert_true(near(a.accept[0][0], 0.5) && near(a.accept[1][0], 0.25) && near(a.accept[9][0], 0.25));
+
+    pl_plan_costs costs = made_costs(1, 1);
+    costs.verify = 0.5;
+    pl_plan_predict(&costs, &a, chain, 5, &c);
+    assert_true(near(c.emitted, 1 + 0.5 + 0.125 + 0.03125 + 0.0078125));
+    assert_true(near(c.target, 12) && near(c.layer, 3 * 0.75) && near(c.head, 4 + 3 * 3) && near(c.take_in, 1));
+    assert_true(near(c.verify, 0.5 * c.emitted) && near(c.other, 0.25));
+    assert_true(near(c.seconds, c.target + c.verify + c.take_in + c.layer + c.head + c.other));
+    assert_true(near(c.speed, c.emitted / c.seconds) && c.depth == 4 && c.nodes == 5);
+    // Ranks nobody has measured are worth nothing, and cost what they cost: 6 nodes, two expanded at depth 1.
+    pl_plan_predict(&costs, &a, tree, 6, &c);
+    assert_true(near(c.emitted, 1 + 0.5 + 0.125) && near(c.target, 12.5) && near(c.layer, 0.875));
+    assert_true(near(c.head, 4 + 3.25));
+    made_acceptance(&a, 1);
+    pl_plan_predict(&costs, &a, tree, 6, &c);
+    assert_true(near(c.emitted, 1 + 0.8 + 0.2 + 0.8 * (0.78 + 0.195) + 0.2 * 0.78));
+    // Three sessions have three times the rows.
+    pl_plan_costs three = made_costs(1, 3);
+    pl_plan_predict(&three, &a, tree, 6, &full);
+    assert_true(near(full.target, 10 + 0.5 * 17) && near(full.layer, 0.75 + 0.125 * 5) && near(full.head, 4.5 + 4.25));
+    assert_true(near(full.speed, 3 * c.emitted / full.seconds));
+    // Plain decoding has no drafter.
+    int32_t root = -1;
+    pl_plan_predict(&costs, &a, &root, 1, &c);
+    assert_true(near(c.seconds, 10 + 0.5 + 0.25) && c.emitted == 1 && c.head == 0 && c.take_in == 0);
+    assert_true(near(pl_plan_seconds(&costs.target, 2.5), 10.75));
+
+    assert_true(near(pl_plan_omega(0.8, 3), (1 - pow(0.8, 4)) / 0.2) && pl_plan_omega(1, 7) == 8);
+    for (int gamma = 1; gamma <= 8; gamma++) {
+        pl_plan_acceptance_rates(&a, (double[]){0.7}, 1);
+        assert_true(near(pl_plan_alpha(&a, gamma), 0.7));
+    }
+    pl_plan_acceptance_rates(&a, rate, 2);
+    assert_true(near(pl_plan_alpha(&a, 2), (0.5 + 0.125) / (1 + 0.5)));
+}
+
+// rho (1 + kappa) / (1 + lambda kappa) is the ratio of speeds where the rest of the cycle does not know the head.
+static void test_slimspec(void **state) {
+    (void)state;
+    static const int32_t chain[] = {-1, 0, 1, 2, 3}, tree[] = {-1, 0, 0, 1, 1, 2};
+    for (int i = 0; i < 12; i++) {
+        double             share = 0.05 + 0.1 * i, kept = 0.8 + 0.02 * i;
+        pl_plan_costs      all = made_costs(1, 2), some = made_costs(share, 2);
+        pl_plan_acceptance a, b;
+        pl_plan_cycle      x, y;
+        made_acceptance(&a, 1);
+        made_acceptance(&b, kept);
+        pl_plan_predict(&all, &a, i % 2 ? chain : tree, i % 2 ? 5 : 6, &x);
+        pl_plan_predict(&some, &b, i % 2 ? chain : tree, i % 2 ? 5 : 6, &y);
+        pl_plan_slimspec s = pl_plan_compare(&x, &y);
+        assert_true(fabs(s.lambda - share) < 1e-12 && fabs(s.speedup - y.speed / x.speed) < 1e-12);
+        assert_true((s.rho > s.threshold) == (y.speed > x.speed));
+    }
+    // The paper's own point: d/8 keeps .99 at a head of .21 of the time, kappa of about a quarter: 1.18 or 1.19 times.
+    assert_true(fabs(pl_plan_slimspec_speedup(0.99, 0.21, 0.25) - 1.176) < 1e-3);
+}
+
+// Against every chain and a thousand random trees.
+static void test_best(void **state) {
+    (void)state;
+    for (int batch = 1; batch <= 4; batch += 3) {
+        pl_plan_costs      c = made_costs(0.3, batch);
+        pl_plan_acceptance a;
+        pl_plan_cycle      x, y;
+        pl_shape           chain, tree;
+        int32_t            parent[PL_PLAN_NODES] = {-1};
+        c.verify = 0.01;
+        made_acceptance(&a, 1);
+        pl_plan_best(&c, &a, PL_PLAN_NODES, true, &chain);
+        pl_plan_best(&c, &a, PL_PLAN_NODES, false, &tree);
+        pl_plan_predict(&c, &a, chain.parent, chain.n, &x);
+        pl_plan_predict(&c, &a, tree.parent, tree.n, &y);
+        assert_true(y.speed >= x.speed && near(tree.emitted, y.emitted) && near(tree.seconds, y.seconds));
+        for (int n = 2; n <= PL_PLAN_NODES - 1; n++) {
+            pl_plan_cycle z;
+            for (int i = 1; i < n; i++)
+                parent[i] = i - 1;
+            pl_plan_predict(&c, &a, parent, n, &z);
+            assert_true(z.speed <= x.speed * (1 + 1e-12));
+        }
+        pl_rng r = pl_rng_make(3, PL_STREAM_TEST, 0);
+        for (int k = 0; k < 1000; k++) {
+            int n = 2 + (int)pl_rng_below(r, (uint64_t)(100 * k), PL_PLAN_NODES - 1), depth[PL_PLAN_NODES] = {0};
+            pl_plan_cycle z;
+            for (int i = 1; i < n; i++) {
+                parent[i] = (int32_t)pl_rng_below(r, (uint64_t)(100 * k + i), (uint64_t)i);
+                depth[i] = depth[parent[i]] + 1;
+                if (depth[i] > 14) parent[i] = 0, depth[i] = 1;
+            }
+            pl_plan_predict(&c, &a, parent, n, &z);
+            assert_true(z.speed <= y.speed * (1 + 1e-12));
+        }
+    }
+    // Counts: what was hardly offered is not known.
+    pl_pace_counts     n = {0};
+    pl_plan_acceptance a;
+    n.seen[0][0] = n.seen[0][1] = 1000;
+    n.hit[0][0] = 600;
+    n.hit[0][1] = 100;
+    n.seen[0][2] = 15;
+    n.seen[1][0] = 600;
+    n.hit[1][0] = 300;
+    pl_plan_acceptance_counts(&a, &n);
+    assert_true(a.ranks == 2 && fabs(a.accept[0][0] - 0.6) < 0.001 && fabs(a.accept[0][1] - 0.1) < 0.001);
+    assert_true(fabs(a.accept[1][0] - 0.5) < 0.002 && a.accept[7][0] == a.accept[2][0]);
+}
+
+typedef struct micro {
+    char      dir[64], head[96];
+    pl_target target;
+    pl_pool  *pool;
+} micro;
+
+static void open_micro(micro *m) {
+    test_mkdir(m->dir);
+    m->target = (pl_target){.dtype = PL_F32};
+    test_target(&m->target.model, m->dir, 3, 5, PL_F32);
+    snprintf(m->head, sizeof m->head, "%s/head", m->dir);
+    assert_int_equal(pl_dir_make(m->head, NULL), PL_OK);
+    test_drafter_write(m->head, &m->target.model, "lowrank", 8, 9);
+    assert_int_equal(pl_pool_create(&m->pool, 2, NULL), PL_OK);
+}
+
+static void close_micro(micro *m) {
+    pl_llama_fini(&m->target.model);
+    pl_pool_destroy(m->pool);
+    test_rmdir(m->dir);
+}
+
+static void test_rig(void **state) {
+    (void)state;
+    micro m;
+    open_micro(&m);
+    for (int batch = 1; batch <= 3; batch += 2) {
+        pl_backbone        *b, *full;
+        pl_err              err;
+        pl_plan_plain       plain;
+        pl_plan_subject     s[2] = {0};
+        pl_backbone_options bo = {0};
+        pl_shape            wide = {.n = 30};
+        for (int i = 1; i < wide.n; i++)
+            wide.parent[i] = i < 4 ? 0 : i - 3;
+        if (pl_backbone_open(&b, m.head, &m.target.model, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+        if (pl_backbone_create(&full, &pl_backbone_eagle3, &m.target.model, &bo, PL_F32, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(pl_params_draw(&full->params, PL_BF16, 7, m.pool, &err), PL_OK);
+        s[0] = (pl_plan_subject){.backbone = b, .k = 8};
+        s[1] = (pl_plan_subject){.backbone = full, .k = 1};
+        pl_plan_rig_options o = {.target = &m.target.model,
+                                 .batch = batch,
+                                 .context = 16,
+                                 .temperature = batch == 1 ? 0 : 1,
+                                 .seconds = 0,
+                                 .tree = &wide};
+        if (pl_plan_measure(s, 2, &plain, pl_backend_cpu(), m.pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_true(plain.rounds >= 3 && plain.step > 0 && plain.costs.verify > 0 && plain.costs.batch == batch);
+        for (int i = 0; i < 2; i++) {
+            const pl_pace_cost *part[] = {&s[i].costs.target, &s[i].costs.take_in, &s[i].costs.layer, &s[i].costs.first,
+                                          &s[i].costs.head};
+            for (int k = 0; k < 5; k++) {
+                double before = 0;
+                for (int rows = batch; rows <= 16 * batch; rows++) {
+                    double at = pl_plan_seconds(part[k], rows);
+                    assert_true(isfinite(at) && at > 0 && at >= before);
+                    before = at;
+                }
+            }
+            assert_true(s[i].costs.embed > 0 && s[i].costs.router == 0);
+        }
+        o.context = m.target.model.config.max_position_embeddings;
+        assert_int_equal(pl_plan_measure(s, 2, &plain, pl_backend_cpu(), m.pool, &o, &err), PL_E_INPUT);
+        assert_non_null(strstr(err.msg, "leaves no room"));
+        pl_backbone_destroy(b);
+        pl_backbone_destroy(full);
+    }
+    close_micro(&m);
+}
+
+// Values drawn for benches do not depend on the number of threads, and are what they are said to be.
+static void test_drawn_weights(void **state) {
+    (void)state;
+    micro        m;
+    pl_backbone *b[2];
+    double       sum = 0, squares = 0;
+    open_micro(&m);
+    for (int i = 0; i < 2; i++) {
+        pl_backbone_options bo = {.head = pl_hf_head_make("lowrank", 7)};
+        assert_int_equal(pl_backbone_create(&b[i], &pl_backbone_eagle3, &m.target.model, &bo, PL_F32, NULL), PL_OK);
+        assert_int_equal(pl_params_draw(&b[i]->params, PL_F32, 11, i ? m.pool : NULL, NULL), PL_OK);
+    }
+    for (int i = 0; i < b[0]->params.n; i++) {
+        assert_int_equal(b[0]->params.p[i].owned_bytes, b[1]->params.p[i].owned_bytes);
+        assert_memory_equal(b[0]->params.p[i].owned, b[1]->params.p[i].owned, b[0]->params.p[i].owned_bytes);
+    }
+    const pl_tensor *w = &b[0]->head.down;
+    const float     *x = w->data;
+    int64_t          padded = (w->dim[0] + PL_PANEL - 1) / PL_PANEL * PL_PANEL;
+    for (int64_t i = 0; i < padded * w->dim[1]; i++) {
+        if (i % PL_PANEL >= w->dim[0]) assert_true(x[i] == 0); // rows that are none
+        sum += x[i];
+        squares += x[i] * x[i];
+    }
+    double n = (double)(w->dim[0] * w->dim[1]), k = (double)w->dim[1];
+    assert_true(fabs(sum / n) < 4 / sqrt(n * k) && fabs(squares / n * k - 1) < 4 / sqrt(n));
+    pl_backbone_destroy(b[0]);
+    pl_backbone_destroy(b[1]);
+    close_micro(&m);
+}
+
+// seconds_by_part adds up to `seconds`; ranks count the accepted path.
+static void test_statistics(void **state) {
+    (void)state;
+    static const char *const trees[] = {"chain:3", "static:3x2x1", "auto", "eagle2:12,3,3"};
+    micro                    m;
+    open_micro(&m);
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+        pl_runner         r;
+        pl_err            err;
+        int32_t           prompt[] = {3, 1, 4, 1, 5};
+        pl_runner_options ro = {.drafter = m.head, .tree = trees[i], .max_len = 100};
+        pl_sampling       s = {.temperature = 0, .top_p = 1};
+        if (pl_runner_open(&r, pl_backend_cpu(), m.pool, &m.target, &ro, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(pl_runner_run(&r, prompt, 5, &s, 64, NULL, NULL, &err), PL_OK);
+        const pl_session_stats *t = &r.session->stats;
+        const pl_draft_parts   *d = &t->parts.draft;
+        double                  sum = t->parts.target + t->parts.verify + d->take_in + d->layer + d->head + d->draw;
+        assert_true(t->parts.target > 0 && t->parts.verify > 0 && d->take_in > 0 && d->head > 0 && d->draw == 0);
+        assert_true(sum <= t->seconds);
+        int64_t accepted = 0;
+        for (int l = 0; l < PL_SHAPE_LEVELS; l++) {
+            int64_t at = 0;
+            for (int k = 0; k < PL_SHAPE_RANKS; k++) {
+                at += t->rank_accepted[l][k];
+                assert_true(t->rank_accepted[l][k] <= t->rank_offered[l][k]);
+                assert_true(k == 0 || t->rank_offered[l][k] <= t->rank_offered[l][k - 1]);
+            }
+            accepted += at;
+            assert_true(t->rank_offered[l][0] <= t->steps && at <= t->rank_offered[l][0]);
+        }
+        assert_true(t->accepted <= accepted && accepted <= t->accepted + 3); // the last block may be cut off
+        pl_runner_close(&r);
+    }
+    close_micro(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic),    cmocka_unit_test(test_slimspec),
+                                       cmocka_unit_test(test_best),          cmocka_unit_test(test_rig),
+                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
