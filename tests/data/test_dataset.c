@@ -64,7 +64,10 @@ static void check_doc(pl_dataset *ds, int64_t i) {
     assert_ok(pl_dataset_doc(ds, i, &first, &n, &err));
     assert_int_equal(n, want->n);
     assert_ok(pl_dataset_read_doc(
-        ds, i, &(pl_dataset_rows_out){got.tokens, got.mask, got.argmax, got.features, got.last}, &err));
+        ds, i,
+        &(pl_dataset_rows_out){
+            .tokens = got.tokens, .mask = got.mask, .argmax = got.argmax, .features = got.features, .last = got.last},
+        &err));
     assert_memory_equal(got.tokens, want->tokens, (size_t)n * 4);
     assert_memory_equal(got.argmax, want->argmax, (size_t)n * 4);
     assert_memory_equal(got.mask, want->mask, (size_t)n);
@@ -560,7 +563,8 @@ static void test_broken_manifest(void **state) {
         const char *from, *to, *says;
     } cases[] = {
         {"\"schema_version\": 1", "\"schema_version\": 2", "schema version 2, this program reads 1"},
-        {"\"kind\": \"features\"", "\"kind\": \"traces\"", "a dataset of features is wanted, this one is 'traces'"},
+        {"\"kind\": \"features\"", "\"kind\": \"pictures\"", "a dataset of features is wanted, this one is 'pictures'"},
+        {"\"kind\": \"features\"", "\"kind\": \"traces\"", "drafter_fingerprint: missing"},
         {"shard-00000.h5", "../../etc/passwd", "expected the shard shard-00000.h5 here"},
         {"\"rows\": 52", "\"rows\": 54", "not the sums over the shards"},
         {"\"vocab_size\": 500", "\"vocab_size\": 0", "vocab_size"},
