@@ -177,7 +177,7 @@ static const pl_cli_option options[] = {
      .min = 32,
      .max = 4194304,
      .help = "linear, heads: rows of the output matrix"},
-    {.name = "width",
+    {.name = "hidden",
      .type = PL_CLI_INT,
      .arg = "D",
      .deflt = "2048",
@@ -187,8 +187,12 @@ static const pl_cli_option options[] = {
     {.name = "ranks",
      .type = PL_CLI_TEXT,
      .arg = "R,...",
-     .deflt = "32,64,128,256,512",
-     .help = "heads: ranks of low-rank heads"},
+     .help = "heads: ranks of low-rank heads [D/2, D/4, D/8, D/16]"},
+    {.name = "weights",
+     .type = PL_CLI_CHOICE,
+     .arg = "bf16|fp32|both",
+     .deflt = "both",
+     .help = "heads: how their weights are held"},
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
@@ -229,8 +233,9 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
 }
 
 static pl_status read_ranks(const pl_cli_args *a, pl_bench_heads *h, pl_err *err) {
-    int32_t  *ids;
-    int64_t   n;
+    int32_t *ids;
+    int64_t  n;
+    if (!pl_cli_has(a, "ranks")) return PL_OK;
     pl_status st = pl_cli_ids(pl_cli_text(a, "ranks"), &ids, &n, err);
     if (st != PL_OK) return pl_fail_at(err, st, "--ranks");
     int most = (int)(sizeof h->rank / sizeof *h->rank);
@@ -246,7 +251,10 @@ static pl_status read_ranks(const pl_cli_args *a, pl_bench_heads *h, pl_err *err
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     unsigned       mask;
-    pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "width")};
+    pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "hidden")};
+    int            weights = pl_cli_choice(a, "weights");
+    for (int t = 0; t < 2; t++)
+        heads.dtype[t] = weights == 2 || weights == t;
     PL_TRY(wanted(a, &mask, err));
     PL_TRY(read_ranks(a, &heads, err));
     pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
@@ -308,6 +316,6 @@ const pl_command pl_command_bench = {
         "                                                            that is recomputed) at the peak of fma\n"
         "  tokenize   --tokenizer on --file, MB/s\n\n"
         "Without names: everything but tokenize (decode and step where there is a --target).",
-    .example = "paceline bench heads --vocab 32000 --width 1024 --json",
+    .example = "paceline bench heads --vocab 32000 --hidden 1024 --json",
     .run = run,
 };

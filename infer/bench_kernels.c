@@ -1,6 +1,5 @@
-// bench: matrix products of decoding and of training, and draft heads.
+// bench: matrix products of decoding and of training.
 #include "infer/bench_parts.h"
-#include "infer/head.h"
 #include "infer/put.h"
 #include "infer/target.h"
 #include "kernels/op/linear.h"
@@ -151,72 +150,5 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b) {
         pl_bench_done(&c[i]);
         if (t[i].weight) pl_block_destroy(t[i].weight, t[i].bytes);
         if (t[i].grad) pl_block_destroy(t[i].grad, t[i].bytes);
-    }
-}
-
-// ---- draft heads: hidden state to the most probable token ----
-
-typedef struct head_case {
-    pl_head   head;
-    pl_tensor x;
-    size_t    x_bytes, out_bytes, down_bytes;
-    int32_t   id[1];
-} head_case;
-
-static void head_step(pl_ctx *ctx, void *arg) {
-    head_case *h = arg;
-    pl_head_topk(ctx, &h->head, &(pl_head_rows){.x = h->x}, 1, h->id, NULL, NULL);
-}
-
-static void make_head(pl_bench *b, pl_bench_case *c, head_case *h, const pl_bench_heads *o, int64_t rank, pl_dtype t) {
-    pl_hf_head spec = pl_hf_head_make(rank ? "lowrank" : "full", (int)rank);
-    if (rank)
-        snprintf(c->name, sizeof c->name, "lowrank-%lld-%s", (long long)rank, pl_weights_name(t));
-    else
-        snprintf(c->name, sizeof c->name, "full-%s", pl_weights_name(t));
-    c->step = head_step;
-    c->arg = h;
-    if (pl_head_init(&h->head, &spec, o->width, o->vocab, NULL) != PL_OK) return;
-    if (!make_weight(b, &h->head.out, &h->out_bytes, o->vocab, h->head.rank, t)) return;
-    if (rank && !make_weight(b, &h->head.down, &h->down_bytes, rank, o->width, t)) return;
-    if (!make_input(b, &h->x, &h->x_bytes, 1, o->width)) return;
-    pl_cost out = pl_linear_cost(1, &h->head.out), down = {0};
-    if (rank) down = pl_linear_cost(1, &h->head.down);
-    c->bytes = out.bytes + down.bytes;
-    c->flops = out.flops + down.flops;
-    c->memory = h->head.out.data; // `down` is some percent of it
-    c->memory_bytes = h->out_bytes;
-    pl_bench_ready(b, c);
-}
-
-void pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
-    enum { MOST = 2 * (1 + sizeof h->rank / sizeof *h->rank) };
-    pl_bench_case c[MOST] = {0};
-    head_case     heads[MOST] = {0};
-    int           n = 0;
-    for (int t = 0; t < 2; t++)
-        for (int r = -1; r < h->n_ranks; r++, n++)
-            make_head(b, &c[n], &heads[n], h, r < 0 ? 0 : h->rank[r], t ? PL_F32 : PL_BF16);
-    pl_bench_time(b, c, n);
-    pl_put_array(o, "heads");
-    for (int i = 0; i < n; i++) {
-        if (!c[i].ready) continue;
-        pl_json_out_object(o);
-        pl_put_str(o, "name", c[i].name);
-        pl_put_str(o, "kind", heads[i].head.kind->name);
-        pl_put_int(o, "rank", heads[i].head.kind == &pl_head_lowrank ? heads[i].head.rank : 0);
-        pl_put_str(o, "weights", pl_weights_name(heads[i].head.out.dtype));
-        pl_put_int(o, "vocab", heads[i].head.vocab);
-        pl_put_int(o, "width", heads[i].head.d);
-        pl_bench_write(o, &c[i]);
-        pl_json_out_close(o, '}');
-    }
-    pl_json_out_close(o, ']');
-    for (int i = 0; i < n; i++) {
-        pl_bench_done(&c[i]);
-        drop(&heads[i].head.out, heads[i].out_bytes);
-        drop(&heads[i].head.down, heads[i].down_bytes);
-        drop(&heads[i].x, heads[i].x_bytes);
-        pl_head_fini(&heads[i].head);
     }
 }

@@ -49,8 +49,9 @@ void *pl_bench_block(pl_bench *b, size_t bytes);
 
 typedef struct pl_bench_heads {
     int64_t vocab, width;
-    int64_t rank[16];
+    int64_t rank[16]; // of low-rank heads; n_ranks 0: width / 2, / 4, / 8, / 16
     int     n_ranks;
+    bool    dtype[2]; // bf16, fp32
 } pl_bench_heads;
 
 typedef struct pl_bench_decode {

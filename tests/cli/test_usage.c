@@ -187,7 +187,7 @@ static void test_wrong_usage(void **state) {
     test_run_fails(2, "no such run", "report no-such-run");
     test_run_fails(2, "did you mean heads", "bench haeds");
     test_run_fails(2, "--target: is missing", "bench decode");
-    test_run_fails(2, "--ranks", "bench heads --width 64 --ranks 65");
+    test_run_fails(2, "--ranks", "bench heads --hidden 64 --ranks 65");
     setenv("PACELINE_THREADS", "many", 1);
     test_run_fails(2, "PACELINE_THREADS=many", "doctor");
     unsetenv("PACELINE_THREADS");
