@@ -212,12 +212,13 @@ static pl_status choose_size(pl_counts *c, const pl_recipe *item, const char *pa
 static pl_status write_list(const pl_tally *t, const char *path, pl_err *err) {
     int32_t *id = pl_malloc((size_t)t->all.vocab * sizeof *id);
     if (!id) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    int32_t occurred = pl_counts_rank(&t->all, id);
+    pl_log("%s: %lld tokens in %lld documents, %d ids", path, (long long)t->all.tokens, (long long)t->all.documents,
+           pl_counts_rank(&t->all, id));
     pl_counts_rank(&t->half[0], id);
-    pl_log("%s: %lld tokens in %lld documents, %d ids; V/4 and V/8 of one half hold %.1f %% and %.1f %% of the other",
-           path, (long long)t->all.tokens, (long long)t->all.documents, occurred,
-           100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 4),
-           100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 8));
+    if (t->half[1].tokens > 0)
+        pl_log("%s: of every second document a list from the others holds %.1f %% in V/4 ids, %.1f %% in V/8", path,
+               100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 4),
+               100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 8));
     pl_free(id);
     return pl_counts_write(&t->all, path, err);
 }

@@ -1,0 +1,181 @@
+// Vocabularies of a recipe: what is counted, when a list is made anew, which names lead to it, what is refused.
+#include "data/tally.h"
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "train/keys.h"
+#include "train/pipeline.h"
+#include "train/vocabularies.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
+
+static char *dir; // of the test
+
+static int make_dir(void **state) {
+    (void)state;
+    const char *at = getenv("TMPDIR");
+    dir = pl_sprintf("%s/paceline-vocab-XXXXXX", at ? at : "/tmp");
+    return mkdtemp(dir) ? 0 : 1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    pl_tree_remove(dir, NULL);
+    pl_free(dir);
+    return 0;
+}
+
+static void write_text(const char *name, const char *text) {
+    char *path = pl_path_join(dir, name);
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
+    pl_free(path);
+}
+
+// %s: the test's folder, as often as it stands there.
+static pl_recipe *recipe(const char *fmt) {
+    pl_recipe *r;
+    pl_err     err = {0};
+    char      *text = pl_sprintf(fmt, dir, dir, dir);
+    if (pl_recipe_parse(&r, text, strlen(text), "r", keys, 4, NULL, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(text);
+    return r;
+}
+
+#define TARGET "target: {path: checkpoints/tiny}\n"
+
+static pl_counts list(const char *name) {
+    char     *path = pl_sprintf("%s/vocab/%s.json", dir, name);
+    pl_counts c;
+    pl_err    err = {0};
+    if (pl_counts_read(&c, path, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(path);
+    return c;
+}
+
+static ino_t inode(const char *name) {
+    char       *path = pl_sprintf("%s/vocab/%s.json", dir, name);
+    struct stat s;
+    assert_int_equal(stat(path, &s), 0);
+    pl_free(path);
+    return s.st_ino;
+}
+
+static void run(const pl_recipe *r) {
+    pl_err err = {0};
+    if (pl_vocabularies_run(r, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    write_text("a.txt", "The cat sat on the mat. The cat sat.\n");
+    write_text("b.jsonl", "{\"prompt\":\"not this\",\"output\":\"The dog ran on the mat.\"}\n");
+    pl_recipe *r = recipe(TARGET "vocabularies:\n"
+                                 "  - {name: both, text: ['%s/*.txt'], jsonl: ['%s/b.jsonl'], field: output}\n"
+                                 "  - {name: few, text: ['%s/a.txt'], size: bcl, alpha: 0, min_coverage: 0.5}\n");
+    pl_err     err = {0};
+    run(r);
+    // What the tally by hand says.
+    pl_tally      t = {0};
+    pl_tokenizer *tok;
+    assert_int_equal(pl_tokenizer_open(&tok, "checkpoints/tiny", &err), PL_OK);
+    char *a = pl_path_join(dir, "a.txt"), *b = pl_path_join(dir, "b.jsonl");
+    assert_int_equal(pl_tally_text(&t, tok, a, &err), PL_OK);
+    pl_counts few = list("few");
+    assert_memory_equal(few.count, t.all.count, (size_t)t.all.vocab * sizeof *few.count);
+    assert_string_equal(few.corpus, a);
+    int32_t *id = calloc((size_t)few.vocab, sizeof *id);
+    pl_counts_rank(&few, id);
+    assert_true(few.size > 0 && pl_counts_coverage(&few, id, few.size) >= 0.5 &&
+                pl_counts_coverage(&few, id, few.size - 1) < 0.5);
+    assert_int_equal(pl_tally_records(&t, tok, b, "output", &err), PL_OK);
+    pl_counts both = list("both");
+    assert_memory_equal(both.count, t.all.count, (size_t)t.all.vocab * sizeof *both.count);
+    assert_int_equal(both.size, 0);
+    assert_int_equal(both.documents, 2);
+    assert_string_equal(both.tokenizer, pl_tokenizer_fingerprint(tok));
+    // Names lead to them; anything else is a path, which must be there.
+    char *path, *want = pl_sprintf("%s/vocab/few.json", dir);
+    assert_int_equal(pl_vocabulary_path(&path, r, "few", dir, &err), PL_OK);
+    assert_string_equal(path, want);
+    pl_free(path);
+    assert_int_equal(pl_vocabulary_path(&path, r, want, "elsewhere", &err), PL_OK);
+    assert_string_equal(path, want);
+    pl_free(path);
+    assert_int_equal(pl_vocabulary_path(&path, r, NULL, dir, &err), PL_OK);
+    assert_null(path);
+    assert_int_equal(pl_vocabulary_path(&path, r, "fwe", dir, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "\"fwe\" is no file and none of the recipe's vocabularies (both, few)"));
+    assert_int_equal(pl_vocabulary_path(&path, r, "few", "elsewhere", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "paceline run makes it"));
+    assert_null(path);
+    // Nothing changed: nothing is written. One source changed: its lists alone are.
+    ino_t was[2] = {inode("both"), inode("few")};
+    run(r);
+    assert_true(inode("both") == was[0] && inode("few") == was[1]);
+    write_text("b.jsonl", "{\"output\":\"The cow\"}\n");
+    run(r);
+    assert_true(inode("few") == was[1]);
+    pl_counts anew = list("both");
+    assert_true(anew.tokens < both.tokens);
+    pl_counts *used[] = {&few, &both, &anew};
+    for (int i = 0; i < 3; i++)
+        pl_counts_fini(used[i]);
+    pl_tally_fini(&t);
+    pl_tokenizer_close(tok);
+    pl_recipe_close(r);
+    free(id);
+    pl_free(a);
+    pl_free(b);
+    pl_free(want);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *items, *why;
+    } bad[] = {
+        {"[{text: [a]}]", "name"},
+        {"[{name: a/b, text: [a]}]", "no folder name"},
+        {"[{name: a, text: [%s/a.txt]}, {name: a, text: [%s/a.txt]}]", "stands twice"},
+        {"[{name: a}]", "nothing to count"},
+        {"[{name: a, text: [%s/*.none]}]", "matches no file"},
+        {"[{name: a, jsonl: [%s/none.jsonl]}]", "matches no file"},
+        {"[{name: a, text: [%s/a.txt], field: output}]", "is for jsonl"},
+        {"[{name: a, text: [%s/a.txt], alpha: 0.5}]", "is for size: bcl"},
+        {"[{name: a, text: [%s/a.txt], size: all, head_share: 0.5}]", "is for size: bcl"},
+        {"[{name: a, dataset: true}]\ndata.mode: online", "stores no answers"},
+        {"[{name: a, dataset: true}]", "manifest"},
+        {"[{name: a, jsonl: [%s/b.jsonl], field: other}]", "other"},
+    };
+    write_text("a.txt", "The cat sat on the mat.\n");
+    write_text("b.jsonl", "{\"output\":\"The dog\"}\n");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char      *text = pl_sprintf(TARGET "vocabularies: %s\n", bad[i].items);
+        pl_recipe *r = recipe(text);
+        pl_err     err = {0};
+        assert_int_equal(pl_vocabularies_run(r, dir, &err), PL_E_INPUT);
+        if (!strstr(err.msg, bad[i].why)) fail_msg("case %zu: %s", i, err.msg);
+        assert_null(strchr(err.msg, '\n'));
+        pl_recipe_close(r);
+        pl_free(text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_lists, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
