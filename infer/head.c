@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank};
+static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank, &pl_head_specvocab};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const pl_head_kind *pl_head_find(const char *name, pl_err *err) {

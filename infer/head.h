@@ -3,6 +3,7 @@
 // Every head here is a projection followed by one dense matrix:  logits = out . project(x)
 //   full      project = identity,          out = lm_head [Vd, d]                         head_full.c
 //   lowrank   project = down [r, d],       out = up [V, r]      (SlimSpec: z = W_up W_down h)   head_lowrank.c
+//   specvocab the same as a scorer, whose candidates exact rows [V, d] rescore                  head_specvocab.c
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
 // support: the proposal's law is the softmax over the support, and tokens outside come from the target alone.
@@ -57,7 +58,8 @@ struct pl_head {
     pl_hf_head          spec;           // as the config has it; kind never ""
     int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
     pl_tensor           out;            // [Vd, rank]
-    pl_tensor           down;           // [rank, d] (lowrank)
+    pl_tensor           down;           // [rank, d] (lowrank, specvocab)
+    pl_tensor           exact;          // [Vd, d] row-major, never trained (specvocab)
     bool                shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
     int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
 };
@@ -84,6 +86,6 @@ void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k,
 // Bytes that one draft step at this depth must read.
 double pl_head_step_bytes(const pl_head *h, int level);
 
-extern const pl_head_kind pl_head_full, pl_head_lowrank;
+extern const pl_head_kind pl_head_full, pl_head_lowrank, pl_head_specvocab;
 
 #endif

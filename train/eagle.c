@@ -178,7 +178,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     enum { NONE, BACKBONE };
     bool head = freezes_head(e->r), backbone = pl_recipe_choice(e->r, "drafter.freeze") == BACKBONE;
     for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < e->model->head_param ? backbone : head;
+        frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].tensor == &e->model->head.exact;
     pl_param_block_options o = {.real = env->backend->real,
                                 .round_to = e->dtype,
                                 .frozen = frozen,

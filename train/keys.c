@@ -193,14 +193,21 @@ const pl_recipe_key pl_train_keys[] = {
     {.path = "drafter.head.kind",
      .type = PL_RECIPE_STRING,
      .deflt = "full",
-     .help = "full or lowrank",
+     .help = "full, lowrank or specvocab",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.rank",
      .type = PL_RECIPE_INT,
      .deflt = "0",
      .min = 0,
      .max = 65536,
-     .help = "of a low-rank head",
+     .help = "of a low-rank head, or of specvocab's scorer",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.candidates",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = PL_HEADTOPK_MAX,
+     .help = "specvocab: rows that are rescored",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.vocab",
      .type = PL_RECIPE_PATH,
@@ -483,6 +490,7 @@ const pl_recipe_key pl_train_keys[] = {
 
 pl_hf_head pl_train_head_read(const pl_recipe *r) {
     pl_hf_head h = {.rank = (int)pl_recipe_int(r, "drafter.head.rank"),
+                    .candidates = (int)pl_recipe_int(r, "drafter.head.candidates"),
                     .position_aware = pl_recipe_bool(r, "drafter.head.position_aware")};
     snprintf(h.kind, sizeof h.kind, "%s", pl_recipe_str(r, "drafter.head.kind"));
     return h;

@@ -14,8 +14,8 @@ static void set_param(pl_start *s, const pl_tensor *which, const float *values) 
         if (s->model->params.p[i].tensor == which) pl_param_block_set(s->block, i, values);
 }
 
-// The rows of the target's output matrix that the head has.
-static pl_status head_from_target(pl_start *s, pl_err *err) {
+// The rows of the target's output matrix that the head has, into one of its matrices.
+static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err) {
     const pl_head   *h = &s->model->head;
     const pl_tensor *from = &s->teacher->head;
     int64_t          d = from->dim[1];
@@ -26,7 +26,7 @@ static pl_status head_from_target(pl_start *s, pl_err *err) {
         pl_to_f32(rows + j * d, (const uint8_t *)from->data + (size_t)(id * d) * pl_dtype_size(from->dtype),
                   from->dtype, (size_t)d);
     }
-    set_param(s, &h->out, rows);
+    set_param(s, to, rows);
     pl_free(rows);
     return PL_OK;
 }
@@ -53,9 +53,12 @@ static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
     const pl_head *h = &s->model->head;
     int            init = pl_recipe_choice(s->r, "drafter.head.init");
     bool           fits = h->d == s->teacher->head.dim[1];
-    if (init == RANDOM || h->shared) return PL_OK;
-    if (fits && h->kind == &pl_head_full) return head_from_target(s, err);
-    if (fits && h->kind == &pl_head_lowrank) return lowrank_from_target(s, env, err);
+    bool           factors = h->kind == &pl_head_lowrank || h->kind == &pl_head_specvocab;
+    if (h->shared) return PL_OK;
+    if (h->kind == &pl_head_specvocab && fits) PL_TRY(head_from_target(s, &h->exact, err)); // never trained
+    if (init == RANDOM) return PL_OK;
+    if (fits && h->kind == &pl_head_full) return head_from_target(s, &h->out, err);
+    if (fits && factors) return lowrank_from_target(s, env, err);
     if (init == AUTO) return PL_OK;
     return pl_recipe_fail(s->r, "drafter.head.init", err, "a head of this kind or width cannot start from the target");
 }

@@ -80,7 +80,7 @@ static pl_status full_rows(float *to, const origin *o, const pl_start *s, const 
     const pl_tensor *w = &s->teacher->head;
     const char      *kind = *o->config.head.kind ? o->config.head.kind : "full";
     if (!o->config.target_head) {
-        if (strcmp(kind, "full") != 0)
+        if (strcmp(kind, "full") != 0 && strcmp(kind, "specvocab") != 0)
             return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir, kind);
         return copy_rows(to, o, "lm_head.weight", id, n, d, err);
     }
@@ -106,23 +106,24 @@ static int param_of(const pl_start *s, const pl_tensor *t) {
     return i;
 }
 
-static pl_status full_head(pl_start *s, const origin *o, pl_err *err) {
+static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl_err *err) {
     const pl_head *h = &s->model->head;
     float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
-    if (st == PL_OK) pl_param_block_set(s->block, param_of(s, &h->out), rows);
+    if (st == PL_OK) pl_param_block_set(s->block, param_of(s, to), rows);
     pl_free(rows);
     return st;
 }
 
 static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, pl_err *err) {
     const pl_head *h = &s->model->head;
-    bool           same = strcmp(o->config.head.kind, h->kind->name) == 0 && o->config.head.rank == h->rank;
-    size_t         n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
-    float         *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
-    float         *rows = same ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
-    pl_status      st = up && down && (same || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    const char    *kind = o->config.head.kind;
+    bool      same = (strcmp(kind, "lowrank") == 0 || strcmp(kind, "specvocab") == 0) && o->config.head.rank == h->rank;
+    size_t    n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
+    float    *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
+    float    *rows = same ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
+    pl_status st = up && down && (same || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
     if (st == PL_OK && same) {
         pl_weight_spec spec = {.part = {{.name = "efficient_lm_head_down_proj.weight", .rows = h->rank}},
                                .n_parts = 1,
@@ -171,7 +172,9 @@ pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err 
     origin         o;
     PL_TRY(origin_open(&o, dir, s->model, err));
     pl_status st = backbone(s, &o, err);
-    if (st == PL_OK && inherits) st = h->kind == &pl_head_full ? full_head(s, &o, err) : lowrank_head(s, &o, env, err);
+    if (st == PL_OK && h->kind == &pl_head_specvocab) st = full_head(s, &o, &h->exact, err);
+    if (st == PL_OK && inherits)
+        st = h->kind == &pl_head_full ? full_head(s, &o, &h->out, err) : lowrank_head(s, &o, env, err);
     origin_close(&o);
     return st;
 }
