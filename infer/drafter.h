@@ -39,6 +39,15 @@ typedef struct pl_draft_batch {
     const int32_t *logits_row; // [rows] row of logits, -1: none
 } pl_draft_batch;
 
+// Looks on while a drafter with a backbone drafts: called with what its head reads, before candidates are chosen,
+// within the step's frame; on a measuring context too, where it may only size memory. Level 0 begins a new draft.
+struct pl_head;
+struct pl_head_rows;
+typedef struct pl_draft_watch pl_draft_watch;
+struct pl_draft_watch {
+    void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
+};
+
 typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
@@ -69,6 +78,7 @@ struct pl_drafter {
     pl_tree_policy         policy;
     char                   tree[PL_DRAFTER_TREE];    // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
+    pl_draft_watch        *watch;                    // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free

@@ -2,6 +2,7 @@
 
 #include "data/tokenizer.h"
 #include "infer/acceptance.h"
+#include "infer/ceilings.h"
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
 #include "infer/show.h"
@@ -19,11 +20,17 @@ static const pl_cli_option options[] = {
     {.name = "acceptance",
      .type = PL_CLI_FLAG,
      .help = "PATH is a target: how often each verifier accepts, beside the optimum"},
-    {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "--acceptance: the draft head's checkpoint"},
+    {.name = "ceilings",
+     .type = PL_CLI_FLAG,
+     .help = "PATH is a target: what a draft head's choice of tokens lets through, by depth"},
+    {.name = "drafter",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help = "--acceptance, --ceilings: the draft head's checkpoint"},
     {.name = "prompts",
      .type = PL_CLI_TEXT,
      .arg = "F",
-     .help = "--acceptance: texts to go on with [the target's own]"},
+     .help = "--acceptance, --ceilings: texts to go on with [the target's own]"},
     {.name = "children",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -37,14 +44,28 @@ static const pl_cli_option options[] = {
      .deflt = "200",
      .min = 1,
      .max = 1 << 24,
-     .help = "--acceptance: places of the text looked at"},
+     .help = "--acceptance, --ceilings: places of the text looked at"},
+    {.name = "depth",
+     .type = PL_CLI_INT,
+     .arg = "D",
+     .deflt = "4",
+     .min = 1,
+     .max = PL_CEILINGS_DEPTH,
+     .help = "--ceilings: tokens drafted at a time"},
+    {.name = "top",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "4",
+     .min = 1,
+     .max = 1024,
+     .help = "--ceilings: the whole head's best that recall_top asks for"},
     {.name = "temperature",
      .type = PL_CLI_REAL,
      .arg = "T",
      .deflt = "1",
      .min = 0.01,
      .max = 1000,
-     .help = "--acceptance: of both laws"},
+     .help = "--acceptance, --ceilings: of both laws; --ceilings: answers are drawn at it [greedy]"},
     {0}};
 
 typedef enum what {
@@ -181,11 +202,33 @@ static pl_status inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_
     return pl_inspect_acceptance(o, env, a->positional[0], &opt, err);
 }
 
-// Options of --acceptance mean nothing without it.
+static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_inspect_ceilings_options opt = {.drafter = pl_cli_text(a, "drafter"),
+                                       .prompts = pl_cli_text(a, "prompts"),
+                                       .pre = pl_cli_text(a, "pre"),
+                                       .positions = pl_cli_int(a, "positions"),
+                                       .depth = (int)pl_cli_int(a, "depth"),
+                                       .n_best = (int)pl_cli_int(a, "top"),
+                                       .temperature = pl_cli_real(a, "temperature"),
+                                       .sampled = pl_cli_has(a, "temperature")};
+    if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--ceilings: needs a --drafter");
+    return pl_inspect_ceilings(o, env, a->positional[0], &opt, err);
+}
+
+// Options of --acceptance and --ceilings mean nothing without it.
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
-    static const char *const names[] = {"drafter", "prompts", "children", "positions", "temperature"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !pl_cli_has(a, "acceptance"); i++)
-        if (pl_cli_has(a, names[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --acceptance", names[i]);
+    static const struct {
+        const char *name;
+        bool        acceptance, ceilings; // of which
+    } of[] = {{"drafter", true, true},   {"prompts", true, true}, {"children", true, false},
+              {"positions", true, true}, {"depth", false, true},  {"temperature", true, true},
+              {"top", false, true}};
+    bool acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings");
+    if (acceptance && ceilings) return pl_fail(err, PL_E_USAGE, "--acceptance and --ceilings: one at a time");
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (pl_cli_has(a, of[i].name) && !(acceptance && of[i].acceptance) && !(ceilings && of[i].ceilings))
+            return pl_fail(err, PL_E_USAGE, "--%s: needs %s%s%s", of[i].name, of[i].acceptance ? "--acceptance" : "",
+                           of[i].acceptance && of[i].ceilings ? " or " : "", of[i].ceilings ? "--ceilings" : "");
     return PL_OK;
 }
 
@@ -195,8 +238,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_inspect_options opt = {
         .full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors"), .pre = pl_cli_text(a, "pre")};
     pl_put_str(o, "path", a->positional[0]);
-    pl_status st =
-        pl_cli_has(a, "acceptance") ? inspect_acceptance(o, env, a, err) : inspect(o, env, a->positional[0], opt, err);
+    pl_status st = pl_cli_has(a, "acceptance") ? inspect_acceptance(o, env, a, err)
+                   : pl_cli_has(a, "ceilings") ? inspect_ceilings(o, env, a, err)
+                                               : inspect(o, env, a->positional[0], opt, err);
     if (st == PL_OK) return pl_show_end(env, &local, err);
     pl_show_abort(&local);
     return st;
@@ -212,7 +256,11 @@ const pl_command pl_command_inspect = {
     .about =
         "Finds out by itself what PATH is. With --acceptance PATH is a target: decodes with it and, where it decodes,\n"
         "asks of each verifier how often it would accept 1 to N children of a --drafter, and how often any could.\n"
-        "error is the largest standard error of a row that is measured by drawing; 0: computed.",
+        "error is the largest standard error of a row that is measured by drawing; 0: computed.\n"
+        "With --ceilings PATH is a target too: by depth of the draft, how many tokens the head's support has, what is\n"
+        "achieved (the mean of sum min(p, q)), the ceiling that the support sets (p of it) and the oracle's (p of as\n"
+        "many of its best tokens); for a head that leaves rows unread how often the best token and the best --top of\n"
+        "the whole head are in the support, and the share of its law that is retained.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .run = run,
 };

@@ -1,16 +1,12 @@
 // inspect --acceptance: how often each verifier would accept on a target and a drafter, beside the bound.
-#include "data/prompts.h"
 #include "infer/acceptance.h"
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
-#include "infer/runner.h"
-#include "kernels/base/log.h"
 
 #include <math.h>
 #include <string.h>
 
-#define TRIALS 32     // of a verifier without a closed form, at each position
-#define PER_PROMPT 16 // tokens decoded after each prompt, where there are prompts enough
+#define TRIALS 32 // of a verifier without a closed form, at each position
 #define VERIFIERS 32
 #define DRAFTS (PL_PROPOSE_TOP_ONE + 1)
 
@@ -53,51 +49,6 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
     const double *q = in->tree->q[0];
     if (r->positions < r->most && in->law(in->arg, 0, in->p)) weigh(r, in->p, q);
     pl_verify_walk(v, in, out);
-}
-
-// ---- texts ----
-
-static pl_status decode(pl_runner *runner, const int32_t *ids, int64_t n, int64_t tokens, pl_sampling *sampling,
-                        pl_err *err) {
-    if (n + tokens + 2 > runner->max_len) return PL_OK; // a prompt that leaves no room is passed over
-    sampling->seed++;
-    // The first token comes with the prompt, the last is drafted for no more.
-    return pl_runner_run(runner, ids, n, sampling, (int)tokens + 2, NULL, NULL, err);
-}
-
-static pl_status decode_prompts(recorder *r, pl_runner *runner, const char *path, pl_sampling *sampling, pl_err *err) {
-    const pl_tokenizer *tok = runner->target->tok;
-    pl_prompts         *p;
-    if (!tok)
-        return pl_fail(err, PL_E_USAGE, "--prompts: the target has no tokenizer; leave it out to use its own text");
-    PL_TRY(pl_prompts_read(&p, path, err));
-    int64_t   wanted = (r->most + PER_PROMPT - 1) / PER_PROMPT, n = wanted < p->n ? wanted : p->n;
-    int64_t   each = (r->most + n - 1) / n;
-    pl_status st = PL_OK;
-    for (int64_t i = 0; i < n && st == PL_OK; i++) {
-        const pl_prompt *x = &p->p[i * p->n / n];
-        int32_t         *ids;
-        int64_t          len;
-        st = pl_tokenizer_encode(tok, x->text, strlen(x->text), PL_TOK_ADD_BOS, &ids, &len, err);
-        if (st != PL_OK) break;
-        if (len > 0) st = decode(runner, ids, len, each, sampling, err);
-        pl_free(ids);
-    }
-    pl_prompts_destroy(p);
-    return st;
-}
-
-// The target's own text, from its first token on.
-static pl_status decode_own(recorder *r, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
-    int32_t bos = runner->target->model.config.bos_token_id;
-    if (bos < 0) return pl_fail(err, PL_E_USAGE, "--prompts: is missing; the target has no BOS token to start from");
-    int64_t before = -1;
-    while (r->positions < r->most && r->positions > before) {
-        int64_t left = r->most - r->positions, room = runner->max_len - 3;
-        before = r->positions;
-        PL_TRY(decode(runner, &bos, 1, left < room ? left : room, sampling, err));
-    }
-    return PL_OK;
 }
 
 // ---- the result ----
@@ -158,15 +109,9 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
     PL_TRY_GOTO(st, done, pl_acceptance_init(&r->acceptance, target.model.vocab, err));
     pl_runner_options ro = {.drafter = opt->drafter, .tree = "chain:1", .verifier = &r->verifier};
     PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, &target, &ro, err));
-    PL_TRY_GOTO(st, done,
-                opt->prompts ? decode_prompts(r, &runner, opt->prompts, &sampling, err)
-                             : decode_own(r, &runner, &sampling, err));
-    if (r->positions == 0)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT,
-                            "%s: no position was decoded: prompts are too long or texts end "
-                            "at once",
-                            opt->prompts ? opt->prompts : path));
+    pl_inspect_texts texts = {
+        .target = path, .prompts = opt->prompts, .most = r->most, .tokens = 1, .positions = &r->positions};
+    PL_TRY_GOTO(st, done, pl_inspect_decode(&texts, &runner, &sampling, err));
     pl_put_str(o, "kind", "acceptance");
     pl_put_str(o, "drafter", opt->drafter);
     pl_put_str(o, "prompts", opt->prompts);

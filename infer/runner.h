@@ -18,6 +18,7 @@ typedef struct pl_runner_options {
     const char *drafter; // as pl_drafter_open takes it, NULL: plain decoding; weights are held in the target's dtype
     const char *tree;    // NULL: the drafter's own, auto for checkpoints
     const pl_verifier *verifier; // NULL: pl_verify_match
+    pl_draft_watch    *watch;    // of the drafter, NULL: nobody
     int                max_len;  // 0, or more than the target has: the target's
 } pl_runner_options;
 

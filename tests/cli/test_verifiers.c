@@ -27,7 +27,7 @@ static void test_names(void **state) {
     test_run_fini(&o);
     test_run_fails(2, "typical (lossy)", "decode --target nowhere --drafter x --prompt a --verify nope");
     test_run_fails(2, "--verify: needs a --drafter", "decode --target nowhere --prompt a --verify match");
-    test_run_fails(2, "--drafter: needs --acceptance", "inspect nowhere --drafter x");
+    test_run_fails(2, "--drafter: needs --acceptance or --ceilings", "inspect nowhere --drafter x");
     test_run_fails(2, "--children: needs --acceptance", "inspect nowhere --children 2");
     test_run_fails(2, "--acceptance: needs a --drafter", "inspect nowhere --acceptance");
     test_run_fails(2, "--children 9", "inspect nowhere --acceptance --drafter x --children 9");
@@ -117,11 +117,41 @@ static void test_acceptance(void **state) {
     test_scratch_remove(scratch);
 }
 
+static void test_ceilings(void **state) {
+    (void)state;
+    char         scratch[64], head[128];
+    pl_json      j;
+    const cJSON *rows;
+    test_output  o;
+    test_run_fails(2, "--ceilings: needs a --drafter", "inspect nowhere --ceilings");
+    test_run_fails(2, "--depth: needs --ceilings", "inspect nowhere --acceptance --drafter x --depth 2");
+    test_run_fails(2, "--children: needs --acceptance", "inspect nowhere --ceilings --drafter x --children 2");
+    test_run_fails(2, "one at a time", "inspect nowhere --ceilings --acceptance --drafter x");
+    test_run_fails(2, "lookup has no head", "inspect " TARGET " --ceilings --drafter lookup");
+    test_scratch(scratch);
+    snprintf(head, sizeof head, "%s/head", scratch);
+    test_random_drafter(head, TARGET, "lowrank", 8);
+    test_run_json(&j, "inspect --json " TARGET " --ceilings --drafter %s --positions 5 --depth 2", head);
+    assert_int_equal(pl_json_get_array(&j, NULL, "ceilings", &rows, NULL), PL_OK);
+    double achieved, ceiling, support;
+    assert_int_equal(pl_json_get_num(&j, rows->child, "achieved", 0, 1, &achieved, NULL), PL_OK);
+    assert_int_equal(pl_json_get_num(&j, rows->child, "ceiling", 0, 1.000001, &ceiling, NULL), PL_OK);
+    assert_int_equal(pl_json_get_num(&j, rows->child, "support", 1, 1e9, &support, NULL), PL_OK);
+    assert_true(achieved < ceiling && fabs(ceiling - 1) < 1e-6); // it may draft every token
+    pl_json_close(&j);
+    test_run(&o, "inspect " TARGET " --ceilings --drafter %s --positions 4 --prompts data/prompts/heldout.jsonl", head);
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, "oracle"));
+    test_run_fini(&o);
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_acceptance),
+        cmocka_unit_test(test_ceilings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "kernels/base/rng.h"
 #include "kernels/op/divergence.h"
 #include "train/block.h"
+#include "train/keys.h"
 #include "train/unroll.h"
 #include <math.h>
 #include <string.h>
@@ -228,6 +229,23 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
 
 static void gradient(const pl_backbone_kind *kind, const char *head, bool trimmed) {
     gradient_by(kind, head, trimmed, PL_OBJ_KL, false);
+}
+
+// The recipe's names are the engine's.
+static void objectives_by_name(void **state) {
+    (void)state;
+    for (int i = 0; pl_train_keys[i].path; i++) {
+        const pl_recipe_key *k = &pl_train_keys[i];
+        if (strcmp(k->path, "train.objective") != 0) continue;
+        int n = 0;
+        for (; k->choices[n]; n++)
+            assert_int_equal(pl_objective_named(k->choices[n]), n);
+        assert_int_equal(n, PL_OBJ_LABEL); // all but the one that has no teacher
+        assert_string_equal(k->deflt, pl_objective_name(PL_OBJ_KL));
+        assert_int_equal(pl_objective_named("nothing"), PL_OBJECTIVES);
+        return;
+    }
+    fail_msg("no key train.objective");
 }
 
 // A trimmed head by other objectives; without a mask rows count whose choice is no draft id.
@@ -546,6 +564,7 @@ int main(void) {
         cmocka_unit_test(what_counts),
         cmocka_unit_test(trimmed_vocabulary),
         cmocka_unit_test(gradient_objectives),
+        cmocka_unit_test(objectives_by_name),
         cmocka_unit_test(pieces),
         cmocka_unit_test(gradient_lowrank),
         cmocka_unit_test(gradient_full),

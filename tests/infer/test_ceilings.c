@@ -1,0 +1,217 @@
+// Ceilings of acceptance: the lemmas against all supports of a small vocabulary, the order that is asserted, recall and
+// retained mass by hand; then whole inspections of random models with trimmed and position-aware heads.
+#include "infer/ceilings.h"
+#include "infer/inspect_parts.h"
+#include "kernels/base/files.h"
+#include "tests/infer/fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// A vocabulary so small that a random drafter is often right.
+enum { V = 6, VOCAB = 9, DRAFTED = 6, POSITIONS = 1500 };
+
+static const double law[V] = {0.30, 0.05, 0.25, 0.10, 0.20, 0.10};
+
+// The support's tokens as a list of draft ids, or as a mask over all ids.
+static void every_support(void **state) {
+    (void)state;
+    double best[V + 1] = {0}, oracle[V + 1];
+    pl_err err = {0};
+    for (int set = 1; set < 1 << V; set++)
+        for (int listed = 0; listed < 2; listed++) {
+            pl_ceilings c;
+            float       logits[V];
+            int32_t     d2t[V];
+            int         n = 0, k = 0;
+            double      q[V], sum = 0, achieved = 0, inside = 0;
+            assert_int_equal(pl_ceilings_init(&c, V, 0.7, 2, &err), PL_OK);
+            for (int v = 0; v < V; v++) {
+                bool in = set >> v & 1;
+                if (listed && !in) continue;
+                d2t[n] = v;
+                logits[n++] = in ? (float)(v * v % 5) * 0.4f : -INFINITY;
+                k += in;
+                if (in) sum += q[v] = exp((double)logits[n - 1] / 0.7);
+            }
+            for (int v = 0; v < V; v++)
+                if (set >> v & 1) {
+                    achieved += fmin(law[v], q[v] / sum);
+                    inside += law[v];
+                }
+            pl_ceiling_row row = {.depth = 1, .p = law, .logits = logits, .d2t = listed ? d2t : NULL, .vd = n};
+            if (pl_ceilings_add(&c, &row, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_int_equal(c.at[1].rows, 1);
+            assert_true(c.at[1].support == k);
+            assert_true(fabs(c.at[1].achieved - achieved) < 1e-7 && fabs(c.at[1].ceiling - inside) < 1e-15);
+            best[k] = fmax(best[k], inside);
+            oracle[k] = c.at[1].oracle; // depends on k alone
+            pl_ceilings_fini(&c);
+        }
+    for (int k = 1; k <= V; k++) // lemma 2, by all supports of k tokens
+        assert_true(fabs(best[k] - oracle[k]) < 1e-15);
+}
+
+// Logits in proportion to p attain what p(S) allows once p(S) is 1, and never more; twice the same token in a map is
+// more than an oracle can have and is refused, as is what is no law.
+static void the_order_is_asserted(void **state) {
+    (void)state;
+    pl_ceilings   c;
+    pl_err        err = {0};
+    float         logits[V], nan[2] = {0, NAN}, nothing[2] = {-INFINITY, -INFINITY};
+    const int32_t twice[2] = {0, 0}, once[2] = {0, 2};
+    assert_int_equal(pl_ceilings_init(&c, V, 1, 1, &err), PL_OK);
+    for (int v = 0; v < V; v++)
+        logits[v] = (float)log(law[v]);
+    pl_ceiling_row row = {.p = law, .logits = logits, .vd = V};
+    assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_OK);
+    assert_true(fabs(c.at[0].achieved - 1) < 1e-6 && fabs(c.at[0].ceiling - 1) < 1e-12);
+    row.vd = 2;
+    row.d2t = twice;
+    assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_E_INTERNAL);
+    assert_int_equal(pl_status_exit(err.status), 1);
+    assert_non_null(strstr(err.msg, "internal error"));
+    row.d2t = once;
+    assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_OK);
+    row.logits = nan;
+    assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_E_INPUT);
+    row.logits = nothing;
+    assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_E_INPUT);
+    assert_int_equal(c.at[0].rows, 2); // what is refused is not counted
+    pl_ceilings_fini(&c);
+}
+
+static void recall(void **state) {
+    (void)state;
+    pl_ceilings c;
+    pl_err      err = {0};
+    const float whole[V] = {0, 3, 1, 2, -1, 0};
+    double      sum = 0, in = 0;
+    assert_int_equal(pl_ceilings_init(&c, V, 1, 2, &err), PL_OK);
+    for (int v = 0; v < V; v++)
+        sum += exp((double)whole[v]);
+    for (int left_out = 0; left_out < V; left_out++) {
+        float logits[V];
+        memcpy(logits, whole, sizeof logits);
+        logits[left_out] = -INFINITY;
+        in += 1 - exp((double)whole[left_out]) / sum;
+        assert_int_equal(
+            pl_ceilings_add(&c, &(pl_ceiling_row){.p = law, .logits = logits, .whole = whole, .vd = V}, &err), PL_OK);
+    }
+    assert_true(c.at[0].routed == V && c.at[0].best == V - 1 && c.at[0].bests == V - 2);
+    assert_true(fabs(c.at[0].retained - in) < 1e-6);
+    pl_ceilings_fini(&c);
+}
+
+static double figure(const pl_json *j, const cJSON *row, const char *key) {
+    double x;
+    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(row, key))) return NAN;
+    assert_int_equal(pl_json_get_num(j, row, key, 0, 1e9, &x, NULL), PL_OK);
+    return x;
+}
+
+// The fixture's targets have no first token of their own.
+static void give_bos(const char *dir) {
+    char     path[96], *text;
+    uint8_t *data;
+    size_t   n;
+    pl_err   err = {0};
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    if (pl_file_read(path, &data, &n, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
+    text = pl_sprintf("%.*s", (int)n, (const char *)data);
+    assert_non_null(text);
+    char *none = strstr(strstr(text, "\"bos_token_id\""), "null");
+    memcpy(none, "1   ", 4);
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), &err), PL_OK);
+    pl_free(text);
+    pl_free(data);
+}
+
+// An inspection, as JSON in `text`.
+static char *look(const char *target, const pl_inspect_ceilings_options *o) {
+    pl_json_out out;
+    pl_err      err = {0};
+    char       *text;
+    pl_env      env = {.backend = pl_backend_cpu(), .seed = 3};
+    pl_json_out_begin(&out, 0);
+    pl_json_out_object(&out);
+    if (pl_inspect_ceilings(&out, &env, target, o, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_json_out_close(&out, '}');
+    assert_int_equal(pl_json_out_end(&out, &err), PL_OK);
+    text = out.text;
+    return text;
+}
+
+static void inspections(void **state) {
+    (void)state;
+    char     dir[64], draft[64];
+    int32_t  d2t[DRAFTED];
+    pl_llama m;
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (4 * i + 7) % VOCAB;
+    test_target_sized(&m, test_mkdir(dir), 2, VOCAB, 7, PL_BF16);
+    give_bos(dir);
+    for (int kind = 0; kind < 3; kind++) { // whole, trimmed, trimmed by position
+        pl_backbone_options o = {0};
+        if (kind) {
+            o.d2t = d2t;
+            o.draft_vocab = DRAFTED;
+            o.head.position_aware = kind == 2;
+        }
+        test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
+        for (int sampled = 0; sampled < 2; sampled++) {
+            // A flat law: some of what is drafted is drawn.
+            pl_inspect_ceilings_options opt = {.drafter = draft,
+                                               .positions = POSITIONS,
+                                               .depth = 4,
+                                               .n_best = 3,
+                                               .temperature = sampled ? 2 : 1,
+                                               .sampled = sampled};
+            char                       *text = look(dir, &opt);
+            pl_json                     j;
+            pl_err                      err = {0};
+            const cJSON                *rows, *row;
+            int                         depths = 0;
+            if (pl_json_parse(&j, "ceilings", 0, text, strlen(text), 0, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_int_equal(pl_json_get_array(&j, NULL, "ceilings", &rows, NULL), PL_OK);
+            double before = POSITIONS;
+            cJSON_ArrayForEach(row, rows) {
+                double n = figure(&j, row, "rows"), k = figure(&j, row, "support");
+                int    depth = (int)figure(&j, row, "depth");
+                double a = figure(&j, row, "achieved"), c = figure(&j, row, "ceiling"), h = figure(&j, row, "oracle");
+                assert_true(depths++ > 0 ? n <= before : n == POSITIONS);
+                before = n;
+                assert_true(k == (kind == 0 ? VOCAB : kind == 2 && depth >= 2 ? DRAFTED / (depth + 1) : DRAFTED));
+                assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
+                if (kind == 0) assert_true(fabs(c - 1) < 1e-6);
+                if (kind) assert_true(c < 1 && h < 1);
+                double retained = figure(&j, row, "retained");
+                if (kind < 2) assert_true(isnan(retained) && isnan(figure(&j, row, "recall_top")));
+                if (kind == 2 && depth < 2) assert_true(fabs(retained - 1) < 1e-6);
+                if (kind == 2 && depth >= 2) assert_true(retained < 1 && retained > 0);
+            }
+            assert_true(depths >= (sampled ? 3 : 1));
+            pl_json_close(&j);
+            pl_free(text);
+        }
+        test_rmdir(draft);
+    }
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_support),
+        cmocka_unit_test(the_order_is_asserted),
+        cmocka_unit_test(recall),
+        cmocka_unit_test(inspections),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
