@@ -105,8 +105,11 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
     if (!l->logits || !l->whole) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "ceilings: out of memory"));
     snprintf(tree, sizeof tree, "chain:%d", opt->depth);
     pl_runner_options ro = {.drafter = opt->drafter, .tree = tree, .verifier = &l->verifier, .watch = &l->watch};
-    pl_inspect_texts  texts = {
-         .target = path, .prompts = opt->prompts, .most = l->most, .tokens = opt->depth + 1, .positions = &l->positions};
+    pl_inspect_texts  texts = {.target = path,
+                               .prompts = opt->prompts,
+                               .most = l->most,
+                               .tokens = opt->depth + 1,
+                               .positions = &l->positions};
     PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, &target, &ro, err));
     PL_TRY_GOTO(st, done, pl_inspect_decode(&texts, &runner, &sampling, err));
     if (l->err.status != PL_OK) PL_TRY_GOTO(st, done, pl_fail(err, l->err.status, "%s: %s", opt->drafter, l->err.msg));

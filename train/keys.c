@@ -1,6 +1,7 @@
 #include "train/keys.h"
 
 #include "kernels/op/attention.h"
+#include "kernels/op/headtopk.h"
 
 #include <stdio.h>
 
