@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle1, &pl_backbone_eagle3};
-enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 16 };
+enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32 };
 
 static const pl_backbone_kind *find(pl_hf_backbone which) {
     int i = 0;
@@ -154,7 +154,8 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(pl_weight_source_open(&src, dir, err));
     PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, PL_F32, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
-    if (b->head.vocab < target->vocab)
+    if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
+    if (b->head.vocab < target->vocab || b->head.kind->read_table)
         PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
     st = pl_params_load(&b->params, src, t, err);
     src = NULL; // taken over
@@ -180,11 +181,16 @@ pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *
     pl_status              st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_hf_config           c = b->config;
     pl_draft_vocab_tensors map = {0};
+    pl_st_source           extra[3];
+    int                    n_extra = 0;
     c.dtype = t;
     if (st == PL_OK) st = pl_hf_config_write(config, &c, err);
     if (st == PL_OK && b->head.d2t)
         st = pl_draft_vocab_tensors_init(&map, b->head.d2t, b->head.vocab, b->config.vocab_size, err);
-    if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, map.tensor, b->head.d2t ? 2 : 0, err);
+    for (int i = 0; i < 2 && b->head.d2t; i++)
+        extra[n_extra++] = map.tensor[i];
+    if (b->head.kind->table) extra[n_extra++] = b->head.kind->table(&b->head);
+    if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, extra, n_extra, err);
     pl_draft_vocab_tensors_fini(&map);
     pl_free(config);
     pl_free(model);

@@ -15,6 +15,8 @@
 #define PL_DRAFTER_TREE 64 // bytes
 
 typedef struct pl_drafter pl_drafter;
+struct pl_head;
+struct pl_head_rows;
 
 // One session's share of a call.
 typedef struct pl_draft_item {
@@ -40,7 +42,8 @@ typedef struct pl_draft_batch {
 } pl_draft_batch;
 
 // Looks on while a drafter with a backbone drafts: called with what its head reads, before candidates are chosen,
-// within the step's frame; on a measuring context too, where it may only size memory. Level 0 begins a new draft.
+// within the step's frame, r->group the items' numbers; on a measuring context too, where it may only size memory.
+// Level 0 begins a new draft.
 struct pl_head;
 struct pl_head_rows;
 typedef struct pl_draft_watch pl_draft_watch;

@@ -86,7 +86,7 @@ static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_te
                        pl_draft_batch *b) {
     bool         draws = ctx->measuring, chooses = ctx->measuring;
     pl_head_rows r = {.x = pl_gather(ctx, y, d->index, n), .level = level};
-    if (d->model->head.kind->reads_inputs) inputs_of(d, ctx, &r, hidden, n, b);
+    if (d->model->head.kind->reads_inputs || d->base.watch) inputs_of(d, ctx, &r, hidden, n, b);
     if (d->base.watch) d->base.watch->see(d->base.watch, ctx, &d->model->head, &r);
     for (int i = 0; i < b->n; i++)
         if (d->n_frontier[i]) *(b->item[i].proposing ? &draws : &chooses) = true;

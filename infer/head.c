@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank, &pl_head_specvocab};
+static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank, &pl_head_specvocab, &pl_head_dynaspec};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 const pl_head_kind *pl_head_find(const char *name, pl_err *err) {
@@ -33,6 +33,7 @@ pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vo
 }
 
 void pl_head_fini(pl_head *h) {
+    if (h->kind && h->kind->fini) h->kind->fini(h);
     pl_free(h->d2t);
     *h = (pl_head){0};
 }

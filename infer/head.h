@@ -4,6 +4,7 @@
 //   full      project = identity,          out = lm_head [Vd, d]                         head_full.c
 //   lowrank   project = down [r, d],       out = up [V, r]      (SlimSpec: z = W_up W_down h)   head_lowrank.c
 //   specvocab the same as a scorer, whose candidates exact rows [V, d] rescore                  head_specvocab.c
+//   dynaspec  project = identity,          out = lm_head sorted by cluster, a router's support  head_dynaspec.c
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
 // support: the proposal's law is the softmax over the support, and tokens outside come from the target alone.
@@ -40,8 +41,15 @@ typedef struct pl_head_kind {
     bool        reads_inputs;
     // Completes h from h->spec, and refuses a spec that makes no head with one line. NULL: nothing to do.
     pl_status (*init)(pl_head *h, pl_err *err);
+    // What init made. NULL: nothing.
+    void (*fini)(pl_head *h);
     // Adds the head's weights (names of facts: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
     void (*params)(pl_head *h, pl_params *ps);
+    // A table of the checkpoint beside the weights: read from one (refused with one line where it is missing or
+    // broken), and as it is written (borrowed from h). A head that has one has its d2t in the checkpoint too. NULL:
+    // none.
+    pl_status (*read_table)(pl_head *h, const pl_weight_source *src, pl_err *err);
+    pl_st_source (*table)(const pl_head *h);
     // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.
     pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
     // The rows of out that are read; what it returns lies in ctx's frame. NULL: all, or the position-aware prefix.
@@ -54,14 +62,15 @@ typedef struct pl_head_kind {
 } pl_head_kind;
 
 struct pl_head {
-    const pl_head_kind *kind;
-    pl_hf_head          spec;           // as the config has it; kind never ""
-    int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
-    pl_tensor           out;            // [Vd, rank]
-    pl_tensor           down;           // [rank, d] (lowrank, specvocab)
-    pl_tensor           exact;          // [Vd, d] row-major, never trained (specvocab)
-    bool                shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
-    int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
+    const pl_head_kind    *kind;
+    pl_hf_head             spec;           // as the config has it; kind never ""
+    int64_t                d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
+    pl_tensor              out;            // [Vd, rank]
+    pl_tensor              down;           // [rank, d] (lowrank, specvocab)
+    pl_tensor              exact;          // [Vd, d] row-major, never trained (specvocab)
+    bool                   shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
+    struct pl_head_routed *routed;         // dynaspec (infer/head_dynaspec.h); owned
+    int32_t               *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
 };
 
 // By name; NULL and one line naming the known kinds.
@@ -86,6 +95,6 @@ void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k,
 // Bytes that one draft step at this depth must read.
 double pl_head_step_bytes(const pl_head *h, int level);
 
-extern const pl_head_kind pl_head_full, pl_head_lowrank, pl_head_specvocab;
+extern const pl_head_kind pl_head_full, pl_head_lowrank, pl_head_specvocab, pl_head_dynaspec;
 
 #endif

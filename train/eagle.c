@@ -9,7 +9,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
-#include "train/source_online.h"
+#include "train/sources.h"
 #include "train/start.h"
 #include "train/teacher.h"
 #include "train/trainer.h"
@@ -188,27 +188,6 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
-static pl_status open_sources(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe *r = e->r;
-    int64_t          every = pl_recipe_int(r, "train.holdout");
-    int              taps = e->model->tap[0] == PL_TAP_FINAL ? 0 : e->model->n_taps; // the last hidden comes anyway
-    if (every == 1) return pl_recipe_fail(r, "train.holdout", err, "1 leaves nothing to train on; use 2 or more");
-    if (strcmp(pl_recipe_str(r, "data.mode"), "online") == 0)
-        return pl_online_sources(&e->train, &e->held, r, env, e->model->tap, taps, every, err);
-    pl_dataset_attrs want = {.target_fingerprint = e->teacher.model.fingerprint,
-                             .vocab_size = (int32_t)e->teacher.model.vocab,
-                             .d = (int32_t)e->model->d_target,
-                             .A = taps > 0 ? taps : -1};
-    for (int i = 0; i < want.A; i++)
-        want.tap_layer_ids[i] = e->model->tap[i];
-    const char *given = pl_recipe_str(r, "data.dataset");
-    char       *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
-    if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st = pl_offline_sources(&e->train, &e->held, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), every, err);
-    pl_free(dir);
-    return st;
-}
-
 static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     const pl_recipe  *r = e->r;
     bool              regress = e->model->kind->predicts_features;
@@ -244,7 +223,8 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, err));
     PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
-    PL_TRY(open_sources(e, out_dir, env, err));
+    PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher.model, e->model->tap, e->model->n_taps,
+                              err));
     pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
     PL_TRY(pl_start_weights(&start, env, err));
     PL_TRY(create_unroll(e, env, err));

@@ -1,9 +1,12 @@
 #include "train/keys.h"
 
+#include "data/dataset.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
+#include "kernels/op/topk.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define TRAIN (PL_STAGE_TARGET | PL_STAGE_DRAFTER)
 #define TEXT (PL_STAGE_TOKENIZER | PL_STAGE_TOKENS)
@@ -194,7 +197,7 @@ const pl_recipe_key pl_train_keys[] = {
     {.path = "drafter.head.kind",
      .type = PL_RECIPE_STRING,
      .deflt = "full",
-     .help = "full, lowrank or specvocab",
+     .help = "full, lowrank, specvocab or dynaspec",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.rank",
      .type = PL_RECIPE_INT,
@@ -240,6 +243,88 @@ const pl_recipe_key pl_train_keys[] = {
      .choices = {"auto", "true", "false"},
      .help = "leave the head as it starts; auto: eagle1's full head, which then is the target's and not stored",
      .stages = PL_STAGE_DRAFTER},
+
+    {.path = "drafter.head.clusters",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 22,
+     .help = "dynaspec: clusters of the head's rows",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.router",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "mlp",
+     .choices = {"mlp", "coral"},
+     .help = "dynaspec: what chooses clusters (infer/router.h)",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.width",
+     .type = PL_RECIPE_INT,
+     .deflt = "128",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "dynaspec: hidden units of the router mlp",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.k0",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 22,
+     .help = "dynaspec: clusters read for the first drafted token; 0: a quarter of them",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.k1",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 22,
+     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: half of k0",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.kmin",
+     .type = PL_RECIPE_INT,
+     .deflt = "1",
+     .min = 1,
+     .max = 1 << 22,
+     .help = "dynaspec: clusters read at any depth, at least",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.fixed",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "false",
+     .help = "dynaspec: k0 clusters at every depth",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.floored",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "false",
+     .help = "dynaspec: floor(k1/(2t)) instead, as the paper's Algorithm 1 has it",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.top",
+     .type = PL_RECIPE_INT,
+     .deflt = "10",
+     .min = 1,
+     .max = PL_DATASET_MAX_TOP,
+     .help = "dynaspec: the router learns the clusters of so many of the full head's best tokens; traces.top at most",
+     .stages = PL_STAGE_DRAFTER},
+    {.path = "traces.path",
+     .type = PL_RECIPE_PATH,
+     .help = "dynaspec: traces to learn from; absent: captured into the run's directory",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "traces.tree",
+     .type = PL_RECIPE_STRING,
+     .deflt = "eagle2:24,4,6",
+     .help = "dynaspec: how the full head drafts while it is traced",
+     .stages = PL_STAGE_TRACES},
+    {.path = "traces.top",
+     .type = PL_RECIPE_INT,
+     .deflt = "16",
+     .min = 1,
+     .max = PL_TOPK_MAX,
+     .help = "dynaspec: the full head's best tokens that are kept of each row",
+     .stages = PL_STAGE_TRACES},
+    {.path = "traces.rows",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = BIG,
+     .help = "dynaspec: rows to trace, in whole documents; 0: all of the data",
+     .stages = PL_STAGE_TRACES},
 
     {.path = "drafter.start",
      .type = PL_RECIPE_STRING,
@@ -489,11 +574,27 @@ const pl_recipe_key pl_train_keys[] = {
      .stages = PL_RECIPE_NO_STAGE},
     {0}};
 
+// What the recipe leaves open follows from the number of clusters.
+static void read_routed(pl_hf_head *h, const pl_recipe *r) {
+    h->clusters = (int)pl_recipe_int(r, "drafter.head.clusters");
+    h->fixed = pl_recipe_bool(r, "drafter.head.fixed");
+    h->k0 = (int)pl_recipe_int(r, "drafter.head.k0");
+    if (h->k0 == 0) h->k0 = h->clusters > 4 ? h->clusters / 4 : 1;
+    snprintf(h->router, sizeof h->router, "%s", pl_recipe_str(r, "drafter.head.router"));
+    if (strcmp(h->router, "mlp") == 0) h->width = (int)pl_recipe_int(r, "drafter.head.width");
+    if (h->fixed) return;
+    h->floored = pl_recipe_bool(r, "drafter.head.floored");
+    h->kmin = (int)pl_recipe_int(r, "drafter.head.kmin");
+    h->k1 = (int)pl_recipe_int(r, "drafter.head.k1");
+    if (h->k1 == 0) h->k1 = h->k0 > 2 ? h->k0 / 2 : 1;
+}
+
 pl_hf_head pl_train_head_read(const pl_recipe *r) {
     pl_hf_head h = {.rank = (int)pl_recipe_int(r, "drafter.head.rank"),
                     .candidates = (int)pl_recipe_int(r, "drafter.head.candidates"),
                     .position_aware = pl_recipe_bool(r, "drafter.head.position_aware")};
     snprintf(h.kind, sizeof h.kind, "%s", pl_recipe_str(r, "drafter.head.kind"));
+    if (strcmp(h.kind, "dynaspec") == 0) read_routed(&h, r);
     return h;
 }
 

@@ -13,6 +13,7 @@ enum {
     PL_STAGE_TOKENS = 1 << 5,
     PL_STAGE_TARGET = 1 << 6,  // a pretrained target
     PL_STAGE_DRAFTER = 1 << 7, // a trained drafter
+    PL_STAGE_TRACES = 1 << 9,  // what a drafter with a full head met (1 << 8: answers, infer/generate.h)
 };
 
 extern const pl_recipe_key pl_train_keys[];

@@ -9,6 +9,7 @@
 #include "train/run.h"
 #include "train/stage.h"
 #include "train/start.h"
+#include "train/traces.h"
 #include "train/vocabularies.h"
 
 #include <stdio.h>
@@ -30,6 +31,15 @@ static const pl_recipe_key drafter_keys[] = {
     {.path = "head.vocab_size", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab_size"},
     {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
     {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
+    {.path = "head.clusters", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.clusters"},
+    {.path = "head.router", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.router"},
+    {.path = "head.width", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.width"},
+    {.path = "head.k0", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.k0"},
+    {.path = "head.k1", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.k1"},
+    {.path = "head.kmin", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kmin"},
+    {.path = "head.fixed", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.fixed"},
+    {.path = "head.floored", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.floored"},
+    {.path = "head.top", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.top"},
     {.path = "unroll", .type = PL_RECIPE_STRING, .help = "instead of train.unroll"},
     {.path = "lr", .type = PL_RECIPE_STRING, .help = "instead of train.lr"},
     {.path = "noise", .type = PL_RECIPE_STRING, .help = "instead of train.noise"},
@@ -50,6 +60,15 @@ static const char *const replaces[][2] = {{"kind", "drafter.kind"},
                                           {"head.vocab_size", "drafter.head.vocab_size"},
                                           {"head.init", "drafter.head.init"},
                                           {"head.frozen", "drafter.head.frozen"},
+                                          {"head.clusters", "drafter.head.clusters"},
+                                          {"head.router", "drafter.head.router"},
+                                          {"head.width", "drafter.head.width"},
+                                          {"head.k0", "drafter.head.k0"},
+                                          {"head.k1", "drafter.head.k1"},
+                                          {"head.kmin", "drafter.head.kmin"},
+                                          {"head.fixed", "drafter.head.fixed"},
+                                          {"head.floored", "drafter.head.floored"},
+                                          {"head.top", "drafter.head.top"},
                                           {"unroll", "train.unroll"},
                                           {"lr", "train.lr"},
                                           {"noise", "train.noise"},
@@ -147,11 +166,22 @@ static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char *
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 
+// Where the drafter that item i starts from is traced: one place for all that start there with the same seed.
+static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
+    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
+    const char      *start = pl_recipe_has(item, "start") ? pl_recipe_str(item, "start") : NULL;
+    const char      *name = "start";
+    for (int k = 0; k < i && start; k++)
+        if (strcmp(pl_recipe_str(pl_recipe_item(r, "drafters", k), "name"), start) == 0) name = start;
+    if (pl_recipe_has(item, "seed")) return pl_sprintf("%s/traces/%s.%s", out_dir, name, pl_recipe_str(item, "seed"));
+    return pl_sprintf("%s/traces/%s.%lld", out_dir, name, (long long)pl_recipe_int(r, "seed"));
+}
+
 // The recipe of drafter i alone: the whole recipe with the item's values in `drafter`.
 static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
                                 pl_err *err) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    char            *text = NULL, *sets[REPLACES + 4], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
+    char            *text = NULL, *sets[REPLACES + 5], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
     const char      *vocab = pl_recipe_str(pl_recipe_has(item, "head.vocab") ? item : r,
                                       pl_recipe_has(item, "head.vocab") ? "head.vocab" : "drafter.head.vocab");
     char     *list = NULL;
@@ -160,6 +190,11 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
     if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
         st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
+    if (st == PL_OK && !pl_recipe_has(r, "traces.path")) {
+        char *traces = traces_of(r, i, out_dir);
+        st = append_set(sets, &n, traces ? pl_sprintf("traces.path=%s", traces) : NULL, err);
+        pl_free(traces);
+    }
     if (st == PL_OK && pl_recipe_has(item, "start")) st = start_of(r, i, out_dir, &start, err);
     if (st == PL_OK && start) st = append_set(sets, &n, pl_sprintf("drafter.start=%s", start), err);
     for (int k = 0; k < REPLACES && st == PL_OK; k++)
@@ -193,6 +228,32 @@ static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *di
     }
     pl_free(path);
     return st;
+}
+
+// The traces that a router learns from, in parent/name; hash: their stamp, which what is trained on them depends on.
+static pl_status trace(const pl_recipe *r, const char *out_dir, const char *parent, const char *name, const pl_env *env,
+                       const char *generated, char hash[17], pl_err *err) {
+    char keys[17], start[17], done[256];
+    snprintf(done, sizeof done, "%.200s.done", name);
+    PL_TRY(pl_recipe_require(r, "drafter.start", err));
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_TRACES, keys, err));
+    PL_TRY(pl_start_identity(start, r, err));
+    pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
+    char     *to = pl_path_join(parent, name);
+    pl_status st = to ? pl_dir_make(parent, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", parent);
+    if (st == PL_OK) st = pl_stage_begin(parent, name, hash, name, err);
+    if (st == PL_OK && pl_stage_stamped(parent, done, hash)) {
+        pl_log("%s: up to date", to);
+    } else if (st == PL_OK) {
+        st = pl_traces_capture(r, out_dir, to, env, err);
+        if (st == PL_OK) st = pl_stage_stamp(parent, done, hash, err);
+    }
+    pl_free(to);
+    return st;
+}
+
+static bool routed(const pl_recipe *r) {
+    return strcmp(pl_recipe_str(r, "drafter.head.kind"), "dynaspec") == 0;
 }
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
@@ -229,7 +290,16 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
         if (!dir || !best[i]) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, &one, err);
         pl_log("drafter %d of %d: %s", i + 1, n, name);
-        if (st == PL_OK) st = train(one, dir, env, generated, err);
+        char hash[17];
+        memcpy(hash, generated, sizeof hash);
+        if (st == PL_OK && routed(one) && !pl_recipe_has(r, "traces.path")) {
+            const char *path = pl_recipe_str(one, "traces.path");
+            char       *parent = pl_path_join(out_dir, "traces");
+            st = parent ? trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err)
+                        : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+            pl_free(parent);
+        }
+        if (st == PL_OK) st = train(one, dir, env, hash, err);
         list[i] = (pl_eval_drafter){.name = name, .drafter = best[i], .tree = pl_eval_own_tree(r, i)};
         pl_recipe_close(one);
         pl_free(dir);
@@ -255,6 +325,8 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));
     if (n > 0) return run_drafters(r, out_dir, env, generated, n, err);
+    if (routed(r) && !pl_recipe_has(r, "traces.path"))
+        PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
     PL_TRY(train(r, out_dir, env, generated, err));
     return pl_eval_run(r, out_dir, env, err);
 }

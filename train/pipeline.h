@@ -2,6 +2,7 @@
 //
 //   kind: target    train
 //   kind: drafter   generate (offline data)  ->  vocabularies  ->  train, once per drafter  ->  eval
+//                   before a routed head is trained: traces of the drafter that it starts from (train/traces.h)
 // Each stage leaves a stamp (train/stage.h). A product whose stamp agrees is kept (and an unfinished one gone on with);
 // one whose stamp differs is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else the one
 // drafter in OUT itself.

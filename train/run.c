@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "train/eagle.h"
 #include "train/pretrain.h"
+#include "train/router.h"
 
 #include <string.h>
 
@@ -22,7 +23,10 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
     bool target = strcmp(pl_recipe_str(r, "kind"), "target") == 0;
-    return target ? pl_pretrain(r, out_dir, env, stop_after, err) : pl_eagle_train(r, out_dir, env, stop_after, err);
+    if (target) return pl_pretrain(r, out_dir, env, stop_after, err);
+    bool routed = strcmp(pl_recipe_str(r, "drafter.head.kind"), "dynaspec") == 0;
+    return routed ? pl_router_train(r, out_dir, env, stop_after, err)
+                  : pl_eagle_train(r, out_dir, env, stop_after, err);
 }
 
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {

@@ -173,8 +173,10 @@ pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err 
     PL_TRY(origin_open(&o, dir, s->model, err));
     pl_status st = backbone(s, &o, err);
     if (st == PL_OK && h->kind == &pl_head_specvocab) st = full_head(s, &o, &h->exact, err);
-    if (st == PL_OK && inherits)
-        st = h->kind == &pl_head_full ? full_head(s, &o, &h->out, err) : lowrank_head(s, &o, env, err);
+    if (st == PL_OK && inherits) {
+        bool dense = h->kind == &pl_head_full || h->kind == &pl_head_dynaspec;
+        st = dense ? full_head(s, &o, &h->out, err) : lowrank_head(s, &o, env, err);
+    }
     origin_close(&o);
     return st;
 }

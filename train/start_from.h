@@ -2,6 +2,7 @@
 //
 // The backbone's weights are copied. The head is made from the checkpoint's, by target id:
 //   full       the rows of the tokens that it drafts, from a full head (trimming after training: FR-Spec, VocabTrim)
+//   dynaspec   likewise, in the order of its clusters
 //   lowrank    the same rank: its rows and its projection; from a full head: the best factors of its rows (lowrank.h)
 //   specvocab  the scorer as lowrank, the exact rows from a full head or another specvocab
 // A drafter of another backbone, width or taps, and a head that lacks a row which is wanted, are refused with one line.
