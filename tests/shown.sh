@@ -104,6 +104,25 @@ shown_llama2c() { # greedy decoding beside llama2.c's own program, same shape, t
     say llama2c "pairs above: llama2.c, then paceline fp32"
 }
 
+shown_vocabularies() { # what lists from a corpus hold of other text of the same kind and of another; FR-Spec: V/4 holds 95 %
+    local data=${PACELINE_TEST_DATA:?set it} p tok chat text shared
+    p=$(program) tok=$data/tokenizers/llama3 chat=$data/chat/alpaca_eval/Meta-Llama-3-8B-Instruct.json text=$data/text
+    "$p" vocab --tokenizer "$tok" --field output --against "$text/gutenberg" --against "$text/wikitext-2" \
+        "$chat" >"$work/vocab-chat.log" 2>&1 || { tail -n 3 "$work/vocab-chat.log"; fail vocabularies "chat"; return; }
+    "$p" vocab --tokenizer "$tok" --against-field output --against "$chat" --against "$text/wikitext-2" \
+        "$text/gutenberg" >"$work/vocab-text.log" 2>&1 || { tail -n 3 "$work/vocab-text.log"; fail vocabularies "text"; return; }
+    cat "$work/vocab-chat.log" "$work/vocab-text.log"
+    # Columns of the table: name, what of it, tokens, then shares; V/4 is the second share.
+    quarter() { awk -v name="$2" '$1 ~ name { for (i = 1; i <= NF; i++) if ($i == "%" && ++n == 2) print $(i - 1) }' "$work/$1.log" | head -n 1; }
+    local cc ct tt tc
+    cc=$(quarter vocab-chat '^Meta') ct=$(quarter vocab-chat '^gutenberg') tt=$(quarter vocab-text '^gutenberg') tc=$(quarter vocab-text '^Meta')
+    awk "BEGIN { exit !($cc > $ct && $tt > $tc && $cc > 90 && $tt > 90) }" ||
+        fail vocabularies "V/4 holds $cc % in domain, $ct % out of it (chat); $tt %, $tc % (books)"
+    say vocabularies "V/4 of Llama-3's 128256 ids: from chat $cc % of held-out chat, $ct % of books; from books $tt % of held-out books, $tc % of chat (FR-Spec: 95 %)"
+    shared=$("$p" vocab overlap "$tok" "$data/tokenizers/qwen2" --json | grep -o '"shared": *[0-9]*' | grep -o '[0-9]*$')
+    [ "$shared" = 109566 ] && say vocabularies "Llama-3 and Qwen2 share $shared tokens" || fail vocabularies "Llama-3 and Qwen2 share ${shared:-?} tokens, not 109566"
+}
+
 shown_faults() { # every failure that every command can meet; a quarter of an hour
     "$(program)" --version >/dev/null
     "$root/build/test_fault" all >"$work/faults.log" 2>&1 || fail faults "$(grep -v '^ ' "$work/faults.log" | grep -E ' (own|libs) ' | head -n 20)"

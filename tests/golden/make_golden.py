@@ -5,6 +5,7 @@
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
+  specvocab                     SpecVocab's head (arXiv 2602.13836) on rows: candidates and the law over them
   objectives                    the divergence engine's objectives on rows of logits: values, acceptance, gradients
   pretrain_untied, _tied        AdamW steps of a LlamaForCausalLM on bf16 copies of master weights
 
@@ -683,6 +684,30 @@ def objectives_case():
     g.write("objectives")
 
 
+# ---- SpecVocab's head ----
+
+SPECVOCAB = dict(rows=7, width=24, rank=6, ids=97, candidates=13)
+
+
+def specvocab_run(dtype):
+    o = SPECVOCAB
+    x, up, down, exact = (torch.from_numpy(coarse(f"specvocab/{k}", a * b, 9).reshape(a, b)).to(dtype)
+                          for k, a, b in (("x", o["rows"], o["width"]), ("up", o["ids"], o["rank"]),
+                                          ("down", o["rank"], o["width"]), ("exact", o["ids"], o["width"])))
+    scores = F.linear(F.linear(x, down), up)
+    ids = torch.topk(scores, o["candidates"], sorted=False).indices.sort(-1).values
+    return ids, torch.log_softmax(F.linear(x, exact).gather(-1, ids), -1)
+
+
+def specvocab_case():
+    g = Golden()
+    ids, law = in_all_precisions(specvocab_run)
+    assert all(torch.equal(ids[0], other) for other in ids)
+    g.put("candidates", int32(ids[0]))
+    g.put_tensors("law", law)
+    g.write("specvocab")
+
+
 if __name__ == "__main__":
     llama_case("llama_default", dict(rope_type="default", rope_theta=10000.0), (9, 6))
     # Of the four frequencies one stays, one is blended, two are stretched.
@@ -690,6 +715,7 @@ if __name__ == "__main__":
                                     high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
     eagle3_case()
     eagle1_case()
+    specvocab_case()
     objectives_case()
     pretrain_case("pretrain_untied", False, False, 2.2)
     pretrain_case("pretrain_tied", True, True, 2.2)

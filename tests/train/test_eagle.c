@@ -193,6 +193,39 @@ static void learns_lowrank(void **state) {
            "lowrank");
 }
 
+// The scorer learns onto a trained drafter; what it reads and the rows that rescore are the trained drafter's to the
+// end.
+static void learns_specvocab(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (run("start", "drafter.head.kind=full\ntrain.steps=30", 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    learns("specvocab",
+           "drafter.start=BASE/start/checkpoints/last\ndrafter.freeze=backbone\ndrafter.head.kind=specvocab\n"
+           "drafter.head.rank=16\ndrafter.head.candidates=40\ndrafter.head.init=random\ntrain.eval_steps=3\n"
+           "train.lr=3e-2",
+           &pl_backbone_eagle3, "specvocab");
+    char             *from = pl_path_join(base, "start/checkpoints/last");
+    char             *to = pl_path_join(base, "specvocab/checkpoints/last");
+    pl_weight_source *a, *b;
+    int               same = 0, other = 0;
+    assert_int_equal(pl_weight_source_open(&a, from, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&b, to, &err), PL_OK);
+    for (int64_t i = 0; i < pl_weight_source_count(b); i++) {
+        const pl_weight_entry *y = pl_weight_source_at(b, i), *x = pl_weight_source_find(a, y->name);
+        if (strncmp(y->name, "efficient_lm_head", 17) == 0) {
+            assert_null(x);
+            other++;
+            continue;
+        }
+        assert_non_null(x);
+        assert_true(x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0);
+        same++;
+    }
+    assert_true(same > 10 && other == 2);
+    pl_weight_source_close(a), pl_weight_source_close(b);
+    pl_free(from), pl_free(to);
+}
+
 #define EAGLE1 "drafter.kind=eagle1\ntrain.unroll=0\ntrain.eval_steps=3\n"
 
 static void learns_eagle1(void **state) {
@@ -340,10 +373,19 @@ static void refusals(void **state) {
     static const struct {
         const char *extra, *says;
     } bad[] = {
-        {"drafter.head.kind=routed", "routed"},   {"drafter.head.kind=lowrank", "rank"},
+        {"drafter.head.kind=routed", "routed"},
+        {"drafter.head.kind=lowrank", "rank"},
+        {"drafter.head.kind=specvocab\ndrafter.head.candidates=9", "rank 0"},
+        {"drafter.head.kind=specvocab\ndrafter.head.rank=4", "candidates 0 must lie in 1.."},
+        {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=4000", "candidates 4000 must"},
+        {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\n"
+         "drafter.head.position_aware=true",
+         "position_aware"},
         {"drafter.taps=1,2", "layers [1,2,3]"}, // what the dataset has
-        {"drafter.taps=9", "drafter.taps"},       {"train.holdout=1", "train.holdout"},
-        {"data.dataset=BASE/nowhere", "nowhere"}, {"target.path=BASE/nowhere", "nowhere"},
+        {"drafter.taps=9", "drafter.taps"},
+        {"train.holdout=1", "train.holdout"},
+        {"data.dataset=BASE/nowhere", "nowhere"},
+        {"target.path=BASE/nowhere", "nowhere"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};
@@ -374,11 +416,17 @@ static void eagle2_brings_its_tree(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learns_full),    cmocka_unit_test(learns_lowrank),
-        cmocka_unit_test(learns_eagle1),  cmocka_unit_test(learns_eagle1_lowrank),
-        cmocka_unit_test(eagle1_sources), cmocka_unit_test(resume_is_bit_for_bit),
-        cmocka_unit_test(frozen_head),    cmocka_unit_test(sources),
-        cmocka_unit_test(refusals),       cmocka_unit_test(eagle2_brings_its_tree),
+        cmocka_unit_test(learns_full),
+        cmocka_unit_test(learns_lowrank),
+        cmocka_unit_test(learns_specvocab),
+        cmocka_unit_test(learns_eagle1),
+        cmocka_unit_test(learns_eagle1_lowrank),
+        cmocka_unit_test(eagle1_sources),
+        cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(frozen_head),
+        cmocka_unit_test(sources),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(eagle2_brings_its_tree),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
