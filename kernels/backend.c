@@ -27,17 +27,30 @@ pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool) {
     *ctx = (pl_ctx){.be = be, .pool = pool};
     pl_arena_init(&ctx->frame, "frame");
     pl_arena_init(&ctx->scratch, "scratch");
+    pl_arena_init(&ctx->shared, "shared");
+    ctx->frame.memory = ctx->scratch.memory = ctx->shared.memory = be->memory;
+    ctx->shared.place = PL_SHARED;
+    if (be->device) be->device->open(ctx, &ctx->err); // a failure sticks
     return PL_OK;
 }
 
-void pl_ctx_fini(pl_ctx *ctx) {
+static void drop_arenas(pl_ctx *ctx) {
     pl_arena_fini(&ctx->frame);
     pl_arena_fini(&ctx->scratch);
+    pl_arena_fini(&ctx->shared);
+}
+
+void pl_ctx_fini(pl_ctx *ctx) {
+    if (ctx->be && ctx->be->device && ctx->state) ctx->be->device->wait(ctx);
+    drop_arenas(ctx);
+    if (ctx->be && ctx->be->device && ctx->state) ctx->be->device->close(ctx);
 }
 
 pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *arg, pl_err *err) {
+    if (ctx->be->device && !ctx->state) PL_TRY(ctx->be->device->open(ctx, err));
     pl_arena_begin_measure(&ctx->frame);
     pl_arena_begin_measure(&ctx->scratch);
+    pl_arena_begin_measure(&ctx->shared);
     ctx->err = (pl_err){0};
     ctx->measuring = true;
     pl_ctx_begin(ctx);
@@ -48,20 +61,20 @@ pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *
     pl_status st = pl_ctx_sync(ctx, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->frame, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->scratch, err);
-    if (st != PL_OK) {
-        pl_arena_fini(&ctx->frame);
-        pl_arena_fini(&ctx->scratch);
-    }
+    if (st == PL_OK) st = pl_arena_commit(&ctx->shared, err);
+    if (st != PL_OK) drop_arenas(ctx);
     return st;
 }
 
 void pl_ctx_begin(pl_ctx *ctx) {
     pl_arena_reset(&ctx->frame);
     pl_arena_reset(&ctx->scratch);
+    pl_arena_reset(&ctx->shared);
     if (ctx->tape) pl_tape_clear(ctx->tape);
 }
 
 pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err) {
+    if (ctx->be->device && !ctx->measuring && ctx->state) ctx->be->device->wait(ctx);
     pl_status st = ctx->err.status;
     if (st != PL_OK && err) *err = ctx->err;
     if (st != PL_OK) ctx->err = (pl_err){0};
@@ -78,18 +91,55 @@ void pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) {
 }
 
 void *pl_ctx_bytes(pl_ctx *ctx, size_t bytes) {
-    return pl_arena_alloc(&ctx->frame, bytes);
+    return pl_arena_alloc(ctx->be->memory ? &ctx->shared : &ctx->frame, bytes);
+}
+
+// What a copy may do nothing about: a measuring context has no memory, a failed one has lost the thread.
+static bool idle(const pl_ctx *ctx, size_t bytes) {
+    return ctx->measuring || ctx->err.status != PL_OK || bytes == 0;
+}
+
+void pl_ctx_upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (idle(ctx, bytes)) return;
+    if (ctx->be->device)
+        ctx->be->device->upload(ctx, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+void pl_ctx_download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (idle(ctx, bytes)) return;
+    if (ctx->be->device)
+        ctx->be->device->download(ctx, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (idle(ctx, bytes)) return;
+    if (ctx->be->device)
+        ctx->be->device->copy(ctx, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes) {
+    if (idle(ctx, bytes)) return;
+    if (ctx->be->device)
+        ctx->be->device->zero(ctx, to, bytes);
+    else
+        memset(to, 0, bytes);
 }
 
 static void *reals(pl_ctx *ctx, int64_t rows, int64_t cols) {
     PL_CHECK(rows >= 0 && cols >= 0, "rows %lld cols %lld", (long long)rows, (long long)cols);
-    return pl_ctx_bytes(ctx, pl_size_mul((size_t)rows, (size_t)cols, pl_dtype_size(ctx->be->real)));
+    return pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)rows, (size_t)cols, pl_dtype_size(ctx->be->real)));
 }
 
 static void *zeroed_grad(pl_ctx *ctx, int64_t rows, int64_t cols) {
     if (!pl_ctx_recording(ctx)) return NULL;
     void *g = reals(ctx, rows, cols);
-    if (!ctx->measuring) memset(g, 0, (size_t)rows * (size_t)cols * pl_dtype_size(ctx->be->real));
+    pl_ctx_zero(ctx, g, (size_t)rows * (size_t)cols * pl_dtype_size(ctx->be->real));
     return g;
 }
 

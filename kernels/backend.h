@@ -7,6 +7,7 @@
 //   ref    plain, obviously right C in float            (every op; the oracle the whole program can run on)
 //   ref64  the same sources in double                    (gradient checks)
 //   cpu    ref, overridden where it is beaten, chosen at run time by CPU features (portable, AVX2, AVX-512)
+//   cuda   one NVIDIA GPU (kernels/cuda/README.md)
 #ifndef PL_BACKEND_H
 #define PL_BACKEND_H
 
@@ -29,13 +30,29 @@ typedef struct pl_tape pl_tape;
 
 // An op's function. args is the op's own args struct (kernels/op/<name>.h). The same struct serves forward and
 // backward: backward reads .grad of outputs and accumulates into .grad of inputs, skipping those that are NULL.
+// Memory: tensors lie in the backend's memory (PL_LOCAL or PL_SHARED); every other pointer in an args struct (ids,
+// rows, spans, results such as topk's) in PL_SHARED. On host backends all of it is plain memory.
 typedef void (*pl_op_fn)(pl_ctx *ctx, const void *args);
+
+// What a backend with its own memory and its own time does for a context. Ops are queued in order; copies are calls of
+// the caller's, in the same order, never made behind its back.
+typedef struct pl_device {
+    pl_status (*open)(pl_ctx *ctx, pl_err *err); // a stream for this context
+    void (*close)(pl_ctx *ctx);
+    void (*upload)(pl_ctx *ctx, void *to, const void *from, size_t bytes);   // host -> device; `from` is free on return
+    void (*download)(pl_ctx *ctx, void *to, const void *from, size_t bytes); // device -> host; waits
+    void (*copy)(pl_ctx *ctx, void *to, const void *from, size_t bytes);     // within the device, not overlapping
+    void (*zero)(pl_ctx *ctx, void *to, size_t bytes);
+    void (*wait)(pl_ctx *ctx); // all that was queued is done, or the context has failed
+} pl_device;
 
 typedef struct pl_backend {
     const char *name;             // "ref", "ref64", "cpu-avx512", ...
     pl_dtype    real;             // dtype of activations and gradients: PL_F32 or PL_F64
     pl_op_fn    fwd[PL_OP_COUNT]; // NULL: this backend lacks the op, which is an explicit error, never a silent copy
     pl_op_fn    bwd[PL_OP_COUNT];
+    const pl_memory *memory; // NULL: host memory
+    const pl_device *device; // NULL: ops are done when they return
 } pl_backend;
 
 const pl_backend *pl_backend_ref(void);
@@ -45,6 +62,17 @@ const pl_backend *pl_backend_cpu(void);
 // By ISA name ("portable", "avx2", "avx512"); NULL where this machine or build lacks it. For tests that walk all of
 // them.
 const pl_backend *pl_backend_cpu_isa(const char *isa);
+
+// GPU number n, opened at the first call and kept: NULL and one line where this build has no CUDA, or the machine no
+// driver, one that is too old, no such GPU, or one that this build has no code for.
+const pl_backend *pl_backend_cuda(int n, pl_err *err);
+// What this build and this machine have of CUDA, for people: "not built in", "built for sm_90 with CUDA 13.0; no NVIDIA
+// driver", "...; driver 13.0; cuda:0 NVIDIA H200, 139.8 GiB". Written into out.
+void              pl_backend_cuda_describe(char *out, size_t room);
+
+// Tests: PL_LOCAL memory that is created from now on is pinned host memory, so that the host may look into tensors, and
+// every op is waited for.
+void pl_backend_cuda_pin(bool on);
 
 // "oneDNN 2.6.3" where it is built in for training's matrix products, else NULL.
 const char *pl_backend_onednn(void);
@@ -66,11 +94,13 @@ struct pl_ctx {
     pl_pool          *pool;    // may be NULL: one thread
     pl_arena          frame;   // activations (and their gradients, with a tape) of one step
     pl_arena          scratch; // inside one op: mark, use, release
+    pl_arena          shared;  // index arrays of one step, where the frame is not the host's (else unused)
     pl_tape          *tape;    // NULL: inference; borrowed
     bool              measuring;
     bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
     pl_trail          trail;
-    pl_err            err; // the first op failure sticks; later ops do nothing
+    void             *state; // of the backend's device: owned by it
+    pl_err            err;   // the first op failure sticks; later ops do nothing
 };
 
 pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool);
@@ -82,9 +112,16 @@ void      pl_ctx_fini(pl_ctx *ctx);
 pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *arg, pl_err *err);
 // Starts a step: frame reset, tape cleared.
 void      pl_ctx_begin(pl_ctx *ctx);
-// Asks once per step: the sticky error, cleared by asking.
+// Asks once per step: waits for what was queued; the sticky error, cleared by asking.
 pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err);
 void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PRINTF(3, 4);
+
+// Copies in order with the ops. On host backends: memcpy, memset. A failed context copies nothing; then download
+// leaves `to` as it was.
+void pl_ctx_upload(pl_ctx *ctx, void *to, const void *from, size_t bytes);
+void pl_ctx_download(pl_ctx *ctx, void *to, const void *from, size_t bytes);
+void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes);
+void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes);
 
 // A new activation in the frame, dtype be->real; with a recording tape it gets a zeroed gradient.
 pl_tensor          pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols);
@@ -95,7 +132,7 @@ pl_tensor          pl_ctx_const_1d(pl_ctx *ctx, int64_t n);
 // An op's output: with a gradient where `grad` (some input has one), else a constant. So what depends on constants
 // alone (a frozen embedding, stored features) is a constant, and no backward is spent on it.
 pl_tensor          pl_ctx_out(pl_ctx *ctx, int64_t rows, int64_t cols, bool grad);
-// Raw frame memory for index arrays that ops on the tape keep pointing to.
+// Raw frame memory for index arrays that ops on the tape keep pointing to (PL_SHARED).
 void              *pl_ctx_bytes(pl_ctx *ctx, size_t bytes);
 static inline bool pl_ctx_recording(const pl_ctx *ctx) {
     return ctx->tape && !ctx->no_grad;

@@ -127,6 +127,18 @@ void pl_block_destroy(void *p, size_t bytes) {
     if (p) munmap(p, mapped(bytes));
 }
 
+void *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
+    if (!m) return pl_block_create(bytes, err);
+    if (admit()) return m->create(m, place, bytes, err);
+    pl_fail(err, PL_E_MEMORY, "%s: no block of %.1f MiB: out of memory", m->name, (double)bytes / 1048576);
+    return NULL;
+}
+
+void pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
+    if (m && p) m->destroy(m, place, p, bytes);
+    if (!m) pl_block_destroy(p, bytes);
+}
+
 // Arenas. A guarded block of n bytes is laid out as
 //   header (PL_ALIGN: n, n ^ SEAL, pattern) | n bytes | pattern up to the next multiple of PL_ALIGN, and PL_ALIGN more
 // so that the check can walk the blocks from the front and sees even a single byte written past the end.
@@ -138,8 +150,13 @@ void pl_arena_init(pl_arena *a, const char *name) {
     *a = (pl_arena){.name = name ? name : "arena"};
 }
 
+// Guard bytes are written and checked by the host.
+static pl_place place_of(const pl_arena *a) {
+    return a->guard ? PL_SHARED : a->place;
+}
+
 static void drop(pl_arena *a) {
-    pl_block_destroy(a->base, a->size);
+    pl_memory_destroy(a->memory, place_of(a), a->base, a->size);
     a->base = NULL;
     a->size = a->used = a->peak = 0;
 }
@@ -158,7 +175,7 @@ static pl_status take(pl_arena *a, size_t bytes, pl_err *err) {
     drop(a);
     a->measuring = false;
     if (bytes == 0) return PL_OK;
-    a->base = pl_block_create(bytes, err);
+    a->base = pl_memory_create(a->memory, place_of(a), bytes, err);
     if (!a->base) return pl_fail_at(err, PL_E_MEMORY, "%s", a->name);
     a->size = bytes;
     return PL_OK;

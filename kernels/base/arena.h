@@ -13,12 +13,31 @@
 
 #define PL_ALIGN 64 // bytes; every arena block starts on it
 
+// Where long-lived blocks come from. A backend whose tensors do not live in host memory has one (pl_backend.memory);
+// NULL stands for host memory everywhere. Two places:
+//   PL_LOCAL   only the device touches it: weights, caches, activations
+//   PL_SHARED  both do, at the same address: index arrays that ops take, the results that the host reads. The host may
+//              write only what no op in flight reads, and reads results after pl_ctx_sync.
+// On the host the two are the same.
+typedef enum pl_place { PL_LOCAL, PL_SHARED } pl_place;
+typedef struct pl_memory {
+    const char *name;                                                                      // "cuda:0", for messages
+    void *(*create)(const struct pl_memory *m, pl_place place, size_t bytes, pl_err *err); // aligned, zeroed or NULL
+    void (*destroy)(const struct pl_memory *m, pl_place place, void *p, size_t bytes);
+} pl_memory;
+
+// A long-lived block of a memory: page-aligned, zeroed. NULL and *err on failure.
+void *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err);
+void  pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes);
+
 typedef struct pl_arena {
     const char *name; // for messages; borrowed
     uint8_t    *base;
     size_t      size, used, peak;
     bool        measuring;
-    bool        guard; // tests: PL_ALIGN guard bytes around each block, checked by pl_arena_check
+    bool        guard; // tests: PL_ALIGN guard bytes around each block, checked by pl_arena_check (place: PL_SHARED)
+    const pl_memory *memory; // NULL: host
+    pl_place         place;
 } pl_arena;
 
 void      pl_arena_init(pl_arena *a, const char *name);
@@ -33,7 +52,7 @@ void      pl_arena_reset(pl_arena *a);                // release to the start
 // Guarded arenas: true when every guard byte still stands (all blocks live since the last reset).
 bool      pl_arena_check(const pl_arena *a);
 
-// Long-lived blocks: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
+// Long-lived blocks of host memory: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
 void *pl_block_create(size_t bytes, pl_err *err);
 void  pl_block_destroy(void *p, size_t bytes);
 

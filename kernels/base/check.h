@@ -6,7 +6,8 @@
 #include "kernels/base/status.h"
 
 // Prints file:line, the expression and the formatted values to stderr, then aborts.
-_Noreturn void pl_check_failed(const char *file, int line, const char *expr, const char *fmt, ...) PL_PRINTF(4, 5);
+__attribute__((noreturn)) void pl_check_failed(const char *file, int line, const char *expr, const char *fmt, ...)
+    PL_PRINTF(4, 5);
 
 // PL_CHECK(n <= max, "n %d max %d", n, max);
 #define PL_CHECK(expr, ...)                                                                                            \
