@@ -20,6 +20,7 @@
 #include "train/run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,11 +212,19 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
     return PL_OK;
 }
 
-static pl_status check_device(const char *device, pl_err *err) {
+// What commands compute on. Everything above the ops still reads and writes tensors as host memory, so that a GPU is
+// opened, and its state told, but not given to a command.
+static pl_status find_device(const char *device, const pl_backend **be, pl_err *err) {
+    long  n = 0;
+    char *end = NULL;
+    *be = pl_backend_cpu();
     if (strcmp(device, "cpu") == 0) return PL_OK;
-    if (strncmp(device, "cuda", 4) == 0 && (!device[4] || device[4] == ':'))
-        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this build has no CUDA backend; use --device cpu", device);
-    return pl_fail(err, PL_E_USAGE, "--device %s: expected cpu or cuda[:N]", device);
+    if (strncmp(device, "cuda:", 5) == 0 && device[5] >= '0' && device[5] <= '9') n = strtol(device + 5, &end, 10);
+    if (strcmp(device, "cuda") != 0 && (!end || *end || n > INT_MAX))
+        return pl_fail(err, PL_E_USAGE, "--device %s: expected cpu or cuda[:N]", device);
+    if (!pl_backend_cuda((int)n, err)) return pl_fail_at(err, PL_E_UNSUPPORTED, "--device %s", device);
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "--device %s: the CUDA backend has ops, but no command runs on it yet; use --device cpu", device);
 }
 
 static pl_status find_threads(const pl_cli_args *a, int *threads, pl_err *err) {
@@ -253,8 +262,7 @@ static pl_status finish_output(pl_json_out *json, pl_err *err) {
 
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *err) {
     pl_json_out json = {0};
-    pl_env      env = {.backend = pl_backend_cpu(),
-                       .quiet = pl_cli_has(a, "quiet"),
+    pl_env      env = {.quiet = pl_cli_has(a, "quiet"),
                        .json = pl_cli_has(a, "json"),
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1,
@@ -263,7 +271,7 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *er
                        .bench_step = pl_bench_step_put};
     int         threads;
     PL_TRY(check_positional(c, a, err));
-    PL_TRY(check_device(pl_cli_text(a, "device"), err));
+    PL_TRY(find_device(pl_cli_text(a, "device"), &env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
     pl_log_set(env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);

@@ -79,7 +79,7 @@ static void huge_pages(char *out, size_t room) {
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     (void)a;
     pl_machine  m;
-    char        huge[32];
+    char        huge[32], cuda[512];
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_machine_describe(&m, env);
     huge_pages(huge, sizeof huge);
@@ -95,7 +95,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_num(o, "memory_bytes", m.memory);
     pl_put_num(o, "free_memory_bytes", (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
     pl_put_str(o, "huge_pages", huge);
-    pl_put_str(o, "cuda", "not built");
+    pl_backend_cuda_describe(cuda, sizeof cuda);
+    pl_put_str(o, "cuda", cuda);
     pl_put_str(o, "mpi", "not built");
     pl_put_bool(o, "training_uses_onednn", pl_backend_onednn_wanted());
     put_libraries(o);

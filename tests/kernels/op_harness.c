@@ -1,5 +1,6 @@
 #include "tests/kernels/op_harness.h"
 #include "kernels/base/rng.h"
+#include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/op/linear.h"
 #include "kernels/tape.h"
 #include <math.h>
@@ -16,7 +17,7 @@ enum { MAX_INPUTS = 48, MAX_OUTPUTS = 32, GUARD = 64, PATTERN = 0x5c, DIFFERENCE
 // One thing handed out: memory between guards, refilled before each run.
 typedef struct input {
     uint8_t  *block, *data, *grad; // data and grad lie in block
-    size_t    bytes;
+    size_t    bytes, room;         // asked for; of block
     int64_t   n;
     double   *value;  // leaves, constants: the values, before the type's rounding
     uint8_t  *origin; // weights, integers: the bytes themselves; NULL with value NULL: filled with 0xff
@@ -42,7 +43,24 @@ struct op_run {
     output      out[MAX_OUTPUTS];
     int         n_in, n_out, at_in, at_out;
     bool        backward;
+    bool        narrow; // inputs are values of bf16: what a backend that computes in bf16 is compared on
 };
+
+static void *must(void *p) {
+    assert_non_null(p);
+    return p;
+}
+
+// The GPU that PACELINE_TEST_GPU names (a number), its memory within the host's sight; NULL where it is not set.
+static const pl_backend *gpu(void) {
+    const char *which = getenv("PACELINE_TEST_GPU");
+    pl_err      err = {0};
+    if (!which || !*which) return NULL;
+    pl_backend_cuda_pin(true);
+    const pl_backend *be = pl_backend_cuda(atoi(which), &err);
+    if (!be) fail_msg("PACELINE_TEST_GPU=%s: %s", which, err.msg);
+    return be;
+}
 
 const pl_backend *op_backend(int i) {
     static const char *const isas[] = {"portable", "avx2", "avx512"};
@@ -53,16 +71,22 @@ const pl_backend *op_backend(int i) {
         const pl_backend *be = pl_backend_cpu_isa(isas[k]);
         if (be && i-- == 0) return be;
     }
-    return NULL;
+    if (i == 0) return pl_backend_cuda_emulated();
+    return i == 1 ? gpu() : NULL;
+}
+
+void *op_shared(const pl_backend *be, const void *from, size_t bytes) {
+    void *p = must(pl_memory_create(be->memory, PL_SHARED, bytes, NULL));
+    if (from) memcpy(p, from, bytes);
+    return p;
+}
+
+void op_shared_free(const pl_backend *be, void *p, size_t bytes) {
+    pl_memory_destroy(be->memory, PL_SHARED, p, bytes);
 }
 
 pl_ctx *op_ctx(op_run *r) {
     return &r->ctx;
-}
-
-static void *must(void *p) {
-    assert_non_null(p);
-    return p;
 }
 
 static void put_real(const op_run *r, void *dst, int64_t i, double v) {
@@ -88,7 +112,8 @@ static input *next_input(op_run *r, size_t bytes, bool grad, bool *fresh) {
     r->n_in++;
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD;
     *in = (input){.bytes = bytes};
-    in->block = must(aligned_alloc(GUARD, room * 2));
+    in->block = op_shared(r->ctx.be, NULL, room * 2);
+    in->room = room * 2;
     memset(in->block, PATTERN, room * 2);
     in->data = in->block + GUARD;
     if (grad) in->grad = in->block + room + GUARD;
@@ -131,6 +156,8 @@ static pl_tensor real_input(op_run *r, pl_tensor shape, double mean, double scal
         in->value = must(calloc((size_t)n + 1, sizeof(double)));
         for (int64_t i = 0; i < n; i++)
             in->value[i] = (float)(mean + scale * (double)normal(r, i));
+        for (int64_t i = 0; i < n && r->narrow; i++)
+            in->value[i] = (double)pl_round_bf16((float)in->value[i]);
         in->tensor = shape;
         in->tensor.dtype = r->ctx.be->real;
         in->tensor.data = in->data;
@@ -290,10 +317,11 @@ static void execute(op_run *r, bool backward) {
 }
 
 static op_run *start(op_build_fn build, const void *shape, const pl_backend *be, int threads, unsigned flags,
-                     const char *name) {
+                     bool narrow, const char *name) {
     op_run *r = must(calloc(1, sizeof *r));
     pl_err  err = {0};
     *r = (op_run){.build = build, .shape = shape, .flags = flags, .backward = true};
+    r->narrow = narrow;
     snprintf(r->name, sizeof r->name, "%s", name);
     if (threads > 1) assert_int_equal(pl_pool_create(&r->pool, threads, &err), PL_OK);
     assert_int_equal(pl_ctx_init(&r->ctx, be, r->pool), PL_OK);
@@ -306,7 +334,7 @@ static op_run *start(op_build_fn build, const void *shape, const pl_backend *be,
 
 void op_run_free(op_run *r) {
     for (int i = 0; i < r->n_in; i++) {
-        free(r->in[i].block);
+        op_shared_free(r->ctx.be, r->in[i].block, r->in[i].room);
         free(r->in[i].value);
         free(r->in[i].origin);
     }
@@ -321,7 +349,7 @@ void op_run_free(op_run *r) {
 }
 
 op_run *op_run_once(op_build_fn build, const void *shape, const pl_backend *be, int threads, unsigned flags) {
-    op_run *r = start(build, shape, be, threads, flags, "single run");
+    op_run *r = start(build, shape, be, threads, flags, false, "single run");
     execute(r, true);
     return r;
 }
@@ -448,6 +476,25 @@ static void expect_differences(op_run *r) {
     if (checked == 0) fail_msg("%s: no leaf to differentiate", r->name);
 }
 
+// A GPU, real or emulated. Weights in bf16 make it round their other factor to bf16, so the comparison is on inputs for
+// which that changes nothing: then it is held to fp32's budget like the others.
+static void check_device(op_build_fn build, const void *shape, const pl_backend *be, unsigned flags, const char *name) {
+    op_run *truth = start(build, shape, pl_backend_ref64(), 1, flags, true, name);
+    op_run *ref = start(build, shape, pl_backend_ref(), 1, flags, true, name);
+    op_run *one = start(build, shape, be, 1, flags, true, name), *two = start(build, shape, be, 1, flags, true, name);
+    op_run *all[] = {truth, ref, one, two};
+    for (int i = 0; i < 4; i++)
+        execute(all[i], true);
+    expect_same_bits(one, two, "in two contexts");
+    execute(two, true);
+    expect_same_bits(one, two, "at the second run");
+    expect_within_budget(one, ref, truth);
+    // nvcc may fuse what ref does not.
+    if ((flags & OP_EXACT) && be == pl_backend_cuda_emulated()) expect_same_bits(one, ref, "not ref's bits");
+    for (int i = 0; i < 4; i++)
+        op_run_free(all[i]);
+}
+
 void op_check(op_build_fn build, const void *shape, unsigned flags, const char *fmt, ...) {
     char    name[256];
     va_list ap;
@@ -455,14 +502,19 @@ void op_check(op_build_fn build, const void *shape, unsigned flags, const char *
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
 
-    op_run *truth = start(build, shape, pl_backend_ref64(), 1, flags, name);
-    op_run *ref = start(build, shape, pl_backend_ref(), 1, flags, name);
+    op_run *truth = start(build, shape, pl_backend_ref64(), 1, flags, false, name);
+    op_run *ref = start(build, shape, pl_backend_ref(), 1, flags, false, name);
     execute(truth, true);
     execute(ref, true);
     expect_within_budget(ref, ref, truth); // ref alone: near the truth
     const pl_backend *be;
     for (int i = 0; (be = op_backend(i)); i++) {
-        op_run *one = start(build, shape, be, 1, flags, name), *two = start(build, shape, be, 2, flags, name);
+        if (be->device) {
+            check_device(build, shape, be, flags, name);
+            continue;
+        }
+        op_run *one = start(build, shape, be, 1, flags, false, name);
+        op_run *two = start(build, shape, be, 2, flags, false, name);
         execute(one, true);
         execute(two, true);
         expect_same_bits(one, two, "with one thread and with two");

@@ -4,6 +4,7 @@
 //     err(cpu) <= 2 err(ref) + tiny
 //   - gradients on ref64 against central differences
 //   - the same bits twice, and with one thread and two
+//   - the same of the CUDA backend, its kernels run on an emulated device: on inputs that are values of bf16
 //   - guard bytes around frame and scratch blocks and around everything the harness hands out
 //   - no allocation in a measured step
 // The describing function runs many times; on a measuring context it must not touch data, so it makes its inputs only
@@ -59,7 +60,11 @@ double  op_value(const op_run *r, int out, int64_t at);
 double  op_grad(const op_run *r, int leaf, int64_t at);
 void    op_run_free(op_run *r);
 
-// Backends of this machine: ref, ref64, then each cpu ISA; NULL past the end.
+// Backends of this machine: ref, ref64, each cpu ISA, the CUDA backend's kernels on an emulated device, and, where
+// PACELINE_TEST_GPU is set to its number, a GPU; NULL past the end.
 const pl_backend *op_backend(int i);
+// Memory that a backend's ops take for index arrays and results, and for tensors: a copy of `from`, or zero.
+void             *op_shared(const pl_backend *be, const void *from, size_t bytes);
+void              op_shared_free(const pl_backend *be, void *p, size_t bytes);
 
 #endif

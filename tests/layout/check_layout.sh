@@ -14,7 +14,7 @@ floor() {
 }
 bad=0
 say() { echo "$*"; bad=1; }
-for f in $(git ls-files --cached --others --exclude-standard 'kernels/*' 'data/*' 'checkpoints/*' 'recipes/*' 'infer/*' 'train/*' | grep -E '\.(c|h|cc|def)$'); do
+for f in $(git ls-files --cached --others --exclude-standard 'kernels/*' 'data/*' 'checkpoints/*' 'recipes/*' 'infer/*' 'train/*' | grep -E '\.(c|h|cc|def|cu|cuh)$'); do
     [ -f "$f" ] || continue
     folder=${f%%/*}
     mine=$(floor "$folder")

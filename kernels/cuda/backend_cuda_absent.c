@@ -1,0 +1,16 @@
+// Stands for the CUDA backend in builds without it.
+#include "kernels/backend.h"
+#include <stdio.h>
+
+const pl_backend *pl_backend_cuda(int n, pl_err *err) {
+    pl_fail(err, PL_E_UNSUPPORTED, "cuda:%d: no CUDA: this build has no CUDA backend; use --device cpu", n);
+    return NULL;
+}
+
+void pl_backend_cuda_describe(char *out, size_t room) {
+    snprintf(out, room, "not built in");
+}
+
+void pl_backend_cuda_pin(bool on) {
+    (void)on;
+}

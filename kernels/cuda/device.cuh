@@ -1,0 +1,106 @@
+// What kernels of this folder are written in: CUDA C++ as nvcc has it, or, compiled by a host compiler, the same
+// sources on an emulated device (kernels/cuda/emulate): every kernel and every launcher runs in the tests of a machine
+// without a GPU, blocks one after another, the threads of a block as fibers that meet at barriers and shuffles.
+//
+// Kernels use one-dimensional blocks of whole warps, static shared memory, and from CUDA's own vocabulary only what the
+// emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on unsigned,
+// atomicMin on unsigned long long, __threadfence, fmaf, expf... Names below are this project's.
+#ifndef PL_CUDA_DEVICE_CUH
+#define PL_CUDA_DEVICE_CUH
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#else
+#include "kernels/cuda/emulate/emulate.h"
+#endif
+
+constexpr int PL_WARP = 32;
+constexpr int PL_BLOCK = 256;
+#define PL_FULL 0xffffffffu
+
+#ifdef __CUDACC__
+// Two floats to bf16, nearest even: the first in the low half.
+static __device__ __forceinline__ uint32_t pl_pack_bf16(float lo, float hi) {
+    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+    uint32_t       u;
+    memcpy(&u, &v, 4);
+    return u;
+}
+
+// The two 16-bit halves picked out of a and b: low halves (which 0) or high halves (which 1), a's first.
+template <int which> static __device__ __forceinline__ uint32_t pl_zip_halves(uint32_t a, uint32_t b) {
+    return __byte_perm(a, b, which ? 0x7632 : 0x5410);
+}
+
+// D += A B on tensor cores, A [16, 16] and B [16, 8] bf16, D [16, 8] fp32. Lane 4g + t holds
+//   a: rows g, g + 8, g, g + 8 at columns (2t, 2t+1), the same, (2t+8, 2t+9), the same;  b: rows 2t, 2t+1 and 2t+8,
+//   2t+9 of column g;  d: row g columns 2t, 2t+1, then row g + 8.
+static __device__ __forceinline__ void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// A load that goes by the caches meant for data used once (weights).
+static __device__ __forceinline__ uint4 pl_load_once(const uint4 *p) {
+    return __ldcs(p);
+}
+// A load that sees what other blocks of this launch have written before a __threadfence.
+static __device__ __forceinline__ float pl_load_fresh(const float *p) {
+    return __ldcg(p);
+}
+#endif
+
+// Sum and maximum over a warp by a fixed tree; every lane gets the result.
+static __device__ __forceinline__ float pl_warp_sum(float v) {
+    for (int s = PL_WARP / 2; s > 0; s >>= 1)
+        v += __shfl_xor_sync(PL_FULL, v, s);
+    return v;
+}
+static __device__ __forceinline__ double pl_warp_sum(double v) {
+    for (int s = PL_WARP / 2; s > 0; s >>= 1)
+        v += __shfl_xor_sync(PL_FULL, v, s);
+    return v;
+}
+static __device__ __forceinline__ float pl_warp_max(float v) {
+    for (int s = PL_WARP / 2; s > 0; s >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(PL_FULL, v, s));
+    return v;
+}
+
+// The same over a block of at most 1024 threads; room: one element per warp, free for use again after the call.
+template <typename T> static __device__ __forceinline__ T pl_block_sum(T v, T *room) {
+    int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
+    v = pl_warp_sum(v);
+    if (lane == 0) room[warp] = v;
+    __syncthreads();
+    v = pl_warp_sum(lane < warps ? room[lane] : (T)0);
+    __syncthreads();
+    return v;
+}
+static __device__ __forceinline__ float pl_block_max(float v, float *room) {
+    int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
+    v = pl_warp_max(v);
+    if (lane == 0) room[warp] = v;
+    __syncthreads();
+    v = pl_warp_max(lane < warps ? room[lane] : room[0]);
+    __syncthreads();
+    return v;
+}
+
+// bf16 bits to float, and the nearest bf16 of a float as a float.
+static __device__ __forceinline__ float pl_widen(uint32_t bits) {
+    bits <<= 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static __device__ __forceinline__ float pl_narrowed(float f) {
+    return pl_widen(pl_pack_bf16(f, 0) & 0xffffu);
+}
+
+#endif

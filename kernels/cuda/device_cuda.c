@@ -1,0 +1,276 @@
+// NVIDIA GPUs as backends: opening, memory, streams, copies, errors. The first CUDA error sticks to the context as one
+// line; CUDA itself is asked only through its runtime, linked statically, so that the program starts without a driver.
+#include "kernels/base/check.h"
+#include "kernels/cuda/table.h"
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEVICES = 16 };
+
+typedef struct gpu {
+    pl_backend            be;
+    pl_memory             memory; // memory.name is be.name
+    char                  name[32];
+    struct cudaDeviceProp prop;
+    int                   number;
+    bool                  open;
+} gpu;
+
+static gpu             gpus[DEVICES];
+static bool            pinned; // pl_backend_cuda_pin
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+cudaError_t pl_cuda_probe_code(void); // probe.cu: whether this binary holds code for the current device
+
+static const gpu *gpu_of(const pl_ctx *ctx) {
+    return (const gpu *)(const void *)ctx->be; // be is its first member
+}
+
+static bool fits(pl_ctx *ctx, cudaError_t e, const char *doing) {
+    if (e == cudaSuccess) return true;
+    pl_ctx_fail(ctx, e == cudaErrorMemoryAllocation ? PL_E_MEMORY : PL_E_DEVICE, "%s: %s: %s", ctx->be->name, doing,
+                cudaGetErrorString(e));
+    return false;
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
+    const gpu  *g = (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
+    void       *p = NULL;
+    size_t      left = 0, all = 0;
+    cudaError_t e = cudaSetDevice(g->number);
+    if (bytes == 0) bytes = 1;
+    if (pinned) place = PL_SHARED;
+    if (e == cudaSuccess && place == PL_LOCAL) {
+        e = cudaMalloc(&p, bytes);
+        if (e == cudaSuccess) e = cudaMemset(p, 0, bytes);
+        if (e == cudaSuccess) e = cudaDeviceSynchronize(); // streams of contexts do not wait for it
+    } else if (e == cudaSuccess) {
+        e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+        if (e == cudaSuccess) memset(p, 0, bytes);
+    }
+    if (e == cudaSuccess) return p;
+    if (p) cudaFree(p);
+    cudaGetLastError(); // told here, not at the next launch
+    cudaMemGetInfo(&left, &all);
+    pl_fail(err, PL_E_MEMORY,
+            "%s: no block of %.1f MiB of %s memory: %s; %.1f of %.1f GiB are free; make the model, the batch or the "
+            "context smaller",
+            m->name, (double)bytes / 1048576, place == PL_LOCAL ? "device" : "pinned host", cudaGetErrorString(e),
+            (double)left / 1073741824, (double)all / 1073741824);
+    return NULL;
+}
+
+static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
+    (void)m, (void)bytes;
+    if (place == PL_LOCAL && !pinned)
+        cudaFree(p);
+    else
+        cudaFreeHost(p);
+}
+
+// ---- contexts -------------------------------------------------------------------------------------------------------
+
+typedef struct own {
+    pl_cuda_state  state;
+    pl_cuda_fault *seen; // pinned: where the kernels' faults are copied to
+} own;
+
+static cudaStream_t stream_of(const pl_ctx *ctx) {
+    return (cudaStream_t)pl_cuda_state_of(ctx)->stream;
+}
+
+static const pl_cuda_fault no_fault = {PL_NO_FAULT, PL_NO_FAULT};
+
+static void close_context(pl_ctx *ctx) {
+    own             *o = ctx->state;
+    const pl_memory *m = ctx->be->memory;
+    if (o->state.stream) cudaStreamDestroy((cudaStream_t)o->state.stream);
+    pl_memory_destroy(m, PL_LOCAL, o->state.fault, sizeof no_fault);
+    pl_memory_destroy(m, PL_LOCAL, o->state.ticket, PL_CUDA_TICKETS * sizeof(unsigned));
+    pl_memory_destroy(m, PL_SHARED, o->seen, sizeof no_fault);
+    pl_free(o);
+    ctx->state = NULL;
+}
+
+static pl_status open_context(pl_ctx *ctx, pl_err *err) {
+    const pl_memory *m = ctx->be->memory;
+    own             *o = pl_calloc(1, sizeof *o);
+    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: context: out of memory", ctx->be->name);
+    ctx->state = o;
+    o->state.op = "none";
+    pl_status st = PL_E_MEMORY;
+    if ((o->state.fault = pl_memory_create(m, PL_LOCAL, sizeof no_fault, err)) == NULL) goto fail;
+    if ((o->state.ticket = pl_memory_create(m, PL_LOCAL, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
+    if ((o->seen = pl_memory_create(m, PL_SHARED, sizeof no_fault, err)) == NULL) goto fail;
+    cudaStream_t stream = NULL;
+    cudaError_t  e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);
+    o->state.stream = stream;
+    if (e == cudaSuccess) return PL_OK;
+    st = pl_fail(err, PL_E_DEVICE, "%s: no stream: %s", ctx->be->name, cudaGetErrorString(e));
+fail:
+    close_context(ctx);
+    return st;
+}
+
+bool PL_CUDA(enter)(pl_ctx *ctx) {
+    return fits(ctx, cudaSetDevice(gpu_of(ctx)->number), "device");
+}
+
+static void wait_for(pl_ctx *ctx) {
+    own        *o = ctx->state;
+    char        doing[96];
+    cudaError_t e = cudaSetDevice(gpu_of(ctx)->number);
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    snprintf(doing, sizeof doing, "op %s or one before it", o->state.op); // CUDA_LAUNCH_BLOCKING=1 says which
+    if (!fits(ctx, e, doing)) return;
+    PL_CUDA(faults)(ctx, o->seen);
+    if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;
+    e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);
+    fits(ctx, e, "clearing faults");
+}
+
+// The host reads and writes tensors and guard bytes while it queues: then everything is waited for.
+static bool watched(const pl_ctx *ctx) {
+    return pinned || ctx->frame.guard || ctx->scratch.guard;
+}
+
+void PL_CUDA(launched)(pl_ctx *ctx) {
+    char doing[96];
+    snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);
+    if (!fits(ctx, cudaGetLastError(), doing)) return;
+    if (watched(ctx)) wait_for(ctx);
+}
+
+// `from` may be any host memory: pageable memory is staged before the call returns, and so that the same holds for
+// pinned memory the stream is waited for.
+static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (!PL_CUDA(enter)(ctx)) return;
+    cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    fits(ctx, e, "upload");
+}
+
+static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (!PL_CUDA(enter)(ctx)) return;
+    cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(ctx));
+    if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    fits(ctx, e, "download");
+}
+
+static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (PL_CUDA(enter)(ctx)) fits(ctx, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(ctx)), "copy");
+    if (watched(ctx)) wait_for(ctx);
+}
+
+static void zero(pl_ctx *ctx, void *to, size_t bytes) {
+    if (PL_CUDA(enter)(ctx)) fits(ctx, cudaMemsetAsync(to, 0, bytes, stream_of(ctx)), "zero");
+    if (watched(ctx)) wait_for(ctx);
+}
+
+static const pl_device device = {.open = open_context,
+                                 .close = close_context,
+                                 .upload = upload,
+                                 .download = download,
+                                 .copy = copy,
+                                 .zero = zero,
+                                 .wait = wait_for};
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static void version(char *out, size_t room, int v) {
+    snprintf(out, room, "%d.%d", v / 1000, v / 10 % 100);
+}
+
+// How many GPUs there are; 0 with one line where there is none to use.
+static int count(pl_err *err) {
+    int  n = 0, driver = 0, runtime = 0;
+    char has[16], needs[16];
+    cudaRuntimeGetVersion(&runtime);
+    cudaError_t e = cudaDriverGetVersion(&driver);
+    version(has, sizeof has, driver);
+    version(needs, sizeof needs, runtime);
+    if (e == cudaSuccess && driver > 0) e = cudaGetDeviceCount(&n);
+    if (e == cudaSuccess && n > 0) return n;
+    cudaGetLastError();
+    if (driver == 0)
+        pl_fail(err, PL_E_UNSUPPORTED, "no CUDA: this machine has no NVIDIA driver; use --device cpu");
+    else if (e == cudaErrorInsufficientDriver)
+        pl_fail(err, PL_E_UNSUPPORTED,
+                "no CUDA: the NVIDIA driver is for CUDA %s, this build needs %s; update the driver or use --device cpu",
+                has, needs);
+    else
+        pl_fail(err, PL_E_UNSUPPORTED, "no CUDA: no NVIDIA GPU can be used: %s; use --device cpu",
+                e == cudaSuccess ? "none is visible" : cudaGetErrorString(e));
+    return 0;
+}
+
+static pl_status open_gpu(gpu *g, int n, pl_err *err) {
+    snprintf(g->name, sizeof g->name, "cuda:%d", n);
+    g->number = n;
+    cudaError_t e = cudaGetDeviceProperties(&g->prop, n);
+    if (e == cudaSuccess) e = cudaSetDevice(n);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return pl_fail(err, PL_E_DEVICE, "%s: cannot be opened: %s", g->name, cudaGetErrorString(e));
+    }
+    e = pl_cuda_probe_code();
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: %s is of architecture sm_%d%d, this build has code for " PL_CUDA_ARCHS
+                       " (%s); build with -DCMAKE_CUDA_ARCHITECTURES=%d%d",
+                       g->name, g->prop.name, g->prop.major, g->prop.minor, cudaGetErrorString(e), g->prop.major,
+                       g->prop.minor);
+    }
+    g->memory = (pl_memory){.name = g->name, .create = create, .destroy = destroy};
+    g->be = (pl_backend){.name = g->name, .real = PL_F32, .memory = &g->memory, .device = &device};
+    PL_CUDA(fill)(&g->be);
+    g->open = true;
+    return PL_OK;
+}
+
+const pl_backend *pl_backend_cuda(int n, pl_err *err) {
+    int  found = count(err);
+    gpu *g = n >= 0 && n < DEVICES ? &gpus[n] : NULL;
+    if (found == 0) return NULL;
+    if (!g || n >= found) {
+        pl_fail(err, PL_E_UNSUPPORTED, "cuda:%d: this machine has %d GPU%s, cuda:0%s", n, found, found > 1 ? "s" : "",
+                found > 1 ? " and on" : "");
+        return NULL;
+    }
+    pthread_mutex_lock(&opening);
+    pl_status st = g->open ? PL_OK : open_gpu(g, n, err);
+    pthread_mutex_unlock(&opening);
+    return st == PL_OK ? &g->be : NULL;
+}
+
+void pl_backend_cuda_describe(char *out, size_t room) {
+    int    driver = 0, runtime = 0;
+    char   has[16], needs[16];
+    pl_err err;
+    cudaRuntimeGetVersion(&runtime);
+    cudaDriverGetVersion(&driver);
+    version(has, sizeof has, driver);
+    version(needs, sizeof needs, runtime);
+    size_t used = (size_t)snprintf(out, room, "built for %s with CUDA %s; ", PL_CUDA_ARCHS, needs);
+    int    n = used < room ? count(&err) : 0;
+    if (n == 0 && used < room) snprintf(out + used, room - used, "%s", err.msg);
+    if (n > 0 && used < room) used += (size_t)snprintf(out + used, room - used, "driver for %s", has);
+    for (int i = 0; i < n && used < room; i++) {
+        struct cudaDeviceProp p;
+        if (cudaGetDeviceProperties(&p, i) == cudaSuccess)
+            used += (size_t)snprintf(out + used, room - used, "; cuda:%d %s, sm_%d%d, %.1f GiB", i, p.name, p.major,
+                                     p.minor, (double)p.totalGlobalMem / 1073741824);
+    }
+}
+
+void pl_backend_cuda_pin(bool on) {
+    pinned = on;
+}

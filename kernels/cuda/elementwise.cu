@@ -1,0 +1,227 @@
+// Ops in which every element stands alone: add, bias, concat, round, swiglu, rope, kvstore. One thread per element.
+#include "kernels/cuda/launch.cuh"
+extern "C" {
+#include "kernels/op/add.h"
+#include "kernels/op/bias.h"
+#include "kernels/op/concat.h"
+#include "kernels/op/kvstore.h"
+#include "kernels/op/rope.h"
+#include "kernels/op/round.h"
+#include "kernels/op/swiglu.h"
+}
+
+// Element of this thread in a grid of one-dimensional blocks.
+static __device__ __forceinline__ int64_t own_element() {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static pl_grid grid_of(int64_t elements) {
+    return pl_grid(pl_ceil_div(elements, PL_BLOCK));
+}
+
+// ---- add, round -----------------------------------------------------------------------------------------------------
+
+static __global__ void add_kernel(float *y, const float *a, const float *b, int64_t n) {
+    int64_t i = own_element();
+    if (i < n) y[i] = a[i] + b[i];
+}
+
+static __global__ void accumulate_kernel(float *to, const float *from, int64_t n) {
+    int64_t i = own_element();
+    if (i < n) to[i] += from[i];
+}
+
+static __global__ void round_kernel(float *y, const float *x, int64_t n) {
+    int64_t i = own_element();
+    if (i < n) y[i] = pl_narrowed(x[i]);
+}
+
+static void accumulate(pl_ctx *ctx, const char *op, void *to, const void *from, int64_t n) {
+    if (to) PL_LAUNCH(ctx, op, accumulate_kernel, grid_of(n), PL_BLOCK, (float *)to, (const float *)from, n);
+}
+
+PL_CUDA_OP(add_fwd) {
+    const pl_add_args *s = (const pl_add_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&s->y);
+    PL_LAUNCH(ctx, "add", add_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
+}
+
+PL_CUDA_OP(add_bwd) {
+    const pl_add_args *s = (const pl_add_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!s->y.grad) return;
+    accumulate(ctx, "add backward", s->a.grad, s->y.grad, pl_tensor_count(&s->y));
+    accumulate(ctx, "add backward", s->b.grad, s->y.grad, pl_tensor_count(&s->y));
+}
+
+PL_CUDA_OP(round_fwd) {
+    const pl_round_args *a = (const pl_round_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->x);
+    PL_LAUNCH(ctx, "round", round_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), n);
+}
+
+PL_CUDA_OP(round_bwd) {
+    const pl_round_args *a = (const pl_round_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (a->y.grad) accumulate(ctx, "round backward", a->x.grad, a->y.grad, pl_tensor_count(&a->x));
+}
+
+// ---- bias -----------------------------------------------------------------------------------------------------------
+
+static __global__ void bias_kernel(float *y, const float *x, const float *b, int64_t n, int64_t cols) {
+    int64_t i = own_element();
+    if (i < n) y[i] = x[i] + b[i % cols];
+}
+
+// One thread per column, rows ascending: deterministic.
+static __global__ void column_sum_kernel(float *db, const float *dy, int64_t rows, int64_t cols) {
+    int64_t i = own_element();
+    if (i >= cols) return;
+    float sum = db[i];
+    for (int64_t m = 0; m < rows; m++)
+        sum += dy[m * cols + i];
+    db[i] = sum;
+}
+
+PL_CUDA_OP(bias_fwd) {
+    const pl_bias_args *a = (const pl_bias_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->y);
+    PL_LAUNCH(ctx, "bias", bias_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), pl_f32(&a->b), n,
+              a->y.dim[1]);
+}
+
+PL_CUDA_OP(bias_bwd) {
+    const pl_bias_args *a = (const pl_bias_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad) return;
+    accumulate(ctx, "bias backward", a->x.grad, a->y.grad, pl_tensor_count(&a->y));
+    if (a->b.grad)
+        PL_LAUNCH(ctx, "bias backward", column_sum_kernel, grid_of(a->y.dim[1]), PL_BLOCK, pl_grad_f32(&a->b),
+                  pl_grad_f32(&a->y), a->y.dim[0], a->y.dim[1]);
+}
+
+// ---- concat ---------------------------------------------------------------------------------------------------------
+
+static __global__ void concat_kernel(float *y, const float *a, const float *b, int64_t n, int64_t ca, int64_t cb) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    int64_t m = i / (ca + cb), at = i % (ca + cb);
+    y[i] = at < ca ? a[m * ca + at] : b[m * cb + at - ca];
+}
+
+static __global__ void split_kernel(float *da, float *db, const float *dy, int64_t n, int64_t ca, int64_t cb) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    int64_t m = i / (ca + cb), at = i % (ca + cb);
+    if (at < ca && da) da[m * ca + at] += dy[i];
+    if (at >= ca && db) db[m * cb + at - ca] += dy[i];
+}
+
+PL_CUDA_OP(concat_fwd) {
+    const pl_concat_args *a = (const pl_concat_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->y);
+    PL_LAUNCH(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->a), pl_f32(&a->b), n,
+              a->a.dim[1], a->b.dim[1]);
+}
+
+PL_CUDA_OP(concat_bwd) {
+    const pl_concat_args *a = (const pl_concat_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->y);
+    if (a->y.grad)
+        PL_LAUNCH(ctx, "concat backward", split_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->a), pl_grad_f32(&a->b),
+                  pl_grad_f32(&a->y), n, a->a.dim[1], a->b.dim[1]);
+}
+
+// ---- swiglu ---------------------------------------------------------------------------------------------------------
+
+static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    const float *g = gu + i / width * 2 * width + i % width;
+    y[i] = g[0] / (1 + expf(-g[0])) * g[width];
+}
+
+static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    int64_t at = i / width * 2 * width + i % width;
+    float   g = gu[at], u = gu[at + width], s = 1 / (1 + expf(-g));
+    dgu[at] += dy[i] * u * s * (1 + g * (1 - s));
+    dgu[at + width] += dy[i] * g * s;
+}
+
+PL_CUDA_OP(swiglu_fwd) {
+    const pl_swiglu_args *a = (const pl_swiglu_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->y);
+    PL_LAUNCH(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1]);
+}
+
+PL_CUDA_OP(swiglu_bwd) {
+    const pl_swiglu_args *a = (const pl_swiglu_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad || !a->gu.grad) return;
+    int64_t n = pl_tensor_count(&a->y);
+    PL_LAUNCH(ctx, "swiglu backward", swiglu_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->gu), pl_grad_f32(&a->y),
+              pl_f32(&a->gu), n, a->y.dim[1]);
+}
+
+// ---- rope -----------------------------------------------------------------------------------------------------------
+
+// One thread per pair.
+static __global__ void rope_kernel(float *qkv, pl_rope_args a, int64_t n, float sign, pl_cuda_fault *fault) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    int64_t half = a.hd / 2, pair = i % half, head = i / half % a.n_rot, m = i / half / a.n_rot;
+    int64_t pos = (int64_t)a.pos[m] + a.offset;
+    if (pos < 0 || pos >= a.cos.dim[0]) {
+        atomicMin(&fault->id, (unsigned long long)m << 32 | (uint32_t)pos);
+        return;
+    }
+    float c = ((const float *)a.cos.data)[pos * half + pair], s = sign * ((const float *)a.sin.data)[pos * half + pair];
+    float *v = qkv + m * a.qkv.dim[1] + head * a.hd + pair;
+    float  lo = v[0], hi = v[half];
+    v[0] = lo * c - hi * s;
+    v[half] = hi * c + lo * s;
+}
+
+static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign) {
+    int64_t n = a->qkv.dim[0] * a->n_rot * (a->hd / 2);
+    PL_LAUNCH(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, *a, n, sign, pl_cuda_state_of(ctx)->fault);
+}
+
+PL_CUDA_OP(rope_fwd) {
+    const pl_rope_args *a = (const pl_rope_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    rotate(ctx, a, a->qkv.data, 1);
+}
+
+PL_CUDA_OP(rope_bwd) {
+    const pl_rope_args *a = (const pl_rope_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (a->qkv.grad) rotate(ctx, a, a->qkv.grad, -1);
+}
+
+// ---- kvstore --------------------------------------------------------------------------------------------------------
+
+static __global__ void kvstore_kernel(const float *qkv, const pl_kvrow *row, int64_t n, int64_t q, int64_t kv) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    int64_t      m = i / kv, at = i % kv, slot = row[m].slot;
+    const float *from = qkv + m * (q + 2 * kv) + q + at;
+    ((float *)row[m].k)[slot * kv + at] = from[0];
+    ((float *)row[m].v)[slot * kv + at] = from[kv];
+}
+
+PL_CUDA_OP(kvstore_fwd) {
+    const pl_kvstore_args *a = (const pl_kvstore_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t kv = (int64_t)a->nkv * a->hd, n = a->qkv.dim[0] * kv;
+    PL_LAUNCH(ctx, "kvstore", kvstore_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->qkv), a->row, n, (int64_t)a->nh * a->hd,
+              kv);
+}

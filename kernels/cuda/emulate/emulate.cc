@@ -1,0 +1,199 @@
+// Fibers, barriers and exchanges of the emulated device (emulate.h).
+#include "kernels/cuda/emulate/emulate.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64 };
+
+struct barrier {
+    unsigned here, turn; // fibers that wait; how often it has opened
+};
+
+struct fiber {
+    ucontext_t place; // where it goes on
+    void      *sp;    // the same, on x86-64
+    bool       done;
+};
+
+struct machine {
+    fiber    fibers[MAX_THREADS];
+    fiber    home; // the launching thread
+    uint8_t *stacks;
+    int      n, current, alive;
+    unsigned events; // barriers opened and threads finished: what tells waiting from hanging
+    barrier  block, warp[MAX_THREADS / WARP];
+    uint8_t  slot[2][MAX_THREADS][SLOT]; // exchanges alternate, so that one barrier each is enough
+    unsigned turn_of[MAX_THREADS];
+    void (*fn)(void *);
+    void         *arg;
+    pl_emu_thread where;
+};
+
+thread_local pl_emu_thread   pl_emu;
+static thread_local machine *now;
+
+static void broken(const char *what) {
+    fprintf(stderr, "emulated device: block %u,%u,%u thread %u: %s\n", pl_emu.block.x, pl_emu.block.y, pl_emu.block.z,
+            pl_emu.thread.x, what);
+    abort();
+}
+
+#if defined(__x86_64__)
+// Callee-saved registers on the old stack, then on to the new one: swapcontext without its system calls.
+extern "C" void pl_emu_switch(void **from, void *to);
+asm(".text\n.globl pl_emu_switch\n.type pl_emu_switch,@function\npl_emu_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+    ".size pl_emu_switch,.-pl_emu_switch\n");
+static void go(fiber *from, fiber *to) {
+    pl_emu_switch(&from->sp, to->sp);
+}
+static void prepare(fiber *f, uint8_t *stack, void (*entry)(void)) {
+    void **top = (void **)(stack + STACK) - 2; // entry starts as if called: the stack is 8 past a multiple of 16
+    *top = (void *)entry;
+    f->sp = top - 6;
+    memset(f->sp, 0, 6 * sizeof(void *));
+}
+#else
+static void go(fiber *from, fiber *to) {
+    swapcontext(&from->place, &to->place);
+}
+static void prepare(fiber *f, uint8_t *stack, void (*entry)(void)) {
+    getcontext(&f->place);
+    f->place.uc_stack.ss_sp = stack;
+    f->place.uc_stack.ss_size = STACK;
+    f->place.uc_link = NULL;
+    makecontext(&f->place, entry, 0);
+}
+#endif
+
+// On to the next fiber that is not done, or home.
+static void yield(void) {
+    machine *m = now;
+    int      me = m->current, next = me;
+    if (m->alive == 0) {
+        go(&m->fibers[me], &m->home);
+        return;
+    }
+    do
+        next = next + 1 == m->n ? 0 : next + 1;
+    while (m->fibers[next].done);
+    if (next == me) return;
+    m->current = next;
+    pl_emu.thread.x = (unsigned)next;
+    go(&m->fibers[me], &m->fibers[next]);
+}
+
+static void entry(void) {
+    machine *m = now;
+    m->fn(m->arg);
+    m->fibers[m->current].done = true;
+    m->alive--;
+    m->events++;
+    yield();
+    broken("a finished thread went on");
+}
+
+static void wait_at(barrier *b, unsigned threads) {
+    unsigned turn = b->turn;
+    if (++b->here == threads) {
+        b->here = 0;
+        b->turn++;
+        now->events++;
+        return;
+    }
+    unsigned seen = now->events;
+    for (int rounds = 0; b->turn == turn; rounds++) {
+        if (seen != now->events) rounds = 0;
+        seen = now->events;
+        if (rounds > 2) broken("waits at a barrier or shuffle that others of its group do not reach");
+        yield();
+    }
+}
+
+void pl_emu_sync_block(void) {
+    wait_at(&now->block, (unsigned)now->n);
+}
+
+void pl_emu_sync_warp(void) {
+    wait_at(&now->warp[pl_emu.thread.x / WARP], WARP);
+}
+
+uint8_t *pl_emu_exchange(const void *own, size_t bytes) {
+    machine *m = now;
+    unsigned me = pl_emu.thread.x, which = m->turn_of[me]++ % 2;
+    memcpy(m->slot[which][me], own, bytes);
+    pl_emu_sync_warp();
+    return m->slot[which][me / WARP * WARP];
+}
+
+static machine *machine_create(void) {
+    machine *m = (machine *)calloc(1, sizeof *m);
+    if (!m) broken("out of memory");
+    m->stacks =
+        (uint8_t *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m->stacks == MAP_FAILED) broken("out of memory");
+    return m;
+}
+
+// One block: all fibers from their start to their end.
+static void run_block(machine *m) {
+    m->alive = m->n;
+    m->current = 0;
+    m->block = barrier();
+    for (int i = 0; i < m->n; i++) {
+        m->fibers[i].done = false;
+        m->turn_of[i] = 0;
+        prepare(&m->fibers[i], m->stacks + (size_t)i * STACK, entry);
+    }
+    for (int w = 0; w < m->n / WARP; w++)
+        m->warp[w] = barrier();
+    pl_emu.thread.x = 0;
+    go(&m->home, &m->fibers[0]);
+}
+
+void pl_emu_launch(dim3 grid, dim3 block, void (*fn)(void *), void *arg) {
+    static thread_local struct keeper {
+        machine *m = machine_create();
+        ~keeper() {
+            munmap(m->stacks, (size_t)MAX_THREADS * STACK);
+            free(m);
+        }
+    } kept;
+    machine *m = kept.m;
+    now = m;
+    m->n = (int)block.x;
+    m->fn = fn;
+    m->arg = arg;
+    pl_emu.block_dim = block;
+    pl_emu.grid_dim = grid;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                pl_emu.block = dim3(x, y, z);
+                run_block(m);
+            }
+}
+
+void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    uint8_t *all = pl_emu_exchange(own, sizeof own);
+    unsigned lane = pl_emu.thread.x % WARP, g = lane / 4, t = lane % 4;
+    auto     half = [&](unsigned from, unsigned reg, unsigned which) {
+        uint32_t v;
+        memcpy(&v, all + from * SLOT + reg * 4, 4);
+        return pl_bf16_to_f32((uint16_t)(which ? v >> 16 : v));
+    };
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = g + i / 2 * 8, col = 2 * t + i % 2; // of D
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned holder = k % 8 / 2, upper = k / 8;
+            float    x = half(row % 8 * 4 + holder, row / 8 + 2 * upper, k % 2);
+            float    y = half(col * 4 + holder, 4 + upper, k % 2);
+            d[i] = fmaf(x, y, d[i]);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// CUDA's vocabulary on a host: what kernels/cuda/*.cu need to compile and run without nvcc, a driver or a GPU.
+//
+// A launch runs its blocks in order. The threads of a block are fibers on the calling thread; a fiber runs until it
+// waits at a barrier (block or warp) that others have not reached. __shared__ is storage of the calling thread, since
+// one block runs at a time. A barrier that some threads never reach, and a shuffle outside whole warps, abort with a
+// message instead of hanging.
+// What this cannot show: races between blocks, memory ordering, registers, time. What it shows: indices, shapes,
+// launch sizes, barriers, the arithmetic itself (tensor cores' products are summed in fp32, k ascending).
+#ifndef PL_CUDA_EMULATE_H
+#define PL_CUDA_EMULATE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+extern "C" {
+#include "kernels/base/dtype.h"
+}
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct uint2 {
+    uint32_t x, y;
+};
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+struct float2 {
+    float x, y;
+};
+struct float4 {
+    float x, y, z, w;
+};
+
+struct pl_emu_thread {
+    dim3 thread, block, block_dim, grid_dim;
+};
+extern thread_local pl_emu_thread pl_emu; // of the fiber that runs
+#define threadIdx (pl_emu.thread)
+#define blockIdx (pl_emu.block)
+#define blockDim (pl_emu.block_dim)
+#define gridDim (pl_emu.grid_dim)
+
+// Waits for all fibers of the block or of the warp.
+void     pl_emu_sync_block(void);
+void     pl_emu_sync_warp(void);
+// Puts this lane's bytes (at most 64) where its warp can see them and waits for the warp; the result is the warp's
+// table, lane by lane 64 bytes, good until the second exchange from now.
+uint8_t *pl_emu_exchange(const void *own, size_t bytes);
+// Runs fn(arg) for each thread of each block.
+void     pl_emu_launch(dim3 grid, dim3 block, void (*fn)(void *), void *arg);
+
+template <typename F> static void pl_emu_call(void *arg) {
+    (*static_cast<F *>(arg))();
+}
+template <typename F> static void pl_emu_run(dim3 grid, dim3 block, F f) {
+    pl_emu_launch(grid, block, pl_emu_call<F>, &f);
+}
+
+static inline void __syncthreads() {
+    pl_emu_sync_block();
+}
+static inline void __syncwarp() {
+    pl_emu_sync_warp();
+}
+static inline void __threadfence() {}
+
+template <typename T> static inline T __shfl_sync(unsigned, T v, int lane) {
+    T out;
+    memcpy(&out, pl_emu_exchange(&v, sizeof v) + (lane % 32) * 64, sizeof out);
+    return out;
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int bits) {
+    return __shfl_sync(mask, v, (int)(pl_emu.thread.x % 32) ^ bits);
+}
+
+static inline unsigned atomicAdd(unsigned *p, unsigned v) {
+    unsigned old = *p;
+    *p += v;
+    return old;
+}
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v) {
+    unsigned long long old = *p;
+    if (v < old) *p = v;
+    return old;
+}
+
+static inline uint32_t pl_pack_bf16(float lo, float hi) {
+    return (uint32_t)pl_f32_to_bf16(lo) | (uint32_t)pl_f32_to_bf16(hi) << 16;
+}
+template <int which> static inline uint32_t pl_zip_halves(uint32_t a, uint32_t b) {
+    return which ? (a >> 16) | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
+}
+static inline uint4 pl_load_once(const uint4 *p) {
+    return *p;
+}
+static inline float pl_load_fresh(const float *p) {
+    return *p;
+}
+void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
+
+#endif

@@ -1,0 +1,195 @@
+// Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1.
+#include "kernels/cuda/launch.cuh"
+extern "C" {
+#include "kernels/op/embed.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/rmsnorm.h"
+#include "kernels/op/smoothl1.h"
+}
+
+// ---- rows by index --------------------------------------------------------------------------------------------------
+
+static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const int32_t *id, int64_t n, int64_t d,
+                                        int64_t limit, pl_cuda_fault *fault) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int64_t t = i / d, row = id[t];
+    if (row >= limit) {
+        atomicMin(&fault->id, (unsigned long long)t << 32 | (uint32_t)row);
+        return;
+    }
+    int64_t at = row * d + i % d;
+    y[i] = row < 0 ? 0 : bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at];
+}
+
+// dw[id[t]] += dy[t], t ascending, without atomics: the block of row t does nothing where an earlier row has its id,
+// else it adds all rows of that id in order.
+static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, int64_t rows, int64_t d) {
+    int64_t t = blockIdx.x;
+    int32_t own = id[t];
+    if (own < 0) return;
+    for (int64_t s = 0; s < t; s++)
+        if (id[s] == own) return;
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
+        float sum = dw[own * d + i];
+        for (int64_t s = t; s < rows; s++)
+            if (id[s] == own) sum += dy[s * d + i];
+        dw[own * d + i] = sum;
+    }
+}
+
+static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id) {
+    int64_t n = pl_tensor_count(y);
+    if (w->dtype != PL_F32 && w->dtype != PL_BF16) {
+        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s: no %s on backend %s", op, pl_dtype_name(w->dtype), ctx->be->name);
+        return;
+    }
+    PL_LAUNCH(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(y), w->data,
+              w->dtype == PL_BF16, id, n, y->dim[1], w->dim[0], pl_cuda_state_of(ctx)->fault);
+}
+
+static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id) {
+    if (!y->grad || !w->grad) return;
+    PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), id, y->dim[0],
+              y->dim[1]);
+}
+
+PL_CUDA_OP(embed_fwd) {
+    const pl_embed_args *a = (const pl_embed_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    take_rows(ctx, "embed", &a->y, &a->w, a->id);
+}
+
+PL_CUDA_OP(embed_bwd) {
+    const pl_embed_args *a = (const pl_embed_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    add_rows(ctx, "embed backward", &a->y, &a->w, a->id);
+}
+
+PL_CUDA_OP(gather_fwd) {
+    const pl_gather_args *a = (const pl_gather_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    take_rows(ctx, "gather", &a->y, &a->x, a->index);
+}
+
+PL_CUDA_OP(gather_bwd) {
+    const pl_gather_args *a = (const pl_gather_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    add_rows(ctx, "gather backward", &a->y, &a->x, a->index);
+}
+
+// ---- rmsnorm: one block per row -------------------------------------------------------------------------------------
+
+static __global__ void rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd,
+                                      int64_t d, float eps) {
+    __shared__ float room[PL_WARP];
+    int64_t          at = (int64_t)blockIdx.x * d;
+    float            square = 0;
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
+        float v = x[at + i];
+        if (r) h[at + i] = v = v + r[at + i];
+        square = fmaf(v, v, square);
+    }
+    square = pl_block_sum(square, room);
+    float s = 1 / sqrtf(square / (float)d + eps);
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
+        y[at + i] = (r ? h : x)[at + i] * s * g[i];
+    if (threadIdx.x == 0) rstd[blockIdx.x] = s;
+}
+
+static __global__ void rmsnorm_bwd_kernel(float *dx, float *dr, const float *dy, const float *dh, const float *h,
+                                          const float *g, const float *rstd, int64_t d) {
+    __shared__ float room[PL_WARP];
+    int64_t          at = (int64_t)blockIdx.x * d;
+    float            dot = 0, s = rstd[blockIdx.x];
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
+        dot = fmaf(dy[at + i] * g[i], h[at + i], dot);
+    float c = pl_block_sum(dot, room) / (float)d * s * s;
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
+        float v = s * (dy[at + i] * g[i] - h[at + i] * c) + (dh ? dh[at + i] : 0);
+        if (dx) dx[at + i] += v;
+        if (dr) dr[at + i] += v;
+    }
+}
+
+// One thread per column, rows ascending.
+static __global__ void rmsnorm_dg_kernel(float *dg, const float *dy, const float *h, const float *rstd, int64_t rows,
+                                         int64_t d) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= d) return;
+    float sum = dg[i];
+    for (int64_t m = 0; m < rows; m++)
+        sum += dy[m * d + i] * h[m * d + i] * rstd[m];
+    dg[i] = sum;
+}
+
+PL_CUDA_OP(rmsnorm_fwd) {
+    const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    PL_LAUNCH(ctx, "rmsnorm", rmsnorm_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->h),
+              pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps);
+}
+
+PL_CUDA_OP(rmsnorm_bwd) {
+    const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad) return;
+    const pl_tensor *h = a->r.data ? &a->h : &a->x;
+    // dg first: x and the incoming gradient of h are read before anything is added to them elsewhere.
+    if (a->g.grad)
+        PL_LAUNCH(ctx, "rmsnorm backward", rmsnorm_dg_kernel, pl_grid(pl_ceil_div(h->dim[1], PL_BLOCK)), PL_BLOCK,
+                  pl_grad_f32(&a->g), pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), h->dim[0], h->dim[1]);
+    PL_LAUNCH(ctx, "rmsnorm backward", rmsnorm_bwd_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_grad_f32(&a->x),
+              pl_grad_f32(&a->r), pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g),
+              pl_f32(&a->rstd), a->y.dim[1]);
+}
+
+// ---- smooth L1: one block per row -----------------------------------------------------------------------------------
+
+static __device__ __forceinline__ bool takes_part(const pl_smoothl1_args &a, int64_t i, pl_cuda_fault *fault) {
+    if (a.weight[i] == 0 || a.row[i] < 0) return false;
+    if (a.row[i] < a.t.dim[0]) return true;
+    atomicMin(&fault->id, (unsigned long long)i << 32 | (uint32_t)a.row[i]);
+    return false;
+}
+
+static __global__ void smoothl1_kernel(pl_smoothl1_args a, pl_cuda_fault *fault) {
+    __shared__ double room[PL_WARP];
+    int64_t           i = blockIdx.x, d = a.x.dim[1];
+    double            sum = 0;
+    if (takes_part(a, i, fault)) {
+        const float *x = (const float *)a.x.data + i * d, *t = (const float *)a.t.data + a.row[i] * d;
+        for (int64_t j = threadIdx.x; j < d; j += blockDim.x) {
+            double u = fabs((double)x[j] - (double)t[j]);
+            sum += u < a.beta ? u * u / (2 * a.beta) : u - a.beta / 2;
+        }
+    }
+    sum = pl_block_sum(sum, room);
+    if (threadIdx.x == 0) ((float *)a.loss.data)[i] = (float)(sum / (double)d);
+}
+
+static __global__ void smoothl1_bwd_kernel(pl_smoothl1_args a, pl_cuda_fault *fault) {
+    int64_t i = blockIdx.x, d = a.x.dim[1];
+    if (!takes_part(a, i, fault)) return;
+    const float *x = (const float *)a.x.data + i * d, *t = (const float *)a.t.data + a.row[i] * d;
+    float       *dx = (float *)a.x.grad + i * d;
+    double       scale = (double)a.weight[i] / (double)d;
+    for (int64_t j = threadIdx.x; j < d; j += blockDim.x) {
+        double u = ((double)x[j] - (double)t[j]) / a.beta;
+        dx[j] += (float)(scale * fmax(-1.0, fmin(1.0, u)));
+    }
+}
+
+PL_CUDA_OP(smoothl1_fwd) {
+    const pl_smoothl1_args *a = (const pl_smoothl1_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    PL_LAUNCH(ctx, "smoothl1", smoothl1_kernel, pl_grid(a->x.dim[0]), PL_BLOCK, *a, pl_cuda_state_of(ctx)->fault);
+}
+
+PL_CUDA_OP(smoothl1_bwd) {
+    const pl_smoothl1_args *a = (const pl_smoothl1_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (a->x.grad)
+        PL_LAUNCH(ctx, "smoothl1 backward", smoothl1_bwd_kernel, pl_grid(a->x.dim[0]), PL_BLOCK, *a,
+                  pl_cuda_state_of(ctx)->fault);
+}

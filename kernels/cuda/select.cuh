@@ -1,0 +1,104 @@
+// The k best of many (value, id) pairs, for topk and the fused head. A pair is one 64-bit key: the float's bits made
+// ascending, then the id turned round, so that the larger key is the larger value and, of equal values, the lower id.
+// Key 0 stands for nothing. Reduction in rounds: a block sorts 1024 keys and keeps k.
+#ifndef PL_CUDA_SELECT_CUH
+#define PL_CUDA_SELECT_CUH
+
+#include "kernels/cuda/launch.cuh"
+
+typedef unsigned long long pl_key;
+constexpr int              PL_SORT = 1024;
+
+static __device__ __forceinline__ pl_key pl_key_of(float v, uint32_t id) {
+    v += 0.0f; // -0 and 0 are equal
+    uint32_t u;
+    memcpy(&u, &v, 4);
+    u = u >> 31 ? ~u : u | 0x80000000u;
+    return (pl_key)u << 32 | (uint32_t)~id;
+}
+static __device__ __forceinline__ int32_t pl_key_id(pl_key k) {
+    return k ? (int32_t) ~(uint32_t)k : -1;
+}
+static __device__ __forceinline__ float pl_key_value(pl_key k) {
+    uint32_t u = (uint32_t)(k >> 32);
+    u = u >> 31 ? u & 0x7fffffffu : ~u;
+    float v;
+    memcpy(&v, &u, 4);
+    return k ? v : -INFINITY;
+}
+
+// Sorts PL_SORT keys in shared memory, largest first (Batcher's bitonic network). All threads of a block take part.
+static __device__ __forceinline__ void pl_sort_keys(pl_key *key) {
+    for (int size = 2; size <= PL_SORT; size *= 2)
+        for (int stride = size / 2; stride > 0; stride /= 2) {
+            __syncthreads();
+            for (int p = (int)threadIdx.x; p < PL_SORT / 2; p += PL_BLOCK) {
+                int    i = 2 * p - (p & (stride - 1)), j = i + stride;
+                bool   up = i & size;
+                pl_key a = key[i], b = key[j];
+                if ((a < b) != up) key[i] = b, key[j] = a;
+            }
+        }
+    __syncthreads();
+}
+
+// 64 keys of a warp, two a lane (elements lane and lane + 32), largest first.
+static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
+    int lane = (int)threadIdx.x % PL_WARP;
+    for (int size = 2; size <= 64; size *= 2)
+        for (int stride = size / 2; stride > 0; stride /= 2) {
+            if (stride == 32) { // the two of one lane; the last round, falling
+                if (key[0] < key[1]) {
+                    pl_key a = key[0];
+                    key[0] = key[1], key[1] = a;
+                }
+                continue;
+            }
+            for (int j = 0; j < 2; j++) {
+                int    e = lane + 32 * j;
+                pl_key other = __shfl_xor_sync(PL_FULL, key[j], stride);
+                bool   first = !(e & stride), falling = !(e & size); // of a pair that is sorted falling: the larger
+                key[j] = (first == falling) == (key[j] > other) ? key[j] : other;
+            }
+        }
+}
+
+// One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
+// round (one chunk), to id and value [rows, k].
+static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k) {
+    __shared__ pl_key key[PL_SORT];
+    int64_t           row = blockIdx.y, chunk = blockIdx.x;
+    for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
+        int64_t at = chunk * PL_SORT + i;
+        key[i] = at < n ? in[row * n + at] : 0;
+    }
+    pl_sort_keys(key);
+    for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
+        if (gridDim.x > 1) {
+            out[(row * gridDim.x + chunk) * k + i] = key[i];
+            continue;
+        }
+        id[row * k + i] = pl_key_id(key[i]);
+        if (value) value[row * k + i] = pl_key_value(key[i]);
+    }
+}
+
+static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the two buffers between rounds
+    return pl_size_mul((size_t)rows, (size_t)(pl_ceil_div(n, PL_SORT) * k), sizeof(pl_key));
+}
+
+// Rounds until one chunk is left. in: [rows, n] keys; from and to: buffers of pl_select_bytes, alternating.
+static inline void pl_select(pl_ctx *ctx, const char *op, int32_t *id, float *value, const pl_key *in, pl_key *to,
+                             pl_key *other, int64_t rows, int64_t n, int k) {
+    for (;;) {
+        int64_t chunks = pl_ceil_div(n, PL_SORT);
+        PL_LAUNCH(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k);
+        if (chunks <= 1) return;
+        n = chunks * k;
+        in = to;
+        pl_key *swap = to;
+        to = other, other = swap;
+    }
+}
+
+#endif

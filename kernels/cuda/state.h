@@ -1,0 +1,39 @@
+// What the CUDA backend keeps for a context, and how launchers speak to it. Private to kernels/cuda. Everything here
+// exists twice: for the real device (PL_CUDA_SUFFIX=cuda) and for the emulated one (=emulated).
+#ifndef PL_CUDA_STATE_H
+#define PL_CUDA_STATE_H
+
+#include "kernels/backend.h"
+
+#define PL_CUDA_JOIN_2(name, suffix) pl_##name##_##suffix
+#define PL_CUDA_JOIN(name, suffix) PL_CUDA_JOIN_2(name, suffix)
+#define PL_CUDA(name) PL_CUDA_JOIN(name, PL_CUDA_SUFFIX) // PL_CUDA(linear_fwd) is pl_linear_fwd_cuda
+
+#define PL_NO_FAULT (~0ull)
+#define PL_CUDA_TICKETS 65536 // panels of one product, at most: 4 million output rows
+
+// Faults that kernels find. Device memory, read when the context is asked; the lowest place wins, so that the message
+// does not depend on timing.
+typedef struct pl_cuda_fault {
+    unsigned long long nan; // (row << 32 | id) of a NaN among logits
+    unsigned long long id;  // (row << 32 | id) of an index out of range
+} pl_cuda_fault;
+
+typedef struct pl_cuda_state {
+    void          *stream;
+    pl_cuda_fault *fault;
+    unsigned      *ticket; // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
+    const char    *op;     // the last one queued
+} pl_cuda_state;
+
+static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
+    return (pl_cuda_state *)ctx->state;
+}
+
+// Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
+// with one line).
+bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
+// After it: a launch that was refused sticks to the context.
+void PL_CUDA(launched)(pl_ctx *ctx);
+
+#endif

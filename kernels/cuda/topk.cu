@@ -1,0 +1,62 @@
+#include "kernels/cuda/select.cuh"
+extern "C" {
+#include "kernels/op/topk.h"
+}
+
+// The first round, from logits: chunk blockIdx.x of row blockIdx.y.
+static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, const float *x, int64_t V, int k,
+                                    pl_cuda_fault *fault) {
+    __shared__ pl_key key[PL_SORT];
+    int64_t           row = blockIdx.y, chunk = blockIdx.x;
+    for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
+        int64_t v = chunk * PL_SORT + i;
+        float   z = v < V ? x[row * V + v] : 0;
+        if (isnan(z)) atomicMin(&fault->nan, (unsigned long long)row << 32 | (unsigned long long)v);
+        key[i] = v < V ? pl_key_of(z, (uint32_t)v) : 0;
+    }
+    pl_sort_keys(key);
+    for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
+        if (gridDim.x > 1) {
+            out[(row * gridDim.x + chunk) * k + i] = key[i];
+            continue;
+        }
+        id[row * k + i] = pl_key_id(key[i]);
+        if (value) value[row * k + i] = pl_key_value(key[i]);
+    }
+}
+
+// One block per row, the row's ids dealt to threads in turn: an order that V alone fixes.
+static __global__ void lse_kernel(float *lse, const float *x, int64_t V) {
+    __shared__ float room[PL_WARP];
+    x += blockIdx.x * V;
+    float max = -INFINITY, sum = 0;
+    for (int64_t v = threadIdx.x; v < V; v += PL_BLOCK)
+        max = fmaxf(max, x[v]);
+    max = pl_block_max(max, room);
+    for (int64_t v = threadIdx.x; v < V && !isinf(max); v += PL_BLOCK)
+        sum += expf(x[v] - max);
+    sum = pl_block_sum(sum, room);
+    if (threadIdx.x == 0) lse[blockIdx.x] = isinf(max) ? max : max + logf(sum);
+}
+
+PL_CUDA_OP(topk_fwd) {
+    const pl_topk_args *a = (const pl_topk_args *)args;
+    constexpr int       ROWS = 4096;
+    int64_t             M = a->x.dim[0], V = a->x.dim[1], chunks = pl_ceil_div(V, PL_SORT), most = M < ROWS ? M : ROWS;
+    size_t              mark = pl_arena_mark(&ctx->scratch);
+    size_t              bytes = pl_size_mul((size_t)most, (size_t)(chunks * a->k), sizeof(pl_key));
+    pl_key             *one = (pl_key *)pl_arena_alloc(&ctx->scratch, bytes);
+    pl_key             *two = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
+    pl_key             *three = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
+    for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
+        int64_t      rows = M - m < ROWS ? M - m : ROWS;
+        const float *x = pl_f32(&a->x) + m * V;
+        float       *value = a->value ? a->value + m * a->k : NULL;
+        int32_t     *id = a->id + m * a->k;
+        PL_LAUNCH(ctx, "topk", first_kernel, pl_grid(chunks, rows), PL_BLOCK, one, id, value, x, V, a->k,
+                  pl_cuda_state_of(ctx)->fault);
+        if (chunks > 1) pl_select(ctx, "topk", id, value, one, two, three, rows, chunks * a->k, a->k);
+        if (a->lse) PL_LAUNCH(ctx, "topk", lse_kernel, pl_grid(rows), PL_BLOCK, a->lse + m, x, V);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+}
