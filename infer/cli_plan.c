@@ -247,6 +247,12 @@ static void add_entry(pl_plan *p, int head, const int32_t *parent, int n) {
     e->slim = pl_plan_compare(&e->full, &e->cycle);
 }
 
+// The best tree may be the best chain.
+static void drop_twin(pl_plan *p) {
+    const pl_plan_entry *e = &p->entry[p->n_entries - 1];
+    if (p->n_entries > 1 && e[-1].head == e->head && strcmp(e[-1].tree, e->tree) == 0) p->n_entries--;
+}
+
 static void choose(pl_plan *p) {
     pl_plan_acceptance none = {0};
     int32_t            root = -1;
@@ -258,6 +264,7 @@ static void choose(pl_plan *p) {
             if (!(chain ? p->chain : p->tree) || (!chain && p->chain && p->head[i].accept.ranks == 1)) continue;
             pl_plan_best(&p->subject[i].costs, &p->head[i].accept, PL_PLAN_NODES, chain, &best);
             add_entry(p, i, best.parent, best.n);
+            drop_twin(p);
         }
     }
     // What is only assumed of a smaller head cannot recommend it.

@@ -14,8 +14,10 @@
 
 #define ROUNDS_LEAST 3
 #define ROUNDS_MOST 200
-#define PLAIN_STEPS 4 // of plain decoding after each subject's cycles; the first finds cold caches and is not counted
-#define SIZES 24      // different row counts of one part
+#define PLAIN_STEPS 12 // of plain decoding after each subject's cycles,
+#define PLAIN_COLD 4   // of which the first find caches that others have used
+#define SAMPLES 512    // kept of one part at one number of rows
+#define SIZES 24       // different row counts of one part
 #define TREES 16
 
 typedef struct rig_tree {
@@ -29,7 +31,7 @@ typedef struct rig_tree {
 // Samples of one part at one number of rows.
 typedef struct series {
     int    rows, n;
-    double x[ROUNDS_MOST];
+    double x[SAMPLES];
 } series;
 typedef struct part_samples {
     int    n;
@@ -72,7 +74,7 @@ static void add_sample(part_samples *p, int rows, double seconds) {
     if (i == SIZES) return;
     if (i == p->n) p->size[p->n++].rows = rows;
     series *s = &p->size[i];
-    if (s->n < ROUNDS_MOST) s->x[s->n++] = seconds;
+    if (s->n < SAMPLES) s->x[s->n++] = seconds;
 }
 
 static void read_samples(const part_samples *p, pl_pace_cost *c) {
@@ -344,7 +346,7 @@ static pl_status run_plain(rig *r, bool keep, pl_err *err) {
         const pl_session_stats *stats = &pl_engine_session(r->engine, 0)->stats;
         pl_session_stats        before = *stats;
         PL_TRY(pl_engine_step(r->engine, err));
-        if (!keep || i == 0) continue;
+        if (!keep || i < PLAIN_COLD) continue;
         double step = stats->seconds - before.seconds, target = stats->parts.target - before.parts.target,
                verify = stats->parts.verify - before.parts.verify;
         add_sample(&r->plain_step, 1, step);
