@@ -1,6 +1,7 @@
 #include "infer/report.h"
 
 #include "infer/curves.h"
+#include "infer/report_parts.h"
 #include "infer/svg.h"
 #include "infer/tree.h"
 #include "kernels/base/files.h"
@@ -12,7 +13,7 @@
 
 #define RESULTS_MAX ((size_t)256 << 20)
 #define DEPTH 2 // folders below a run that are searched for metrics
-#define MAX_METHODS 256
+#define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64
 #define MAX_KEYS 64
 
@@ -95,13 +96,11 @@ static pl_status read_run(run *r, pl_curves *c, const char *path, pl_err *err) {
 // ---- one run's results ----
 
 static double number(const run *r, const cJSON *obj, const char *key) {
-    double v;
-    return pl_json_opt_num(&r->results, obj, key, -HUGE_VAL, HUGE_VAL, NAN, &v, NULL) == PL_OK ? v : NAN;
+    return pl_report_num(&r->results, obj, key);
 }
 
 static const char *string(const run *r, const cJSON *obj, const char *key) {
-    const char *s;
-    return pl_json_opt_str(&r->results, obj, key, "", &s, NULL) == PL_OK ? s : "";
+    return pl_report_str(&r->results, obj, key);
 }
 
 static void cell(pl_strbuf *b, const char *fmt, double v, double scale) {
@@ -299,6 +298,8 @@ static bool run_section(pl_strbuf *b, const run *r) {
     method_table(b, r, methods);
     speed_chart(b, r, methods);
     bool ok = position_chart(b, r, methods);
+    pl_report_planes(b, &r->results, methods);
+    pl_report_times(b, &r->results, methods);
     category_table(b, r, methods);
     pl_html_addf(b, "</section>\n");
     return ok;
@@ -344,28 +345,30 @@ static void curve_section(pl_strbuf *b, const pl_curves *c) {
 
 // ---- the page ----
 
-static void put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c, bool *ok) {
+static pl_status put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c, pl_err *err) {
     pl_html_page_begin(b, "paceline report");
     for (int i = 0; i < n; i++)
-        if (r[i].has_results && !run_section(b, &r[i])) *ok = false;
+        if (r[i].has_results && !run_section(b, &r[i])) return pl_fail(err, PL_E_MEMORY, "report: out of memory");
+    for (int i = 0; i < n; i++)
+        if (pl_path_is_dir(r[i].path)) PL_TRY(pl_report_folder(b, r[i].path, err));
     curve_section(b, c);
     pl_html_page_end(b);
+    return PL_OK;
 }
 
 pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
     pl_curves curves = {0};
     pl_strbuf b = {0};
-    bool      ok = true;
     char     *text = NULL;
     pl_status st = PL_OK;
     run      *r = pl_calloc((size_t)n_runs + 1, sizeof *r);
     if (!r) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     for (int i = 0; i < n_runs; i++)
         PL_TRY_GOTO(st, done, read_run(&r[i], &curves, runs[i], err));
-    put_page(&b, r, n_runs, &curves, &ok);
+    PL_TRY_GOTO(st, done, put_page(&b, r, n_runs, &curves, err));
     size_t bytes = b.n;
     text = pl_strbuf_take(&b);
-    if (!text || !ok) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
+    if (!text) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
     st = pl_file_write_atomic(path, text, bytes, err);
 done:
     for (int i = 0; i < n_runs; i++) {

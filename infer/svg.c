@@ -104,6 +104,58 @@ void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar
     pl_html_addf(b, "</text></svg></figure>\n");
 }
 
+// ---- stacked bars ----
+
+static bool counts(double v) {
+    return isfinite(v) && v > 0 && v < 1e300;
+}
+
+void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts,
+                   const char *const *label, const double *value, int n) {
+    double most = 0, x0 = 200, edge = WIDTH - 130;
+    for (int i = 0; i < n; i++) {
+        double sum = 0;
+        for (int k = 0; k < parts; k++)
+            if (counts(value[i * parts + k])) sum += value[i * parts + k];
+        most = fmax(most, sum);
+    }
+    if (!counts(most)) return;
+    int per_row = 4, rows = (parts + per_row - 1) / per_row;
+    open_svg(b, title, 34 * n + 16 + 22 * rows);
+    for (int i = 0; i < n; i++) {
+        double y = 12 + 34.0 * i, x = x0, sum = 0;
+        char   number[32];
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + 15);
+        pl_html_text(b, label[i]);
+        pl_html_addf(b, "</text>");
+        for (int k = 0; k < parts; k++) {
+            double v = value[i * parts + k], w = counts(v) ? v / most * (edge - x0) : 0;
+            if (w <= 0) continue;
+            put_number(number, v);
+            pl_html_addf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"><title>", x, y, w,
+                         k % PL_SVG_COLOURS);
+            pl_html_text(b, part[k]);
+            pl_html_addf(b, ": %s</title></rect>", number);
+            x += w;
+            sum += v;
+        }
+        put_number(number, sum);
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s ", x + 8, y + 15, number);
+        pl_html_text(b, unit);
+        pl_html_addf(b, "</text>\n");
+    }
+    for (int k = 0; k < parts; k++) {
+        double x = 40 + (WIDTH - 40.0) / per_row * (k % per_row), y = 34.0 * n + 16 + 22.0 * (k / per_row);
+        pl_html_addf(b,
+                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" "
+                     "y=\"%.1f\" class=\"label\">",
+                     x, y, k % PL_SVG_COLOURS, x + 22, y + 10);
+        pl_html_text(b, part[k]);
+        pl_html_addf(b, "</text>\n");
+    }
+    pl_html_addf(b, "</svg></figure>\n");
+}
+
 // ---- lines ----
 
 typedef struct frame {
@@ -214,6 +266,78 @@ void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_
     pl_html_addf(b, "</svg></figure>\n");
 }
 
+// ---- points over lines ----
+
+// The part of a line of two points that lies within the frame's range; false: none.
+static bool clip(const frame *f, const pl_line *l, double x[2], double y[2]) {
+    double from = 0, to = 1, dx = l->x[1] - l->x[0], dy = l->y[1] - l->y[0];
+    double start[] = {l->x[0] - f->min_x, f->max_x - l->x[0], l->y[0] - f->min_y, f->max_y - l->y[0]};
+    double step[] = {dx, -dx, dy, -dy};
+    for (int i = 0; i < 4; i++) {
+        if (step[i] == 0 && start[i] < 0) return false;
+        if (step[i] > 0) from = fmax(from, -start[i] / step[i]);
+        if (step[i] < 0) to = fmin(to, -start[i] / step[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        x[i] = l->x[0] + (i ? to : from) * dx;
+        y[i] = l->y[0] + (i ? to : from) * dy;
+    }
+    return from < to;
+}
+
+static void draw_curve(pl_strbuf *b, const frame *f, const pl_line *l) {
+    double x[2], y[2];
+    bool   dashed = l->colour < 0;
+    if (l->n != 2 || !drawable(l->x[0], l->y[0]) || !drawable(l->x[1], l->y[1]) || !clip(f, l, x, y)) return;
+    pl_html_addf(b, "<path class=\"%s\" d=\"M%.1f %.1fL%.1f %.1f\"/>", dashed ? "grid dashed" : "axis", at_x(f, x[0]),
+                 at_y(f, y[0]), at_x(f, x[1]), at_y(f, y[1]));
+    if (!dashed) {
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", at_x(f, x[1]) + 4, at_y(f, y[1]) + 4);
+        pl_html_text(b, l->label);
+        pl_html_addf(b, "</text>");
+    }
+    pl_html_addf(b, "\n");
+}
+
+void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const char *y_name, const pl_point *point,
+                   int n, const pl_line *line, int n_lines) {
+    frame f = {.x0 = 64, .y0 = 10, .x1 = WIDTH - 70, .y1 = LINE_HEIGHT - 44};
+    bool  any = false;
+    for (int i = 0; i < n; i++) {
+        if (!drawable(point[i].x, point[i].y)) continue;
+        f.min_x = any ? fmin(f.min_x, point[i].x) : point[i].x;
+        f.max_x = any ? fmax(f.max_x, point[i].x) : point[i].x;
+        f.min_y = any ? fmin(f.min_y, point[i].y) : point[i].y;
+        f.max_y = any ? fmax(f.max_y, point[i].y) : point[i].y;
+        any = true;
+    }
+    if (!any) return;
+    double wide = fmax(f.max_x - f.min_x, 0.2), high = fmax(f.max_y - f.min_y, 0.1);
+    f.min_x = fmax(0, f.min_x - 0.1 * wide);
+    f.max_x += 0.15 * wide;
+    f.min_y -= 0.2 * high;
+    f.max_y += 0.2 * high;
+    open_svg(b, title, LINE_HEIGHT + 22 * n);
+    draw_axes(b, &f, x_name);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", f.x0 + 6, f.y0 + 10);
+    pl_html_text(b, y_name);
+    pl_html_addf(b, "</text>\n");
+    for (int i = 0; i < n_lines; i++)
+        draw_curve(b, &f, &line[i]);
+    for (int i = 0; i < n; i++) {
+        int colour = point[i].colour % PL_SVG_COLOURS;
+        if (!drawable(point[i].x, point[i].y)) continue;
+        pl_html_addf(b,
+                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"c%d\"/><rect x=\"%.1f\" y=\"%d\" width=\"14\" "
+                     "height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" class=\"label\">",
+                     at_x(&f, point[i].x), at_y(&f, point[i].y), colour, f.x0, LINE_HEIGHT + 22 * i, colour, f.x0 + 22,
+                     LINE_HEIGHT + 22 * i + 10);
+        pl_html_text(b, point[i].label);
+        pl_html_addf(b, "</text>\n");
+    }
+    pl_html_addf(b, "</svg></figure>\n");
+}
+
 // Colours and shapes of every page; light and dark.
 static const char page_head[] = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>";
@@ -235,7 +359,8 @@ static const char page_style[] =
     "svg text{font:13px system-ui,sans-serif;fill:var(--fg)}svg .tick{fill:var(--soft);font-size:12px}\n"
     ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}"
     "\n"
-    ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}\n";
+    ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}.dashed{stroke:var(--"
+    "soft);stroke-dasharray:4 4;fill:none}\n";
 
 void pl_html_page_begin(pl_strbuf *b, const char *title) {
     pl_strbuf_add(b, page_head, sizeof page_head - 1);

@@ -32,4 +32,19 @@ typedef struct pl_line {
 } pl_line;
 void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero);
 
+// Horizontal stacked bars: value[i * parts + k] is part k of bar i (not finite or negative: nothing); the legend names
+// the parts. Bars end in their sum, told with `unit`.
+void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts,
+                   const char *const *label, const double *value, int n);
+
+typedef struct pl_point {
+    const char *label;
+    double      x, y;
+    int         colour;
+} pl_point;
+// Points with their labels over lines (labelled at their right end, dashed where the colour is negative). The range is
+// that of the points, widened; lines are cut where they leave it.
+void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const char *y_name, const pl_point *point,
+                   int n, const pl_line *line, int n_lines);
+
 #endif

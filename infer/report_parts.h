@@ -1,0 +1,29 @@
+// Parts of report.html that have files of their own.
+#ifndef PL_REPORT_PARTS_H
+#define PL_REPORT_PARTS_H
+
+#include "data/strbuf.h"
+#include "kernels/base/json.h"
+
+#define PL_REPORT_METHODS 256
+
+// A member of results.json: NaN, "" where it is absent or something else.
+double      pl_report_num(const pl_json *j, const cJSON *obj, const char *key);
+const char *pl_report_str(const pl_json *j, const cJSON *obj, const char *key);
+
+// ---- report_heads.c: methods of one results.json (at most PL_REPORT_METHODS) ----
+
+// SlimSpec's (rho, lambda) plane (infer/plan.h), one for each temperature, tree and verifier at which a full head and
+// another one were evaluated: rho = acceptance lengths' ratio, lambda = ratio of the head's seconds a level drafted;
+// level curves of the speed-up over the full head for its measured kappa and, dashed, for kappa = 0.25.
+void pl_report_planes(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+// Where the seconds of a token go, and those of drafting (FR-Spec fig. 6, DynaSpec fig. 2).
+void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+
+// ---- report_folder.c: what else lies in a run's folder ----
+
+// vocab/*.json: coverage curves of token lists, each over each one's corpus; ceilings/*.json, as `inspect --ceilings
+// --json` writes them: what was achieved, the ceiling and the oracle by depth.
+pl_status pl_report_folder(pl_strbuf *b, const char *dir, pl_err *err);
+
+#endif
