@@ -23,9 +23,9 @@
 //               Leviathan et al. 2023, arXiv 2211.17192, corollary 3.6)
 //   tvd++       the value of tv                                dz_k = q_k (R - r_k) / sqrt(R (1 - R))
 //               Goel et al. 2024, arXiv 2403.00858: grad tv = -E_{x~q}[r(x) grad log q(x)] with the reward replaced by
-//               the advantage (r - mean) / deviation. Mean and deviation are the row's own and exact, R and
-//               sqrt(R (1 - R)) under q; the paper's are estimates over the tokens of a batch, which a function of one
-//               row cannot be. No row's value has this gradient: between changes of r it is that of -2 asin(sqrt(R)).
+//               the advantage (r - mean) / deviation. Over which tokens the paper estimates mean and deviation could
+//               not be established; here they are the row's own and exact, R and sqrt(R (1 - R)) under q. No row's
+//               value has this gradient: between changes of r it is that of -2 asin(sqrt(R)).
 //   reverse-kl  sum_j q_j (log q_j - log p_j)                  dz_k = q_k (log q_k - log p_k - loss)
 //               DistillSpec (Zhou et al. 2023, arXiv 2310.08461); unmasked: more by the constant -log m of the masked
 //   js          b KL(p || M) + (1 - b) KL(q || M), M = b p + (1 - b) q, with b = js_beta
