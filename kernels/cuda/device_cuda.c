@@ -37,20 +37,18 @@ static bool fits(pl_ctx *ctx, cudaError_t e, const char *doing) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
-    const gpu  *g = (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
+static void *allocate(const gpu *g, bool on_host, size_t bytes, pl_err *err) {
     void       *p = NULL;
     size_t      left = 0, all = 0;
     cudaError_t e = cudaSetDevice(g->number);
     if (bytes == 0) bytes = 1;
-    if (pinned) place = PL_SHARED;
-    if (e == cudaSuccess && place == PL_LOCAL) {
+    if (e == cudaSuccess && on_host) {
+        e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+        if (e == cudaSuccess) memset(p, 0, bytes);
+    } else if (e == cudaSuccess) {
         e = cudaMalloc(&p, bytes);
         if (e == cudaSuccess) e = cudaMemset(p, 0, bytes);
         if (e == cudaSuccess) e = cudaDeviceSynchronize(); // streams of contexts do not wait for it
-    } else if (e == cudaSuccess) {
-        e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-        if (e == cudaSuccess) memset(p, 0, bytes);
     }
     if (e == cudaSuccess) return p;
     if (p) cudaFree(p);
@@ -59,17 +57,25 @@ static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *er
     pl_fail(err, PL_E_MEMORY,
             "%s: no block of %.1f MiB of %s memory: %s; %.1f of %.1f GiB are free; make the model, the batch or the "
             "context smaller",
-            m->name, (double)bytes / 1048576, place == PL_LOCAL ? "device" : "pinned host", cudaGetErrorString(e),
+            g->name, (double)bytes / 1048576, on_host ? "pinned host" : "device", cudaGetErrorString(e),
             (double)left / 1073741824, (double)all / 1073741824);
     return NULL;
 }
 
+static const gpu *gpu_with(const pl_memory *m) {
+    return (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
+}
+
+static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
+    return allocate(gpu_with(m), pinned || place == PL_SHARED, bytes, err);
+}
+
 static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
     (void)m, (void)bytes;
-    if (place == PL_LOCAL && !pinned)
-        cudaFree(p);
-    else
+    if (pinned || place == PL_SHARED)
         cudaFreeHost(p);
+    else
+        cudaFree(p);
 }
 
 // ---- contexts -------------------------------------------------------------------------------------------------------
@@ -86,26 +92,25 @@ static cudaStream_t stream_of(const pl_ctx *ctx) {
 static const pl_cuda_fault no_fault = {PL_NO_FAULT, PL_NO_FAULT};
 
 static void close_context(pl_ctx *ctx) {
-    own             *o = ctx->state;
-    const pl_memory *m = ctx->be->memory;
+    own *o = ctx->state;
     if (o->state.stream) cudaStreamDestroy((cudaStream_t)o->state.stream);
-    pl_memory_destroy(m, PL_LOCAL, o->state.fault, sizeof no_fault);
-    pl_memory_destroy(m, PL_LOCAL, o->state.ticket, PL_CUDA_TICKETS * sizeof(unsigned));
-    pl_memory_destroy(m, PL_SHARED, o->seen, sizeof no_fault);
+    cudaFree(o->state.fault);
+    cudaFree(o->state.ticket);
+    cudaFreeHost(o->seen);
     pl_free(o);
     ctx->state = NULL;
 }
 
 static pl_status open_context(pl_ctx *ctx, pl_err *err) {
-    const pl_memory *m = ctx->be->memory;
-    own             *o = pl_calloc(1, sizeof *o);
+    const gpu *g = gpu_of(ctx);
+    own       *o = pl_calloc(1, sizeof *o);
     if (!o) return pl_fail(err, PL_E_MEMORY, "%s: context: out of memory", ctx->be->name);
     ctx->state = o;
     o->state.op = "none";
     pl_status st = PL_E_MEMORY;
-    if ((o->state.fault = pl_memory_create(m, PL_LOCAL, sizeof no_fault, err)) == NULL) goto fail;
-    if ((o->state.ticket = pl_memory_create(m, PL_LOCAL, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
-    if ((o->seen = pl_memory_create(m, PL_SHARED, sizeof no_fault, err)) == NULL) goto fail;
+    if ((o->state.fault = allocate(g, false, sizeof no_fault, err)) == NULL) goto fail;
+    if ((o->state.ticket = allocate(g, false, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
+    if ((o->seen = allocate(g, true, sizeof no_fault, err)) == NULL) goto fail;
     cudaStream_t stream = NULL;
     cudaError_t  e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);

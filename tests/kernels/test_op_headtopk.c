@@ -193,15 +193,16 @@ static void nan_is_refused(void **state) {
     (void)state;
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++) {
-        pl_ctx  ctx;
-        pl_err  err;
-        float   v[130] = {0}, x[2] = {1, 1};
-        int32_t id[2];
+        pl_ctx   ctx;
+        pl_err   err;
+        float    v[130] = {0}, x[2] = {1, 1};
+        int32_t *id = op_shared(be, NULL, 2 * sizeof *id);
+        pl_span *before = op_shared(be, &(pl_span){0, 48}, sizeof *before); // row 48 holds it
         assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
         assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK);
         assert_int_equal(pl_arena_reserve(&ctx.scratch, 1 << 20, NULL), PL_OK);
         v[97] = NAN;
-        void *panels = pl_block_create(pl_panels_bytes(65, 2, PL_F32), NULL);
+        void *panels = op_shared(be, NULL, pl_panels_bytes(65, 2, PL_F32));
         pl_panels_pack(panels, PL_F32, 0, 65, 65, 2, v);
         pl_tensor w = pl_tensor_2d(panels, PL_F32, 65, 2);
         w.layout = PL_PANELS;
@@ -210,13 +211,14 @@ static void nan_is_refused(void **state) {
         pl_headtopk(&ctx, &a);
         assert_int_equal(pl_ctx_sync(&ctx, &err), PL_E_INPUT);
         assert_non_null(strstr(err.msg, "NaN"));
-        pl_span before = {0, 48}; // row 48 holds it
-        a.span = &before;
+        a.span = before;
         a.n_spans = 1;
         pl_headtopk(&ctx, &a);
         assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
         assert_true(id[0] == 0 && id[1] == 1);
-        pl_block_destroy(panels, pl_panels_bytes(65, 2, PL_F32));
+        op_shared_free(be, panels, pl_panels_bytes(65, 2, PL_F32));
+        op_shared_free(be, before, sizeof *before);
+        op_shared_free(be, id, 2 * sizeof *id);
         pl_ctx_fini(&ctx);
     }
 }

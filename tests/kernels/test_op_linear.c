@@ -73,8 +73,8 @@ static void naive(void **state) {
         assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 16, NULL), PL_OK);
         assert_int_equal(pl_arena_reserve(&ctx.scratch, 1 << 16, NULL), PL_OK);
         for (int layout = 0; layout < 2; layout++) {
-            float     panels[3 * PL_PANEL] = {0};
-            pl_tensor tx = pl_ctx_const(&ctx, 2, 3), tw = pl_tensor_2d((void *)w, PL_F32, 2, 3);
+            float    *panels = op_shared(be, NULL, 3 * PL_PANEL * sizeof *panels), *rows = op_shared(be, w, sizeof w);
+            pl_tensor tx = pl_ctx_const(&ctx, 2, 3), tw = pl_tensor_2d(rows, PL_F32, 2, 3);
             pl_panels_pack(panels, PL_F32, 0, 2, 2, 3, w);
             if (layout) tw.data = panels;
             if (layout) tw.layout = PL_PANELS;
@@ -83,6 +83,8 @@ static void naive(void **state) {
             assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
             for (int k = 0; k < 4; k++)
                 assert_true((be->real == PL_F64 ? pl_f64(&ty)[k] : (double)pl_f32(&ty)[k]) == y[k]);
+            op_shared_free(be, panels, 3 * PL_PANEL * sizeof *panels);
+            op_shared_free(be, rows, sizeof w);
         }
         pl_ctx_fini(&ctx);
     }

@@ -144,7 +144,7 @@ static void nan_is_refused(void **state) {
     for (int b = 0; (be = op_backend(b)); b++)
         for (int i = 0; i < 5; i++) {
             static float v[ROWS * WIDTH];
-            int32_t      id[ROWS * 2];
+            int32_t     *id = op_shared(be, NULL, ROWS * 2 * sizeof *id);
             pl_ctx       ctx;
             pl_err       err;
             assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
@@ -162,6 +162,7 @@ static void nan_is_refused(void **state) {
             pl_topk(&ctx, &a); // the error was cleared by asking
             assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
             assert_true(id[0] == 0 && id[1] == 1);
+            op_shared_free(be, id, ROWS * 2 * sizeof *id);
             pl_ctx_fini(&ctx);
         }
 }

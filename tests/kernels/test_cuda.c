@@ -1,0 +1,236 @@
+// The CUDA backend beyond what the ops' own tests cover, on the emulated device: the table, limits and faults each in
+// one line, and the sizes at which work is split (slices of K, parts of a context, rounds of a selection).
+#define PL_CUDA_SUFFIX emulated
+#include "kernels/cuda/emulate/device_emulated.h"
+#include "kernels/cuda/state.h"
+#include "kernels/op/embed.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/headtopk.h"
+#include "kernels/op/kvstore.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rope.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+static void table_is_complete(void **state) {
+    (void)state;
+    static const bool backward[PL_OP_COUNT] = {
+#define X(NAME, name, bwd) bwd,
+#include "kernels/ops.def"
+#undef X
+    };
+    const pl_backend *be = pl_backend_cuda_emulated();
+    int               has[2] = {0}, of[2] = {0};
+    for (int op = 0; op < PL_OP_COUNT; op++) {
+        of[0]++;
+        of[1] += backward[op];
+        has[0] += be->fwd[op] != NULL;
+        has[1] += backward[op] && be->bwd[op];
+        if (!be->fwd[op]) print_message("missing: %s forward\n", pl_op_name((pl_op)op));
+        if (backward[op] && !be->bwd[op]) print_message("missing: %s backward\n", pl_op_name((pl_op)op));
+    }
+    print_message("cuda table: %d of %d forward, %d of %d backward\n", has[0], of[0], has[1], of[1]);
+    assert_int_equal(has[0], of[0]);
+    assert_int_equal(has[1], of[1]);
+}
+
+// ---- limits and faults ----------------------------------------------------------------------------------------------
+
+static void start(pl_ctx *ctx) {
+    assert_int_equal(pl_ctx_init(ctx, pl_backend_cuda_emulated(), NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx->frame, 1 << 20, NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx->scratch, 1 << 20, NULL), PL_OK);
+}
+
+static void expect_failure(pl_ctx *ctx, pl_status status, const char *part) {
+    pl_err err = {0};
+    assert_int_equal(pl_ctx_sync(ctx, &err), status);
+    if (!strstr(err.msg, part)) fail_msg("\"%s\" is not in \"%s\"", part, err.msg);
+    assert_null(strchr(err.msg, '\n'));
+    assert_int_equal(pl_ctx_sync(ctx, &err), PL_OK); // forgotten once told
+}
+
+static void limits(void **state) {
+    (void)state;
+    const int64_t fits[] = {1, 65535, 65535}, tall[] = {1, 65536, 1}, deep[] = {1, 1, 65536},
+                  wide[] = {1ll << 31, 1, 1};
+    const int64_t none[] = {5, 0, 1};
+    pl_ctx        ctx;
+    start(&ctx);
+    assert_true(pl_may_launch_emulated(&ctx, "x", fits, 1024));
+    assert_false(pl_may_launch_emulated(&ctx, "x", none, 32));
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_false(pl_may_launch_emulated(&ctx, "topk", tall, 32));
+    assert_false(pl_may_launch_emulated(&ctx, "topk", fits, 32)); // the failure sticks
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "op topk needs a grid of 1 x 65536 x 1");
+    assert_false(pl_may_launch_emulated(&ctx, "x", deep, 32));
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "65536 blocks");
+    assert_false(pl_may_launch_emulated(&ctx, "x", wide, 32));
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "2147483648 x 1 x 1");
+
+    float     one = 1;
+    pl_tensor x = pl_ctx_const(&ctx, 1, 1), w = pl_tensor_2d(&one, PL_BF16, PL_CUDA_TICKETS * 64ll + 1, 1);
+    w.layout = PL_PANELS;
+    pl_linear_into(&ctx, pl_tensor_2d(&one, PL_F32, 1, w.dim[0]), x, w);
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "4194305 output rows");
+    pl_kvrow row = {.n_path = 1};
+    pl_attention_cached(&ctx, pl_ctx_const(&ctx, 1, 3 * 288), &row, 1, 1, 288);
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "heads of 288");
+    w.layout = PL_ROWMAJOR;
+    int32_t id;
+    pl_headtopk(&ctx, &(pl_headtopk_args){.x = x, .w = w, .k = 1, .id = &id});
+    expect_failure(&ctx, PL_E_UNSUPPORTED, "packed weights");
+    pl_ctx_fini(&ctx);
+}
+
+// Indices out of range: where ref aborts, a device can only tell.
+static void faults(void **state) {
+    (void)state;
+    static const float w[6] = {1, 2, 3, 4, 5, 6};
+    const int32_t      good[3] = {2, -1, 0}, bad[4] = {0, 3, 1, 7}, far[1] = {4};
+    pl_ctx             ctx;
+    start(&ctx);
+    pl_tensor table = pl_tensor_2d((void *)w, PL_F32, 3, 2), y = pl_embed(&ctx, table, good, 3);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_true(pl_f32(&y)[0] == 5 && pl_f32(&y)[3] == 0 && pl_f32(&y)[4] == 1);
+    pl_embed(&ctx, table, bad, 4);
+    expect_failure(&ctx, PL_E_DEVICE, "out of range: row 1 has 3"); // the lowest row, whichever came first
+    pl_gather(&ctx, table, bad, 4);
+    expect_failure(&ctx, PL_E_DEVICE, "row 1 has 3");
+    pl_rope(&ctx, &(pl_rope_args){.qkv = pl_ctx_const(&ctx, 1, 2),
+                                  .cos = pl_tensor_2d((void *)w, PL_F32, 4, 1),
+                                  .sin = pl_tensor_2d((void *)w, PL_F32, 4, 1),
+                                  .pos = far,
+                                  .n_rot = 1,
+                                  .hd = 2});
+    expect_failure(&ctx, PL_E_DEVICE, "row 0 has 4");
+    pl_ctx_fini(&ctx);
+}
+
+static void copies(void **state) {
+    (void)state;
+    const float from[4] = {1, 2, 3, 4};
+    float       back[4] = {0};
+    pl_ctx      ctx;
+    start(&ctx);
+    pl_tensor a = pl_ctx_const(&ctx, 1, 4), b = pl_ctx_const(&ctx, 1, 4);
+    pl_ctx_upload(&ctx, a.data, from, sizeof from);
+    pl_ctx_zero(&ctx, b.data, sizeof from);
+    pl_ctx_copy(&ctx, (float *)b.data + 1, a.data, 2 * sizeof(float));
+    pl_ctx_download(&ctx, back, b.data, sizeof back);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_true(back[0] == 0 && back[1] == 1 && back[2] == 2 && back[3] == 0);
+    pl_ctx_fail(&ctx, PL_E_DEVICE, "earlier");
+    pl_ctx_zero(&ctx, a.data, sizeof from); // a failed context does nothing more
+    assert_true(pl_f32(&a)[3] == 4);
+    expect_failure(&ctx, PL_E_DEVICE, "earlier");
+    pl_ctx_fini(&ctx);
+}
+
+// ---- where work is split --------------------------------------------------------------------------------------------
+
+enum { WIDE_K = 4500, WIDE_N = 130 }; // three slices of K, three panels
+
+static void wide(op_run *r, const void *arg) {
+    const int *rows = arg;
+    pl_tensor  x = op_constant(r, *rows, WIDE_K, 1);
+    pl_tensor  w = op_weight(r, WIDE_N, WIDE_K, PL_BF16, PL_PANELS, 1 / sqrt(WIDE_K));
+    pl_tensor  y = pl_linear(op_ctx(r), x, w);
+    op_out(r, y);
+    pl_headtopk_args a = {.x = x, .w = w, .k = 3};
+    a.id = op_bytes(r, (size_t)(*rows * 3) * 4);
+    a.value = op_bytes(r, (size_t)(*rows * 3) * 4);
+    pl_headtopk(op_ctx(r), &a);
+    op_out_i32(r, a.id, *rows * 3);
+    op_out_f32(r, a.value, *rows * 3);
+    for (int32_t m = 0; m<*rows; m += *rows> 20 ? 21 : 5) // some rows by themselves
+        op_out(r, pl_linear(op_ctx(r), pl_gather(op_ctx(r), x, op_ids_from(r, &m, 1), 1), w));
+}
+
+// One row, each number of column blocks and past the largest: the bits of a row alone; the fused head has linear's.
+static void slices(void **state) {
+    (void)state;
+    const int sizes[] = {1, 8, 9, 17, 33, 64, 70};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int rows = sizes[i], every = rows > 20 ? 21 : 5;
+        op_run   *r = op_run_once(wide, &rows, pl_backend_cuda_emulated(), 1, OP_NO_TAPE);
+        for (int m = 0; m < rows; m++) {
+            for (int k = 0; k < 3; k++)
+                assert_true(op_value(r, 2, m * 3 + k) == op_value(r, 0, m * WIDE_N + (int)op_value(r, 1, m * 3 + k)));
+            for (int n = 0; n < WIDE_N && m % every == 0; n++)
+                assert_true(op_value(r, 3 + m / every, n) == op_value(r, 0, m * WIDE_N + n));
+        }
+        op_run_free(r);
+    }
+    const int few = 2;
+    op_check(wide, &few, OP_NO_TAPE, "linear and head over %d columns", WIDE_K);
+}
+
+enum { CONTEXT = 2300, HEADS = 6, WIDTH = 40 }; // 72 groups of keys: two a part
+
+static void long_context(op_run *r, const void *arg) {
+    (void)arg;
+    pl_tensor qkv = op_constant(r, 2, (HEADS + 2) * WIDTH, 1);
+    pl_tensor k = op_constant(r, CONTEXT + 2, WIDTH, 1), v = op_constant(r, CONTEXT + 2, WIDTH, 1);
+    pl_kvrow *row = op_bytes(r, 2 * sizeof *row);
+    int32_t  *path = op_bytes(r, 2 * sizeof *path);
+    path[0] = CONTEXT + 1, path[1] = CONTEXT;
+    row[0] = (pl_kvrow){k.data, v.data, NULL, CONTEXT - 32, 1, CONTEXT - 32};
+    row[1] = (pl_kvrow){k.data, v.data, path, CONTEXT, 2, CONTEXT};
+    op_out(r, pl_attention_cached(op_ctx(r), qkv, row, HEADS, 1, WIDTH));
+}
+
+static void rounds(op_run *r, const void *arg) { // 69 chunks of 64 best, then 5, then 1
+    const int   *v = arg;
+    pl_topk_args a = {.x = op_constant(r, 2, *v, 1), .k = 64};
+    a.id = op_bytes(r, sizeof(int32_t) * 2 * 64);
+    a.value = op_bytes(r, sizeof(float) * 2 * 64);
+    a.lse = op_bytes(r, sizeof(float) * 2);
+    pl_topk(op_ctx(r), &a);
+    op_out_i32(r, a.id, 2 * 64);
+    op_out_f32(r, a.value, 2 * 64);
+    op_out_f32(r, a.lse, 2);
+}
+
+static void long_sizes(void **state) {
+    (void)state;
+    const int vocab = 70001;
+    op_check(long_context, NULL, OP_NO_TAPE, "attention over %d keys", CONTEXT);
+    op_check(rounds, &vocab, OP_NO_TAPE, "top 64 of %d", vocab);
+}
+
+// This build's own answer, whichever it is, is one line.
+static void opening(void **state) {
+    (void)state;
+    char   text[512];
+    pl_err err = {0};
+    pl_backend_cuda_describe(text, sizeof text);
+    assert_true(strlen(text) > 8 && !strchr(text, '\n'));
+    print_message("cuda: %s\n", text);
+    const pl_backend *be = pl_backend_cuda(99, &err);
+    assert_null(be);
+    assert_int_equal(err.status, PL_E_UNSUPPORTED);
+    assert_true(*err.msg && !strchr(err.msg, '\n'));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_complete),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(slices),
+        cmocka_unit_test(long_sizes),
+        cmocka_unit_test(opening),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
