@@ -54,7 +54,7 @@ pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char
 pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err); // with pre NULL
 void      pl_tokenizer_close(pl_tokenizer *tok);                                // NULL is allowed
 // Whether a folder holds a tokenizer's file by that rule.
-bool      pl_tokenizer_in_folder(const char *dir);
+pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err);
 // Copies the file or files that `path` stands for (tok was opened from it) into a folder, under the names above.
 pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const char *dir, pl_err *err);
 

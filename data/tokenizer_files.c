@@ -63,11 +63,16 @@ pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_er
     return st;
 }
 
-bool pl_tokenizer_in_folder(const char *dir) {
+pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err) {
     pl_tokenizer_files f;
-    bool               found = pl_path_is_dir(dir) && pl_tokenizer_find_files(&f, dir, NULL) == PL_OK;
-    if (found) pl_tokenizer_files_fini(&f);
-    return found;
+    pl_err             why = {0};
+    *yes = false;
+    if (!pl_path_is_dir(dir)) return PL_OK;
+    pl_status st = pl_tokenizer_find_files(&f, dir, &why);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s", why.msg);
+    *yes = st == PL_OK;
+    if (*yes) pl_tokenizer_files_fini(&f);
+    return PL_OK;
 }
 
 static pl_status copy(const char *from, const char *dir, const char *name, pl_err *err) {

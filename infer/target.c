@@ -5,7 +5,9 @@
 pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                               pl_err *err) {
     *out = NULL;
-    if (!tokenizer && pl_tokenizer_in_folder(path)) tokenizer = path;
+    bool brings = false;
+    if (!tokenizer) PL_TRY(pl_tokenizer_in_folder(&brings, path, err));
+    if (brings) tokenizer = path;
     if (tokenizer) return pl_tokenizer_open_pre(out, tokenizer, pre, err);
     if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no tokenizer for the pre-tokenizer given (%s)", path, pre);
     return PL_OK;
