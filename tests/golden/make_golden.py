@@ -7,6 +7,7 @@
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
   specvocab                     SpecVocab's head (arXiv 2602.13836) on rows: candidates and the law over them
   objectives                    the divergence engine's objectives on rows of logits: values, acceptance, gradients
+  router                        scores, losses and gradients of routers over clusters: DynaSpec's MLP, CORAL's
   pretrain_untied, _tied        AdamW steps of a LlamaForCausalLM on bf16 copies of master weights
 
 Needs: pip install torch==2.15.0 transformers==5.23.0 numpy. Run from anywhere; it writes beside itself.
@@ -708,6 +709,52 @@ def specvocab_case():
     g.write("specvocab")
 
 
+# ---- routers ----
+
+ROUTER = dict(rows=9, d=12, width=7, clusters=11, eps=1e-6)
+
+
+def router_run(dtype, kind):
+    """Scores of a head's clusters: DynaSpec's MLP with binary cross-entropy, CORAL's with that of its softmax."""
+    o = ROUTER
+    rows, d, width, clusters = o["rows"], o["d"], o["width"] if kind == "mlp" else o["d"], o["clusters"]
+    shapes = {"router.fc1.weight": (width, 2 * d if kind == "mlp" else d), "router.fc2.weight": (clusters, width)}
+    if kind == "mlp":
+        shapes |= {"router.embed_norm.weight": (d,), "router.hidden_norm.weight": (d,), "router.fc1.bias": (width,),
+                   "router.fc2.bias": (clusters,)}
+    w = {n: weight(f"router/{kind}", n, s).to(dtype).clone().requires_grad_() for n, s in shapes.items()}
+    embed, hidden, output = (torch.from_numpy(coarse(f"router/{n}", rows * d, log2).reshape(rows, d)).to(dtype)
+                             for n, log2 in (("embed", 12), ("hidden", 6), ("output", 7)))
+    weights = torch.tensor([0.0 if i == 4 else (1 + i % 4) / 4 for i in range(rows)], dtype=dtype)
+    held = torch.from_numpy((bits("router/labels", rows * clusters) % np.uint64(4) == 0).astype(np.float64)
+                            .reshape(rows, clusters)).to(dtype)
+    if kind == "mlp":
+        norm = torch.nn.functional.rms_norm
+        x = torch.cat((norm(embed, (d,), w["router.embed_norm.weight"], o["eps"]),
+                       norm(hidden, (d,), w["router.hidden_norm.weight"], o["eps"])), -1)
+        h = F.silu(F.linear(x, w["router.fc1.weight"], w["router.fc1.bias"]))
+        z = F.linear(h, w["router.fc2.weight"], w["router.fc2.bias"])
+        loss = F.binary_cross_entropy_with_logits(z, held, reduction="none").sum(-1)
+    else:
+        z = F.linear(F.silu(F.linear(output, w["router.fc1.weight"])) + output, w["router.fc2.weight"])
+        shares = held / 8  # exact, and a row's sum is not 1: the engine's own formula
+        loss = -(shares * torch.log_softmax(z, -1)).sum(-1)
+    (weights * loss).sum().backward()
+    return z.detach(), torch.where(weights > 0, loss, 0.0).detach(), {n: p.grad for n, p in w.items()}
+
+
+def router_case():
+    g = Golden()
+    for kind in ("mlp", "coral"):
+        z, loss, grad = in_all_precisions(router_run, kind)
+        g.put_tensors(f"{kind}/scores", z)
+        g.put_tensors(f"{kind}/loss", loss)
+        for n in grad[0]:
+            g.put_matrices(f"{kind}/grad/{n}", [one[n] for one in grad])
+    g.put("labels", int32((bits("router/labels", ROUTER["rows"] * ROUTER["clusters"]) % np.uint64(4) == 0).astype(int)))
+    g.write("router")
+
+
 if __name__ == "__main__":
     llama_case("llama_default", dict(rope_type="default", rope_theta=10000.0), (9, 6))
     # Of the four frequencies one stays, one is blended, two are stretched.
@@ -717,5 +764,6 @@ if __name__ == "__main__":
     eagle1_case()
     specvocab_case()
     objectives_case()
+    router_case()
     pretrain_case("pretrain_untied", False, False, 2.2)
     pretrain_case("pretrain_tied", True, True, 2.2)

@@ -1,6 +1,7 @@
 #include "tests/infer/fixture.h"
 
 #include "infer/backbone.h"
+#include "infer/head_dynaspec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
@@ -67,11 +68,34 @@ void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dty
     test_target_sized(m, dir, layers, TEST_VOCAB, seed, t);
 }
 
+// Sizes from 0 up, so that some clusters are empty and one is large.
+static int64_t *random_clusters(int64_t n, int64_t rows, uint64_t seed) {
+    pl_rng   r = pl_rng_make(seed, PL_STREAM_TEST, 1u << 20);
+    int64_t *offset = pl_calloc((size_t)n + 1, sizeof *offset);
+    for (int64_t c = 0; c + 1 < n; c++)
+        offset[c + 1] = offset[c] + (int64_t)pl_rng_below(r, (uint64_t)c, (uint64_t)(2 * rows / n));
+    for (int64_t c = 0; c < n; c++)
+        offset[c] = offset[c] < rows ? offset[c] : rows;
+    offset[n] = rows;
+    return offset;
+}
+
 void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
                          const pl_backbone_options *o, uint64_t seed) {
-    pl_err       err = {0};
-    pl_backbone *b;
-    must(pl_backbone_create(&b, kind, target, o, PL_F32, &err), &err);
+    pl_err              err = {0};
+    pl_backbone        *b;
+    pl_backbone_options options = *o;
+    int32_t            *order = calloc((size_t)target->vocab, sizeof *order);
+    bool                routed = strcmp(o->head.kind, "dynaspec") == 0;
+    if (routed && !o->d2t) {
+        for (int32_t i = 0; i < target->vocab; i++)
+            order[i] = (i + 5) % (int32_t)target->vocab;
+        options.d2t = order;
+        options.draft_vocab = target->vocab;
+    }
+    must(pl_backbone_create(&b, kind, target, &options, PL_F32, &err), &err);
+    if (routed) pl_routed_set_offsets(&b->head, random_clusters(b->head.spec.clusters, b->head.vocab, seed));
+    free(order);
     float **data = random_values(&b->params, seed);
     must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);
     free_values(data, b->params.n);

@@ -13,7 +13,8 @@
 // TEST_VOCAB, an odd one.
 void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t);
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t);
-// Writes a random drafter for the target into dir.
+// Writes a random drafter for the target into dir. A routed head gets all the target's tokens in another order where o
+// says none, in clusters of random sizes, some of them empty.
 void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
                          const pl_backbone_options *o, uint64_t seed);
 // Writes a random EAGLE-3 drafter for the target into dir.

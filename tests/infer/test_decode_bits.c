@@ -282,8 +282,10 @@ static void eagle3_is_lossless(void **state) {
     world                  *w = calloc(1, sizeof *w);
     transcript             *got = calloc(SESSIONS, sizeof *got);
     int64_t                 accepted = 0;
-    static const pl_hf_head heads[] = {
-        {.kind = "full"}, {.kind = "lowrank", .rank = 12}, {.kind = "specvocab", .rank = 12, .candidates = 20}};
+    static const pl_hf_head heads[] = {{.kind = "full"},
+                                       {.kind = "lowrank", .rank = 12},
+                                       {.kind = "specvocab", .rank = 12, .candidates = 20},
+                                       {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 5, .k1 = 3, .kmin = 1}};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < 8; k++)
@@ -321,7 +323,10 @@ static void eagle3_is_lossless(void **state) {
 static void eagle1_is_lossless(void **state) {
     (void)state;
     static const pl_backbone_options kinds[] = {
-        {.bias = true}, {.own_head = true}, {.head = {.kind = "lowrank", .rank = 12}}};
+        {.bias = true},
+        {.own_head = true},
+        {.head = {.kind = "lowrank", .rank = 12}},
+        {.head = {.kind = "dynaspec", .router = "coral", .clusters = 9, .k0 = 2, .fixed = true}}};
     char        dir[64], draft[64];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);
