@@ -26,11 +26,12 @@ const char fixture_target[] =
     "eval: {prompts: heldout.jsonl, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false}\n"
 
 const char fixture_drafter[] = DRAFTER "drafter: {head: {kind: lowrank, rank: 4}}\n";
-const char fixture_both[] = DRAFTER "drafters:\n"
+const char fixture_both[] = DRAFTER "vocabularies: [{name: said, dataset: true, size: bcl, min_coverage: 0.5}]\n"
+                                    "drafters:\n"
                                     "  - name: full\n"
                                     "    head: {kind: full}\n"
                                     "  - name: low\n"
-                                    "    head: {kind: lowrank, rank: 4}\n";
+                                    "    head: {kind: lowrank, rank: 4, vocab: said}\n";
 
 const char fixture_prompts[] = "{\"prompt\": \"the cat sat on\", \"category\": \"a\"}\n"
                                "{\"prompt\": \"the dog ran to\", \"category\": \"b\"}\n"
