@@ -92,7 +92,7 @@ static pl_status put_coverage(pl_strbuf *b, const vocab_list *l, int n, int corp
         snprintf(label[i], sizeof label[i], "%s%s", l[i].name, i == corpus ? " (counted here)" : "");
         line[lines++] = (pl_line){.label = label[i], .x = x, .y = y, .n = POINTS, .colour = i};
     }
-    snprintf(title, sizeof title, "Coverage of %s's tokens by size of the list, %%", l[corpus].name);
+    snprintf(title, sizeof title, "Tokens of %s that a list covers, %%", l[corpus].name);
     pl_svg_lines(b, title, "% of the vocabulary, by frequency", line, lines, true);
     pl_free(xy);
     return PL_OK;
@@ -147,7 +147,7 @@ static pl_status put_ceilings(pl_strbuf *b, const char *path, pl_err *err) {
     const char *name = pl_path_name(path);
     for (int k = 0; k < KEYS; k++)
         line[k] = (pl_line){.label = says[k], .x = x, .y = y[k], .n = n, .colour = k + 1};
-    snprintf(title, sizeof title, "Ceilings of %.80s's acceptance, temperature %.4g", name,
+    snprintf(title, sizeof title, "%.*s, temperature %.4g", (int)(strlen(name) - 5), name,
              pl_report_num(&j, NULL, "temperature"));
     if (n) pl_svg_lines(b, title, "draft depth", line, KEYS, true);
     pl_json_close(&j);

@@ -87,13 +87,14 @@ static void put_plane(pl_strbuf *b, const plane *p, const cJSON *methods) {
     pl_line      line[CURVES];
     double       xy[CURVES][4];
     char         label[CURVES][16], title[200];
-    int          n = 0, lines = 0;
+    int          n = 0, lines = 0, method = -1;
     const cJSON *m;
     cJSON_ArrayForEach(m, methods) {
+        method++;
         if (!comparable(p->j, p->full, m) || n == PL_REPORT_METHODS) continue;
         double x = head_seconds(p->j, m) / p->head, y = pl_report_num(p->j, m, "acceptance_length") / p->tau;
         if (!isfinite(x) || !isfinite(y)) continue;
-        point[n] = (pl_point){.label = pl_report_str(p->j, m, "name"), .x = x, .y = y, .colour = n};
+        point[n] = (pl_point){.label = pl_report_str(p->j, m, "name"), .x = x, .y = y, .colour = method};
         n++;
     }
     if (n < 2) return;
@@ -162,7 +163,8 @@ void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
         for (int k = 0; k < PARTS; k++)
             v[k] *= 1e6 / tokens;
     }
-    if (n) pl_svg_stacks(b, "Where a token's time goes", "µs a token", names, PARTS, label, value, n);
+    if (n) pl_svg_stacks(b, "Where a token's time goes", "µs a token", names, PARTS, 0, label, value, n);
     if (drafters)
-        pl_svg_stacks(b, "Where drafting's time goes", "%", names + FIRST_DRAFT, width, drafter, share, drafters);
+        pl_svg_stacks(b, "Where drafting's time goes", "%", names + FIRST_DRAFT, width, FIRST_DRAFT, drafter, share,
+                      drafters);
 }

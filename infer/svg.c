@@ -110,7 +110,7 @@ static bool counts(double v) {
     return isfinite(v) && v > 0 && v < 1e300;
 }
 
-void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts,
+void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts, int colour,
                    const char *const *label, const double *value, int n) {
     double most = 0, x0 = 200, edge = WIDTH - 130;
     for (int i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char
             if (w <= 0) continue;
             put_number(number, v);
             pl_html_addf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"><title>", x, y, w,
-                         k % PL_SVG_COLOURS);
+                         (colour + k) % PL_SVG_COLOURS);
             pl_html_text(b, part[k]);
             pl_html_addf(b, ": %s</title></rect>", number);
             x += w;
@@ -149,7 +149,7 @@ void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char
         pl_html_addf(b,
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" "
                      "y=\"%.1f\" class=\"label\">",
-                     x, y, k % PL_SVG_COLOURS, x + 22, y + 10);
+                     x, y, (colour + k) % PL_SVG_COLOURS, x + 22, y + 10);
         pl_html_text(b, part[k]);
         pl_html_addf(b, "</text>\n");
     }
@@ -301,7 +301,7 @@ static void draw_curve(pl_strbuf *b, const frame *f, const pl_line *l) {
 
 void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const char *y_name, const pl_point *point,
                    int n, const pl_line *line, int n_lines) {
-    frame f = {.x0 = 64, .y0 = 10, .x1 = WIDTH - 70, .y1 = LINE_HEIGHT - 44};
+    frame f = {.x0 = 64, .y0 = 36, .x1 = WIDTH - 70, .y1 = LINE_HEIGHT - 44};
     bool  any = false;
     for (int i = 0; i < n; i++) {
         if (!drawable(point[i].x, point[i].y)) continue;
@@ -319,7 +319,7 @@ void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const ch
     f.max_y += 0.2 * high;
     open_svg(b, title, LINE_HEIGHT + 22 * n);
     draw_axes(b, &f, x_name);
-    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", f.x0 + 6, f.y0 + 10);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", f.x0 - 50, f.y0 - 24);
     pl_html_text(b, y_name);
     pl_html_addf(b, "</text>\n");
     for (int i = 0; i < n_lines; i++)

@@ -33,8 +33,8 @@ typedef struct pl_line {
 void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero);
 
 // Horizontal stacked bars: value[i * parts + k] is part k of bar i (not finite or negative: nothing); the legend names
-// the parts. Bars end in their sum, told with `unit`.
-void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts,
+// the parts, whose colours are colour, colour + 1, ... Bars end in their sum, told with `unit`.
+void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char *const *part, int parts, int colour,
                    const char *const *label, const double *value, int n);
 
 typedef struct pl_point {

@@ -1,4 +1,5 @@
 // What the program writes about models and measurements: tokenize, inspect, bench, eval, report.
+#include "data/counts.h"
 #include "data/strbuf.h"
 #include "infer/curves.h"
 #include "infer/report.h"
@@ -259,6 +260,74 @@ static void test_results_files(void **state) {
     assert_int_equal(pl_tree_remove(path, NULL), PL_OK);
     test_run_fails(2, "metrics.jsonl:1", "report %s", scratch);
     pl_results_destroy(r);
+    test_scratch_remove(scratch);
+}
+
+static const char head_results[] =
+    "{\"methods\":[{\"name\":\"plain\",\"tokens\":100,\"seconds_by_part\":{\"target\":1.5}},"
+    "{\"name\":\"all\",\"kind\":\"eagle3-full\",\"checkpoint\":\"a\",\"tree\":\"chain:4\",\"verify\":\"match\","
+    "\"temperature\":0,"
+    "\"acceptance_length\":4,\"steps\":100,\"mean_draft_depth\":4,\"seconds\":2,\"tokens\":400,"
+    "\"seconds_by_part\":{\"target\":1,\"take_in\":0.3,\"layer\":0.2,\"head\":0.4,\"draw\":0,\"other\":0.1}},"
+    "{\"name\":\"<slim>\",\"kind\":\"eagle3-lowrank\",\"checkpoint\":\"b\",\"tree\":\"chain:4\",\"verify\":\"match\","
+    "\"temperature\":0,\"acceptance_length\":3.8,\"steps\":100,\"mean_draft_depth\":4,\"seconds\":1.7,\"tokens\":380,"
+    "\"seconds_by_part\":{\"target\":1,\"take_in\":0.3,\"layer\":0.2,\"head\":0.1,\"other\":-1e300}},"
+    "{\"name\":\"other tree\",\"kind\":\"eagle3-lowrank\",\"checkpoint\":\"c\",\"tree\":\"auto\",\"verify\":\"match\","
+    "\"temperature\":0,\"acceptance_length\":3.8,\"steps\":100,\"mean_draft_depth\":4,\"seconds_by_part\":{\"head\":1}}"
+    "]}";
+
+static int count_of(const char *text, const char *part) {
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, part)) != NULL; s++)
+        n++;
+    return n;
+}
+
+// The plane of heads with the same tree, times by part, lists and ceilings of the run's folder.
+static void test_head_charts(void **state) {
+    (void)state;
+    char        scratch[64], path[160], page[128];
+    const char *run = test_scratch(scratch);
+    pl_err      err;
+    snprintf(page, sizeof page, "%s/report.html", scratch);
+    snprintf(path, sizeof path, "%s/results.json", scratch);
+    write_file(path, head_results);
+    snprintf(path, sizeof path, "%s/ceilings", scratch);
+    assert_int_equal(pl_dir_make(path, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/vocab", scratch);
+    assert_int_equal(pl_dir_make(path, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/vocab/books.json", scratch);
+    pl_counts c;
+    assert_int_equal(pl_counts_init(&c, 50, "0123456789abcdef", "books", NULL), PL_OK);
+    pl_counts_add(&c, (int32_t[]){7, 7, 7, 3, 3, 1}, 6);
+    assert_int_equal(pl_counts_write(&c, path, NULL), PL_OK);
+    pl_counts_fini(&c);
+    snprintf(path, sizeof path, "%s/ceilings/slim.json", scratch);
+    write_file(path,
+               "{\"temperature\":1,\"ceilings\":[{\"depth\":0,\"achieved\":0.5,\"ceiling\":0.75,\"oracle\":0.875},7]}");
+    if (pl_report_write(page, &run, 1, &err) != PL_OK) fail_msg("%s", err.msg);
+    char *html = read_file(page);
+    // kappa = 0.4 / (2 - 0.4); the head with another tree is not in the plane, which has two points.
+    assert_non_null(strstr(html, "tree chain:4: kappa = 0.25"));
+    assert_int_equal(count_of(html, "<circle") - count_of(html, "r=\"3\""), 2);
+    assert_non_null(strstr(html, "&lt;slim&gt;"));
+    assert_null(strstr(html, "<slim>"));
+    assert_non_null(strstr(html, "5000 µs a token")); // 2 s for 400 tokens
+    assert_non_null(strstr(html, "draft head: 1000"));
+    assert_non_null(strstr(html, "Tokens of books that a list covers"));
+    assert_non_null(strstr(html, "slim, temperature 1"));
+    static const char *const outside[] = {"http:", "https:", "<script", "url(", "src=", "nan", "inf"};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        if (strstr(html, outside[i])) fail_msg("report.html holds \"%s\"", outside[i]);
+    pl_free(html);
+    write_file(path, "{\"ceilings\":7}");
+    assert_int_equal(pl_report_write(page, &run, 1, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "slim.json: ceilings: expected an array"));
+    assert_int_equal(pl_tree_remove(path, NULL), PL_OK);
+    snprintf(path, sizeof path, "%s/vocab/books.json", scratch);
+    write_file(path, "{}");
+    assert_int_equal(pl_report_write(page, &run, 1, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "books.json"));
     test_scratch_remove(scratch);
 }
 
@@ -671,23 +740,15 @@ static void test_eval_methods(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeated_grams),
-        cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_promises),
-        cmocka_unit_test(test_results_files),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_out_of_memory_decoding),
-        cmocka_unit_test(test_charts),
-        cmocka_unit_test(test_probe),
-        cmocka_unit_test(test_tokenize),
-        cmocka_unit_test(test_tokenize_bytes),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_repeated_grams), cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_results_files),  cmocka_unit_test(test_head_charts),
+        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_out_of_memory_decoding),
+        cmocka_unit_test(test_charts),         cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
