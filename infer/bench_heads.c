@@ -1,7 +1,7 @@
 // bench: draft heads of every kind with random weights, hidden state to the most probable token, each through the
 // interface that decoding uses and beside the seconds that reading its weights takes.
 #include "infer/bench_parts.h"
-#include "infer/head.h"
+#include "infer/head_dynaspec.h"
 #include "infer/put.h"
 #include "infer/target.h"
 #include "kernels/base/clock.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define MOST 64
-#define HEAD_PARAMS 8
+#define HEAD_PARAMS 12
 
 typedef struct head_case {
     pl_head   head;
@@ -45,8 +45,39 @@ static bool make_rows(head_case *h, int64_t width) {
     return h->row != NULL;
 }
 
+// Clusters of rows for a routed head: of equal sizes, or of sizes that fall as 1 / sqrt(i) in an order of chance.
+static bool cluster(pl_head *h, bool equal) {
+    int64_t  m = h->spec.clusters, *offset = pl_malloc((size_t)(m + 1) * sizeof *offset);
+    double   sum = 0, at = 0;
+    uint64_t stride = 7919;
+    if (!offset) return false;
+    for (int64_t i = 0; i < m; i++)
+        sum += equal ? 1 : 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)m));
+    for (int64_t i = 0; i < m; i++) {
+        offset[i] = (int64_t)((double)h->vocab * at / sum);
+        at += equal ? 1 : 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)m));
+    }
+    offset[0] = 0;
+    offset[m] = h->vocab;
+    pl_routed_set_offsets(h, offset);
+    return true;
+}
+
+// Bytes of what a routed head read for this very row: its clusters need not have the mean size.
+static double routed_bytes(pl_bench_case *c, head_case *h, pl_dtype t) {
+    double bytes = 0;
+    pl_ctx_begin(&c->ctx);
+    pl_head_rows    rows = {.x = h->x, .level = h->level, .hidden = h->hidden, .embed = h->embed, .token = h->token};
+    pl_head_support s = h->head.kind->support(&c->ctx, &h->head, &rows);
+    if (s.groups == 1) bytes = (double)pl_spans_rows(s.span, s.at[1]) * (double)h->head.rank;
+    for (int i = 0; i < h->params.n; i++)
+        if (h->params.p[i].tensor != &h->head.out)
+            bytes += (double)h->params.p[i].spec.rows * fmax(1, (double)h->params.p[i].spec.cols);
+    return bytes * (double)pl_dtype_size(t);
+}
+
 // One head of `rows` rows at a draft depth; larger than --max-mb: left out.
-static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, pl_dtype t) {
+static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, bool equal, pl_dtype t) {
     if (l->n == MOST) return;
     pl_bench_case *c = &l->c[l->n];
     head_case     *h = &l->h[l->n];
@@ -63,6 +94,7 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
         bytes += (double)h->params.p[i].spec.rows * (double)h->params.p[i].spec.cols * (double)pl_dtype_size(t);
     if (bytes > l->b->max_bytes || !make_rows(h, l->o->width)) return;
     if (pl_params_draw(&h->params, t, (uint64_t)l->n, l->b->env->pool, &err) != PL_OK) return;
+    if (h->head.routed && !cluster(&h->head, equal)) return;
     c->step = head_step;
     c->arg = h;
     c->bytes = pl_head_step_bytes(&h->head, level);
@@ -71,23 +103,58 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
     c->memory_bytes = pl_panels_bytes(rows, h->head.rank, t);
     if (c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
     pl_bench_ready(l->b, c);
+    if (!c->ready || !h->head.routed) return;
+    c->bytes = routed_bytes(c, h, t);
+    c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
+    if (c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
+}
+
+// SpecVocab: a scorer of rank d/8 and d/16 lists V/64 candidates, 2,048 of the Llama-3 vocabulary.
+static void add_listing(head_list *l, pl_dtype t) {
+    for (int part = 8; part <= 16; part *= 2) {
+        char       name[64];
+        pl_hf_head spec = pl_hf_head_make("specvocab", (int)(l->o->width / part));
+        spec.candidates = (int)(l->o->vocab / 64 < PL_HEADTOPK_MAX ? l->o->vocab / 64 : PL_HEADTOPK_MAX);
+        if (spec.rank < 1 || spec.candidates < 1) return;
+        snprintf(name, sizeof name, "specvocab-%d-%d", spec.rank, spec.candidates);
+        add_head(l, name, spec, l->o->vocab, 0, true, t);
+    }
+}
+
+// DynaSpec: clusters of 128 rows, a quarter of them at depths 0 and 1; equal and unequal ones, at depth 0 and 3.
+static void add_routed(head_list *l, pl_dtype t) {
+    pl_hf_head spec = pl_hf_head_make("dynaspec", 0);
+    spec.clusters = (int)(l->o->vocab / 128);
+    spec.width = (int)(l->o->width / 8);
+    spec.k0 = spec.k1 = spec.clusters / 4;
+    spec.kmin = 1;
+    if (spec.k0 < 1 || spec.width < 1) return;
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        int  level = i / 2 * 3;
+        snprintf(name, sizeof name, "dynaspec-%lld/%d-%s", (long long)pl_routed_budget(&spec, level), spec.clusters,
+                 i % 2 ? "unequal" : "equal");
+        add_head(l, name, spec, l->o->vocab, level, i % 2 == 0, t);
+    }
 }
 
 static void add_heads(head_list *l, pl_dtype t) {
     const pl_bench_heads *o = l->o;
     char                  name[64];
     l->full[t == PL_F32] = l->n;
-    add_head(l, "full", pl_hf_head_make("full", 0), o->vocab, 0, t);
+    add_head(l, "full", pl_hf_head_make("full", 0), o->vocab, 0, true, t);
     for (int part = 2; part <= 16 && o->vocab / part > 0; part *= 2) {
         snprintf(name, sizeof name, "trimmed-V/%d", part);
-        add_head(l, name, pl_hf_head_make("full", 0), o->vocab / part, 0, t);
+        add_head(l, name, pl_hf_head_make("full", 0), o->vocab / part, 0, true, t);
     }
     for (int i = 0; i < (o->n_ranks ? o->n_ranks : 4); i++) {
         int64_t rank = o->n_ranks ? o->rank[i] : o->width >> (i + 1);
         if (rank < 1) continue;
         snprintf(name, sizeof name, "lowrank-%lld", (long long)rank);
-        add_head(l, name, pl_hf_head_make("lowrank", (int)rank), o->vocab, 0, t);
+        add_head(l, name, pl_hf_head_make("lowrank", (int)rank), o->vocab, 0, true, t);
     }
+    add_listing(l, t);
+    add_routed(l, t);
 }
 
 // How much faster than the full head of the same dtype: the median over rounds.
@@ -105,7 +172,7 @@ static void write_head(pl_json_out *o, const head_list *l, int i) {
     pl_json_out_object(o);
     pl_put_str(o, "name", l->c[i].name);
     pl_put_str(o, "kind", h->kind->name);
-    pl_put_int(o, "rank", h->kind == &pl_head_full ? 0 : h->rank);
+    pl_put_int(o, "rank", h->spec.rank);
     pl_put_str(o, "weights", pl_weights_name(h->out.dtype));
     pl_put_int(o, "vocab", h->vocab);
     pl_put_int(o, "width", h->d);

@@ -34,6 +34,10 @@ double pl_plan_seconds(const pl_pace_cost *c, double rows) {
     return below + share * (at[1] - below);
 }
 
+static double share_of(const pl_plan_costs *c, int level) {
+    return c->level_share[level] > 0 ? c->level_share[level] : 1;
+}
+
 void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const int32_t *parent, int n,
                      pl_plan_cycle *out) {
     double f[PL_SHAPE_NODES] = {1};
@@ -60,7 +64,7 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     }
     for (int l = 1; l < out->depth; l++) {
         out->layer += pl_plan_seconds(&c->layer, b * expanded[l]);
-        out->head += pl_plan_seconds(&c->head, b * expanded[l]);
+        out->head += share_of(c, l) * pl_plan_seconds(&c->head, b * expanded[l]);
     }
     out->seconds = out->target + out->verify + out->take_in + out->layer + out->head + out->other;
     out->speed = b * out->emitted / out->seconds;

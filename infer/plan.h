@@ -32,8 +32,10 @@
 typedef struct pl_plan_costs {
     int          batch;
     pl_pace_cost target, take_in, layer, first, head; // seconds by rows of all sessions
-    double       verify;                              // seconds per emitted token
-    double       other;                               // seconds of a cycle
+    // Of `head` at depth l: heads whose shortlist shrinks with the depth; 0: 1.
+    double       level_share[PL_SHAPE_LEVELS];
+    double       verify; // seconds per emitted token
+    double       other;  // seconds of a cycle
     // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: a router; choosing
     // the k best instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
     double       embed, router, top_k, log_sum_exp;

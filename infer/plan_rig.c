@@ -43,7 +43,7 @@ typedef struct rig_subject {
     pl_ctx           ctx;
     bool             ready;
     pl_kv           *kv; // [batch] the drafter's
-    part_samples     target, take_in, layer, first, head, embed, one, k, scored, router;
+    part_samples     target, take_in, layer, first, head, embed, one, k, scored, router, by_level;
 } rig_subject;
 
 typedef struct rig {
@@ -288,7 +288,9 @@ static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
         for (int i = 0; i < m; i++)
             r->index[i] = i;
         head_part(r, ctx, from, y, m, l);
+        double since = at;
         lap(&s->head, m, &at, keep);
+        if (keep && m == b) add_sample(&s->by_level, l, at - since);
     }
     if (t == &r->tree[r->n_trees - 1]) run_extras(r, s, from, y, keep);
 }
@@ -464,6 +466,17 @@ static pl_status run_rounds(rig *r, int *rounds, pl_err *err) {
     return st;
 }
 
+// What a level's head takes of what `head` says, where the rows that it reads depend on the level.
+static void read_levels(const rig_subject *s, int batch, pl_plan_costs *c) {
+    const pl_head *h = &s->s->backbone->head;
+    double         mean = pl_plan_seconds(&c->head, batch);
+    bool           even = true;
+    for (int l = 2; l < PL_SHAPE_LEVELS; l++)
+        if (pl_head_step_bytes(h, l) != pl_head_step_bytes(h, 1)) even = false;
+    for (int i = 0; i < s->by_level.n && !even && mean > 0; i++)
+        c->level_share[s->by_level.size[i].rows] = pl_stats(s->by_level.size[i].x, s->by_level.size[i].n).median / mean;
+}
+
 static void read_costs(const rig *r, pl_plan_plain *plain) {
     plain->costs = (pl_plan_costs){
         .batch = r->o->batch, .verify = median_of(&r->plain_verify), .other = fmax(median_of(&r->plain_other), 0)};
@@ -478,6 +491,7 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
         read_samples(&s->layer, &c->layer);
         read_samples(&s->first, &c->first);
         read_samples(&s->head, &c->head);
+        read_levels(s, r->o->batch, c);
         c->embed = median_of(&s->embed);
         c->router = median_of(&s->router);
         c->top_k = fmax(median_of(&s->k) - median_of(&s->one), 0);

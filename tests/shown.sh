@@ -5,8 +5,9 @@
 #   build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
 #   of generate, train, decode (3600 s).
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
-# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
+# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench, parity and plan take; without it
 # they train them once.
+# PACELINE_PLAN_TARGET: the target of PACELINE_RUN's drafters where it is not the built-in one (plan).
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -86,6 +87,28 @@ shown_parity() { # what the training code says of a trained drafter is what deco
         (cd "$root" && PACELINE_PARITY="checkpoints/tiny $heads/drafters/eagle3-$head/checkpoints/best" build/test_parity) >"$work/parity.log" 2>&1 || { tail -n 5 "$work/parity.log"; fail parity "eagle3-$head"; continue; }
         line=$(grep '^parity:' "$work/parity.log") && say parity "eagle3-$head on checkpoints/tiny${line#parity}" || fail parity "eagle3-$head: did not run"
     done
+}
+
+shown_plan() { # the head that the planner picks against the best one that eval measured, of the same drafters
+    local p recipe picked speeds best own
+    p=$(program)
+    heads || { fail plan "training"; return; }
+    recipe=recipes/quickstart.yaml
+    [ -f "$heads/recipe.yaml" ] && recipe=$(realpath "$heads/recipe.yaml")
+    mkdir -p "$work/plan" && cp -r "$heads/drafters" "$work/plan/"
+    # Methods answer prompt by prompt in turn, so that drift of the machine hits all alike.
+    (cd "$root" && "$p" eval "$recipe" --out "$work/plan" --set 'eval.drafters=[]' --set 'eval.temperatures=[0]' \
+        --set eval.plain_fp32=false --set eval.repeats=3 --quiet &&
+        "$p" plan --target "${PACELINE_PLAN_TARGET:-checkpoints/tiny}" --results "$work/plan" --heads none --seconds 30 --quiet --json >"$work/plan.json") >"$work/plan.log" 2>&1 ||
+        { tail -n 3 "$work/plan.log"; fail plan "see above"; return; }
+    picked=$(grep -o '"recommended_head": *"[^"]*"' "$work/plan.json" | sed 's/.*: *"//; s/"$//')
+    # A method's speed is the line after its name.
+    speeds=$(awk -F'"' '/^ *"name":/ {name = $4; next} /^ *"tokens_per_second":/ && name != "" {gsub(/[^0-9.e+-]/, "", $3); print $3 "\t" name} {name = ""}' "$work/plan/results.json" | grep -v "	plain")
+    best=$(sort -rn <<<"$speeds" | head -n 1)
+    own=$(awk -F'\t' -v n="$picked" '$2 == n {print $1}' <<<"$speeds")
+    [ -n "$picked" ] && [ -n "$own" ] || { fail plan "picked \"$picked\", which was not evaluated"; return; }
+    say plan "picked $picked: $own tokens/s; best measured: ${best#*	} at ${best%%	*}; of $(wc -l <<<"$speeds") heads"
+    awk -v a="$own" -v b="${best%%	*}" 'BEGIN {exit !(a >= 0.97 * b)}' || fail plan "more than 3 % behind"
 }
 
 shown_bench() {

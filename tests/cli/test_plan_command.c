@@ -97,8 +97,8 @@ static void test_figures(void **state) {
     pl_json j;
     test_run_json(&j, "plan --target " TARGET " --seconds 0 --acceptance 0.9,0.8 --json");
     check_cycles(&j, 1);
-    assert_int_equal(cJSON_GetArraySize(array(&j, "heads")), 9); // full, four trimmed, four low-rank
-    const cJSON *chain = array(&j, "chains")->child->next;       // gamma 2
+    assert_int_equal(cJSON_GetArraySize(array(&j, "heads")), 12); // full, four trimmed, four low-rank, three others
+    const cJSON *chain = array(&j, "chains")->child->next;        // gamma 2
     assert_true(near(num(&j, chain, "tau"), 1 + 0.9 + 0.72) && near(num(&j, chain, "alpha"), 1.62 / 1.9));
     pl_json_close(&j);
 

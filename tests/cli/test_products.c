@@ -540,7 +540,7 @@ static void test_bench(void **state) {
     pl_json j;
     test_run_json(&j, "bench heads linear --json --threads 1 --vocab 512 --hidden 64 --ranks 8,64 --max-mb 1");
     const cJSON *h, *heads = array(&j, NULL, "heads");
-    assert_int_equal(cJSON_GetArraySize(heads), 14); // full, four trimmed, two low-rank; bf16 and fp32
+    assert_int_equal(cJSON_GetArraySize(heads), 26); // bf16, fp32: full, 4 trimmed, 2 low-rank, 2 specvocab, 4 dynaspec
     cJSON_ArrayForEach(h, heads) {
         str(&j, h, "name");
         assert_true(num(&j, h, "seconds") > 0);
@@ -548,9 +548,11 @@ static void test_bench(void **state) {
         assert_true(num(&j, h, "floor_seconds") > 0);
         assert_true(num(&j, h, "share_p10") > 0 && num(&j, h, "share_p10") <= num(&j, h, "share_of_floor"));
         assert_true(num(&j, h, "share_of_floor") <= num(&j, h, "share_p90"));
-        bool   bf16 = strcmp(str(&j, h, "weights"), "bf16") == 0;
-        double rank = num(&j, h, "rank"), w = bf16 ? 2 : 4;
-        assert_true(num(&j, h, "bytes") == (rank > 0 ? w * rank * (512 + 64) : w * num(&j, h, "vocab") * 64));
+        bool        bf16 = strcmp(str(&j, h, "weights"), "bf16") == 0;
+        double      rank = num(&j, h, "rank"), w = bf16 ? 2 : 4;
+        const char *kind = str(&j, h, "kind");
+        if (strcmp(kind, "full") == 0) assert_true(num(&j, h, "bytes") == w * num(&j, h, "vocab") * 64);
+        if (strcmp(kind, "lowrank") == 0) assert_true(num(&j, h, "bytes") == w * rank * (512 + 64));
         assert_true(num(&j, h, "speedup_over_full") > 0);
     }
     assert_int_equal(cJSON_GetArraySize(array(&j, NULL, "linear")), 4); // 4096 x 4096 is above --max-mb
