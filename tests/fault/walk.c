@@ -157,6 +157,10 @@ const command walk_commands[] = {
      .stdout_is_product = true},
     {.name = "report", .args = "report out -q --out out", .before = "evaluated"},
     {.name = "inspect", .args = "inspect out -q --json", .before = "evaluated", .stdout_is_product = true},
+    {.name = "ceilings",
+     .args =
+         "inspect -q --threads 1 --json --ceilings target --drafter trained/checkpoints/best --positions 4 --depth 2",
+     .stdout_is_product = true},
     {.name = "run", .args = "run both.yaml" COMMON " --out out"},
 };
 const int walk_command_count = sizeof walk_commands / sizeof *walk_commands;
