@@ -14,15 +14,24 @@ struct running { // of a row while its ids pass
     float  spare;
 };
 
+struct sums { // of a row over the draft ids; which ones, its objective says
+    double accept, loss, alpha, tv, above, below, from_q;
+};
+
 // Scratch of one call.
 struct work {
     float   *z, *t;                  // [n, tile] student's, [T', tile] teacher's logits
     running *student, *full, *draft; // [n], [T'], [T']
+    sums    *sum;                    // [n]
     int32_t *wanted;                 // [T']: some row with weight refers to it
 };
 
+static __host__ __device__ __forceinline__ bool taught(const pl_divergence_args &a) {
+    return a.objective != PL_OBJ_LABEL;
+}
+
 static __device__ __forceinline__ bool takes_part(const pl_divergence_args &a, int64_t i) {
-    return a.weight[i] != 0 && (a.objective == PL_OBJ_KL ? a.teacher_row[i] : a.label[i]) >= 0;
+    return a.weight[i] != 0 && (taught(a) ? a.teacher_row[i] : a.label[i]) >= 0;
 }
 
 static __global__ void want_kernel(int32_t *wanted, pl_divergence_args a) {
@@ -61,74 +70,175 @@ static __device__ __forceinline__ float lse_of(const running &r) {
     return pl_key_value(r.best) + logf(r.sum);
 }
 
+// What backward keeps of row i: {log-sum-exp, above, below, alpha}, with the row's loss (reverse-kl) or sum_j q_j
+// log(q_j / M_j) (js) in place of `above`.
 static __global__ void student_stat_kernel(pl_divergence_args a, work w) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.x.dim[0]) return;
     bool   in = takes_part(a, i);
     float *stat = (float *)a.stat.data + i * 4;
-    stat[0] = in ? pl_key_value(w.student[i].best) : 0;
-    stat[1] = in ? lse_of(w.student[i]) : 0;
-    stat[2] = stat[3] = 0;
+    stat[0] = in ? lse_of(w.student[i]) : 0;
+    stat[1] = stat[2] = stat[3] = 0;
     if (a.student_argmax) a.student_argmax[i] = in ? pl_key_id(w.student[i].best) : -1;
-    ((float *)a.loss.data)[i] = 0;
-    if (a.accept.data) ((float *)a.accept.data)[i] = 0;
 }
 
 static __global__ void teacher_stat_kernel(pl_divergence_args a, work w) {
     int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= a.xt.dim[0]) return;
-    bool   in = w.wanted[r] != 0;
     float *stat = (float *)a.teacher_stat.data + r * 4;
-    stat[0] = in ? pl_key_value(w.full[r].best) : 0;
-    stat[1] = in ? lse_of(w.full[r]) : 0;
-    stat[2] = in ? lse_of(w.draft[r]) : 0;
-    stat[3] = in;
-    if (a.teacher_argmax) a.teacher_argmax[r] = in ? pl_key_id(w.full[r].best) : -1;
+    stat[0] = stat[1] = stat[2] = stat[3] = 0;
+    if (a.teacher_argmax) a.teacher_argmax[r] = -1;
+    if (!w.wanted[r]) return;
+    int32_t best = pl_key_id(w.full[r].best), choice = pl_key_id(w.draft[r].best);
+    bool    outside = (a.d2t ? a.d2t[choice] : choice) != best;
+    stat[0] = pl_key_value(w.full[r].best);
+    stat[1] = lse_of(w.full[r]);
+    stat[2] = lse_of(w.draft[r]);
+    stat[3] = (float)(outside ? -1 - choice : 1 + choice);
+    if (a.teacher_argmax) a.teacher_argmax[r] = best;
 }
 
-// A tile's share of row blockIdx.x's loss and acceptance.
-static __global__ void loss_kernel(pl_divergence_args a, work w, int64_t first, int width) {
-    __shared__ float room[PL_WARP];
-    int64_t          i = blockIdx.x;
+// What one row's objective reads besides its two laws.
+struct row_facts {
+    int64_t teacher, choice; // choice: draft id of the label or the teacher's choice, -1: outside
+    float   lse, lse_t;      // student's; teacher's over what its p is normalised by
+    float   mass;            // of p
+};
+
+static __device__ __forceinline__ row_facts facts_of(const pl_divergence_args &a, int64_t i) {
+    row_facts f = {0, 0, ((const float *)a.stat.data)[i * 4], 0, 1};
+    if (!taught(a)) {
+        f.choice = a.label[i];
+        return f;
+    }
+    f.teacher = a.teacher_row[i];
+    const float *stat = (const float *)a.teacher_stat.data + f.teacher * 4;
+    int64_t      choice = (int64_t)fabsf(stat[3]) - 1;
+    f.choice = a.unmasked && stat[3] < 0 ? -1 : choice;
+    f.lse_t = a.unmasked ? stat[1] : stat[2];
+    if (a.unmasked) f.mass = expf(stat[2] - stat[1]);
+    return f;
+}
+
+// log M of the mixture b p + (1 - b) q, from the larger of its two parts.
+static __device__ __forceinline__ float log_mixture(float log_p, float log_q, float beta) {
+    float x = logf(beta) + log_p, y = log1pf(-beta) + log_q;
+    return fmaxf(x, y) + log1pf(expf(-fabsf(x - y)));
+}
+
+// A tile's share of row blockIdx.x's sums. Probabilities come from maximum and sum, not from the log-sum-exp, whose
+// rounding grows with the logits.
+static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, int width) {
+    __shared__ double room[PL_WARP];
+    int64_t           i = blockIdx.x;
     if (!takes_part(a, i)) return;
-    const float *z = w.z + i * PL_DIV_TILE, lse = ((const float *)a.stat.data)[i * 4 + 1];
-    float       *out = (float *)a.loss.data, *out_accept = (float *)a.accept.data, loss = 0, accept = 0;
-    if (a.objective == PL_OBJ_CE) {
-        int64_t at = a.label[i] - first;
-        if (threadIdx.x > 0 || at < 0 || at >= width) return;
-        out[i] = lse - z[at];
-        if (out_accept) out_accept[i] = expf(z[at] - lse);
-        return;
-    }
-    // Probabilities from maximum and sum, not from the log-sum-exp, whose rounding grows with the logits.
-    int64_t      row = a.teacher_row[i];
-    const float *t = w.t + row * PL_DIV_TILE, lse_t = ((const float *)a.teacher_stat.data)[row * 4 + 2];
-    running      student = w.student[i], full = w.full[row], draft = w.draft[row];
-    float        z_max = pl_key_value(student.best), t_max = pl_key_value(full.best), d_max = pl_key_value(draft.best);
+    row_facts    f = facts_of(a, i);
+    const float *z = w.z + i * PL_DIV_TILE, *t = w.t + f.teacher * PL_DIV_TILE;
+    sums         s = {};
+    bool         one_id = a.objective == PL_OBJ_LABEL || a.objective == PL_OBJ_HARD_CE;
+    running      student = w.student[i], full = {}, draft = {};
+    if (taught(a)) full = w.full[f.teacher], draft = w.draft[f.teacher];
+    float z_max = pl_key_value(student.best), t_max = pl_key_value(full.best), d_max = pl_key_value(draft.best);
     for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        loss += expf(t[j] - d_max) / draft.sum * ((t[j] - lse_t) - (z[j] - lse));
-        accept += fminf(expf(t[j] - t_max) / full.sum, expf(z[j] - z_max) / student.sum);
+        float log_q = z[j] - f.lse;
+        if (one_id && first + j == f.choice) s.loss -= log_q;
+        if (!taught(a)) continue;
+        float q = expf(z[j] - z_max) / student.sum, whole = expf(t[j] - t_max) / full.sum, log_p = t[j] - f.lse_t;
+        float p = a.unmasked ? whole : expf(t[j] - d_max) / draft.sum;
+        s.accept += fminf(whole, q);
+        s.alpha += fminf(p, q);
+        s.tv += fmaxf(q - p, 0);
+        if (p > q)
+            s.above += q;
+        else
+            s.below += q;
+        if (a.objective == PL_OBJ_KL || a.objective == PL_OBJ_LK_LAMBDA) s.loss += p * (log_p - log_q);
+        if (a.objective == PL_OBJ_SOFT_CE) s.loss -= p * log_q;
+        if (a.objective == PL_OBJ_REVERSE_KL) s.loss += q * (log_q - log_p);
+        if (a.objective == PL_OBJ_JS) {
+            float m = log_mixture(log_p, log_q, (float)a.js_beta);
+            s.loss += p * (log_p - m);
+            s.from_q += q * (log_q - m);
+        }
     }
-    loss = pl_block_sum(loss, room);
-    accept = pl_block_sum(accept, room);
+    s.accept = pl_block_sum(s.accept, room);
+    s.loss = pl_block_sum(s.loss, room);
+    s.alpha = pl_block_sum(s.alpha, room);
+    s.tv = pl_block_sum(s.tv, room);
+    s.above = pl_block_sum(s.above, room);
+    s.below = pl_block_sum(s.below, room);
+    s.from_q = pl_block_sum(s.from_q, room);
     if (threadIdx.x > 0) return;
-    out[i] += loss;
-    if (out_accept) out_accept[i] += accept;
+    sums *to = &w.sum[i];
+    to->accept += s.accept, to->loss += s.loss, to->alpha += s.alpha, to->tv += s.tv;
+    to->above += s.above, to->below += s.below, to->from_q += s.from_q;
+}
+
+// Losses from finished sums.
+static __global__ void loss_kernel(pl_divergence_args a, work w) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.x.dim[0]) return;
+    bool   in = takes_part(a, i);
+    sums   s = w.sum[i]; // zero for rows that take no part
+    double loss = s.loss, alpha = fmax(s.alpha, PL_DIV_MIN_OVERLAP), beta = a.js_beta;
+    float *stat = (float *)a.stat.data + i * 4;
+    stat[1] = (float)s.above, stat[2] = (float)s.below, stat[3] = (float)s.alpha;
+    if (in) switch (a.objective) {
+        case PL_OBJ_TV:
+        case PL_OBJ_TVDPP: loss = s.tv; break;
+        case PL_OBJ_LK_ALPHA: loss = s.tv < 0.5 ? -log1p(-s.tv) : -log(alpha); break;
+        case PL_OBJ_LK_LAMBDA: {
+            double lambda = exp(-a.lk_decay * s.alpha);
+            loss = lambda * s.loss + (1 - lambda) * s.tv;
+            break;
+        }
+        case PL_OBJ_REVERSE_KL: stat[1] = (float)s.loss; break;
+        case PL_OBJ_JS:
+            stat[1] = (float)s.from_q;
+            loss = beta * (s.loss - (1 - (double)facts_of(a, i).mass) * log(beta)) + (1 - beta) * s.from_q;
+            break;
+        default: break;
+        }
+    ((float *)a.loss.data)[i] = (float)loss;
+    if (a.accept.data) ((float *)a.accept.data)[i] = taught(a) ? (float)s.accept : in ? (float)exp(-loss) : 0;
+}
+
+// Total variation's gradient at one id.
+static __device__ __forceinline__ float tv_slope(float p, float q, const float stat[4]) {
+    return q * (p > q ? -stat[2] : stat[1]);
+}
+
+// dz of one draft id; stat: what student_stat_kernel says.
+static __device__ __forceinline__ float slope(const pl_divergence_args &a, const row_facts &f, const float stat[4],
+                                              int64_t id, float z, float t) {
+    float log_q = z - f.lse, q = expf(log_q), log_p = t - f.lse_t;
+    if (!taught(a) || a.objective == PL_OBJ_HARD_CE) return f.choice < 0 ? 0 : q - (id == f.choice);
+    float p = expf(log_p), alpha = fmaxf(stat[3], (float)PL_DIV_MIN_OVERLAP);
+    switch (a.objective) {
+    case PL_OBJ_TV: return tv_slope(p, q, stat);
+    case PL_OBJ_TVDPP: return tv_slope(p, q, stat) / sqrtf(fmaxf(stat[1] * stat[2], (float)PL_DIV_MIN_VARIANCE));
+    case PL_OBJ_LK_ALPHA: return tv_slope(p, q, stat) / alpha;
+    case PL_OBJ_LK_LAMBDA: {
+        float lambda = expf(-(float)a.lk_decay * stat[3]);
+        return lambda * (f.mass * q - p) + (1 - lambda) * tv_slope(p, q, stat);
+    }
+    case PL_OBJ_REVERSE_KL: return q * (log_q - log_p - stat[1]);
+    case PL_OBJ_JS: return (1 - (float)a.js_beta) * q * (log_q - log_mixture(log_p, log_q, (float)a.js_beta) - stat[1]);
+    default: return f.mass * q - p;
+    }
 }
 
 // dz of a tile, over its logits.
 static __global__ void dz_kernel(pl_divergence_args a, work w, int64_t first, int width) {
-    int64_t i = blockIdx.x;
-    bool    in = takes_part(a, i), kl = a.objective == PL_OBJ_KL;
-    float  *z = w.z + i * PL_DIV_TILE, lse = ((const float *)a.stat.data)[i * 4 + 1];
-    int64_t row = in && kl ? a.teacher_row[i] : 0;
+    int64_t      i = blockIdx.x;
+    bool         in = takes_part(a, i);
+    float       *z = w.z + i * PL_DIV_TILE;
+    const float *stat = (const float *)a.stat.data + i * 4;
+    row_facts    f = {};
+    if (in) f = facts_of(a, i);
     for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        float p = 0;
-        if (in && kl)
-            p = expf(w.t[row * PL_DIV_TILE + j] - ((const float *)a.teacher_stat.data)[row * 4 + 2]);
-        else if (in)
-            p = first + j == a.label[i];
-        z[j] = in ? a.weight[i] * (expf(z[j] - lse) - p) : 0;
+        float t = in && taught(a) ? w.t[f.teacher * PL_DIV_TILE + j] : 0;
+        z[j] = in ? a.weight[i] * slope(a, f, stat, first + j, z[j], t) : 0;
     }
 }
 
@@ -137,13 +247,14 @@ static void *room_for(pl_ctx *ctx, int64_t n, size_t each) {
 }
 
 static work take_work(pl_ctx *ctx, const pl_divergence_args *a) {
-    int64_t n = a->x.dim[0], teachers = a->objective == PL_OBJ_KL ? a->xt.dim[0] : 0;
+    int64_t n = a->x.dim[0], teachers = taught(*a) ? a->xt.dim[0] : 0;
     work    w = {};
     w.z = (float *)room_for(ctx, n, PL_DIV_TILE * sizeof(float));
     w.t = (float *)room_for(ctx, teachers, PL_DIV_TILE * sizeof(float));
     w.student = (running *)room_for(ctx, n, sizeof(running));
     w.full = (running *)room_for(ctx, teachers, sizeof(running));
     w.draft = (running *)room_for(ctx, teachers, sizeof(running));
+    w.sum = (sums *)room_for(ctx, n, sizeof(sums));
     w.wanted = (int32_t *)room_for(ctx, teachers, sizeof(int32_t));
     return w;
 }
@@ -167,7 +278,7 @@ static int tile_width(int64_t ids, int64_t first) {
 // Both models' logits of a tile of draft ids.
 static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, int64_t first, int width) {
     tile_logits(ctx, w->z, &a->x, &a->w, NULL, first, width);
-    if (a->objective == PL_OBJ_KL) tile_logits(ctx, w->t, &a->xt, &a->wt, a->d2t, first, width);
+    if (taught(*a)) tile_logits(ctx, w->t, &a->xt, &a->wt, a->d2t, first, width);
 }
 
 PL_CUDA_OP(divergence_fwd) {
@@ -175,15 +286,16 @@ PL_CUDA_OP(divergence_fwd) {
     const char               *op = "divergence";
     size_t                    mark = pl_arena_mark(&ctx->scratch);
     work                      w = take_work(ctx, a);
-    int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], kl = a->objective == PL_OBJ_KL;
-    int64_t                   teachers = kl ? a->xt.dim[0] : 0, V = kl ? a->wt.dim[0] : 0;
+    int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], teach = taught(*a);
+    int64_t                   teachers = teach ? a->xt.dim[0] : 0, V = teach ? a->wt.dim[0] : 0;
     pl_grid                   rows(pl_ceil_div(n, PL_BLOCK)), teacher_rows(pl_ceil_div(teachers, PL_BLOCK));
     bool                      run = !ctx->measuring;
     pl_ctx_zero(ctx, w.student, (size_t)n * sizeof *w.student);
     pl_ctx_zero(ctx, w.full, (size_t)teachers * sizeof *w.full);
     pl_ctx_zero(ctx, w.draft, (size_t)teachers * sizeof *w.draft);
+    pl_ctx_zero(ctx, w.sum, (size_t)n * sizeof *w.sum);
     pl_ctx_zero(ctx, w.wanted, (size_t)teachers * sizeof *w.wanted);
-    if (run && kl) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
+    if (run && teach) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
     for (int64_t v = 0; v < V && run; v += PL_DIV_TILE) {
         tile_logits(ctx, w.t, &a->xt, &a->wt, NULL, v, tile_width(V, v));
         PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, v, tile_width(V, v));
@@ -191,14 +303,15 @@ PL_CUDA_OP(divergence_fwd) {
     for (int64_t j = 0; j < Vd && run; j += PL_DIV_TILE) {
         draft_tile(ctx, a, &w, j, tile_width(Vd, j));
         PL_LAUNCH(ctx, op, pass_kernel, pl_grid(n), PL_BLOCK, w.student, w.z, j, tile_width(Vd, j));
-        if (kl) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.draft, w.t, j, tile_width(Vd, j));
+        if (teach) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.draft, w.t, j, tile_width(Vd, j));
     }
     if (run) PL_LAUNCH(ctx, op, student_stat_kernel, rows, PL_BLOCK, *a, w);
-    if (run && kl) PL_LAUNCH(ctx, op, teacher_stat_kernel, teacher_rows, PL_BLOCK, *a, w);
+    if (run && teach) PL_LAUNCH(ctx, op, teacher_stat_kernel, teacher_rows, PL_BLOCK, *a, w);
     for (int64_t j = 0; j < Vd && run; j += PL_DIV_TILE) {
         draft_tile(ctx, a, &w, j, tile_width(Vd, j));
-        PL_LAUNCH(ctx, op, loss_kernel, pl_grid(n), PL_BLOCK, *a, w, j, tile_width(Vd, j));
+        PL_LAUNCH(ctx, op, sums_kernel, pl_grid(n), PL_BLOCK, *a, w, j, tile_width(Vd, j));
     }
+    if (run) PL_LAUNCH(ctx, op, loss_kernel, rows, PL_BLOCK, *a, w);
     pl_arena_release(&ctx->scratch, mark);
 }
 

@@ -1,4 +1,5 @@
-// Ops in which every element stands alone: add, bias, concat, round, swiglu, rope, kvstore. One thread per element.
+// Ops in which every element stands alone: add, bias, concat, round, silu, swiglu, rope, kvstore. One thread per
+// element.
 #include "kernels/cuda/launch.cuh"
 extern "C" {
 #include "kernels/op/add.h"
@@ -7,6 +8,7 @@ extern "C" {
 #include "kernels/op/kvstore.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/round.h"
+#include "kernels/op/silu.h"
 #include "kernels/op/swiglu.h"
 }
 
@@ -135,6 +137,36 @@ PL_CUDA_OP(concat_bwd) {
     if (a->y.grad)
         PL_LAUNCH(ctx, "concat backward", split_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->a), pl_grad_f32(&a->b),
                   pl_grad_f32(&a->y), n, a->a.dim[1], a->b.dim[1]);
+}
+
+// ---- silu -----------------------------------------------------------------------------------------------------------
+
+static __global__ void silu_kernel(float *y, const float *x, int64_t n) {
+    int64_t i = own_element();
+    if (i < n) y[i] = x[i] / (1 + expf(-x[i]));
+}
+
+static __global__ void silu_bwd_kernel(float *dx, const float *dy, const float *x, int64_t n) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    float s = 1 / (1 + expf(-x[i]));
+    dx[i] += dy[i] * s * (1 + x[i] * (1 - s));
+}
+
+PL_CUDA_OP(silu_fwd) {
+    const pl_silu_args *a = (const pl_silu_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->x);
+    PL_LAUNCH(ctx, "silu", silu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->x), n);
+}
+
+PL_CUDA_OP(silu_bwd) {
+    const pl_silu_args *a = (const pl_silu_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->y.grad || !a->x.grad) return;
+    int64_t n = pl_tensor_count(&a->x);
+    PL_LAUNCH(ctx, "silu backward", silu_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->y),
+              pl_f32(&a->x), n);
 }
 
 // ---- swiglu ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ struct share { // of one panel in a row's sum: of exp(z - max)
 struct head {
     const uint8_t *w;
     const float   *x;
-    int            rows, k, n_spans;
+    int            rows, k, n_spans;   // k: of a panel
     int64_t        N, K, panels, row0; // row0: of x's first row, for messages
     const pl_span *span;
     pl_key        *best; // [rows, panels, k]
@@ -109,29 +109,80 @@ static void launch(pl_ctx *ctx, const head &h, bool bf16) {
         PL_LAUNCH(ctx, "headtopk", head_kernel<8>, grid, PL_BLOCK, h);
 }
 
+// ---- long lists and lists by id: one block per row ------------------------------------------------------------------
+
+constexpr int LIST_THREADS = 1024;
+
+// The k largest of a row's n keys, by descending key or ascending id. Keys differ from each other (ids do), so the k-th
+// largest is found digit by digit from histograms, and what reaches it is exactly k; a sort in shared memory orders
+// them.
+static __global__ void __launch_bounds__(LIST_THREADS)
+    list_kernel(int32_t *id, float *value, const pl_key *in, int64_t n, int k, bool by_id) {
+    __shared__ pl_key   key[PL_HEADTOPK_MAX];
+    __shared__ unsigned count[256], taken;
+    in += blockIdx.x * n;
+    pl_key   least = 0; // digits of the k-th largest found so far
+    unsigned want = (unsigned)k;
+    for (int digit = 7; digit >= 0; digit--) {
+        if (threadIdx.x < 256) count[threadIdx.x] = 0;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < n; i += LIST_THREADS)
+            if (digit == 7 || in[i] >> (8 * digit + 8) == least >> (8 * digit + 8))
+                atomicAdd(&count[in[i] >> (8 * digit) & 255], 1);
+        __syncthreads();
+        int d = 255; // all threads walk alike
+        for (; d > 0 && count[d] < want; d--)
+            want -= count[d];
+        least |= (pl_key)(unsigned)d << (8 * digit);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) taken = 0;
+    for (int i = (int)threadIdx.x; i < PL_HEADTOPK_MAX; i += LIST_THREADS)
+        key[i] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < n; i += LIST_THREADS)
+        if (in[i] != 0 && in[i] >= least) key[atomicAdd(&taken, 1)] = by_id ? in[i] << 32 | in[i] >> 32 : in[i];
+    int room = 64;
+    while (room < k)
+        room *= 2;
+    pl_sort_keys(key, room);
+    for (int i = (int)threadIdx.x; i < k; i += LIST_THREADS) {
+        pl_key v = by_id ? key[i] << 32 | key[i] >> 32 : key[i];
+        id[(int64_t)blockIdx.x * k + i] = pl_key_id(v);
+        if (value) value[(int64_t)blockIdx.x * k + i] = pl_key_value(v);
+    }
+}
+
 PL_CUDA_OP(headtopk_fwd) {
     const pl_headtopk_args *a = (const pl_headtopk_args *)args;
     int64_t                 M = a->x.dim[0], N = a->w.dim[0], K = a->w.dim[1], panels = pl_ceil_div(N, PL_PANEL);
-    int64_t                 most = M < PL_ROWS ? M : PL_ROWS, n = panels * a->k;
+    int                     each = a->k < PL_PANEL ? a->k : PL_PANEL;
+    int64_t                 most = M < PL_ROWS ? M : PL_ROWS, n = panels * each;
+    bool                    list = a->by_id || a->k > PL_TOPK_MAX;
     if (a->w.layout != PL_PANELS) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op headtopk: backend %s takes packed weights", ctx->be->name);
         return;
     }
     size_t mark = pl_arena_mark(&ctx->scratch);
-    head   h = {(const uint8_t *)a->w.data, NULL, 0, a->k, a->n_spans, N, K, panels, 0, a->span, NULL, NULL, NULL};
+    head   h = {(const uint8_t *)a->w.data, NULL, 0, each, a->n_spans, N, K, panels, 0, a->span, NULL, NULL, NULL};
     h.best = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)n, sizeof(pl_key)));
     if (a->lse)
         h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
-    pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, n, a->k));
-    pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, n, a->k));
+    pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
+    pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
     for (int64_t m = 0; m < M && !ctx->measuring; m += PL_ROWS) {
+        int32_t *id = a->id + m * a->k;
+        float   *value = a->value ? a->value + m * a->k : NULL;
         h.rows = (int)(M - m < PL_ROWS ? M - m : PL_ROWS);
         h.x = pl_f32(&a->x) + m * K;
         h.row0 = m;
         h.fault = pl_cuda_state_of(ctx)->fault;
         launch(ctx, h, a->w.dtype == PL_BF16);
-        pl_select(ctx, "headtopk", a->id + m * a->k, a->value ? a->value + m * a->k : NULL, h.best, one, two, h.rows, n,
-                  a->k);
+        if (list)
+            PL_LAUNCH(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
+                      a->by_id);
+        else
+            pl_select(ctx, "headtopk", id, value, h.best, one, two, h.rows, n, a->k);
         if (a->lse) PL_LAUNCH(ctx, "headtopk", head_lse_kernel, pl_grid(h.rows), PL_BLOCK, a->lse + m, h.lse, panels);
     }
     pl_arena_release(&ctx->scratch, mark);

@@ -25,9 +25,10 @@ constexpr int PL_PANEL_WARPS = PL_BLOCK / PL_WARP;
 constexpr int PL_PART_STRIDE = PL_PANEL + 8; // of a column of partial sums: keeps stores apart
 
 // Four columns of a row of x as two pairs of bf16; zero past the end.
-static __device__ __forceinline__ void pl_load_pairs(uint32_t b[2], const float *x, int64_t k, int64_t K, bool there) {
+static __device__ __forceinline__ void pl_load_pairs(uint32_t b[2], const float *x, int64_t k, int64_t K, bool there,
+                                                     bool wide) {
     float v[4] = {0, 0, 0, 0};
-    if (there && k + 4 <= K && K % 4 == 0) {
+    if (there && k + 4 <= K && wide) {
         float4 f = *(const float4 *)(x + k);
         v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
     } else if (there) {
@@ -38,58 +39,63 @@ static __device__ __forceinline__ void pl_load_pairs(uint32_t b[2], const float 
     b[1] = pl_pack_bf16(v[2], v[3]);
 }
 
-static __device__ __forceinline__ void pl_load_lines(uint4 line[4], const uint4 *panel, int64_t k, int64_t K, int g) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        line[i] = k + i < K ? pl_load_once(panel + (k + i) * 8 + g) : uint4{0, 0, 0, 0};
-}
-
-// Sums columns k0..k1 of a panel: calls emit(row in the panel, column of x, sum) once for each pair, spread over the
-// block; NB blocks of 8 columns of x. All threads of the block take part.
-template <int NB, typename E>
-static __device__ __forceinline__ void pl_panel_slice(const void *panel, const float *x, int rows, int64_t K,
-                                                      int64_t k0, int64_t k1, E emit) {
-    __shared__ float part[PL_PANEL_WARPS][8 * PL_PART_STRIDE];
-    const uint4     *words = (const uint4 *)panel;
-    int              lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
-    float            acc[4][NB][4] = {};
-    uint4            line[4], next[4];
-    int64_t          k = k0 + 16 * warp;
-    const int        step = 16 * PL_PANEL_WARPS;
-    pl_load_lines(next, words, k + 4 * t, k1, g);
-    for (; k < k1; k += step) {
+// Where the weights of a tile come from: load() takes lane 4g + t's share of 16 columns from k on, k counted with the
+// lane's own 4t added, zero from column K on; pairs<r>() are its registers of product r, of rows 4g + r and 4g + r
+// + 32.
+struct pl_panel_source {
+    const uint4 *panel;
+    struct share {
+        uint4 line[4];
+    };
+    __device__ __forceinline__ void load(share &s, int64_t k, int64_t K, int g) const {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            line[i] = next[i];
-        pl_load_lines(next, words, k + step + 4 * t, k1, g);
+            s.line[i] = k + i < K ? pl_load_once(panel + (k + i) * 8 + g) : uint4{0, 0, 0, 0};
+    }
+    template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {
+        return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
+    }
+    template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const share &s) {
+        uint32_t w[4] = {word<r>(s.line[0]), word<r>(s.line[1]), word<r>(s.line[2]), word<r>(s.line[3])};
+        a[0] = pl_zip_halves<0>(w[0], w[1]), a[1] = pl_zip_halves<1>(w[0], w[1]);
+        a[2] = pl_zip_halves<0>(w[2], w[3]), a[3] = pl_zip_halves<1>(w[2], w[3]);
+    }
+};
+
+template <int r, int NB, typename S>
+static __device__ __forceinline__ void pl_product(float acc[NB][4], const typename S::share &own,
+                                                  const uint32_t b[NB][2]) {
+    uint32_t a[4];
+    S::template pairs<r>(a, own);
+#pragma unroll
+    for (int nb = 0; nb < NB; nb++)
+        pl_mma_bf16(acc[nb], a, b[nb]);
+}
+
+// Sums columns k0..k1 of 64 rows of weights: calls emit(row of the 64, column of x, sum) once for each pair, spread
+// over the block; NB blocks of 8 columns of x. All threads of the block take part.
+template <int NB, typename S, typename E>
+static __device__ __forceinline__ void pl_slice_sums(const S &source, const float *x, int rows, int64_t K, int64_t k0,
+                                                     int64_t k1, E emit) {
+    __shared__ float  part[PL_PANEL_WARPS][8 * PL_PART_STRIDE];
+    int               lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
+    float             acc[4][NB][4] = {};
+    typename S::share own, next;
+    int64_t           k = k0 + 16 * warp;
+    const int         step = 16 * PL_PANEL_WARPS;
+    const bool        wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
+    source.load(next, k + 4 * t, k1, g);
+    for (; k < k1; k += step) {
+        own = next;
+        source.load(next, k + step + 4 * t, k1, g);
         uint32_t b[NB][2];
 #pragma unroll
         for (int nb = 0; nb < NB; nb++)
-            pl_load_pairs(b[nb], x + (int64_t)(nb * 8 + g) * K, k + 4 * t, k1, nb * 8 + g < rows);
-#pragma unroll
-        for (int r = 0; r < 4; r++) {
-            const uint32_t w[4] = {r == 0   ? line[0].x
-                                   : r == 1 ? line[0].y
-                                   : r == 2 ? line[0].z
-                                            : line[0].w,
-                                   r == 0   ? line[1].x
-                                   : r == 1 ? line[1].y
-                                   : r == 2 ? line[1].z
-                                            : line[1].w,
-                                   r == 0   ? line[2].x
-                                   : r == 1 ? line[2].y
-                                   : r == 2 ? line[2].z
-                                            : line[2].w,
-                                   r == 0   ? line[3].x
-                                   : r == 1 ? line[3].y
-                                   : r == 2 ? line[3].z
-                                            : line[3].w};
-            const uint32_t a[4] = {pl_zip_halves<0>(w[0], w[1]), pl_zip_halves<1>(w[0], w[1]),
-                                   pl_zip_halves<0>(w[2], w[3]), pl_zip_halves<1>(w[2], w[3])};
-#pragma unroll
-            for (int nb = 0; nb < NB; nb++)
-                pl_mma_bf16(acc[r][nb], a, b[nb]);
-        }
+            pl_load_pairs(b[nb], x + (int64_t)(nb * 8 + g) * K, k + 4 * t, k1, nb * 8 + g < rows, wide);
+        pl_product<0, NB, S>(acc[0], own, b);
+        pl_product<1, NB, S>(acc[1], own, b);
+        pl_product<2, NB, S>(acc[2], own, b);
+        pl_product<3, NB, S>(acc[3], own, b);
     }
 #pragma unroll
     for (int nb = 0; nb < NB; nb++) {
@@ -108,6 +114,12 @@ static __device__ __forceinline__ void pl_panel_slice(const void *panel, const f
         }
         __syncthreads();
     }
+}
+
+template <int NB, typename E>
+static __device__ __forceinline__ void pl_panel_slice(const void *panel, const float *x, int rows, int64_t K,
+                                                      int64_t k0, int64_t k1, E emit) {
+    pl_slice_sums<NB>(pl_panel_source{(const uint4 *)panel}, x, rows, K, k0, k1, emit);
 }
 
 // The F32 product of a whole panel; emit as above.

@@ -1,6 +1,7 @@
-// Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1.
+// Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1, classify.
 #include "kernels/cuda/launch.cuh"
 extern "C" {
+#include "kernels/op/classify.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/rmsnorm.h"
@@ -192,4 +193,66 @@ PL_CUDA_OP(smoothl1_bwd) {
     if (a->x.grad)
         PL_LAUNCH(ctx, "smoothl1 backward", smoothl1_bwd_kernel, pl_grid(a->x.dim[0]), PL_BLOCK, *a,
                   pl_cuda_state_of(ctx)->fault);
+}
+
+// ---- class scores: one block per row --------------------------------------------------------------------------------
+
+// Log-sum-exp of a row of scores and the sum of its targets, in double.
+static __device__ __forceinline__ void row_sums(const float *z, const float *y, int64_t n, double *lse, double *mass,
+                                                double *room, float *room_f) {
+    float  max = -INFINITY;
+    double sum = 0, of_y = 0;
+    for (int64_t c = threadIdx.x; c < n; c += blockDim.x)
+        max = fmaxf(max, z[c]);
+    max = pl_block_max(max, room_f);
+    for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
+        sum += exp((double)z[c] - (double)max);
+        of_y += (double)y[c];
+    }
+    *lse = (double)max + log(pl_block_sum(sum, room));
+    *mass = pl_block_sum(of_y, room);
+}
+
+static __global__ void classify_kernel(pl_classify_args a) {
+    __shared__ double room[PL_WARP];
+    __shared__ float  room_f[PL_WARP];
+    int64_t           n = a.z.dim[1], i = blockIdx.x;
+    const float      *z = (const float *)a.z.data + i * n, *y = a.y + i * n;
+    bool              softmax = a.kind == PL_CLASSIFY_SOFTMAX, in = a.weight[i] != 0;
+    double            lse = 0, mass = 0, sum = 0;
+    if (in && softmax) row_sums(z, y, n, &lse, &mass, room, room_f);
+    for (int64_t c = threadIdx.x; c < n && in; c += blockDim.x) {
+        double x = (double)z[c], t = (double)y[c];
+        sum += softmax ? t * (lse - x) : fmax(x, 0.0) - x * t + log1p(exp(-fabs(x)));
+    }
+    sum = pl_block_sum(sum, room);
+    if (threadIdx.x == 0) ((float *)a.loss.data)[i] = (float)sum;
+}
+
+static __global__ void classify_bwd_kernel(pl_classify_args a) {
+    __shared__ double room[PL_WARP];
+    __shared__ float  room_f[PL_WARP];
+    int64_t           n = a.z.dim[1], i = blockIdx.x;
+    const float      *z = (const float *)a.z.data + i * n, *y = a.y + i * n;
+    float            *dz = (float *)a.z.grad + i * n;
+    bool              softmax = a.kind == PL_CLASSIFY_SOFTMAX;
+    double            lse = 0, mass = 0, w = (double)a.weight[i];
+    if (w == 0) return;
+    if (softmax) row_sums(z, y, n, &lse, &mass, room, room_f);
+    for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
+        double x = (double)z[c], p = softmax ? mass * exp(x - lse) : 1 / (1 + exp(-x));
+        dz[c] += (float)(w * (p - (double)y[c]));
+    }
+}
+
+PL_CUDA_OP(classify_fwd) {
+    const pl_classify_args *a = (const pl_classify_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    PL_LAUNCH(ctx, "classify", classify_kernel, pl_grid(a->z.dim[0]), PL_BLOCK, *a);
+}
+
+PL_CUDA_OP(classify_bwd) {
+    const pl_classify_args *a = (const pl_classify_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (a->z.grad) PL_LAUNCH(ctx, "classify backward", classify_bwd_kernel, pl_grid(a->z.dim[0]), PL_BLOCK, *a);
 }

@@ -27,12 +27,13 @@ static __device__ __forceinline__ float pl_key_value(pl_key k) {
     return k ? v : -INFINITY;
 }
 
-// Sorts PL_SORT keys in shared memory, largest first (Batcher's bitonic network). All threads of a block take part.
-static __device__ __forceinline__ void pl_sort_keys(pl_key *key) {
-    for (int size = 2; size <= PL_SORT; size *= 2)
+// Sorts n keys, a power of two, in shared memory, largest first (Batcher's bitonic network). All threads of a block
+// take part.
+static __device__ __forceinline__ void pl_sort_keys(pl_key *key, int n) {
+    for (int size = 2; size <= n; size *= 2)
         for (int stride = size / 2; stride > 0; stride /= 2) {
             __syncthreads();
-            for (int p = (int)threadIdx.x; p < PL_SORT / 2; p += PL_BLOCK) {
+            for (int p = (int)threadIdx.x; p < n / 2; p += (int)blockDim.x) {
                 int    i = 2 * p - (p & (stride - 1)), j = i + stride;
                 bool   up = i & size;
                 pl_key a = key[i], b = key[j];
@@ -72,7 +73,7 @@ static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, 
         int64_t at = chunk * PL_SORT + i;
         key[i] = at < n ? in[row * n + at] : 0;
     }
-    pl_sort_keys(key);
+    pl_sort_keys(key, PL_SORT);
     for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
         if (gridDim.x > 1) {
             out[(row * gridDim.x + chunk) * k + i] = key[i];

@@ -22,6 +22,7 @@ enum {
     OP_EXACT = 2,          // cpu gives ref's bits
     OP_NO_DIFFERENCES = 4, // not differentiable (or piecewise): no central differences
     OP_EXACT_FMA = 8,      // as OP_EXACT, on every ISA with a fused multiply-add (all but portable)
+    OP_NO_DEVICE = 16,     // not on the emulated device: sizes for the cpu's blocking would take it minutes
 };
 
 // Runs all checks; fmt names the case in messages.

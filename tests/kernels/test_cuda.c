@@ -5,6 +5,7 @@
 #include "kernels/cuda/state.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
+#include "kernels/op/gatherdot.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
@@ -152,11 +153,13 @@ static void wide(op_run *r, const void *arg) {
     pl_headtopk(op_ctx(r), &a);
     op_out_i32(r, a.id, *rows * 3);
     op_out_f32(r, a.value, *rows * 3);
+    op_out(r, pl_gatherdot(op_ctx(r), x, w, a.id, 3));
     for (int32_t m = 0; m<*rows; m += *rows> 20 ? 21 : 5) // some rows by themselves
         op_out(r, pl_linear(op_ctx(r), pl_gather(op_ctx(r), x, op_ids_from(r, &m, 1), 1), w));
 }
 
-// One row, each number of column blocks and past the largest: the bits of a row alone; the fused head has linear's.
+// One row, each number of column blocks and past the largest: the bits of a row alone; the fused head and
+// listed rows have linear's.
 static void slices(void **state) {
     (void)state;
     const int sizes[] = {1, 8, 9, 17, 33, 64, 70};
@@ -166,8 +169,10 @@ static void slices(void **state) {
         for (int m = 0; m < rows; m++) {
             for (int k = 0; k < 3; k++)
                 assert_true(op_value(r, 2, m * 3 + k) == op_value(r, 0, m * WIDE_N + (int)op_value(r, 1, m * 3 + k)));
+            for (int k = 0; k < 3; k++)
+                assert_true(op_value(r, 3, m * 3 + k) == op_value(r, 2, m * 3 + k));
             for (int n = 0; n < WIDE_N && m % every == 0; n++)
-                assert_true(op_value(r, 3 + m / every, n) == op_value(r, 0, m * WIDE_N + n));
+                assert_true(op_value(r, 4 + m / every, n) == op_value(r, 0, m * WIDE_N + n));
         }
         op_run_free(r);
     }
