@@ -14,6 +14,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
+#include "tests/train/small.h"
 #include "train/keys.h"
 #include "train/run.h"
 #include "train/source.h"
@@ -23,154 +24,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char base[64];
-
-// A recipe from lines, each a key=value, with BASE for the folder.
-static pl_recipe *recipe(const char *lines) {
-    char        text[4096], *set[64];
-    size_t      used = 0;
-    int         n = 0;
-    pl_recipe  *r;
-    pl_err      err = {0};
-    const char *at = lines;
-    while (*at && n < 64) {
-        size_t len = strcspn(at, "\n");
-        set[n++] = text + used;
-        for (size_t i = 0; i < len; i++) {
-            if (strncmp(at + i, "BASE", 4) == 0) {
-                used += (size_t)sprintf(text + used, "%s", base);
-                i += 3;
-            } else {
-                text[used++] = at[i];
-            }
-        }
-        text[used++] = 0;
-        at += len + (at[len] == '\n');
-    }
-    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys, pl_eval_keys};
-    if (pl_recipe_open(&r, NULL, tables, 3, (const char *const *)set, n, &err) != PL_OK) fail_msg("%s", err.msg);
-    return r;
-}
-
-static const char target_lines[] = "kind=target\ndata.text=BASE/text.txt\ndata.tokenizer.vocab_size=380\n"
-                                   "target.new.hidden_size=32\ntarget.new.layers=3\ntarget.new.heads=4\n"
-                                   "target.new.kv_heads=2\ntarget.new.intermediate=48\ntarget.new.positions=96\n"
-                                   "train.steps=120\ntrain.batch=8\ntrain.seq_len=64\ntrain.lr=1e-2\ntrain.warmup=10";
-static const char data_lines[] = "target.path=BASE/target/checkpoints/last\ndata.prompts=BASE/prompts.jsonl\n"
-                                 "data.max_new_tokens=40\ndata.samples=1\neval.holdout=5\ntrain.holdout=8\n"
-                                 "train.slot_rows=200\ntrain.slots=3\ntrain.unroll=3\ntrain.lr=5e-3\n"
-                                 "train.warmup=5\ntrain.eval_every=20\ntrain.checkpoint_every=15\ntrain.log_every=1\n"
-                                 "data.dataset=BASE/data/dataset\ntrain.steps=60\ntrain.clip=0.5\n";
-
-static void write_files(void) {
-    static const char *who[] = {"The rider", "A sprinter", "The leader", "Her team", "Nobody", "The old coach"};
-    static const char *does[] = {"follows", "drafts behind", "waits for", "overtakes", "watches", "calls"};
-    static const char *what[] = {"the wheel in front", "the second group", "the train of riders", "the wind", "him"};
-    static const char *when[] = {"before the climb", "in the last kilometre", "again", "without a word", "at noon"};
-    pl_rng             rng = pl_rng_make(1, PL_STREAM_TEST, 0);
-    char              *text = pl_path_join(base, "text.txt"), *prompts = pl_path_join(base, "prompts.jsonl");
-    FILE              *f = fopen(text, "w"), *p = fopen(prompts, "w");
-    assert_non_null(f);
-    assert_non_null(p);
-    for (int i = 0; i < 1500; i++) {
-        uint64_t at = (uint64_t)i * 4;
-        fprintf(f, "%s %s %s %s.%s", who[pl_rng_below(rng, at, 6)], does[pl_rng_below(rng, at + 1, 6)],
-                what[pl_rng_below(rng, at + 2, 5)], when[pl_rng_below(rng, at + 3, 5)], i % 5 == 4 ? "\n\n" : " ");
-    }
-    for (int i = 0; i < 36; i++)
-        fprintf(p, "{\"prompt\": \"%s %s\"}\n", who[i % 6], does[i / 6]);
-    assert_int_equal(fclose(f), 0);
-    assert_int_equal(fclose(p), 0);
-    pl_free(text), pl_free(prompts);
-}
-
-static pl_env env_of(pl_pool *pool) {
-    return (pl_env){.backend = pl_backend_cpu(), .pool = pool};
-}
-
-static int setup(void **state) {
-    (void)state;
-    snprintf(base, sizeof base, "/tmp/paceline-eagle-XXXXXX");
-    if (!mkdtemp(base)) return -1;
-    write_files();
-    pl_err     err = {0};
-    pl_env     env = env_of(NULL);
-    pl_recipe *r = recipe(target_lines), *d = recipe(data_lines);
-    char      *target = pl_path_join(base, "target"), *data = pl_path_join(base, "data");
-    pl_status  st = pl_train_run(r, target, &env, &err);
-    if (st == PL_OK) st = pl_generate_run(d, data, &env, &err);
-    if (st != PL_OK) print_error("%s\n", err.msg);
-    pl_recipe_close(r), pl_recipe_close(d);
-    pl_free(target), pl_free(data);
-    return st == PL_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    return pl_tree_remove(base, NULL) == PL_OK ? 0 : -1;
-}
-
-static pl_status run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err) {
-    char lines[4096];
-    snprintf(lines, sizeof lines, "%s%s", data_lines, extra);
-    pl_recipe *r = recipe(lines);
-    char      *dir = pl_path_join(base, out);
-    pl_env     env = env_of(pool);
-    pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
-    pl_recipe_close(r);
-    pl_free(dir);
-    return st;
-}
-
-static void read_whole(const char *out, const char *name, uint8_t **data, size_t *n) {
-    char  *dir = pl_path_join(base, out), *path = pl_path_join(dir, name);
-    pl_err err = {0};
-    if (pl_file_read(path, data, n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_free(dir), pl_free(path);
-}
-
-static void same_file(const char *a, const char *b, const char *name) {
-    uint8_t *da, *db;
-    size_t   na, nb;
-    read_whole(a, name, &da, &na);
-    read_whole(b, name, &db, &nb);
-    assert_int_equal(na, nb);
-    assert_memory_equal(da, db, na);
-    pl_free(da), pl_free(db);
-}
-
-static void metric(const char *out, const char *key, double *first, double *last) {
-    uint8_t *data;
-    size_t   n;
-    int      seen = 0;
-    read_whole(out, "metrics.jsonl", &data, &n);
-    for (char *line = (char *)data; *line; line = strchr(line, '\n') + 1) {
-        pl_json j;
-        double  v;
-        assert_int_equal(pl_json_parse(&j, out, 1, line, (size_t)(strchr(line, '\n') - line), 0, NULL), PL_OK);
-        assert_int_equal(pl_json_opt_num(&j, NULL, key, -1e9, 1e9, NAN, &v, NULL), PL_OK);
-        if (!isnan(v) && seen++ == 0) *first = v;
-        if (!isnan(v)) *last = v;
-        pl_json_close(&j);
-    }
-    assert_true(seen > 1);
-    pl_free(data);
-}
-
 static void learns(const char *out, const char *extra, const pl_backbone_kind *kind, const char *head) {
     pl_err err = {0};
     double first, last, tau_first, tau_last, sampled_first, sampled_last;
-    if (run(out, extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
-    metric(out, "loss", &first, &last);
-    metric(out, "eval_acceptance_length", &tau_first, &tau_last);
-    metric(out, "eval_acceptance_length_sampled", &sampled_first, &sampled_last);
+    if (small_run(out, extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_metric(out, "loss", &first, &last);
+    small_metric(out, "eval_acceptance_length", &tau_first, &tau_last);
+    small_metric(out, "eval_acceptance_length_sampled", &sampled_first, &sampled_last);
     assert_true(last < 0.6 * first);
     assert_true(tau_last > 1.5 && tau_last <= 4 && sampled_last > 1.5 && sampled_last <= 4);
     assert_true(tau_last > tau_first && sampled_last > sampled_first);
 
     // It opens beside its target for decoding.
-    char        *dir = pl_path_join(base, out), *best = pl_path_join(dir, "checkpoints/best");
-    char        *target = pl_path_join(base, "target/checkpoints/last");
+    char        *dir = pl_path_join(small_base, out), *best = pl_path_join(dir, "checkpoints/best");
+    char        *target = pl_path_join(small_base, "target/checkpoints/last");
     pl_llama     m;
     pl_backbone *e;
     assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
@@ -198,14 +65,14 @@ static void learns_lowrank(void **state) {
 static void learns_specvocab(void **state) {
     (void)state;
     pl_err err = {0};
-    if (run("start", "drafter.head.kind=full\ntrain.steps=30", 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_run("start", "drafter.head.kind=full\ntrain.steps=30", 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
     learns("specvocab",
            "drafter.start=BASE/start/checkpoints/last\ndrafter.freeze=backbone\ndrafter.head.kind=specvocab\n"
            "drafter.head.rank=16\ndrafter.head.candidates=40\ndrafter.head.init=random\ntrain.eval_steps=3\n"
            "train.lr=3e-2",
            &pl_backbone_eagle3, "specvocab");
-    char             *from = pl_path_join(base, "start/checkpoints/last");
-    char             *to = pl_path_join(base, "specvocab/checkpoints/last");
+    char             *from = pl_path_join(small_base, "start/checkpoints/last");
+    char             *to = pl_path_join(small_base, "specvocab/checkpoints/last");
     pl_weight_source *a, *b;
     int               same = 0, other = 0;
     assert_int_equal(pl_weight_source_open(&a, from, &err), PL_OK);
@@ -232,7 +99,7 @@ static void learns_eagle1(void **state) {
     (void)state;
     learns("eagle1", EAGLE1, &pl_backbone_eagle1, "full");
     double first, last;
-    metric("eagle1", "eval_loss", &first, &last);
+    small_metric("eagle1", "eval_loss", &first, &last);
     assert_true(last < first);
 }
 
@@ -248,18 +115,19 @@ static void learns_eagle1_lowrank(void **state) {
 static void eagle1_sources(void **state) {
     (void)state;
     pl_err err = {0};
-    pl_env env = env_of(NULL);
+    pl_env env = small_env(NULL);
     char   lines[4096];
-    char  *bare = pl_path_join(base, "bare");
-    assert_int_equal(run("online1", EAGLE1 "data.mode=online", 3, NULL, &err), PL_E_INTERRUPTED);
-    snprintf(lines, sizeof lines, "%sdata.taps=false", data_lines);
-    pl_recipe *r = recipe(lines);
+    char  *bare = pl_path_join(small_base, "bare");
+    assert_int_equal(small_run("online1", EAGLE1 "data.mode=online", 3, NULL, &err), PL_E_INTERRUPTED);
+    snprintf(lines, sizeof lines, "%sdata.taps=false", small_data_lines);
+    pl_recipe *r = small_recipe(lines);
     if (pl_generate_run(r, bare, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_recipe_close(r);
-    assert_int_equal(run("bare1", EAGLE1 "data.dataset=BASE/bare/dataset", 20, NULL, &err), PL_E_INTERRUPTED);
-    assert_int_equal(run("taps1", EAGLE1, 20, NULL, &err), PL_E_INTERRUPTED);
-    same_file("bare1", "taps1", "checkpoints/last/model.safetensors");
-    assert_int_equal(run("bare3", "data.dataset=BASE/bare/dataset", 0, NULL, &err), PL_E_INPUT); // EAGLE-3 needs taps
+    assert_int_equal(small_run("bare1", EAGLE1 "data.dataset=BASE/bare/dataset", 20, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(small_run("taps1", EAGLE1, 20, NULL, &err), PL_E_INTERRUPTED);
+    small_same("bare1", "taps1", "checkpoints/last/model.safetensors");
+    assert_int_equal(small_run("bare3", "data.dataset=BASE/bare/dataset", 0, NULL, &err),
+                     PL_E_INPUT); // EAGLE-3 needs taps
     pl_free(bare);
 }
 
@@ -271,13 +139,13 @@ static void resume_is_bit_for_bit(void **state) {
     static const char *const kinds[][3] = {{"full", "parts", "train.eval_steps=3"}, {"eagle1", "parts1", EAGLE1}};
     for (int i = 0; i < 2; i++) {
         const char *whole = kinds[i][0], *parts = kinds[i][1], *extra = kinds[i][2];
-        assert_int_equal(run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
-        assert_int_equal(run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
-        assert_int_equal(run(parts, extra, 0, NULL, &err), PL_OK);
-        same_file(whole, parts, "checkpoints/last/training_state");
-        same_file(whole, parts, "checkpoints/last/model.safetensors");
-        same_file(whole, parts, "checkpoints/best/model.safetensors");
-        same_file(whole, parts, "checkpoints/best/config.json");
+        assert_int_equal(small_run(parts, extra, 7, NULL, &err), PL_E_INTERRUPTED);
+        assert_int_equal(small_run(parts, extra, 41, pool, &err), PL_E_INTERRUPTED);
+        assert_int_equal(small_run(parts, extra, 0, NULL, &err), PL_OK);
+        small_same(whole, parts, "checkpoints/last/training_state");
+        small_same(whole, parts, "checkpoints/last/model.safetensors");
+        small_same(whole, parts, "checkpoints/best/model.safetensors");
+        small_same(whole, parts, "checkpoints/best/config.json");
     }
     pl_pool_destroy(pool);
 }
@@ -286,8 +154,9 @@ static void resume_is_bit_for_bit(void **state) {
 static void frozen_head(void **state) {
     (void)state;
     pl_err err = {0};
-    if (run("frozen", "drafter.head.frozen=true", 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
-    char *dir = pl_path_join(base, "frozen/checkpoints/last"), *from = pl_path_join(base, "target/checkpoints/last");
+    if (small_run("frozen", "drafter.head.frozen=true", 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
+    char *dir = pl_path_join(small_base, "frozen/checkpoints/last"),
+         *from = pl_path_join(small_base, "target/checkpoints/last");
     pl_weight_source *src;
     pl_teacher        t;
     const void       *rows;
@@ -323,7 +192,7 @@ static void sources(void **state) {
     (void)state;
     enum { MOST = 64 };
     pl_err             err = {0};
-    char              *dir = pl_path_join(base, "data/dataset");
+    char              *dir = pl_path_join(small_base, "data/dataset");
     pl_feature_source *train, *held;
     pl_feature_doc     doc;
     uint64_t           held_prompt[MOST], first[MOST], second[MOST];
@@ -389,12 +258,12 @@ static void refusals(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};
-        assert_int_equal(run("bad", bad[i].extra, 0, NULL, &err), PL_E_INPUT);
+        assert_int_equal(small_run("bad", bad[i].extra, 0, NULL, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);
         assert_null(strchr(err.msg, '\n'));
     }
     pl_err err = {0}; // the state of another recipe
-    assert_int_equal(run("parts", "train.unroll=4", 0, NULL, &err), PL_E_INPUT);
+    assert_int_equal(small_run("parts", "train.unroll=4", 0, NULL, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "another run"));
 }
 
@@ -405,7 +274,7 @@ static void eagle2_brings_its_tree(void **state) {
                                            {"drafter.kind=eagle2\neval.tree=chain:2", "chain:2"},
                                            {"drafter.kind=eagle1", "auto"}};
     for (int i = 0; i < 3; i++) {
-        pl_recipe     *r = recipe(lines[i][0]);
+        pl_recipe     *r = small_recipe(lines[i][0]);
         pl_tree_policy p;
         pl_err         err;
         assert_string_equal(pl_eval_own_tree(r, -1), lines[i][1]);
@@ -428,5 +297,5 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(eagle2_brings_its_tree),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

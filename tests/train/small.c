@@ -1,0 +1,154 @@
+#include "tests/train/small.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "kernels/base/rng.h"
+#include "train/keys.h"
+#include "train/run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char small_base[64];
+
+pl_recipe *small_recipe(const char *lines) {
+    char        text[4096], *set[64];
+    size_t      used = 0;
+    int         n = 0;
+    pl_recipe  *r;
+    pl_err      err = {0};
+    const char *at = lines;
+    while (*at && n < 64) {
+        size_t len = strcspn(at, "\n");
+        set[n++] = text + used;
+        for (size_t i = 0; i < len; i++) {
+            if (strncmp(at + i, "BASE", 4) == 0) {
+                used += (size_t)sprintf(text + used, "%s", small_base);
+                i += 3;
+            } else {
+                text[used++] = at[i];
+            }
+        }
+        text[used++] = 0;
+        at += len + (at[len] == '\n');
+    }
+    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys, pl_eval_keys};
+    if (pl_recipe_open(&r, NULL, tables, 3, (const char *const *)set, n, &err) != PL_OK) fail_msg("%s", err.msg);
+    return r;
+}
+
+static const char target_lines[] = "kind=target\ndata.text=BASE/text.txt\ndata.tokenizer.vocab_size=380\n"
+                                   "target.new.hidden_size=32\ntarget.new.layers=3\ntarget.new.heads=4\n"
+                                   "target.new.kv_heads=2\ntarget.new.intermediate=48\ntarget.new.positions=96\n"
+                                   "train.steps=120\ntrain.batch=8\ntrain.seq_len=64\ntrain.lr=1e-2\ntrain.warmup=10";
+const char        small_data_lines[] = "target.path=BASE/target/checkpoints/last\ndata.prompts=BASE/prompts.jsonl\n"
+                                       "data.max_new_tokens=40\ndata.samples=1\neval.holdout=5\ntrain.holdout=8\n"
+                                       "train.slot_rows=200\ntrain.slots=3\ntrain.unroll=3\ntrain.lr=5e-3\n"
+                                       "train.warmup=5\ntrain.eval_every=20\ntrain.checkpoint_every=15\ntrain.log_every=1\n"
+                                       "data.dataset=BASE/data/dataset\ntrain.steps=60\ntrain.clip=0.5\n";
+
+static void write_files(void) {
+    static const char *who[] = {"The rider", "A sprinter", "The leader", "Her team", "Nobody", "The old coach"};
+    static const char *does[] = {"follows", "drafts behind", "waits for", "overtakes", "watches", "calls"};
+    static const char *what[] = {"the wheel in front", "the second group", "the train of riders", "the wind", "him"};
+    static const char *when[] = {"before the climb", "in the last kilometre", "again", "without a word", "at noon"};
+    pl_rng             rng = pl_rng_make(1, PL_STREAM_TEST, 0);
+    char *text = pl_path_join(small_base, "text.txt"), *prompts = pl_path_join(small_base, "prompts.jsonl");
+    FILE *f = fopen(text, "w"), *p = fopen(prompts, "w");
+    assert_non_null(f);
+    assert_non_null(p);
+    for (int i = 0; i < 1500; i++) {
+        uint64_t at = (uint64_t)i * 4;
+        fprintf(f, "%s %s %s %s.%s", who[pl_rng_below(rng, at, 6)], does[pl_rng_below(rng, at + 1, 6)],
+                what[pl_rng_below(rng, at + 2, 5)], when[pl_rng_below(rng, at + 3, 5)], i % 5 == 4 ? "\n\n" : " ");
+    }
+    for (int i = 0; i < 36; i++)
+        fprintf(p, "{\"prompt\": \"%s %s\"}\n", who[i % 6], does[i / 6]);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(fclose(p), 0);
+    pl_free(text), pl_free(prompts);
+}
+
+pl_env small_env(pl_pool *pool) {
+    return (pl_env){.backend = pl_backend_cpu(), .pool = pool};
+}
+
+int small_setup(void **state) {
+    (void)state;
+    snprintf(small_base, sizeof small_base, "/tmp/paceline-eagle-XXXXXX");
+    if (!mkdtemp(small_base)) return -1;
+    write_files();
+    pl_err     err = {0};
+    pl_env     env = small_env(NULL);
+    pl_recipe *r = small_recipe(target_lines), *d = small_recipe(small_data_lines);
+    char      *target = pl_path_join(small_base, "target"), *data = pl_path_join(small_base, "data");
+    pl_status  st = pl_train_run(r, target, &env, &err);
+    if (st == PL_OK) st = pl_generate_run(d, data, &env, &err);
+    if (st != PL_OK) print_error("%s\n", err.msg);
+    pl_recipe_close(r), pl_recipe_close(d);
+    pl_free(target), pl_free(data);
+    return st == PL_OK ? 0 : -1;
+}
+
+int small_teardown(void **state) {
+    (void)state;
+    return pl_tree_remove(small_base, NULL) == PL_OK ? 0 : -1;
+}
+
+pl_status small_run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err) {
+    char lines[4096];
+    snprintf(lines, sizeof lines, "%s%s", small_data_lines, extra);
+    pl_recipe *r = small_recipe(lines);
+    char      *dir = pl_path_join(small_base, out);
+    pl_env     env = small_env(pool);
+    pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
+    pl_recipe_close(r);
+    pl_free(dir);
+    return st;
+}
+
+void small_read(const char *out, const char *name, uint8_t **data, size_t *n) {
+    char  *dir = pl_path_join(small_base, out), *path = pl_path_join(dir, name);
+    pl_err err = {0};
+    if (pl_file_read(path, data, n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(dir), pl_free(path);
+}
+
+void small_same(const char *a, const char *b, const char *name) {
+    uint8_t *da, *db;
+    size_t   na, nb;
+    small_read(a, name, &da, &na);
+    small_read(b, name, &db, &nb);
+    assert_int_equal(na, nb);
+    assert_memory_equal(da, db, na);
+    pl_free(da), pl_free(db);
+}
+
+void small_metric(const char *out, const char *key, double *first, double *last) {
+    uint8_t *data;
+    size_t   n;
+    int      seen = 0;
+    small_read(out, "metrics.jsonl", &data, &n);
+    for (char *line = (char *)data; *line; line = strchr(line, '\n') + 1) {
+        pl_json j;
+        double  v;
+        assert_int_equal(pl_json_parse(&j, out, 1, line, (size_t)(strchr(line, '\n') - line), 0, NULL), PL_OK);
+        assert_int_equal(pl_json_opt_num(&j, NULL, key, -1e9, 1e9, NAN, &v, NULL), PL_OK);
+        if (!isnan(v) && seen++ == 0) *first = v;
+        if (!isnan(v)) *last = v;
+        pl_json_close(&j);
+    }
+    assert_true(seen > 1);
+    pl_free(data);
+}

@@ -1,0 +1,378 @@
+// Routed heads from a recipe: traces of a trained drafter, clusters of its head, a router that learns where its best
+// tokens lie.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "data/dataset.h"
+#include "infer/backbone.h"
+#include "infer/head_dynaspec.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/op/embed.h"
+#include "kernels/op/topk.h"
+#include "tests/train/small.h"
+#include "train/traces.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 32, V = 380, TOP = 6 };
+
+#define ROUTED                                                                                                         \
+    "drafter.start=BASE/full/checkpoints/best\ndrafter.head.kind=dynaspec\ndrafter.head.clusters=24\n"                 \
+    "drafter.head.width=24\ndrafter.head.top=4\ntraces.top=6\ntraces.tree=eagle2:8,2,4\ntrain.slots=2\n"               \
+    "train.slot_rows=128\ntrain.holdout=4\n"
+
+static const pl_dataset_attrs any = {.top = -1, .A = -1};
+
+static pl_dataset *open_traces(const char *name) {
+    pl_err      err = {0};
+    pl_dataset *ds;
+    char       *dir = pl_path_join(small_base, name);
+    if (pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &any}, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(dir);
+    return ds;
+}
+
+// The drafters to start from: a full head, one that is trimmed, EAGLE-1 with its target's.
+static int setup(void **state) {
+    pl_err err = {0};
+    if (small_setup(state) != 0) return -1;
+    pl_status st = small_run("full", "train.eval_steps=3", 0, NULL, &err);
+    if (st == PL_OK) st = small_run("eagle1", "drafter.kind=eagle1\ntrain.unroll=1\ntrain.steps=20", 0, NULL, &err);
+    if (st != PL_OK) print_error("%s\n", err.msg);
+    return st == PL_OK ? 0 : -1;
+}
+
+static pl_status capture(const char *extra, const char *to, pl_pool *pool, pl_err *err) {
+    char lines[4096];
+    snprintf(lines, sizeof lines, "%s%s%s", small_data_lines, ROUTED, extra);
+    pl_recipe *r = small_recipe(lines);
+    char      *dir = pl_path_join(small_base, to);
+    pl_env     env = small_env(pool);
+    pl_status  st = pl_traces_capture(r, small_base, dir, &env, err);
+    pl_recipe_close(r);
+    pl_free(dir);
+    return st;
+}
+
+typedef struct rows {
+    int64_t   n;
+    int32_t  *token, *top_id;
+    uint8_t  *depth, *beam, *held;
+    float    *top_prob;
+    uint16_t *hidden, *output;
+} rows;
+
+static rows read_rows(pl_dataset *ds) {
+    pl_err err = {0};
+    rows   r = {.n = pl_dataset_rows(ds)};
+    size_t n = (size_t)r.n;
+    r.token = malloc(n * 4), r.top_id = malloc(n * TOP * 4), r.top_prob = malloc(n * TOP * 4);
+    r.depth = malloc(n), r.beam = malloc(n), r.held = malloc(n);
+    r.hidden = malloc(n * D * 2), r.output = malloc(n * D * 2);
+    pl_dataset_rows_out to = {.tokens = r.token,
+                              .top_id = r.top_id,
+                              .top_prob = r.top_prob,
+                              .depth = r.depth,
+                              .beam = r.beam,
+                              .held = r.held,
+                              .hidden = r.hidden,
+                              .output = r.output};
+    if (pl_dataset_read(ds, 0, r.n, &to, &err) != PL_OK) fail_msg("%s", err.msg);
+    return r;
+}
+
+static void free_rows(rows *r) {
+    void *owned[] = {r->token, r->top_id, r->top_prob, r->depth, r->beam, r->held, r->hidden, r->output};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}
+
+typedef struct law {
+    const pl_head *head;
+    pl_tensor      x;
+    int32_t        id[TOP];
+    float          value[TOP], lse;
+} law;
+
+static void best_of(pl_ctx *ctx, void *arg) {
+    law         *l = arg;
+    pl_head_rows r = {.x = l->x};
+    pl_head_topk(ctx, l->head, &r, TOP, l->id, l->value, &l->lse);
+}
+
+// Rows are what they say: the head's own law of `output`; roots of trees are single rows of depth 0 that consume a
+// token of the text; every level has at most the tree's width; both sides are there.
+static void traces_hold(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (capture("", "traces", NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_dataset  *ds = open_traces("traces");
+    rows         r = read_rows(ds);
+    char        *target = pl_path_join(small_base, "target/checkpoints/last");
+    char        *best = pl_path_join(small_base, "full/checkpoints/best");
+    pl_llama     m;
+    pl_backbone *b;
+    pl_ctx       ctx;
+    int64_t      depths[8] = {0}, held = 0;
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    assert_int_equal(pl_backbone_open(&b, best, &m, PL_BF16, &err), PL_OK);
+    float x[D];
+    law   l = {.head = &b->head, .x = pl_tensor_2d(x, PL_F32, 1, D)};
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, best_of, &l, &err), PL_OK);
+    assert_true(r.n > 1000);
+    for (int64_t i = 0; i < r.n; i++) {
+        assert_true(r.depth[i] < 4 && r.beam[i] < 2 && (r.depth[i] > 0 || r.beam[i] == 0));
+        assert_true(i == 0 || r.depth[i] <= r.depth[i - 1] + 1);
+        depths[r.depth[i]]++;
+        held += r.held[i];
+        if (i % 50) continue;
+        pl_to_f32(x, r.output + i * D, PL_BF16, D); // rounded: near what the drafter computed from
+        pl_ctx_begin(&ctx);
+        best_of(&ctx, &l);
+        assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+        double sum = 0;
+        for (int k = 0; k < TOP; k++) {
+            double p = (double)r.top_prob[i * TOP + k];
+            sum += p;
+            assert_true(k == 0 || r.top_prob[i * TOP + k] <= r.top_prob[i * TOP + k - 1]);
+            assert_true(fabs(p - exp((double)l.value[k] - (double)l.lse)) < 0.05);
+        }
+        assert_true(sum <= 1.0001);
+        if (r.top_prob[i * TOP] > r.top_prob[i * TOP + 1] + 0.1f) assert_int_equal(l.id[0], r.top_id[i * TOP]);
+    }
+    assert_true(depths[0] > 100 && depths[1] >= depths[0] && depths[3] > 0 && depths[4] == 0);
+    assert_true(held > 0 && held < r.n / 2);
+    pl_ctx_fini(&ctx);
+    pl_backbone_destroy(b);
+    pl_llama_fini(&m);
+    free_rows(&r);
+    pl_dataset_close(ds);
+    pl_free(target), pl_free(best);
+}
+
+// The same rows on two threads; a complete capture is left alone; a limit takes the first documents.
+static void traces_again(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    pl_pool *pool;
+    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
+    if (capture("", "again", pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_same("traces", "again", "manifest.json"); // with its shards' checksums
+    assert_int_equal(capture("traces.top=5", "again", pool, &err), PL_OK);
+    small_same("traces", "again", "manifest.json");
+    assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
+    pl_dataset *all = open_traces("traces"), *few = open_traces("few");
+    rows        a = read_rows(all), f = read_rows(few);
+    assert_true(f.n >= 500 && f.n < 1000 && pl_dataset_docs(few) < pl_dataset_docs(all));
+    assert_memory_equal(a.token, f.token, (size_t)f.n * 4);
+    assert_memory_equal(a.output, f.output, (size_t)f.n * D * 2);
+    free_rows(&f);
+    pl_dataset_close(few);
+
+    // One that was stopped there goes on to the same rows.
+    char    *manifest = pl_path_join(small_base, "few/manifest.json"), *at;
+    uint8_t *text;
+    size_t   n;
+    small_read("few", "manifest.json", &text, &n);
+    at = strstr((char *)text, "\"complete\":");
+    assert_non_null(at);
+    at = strstr(at, "true");
+    assert_non_null(at);
+    memcpy(at, "null", 4); // as long as what it replaces, and then as it should be
+    assert_int_equal(pl_file_write_atomic(manifest, text, n, &err), PL_OK);
+    assert_int_equal(capture("", "few", pool, &err), PL_E_INPUT);
+    char *whole = pl_sprintf("%.*sfalse%s", (int)(at - (char *)text), (char *)text, at + 4);
+    assert_int_equal(pl_file_write_atomic(manifest, whole, strlen(whole), &err), PL_OK);
+    if (capture("", "few", pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    few = open_traces("few");
+    f = read_rows(few);
+    assert_int_equal(f.n, a.n);
+    assert_memory_equal(a.token, f.token, (size_t)f.n * 4);
+    assert_memory_equal(a.held, f.held, (size_t)f.n);
+    assert_memory_equal(a.hidden, f.hidden, (size_t)f.n * D * 2);
+    assert_memory_equal(a.output, f.output, (size_t)f.n * D * 2);
+    assert_memory_equal(a.top_id, f.top_id, (size_t)f.n * TOP * 4);
+    assert_memory_equal(a.top_prob, f.top_prob, (size_t)f.n * TOP * 4);
+    free_rows(&a), free_rows(&f);
+    pl_dataset_close(all), pl_dataset_close(few);
+    pl_free(manifest), pl_free(text), pl_free(whole);
+    pl_pool_destroy(pool);
+}
+
+// ---- training
+
+// Backbone and head rows are the start's: each row by its target id.
+static void same_rows(const char *out) {
+    pl_err            err = {0};
+    pl_weight_source *a, *b;
+    char             *from = pl_path_join(small_base, "full/checkpoints/best"), *to = pl_path_join(small_base, out);
+    char             *best = pl_path_join(to, "checkpoints/best");
+    assert_int_equal(pl_weight_source_open(&a, from, &err), PL_OK);
+    assert_int_equal(pl_weight_source_open(&b, best, &err), PL_OK);
+    const char *same[] = {"fc.weight", "midlayer.mlp.down_proj.weight", "norm.weight"};
+    for (int i = 0; i < 3; i++) {
+        const pl_weight_entry *x = pl_weight_source_find(a, same[i]), *y = pl_weight_source_find(b, same[i]);
+        assert_true(x && y && x->bytes == y->bytes);
+        assert_memory_equal(x->data, y->data, x->bytes);
+    }
+    const uint16_t *x = pl_weight_source_find(a, "lm_head.weight")->data;
+    const uint16_t *y = pl_weight_source_find(b, "lm_head.weight")->data;
+    const char     *offset = pl_weight_source_find(b, "d2t")->data;
+    int             moved = 0;
+    for (int i = 0; i < V; i++) {
+        int64_t d;
+        memcpy(&d, offset + 8 * i, 8);
+        assert_memory_equal(y + i * D, x + (i + d) * D, D * 2);
+        moved += d != 0;
+    }
+    assert_true(moved > V / 2);
+    pl_weight_source_close(a);
+    pl_weight_source_close(b);
+    pl_free(from), pl_free(to), pl_free(best);
+}
+
+static void opens(const char *out, pl_router_kind kind) {
+    pl_err       err = {0};
+    char        *dir = pl_path_join(small_base, out), *best = pl_path_join(dir, "checkpoints/best");
+    char        *target = pl_path_join(small_base, "target/checkpoints/last");
+    pl_llama     m;
+    pl_backbone *b;
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    if (pl_backbone_open(&b, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_string_equal(b->head.kind->name, "dynaspec");
+    assert_int_equal(b->head.routed->router.kind, kind);
+    assert_int_equal(b->head.spec.clusters, 24);
+    pl_backbone_destroy(b);
+    pl_llama_fini(&m);
+    pl_free(dir), pl_free(best), pl_free(target);
+}
+
+// It beats the shares that clusters have of rows by far, and the losses fall.
+static void learns(void **state) {
+    (void)state;
+    pl_err err = {0};
+    double first, last, eval_first, eval_last, rows_first, rows_last;
+    if (small_run("routed", ROUTED "train.steps=60", 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_metric("routed", "loss", &first, &last);
+    small_metric("routed", "eval_loss", &eval_first, &eval_last);
+    small_metric("routed", "eval_mean_shortlist", &rows_first, &rows_last);
+    assert_true(last < 0.7 * first && eval_last < eval_first);
+    assert_true(rows_last > 10 && rows_last < V / 2);
+    same_rows("routed");
+    opens("routed", PL_ROUTER_MLP);
+
+    // Mass at depth 0 within a quarter of the clusters.
+    uint8_t *data;
+    size_t   n;
+    double   mass = 0, top = 0;
+    small_read("routed", "metrics.jsonl", &data, &n);
+    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_mass\":[")); at++)
+        mass = strtod(at + strlen("\"eval_mass\":["), NULL);
+    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_recall_first\":[")); at++)
+        top = strtod(at + strlen("\"eval_recall_first\":["), NULL);
+    assert_true(mass > 0.8 && top > 0.8);
+    pl_free(data);
+}
+
+static void learns_coral(void **state) {
+    (void)state;
+    pl_err err = {0};
+    double first, last;
+    if (small_run("coral", ROUTED "drafter.head.router=coral\ndrafter.head.fixed=true\ntrain.steps=40", 0, NULL,
+                  &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    small_metric("coral", "eval_loss", &first, &last);
+    assert_true(last < first);
+    opens("coral", PL_ROUTER_CORAL);
+}
+
+static void learns_eagle1(void **state) {
+    (void)state;
+    pl_err err = {0};
+    if (small_run("routed1",
+                  ROUTED "drafter.start=BASE/eagle1/checkpoints/best\ndrafter.kind=eagle1\n"
+                         "train.steps=20\ntrain.eval_every=0",
+                  0, NULL, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    opens("routed1", PL_ROUTER_MLP);
+}
+
+static void resume_is_bit_for_bit(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    pl_pool *pool;
+    assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
+    const char *extra = ROUTED "train.steps=60\ntraces.path=BASE/routed/traces";
+    assert_int_equal(small_run("parts", extra, 7, NULL, &err), PL_E_INTERRUPTED);
+    assert_int_equal(small_run("parts", extra, 41, pool, &err), PL_E_INTERRUPTED);
+    if (small_run("parts", extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_same("routed", "parts", "checkpoints/last/training_state");
+    small_same("routed", "parts", "checkpoints/last/model.safetensors");
+    small_same("routed", "parts", "checkpoints/best/model.safetensors");
+    small_same("routed", "parts", "checkpoints/best/config.json");
+    pl_pool_destroy(pool);
+}
+
+// Other clusters learn from the same traces.
+static void other_clusters(void **state) {
+    (void)state;
+    pl_err      err = {0};
+    const char *extra[] = {"drafter.head.clusters=1", "drafter.head.clusters=380", "drafter.head.clusters=7"};
+    char        out[16], lines[1024];
+    for (int i = 0; i < 3; i++) {
+        snprintf(out, sizeof out, "other%d", i);
+        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\ntrain.steps=5\ntrain.warmup=0\n%s", ROUTED,
+                 extra[i]);
+        if (small_run(out, lines, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    }
+}
+
+static void refused(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"drafter.head.clusters=381", "clusters 381 must lie in 1..380"},
+        {"drafter.head.top=7", "7, the traces hold 6 tokens of each row"},
+        {"drafter.head.vocab=BASE/x.json", "a routed head has the rows of drafter.start's"},
+        {"drafter.start=BASE/eagle1/checkpoints/best", "made with drafter"},
+        {"drafter.start=BASE/routed/checkpoints/best", "made with drafter"},
+        {"traces.path=BASE/data/dataset", "holds features, wanted are traces"},
+        {"drafter.start=BASE/nothing", "nothing"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err err = {0};
+        char   lines[2048];
+        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s", ROUTED, bad[i][0]);
+        assert_int_not_equal(small_run("bad", lines, 0, NULL, &err), PL_OK);
+        if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
+    }
+    static const char *const worse[][2] = {
+        {"drafter.start=BASE/routed/checkpoints/best", "its head is of kind dynaspec; traces come from a full head"},
+        {"traces.tree=auto", "follows measured times"}};
+    for (size_t i = 0; i < sizeof worse / sizeof *worse; i++) {
+        pl_err err = {0};
+        assert_int_not_equal(capture(worse[i][0], "worse", NULL, &err), PL_OK);
+        if (!strstr(err.msg, worse[i][1])) fail_msg("%s", err.msg);
+    }
+    // A routed head is not what another drafter can start from.
+    pl_err err = {0};
+    assert_int_equal(
+        small_run("bad", "drafter.start=BASE/routed/checkpoints/best\ntrain.steps=1\ntrain.warmup=0", 0, NULL, &err),
+        PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "its head is of kind dynaspec; start from a full head"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traces_hold),    cmocka_unit_test(traces_again),  cmocka_unit_test(learns),
+        cmocka_unit_test(learns_coral),   cmocka_unit_test(learns_eagle1), cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(other_clusters), cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, setup, small_teardown);
+}
