@@ -20,7 +20,7 @@ if [ "$install" = 1 ]; then
 fi
 cmake --preset "$preset" -DPACELINE_TESTS=ON ${CI:+-DPACELINE_WERROR=ON} >/dev/null
 case "$preset" in release) build=build ;; *) build="build-$preset" ;; esac
-if grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' "$build/CMakeCache.txt"; then
+if grep -q '^PACELINE_CUDA_BUILT:INTERNAL=ON' "$build/CMakeCache.txt"; then
     echo "CUDA sources: compiled for sm_$(sed -n 's/^CMAKE_CUDA_ARCHITECTURES:[A-Z]*=//p' "$build/CMakeCache.txt")"
 else
     echo "CUDA sources: not compiled here (no nvcc, or this preset leaves it out); their ops run on the emulated device"

@@ -3,7 +3,8 @@
 #include <stdio.h>
 
 const pl_backend *pl_backend_cuda(int n, pl_err *err) {
-    pl_fail(err, PL_E_UNSUPPORTED, "cuda:%d: no CUDA: this build has no CUDA backend; use --device cpu", n);
+    (void)n;
+    pl_fail(err, PL_E_UNSUPPORTED, "no CUDA: this build has no CUDA backend; use --device cpu");
     return NULL;
 }
 

@@ -223,16 +223,15 @@ static pl_status open_gpu(gpu *g, int n, pl_err *err) {
     if (e == cudaSuccess) e = cudaSetDevice(n);
     if (e != cudaSuccess) {
         cudaGetLastError();
-        return pl_fail(err, PL_E_DEVICE, "%s: cannot be opened: %s", g->name, cudaGetErrorString(e));
+        return pl_fail(err, PL_E_DEVICE, "cannot be opened: %s", cudaGetErrorString(e));
     }
     e = pl_cuda_probe_code();
     if (e != cudaSuccess) {
         cudaGetLastError();
         return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: %s is of architecture sm_%d%d, this build has code for " PL_CUDA_ARCHS
+                       "%s is of architecture sm_%d%d, this build has code for " PL_CUDA_ARCHS
                        " (%s); build with -DCMAKE_CUDA_ARCHITECTURES=%d%d",
-                       g->name, g->prop.name, g->prop.major, g->prop.minor, cudaGetErrorString(e), g->prop.major,
-                       g->prop.minor);
+                       g->prop.name, g->prop.major, g->prop.minor, cudaGetErrorString(e), g->prop.major, g->prop.minor);
     }
     g->memory = (pl_memory){.name = g->name, .create = create, .destroy = destroy};
     g->be = (pl_backend){.name = g->name, .real = PL_F32, .memory = &g->memory, .device = &device};
@@ -246,8 +245,7 @@ const pl_backend *pl_backend_cuda(int n, pl_err *err) {
     gpu *g = n >= 0 && n < DEVICES ? &gpus[n] : NULL;
     if (found == 0) return NULL;
     if (!g || n >= found) {
-        pl_fail(err, PL_E_UNSUPPORTED, "cuda:%d: this machine has %d GPU%s, cuda:0%s", n, found, found > 1 ? "s" : "",
-                found > 1 ? " and on" : "");
+        pl_fail(err, PL_E_UNSUPPORTED, "no such GPU: this machine has %d, cuda:0%s", found, found > 1 ? " and on" : "");
         return NULL;
     }
     pthread_mutex_lock(&opening);
