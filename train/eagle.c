@@ -85,12 +85,19 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
     pl_unroll_sums s = {0};
     int64_t        at[2] = {0}, rows = 0;
     int            steps = e->u.pack.steps;
+    bool           outside = e->u.pack.outside;
+    e->u.pack.outside = true; // a token that the head cannot draft ends a draft, whatever training makes of it
     while (at[0] < e->held->docs && rows < e->eval_rows) {
-        PL_TRY(pl_pack_fill(&e->u.pack, e->held, e->held->docs, at, NULL, err));
-        PL_TRY(pl_unroll_score(&e->u, err));
+        pl_status st = pl_pack_fill(&e->u.pack, e->held, e->held->docs, at, NULL, err);
+        if (st == PL_OK) st = pl_unroll_score(&e->u, err);
+        if (st != PL_OK) {
+            e->u.pack.outside = outside;
+            return st;
+        }
         pl_unroll_add(&e->u, true, &s);
         rows += e->u.pack.rows;
     }
+    e->u.pack.outside = outside;
     double greedy = pl_unroll_greedy_length(&s, steps), sampled = pl_unroll_sampled_length(&s, steps);
     double loss = s.weight > 0 ? s.loss / s.weight : 0;
     pl_metrics_num(m, "eval_loss", loss);

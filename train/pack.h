@@ -20,7 +20,7 @@ typedef struct pl_pack {
     pl_dtype real;
     bool     from_last; // the drafter's feature is the last hidden, not the document's taps
     float    step_weight[PL_MAX_UNROLL];
-    bool     outside;         // rows count whose choice is no draft id; set before the first add
+    bool     outside;         // rows count whose choice is no draft id; set before a fill
     uint8_t *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
     int32_t *token;           // [K][rows], once closed
     int32_t *teacher_row;     // [K][rows], or -1

@@ -172,7 +172,7 @@ void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
             whole = whole && p->weight[i] > 0;
             if (p->weight[i] <= 0) continue;
             int32_t id = u->student_argmax[i];
-            double  agree = (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
+            double  agree = id >= 0 && (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
             double  accept = scored ? (double)u->accept[i] : 0;
             s->loss += (double)scaled(u->opt.token_weight, p->weight[i]) * u->loss[i] +
                        (double)scaled(u->opt.feature_weight, p->weight[i]) * u->feature_loss[i];
