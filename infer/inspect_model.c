@@ -192,6 +192,19 @@ pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
     return put_state(o, path, err);
 }
 
+// What a head states beside its kind: head_rank, head_clusters, ...
+static void put_head(pl_json_out *o, const pl_hf_head *h) {
+    for (int i = 0; pl_hf_head_member_at(i); i++) {
+        const pl_hf_head_member *m = pl_hf_head_member_at(i);
+        const void              *at = (const char *)h + m->offset;
+        char                     name[48];
+        snprintf(name, sizeof name, "head_%s", m->name);
+        if (m->flag && *(const bool *)at) pl_put_bool(o, name, true);
+        if (!m->flag && *(const int *)at) pl_put_int(o, name, *(const int *)at);
+    }
+    if (*h->router) pl_put_str(o, "head_router", h->router);
+}
+
 pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {
     static const char *const numbering[] = {"not stated", "layer inputs", "layer outputs"};
     pl_hf_config             c;
@@ -205,7 +218,7 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
         pl_put_bool(o, "target_head", c.target_head);
         pl_put_str(o, "features", "the target's last hidden after its final norm");
     }
-    if (c.head.rank) pl_put_int(o, "head_rank", c.head.rank);
+    put_head(o, &c.head);
     pl_put_int(o, "draft_vocab", c.draft_vocab_size ? c.draft_vocab_size : c.vocab_size);
     if (c.backbone == PL_HF_EAGLE3) {
         pl_put_ids(o, "taps", c.tap, c.n_taps);

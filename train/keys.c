@@ -246,8 +246,8 @@ const pl_recipe_key pl_train_keys[] = {
 
     {.path = "drafter.head.clusters",
      .type = PL_RECIPE_INT,
-     .deflt = "0",
-     .min = 0,
+     .deflt = "256",
+     .min = 1,
      .max = 1 << 22,
      .help = "dynaspec: clusters of the head's rows",
      .stages = PL_STAGE_DRAFTER},

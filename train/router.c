@@ -384,8 +384,8 @@ static pl_status start_bias(router_task *t, pl_err *err) {
                 count[c] += (double)t->y[c];
         }
     }
-    for (int64_t c = 0; c < n; c++)
-        if (count) bias[c] = (float)log((count[c] + 1) / ((double)rows - count[c] + 1));
+    for (int64_t c = 0; c < n && st == PL_OK; c++)
+        bias[c] = (float)log((count[c] + 1) / ((double)rows - count[c] + 1));
     while (t->model->params.p[i].tensor != &routed(t)->router.b2)
         i++;
     if (st == PL_OK) pl_param_block_set(&t->block, (int)i, bias);

@@ -26,6 +26,10 @@ const char fixture_target[] =
     "eval: {prompts: heldout.jsonl, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false}\n"
 
 const char fixture_drafter[] = DRAFTER "drafter: {head: {kind: lowrank, rank: 4}}\n";
+const char fixture_routed[] = DRAFTER "traces: {tree: 'chain:2', top: 3}\n"
+                                      "drafter:\n"
+                                      "  start: full/checkpoints/best\n"
+                                      "  head: {kind: dynaspec, clusters: 4, width: 4, top: 2}\n";
 const char fixture_both[] = DRAFTER "vocabularies: [{name: said, dataset: true, size: bcl, min_coverage: 0.5}]\n"
                                     "drafters:\n"
                                     "  - name: full\n"

@@ -2,8 +2,9 @@
 #ifndef PL_TEST_FAULT_FIXTURE_H
 #define PL_TEST_FAULT_FIXTURE_H
 
-extern const char fixture_target[], fixture_drafter[], fixture_both[], fixture_prompts[], fixture_heldout[];
+extern const char fixture_target[], fixture_drafter[], fixture_both[], fixture_routed[], fixture_prompts[],
+    fixture_heldout[];
 // Paragraphs of made-up sentences, different for every number; malloc'd.
-char             *fixture_text(int number);
+char *fixture_text(int number);
 
 #endif

@@ -126,12 +126,15 @@ void walk_setup(void) {
     put("target.yaml", fixture_target);
     put("drafter.yaml", fixture_drafter);
     put("both.yaml", fixture_both);
+    put("routed.yaml", fixture_routed);
     put("prompts.jsonl", fixture_prompts);
     put("heldout.jsonl", fixture_heldout);
     make("train target.yaml -q --threads 1 --out made");
     tree_copy("made/checkpoints/best", "target");
     make("generate drafter.yaml -q --threads 1 --out out");
     tree_copy("out", "generated");
+    make("train drafter.yaml -q --threads 1 --set drafter.head.kind=full --set data.dataset=generated/dataset --out "
+         "full");
     make("train drafter.yaml -q --threads 1 --out out");
     tree_copy("out", "trained");
     make("eval drafter.yaml -q --threads 1 --out out");
@@ -150,6 +153,7 @@ const command walk_commands[] = {
     {.name = "pretrain", .args = "train target.yaml" COMMON " --out out"},
     {.name = "generate", .args = "generate drafter.yaml" COMMON " --out out", .once = true},
     {.name = "train", .args = "train drafter.yaml" COMMON " --out out", .before = "generated"},
+    {.name = "route", .args = "train routed.yaml" COMMON " --out out", .before = "generated"},
     {.name = "eval", .args = "eval drafter.yaml" COMMON " --out out", .before = "trained"},
     {.name = "decode",
      .args = "decode -q --threads 2 --target target --drafter trained/checkpoints/best --tree chain:2 --prompt then "
