@@ -8,6 +8,7 @@
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench, parity and plan take; without it
 # they train them once.
 # PACELINE_PLAN_TARGET: the target of PACELINE_RUN's drafters where it is not the built-in one (plan).
+# PACELINE_HEADS: where heads keeps (or finds) its run.
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -109,6 +110,24 @@ shown_plan() { # the head that the planner picks against the best one that eval 
     [ -n "$picked" ] && [ -n "$own" ] || { fail plan "picked \"$picked\", which was not evaluated"; return; }
     say plan "picked $picked: $own tokens/s; best measured: ${best#*	} at ${best%%	*}; of $(wc -l <<<"$speeds") heads"
     awk -v a="$own" -v b="${best%%	*}" 'BEGIN {exit !(a >= 0.97 * b)}' || fail plan "more than 3 % behind"
+}
+
+shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
+    local data=${PACELINE_TEST_DATA:?set it} p t0=$SECONDS d out=${PACELINE_HEADS:-$work/heads-run}
+    p=$(program)
+    (cd "$root" && "$p" run recipes/heads.yaml --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$out") >"$work/heads.log" 2>&1 ||
+        { tail -n 3 "$work/heads.log"; fail heads "see above"; return; }
+    sed -n '/^method/,/^$/p' "$work/heads.log"
+    say heads "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$out/results.json" | sort | uniq -c | tr '\n' ' ')"
+    zcat "$data/bench/humaneval/HumanEval.jsonl.gz" >"$work/HumanEval.jsonl"
+    for d in "$data/text/botchan.txt" "$data/text/tinyshakespeare.txt" "$data/text/wikitext-2/test.txt" "$work/HumanEval.jsonl" \
+        "$data/bench/spec_bench/question.jsonl"; do
+        rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/"
+        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set eval.limit=12 --set 'eval.temperatures=[0]' \
+            --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail heads "${d##*/}"; continue; }
+        say heads "${d##*/}"
+        sed -n '/^method/,/^$/p' "$work/domain.log"
+    done
 }
 
 shown_bench() {
