@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The long proofs, each ending in one line with its figure. Give names to run some of them; without names all run.
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
-#   fuzz [SECONDS]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are kept in
-#   build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
+#   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
+#   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
 #   of generate, train, decode (3600 s).
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench, parity and plan take; without it
@@ -61,9 +61,9 @@ shown_methods() { # the full comparison, trained drafters and others, temperatur
     local p t0
     p=$(program)
     heads || { fail methods "training"; return; }
-    mkdir -p "$work/methods" && cp -r "$heads/drafters" "$work/methods/"
+    cp -r "$heads" "$work/methods" # what it lacks (EAGLE-1) is trained there
     t0=$SECONDS
-    (cd "$root" && "$p" eval recipes/methods.yaml --out "$work/methods") >"$work/methods.log" 2>&1 || { tail -n 3 "$work/methods.log"; fail methods "see above"; return; }
+    (cd "$root" && "$p" run recipes/methods.yaml --out "$work/methods") >"$work/methods.log" 2>&1 || { tail -n 3 "$work/methods.log"; fail methods "see above"; return; }
     sed -n '/^method/,$p' "$work/methods.log"
     say methods "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/methods/results.json" | sort | uniq -c | tr '\n' ' ')"
 }
@@ -119,14 +119,24 @@ shown_heads() { # every draft head beside the full one: trained once, decoded at
         { tail -n 3 "$work/heads.log"; fail heads "see above"; return; }
     sed -n '/^method/,/^$/p' "$work/heads.log"
     say heads "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$out/results.json" | sort | uniq -c | tr '\n' ' ')"
-    zcat "$data/bench/humaneval/HumanEval.jsonl.gz" >"$work/HumanEval.jsonl"
-    for d in "$data/text/botchan.txt" "$data/text/tinyshakespeare.txt" "$data/text/wikitext-2/test.txt" "$work/HumanEval.jsonl" \
-        "$data/bench/spec_bench/question.jsonl"; do
+    # By domain: a dozen or two prompts of each, taken evenly; a .txt is read by paragraph.
+    mkdir -p "$work/domains"
+    awk 'NR % 8 == 1 { print "" } NR % 200 < 8' "$data/text/botchan.txt" >"$work/domains/books.txt"
+    awk -v RS= -v ORS='\n\n' 'NR % 350 == 1' "$data/text/tinyshakespeare.txt" >"$work/domains/shakespeare.txt"
+    grep -v '^ = ' "$data/text/wikitext-2/test.txt" | awk 'length > 200 && ++n % 100 == 1 { print $0 "\n" }' >"$work/domains/wikipedia.txt"
+    awk 'NR % 10 == 1' "$data/text/sequoia_c4_small.jsonl" | sed -n 's/.*"input_tokens": *\[\([0-9, ]*\)\].*/\1/p' | while read -r ids; do
+        "$p" tokenize --tokenizer "$data/tokenizers/llama2" --decode "$ids" | tr '\n' ' '
+        printf '\n\n'
+    done >"$work/domains/web.txt"
+    zcat "$data/bench/humaneval/HumanEval.jsonl.gz" | awk 'NR % 10 == 1' >"$work/domains/code.jsonl"
+    awk 'NR % 20 == 1' "$data/bench/spec_bench/question.jsonl" >"$work/domains/spec-bench.jsonl"
+    for d in "$work"/domains/*; do
         rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/"
-        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set eval.limit=12 --set 'eval.temperatures=[0]' \
+        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set 'eval.temperatures=[0]' \
             --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail heads "${d##*/}"; continue; }
         say heads "${d##*/}"
         sed -n '/^method/,/^$/p' "$work/domain.log"
+        cp "$work/domain/results.json" "$out/${d##*/}.results.json"
     done
 }
 
@@ -227,9 +237,10 @@ shown_fuzz() {
         { tail -n 5 "$work/fuzz.log"; fail fuzz "does not build"; return; }
     export work root seconds=${1:-600}
     export -f fuzz_one say
-    local files=$work
+    local files=$work targets=("${@:2}")
+    [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cd "$root/tests/fuzz" && ls fuzz_*.c | sed 's/\.c$//')
     [ -w /dev/shm ] && files=$(mktemp -d -p /dev/shm)
-    (cd "$root/tests/fuzz" && ls fuzz_*.c) | sed 's/\.c$//' |
+    printf '%s\n' "${targets[@]}" |
         TMPDIR=$files xargs -P 2 -I {} bash -c 'fuzz_one {} "$seconds"' || fail fuzz "see build-fuzz/findings"
     [ "$files" = "$work" ] || rm -rf "$files"
 }
@@ -280,7 +291,8 @@ while [ $# -gt 0 ]; do
     shift
     args=()
     case "$name" in
-    fuzz | soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
     esac
     "shown_${name//-/_}" "${args[@]}"
