@@ -34,7 +34,7 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     for (int i = 0; i < n; i++)
         for (int c = 0; c < p->k && id[i * p->k + c] >= 0; c++) {
             int before = t->n, node = pl_tree_add(t, frontier[i], id[i * p->k + c], 0);
-            if (node == before) next[m++] = node;
+            if (node == before && m < p->width) next[m++] = node;
         }
     return m;
 }
