@@ -20,15 +20,15 @@
 // ---- faults for tests ----
 
 static atomic_uint_fast64_t steps;
-static atomic_uint_fast64_t fail_in, exit_in; // steps until one fails, or the process ends; 0 = never
+static atomic_uint_fast64_t fail_in, kill_in; // steps until one fails, or the process is killed; 0 = never
 static atomic_bool          no_exchange;
 
 void pl_io_fail_after(uint64_t n) {
     atomic_store(&fail_in, n);
 }
 
-void pl_io_exit_after(uint64_t n) {
-    atomic_store(&exit_in, n);
+void pl_io_kill_after(uint64_t n) {
+    atomic_store(&kill_in, n);
 }
 
 uint64_t pl_io_count(void) {
@@ -50,7 +50,7 @@ static bool due(atomic_uint_fast64_t *left) {
 // Every change of the disk passes here first. False: fail with errno, as the call itself would.
 static bool admit(void) {
     atomic_fetch_add(&steps, 1);
-    if (due(&exit_in)) _exit(137);
+    if (due(&kill_in)) raise(SIGKILL);
     if (!due(&fail_in)) return true;
     errno = EIO;
     return false;

@@ -95,8 +95,8 @@ pl_status pl_atomic_dir_recover(const char *path, pl_err *err);
 // A step is one call that changes the disk: create, mkdir, write, fsync, rename, exchange, remove.
 // The n-th step from now, and only it, fails with EIO (0 = never).
 void     pl_io_fail_after(uint64_t n);
-// The process ends (_exit 137, nothing flushed) instead of doing the n-th step from now (0 = never).
-void     pl_io_exit_after(uint64_t n);
+// The process kills itself (SIGKILL, nothing flushed) instead of doing the n-th step from now (0 = never).
+void     pl_io_kill_after(uint64_t n);
 // Steps so far.
 uint64_t pl_io_count(void);
 // As if the file system had no RENAME_EXCHANGE.
