@@ -1,6 +1,6 @@
 // The k best of a long stream of (value, id), for k too large for an ordered list: values and ids in 64-bit keys whose
-// order is the tie rule (larger value first, then lower id), gathered in a buffer of 2k and cut back to k when it is
-// full. Ids come in ascending order and stay in it, so nothing is sorted until an order by value is asked for.
+// order is the tie rule (larger value first, then lower id), gathered in a buffer and cut back to about k when 2k are
+// in it. Ids come in ascending order and stay in it, so nothing is sorted until an order by value is asked for.
 #ifndef PL_CPU_KEYS_H
 #define PL_CPU_KEYS_H
 
@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#define PL_KEYS_SPARE 64 // keys beyond 2k that a buffer has room for: as many as are added at once
+
 typedef struct pl_keys {
-    uint64_t *key; // [2k]
+    uint64_t *key; // [2k + PL_KEYS_SPARE]
     int       n, k;
-    float     least; // of k held: only larger values can enter
+    float     least; // at least k that are held reach it: only larger values can enter
     bool      full;
 } pl_keys;
 
@@ -37,47 +39,61 @@ static inline float pl_key_value(uint64_t key) {
     return v;
 }
 
-// The k-th largest of n distinct keys, 1 <= k <= n, byte by byte from the top: linear whatever the values. tmp [n].
-static inline uint64_t pl_keys_kth(const uint64_t *key, int n, int k, uint64_t *tmp) {
-    memcpy(tmp, key, (size_t)n * sizeof *tmp);
-    for (int shift = 56; n > 1; shift -= 8) {
-        int count[256] = {0}, digit = 255, kept = 0;
-        for (int i = 0; i < n; i++)
-            count[tmp[i] >> shift & 255]++;
-        for (; k > count[digit]; digit--)
-            k -= count[digit];
-        for (int i = 0; i < n; i++) {
-            tmp[kept] = tmp[i];
-            kept += (int)(tmp[i] >> shift & 255) == digit;
-        }
-        n = kept;
+// A bound that at least k and at most k + slack of n > k distinct keys reach. Halving the range and counting anew each
+// time is faster than to partition: counting runs in vectors, and a bound with some slack takes few counts.
+static inline uint64_t pl_keys_bound(const uint64_t *key, int n, int k, int slack) {
+    uint64_t low = key[0], high = key[0]; // k or more reach low, fewer than k exceed high
+    for (int i = 1; i < n; i++) {
+        low = key[i] < low ? key[i] : low;
+        high = key[i] > high ? key[i] : high;
     }
-    return tmp[0];
+    for (int reach = n; reach > k + slack;) {
+        uint64_t middle = low + (high - low) / 2 + 1, count = 0;
+        for (int i = 0; i < n; i++)
+            count += key[i] >= middle;
+        if ((int)count < k) {
+            high = middle - 1;
+        } else {
+            low = middle;
+            reach = (int)count;
+        }
+    }
+    return low;
 }
 
-// Cuts n > k keys to the k best, which keep their order; returns the least of them. tmp [n].
-static inline uint64_t pl_keys_cut(uint64_t *key, int n, int k, uint64_t *tmp) {
-    uint64_t kth = pl_keys_kth(key, n, k, tmp);
-    int      kept = 0;
+// Cuts n > k keys to the k best and at most slack more, which keep their order. Returns how many are left.
+static inline int pl_keys_cut(uint64_t *key, int n, int k, int slack, uint64_t *bound) {
+    int kept = 0;
+    *bound = pl_keys_bound(key, n, k, slack);
     for (int i = 0; i < n; i++) {
-        key[kept] = key[i];
-        kept += key[i] >= kth;
+        uint64_t v = key[i];
+        key[kept] = v;
+        kept += v >= *bound;
     }
-    return kth;
+    return kept;
 }
 
 static inline void pl_keys_begin(pl_keys *s, uint64_t *key, int k) {
     *s = (pl_keys){.key = key, .k = k, .least = -INFINITY};
 }
 
-// tmp [2k]
-static inline void pl_keys_add(pl_keys *s, float v, int32_t id, uint64_t *tmp) {
-    if (s->full && !(v > s->least)) return;
-    s->key[s->n++] = pl_key_of(v, id);
+// Takes the values z[j] of the bits j of `places`, id first + j; those at or below `least` the caller has left out.
+static inline void pl_keys_add(pl_keys *s, const float *z, uint64_t places, int32_t first) {
+    for (; places; places &= places - 1) {
+        int j = __builtin_ctzll(places);
+        s->key[s->n++] = pl_key_of(z[j], first + j);
+    }
     if (s->n < 2 * s->k) return;
-    s->least = pl_key_value(pl_keys_cut(s->key, s->n, s->k, tmp));
-    s->n = s->k;
+    uint64_t bound;
+    s->n = pl_keys_cut(s->key, s->n, s->k, s->k / 4, &bound);
+    s->least = pl_key_value(bound);
     s->full = true;
+}
+
+// At most k are left, the best.
+static inline void pl_keys_end(pl_keys *s) {
+    uint64_t bound;
+    if (s->n > s->k) s->n = pl_keys_cut(s->key, s->n, s->k, 0, &bound);
 }
 
 // By value, largest first; equal values stay in order. tmp [n].

@@ -247,6 +247,25 @@ PL_INLINE pl_vf pl_vf_select_gt(pl_vf a, pl_vf b, pl_vf x, pl_vf y) {
     return r;
 }
 
+// Bit j: lane j of a is above lane j of b.
+PL_INLINE uint32_t pl_vf_above(pl_vf a, pl_vf b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)a.p[0], (__m512)b.p[0], _CMP_GT_OQ);
+#else
+    uint32_t mask = 0;
+    for (int i = 0; i < PL_VF_PARTS; i++) {
+#if defined(__AVX2__)
+        __m256 above = _mm256_cmp_ps((__m256)a.p[i], (__m256)b.p[i], _CMP_GT_OQ);
+        mask |= (uint32_t)_mm256_movemask_ps(above) << i * PL_VN_LANES;
+#else
+        for (int j = 0; j < PL_VN_LANES; j++)
+            mask |= (uint32_t)(a.p[i][j] > b.p[i][j]) << (i * PL_VN_LANES + j);
+#endif
+    }
+    return mask;
+#endif
+}
+
 // ---- reductions: lane j meets lane j + 8, then + 4, + 2, + 1 ----
 
 #if defined(__AVX512F__) || defined(__AVX2__)

@@ -54,10 +54,14 @@ typedef struct job {
     int                     parts;
     list                   *list; // [parts][rows]
     best                   *best; // [parts][rows]; NULL: keys
-    uint64_t               *key;  // [parts][rows][2 top]
+    uint64_t               *key;  // [parts][rows][keys_room]
     uint64_t               *tmp;  // [parts][2 parts top]
     sum                    *sum;  // [rows][n_items]; NULL: not wanted
 } job;
+
+static int64_t keys_room(int64_t top) {
+    return 2 * top + PL_KEYS_SPARE;
+}
 
 static int64_t tile_row(const job *j, int64_t t) {
     return j->rows * t / j->tiles;
@@ -77,20 +81,31 @@ static void insert(best *b, int k, float v, int32_t id) {
     b->id[at] = id;
 }
 
-static void list_take(list *l, int k, const float *z, float top, const item *it, uint64_t *tmp) {
-    int   first = it->panel * PL_PANEL;
-    best *b = l->best;
-    if (b && (b->held < k || top > b->value[k - 1])) {
-        for (int v = 0; v < PL_PANEL; v++)
-            if (it->mask >> v & 1 && (b->held < k || z[v] > b->value[k - 1])) insert(b, k, z[v], first + v);
-    } else if (!b && (!l->keys.full || top > l->keys.least)) {
-        for (int v = 0; v < PL_PANEL; v++)
-            if (it->mask >> v & 1) pl_keys_add(&l->keys, z[v], first + v, tmp);
+// Places of a panel whose logit is above a bound.
+PL_INLINE uint64_t above(const float *z, float bound) {
+    uint64_t mask = 0;
+    for (int v = 0; v < PL_PANEL; v += PL_VL)
+        mask |= (uint64_t)pl_vf_above(pl_vf_loadu(z + v), pl_vf_set1(bound)) << v;
+    return mask;
+}
+
+static void list_take(list *l, int k, const float *z, float top, const item *it) {
+    int32_t  first = it->panel * PL_PANEL;
+    best    *b = l->best;
+    bool     full = b ? b->held == k : l->keys.full;
+    float    least = b ? b->value[k - 1] : l->keys.least;
+    uint64_t left = it->mask;
+    if (full && !(top > least)) return;
+    if (full) left &= above(z, least);
+    if (!b) pl_keys_add(&l->keys, z, left, first);
+    for (; b && left; left &= left - 1) {
+        int v = __builtin_ctzll(left);
+        if (b->held < k || z[v] > b->value[k - 1]) insert(b, k, z[v], first + v);
     }
 }
 
 // One row's logits of one panel; what lies outside the support is taken out first.
-static void take(list *l, sum *s, int k, float *z, const item *it, uint64_t *tmp) {
+static void take(list *l, sum *s, int k, float *z, const item *it) {
     pl_vf max = pl_vf_set1(-INFINITY), odd = pl_vf_zero();
     if (~it->mask)
         for (int v = 0; v < PL_PANEL; v++)
@@ -108,7 +123,7 @@ static void take(list *l, sum *s, int k, float *z, const item *it, uint64_t *tmp
             if (isnan(z[v])) l->nan = it->panel * PL_PANEL + v;
         return;
     }
-    list_take(l, k, z, top, it, tmp);
+    list_take(l, k, z, top, it);
     if (!s) return;
     pl_vf m = pl_vf_set1(top), total = pl_vf_zero();
     for (int v = 0; v < PL_PANEL && !isinf(top); v += PL_VL)
@@ -133,7 +148,6 @@ static void items_part(void *arg, int part, int parts) {
     int64_t    width = j->a->w.dim[0];
     int64_t    top = j->a->k;
     list      *l = j->list + part * j->rows;
-    uint64_t  *tmp = j->tmp + part * 2 * j->parts * top;
     float      z[PL_MR_PANEL * PL_PANEL];
     long       lo, hi;
     for (int64_t r = 0; r < j->rows; r++) {
@@ -142,7 +156,7 @@ static void items_part(void *arg, int part, int parts) {
         if (j->best)
             j->best[at].held = 0;
         else
-            pl_keys_begin(&l[r].keys, j->key + at * 2 * top, (int)top);
+            pl_keys_begin(&l[r].keys, j->key + at * keys_room(top), (int)top);
     }
     pl_range((long)j->n_items, 1, part, parts, &lo, &hi);
     for (long i = lo; i < hi; i++) {
@@ -163,10 +177,12 @@ static void items_part(void *arg, int part, int parts) {
                          .after = t + 1 < j->tiles ? w : after};
             pl_panels_pass(bf16, (int)rows, 1, &p);
             for (int64_t r = 0; r < rows; r++)
-                take(&l[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it,
-                     tmp);
+                take(&l[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it);
         }
     }
+    // Here, where the threads do it side by side, rather than in merging.
+    for (int64_t r = 0; r < j->rows && !j->best; r++)
+        pl_keys_end(&l[r].keys);
 }
 
 static void write_best(const pl_headtopk_args *a, int64_t m, const best *b) {
@@ -190,7 +206,7 @@ static void merge_part(void *arg, int part, int parts) {
     int        top = j->a->k;
     pl_range((long)j->rows, 1, part, parts, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
-        uint64_t *key = j->tmp + part * 2 * j->parts * top, *tmp = key + j->parts * top;
+        uint64_t *key = j->tmp + part * 2 * j->parts * top, *tmp = key + j->parts * top, bound;
         int       n = 0;
         for (int p = 0; p < j->parts; p++) {
             list *l = &j->list[p * j->rows + r];
@@ -199,10 +215,6 @@ static void merge_part(void *arg, int part, int parts) {
                     insert(j->list[r].best, top, l->best->value[i], l->best->id[i]);
                 continue;
             }
-            if (l->keys.n > top) {
-                pl_keys_cut(l->keys.key, l->keys.n, top, key + n);
-                l->keys.n = top;
-            }
             memcpy(key + n, l->keys.key, (size_t)l->keys.n * sizeof *key);
             n += l->keys.n;
         }
@@ -210,10 +222,7 @@ static void merge_part(void *arg, int part, int parts) {
             write_best(j->a, j->first_row + r, j->list[r].best);
             continue;
         }
-        if (n > top) {
-            pl_keys_cut(key, n, top, tmp);
-            n = top;
-        }
+        if (n > top) n = pl_keys_cut(key, n, top, 0, &bound);
         if (!j->a->by_id) pl_keys_sort(key, n, tmp);
         write_keys(j->a, j->first_row + r, key, n);
     }
@@ -271,7 +280,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     if (m == 0) return;
     int  parts = pl_pool_threads(ctx->pool);
     bool keys = top > PL_TOPK_MAX || a->by_id;
-    if (keys && block * parts * 2 * top > KEYS_MAX) block = KEYS_MAX / (parts * 2 * top);
+    if (keys && block * parts * keys_room(top) > KEYS_MAX) block = KEYS_MAX / (parts * keys_room(top));
     if (block < 1) block = 1;
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
     int64_t tiles = (block + PL_MR_PANEL - 1) / PL_MR_PANEL;
@@ -281,7 +290,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     item  *items = pl_arena_alloc(&ctx->scratch, (size_t)panels * sizeof *items);
     j.list = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.list);
     if (keys) {
-        j.key = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block * 2 * top) * sizeof *j.key);
+        j.key = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block * keys_room(top)) * sizeof *j.key);
         j.tmp = pl_arena_alloc(&ctx->scratch, (size_t)(2 * parts * parts * top) * sizeof *j.tmp);
     } else {
         j.best = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.best);
