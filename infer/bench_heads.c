@@ -76,6 +76,16 @@ static double routed_bytes(pl_bench_case *c, head_case *h, pl_dtype t) {
     return bytes * (double)pl_dtype_size(t);
 }
 
+// As much memory as the head reads, in one piece: the largest of its matrices has that, or all but some percent of it.
+static void set_footprint(pl_bench_case *c, const head_case *h) {
+    for (int i = 0; i < h->params.n; i++)
+        if (h->params.p[i].owned_bytes > c->memory_bytes) {
+            c->memory = h->params.p[i].owned;
+            c->memory_bytes = h->params.p[i].owned_bytes;
+        }
+    if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
+}
+
 // One head of `rows` rows at a draft depth; larger than --max-mb: left out.
 static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, bool equal, pl_dtype t) {
     if (l->n == MOST) return;
@@ -93,20 +103,15 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
     for (int i = 0; i < h->params.n; i++)
         bytes += (double)h->params.p[i].spec.rows * (double)h->params.p[i].spec.cols * (double)pl_dtype_size(t);
     if (bytes > l->b->max_bytes || !make_rows(h, l->o->width)) return;
-    if (pl_params_draw(&h->params, t, (uint64_t)l->n, l->b->env->pool, &err) != PL_OK) return;
     if (h->head.routed && !cluster(&h->head, equal)) return;
+    if (pl_params_draw(&h->params, t, (uint64_t)l->n, l->b->env->pool, &err) != PL_OK) return;
     c->step = head_step;
     c->arg = h;
     c->bytes = pl_head_step_bytes(&h->head, level);
-    c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
-    c->memory = h->head.out.data; // everything else is some percent of it
-    c->memory_bytes = pl_panels_bytes(rows, h->head.rank, t);
-    if (c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
     pl_bench_ready(l->b, c);
-    if (!c->ready || !h->head.routed) return;
-    c->bytes = routed_bytes(c, h, t);
+    if (c->ready && h->head.routed) c->bytes = routed_bytes(c, h, t);
     c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
-    if (c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
+    set_footprint(c, h);
 }
 
 // SpecVocab: a scorer of rank d/8 and d/16 lists V/64 candidates, 2,048 of the Llama-3 vocabulary.

@@ -1,6 +1,7 @@
 #include "infer/head.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 
 #include <math.h>
@@ -69,6 +70,20 @@ static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows
     return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
 }
 
+// Products with all rows of out that are packed by segments. The ids are one list for each row of x.
+static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x) {
+    int64_t  m = pl_tensor_rows(&x);
+    int32_t *id = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
+    for (int64_t i = 0; i < m * h->vocab && !ctx->measuring; i++)
+        id[i] = (int32_t)(i % h->vocab);
+    return pl_gatherdot(ctx, x, h->out, id, h->vocab);
+}
+
+pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_tensor x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x) : pl_linear(ctx, x, h->out);
+}
+
 static void forbid(float *z, int64_t from, int64_t to) {
     for (int64_t v = from; v < to; v++)
         z[v] = -INFINITY;
@@ -76,7 +91,7 @@ static void forbid(float *z, int64_t from, int64_t to) {
 
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
-    pl_tensor y = pl_linear(ctx, h->kind->project(ctx, h, r->x, (pl_tensor){0}), h->out);
+    pl_tensor y = pl_head_all_logits(ctx, h, r);
     if (!h->kind->support && pl_head_budget(h, r->level) == h->vocab) return y;
     pl_head_support s = support(ctx, h, r);
     if (ctx->measuring || ctx->err.status != PL_OK) return y;

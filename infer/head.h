@@ -88,6 +88,8 @@ int64_t pl_head_budget(const pl_head *h, int level);
 
 // logits [M, Vd], in the frame; -infinity outside a row's support: their softmax is the law that is proposed from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// The same of the matrix alone: over all its rows, whatever the support. Not for heads with logits of their own.
+pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
 // log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
 // topk over pl_head_logits, bit for bit.

@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/embed.h"
+#include "kernels/segments.h"
 
 #include <string.h>
 
@@ -20,8 +21,11 @@ int64_t pl_routed_budget(const pl_hf_head *s, int level) {
 // ---- the table of clusters
 
 void pl_routed_set_offsets(pl_head *h, int64_t *offset) {
-    pl_free(h->routed->offset);
-    h->routed->offset = offset;
+    struct pl_head_routed *r = h->routed;
+    pl_free(r->offset);
+    r->offset = offset;
+    pl_segments_place(r->unit, offset, h->spec.clusters);
+    r->segments = (pl_segments){.n = h->spec.clusters, .row = offset, .unit = r->unit};
 }
 
 pl_status pl_routed_read_offsets(int64_t **offset, const pl_weight_source *src, int64_t clusters, int64_t n,
@@ -79,20 +83,25 @@ static pl_status init(pl_head *h, pl_err *err) {
         return pl_fail(err, PL_E_INPUT, "head of kind \"dynaspec\": width %d of the router must be at least 1",
                        s->width);
     h->routed = pl_calloc(1, sizeof *h->routed);
-    if (!h->routed) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
+    if (h->routed) h->routed->unit = pl_calloc((size_t)s->clusters + 1, sizeof *h->routed->unit);
+    if (!h->routed || !h->routed->unit) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
     h->routed->router = (pl_router){
         .kind = router, .d = h->d, .width = router == PL_ROUTER_MLP ? s->width : h->d, .clusters = s->clusters};
     return PL_OK;
 }
 
 static void fini(pl_head *h) {
-    if (h->routed) pl_free(h->routed->offset);
+    if (h->routed) {
+        pl_free(h->routed->offset);
+        pl_free(h->routed->unit);
+    }
     pl_free(h->routed);
     h->routed = NULL;
 }
 
 static void params(pl_head *h, pl_params *ps) {
     pl_head_full.params(h, ps);
+    ps->p[ps->n - 1].segments = &h->routed->segments;
     pl_router_params(&h->routed->router, ps);
 }
 

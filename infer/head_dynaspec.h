@@ -9,7 +9,9 @@
 //     fixed: k0 at every depth                          DynaSpec-F
 //   k_t beyond the number of clusters: all of them.
 // The head's rows lie sorted by cluster (d2t has their target ids), so that the gather is a short list of dense spans:
-// clusters that are chosen and neighbours are one. Where they lie is the checkpoint's table
+// clusters that are chosen and neighbours are one. For decoding they are packed with panels of their own (PL_SEGMENTS),
+// so that a chosen cluster reads next to nothing of its neighbours; a checkpoint has the rows one after the other.
+// Where they lie is its table
 //   head_cluster_offsets int64 [clusters + 1]   cluster c is rows offset[c] to offset[c + 1] - 1 of lm_head.weight
 // which must start at 0, end at the number of rows and never descend; an empty cluster adds nothing. The concatenation
 // has the order of the rows, not that of the scores (§4.2 and Algorithm 1 disagree on it; no result depends on it).
@@ -20,13 +22,15 @@
 #include "infer/router.h"
 
 struct pl_head_routed {
-    pl_router router;
-    int64_t  *offset; // [clusters + 1]; owned
+    pl_router   router;
+    int64_t    *offset, *unit; // [clusters + 1]; owned
+    pl_segments segments;      // both of them: how out is packed
 };
 
 // k_t, at most spec->clusters.
 int64_t   pl_routed_budget(const pl_hf_head *spec, int level);
-// Takes over the table of a head that is being made: [clusters + 1], from pl_malloc.
+// Takes over the table of a head that is being made: [clusters + 1], from pl_malloc. Before weights are loaded or
+// drawn.
 void      pl_routed_set_offsets(pl_head *h, int64_t *offset);
 // The spans of rows of the chosen clusters, ascending and apart: room for one span per chosen cluster. Returns how
 // many.

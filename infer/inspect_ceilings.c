@@ -3,7 +3,6 @@
 #include "infer/head.h"
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
-#include "kernels/op/linear.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -33,7 +32,7 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
     looker   *l = from_watch(w);
     bool      routed = h->kind->support || h->spec.position_aware;
     pl_tensor part = pl_head_logits(ctx, h, r), whole = part;
-    if (routed) whole = pl_linear(ctx, h->kind->project(ctx, h, r->x, (pl_tensor){0}), h->out);
+    if (routed) whole = pl_head_all_logits(ctx, h, r);
     if (ctx->measuring || ctx->err.status != PL_OK || r->level >= PL_CEILINGS_DEPTH) return;
     size_t at = (size_t)r->level * (size_t)l->ceilings.v, n = (size_t)h->vocab * sizeof(float);
     memcpy(l->logits + at, pl_f32(&part), n);

@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/linear.h"
+#include "kernels/segments.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,6 +60,31 @@ static pl_status own(pl_param *p, size_t bytes, pl_err *err) {
     return p->owned ? PL_OK : PL_E_MEMORY;
 }
 
+// Memory for a matrix that is held in memory, and the tensor in it.
+static pl_status own_matrix(pl_param *p, const pl_weight_spec *s, pl_dtype t, pl_err *err) {
+    size_t bytes = pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
+    if (p->kind == PL_PARAM_MATRIX)
+        bytes = p->segments ? pl_segments_bytes(p->segments, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
+    PL_TRY(own(p, bytes, err));
+    *p->tensor = pl_tensor_2d(p->owned, t, s->rows, s->cols);
+    if (p->kind != PL_PARAM_MATRIX) return PL_OK;
+    p->tensor->layout = p->segments ? PL_SEGMENTS : PL_PANELS;
+    p->tensor->segments = p->segments;
+    return PL_OK;
+}
+
+// Rows r .. r + n - 1 of it.
+static void put_rows(const pl_param *p, int64_t r, int64_t n, const float *rows) {
+    const pl_tensor *w = p->tensor;
+    if (w->layout == PL_SEGMENTS)
+        pl_segments_pack(p->owned, w->dtype, w->segments, r, n, w->dim[1], rows);
+    else if (w->layout == PL_PANELS)
+        pl_panels_pack(p->owned, w->dtype, r, n, w->dim[0], w->dim[1], rows);
+    else
+        pl_from_f32((uint8_t *)p->owned + (size_t)(r * w->dim[1]) * pl_dtype_size(w->dtype), w->dtype, rows,
+                    (size_t)(n * w->dim[1]));
+}
+
 static pl_status load_vector(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
     PL_TRY(own(p, (size_t)spec->rows * sizeof(float), err));
     *p->tensor = pl_tensor_1d(p->owned, PL_F32, spec->rows);
@@ -73,12 +99,7 @@ static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_
         *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, spec->rows, spec->cols);
         return PL_OK;
     }
-    bool   panels = p->kind == PL_PARAM_MATRIX;
-    size_t bytes = panels ? pl_panels_bytes(spec->rows, spec->cols, t)
-                          : pl_size_mul((size_t)spec->rows, (size_t)spec->cols, pl_dtype_size(t));
-    PL_TRY(own(p, bytes, err));
-    *p->tensor = pl_tensor_2d(p->owned, t, spec->rows, spec->cols);
-    p->tensor->layout = panels ? PL_PANELS : PL_ROWMAJOR;
+    PL_TRY(own_matrix(p, spec, t, err));
     // Row by row of blocks, so that a large matrix is never held twice.
     int64_t step = (1 << 20) / (spec->cols > 0 ? spec->cols : 1);
     if (step < PL_PANEL) step = PL_PANEL;
@@ -87,12 +108,7 @@ static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_
     for (int64_t r = 0; r < spec->rows && st == PL_OK; r += step) {
         int64_t n = spec->rows - r < step ? spec->rows - r : step;
         st = pl_weight_read_rows(src, spec, r, n, rows, err);
-        if (st != PL_OK) break;
-        if (panels)
-            pl_panels_pack(p->owned, t, r, n, spec->rows, spec->cols, rows);
-        else
-            pl_from_f32((uint8_t *)p->owned + (size_t)(r * spec->cols) * pl_dtype_size(t), t, rows,
-                        (size_t)(n * spec->cols));
+        if (st == PL_OK) put_rows(p, r, n, rows);
     }
     pl_free(rows);
     return st;
@@ -126,7 +142,6 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
 
 typedef struct drawing {
     const pl_param *p;
-    pl_dtype        t;
     uint64_t        seed;
     float          *rows; // [parts][PL_PANEL][cols] scratch
 } drawing;
@@ -150,25 +165,15 @@ static void draw_part(void *arg, int part, int parts) {
         int64_t n = hi - r < PL_PANEL ? hi - r : PL_PANEL;
         for (int64_t i = 0; i < n * s->cols; i++)
             rows[i] = scale * (float)((int64_t)(mix(d->seed + (uint64_t)(r * s->cols + i)) >> 40) - 8388608);
-        if (d->p->kind == PL_PARAM_MATRIX)
-            pl_panels_pack(d->p->owned, d->t, r, n, s->rows, s->cols, rows);
-        else
-            pl_from_f32((uint8_t *)d->p->owned + (size_t)(r * s->cols) * pl_dtype_size(d->t), d->t, rows,
-                        (size_t)(n * s->cols));
+        put_rows(d->p, r, n, rows);
     }
 }
 
 static pl_status draw_matrix(pl_param *p, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
     const pl_weight_spec *s = &p->spec;
-    bool                  panels = p->kind == PL_PARAM_MATRIX;
     int                   parts = pl_pool_threads(pool);
-    drawing               d = {.p = p, .t = t, .seed = seed};
-    PL_TRY(own(p,
-               panels ? pl_panels_bytes(s->rows, s->cols, t)
-                      : pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t)),
-               err));
-    *p->tensor = pl_tensor_2d(p->owned, t, s->rows, s->cols);
-    p->tensor->layout = panels ? PL_PANELS : PL_ROWMAJOR;
+    drawing               d = {.p = p, .seed = seed};
+    PL_TRY(own_matrix(p, s, t, err));
     d.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)s->cols, sizeof *d.rows));
     if (!d.rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     pl_parallel(pool, parts, draw_part, &d);

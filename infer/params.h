@@ -10,18 +10,19 @@
 typedef enum pl_param_kind {
     PL_PARAM_NORM,   // [n]: kept in be->real, initialised to 1, no weight decay
     PL_PARAM_BIAS,   // [n]: the same, initialised to 0
-    PL_PARAM_MATRIX, // [rows, cols]: packed into panels for inference
+    PL_PARAM_MATRIX, // [rows, cols]: packed into panels for inference, by segments where it has some
     PL_PARAM_EMBED,  // [rows, cols]: looked up by row, kept row-major
 } pl_param_kind;
 
 typedef struct pl_param {
-    pl_weight_spec spec; // part[].name points into name below
-    char           name[3][96];
-    pl_tensor     *tensor; // borrowed: the module's field, filled by load or bind
-    pl_param_kind  kind;
-    double         init_std; // of the normal distribution that initialises a matrix; 0: zeros (norms: ones)
-    void          *owned;    // this parameter's memory when loaded (NULL when bound or a view of the mapped file)
-    size_t         owned_bytes;
+    pl_weight_spec     spec; // part[].name points into name below
+    char               name[3][96];
+    pl_tensor         *tensor; // borrowed: the module's field, filled by load or bind
+    pl_param_kind      kind;
+    double             init_std; // of the normal distribution that initialises a matrix; 0: zeros (norms: ones)
+    void              *owned;    // this parameter's memory when loaded (NULL when bound or a view of the mapped file)
+    size_t             owned_bytes;
+    const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
 } pl_param;
 
 typedef struct pl_params {

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/check.h"
 #include "kernels/op/linear.h"
+#include "kernels/segments.h"
 
 typedef PL_REF_REAL pl_real;
 
@@ -39,6 +40,12 @@ static inline pl_real pl_ref_load(const void *p, pl_dtype t, int64_t i) {
 
 // W[n, k] of a matrix in any layout.
 static inline pl_real pl_ref_weight(const pl_tensor *w, int64_t n, int64_t k) {
+    if (w->layout == PL_SEGMENTS) {
+        int64_t  segment = 0;
+        pl_panel p = pl_panel_of(w, n, &segment);
+        size_t   line = p.at + (size_t)k * (size_t)p.width;
+        return pl_ref_load(w->data, w->dtype, (int64_t)(line + pl_panel_place(w->dtype, n - p.first, p.width)));
+    }
     if (w->layout == PL_PANELS) return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
     return pl_ref_load(w->data, w->dtype, n * w->dim[1] + k);
 }

@@ -13,18 +13,32 @@
 //         32-bit word j holds row j in its low half and row j + PL_PANEL/2 in its high half, so that `word << 16` and
 //         `word & 0xffff0000` are the fp32 values of 16 consecutive rows each.
 // Rows past N in the last panel are zero. See kernels/op/linear.h for pack and size.
-typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS } pl_layout;
+//
+// A matrix that is read by segments of rows (the clusters of a routed head) has panels that begin where its segments
+// do, so that no panel holds rows of two of them; kernels/segments.h. The last panel of a segment is half as wide where
+// half holds what is left: the same order with PL_PANEL / 2 for PL_PANEL. Reading a segment costs at most
+// PL_PANEL / 2 - 1 rows that are none.
+typedef enum pl_layout { PL_ROWMAJOR, PL_PANELS, PL_SEGMENTS } pl_layout;
 #define PL_PANEL 64
+#define PL_HALF_PANEL (PL_PANEL / 2)
+
+// Segment i is rows row[i] .. row[i + 1] - 1 (none, where the two are equal) and starts unit[i] half panels into the
+// matrix.
+typedef struct pl_segments {
+    int64_t        n;
+    const int64_t *row, *unit; // [n + 1] each: from 0 up
+} pl_segments;
 
 // Contiguous, rank 1 to 4, slowest dimension first. grad, where not NULL, has the same shape and dtype as data and
 // backward accumulates into it; NULL means: a constant.
 typedef struct pl_tensor {
-    void     *data;
-    void     *grad;
-    int64_t   dim[4]; // unused trailing dimensions are 1
-    int       rank;
-    pl_dtype  dtype;
-    pl_layout layout;
+    void              *data;
+    void              *grad;
+    int64_t            dim[4]; // unused trailing dimensions are 1
+    int                rank;
+    pl_dtype           dtype;
+    pl_layout          layout;
+    const pl_segments *segments; // PL_SEGMENTS: where they lie; borrowed
 } pl_tensor;
 
 static inline pl_tensor pl_tensor_2d(void *data, pl_dtype t, int64_t rows, int64_t cols) {

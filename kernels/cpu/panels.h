@@ -23,7 +23,10 @@ typedef struct pl_pass {
 } pl_pass;
 
 #define pl_panels_pass PL_CPU(panels_pass)
+#define pl_panels_half_pass PL_CPU(panels_half_pass)
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p);
+// One half panel (kernels/tensor.h): cols is PL_HALF_PANEL.
+void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p);
 
 #endif

@@ -3,20 +3,21 @@
 #include <string.h>
 
 #define NW (PL_PANEL / PL_VN_LANES) // vectors of one k of a panel
+#define HALF (NW / 2)               // of half a panel
 
-// The weights of one k of a panel, its rows in order.
-PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
+// The weights of one k of a panel of W vectors, its rows in order.
+PL_INLINE void load_weights(const int W, const bool bf16, const char *p, pl_vn w[NW]) {
     if (bf16) {
 #pragma GCC unroll 8
-        for (int v = 0; v < NW / 2; v++) {
+        for (int v = 0; v < W / 2; v++) {
             pl_vnu words;
             memcpy(&words, p + (size_t)v * sizeof words, sizeof words);
             w[v] = (pl_vn)(words << 16);
-            w[v + NW / 2] = (pl_vn)(words & 0xffff0000u);
+            w[v + W / 2] = (pl_vn)(words & 0xffff0000u);
         }
     } else {
 #pragma GCC unroll 8
-        for (int v = 0; v < NW; v++)
+        for (int v = 0; v < W; v++)
             w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
     }
 }
@@ -26,9 +27,10 @@ PL_INLINE void load_weights(const bool bf16, const char *p, pl_vn w[NW]) {
 
 typedef void (*pass_fn)(const pl_pass *p);
 
-PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass *p) {
-    const size_t step = PL_PANEL * (bf16 ? 2 : 4); // bytes of one k
-    const bool   whole = p->cols == (int64_t)PL_PANEL * G;
+PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, const pl_pass *p) {
+    const int    width = W * PL_VN_LANES;               // of a panel
+    const size_t step = (size_t)width * (bf16 ? 2 : 4); // bytes of one k
+    const bool   whole = p->cols == (int64_t)width * G;
     pl_vn        acc[PL_PASS_PANELS][PL_MR_PANEL][NW]; // constant sizes: [G][R] would be variable-length
     float        edge[PL_MR_PANEL * PL_PANEL];
 
@@ -36,19 +38,18 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass
     int64_t      ld = p->ldy;
     if (p->resume && !whole) {
         for (int r = 0; r < R; r++)
-            for (int64_t j = 0; j < PL_PANEL * G; j++)
-                edge[r * PL_PANEL * G + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+            for (int64_t j = 0; j < width * G; j++)
+                edge[r * width * G + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
         from = edge;
-        ld = PL_PANEL * G;
+        ld = width * G;
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; g++)
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < NW; v++)
-                acc[g][r][v] =
-                    p->resume ? pl_vn_loadu(from + r * ld + g * PL_PANEL + v * PL_VN_LANES) : pl_vn_set1(0.0f);
+            for (int v = 0; v < W; v++)
+                acc[g][r][v] = p->resume ? pl_vn_loadu(from + r * ld + g * width + v * PL_VN_LANES) : pl_vn_set1(0.0f);
 
     const float  *x = p->x;
     const char   *w = p->w;
@@ -60,26 +61,26 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass
         for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
             pl_vn xb[PL_MR_PANEL], wv[PL_PASS_PANELS][NW];
             // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
-            if (R <= NW * G) {
+            if (R <= W * G) {
 #pragma GCC unroll 16
                 for (int r = 0; r < R; r++)
                     xb[r] = pl_vn_set1(x[r]);
             } else {
 #pragma GCC unroll 4
                 for (int g = 0; g < G; g++)
-                    load_weights(bf16, w + (size_t)g * next, wv[g]);
+                    load_weights(W, bf16, w + (size_t)g * next, wv[g]);
             }
 #pragma GCC unroll 4
             for (int g = 0; g < G; g++) {
-                for (int line = 0; line < PL_PANEL * (bf16 ? 2 : 4) / 64; line++)
+                for (int line = 0; line < width * (bf16 ? 2 : 4) / 64; line++)
                     __builtin_prefetch(pf + (size_t)g * next + 64 * line);
-                if (R <= NW * G) load_weights(bf16, w + (size_t)g * next, wv[g]);
+                if (R <= W * G) load_weights(W, bf16, w + (size_t)g * next, wv[g]);
             }
-            if (R <= NW * G) {
+            if (R <= W * G) {
 #pragma GCC unroll 4
                 for (int g = 0; g < G; g++)
 #pragma GCC unroll 8
-                    for (int v = 0; v < NW; v++)
+                    for (int v = 0; v < W; v++)
 #pragma GCC unroll 16
                         for (int r = 0; r < R; r++)
                             acc[g][r][v] = pl_vn_fma(xb[r], wv[g][v], acc[g][r][v]);
@@ -90,7 +91,7 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass
 #pragma GCC unroll 4
                     for (int g = 0; g < G; g++)
 #pragma GCC unroll 8
-                        for (int v = 0; v < NW; v++)
+                        for (int v = 0; v < W; v++)
                             acc[g][r][v] = pl_vn_fma(b, wv[g][v], acc[g][r][v]);
                 }
             }
@@ -98,17 +99,17 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass
     }
 
     float *to = whole ? p->y : edge;
-    ld = whole ? p->ldy : (int64_t)PL_PANEL * G;
+    ld = whole ? p->ldy : (int64_t)width * G;
 #pragma GCC unroll 4
     for (int g = 0; g < G; g++)
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < NW; v++)
-                pl_vn_storeu(to + r * ld + g * PL_PANEL + v * PL_VN_LANES, acc[g][r][v]);
+            for (int v = 0; v < W; v++)
+                pl_vn_storeu(to + r * ld + g * width + v * PL_VN_LANES, acc[g][r][v]);
     if (!whole)
         for (int r = 0; r < R; r++)
-            memcpy(p->y + r * p->ldy, edge + (size_t)r * PL_PANEL * G, (size_t)p->cols * sizeof(float));
+            memcpy(p->y + r * p->ldy, edge + (size_t)r * width * G, (size_t)p->cols * sizeof(float));
 }
 
 // G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
@@ -116,10 +117,10 @@ PL_INLINE void run_pass(const int R, const int G, const bool bf16, const pl_pass
 #define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
 #define PASS(R, G)                                                                                                     \
     static void pass_f32_##R##_##G(const pl_pass *p) {                                                                 \
-        run_pass(FIT_R(R, G), FIT_G(R, G), false, p);                                                                  \
+        run_pass(FIT_R(R, G), FIT_G(R, G), NW, false, p);                                                              \
     }                                                                                                                  \
     static void pass_bf16_##R##_##G(const pl_pass *p) {                                                                \
-        run_pass(FIT_R(R, G), FIT_G(R, G), true, p);                                                                   \
+        run_pass(FIT_R(R, G), FIT_G(R, G), NW, true, p);                                                               \
     }
 #define ALL(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(1, 2) X(2, 2) X(3, 2)
 ALL(PASS)
@@ -132,4 +133,23 @@ static const pass_fn passes_bf16[PL_PASS_PANELS + 1][7] = {ALL(ENTRY_BF16)};
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
     (bf16 ? passes_bf16 : passes_f32)[panels][rows](p);
+}
+
+#define HALF_PASS(R)                                                                                                   \
+    static void half_f32_##R(const pl_pass *p) {                                                                       \
+        run_pass(FIT_R(R, 1), 1, HALF, false, p);                                                                      \
+    }                                                                                                                  \
+    static void half_bf16_##R(const pl_pass *p) {                                                                      \
+        run_pass(FIT_R(R, 1), 1, HALF, true, p);                                                                       \
+    }
+#define HALVES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+HALVES(HALF_PASS)
+
+#define HALF_F32(R) [R] = half_f32_##R,
+#define HALF_BF16(R) [R] = half_bf16_##R,
+static const pass_fn halves_f32[7] = {HALVES(HALF_F32)};
+static const pass_fn halves_bf16[7] = {HALVES(HALF_BF16)};
+
+void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p) {
+    (bf16 ? halves_bf16 : halves_f32)[rows](p);
 }

@@ -266,6 +266,20 @@ PL_INLINE uint32_t pl_vf_above(pl_vf a, pl_vf b) {
 #endif
 }
 
+// Lane j of a where bit j is set, of b elsewhere.
+PL_INLINE pl_vf pl_vf_pick(uint32_t bits, pl_vf a, pl_vf b) {
+#if defined(__AVX512F__)
+    return (pl_vf){{(pl_vn)_mm512_mask_blend_ps((__mmask16)bits, (__m512)b.p[0], (__m512)a.p[0])}};
+#else
+    float x[PL_VL], y[PL_VL];
+    pl_vf_storeu(x, a);
+    pl_vf_storeu(y, b);
+    for (int j = 0; j < PL_VL; j++)
+        x[j] = bits >> j & 1 ? x[j] : y[j];
+    return pl_vf_loadu(x);
+#endif
+}
+
 // ---- reductions: lane j meets lane j + 8, then + 4, + 2, + 1 ----
 
 #if defined(__AVX512F__) || defined(__AVX2__)

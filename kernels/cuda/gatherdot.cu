@@ -98,6 +98,10 @@ static __global__ void listed_chain_kernel(gatherdot a) {
 PL_CUDA_OP(gatherdot_fwd) {
     const pl_gatherdot_args *a = (const pl_gatherdot_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
+    if (a->w.layout == PL_SEGMENTS) {
+        pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op gatherdot: backend %s takes no weights in segments", ctx->be->name);
+        return;
+    }
     int64_t   n = a->y.dim[1], K = a->w.dim[1];
     gatherdot g = {pl_f32(&a->y),
                    pl_f32(&a->x),

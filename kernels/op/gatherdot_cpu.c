@@ -5,6 +5,7 @@
 #include "kernels/cpu/panels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/op/gatherdot.h"
+#include "kernels/segments.h"
 #include <math.h>
 
 void PL_CPU(gatherdot_fwd)(pl_ctx *ctx, const void *args);
@@ -97,28 +98,30 @@ static void rowmajor_part(void *arg, int part, int parts) {
 static void panels_part(void *arg, int part, int parts) {
     const job *j = arg;
     bool       bf16 = j->a->w.dtype == PL_BF16;
-    size_t     panel_bytes = (size_t)j->k * PL_PANEL * (bf16 ? 2 : 4);
     long       lo, hi;
     pl_range(j->a->x.dim[0] * j->n, 1, part, parts, &lo, &hi);
-    float   z[PL_PANEL];
-    int64_t row = -1, panel = -1;
+    float    z[PL_PANEL];
+    int64_t  row = -1, segment = 0;
+    pl_panel panel = {0}; // what z holds, of `row`
     for (int64_t i = lo; i < hi; i++) {
         int32_t v = j->a->id[i];
         PL_CHECK(v >= -1 && v < j->a->w.dim[0], "gatherdot: row %d of %lld", v, (long long)j->a->w.dim[0]);
-        if (v >= 0 && (panel != v / PL_PANEL || row != i / j->n)) {
+        bool have = row == i / j->n && v >= panel.first && v < panel.first + panel.rows;
+        if (v >= 0 && !have) {
             row = i / j->n;
-            panel = v / PL_PANEL;
-            int64_t left = j->a->w.dim[0] - panel * PL_PANEL;
+            panel = pl_panel_of(&j->a->w, v, &segment);
             pl_pass p = {.kc = j->k,
                          .x = pl_f32(&j->a->x) + row * j->k,
-                         .w = (const char *)j->a->w.data + (size_t)panel * panel_bytes,
-                         .panel_bytes = panel_bytes,
+                         .w = (const char *)j->a->w.data + panel.at * (bf16 ? 2 : 4),
                          .y = z,
                          .ldy = PL_PANEL,
-                         .cols = left < PL_PANEL ? left : PL_PANEL};
-            pl_panels_pass(bf16, 1, 1, &p);
+                         .cols = panel.width};
+            if (panel.width == PL_HALF_PANEL)
+                pl_panels_half_pass(bf16, 1, &p);
+            else
+                pl_panels_pass(bf16, 1, 1, &p);
         }
-        pl_f32(&j->a->y)[i] = v < 0 ? -INFINITY : z[v % PL_PANEL];
+        pl_f32(&j->a->y)[i] = v < 0 ? -INFINITY : z[v - panel.first];
     }
 }
 
@@ -133,7 +136,7 @@ void PL_CPU(gatherdot_fwd)(pl_ctx *ctx, const void *args) {
     if (a->x.dim[0] == 0 || j.n == 0) return;
     j.groups = (j.n + LANES - 1) / LANES;
     j.row_bytes = (size_t)j.k * pl_dtype_size(a->w.dtype);
-    bool    panels = a->w.layout == PL_PANELS;
+    bool    panels = a->w.layout != PL_ROWMAJOR;
     int64_t items = a->x.dim[0] * (panels ? j.n : j.groups);
     double  work = 2.0 * (double)a->x.dim[0] * (double)j.n * (double)j.k;
     pl_parallel(ctx->pool, pl_cpu_parts(ctx, items, work), panels ? panels_part : rowmajor_part, &j);

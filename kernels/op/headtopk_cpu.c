@@ -9,6 +9,7 @@
 #include "kernels/cpu/panels.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
+#include "kernels/segments.h"
 #include <math.h>
 #include <string.h>
 
@@ -20,10 +21,13 @@ enum {
     KEYS_MAX = 2 << 20, // and whose keys are, over all threads
 };
 
-// A panel that the support touches; bit j of mask: row 64 panel + j of W is in it.
+// A panel that the support touches; bit j of mask: row first + j of W is in it.
 typedef struct item {
-    int32_t  panel;
-    uint64_t mask;
+    const char *w;
+    uint64_t    mask;
+    int32_t     first;
+    int32_t     before; // half panels that are read before it
+    bool        half;
 } item;
 _Static_assert(PL_PANEL == 64, "a bit for each row of a panel");
 
@@ -48,6 +52,7 @@ typedef struct job {
     const pl_headtopk_args *a;
     const item             *items;
     int64_t                 n_items, k; // k: of the product
+    int64_t                 halves;     // half panels of all items
     const float            *x;          // [rows][K], this block of rows
     float                  *xp;         // its tiles, k-slow; x itself for one row
     int64_t                 first_row, rows, tiles, tile_floats;
@@ -90,28 +95,28 @@ PL_INLINE uint64_t above(const float *z, float bound) {
 }
 
 static void list_take(list *l, int k, const float *z, float top, const item *it) {
-    int32_t  first = it->panel * PL_PANEL;
     best    *b = l->best;
     bool     full = b ? b->held == k : l->keys.full;
     float    least = b ? b->value[k - 1] : l->keys.least;
     uint64_t left = it->mask;
     if (full && !(top > least)) return;
     if (full) left &= above(z, least);
-    if (!b) pl_keys_add(&l->keys, z, left, first);
+    if (!b) pl_keys_add(&l->keys, z, left, it->first);
     for (; b && left; left &= left - 1) {
         int v = __builtin_ctzll(left);
-        if (b->held < k || z[v] > b->value[k - 1]) insert(b, k, z[v], first + v);
+        if (b->held < k || z[v] > b->value[k - 1]) insert(b, k, z[v], it->first + v);
     }
 }
 
 // One row's logits of one panel; what lies outside the support is taken out first.
 static void take(list *l, sum *s, int k, float *z, const item *it) {
-    pl_vf max = pl_vf_set1(-INFINITY), odd = pl_vf_zero();
-    if (~it->mask)
-        for (int v = 0; v < PL_PANEL; v++)
-            if (!(it->mask >> v & 1)) z[v] = -INFINITY;
+    pl_vf max = pl_vf_set1(-INFINITY), none = max, odd = pl_vf_zero();
     for (int v = 0; v < PL_PANEL; v += PL_VL) {
         pl_vf x = pl_vf_loadu(z + v);
+        if (~it->mask) {
+            x = pl_vf_pick((uint32_t)(it->mask >> v) & 0xffff, x, none);
+            pl_vf_storeu(z + v, x);
+        }
         max = pl_vf_max(max, x);
         // Where a lane is NaN the comparison sets all its bits, which as a float is NaN again.
         for (int p = 0; p < PL_VF_PARTS; p++)
@@ -120,7 +125,7 @@ static void take(list *l, sum *s, int k, float *z, const item *it) {
     float top = pl_vf_hmax(max);
     if (isnan(pl_vf_hsum(odd))) {
         for (int v = 0; v < PL_PANEL && l->nan < 0; v++)
-            if (isnan(z[v])) l->nan = it->panel * PL_PANEL + v;
+            if (isnan(z[v])) l->nan = it->first + v;
         return;
     }
     list_take(l, k, z, top, it);
@@ -141,15 +146,25 @@ static void pack_part(void *arg, int part, int parts) {
     }
 }
 
+// The first item of a part: parts read as evenly many bytes as whole panels allow.
+static int64_t part_start(const job *j, int part, int parts) {
+    int64_t from = j->halves * part / parts, low = 0, high = j->n_items;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (j->items[middle].before < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static void items_part(void *arg, int part, int parts) {
     const job *j = arg;
     bool       bf16 = j->a->w.dtype == PL_BF16;
-    size_t     panel_bytes = (size_t)j->k * PL_PANEL * (bf16 ? 2 : 4);
-    int64_t    width = j->a->w.dim[0];
-    int64_t    top = j->a->k;
+    int64_t    top = j->a->k, lo = part_start(j, part, parts), hi = part_start(j, part + 1, parts);
     list      *l = j->list + part * j->rows;
-    float      z[PL_MR_PANEL * PL_PANEL];
-    long       lo, hi;
+    float      z[PL_MR_PANEL * PL_PANEL] = {0};
     for (int64_t r = 0; r < j->rows; r++) {
         int64_t at = part * j->rows + r;
         l[r] = (list){.nan = -1, .best = j->best ? &j->best[at] : NULL};
@@ -158,24 +173,23 @@ static void items_part(void *arg, int part, int parts) {
         else
             pl_keys_begin(&l[r].keys, j->key + at * keys_room(top), (int)top);
     }
-    pl_range((long)j->n_items, 1, part, parts, &lo, &hi);
-    for (long i = lo; i < hi; i++) {
+    for (int64_t i = lo; i < hi; i++) {
         const item *it = &j->items[i];
-        int64_t     cols = width - (int64_t)it->panel * PL_PANEL;
-        const char *w = (const char *)j->a->w.data + (size_t)it->panel * panel_bytes;
         // What is prefetched behind a panel's end is the next one, wherever it lies.
-        const char *after = i + 1 < hi ? (const char *)j->a->w.data + (size_t)it[1].panel * panel_bytes : NULL;
+        const char *after = i + 1 < hi ? it[1].w : NULL;
         for (int64_t t = 0; t < j->tiles; t++) {
             int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
             pl_pass p = {.kc = j->k,
                          .x = j->xp + t * j->tile_floats,
-                         .w = w,
-                         .panel_bytes = panel_bytes,
+                         .w = it->w,
                          .y = z,
                          .ldy = PL_PANEL,
-                         .cols = cols < PL_PANEL ? cols : PL_PANEL,
-                         .after = t + 1 < j->tiles ? w : after};
-            pl_panels_pass(bf16, (int)rows, 1, &p);
+                         .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // rows that are none lie there too, as zeros
+                         .after = t + 1 < j->tiles ? it->w : after};
+            if (it->half)
+                pl_panels_half_pass(bf16, (int)rows, &p);
+            else
+                pl_panels_pass(bf16, (int)rows, 1, &p);
             for (int64_t r = 0; r < rows; r++)
                 take(&l[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it);
         }
@@ -249,37 +263,45 @@ static void finish_lse(const job *j, int64_t r) {
 }
 
 // The panels of the support, in order.
-static int64_t list_items(item *to, const pl_headtopk_args *a) {
+static void list_items(job *j, item *to, const pl_headtopk_args *a) {
     pl_span        all = {.first = 0, .count = (int32_t)a->w.dim[0]};
     const pl_span *span = a->span ? a->span : &all;
-    int64_t        n = 0;
+    int64_t        n = 0, segment = 0, before = 0;
     for (int i = 0; i < (a->span ? a->n_spans : 1); i++) {
-        int32_t end = span[i].first + span[i].count;
-        for (int32_t v = span[i].first; v < end;) {
-            int32_t  panel = v / PL_PANEL, low = v % PL_PANEL, next = (panel + 1) * PL_PANEL;
-            int32_t  high = (next < end ? next : end) - panel * PL_PANEL; // rows low..high-1 of the panel
+        int64_t end = (int64_t)span[i].first + span[i].count;
+        for (int64_t v = span[i].first; v < end;) {
+            pl_panel p = pl_panel_of(&a->w, v, &segment);
+            int64_t  low = v - p.first, high = (end < p.first + p.rows ? end : p.first + p.rows) - p.first;
             uint64_t mask = (high == PL_PANEL ? ~(uint64_t)0 : ((uint64_t)1 << high) - 1) & ~(((uint64_t)1 << low) - 1);
-            if (n > 0 && to[n - 1].panel == panel)
+            v = p.first + high;
+            if (n > 0 && to[n - 1].first == p.first) {
                 to[n - 1].mask |= mask;
-            else
-                to[n++] = (item){.panel = panel, .mask = mask};
-            v = next;
+                continue;
+            }
+            to[n++] = (item){.w = (const char *)a->w.data + p.at * pl_dtype_size(a->w.dtype),
+                             .mask = mask,
+                             .first = (int32_t)p.first,
+                             .before = (int32_t)before,
+                             .half = p.width == PL_HALF_PANEL};
+            before += p.width / PL_HALF_PANEL;
         }
     }
-    return n;
+    j->n_items = n;
+    j->halves = before;
 }
 
 void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     const pl_headtopk_args *a = args;
     int64_t                 m = a->x.dim[0], k = a->w.dim[1], top = a->k;
-    int64_t                 panels = (a->w.dim[0] + PL_PANEL - 1) / PL_PANEL, block = m < ROWS_MAX ? m : ROWS_MAX;
-    if (a->w.layout != PL_PANELS) {
+    int64_t                 block = m < ROWS_MAX ? m : ROWS_MAX;
+    if (a->w.layout == PL_ROWMAJOR) {
         pl_headtopk_fwd_ref32(ctx, args);
         return;
     }
     if (m == 0) return;
-    int  parts = pl_pool_threads(ctx->pool);
-    bool keys = top > PL_TOPK_MAX || a->by_id;
+    int64_t panels = pl_panels_most(&a->w);
+    int     parts = pl_pool_threads(ctx->pool);
+    bool    keys = top > PL_TOPK_MAX || a->by_id;
     if (keys && block * parts * keys_room(top) > KEYS_MAX) block = KEYS_MAX / (parts * keys_room(top));
     if (block < 1) block = 1;
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
@@ -298,7 +320,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     if (a->lse) j.sum = pl_arena_alloc(&ctx->scratch, (size_t)(block * panels) * sizeof *j.sum);
     float *packed = m == 1 ? NULL : pl_arena_alloc(&ctx->scratch, (size_t)(tiles * j.tile_floats) * sizeof(float));
     j.items = items;
-    j.n_items = ctx->measuring ? 0 : list_items(items, a);
+    if (!ctx->measuring) list_items(&j, items, a);
     for (int64_t r0 = 0; r0 < m && !ctx->measuring; r0 += block) {
         j.first_row = r0;
         j.rows = m - r0 < block ? m - r0 : block;

@@ -1,12 +1,12 @@
 #include "kernels/op/linear.h"
 #include "kernels/base/check.h"
-#include <string.h>
 
 static void check_shapes(const pl_ctx *ctx, const pl_tensor *x, const pl_tensor *w) {
     PL_CHECK(x->rank == 2 && w->rank == 2 && x->dim[1] == w->dim[1], "linear: x [%lld, %lld], W [%lld, %lld]",
              (long long)x->dim[0], (long long)x->dim[1], (long long)w->dim[0], (long long)w->dim[1]);
     PL_CHECK(x->dtype == ctx->be->real && x->layout == PL_ROWMAJOR, "linear: x is %s, layout %d",
              pl_dtype_name(x->dtype), (int)x->layout);
+    PL_CHECK(w->layout != PL_SEGMENTS, "linear: a weight that is packed by segments is read by headtopk and gatherdot");
     PL_CHECK(w->layout == PL_ROWMAJOR || w->dtype == PL_F32 || w->dtype == PL_BF16, "linear: panels of %s",
              pl_dtype_name(w->dtype));
     PL_CHECK(!w->grad || (w->layout == PL_ROWMAJOR && w->dtype == ctx->be->real),
@@ -36,10 +36,10 @@ pl_cost pl_linear_cost(int64_t m, const pl_tensor *w) {
     return (pl_cost){.bytes = n * k * (double)pl_dtype_size(w->dtype) + rows * (k + n) * 4, .flops = 2 * rows * n * k};
 }
 
-// Where element (n, k) lies in a packed matrix, in elements (kernels/tensor.h).
+// Where element (n, k) lies in a packed matrix, in elements.
 static size_t panel_index(pl_dtype t, int64_t n, int64_t k, int64_t cols) {
-    size_t row = (size_t)n % PL_PANEL, line = ((size_t)n / PL_PANEL * (size_t)cols + (size_t)k) * PL_PANEL;
-    return line + (t == PL_F32 ? row : row % (PL_PANEL / 2) * 2 + row / (PL_PANEL / 2));
+    size_t line = ((size_t)n / PL_PANEL * (size_t)cols + (size_t)k) * PL_PANEL;
+    return line + pl_panel_place(t, n % PL_PANEL, PL_PANEL);
 }
 
 size_t pl_panels_bytes(int64_t n, int64_t k, pl_dtype t) {
@@ -52,25 +52,30 @@ void pl_panels_pack(void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n,
     PL_CHECK(t == PL_F32 || t == PL_BF16, "panels of %s", pl_dtype_name(t));
     PL_CHECK(n0 >= 0 && count >= 0 && n0 + count <= n, "rows %lld..%lld of %lld", (long long)n0,
              (long long)(n0 + count), (long long)n);
-    // A transposition: blocks of BLOCK columns of one panel, so that the lines written stay in the first-level cache.
-    enum { BLOCK = 16 };
     for (int64_t from = n0; from < n0 + count;) {
         int64_t to = (from / PL_PANEL + 1) * PL_PANEL;
         if (to > n0 + count) to = n0 + count;
-        for (int64_t k0 = 0; k0 < k; k0 += BLOCK) {
-            int64_t width = k - k0 < BLOCK ? k - k0 : BLOCK;
-            for (int64_t row = from; row < to; row++) {
-                const float *s = src + (row - n0) * k + k0;
-                size_t       at = panel_index(t, row, k0, k);
-                for (int64_t i = 0; i < width; i++, at += PL_PANEL) {
-                    if (t == PL_F32)
-                        ((float *)dst)[at] = s[i];
-                    else
-                        ((uint16_t *)dst)[at] = pl_f32_to_bf16(s[i]);
-                }
+        uint8_t *panel = (uint8_t *)dst + panel_index(t, from / PL_PANEL * PL_PANEL, 0, k) * pl_dtype_size(t);
+        pl_panel_pack(panel, t, PL_PANEL, from % PL_PANEL, to - from, k, src + (from - n0) * k);
+        from = to;
+    }
+}
+
+// A transposition: blocks of BLOCK columns, so that the lines written stay in the first-level cache.
+void pl_panel_pack(void *panel, pl_dtype t, int width, int64_t row0, int64_t count, int64_t k, const float *src) {
+    enum { BLOCK = 16 };
+    for (int64_t k0 = 0; k0 < k; k0 += BLOCK) {
+        int64_t columns = k - k0 < BLOCK ? k - k0 : BLOCK;
+        for (int64_t row = 0; row < count; row++) {
+            const float *s = src + row * k + k0;
+            size_t       at = (size_t)k0 * (size_t)width + pl_panel_place(t, row0 + row, width);
+            for (int64_t i = 0; i < columns; i++, at += (size_t)width) {
+                if (t == PL_F32)
+                    ((float *)panel)[at] = s[i];
+                else
+                    ((uint16_t *)panel)[at] = pl_f32_to_bf16(s[i]);
             }
         }
-        from = to;
     }
 }
 
