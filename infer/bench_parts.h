@@ -38,7 +38,8 @@ typedef struct pl_bench_case {
 
 void pl_bench_ready(pl_bench *b, pl_bench_case *c); // sizes the context
 // Times all cases: rounds over all of them, each warmed up by a step right before it is timed, and its floor
-// max(bytes / bandwidth, flops / peak) sampled right before or, every other round, right after.
+// max(bytes / bandwidth, flops / peak) sampled right before or, every other round, right after. Timing and floor are
+// the best of several tries each.
 void pl_bench_time(pl_bench *b, pl_bench_case *c, int n);
 // Members of an open object: seconds (median), p10, p90, bytes, flops, and those of pl_bench_write_pairs.
 void pl_bench_write(pl_json_out *o, const pl_bench_case *c);
