@@ -4,6 +4,8 @@
 
 #define CYCLE_BITS 20 // decisions of one cycle
 
+enum { LANES = 8, BLOCK = 256 };
+
 static double uniform(pl_rng_coin *c) {
     PL_CHECK((c->next + 1) & ((1u << CYCLE_BITS) - 1), "more than %d decisions in a cycle", 1 << CYCLE_BITS);
     return pl_rng_uniform(c->own, c->next++);
@@ -13,19 +15,41 @@ static bool flip(pl_coin *base, double p) {
     return uniform((pl_rng_coin *)base) < p; // strictly: a uniform of 0 never accepts a probability of 0
 }
 
-int64_t pl_draw(const double *w, int64_t n, double u) {
-    double  sum = 0, acc = 0;
-    int64_t last = -1;
-    for (int64_t i = 0; i < n; i++)
+// In lanes: a single sum would wait for the adder at every weight.
+double pl_sum(const double *w, int64_t n) {
+    double  lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lane[j] += w[i + j];
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    for (; i < n; i++)
         sum += w[i];
-    for (int64_t i = 0; i < n; i++) {
-        if (!(w[i] > 0)) continue;
-        last = i;
-        acc += w[i];
-        if (acc > u * sum) return i;
+    return sum;
+}
+
+int64_t pl_draw(const double *w, int64_t n, double u) {
+    double  bound = u * pl_sum(w, n), acc = 0;
+    int64_t last = -1;
+    for (int64_t from = 0; from < n; from += BLOCK) {
+        int64_t end = from + BLOCK < n ? from + BLOCK : n;
+        double  all = pl_sum(w + from, end - from);
+        if (all > 0 && acc + all > bound) {
+            for (int64_t i = from; i < end; i++) {
+                if (!(w[i] > 0)) continue;
+                last = i;
+                acc += w[i];
+                if (acc > bound) return i;
+            }
+            return last; // rounding: the block's sum in another order
+        }
+        acc += all;
     }
+    for (int64_t i = n - 1; i >= 0 && last < 0; i--) // rounding: u times the sum reached past the end
+        if (w[i] > 0) last = i;
     PL_CHECK(last >= 0, "a draw from %lld weights that are all zero", (long long)n);
-    return last; // rounding: u * sum reached past the end
+    return last;
 }
 
 static int64_t draw(pl_coin *base, const double *w, int64_t n, int64_t position) {

@@ -89,8 +89,47 @@ static void forbid(float *z, int64_t from, int64_t to) {
         z[v] = -INFINITY;
 }
 
+// The rows of one group's support, once for each of its rows of x.
+static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t rows) {
+    int64_t n = 0;
+    for (int i = 0; i < n_spans; i++)
+        for (int32_t v = 0; v < span[i].count; v++)
+            id[n++] = span[i].first + v;
+    for (int64_t row = 1; row < rows; row++)
+        memcpy(id + row * n, id, (size_t)n * sizeof *id);
+}
+
+// Of rows that are packed by segments only those of the support are read.
+static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    enum { SPARE = 64 }; // elements of a row that the alignment of a group's blocks may take
+    pl_tensor       x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    pl_tensor       y = pl_ctx_const(ctx, x.dim[0], h->vocab);
+    pl_head_support s = support(ctx, h, r);
+    if (ctx->measuring) {
+        pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)h->vocab + SPARE, sizeof(int32_t)));
+        pl_ctx_const(ctx, x.dim[0], h->vocab + SPARE);
+    }
+    if (ctx->measuring || ctx->err.status != PL_OK) return y;
+    forbid(pl_f32(&y), 0, x.dim[0] * h->vocab);
+    for (int g = 0; g < s.groups; g++) {
+        pl_tensor      some = x;
+        const pl_span *span = s.span + s.at[g];
+        int            n_spans = s.at[g + 1] - s.at[g];
+        int64_t        rows = s.row[g + 1] - s.row[g], n = pl_spans_rows(span, n_spans);
+        int32_t       *id = pl_arena_alloc(&ctx->frame, (size_t)(rows * n) * sizeof *id);
+        list_support(id, span, n_spans, rows);
+        some.data = pl_f32(&x) + s.row[g] * h->rank;
+        some.dim[0] = rows;
+        pl_tensor z = pl_gatherdot(ctx, some, h->out, id, n);
+        for (int64_t i = 0; i < rows * n; i++)
+            pl_f32(&y)[(s.row[g] + i / n) * h->vocab + id[i]] = pl_f32(&z)[i];
+    }
+    return y;
+}
+
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
+    if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
     pl_tensor y = pl_head_all_logits(ctx, h, r);
     if (!h->kind->support && pl_head_budget(h, r->level) == h->vocab) return y;
     pl_head_support s = support(ctx, h, r);

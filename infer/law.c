@@ -23,7 +23,8 @@ bool pl_sampling_has_history(const pl_sampling *s) {
 pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
     *k = (pl_law_work){.w = pl_calloc((size_t)v, sizeof *k->w),
                        .id = pl_calloc((size_t)v, sizeof *k->id),
-                       .seen = pl_calloc((size_t)v, sizeof *k->seen)};
+                       .seen = pl_calloc((size_t)v, sizeof *k->seen),
+                       .softmax = pl_softmax_cpu()};
     if (k->w && k->id && k->seen) return PL_OK;
     pl_law_work_fini(k);
     return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)v);
@@ -48,37 +49,6 @@ static void penalise(float *w, int64_t v, uint8_t *seen, float penalty, const in
 static void forget(uint8_t *seen, int64_t v, const int32_t *token, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (token[i] >= 0 && token[i] < v) seen[token[i]] = 0;
-}
-
-// Index of the largest, the lowest among equals; -1 when one is NaN or the largest is infinite.
-static int64_t best_of(const float *x, int64_t v) {
-    int64_t best = 0;
-    bool    nan = false;
-    for (int64_t i = 0; i < v; i++) {
-        nan |= x[i] != x[i];
-        if (x[i] > x[best]) best = i;
-    }
-    return nan || isinf(x[best]) ? -1 : best;
-}
-
-// exp(x) for x <= 0, within 3e-7 relative, 0 below -87: plain arithmetic that compilers turn into vector code.
-static inline float exp_negative(float x) {
-    float    c = x < -87.0f ? -87.0f : x;
-    float    shifted = c * 1.44269504f + 12582912.0f; // round to an integer in the low bits
-    float    n = shifted - 12582912.0f;
-    float    r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
-    float    y = 1.9875691500e-4f;
-    uint32_t bits, scale;
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    memcpy(&bits, &shifted, sizeof bits);
-    scale = (bits + 127u) << 23;
-    memcpy(&n, &scale, sizeof n);
-    return x < -87.0f ? 0.0f : y * n;
 }
 
 static inline bool better(const float *w, int32_t a, int32_t b) {
@@ -153,23 +123,19 @@ bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, con
         forget(k->seen, v, h->path, h->n_path);
         x = k->w;
     }
-    int64_t best = best_of(x, v);
-    if (best < 0) return false;
+    float top;
+    if (!k->softmax->top(x, v, &top) || isinf(top)) return false;
     if (s->temperature == 0) {
+        int64_t best = 0;
+        while (x[best] != top) // the lowest among equals
+            best++;
         memset(p, 0, (size_t)v * sizeof *p);
         p[best] = 1;
         return true;
     }
-    float  top = x[best], inv_t = (float)(1 / s->temperature);
-    double sum = 0;
-    for (int64_t i = 0; i < v; i++)
-        k->w[i] = exp_negative((x[i] - top) * inv_t);
-    for (int64_t i = 0; i < v; i++)
-        sum += (double)k->w[i];
+    double sum = k->softmax->weigh(k->w, x, v, top, (float)(1 / s->temperature));
     if (s->top_k == 0 && s->top_p >= 1 && s->min_p == 0) {
-        double scale = 1 / sum;
-        for (int64_t i = 0; i < v; i++)
-            p[i] = (double)k->w[i] * scale;
+        k->softmax->scale(p, k->w, v, 1 / sum);
         return true;
     }
     int64_t n = support(s, k->w, k->id, v, &sum);

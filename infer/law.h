@@ -8,6 +8,7 @@
 #define PL_LAW_H
 
 #include "kernels/base/status.h"
+#include "kernels/softmax.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,9 +27,10 @@ bool      pl_sampling_has_history(const pl_sampling *s);
 
 // Scratch for laws over v tokens, one per thread of use.
 typedef struct pl_law_work {
-    float   *w;    // [v]
-    int32_t *id;   // [v]
-    uint8_t *seen; // [v] all zero between calls
+    float            *w;    // [v]
+    int32_t          *id;   // [v]
+    uint8_t          *seen; // [v] all zero between calls
+    const pl_softmax *softmax;
 } pl_law_work;
 pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err);
 void      pl_law_work_fini(pl_law_work *k);

@@ -12,13 +12,6 @@ int64_t pl_propose_best(const double *w, int64_t n) {
     return b;
 }
 
-static double total(const double *w, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += w[i];
-    return sum;
-}
-
 // q's best k-1 tokens leave it and are offered after one draw from the rest. Where nothing is left to draw from, the
 // node is deterministic.
 static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
@@ -30,7 +23,7 @@ static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k,
         logp[n] = (float)log(q[b]);
         q[b] = 0;
     }
-    double rest = total(q, o->vocab);
+    double rest = pl_sum(q, o->vocab);
     if (!(rest > 0)) {
         t->kind[node] = PL_PROPOSE_TOP;
         t->q[node] = NULL;
@@ -57,7 +50,7 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
         logp[n] = (float)log(q[x]);
         if (o->kind != PL_PROPOSE_WOR) continue;
         w[x] = 0;
-        left = total(w, o->vocab);
+        left = pl_sum(w, o->vocab);
     }
     return n;
 }

@@ -66,6 +66,8 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
 // The residual law of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where nothing is
 // left (p equals q up to rounding: a rejection of probability 0).
 bool    pl_residual(double *p, const double *q, int64_t v);
+// sum max(scale p - q, 0)
+double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
 // sum min(p, q): how often two laws can agree.
 double  pl_overlap(const double *p, const double *q, int64_t v);
 // Tests x, drawn from q: true with probability min(1, p(x) / q(x)).

@@ -10,15 +10,6 @@
 
 #include <math.h>
 
-static double surplus(const double *p, const double *q, int64_t v, double pi) {
-    double s = 0;
-    for (int64_t i = 0; i < v; i++) {
-        double d = pi * p[i] - q[i];
-        s += d > 0 ? d : 0;
-    }
-    return s;
-}
-
 static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     const pl_tree *t = in->tree;
     int32_t        token[PL_TREE_MAX];
@@ -38,7 +29,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
             }
             break;
         }
-        double ratio = q[token[0]] > 0 ? p[token[0]] / q[token[0]] : 0, s = pi < 1 ? surplus(p, q, in->v, pi) : 0;
+        double ratio = q[token[0]] > 0 ? p[token[0]] / q[token[0]] : 0, s = pi < 1 ? pl_surplus(p, q, in->v, pi) : 0;
         if (depth == 0 || in->coin->flip(in->coin, pi < 1 ? s / (s + 1 - pi) : 1)) {
             double *swap = kept;
             kept = p;
@@ -52,7 +43,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
         if (pi > 1) pi = 1;
         node = pl_tree_child(t, node, token[0]);
     }
-    if (surplus(kept, q_kept, in->v, pi_kept) > 0)
+    if (pl_surplus(kept, q_kept, in->v, pi_kept) > 0)
         for (int64_t i = 0; i < in->v; i++)
             kept[i] = fmax(pi_kept * kept[i] - q_kept[i], 0);
     out->bonus = (int32_t)in->coin->draw(in->coin, kept, in->v, -1);

@@ -10,10 +10,8 @@
 
 // q without x, a sum of 1 again; false: nothing is left.
 static bool without(double *q, int64_t v, int32_t x) {
-    double sum = 0;
     q[x] = 0;
-    for (int64_t i = 0; i < v; i++)
-        sum += q[i];
+    double sum = pl_sum(q, v);
     if (!(sum > 0)) return false;
     for (int64_t i = 0; i < v; i++)
         q[i] /= sum;

@@ -2,6 +2,7 @@
 // run is asked of the processor at run time.
 #include "kernels/backend.h"
 #include "kernels/base/log.h"
+#include "kernels/softmax.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,13 +83,18 @@ static const pl_backend avx512 = {
 };
 #endif
 
+extern const pl_softmax pl_softmax_portable;
+X86(extern const pl_softmax pl_softmax_avx2, pl_softmax_avx512;)
+
 // Best first.
 static const struct {
     const char       *isa;
     const pl_backend *be;
+    const pl_softmax *softmax;
     bool (*runs)(void);
 } variants[] = {
-    X86({"avx512", &avx512, runs_avx512}, {"avx2", &avx2, runs_avx2}, ){"portable", &portable, runs_portable},
+    X86({"avx512", &avx512, &pl_softmax_avx512, runs_avx512},
+        {"avx2", &avx2, &pl_softmax_avx2, runs_avx2}, ){"portable", &portable, &pl_softmax_portable, runs_portable},
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
@@ -98,7 +104,7 @@ const pl_backend *pl_backend_cpu_isa(const char *isa) {
     return NULL;
 }
 
-const pl_backend *pl_backend_cpu(void) {
+static int chosen(void) {
     const char *most = getenv("PACELINE_ISA");
     int         i = 0;
     if (most && *most) {
@@ -111,5 +117,13 @@ const pl_backend *pl_backend_cpu(void) {
     }
     while (!variants[i].runs()) // portable, the last one, always runs
         i++;
-    return variants[i].be;
+    return i;
+}
+
+const pl_backend *pl_backend_cpu(void) {
+    return variants[chosen()].be;
+}
+
+const pl_softmax *pl_softmax_cpu(void) {
+    return variants[chosen()].softmax;
 }
