@@ -95,9 +95,14 @@ static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, do
 
 // Tokens that top-k, top-p and min-p leave, in front of id; w are weights relative to the best one's 1.
 static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
-    int64_t n = v;
-    for (int64_t i = 0; i < v; i++)
-        id[i] = (int32_t)i;
+    int64_t n = 0;
+    // All tokens below (1 - p) / v of the sum hold less than 1 - p of it: top-p's run ends before them. Half of that,
+    // for the sums' rounding.
+    double  least = s->top_k == 0 && s->top_p < 1 ? 0.5 * (1 - s->top_p) * *sum / (double)v : 0;
+    for (int64_t i = 0; i < v; i++) {
+        id[n] = (int32_t)i;
+        n += (double)w[i] >= least;
+    }
     if (s->top_k > 0 && s->top_k < n) n = best_run(w, id, n, s->top_k, INFINITY, sum);
     if (s->top_p < 1) n = best_run(w, id, n, n, s->top_p * *sum, sum);
     if (s->min_p > 0) {

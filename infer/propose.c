@@ -43,9 +43,9 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
     double *w = o->law;
     double  left = 1;
     int     n = 0;
-    memcpy(w, q, (size_t)o->vocab * sizeof *w);
+    if (o->kind == PL_PROPOSE_WOR) memcpy(w, q, (size_t)o->vocab * sizeof *w);
     for (; n < k && left > 0; n++) {
-        int64_t x = o->coin->draw(o->coin, w, o->vocab, -1);
+        int64_t x = o->coin->draw(o->coin, o->kind == PL_PROPOSE_WOR ? w : q, o->vocab, -1);
         id[n] = (int32_t)x;
         logp[n] = (float)log(q[x]);
         if (o->kind != PL_PROPOSE_WOR) continue;

@@ -1,0 +1,110 @@
+// Sums and draws over a vocabulary beside the plain loops that they stand for.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/coin.h"
+#include "infer/law.h"
+#include "infer/verify.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST = 3000 };
+
+static double w[MOST], q[MOST];
+
+// Weights of which some, most or all but one are zero.
+static void fill(double *x, int64_t n, pl_rng r, int kind) {
+    for (int64_t i = 0; i < n; i++) {
+        double u = pl_rng_uniform(r, (uint64_t)(2 * i));
+        x[i] = kind == 0 ? u : kind == 1 ? (u < 0.98 ? 0 : u) : exp(-20 * u);
+    }
+    if (kind == 1) x[pl_rng_below(r, (uint64_t)(2 * n), (uint64_t)n)] = 0.5;
+}
+
+static void draws(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {1, 3, 8, 255, 256, 257, 700, MOST};
+    for (int c = 0; c < 8; c++)
+        for (int kind = 0; kind < 3; kind++) {
+            int64_t n = sizes[c], last = -1, first = -1;
+            double  sum = 0;
+            fill(w, n, pl_rng_make(3, PL_STREAM_TEST, (uint64_t)(c * 3 + kind)), kind);
+            for (int64_t i = 0; i < n; i++) {
+                sum += w[i];
+                if (w[i] > 0) last = i;
+                if (w[i] > 0 && first < 0) first = i;
+            }
+            assert_true(fabs(pl_sum(w, n) - sum) <= 1e-13 * sum);
+            assert_int_equal(pl_draw(w, n, 0), first);
+            assert_int_equal(pl_draw(w, n, 1), last); // past what a uniform can be: rounding's way out
+            // In the middle of a token's share it is that token; the shares of all of them are tried.
+            double before = 0;
+            for (int64_t i = 0; i < n; before += w[i++])
+                if (w[i] > 1e-9 * sum) assert_int_equal(pl_draw(w, n, (before + w[i] / 2) / sum), i);
+        }
+}
+
+static void residuals(void **state) {
+    (void)state;
+    for (int64_t n = 1; n < 40; n++) {
+        double want = 0, sum = 0, p[40];
+        fill(w, n, pl_rng_make(4, PL_STREAM_TEST, (uint64_t)n), 0);
+        fill(q, n, pl_rng_make(5, PL_STREAM_TEST, (uint64_t)n), 0);
+        for (int64_t i = 0; i < n; i++)
+            want += fmax(0.7 * w[i] - q[i], 0);
+        assert_true(fabs(pl_surplus(w, q, n, 0.7) - want) <= 1e-13);
+        memcpy(p, w, (size_t)n * sizeof *p);
+        bool some = pl_residual(p, q, n);
+        assert_int_equal(some, pl_surplus(w, q, n, 1) > 0);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(some ? (p[i] > 0) == (w[i] > q[i]) : p[i] == w[i]);
+            sum += p[i];
+        }
+        if (some) assert_true(fabs(sum - 1) <= 1e-13);
+    }
+}
+
+// The law without filters is the softmax; with temperature 0 the lowest of the best.
+static void laws(void **state) {
+    (void)state;
+    enum { V = 1037 };
+    static float  x[V];
+    static double p[V];
+    pl_law_work   k;
+    pl_rng        r = pl_rng_make(6, PL_STREAM_TEST, 0);
+    assert_int_equal(pl_law_work_init(&k, V, NULL), PL_OK);
+    for (int i = 0; i < V; i++)
+        x[i] = (float)(3 * pl_rng_normal(r, (uint64_t)i));
+    x[800] = x[30] = 20;
+    for (int t = 0; t < 3; t++) {
+        pl_sampling s = {.temperature = t == 0 ? 0 : t == 1 ? 1 : 0.6, .top_p = 1};
+        double      sum = 0, total = 0;
+        assert_true(pl_law(p, x, V, &s, &(pl_history){0}, &k));
+        for (int i = 0; i < V; i++) {
+            sum += exp(((double)x[i] - 20) / (t == 0 ? 1 : s.temperature));
+            total += p[i];
+        }
+        assert_true(fabs(total - 1) <= 1e-12);
+        for (int i = 0; i < V; i++) {
+            double want = exp(((double)x[i] - 20) / (t == 0 ? 1 : s.temperature)) / sum;
+            if (t == 0)
+                assert_true(p[i] == (i == 30));
+            else
+                assert_true(fabs(p[i] - want) <= 1e-5 * want);
+        }
+    }
+    pl_law_work_fini(&k);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws),
+        cmocka_unit_test(residuals),
+        cmocka_unit_test(laws),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
