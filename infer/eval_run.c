@@ -1,6 +1,9 @@
 // `eval`: from a recipe to results.json.
 #include "infer/eval.h"
 #include "infer/generate.h"
+#include "infer/inspect_parts.h"
+#include "infer/put.h"
+#include "infer/show.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
@@ -75,6 +78,13 @@ const pl_recipe_key pl_eval_keys[] = {
      .type = PL_RECIPE_BOOL,
      .deflt = "true",
      .help = "also time plain decoding with fp32 weights",
+     .stages = PL_EVAL_STAGE},
+    {.path = "eval.ceilings",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "drafts of each checkpoint's head held against what its support allows, in ceilings/; 0: none",
      .stages = PL_EVAL_STAGE},
     {.path = "eval.drafters",
      .type = PL_RECIPE_LIST_OF_MAPS,
@@ -214,6 +224,74 @@ static bool trains_target(const pl_recipe *r) {
     return pl_recipe_knows(r, "kind") && strcmp(pl_recipe_str(r, "kind"), "target") == 0;
 }
 
+// ---- ceilings ----
+
+#define CEILINGS_DEPTH 4
+#define CEILINGS_BEST 4
+
+// Once for each checkpoint, whatever trees and temperatures it was evaluated with.
+static bool seen_before(const pl_results *r, int m) {
+    for (int k = 0; k < m; k++)
+        if (r->method[k].checkpoint && strcmp(r->method[k].checkpoint, r->method[m].checkpoint) == 0) return true;
+    return false;
+}
+
+static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, const pl_method *m, const char *dir,
+                                pl_inspect_ceilings_options *opt, pl_err *err) {
+    pl_json_out out;
+    pl_json_out_begin(&out, 1);
+    pl_json_out_object(&out);
+    pl_put_str(&out, "name", m->name);
+    opt->drafter = m->checkpoint;
+    pl_status st = pl_inspect_ceilings(&out, env, o->target, opt, err);
+    if (st != PL_OK) {
+        pl_show_abort(&out);
+        return st;
+    }
+    pl_json_out_close(&out, '}');
+    PL_TRY(pl_json_out_end(&out, err));
+    char *path = pl_sprintf("%s/%s.json", dir, m->name);
+    for (char *c = path ? path + strlen(dir) + 1 : NULL; c && *c; c++)
+        if (*c == '/') *c = '-';
+    st =
+        path ? pl_file_write_atomic(path, out.text, out.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    pl_free(out.text);
+    return st;
+}
+
+// out_dir/ceilings/METHOD.json (infer/ceilings.h), with laws at the first temperature above 0, at which answers are
+// drawn then; where there is none, at 1, along greedy answers.
+static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
+                              int64_t positions, pl_err *err) {
+    pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,
+                                       .texts = o->prompts,
+                                       .tokenizer = o->tokenizer,
+                                       .pre = o->pre,
+                                       .positions = positions,
+                                       .depth = CEILINGS_DEPTH,
+                                       .n_best = CEILINGS_BEST,
+                                       .temperature = 1};
+    char                       *dir = pl_path_join(out_dir, "ceilings");
+    pl_status                   st = dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    for (int i = 0; i < o->n_temperatures && !opt.sampled; i++) {
+        opt.sampled = o->temperature[i] > 0;
+        if (opt.sampled) opt.temperature = o->temperature[i];
+    }
+    // Those of an earlier evaluation may be of drafters that are gone.
+    if (st == PL_OK) st = pl_tree_remove(dir, err);
+    if (st == PL_OK) st = pl_dir_make(dir, err);
+    pl_progress p;
+    pl_progress_begin(&p, "ceilings", 0, r->n_methods);
+    for (int m = 0; m < r->n_methods && st == PL_OK; m++) {
+        if (r->method[m].checkpoint && !seen_before(r, m)) st = write_ceilings(env, o, &r->method[m], dir, &opt, err);
+        pl_progress_update(&p, m + 1, "methods");
+    }
+    pl_progress_end(&p);
+    pl_free(dir);
+    return st;
+}
+
 static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *target,
                           const chosen *c, pl_err *err) {
     pl_prompts *held = NULL;
@@ -245,6 +323,8 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
             if (o.temperature[k] == o.temperature[i])
                 PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "%g stands twice", o.temperature[i]));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
+    int64_t positions = pl_recipe_int(r, "eval.ceilings");
+    if (positions > 0) PL_TRY_GOTO(st, done, put_ceilings(env, &o, results, out_dir, positions, err));
     PL_TRY_GOTO(st, done, pl_results_save(results, out_dir, err));
     if (env->json)
         pl_results_write(env->result, results);

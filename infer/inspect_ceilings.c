@@ -90,7 +90,7 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
     char        tree[32];
     if (!pl_drafter_is_folder(opt->drafter))
         return pl_fail(err, PL_E_USAGE, "--ceilings: %s has no head; name a drafter's checkpoint", opt->drafter);
-    PL_TRY(pl_target_open(&target, path, NULL, opt->pre, PL_WEIGHTS_AUTO, err));
+    PL_TRY(pl_target_open(&target, path, opt->tokenizer, opt->pre, PL_WEIGHTS_AUTO, err));
     size_t  room = (size_t)PL_CEILINGS_DEPTH * (size_t)target.model.vocab;
     looker *l = pl_calloc(1, sizeof *l);
     if (!l) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "ceilings: out of memory"));
@@ -106,6 +106,7 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
     pl_runner_options ro = {.drafter = opt->drafter, .tree = tree, .verifier = &l->verifier, .watch = &l->watch};
     pl_inspect_texts  texts = {.target = path,
                                .prompts = opt->prompts,
+                               .texts = opt->texts,
                                .most = l->most,
                                .tokens = opt->depth + 1,
                                .positions = &l->positions};

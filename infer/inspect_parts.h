@@ -2,6 +2,7 @@
 #ifndef PL_INSPECT_PARTS_H
 #define PL_INSPECT_PARTS_H
 
+#include "data/prompts.h"
 #include "infer/env.h"
 #include "infer/runner.h"
 
@@ -40,13 +41,14 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
                                 const pl_inspect_acceptance_options *opt, pl_err *err);
 
 typedef struct pl_inspect_ceilings_options {
-    const char *drafter, *prompts; // prompts NULL: the target's own text
-    const char *pre;               // data/tokenizer.h; NULL
-    int64_t     positions;         // drafts looked at
-    int         depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
-    int         n_best;
-    double      temperature; // above 0: of both laws
-    bool        sampled;     // answers are drawn at that temperature; else greedy
+    const char       *drafter, *prompts; // prompts NULL: the target's own text
+    const pl_prompts *texts;             // of `prompts`, where they have been read; NULL
+    const char       *tokenizer, *pre;   // data/tokenizer.h; NULL
+    int64_t           positions;         // drafts looked at
+    int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
+    int               n_best;
+    double            temperature; // above 0: of both laws
+    bool              sampled;     // answers are drawn at that temperature; else greedy
 } pl_inspect_ceilings_options;
 // path: a target; infer/ceilings.h by depth, over chains of the drafter's best tokens along the target's answers. A row
 // counts at depth d where the d tokens drafted before it are the answer's.
@@ -55,10 +57,11 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
 
 // Texts to look on at while a runner decodes them, until `*positions`, which the looking counts, reaches `most`.
 typedef struct pl_inspect_texts {
-    const char    *target, *prompts; // folder of the target; prompts NULL: its own text from the first token on
-    int64_t        most;
-    int            tokens; // at most, that are written for each position
-    const int64_t *positions;
+    const char       *target, *prompts; // folder of the target; prompts NULL: its own text from the first token on
+    const pl_prompts *texts;            // what `prompts` names, where it has been read; NULL
+    int64_t           most;
+    int               tokens; // at most, that are written for each position
+    const int64_t    *positions;
 } pl_inspect_texts;
 // Each prompt with a seed of its own: sampling->seed and on. PL_E_INPUT where no position came.
 pl_status pl_inspect_decode(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err);

@@ -31,10 +31,14 @@ static pl_status decode(const pl_inspect_texts *t, pl_runner *runner, const int3
 
 static pl_status decode_prompts(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err) {
     const pl_tokenizer *tok = runner->target->tok;
-    pl_prompts         *p;
+    const pl_prompts   *p = t->texts;
+    pl_prompts         *read = NULL;
     if (!tok)
         return pl_fail(err, PL_E_USAGE, "--prompts: the target has no tokenizer; leave it out to use its own text");
-    PL_TRY(pl_prompts_read(&p, t->prompts, err));
+    if (!p) {
+        PL_TRY(pl_prompts_read(&read, t->prompts, err));
+        p = read;
+    }
     int64_t   wanted = (t->most + PER_PROMPT - 1) / PER_PROMPT, n = wanted < p->n ? wanted : p->n;
     int64_t   each = (t->most + n - 1) / n;
     pl_status st = PL_OK;
@@ -47,7 +51,7 @@ static pl_status decode_prompts(const pl_inspect_texts *t, pl_runner *runner, pl
         if (len > 0) st = decode(t, runner, ids, len, each, t->most * (i + 1) / n, sampling, err);
         pl_free(ids);
     }
-    pl_prompts_destroy(p);
+    pl_prompts_destroy(read);
     return st;
 }
 

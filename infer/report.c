@@ -16,6 +16,8 @@
 #define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64
 #define MAX_KEYS 64
+#define MAX_POSITIONS 16 // columns of a table by position
+#define MAX_GROUPS 8     // temperatures with charts of their own
 
 typedef struct run {
     char   *path; // as given, without trailing slashes
@@ -133,15 +135,30 @@ static void identical_cell(pl_strbuf *b, const run *r, const cJSON *m) {
     pl_html_addf(b, "\">%s</td>", strcmp(string(r, m, "promise"), "distribution") == 0 ? "in distribution" : "lossy");
 }
 
-static void method_row(pl_strbuf *b, const run *r, const cJSON *m) {
+// Texts of a method; what all methods that have one share is told once, above the table.
+static const char *const texts[] = {"weights", "tree", "verify"};
+static const char *const text_names[] = {"weights", "tree", "verifier"};
+enum { TEXTS = sizeof texts / sizeof *texts };
+
+static const char *shared_text(const run *r, const cJSON *methods, const char *key) {
+    const char  *shared = "";
+    const cJSON *m;
+    cJSON_ArrayForEach(m, methods) {
+        const char *s = string(r, m, key);
+        if (*s && *shared && strcmp(s, shared) != 0) return NULL;
+        if (*s) shared = s;
+    }
+    return shared;
+}
+
+static void method_row(pl_strbuf *b, const run *r, const cJSON *m, const char *const *shared) {
     pl_html_addf(b, "<tr><td>");
     pl_html_text(b, string(r, m, "name"));
-    pl_html_addf(b, "</td><td>");
-    pl_html_text(b, string(r, m, "weights"));
-    pl_html_addf(b, "</td><td>");
-    pl_html_text(b, string(r, m, "tree"));
-    pl_html_addf(b, "</td><td>");
-    pl_html_text(b, string(r, m, "verify"));
+    for (int i = 0; i < TEXTS; i++) {
+        if (shared[i]) continue;
+        pl_html_addf(b, "</td><td>");
+        pl_html_text(b, string(r, m, texts[i]));
+    }
     pl_html_addf(b, "</td>");
     cell(b, "%g", number(r, m, "temperature"), 1);
     cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
@@ -159,36 +176,48 @@ static void method_row(pl_strbuf *b, const run *r, const cJSON *m) {
 }
 
 static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
-    static const char *const heads[] = {"method",
-                                        "weights",
-                                        "tree",
-                                        "verifier",
-                                        "temperature",
-                                        "tokens/s",
-                                        "speed-up",
-                                        "95 % interval",
-                                        "acceptance length",
-                                        "95 % interval",
-                                        "accepted/drafted",
-                                        "identical to plain",
-                                        "floor tokens/s",
-                                        "of the floor",
-                                        "prefill tokens/s",
-                                        "in repeated 4-grams"};
-    pl_html_addf(b, "<div class=\"wide\"><table><thead><tr>");
+    static const char *const heads[] = {"temperature",        "tokens/s",           "speed-up",
+                                        "95 % interval",      "acceptance length",  "95 % interval",
+                                        "accepted / drafted", "identical to plain", "floor tokens/s",
+                                        "of the floor",       "prefill tokens/s",   "in repeated 4-grams"};
+    const char              *shared[TEXTS];
+    int                      told = 0;
+    for (int i = 0; i < TEXTS; i++) {
+        shared[i] = shared_text(r, methods, texts[i]);
+        if (!shared[i] || !*shared[i]) continue;
+        pl_html_addf(b, "%s %s ", told++ ? "," : "<p>All drafters:", text_names[i]);
+        pl_html_text(b, shared[i]);
+    }
+    if (told) pl_html_addf(b, ".</p>\n");
+    pl_html_addf(b, "<div class=\"wide\"><table><thead><tr><th>method</th>");
+    for (int i = 0; i < TEXTS; i++)
+        if (!shared[i]) pl_html_addf(b, "<th>%s</th>", text_names[i]);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        pl_html_addf(b, "<th%s>%s</th>", i > 3 ? " class=\"n\"" : "", heads[i]);
+        pl_html_addf(b, "<th class=\"n\">%s</th>", heads[i]);
     pl_html_addf(b, "</tr></thead><tbody>\n");
     const cJSON *m;
-    cJSON_ArrayForEach(m, methods) method_row(b, r, m);
+    cJSON_ArrayForEach(m, methods) method_row(b, r, m, shared);
     pl_html_addf(b, "</tbody></table></div>\n");
 }
 
-static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
+// Methods of one temperature; `suffix` goes behind a chart's title where there are several.
+typedef struct group {
+    double      temperature;
+    const char *suffix;
+} group;
+
+static bool in_group(const run *r, const cJSON *m, const group *g) {
+    double t = number(r, m, "temperature");
+    return t == g->temperature || (isnan(t) && isnan(g->temperature));
+}
+
+static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods, const group *g) {
     pl_bar       bar[MAX_METHODS];
+    char         title[96];
     int          n = 0;
     const cJSON *m;
     cJSON_ArrayForEach(m, methods) {
+        if (!in_group(r, m, g)) continue;
         bar[n++] = (pl_bar){.label = string(r, m, "name"),
                             .value = number(r, m, "tokens_per_second"),
                             .low = NAN,
@@ -196,11 +225,13 @@ static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
                             .mark = number(r, m, "floor_tokens_per_second")};
         if (!isfinite(bar[n - 1].value)) n--;
     }
+    snprintf(title, sizeof title, "Decoding speed%s", g->suffix);
     if (n)
-        pl_svg_bars(b, "Decoding speed",
-                    "tokens per second; the line is what reading each cycle's bytes alone would allow", bar, n);
+        pl_svg_bars(b, title, "tokens per second; the line is what reading each cycle's bytes alone would allow", bar,
+                    n);
     n = 0;
     cJSON_ArrayForEach(m, methods) {
+        if (!in_group(r, m, g)) continue;
         bar[n++] = (pl_bar){.label = string(r, m, "name"),
                             .value = number(r, m, "speedup"),
                             .low = number(r, m, "speedup_low"),
@@ -208,21 +239,48 @@ static void speed_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
                             .mark = NAN};
         if (!isfinite(bar[n - 1].value)) n--;
     }
-    if (n > 1)
-        pl_svg_bars(b, "Speed-up over plain decoding", "times; the whiskers hold 95 % of resampled prompts and seeds",
-                    bar, n);
+    snprintf(title, sizeof title, "Speed-up over plain decoding%s", g->suffix);
+    if (n > 1) pl_svg_bars(b, title, "times; the whiskers hold 95 % of resampled prompts and seeds", bar, n);
 }
 
-static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
-    pl_line line[MAX_LINES];
+// Lines where they can be told apart, else a table.
+static void put_positions(pl_strbuf *b, const char *title, const pl_line *line, int n) {
+    int deepest = 0;
+    if (n <= PL_SVG_COLOURS) {
+        if (n) pl_svg_lines(b, title, "position in the draft", line, n, true);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        if (line[i].n > deepest) deepest = line[i].n < MAX_POSITIONS ? line[i].n : MAX_POSITIONS;
+    pl_html_addf(b, "<h3>");
+    pl_html_text(b, title);
+    pl_html_addf(b, "</h3><div class=\"wide\"><table><thead><tr><th>method</th>");
+    for (int k = 1; k <= deepest; k++)
+        pl_html_addf(b, "<th class=\"n\">%d</th>", k);
+    pl_html_addf(b, "</tr></thead><tbody>\n");
+    for (int i = 0; i < n; i++) {
+        pl_html_addf(b, "<tr><td>");
+        pl_html_text(b, line[i].label);
+        pl_html_addf(b, "</td>");
+        for (int k = 0; k < deepest; k++)
+            cell(b, "%.1f %%", k < line[i].n ? line[i].y[k] : NAN, 100);
+        pl_html_addf(b, "</tr>\n");
+    }
+    pl_html_addf(b, "</tbody></table></div>\n");
+}
+
+static bool positions(pl_strbuf *b, const run *r, const cJSON *methods, const group *g) {
+    pl_line line[MAX_METHODS];
     int     n = 0, method = -1;
-    double *block = pl_malloc(sizeof(double[2]) * MAX_LINES * PL_TREE_MAX), *next = block;
+    char    title[96];
+    double *block = pl_malloc(sizeof(double[2]) * MAX_METHODS * PL_TREE_MAX), *next = block;
     if (!block) return false;
     const cJSON *m, *rates, *rate;
     cJSON_ArrayForEach(m, methods) {
         method++;
+        if (!in_group(r, m, g)) continue;
         if (pl_json_opt_array(&r->results, m, "acceptance_by_position", &rates, NULL) != PL_OK || !rates) continue;
-        if (n == MAX_LINES || cJSON_GetArraySize(rates) == 0) continue;
+        if (cJSON_GetArraySize(rates) == 0) continue;
         double *x = next, *y = next + PL_TREE_MAX;
         int     k = 0;
         cJSON_ArrayForEach(rate, rates) {
@@ -233,7 +291,8 @@ static bool position_chart(pl_strbuf *b, const run *r, const cJSON *methods) {
         line[n++] = (pl_line){.label = string(r, m, "name"), .x = x, .y = y, .n = k, .colour = method};
         next += 2 * PL_TREE_MAX;
     }
-    if (n) pl_svg_lines(b, "Share of drafts accepted up to a position", "position in the draft", line, n, true);
+    snprintf(title, sizeof title, "Share of drafts accepted up to a position%s", g->suffix);
+    put_positions(b, title, line, n);
     pl_free(block);
     return true;
 }
@@ -289,6 +348,28 @@ static void describe(pl_strbuf *b, const run *r) {
            "temperature; intervals are over prompts and decoding seeds.</p>\n");
 }
 
+// Charts of each temperature, in order of appearance.
+static bool group_charts(pl_strbuf *b, const run *r, const cJSON *methods) {
+    double       seen[MAX_GROUPS];
+    int          n = 0;
+    const cJSON *m;
+    cJSON_ArrayForEach(m, methods) {
+        bool known = n == MAX_GROUPS;
+        for (int i = 0; i < n && !known; i++)
+            known = in_group(r, m, &(group){.temperature = seen[i]});
+        if (!known) seen[n++] = number(r, m, "temperature");
+    }
+    for (int i = 0; i < n; i++) {
+        char  suffix[48] = "";
+        group g = {.temperature = seen[i], .suffix = suffix};
+        if (n > 1 && isfinite(seen[i])) snprintf(suffix, sizeof suffix, ", temperature %.4g", seen[i]);
+        speed_chart(b, r, methods, &g);
+        if (!positions(b, r, methods, &g)) return false;
+        pl_report_times(b, &r->results, methods, seen[i], suffix);
+    }
+    return true;
+}
+
 static bool run_section(pl_strbuf *b, const run *r) {
     const cJSON *methods = pl_json_find(&r->results, NULL, "methods");
     pl_html_addf(b, "<section><h2>");
@@ -296,10 +377,8 @@ static bool run_section(pl_strbuf *b, const run *r) {
     pl_html_addf(b, "</h2>\n");
     describe(b, r);
     method_table(b, r, methods);
-    speed_chart(b, r, methods);
-    bool ok = position_chart(b, r, methods);
+    bool ok = group_charts(b, r, methods);
     pl_report_planes(b, &r->results, methods);
-    pl_report_times(b, &r->results, methods);
     category_table(b, r, methods);
     pl_html_addf(b, "</section>\n");
     return ok;
@@ -313,34 +392,114 @@ static const char *curve_title(const char *key) {
                                            {"eval_loss", "Held-out loss"},
                                            {"eval_bits_per_byte", "Held-out bits per byte"},
                                            {"eval_accuracy", "Held-out accuracy"},
+                                           {"eval_acceptance_length", "Held-out acceptance length, greedy"},
+                                           {"eval_acceptance_length_sampled", "Held-out acceptance length, sampled"},
+                                           {"eval_mean_shortlist", "Held-out mean of tokens in shortlists"},
                                            {"tokens_per_second", "Training speed, tokens per second"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i][0]) == 0) return known[i][1];
     return strstr(key, "acceptance") ? key : NULL;
 }
 
-static void curve_section(pl_strbuf *b, const pl_curves *c) {
-    const char *done[MAX_KEYS];
-    int         n_done = 0;
-    for (int i = 0; i < c->n; i++) {
-        const char *key = c->curve[i].key, *title = curve_title(key);
-        bool        seen = !title || n_done == MAX_KEYS;
-        for (int k = 0; k < n_done && !seen; k++)
-            seen = strcmp(done[k], key) == 0;
-        if (seen) continue;
-        if (n_done == 0) pl_html_addf(b, "<section><h2>Training</h2>\n");
-        done[n_done++] = key;
-        pl_line line[MAX_LINES];
-        int     n = 0;
-        for (int k = i; k < c->n && n < MAX_LINES; k++)
-            if (strcmp(c->curve[k].key, key) == 0) {
-                const pl_curve *x = &c->curve[k];
-                line[n] = (pl_line){.label = x->series, .x = x->x, .y = x->y, .n = x->n, .colour = n};
-                n++;
-            }
-        pl_svg_lines(b, title, "step", line, n, false);
+// Length of what all series begin with, up to a slash.
+static size_t common_folder(const pl_curves *c) {
+    size_t common = 0;
+    for (size_t k = 0; c->n > 1; k++) {
+        char x = c->curve[0].series[k];
+        for (int i = 1; i < c->n; i++)
+            if (c->curve[i].series[k] != x) return common;
+        if (!x) return common;
+        if (x == '/') common = k + 1;
     }
-    if (n_done) pl_html_addf(b, "</section>\n");
+    return common;
+}
+
+static const pl_curve *find_curve(const pl_curves *c, const char *series, const char *key) {
+    for (int i = 0; i < c->n; i++)
+        if (strcmp(c->curve[i].series, series) == 0 && strcmp(c->curve[i].key, key) == 0) return &c->curve[i];
+    return NULL;
+}
+
+// The last figures of every series, where there are several: what a chart of single points would not show.
+static void last_figures(pl_strbuf *b, const pl_curves *c, const char *const *key, int n_keys, size_t skip) {
+    pl_html_addf(b, "<h3>At the end</h3><div class=\"wide\"><table><thead><tr><th>run</th><th class=\"n\">step</th>");
+    for (int k = 0; k < n_keys; k++) {
+        pl_html_addf(b, "<th class=\"n\">");
+        pl_html_text(b, curve_title(key[k]));
+        pl_html_addf(b, "</th>");
+    }
+    pl_html_addf(b, "</tr></thead><tbody>\n");
+    for (int i = 0; i < c->n; i++) {
+        const char *series = c->curve[i].series;
+        bool        first = true;
+        double      step = NAN;
+        for (int k = 0; k < i && first; k++)
+            first = strcmp(c->curve[k].series, series) != 0;
+        if (!first) continue;
+        for (int k = 0; k < n_keys; k++) {
+            const pl_curve *x = find_curve(c, series, key[k]);
+            if (x && x->n) step = fmax(step, x->x[x->n - 1]);
+        }
+        if (isnan(step)) continue;
+        pl_html_addf(b, "<tr><td>");
+        pl_html_text(b, series + skip);
+        pl_html_addf(b, "</td>");
+        cell(b, "%.0f", step, 1);
+        for (int k = 0; k < n_keys; k++) {
+            const pl_curve *x = find_curve(c, series, key[k]);
+            cell(b, "%.4g", x && x->n ? x->y[x->n - 1] : NAN, 1);
+        }
+        pl_html_addf(b, "</tr>\n");
+    }
+    pl_html_addf(b, "</tbody></table></div>\n");
+}
+
+// " / eagle3" of a series; "".
+static const char *stage_of(const pl_curve *c) {
+    const char *at = strstr(c->series, " / ");
+    return at ? at : "";
+}
+
+static bool same_chart(const pl_curve *a, const pl_curve *b) {
+    return strcmp(a->key, b->key) == 0 && strcmp(stage_of(a), stage_of(b)) == 0;
+}
+
+// What stands beside curve i, from there on; a series of a single point has no course.
+static void curve_chart(pl_strbuf *b, const pl_curves *c, int i, size_t skip) {
+    pl_line     line[MAX_LINES];
+    int         n = 0;
+    char        title[160];
+    const char *stage = stage_of(&c->curve[i]);
+    for (int k = i; k < c->n && n < MAX_LINES; k++) {
+        const pl_curve *x = &c->curve[k];
+        if (!same_chart(x, &c->curve[i]) || x->n < 2) continue;
+        line[n] = (pl_line){.label = x->series + skip, .x = x->x, .y = x->y, .n = x->n, .colour = n};
+        n++;
+    }
+    snprintf(title, sizeof title, "%.80s%s%.64s", curve_title(c->curve[i].key), *stage ? ", " : "",
+             *stage ? stage + 3 : "");
+    pl_svg_lines(b, title, "step", line, n, false);
+}
+
+static void curve_section(pl_strbuf *b, const pl_curves *c) {
+    const char *key[MAX_KEYS];
+    int         n_keys = 0;
+    size_t      skip = common_folder(c);
+    for (int i = 0; i < c->n; i++) {
+        bool known = !curve_title(c->curve[i].key), drawn = known;
+        for (int k = 0; k < n_keys && !known; k++)
+            known = strcmp(key[k], c->curve[i].key) == 0;
+        for (int k = 0; k < i && !drawn; k++)
+            drawn = same_chart(&c->curve[k], &c->curve[i]);
+        if (!known && n_keys == MAX_KEYS) continue;
+        if (!known && n_keys == 0) pl_html_addf(b, "<section><h2>Training</h2>\n");
+        if (!known) key[n_keys++] = c->curve[i].key;
+        if (!drawn) curve_chart(b, c, i, skip);
+    }
+    if (n_keys) {
+        last_figures(b, c, key, n_keys, skip);
+        pl_html_addf(b, "</section>\n");
+    }
 }
 
 // ---- the page ----

@@ -13,6 +13,7 @@
 #define LISTS 8
 #define POINTS 100
 #define DEPTHS 32
+#define CHARTS 4 // of ceilings by depth that stand open
 #define FILE_MAX ((size_t)16 << 20)
 
 static int is_json(const struct dirent *d) {
@@ -123,45 +124,145 @@ static pl_status coverage_section(pl_strbuf *b, const char *dir, pl_err *err) {
 
 // ---- ceilings ----
 
-static pl_status put_ceilings(pl_strbuf *b, const char *path, pl_err *err) {
-    static const char *const keys[] = {"oracle", "ceiling", "achieved"};
-    static const char *const says[] = {"oracle: the target's own best tokens, as many",
-                                       "ceiling: p of the head's tokens", "achieved: sum of min(p, q)"};
-    enum { KEYS = sizeof keys / sizeof *keys };
+enum { ACHIEVED, CEILING, ORACLE, SUPPORT, RECALL_BEST, RECALL_TOP, RETAINED, ROWS, FIGURES };
+static const char *const figures[] = {"achieved",    "ceiling",    "oracle",   "support",
+                                      "recall_best", "recall_top", "retained", "rows"};
+
+typedef struct ceilings {
+    char   name[96];
+    double temperature;
+    int    n; // depths
+    double depth[DEPTHS], v[FIGURES][DEPTHS];
+} ceilings;
+
+static pl_status read_ceilings(ceilings *c, const char *path, pl_err *err) {
     pl_json      j;
     const cJSON *list, *at;
-    double       x[DEPTHS], y[KEYS][DEPTHS];
-    pl_line      line[KEYS];
-    int          n = 0;
-    char         title[160];
+    const char  *name = pl_path_name(path), *given;
     PL_TRY(pl_json_open(&j, path, FILE_MAX, 0, err));
     pl_status st = pl_json_get_array(&j, NULL, "ceilings", &list, err);
     if (st != PL_OK) list = NULL;
+    given = pl_report_str(&j, NULL, "name");
+    if (*given)
+        snprintf(c->name, sizeof c->name, "%s", given);
+    else
+        snprintf(c->name, sizeof c->name, "%.*s", (int)(strlen(name) - 5), name);
+    c->temperature = pl_report_num(&j, NULL, "temperature");
     cJSON_ArrayForEach(at, list) {
-        if (n == DEPTHS || !cJSON_IsObject(at)) break;
-        x[n] = pl_report_num(&j, at, "depth");
-        for (int k = 0; k < KEYS; k++)
-            y[k][n] = pl_report_num(&j, at, keys[k]);
-        n++;
+        if (c->n == DEPTHS || !cJSON_IsObject(at)) break;
+        c->depth[c->n] = pl_report_num(&j, at, "depth");
+        for (int k = 0; k < FIGURES; k++)
+            c->v[k][c->n] = pl_report_num(&j, at, figures[k]);
+        // Written with six digits.
+        if (c->v[ACHIEVED][c->n] > c->v[CEILING][c->n] + 1e-6 || c->v[CEILING][c->n] > c->v[ORACLE][c->n] + 1e-6) {
+            st = pl_json_fail(&j, at, err, "achieved %g, ceiling %g, oracle %g: they must not fall in this order",
+                              c->v[ACHIEVED][c->n], c->v[CEILING][c->n], c->v[ORACLE][c->n]);
+            break;
+        }
+        c->n++;
     }
-    const char *name = pl_path_name(path);
-    for (int k = 0; k < KEYS; k++)
-        line[k] = (pl_line){.label = says[k], .x = x, .y = y[k], .n = n, .colour = k + 1};
-    snprintf(title, sizeof title, "%.*s, temperature %.4g", (int)(strlen(name) - 5), name,
-             pl_report_num(&j, NULL, "temperature"));
-    if (n) pl_svg_lines(b, title, "draft depth", line, KEYS, true);
     pl_json_close(&j);
     return st;
 }
 
+// Mean over all rows, of all depths.
+static double mean_of(const ceilings *c, int figure) {
+    double sum = 0, rows = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!isfinite(c->v[figure][i]) || !(c->v[ROWS][i] > 0)) continue;
+        sum += c->v[figure][i] * c->v[ROWS][i];
+        rows += c->v[ROWS][i];
+    }
+    return rows > 0 ? sum / rows : NAN;
+}
+
+static void put_cell(pl_strbuf *b, const char *fmt, double v) {
+    pl_html_addf(b, "<td class=\"n\">");
+    if (isfinite(v))
+        pl_html_addf(b, fmt, v);
+    else
+        pl_html_addf(b, "–");
+    pl_html_addf(b, "</td>");
+}
+
+static void put_share(pl_strbuf *b, double v) {
+    put_cell(b, "%.1f %%", 100 * v);
+}
+
+static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
+    static const char *const heads[] = {"achieved",
+                                        "ceiling",
+                                        "oracle",
+                                        "lost to logits",
+                                        "lost to the choice of rows",
+                                        "best in support",
+                                        "best few in support",
+                                        "law retained"};
+    pl_html_addf(
+        b, "<p>Means over all draft depths, at the temperature told. Achieved: the sum of min(p, q). Ceiling: p of the "
+           "tokens in the head's support, which no logits over it can exceed. Oracle: p of as many of the target's own "
+           "best "
+           "tokens, which no choice of so many can exceed. For heads that leave rows unread: how often the "
+           "whole head's best token and all of its best few are among those read, and how much of its law is.</p>\n"
+           "<div class=\"wide\"><table><thead><tr><th>head</th><th class=\"n\">temperature</th>"
+           "<th class=\"n\">tokens in support</th>");
+    for (size_t k = 0; k < sizeof heads / sizeof *heads; k++)
+        pl_html_addf(b, "<th class=\"n\">%s</th>", heads[k]);
+    pl_html_addf(b, "</tr></thead><tbody>\n");
+    for (int i = 0; i < n; i++) {
+        double achieved = mean_of(&c[i], ACHIEVED), ceiling = mean_of(&c[i], CEILING), oracle = mean_of(&c[i], ORACLE);
+        pl_html_addf(b, "<tr><td>");
+        pl_html_text(b, c[i].name);
+        pl_html_addf(b, "</td>");
+        put_cell(b, "%.4g", c[i].temperature);
+        put_cell(b, "%.0f", mean_of(&c[i], SUPPORT));
+        put_share(b, achieved);
+        put_share(b, ceiling);
+        put_share(b, oracle);
+        put_share(b, ceiling - achieved);
+        put_share(b, oracle - ceiling);
+        for (int k = RECALL_BEST; k <= RETAINED; k++)
+            put_share(b, mean_of(&c[i], k));
+        pl_html_addf(b, "</tr>\n");
+    }
+    pl_html_addf(b, "</tbody></table></div>\n");
+}
+
+static void ceilings_chart(pl_strbuf *b, const ceilings *c) {
+    static const char *const says[] = {"achieved: sum of min(p, q)", "ceiling: p of the head's tokens",
+                                       "oracle: the target's own best tokens, as many"};
+    pl_line                  line[ORACLE + 1];
+    char                     title[160];
+    for (int k = 0; k <= ORACLE; k++)
+        line[k] = (pl_line){.label = says[k], .x = c->depth, .y = c->v[k], .n = c->n, .colour = k + 1};
+    snprintf(title, sizeof title, "%s", c->name);
+    if (isfinite(c->temperature)) snprintf(title, sizeof title, "%s, temperature %.4g", c->name, c->temperature);
+    if (c->n) pl_svg_lines(b, title, "draft depth", line, ORACLE + 1, true);
+}
+
 static pl_status ceilings_section(pl_strbuf *b, const char *dir, pl_err *err) {
     char     *path[PL_REPORT_METHODS];
+    ceilings *c = NULL;
     int       n;
     pl_status st = list_files(path, &n, PL_REPORT_METHODS, dir, "ceilings", err);
-    if (n && st == PL_OK) pl_html_addf(b, "<section><h2>Ceilings</h2>\n");
+    if (n && st == PL_OK) {
+        c = pl_calloc((size_t)n, sizeof *c);
+        if (!c) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    }
     for (int i = 0; i < n && st == PL_OK; i++)
-        st = put_ceilings(b, path[i], err);
-    if (n && st == PL_OK) pl_html_addf(b, "</section>\n");
+        st = read_ceilings(&c[i], path[i], err);
+    if (n && st == PL_OK) {
+        pl_html_addf(b, "<section><h2>Ceilings of ");
+        pl_html_text(b, dir);
+        pl_html_addf(b, "</h2>\n");
+        ceilings_table(b, c, n);
+        if (n > CHARTS) pl_html_addf(b, "<details><summary>By draft depth</summary>\n");
+        for (int i = 0; i < n; i++)
+            ceilings_chart(b, &c[i]);
+        if (n > CHARTS) pl_html_addf(b, "</details>\n");
+        pl_html_addf(b, "</section>\n");
+    }
+    pl_free(c);
     drop_files(path, n);
     return st;
 }

@@ -145,7 +145,8 @@ static bool read_parts(const pl_json *j, const cJSON *m, double *v) {
     return any;
 }
 
-void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
+void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods, double temperature, const char *suffix) {
+    char         title[96];
     const char  *label[PL_REPORT_METHODS], *drafter[PL_REPORT_METHODS];
     double       value[PL_REPORT_METHODS * PARTS], share[PL_REPORT_METHODS * (LAST_DRAFT - FIRST_DRAFT + 1)];
     int          n = 0, drafters = 0;
@@ -153,6 +154,8 @@ void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
     const cJSON *m;
     cJSON_ArrayForEach(m, methods) {
         double *v = value + n * PARTS, tokens = pl_report_num(j, m, "tokens"), sum = 0;
+        double  t = pl_report_num(j, m, "temperature");
+        if (t != temperature && !(isnan(t) && isnan(temperature))) continue;
         if (n == PL_REPORT_METHODS || !read_parts(j, m, v) || !(tokens > 0)) continue;
         label[n++] = pl_report_str(j, m, "name");
         for (int k = FIRST_DRAFT; k <= LAST_DRAFT; k++)
@@ -163,8 +166,8 @@ void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods) {
         for (int k = 0; k < PARTS; k++)
             v[k] *= 1e6 / tokens;
     }
-    if (n) pl_svg_stacks(b, "Where a token's time goes", "µs a token", names, PARTS, 0, label, value, n);
-    if (drafters)
-        pl_svg_stacks(b, "Where drafting's time goes", "%", names + FIRST_DRAFT, width, FIRST_DRAFT, drafter, share,
-                      drafters);
+    snprintf(title, sizeof title, "Where a token's time goes%s", suffix);
+    if (n) pl_svg_stacks(b, title, "µs a token", names, PARTS, 0, label, value, n);
+    snprintf(title, sizeof title, "Where drafting's time goes%s", suffix);
+    if (drafters) pl_svg_stacks(b, title, "%", names + FIRST_DRAFT, width, FIRST_DRAFT, drafter, share, drafters);
 }

@@ -18,12 +18,13 @@ const char *pl_report_str(const pl_json *j, const cJSON *obj, const char *key);
 // level curves of the speed-up over the full head for its measured kappa and, dashed, for kappa = 0.25.
 void pl_report_planes(pl_strbuf *b, const pl_json *j, const cJSON *methods);
 // Where the seconds of a token go, and those of drafting (FR-Spec fig. 6, DynaSpec fig. 2).
-void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+// Methods of one temperature; suffix goes behind the titles.
+void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods, double temperature, const char *suffix);
 
 // ---- report_folder.c: what else lies in a run's folder ----
 
-// vocab/*.json: coverage curves of token lists, each over each one's corpus; ceilings/*.json, as `inspect --ceilings
-// --json` writes them: what was achieved, the ceiling and the oracle by depth.
+// vocab/*.json: coverage curves of token lists, each over each one's corpus; ceilings/*.json, as eval.ceilings and
+// `inspect --ceilings --json` write them: what was achieved, the ceiling and the oracle by depth.
 pl_status pl_report_folder(pl_strbuf *b, const char *dir, pl_err *err);
 
 #endif

@@ -219,6 +219,18 @@ static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *
     pl_put_int(o, "different_outputs", f->different);
 }
 
+// What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
+static void write_seconds(pl_json_out *o, const pl_results *r, const pl_method *a) {
+    pl_put_array(o, "seconds_by_prompt");
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        double seconds = 0;
+        for (int k = 0; k < a->seeds; k++)
+            seconds += a->answer[i * a->seeds + k].seconds;
+        pl_json_out_num(o, seconds);
+    }
+    pl_json_out_close(o, ']');
+}
+
 static void write_method(pl_json_out *o, const pl_results *r, int m) {
     const pl_method        *a = &r->method[m];
     const pl_session_stats *s = &a->stats;
@@ -259,6 +271,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "share_of_floor", ratio(pl_stats_speed(s), f.floor));
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
+    write_seconds(o, r, a);
     write_categories(o, r, m);
     pl_json_out_close(o, '}');
 }

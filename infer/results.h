@@ -3,9 +3,10 @@
 // Conventions: acceptance length = emitted tokens / steps over all prompts, the bonus token included (plain decoding is
 // 1); tokens_per_second = emitted tokens / seconds over all prompts; both leave out prefill and the token it emits.
 // acceptance_by_position[i]: of the steps that drafted at least i + 1 tokens deep, the share that accepted the token at
-// that depth and all before it. A method is judged against plain decoding with the same weights at the same temperature
-// and seeds. Intervals hold 95 % of 1,000 bootstrap samples: prompts are drawn with replacement, and for each its
-// decoding seeds (Davison and Hinkley 1997, 3.8: two levels), the same ones for the method and for plain decoding.
+// that depth and all before it; seconds_by_prompt: without prefill, of all seeds and repeats. A method is judged
+// against plain decoding with the same weights at the same temperature and seeds. Intervals hold 95 % of 1,000
+// bootstrap samples: prompts are drawn with replacement, and for each its decoding seeds (Davison and Hinkley
+// 1997, 3.8: two levels), the same ones for the method and for plain decoding.
 #ifndef PL_RESULTS_H
 #define PL_RESULTS_H
 

@@ -3,9 +3,12 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define WIDTH 760
 #define LINE_HEIGHT 320
+#define POINT_HEIGHT 480
+#define DASHES 4   // ways to draw lines of one colour
 #define TICKS 20   // of one axis at most
 #define POINTS 500 // of one drawn line; longer curves are drawn by the means of that many stretches
 
@@ -56,28 +59,65 @@ static void open_svg(pl_strbuf *b, const char *title, int height) {
     pl_html_addf(b, "\">\n");
 }
 
+// ---- legends ----
+
+// Columns that `n` labels take, and so rows.
+static int legend_columns(const char *const *label, int n) {
+    size_t longest = 1;
+    for (int i = 0; i < n; i++)
+        longest = strlen(label[i]) > longest ? strlen(label[i]) : longest;
+    int fit = (int)((WIDTH - 64) / (7.5 * (double)longest + 48));
+    return fit < 1 ? 1 : fit > 4 ? 4 : fit;
+}
+
+static int legend_height(const char *const *label, int n) {
+    int columns = legend_columns(label, n);
+    return 22 * ((n + columns - 1) / columns);
+}
+
+// Where entry i stands; its label is written 30 to the right.
+static void legend_place(const char *const *label, int n, int i, double y0, double *x, double *y) {
+    int columns = legend_columns(label, n), rows = (n + columns - 1) / columns;
+    *x = 64 + (WIDTH - 64.0) / columns * (i / rows);
+    *y = y0 + 22.0 * (i % rows);
+}
+
+static void legend_label(pl_strbuf *b, double x, double y, const char *label) {
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\">", x + 30, y + 10);
+    pl_html_text(b, label);
+    pl_html_addf(b, "</text>\n");
+}
+
 // ---- bars ----
 
-static void draw_bar(pl_strbuf *b, const pl_bar *bar, int i, double x0, double scale, double edge) {
-    double y = 12 + 34.0 * i, end = x0 + bar->value * scale;
+// Pixels from row to row, and of a bar.
+static double row_height(int n) {
+    return n > 12 ? 22 : 34;
+}
+static double bar_height(int n) {
+    return n > 12 ? 14 : 20;
+}
+
+static void draw_bar(pl_strbuf *b, const pl_bar *bar, int i, int n, double x0, double scale, double edge) {
+    double h = bar_height(n), y = 12 + row_height(n) * i, end = x0 + bar->value * scale;
     double mark = isfinite(bar->mark) ? x0 + bar->mark * scale : NAN;
     char   number[32], limit[32];
     put_number(number, bar->value);
-    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + 15);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + h / 2 + 5);
     pl_html_text(b, bar->label);
-    pl_html_addf(b, "</text><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"/>", x0, y, end - x0,
-                 i % PL_SVG_COLOURS);
+    pl_html_addf(b, "</text><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" class=\"c%d\"/>", x0, y,
+                 end - x0, h, i % PL_SVG_COLOURS);
     if (bar->high > bar->low) {
         double low = x0 + bar->low * scale, high = x0 + bar->high * scale;
-        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\" class=\"interval\"/>", low, y + 10, high,
-                     low, y + 6, high, y + 6);
+        pl_html_addf(b, "<path d=\"M%.1f %.1fH%.1fM%.1f %.1fv8M%.1f %.1fv8\" class=\"interval\"/>", low, y + h / 2,
+                     high, low, y + h / 2 - 4, high, y + h / 2 - 4);
         end = fmax(end, high);
     }
     if (isfinite(mark)) {
-        pl_html_addf(b, "<path d=\"M%.1f %.1fv26\" class=\"mark\"/>", fmin(mark, edge), y - 3);
+        pl_html_addf(b, "<path d=\"M%.1f %.1fv%.0f\" class=\"mark\"/>", fmin(mark, edge), y - 2, h + 4);
         if (mark < edge) end = fmax(end, mark);
     }
-    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s", end + 8, y + 15, number);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s", end + 8, y + h / 2 + 5, number);
     if (isfinite(mark)) {
         put_number(limit, bar->mark);
         pl_html_addf(b, " of %s", limit);
@@ -96,10 +136,11 @@ void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar
     for (int i = 0; i < n; i++)
         if (isfinite(bar[i].mark) && bar[i].mark < 4 * most) with_marks = fmax(with_marks, bar[i].mark);
     double scale = with_marks > 0 ? (edge - 130 - x0) / with_marks : 0;
-    open_svg(b, title, 34 * n + 34);
+    double bottom = row_height(n) * n;
+    open_svg(b, title, (int)bottom + 34);
     for (int i = 0; i < n; i++)
-        draw_bar(b, &bar[i], i, x0, isfinite(bar[i].value) ? scale : 0, edge);
-    pl_html_addf(b, "<text x=\"%.1f\" y=\"%d\" class=\"tick\">", x0, 34 * n + 26);
+        draw_bar(b, &bar[i], i, n, x0, isfinite(bar[i].value) ? scale : 0, edge);
+    pl_html_addf(b, "<text x=\"%.1f\" y=\"%.0f\" class=\"tick\">", x0, bottom + 26);
     pl_html_text(b, unit);
     pl_html_addf(b, "</text></svg></figure>\n");
 }
@@ -120,32 +161,33 @@ void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char
         most = fmax(most, sum);
     }
     if (!counts(most)) return;
-    int per_row = 4, rows = (parts + per_row - 1) / per_row;
-    open_svg(b, title, 34 * n + 16 + 22 * rows);
+    int    per_row = 4, rows = (parts + per_row - 1) / per_row;
+    double bottom = row_height(n) * n + 16, h = bar_height(n);
+    open_svg(b, title, (int)bottom + 22 * rows);
     for (int i = 0; i < n; i++) {
-        double y = 12 + 34.0 * i, x = x0, sum = 0;
+        double y = 12 + row_height(n) * i, x = x0, sum = 0;
         char   number[32];
-        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + 15);
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"label\" text-anchor=\"end\">", x0 - 8, y + h / 2 + 5);
         pl_html_text(b, label[i]);
         pl_html_addf(b, "</text>");
         for (int k = 0; k < parts; k++) {
             double v = value[i * parts + k], w = counts(v) ? v / most * (edge - x0) : 0;
             if (w <= 0) continue;
             put_number(number, v);
-            pl_html_addf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"20\" class=\"c%d\"><title>", x, y, w,
-                         (colour + k) % PL_SVG_COLOURS);
+            pl_html_addf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" class=\"c%d\"><title>", x, y, w,
+                         h, (colour + k) % PL_SVG_COLOURS);
             pl_html_text(b, part[k]);
             pl_html_addf(b, ": %s</title></rect>", number);
             x += w;
             sum += v;
         }
         put_number(number, sum);
-        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s ", x + 8, y + 15, number);
+        pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"value\">%s ", x + 8, y + h / 2 + 5, number);
         pl_html_text(b, unit);
         pl_html_addf(b, "</text>\n");
     }
     for (int k = 0; k < parts; k++) {
-        double x = 40 + (WIDTH - 40.0) / per_row * (k % per_row), y = 34.0 * n + 16 + 22.0 * (k / per_row);
+        double x = 40 + (WIDTH - 40.0) / per_row * (k % per_row), y = bottom + 22.0 * (k / per_row);
         pl_html_addf(b,
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" "
                      "y=\"%.1f\" class=\"label\">",
@@ -226,9 +268,14 @@ static void draw_axes(pl_strbuf *b, const frame *f, const char *x_name) {
     pl_html_addf(b, "</text>\n");
 }
 
-static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line, int colour) {
+// "line s3 d1": colour 3, the second way to draw its lines.
+static void stroke(pl_strbuf *b, int colour) {
+    pl_html_addf(b, "<path class=\"line s%d d%d\" d=\"", colour % PL_SVG_COLOURS, colour / PL_SVG_COLOURS % DASHES);
+}
+
+static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line) {
     int stretch = (line->n + POINTS - 1) / POINTS, drawn = 0;
-    pl_html_addf(b, "<path class=\"line s%d\" d=\"", colour);
+    stroke(b, line->colour);
     for (int k = 0; k < line->n; k += stretch) {
         double x = 0, y = 0;
         int    count = 0;
@@ -244,26 +291,31 @@ static void draw_line(pl_strbuf *b, const frame *f, const pl_line *line, int col
     for (int k = 0; line->n <= 24 && k < line->n; k++)
         if (drawable(line->x[k], line->y[k]))
             pl_html_addf(b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" class=\"c%d\"/>\n", at_x(f, line->x[k]),
-                         at_y(f, line->y[k]), colour);
+                         at_y(f, line->y[k]), line->colour % PL_SVG_COLOURS);
 }
 
 void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero) {
-    int   legend = 22 * n;
     frame f = {.x0 = 64, .y0 = 10, .x1 = WIDTH - 12, .y1 = LINE_HEIGHT - 44};
     if (!find_range(&f, line, n, from_zero)) return;
-    open_svg(b, title, LINE_HEIGHT + legend);
+    const char **label = pl_calloc((size_t)n, sizeof *label);
+    if (!label) {
+        b->failed = true;
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        label[i] = line[i].label;
+    open_svg(b, title, LINE_HEIGHT + legend_height(label, n));
     draw_axes(b, &f, x_name);
     for (int i = 0; i < n; i++) {
-        int colour = line[i].colour % PL_SVG_COLOURS;
-        draw_line(b, &f, &line[i], colour);
-        pl_html_addf(b,
-                     "<rect x=\"%.1f\" y=\"%d\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" "
-                     "class=\"label\">",
-                     f.x0, LINE_HEIGHT + 22 * i, colour, f.x0 + 22, LINE_HEIGHT + 22 * i + 10);
-        pl_html_text(b, line[i].label);
-        pl_html_addf(b, "</text>\n");
+        double x, y;
+        draw_line(b, &f, &line[i]);
+        legend_place(label, n, i, LINE_HEIGHT, &x, &y);
+        stroke(b, line[i].colour);
+        pl_html_addf(b, "M%.1f %.1fh24\"/>", x, y + 5);
+        legend_label(b, x, y, label[i]);
     }
     pl_html_addf(b, "</svg></figure>\n");
+    pl_free(label);
 }
 
 // ---- points over lines ----
@@ -299,9 +351,69 @@ static void draw_curve(pl_strbuf *b, const frame *f, const pl_line *l) {
     pl_html_addf(b, "\n");
 }
 
+typedef struct box {
+    double x, y, w, h;
+} box;
+
+// How much of their areas two boxes share.
+static double overlap(const box *a, const box *b) {
+    double w = fmin(a->x + a->w, b->x + b->w) - fmax(a->x, b->x), h = fmin(a->y + a->h, b->y + b->h) - fmax(a->y, b->y);
+    return w > 0 && h > 0 ? w * h : 0;
+}
+
+// Puts number i beside its point: of the places around it, nearer ones first, the one that covers the least of the
+// points and of the numbers that stand already. taken[0..n): points, [n..n+i): numbers.
+static void place_number(const frame *f, box *taken, int n, int i) {
+    const box *at = &taken[i];
+    box        best = {0};
+    double     least = HUGE_VAL, w = i + 1 >= 10 ? 15 : 8, h = 11, cx = at->x + at->w / 2, cy = at->y + at->h / 2;
+    for (int ring = 0; ring < 3 && least > 0; ring++)
+        for (int k = 0; k < 8 && least > 0; k++) {
+            static const int dx[] = {1, -1, 0, 0, 1, -1, 1, -1}, dy[] = {0, 0, -1, 1, -1, -1, 1, 1};
+            double           off = 5 + 9.0 * ring;
+            box              try = {cx + dx[k] * (off + w / 2) - w / 2, cy + dy[k] * (off + h / 2) - h / 2, w, h};
+            double           cost = 0;
+            for (int o = 0; o < n + i; o++)
+                if (o != i) cost += overlap(&try, &taken[o]);
+            if (try.x < f->x0 || try.x + w > f->x1 || try.y < f->y0 || try.y + h > f->y1) cost += w * h;
+            if (cost < least) {
+                least = cost;
+                best = try;
+            }
+        }
+    taken[n + i] = best;
+}
+
+// taken: [2 n], zeros.
+static void draw_points(pl_strbuf *b, const frame *f, const pl_point *point, const char *const *label, int n,
+                        box *taken) {
+    for (int i = 0; i < n; i++)
+        if (drawable(point[i].x, point[i].y))
+            taken[i] = (box){at_x(f, point[i].x) - 5, at_y(f, point[i].y) - 5, 10, 10};
+    for (int i = 0; i < n; i++) {
+        int    colour = point[i].colour % PL_SVG_COLOURS;
+        double x, y;
+        legend_place(label, n, i, POINT_HEIGHT, &x, &y);
+        if (drawable(point[i].x, point[i].y)) {
+            place_number(f, taken, n, i);
+            const box *t = &taken[n + i];
+            pl_html_addf(b,
+                         "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"c%d\"/><text x=\"%.1f\" y=\"%.1f\" "
+                         "class=\"number\" text-anchor=\"middle\">%d</text>\n",
+                         taken[i].x + 5, taken[i].y + 5, colour, t->x + t->w / 2, t->y + t->h - 1, i + 1);
+        }
+        pl_html_addf(
+            b,
+            "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"c%d\"/><text x=\"%.1f\" y=\"%.1f\" class=\"number\" "
+            "text-anchor=\"end\">%d</text>",
+            x, y + 5, colour, x + 25, y + 9, i + 1);
+        legend_label(b, x, y, label[i]);
+    }
+}
+
 void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const char *y_name, const pl_point *point,
                    int n, const pl_line *line, int n_lines) {
-    frame f = {.x0 = 64, .y0 = 36, .x1 = WIDTH - 70, .y1 = LINE_HEIGHT - 44};
+    frame f = {.x0 = 64, .y0 = 36, .x1 = WIDTH - 70, .y1 = POINT_HEIGHT - 44};
     bool  any = false;
     for (int i = 0; i < n; i++) {
         if (!drawable(point[i].x, point[i].y)) continue;
@@ -317,25 +429,26 @@ void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const ch
     f.max_x += 0.15 * wide;
     f.min_y -= 0.2 * high;
     f.max_y += 0.2 * high;
-    open_svg(b, title, LINE_HEIGHT + 22 * n);
+    const char **label = pl_calloc((size_t)n, sizeof *label);
+    box         *taken = pl_calloc((size_t)n * 2, sizeof *taken);
+    if (!label || !taken) {
+        b->failed = true;
+        goto done;
+    }
+    for (int i = 0; i < n; i++)
+        label[i] = point[i].label;
+    open_svg(b, title, POINT_HEIGHT + legend_height(label, n));
     draw_axes(b, &f, x_name);
     pl_html_addf(b, "<text x=\"%.1f\" y=\"%.1f\" class=\"tick\">", f.x0 - 50, f.y0 - 24);
     pl_html_text(b, y_name);
     pl_html_addf(b, "</text>\n");
     for (int i = 0; i < n_lines; i++)
         draw_curve(b, &f, &line[i]);
-    for (int i = 0; i < n; i++) {
-        int colour = point[i].colour % PL_SVG_COLOURS;
-        if (!drawable(point[i].x, point[i].y)) continue;
-        pl_html_addf(b,
-                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"5\" class=\"c%d\"/><rect x=\"%.1f\" y=\"%d\" width=\"14\" "
-                     "height=\"10\" class=\"c%d\"/><text x=\"%.1f\" y=\"%d\" class=\"label\">",
-                     at_x(&f, point[i].x), at_y(&f, point[i].y), colour, f.x0, LINE_HEIGHT + 22 * i, colour, f.x0 + 22,
-                     LINE_HEIGHT + 22 * i + 10);
-        pl_html_text(b, point[i].label);
-        pl_html_addf(b, "</text>\n");
-    }
+    draw_points(b, &f, point, label, n, taken);
     pl_html_addf(b, "</svg></figure>\n");
+done:
+    pl_free(label);
+    pl_free(taken);
 }
 
 // Colours and shapes of every page; light and dark.
@@ -348,7 +461,7 @@ static const char page_style[] =
     "@media(prefers-color-scheme:dark){:root{--bg:#0d1117;--fg:#e6edf3;--soft:#8d96a0;--line:#30363d;--no:#ff7b72;"
     "--yes:#3fb950;--c0:#768390;--c1:#58a6ff;--c2:#f0883e;--c3:#3fb950;--c4:#bc8cff;--c5:#ff7b72;--c6:#d29922;"
     "--c7:#39c5cf}}\n"
-    "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;"
+    "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;"
     "padding:0 1rem}\nh1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.5rem;overflow-wrap:anywhere}\n"
     "p{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:14px}\n"
     "th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\n"
@@ -360,7 +473,9 @@ static const char page_style[] =
     ".grid{stroke:var(--line)}.axis{stroke:var(--soft);fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}"
     "\n"
     ".interval{stroke:var(--fg);stroke-width:1.5;fill:none}.mark{stroke:var(--fg);stroke-width:2}.dashed{stroke:var(--"
-    "soft);stroke-dasharray:4 4;fill:none}\n";
+    "soft);stroke-dasharray:4 4;fill:none}\n"
+    ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}"
+    "svg .number{font-size:11px;font-variant-numeric:tabular-nums}\n";
 
 void pl_html_page_begin(pl_strbuf *b, const char *title) {
     pl_strbuf_add(b, page_head, sizeof page_head - 1);

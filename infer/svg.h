@@ -21,14 +21,15 @@ typedef struct pl_bar {
     double      value, low, high; // low..high: an interval drawn over the bar's end; NaN: none
     double      mark;             // a limit drawn as a line; NaN: none
 } pl_bar;
-// Horizontal bars from 0. A mark far beyond the bars is told in numbers and drawn at the edge.
+// Horizontal bars from 0, lower ones where there are many. A mark far beyond the bars is told in numbers and drawn at
+// the edge.
 void pl_svg_bars(pl_strbuf *b, const char *title, const char *unit, const pl_bar *bar, int n);
 
 typedef struct pl_line {
     const char   *label;
     const double *x, *y; // [n]; y that is not finite leaves a gap
     int           n;
-    int           colour; // any number from 0
+    int           colour; // any number from 0; those that share a colour differ in their dashes
 } pl_line;
 void pl_svg_lines(pl_strbuf *b, const char *title, const char *x_name, const pl_line *line, int n, bool from_zero);
 
@@ -42,8 +43,9 @@ typedef struct pl_point {
     double      x, y;
     int         colour;
 } pl_point;
-// Points with their labels over lines (labelled at their right end, dashed where the colour is negative). The range is
-// that of the points, widened; lines are cut where they leave it.
+// Numbered points, named in the legend, over lines (labelled at their right end, dashed where the colour is negative).
+// The range is that of the points, widened; lines are cut where they leave it. Numbers keep clear of points and of each
+// other where there is room around their point.
 void pl_svg_points(pl_strbuf *b, const char *title, const char *x_name, const char *y_name, const pl_point *point,
                    int n, const pl_line *line, int n_lines);
 

@@ -221,6 +221,12 @@ static void test_results_files(void **state) {
     assert_true(num(&j, m, "prompts") == 4);
     assert_true(cJSON_IsFalse(cJSON_GetObjectItem(m, "identical_outputs")));
     const cJSON *rates = array(&j, m, "acceptance_by_position");
+    const cJSON *took = array(&j, m, "seconds_by_prompt");
+    double       all = 0;
+    assert_int_equal(cJSON_GetArraySize(took), 4);
+    for (const cJSON *x = took->child; x; x = x->next)
+        all += x->valuedouble;
+    assert_true(fabs(all - num(&j, m, "seconds")) < 1e-9);
     assert_int_equal(cJSON_GetArraySize(rates), 2);
     assert_true(rates->child->valuedouble == 0.75 && rates->child->next->valuedouble == 0.25);
     const cJSON *categories = array(&j, m, "categories");
@@ -235,7 +241,7 @@ static void test_results_files(void **state) {
     assert_null(strstr(html, "<co>"));
     assert_non_null(strstr(html, "prefers-color-scheme:dark"));
     assert_non_null(strstr(html, "Training loss"));
-    assert_non_null(strstr(html, "eval_acceptance_length"));
+    assert_non_null(strstr(html, "Held-out acceptance length"));
     static const char *const outside[] = {"http:", "https:", "<script", "@import", "url(", "src=", "nan", "inf"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (strstr(html, outside[i])) fail_msg("report.html holds \"%s\"", outside[i]);
@@ -303,23 +309,32 @@ static void test_head_charts(void **state) {
     assert_int_equal(pl_counts_write(&c, path, NULL), PL_OK);
     pl_counts_fini(&c);
     snprintf(path, sizeof path, "%s/ceilings/slim.json", scratch);
-    write_file(path,
-               "{\"temperature\":1,\"ceilings\":[{\"depth\":0,\"achieved\":0.5,\"ceiling\":0.75,\"oracle\":0.875},7]}");
+    write_file(path, "{\"temperature\":1,\"ceilings\":[{\"depth\":0,\"rows\":3,\"achieved\":0.5,\"ceiling\":0.75,"
+                     "\"oracle\":0.875,\"retained\":0.25},{\"depth\":1,\"rows\":1,\"achieved\":0.3,\"ceiling\":0.35,"
+                     "\"oracle\":0.475,\"retained\":0.65},7]}");
     if (pl_report_write(page, &run, 1, &err) != PL_OK) fail_msg("%s", err.msg);
     char *html = read_file(page);
     // kappa = 0.4 / (2 - 0.4); the head with another tree is not in the plane, which has two points.
     assert_non_null(strstr(html, "tree chain:4: kappa = 0.25"));
-    assert_int_equal(count_of(html, "<circle") - count_of(html, "r=\"3\""), 2);
+    assert_int_equal(count_of(html, "<circle") - count_of(html, "r=\"3\""), 2 + 2); // and in the legend
     assert_non_null(strstr(html, "&lt;slim&gt;"));
     assert_null(strstr(html, "<slim>"));
     assert_non_null(strstr(html, "5000 µs a token")); // 2 s for 400 tokens
     assert_non_null(strstr(html, "draft head: 1000"));
     assert_non_null(strstr(html, "Tokens of books that a list covers"));
     assert_non_null(strstr(html, "slim, temperature 1"));
+    // Means over the 3 and 1 rows: achieved, ceiling, oracle, what lies between them, and what is not known.
+    assert_non_null(strstr(html, "<td class=\"n\">45.0 %</td><td class=\"n\">65.0 %</td><td class=\"n\">77.5 %</td>"
+                                 "<td class=\"n\">20.0 %</td><td class=\"n\">12.5 %</td><td class=\"n\">–</td>"
+                                 "<td class=\"n\">–</td><td class=\"n\">35.0 %</td>"));
     static const char *const outside[] = {"http:", "https:", "<script", "url(", "src=", "nan", "inf"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (strstr(html, outside[i])) fail_msg("report.html holds \"%s\"", outside[i]);
     pl_free(html);
+    write_file(path, "{\"ceilings\":[{\"depth\":0,\"rows\":3,\"achieved\":0.5,\"ceiling\":0.4,\"oracle\":0.875}]}");
+    assert_int_equal(pl_report_write(page, &run, 1, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "slim.json"));
+    assert_non_null(strstr(err.msg, "achieved 0.5, ceiling 0.4"));
     write_file(path, "{\"ceilings\":7}");
     assert_int_equal(pl_report_write(page, &run, 1, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "slim.json: ceilings: expected an array"));
@@ -328,6 +343,59 @@ static void test_head_charts(void **state) {
     write_file(path, "{}");
     assert_int_equal(pl_report_write(page, &run, 1, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "books.json"));
+    test_scratch_remove(scratch);
+}
+
+// Where the n-th `text` of SVG begins that is a number beside a point, and its place.
+static const char *next_number(const char *s, double *x, double *y, int *number) {
+    while ((s = strstr(s, "<text x=\"")) != NULL) {
+        char kind[16];
+        s += 9;
+        if (sscanf(s, "%lf\" y=\"%lf\" class=\"%15[a-z]\" text-anchor=\"middle\">%d", x, y, kind, number) == 4 &&
+            strcmp(kind, "number") == 0)
+            return s;
+    }
+    return NULL;
+}
+
+// Thirty heads, most of them at nearly the same place: tables where lines could not be told apart, every point
+// numbered, no number over another.
+static void test_many_heads(void **state) {
+    (void)state;
+    enum { HEADS = 30 };
+    char        scratch[64], path[160], page[128], text[16384] = "{\"methods\":[";
+    const char *run = test_scratch(scratch);
+    pl_err      err;
+    double      x[HEADS], y[HEADS];
+    int         n = 0, number;
+    for (int i = 0; i < HEADS; i++) {
+        size_t at = strlen(text);
+        snprintf(
+            text + at, sizeof text - at,
+            "%s{\"name\":\"head-%d\",\"kind\":\"eagle3-%s\",\"checkpoint\":\"c%d\",\"tree\":\"chain:3\",\"verify\":"
+            "\"match\",\"weights\":\"bf16\",\"temperature\":0,\"acceptance_length\":%.4f,\"steps\":100,"
+            "\"mean_draft_depth\":3,\"seconds\":2,\"tokens\":300,\"acceptance_by_position\":[0.75,0.5],"
+            "\"seconds_by_part\":{\"target\":1,\"head\":%.4f}}",
+            i ? "," : "", i, i ? "lowrank" : "full", i, 3 - 0.001 * (i % 4), i ? 0.1 + 0.002 * i : 0.4);
+    }
+    strcat(text, "]}");
+    snprintf(page, sizeof page, "%s/report.html", scratch);
+    snprintf(path, sizeof path, "%s/results.json", scratch);
+    write_file(path, text);
+    if (pl_report_write(page, &run, 1, &err) != PL_OK) fail_msg("%s", err.msg);
+    char *html = read_file(page);
+    for (const char *s = html; n < HEADS && (s = next_number(s, &x[n], &y[n], &number)) != NULL; n++)
+        assert_int_equal(number, n + 1);
+    assert_int_equal(n, HEADS);
+    for (int i = 0; i < HEADS; i++)
+        for (int k = 0; k < i; k++)
+            if (fabs(x[i] - x[k]) < 8 && fabs(y[i] - y[k]) < 9) fail_msg("%d stands over %d", i + 1, k + 1);
+    assert_non_null(strstr(html, "Share of drafts accepted up to a position</h3>"));
+    assert_non_null(strstr(html, "<td>head-29</td><td class=\"n\">75.0 %</td><td class=\"n\">50.0 %</td>"));
+    // What all share is told once.
+    assert_non_null(strstr(html, "All drafters: weights bf16, tree chain:3, verifier match."));
+    assert_null(strstr(html, "<td>bf16</td>"));
+    pl_free(html);
     test_scratch_remove(scratch);
 }
 
@@ -631,8 +699,24 @@ static void test_eval(void **state) {
     write_file(file,
                "{\"prompt\":\"Once upon a time\",\"category\":\"a\"}\n{\"prompt\":\"The dog\",\"category\":\"b\"}\n"
                "{\"prompt\":\"Lily was\",\"category\":\"a\"}\n");
-    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 2", scratch, scratch);
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 2 --set eval.ceilings=6", scratch, scratch);
     pl_json_close(&j);
+    // One checkpoint under two names: one file, of the first.
+    snprintf(file, sizeof file, "%s/run/ceilings/auto.json", scratch);
+    assert_false(pl_path_exists(file));
+    snprintf(file, sizeof file, "%s/run/ceilings/eagle3-full.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    assert_string_equal(str(&j, NULL, "name"), "eagle3-full");
+    assert_string_equal(str(&j, NULL, "answers"), "greedy");
+    assert_true(num(&j, NULL, "positions") == 6);
+    const cJSON *row = array(&j, NULL, "ceilings")->child;
+    assert_true(num(&j, row, "depth") == 0 && num(&j, row, "rows") == 6 && num(&j, row, "ceiling") == 1);
+    assert_true(num(&j, row, "achieved") > 0 && num(&j, row, "achieved") <= num(&j, row, "ceiling"));
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/run/report.html", scratch);
+    char *html = read_file(file);
+    assert_non_null(strstr(html, "<h2>Ceilings of "));
+    pl_free(html);
     snprintf(file, sizeof file, "%s/run/results.json", scratch);
     assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
     const cJSON             *methods = array(&j, NULL, "methods"), *m;
@@ -742,15 +826,25 @@ static void test_eval_methods(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeated_grams), cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_promises),
-        cmocka_unit_test(test_results_files),  cmocka_unit_test(test_head_charts),
-        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_out_of_memory_decoding),
-        cmocka_unit_test(test_charts),         cmocka_unit_test(test_probe),
-        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_tokenize_bytes),
-        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_repeated_grams),
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_promises),
+        cmocka_unit_test(test_results_files),
+        cmocka_unit_test(test_head_charts),
+        cmocka_unit_test(test_many_heads),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_out_of_memory_decoding),
+        cmocka_unit_test(test_charts),
+        cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
