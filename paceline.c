@@ -24,6 +24,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const pl_cli_option common_options[] = {
     {.name = "device", .type = PL_CLI_TEXT, .arg = "cpu|cuda[:N]", .deflt = "cpu", .help = "where to compute"},
@@ -242,15 +243,27 @@ static pl_status find_threads(const pl_cli_args *a, int *threads, pl_err *err) {
     return PL_OK;
 }
 
+static pl_status write_out(const char *text, size_t n, pl_err *err) {
+    for (size_t at = 0; at < n;) {
+        ssize_t k = write(STDOUT_FILENO, text + at, n - at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k == 0) errno = EIO;
+        if (k <= 0) return pl_fail_errno(err, "standard output");
+        at += (size_t)k;
+    }
+    return PL_OK;
+}
+
 // Everything written must have arrived: a full disk behind standard output is a failure like any other.
 static pl_status finish_output(pl_json_out *json, pl_err *err) {
     if (json) {
         pl_json_out_close(json, '}');
         PL_TRY(pl_json_out_end(json, err));
-        fwrite(json->text, 1, json->len, stdout);
-        fputc('\n', stdout);
+        json->text[json->len] = '\n'; // instead of the 0: a document leaves at once or, on a full disk, hardly at all
+        pl_status st = write_out(json->text, json->len + 1, err);
         pl_free(json->text);
         json->text = NULL;
+        return st;
     }
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {

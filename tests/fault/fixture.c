@@ -9,7 +9,7 @@ const char fixture_target[] =
     "kind: target\n"
     "seed: 3\n"
     "target:\n"
-    "  new: {hidden_size: 16, layers: 2, heads: 2, kv_heads: 1, intermediate: 24, positions: 128, tie: true}\n"
+    "  new: {hidden_size: 16, layers: 2, heads: 2, kv_heads: 1, intermediate: 24, positions: 160, tie: true}\n"
     "data:\n"
     "  text: [books]\n"
     "  chunk_bytes: 512\n"

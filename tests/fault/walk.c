@@ -165,6 +165,11 @@ const command walk_commands[] = {
      .args =
          "inspect -q --threads 1 --json --ceilings target --drafter trained/checkpoints/best --positions 4 --depth 2",
      .stdout_is_product = true},
+    // What nobody accepts cannot be recommended, however long it took: the same answer every time.
+    {.name = "plan",
+     .args = "plan -q --threads 1 --json --target target --results evaluated --heads none --tree chain:2 --seconds 0 "
+             "--assume 0 --acceptance eagle3-lowrank=0",
+     .stdout_is_product = true},
     {.name = "run", .args = "run both.yaml" COMMON " --out out"},
 };
 const int walk_command_count = sizeof walk_commands / sizeof *walk_commands;
