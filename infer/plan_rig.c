@@ -18,7 +18,8 @@
 #define PLAIN_COLD 4   // of which the first find caches that others have used
 #define SAMPLES 512    // kept of one part at one number of rows
 #define SIZES 24       // different row counts of one part
-#define TREES 16
+#define TREES 20
+#define GIVEN 5 // cycles in a row of a tree that is asked for
 
 typedef struct rig_tree {
     int     n, levels, accepted; // nodes with the root; rows that become final, of a session
@@ -132,7 +133,9 @@ static void make_trees(rig *r) {
         add_tree(r, chains[i] + 1, parent);
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         add_levels(r, wide[i], wide[i][2] ? 3 : 2);
-    if (r->o->tree && r->o->tree->n > 1) add_tree(r, r->o->tree->n, r->o->tree->parent);
+    // As in decoding with it, where the same shape follows itself.
+    for (int i = 0; i < GIVEN && r->o->tree && r->o->tree->n > 1; i++)
+        add_tree(r, r->o->tree->n, r->o->tree->parent);
 }
 
 // ---- one cycle ------------------------------------------------------------------------------------------------------
