@@ -9,8 +9,8 @@
 // panels).
 //
 // Training: the scorer learns as a low-rank head does, by the objective at each step of the unroll (out and project are
-// its own), onto W as it is: no gradient reaches W, which is frozen always. What training scores is the scorer's law;
-// the head's own is at least as near to the full head's, where the scorer lists what matters.
+// its own), onto W as it is: no gradient reaches W, which is frozen always. The loss is the scorer's law's; acceptance
+// held out, by which the best checkpoint is chosen, is that of q (train/rescored.h).
 #include "infer/head.h"
 
 #include "kernels/op/gatherdot.h"

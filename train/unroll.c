@@ -12,6 +12,7 @@ typedef struct unroll_pass {
     int64_t    rows;
     bool       learn;
     pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL]; // out
+    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat;      // what the head read at each step; the teacher's rows
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -41,6 +42,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
         view.offset = k;
         pl_tensor x =
             b->kind->step(ctx, b, k_rows->token + k * rows, hidden, &view, &hidden, full ? y : (pl_tensor){0});
+        p->x[k] = x;
         if (!full) b->head.kind->project(ctx, &b->head, x, y);
         if (u->opt.feature_weight > 0)
             p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
@@ -64,6 +66,8 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .accept = p->accept,
                             .student_argmax = u->student_argmax};
     p->loss = pl_divergence(ctx, &a);
+    p->last = last;
+    p->teacher_stat = a.teacher_stat;
     if (p->learn) pl_tape_backward(ctx);
 }
 
@@ -107,6 +111,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
     u->ctx.tape = &u->tape;
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
+    if (pl_rescored_wanted(&model->head)) PL_TRY_GOTO(st, fail, pl_rescored_create(&u->own, model, wt, be, pool, err));
     return PL_OK;
 fail:
     pl_unroll_destroy(u);
@@ -114,6 +119,7 @@ fail:
 }
 
 void pl_unroll_destroy(pl_unroll *u) {
+    pl_rescored_destroy(&u->own);
     pl_ctx_fini(&u->ctx);
     pl_tape_fini(&u->tape);
     pl_pack_fini(&u->pack);
@@ -130,6 +136,16 @@ static double real_at(const pl_tensor *t, int64_t i) {
 // A row's weight in one of the two losses, as the ops have it.
 static float scaled(double weight, float row) {
     return (float)(weight * (double)row);
+}
+
+// The head's own law instead of the one it learns.
+static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
+    for (int k = 0; k < u->ran; k++) {
+        int64_t at = k * p->rows;
+        PL_TRY(pl_rescored_run(&u->own, p->x[k], p->last, p->teacher_stat, u->pack.teacher_row + at,
+                               u->weight[TOKEN] + at, p->rows, u->accept + at, u->student_argmax + at, err));
+    }
+    return PL_OK;
 }
 
 static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
@@ -150,7 +166,7 @@ static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
         if (u->opt.feature_weight > 0) u->feature_loss[i] = real_at(&p.feature_loss[i / p.rows], i % p.rows);
         if (!learn) u->accept[i] = (float)real_at(&p.accept, i);
     }
-    return PL_OK;
+    return learn || !pl_rescored_wanted(&u->model->head) ? PL_OK : score_own(u, &p, err);
 }
 
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {

@@ -19,6 +19,7 @@
 #include "kernels/op/divergence.h"
 #include "kernels/tape.h"
 #include "train/pack.h"
+#include "train/rescored.h"
 
 typedef struct pl_unroll_options {
     int64_t      capacity;       // rows
@@ -40,6 +41,7 @@ typedef struct pl_unroll {
     pl_pack           pack; // the rows
     pl_ctx            ctx;
     pl_tape           tape;
+    pl_rescored       own;            // where the head's own law is scored
     int               ran;            // steps of the last run
     float            *weight[2];      // [K * rows] of the divergence, of the regression
     int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
@@ -55,7 +57,8 @@ void      pl_unroll_destroy(pl_unroll *u);
 
 // Forward and backward over the rows of the pack; gradients of the weighted sum of losses are added to the parameters'.
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err);
-// Forward alone, with acceptance.
+// Forward alone, with acceptance. Of a head whose own law is another than the one it learns (train/rescored.h),
+// acceptance and choices are its own law's; the loss is that of learning.
 pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
 
 // What a run says about its rows, added up over runs.

@@ -35,8 +35,8 @@ static float noise(int what, int64_t i) {
 }
 
 // A drafter over made-up features. d2t: draft ids in steps of two.
-static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool, const char *head,
-                      bool trimmed, pl_dtype round_to) {
+static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool,
+                      const pl_hf_head *head, bool trimmed, pl_dtype round_to) {
     pl_err       err = {0};
     pl_hf_config c;
     memset(s, 0, sizeof *s);
@@ -56,7 +56,7 @@ static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *
     }
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
-    pl_backbone_options o = {.head = pl_hf_head_make(head, 3), .bias = true, .n_taps = TAPS, .tap = {1, 3}};
+    pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
     if (pl_backbone_create(&s->model, kind, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
@@ -64,7 +64,8 @@ static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *
         for (int j = 0; j < VOCAB / 2; j++)
             s->model->head.d2t[j] = 2 * j + 1;
         for (int i = 0; i < s->model->params.n; i++)
-            if (s->model->params.p[i].tensor == &s->model->head.out)
+            if (s->model->params.p[i].tensor == &s->model->head.out ||
+                s->model->params.p[i].tensor == &s->model->head.exact)
                 s->model->params.p[i].spec.rows = s->model->params.p[i].spec.part[0].rows = VOCAB / 2;
     }
     pl_param_block_options bo = {.real = be->real, .round_to = round_to};
@@ -83,6 +84,12 @@ static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *
         s->features[i] = pl_f32_to_bf16(noise(3, i));
     for (int i = 0; i < 32 * D; i++)
         s->last[i] = pl_f32_to_bf16(noise(4, i));
+}
+
+static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool, const char *head,
+                      bool trimmed, pl_dtype round_to) {
+    pl_hf_head spec = pl_hf_head_make(head, 3);
+    make_spec(s, kind, be, pool, &spec, trimmed, round_to);
 }
 
 static void make(setup *s, const pl_backend *be, pl_pool *pool, const char *head, bool trimmed, pl_dtype round_to) {
@@ -559,6 +566,88 @@ static void lengths(void **state) {
     destroy(&s);
 }
 
+// Row of the features that row `row` of load_rows's pack is.
+static int last_row(int row) {
+    return row < 9 ? row : 12 + row - 9;
+}
+
+// A SpecVocab head over made-up weights: exact rows that are not the scorer's.
+static void make_specvocab(setup *s, const pl_backend *be, int candidates, bool trimmed) {
+    pl_err     err = {0};
+    pl_hf_head spec = pl_hf_head_make("specvocab", 3);
+    spec.candidates = candidates;
+    make_spec(s, &pl_backbone_eagle3, be, NULL, &spec, trimmed, PL_F32);
+    for (int i = 0; i < s->model->params.n; i++)
+        if (s->model->params.p[i].tensor == &s->model->head.exact) {
+            float rows[VOCAB * D];
+            for (int k = 0; k < VOCAB * D; k++)
+                rows[k] = noise(6, k);
+            pl_param_block_set(&s->block, i, rows);
+        }
+    load_rows(s);
+    if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+static double at(const pl_tensor *t, int64_t i) {
+    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
+}
+
+// What is held out of a specvocab head is the law that it proposes from: here once more, by plain loops, from what
+// the head read.
+static void rescored_law(void **state) {
+    (void)state;
+    static setup s;
+    for (int c = 0; c < 8; c++) {
+        bool              trimmed = c & 1;
+        int               listed = (const int[]){1, 4, 9, 11}[c / 2], seen = 0;
+        const pl_backend *be = pl_backend_ref64();
+        make_specvocab(&s, be, listed, trimmed);
+        const pl_head *h = &s.model->head;
+        const pl_pack *p = &s.u.pack;
+        const double  *x = pl_f64(&s.u.own.x); // of the last step
+        for (int row = 0; row < p->rows; row++) {
+            int    i = (K - 1) * (int)p->rows + row, best = -1;
+            double score[VOCAB], z[VOCAB], p_full[VOCAB], down[3], sum = 0, total = 0, accept = 0;
+            if (p->weight[i] == 0) continue;
+            for (int r = 0; r < 3; r++) {
+                down[r] = 0;
+                for (int k = 0; k < D; k++)
+                    down[r] += at(&h->down, r * D + k) * x[row * D + k];
+            }
+            for (int v = 0; v < h->vocab; v++) {
+                score[v] = z[v] = 0;
+                for (int r = 0; r < 3; r++)
+                    score[v] += at(&h->out, v * 3 + r) * down[r];
+                for (int k = 0; k < D; k++)
+                    z[v] += at(&h->exact, v * D + k) * x[row * D + k];
+            }
+            for (int v = 0; v < VOCAB; v++) {
+                double t = 0;
+                for (int k = 0; k < D; k++)
+                    t +=
+                        (double)s.head[v * D + k] * (double)pl_bf16_to_f32(s.last[last_row(p->teacher_row[i]) * D + k]);
+                total += p_full[v] = exp(t);
+            }
+            bool in[VOCAB];
+            for (int v = 0; v < h->vocab; v++) {
+                int above = 0;
+                for (int o = 0; o < h->vocab; o++)
+                    above += score[o] > score[v] || (score[o] == score[v] && o < v);
+                in[v] = above < listed;
+                if (in[v]) sum += exp(z[v]);
+                if (in[v] && (best < 0 || z[v] > z[best])) best = v;
+            }
+            for (int v = 0; v < h->vocab; v++)
+                if (in[v]) accept += fmin(exp(z[v]) / sum, p_full[h->d2t ? h->d2t[v] : v] / total);
+            assert_int_equal(s.u.student_argmax[i], best);
+            assert_true(fabs((double)s.u.accept[i] - accept) < 1e-6);
+            seen++;
+        }
+        assert_true(seen > 3);
+        destroy(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_counts),
@@ -579,6 +668,7 @@ int main(void) {
         cmocka_unit_test(steps_are_a_chain),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(lengths),
+        cmocka_unit_test(rescored_law),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

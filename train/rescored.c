@@ -1,0 +1,175 @@
+#include "train/rescored.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/parallel.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/gatherdot.h"
+#include "kernels/op/linear.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 64 }; // rows whose scores over the whole vocabulary are held at once
+_Static_assert(BLOCK == sizeof(((pl_rescored *)0)->lse_of) / sizeof(double), "a block's rows");
+
+bool pl_rescored_wanted(const pl_head *h) {
+    return h->kind == &pl_head_specvocab;
+}
+
+static double real_at(const pl_tensor *t, int64_t i) {
+    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
+}
+
+// ---- the best of a row ----
+
+typedef struct scored {
+    double  score;
+    int32_t id;
+} scored;
+
+// Whether a is left out before b.
+static bool worse(const scored *a, const scored *b) {
+    return a->score < b->score || (a->score == b->score && a->id > b->id);
+}
+
+static void sink(scored *heap, int n, int at) {
+    for (int child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && worse(&heap[child + 1], &heap[child])) child++;
+        if (!worse(&heap[child], &heap[at])) return;
+        scored t = heap[at];
+        heap[at] = heap[child];
+        heap[child] = t;
+    }
+}
+
+// The n best ids of a row of `vocab` scores into heap, in no order.
+static void select_best(const pl_tensor *score, int64_t row, int64_t vocab, scored *heap, int n) {
+    for (int64_t v = 0; v < vocab; v++) {
+        scored s = {real_at(score, row * vocab + v), (int32_t)v};
+        if (v < n) {
+            heap[v] = s;
+            for (int i = (n - 2) / 2; v == n - 1 && i >= 0; i--)
+                sink(heap, n, i);
+        } else if (worse(&heap[0], &s)) {
+            heap[0] = s;
+            sink(heap, n, 0);
+        }
+    }
+}
+
+static void list_part(void *arg, int part, int parts) {
+    pl_rescored   *r = arg;
+    const pl_head *h = &r->model->head;
+    int            n = h->spec.candidates;
+    scored        *heap = (scored *)r->heap + (size_t)part * (size_t)n;
+    (void)parts;
+    select_best(&r->score, part, h->vocab, heap, n);
+    for (int i = 0; i < n; i++) {
+        r->id[part * n + i] = heap[i].id;
+        r->token[part * n + i] = h->d2t ? h->d2t[heap[i].id] : heap[i].id;
+    }
+}
+
+// ---- a block ----
+
+static void put_scores(pl_ctx *ctx, pl_rescored *r) {
+    const pl_head *h = &r->model->head;
+    r->exact = pl_gather(ctx, r->x, r->row, r->m); // the rows themselves until they are scored
+    r->score = pl_linear(ctx, h->kind->project(ctx, h, r->exact, (pl_tensor){0}), h->out);
+}
+
+static void put_candidates(pl_ctx *ctx, pl_rescored *r) {
+    const pl_head *h = &r->model->head;
+    int64_t        n = h->spec.candidates;
+    r->exact = pl_gatherdot(ctx, r->exact, h->exact, r->id, n);
+    r->teacher = pl_gatherdot(ctx, pl_gather(ctx, r->last, r->of, r->m), r->wt, r->token, n);
+}
+
+static void measure(pl_ctx *ctx, void *arg) {
+    pl_rescored *r = arg;
+    put_scores(ctx, r);
+    put_candidates(ctx, r);
+}
+
+// accept and argmax of row `part` of the block. Equal logits: the lower id.
+static void judge_row(const pl_rescored *r, int part, int at) {
+    int64_t n = r->model->head.spec.candidates, first = part * n, best = first;
+    double  sum = 0, accept = 0;
+    for (int64_t i = first; i < first + n; i++) {
+        double z = real_at(&r->exact, i), most = real_at(&r->exact, best);
+        if (z > most || (z == most && r->id[i] < r->id[best])) best = i;
+    }
+    double max = real_at(&r->exact, best);
+    for (int64_t i = first; i < first + n; i++)
+        sum += exp(real_at(&r->exact, i) - max);
+    for (int64_t i = first; i < first + n; i++)
+        accept += fmin(exp(real_at(&r->exact, i) - max) / sum, exp(real_at(&r->teacher, i) - r->lse_of[part]));
+    r->accept[at] = (float)accept;
+    r->argmax[at] = r->id[best];
+}
+
+static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
+    pl_ctx_begin(&r->ctx);
+    put_scores(&r->ctx, r);
+    PL_TRY(pl_ctx_sync(&r->ctx, err));
+    pl_parallel(r->ctx.pool, (int)r->m, list_part, r);
+    put_candidates(&r->ctx, r);
+    PL_TRY(pl_ctx_sync(&r->ctx, err));
+    for (int i = 0; i < r->m; i++)
+        judge_row(r, i, at[i]);
+    return PL_OK;
+}
+
+// ---- the whole ----
+
+pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor wt, const pl_backend *be,
+                             pl_pool *pool, pl_err *err) {
+    size_t    list = (size_t)BLOCK * (size_t)model->head.spec.candidates;
+    pl_status st;
+    *r = (pl_rescored){.model = model, .wt = wt, .m = BLOCK};
+    // Of the widths that a call's tensors have; nothing is read while memory is measured.
+    r->x = pl_tensor_2d(NULL, be->real, BLOCK, model->head.d);
+    r->last = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
+    r->row = pl_calloc(BLOCK, sizeof *r->row);
+    r->of = pl_calloc(BLOCK, sizeof *r->of);
+    r->id = pl_calloc(list, sizeof *r->id);
+    r->token = pl_calloc(list, sizeof *r->token);
+    r->heap = pl_calloc(list, sizeof(scored));
+    if (!r->row || !r->of || !r->id || !r->token || !r->heap)
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for candidates"));
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
+    return PL_OK;
+fail:
+    pl_rescored_destroy(r);
+    return st;
+}
+
+void pl_rescored_destroy(pl_rescored *r) {
+    void *owned[] = {r->row, r->of, r->id, r->token, r->heap};
+    pl_ctx_fini(&r->ctx);
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    *r = (pl_rescored){0};
+}
+
+pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor stat, const int32_t *teacher_row,
+                          const float *weight, int64_t n, float *accept, int32_t *argmax, pl_err *err) {
+    int32_t at[BLOCK];
+    r->x = x;
+    r->last = last;
+    r->accept = accept;
+    r->argmax = argmax;
+    r->m = 0;
+    for (int64_t i = 0; i <= n; i++) {
+        if (r->m == BLOCK || (i == n && r->m > 0)) {
+            PL_TRY(run_block(r, at, err));
+            r->m = 0;
+        }
+        if (i == n || teacher_row[i] < 0 || weight[i] == 0) continue;
+        r->row[r->m] = at[r->m] = (int32_t)i;
+        r->of[r->m] = teacher_row[i];
+        r->lse_of[r->m++] = real_at(&stat, (int64_t)teacher_row[i] * 4 + 1);
+    }
+    return PL_OK;
+}
