@@ -12,7 +12,7 @@
 
 #define RESAMPLES 1000
 #define GRAM 4
-#define MAX_COLUMNS 80 // methods at one temperature that have a column
+#define MAX_COLUMNS 32 // categories that have a column
 
 void pl_results_destroy(pl_results *r) {
     if (!r) return;
@@ -338,30 +338,31 @@ static void method_line(FILE *f, const pl_results *r, int m, int width) {
             interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
 }
 
-// Methods from..to-1 share a temperature; one line per category, one column per method that drafts.
-static void category_lines(FILE *f, const pl_results *r, int from, int to) {
+// Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
+static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
     const char *name;
-    int         width[MAX_COLUMNS];
+    pl_share    share;
+    char        cell[32];
+    int         column[MAX_COLUMNS], n = 0;
     if (!pl_results_category(r, 1)) return;
-    if (to > from + MAX_COLUMNS) to = from + MAX_COLUMNS;
-    fprintf(f, "\n%-16s %7s", "speed-up (accept)", "prompts");
-    for (int m = from; m < to; m++) {
-        if (!r->method[m].drafter) continue;
-        int n = (int)strlen(r->method[m].name);
-        width[m - from] = n > 12 ? n : 12;
-        fprintf(f, "  %*s", width[m - from], r->method[m].name);
+    fprintf(f, "\n%-*s", width, "speed-up (accept)");
+    for (; n < MAX_COLUMNS && (name = pl_results_category(r, n)) != NULL; n++) {
+        column[n] = (int)strlen(name) > 12 ? (int)strlen(name) : 12;
+        fprintf(f, "  %*s", column[n], name);
+    }
+    fprintf(f, "\n%-*s", width, "prompts");
+    for (int i = 0; i < n; i++) {
+        pl_results_share(r, from, pl_results_category(r, i), &share);
+        fprintf(f, "  %*lld", column[i], (long long)share.prompts);
     }
     fputc('\n', f);
-    for (int i = 0; (name = pl_results_category(r, i)) != NULL; i++) {
-        pl_share share;
-        char     cell[32];
-        pl_results_share(r, from, name, &share);
-        fprintf(f, "%-17s %7lld", name, (long long)share.prompts);
-        for (int m = from; m < to; m++) {
-            if (!r->method[m].drafter) continue;
-            pl_results_share(r, m, name, &share);
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter) continue;
+        fprintf(f, "%-*s", width, r->method[m].name);
+        for (int i = 0; i < n; i++) {
+            pl_results_share(r, m, pl_results_category(r, i), &share);
             snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
-            fprintf(f, "  %*s", width[m - from], cell);
+            fprintf(f, "  %*s", column[i], cell);
         }
         fputc('\n', f);
     }
@@ -378,7 +379,7 @@ void pl_results_table(FILE *f, const pl_results *r) {
     for (int from = 0, to; from < r->n_methods; from = to) {
         for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
             to++;
-        category_lines(f, r, from, to);
+        category_lines(f, r, from, to, width);
     }
     fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
     for (int m = 0; m < r->n_methods; m++)

@@ -777,7 +777,11 @@ static void test_eval_methods(void **state) {
     assert_int_equal(o.code, 0);
     assert_non_null(strstr(o.out, "recycle 4 nodes"));
     assert_non_null(strstr(o.out, "lookup@T=1"));
-    assert_non_null(strstr(o.out, "speed-up (accept)"));
+    const char *table = strstr(o.out, "speed-up (accept)"); // a column for each category, a line for each drafter
+    assert_non_null(table);
+    assert_non_null(strstr(table, "             a             b\nprompts"));
+    assert_non_null(strstr(table, "\nlookup:2,4 "));
+    assert_null(strstr(table, "\nplain"));
     test_run_fini(&o);
     snprintf(file, sizeof file, "%s/run/results.json", scratch);
     assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
