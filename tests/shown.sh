@@ -5,10 +5,12 @@
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
 #   of generate, train, decode (3600 s).
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
-# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench, parity and plan take; without it
+# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
 # they train them once.
-# PACELINE_PLAN_TARGET: the target of PACELINE_RUN's drafters where it is not the built-in one (plan).
-# PACELINE_HEADS: where heads keeps (or finds) its run.
+# PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
+# PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
+# PACELINE_BLOCKS: how often plan measures everything anew (5). PACELINE_TIMED: a command to put before what plan times
+# ("taskset -c 2,3").
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -90,26 +92,42 @@ shown_parity() { # what the training code says of a trained drafter is what deco
     done
 }
 
-shown_plan() { # the head that the planner picks against the best one that eval measured, of the same drafters
-    local p recipe picked speeds best own
+judge_plan() { # NAME TARGET RUN RECIPE: of RUN's drafters, the head that the planner picks against the best that eval measures
+    local name=$1 target=$2 run=$3 block tree line
+    # shellcheck disable=SC2206
+    local timed=(${PACELINE_TIMED:-}) judged=$work/plan-$1
+    mkdir -p "$judged" && cp -r "$run/drafters" "$judged/"
+    # Processes of their own, in each of which methods answer prompt by prompt in turn: drift of the machine hits all
+    # alike, and where a process's memory happens to lie is part of the interval.
+    for ((block = 1; block <= ${PACELINE_BLOCKS:-5}; block++)); do
+        (cd "$root" && "${timed[@]}" "$p" eval "$4" --out "$judged" --set "target.path=$target" --set 'eval.drafters=[]' \
+            --set 'eval.temperatures=[0]' --set eval.plain_fp32=false --set eval.repeats=1 --set eval.ceilings=0 --quiet) >"$work/plan.log" 2>&1 ||
+            { tail -n 3 "$work/plan.log"; fail plan "$name: eval"; return; }
+        mv "$judged/results.json" "$judged/block-$block.json"
+    done
+    # All blocks accept the same drafts. The tree is the evaluation's: what is judged is the choice of the head.
+    tree=$(grep -m 1 -o '"tree": *"[a-z][^"]*"' "$judged/block-1.json" | sed 's/.*: *"//; s/"$//')
+    (cd "$root" && "${timed[@]}" "$p" plan --target "$target" --results "$judged/block-1.json" --tree "$tree" --heads none \
+        --seconds 40 --quiet --json) 2>"$work/plan.log" | tr '{,' '\n\n' >"$judged/plan" || { tail -n 3 "$work/plan.log"; fail plan "$name: plan"; return; }
+    line=$(awk -f "$root/tests/regret.awk" "$judged/plan" "$judged"/block-*.json) || { fail plan "$name: $line"; return; }
+    sed '$d' <<<"$line"
+    say plan "$name: $(tail -n 1 <<<"$line")"
+    [[ "$line" != *"more than 3 % behind"* ]] || fail plan "$name"
+}
+
+shown_plan() { # on an idle machine, the planner's choice on two targets: heads.yaml's, and where the head is a small part
+    local data=${PACELINE_TEST_DATA:?set it} p small run run_4k
+    small=$(realpath -m "${PACELINE_TARGET_4K:-$work/target-4k}") run=$(realpath -m "${PACELINE_HEADS:-$work/heads-run}")
+    run_4k=$(realpath -m "${PACELINE_HEADS_4K:-$work/heads-4k}")
     p=$(program)
-    heads || { fail plan "training"; return; }
-    recipe=recipes/quickstart.yaml
-    [ -f "$heads/recipe.yaml" ] && recipe=$(realpath "$heads/recipe.yaml")
-    mkdir -p "$work/plan" && cp -r "$heads/drafters" "$work/plan/"
-    # Methods answer prompt by prompt in turn, so that drift of the machine hits all alike.
-    (cd "$root" && "$p" eval "$recipe" --out "$work/plan" --set 'eval.drafters=[]' --set 'eval.temperatures=[0]' \
-        --set eval.plain_fp32=false --set eval.repeats=3 --quiet &&
-        "$p" plan --target "${PACELINE_PLAN_TARGET:-checkpoints/tiny}" --results "$work/plan" --heads none --seconds 30 --quiet --json >"$work/plan.json") >"$work/plan.log" 2>&1 ||
-        { tail -n 3 "$work/plan.log"; fail plan "see above"; return; }
-    picked=$(grep -o '"recommended_head": *"[^"]*"' "$work/plan.json" | sed 's/.*: *"//; s/"$//')
-    # A method's speed is the line after its name.
-    speeds=$(awk -F'"' '/^ *"name":/ {name = $4; next} /^ *"tokens_per_second":/ && name != "" {gsub(/[^0-9.e+-]/, "", $3); print $3 "\t" name} {name = ""}' "$work/plan/results.json" | grep -v "	plain")
-    best=$(sort -rn <<<"$speeds" | head -n 1)
-    own=$(awk -F'\t' -v n="$picked" '$2 == n {print $1}' <<<"$speeds")
-    [ -n "$picked" ] && [ -n "$own" ] || { fail plan "picked \"$picked\", which was not evaluated"; return; }
-    say plan "picked $picked: $own tokens/s; best measured: ${best#*	} at ${best%%	*}; of $(wc -l <<<"$speeds") heads"
-    awk -v a="$own" -v b="${best%%	*}" 'BEGIN {exit !(a >= 0.97 * b)}' || fail plan "more than 3 % behind"
+    [ -d "$run/drafters" ] || (cd "$root" && "$p" run recipes/heads.yaml --out "$run") >"$work/heads.log" 2>&1 ||
+        { tail -n 3 "$work/heads.log"; fail plan "training"; return; }
+    judge_plan "vocabulary 16384" checkpoints/tiny "$run" recipes/heads.yaml
+    [ -d "$small/checkpoints/last" ] || (cd "$root" && "$p" train recipes/target-4k.yaml --set "data.text=[$data/text/gutenberg]" --out "$small") \
+        >"$work/target-4k.log" 2>&1 || { tail -n 3 "$work/target-4k.log"; fail plan "training a target"; return; }
+    [ -d "$run_4k/drafters" ] || (cd "$root" && "$p" run recipes/heads-4k.yaml --set "target.path=$small/checkpoints/last" --out "$run_4k") \
+        >"$work/heads-4k.log" 2>&1 || { tail -n 3 "$work/heads-4k.log"; fail plan "training"; return; }
+    judge_plan "vocabulary 4096" "$small/checkpoints/last" "$run_4k" recipes/heads-4k.yaml
 }
 
 shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
@@ -132,7 +150,7 @@ shown_heads() { # every draft head beside the full one: trained once, decoded at
     awk 'NR % 20 == 1' "$data/bench/spec_bench/question.jsonl" >"$work/domains/spec-bench.jsonl"
     for d in "$work"/domains/*; do
         rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/"
-        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set 'eval.temperatures=[0]' \
+        (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set 'eval.temperatures=[0]' --set eval.ceilings=0 \
             --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail heads "${d##*/}"; continue; }
         say heads "${d##*/}"
         sed -n '/^method/,/^$/p' "$work/domain.log"
