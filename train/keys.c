@@ -269,21 +269,21 @@ const pl_recipe_key pl_train_keys[] = {
      .deflt = "0",
      .min = 0,
      .max = 1 << 22,
-     .help = "dynaspec: clusters read for the first drafted token; 0: a quarter of them",
+     .help = "dynaspec: clusters read for the first drafted token; 0: an eighth of them",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.k1",
      .type = PL_RECIPE_INT,
      .deflt = "0",
      .min = 0,
      .max = 1 << 22,
-     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: half of k0",
+     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: k0",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.kmin",
      .type = PL_RECIPE_INT,
-     .deflt = "1",
-     .min = 1,
+     .deflt = "0",
+     .min = 0,
      .max = 1 << 22,
-     .help = "dynaspec: clusters read at any depth, at least",
+     .help = "dynaspec: clusters read at any depth, at least; 0: k0, or half of a k1 that is given",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.fixed",
      .type = PL_RECIPE_BOOL,
@@ -574,19 +574,20 @@ const pl_recipe_key pl_train_keys[] = {
      .stages = PL_RECIPE_NO_STAGE},
     {0}};
 
-// What the recipe leaves open follows from the number of clusters.
+// What the recipe leaves open follows from the number of clusters, as recipes/dynaspec-sweep.yaml found it.
 static void read_routed(pl_hf_head *h, const pl_recipe *r) {
     h->clusters = (int)pl_recipe_int(r, "drafter.head.clusters");
     h->fixed = pl_recipe_bool(r, "drafter.head.fixed");
     h->k0 = (int)pl_recipe_int(r, "drafter.head.k0");
-    if (h->k0 == 0) h->k0 = h->clusters > 4 ? h->clusters / 4 : 1;
+    if (h->k0 == 0) h->k0 = h->clusters > 8 ? h->clusters / 8 : 1;
     snprintf(h->router, sizeof h->router, "%s", pl_recipe_str(r, "drafter.head.router"));
     if (strcmp(h->router, "mlp") == 0) h->width = (int)pl_recipe_int(r, "drafter.head.width");
     if (h->fixed) return;
     h->floored = pl_recipe_bool(r, "drafter.head.floored");
-    h->kmin = (int)pl_recipe_int(r, "drafter.head.kmin");
     h->k1 = (int)pl_recipe_int(r, "drafter.head.k1");
-    if (h->k1 == 0) h->k1 = h->k0 > 2 ? h->k0 / 2 : 1;
+    h->kmin = (int)pl_recipe_int(r, "drafter.head.kmin");
+    if (h->kmin == 0) h->kmin = h->k1 == 0 ? h->k0 : h->k1 > 2 ? h->k1 / 2 : 1;
+    if (h->k1 == 0) h->k1 = h->k0;
 }
 
 pl_hf_head pl_train_head_read(const pl_recipe *r) {

@@ -15,6 +15,7 @@
 #include "kernels/op/embed.h"
 #include "kernels/op/topk.h"
 #include "tests/train/small.h"
+#include "train/keys.h"
 #include "train/traces.h"
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +26,8 @@ enum { D = 32, V = 380, TOP = 6 };
 
 #define ROUTED                                                                                                         \
     "drafter.start=BASE/full/checkpoints/best\ndrafter.head.kind=dynaspec\ndrafter.head.clusters=24\n"                 \
-    "drafter.head.width=24\ndrafter.head.top=4\ntraces.top=6\ntraces.tree=eagle2:8,2,4\ntrain.slots=2\n"               \
-    "train.slot_rows=128\ntrain.holdout=4\n"
+    "drafter.head.k0=6\ndrafter.head.width=24\ndrafter.head.top=4\ntraces.top=6\ntraces.tree=eagle2:8,2,4\n"           \
+    "train.slots=2\ntrain.slot_rows=128\ntrain.holdout=4\n"
 
 static const pl_dataset_attrs any = {.top = -1, .A = -1};
 
@@ -255,6 +256,31 @@ static void opens(const char *out, pl_router_kind kind) {
     pl_free(dir), pl_free(best), pl_free(target);
 }
 
+// What a recipe leaves open: as many clusters at every depth, fewer only where k1 says so.
+static void budgets_left_open(void **state) {
+    (void)state;
+    static const struct {
+        const char *lines;
+        int         k0, k1, kmin;
+    } cases[] = {{"", 32, 32, 32},
+                 {"drafter.head.clusters=7\n", 1, 1, 1},
+                 {"drafter.head.k0=64\n", 64, 64, 64},
+                 {"drafter.head.k0=64\ndrafter.head.k1=16\n", 64, 16, 8},
+                 {"drafter.head.k1=1\n", 32, 1, 1},
+                 {"drafter.head.kmin=4\n", 32, 32, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char lines[2048];
+        snprintf(lines, sizeof lines, "%sdrafter.head.kind=dynaspec\n%s", small_data_lines, cases[i].lines);
+        pl_recipe *r = small_recipe(lines);
+        pl_hf_head h = pl_train_head_read(r);
+        assert_int_equal(h.k0, cases[i].k0);
+        assert_int_equal(h.k1, cases[i].k1);
+        assert_int_equal(h.kmin, cases[i].kmin);
+        assert_int_equal(pl_routed_budget(&h, 0), h.k0);
+        pl_recipe_close(r);
+    }
+}
+
 // It beats the shares that clusters have of rows by far, and the losses fall.
 static void learns(void **state) {
     (void)state;
@@ -370,9 +396,15 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traces_hold),    cmocka_unit_test(traces_again),  cmocka_unit_test(learns),
-        cmocka_unit_test(learns_coral),   cmocka_unit_test(learns_eagle1), cmocka_unit_test(resume_is_bit_for_bit),
-        cmocka_unit_test(other_clusters), cmocka_unit_test(refused),
+        cmocka_unit_test(traces_hold),
+        cmocka_unit_test(traces_again),
+        cmocka_unit_test(budgets_left_open),
+        cmocka_unit_test(learns),
+        cmocka_unit_test(learns_coral),
+        cmocka_unit_test(learns_eagle1),
+        cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(other_clusters),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, setup, small_teardown);
 }
