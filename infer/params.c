@@ -15,8 +15,7 @@ pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err) {
 }
 
 void pl_params_fini(pl_params *ps) {
-    for (int i = 0; i < ps->n; i++)
-        if (ps->p[i].owned) pl_block_destroy(ps->p[i].owned, ps->p[i].owned_bytes);
+    if (ps->block) pl_block_destroy(ps->block, ps->block_bytes);
     if (ps->src) pl_weight_source_close(ps->src);
     pl_free(ps->p);
     *ps = (pl_params){0};
@@ -54,26 +53,56 @@ static pl_status specs_of(const pl_params *ps, pl_weight_spec **out, pl_err *err
     return PL_OK;
 }
 
-static pl_status own(pl_param *p, size_t bytes, pl_err *err) {
-    p->owned = pl_block_create(bytes, err);
-    p->owned_bytes = bytes;
-    return p->owned ? PL_OK : PL_E_MEMORY;
+// ---- memory ----
+
+enum { PAGE = 4096 }; // every parameter starts on one
+
+static bool is_vector(const pl_param *p) {
+    return p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS;
 }
 
-// Memory for a matrix that is held in memory, and the tensor in it.
-static pl_status own_matrix(pl_param *p, const pl_weight_spec *s, pl_dtype t, pl_err *err) {
-    size_t bytes = pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
-    if (p->kind == PL_PARAM_MATRIX)
-        bytes = p->segments ? pl_segments_bytes(p->segments, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
-    PL_TRY(own(p, bytes, err));
-    *p->tensor = pl_tensor_2d(p->owned, t, s->rows, s->cols);
-    if (p->kind != PL_PARAM_MATRIX) return PL_OK;
-    p->tensor->layout = p->segments ? PL_SEGMENTS : PL_PANELS;
-    p->tensor->segments = p->segments;
+static size_t held_bytes(const pl_param *p, pl_dtype t) {
+    const pl_weight_spec *s = &p->spec;
+    if (is_vector(p)) return pl_size_mul((size_t)s->rows, sizeof(float), 1);
+    if (p->kind != PL_PARAM_MATRIX) return pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
+    return p->segments ? pl_segments_bytes(p->segments, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
+}
+
+static pl_tensor held_tensor(const pl_param *p, pl_dtype t) {
+    if (is_vector(p)) return pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
+    pl_tensor w = pl_tensor_2d(p->owned, t, p->spec.rows, p->spec.cols);
+    if (p->kind != PL_PARAM_MATRIX) return w;
+    w.layout = p->segments ? PL_SEGMENTS : PL_PANELS;
+    w.segments = p->segments;
+    return w;
+}
+
+// The block for all parameters whose `held` is set, and each one's place in it.
+static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *err) {
+    size_t total = 0;
+    for (int i = 0; i < ps->n; i++) {
+        size_t bytes = held[i] ? held_bytes(&ps->p[i], t) : 0;
+        if (__builtin_add_overflow(total, bytes, &total) || __builtin_add_overflow(total, PAGE - 1, &total))
+            return pl_fail(err, PL_E_MEMORY, "%s: out of memory", ps->p[i].name[0]);
+        total = total / PAGE * PAGE;
+    }
+    if (total == 0) return PL_OK;
+    ps->block = pl_block_create(total, err);
+    if (!ps->block) return PL_E_MEMORY;
+    ps->block_bytes = total;
+    size_t at = 0;
+    for (int i = 0; i < ps->n; i++) {
+        if (!held[i]) continue;
+        pl_param *p = &ps->p[i];
+        p->owned = ps->block + at;
+        p->owned_bytes = held_bytes(p, t);
+        at += (p->owned_bytes + PAGE - 1) / PAGE * PAGE;
+        *p->tensor = held_tensor(p, t);
+    }
     return PL_OK;
 }
 
-// Rows r .. r + n - 1 of it.
+// Rows r .. r + n - 1 of a matrix that is held.
 static void put_rows(const pl_param *p, int64_t r, int64_t n, const float *rows) {
     const pl_tensor *w = p->tensor;
     if (w->layout == PL_SEGMENTS)
@@ -85,21 +114,9 @@ static void put_rows(const pl_param *p, int64_t r, int64_t n, const float *rows)
                     (size_t)(n * w->dim[1]));
 }
 
-static pl_status load_vector(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
-    PL_TRY(own(p, (size_t)spec->rows * sizeof(float), err));
-    *p->tensor = pl_tensor_1d(p->owned, PL_F32, spec->rows);
-    return pl_weight_read_f32(src, spec, p->owned, err);
-}
+// ---- loading ----
 
-static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_dtype t,
-                             pl_err *err) {
-    const void *mapped;
-    pl_dtype    stored;
-    if (p->kind == PL_PARAM_EMBED && pl_weight_view(src, spec, &mapped, &stored) && stored == t) {
-        *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, spec->rows, spec->cols);
-        return PL_OK;
-    }
-    PL_TRY(own_matrix(p, spec, t, err));
+static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
     // Row by row of blocks, so that a large matrix is never held twice.
     int64_t step = (1 << 20) / (spec->cols > 0 ? spec->cols : 1);
     if (step < PL_PANEL) step = PL_PANEL;
@@ -114,24 +131,43 @@ static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_
     return st;
 }
 
+static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held, pl_dtype t, pl_err *err) {
+    PL_TRY(pl_weight_source_check(ps->src, specs, ps->n, err));
+    for (int i = 0; i < ps->n; i++) {
+        pl_param   *p = &ps->p[i];
+        const void *mapped;
+        pl_dtype    stored;
+        held[i] = !p->spec.optional || pl_weight_has(ps->src, &specs[i]);
+        if (!held[i] || p->kind != PL_PARAM_EMBED) continue;
+        if (!pl_weight_view(ps->src, &specs[i], &mapped, &stored) || stored != t) continue;
+        held[i] = false;
+        *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, p->spec.rows, p->spec.cols);
+    }
+    PL_TRY(own_all(ps, held, t, err));
+    for (int i = 0; i < ps->n; i++) {
+        if (!held[i]) continue;
+        if (is_vector(&ps->p[i]))
+            PL_TRY(pl_weight_read_f32(ps->src, &specs[i], ps->p[i].owned, err));
+        else
+            PL_TRY(load_matrix(&ps->p[i], ps->src, &specs[i], err));
+        pl_weight_drop(ps->src, &specs[i]);
+    }
+    return PL_OK;
+}
+
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err) {
     ps->src = src;
     pl_weight_spec *specs = NULL;
-    PL_TRY(specs_of(ps, &specs, err));
-    pl_status st = pl_weight_source_check(src, specs, ps->n, err);
-    bool      views = false;
-    for (int i = 0; i < ps->n && st == PL_OK; i++) {
-        pl_param *p = &ps->p[i];
-        if (p->spec.optional && !pl_weight_has(src, &specs[i])) continue;
-        bool vector = p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS;
-        st = vector ? load_vector(p, src, &specs[i], err) : load_matrix(p, src, &specs[i], t, err);
-        if (p->owned)
-            pl_weight_drop(src, &specs[i]);
-        else
-            views = true;
-    }
+    bool           *held = NULL, views = false;
+    pl_status       st = specs_of(ps, &specs, err);
+    if (st == PL_OK && !(held = pl_calloc((size_t)ps->n, sizeof *held)))
+        st = pl_fail(err, PL_E_MEMORY, "list of %d weights: out of memory", ps->n);
+    if (st == PL_OK) st = load_all(ps, specs, held, t, err);
+    for (int i = 0; i < ps->n && st == PL_OK; i++)
+        views |= !held[i] && ps->p[i].tensor->data;
+    pl_free(held);
     pl_free(specs);
-    if (!views || st != PL_OK) {
+    if (!views) {
         pl_weight_source_close(ps->src);
         ps->src = NULL;
     }
@@ -169,12 +205,10 @@ static void draw_part(void *arg, int part, int parts) {
     }
 }
 
-static pl_status draw_matrix(pl_param *p, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
-    const pl_weight_spec *s = &p->spec;
-    int                   parts = pl_pool_threads(pool);
-    drawing               d = {.p = p, .seed = seed};
-    PL_TRY(own_matrix(p, s, t, err));
-    d.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)s->cols, sizeof *d.rows));
+static pl_status draw_matrix(pl_param *p, uint64_t seed, pl_pool *pool, pl_err *err) {
+    int     parts = pl_pool_threads(pool);
+    drawing d = {.p = p, .seed = seed};
+    d.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)p->spec.cols, sizeof *d.rows));
     if (!d.rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     pl_parallel(pool, parts, draw_part, &d);
     pl_free(d.rows);
@@ -182,18 +216,22 @@ static pl_status draw_matrix(pl_param *p, pl_dtype t, uint64_t seed, pl_pool *po
 }
 
 pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
-    for (int i = 0; i < ps->n; i++) {
+    bool *held = pl_calloc((size_t)ps->n, sizeof *held);
+    if (!held) return pl_fail(err, PL_E_MEMORY, "list of %d weights: out of memory", ps->n);
+    for (int i = 0; i < ps->n; i++)
+        held[i] = true;
+    pl_status st = own_all(ps, held, t, err);
+    pl_free(held);
+    for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
-        if (p->kind == PL_PARAM_MATRIX || p->kind == PL_PARAM_EMBED) {
-            PL_TRY(draw_matrix(p, t, mix(seed + (uint64_t)i), pool, err));
+        if (!is_vector(p)) {
+            st = draw_matrix(p, mix(seed + (uint64_t)i), pool, err);
             continue;
         }
-        PL_TRY(own(p, (size_t)p->spec.rows * sizeof(float), err));
-        *p->tensor = pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
         for (int64_t k = 0; k < p->spec.rows; k++)
             pl_f32(p->tensor)[k] = p->kind == PL_PARAM_NORM ? 1 : 0;
     }
-    return PL_OK;
+    return st;
 }
 
 pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err) {

@@ -20,7 +20,7 @@ typedef struct pl_param {
     pl_tensor         *tensor; // borrowed: the module's field, filled by load or bind
     pl_param_kind      kind;
     double             init_std; // of the normal distribution that initialises a matrix; 0: zeros (norms: ones)
-    void              *owned;    // this parameter's memory when loaded (NULL when bound or a view of the mapped file)
+    void              *owned;    // its part of the list's block when loaded (NULL: bound, or a view of the mapped file)
     size_t             owned_bytes;
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
 } pl_param;
@@ -29,6 +29,8 @@ typedef struct pl_params {
     pl_param         *p;
     int               n, capacity;
     pl_weight_source *src; // kept open while embeddings are views of the mapped file; owned
+    uint8_t *block;        // what was loaded, in one piece: on huge pages, which weights of their own are too small for
+    size_t   block_bytes;
 } pl_params;
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
