@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const op_names[PL_OP_COUNT] = {
 #define X(NAME, name, backward) #name,
@@ -22,9 +23,19 @@ const char *pl_op_name(pl_op op) {
     return op_names[op];
 }
 
+// Half as much again as the cache holds: of what passes in a circle a part stays even then. Where the system does not
+// say, what most have.
+static uint64_t cache_bytes(void) {
+    long bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return (uint64_t)(bytes > 0 ? bytes : 32 << 20) * 3 / 2;
+}
+
 pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool) {
     PL_CHECK(be, "context without a backend");
-    *ctx = (pl_ctx){.be = be, .pool = pool};
+    *ctx = (pl_ctx){.be = be, .pool = pool, .trail.cache = cache_bytes()};
     pl_arena_init(&ctx->frame, "frame");
     pl_arena_init(&ctx->scratch, "scratch");
     pl_arena_init(&ctx->shared, "shared");

@@ -78,13 +78,17 @@ void pl_backend_cuda_pin(bool on);
 const char *pl_backend_onednn(void);
 bool        pl_backend_onednn_wanted(void); // built in and asked for: PACELINE_GEMM=onednn
 
-// Which packed weight was read after which, learned as steps repeat, so that the end of one product can fetch the start
-// of the next. A hint for caches: it changes no result, and a stale entry costs one useless prefetch.
+// Which packed weight was read after which and how long ago, learned as steps repeat: so the end of one product fetches
+// the start of the next, and a product knows whether its weight still lies in a cache. Hints: they change no result,
+// and a stale entry costs a useless prefetch.
 #define PL_TRAIL 1024
 typedef struct pl_trail {
-    const void *last; // the weight read last
+    const void *last;  // the weight read last
+    uint64_t    read;  // bytes of weights read so far
+    uint64_t    cache; // bytes of weights that may pass before a weight has left the last cache, about
     struct {
         const void *from;
+        uint64_t    at; // `read` when `from` was read last
         pl_tensor   to;
     } next[PL_TRAIL]; // by address of `from`
 } pl_trail;

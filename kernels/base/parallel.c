@@ -52,33 +52,61 @@ static inline void relax(void) {
 #endif
 }
 
+static _Thread_local uintptr_t soon, soon_end;
+
+void pl_soon(const void *p, size_t bytes) {
+    soon = (uintptr_t)p;
+    soon_end = soon + bytes;
+}
+
+// One turn of a waiting loop. A line each: processors drop prefetches that come faster than memory answers.
+static inline void idle(void) {
+    if (soon >= soon_end) {
+        relax();
+        return;
+    }
+    __builtin_prefetch((const void *)soon);
+    soon += LINE;
+}
+
+// Waiting for seconds at most. The clock is read once a while, and not at all by who hardly waits.
+typedef struct patience {
+    double seconds, until;
+    int    turns;
+} patience;
+
+static inline bool wait_on(patience *w) {
+    idle();
+    if (++w->turns % 64) return true;
+    double now = pl_now();
+    if (w->turns == 64) w->until = now + w->seconds;
+    return now < w->until;
+}
+
 // True as soon as *v differs from old, false after `seconds`.
 static bool spin_word(atomic_uint_fast64_t *v, uint_fast64_t old, double seconds) {
-    double until = pl_now() + seconds;
+    patience w = {.seconds = seconds};
     do
-        for (int i = 0; i < 64; i++) {
-            if (atomic_load_explicit(v, memory_order_acquire) != old) return true;
-            relax();
-        }
-    while (pl_now() < until);
+        if (atomic_load_explicit(v, memory_order_acquire) != old) return true;
+    while (wait_on(&w));
     return false;
 }
 
 static bool spin_zero(atomic_int *v, double seconds) {
-    if (atomic_load_explicit(v, memory_order_acquire) == 0) return true;
-    double until = pl_now() + seconds;
+    patience w = {.seconds = seconds};
     do
-        for (int i = 0; i < 64; i++) {
-            if (atomic_load_explicit(v, memory_order_acquire) == 0) return true;
-            relax();
-        }
-    while (pl_now() < until);
+        if (atomic_load_explicit(v, memory_order_acquire) == 0) return true;
+    while (wait_on(&w));
     return false;
 }
 
+// The job is read once: its line goes to and fro between the cores.
 static void run_parts(const pl_pool *p, int thread) {
-    for (long i = thread; i < p->parts; i += p->threads)
-        p->fn(p->arg, (int)i, p->parts);
+    const pl_part_fn fn = p->fn;
+    void *const      arg = p->arg;
+    const int        parts = p->parts, threads = p->threads;
+    for (long i = thread; i < parts; i += threads)
+        fn(arg, (int)i, parts);
 }
 
 static void finish(pl_pool *p) {
@@ -106,6 +134,9 @@ static void *work(void *arg) {
         seen = atomic_load_explicit(&p->word, memory_order_acquire);
         if (atomic_load_explicit(&p->stop, memory_order_relaxed)) return NULL;
         if (w->index >= (int)(seen & ((1u << TAKERS_BITS) - 1))) continue;
+        // What fn is given has just been written by another core: its lines come at once.
+        for (int line = 0; line < 3; line++)
+            __builtin_prefetch((const char *)p->arg + line * LINE);
         run_parts(p, w->index);
         finish(p);
     }

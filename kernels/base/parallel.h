@@ -18,6 +18,11 @@ int       pl_pool_threads(const pl_pool *p); // 1 for NULL
 // parts may exceed the number of threads. Not re-entrant: fn must not call pl_parallel on the same pool.
 void pl_parallel(pl_pool *p, int parts, pl_part_fn fn, void *arg);
 
+// What the calling thread reads next, as far as it knows: `bytes` from p. Until its next call (and as long as it waits
+// in a pool, for a region to begin or to end) it fetches that into its caches where it would only spin. A hint: it
+// changes no result, and any address will do.
+void pl_soon(const void *p, size_t bytes);
+
 // [*lo, *hi): the part-th of `parts` near-equal ranges of n items, boundaries on multiples of `grain`.
 void pl_range(long n, long grain, int part, int parts, long *lo, long *hi);
 

@@ -8,7 +8,8 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/simd.h"
 
-#define PL_PASS_PANELS 2 // panels of one pass at most; rows * panels <= PL_MR_PANEL, or 1 row and 1 panel
+#define PL_PANELS_AHEAD 24576 // bytes of what comes after, where it is known, that a pass has prefetched at its end
+#define PL_PASS_PANELS 2      // panels of one pass at most; rows * panels <= PL_MR_PANEL, or 1 row and 1 panel
 
 typedef struct pl_pass {
     int64_t      kc;
@@ -20,6 +21,7 @@ typedef struct pl_pass {
     int64_t      cols;   // outputs that exist, of PL_PANEL * G
     bool         resume; // accumulators start from y rather than zero
     const char  *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
+    bool         far;    // they come from memory rather than out of a cache: prefetched otherwise
 } pl_pass;
 
 #define pl_panels_pass PL_CPU(panels_pass)

@@ -22,12 +22,18 @@ PL_INLINE void load_weights(const int W, const bool bf16, const char *p, pl_vn w
     }
 }
 
-// How many bytes ahead of its use each of G panels is prefetched: enough in flight for the latency of DRAM.
-#define AHEAD(G) ((G) == 1 ? 16384 : 8192 / (G))
+// How many bytes ahead of its use a line is prefetched. Processors drop a prefetch when too many lines are under way,
+// and the line of a dropped one is then waited for (30 MB of prefetches alone take a quarter of the time of 30 MB of
+// loads). Where few rows read out of a cache, a second and a third try pay (with more rows arithmetic leaves time
+// enough). Distances that differ by multiples of 4 KiB do not: such tries meet in the same sets of the first-level
+// cache. Memory is asked once: it is what limits there.
+enum { TRIES = 3 };
+static const size_t ahead_near[TRIES] = {PL_PANELS_AHEAD, 17408, 10240};
+static const size_t ahead_once[PL_PASS_PANELS + 1] = {0, 16384, 4096}; // of each panel, by panels side by side
 
 typedef void (*pass_fn)(const pl_pass *p);
 
-PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, const pl_pass *p) {
+PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, const bool bf16, const pl_pass *p) {
     const int    width = W * PL_VN_LANES;               // of a panel
     const size_t step = (size_t)width * (bf16 ? 2 : 4); // bytes of one k
     const bool   whole = p->cols == (int64_t)width * G;
@@ -54,11 +60,15 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, 
     const float  *x = p->x;
     const char   *w = p->w;
     const size_t  next = p->panel_bytes;
-    // Near the end of the panels the prefetch turns to where the next pass will start.
-    const int64_t ahead = AHEAD(G) / (int64_t)step, turn = p->kc > ahead ? p->kc - ahead : 0;
-    for (int half = 0; half < 2; half++) {
-        const char *pf = half && p->after ? p->after : w + AHEAD(G) + (half ? (size_t)(G - 1) * next : 0);
-        for (int64_t k = half ? turn : 0, end = half ? p->kc : turn; k < end; k++, x += R, w += step, pf += step) {
+    // What each try is away from w. Near the end of the panels it turns to where the next pass will start.
+    const size_t *ahead = tries > 1 ? ahead_near : &ahead_once[G];
+    uintptr_t     off[TRIES];
+    for (int t = 0; t < tries; t++)
+        off[t] = ahead[t];
+    int64_t k = 0;
+    for (int turned = 0; turned <= tries; turned++) {
+        const int64_t left = turned < tries ? (int64_t)(ahead[turned] / step) : 0;
+        for (const int64_t end = p->kc - left; k < end; k++, x += R, w += step) {
             pl_vn xb[PL_MR_PANEL], wv[PL_PASS_PANELS][NW];
             // Whichever operand needs fewer registers is held, the other one is fetched as it is used.
             if (R <= W * G) {
@@ -72,8 +82,9 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, 
             }
 #pragma GCC unroll 4
             for (int g = 0; g < G; g++) {
-                for (int line = 0; line < width * (bf16 ? 2 : 4) / 64; line++)
-                    __builtin_prefetch(pf + (size_t)g * next + 64 * line);
+                for (int t = 0; t < tries; t++)
+                    for (int line = 0; line < width * (bf16 ? 2 : 4) / 64; line++)
+                        __builtin_prefetch((const char *)((uintptr_t)w + off[t]) + (size_t)g * next + 64 * line);
                 if (R <= W * G) load_weights(W, bf16, w + (size_t)g * next, wv[g]);
             }
             if (R <= W * G) {
@@ -96,6 +107,9 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, 
                 }
             }
         }
+        if (left == 0) break;
+        const size_t past = ahead[turned] - (size_t)(p->kc - k) * step;
+        off[turned] = p->after ? (uintptr_t)p->after + past - (uintptr_t)w : off[turned] + (size_t)(G - 1) * next;
     }
 
     float *to = whole ? p->y : edge;
@@ -115,32 +129,39 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const bool bf16, 
 // G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
 #define FIT_R(R, G) ((R) * (G) <= PL_MR_PANEL ? (R) : 1)
 #define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
-#define PASS(R, G)                                                                                                     \
-    static void pass_f32_##R##_##G(const pl_pass *p) {                                                                 \
-        run_pass(FIT_R(R, G), FIT_G(R, G), NW, false, p);                                                              \
+#define PASS(R, G, T)                                                                                                  \
+    static void pass_f32_##R##_##G##_##T(const pl_pass *p) {                                                           \
+        run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, false, p);                                                           \
     }                                                                                                                  \
-    static void pass_bf16_##R##_##G(const pl_pass *p) {                                                                \
-        run_pass(FIT_R(R, G), FIT_G(R, G), NW, true, p);                                                               \
+    static void pass_bf16_##R##_##G##_##T(const pl_pass *p) {                                                          \
+        run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, true, p);                                                            \
     }
-#define ALL(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(1, 2) X(2, 2) X(3, 2)
-ALL(PASS)
+#define NEAR(X) X(1, 1, 3) X(2, 1, 3) X(3, 1, 3)
+#define ONCE(X) X(1, 1, 1) X(2, 1, 1) X(3, 1, 1) X(4, 1, 1) X(5, 1, 1) X(6, 1, 1) X(1, 2, 1) X(2, 2, 1) X(3, 2, 1)
+ONCE(PASS)
+NEAR(PASS)
 
-_Static_assert(PL_MR_PANEL <= 6 && PL_PASS_PANELS == 2, "the list above");
-#define ENTRY_F32(R, G) [G][R] = pass_f32_##R##_##G,
-#define ENTRY_BF16(R, G) [G][R] = pass_bf16_##R##_##G,
-static const pass_fn passes_f32[PL_PASS_PANELS + 1][7] = {ALL(ENTRY_F32)};
-static const pass_fn passes_bf16[PL_PASS_PANELS + 1][7] = {ALL(ENTRY_BF16)};
+_Static_assert(PL_MR_PANEL <= 6 && PL_PASS_PANELS == 2 && TRIES == 3, "the lists above");
+#define ENTRY_F32(R, G, T) [G][R] = pass_f32_##R##_##G##_##T,
+#define ENTRY_BF16(R, G, T) [G][R] = pass_bf16_##R##_##G##_##T,
+static const pass_fn once_f32[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY_F32)};
+static const pass_fn once_bf16[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY_BF16)};
+static const pass_fn near_f32[2][4] = {NEAR(ENTRY_F32)};
+static const pass_fn near_bf16[2][4] = {NEAR(ENTRY_BF16)};
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
-    (bf16 ? passes_bf16 : passes_f32)[panels][rows](p);
+    if (panels == 1 && rows <= 3 && !p->far)
+        (bf16 ? near_bf16 : near_f32)[panels][rows](p);
+    else
+        (bf16 ? once_bf16 : once_f32)[panels][rows](p);
 }
 
 #define HALF_PASS(R)                                                                                                   \
     static void half_f32_##R(const pl_pass *p) {                                                                       \
-        run_pass(FIT_R(R, 1), 1, HALF, false, p);                                                                      \
+        run_pass(FIT_R(R, 1), 1, HALF, 1, false, p);                                                                   \
     }                                                                                                                  \
     static void half_bf16_##R(const pl_pass *p) {                                                                      \
-        run_pass(FIT_R(R, 1), 1, HALF, true, p);                                                                       \
+        run_pass(FIT_R(R, 1), 1, HALF, 1, true, p);                                                                    \
     }
 #define HALVES(X) X(1) X(2) X(3) X(4) X(5) X(6)
 HALVES(HALF_PASS)

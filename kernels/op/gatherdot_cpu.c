@@ -115,7 +115,8 @@ static void panels_part(void *arg, int part, int parts) {
                          .w = (const char *)j->a->w.data + panel.at * (bf16 ? 2 : 4),
                          .y = z,
                          .ldy = PL_PANEL,
-                         .cols = panel.width};
+                         .cols = panel.width,
+                         .far = true};
             if (panel.width == PL_HALF_PANEL)
                 pl_panels_half_pass(bf16, 1, &p);
             else

@@ -57,6 +57,7 @@ typedef struct job {
     float                  *xp;         // its tiles, k-slow; x itself for one row
     int64_t                 first_row, rows, tiles, tile_floats;
     int                     parts;
+    bool                    far;  // more panels than the last cache holds
     list                   *list; // [parts][rows]
     best                   *best; // [parts][rows]; NULL: keys
     uint64_t               *key;  // [parts][rows][keys_room]
@@ -185,7 +186,8 @@ static void items_part(void *arg, int part, int parts) {
                          .y = z,
                          .ldy = PL_PANEL,
                          .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // rows that are none lie there too, as zeros
-                         .after = t + 1 < j->tiles ? it->w : after};
+                         .after = t + 1 < j->tiles ? it->w : after,
+                         .far = j->far};
             if (it->half)
                 pl_panels_half_pass(bf16, (int)rows, &p);
             else
@@ -307,6 +309,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
     int64_t tiles = (block + PL_MR_PANEL - 1) / PL_MR_PANEL;
     job     j = {.a = a, .k = k, .parts = parts};
+    j.far = pl_panels_bytes(panels * PL_PANEL, k, a->w.dtype) > ctx->trail.cache;
     j.tile_floats = ((block < PL_MR_PANEL ? block : PL_MR_PANEL) * k + PL_PACK_SLACK + PL_VL - 1) / PL_VL * PL_VL;
     size_t mark = pl_arena_mark(&ctx->scratch);
     item  *items = pl_arena_alloc(&ctx->scratch, (size_t)panels * sizeof *items);

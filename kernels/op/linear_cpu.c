@@ -1,7 +1,7 @@
 // linear on the cpu backends: row-major weights (training) through the GEMM, packed weights (inference) here.
 //
 // Packed: every output is one accumulator lane that walks k from 0 to K - 1. What is free is which outputs are in
-// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. One row takes one panel at a time: its weights
+// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. Few rows take one panel at a time: its weights
 // are then one sequential stream, which caches feed fastest (measured on Zen 5 at 30 MB of bf16, one thread: 55 GB/s
 // against 40 for four panels side by side), and a panel's four accumulators just hide the latency of fma. The x of a
 // tile of R rows is laid out k-slow, so that one k's broadcasts lie in one or two cache lines.
@@ -22,21 +22,26 @@ enum {
     ROWS_MAX = 96, // rows of a block: its x chunk stays in L2
     K_CHUNK = 512, // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
     GROUP = PL_PASS_PANELS,
-    SMALL = 30000,   // multiply-adds below which a parallel region costs more than it saves
-    X_AHEAD = 4096,  // floats of x fetched at the start of a part
-    PACK_BIG = 65536 // floats of x above which packing it is worth a parallel region
+    SMALL = 30000,    // multiply-adds below which a parallel region costs more than it saves
+    X_AHEAD = 4096,   // floats of x fetched at the start of a part
+    PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
+    SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
 };
 
 // ---- the product ----
 
+// All by value: what a worker has to look up elsewhere, it waits for once more.
 typedef struct job {
-    const float     *x;  // [rows][K], this block of rows
-    float           *xp; // its tiles, k-slow; x itself for one row
-    int64_t          tile_floats;
-    float           *y; // [rows][N]
-    int64_t          rows, n, k, tiles;
-    const pl_tensor *w;
-    const pl_tensor *next; // the weight that is likely read after this one, or NULL
+    const float *x;  // [rows][K], this block of rows
+    float       *xp; // its tiles, k-slow; x itself for one row
+    int64_t      tile_floats;
+    float       *y; // [rows][N]
+    int64_t      rows, n, k, tiles;
+    const char  *w;
+    const char  *next;           // the weight that is likely read after this one, or NULL
+    int64_t      next_n, next_k; // its shape
+    bool         bf16, next_bf16;
+    bool         far; // w is likely in no cache
 } job;
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -61,47 +66,54 @@ static void pack_part(void *arg, int part, int parts) {
     }
 }
 
-// Where a part of a packed weight starts.
-static const char *part_start(const pl_tensor *w, int part, int parts) {
-    long lo, hi;
-    pl_range((long)ceil_div(w->dim[0], PL_PANEL), 1, part, parts, &lo, &hi);
-    return (const char *)w->data + (size_t)lo * (size_t)w->dim[1] * PL_PANEL * (w->dtype == PL_BF16 ? 2 : 4);
+// Where a part of the next weight starts, NULL where there is none.
+static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
+    if (!j->next) return NULL;
+    long   lo, hi;
+    size_t panel_bytes = (size_t)j->next_k * PL_PANEL * (j->next_bf16 ? 2 : 4);
+    pl_range((long)ceil_div(j->next_n, PL_PANEL), 1, part, parts, &lo, &hi);
+    *bytes = (size_t)(hi - lo) * panel_bytes;
+    return j->next + (size_t)lo * panel_bytes;
 }
 
 static void panels_part(void *arg, int part, int parts) {
-    const job  *j = arg;
-    const char *after = j->next ? part_start(j->next, part, parts) : NULL;
+    const job   j = *(const job *)arg;
+    size_t      after_bytes = 0;
+    const char *after = next_part(&j, part, parts, &after_bytes);
     long        lo, hi;
-    pl_range((long)ceil_div(j->n, PL_PANEL), 1, part, parts, &lo, &hi);
-    bool    bf16 = j->w->dtype == PL_BF16;
-    size_t  step = PL_PANEL * (bf16 ? 2 : 4), panel_bytes = (size_t)j->k * step;
-    int64_t chunk = j->tiles == 1 ? j->k : K_CHUNK, group = j->tiles == 1 ? hi - lo : GROUP;
+    pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
+    size_t  step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = (size_t)j.k * step;
+    int64_t chunk = j.tiles == 1 ? j.k : K_CHUNK, group = j.tiles == 1 ? hi - lo : GROUP;
     // In decoding another core has just written x: its lines come at once rather than one after the other.
-    if (j->tiles == 1)
-        for (int64_t i = 0; i < min64(j->rows * j->k, X_AHEAD); i += 64 / (int64_t)sizeof(float))
-            __builtin_prefetch(j->xp + i);
+    if (j.tiles == 1)
+        for (int64_t i = 0; i < min64(j.rows * j.k, X_AHEAD); i += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(j.xp + i);
     for (int64_t p0 = lo; p0 < hi; p0 += group) {
         int64_t p1 = min64(p0 + group, hi);
-        for (int64_t k0 = 0; k0 < j->k; k0 += chunk)
-            for (int64_t t = 0; t < j->tiles; t++) {
-                int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
+        for (int64_t k0 = 0; k0 < j.k; k0 += chunk)
+            for (int64_t t = 0; t < j.tiles; t++) {
+                int64_t r0 = tile_row(&j, t), rows = tile_row(&j, t + 1) - r0;
                 for (int64_t p = p0, g; p < p1; p += g) {
-                    g = rows == 1 ? 1 : GROUP;
+                    g = rows == 1 || j.tiles == 1 ? 1 : GROUP;
                     while (g > 1 && (g > p1 - p || g * rows > PL_MR_PANEL))
                         g /= 2;
-                    pl_pass a = {.kc = min64(chunk, j->k - k0),
-                                 .x = j->xp + t * j->tile_floats + k0 * rows,
-                                 .w = (const char *)j->w->data + (size_t)p * panel_bytes + (size_t)k0 * step,
+                    pl_pass a = {.kc = min64(chunk, j.k - k0),
+                                 .x = j.xp + t * j.tile_floats + k0 * rows,
+                                 .w = j.w + (size_t)p * panel_bytes + (size_t)k0 * step,
                                  .panel_bytes = panel_bytes,
-                                 .y = j->y + r0 * j->n + p * PL_PANEL,
-                                 .ldy = j->n,
-                                 .cols = min64(PL_PANEL * g, j->n - p * PL_PANEL),
+                                 .y = j.y + r0 * j.n + p * PL_PANEL,
+                                 .ldy = j.n,
+                                 .cols = min64(PL_PANEL * g, j.n - p * PL_PANEL),
                                  .resume = k0 > 0,
-                                 .after = p + g == hi && j->tiles == 1 ? after : NULL};
-                    pl_panels_pass(bf16, (int)rows, (int)g, &a);
+                                 .after = p + g == hi && j.tiles == 1 ? after : NULL,
+                                 .far = j.far};
+                    pl_panels_pass(j.bf16, (int)rows, (int)g, &a);
                 }
             }
     }
+    // The last of these panels has fetched the first of those.
+    if (j.tiles == 1 && !j.far && after_bytes > PL_PANELS_AHEAD)
+        pl_soon(after + PL_PANELS_AHEAD, (size_t)min64((int64_t)after_bytes, SOON) - PL_PANELS_AHEAD);
 }
 
 // Weights lie a few hundred pages apart, at regular distances: the slot takes all bits of the address (Fibonacci
@@ -110,21 +122,29 @@ static size_t trail_slot(const void *data) {
     return (size_t)(((uint64_t)(uintptr_t)data >> 12) * 0x9e3779b97f4a7c15u >> 32) % PL_TRAIL;
 }
 
-// Notes that w is read now; returns what was read after it last time.
-static const pl_tensor *follow_trail(pl_trail *t, const pl_tensor *w) {
-    size_t was = trail_slot(t->last), now = trail_slot(w->data);
-    if (t->last) {
-        t->next[was].from = t->last;
-        t->next[was].to = *w;
-    }
-    t->last = w->data;
-    return t->next[now].from == w->data ? &t->next[now].to : NULL;
+// Notes that the weight is read now; how long ago it was read last, and what was read after it then.
+static void follow_trail(pl_trail *t, job *j, const pl_tensor *w) {
+    uint64_t bytes = pl_panels_bytes(j->n, j->k, w->dtype);
+    size_t   was = trail_slot(t->last), now = trail_slot(w->data);
+    if (t->last && t->next[was].from == t->last) t->next[was].to = *w;
+    bool known = t->next[now].from == w->data;
+    if (!known) t->next[now].to = (pl_tensor){0};
+    const pl_tensor *next = &t->next[now].to;
+    j->next = next->data;
+    j->next_n = next->dim[0];
+    j->next_k = next->dim[1];
+    j->next_bf16 = next->dtype == PL_BF16;
+    j->far = (known ? t->read - t->next[now].at : bytes) > t->cache;
+    t->next[now].from = t->last = w->data;
+    t->next[now].at = t->read;
+    t->read += bytes;
 }
 
 static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
     int64_t m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (m == 0 || n == 0) return;
-    job     j = {.n = n, .k = k, .w = &a->w, .next = ctx->measuring ? NULL : follow_trail(&ctx->trail, &a->w)};
+    _Alignas(64) job j = {.n = n, .k = k, .w = a->w.data, .bf16 = a->w.dtype == PL_BF16};
+    if (!ctx->measuring) follow_trail(&ctx->trail, &j, &a->w);
     // Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block
     // of 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
     int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(min64(m, ROWS_MAX), PL_MR_PANEL);

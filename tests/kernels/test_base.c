@@ -494,9 +494,11 @@ static void parallel_runs_every_part_once(void **state) {
     pl_pool_destroy(NULL);
 }
 
+// What a thread says it will read need not be there.
 static void add_one(void *arg, int part, int parts) {
     (void)parts;
     ((long *)arg)[part * 8]++;
+    pl_soon(part % 2 ? (void *)(uintptr_t)4096 : NULL, (size_t)part * 1000);
 }
 
 // Regions close together, with sleeps between some, so that workers are met spinning, falling asleep and asleep; and
