@@ -644,6 +644,14 @@ static void rescored_law(void **state) {
             seen++;
         }
         assert_true(seen > 3);
+        // The backend that people train on says the same.
+        static setup cpu;
+        make_specvocab(&cpu, pl_backend_cpu(), listed, trimmed);
+        for (int i = 0; i < K * p->rows; i++) {
+            assert_int_equal(cpu.u.student_argmax[i], s.u.student_argmax[i]);
+            assert_true(fabs((double)cpu.u.accept[i] - (double)s.u.accept[i]) < 1e-4);
+        }
+        destroy(&cpu);
         destroy(&s);
     }
 }
