@@ -92,6 +92,12 @@ pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err) {
     return st;
 }
 
+bool pl_ctx_wait(pl_ctx *ctx) {
+    if (ctx->measuring) return false;
+    if (ctx->be->device && ctx->state && ctx->err.status == PL_OK) ctx->be->device->wait(ctx);
+    return ctx->err.status == PL_OK;
+}
+
 void pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) {
     if (ctx->err.status != PL_OK) return;
     va_list ap;
@@ -126,12 +132,18 @@ void pl_ctx_download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
         memcpy(to, from, bytes);
 }
 
+void pl_ctx_copy_pieces(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    if (idle(ctx, bytes) || n == 0) return;
+    if (ctx->be->device) {
+        ctx->be->device->copy(ctx, to, from, bytes, pitch, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        memcpy((uint8_t *)to + i * pitch, (const uint8_t *)from + i * pitch, bytes);
+}
+
 void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
-    if (idle(ctx, bytes)) return;
-    if (ctx->be->device)
-        ctx->be->device->copy(ctx, to, from, bytes);
-    else
-        memcpy(to, from, bytes);
+    pl_ctx_copy_pieces(ctx, to, from, bytes, bytes, 1);
 }
 
 void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes) {
@@ -140,6 +152,28 @@ void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes) {
         ctx->be->device->zero(ctx, to, bytes);
     else
         memset(to, 0, bytes);
+}
+
+static size_t bytes_of(const pl_tensor *t) {
+    return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
+}
+
+void *pl_ctx_read(pl_ctx *ctx, const pl_tensor *t) {
+    void *to = t->data;
+    if (ctx->be->memory) {
+        to = pl_ctx_bytes(ctx, bytes_of(t));
+        pl_ctx_download(ctx, to, t->data, bytes_of(t));
+    }
+    return pl_ctx_wait(ctx) ? to : NULL;
+}
+
+pl_tensor pl_ctx_write(pl_ctx *ctx, const void *from, int64_t rows, int64_t cols) {
+    pl_tensor t = pl_tensor_2d((void *)(uintptr_t)from, ctx->be->real, rows, cols);
+    if (ctx->be->memory) {
+        t = pl_ctx_const(ctx, rows, cols);
+        pl_ctx_upload(ctx, t.data, from, bytes_of(&t));
+    }
+    return t;
 }
 
 static void *reals(pl_ctx *ctx, int64_t rows, int64_t cols) {

@@ -41,7 +41,8 @@ typedef struct pl_device {
     void (*close)(pl_ctx *ctx);
     void (*upload)(pl_ctx *ctx, void *to, const void *from, size_t bytes);   // host -> device; `from` is free on return
     void (*download)(pl_ctx *ctx, void *to, const void *from, size_t bytes); // device -> host; waits
-    void (*copy)(pl_ctx *ctx, void *to, const void *from, size_t bytes);     // within the device, not overlapping
+    // Within the device, not overlapping: n pieces of `bytes`, each `pitch` after the one before on both sides.
+    void (*copy)(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
     void (*zero)(pl_ctx *ctx, void *to, size_t bytes);
     void (*wait)(pl_ctx *ctx); // all that was queued is done, or the context has failed
 } pl_device;
@@ -66,6 +67,10 @@ const pl_backend *pl_backend_cpu_isa(const char *isa);
 // GPU number n, opened at the first call and kept: NULL and one line where this build has no CUDA, or the machine no
 // driver, one that is too old, no such GPU, or one that this build has no code for.
 const pl_backend *pl_backend_cuda(int n, pl_err *err);
+// The CUDA backend's sources on a device that the host emulates (kernels/cuda/emulate), with a queue and memory of its
+// own as a GPU has them: ops run when they are waited for, and tensors are out of the host's reach. For tests of
+// everything above the ops, on any machine; far slower than the CPU.
+const pl_backend *pl_backend_emulated(void);
 // What this build and this machine have of CUDA, for people: "not built in", "built for sm_90 with CUDA 13.0; no NVIDIA
 // driver", "...; driver 13.0; cuda:0 NVIDIA H200, 139.8 GiB". Written into out.
 void              pl_backend_cuda_describe(char *out, size_t room);
@@ -118,6 +123,9 @@ pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *
 void      pl_ctx_begin(pl_ctx *ctx);
 // Asks once per step: waits for what was queued; the sticky error, cleared by asking.
 pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err);
+// Within a step: waits for what was queued, so that results in PL_SHARED memory can be read and index arrays written
+// again. False on a measuring context, which has no results, and on a failed one, whose error stays for pl_ctx_sync.
+bool      pl_ctx_wait(pl_ctx *ctx);
 void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PRINTF(3, 4);
 
 // Copies in order with the ops. On host backends: memcpy, memset. A failed context copies nothing; then download
@@ -125,7 +133,15 @@ void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PR
 void pl_ctx_upload(pl_ctx *ctx, void *to, const void *from, size_t bytes);
 void pl_ctx_download(pl_ctx *ctx, void *to, const void *from, size_t bytes);
 void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes);
+void pl_ctx_copy_pieces(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
 void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes);
+
+// A tensor's values where the host can read them, and write them over: its own data on host backends, else a copy in
+// the step's shared memory. Waits. A measuring context sizes that copy; there, and on a failed context, NULL.
+void     *pl_ctx_read(pl_ctx *ctx, const pl_tensor *t);
+// Host values as a constant tensor that ops can read: `from` itself on host backends, else a copy in the frame. They
+// must stay as they are until the step ends.
+pl_tensor pl_ctx_write(pl_ctx *ctx, const void *from, int64_t rows, int64_t cols);
 
 // A new activation in the frame, dtype be->real; with a recording tape it gets a zeroed gradient.
 pl_tensor          pl_ctx_tensor(pl_ctx *ctx, int64_t rows, int64_t cols);
@@ -136,7 +152,8 @@ pl_tensor          pl_ctx_const_1d(pl_ctx *ctx, int64_t n);
 // An op's output: with a gradient where `grad` (some input has one), else a constant. So what depends on constants
 // alone (a frozen embedding, stored features) is a constant, and no backward is spent on it.
 pl_tensor          pl_ctx_out(pl_ctx *ctx, int64_t rows, int64_t cols, bool grad);
-// Raw frame memory for index arrays that ops on the tape keep pointing to (PL_SHARED).
+// Raw memory of the step for index arrays and for results that the host reads (PL_SHARED). Each call gives bytes of
+// their own, so that a queued op finds what was written for it.
 void              *pl_ctx_bytes(pl_ctx *ctx, size_t bytes);
 static inline bool pl_ctx_recording(const pl_ctx *ctx) {
     return ctx->tape && !ctx->no_grad;

@@ -139,6 +139,31 @@ void pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes
     if (!m) pl_block_destroy(p, bytes);
 }
 
+pl_status pl_memory_write(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    if (bytes == 0) return PL_OK;
+    if (m) return m->write(m, to, from, bytes, err);
+    memcpy(to, from, bytes);
+    return PL_OK;
+}
+
+pl_status pl_memory_read(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    if (bytes == 0) return PL_OK;
+    if (m) return m->read(m, to, from, bytes, err);
+    memcpy(to, from, bytes);
+    return PL_OK;
+}
+
+void *pl_memory_stage(const pl_memory *m, void *at, size_t bytes) {
+    return m ? pl_calloc(bytes, 1) : at;
+}
+
+pl_status pl_memory_put(const pl_memory *m, void *at, void *stage, size_t bytes, pl_status st, pl_err *err) {
+    if (!m) return st;
+    if (st == PL_OK) st = pl_memory_write(m, at, stage, bytes, err);
+    pl_free(stage);
+    return st;
+}
+
 // Arenas. A guarded block of n bytes is laid out as
 //   header (PL_ALIGN: n, n ^ SEAL, pattern) | n bytes | pattern up to the next multiple of PL_ALIGN, and PL_ALIGN more
 // so that the check can walk the blocks from the front and sees even a single byte written past the end.

@@ -17,18 +17,31 @@
 // NULL stands for host memory everywhere. Two places:
 //   PL_LOCAL   only the device touches it: weights, caches, activations
 //   PL_SHARED  both do, at the same address: index arrays that ops take, the results that the host reads. The host may
-//              write only what no op in flight reads, and reads results after pl_ctx_sync.
-// On the host the two are the same.
+//              write only what no op in flight reads, and reads results after pl_ctx_wait or pl_ctx_sync.
+// On the host the two are the same. Blocks live by what they hold: a model's weights from load to close, a session's
+// cache and an engine's index arrays as long as the engine, a step's activations in the arenas of its context. All of
+// them are taken before the first step.
 typedef enum pl_place { PL_LOCAL, PL_SHARED } pl_place;
 typedef struct pl_memory {
     const char *name;                                                                      // "cuda:0", for messages
     void *(*create)(const struct pl_memory *m, pl_place place, size_t bytes, pl_err *err); // aligned, zeroed or NULL
     void (*destroy)(const struct pl_memory *m, pl_place place, void *p, size_t bytes);
+    pl_status (*write)(const struct pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
+    pl_status (*read)(const struct pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
 } pl_memory;
 
 // A long-lived block of a memory: page-aligned, zeroed. NULL and *err on failure.
-void *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err);
-void  pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes);
+void     *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err);
+void      pl_memory_destroy(const pl_memory *m, pl_place place, void *p, size_t bytes);
+// Host bytes into a block and back, outside of any step: weights at load, a training state at a checkpoint. Done on
+// return; no context may have work in flight on these bytes (pl_ctx_upload and pl_ctx_download go in its order).
+pl_status pl_memory_write(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
+pl_status pl_memory_read(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err);
+// Where the host may fill a block of `bytes` that begins at `at`: the block itself, or a heap copy (zeroed, NULL when
+// out of memory), which pl_memory_put then writes to its place. put frees it, also on failure, and may be
+// called with a NULL stage after a failure of the caller's own: `st` is what it returns then.
+void     *pl_memory_stage(const pl_memory *m, void *at, size_t bytes);
+pl_status pl_memory_put(const pl_memory *m, void *at, void *stage, size_t bytes, pl_status st, pl_err *err);
 
 typedef struct pl_arena {
     const char *name; // for messages; borrowed

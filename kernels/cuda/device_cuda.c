@@ -78,6 +78,27 @@ static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
         cudaFree(p);
 }
 
+// The default stream does not wait for those of contexts, nor they for it: the device is waited for on both sides.
+static pl_status transfer(const pl_memory *m, void *to, const void *from, size_t bytes, const char *doing,
+                          pl_err *err) {
+    cudaError_t e = cudaSetDevice(gpu_with(m)->number);
+    if (e == cudaSuccess) e = cudaDeviceSynchronize();
+    if (e == cudaSuccess) e = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+    if (e == cudaSuccess) e = cudaDeviceSynchronize();
+    if (e == cudaSuccess) return PL_OK;
+    cudaGetLastError();
+    return pl_fail(err, PL_E_DEVICE, "%s: %s of %.1f MiB: %s", m->name, doing, (double)bytes / 1048576,
+                   cudaGetErrorString(e));
+}
+
+static pl_status write_block(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    return transfer(m, to, from, bytes, "upload", err);
+}
+
+static pl_status read_block(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    return transfer(m, to, from, bytes, "download", err);
+}
+
 // ---- contexts -------------------------------------------------------------------------------------------------------
 
 typedef struct own {
@@ -169,8 +190,17 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     fits(ctx, e, "download");
 }
 
-static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
-    if (PL_CUDA(enter)(ctx)) fits(ctx, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(ctx)), "copy");
+static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    if (!PL_CUDA(enter)(ctx)) return;
+    if (n > 1 && pitch <= gpu_of(ctx)->prop.memPitch) {
+        fits(ctx, cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n, cudaMemcpyDefault, stream_of(ctx)), "copy");
+    } else {
+        cudaError_t e = cudaSuccess;
+        for (size_t i = 0; i < n && e == cudaSuccess; i++)
+            e = cudaMemcpyAsync((char *)to + i * pitch, (const char *)from + i * pitch, bytes, cudaMemcpyDefault,
+                                stream_of(ctx));
+        fits(ctx, e, "copy");
+    }
     if (watched(ctx)) wait_for(ctx);
 }
 
@@ -233,7 +263,8 @@ static pl_status open_gpu(gpu *g, int n, pl_err *err) {
                        " (%s); build with -DCMAKE_CUDA_ARCHITECTURES=%d%d",
                        g->prop.name, g->prop.major, g->prop.minor, cudaGetErrorString(e), g->prop.major, g->prop.minor);
     }
-    g->memory = (pl_memory){.name = g->name, .create = create, .destroy = destroy};
+    g->memory =
+        (pl_memory){.name = g->name, .create = create, .destroy = destroy, .write = write_block, .read = read_block};
     g->be = (pl_backend){.name = g->name, .real = PL_F32, .memory = &g->memory, .device = &device};
     PL_CUDA(fill)(&g->be);
     g->open = true;

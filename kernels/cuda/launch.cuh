@@ -21,18 +21,20 @@ struct pl_grid {
 
 // PL_LAUNCH(ctx, "linear", kernel, grid, threads, arguments...): nothing on a failed context or an empty grid.
 #ifdef __CUDACC__
-#define PL_LAUNCH_AT(ctx, kernel, grid, threads, ...)                                                                  \
+#define PL_LAUNCH_AT(ctx, op, kernel, grid, threads, ...)                                                              \
     kernel<<<grid, threads, 0, (cudaStream_t)pl_cuda_state_of(ctx)->stream>>>(__VA_ARGS__)
 #else
-#define PL_LAUNCH_AT(ctx, kernel, grid, threads, ...)                                                                  \
-    pl_emu_run(grid, dim3((unsigned)(threads)), [&] { kernel(__VA_ARGS__); })
+#define PL_LAUNCH_AT(ctx, op, kernel, grid, threads, ...)                                                              \
+    pl_emu_submit(                                                                                                     \
+        pl_cuda_state_of(ctx)->stream, op, grid, dim3((unsigned)(threads)), [=](auto... pl_a_) { kernel(pl_a_...); },  \
+        __VA_ARGS__)
 #endif
 #define PL_LAUNCH(ctx, op, kernel, grid, threads, ...)                                                                 \
     do {                                                                                                               \
         pl_grid pl_grid_ = grid;                                                                                       \
         if (PL_CUDA(may_launch)(ctx, op, pl_grid_.n, threads)) {                                                       \
             dim3 pl_dim_((unsigned)pl_grid_.n[0], (unsigned)pl_grid_.n[1], (unsigned)pl_grid_.n[2]);                   \
-            PL_LAUNCH_AT(ctx, kernel, pl_dim_, threads, __VA_ARGS__);                                                  \
+            PL_LAUNCH_AT(ctx, op, kernel, pl_dim_, threads, __VA_ARGS__);                                                  \
             PL_CUDA(launched)(ctx);                                                                                    \
         }                                                                                                              \
     } while (0)

@@ -13,10 +13,13 @@
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -137,6 +140,96 @@ static void copies(void **state) {
     pl_ctx_fini(&ctx);
 }
 
+// ---- the strict device ----------------------------------------------------------------------------------------------
+
+typedef struct strict {
+    pl_ctx   ctx;
+    float   *table; // [4, 2] on the device
+    int32_t *ids;   // [3] shared
+} strict;
+
+static void strict_step(pl_ctx *ctx, void *arg) {
+    strict   *s = arg;
+    pl_tensor y = pl_embed(ctx, pl_tensor_2d(s->table, PL_F32, 4, 2), s->ids, 3);
+    pl_ctx_read(ctx, &y);
+}
+
+static void strict_open(strict *s) {
+    static const float values[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const pl_backend  *be = pl_backend_emulated();
+    pl_err             err = {0};
+    s->table = pl_memory_create(be->memory, PL_LOCAL, sizeof values, &err);
+    s->ids = pl_memory_create(be->memory, PL_SHARED, 3 * sizeof *s->ids, &err);
+    assert_true(s->table && s->ids);
+    assert_int_equal(pl_memory_write(be->memory, s->table, values, sizeof values, &err), PL_OK);
+    assert_int_equal(pl_ctx_init(&s->ctx, be, NULL), PL_OK);
+    assert_int_equal(pl_ctx_measure(&s->ctx, strict_step, s, &err), PL_OK);
+}
+
+static void strict_close(strict *s) {
+    const pl_memory *m = pl_backend_emulated()->memory;
+    pl_ctx_fini(&s->ctx);
+    pl_memory_destroy(m, PL_LOCAL, s->table, 8 * sizeof *s->table);
+    pl_memory_destroy(m, PL_SHARED, s->ids, 3 * sizeof *s->ids);
+}
+
+// Ops run when they are waited for: an index that changes before that is the one that is read.
+static void queue(void **state) {
+    (void)state;
+    strict s;
+    float  back[8];
+    strict_open(&s);
+    pl_ctx_begin(&s.ctx);
+    s.ids[0] = 1, s.ids[1] = 2, s.ids[2] = -1;
+    pl_tensor y = pl_embed(&s.ctx, pl_tensor_2d(s.table, PL_F32, 4, 2), s.ids, 3);
+    s.ids[0] = 3;
+    const float *z = pl_ctx_read(&s.ctx, &y);
+    assert_non_null(z);
+    assert_true(z[0] == 6 && z[1] == 7 && z[2] == 4 && z[4] == 0);
+    pl_ctx_copy_pieces(&s.ctx, s.table, s.table + 1, sizeof(float), 2 * sizeof(float), 4); // each row's second to first
+    pl_ctx_zero(&s.ctx, s.table + 6, sizeof(float));
+    assert_int_equal(pl_ctx_sync(&s.ctx, NULL), PL_OK);
+    assert_int_equal(pl_memory_read(s.ctx.be->memory, back, s.table, sizeof back, NULL), PL_OK);
+    assert_true(back[0] == 1 && back[1] == 1 && back[2] == 3 && back[4] == 5 && back[6] == 0 && back[7] == 7);
+    strict_close(&s);
+}
+
+// What the process that runs fn dies of.
+static int death_of(void (*fn)(strict *s)) {
+    pid_t child = fork();
+    int   status = 0;
+    if (child == 0) {
+        strict s;
+        strict_open(&s);
+        if (!freopen("/dev/null", "w", stderr)) _exit(3);
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGABRT, SIG_DFL);
+        fn(&s);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void touch(strict *s) {
+    *(volatile float *)s->table = 1;
+}
+static void stray(strict *s) {
+    const int32_t ids[3] = {0};
+    pl_ctx_begin(&s->ctx);
+    pl_embed(&s->ctx, pl_tensor_2d(s->table, PL_F32, 4, 2), ids, 3);
+}
+static void nothing(strict *s) {
+    s->ids[0] = 1;
+}
+
+static void walls(void **state) {
+    (void)state;
+    assert_int_equal(death_of(nothing), 0);
+    assert_int_equal(death_of(touch), SIGSEGV); // a host that writes a tensor
+    assert_int_equal(death_of(stray), SIGABRT); // an op that is given host memory
+}
+
 // ---- where work is split --------------------------------------------------------------------------------------------
 
 enum { WIDE_K = 4500, WIDE_N = 130 }; // three slices of K, three panels
@@ -233,6 +326,8 @@ int main(void) {
         cmocka_unit_test(limits),
         cmocka_unit_test(faults),
         cmocka_unit_test(copies),
+        cmocka_unit_test(queue),
+        cmocka_unit_test(walls),
         cmocka_unit_test(slices),
         cmocka_unit_test(long_sizes),
         cmocka_unit_test(opening),

@@ -1,29 +1,112 @@
-// The emulated device as a backend: the same launchers and kernels, memory of the host, everything done when it
-// returns. For tests (tests/kernels/op_harness.c, test_cuda.c). Not for use: it is slower than ref.
+// The emulated device as backends: the same launchers and kernels, with memory and a queue as device_emulated.h says.
+#define _GNU_SOURCE 1 // mprotect
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/base/check.h"
+#include "kernels/cuda/emulate/queue.h"
 #include "kernels/cuda/table.h"
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-// Blocks of its own, so that what is not the device's can be told apart later; today plain host blocks.
+// ---- memory of the strict device: a list of blocks
+// -------------------------------------------------------------------
+
+typedef struct block {
+    struct block *next;
+    uint8_t      *p;
+    size_t        bytes;
+    pl_place      place;
+} block;
+
+static pthread_mutex_t walls = PTHREAD_MUTEX_INITIALIZER;
+static block          *blocks;
+static int             inside; // contexts whose work runs: tensors can be touched
+
+static void protect(const block *b, int how) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = ((b->bytes ? b->bytes : 1) + page - 1) / page * page;
+    if (b->place == PL_LOCAL) PL_CHECK(mprotect(b->p, n, how) == 0, "mprotect of %zu bytes", n);
+}
+
+static void open_walls(void) {
+    pthread_mutex_lock(&walls);
+    for (block *b = inside++ == 0 ? blocks : NULL; b; b = b->next)
+        protect(b, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&walls);
+}
+
+static void close_walls(void) {
+    pthread_mutex_lock(&walls);
+    for (block *b = --inside == 0 ? blocks : NULL; b; b = b->next)
+        protect(b, PROT_NONE);
+    pthread_mutex_unlock(&walls);
+}
+
 static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
-    (void)m, (void)place;
-    return pl_block_create(bytes, err);
+    (void)m;
+    block *b = pl_calloc(1, sizeof *b);
+    if (!b) {
+        pl_fail(err, PL_E_MEMORY, "emulated: out of memory");
+        return NULL;
+    }
+    *b = (block){.bytes = bytes, .place = place, .p = pl_block_create(bytes, err)};
+    if (!b->p) {
+        pl_free(b);
+        return NULL;
+    }
+    void *p = b->p;
+    pthread_mutex_lock(&walls);
+    b->next = blocks;
+    blocks = b;
+    if (inside == 0) protect(b, PROT_NONE);
+    pthread_mutex_unlock(&walls);
+    return p;
 }
 
 static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
     (void)m, (void)place;
-    pl_block_destroy(p, bytes);
+    pthread_mutex_lock(&walls);
+    block **at = &blocks, *b;
+    while (*at && (*at)->p != p)
+        at = &(*at)->next;
+    b = *at;
+    PL_CHECK(b && b->bytes == bytes, "emulated: no block of %zu bytes at %p", bytes, p);
+    *at = b->next;
+    pthread_mutex_unlock(&walls);
+    pl_block_destroy(b->p, b->bytes);
+    pl_free(b);
 }
+
+static pl_status transfer(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    (void)m, (void)err;
+    open_walls();
+    memcpy(to, from, bytes);
+    close_walls();
+    return PL_OK;
+}
+
+bool pl_emu_reachable(const void *p) {
+    bool found = false;
+    pthread_mutex_lock(&walls);
+    for (const block *b = blocks; b && !found; b = b->next)
+        found = (const uint8_t *)p >= b->p && (const uint8_t *)p <= b->p + b->bytes;
+    pthread_mutex_unlock(&walls);
+    return found;
+}
+
+// ---- contexts -------------------------------------------------------------------------------------------------------
 
 typedef struct own {
     pl_cuda_state state;
     pl_cuda_fault fault;
 } own;
 
-static pl_status open_context(pl_ctx *ctx, pl_err *err) {
-    size_t tickets = PL_CUDA_TICKETS * sizeof(unsigned);
-    own   *o = pl_block_create(sizeof *o + tickets, err);
+static const size_t    tickets = PL_CUDA_TICKETS * sizeof(unsigned);
+static const pl_memory memory;
+
+static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
+    own *o = pl_memory_create(m, PL_SHARED, sizeof *o + tickets, err);
     if (!o) return PL_E_MEMORY;
     o->fault = (pl_cuda_fault){PL_NO_FAULT, PL_NO_FAULT};
     o->state = (pl_cuda_state){.fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
@@ -31,23 +114,62 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     return PL_OK;
 }
 
-static void close_context(pl_ctx *ctx) {
-    pl_block_destroy(ctx->state, sizeof(own) + PL_CUDA_TICKETS * sizeof(unsigned));
+static pl_status open_plain(pl_ctx *ctx, pl_err *err) {
+    return open_on(ctx, NULL, err);
+}
+
+static void close_plain(pl_ctx *ctx) {
+    pl_memory_destroy(NULL, PL_SHARED, ctx->state, sizeof(own) + tickets);
     ctx->state = NULL;
 }
 
-static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
-    (void)ctx;
-    memcpy(to, from, bytes);
+static pl_status open_queued(pl_ctx *ctx, pl_err *err) {
+    PL_TRY(open_on(ctx, &memory, err));
+    own *o = ctx->state;
+    o->state.stream = pl_emu_queue_create();
+    if (o->state.stream) return PL_OK;
+    pl_memory_destroy(&memory, PL_SHARED, o, sizeof *o + tickets);
+    ctx->state = NULL;
+    return pl_fail(err, PL_E_MEMORY, "emulated: context: out of memory");
+}
+
+static void close_queued(pl_ctx *ctx) {
+    own *o = ctx->state;
+    pl_emu_queue_destroy(o->state.stream);
+    pl_memory_destroy(&memory, PL_SHARED, o, sizeof *o + tickets);
+    ctx->state = NULL;
+}
+
+static void *queue_of(const pl_ctx *ctx) {
+    return ((const own *)ctx->state)->state.stream;
+}
+
+static void drain(pl_ctx *ctx) {
+    open_walls();
+    pl_emu_queue_run(queue_of(ctx));
+    close_walls();
+}
+
+static void copy_out(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    if (queue_of(ctx)) {
+        drain(ctx);
+        transfer(NULL, to, from, bytes, NULL);
+    } else {
+        memcpy(to, from, bytes);
+    }
+}
+
+static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    pl_emu_copy(queue_of(ctx), to, from, bytes, pitch, n);
 }
 
 static void zero(pl_ctx *ctx, void *to, size_t bytes) {
-    (void)ctx;
-    memset(to, 0, bytes);
+    pl_emu_zero(queue_of(ctx), to, bytes);
 }
 
 static void wait_for(pl_ctx *ctx) {
     own *o = ctx->state;
+    if (o->state.stream) drain(ctx);
     PL_CUDA(faults)(ctx, &o->fault);
     o->fault = (pl_cuda_fault){PL_NO_FAULT, PL_NO_FAULT};
     for (int i = 0; i < PL_CUDA_TICKETS; i++)
@@ -63,16 +185,54 @@ void PL_CUDA(launched)(pl_ctx *ctx) {
     (void)ctx;
 }
 
+// ---- the two backends -----------------------------------------------------------------------------------------------
+
+static void *create_plain(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
+    (void)m, (void)place;
+    return pl_block_create(bytes, err);
+}
+
+static void destroy_plain(const pl_memory *m, pl_place place, void *p, size_t bytes) {
+    (void)m, (void)place;
+    pl_block_destroy(p, bytes);
+}
+
+static pl_status transfer_plain(const pl_memory *m, void *to, const void *from, size_t bytes, pl_err *err) {
+    (void)m, (void)err;
+    memcpy(to, from, bytes);
+    return PL_OK;
+}
+
+static const pl_memory memory = {
+    .name = "emulated", .create = create, .destroy = destroy, .write = transfer, .read = transfer};
+
 const pl_backend *pl_backend_cuda_emulated(void) {
-    static const pl_memory memory = {.name = "cuda-emulated", .create = create, .destroy = destroy};
-    static const pl_device device = {.open = open_context,
-                                     .close = close_context,
-                                     .upload = copy,
-                                     .download = copy,
+    static const pl_memory plain = {.name = "cuda-emulated",
+                                    .create = create_plain,
+                                    .destroy = destroy_plain,
+                                    .write = transfer_plain,
+                                    .read = transfer_plain};
+    static const pl_device device = {.open = open_plain,
+                                     .close = close_plain,
+                                     .upload = copy_out,
+                                     .download = copy_out,
                                      .copy = copy,
                                      .zero = zero,
                                      .wait = wait_for};
-    static pl_backend      be = {.name = "cuda-emulated", .real = PL_F32, .memory = &memory, .device = &device};
+    static pl_backend      be = {.name = "cuda-emulated", .real = PL_F32, .memory = &plain, .device = &device};
+    PL_CUDA(fill)(&be);
+    return &be;
+}
+
+const pl_backend *pl_backend_emulated(void) {
+    static const pl_device device = {.open = open_queued,
+                                     .close = close_queued,
+                                     .upload = copy_out,
+                                     .download = copy_out,
+                                     .copy = copy,
+                                     .zero = zero,
+                                     .wait = wait_for};
+    static pl_backend      be = {.name = "emulated", .real = PL_F32, .memory = &memory, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }

@@ -1,9 +1,11 @@
 // Fibers, barriers and exchanges of the emulated device (emulate.h).
 #include "kernels/cuda/emulate/emulate.h"
+#include <new>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <vector>
 
 enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64 };
 
@@ -196,4 +198,51 @@ void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
             d[i] = fmaf(x, y, d[i]);
         }
     }
+}
+
+// ---- the queue ------------------------------------------------------------------------------------------------------
+
+typedef std::vector<std::function<void()>> queue;
+
+extern "C" void *pl_emu_queue_create(void) {
+    return new (std::nothrow) queue;
+}
+
+extern "C" void pl_emu_queue_destroy(void *q) {
+    delete static_cast<queue *>(q);
+}
+
+void pl_emu_keep(void *q, std::function<void()> work) {
+    static_cast<queue *>(q)->push_back(std::move(work));
+}
+
+extern "C" void pl_emu_queue_run(void *q) {
+    queue *work = static_cast<queue *>(q);
+    for (const auto &w : *work)
+        w();
+    work->clear();
+}
+
+extern "C" void pl_emu_copy(void *q, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    auto work = [=] {
+        for (size_t i = 0; i < n; i++)
+            memcpy(static_cast<uint8_t *>(to) + i * pitch, static_cast<const uint8_t *>(from) + i * pitch, bytes);
+    };
+    if (!q) return work();
+    if (!pl_emu_reachable(to) || !pl_emu_reachable(from)) pl_emu_unreachable("copy", 0);
+    pl_emu_keep(q, work);
+}
+
+extern "C" void pl_emu_zero(void *q, void *to, size_t bytes) {
+    if (!q) {
+        memset(to, 0, bytes);
+        return;
+    }
+    if (!pl_emu_reachable(to)) pl_emu_unreachable("zero", 0);
+    pl_emu_keep(q, [=] { memset(to, 0, bytes); });
+}
+
+void pl_emu_unreachable(const char *op, int argument) {
+    fprintf(stderr, "emulated device: op %s: argument %d is a pointer to host memory\n", op, argument);
+    abort();
 }

@@ -9,13 +9,16 @@
 #ifndef PL_CUDA_EMULATE_H
 #define PL_CUDA_EMULATE_H
 
+#include <functional>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <type_traits>
 
 extern "C" {
 #include "kernels/base/dtype.h"
+#include "kernels/cuda/emulate/queue.h"
 }
 
 #define __global__
@@ -65,6 +68,27 @@ template <typename F> static void pl_emu_call(void *arg) {
 }
 template <typename F> static void pl_emu_run(dim3 grid, dim3 block, F f) {
     pl_emu_launch(grid, block, pl_emu_call<F>, &f);
+}
+
+// A launch on a queue (NULL: at once). Its arguments are kept by value, as a launch on a GPU keeps them.
+void pl_emu_keep(void *queue, std::function<void()> work);
+void pl_emu_unreachable(const char *op, int argument); // aborts
+
+template <typename A> static bool pl_emu_may_see(const A &a) {
+    if constexpr (std::is_pointer_v<A>)
+        return !a || pl_emu_reachable((const void *)a);
+    else
+        return true;
+}
+template <typename F, typename... A>
+static void pl_emu_submit(void *queue, const char *op, dim3 grid, dim3 block, F kernel, A... a) {
+    if (!queue) {
+        pl_emu_run(grid, block, [&] { kernel(a...); });
+        return;
+    }
+    int n = 0;
+    ((pl_emu_may_see(a) ? (void)n++ : pl_emu_unreachable(op, n)), ...);
+    pl_emu_keep(queue, [=] { pl_emu_run(grid, block, [&] { kernel(a...); }); });
 }
 
 static inline void __syncthreads() {

@@ -1,0 +1,59 @@
+#include "kernels/devices.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const pl_backend *open_cpu(int n, pl_err *err) {
+    (void)n, (void)err;
+    return pl_backend_cpu();
+}
+
+static const pl_backend *open_emulated(int n, pl_err *err) {
+    (void)n, (void)err;
+    return pl_backend_emulated();
+}
+
+static const struct kind {
+    const char *name;
+    bool        numbered, automatic; // NAME:N is one of several; auto tries it, in this order
+    const pl_backend *(*open)(int n, pl_err *err);
+} kinds[] = {
+    {"cuda", true, true, pl_backend_cuda},
+    {"cpu", false, true, open_cpu},
+    {"emulated", false, false, open_emulated},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static pl_status open_auto(const pl_backend **out, char *note, size_t room, pl_err *err) {
+    for (int i = 0; i < KINDS; i++) {
+        pl_err why = {0};
+        if (!kinds[i].automatic) continue;
+        *out = kinds[i].open(0, &why);
+        if (*out) return PL_OK;
+        snprintf(note, room, "--device auto: the CPU; %.*s", (int)strcspn(why.msg, ";"), why.msg);
+    }
+    return pl_fail(err, PL_E_UNSUPPORTED, "--device auto: nothing to compute on");
+}
+
+pl_status pl_device_open(const pl_backend **out, const char *name, char *note, size_t room, pl_err *err) {
+    *out = NULL;
+    if (room) *note = 0;
+    if (strcmp(name, "auto") == 0) return open_auto(out, note, room, err);
+    for (int i = 0; i < KINDS; i++) {
+        size_t      n = strlen(kinds[i].name);
+        const char *rest = name + n;
+        char       *end;
+        long        number = 0;
+        if (strncmp(name, kinds[i].name, n) != 0) continue;
+        if (*rest) {
+            if (!kinds[i].numbered || rest[0] != ':' || rest[1] < '0' || rest[1] > '9') break;
+            number = strtol(rest + 1, &end, 10);
+            if (*end || number > INT_MAX) break;
+        }
+        *out = kinds[i].open((int)number, err);
+        return *out ? PL_OK : pl_fail_at(err, PL_E_UNSUPPORTED, "--device %s", name);
+    }
+    return pl_fail(err, PL_E_USAGE, "--device %s: expected " PL_DEVICES_SYNTAX, name);
+}

@@ -1,0 +1,15 @@
+// Devices by name, as --device takes them. A new one is a backend (kernels/backend.h) and a line of the table in
+// devices.c: whatever computes on a context, with tensors in the backend's memory, then runs on it.
+#ifndef PL_DEVICES_H
+#define PL_DEVICES_H
+
+#include "kernels/backend.h"
+
+#define PL_DEVICES_SYNTAX "auto|cpu|cuda[:N]|emulated"
+
+// Opens the device that `name` stands for. "auto": a GPU where one can be used, else the CPU; then `note` says in one
+// line why it is not the GPU (empty otherwise; room: PL_ERR_MAX holds any). Else PL_E_USAGE for a name that is none,
+// and what the backend says where it cannot be opened.
+pl_status pl_device_open(const pl_backend **out, const char *name, char *note, size_t room, pl_err *err);
+
+#endif
