@@ -14,6 +14,7 @@
 #include "infer/report.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
+#include "kernels/devices.h"
 #include "train/bench_step.h"
 #include "train/keys.h"
 #include "train/pipeline.h"
@@ -27,7 +28,11 @@
 #include <unistd.h>
 
 static const pl_cli_option common_options[] = {
-    {.name = "device", .type = PL_CLI_TEXT, .arg = "cpu|cuda[:N]", .deflt = "cpu", .help = "where to compute"},
+    {.name = "device",
+     .type = PL_CLI_TEXT,
+     .arg = PL_DEVICES_SYNTAX,
+     .deflt = "cpu",
+     .help = "where to compute; auto: a GPU if there is one; emulated: its kernels on the CPU, for tests, very slow"},
     {.name = "threads",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -141,6 +146,7 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
                                               .min_positional = 1,                                                     \
                                               .max_positional = 1,                                                     \
                                               .recipe = true,                                                          \
+                                              .devices = true,                                                         \
                                               .about = more,                                                           \
                                               .example =                                                               \
                                                   "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
@@ -213,19 +219,14 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
     return PL_OK;
 }
 
-// What commands compute on. Everything above the ops still reads and writes tensors as host memory, so that a GPU is
-// opened, and its state told, but not given to a command.
-static pl_status find_device(const char *device, const pl_backend **be, pl_err *err) {
-    long  n = 0;
-    char *end = NULL;
-    *be = pl_backend_cpu();
-    if (strcmp(device, "cpu") == 0) return PL_OK;
-    if (strncmp(device, "cuda:", 5) == 0 && device[5] >= '0' && device[5] <= '9') n = strtol(device + 5, &end, 10);
-    if (strcmp(device, "cuda") != 0 && (!end || *end || n > INT_MAX))
-        return pl_fail(err, PL_E_USAGE, "--device %s: expected cpu or cuda[:N]", device);
-    if (!pl_backend_cuda((int)n, err)) return pl_fail_at(err, PL_E_UNSUPPORTED, "--device %s", device);
-    return pl_fail(err, PL_E_UNSUPPORTED,
-                   "--device %s: the CUDA backend has ops, but no command runs on it yet; use --device cpu", device);
+static pl_status find_device(const pl_command *c, const char *device, const pl_backend **be, pl_err *err) {
+    char note[sizeof err->msg];
+    PL_TRY(pl_device_open(be, device, note, sizeof note, err));
+    if (*note) pl_log("%s", note);
+    if ((*be)->memory && !c->devices)
+        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: this command runs on the CPU alone; leave --device out",
+                       device);
+    return PL_OK;
 }
 
 static pl_status find_threads(const pl_cli_args *a, int *threads, pl_err *err) {
@@ -284,10 +285,10 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *er
                        .bench_step = pl_bench_step_put};
     int         threads;
     PL_TRY(check_positional(c, a, err));
-    PL_TRY(find_device(pl_cli_text(a, "device"), &env.backend, err));
+    pl_log_set(env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
+    PL_TRY(find_device(c, pl_cli_text(a, "device"), &env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
-    pl_log_set(env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
     pl_stop_install();
     PL_TRY(pl_pool_create(&env.pool, threads, err));
     env.threads = pl_pool_threads(env.pool);

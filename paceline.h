@@ -35,6 +35,7 @@ typedef struct pl_decoder_options {
     int         threads;   // 0: all cores
     int         max_len;   // longest text in tokens, prompt and answer; 0: the target's context
     const char *pre;       // pre-tokenizer of a tokenizer that names none: "gpt-2", "llama-3", "qwen2"; NULL: as known
+    const char *device;    // "cpu", "cuda", "cuda:1", "auto"; NULL: cpu
 } pl_decoder_options;
 
 int  pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size);

@@ -1,6 +1,7 @@
 // The public API (paceline.h) over the inner one.
 #include "infer/machine.h"
 #include "infer/runner.h"
+#include "kernels/devices.h"
 #include "paceline.h"
 
 #include <limits.h>
@@ -36,10 +37,12 @@ static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err
         w = PL_WEIGHTS_FP32;
     else if (o->weights)
         return pl_fail(err, PL_E_USAGE, "weights: %s: expected bf16 or fp32", o->weights);
+    const pl_backend *be;
+    PL_TRY(pl_device_open(&be, o->device ? o->device : "cpu", NULL, 0, err));
     PL_TRY(pl_pool_create(&d->pool, o->threads, err));
-    PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, o->pre, w, err));
+    PL_TRY(pl_target_open(&d->target, o->target, o->tokenizer, o->pre, w, be, err));
     pl_runner_options ro = {.drafter = o->drafter, .tree = o->tree, .max_len = o->max_len};
-    return pl_runner_open(&d->runner, pl_backend_cpu(), d->pool, &d->target, &ro, err);
+    return pl_runner_open(&d->runner, be, d->pool, &d->target, &ro, err);
 }
 
 int pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size) {

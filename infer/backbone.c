@@ -33,7 +33,7 @@ const char *pl_backbone_name(const pl_backbone *b) {
 
 // Everything but weights, from the drafter's own config.
 static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, const pl_llama *target,
-                      pl_dtype real, pl_err *err) {
+                      const pl_backend *be, pl_err *err) {
     *out = NULL;
     pl_backbone *b = pl_calloc(1, kind->size);
     if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
@@ -48,10 +48,12 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     if (c->target_head) pl_head_share(&b->head, target->head);
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS, err));
+    b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;
     b->head.kind->params(&b->head, &b->params);
-    PL_TRY_GOTO(st, fail, pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, real, err));
+    PL_TRY_GOTO(st, fail,
+                pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, be->real, be->memory, err));
     *out = b;
     return PL_OK;
 fail:
@@ -69,7 +71,7 @@ pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, 
 }
 
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
-                             const pl_backbone_options *o, pl_dtype real, pl_err *err) {
+                             const pl_backbone_options *o, const pl_backend *be, pl_err *err) {
     *out = NULL;
     pl_hf_config c = target->config;
     c.backbone = kind->which;
@@ -88,7 +90,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
                        "drafter.head.frozen: false");
-    PL_TRY(init(out, kind, &c, target, real, err));
+    PL_TRY(init(out, kind, &c, target, be, err));
     if (!o->d2t) return PL_OK;
     pl_head *h = &(*out)->head;
     h->d2t = pl_malloc((size_t)o->draft_vocab * sizeof *h->d2t);
@@ -152,7 +154,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY(check_fits(&c, target, dir, err));
     PL_TRY(kind->check(&c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));
-    PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, PL_F32, err));
+    PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
     if (b->head.vocab < target->vocab || b->head.kind->read_table)
@@ -170,9 +172,9 @@ fail:
 
 void pl_backbone_destroy(pl_backbone *b) {
     if (!b) return;
+    if (b->rope) pl_memory_destroy(b->params.memory, PL_LOCAL, b->rope, b->rope_bytes);
     pl_params_fini(&b->params);
     pl_head_fini(&b->head);
-    if (b->rope) pl_block_destroy(b->rope, b->rope_bytes);
     pl_free(b);
 }
 

@@ -69,11 +69,11 @@ struct pl_backbone {
 const pl_backbone_kind *pl_backbone_find(const char *name);
 const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": recipe key drafter.kind
 
-// Shapes and parameter list of a new drafter for a target; no weights (a trainer binds them).
+// Shapes and parameter list of a new drafter for a target, on be; no weights (a trainer binds them).
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
-                             const pl_backbone_options *o, pl_dtype real, pl_err *err);
-// A checkpoint directory as the backbone it declares itself to be, weights held in t for inference. Refused with one
-// line when it does not fit the target.
+                             const pl_backbone_options *o, const pl_backend *be, pl_err *err);
+// A checkpoint directory as the backbone it declares itself to be, weights held in t for inference, in the target's
+// memory. Refused with one line when it does not fit the target.
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
 void      pl_backbone_destroy(pl_backbone *b); // NULL is allowed
 

@@ -29,7 +29,8 @@ static pl_status open_all(pl_target target[2], method *m, pl_bench *b, const pl_
         if (i == 2 && !d->drafter) break;
         pl_target *t = &target[i == 1];
         if (i < 2) {
-            PL_TRY(pl_target_open(t, d->target, NULL, d->pre, i ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, err));
+            PL_TRY(pl_target_open(t, d->target, NULL, d->pre, i ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, b->env->backend,
+                                  err));
             t->n_stop = 0; // every run has the same length
         }
         int positions = t->model.config.max_position_embeddings;

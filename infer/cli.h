@@ -42,7 +42,8 @@ typedef struct pl_command {
     const char          *about;   // a paragraph for --help
     void (*lists)(FILE *f);       // what names an option takes, after the options; NULL: nothing to list
     const char *example;
-    bool        recipe; // takes the options of recipes (--set, --out) too
+    bool        recipe;  // takes the options of recipes (--set, --out) too
+    bool        devices; // computes on any --device; else on the CPU alone
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
 } pl_command;
 

@@ -250,7 +250,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                                dtype < 0    ? PL_WEIGHTS_AUTO
                                : dtype == 0 ? PL_WEIGHTS_BF16
                                             : PL_WEIGHTS_FP32,
-                               err));
+                               env->backend, err));
     if (!target.tok && !env->json) {
         st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids",
                      path);
@@ -295,5 +295,6 @@ const pl_command pl_command_decode = {
              "figures to standard error.",
     .lists = list_verifiers,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
+    .devices = true,
     .run = run,
 };

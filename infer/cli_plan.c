@@ -193,8 +193,8 @@ static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64
     pl_plan_head *h = &p->head[p->n];
     *h = (pl_plan_head){0};
     snprintf(h->name, sizeof h->name, "%s", name);
-    PL_TRY(
-        pl_backbone_create(&h->backbone, like ? like->kind : &pl_backbone_eagle3, &p->target.model, &o, PL_F32, err));
+    PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : &pl_backbone_eagle3, &p->target.model, &o,
+                              p->env->backend, err));
     p->n++;
     if (h->backbone->head.routed) PL_TRY(set_clusters(&h->backbone->head, err));
     PL_TRY(pl_params_draw(&h->backbone->params, p->target.dtype, (uint64_t)p->n, p->env->pool, err));
@@ -315,7 +315,7 @@ static pl_status prepare(pl_plan *p, pl_err *err) {
     PL_TRY(read_tree(p, err));
     PL_TRY(read_given(p, err));
     if (results) PL_TRY(pl_plan_methods_read(&p->measured, results, p->temperature, err));
-    PL_TRY(pl_target_open(&p->target, target, NULL, NULL, PL_WEIGHTS_BF16, err));
+    PL_TRY(pl_target_open(&p->target, target, NULL, NULL, PL_WEIGHTS_BF16, p->env->backend, err));
     int room = p->target.model.config.max_position_embeddings - 2 * PL_SHAPE_NODES;
     p->context = pl_cli_has(a, "context") ? (int)pl_cli_int(a, "context") : room < CONTEXT ? room : CONTEXT;
     if (p->context < PL_SHAPE_LEVELS || p->context > room)

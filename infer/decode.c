@@ -36,6 +36,7 @@ struct pl_engine {
     // one step's rows
     part             *parts;
     int               n_parts;
+    pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
     pl_kvrow         *row; // [layers][max_rows]
     pl_draft_item    *item;
@@ -83,9 +84,11 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, forward_o
 static void measure_step(pl_ctx *ctx, void *arg) {
     pl_engine  *e = arg;
     forward_out f;
-    (void)ctx;
     forward(e, e->opt.max_rows, e->opt.max_rows, true, &f);
-    pl_gather(&e->ctx, f.out.hidden, e->logits_index, e->opt.max_rows);
+    pl_gather(ctx, f.out.hidden, e->logits_index, e->opt.max_rows);
+    pl_ctx_read(ctx, &f.logits);
+    if (f.features.data) pl_ctx_read(ctx, &f.features);
+    pl_ctx_read(ctx, &f.out.hidden);
     if (e->drafter) e->drafter->kind->propose(e->drafter, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
 }
 
@@ -124,28 +127,38 @@ static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_er
     return PL_OK;
 }
 
+static void take_arrays(pl_engine *e) {
+    size_t rows = (size_t)e->opt.max_rows;
+    e->id = pl_arena_alloc(&e->arrays, rows * sizeof *e->id);
+    e->pos = pl_arena_alloc(&e->arrays, rows * sizeof *e->pos);
+    e->path = pl_arena_alloc(&e->arrays, rows * PL_TREE_MAX * sizeof *e->path);
+    e->logits_index = pl_arena_alloc(&e->arrays, rows * sizeof *e->logits_index);
+    e->argmax = pl_arena_alloc(&e->arrays, rows * sizeof *e->argmax);
+    e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
+}
+
 static pl_status allocate(pl_engine *e, pl_err *err) {
     size_t rows = (size_t)e->opt.max_rows, s = (size_t)e->opt.max_sessions;
     e->session = pl_calloc(s, sizeof *e->session);
     e->parts = pl_calloc(s, sizeof *e->parts);
     e->item = pl_calloc(s, sizeof *e->item);
-    e->id = pl_calloc(rows, sizeof *e->id);
-    e->pos = pl_calloc(rows, sizeof *e->pos);
-    e->path = pl_calloc(rows * PL_TREE_MAX, sizeof *e->path);
-    e->logits_index = pl_calloc(rows, sizeof *e->logits_index);
     e->logits_row = pl_calloc(rows, sizeof *e->logits_row);
-    e->argmax = pl_calloc(rows, sizeof *e->argmax);
     e->final_row = pl_calloc(rows, sizeof *e->final_row);
-    e->row = pl_calloc(rows * (size_t)e->target->n_layers, sizeof *e->row);
-    if (!e->session || !e->parts || !e->item || !e->id || !e->pos || !e->path || !e->logits_index || !e->logits_row ||
-        !e->argmax || !e->final_row || !e->row)
+    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row)
         return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
+    pl_arena_init(&e->arrays, "decode engine");
+    e->arrays.memory = e->ctx.be->memory;
+    e->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&e->arrays);
+    take_arrays(e);
+    PL_TRY(pl_arena_commit(&e->arrays, err));
+    take_arrays(e);
     for (size_t i = 0; i < s; i++) {
         pl_session *x = &e->session[i];
         x->slot = (int)i;
         x->tokens = pl_calloc((size_t)e->slots + 1, sizeof *x->tokens);
         if (!x->tokens) return pl_fail(err, PL_E_MEMORY, "session of %d positions: out of memory", e->opt.max_len);
-        PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be->real, err));
+        PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
         PL_TRY(allocate_sampling(e, x, err));
     }
     return PL_OK;
@@ -190,11 +203,11 @@ void pl_engine_destroy(pl_engine *e) {
         pl_free(e->session[i].law);
         pl_free(e->session[i].q);
     }
-    void *owned[] = {e->session,      e->parts,      e->item,   e->id,        e->pos, e->path,
-                     e->logits_index, e->logits_row, e->argmax, e->final_row, e->row};
+    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_ctx_fini(&e->ctx);
+    pl_arena_fini(&e->arrays);
     pl_free(e);
 }
 
@@ -354,7 +367,8 @@ static void verify_part(void *arg, int i, int parts) {
     int     lrow = e->logits_row[row];
     int64_t v = e->target->vocab, position = p->decoding ? s->n_read : s->n_prompt - 1;
     if (!p->decoding) pl_tree_root(&s->tree, s->tokens[position]);
-    laws l = {.s = s, .tree = &s->tree, .logits = j->logits + (int64_t)lrow * v, .v = v, .n_tokens = position + 1};
+    laws l = {.s = s, .tree = &s->tree, .v = v, .n_tokens = position + 1};
+    if (j->logits) l.logits = j->logits + (int64_t)lrow * v;
     pl_rng_coin coin;
     pl_rng_coin_init(&coin, s->opt.sampling.seed, PL_STREAM_ACCEPT, s->opt.key, position);
     pl_verify_in in = {.tree = &s->tree,
@@ -430,7 +444,7 @@ static void commit_decoding(pl_engine *e, part *p) {
         slot[i] = s->n_read + v->path[i];
         e->final_row[p->row0 + i] = p->row0 + v->path[i];
     }
-    pl_kv_move(&s->kv, s->n_read, slot, kept + 1);
+    pl_kv_move(&e->ctx, &s->kv, s->n_read, slot, kept + 1);
     s->n_read += kept + 1;
 }
 
@@ -444,17 +458,21 @@ static void commit_chunk(pl_engine *e, part *p) {
     if (p->last) emit(e, s, p->verdict.bonus);
 }
 
-static void report_final(pl_engine *e, const forward_out *f) {
+static void report_final(pl_engine *e, const forward_out *f, const float *logits) {
     if (!e->on_final) return;
+    pl_tensor features = f->features, hidden = f->out.hidden;
+    if (features.data) features.data = pl_ctx_read(&e->ctx, &f->features);
+    hidden.data = pl_ctx_read(&e->ctx, &f->out.hidden);
+    if (e->ctx.err.status != PL_OK) return; // told when the step ends
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         e->on_final(e->on_final_arg, &(pl_final_rows){.session = p->s,
                                                       .first = p->first,
                                                       .count = p->count,
                                                       .row = e->final_row + p->row0,
-                                                      .features = f->features,
-                                                      .hidden = f->out.hidden,
-                                                      .logits = pl_f32(&f->logits),
+                                                      .features = features,
+                                                      .hidden = hidden,
+                                                      .logits = logits,
                                                       .logits_row = e->logits_row,
                                                       .argmax = e->argmax});
     }
@@ -536,9 +554,11 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     pl_ctx_begin(&e->ctx);
     forward_out f;
     forward(e, rows, n_logits, greedy && n_logits > 0, &f);
+    // Where all are greedy and nobody looks on, the argmax is enough.
+    verify_job job = {.e = e};
+    if (n_logits > 0 && (sampled || e->on_final)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
-    double     t_target = pl_now();
-    verify_job job = {.e = e, .logits = pl_f32(&f.logits)};
+    double t_target = pl_now();
     pl_parallel(sampled && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
@@ -550,7 +570,7 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
         else
             commit_chunk(e, p);
     }
-    report_final(e, &f);
+    report_final(e, &f, job.logits);
     double t1 = pl_now();
     if (e->drafter) e->drafter->parts = (pl_draft_parts){0};
     draft(e, &f);

@@ -110,5 +110,6 @@ const pl_command pl_command_doctor = {
     .name = "doctor",
     .summary = "what this build and this machine offer",
     .example = "paceline doctor --json",
+    .devices = true,
     .run = run,
 };

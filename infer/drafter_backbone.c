@@ -17,10 +17,12 @@ typedef struct backbone_drafter {
     pl_drafter_kind kind; // with the backbone's name
     pl_backbone    *model;
     pl_kv          *kv; // [max_sessions]
-    // One call's rows, sized for the largest call.
-    int32_t        *token, *pos, *index, *path, *id, *head_token, *group;
-    float          *value, *lse, *logp;
+    // One level's rows, in the step's memory (take_rows): what ops read is written once for each.
+    int32_t        *token, *pos, *index, *path;
     pl_kvrow       *row;
+    // A level's candidates.
+    int32_t        *id, *head_token, *group;
+    float          *value, *lse, *logp;
     int            *frontier, *next; // [sessions][width]
     int            *n_frontier;      // [sessions]
     int            *expanded;        // [sessions] nodes that have a row
@@ -28,9 +30,25 @@ typedef struct backbone_drafter {
     int            *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
 } backbone_drafter;
 
-static int rows_max(const backbone_drafter *d) {
-    int tree = d->base.max_sessions * d->base.policy.width;
-    return d->base.max_rows > tree ? d->base.max_rows : tree;
+// Arrays for m rows of a step of the backbone.
+static void take_rows(backbone_drafter *d, pl_ctx *ctx, int m) {
+    size_t n = (size_t)m;
+    d->token = pl_ctx_bytes(ctx, n * sizeof *d->token);
+    d->pos = pl_ctx_bytes(ctx, n * sizeof *d->pos);
+    d->index = pl_ctx_bytes(ctx, n * sizeof *d->index);
+    d->path = pl_ctx_bytes(ctx, n * PL_TREE_MAX * sizeof *d->path);
+    d->row = pl_ctx_bytes(ctx, n * sizeof *d->row);
+}
+
+// And for n candidates' rows: which rows of the step they are.
+static int32_t *take_candidates(backbone_drafter *d, pl_ctx *ctx, int n) {
+    size_t m = (size_t)n, k = (size_t)d->base.policy.k;
+    d->id = pl_ctx_bytes(ctx, m * k * sizeof *d->id);
+    d->value = pl_ctx_bytes(ctx, m * k * sizeof *d->value);
+    d->lse = pl_ctx_bytes(ctx, m * sizeof *d->lse);
+    d->head_token = pl_ctx_bytes(ctx, m * sizeof *d->head_token);
+    d->group = pl_ctx_bytes(ctx, m * sizeof *d->group);
+    return pl_ctx_bytes(ctx, m * sizeof(int32_t));
 }
 
 // The best of each frontier node: d->id and d->logp.
@@ -39,7 +57,7 @@ static void choose(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int 
     int            k = d->base.policy.k;
     float         *lse = d->base.policy.needs_logp ? d->lse : NULL;
     pl_head_topk(ctx, &d->model->head, r, k, d->id, d->value, lse);
-    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    if (!pl_ctx_wait(ctx)) return;
     for (int i = 0; i < n * k; i++) {
         d->logp[i] = lse ? d->value[i] - lse[i / k] : 0;
         if (d2t && d->id[i] >= 0) d->id[i] = d2t[d->id[i]];
@@ -54,7 +72,7 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_dra
     double                at = pl_now();
     pl_tensor             logits = pl_head_logits(ctx, &d->model->head, r);
     pl_draft_lap(&d->base.parts.head, &at);
-    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    if (!logits.data) return;
     for (int i = 0, row = 0; i < b->n; row += d->n_frontier[i++])
         for (int j = 0; b->item[i].proposing && j < d->n_frontier[i]; j++) {
             pl_tree *t = b->item[i].tree;
@@ -68,25 +86,26 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_dra
 }
 
 // What a head that routes reads beside the states: rows `index` of the step's inputs.
-static void inputs_of(backbone_drafter *d, pl_ctx *ctx, pl_head_rows *r, pl_tensor hidden, int n, pl_draft_batch *b) {
-    r->hidden = pl_gather(ctx, hidden, d->index, n);
+static void inputs_of(backbone_drafter *d, pl_ctx *ctx, pl_head_rows *r, pl_tensor hidden, const int32_t *index, int n,
+                      pl_draft_batch *b) {
+    r->hidden = pl_gather(ctx, hidden, index, n);
     r->embed = d->model->embed;
     r->token = d->head_token;
     r->group = d->group;
     if (ctx->measuring) return;
     for (int i = 0, row = 0; i < b->n; i++)
         for (int j = 0; j < d->n_frontier[i]; j++, row++) {
-            d->head_token[row] = d->token[d->index[row]];
+            d->head_token[row] = d->token[index[row]];
             d->group[row] = i;
         }
 }
 
 // Candidates of the frontier nodes, `level` deep: rows `index` of a step from `hidden` to the normed states y.
-static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_tensor y, int n, int level,
-                       pl_draft_batch *b) {
+static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_tensor y, const int32_t *index, int n,
+                       int level, pl_draft_batch *b) {
     bool         draws = ctx->measuring, chooses = ctx->measuring;
-    pl_head_rows r = {.x = pl_gather(ctx, y, d->index, n), .level = level};
-    if (d->model->head.kind->reads_inputs || d->base.watch) inputs_of(d, ctx, &r, hidden, n, b);
+    pl_head_rows r = {.x = pl_gather(ctx, y, index, n), .level = level};
+    if (d->model->head.kind->reads_inputs || d->base.watch) inputs_of(d, ctx, &r, hidden, index, n, b);
     if (d->base.watch) d->base.watch->see(d->base.watch, ctx, &d->model->head, &r);
     for (int i = 0; i < b->n; i++)
         if (d->n_frontier[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
@@ -104,6 +123,10 @@ static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m,
 // The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs.
 static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *fused, pl_tensor *hidden) {
     int m = 0;
+    for (int i = 0; i < b->n; i++)
+        m += b->item[i].count;
+    take_rows(d, ctx, m);
+    m = 0;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         for (int j = 0; j < it->count; j++, m++) {
@@ -121,8 +144,13 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
 }
 
 // Rows for the frontier nodes of all trees; their parents' outputs are gathered from the last level.
-static int expand_rows(backbone_drafter *d, pl_draft_batch *b) {
+static int expand_rows(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     int w = d->base.policy.width, m = 0;
+    for (int i = 0; i < b->n; i++)
+        m += d->n_frontier[i];
+    if (m == 0) return 0;
+    take_rows(d, ctx, m);
+    m = 0;
     for (int i = 0; i < b->n; i++) {
         pl_draft_item *it = &b->item[i];
         for (int j = 0; j < d->n_frontier[i]; j++, m++) {
@@ -147,6 +175,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     const pl_tree_policy *policy = &base->policy;
     double                at = pl_now();
     pl_tensor             from, hidden, y = take_in(d, ctx, b, &from, &hidden);
+    int32_t              *index = take_candidates(d, ctx, b->n); // rows whose candidates are wanted
     int                   w = policy->width, rows = 0, m = 0;
     pl_draft_lap(&base->parts.take_in, &at);
     // Level 0: the last row of each session that wants a tree.
@@ -158,10 +187,10 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         if (!d->n_frontier[i]) continue;
         d->frontier[i * w] = 0;
         d->hidden_row[i * PL_TREE_GROWN] = rows - 1;
-        d->index[m++] = rows - 1;
+        index[m++] = rows - 1;
     }
     for (int level = 0; m > 0 && ctx->err.status == PL_OK; level++) {
-        candidates(d, ctx, from, y, m, level, b);
+        candidates(d, ctx, from, y, index, m, level, b);
         if (ctx->err.status != PL_OK) return;
         int row = 0;
         for (int i = 0; i < b->n; i++) {
@@ -176,17 +205,18 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
             d->n_frontier[i] = level + 1 < limit ? n : 0;
             memcpy(d->frontier + i * w, d->next + i * w, (size_t)w * sizeof *d->next);
         }
-        m = expand_rows(d, b);
+        m = expand_rows(d, ctx, b);
         if (m == 0) return;
         at = pl_now();
         from = pl_gather(ctx, hidden, d->index, m);
         y = step(d, ctx, from, m, &hidden);
         pl_draft_lap(&base->parts.layer, &at);
+        index = take_candidates(d, ctx, m);
         m = 0;
         for (int i = 0; i < b->n; i++)
             for (int j = 0; j < d->n_frontier[i]; j++, m++) {
                 d->hidden_row[i * PL_TREE_GROWN + d->frontier[i * w + j]] = m;
-                d->index[m] = m;
+                index[m] = m;
             }
     }
 }
@@ -195,14 +225,16 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
 static void measure(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b) {
     int       w = d->base.policy.width, s = d->base.max_sessions, m = d->base.max_rows;
     pl_tensor hidden;
+    take_rows(d, ctx, m);
     pl_tensor f = pl_gather(ctx, b->features, d->index, m);
     pl_tensor from = d->model->kind->fuse(ctx, d->model, f);
     pl_tensor y = step(d, ctx, from, m, &hidden);
-    candidates(d, ctx, from, y, s, 0, b);
+    candidates(d, ctx, from, y, take_candidates(d, ctx, s), s, 0, b);
     for (int level = 1; level < d->base.policy.depth_max; level++) {
+        take_rows(d, ctx, s * w);
         from = pl_gather(ctx, hidden, d->index, s * w);
         y = step(d, ctx, from, s * w, &hidden);
-        candidates(d, ctx, from, y, s * w, level, b);
+        candidates(d, ctx, from, y, take_candidates(d, ctx, s * w), s * w, level, b);
     }
 }
 
@@ -224,9 +256,7 @@ static void destroy(pl_drafter *base) {
     backbone_drafter *d = (backbone_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv,    d->token,      d->pos,        d->index,      d->path,     d->id,
-                     d->value, d->lse,        d->logp,       d->head_token, d->group,    d->frontier,
-                     d->next,  d->n_frontier, d->hidden_row, d->row,        d->expanded, d->slot};
+    void *owned[] = {d->kv, d->logp, d->frontier, d->next, d->n_frontier, d->hidden_row, d->expanded, d->slot};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->model);
@@ -255,33 +285,21 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_l
     d->base.kind = &d->kind;
     d->base.n_taps = d->model->n_taps;
     memcpy(d->base.tap, d->model->tap, sizeof d->base.tap);
-    size_t rows = (size_t)rows_max(d), k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width;
+    size_t k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width;
     d->kv = pl_calloc(s, sizeof *d->kv);
-    d->token = pl_calloc(rows, sizeof *d->token);
-    d->pos = pl_calloc(rows, sizeof *d->pos);
-    d->index = pl_calloc(rows, sizeof *d->index);
-    d->path = pl_calloc(rows * PL_TREE_MAX, sizeof *d->path);
-    d->row = pl_calloc(rows, sizeof *d->row);
-    d->id = pl_calloc(rows * k, sizeof *d->id);
-    d->value = pl_calloc(rows * k, sizeof *d->value);
-    d->logp = pl_calloc(rows * k, sizeof *d->logp);
-    d->lse = pl_calloc(rows, sizeof *d->lse);
-    d->head_token = pl_calloc(rows, sizeof *d->head_token);
-    d->group = pl_calloc(rows, sizeof *d->group);
+    d->logp = pl_calloc(s * w * k, sizeof *d->logp);
     d->frontier = pl_calloc(s * w, sizeof *d->frontier);
     d->next = pl_calloc(s * w, sizeof *d->next);
     d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
     d->expanded = pl_calloc(s, sizeof *d->expanded);
     d->slot = pl_calloc(s * PL_TREE_GROWN, sizeof *d->slot);
     d->hidden_row = pl_calloc(s * PL_TREE_GROWN, sizeof *d->hidden_row);
-    if (!d->kv || !d->token || !d->pos || !d->index || !d->path || !d->row || !d->id || !d->value || !d->logp ||
-        !d->lse || !d->head_token || !d->group || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row ||
-        !d->expanded || !d->slot)
+    if (!d->kv || !d->logp || !d->frontier || !d->next || !d->n_frontier || !d->hidden_row || !d->expanded || !d->slot)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < max_sessions; i++)
         PL_TRY_GOTO(
             st, fail,
-            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model->shape, PL_F32, err));
+            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model->shape, target->be, err));
     *out = &d->base;
     return PL_OK;
 fail:

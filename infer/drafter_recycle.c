@@ -36,7 +36,6 @@ typedef struct recycle {
     bool       keep;
     int32_t   *adjacency; // [sessions][V][K]
     int        rows;      // of one forward at most
-    int32_t   *top;       // [rows][k]
 } recycle;
 
 static int32_t *row_of(const recycle *d, int slot, int32_t token) {
@@ -79,13 +78,14 @@ static pl_status own_policy(pl_tree_policy *p, int nodes, pl_err *err) {
 static void take_in(recycle *d, pl_ctx *ctx, const pl_draft_batch *b) {
     if (b->logits.dim[0] == 0) return;
     PL_CHECK(b->logits.dim[0] <= d->rows, "%lld rows, at most %d", (long long)b->logits.dim[0], d->rows);
-    pl_topk(ctx, &(pl_topk_args){.x = b->logits, .id = d->top, .k = d->k});
-    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    int32_t *top = pl_ctx_bytes(ctx, pl_size_mul((size_t)b->logits.dim[0], (size_t)d->k, sizeof *top));
+    pl_topk(ctx, &(pl_topk_args){.x = b->logits, .id = top, .k = d->k});
+    if (!pl_ctx_wait(ctx)) return;
     for (int i = 0; i < b->n; i++)
         for (int r = b->item[i].row0; r < b->item[i].row0 + b->item[i].rows; r++)
             if (b->logits_row[r] >= 0)
-                memcpy(row_of(d, b->item[i].slot, b->token[r]), d->top + (int64_t)b->logits_row[r] * d->k,
-                       (size_t)d->k * sizeof *d->top);
+                memcpy(row_of(d, b->item[i].slot, b->token[r]), top + (int64_t)b->logits_row[r] * d->k,
+                       (size_t)d->k * sizeof *top);
 }
 
 // arg: the slot's matrix.
@@ -129,7 +129,6 @@ static double step_bytes(const pl_drafter *base) {
 static void destroy(pl_drafter *base) {
     recycle *d = (recycle *)base;
     pl_free(d->adjacency);
-    pl_free(d->top);
     pl_free(d);
 }
 
@@ -185,8 +184,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_llama *target
     d->keep = keep;
     d->rows = max_rows;
     d->adjacency = pl_calloc(pl_size_mul((size_t)max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
-    d->top = pl_calloc(pl_size_mul((size_t)max_rows, K, 1), sizeof *d->top);
-    if (!d->adjacency || !d->top) {
+    if (!d->adjacency) {
         destroy(&d->base);
         return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory", max_sessions,
                        (long long)target->vocab, K);

@@ -327,11 +327,13 @@ static void finish_figures(eval *e) {
 // ---- the whole ----
 
 static pl_status open_targets(eval *e, pl_err *err) {
-    PL_TRY(pl_target_open(&e->target[0], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_BF16, err));
+    PL_TRY(
+        pl_target_open(&e->target[0], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_BF16, e->env->backend, err));
     if (!e->target[0].tok)
         return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", e->o->target);
     if (!e->o->plain_fp32) return PL_OK;
-    return pl_target_open(&e->target[1], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_FP32, err);
+    return pl_target_open(&e->target[1], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_FP32, e->env->backend,
+                          err);
 }
 
 static pl_status describe(eval *e, pl_err *err) {

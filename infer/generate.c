@@ -363,7 +363,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
     pl_dtype    t = pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32;
     PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
-    PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, err));
+    PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, env->backend, err));
     PL_TRY_GOTO(st, done,
                 pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
     n_taps = pl_recipe_bool(r, "data.taps") ? pl_llama_default_taps(target.n_layers, taps) : 0;

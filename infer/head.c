@@ -57,7 +57,7 @@ static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int l
     struct {
         int     row[2], at[2];
         pl_span span;
-    } *s = pl_arena_alloc(&ctx->frame, sizeof *s);
+    } *s = pl_ctx_bytes(ctx, sizeof *s);
     if (ctx->measuring) return (pl_head_support){0};
     s->row[0] = s->at[0] = 0;
     s->row[1] = (int)rows;
@@ -79,9 +79,15 @@ static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x) {
     return pl_gatherdot(ctx, x, h->out, id, h->vocab);
 }
 
-pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+static pl_tensor all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_tensor x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
     return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x) : pl_linear(ctx, x, h->out);
+}
+
+pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_tensor y = all_logits(ctx, h, r);
+    y.data = pl_ctx_read(ctx, &y);
+    return y;
 }
 
 static void forbid(float *z, int64_t from, int64_t to) {
@@ -99,7 +105,7 @@ static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t 
         memcpy(id + row * n, id, (size_t)n * sizeof *id);
 }
 
-// Of rows that are packed by segments only those of the support are read.
+// Of rows that are packed by segments, as the host has them, only those of the support are read.
 static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     enum { SPARE = 64 }; // elements of a row that the alignment of a group's blocks may take
     pl_tensor       x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
@@ -109,7 +115,10 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
         pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)h->vocab + SPARE, sizeof(int32_t)));
         pl_ctx_const(ctx, x.dim[0], h->vocab + SPARE);
     }
-    if (ctx->measuring || ctx->err.status != PL_OK) return y;
+    if (!pl_ctx_wait(ctx)) {
+        y.data = NULL;
+        return y;
+    }
     forbid(pl_f32(&y), 0, x.dim[0] * h->vocab);
     for (int g = 0; g < s.groups; g++) {
         pl_tensor      some = x;
@@ -130,10 +139,11 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     if (h->kind->logits) return h->kind->logits(ctx, h, r);
     if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
-    pl_tensor y = pl_head_all_logits(ctx, h, r);
-    if (!h->kind->support && pl_head_budget(h, r->level) == h->vocab) return y;
-    pl_head_support s = support(ctx, h, r);
-    if (ctx->measuring || ctx->err.status != PL_OK) return y;
+    pl_tensor       y = all_logits(ctx, h, r);
+    pl_head_support s = {0};
+    if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
+    y.data = pl_ctx_read(ctx, &y);
+    if (!y.data) return y;
     for (int g = 0; g < s.groups; g++)
         for (int row = s.row[g]; row < s.row[g + 1]; row++) {
             float  *z = pl_f32(&y) + row * h->vocab;

@@ -86,10 +86,12 @@ void                pl_head_share(pl_head *h, pl_tensor out);
 // these are the most frequent. Other heads read all Vd.
 int64_t pl_head_budget(const pl_head *h, int level);
 
-// logits [M, Vd], in the frame; -infinity outside a row's support: their softmax is the law that is proposed from.
+// logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
+// outside a row's support: their softmax is the law that is proposed from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // The same of the matrix alone: over all its rows, whatever the support. Not for heads with logits of their own.
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// id, value and lse lie in the step's shared memory (pl_ctx_bytes) and are read after pl_ctx_wait.
 // The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
 // log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
 // topk over pl_head_logits, bit for bit.

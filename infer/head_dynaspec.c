@@ -129,11 +129,11 @@ typedef struct choice {
 
 static choice room_for(pl_ctx *ctx, int64_t rows, int64_t clusters, int64_t k) {
     size_t m = (size_t)rows, spans = m * (size_t)k;
-    return (choice){.row = pl_arena_alloc(&ctx->frame, (m + 1) * sizeof(int)),
-                    .at = pl_arena_alloc(&ctx->frame, (m + 1) * sizeof(int)),
-                    .span = pl_arena_alloc(&ctx->frame, spans * sizeof(pl_span)),
-                    .chosen = pl_arena_alloc(&ctx->frame, (size_t)clusters),
-                    .best = pl_arena_alloc(&ctx->frame, (size_t)k * sizeof(int32_t))};
+    return (choice){.row = pl_ctx_bytes(ctx, (m + 1) * sizeof(int)),
+                    .at = pl_ctx_bytes(ctx, (m + 1) * sizeof(int)),
+                    .span = pl_ctx_bytes(ctx, spans * sizeof(pl_span)),
+                    .chosen = pl_ctx_bytes(ctx, (size_t)clusters),
+                    .best = pl_ctx_bytes(ctx, (size_t)k * sizeof(int32_t))};
 }
 
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
@@ -143,14 +143,15 @@ static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows
     pl_tensor                    embed = pl_embed(ctx, r->embed, r->token, m);
     pl_tensor                    score = pl_router_scores(ctx, &d->router, embed, r->hidden, r->x);
     choice                       c = room_for(ctx, m, n, k);
-    if (ctx->measuring || ctx->err.status != PL_OK) return (pl_head_support){0};
+    const float                 *z = pl_ctx_read(ctx, &score);
+    if (!z) return (pl_head_support){0};
     int groups = 0, spans = 0;
     c.row[0] = c.at[0] = 0;
     for (int64_t row = 0; row < m;) {
         int64_t end = row;
         memset(c.chosen, 0, (size_t)n);
         for (; end < m && (!r->group || r->group[end] == r->group[row]); end++)
-            if (!pl_router_choose(pl_f32(&score) + end * n, n, k, c.best, c.chosen)) {
+            if (!pl_router_choose(z + end * n, n, k, c.best, c.chosen)) {
                 pl_ctx_fail(ctx, PL_E_INPUT, "router: NaN at row %lld; check the drafter's weights", (long long)end);
                 return (pl_head_support){0};
             }

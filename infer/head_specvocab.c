@@ -43,7 +43,7 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
 // The candidates of each row [M, C], ascending, and their exact logits [M, C].
 static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
     int64_t n = h->spec.candidates;
-    *id = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
+    *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
     pl_headtopk(ctx, &(pl_headtopk_args){
                          .x = project(ctx, h, x, (pl_tensor){0}), .w = h->out, .k = (int)n, .by_id = true, .id = *id});
     return pl_gatherdot(ctx, x, h->exact, *id, n);
@@ -54,10 +54,10 @@ static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, in
     int64_t   m = r->x.dim[0], n = h->spec.candidates;
     int       held = k < n ? k : (int)n;
     pl_tensor z = rescore(ctx, h, r->x, &candidate);
-    int32_t  *place = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)m, (size_t)held, sizeof *place));
-    float    *best = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)m, (size_t)held, sizeof *best));
+    int32_t  *place = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)held, sizeof *place));
+    float    *best = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)held, sizeof *best));
     pl_topk(ctx, &(pl_topk_args){.x = z, .k = held, .id = place, .value = best, .lse = lse});
-    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    if (!pl_ctx_wait(ctx)) return;
     for (int64_t i = 0; i < m; i++)
         for (int j = 0; j < k; j++) {
             id[i * k + j] = j < held ? candidate[i * n + place[i * held + j]] : -1;
@@ -68,8 +68,11 @@ static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, in
 static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int32_t  *candidate;
     int64_t   m = r->x.dim[0], n = h->spec.candidates;
-    pl_tensor z = rescore(ctx, h, r->x, &candidate), y = pl_ctx_const(ctx, m, h->vocab);
-    if (ctx->measuring || ctx->err.status != PL_OK) return y;
+    pl_tensor z = rescore(ctx, h, r->x, &candidate), y = pl_tensor_2d(NULL, ctx->be->real, m, h->vocab);
+    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof(float)));
+    z.data = pl_ctx_read(ctx, &z);
+    if (!z.data) return y;
+    y.data = to;
     for (int64_t i = 0; i < m; i++) {
         float *row = pl_f32(&y) + i * h->vocab;
         for (int64_t v = 0; v < h->vocab; v++)

@@ -262,5 +262,6 @@ const pl_command pl_command_inspect = {
         "many of its best tokens); for a head that leaves rows unread how often the best token and the best --top of\n"
         "the whole head are in the support, and the share of its law that is retained.",
     .example = "paceline inspect runs/first/checkpoints/best",
+    .devices = true,
     .run = run,
 };

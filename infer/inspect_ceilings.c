@@ -33,7 +33,7 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
     bool      routed = h->kind->support || h->spec.position_aware;
     pl_tensor part = pl_head_logits(ctx, h, r), whole = part;
     if (routed) whole = pl_head_all_logits(ctx, h, r);
-    if (ctx->measuring || ctx->err.status != PL_OK || r->level >= PL_CEILINGS_DEPTH) return;
+    if (!part.data || !whole.data || r->level >= PL_CEILINGS_DEPTH) return;
     size_t at = (size_t)r->level * (size_t)l->ceilings.v, n = (size_t)h->vocab * sizeof(float);
     memcpy(l->logits + at, pl_f32(&part), n);
     memcpy(l->whole + at, pl_f32(&whole), n);
@@ -90,7 +90,7 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
     char        tree[32];
     if (!pl_drafter_is_folder(opt->drafter))
         return pl_fail(err, PL_E_USAGE, "--ceilings: %s has no head; name a drafter's checkpoint", opt->drafter);
-    PL_TRY(pl_target_open(&target, path, opt->tokenizer, opt->pre, PL_WEIGHTS_AUTO, err));
+    PL_TRY(pl_target_open(&target, path, opt->tokenizer, opt->pre, PL_WEIGHTS_AUTO, env->backend, err));
     size_t  room = (size_t)PL_CEILINGS_DEPTH * (size_t)target.model.vocab;
     looker *l = pl_calloc(1, sizeof *l);
     if (!l) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "ceilings: out of memory"));

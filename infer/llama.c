@@ -27,12 +27,14 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
 }
 
 pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
-                         pl_dtype real, pl_err *err) {
+                         pl_dtype real, const pl_memory *memory, pl_err *err) {
     int64_t half = c->head_dim / 2, n = c->max_position_embeddings;
     size_t  one = pl_size_mul((size_t)n, (size_t)half, pl_dtype_size(real));
     *bytes = pl_size_mul(one, 2, 1);
-    *block = pl_block_create(*bytes, err);
+    *block = pl_memory_create(memory, PL_LOCAL, *bytes, err);
     if (!*block) return PL_E_MEMORY;
+    uint8_t *stage = pl_memory_stage(memory, *block, *bytes);
+    if (!stage) return pl_fail(err, PL_E_MEMORY, "rope tables of %lld positions: out of memory", (long long)n);
     pl_rope_spec spec = {.theta = c->rope.theta,
                          .hd = c->head_dim,
                          .factor = c->rope.factor,
@@ -44,8 +46,8 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
                                                           : PL_ROPE_DEFAULT;
     *cos = pl_tensor_2d(*block, real, n, half);
     *sin = pl_tensor_2d((uint8_t *)*block + one, real, n, half);
-    pl_rope_table(cos->data, sin->data, real, &spec, n);
-    return PL_OK;
+    pl_rope_table(stage, stage + one, real, &spec, n);
+    return pl_memory_put(memory, *block, stage, *bytes, PL_OK, err);
 }
 
 void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
@@ -90,15 +92,17 @@ static void list_params(pl_llama *m, bool packed) {
             "model.embed_tokens.weight";
 }
 
-pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, pl_dtype real, bool packed, pl_err *err) {
-    *m = (pl_llama){.config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
+pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
+    *m = (pl_llama){.be = be, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
     PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 6 * m->n_layers + 3, err));
+    m->params.memory = be->memory;
     list_params(m, packed);
-    PL_TRY_GOTO(st, fail, pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, real, err));
+    PL_TRY_GOTO(st, fail,
+                pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, be->real, be->memory, err));
     return PL_OK;
 fail:
     pl_llama_fini(m);
@@ -120,7 +124,7 @@ pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     return st;
 }
 
-pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, pl_err *err) {
+pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;
     pl_weight_source *src = NULL;
@@ -128,7 +132,7 @@ pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, pl_err *err) 
     pl_status         st;
     PL_TRY(open_source(&src, &config, path, err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
-    PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, PL_F32, true, err));
+    PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, be, true, err));
     memcpy(m->fingerprint, print, sizeof print);
     st = pl_params_load(&m->params, src, t, err);
     if (st != PL_OK) pl_llama_fini(m);
@@ -139,9 +143,9 @@ fail:
 }
 
 void pl_llama_fini(pl_llama *m) {
+    if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
     pl_params_fini(&m->params);
     pl_free(m->layer);
-    if (m->rope) pl_block_destroy(m->rope, m->rope_bytes);
     *m = (pl_llama){0};
 }
 

@@ -15,7 +15,7 @@ pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err) {
 }
 
 void pl_params_fini(pl_params *ps) {
-    if (ps->block) pl_block_destroy(ps->block, ps->block_bytes);
+    if (ps->block) pl_memory_destroy(ps->memory, PL_LOCAL, ps->block, ps->block_bytes);
     if (ps->src) pl_weight_source_close(ps->src);
     pl_free(ps->p);
     *ps = (pl_params){0};
@@ -61,19 +61,25 @@ static bool is_vector(const pl_param *p) {
     return p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS;
 }
 
-static size_t held_bytes(const pl_param *p, pl_dtype t) {
-    const pl_weight_spec *s = &p->spec;
-    if (is_vector(p)) return pl_size_mul((size_t)s->rows, sizeof(float), 1);
-    if (p->kind != PL_PARAM_MATRIX) return pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
-    return p->segments ? pl_segments_bytes(p->segments, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
+// Packing by segments is the host's: a device's ops take panels.
+static const pl_segments *segments_of(const pl_params *ps, const pl_param *p) {
+    return ps->memory ? NULL : p->segments;
 }
 
-static pl_tensor held_tensor(const pl_param *p, pl_dtype t) {
+static size_t held_bytes(const pl_params *ps, const pl_param *p, pl_dtype t) {
+    const pl_weight_spec *s = &p->spec;
+    const pl_segments    *g = segments_of(ps, p);
+    if (is_vector(p)) return pl_size_mul((size_t)s->rows, sizeof(float), 1);
+    if (p->kind != PL_PARAM_MATRIX) return pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
+    return g ? pl_segments_bytes(g, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
+}
+
+static pl_tensor held_tensor(const pl_params *ps, const pl_param *p, pl_dtype t) {
     if (is_vector(p)) return pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
     pl_tensor w = pl_tensor_2d(p->owned, t, p->spec.rows, p->spec.cols);
     if (p->kind != PL_PARAM_MATRIX) return w;
-    w.layout = p->segments ? PL_SEGMENTS : PL_PANELS;
-    w.segments = p->segments;
+    w.segments = segments_of(ps, p);
+    w.layout = w.segments ? PL_SEGMENTS : PL_PANELS;
     return w;
 }
 
@@ -81,13 +87,13 @@ static pl_tensor held_tensor(const pl_param *p, pl_dtype t) {
 static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *err) {
     size_t total = 0;
     for (int i = 0; i < ps->n; i++) {
-        size_t bytes = held[i] ? held_bytes(&ps->p[i], t) : 0;
+        size_t bytes = held[i] ? held_bytes(ps, &ps->p[i], t) : 0;
         if (__builtin_add_overflow(total, bytes, &total) || __builtin_add_overflow(total, PAGE - 1, &total))
             return pl_fail(err, PL_E_MEMORY, "%s: out of memory", ps->p[i].name[0]);
         total = total / PAGE * PAGE;
     }
     if (total == 0) return PL_OK;
-    ps->block = pl_block_create(total, err);
+    ps->block = pl_memory_create(ps->memory, PL_LOCAL, total, err);
     if (!ps->block) return PL_E_MEMORY;
     ps->block_bytes = total;
     size_t at = 0;
@@ -95,28 +101,47 @@ static pl_status own_all(pl_params *ps, const bool *held, pl_dtype t, pl_err *er
         if (!held[i]) continue;
         pl_param *p = &ps->p[i];
         p->owned = ps->block + at;
-        p->owned_bytes = held_bytes(p, t);
+        p->owned_bytes = held_bytes(ps, p, t);
         at += (p->owned_bytes + PAGE - 1) / PAGE * PAGE;
-        *p->tensor = held_tensor(p, t);
+        *p->tensor = held_tensor(ps, p, t);
     }
     return PL_OK;
 }
 
-// Rows r .. r + n - 1 of a matrix that is held.
-static void put_rows(const pl_param *p, int64_t r, int64_t n, const float *rows) {
+// Where the host fills a parameter that is held, and the filled stage to its place (pl_memory_stage). st: how filling
+// it went.
+static pl_status stage_of(const pl_params *ps, const pl_param *p, void **stage, pl_err *err) {
+    *stage = pl_memory_stage(ps->memory, p->owned, p->owned_bytes);
+    return *stage ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+}
+
+static pl_status place(const pl_params *ps, const pl_param *p, void *stage, pl_status st, pl_err *err) {
+    return pl_memory_put(ps->memory, p->owned, stage, p->owned_bytes, st, err);
+}
+
+// Rows r .. r + n - 1 of a matrix that is held, into its stage.
+static void put_rows(const pl_param *p, void *stage, int64_t r, int64_t n, const float *rows) {
     const pl_tensor *w = p->tensor;
     if (w->layout == PL_SEGMENTS)
-        pl_segments_pack(p->owned, w->dtype, w->segments, r, n, w->dim[1], rows);
+        pl_segments_pack(stage, w->dtype, w->segments, r, n, w->dim[1], rows);
     else if (w->layout == PL_PANELS)
-        pl_panels_pack(p->owned, w->dtype, r, n, w->dim[0], w->dim[1], rows);
+        pl_panels_pack(stage, w->dtype, r, n, w->dim[0], w->dim[1], rows);
     else
-        pl_from_f32((uint8_t *)p->owned + (size_t)(r * w->dim[1]) * pl_dtype_size(w->dtype), w->dtype, rows,
+        pl_from_f32((uint8_t *)stage + (size_t)(r * w->dim[1]) * pl_dtype_size(w->dtype), w->dtype, rows,
                     (size_t)(n * w->dim[1]));
 }
 
 // ---- loading ----
 
-static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_weight_spec *spec, pl_err *err) {
+static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
+    void *stage;
+    PL_TRY(stage_of(ps, p, &stage, err));
+    return place(ps, p, stage, pl_weight_read_f32(ps->src, spec, stage, err), err);
+}
+
+static pl_status load_matrix(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
+    void *stage;
+    PL_TRY(stage_of(ps, p, &stage, err));
     // Row by row of blocks, so that a large matrix is never held twice.
     int64_t step = (1 << 20) / (spec->cols > 0 ? spec->cols : 1);
     if (step < PL_PANEL) step = PL_PANEL;
@@ -124,11 +149,11 @@ static pl_status load_matrix(pl_param *p, const pl_weight_source *src, const pl_
     pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
     for (int64_t r = 0; r < spec->rows && st == PL_OK; r += step) {
         int64_t n = spec->rows - r < step ? spec->rows - r : step;
-        st = pl_weight_read_rows(src, spec, r, n, rows, err);
-        if (st == PL_OK) put_rows(p, r, n, rows);
+        st = pl_weight_read_rows(ps->src, spec, r, n, rows, err);
+        if (st == PL_OK) put_rows(p, stage, r, n, rows);
     }
     pl_free(rows);
-    return st;
+    return place(ps, p, stage, st, err);
 }
 
 static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held, pl_dtype t, pl_err *err) {
@@ -138,7 +163,7 @@ static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held
         const void *mapped;
         pl_dtype    stored;
         held[i] = !p->spec.optional || pl_weight_has(ps->src, &specs[i]);
-        if (!held[i] || p->kind != PL_PARAM_EMBED) continue;
+        if (!held[i] || p->kind != PL_PARAM_EMBED || ps->memory) continue;
         if (!pl_weight_view(ps->src, &specs[i], &mapped, &stored) || stored != t) continue;
         held[i] = false;
         *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, p->spec.rows, p->spec.cols);
@@ -147,9 +172,9 @@ static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held
     for (int i = 0; i < ps->n; i++) {
         if (!held[i]) continue;
         if (is_vector(&ps->p[i]))
-            PL_TRY(pl_weight_read_f32(ps->src, &specs[i], ps->p[i].owned, err));
+            PL_TRY(load_vector(ps, &ps->p[i], &specs[i], err));
         else
-            PL_TRY(load_matrix(&ps->p[i], ps->src, &specs[i], err));
+            PL_TRY(load_matrix(ps, &ps->p[i], &specs[i], err));
         pl_weight_drop(ps->src, &specs[i]);
     }
     return PL_OK;
@@ -178,6 +203,7 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
 
 typedef struct drawing {
     const pl_param *p;
+    void           *stage;
     uint64_t        seed;
     float          *rows; // [parts][PL_PANEL][cols] scratch
 } drawing;
@@ -201,18 +227,27 @@ static void draw_part(void *arg, int part, int parts) {
         int64_t n = hi - r < PL_PANEL ? hi - r : PL_PANEL;
         for (int64_t i = 0; i < n * s->cols; i++)
             rows[i] = scale * (float)((int64_t)(mix(d->seed + (uint64_t)(r * s->cols + i)) >> 40) - 8388608);
-        put_rows(d->p, r, n, rows);
+        put_rows(d->p, d->stage, r, n, rows);
     }
 }
 
-static pl_status draw_matrix(pl_param *p, uint64_t seed, pl_pool *pool, pl_err *err) {
+static pl_status draw_matrix(const pl_params *ps, const pl_param *p, uint64_t seed, pl_pool *pool, pl_err *err) {
     int     parts = pl_pool_threads(pool);
     drawing d = {.p = p, .seed = seed};
+    PL_TRY(stage_of(ps, p, &d.stage, err));
     d.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)p->spec.cols, sizeof *d.rows));
-    if (!d.rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
-    pl_parallel(pool, parts, draw_part, &d);
+    pl_status st = d.rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    if (st == PL_OK) pl_parallel(pool, parts, draw_part, &d);
     pl_free(d.rows);
-    return PL_OK;
+    return place(ps, p, d.stage, st, err);
+}
+
+static pl_status draw_vector(const pl_params *ps, const pl_param *p, pl_err *err) {
+    void *stage;
+    PL_TRY(stage_of(ps, p, &stage, err));
+    for (int64_t k = 0; k < p->spec.rows; k++)
+        ((float *)stage)[k] = p->kind == PL_PARAM_NORM ? 1 : 0;
+    return place(ps, p, stage, PL_OK, err);
 }
 
 pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
@@ -224,12 +259,7 @@ pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool
     pl_free(held);
     for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
-        if (!is_vector(p)) {
-            st = draw_matrix(p, mix(seed + (uint64_t)i), pool, err);
-            continue;
-        }
-        for (int64_t k = 0; k < p->spec.rows; k++)
-            pl_f32(p->tensor)[k] = p->kind == PL_PARAM_NORM ? 1 : 0;
+        st = is_vector(p) ? draw_vector(ps, p, err) : draw_matrix(ps, p, mix(seed + (uint64_t)i), pool, err);
     }
     return st;
 }

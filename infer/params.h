@@ -28,9 +28,10 @@ typedef struct pl_param {
 typedef struct pl_params {
     pl_param         *p;
     int               n, capacity;
-    pl_weight_source *src; // kept open while embeddings are views of the mapped file; owned
-    uint8_t *block;        // what was loaded, in one piece: on huge pages, which weights of their own are too small for
-    size_t   block_bytes;
+    pl_weight_source *src;    // kept open while embeddings are views of the mapped file; owned
+    uint8_t          *block;  // what was loaded, in one piece: on huge pages, which weights of their own are too small for
+    size_t            block_bytes;
+    const pl_memory  *memory; // of block, NULL: the host's; set before load and draw
 } pl_params;
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
@@ -45,7 +46,7 @@ pl_weight_spec pl_param_spec(const pl_param *p);
 
 // For inference: checks all of them against the source, then reads and packs tensor by tensor (matrices in dtype t,
 // F32 or BF16; norms in fp32; embeddings stay in the mapped file where they lie there as t, else are copied row-major).
-// Takes over the source, also on failure.
+// A device's memory gets copies of all, one tensor at a time. Takes over the source, also on failure.
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
 // Instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform with variance
 // 1 / cols, norms 1, biases 0; a value depends on seed, entry and place alone.

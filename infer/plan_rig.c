@@ -364,11 +364,12 @@ static pl_status run_plain(rig *r, bool keep, pl_err *err) {
 
 // ---- the whole ------------------------------------------------------------------------------------------------------
 
-static pl_status make_caches(pl_kv **kv, int batch, int layers, int slots, const pl_layer_shape *shape, pl_err *err) {
+static pl_status make_caches(pl_kv **kv, int batch, int layers, int slots, const pl_layer_shape *shape,
+                             const pl_backend *be, pl_err *err) {
     *kv = pl_calloc((size_t)batch, sizeof **kv);
     if (!*kv) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     for (int i = 0; i < batch; i++) {
-        PL_TRY(pl_kv_create(&(*kv)[i], layers, slots, shape, PL_F32, err));
+        PL_TRY(pl_kv_create(&(*kv)[i], layers, slots, shape, be, err));
         memset((*kv)[i].block, 0, (*kv)[i].bytes); // pages that nobody has written are one page, in every cache
     }
     return PL_OK;
@@ -412,12 +413,12 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     if (!r->subject || !r->id || !r->pos || !r->index || !r->path || !r->choice || !r->value || !r->lse ||
         !r->head_token || !r->group || !r->row || !r->draft_row)
         return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
-    PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, err));
+    PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {
         rig_subject *s = &r->subject[i];
         s->s = &subject[i];
-        PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, err));
+        PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, t->be, err));
         PL_TRY(pl_ctx_init(&s->ctx, be, pool));
         s->ready = true;
         r->now = s;

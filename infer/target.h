@@ -15,10 +15,10 @@ typedef struct pl_target {
     int32_t       stop[PL_MAX_STOP]; // the config's eos ids; where it names none, the tokenizer's
 } pl_target;
 
-// path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without one and a
-// llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
+// For be. path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without
+// one and a llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
-                         pl_err *err);
+                         const pl_backend *be, pl_err *err);
 void      pl_target_close(pl_target *t);
 
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.

@@ -145,7 +145,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
     pl_param_block_options bo = {.real = b->env->backend->real, .round_to = PL_BF16};
-    PL_TRY(pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend->real, err));
+    PL_TRY(pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err));
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
     pl_param_block_init(&c->block, b->env->seed);
     PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));

@@ -173,7 +173,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     int32_t  *d2t = NULL;
     pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
     o.d2t = d2t;
-    if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend->real, err);
+    if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
     return st;
 }

@@ -61,7 +61,7 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     lm_pass                p = {.lm = lm, .rows = o->capacity};
     pl_status              st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
-    PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend->real, false, err));
+    PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
     PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
     if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
     PL_TRY_GOTO(st, fail, rows_create(lm, err));

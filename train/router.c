@@ -279,7 +279,7 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
     o.d2t = id;
     if (st == PL_OK)
         st = pl_backbone_create(&t->model, pl_backbone_find(pl_hf_backbone_name(c.backbone)), &t->teacher.model, &o,
-                                env->backend->real, err);
+                                env->backend, err);
     pl_free(id);
     pl_weight_source_close(src);
     return st;

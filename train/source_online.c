@@ -117,7 +117,8 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     else
         o->opt.samples = -1;
     PL_TRY_GOTO(st, fail,
-                pl_llama_open(&o->target, path, pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32, err));
+                pl_llama_open(&o->target, path, pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32,
+                              env->backend, err));
     PL_TRY_GOTO(st, fail,
                 pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
     o->base.d = o->target.shape.d;

@@ -50,7 +50,7 @@ pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, pl_er
         PL_TRY(pl_llama2c_open(&t->src, &config, path, err));
     }
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, t->src, &config, false, err));
-    PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, PL_F32, false, err));
+    PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, pl_backend_cpu(), false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];

@@ -16,9 +16,9 @@ void test_random_drafter(const char *dir, const char *target, const char *head, 
     pl_llama     m;
     pl_backbone *e;
     pl_err       err;
-    if (pl_llama_open(&m, target, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_llama_open(&m, target, PL_F32, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
     pl_backbone_options o = {.head = pl_hf_head_make(head, rank)};
-    if (pl_backbone_create(&e, &pl_backbone_eagle3, &m, &o, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_backbone_create(&e, &pl_backbone_eagle3, &m, &o, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
     float **data = calloc((size_t)e->params.n, sizeof *data);
     assert_non_null(data);
     for (int i = 0; i < e->params.n; i++) {

@@ -436,7 +436,7 @@ static void test_out_of_memory_decoding(void **state) {
         pl_target t;
         pl_runner run = {0};
         pl_alloc_fail_after(++n);
-        st = pl_target_open(&t, path, NULL, NULL, PL_WEIGHTS_AUTO, &err);
+        st = pl_target_open(&t, path, NULL, NULL, PL_WEIGHTS_AUTO, pl_backend_cpu(), &err);
         if (st == PL_OK)
             st = pl_runner_open(&run, pl_backend_cpu(), NULL, &t, &(pl_runner_options){.max_len = 32}, &err);
         pl_alloc_fail_after(0);

@@ -66,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (data[0] == 't') {
         pl_llama m;
         pl_fuzz_file("target/config.json", data + 1, n - 1);
-        if (pl_fuzz_result(pl_llama_open(&m, pl_fuzz_path("target"), PL_BF16, &err), &err, NULL)) pl_llama_fini(&m);
+        if (pl_fuzz_result(pl_llama_open(&m, pl_fuzz_path("target"), PL_BF16, pl_backend_cpu(), &err), &err, NULL))
+            pl_llama_fini(&m);
     } else {
         pl_backbone *b;
         const char  *dir = data[0] == 'e' ? "eagle1" : "drafter";

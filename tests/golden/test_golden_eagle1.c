@@ -46,12 +46,12 @@ static void setup_init(setup *s, const pl_backend *be, const char *head) {
     *s = (setup){.be = be};
     golden_open(&s->g, "eagle1");
     golden_config(&s->g, &c);
-    must(pl_llama_init(&s->target, &c, be->real, false, &err), &err);
+    must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
     golden_coarse(s->head, V * D, 10, "target/lm_head.weight");
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, V, D);
-    must(pl_backbone_create(&s->model, &pl_backbone_eagle1, &s->target, &o, be->real, &err), &err);
+    must(pl_backbone_create(&s->model, &pl_backbone_eagle1, &s->target, &o, be, &err), &err);
     pl_param_block_options bo = {.real = be->real, .round_to = PL_BF16};
     must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
     golden_weights_set(&s->block, GOLDEN_COARSE, "eagle1");
@@ -195,7 +195,7 @@ static void draft_from(golden *g, const pl_backbone *b, const pl_backend *be, co
     pl_to_f32(features, text.last, PL_BF16, (size_t)text.n * D);
     draft d = {.b = b, .rows = t + 1, .token = text.tokens + 1};
     d.features = pl_tensor_2d(features, PL_F32, d.rows, D);
-    must(pl_kv_create(&d.kv, 1, LONGEST + K, &b->shape, be->real, &err), &err);
+    must(pl_kv_create(&d.kv, 1, LONGEST + K, &b->shape, be, &err), &err);
     must(pl_ctx_init(&ctx, be, NULL), &err);
     must(pl_ctx_measure(&ctx, run_draft, &d, &err), &err);
     for (int k = 0; k < K; k++) {
@@ -221,7 +221,7 @@ static void write_target(golden *g, const char *dir) {
     pl_llama     m;
     char         path[96];
     golden_config(g, &c);
-    must(pl_llama_init(&m, &c, PL_F32, true, &err), &err);
+    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
     float **data = golden_weights(&m.params, "target");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
@@ -242,8 +242,8 @@ static void draft_of(const char *head) {
     for (int i = 0; i < 2; i++)
         golden_mkdir(&g, dir[i]);
     write_target(&g, dir[0]);
-    must(pl_llama_open(&target, dir[0], PL_F32, &err), &err);
-    must(pl_backbone_create(&b, &pl_backbone_eagle1, &target, &o, PL_F32, &err), &err);
+    must(pl_llama_open(&target, dir[0], PL_F32, pl_backend_cpu(), &err), &err);
+    must(pl_backbone_create(&b, &pl_backbone_eagle1, &target, &o, pl_backend_cpu(), &err), &err);
     float **data = golden_weights(&b->params, "eagle1");
     must(pl_backbone_write(b, dir[1], (const float *const *)data, PL_BF16, &err), &err);
     golden_weights_free(data, b->params.n);

@@ -156,7 +156,7 @@ static void decode_on(golden *g, int windows, const pl_llama *m, const pl_backen
     pl_ctx  ctx;
     decode  d = {.m = m};
     int64_t row0 = 0, n;
-    must(pl_kv_create(&d.kv, LAYERS, ROWS, &m->shape, be->real, &err), &err);
+    must(pl_kv_create(&d.kv, LAYERS, ROWS, &m->shape, be, &err), &err);
     must(pl_ctx_init(&ctx, be, NULL), &err);
     d.id = window(g, 0, &n);
     d.rows = 5;
@@ -188,14 +188,14 @@ static void decode_file(const char *name, int windows) {
     golden_open(&g, name);
     golden_mkdir(&g, dir);
     golden_config(&g, &c);
-    must(pl_llama_init(&m, &c, PL_F32, true, &err), &err);
+    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
     float **data = golden_weights(&m.params, "llama");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     golden_weights_free(data, m.params.n);
     pl_llama_fini(&m);
     for (int t = 0; t < 2; t++) { // the weights are exact in bf16: both give the same numbers
-        must(pl_llama_open(&m, dir, t ? PL_BF16 : PL_F32, &err), &err);
+        must(pl_llama_open(&m, dir, t ? PL_BF16 : PL_F32, pl_backend_cpu(), &err), &err);
         for (int i = 1; i < n; i++) // models for inference are fp32
             decode_on(&g, windows, &m, be[i]);
         pl_llama_fini(&m);

@@ -53,7 +53,7 @@ void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint
     c.max_position_embeddings = 256;
     c.rms_norm_eps = 1e-5;
     c.dtype = PL_BF16;
-    must(pl_llama_init(m, &c, PL_F32, true, &err), &err);
+    must(pl_llama_init(m, &c, pl_backend_cpu(), true, &err), &err);
     float **data = random_values(&m->params, seed);
     snprintf(path, sizeof path, "%s/config.json", dir);
     must(pl_hf_config_write(path, &c, &err), &err);
@@ -61,7 +61,7 @@ void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint
     must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     free_values(data, m->params.n);
     pl_llama_fini(m);
-    must(pl_llama_open(m, dir, t, &err), &err);
+    must(pl_llama_open(m, dir, t, pl_backend_cpu(), &err), &err);
 }
 
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t) {
@@ -93,7 +93,7 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
         options.d2t = order;
         options.draft_vocab = target->vocab;
     }
-    must(pl_backbone_create(&b, kind, target, &options, PL_F32, &err), &err);
+    must(pl_backbone_create(&b, kind, target, &options, pl_backend_cpu(), &err), &err);
     if (routed) pl_routed_set_offsets(&b->head, random_clusters(b->head.spec.clusters, b->head.vocab, seed));
     free(order);
     float **data = random_values(&b->params, seed);

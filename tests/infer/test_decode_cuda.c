@@ -1,10 +1,19 @@
-// Losslessness on the CUDA backend's kernels, run on the emulated device through the decode loop: what plain decoding
-// emits, and the logits it emits it from, keep their bits in company, in chunks of a prompt, in chains and in trees,
-// with right, wrong and random drafts. (test_decode_bits.c has the same, and more, on the CPU.)
+// Decoding on a device: weights, caches and activations in its memory, ops in its queue, on the CUDA backend's kernels.
+// It is the emulated device here (kernels/cuda/emulate/device_emulated.h: a host that touches a tensor, an index array
+// that is written again too early, a pointer that a GPU could not reach show), and a GPU where PACELINE_TEST_DEVICE
+// names one.
+//   - What plain decoding emits, and the logits it emits it from, keep their bits in company, in chunks of a prompt, in
+//     chains and in trees, with right, wrong and random drafts, and with every head (test_decode_bits.c has more of it,
+//     on the CPU).
+//   - Logits are the CPU's within what rounding costs; greedy text is the CPU's.
+#include "infer/backbone.h"
 #include "infer/drafter.h"
+#include "infer/verify.h"
 #include "kernels/base/hash.h"
 #include "kernels/cuda/emulate/device_emulated.h"
+#include "kernels/devices.h"
 #include "tests/infer/fixture.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +31,9 @@ typedef struct transcript {
     uint64_t bits[MAX_LEN]; // hash of the logits that position p's successor was taken from; 0: none
 } transcript;
 
-static transcript *record_to; // by key
+static transcript        *record_to; // by key
+static const pl_verifier *verifier;  // NULL: match
+static float             *logits_to; // [MAX_LEN, TEST_VOCAB] by position; NULL: not wanted
 
 static void record(void *arg, const pl_final_rows *r) {
     (void)arg;
@@ -31,6 +42,7 @@ static void record(void *arg, const pl_final_rows *r) {
         if (at < 0) continue;
         const float *z = r->logits + (int64_t)at * TEST_VOCAB;
         record_to[r->session->opt.key].bits[r->first + i] = pl_hash(z, TEST_VOCAB * sizeof *z) | 1;
+        if (logits_to) memcpy(logits_to + (r->first + i) * TEST_VOCAB, z, TEST_VOCAB * sizeof *z);
     }
 }
 
@@ -46,11 +58,11 @@ static int prompt_of(uint64_t key, int32_t *ids) {
 static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n, double temperature, transcript *out) {
     pl_err            err = {0};
     pl_engine        *e;
-    pl_engine_options o = {.max_sessions = n, .max_rows = rows, .max_len = MAX_LEN};
+    pl_engine_options o = {.max_sessions = n, .max_rows = rows, .max_len = MAX_LEN, .verifier = verifier};
     pl_session       *s[SESSIONS];
     int32_t           ids[MAX_LEN];
     if (d) d->max_rows = rows;
-    if (pl_engine_create(&e, pl_backend_cuda_emulated(), NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_engine_create(&e, m->be, NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
     record_to = out;
     pl_engine_on_final(e, record, NULL);
     for (int i = 0; i < n; i++) {
@@ -115,13 +127,33 @@ static int64_t drafted(const pl_llama *m, const transcript *plain, test_oracle_m
     return accepted;
 }
 
+static const pl_backend *device(void) {
+    const char       *name = getenv("PACELINE_TEST_DEVICE");
+    const pl_backend *be;
+    pl_err            err = {0};
+    char              note[256];
+    if (pl_device_open(&be, name ? name : "emulated", note, sizeof note, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_non_null(be->memory);
+    return be;
+}
+
+// The random target in dir, on a backend.
+static void open_on(pl_llama *m, const char *dir, pl_dtype t, const pl_backend *be) {
+    pl_err err = {0};
+    if (pl_llama_open(m, dir, t, be, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+static void make(pl_llama *m, char dir[64], pl_dtype t) {
+    test_target(m, test_mkdir(dir), 2, 11, t);
+    pl_llama_fini(m);
+    open_on(m, dir, t, device());
+}
+
 static void check(pl_dtype t, double temperature) {
     static transcript plain[SESSIONS], got[SESSIONS];
-    char              dir[64], drafter[64];
-    pl_err            err = {0};
+    char              dir[64];
     pl_llama          m;
-    pl_drafter       *d;
-    test_target(&m, test_mkdir(dir), 2, 11, t);
+    make(&m, dir, t);
     for (uint64_t key = 0; key < SESSIONS; key++) // prompts in one row at a time
         run(&m, NULL, 1, key, 1, temperature, plain);
     run(&m, NULL, 70, 0, SESSIONS, temperature, got); // together, prompts in chunks of up to 70 rows
@@ -130,20 +162,145 @@ static void check(pl_dtype t, double temperature) {
     assert_true(drafted(&m, plain, TEST_ACCEPT, "chain:5", 0, temperature, got, "right chains") > 0);
     assert_int_equal(drafted(&m, plain, TEST_REJECT, "chain:3", 0, temperature, got, "wrong chains"), 0);
     assert_true(drafted(&m, plain, TEST_MIXED, "chain:6", 40, temperature, got, "trees") > 0);
-
-    // A real drafter: EAGLE-3 with a full head, random weights, a tree of its own.
-    test_drafter_write(test_mkdir(drafter), &m, "full", 0, 5);
-    if (pl_drafter_open(&d, drafter, &m, t, "eagle2:12,3,3", 1, 64, MAX_LEN, &err) != PL_OK) fail_msg("%s", err.msg);
-    for (uint64_t key = 1; key < SESSIONS; key += 2) {
-        run(&m, d, 64, key, 1, temperature, got);
-        same(&plain[key], &got[key], "eagle-3", (int)key);
-    }
-    pl_drafter_destroy(d);
-    test_rmdir(drafter);
     pl_llama_fini(&m);
     test_rmdir(dir);
 }
 
+typedef struct drafting {
+    const pl_backbone_kind *kind; // NULL: a drafter by name
+    pl_hf_head              head;
+    const char             *what, *tree;
+} drafting;
+
+static const drafting draftings[] = {
+    {&pl_backbone_eagle3, {.kind = "full"}, "eagle-3", "eagle2:12,3,3"},
+    {&pl_backbone_eagle3, {.kind = "full"}, "eagle-3", "chain:4"},
+    {&pl_backbone_eagle1, {.kind = "lowrank", .rank = 8}, "eagle-1", "chain:4"},
+    {&pl_backbone_eagle3, {.kind = "specvocab", .rank = 12, .candidates = 20}, "specvocab", "chain:4"},
+    {&pl_backbone_eagle3,
+     {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 5, .k1 = 3, .kmin = 1},
+     "dynaspec",
+     "static:3x2"},
+    {.what = "lookup", .tree = "chain:4"},
+    {.what = "recycle"},
+};
+enum { DRAFTINGS = sizeof draftings / sizeof *draftings };
+
+static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temperature, uint64_t key, transcript *out) {
+    char        dir[64];
+    pl_err      err = {0};
+    pl_drafter *d;
+    if (g->kind) test_backbone_write(test_mkdir(dir), m, g->kind, &(pl_backbone_options){.head = g->head}, 5);
+    if (pl_drafter_open(&d, g->kind ? dir : g->what, m, t, g->tree, 2, 128, MAX_LEN, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    run(m, d, 128, key, 2, temperature, out);
+    pl_drafter_destroy(d);
+    if (g->kind) test_rmdir(dir);
+}
+
+// Every head and every drafter, two sessions at a time.
+static void drafters(pl_dtype t, double temperature) {
+    static transcript plain[SESSIONS], got[SESSIONS];
+    char              dir[64];
+    pl_llama          m;
+    make(&m, dir, t);
+    for (uint64_t key = 0; key < 4; key++)
+        run(&m, NULL, 16, key, 1, temperature, plain);
+    for (int i = 0; i < DRAFTINGS; i++) {
+        int key = i % 2 * 2;
+        with(&draftings[i], &m, t, temperature, (uint64_t)key, got);
+        for (int k = key; k < key + 2; k++)
+            same(&plain[k], &got[k], draftings[i].what, k);
+    }
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+// Children that are drawn come from the head's law, which the host reads: the queued device gives what the same kernels
+// give at once on memory that the host shares.
+static void drawn(void **state) {
+    (void)state;
+    static transcript queued[SESSIONS], at_once[SESSIONS];
+    char              dir[64];
+    pl_err            err = {0};
+    pl_llama          m, plain;
+    make(&m, dir, PL_BF16);
+    open_on(&plain, dir, PL_BF16, pl_backend_cuda_emulated());
+    verifier = pl_verifier_find("rejection", &err);
+    if (!verifier) fail_msg("%s", err.msg);
+    for (int i = 1; i < 5; i++) {
+        drafting g = draftings[i];
+        g.tree = "chain:3";
+        with(&g, &m, PL_BF16, 0.8, 1, queued);
+        with(&g, &plain, PL_BF16, 0.8, 1, at_once);
+        same(&at_once[1], &queued[1], g.what, 1);
+        same(&at_once[2], &queued[2], g.what, 2);
+        assert_true(queued[1].accepted == at_once[1].accepted);
+    }
+    verifier = NULL;
+    pl_llama_fini(&m);
+    pl_llama_fini(&plain);
+    test_rmdir(dir);
+}
+
+// Root mean square of a - b over that of b, over the rows of positions from..to-1.
+static double distance(const float *a, const float *b, int from, int to) {
+    double diff = 0, size = 0;
+    for (int64_t i = (int64_t)from * TEST_VOCAB; i < (int64_t)to * TEST_VOCAB; i++) {
+        diff += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(diff / size);
+}
+
+// The budget. fp32 weights: one fma chain per output on both, the rest differs in the order of sums: 2^-18. bf16: each
+// of the 4 L + 1 products on a row's way rounds what enters to bf16, by 2^-9 at most, independently; twice that.
+static void like_the_cpu(void **state) {
+    (void)state;
+    enum { LAYERS = 2 };
+    static transcript there[SESSIONS], here[SESSIONS];
+    static float      z[2][MAX_LEN * TEST_VOCAB];
+    for (int b = 0; b < 2; b++) {
+        pl_dtype t = b ? PL_BF16 : PL_F32;
+        double   budget = b ? 2 * sqrt(4 * LAYERS + 1) / 512 : 1.0 / (1 << 18), worst = 0;
+        char     dir[64];
+        pl_llama m, cpu;
+        make(&m, dir, t);
+        open_on(&cpu, dir, t, pl_backend_cpu());
+        for (uint64_t key = 0; key < SESSIONS; key++) {
+            int32_t prompt[MAX_LEN];
+            int     n = prompt_of(key, prompt);
+            logits_to = z[0];
+            run(&m, NULL, 16, key, 1, 0, there);
+            logits_to = z[1];
+            run(&cpu, NULL, 16, key, 1, 0, here);
+            logits_to = NULL;
+            if (t == PL_F32 && (here[key].n != there[key].n ||
+                                memcmp(here[key].tokens, there[key].tokens, sizeof(int32_t) * (size_t)here[key].n)))
+                fail_msg("session %d: the text is not the CPU's", (int)key);
+            int same_text = n; // rows up to the first token that differs see the same text
+            while (same_text < here[key].n - 1 && here[key].tokens[same_text] == there[key].tokens[same_text])
+                same_text++;
+            assert_true(same_text > n);
+            double d = distance(z[0], z[1], n - 1, same_text);
+            worst = d > worst ? d : worst;
+        }
+        print_message("logits in %s: %.2g of the CPU's away, budget %.2g\n", b ? "bf16" : "fp32", worst, budget);
+        assert_true(worst <= budget);
+        pl_llama_fini(&m);
+        pl_llama_fini(&cpu);
+        test_rmdir(dir);
+    }
+}
+
+static void drafters_greedy(void **state) {
+    (void)state;
+    drafters(PL_BF16, 0);
+}
+static void drafters_sampled(void **state) {
+    (void)state;
+    drafters(PL_BF16, 1);
+}
 static void bf16_greedy(void **state) {
     (void)state;
     check(PL_BF16, 0);
@@ -159,9 +316,9 @@ static void fp32_greedy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_greedy),
-        cmocka_unit_test(bf16_sampled),
-        cmocka_unit_test(fp32_greedy),
+        cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),     cmocka_unit_test(fp32_greedy),
+        cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled), cmocka_unit_test(drawn),
+        cmocka_unit_test(like_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

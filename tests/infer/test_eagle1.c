@@ -52,7 +52,7 @@ static void add_tensors(const world *w, const pl_backbone_options *o, const char
     pl_err             err;
     pl_backbone       *b;
     pl_st_source       extra[4] = {{0}};
-    assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle1, &w->target, o, PL_F32, &err), PL_OK);
+    assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle1, &w->target, o, pl_backend_cpu(), &err), PL_OK);
     float **values = calloc((size_t)b->params.n, sizeof *values);
     for (int i = 0; i < b->params.n; i++) {
         const pl_weight_spec *s = &b->params.p[i].spec;

@@ -220,7 +220,7 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     // Training form: row-major weights in a block.
     float   *wt = head_of(&m, dir);
     pl_llama teacher = as_teacher(&m, wt);
-    assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, PL_F32, &err), PL_OK);
+    assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, pl_backend_cpu(), &err), PL_OK);
     pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     pl_param_block_init(&block, 4);
@@ -270,7 +270,7 @@ static void given_drafter(void **state) {
     pl_weight_source *src;
     pl_prompts       *prompts;
     found             f = {0};
-    if (pl_target_open(&m, target, NULL, NULL, PL_WEIGHTS_BF16, &err) != PL_OK ||
+    if (pl_target_open(&m, target, NULL, NULL, PL_WEIGHTS_BF16, pl_backend_cpu(), &err) != PL_OK ||
         pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err) != PL_OK ||
         pl_prompts_read(&prompts, PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl", &err) != PL_OK)
         fail_msg("%s", err.msg);
@@ -281,7 +281,7 @@ static void given_drafter(void **state) {
     float                  *wt = head_of(&m.model, target);
     pl_llama                teacher = as_teacher(&m.model, wt);
     const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(c.backbone));
-    assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, PL_F32, &err), PL_OK);
+    assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
     pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     assert_int_equal(pl_weight_source_open(&src, draft, &err), PL_OK);

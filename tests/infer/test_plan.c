@@ -194,7 +194,7 @@ static void test_rig(void **state) {
         for (int i = 1; i < wide.n; i++)
             wide.parent[i] = i < 4 ? 0 : i - 3;
         if (pl_backbone_open(&b, m.head, &m.target.model, PL_F32, &err) != PL_OK) fail_msg("%s", err.msg);
-        if (pl_backbone_create(&full, &pl_backbone_eagle3, &m.target.model, &bo, PL_F32, &err) != PL_OK)
+        if (pl_backbone_create(&full, &pl_backbone_eagle3, &m.target.model, &bo, pl_backend_cpu(), &err) != PL_OK)
             fail_msg("%s", err.msg);
         assert_int_equal(pl_params_draw(&full->params, PL_BF16, 7, m.pool, &err), PL_OK);
         s[0] = (pl_plan_subject){.backbone = b, .k = 8};
@@ -238,7 +238,8 @@ static void test_drawn_weights(void **state) {
     open_micro(&m);
     for (int i = 0; i < 2; i++) {
         pl_backbone_options bo = {.head = pl_hf_head_make("lowrank", 7)};
-        assert_int_equal(pl_backbone_create(&b[i], &pl_backbone_eagle3, &m.target.model, &bo, PL_F32, NULL), PL_OK);
+        assert_int_equal(pl_backbone_create(&b[i], &pl_backbone_eagle3, &m.target.model, &bo, pl_backend_cpu(), NULL),
+                         PL_OK);
         assert_int_equal(pl_params_draw(&b[i]->params, PL_F32, 11, i ? m.pool : NULL, NULL), PL_OK);
     }
     for (int i = 0; i < b[0]->params.n; i++) {

@@ -40,7 +40,7 @@ static void learns(const char *out, const char *extra, const pl_backbone_kind *k
     char        *target = pl_path_join(small_base, "target/checkpoints/last");
     pl_llama     m;
     pl_backbone *e;
-    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, pl_backend_cpu(), &err), PL_OK);
     if (pl_backbone_open(&e, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_ptr_equal(e->kind, kind);
     assert_string_equal(e->head.kind->name, head);

@@ -137,7 +137,7 @@ static void learns(void **state) {
     char         *dir = pl_path_join(base, "learn/checkpoints/last");
     pl_llama      m;
     pl_tokenizer *tok;
-    if (pl_llama_open(&m, dir, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_llama_open(&m, dir, PL_BF16, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_tokenizer_open(&tok, dir, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_int_equal(m.vocab, 380);
     assert_int_equal(pl_tokenizer_vocab_size(tok), 380);

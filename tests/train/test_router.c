@@ -122,7 +122,7 @@ static void traces_hold(void **state) {
     pl_backbone *b;
     pl_ctx       ctx;
     int64_t      depths[8] = {0}, held = 0;
-    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, pl_backend_cpu(), &err), PL_OK);
     assert_int_equal(pl_backbone_open(&b, best, &m, PL_BF16, &err), PL_OK);
     float x[D];
     law   l = {.head = &b->head, .x = pl_tensor_2d(x, PL_F32, 1, D)};
@@ -246,7 +246,7 @@ static void opens(const char *out, pl_router_kind kind) {
     char        *target = pl_path_join(small_base, "target/checkpoints/last");
     pl_llama     m;
     pl_backbone *b;
-    assert_int_equal(pl_llama_open(&m, target, PL_BF16, &err), PL_OK);
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, pl_backend_cpu(), &err), PL_OK);
     if (pl_backbone_open(&b, best, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_string_equal(b->head.kind->name, "dynaspec");
     assert_int_equal(b->head.routed->router.kind, kind);

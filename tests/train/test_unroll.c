@@ -49,7 +49,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     c.head_dim = 4;
     c.vocab_size = VOCAB;
     c.max_position_embeddings = 24;
-    assert_int_equal(pl_llama_init(&s->target, &c, be->real, false, &err), PL_OK);
+    assert_int_equal(pl_llama_init(&s->target, &c, be, false, &err), PL_OK);
     for (int i = 0; i < VOCAB * D; i++) {
         s->embed[i] = noise(1, i);
         s->head[i] = noise(2, i);
@@ -57,7 +57,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, VOCAB, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
     pl_backbone_options o = {.head = *head, .bias = true, .n_taps = TAPS, .tap = {1, 3}};
-    if (pl_backbone_create(&s->model, kind, &s->target, &o, be->real, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_backbone_create(&s->model, kind, &s->target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (trimmed) {
         s->model->head.d2t = pl_calloc(VOCAB, sizeof(int32_t));
         s->model->head.vocab = VOCAB / 2;
