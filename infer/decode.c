@@ -556,7 +556,8 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     forward(e, rows, n_logits, greedy && n_logits > 0, &f);
     // Where all are greedy and nobody looks on, the argmax is enough.
     verify_job job = {.e = e};
-    if (n_logits > 0 && (sampled || e->on_final)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
+    if (n_logits > 0 && (sampled || e->opt.see_logits || !e->ctx.be->memory))
+        job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double t_target = pl_now();
     pl_parallel(sampled && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);

@@ -31,6 +31,7 @@ typedef struct pl_engine_options {
     // own taps are taken in any case.
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
+    bool               see_logits; // final rows show their logits also where those must be downloaded
 } pl_engine_options;
 
 // Rows of one session that became final in a step: positions first..first+count-1. Everything is borrowed until the
@@ -41,7 +42,7 @@ typedef struct pl_final_rows {
     const int32_t *row;        // [count] row in the tensors below
     pl_tensor      features;   // [rows, n_taps * d] rounded to bf16, options' taps; .data NULL when none
     pl_tensor      hidden;     // [rows, d] after the final norm
-    const float   *logits;     // [rows, V]: valid for rows that have logits
+    const float   *logits;     // [rows, V]: valid for rows that have logits; NULL on a device, but for see_logits
     const int32_t *logits_row; // [rows] row of logits, -1: none
     const int32_t *argmax;     // [logits rows]
 } pl_final_rows;

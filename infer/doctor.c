@@ -1,6 +1,6 @@
 #include "infer/doctor.h"
 
-#include "kernels/backend.h"
+#include "kernels/devices.h"
 
 #include "infer/machine.h"
 #include "infer/put.h"
@@ -78,9 +78,10 @@ static void huge_pages(char *out, size_t room) {
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     (void)a;
-    pl_machine  m;
-    char        huge[32], cuda[512];
-    pl_json_out local, *o = pl_show_begin(env, &local);
+    pl_machine        m;
+    char              huge[32], cuda[512], note[sizeof err->msg];
+    const pl_backend *automatic;
+    pl_json_out       local, *o = pl_show_begin(env, &local);
     pl_machine_describe(&m, env);
     huge_pages(huge, sizeof huge);
     pl_put_str(o, "version", pl_version());
@@ -97,6 +98,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "huge_pages", huge);
     pl_backend_cuda_describe(cuda, sizeof cuda);
     pl_put_str(o, "cuda", cuda);
+    if (pl_device_open(&automatic, "auto", note, sizeof note, err) == PL_OK)
+        pl_put_str(o, "device_auto", automatic->name);
     pl_put_str(o, "mpi", "not built");
     pl_put_bool(o, "training_uses_onednn", pl_backend_onednn_wanted());
     put_libraries(o);

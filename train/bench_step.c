@@ -88,7 +88,7 @@ static pl_status make_target(target_case *c, const bench *b, pl_err *err) {
     pl_lm_options        o = {.backend = b->env->backend, .pool = b->env->pool, .round_to = PL_BF16};
     o.capacity = s->batch * s->seq_len;
     PL_TRY(pl_lm_create(&c->lm, &config, &o, err));
-    pl_param_block_init(&c->lm.block, b->env->seed);
+    PL_TRY(pl_param_block_init(&c->lm.block, b->env->seed, err));
     for (int64_t i = 0; i < s->batch; i++)
         pl_lm_add(&c->lm, b->ids, NULL, s->seq_len);
     c->task.name = "target";
@@ -144,10 +144,10 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     pl_backbone_options  o = {0};
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
-    pl_param_block_options bo = {.real = b->env->backend->real, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = b->env->backend, .round_to = PL_BF16};
     PL_TRY(pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err));
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
-    pl_param_block_init(&c->block, b->env->seed);
+    PL_TRY(pl_param_block_init(&c->block, b->env->seed, err));
     PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
     PL_TRY(fill_pack(&c->u.pack, b, err));
     c->task.name = "eagle3";
@@ -187,7 +187,7 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double fl
     t->pool = b->env->pool;
     t->n_slots = 1;
     if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
-    if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->block->real, err);
+    if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
         double before = pl_probe_flops_once(t->pool);
         st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
@@ -228,7 +228,7 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
 pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
     bench     b = {.s = s, .env = env};
     pl_status st;
-    PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, err));
+    PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
     const pl_hf_config *config = &b.teacher.model.config;
     if (s->seq_len + s->unroll > config->max_position_embeddings)
         PL_TRY_GOTO(st, done,

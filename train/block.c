@@ -66,9 +66,10 @@ static void bind(pl_param_block *b) {
 }
 
 pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_param_block_options *o, pl_err *err) {
-    PL_CHECK(o->real == PL_F32 || o->real == PL_F64, "blocks of %s", pl_dtype_name(o->real));
+    pl_dtype real = o->backend->real;
+    PL_CHECK(real == PL_F32 || real == PL_F64, "blocks of %s", pl_dtype_name(real));
     PL_CHECK(o->round_to == PL_F32 || o->round_to == PL_BF16, "rounding to %s", pl_dtype_name(o->round_to));
-    *b = (pl_param_block){.params = params, .real = o->real, .round_to = o->round_to};
+    *b = (pl_param_block){.params = params, .real = real, .round_to = o->round_to, .memory = o->backend->memory};
     b->at = pl_calloc((size_t)params->n, sizeof *b->at);
     b->frozen = pl_calloc((size_t)params->n, sizeof *b->frozen);
     if (!b->at || !b->frozen) {
@@ -78,9 +79,9 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
     if (o->frozen) memcpy(b->frozen, o->frozen, (size_t)params->n * sizeof *b->frozen);
     lay_out(b, o->decay_embed);
     void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
-    bool   ok = (b->work = pl_block_create(bytes_of(b, b->n_work), err)) != NULL;
+    bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
     for (int i = 0; i < 4 && ok; i++)
-        ok = (*block[i] = pl_block_create(bytes_of(b, b->n), err)) != NULL;
+        ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n), err)) != NULL;
     if (!ok) {
         pl_param_block_destroy(b);
         return PL_E_MEMORY;
@@ -92,38 +93,73 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
 void pl_param_block_destroy(pl_param_block *b) {
     void *block[4] = {b->w, b->m, b->v, b->grad};
     for (int i = 0; i < 4; i++)
-        if (block[i]) pl_block_destroy(block[i], bytes_of(b, b->n));
-    if (b->work) pl_block_destroy(b->work, bytes_of(b, b->n_work));
+        if (block[i]) pl_memory_destroy(b->memory, PL_LOCAL, block[i], bytes_of(b, b->n));
+    if (b->work) pl_memory_destroy(b->memory, PL_LOCAL, b->work, bytes_of(b, b->n_work));
     pl_free(b->at);
     pl_free(b->frozen);
     *b = (pl_param_block){0};
 }
 
-// One element of parameter i: the master (unless frozen) and the working value.
-static void store(pl_param_block *b, int i, int64_t j, double x) {
-    int64_t at = b->at[i] + j;
-    if (!b->frozen[i]) put(b, b->w, at, x);
-    put(b, b->work, at, rounded(b, x));
+// A parameter while the host fills it: its master (unless frozen) and its working copy.
+typedef struct filling {
+    void  *w, *work;
+    size_t bytes;
+} filling;
+
+static pl_status fill_begin(const pl_param_block *b, int i, filling *f, pl_err *err) {
+    *f = (filling){.bytes = bytes_of(b, pl_param_block_count(b, i))};
+    f->work = pl_memory_stage(b->memory, element(b, b->work, b->at[i]), f->bytes);
+    if (f->work && !b->frozen[i]) f->w = pl_memory_stage(b->memory, element(b, b->w, b->at[i]), f->bytes);
+    if (f->work && (f->w || b->frozen[i])) return PL_OK;
+    if (b->memory) pl_free(f->work);
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->params->p[i].name[0]);
 }
 
-void pl_param_block_init(pl_param_block *b, uint64_t seed) {
+static void store(const pl_param_block *b, const filling *f, int64_t j, double x) {
+    if (f->w) put(b, f->w, j, x);
+    put(b, f->work, j, rounded(b, x));
+}
+
+static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_err *err) {
+    pl_status st = PL_OK;
+    if (f->w) st = pl_memory_put(b->memory, element(b, b->w, b->at[i]), f->w, f->bytes, st, err);
+    return pl_memory_put(b->memory, element(b, b->work, b->at[i]), f->work, f->bytes, st, err);
+}
+
+pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err) {
     for (int i = 0; i < b->params->n; i++) {
         const pl_param *p = &b->params->p[i];
         pl_rng          rng = pl_rng_make(seed, PL_STREAM_INIT, (uint64_t)i);
         int64_t         n = pl_param_block_count(b, i);
+        filling         f;
+        PL_TRY(fill_begin(b, i, &f, err));
         for (int64_t j = 0; j < n; j++) {
             double x = p->kind == PL_PARAM_NORM ? 1
                        : p->init_std > 0        ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)
                                                 : 0;
-            store(b, i, j, (double)(float)x);
+            store(b, &f, j, (double)(float)x);
         }
+        PL_TRY(fill_end(b, i, &f, err));
     }
+    return PL_OK;
 }
 
-void pl_param_block_set(pl_param_block *b, int i, const float *values) {
+pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err) {
     int64_t n = pl_param_block_count(b, i);
+    filling f;
+    PL_TRY(fill_begin(b, i, &f, err));
     for (int64_t j = 0; j < n; j++)
-        store(b, i, j, (double)values[j]);
+        store(b, &f, j, (double)values[j]);
+    return fill_end(b, i, &f, err);
+}
+
+pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err) {
+    int64_t     n = pl_param_block_count(b, i);
+    const void *from = element(b, b->frozen[i] ? b->work : b->w, b->at[i]);
+    if (b->real == PL_F32) return pl_memory_read(b->memory, values, from, bytes_of(b, n), err);
+    for (int64_t j = 0; j < n; j++) // only the host has doubles
+        values[j] = (float)get(b, from, j);
+    return PL_OK;
 }
 
 pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err) {
@@ -134,7 +170,7 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
         float *values = pl_malloc(pl_size_mul((size_t)pl_param_block_count(b, i), sizeof *values, 1));
         if (!values) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->params->p[i].name[0]);
         pl_status st = pl_weight_read_f32(src, &spec, values, err);
-        if (st == PL_OK) pl_param_block_set(b, i, values);
+        if (st == PL_OK) st = pl_param_block_set(b, i, values, err);
         pl_free(values);
         pl_weight_drop(src, &spec);
         if (st != PL_OK) return st;
@@ -142,9 +178,16 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
     return PL_OK;
 }
 
-void pl_param_block_refresh(pl_param_block *b) {
-    for (int64_t j = 0; j < b->n; j++)
-        put(b, b->work, j, rounded(b, get(b, b->w, j)));
+pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
+    pl_param_state s;
+    size_t         bytes = bytes_of(b, b->n);
+    PL_TRY(pl_param_state_init(&s, b, err));
+    void     *work = pl_memory_stage(b->memory, b->work, bytes);
+    pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    for (int64_t j = 0; j < b->n && st == PL_OK; j++)
+        put(b, work, j, rounded(b, get(b, s.part[0], j)));
+    pl_param_state_fini(&s);
+    return pl_memory_put(b->memory, b->work, work, bytes, st, err);
 }
 
 enum { ZERO_PARTS = 64 };
@@ -161,32 +204,55 @@ static void zero_part(void *arg, int part, int parts) {
     if (hi > lo) memset(z->p + lo, 0, (size_t)(hi - lo));
 }
 
-void pl_param_block_zero_grad(pl_param_block *b, pl_pool *pool) {
+void pl_param_block_zero_grad(pl_param_block *b, pl_ctx *ctx) {
     zero_job z = {b->grad, bytes_of(b, b->n)};
-    pl_parallel(pool, z.bytes < (1 << 16) ? 1 : ZERO_PARTS, zero_part, &z);
+    if (b->memory)
+        pl_ctx_zero(ctx, b->grad, z.bytes);
+    else
+        pl_parallel(ctx ? ctx->pool : NULL, z.bytes < (1 << 16) ? 1 : ZERO_PARTS, zero_part, &z);
 }
 
 pl_status pl_param_view_init(pl_param_view *v, const pl_param_block *b, pl_err *err) {
+    bool      own = b->real == PL_F32 && !b->memory;
+    pl_status st = PL_OK;
     *v = (pl_param_view){.data = pl_calloc((size_t)b->params->n, sizeof *v->data)};
-    bool ok = v->data != NULL;
-    if (ok && b->real != PL_F32) {
-        v->copy = pl_malloc(pl_size_mul((size_t)b->n_work, sizeof *v->copy, 1));
-        ok = v->copy != NULL;
-        for (int64_t j = 0; ok && j < b->n_work; j++)
-            v->copy[j] = (float)get(b, b->work, j);
-    }
-    if (!ok) {
-        pl_param_view_fini(v);
-        return pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the weights");
-    }
-    const float *base = v->copy ? v->copy : b->work;
-    for (int i = 0; i < b->params->n; i++)
+    if (v->data && !own) v->copy = pl_malloc(pl_size_mul((size_t)b->n_work, sizeof *v->copy, 1));
+    if (!v->data || (!own && !v->copy))
+        st = pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the weights");
+    else if (b->memory)
+        st = pl_memory_read(b->memory, v->copy, b->work, bytes_of(b, b->n_work), err);
+    for (int64_t j = 0; st == PL_OK && b->real != PL_F32 && j < b->n_work; j++)
+        v->copy[j] = (float)get(b, b->work, j);
+    const float *base = own ? b->work : v->copy;
+    for (int i = 0; i < b->params->n && st == PL_OK; i++)
         v->data[i] = base + b->at[i];
-    return PL_OK;
+    if (st != PL_OK) pl_param_view_fini(v);
+    return st;
 }
 
 void pl_param_view_fini(pl_param_view *v) {
     pl_free(v->data);
     pl_free(v->copy);
     *v = (pl_param_view){0};
+}
+
+pl_status pl_param_state_init(pl_param_state *s, const pl_param_block *b, pl_err *err) {
+    const void *from[3] = {b->w, b->m, b->v};
+    size_t      bytes = bytes_of(b, b->n);
+    pl_status   st = PL_OK;
+    *s = (pl_param_state){.part = {b->w, b->m, b->v}};
+    if (!b->memory) return PL_OK;
+    s->copy = pl_malloc(pl_size_mul(bytes, 3, 1));
+    if (!s->copy) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the state");
+    for (size_t i = 0; i < 3 && st == PL_OK; i++) {
+        s->part[i] = (uint8_t *)s->copy + i * bytes;
+        st = pl_memory_read(b->memory, (uint8_t *)s->copy + i * bytes, from[i], bytes, err);
+    }
+    if (st != PL_OK) pl_param_state_fini(s);
+    return st;
+}
+
+void pl_param_state_fini(pl_param_state *s) {
+    pl_free(s->copy);
+    *s = (pl_param_state){0};
 }

@@ -186,7 +186,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     bool head = freezes_head(e->r), backbone = pl_recipe_choice(e->r, "drafter.freeze") == BACKBONE;
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].tensor == &e->model->head.exact;
-    pl_param_block_options o = {.real = env->backend->real,
+    pl_param_block_options o = {.backend = env->backend,
                                 .round_to = e->dtype,
                                 .frozen = frozen,
                                 .decay_embed = pl_recipe_bool(e->r, "train.decay_embeddings")};
@@ -227,7 +227,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
     e->eval_rows = pl_recipe_int(r, "train.eval_tokens");
     pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
-    PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, err));
+    PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
     PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
     PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher.model, e->model->tap, e->model->n_taps,

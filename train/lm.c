@@ -26,6 +26,7 @@ static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
                             .student_argmax = p->learn ? NULL : lm->argmax};
     pl_tensor          loss = pl_divergence(ctx, &a);
     if (p->learn) pl_tape_backward(ctx);
+    loss.data = pl_ctx_read(ctx, &loss);
     return loss;
 }
 
@@ -42,22 +43,31 @@ static void measure(pl_ctx *ctx, void *arg) {
     pass(ctx, &p);
 }
 
-static pl_status rows_create(pl_lm *lm, pl_err *err) {
+static void take_rows(pl_lm *lm) {
     size_t n = (size_t)lm->capacity;
-    lm->id = pl_calloc(n, sizeof *lm->id);
-    lm->pos = pl_calloc(n, sizeof *lm->pos);
-    lm->lo = pl_calloc(n, sizeof *lm->lo);
-    lm->label = pl_calloc(n, sizeof *lm->label);
-    lm->argmax = pl_calloc(n, sizeof *lm->argmax);
-    lm->weight = pl_calloc(n, sizeof *lm->weight);
-    if (lm->id && lm->pos && lm->lo && lm->label && lm->argmax && lm->weight) return PL_OK;
-    return pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)lm->capacity);
+    lm->id = pl_arena_alloc(&lm->arrays, n * sizeof *lm->id);
+    lm->pos = pl_arena_alloc(&lm->arrays, n * sizeof *lm->pos);
+    lm->lo = pl_arena_alloc(&lm->arrays, n * sizeof *lm->lo);
+    lm->label = pl_arena_alloc(&lm->arrays, n * sizeof *lm->label);
+    lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
+    lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
+}
+
+static pl_status rows_create(pl_lm *lm, pl_err *err) {
+    pl_arena_init(&lm->arrays, "training rows");
+    lm->arrays.memory = lm->ctx.be->memory;
+    lm->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&lm->arrays);
+    take_rows(lm);
+    PL_TRY(pl_arena_commit(&lm->arrays, err));
+    take_rows(lm);
+    return PL_OK;
 }
 
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
     PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
     *lm = (pl_lm){.capacity = o->capacity};
-    pl_param_block_options bo = {.real = o->backend->real, .round_to = o->round_to, .decay_embed = o->decay_embed};
+    pl_param_block_options bo = {.backend = o->backend, .round_to = o->round_to, .decay_embed = o->decay_embed};
     lm_pass                p = {.lm = lm, .rows = o->capacity};
     pl_status              st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
@@ -79,12 +89,7 @@ void pl_lm_destroy(pl_lm *lm) {
     pl_tape_fini(&lm->tape);
     pl_param_block_destroy(&lm->block);
     pl_llama_fini(&lm->model);
-    pl_free(lm->id);
-    pl_free(lm->pos);
-    pl_free(lm->lo);
-    pl_free(lm->label);
-    pl_free(lm->argmax);
-    pl_free(lm->weight);
+    pl_arena_fini(&lm->arrays);
     *lm = (pl_lm){0};
 }
 

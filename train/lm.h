@@ -15,6 +15,7 @@ typedef struct pl_lm {
     pl_ctx         ctx;
     pl_tape        tape;
     int64_t        capacity, rows;
+    pl_arena       arrays;                         // of the rows below
     int32_t       *id, *pos, *lo, *label, *argmax; // [capacity]; label -1: nothing to learn
     float         *weight;                         // [capacity]: 1 where there is a label
 } pl_lm;

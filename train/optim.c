@@ -28,8 +28,7 @@ static void update_all(pl_ctx *ctx, pl_param_block *b, pl_adamw_args a) {
 
 static void measure(pl_ctx *ctx, void *arg) {
     pl_optim *op = arg;
-    double    sum;
-    norm(ctx, op->block, &sum);
+    norm(ctx, op->block, pl_ctx_bytes(ctx, sizeof(double)));
     update_all(ctx, op->block, (pl_adamw_args){.step = 1, .round_to = op->block->round_to});
 }
 
@@ -46,11 +45,11 @@ void pl_optim_fini(pl_optim *op) {
 
 pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err) {
     const pl_optim_options *o = &op->o;
-    double                  sum = 0;
     pl_ctx_begin(&op->ctx);
-    norm(&op->ctx, op->block, &sum);
+    double *sum = pl_ctx_bytes(&op->ctx, sizeof *sum);
+    norm(&op->ctx, op->block, sum);
     PL_TRY(pl_ctx_sync(&op->ctx, err));
-    double size = sqrt(sum) * grad_scale;
+    double size = sqrt(*sum) * grad_scale;
     *grad_norm = size;
     if (!isfinite(size))
         return pl_fail(err, PL_E_INPUT, "step %lld: the gradient is not finite; lower train.lr or raise train.warmup",

@@ -12,8 +12,17 @@ static pl_status no_memory(pl_pack *p, int64_t capacity, pl_err *err) {
                    (long long)capacity);
 }
 
-pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay, pl_dtype real,
-                       pl_err *err) {
+static void take_arrays(pl_pack *p) {
+    size_t n = (size_t)p->capacity, stacked = n * (size_t)p->steps;
+    p->token = pl_arena_alloc(&p->arrays, stacked * sizeof *p->token);
+    p->teacher_row = pl_arena_alloc(&p->arrays, stacked * sizeof *p->teacher_row);
+    p->weight = pl_arena_alloc(&p->arrays, stacked * sizeof *p->weight);
+    p->pos = pl_arena_alloc(&p->arrays, n * sizeof *p->pos);
+    p->lo = pl_arena_alloc(&p->arrays, n * sizeof *p->lo);
+}
+
+pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
+                       const pl_backend *be, pl_err *err) {
     PL_CHECK(capacity >= 1 && capacity * steps <= INT32_MAX && steps >= 1 && steps <= PL_MAX_UNROLL,
              "%lld rows, %d steps", (long long)capacity, steps);
     *p = (pl_pack){.capacity = capacity,
@@ -22,22 +31,26 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
                    .width = b->n_taps * b->d_target,
                    .positions = b->config.max_position_embeddings,
                    .from_last = b->tap[0] == PL_TAP_FINAL,
-                   .real = real};
+                   .real = be->real};
     double w = 1;
     for (int k = 0; k < steps; k++, w *= step_decay)
         p->step_weight[k] = (float)w;
-    size_t n = (size_t)capacity, stacked = n * (size_t)steps;
-    p->token = pl_calloc(stacked, sizeof *p->token);
-    p->teacher_row = pl_calloc(stacked, sizeof *p->teacher_row);
-    p->weight = pl_calloc(stacked, sizeof *p->weight);
+    size_t n = (size_t)capacity;
+    pl_arena_init(&p->arrays, "training rows");
+    p->arrays.memory = be->memory;
+    p->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&p->arrays);
+    take_arrays(p);
+    pl_status st = pl_arena_commit(&p->arrays, err);
+    if (st != PL_OK) {
+        pl_pack_fini(p);
+        return st;
+    }
+    take_arrays(p);
     p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
-    p->pos = pl_calloc(n, sizeof *p->pos);
-    p->lo = pl_calloc(n, sizeof *p->lo);
-    p->features = pl_calloc(n, pl_size_mul((size_t)p->width, pl_dtype_size(real), 1));
-    p->last = pl_calloc(n, pl_size_mul((size_t)p->d, pl_dtype_size(real), 1));
-    if (!p->token || !p->teacher_row || !p->weight || !p->target_argmax || !p->pos || !p->lo || !p->features ||
-        !p->last)
-        return no_memory(p, capacity, err);
+    p->features = pl_calloc(n, pl_size_mul((size_t)p->width, pl_dtype_size(be->real), 1));
+    p->last = pl_calloc(n, pl_size_mul((size_t)p->d, pl_dtype_size(be->real), 1));
+    if (!p->target_argmax || !p->features || !p->last) return no_memory(p, capacity, err);
     if (b->head.d2t) {
         p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
         if (!p->drafted) return no_memory(p, capacity, err);
@@ -48,12 +61,8 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
 }
 
 void pl_pack_fini(pl_pack *p) {
-    pl_free(p->token);
-    pl_free(p->teacher_row);
-    pl_free(p->weight);
+    pl_arena_fini(&p->arrays);
     pl_free(p->target_argmax);
-    pl_free(p->pos);
-    pl_free(p->lo);
     pl_free(p->features);
     pl_free(p->last);
     pl_free(p->drafted);

@@ -27,7 +27,8 @@ typedef struct pl_pack {
     float   *weight;          // [K][rows]
     int32_t *target_argmax;   // [capacity] the target's choice at each row
     int32_t *pos, *lo;        // [capacity]
-    void    *features, *last; // [capacity, width], [capacity, d] reals
+    void    *features, *last; // [capacity, width], [capacity, d] reals of the host
+    pl_arena arrays;          // of what ops read: token, teacher_row, weight, pos, lo
 } pl_pack;
 
 // Noise on a drafter's features, which makes it robust to the errors of its own predictions (EAGLE's training):
@@ -40,8 +41,8 @@ typedef struct pl_feature_noise {
 } pl_feature_noise;
 
 // For this drafter (widths, positions, draft ids). step_decay: weight of step k is step_decay^k.
-pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay, pl_dtype real,
-                       pl_err *err);
+pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
+                       const pl_backend *be, pl_err *err);
 void      pl_pack_fini(pl_pack *p);
 void      pl_pack_clear(pl_pack *p);
 // Rows [from, from + n) of a document; they must fit.

@@ -76,6 +76,7 @@ static void put_scores(pl_ctx *ctx, pl_rescored *r) {
     const pl_head *h = &r->model->head;
     r->exact = pl_gather(ctx, r->x, r->row, r->m); // the rows themselves until they are scored
     r->score = pl_linear(ctx, h->kind->project(ctx, h, r->exact, (pl_tensor){0}), h->out);
+    r->score.data = pl_ctx_read(ctx, &r->score);
 }
 
 static void put_candidates(pl_ctx *ctx, pl_rescored *r) {
@@ -83,6 +84,8 @@ static void put_candidates(pl_ctx *ctx, pl_rescored *r) {
     int64_t        n = h->spec.candidates;
     r->exact = pl_gatherdot(ctx, r->exact, h->exact, r->id, n);
     r->teacher = pl_gatherdot(ctx, pl_gather(ctx, r->last, r->of, r->m), r->wt, r->token, n);
+    r->exact.data = pl_ctx_read(ctx, &r->exact);
+    r->teacher.data = pl_ctx_read(ctx, &r->teacher);
 }
 
 static void measure(pl_ctx *ctx, void *arg) {
@@ -122,6 +125,25 @@ static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
 
 // ---- the whole ----
 
+static void take_arrays(pl_rescored *r) {
+    size_t list = (size_t)BLOCK * (size_t)r->model->head.spec.candidates;
+    r->row = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->row);
+    r->of = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->of);
+    r->id = pl_arena_alloc(&r->arrays, list * sizeof *r->id);
+    r->token = pl_arena_alloc(&r->arrays, list * sizeof *r->token);
+}
+
+static pl_status create_arrays(pl_rescored *r, pl_err *err) {
+    pl_arena_init(&r->arrays, "candidates");
+    r->arrays.memory = r->ctx.be->memory;
+    r->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&r->arrays);
+    take_arrays(r);
+    PL_TRY(pl_arena_commit(&r->arrays, err));
+    take_arrays(r);
+    return PL_OK;
+}
+
 pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor wt, const pl_backend *be,
                              pl_pool *pool, pl_err *err) {
     size_t    list = (size_t)BLOCK * (size_t)model->head.spec.candidates;
@@ -131,12 +153,9 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
     r->x = pl_tensor_2d(NULL, be->real, BLOCK, model->head.d);
     r->last = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
-    r->row = pl_calloc(BLOCK, sizeof *r->row);
-    r->of = pl_calloc(BLOCK, sizeof *r->of);
-    r->id = pl_calloc(list, sizeof *r->id);
-    r->token = pl_calloc(list, sizeof *r->token);
+    PL_TRY_GOTO(st, fail, create_arrays(r, err));
     r->heap = pl_calloc(list, sizeof(scored));
-    if (!r->row || !r->of || !r->id || !r->token || !r->heap)
+    if (!r->heap)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for candidates"));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
     return PL_OK;
@@ -146,10 +165,9 @@ fail:
 }
 
 void pl_rescored_destroy(pl_rescored *r) {
-    void *owned[] = {r->row, r->of, r->id, r->token, r->heap};
     pl_ctx_fini(&r->ctx);
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        pl_free(owned[i]);
+    pl_arena_fini(&r->arrays);
+    pl_free(r->heap);
     *r = (pl_rescored){0};
 }
 

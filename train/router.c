@@ -364,7 +364,7 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < t->model->head_param || ps->p[i].tensor == &t->model->head.out;
-    pl_param_block_options o = {.real = env->backend->real, .round_to = t->dtype, .frozen = frozen};
+    pl_param_block_options o = {.backend = env->backend, .round_to = t->dtype, .frozen = frozen};
     pl_status              st = pl_param_block_create(&t->block, ps, &o, err);
     pl_free(frozen);
     return st;
@@ -388,7 +388,7 @@ static pl_status start_bias(router_task *t, pl_err *err) {
         bias[c] = (float)log((count[c] + 1) / ((double)rows - count[c] + 1));
     while (t->model->params.p[i].tensor != &routed(t)->router.b2)
         i++;
-    if (st == PL_OK) pl_param_block_set(&t->block, (int)i, bias);
+    if (st == PL_OK) st = pl_param_block_set(&t->block, (int)i, bias, err);
     pl_free(count);
     pl_free(bias);
     return st;
@@ -448,14 +448,14 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     t->eval_rows = pl_recipe_int(r, "train.eval_tokens");
     t->top = pl_recipe_int(r, "drafter.head.top");
     pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
-    PL_TRY(pl_teacher_open(&t->teacher, pl_recipe_str(r, "target.path"), held, err));
+    PL_TRY(pl_teacher_open(&t->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
     PL_TRY(create_model(t, env, err));
     PL_TRY(open_traces(t, out_dir, env, err));
     PL_TRY(make_room(t, err));
     PL_TRY(create_block(t, env, err));
     pl_start start = {.r = r, .model = t->model, .block = &t->block, .teacher = &t->teacher};
     PL_TRY(find_clusters(t, &start, out_dir, env, err));
-    pl_param_block_init(&t->block, (uint64_t)pl_recipe_int(r, "seed"));
+    PL_TRY(pl_param_block_init(&t->block, (uint64_t)pl_recipe_int(r, "seed"), err));
     PL_TRY(pl_start_from(&start, pl_recipe_str(r, "drafter.start"), env, err));
     if (routed(t)->router.kind == PL_ROUTER_MLP) PL_TRY(start_bias(t, err));
     PL_TRY(pl_ctx_init(&t->ctx, env->backend, env->pool));
@@ -495,6 +495,9 @@ static void destroy(router_task *t) {
 pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     pl_trainer_options o;
     PL_TRY(pl_train_options_read(&o, r, out_dir, err));
+    if (env->backend->memory)
+        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: routers are trained on the CPU alone; leave --device out",
+                       env->backend->name);
     o.stop_after = stop_after;
     router_task *t = pl_calloc(1, sizeof *t);
     if (!t) return pl_fail(err, PL_E_MEMORY, "training: out of memory");

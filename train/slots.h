@@ -8,30 +8,28 @@
 #ifndef PL_TRAIN_SLOTS_H
 #define PL_TRAIN_SLOTS_H
 
-#include "kernels/base/dtype.h"
-#include "kernels/base/parallel.h"
-#include "kernels/base/status.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "kernels/backend.h"
 
 #define PL_SLOTS_MAX 4096
 #define PL_SLOT_LEVELS 12
 #define PL_SLOT_SUMS 96 // scalars beside the gradient, at most
 
 typedef struct pl_slots {
-    int      n_slots, next, levels;
-    int64_t  n; // elements of the gradient
-    pl_dtype real;
-    void    *stack; // [levels][n]
-    double   sums[PL_SLOT_LEVELS][PL_SLOT_SUMS];
-    bool     held[PL_SLOT_LEVELS]; // the level holds a partial sum
+    int              n_slots, next, levels;
+    int64_t          n; // elements of the gradient
+    pl_dtype         real;
+    void            *stack; // [levels][n], in the backend's memory
+    const pl_memory *memory;
+    double           sums[PL_SLOT_LEVELS][PL_SLOT_SUMS];
+    bool             held[PL_SLOT_LEVELS]; // the level holds a partial sum
 } pl_slots;
 
-pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, pl_dtype real, pl_err *err);
+pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, const pl_backend *be, pl_err *err);
 void      pl_slots_fini(pl_slots *s);
 void      pl_slots_begin(pl_slots *s);
 // The next slot's gradient (n reals) and scalars (PL_SLOT_SUMS). After the last slot both hold the sums over all slots;
-// before, their contents are moved into the tree and of no further use.
-void      pl_slots_add(pl_slots *s, pl_pool *pool, void *grad, double *sums);
+// before, their contents are moved into the tree and of no further use. In order with the ops of ctx (without a tape),
+// on the host with its threads.
+void      pl_slots_add(pl_slots *s, pl_ctx *ctx, void *grad, double *sums);
 
 #endif

@@ -9,15 +9,21 @@
 
 #include <math.h>
 
-static void set_param(pl_start *s, const pl_tensor *which, const float *values) {
-    for (int i = 0; i < s->model->params.n; i++)
-        if (s->model->params.p[i].tensor == which) pl_param_block_set(s->block, i, values);
+const pl_backend *pl_start_backend(const pl_env *env) {
+    return env->backend->memory ? pl_backend_cpu() : env->backend;
+}
+
+static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
+    int i = 0;
+    while (s->model->params.p[i].tensor != which)
+        i++;
+    return pl_param_block_set(s->block, i, values, err);
 }
 
 // The rows of the target's output matrix that the head has, into one of its matrices.
 static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err) {
     const pl_head   *h = &s->model->head;
-    const pl_tensor *from = &s->teacher->head;
+    const pl_tensor *from = &s->teacher->host_head;
     int64_t          d = from->dim[1];
     float           *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
@@ -26,9 +32,9 @@ static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err)
         pl_to_f32(rows + j * d, (const uint8_t *)from->data + (size_t)(id * d) * pl_dtype_size(from->dtype),
                   from->dtype, (size_t)d);
     }
-    set_param(s, to, rows);
+    pl_status st = set_param(s, to, rows, err);
     pl_free(rows);
-    return PL_OK;
+    return st;
 }
 
 static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err) {
@@ -37,12 +43,10 @@ static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err
     float         *down = pl_malloc(pl_size_mul((size_t)h->rank, (size_t)h->d, sizeof *down));
     pl_status      st = up && down ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     if (st == PL_OK)
-        st = pl_lowrank_factors(up, down, &s->teacher->head, h->d2t, h->vocab, h->rank,
-                                (uint64_t)pl_recipe_int(s->r, "seed"), env->backend, env->pool, err);
-    if (st == PL_OK) {
-        set_param(s, &h->out, up);
-        set_param(s, &h->down, down);
-    }
+        st = pl_lowrank_factors(up, down, &s->teacher->host_head, h->d2t, h->vocab, h->rank,
+                                (uint64_t)pl_recipe_int(s->r, "seed"), pl_start_backend(env), env->pool, err);
+    if (st == PL_OK) st = set_param(s, &h->out, up, err);
+    if (st == PL_OK) st = set_param(s, &h->down, down, err);
     pl_free(up);
     pl_free(down);
     return st;
@@ -74,7 +78,7 @@ static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *er
     float *gain = pl_malloc((size_t)spec.rows * sizeof *gain);
     if (!gain) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a norm");
     pl_status st = pl_weight_read_f32(s->teacher->src, &spec, gain, err);
-    if (st == PL_OK) set_param(s, norm, gain);
+    if (st == PL_OK) st = set_param(s, norm, gain, err);
     pl_free(gain);
     return st;
 }
@@ -110,14 +114,12 @@ static pl_status scale_columns(pl_start *s, const pl_tensor *fc, const double *g
     int64_t n = pl_param_block_count(s->block, i), width = s->model->params.p[i].spec.cols;
     float  *w = pl_malloc(pl_size_mul((size_t)n, sizeof *w, 1));
     if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
-    for (int64_t k = 0; k < n; k++) {
-        int64_t at = s->block->at[i] + k;
-        double  v = s->block->real == PL_F64 ? ((double *)s->block->w)[at] : (double)((float *)s->block->w)[at];
-        w[k] = (float)(v * gain[k % width / d]);
-    }
-    set_param(s, fc, w);
+    pl_status st = pl_param_block_get(s->block, i, w, err);
+    for (int64_t k = 0; k < n && st == PL_OK; k++)
+        w[k] = (float)((double)w[k] * gain[k % width / d]);
+    if (st == PL_OK) st = set_param(s, fc, w, err);
     pl_free(w);
-    return PL_OK;
+    return st;
 }
 
 // Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
@@ -140,7 +142,7 @@ static pl_status start_eagle3(pl_start *s, const pl_feature_doc *doc, pl_err *er
 static pl_status start_eagle1(pl_start *s, const pl_feature_doc *doc, pl_err *err) {
     const pl_eagle1 *e = (const pl_eagle1 *)s->model;
     int64_t          d = e->base.d_target;
-    double           embedding = rms_of_embeddings(&s->teacher->model.embed, doc->tokens, doc->n);
+    double           embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n);
     double           gain[2] = {embedding > 0 ? rms_of(doc->last, doc->n, d, d) / embedding : 1, 1};
     return scale_columns(s, &e->fc, gain, d, err);
 }
@@ -162,7 +164,7 @@ pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
     pl_feature_doc doc;
     const char    *from = pl_recipe_str(s->r, "drafter.start");
     enum { AUTO };
-    pl_param_block_init(s->block, (uint64_t)pl_recipe_int(s->r, "seed"));
+    PL_TRY(pl_param_block_init(s->block, (uint64_t)pl_recipe_int(s->r, "seed"), err));
     if (!from || pl_recipe_choice(s->r, "drafter.head.init") != AUTO) PL_TRY(start_head(s, env, err));
     if (from) return pl_start_from(s, from, env, err);
     PL_TRY(s->source->get(s->source, 0, &doc, err));

@@ -77,7 +77,7 @@ static pl_status copy_rows(float *to, const origin *o, const char *name, const i
 
 static pl_status full_rows(float *to, const origin *o, const pl_start *s, const int32_t *id, int64_t n, int64_t d,
                            pl_err *err) {
-    const pl_tensor *w = &s->teacher->head;
+    const pl_tensor *w = &s->teacher->host_head;
     const char      *kind = *o->config.head.kind ? o->config.head.kind : "full";
     if (!o->config.target_head) {
         if (strcmp(kind, "full") != 0 && strcmp(kind, "specvocab") != 0)
@@ -111,7 +111,7 @@ static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl
     float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
-    if (st == PL_OK) pl_param_block_set(s->block, param_of(s, to), rows);
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, to), rows, err);
     pl_free(rows);
     return st;
 }
@@ -137,12 +137,10 @@ static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, p
         st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
         if (st == PL_OK)
             st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_recipe_int(s->r, "seed"),
-                                    env->backend, env->pool, err);
+                                    pl_start_backend(env), env->pool, err);
     }
-    if (st == PL_OK) {
-        pl_param_block_set(s->block, param_of(s, &h->out), up);
-        pl_param_block_set(s->block, param_of(s, &h->down), down);
-    }
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->out), up, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->down), down, err);
     pl_free(up);
     pl_free(down);
     pl_free(rows);
@@ -158,7 +156,7 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
         if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", ps->p[i].name[0]);
         pl_status st = PL_OK;
         if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
-        if (st == PL_OK) pl_param_block_set(s->block, i, w);
+        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
         pl_free(w);
         PL_TRY(st);
     }

@@ -38,7 +38,31 @@ static pl_status take(pl_teacher *t, int i, pl_tensor *to, const pl_param *p, pl
     return st;
 }
 
-pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, pl_err *err) {
+static size_t bytes_of(const pl_tensor *t) {
+    return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
+}
+
+// A copy where the ops are.
+static pl_status place(pl_teacher *t, int i, pl_tensor *of, pl_err *err) {
+    const pl_memory *m = t->model.be->memory;
+    t->there[i] = pl_memory_create(m, PL_LOCAL, bytes_of(of), err);
+    if (!t->there[i]) return PL_E_MEMORY;
+    PL_TRY(pl_memory_write(m, t->there[i], of->data, bytes_of(of), err));
+    of->data = t->there[i];
+    return PL_OK;
+}
+
+static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
+    t->host_embed = t->model.embed;
+    t->host_head = t->head;
+    if (!t->model.be->memory) return PL_OK;
+    PL_TRY(place(t, 0, &t->model.embed, err));
+    if (!tied) return place(t, 1, &t->head, err);
+    t->head = t->model.embed;
+    return PL_OK;
+}
+
+pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
     pl_hf_config config;
     char         print[17];
     pl_status    st;
@@ -50,14 +74,16 @@ pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, pl_er
         PL_TRY(pl_llama2c_open(&t->src, &config, path, err));
     }
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, t->src, &config, false, err));
-    PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, pl_backend_cpu(), false, err));
+    PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, be, false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];
         if (p->tensor == &t->model.embed) PL_TRY_GOTO(st, fail, take(t, 0, &t->model.embed, p, dtype, err));
         if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take(t, 1, &t->head, p, dtype, err));
     }
-    if (!t->head.data) t->head = t->model.embed; // tied
+    bool tied = !t->head.data;
+    if (tied) t->head = t->model.embed;
+    PL_TRY_GOTO(st, fail, place_both(t, tied, err));
     t->model.head = t->head;
     return PL_OK;
 fail:
@@ -66,6 +92,9 @@ fail:
 }
 
 void pl_teacher_close(pl_teacher *t) {
+    size_t bytes[2] = {bytes_of(&t->host_embed), bytes_of(&t->host_head)};
+    for (int i = 0; i < 2; i++)
+        if (t->there[i]) pl_memory_destroy(t->model.be->memory, PL_LOCAL, t->there[i], bytes[i]);
     pl_llama_fini(&t->model);
     for (int i = 0; i < 2; i++)
         if (t->block[i]) pl_block_destroy(t->block[i], t->bytes[i]);

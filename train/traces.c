@@ -100,7 +100,7 @@ static void add_row(capture *c, session *s, const pl_head *h, const pl_head_rows
 static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     capture *c = (capture *)w;
     pl_head_topk(ctx, h, r, (int)c->top, c->id, c->value, c->lse);
-    if (ctx->measuring || ctx->err.status != PL_OK) return;
+    if (!pl_ctx_wait(ctx)) return;
     int64_t m = pl_tensor_rows(&r->x);
     for (int64_t row = 0, first = 0; row < m; row++) {
         if (r->group[row] != r->group[first]) first = row;
@@ -373,7 +373,7 @@ static pl_status prepare(capture *c, const char *dataset_dir, const char *to, co
     pl_dtype    t = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
     PL_TRY(pl_start_identity(drafter, r, err));
     PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
-    PL_TRY(pl_teacher_open(&c->teacher, pl_recipe_str(r, "target.path"), t, err));
+    PL_TRY(pl_teacher_open(&c->teacher, pl_recipe_str(r, "target.path"), t, env->backend, err));
     PL_TRY(pack_head(c, err));
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
     PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->target, c->drafter->tap, c->drafter->n_taps,
@@ -451,6 +451,9 @@ pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const c
     bool whole;
     PL_TRY(finished(to, &whole, err));
     if (whole) return PL_OK;
+    if (env->backend->memory)
+        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: traces are captured on the CPU alone; leave --device out",
+                       env->backend->name);
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
     c->r = r;

@@ -33,28 +33,38 @@ typedef struct loop {
 static pl_status write_state(const loop *l, const char *dir, pl_err *err) {
     const pl_task        *t = l->t;
     const pl_param_block *b = t->block;
-    char                 *path = pl_path_join(dir, STATE_FILE);
-    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_param_state        parts;
+    PL_TRY(pl_param_state_init(&parts, b, err));
+    char *path = pl_path_join(dir, STATE_FILE);
+    if (!path) {
+        pl_param_state_fini(&parts);
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    }
     pl_state_item item[] = {
         {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
         {.name = "step", .dtype = PL_I64, .count = 1, .data = &l->step},
         {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &l->best_score},
         {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &l->best_step},
         {.name = "cursor", .dtype = PL_I64, .count = t->n_cursor, .data = t->cursor},
-        {.name = "w", .dtype = b->real, .count = b->n, .data = b->w},
-        {.name = "m", .dtype = b->real, .count = b->n, .data = b->m},
-        {.name = "v", .dtype = b->real, .count = b->n, .data = b->v},
+        {.name = "w", .dtype = b->real, .count = b->n, .data = parts.part[0]},
+        {.name = "m", .dtype = b->real, .count = b->n, .data = parts.part[1]},
+        {.name = "v", .dtype = b->real, .count = b->n, .data = parts.part[2]},
     };
     pl_status st = pl_state_write(path, item, sizeof item / sizeof *item, err);
+    pl_param_state_fini(&parts);
     pl_free(path);
     return st;
 }
 
-static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
+static pl_status take_into(const pl_memory *m, const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to,
+                           pl_err *err) {
     const void *data;
     PL_TRY(pl_state_get(s, name, t, n, &data, err));
-    if (n > 0) memcpy(to, data, (size_t)n * pl_dtype_size(t));
-    return PL_OK;
+    return pl_memory_write(m, to, data, (size_t)n * pl_dtype_size(t), err);
+}
+
+static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
+    return take_into(NULL, s, name, t, n, to, err);
 }
 
 static pl_status read_state(loop *l, const char *path, pl_err *err) {
@@ -77,11 +87,13 @@ static pl_status read_state(loop *l, const char *path, pl_err *err) {
     PL_TRY_GOTO(st, done, take(s, "best_score", PL_F64, 1, &l->best_score, err));
     PL_TRY_GOTO(st, done, take(s, "best_step", PL_I64, 1, &l->best_step, err));
     PL_TRY_GOTO(st, done, take(s, "cursor", PL_I64, t->n_cursor, t->cursor, err));
-    PL_TRY_GOTO(st, done, take(s, "w", b->real, b->n, b->w, err));
-    PL_TRY_GOTO(st, done, take(s, "m", b->real, b->n, b->m, err));
-    PL_TRY_GOTO(st, done, take(s, "v", b->real, b->n, b->v, err));
-    if (l->step < 0) st = pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)l->step);
-    pl_param_block_refresh(b);
+    PL_TRY_GOTO(st, done, take_into(b->memory, s, "w", b->real, b->n, b->w, err));
+    PL_TRY_GOTO(st, done, take_into(b->memory, s, "m", b->real, b->n, b->m, err));
+    PL_TRY_GOTO(st, done, take_into(b->memory, s, "v", b->real, b->n, b->v, err));
+    if (l->step < 0)
+        st = pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)l->step);
+    else
+        st = pl_param_block_refresh(b, err);
 done:
     pl_state_close(s);
     return st;
@@ -130,9 +142,10 @@ pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t 
     pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
         memset(r->sums, 0, sizeof r->sums);
-        pl_param_block_zero_grad(t->block, t->pool);
+        pl_param_block_zero_grad(t->block, &optim->ctx);
+        PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
         PL_TRY(t->slot(t, step, s, r->sums, err));
-        pl_slots_add(slots, t->pool, t->block->grad, r->sums);
+        pl_slots_add(slots, &optim->ctx, t->block->grad, r->sums);
     }
     double weight = r->sums[PL_SUM_WEIGHT];
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : 0;
@@ -223,7 +236,7 @@ static pl_status start(loop *l, pl_err *err) {
             pl_log("%s: all %lld steps are done", t->name, (long long)l->step);
     }
     PL_TRY_GOTO(st, done, pl_optim_init(&l->optim, t->backend, t->pool, t->block, &l->o->optim, err));
-    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, t->n_slots, t->block->n, t->block->real, err));
+    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, t->n_slots, t->block->n, t->backend, err));
     PL_TRY_GOTO(st, done, pl_metrics_open(&l->metrics, metrics, t->name, l->step, err));
 done:
     pl_free(state);

@@ -11,8 +11,9 @@ typedef struct unroll_pass {
     pl_unroll *u;
     int64_t    rows;
     bool       learn;
-    pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL]; // out
-    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat;      // what the head read at each step; the teacher's rows
+    // Out, where the host reads them: [steps * rows], and [rows] of each step.
+    pl_tensor loss, accept, feature_loss[PL_MAX_UNROLL];
+    pl_tensor x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step; the teacher's rows
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -34,8 +35,8 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
     pl_tensor block[PL_MAX_UNROLL];
     pl_view   view = {.pos = k_rows->pos, .cos = b->cos, .sin = b->sin, .lo = k_rows->lo, .block = block};
-    pl_tensor hidden = b->kind->fuse(ctx, b, pl_tensor_2d(k_rows->features, ctx->be->real, rows, k_rows->width));
-    pl_tensor last = pl_tensor_2d(k_rows->last, ctx->be->real, rows, k_rows->d);
+    pl_tensor hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
+    pl_tensor last = pl_ctx_write(ctx, k_rows->last, rows, k_rows->d);
     pl_tensor out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
     for (int k = 0; k < steps; k++) {
         pl_tensor y = slice(&out, k * rows, rows);
@@ -62,13 +63,18 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .wt = u->wt,
                             .teacher_row = k_rows->teacher_row,
                             .weight = u->weight[TOKEN],
-                            .d2t = b->head.d2t,
+                            .d2t = u->d2t,
                             .accept = p->accept,
                             .student_argmax = u->student_argmax};
     p->loss = pl_divergence(ctx, &a);
     p->last = last;
     p->teacher_stat = a.teacher_stat;
     if (p->learn) pl_tape_backward(ctx);
+    p->loss.data = pl_ctx_read(ctx, &p->loss);
+    if (!p->learn && pl_rescored_wanted(&b->head)) p->teacher_stat.data = pl_ctx_read(ctx, &p->teacher_stat);
+    if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+    for (int k = 0; k < steps && u->opt.feature_weight > 0; k++)
+        p->feature_loss[k].data = pl_ctx_read(ctx, &p->feature_loss[k]);
 }
 
 // The larger of scoring and learning.
@@ -84,6 +90,28 @@ static void measure(pl_ctx *ctx, void *arg) {
     pass(ctx, &learn);
 }
 
+static void take_arrays(pl_unroll *u) {
+    size_t         n = (size_t)u->opt.capacity * (size_t)u->opt.steps;
+    const pl_head *h = &u->model->head;
+    u->weight[TOKEN] = pl_arena_alloc(&u->arrays, n * sizeof **u->weight);
+    u->weight[FEATURE] = pl_arena_alloc(&u->arrays, n * sizeof **u->weight);
+    u->student_argmax = pl_arena_alloc(&u->arrays, n * sizeof *u->student_argmax);
+    if (h->d2t) u->d2t = pl_arena_alloc(&u->arrays, (size_t)h->vocab * sizeof *u->d2t);
+}
+
+static pl_status create_arrays(pl_unroll *u, pl_err *err) {
+    const pl_head *h = &u->model->head;
+    pl_arena_init(&u->arrays, "training rows");
+    u->arrays.memory = u->ctx.be->memory;
+    u->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&u->arrays);
+    take_arrays(u);
+    PL_TRY(pl_arena_commit(&u->arrays, err));
+    take_arrays(u);
+    if (h->d2t) memcpy(u->d2t, h->d2t, (size_t)h->vocab * sizeof *u->d2t);
+    return PL_OK;
+}
+
 pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err) {
     *u = (pl_unroll){.model = model, .wt = wt, .opt = *o};
@@ -96,16 +124,14 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     unroll_pass most = {.u = u, .rows = o->capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
-    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be->real, err));
+    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
     u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
-    u->weight[TOKEN] = pl_calloc(n, sizeof **u->weight);
-    u->weight[FEATURE] = pl_calloc(n, sizeof **u->weight);
-    u->student_argmax = pl_calloc(n, sizeof *u->student_argmax);
+    PL_TRY_GOTO(st, fail, create_arrays(u, err));
     u->accept = pl_calloc(n, sizeof *u->accept);
     u->loss = pl_calloc(n, sizeof *u->loss);
     u->feature_loss = pl_calloc(n, sizeof *u->feature_loss);
-    if (!u->weight[TOKEN] || !u->weight[FEATURE] || !u->student_argmax || !u->accept || !u->loss || !u->feature_loss)
+    if (!u->accept || !u->loss || !u->feature_loss)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)o->capacity));
     PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
@@ -123,7 +149,8 @@ void pl_unroll_destroy(pl_unroll *u) {
     pl_ctx_fini(&u->ctx);
     pl_tape_fini(&u->tape);
     pl_pack_fini(&u->pack);
-    void *owned[] = {u->weight[TOKEN], u->weight[FEATURE], u->student_argmax, u->accept, u->loss, u->feature_loss};
+    pl_arena_fini(&u->arrays);
+    void *owned[] = {u->accept, u->loss, u->feature_loss};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     *u = (pl_unroll){0};

@@ -43,6 +43,8 @@ typedef struct pl_unroll {
     pl_tape           tape;
     pl_rescored       own;            // where the head's own law is scored
     int               ran;            // steps of the last run
+    pl_arena          arrays;         // of what ops read and give beside tensors: weight, student_argmax, d2t
+    int32_t          *d2t;            // the head's, where the ops see it; NULL: draft id = target id
     float            *weight[2];      // [K * rows] of the divergence, of the regression
     int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
     float            *accept;         // [K * rows] probability that verification accepts; filled by score

@@ -34,7 +34,7 @@ struct pl_grid {
         pl_grid pl_grid_ = grid;                                                                                       \
         if (PL_CUDA(may_launch)(ctx, op, pl_grid_.n, threads)) {                                                       \
             dim3 pl_dim_((unsigned)pl_grid_.n[0], (unsigned)pl_grid_.n[1], (unsigned)pl_grid_.n[2]);                   \
-            PL_LAUNCH_AT(ctx, op, kernel, pl_dim_, threads, __VA_ARGS__);                                                  \
+            PL_LAUNCH_AT(ctx, op, kernel, pl_dim_, threads, __VA_ARGS__);                                              \
             PL_CUDA(launched)(ctx);                                                                                    \
         }                                                                                                              \
     } while (0)

@@ -175,8 +175,7 @@ static void test_wrong_usage(void **state) {
     test_run_fails(2, "--top-p: must lie in", "decode --target nowhere --prompt a --temperature 1 --top-p 0");
     test_run_fails(2, "nowhere: no such file", "decode --target nowhere --prompt a --json");
     test_run_fails(2, "--threads 0", "doctor --threads 0");
-    test_run_fails(2, "expected auto|cpu|cuda[:N]|emulated", "doctor --device gpu");
-    test_run_fails(1, "no CUDA", "--device cuda:0 doctor");
+    test_run_fails(1, "--device cuda:99: ", "--device cuda:99 doctor");
     test_run_fails(2, "one argument too many", "doctor more");
     test_run_fails(2, "exactly one", "tokenize --tokenizer x");
     test_run_fails(2, "unknown option", "tokenize --set a=b");

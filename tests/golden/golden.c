@@ -256,7 +256,7 @@ void golden_weights_set(pl_param_block *b, golden_grade grade, const char *model
         float *values = calloc((size_t)elements(&b->params->p[i]), sizeof *values);
         assert_non_null(values);
         golden_weight(values, &b->params->p[i], grade, model);
-        pl_param_block_set(b, i, values);
+        assert_int_equal(pl_param_block_set(b, i, values, NULL), PL_OK);
         free(values);
     }
 }

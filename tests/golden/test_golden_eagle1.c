@@ -52,7 +52,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head) {
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, V, D);
     must(pl_backbone_create(&s->model, &pl_backbone_eagle1, &s->target, &o, be, &err), &err);
-    pl_param_block_options bo = {.real = be->real, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = be, .round_to = PL_BF16};
     must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
     golden_weights_set(&s->block, GOLDEN_COARSE, "eagle1");
     pl_unroll_options uo = {

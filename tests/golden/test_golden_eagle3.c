@@ -65,7 +65,7 @@ static void trim_weights(setup *s) {
         for (int j = 0; j < VD; j++)
             memcpy(part + j * all.spec.cols, whole + s->model->head.d2t[j] * all.spec.cols,
                    (size_t)all.spec.cols * sizeof(float));
-        pl_param_block_set(&s->block, i, part);
+        assert_int_equal(pl_param_block_set(&s->block, i, part, NULL), PL_OK);
     }
 }
 
@@ -83,7 +83,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
     must(pl_backbone_create(&s->model, &pl_backbone_eagle3, &s->target, &o, be, &err), &err);
     assert_int_equal(s->model->n_taps, TAPS);
     if (trimmed(s)) trim(s);
-    pl_param_block_options bo = {.real = be->real, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = be, .round_to = PL_BF16};
     must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
     golden_weights_set(&s->block, GOLDEN_COARSE, "drafter");
     if (trimmed(s)) trim_weights(s);

@@ -67,7 +67,7 @@ static void create(router_run *r, golden *g, const pl_backend *be, const char *k
     r->router.clusters = CLUSTERS;
     assert_int_equal(pl_params_init(&r->params, 8, &err), PL_OK);
     pl_router_params(&r->router, &r->params);
-    pl_param_block_options o = {.real = be->real, .round_to = PL_F32};
+    pl_param_block_options o = {.backend = be, .round_to = PL_F32};
     assert_int_equal(pl_param_block_create(&r->block, &r->params, &o, &err), PL_OK);
     snprintf(model, sizeof model, "router/%s", kind);
     golden_weights_set(&r->block, GOLDEN_COARSE, model);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The CUDA backend on a real GPU: builds what a bare GPU machine can build (nvcc, a C compiler, CMake), runs every op
-# against ref on GPU N, then the bench, prints a table and appends it to kernels/cuda/MEASURED.md and its figures to
+# against ref on GPU N, decoding and training where the program's libraries are, then the bench, prints a table and appends it to kernels/cuda/MEASURED.md and its figures to
 # kernels/cuda/measured.csv.
 #   bash tests/gpu/run.sh [--gpu N] [--sanitizer] [--build-only] [--commit NAME]
 # --sanitizer: the ops' tests once more under compute-sanitizer. --build-only: no GPU needed; the bench runs emulated.
@@ -56,6 +56,23 @@ if [ "$sanitizer" = 1 ]; then
         done
     done
 fi
+# The whole program, where its libraries are: decoding and training on the GPU, as on the emulated device.
+whole="build-gpu-program" programs="paceline_program test_decode_cuda test_train_device"
+if cmake -S . -B "$whole" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$whole.log" 2>&1; then
+    # shellcheck disable=SC2086
+    cmake --build "$whole" -j "$(nproc)" --target $programs >>"$whole.log" 2>&1 || { grep -m 20 -E 'error|Error' "$whole.log"; exit 1; }
+    export PACELINE_TEST_DEVICE=cuda:$gpu
+    check "decoding" "$whole/test_decode_cuda"
+    check "training" "$whole/test_train_device"
+    unset PACELINE_TEST_DEVICE
+    decode() { "$whole/paceline" decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens 32 --dtype fp32 --device "$1"; }
+    same() { test "$(decode cpu)" = "$(decode "cuda:$gpu")" && echo "[       OK ] decode"; }
+    check "decode, the CPU's text" same
+else
+    echo "the program is not built here (recipes/packages.sh has its libraries): no decoding, no training"
+    table+="| decoding and training | not built here | 0 | 0 |"$'\n'
+fi
+rm -f "$whole.log"
 bench=$("$build/bench_gpu" "$gpu") || { status=1; bench=""; echo "bench_gpu FAILED"; }
 echo "$bench"
 

@@ -221,9 +221,9 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     float   *wt = head_of(&m, dir);
     pl_llama teacher = as_teacher(&m, wt);
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, pl_backend_cpu(), &err), PL_OK);
-    pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
-    pl_param_block_init(&block, 4);
+    assert_int_equal(pl_param_block_init(&block, 4, NULL), PL_OK);
     pl_unroll_options uo = unroll_options(e, learn_steps);
     assert_int_equal(pl_unroll_create(&u, e, teacher.head, &uo, pl_backend_cpu(), NULL, &err), PL_OK);
     train(&u, &block, t);
@@ -282,7 +282,7 @@ static void given_drafter(void **state) {
     pl_llama                teacher = as_teacher(&m.model, wt);
     const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(c.backbone));
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
-    pl_param_block_options bo = {.real = PL_F32, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
     assert_int_equal(pl_weight_source_open(&src, draft, &err), PL_OK);
     assert_int_equal(pl_param_block_read(&block, src, &err), PL_OK);

@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-char small_base[64];
+char              small_base[64];
+const pl_backend *small_backend;
 
 pl_recipe *small_recipe(const char *lines) {
     char        text[4096], *set[64];
@@ -81,7 +82,7 @@ static void write_files(void) {
 }
 
 pl_env small_env(pl_pool *pool) {
-    return (pl_env){.backend = pl_backend_cpu(), .pool = pool};
+    return (pl_env){.backend = small_backend ? small_backend : pl_backend_cpu(), .pool = pool};
 }
 
 int small_setup(void **state) {

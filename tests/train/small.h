@@ -12,7 +12,8 @@ int               small_teardown(void **state);
 extern const char small_data_lines[]; // what every run over the dataset begins with
 // A recipe from lines, each a key=value, with BASE for the folder.
 pl_recipe        *small_recipe(const char *lines);
-pl_env            small_env(pl_pool *pool);
+pl_env            small_env(pl_pool *pool); // on small_backend
+extern const pl_backend *small_backend;       // NULL: the CPU
 // A run over the dataset into BASE/out, the recipe's lines continued by `extra`. stop_after: see pl_train_run_until.
 pl_status         small_run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err);
 // File `name` of a run; *data is the caller's.

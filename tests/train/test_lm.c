@@ -32,7 +32,7 @@ static void make(pl_lm *lm, const pl_backend *be, pl_pool *pool, bool tie, pl_dt
     pl_err        err = {0};
     pl_lm_options o = {.backend = be, .pool = pool, .capacity = 24, .round_to = round_to, .decay_embed = true};
     if (pl_lm_create(lm, &c, &o, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_param_block_init(&lm->block, 7);
+    assert_int_equal(pl_param_block_init(&lm->block, 7, NULL), PL_OK);
 }
 
 // Weights far from their small initial values, so that no gradient is lost in the noise of differences.
@@ -40,7 +40,7 @@ static void widen(pl_lm *lm) {
     double *w = lm->block.w;
     for (int64_t i = 0; i < lm->block.n; i++)
         w[i] *= 6;
-    pl_param_block_refresh(&lm->block);
+    assert_int_equal(pl_param_block_refresh(&lm->block, NULL), PL_OK);
 }
 
 static const int32_t ids_a[] = {1, 5, 7, 2, 1, 9, 3, 18, 4};

@@ -35,7 +35,9 @@ static float tree(int from, int n, int i) {
 
 static void sum_slots(float *out, double sums[PL_SLOT_SUMS], int from, int n, pl_pool *pool) {
     pl_slots s;
-    assert_int_equal(pl_slots_init(&s, n, N, PL_F32, NULL), PL_OK);
+    pl_ctx   ctx;
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), pool), PL_OK);
+    assert_int_equal(pl_slots_init(&s, n, N, ctx.be, NULL), PL_OK);
     for (int again = 0; again < 2; again++) { // a second step starts afresh
         pl_slots_begin(&s);
         for (int k = 0; k < n; k++) {
@@ -43,10 +45,11 @@ static void sum_slots(float *out, double sums[PL_SLOT_SUMS], int from, int n, pl
             memset(sums, 0, sizeof(double) * PL_SLOT_SUMS);
             sums[0] = data[from + k][0];
             sums[PL_SLOT_SUMS - 1] = 1;
-            pl_slots_add(&s, pool, out, sums);
+            pl_slots_add(&s, &ctx, out, sums);
         }
     }
     pl_slots_fini(&s);
+    pl_ctx_fini(&ctx);
 }
 
 static void tree_is_fixed(void **state) {
@@ -116,9 +119,9 @@ static void update(void **state) {
     assert_int_equal(pl_params_init(&ps, 2, &err), PL_OK);
     pl_params_add(&ps, &b, PL_PARAM_NORM, 0, "norm", 3, NULL, 0, NULL, 0);
     pl_params_add(&ps, &a, PL_PARAM_MATRIX, 2, "matrix", 2, NULL, 0, NULL, 0)->init_std = 1;
-    pl_param_block_options bo = {.real = PL_F64, .round_to = PL_F32};
+    pl_param_block_options bo = {.backend = pl_backend_ref64(), .round_to = PL_F32};
     assert_int_equal(pl_param_block_create(&block, &ps, &bo, &err), PL_OK);
-    pl_param_block_init(&block, 1);
+    assert_int_equal(pl_param_block_init(&block, 1, NULL), PL_OK);
     assert_int_equal(block.n_decayed, PL_BLOCK_GRAIN);
     assert_int_equal(block.n, 2 * PL_BLOCK_GRAIN);
     assert_ptr_equal(a.data, block.work);

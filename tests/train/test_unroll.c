@@ -68,9 +68,9 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
                 s->model->params.p[i].tensor == &s->model->head.exact)
                 s->model->params.p[i].spec.rows = s->model->params.p[i].spec.part[0].rows = VOCAB / 2;
     }
-    pl_param_block_options bo = {.real = be->real, .round_to = round_to};
+    pl_param_block_options bo = {.backend = be, .round_to = round_to};
     assert_int_equal(pl_param_block_create(&s->block, &s->model->params, &bo, &err), PL_OK);
-    pl_param_block_init(&s->block, 5);
+    assert_int_equal(pl_param_block_init(&s->block, 5, NULL), PL_OK);
     pl_tensor         wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
     pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
@@ -215,7 +215,7 @@ static void gradient_by(const pl_backbone_kind *kind, const char *head, bool tri
     double *w = s.block.w;
     for (int64_t i = 0; i < s.block.n; i++) // away from small initial values and from biases of 0
         w[i] = kind == &pl_backbone_eagle3 ? 5 * w[i] : w[i] + 0.1 * (double)noise(5, i);
-    pl_param_block_refresh(&s.block);
+    assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
     double *work = s.block.work, *grad = s.block.grad;
@@ -358,7 +358,7 @@ static void noise_on_features(void **state) {
     pl_feature_noise noisy = {.width = 0.5, .seed = 3};
     pl_pack         *p = &s.u.pack, whole;
     static float     want[2][31 * D];
-    assert_int_equal(pl_pack_init(&whole, s.model, 40, K, 0.8, PL_F32, &err), PL_OK);
+    assert_int_equal(pl_pack_init(&whole, s.model, 40, K, 0.8, pl_backend_cpu(), &err), PL_OK);
     double most = 0, epochs_differ = 0;
     for (int doc = 0; doc < 2; doc++) {
         int64_t at[2] = {doc, 0};
@@ -398,7 +398,7 @@ static void second_opinion(const char *head) {
     double *w = s.block.w;
     for (int64_t i = 0; i < s.block.n; i++)
         w[i] *= 5;
-    pl_param_block_refresh(&s.block);
+    assert_int_equal(pl_param_block_refresh(&s.block, NULL), PL_OK);
     load_rows(&s);
     if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
     double *mine = pl_calloc((size_t)s.block.n, sizeof *mine), *tape = s.block.grad;
@@ -582,7 +582,7 @@ static void make_specvocab(setup *s, const pl_backend *be, int candidates, bool 
             float rows[VOCAB * D];
             for (int k = 0; k < VOCAB * D; k++)
                 rows[k] = noise(6, k);
-            pl_param_block_set(&s->block, i, rows);
+            assert_int_equal(pl_param_block_set(&s->block, i, rows, NULL), PL_OK);
         }
     load_rows(s);
     if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
