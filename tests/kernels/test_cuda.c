@@ -219,6 +219,12 @@ static void stray(strict *s) {
     pl_ctx_begin(&s->ctx);
     pl_embed(&s->ctx, pl_tensor_2d(s->table, PL_F32, 4, 2), ids, 3);
 }
+static void stray_within(strict *s) {
+    const int32_t pos[4] = {0};
+    pl_ctx_begin(&s->ctx);
+    pl_tensor one = pl_tensor_2d(s->table, PL_F32, 4, 1), qkv = pl_tensor_2d(s->table, PL_F32, 4, 2);
+    pl_rope(&s->ctx, &(pl_rope_args){.qkv = qkv, .cos = one, .sin = one, .pos = pos, .n_rot = 1, .hd = 2});
+}
 static void nothing(strict *s) {
     s->ids[0] = 1;
 }
@@ -226,8 +232,9 @@ static void nothing(strict *s) {
 static void walls(void **state) {
     (void)state;
     assert_int_equal(death_of(nothing), 0);
-    assert_int_equal(death_of(touch), SIGSEGV); // a host that writes a tensor
-    assert_int_equal(death_of(stray), SIGABRT); // an op that is given host memory
+    assert_int_equal(death_of(touch), SIGSEGV);        // a host that writes a tensor
+    assert_int_equal(death_of(stray), SIGABRT);        // an op that is given host memory,
+    assert_int_equal(death_of(stray_within), SIGABRT); // or args that hold it
 }
 
 // ---- where work is split --------------------------------------------------------------------------------------------

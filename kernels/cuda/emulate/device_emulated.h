@@ -13,6 +13,6 @@ const pl_backend *pl_backend_cuda_emulated(void);
 //             that is written again too early, or a result read too early, is seen as wrong numbers
 //   walls     PL_LOCAL blocks are mapped without access except while queued work runs: a host that reads a tensor stops
 //             at once
-//   pointers  each pointer that a kernel is given must lie in a block of the device: host memory that a GPU could not
-//             reach aborts with the op's name
+//   pointers  each pointer that a kernel is given, by itself or in a struct, must lie in a block of the device: host
+//             memory that a GPU could not reach aborts with the op's name
 #endif

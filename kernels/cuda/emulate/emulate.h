@@ -74,11 +74,17 @@ template <typename F> static void pl_emu_run(dim3 grid, dim3 block, F f) {
 void pl_emu_keep(void *queue, std::function<void()> work);
 void pl_emu_unreachable(const char *op, int argument); // aborts
 
+// A pointer must lead into the device's blocks; in a struct, each word that is the address of other mapped memory is
+// taken for a pointer that does not.
 template <typename A> static bool pl_emu_may_see(const A &a) {
-    if constexpr (std::is_pointer_v<A>)
-        return !a || pl_emu_reachable((const void *)a);
-    else
-        return true;
+    if constexpr (std::is_pointer_v<A>) return !a || pl_emu_reachable((const void *)a);
+    if constexpr (std::is_class_v<A>)
+        for (size_t at = 0; at + sizeof(void *) <= sizeof a; at += sizeof(void *)) {
+            const void *word;
+            memcpy(&word, (const char *)&a + at, sizeof word);
+            if (pl_emu_of_host(word)) return false;
+        }
+    return true;
 }
 template <typename F, typename... A>
 static void pl_emu_submit(void *queue, const char *op, dim3 grid, dim3 block, F kernel, A... a) {
