@@ -74,12 +74,22 @@ template <typename F> static void pl_emu_run(dim3 grid, dim3 block, F f) {
 void pl_emu_keep(void *queue, std::function<void()> work);
 void pl_emu_unreachable(const char *op, int argument); // aborts
 
+// Padding may hold what is left of a pointer. Compilers that cannot clear it leave structs unchecked.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define PL_EMU_CLEAR(p) (__builtin_clear_padding(p), true)
+#endif
+#endif
+#ifndef PL_EMU_CLEAR
+#define PL_EMU_CLEAR(p) false
+#endif
+
 // A pointer must lead into the device's blocks; in a struct, each word that is the address of other mapped memory is
 // taken for a pointer that does not.
-template <typename A> static bool pl_emu_may_see(const A &a) {
+template <typename A> static bool pl_emu_may_see(A a) {
     if constexpr (std::is_pointer_v<A>) return !a || pl_emu_reachable((const void *)a);
     if constexpr (std::is_class_v<A>)
-        for (size_t at = 0; at + sizeof(void *) <= sizeof a; at += sizeof(void *)) {
+        for (size_t at = 0; PL_EMU_CLEAR(&a) && at + sizeof(void *) <= sizeof a; at += sizeof(void *)) {
             const void *word;
             memcpy(&word, (const char *)&a + at, sizeof word);
             if (pl_emu_of_host(word)) return false;
