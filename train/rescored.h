@@ -30,7 +30,8 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
 void      pl_rescored_destroy(pl_rescored *r);
 
 // x [n, d]: what the head reads, row i predicts what row teacher_row[i] of last [T, d] does (< 0: does not count, nor
-// does weight 0; such rows are left as they are). stat [T, 4]: pl_divergence's teacher_stat, where the host reads it. accept, argmax [n].
+// does weight 0; such rows are left as they are). stat [T, 4]: pl_divergence's teacher_stat, where the host reads it.
+// accept, argmax [n].
 pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor stat, const int32_t *teacher_row,
                           const float *weight, int64_t n, float *accept, int32_t *argmax, pl_err *err);
 
