@@ -29,7 +29,7 @@ typedef struct pl_params {
     pl_param         *p;
     int               n, capacity;
     pl_weight_source *src;    // kept open while embeddings are views of the mapped file; owned
-    uint8_t          *block;  // what was loaded, in one piece: on huge pages, which weights of their own are too small for
+    uint8_t          *block;  // what was loaded, in one piece: on huge pages, which single weights are too small for
     size_t            block_bytes;
     const pl_memory  *memory; // of block, NULL: the host's; set before load and draw
 } pl_params;
