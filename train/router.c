@@ -133,16 +133,11 @@ typedef struct depth_sums {
     double count, first, top, mass, shortlist, read;
 } depth_sums;
 
-// Rows of the panels that spans touch.
-static int64_t rows_read(const pl_span *span, int n, int64_t vocab) {
-    int64_t rows = 0, next = 0; // the first panel that is not read yet
-    for (int i = 0; i < n; i++) {
-        int64_t from = span[i].first / PL_PANEL, to = (span[i].first + span[i].count - 1) / PL_PANEL + 1;
-        if (from < next) from = next;
-        for (int64_t p = from; p < to; p++)
-            rows += vocab - p * PL_PANEL < PL_PANEL ? vocab - p * PL_PANEL : PL_PANEL;
-        if (to > next) next = to;
-    }
+// Rows that the fused head reads: clusters lie in panels of their own, the last of which may be half as wide.
+static int64_t rows_read(const int64_t *offset, int64_t n, const uint8_t *chosen) {
+    int64_t rows = 0;
+    for (int64_t c = 0; c < n; c++)
+        if (chosen[c]) rows += (offset[c + 1] - offset[c] + PL_HALF_PANEL - 1) / PL_HALF_PANEL * PL_HALF_PANEL;
     return rows;
 }
 
@@ -171,7 +166,7 @@ static pl_status judge_row(router_task *t, const float *score, int64_t row, dept
     s->top += hits / wanted;
     s->mass += all > 0 ? held / all : 0;
     s->shortlist += (double)pl_spans_rows(t->span, spans);
-    s->read += (double)rows_read(t->span, spans, h->vocab);
+    s->read += (double)rows_read(h->routed->offset, n, t->chosen);
     return PL_OK;
 }
 

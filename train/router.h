@@ -11,8 +11,8 @@
 //
 // Held-out metrics, by depth at that depth's budget: eval_recall_first, how often the chosen clusters hold the full
 // head's best token; eval_recall_top, the share of its drafter.head.top best; eval_mass, the share of the probability
-// of all traced tokens; eval_shortlist, rows of the chosen clusters, and eval_shortlist_read, rows of the whole panels
-// in which they lie, which are what the fused head reads. Best is by mean mass. Rows are looked at one by one: the
+// of all traced tokens; eval_shortlist, rows of the chosen clusters, and eval_shortlist_read, rows of the panels
+// that they fill, which are what the fused head reads. Best is by mean mass. Rows are looked at one by one: the
 // union over the rows of a beam, which decoding reads, holds more.
 #ifndef PL_TRAIN_ROUTER_H
 #define PL_TRAIN_ROUTER_H
