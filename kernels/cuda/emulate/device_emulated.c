@@ -97,7 +97,7 @@ bool pl_emu_reachable(const void *p) {
 
 bool pl_emu_of_host(const void *p) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p;
-    if (at >> 32 == 0 || at >> 47 != 0 || pl_emu_reachable(p)) return false;
+    if (at >> 46 == 0 || at >> 47 != 0 || pl_emu_reachable(p)) return false;
     return msync((void *)(at / page * page), page, MS_ASYNC) == 0; // fails where nothing is mapped
 }
 

@@ -12,7 +12,8 @@ void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t 
 void  pl_emu_zero(void *queue, void *to, size_t bytes);
 // Whether p lies in (or right behind) a block of the strict device.
 bool  pl_emu_reachable(const void *p);
-// Whether p is an address of mapped memory (above 4 GiB, where programs and heaps lie) outside all of them.
+// Whether p is an address of mapped memory outside all of them, above 64 TiB, where programs and heaps lie: two small
+// numbers side by side look like an address lower down, and sanitizers map all of that.
 bool  pl_emu_of_host(const void *p);
 
 #endif
