@@ -274,7 +274,7 @@ shown_valgrind() { # memcheck knows neither AVX-512 nor threads of our own makin
     for t in "${tests[@]}"; do
         log=$work/$t.log
         cmake --build "$root/build" --target "$t" >/dev/null
-        (cd "$root" && PACELINE_TEST_NO_EMULATION=1 PACELINE_ISA=portable PACELINE_THREADS=2 valgrind -q --error-exitcode=99 --leak-check=full \
+        (cd "$root" && PACELINE_TEST_MEMCHECK=1 PACELINE_ISA=portable PACELINE_THREADS=2 valgrind -q --error-exitcode=99 --leak-check=full \
             --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes \
             --suppressions=tests/valgrind.supp --num-callers=20 "build/$t") >"$log" 2>&1
         case $? in

@@ -67,11 +67,12 @@ const pl_backend *op_backend(int i) {
     if (i == 0) return pl_backend_ref();
     if (i == 1) return pl_backend_ref64();
     i -= 2;
-    for (int k = 0; k < 3; k++) {
+    bool memcheck = getenv("PACELINE_TEST_MEMCHECK");
+    for (int k = 0; k < (memcheck ? 1 : 3); k++) {
         const pl_backend *be = pl_backend_cpu_isa(isas[k]);
         if (be && i-- == 0) return be;
     }
-    if (!getenv("PACELINE_TEST_NO_EMULATION") && i-- == 0) return pl_backend_cuda_emulated();
+    if (!memcheck && i-- == 0) return pl_backend_cuda_emulated();
     return i == 0 ? gpu() : NULL;
 }
 

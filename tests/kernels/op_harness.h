@@ -61,9 +61,10 @@ double  op_value(const op_run *r, int out, int64_t at);
 double  op_grad(const op_run *r, int leaf, int64_t at);
 void    op_run_free(op_run *r);
 
-// Backends of this machine: ref, ref64, each cpu ISA, the CUDA backend's kernels on an emulated device (unless
-// PACELINE_TEST_NO_EMULATION is set: memcheck does not follow its threads' own stacks), and, where PACELINE_TEST_GPU is
-// set to its number, a GPU; NULL past the end.
+// Backends of this machine: ref, ref64, each cpu ISA, the CUDA backend's kernels on an emulated device, and, where
+// PACELINE_TEST_GPU is set to its number, a GPU; NULL past the end. With PACELINE_TEST_MEMCHECK set only the portable
+// ISA and no emulated device: memcheck gives fused multiply-adds of zeros another sign, and knows nothing of the
+// device's threads.
 const pl_backend *op_backend(int i);
 // Memory that a backend's ops take for index arrays and results, and for tensors: a copy of `from`, or zero.
 void             *op_shared(const pl_backend *be, const void *from, size_t bytes);
