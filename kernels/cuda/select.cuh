@@ -64,15 +64,10 @@ static __device__ __forceinline__ void pl_sort_pair(pl_key key[2]) {
         }
 }
 
-// One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
-// round (one chunk), to id and value [rows, k].
-static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k) {
-    __shared__ pl_key key[PL_SORT];
-    int64_t           row = blockIdx.y, chunk = blockIdx.x;
-    for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
-        int64_t at = chunk * PL_SORT + i;
-        key[i] = at < n ? in[row * n + at] : 0;
-    }
+// The k best of a block's PL_SORT keys: to out [rows, chunks, k], or, where the row is one chunk, to id and value
+// [rows, k].
+static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float *value, int k) {
+    int64_t row = blockIdx.y, chunk = blockIdx.x;
     pl_sort_keys(key, PL_SORT);
     for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
         if (gridDim.x > 1) {
@@ -82,6 +77,18 @@ static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, 
         id[row * k + i] = pl_key_id(key[i]);
         if (value) value[row * k + i] = pl_key_value(key[i]);
     }
+}
+
+// One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
+// round (one chunk), to id and value [rows, k].
+static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k) {
+    __shared__ pl_key key[PL_SORT];
+    int64_t           row = blockIdx.y, chunk = blockIdx.x;
+    for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
+        int64_t at = chunk * PL_SORT + i;
+        key[i] = at < n ? in[row * n + at] : 0;
+    }
+    pl_keep_best(key, out, id, value, k);
 }
 
 static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the two buffers between rounds

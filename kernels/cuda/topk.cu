@@ -14,15 +14,7 @@ static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, cons
         if (isnan(z)) atomicMin(&fault->nan, (unsigned long long)row << 32 | (unsigned long long)v);
         key[i] = v < V ? pl_key_of(z, (uint32_t)v) : 0;
     }
-    pl_sort_keys(key, PL_SORT);
-    for (int i = (int)threadIdx.x; i < k; i += PL_BLOCK) {
-        if (gridDim.x > 1) {
-            out[(row * gridDim.x + chunk) * k + i] = key[i];
-            continue;
-        }
-        id[row * k + i] = pl_key_id(key[i]);
-        if (value) value[row * k + i] = pl_key_value(key[i]);
-    }
+    pl_keep_best(key, out, id, value, k);
 }
 
 // One block per row, the row's ids dealt to threads in turn: an order that V alone fixes.

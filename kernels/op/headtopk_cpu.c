@@ -4,6 +4,7 @@
 //   more rows               a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
 // A row's list is kept in order while k is small, as a bag of keys (kernels/cpu/keys.h) when it is not.
 // Which thread takes a panel changes nothing: lists are merged by (value, row of W), sums panel by panel in order.
+#include "kernels/cpu/best.h"
 #include "kernels/cpu/keys.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panels.h"
@@ -35,17 +36,11 @@ typedef struct sum {
     float max, sum; // sum of exp(z - max) over a panel; max -infinity: nothing in it
 } sum;
 
-typedef struct best {
-    int     held;
-    int32_t id[PL_TOPK_MAX];
-    float   value[PL_TOPK_MAX];
-} best;
-
 // What a thread has found for a row.
 typedef struct list {
-    int64_t nan;  // row of W with a NaN, -1
-    best   *best; // NULL: keys
-    pl_keys keys;
+    int64_t  nan;  // row of W with a NaN, -1
+    pl_best *best; // NULL: keys
+    pl_keys  keys;
 } list;
 
 typedef struct job {
@@ -59,7 +54,7 @@ typedef struct job {
     int                     parts;
     bool                    far;  // more panels than the last cache holds
     list                   *list; // [parts][rows]
-    best                   *best; // [parts][rows]; NULL: keys
+    pl_best                *best; // [parts][rows]; NULL: keys
     uint64_t               *key;  // [parts][rows][keys_room]
     uint64_t               *tmp;  // [parts][2 parts top]
     sum                    *sum;  // [rows][n_items]; NULL: not wanted
@@ -73,20 +68,6 @@ static int64_t tile_row(const job *j, int64_t t) {
     return j->rows * t / j->tiles;
 }
 
-// Puts v behind all that are at least as large: rows of W come in ascending order.
-static void insert(best *b, int k, float v, int32_t id) {
-    int at = b->held;
-    while (at > 0 && v > b->value[at - 1])
-        at--;
-    if (at == k) return;
-    if (b->held < k) b->held++;
-    size_t behind = (size_t)(b->held - 1 - at);
-    memmove(b->value + at + 1, b->value + at, behind * sizeof(float));
-    memmove(b->id + at + 1, b->id + at, behind * sizeof(int32_t));
-    b->value[at] = v;
-    b->id[at] = id;
-}
-
 // Places of a panel whose logit is above a bound.
 PL_INLINE uint64_t above(const float *z, float bound) {
     uint64_t mask = 0;
@@ -96,7 +77,7 @@ PL_INLINE uint64_t above(const float *z, float bound) {
 }
 
 static void list_take(list *l, int k, const float *z, float top, const item *it) {
-    best    *b = l->best;
+    pl_best *b = l->best;
     bool     full = b ? b->held == k : l->keys.full;
     float    least = b ? b->value[k - 1] : l->keys.least;
     uint64_t left = it->mask;
@@ -105,7 +86,7 @@ static void list_take(list *l, int k, const float *z, float top, const item *it)
     if (!b) pl_keys_add(&l->keys, z, left, it->first);
     for (; b && left; left &= left - 1) {
         int v = __builtin_ctzll(left);
-        if (b->held < k || z[v] > b->value[k - 1]) insert(b, k, z[v], it->first + v);
+        if (b->held < k || z[v] > b->value[k - 1]) pl_best_insert(b, k, z[v], it->first + v);
     }
 }
 
@@ -201,7 +182,7 @@ static void items_part(void *arg, int part, int parts) {
         pl_keys_end(&l[r].keys);
 }
 
-static void write_best(const pl_headtopk_args *a, int64_t m, const best *b) {
+static void write_best(const pl_headtopk_args *a, int64_t m, const pl_best *b) {
     for (int i = 0; i < a->k; i++) {
         a->id[m * a->k + i] = i < b->held ? b->id[i] : -1;
         if (a->value) a->value[m * a->k + i] = i < b->held ? b->value[i] : -INFINITY;
@@ -228,7 +209,7 @@ static void merge_part(void *arg, int part, int parts) {
             list *l = &j->list[p * j->rows + r];
             if (l->best) {
                 for (int i = 0; i < l->best->held && p > 0; i++)
-                    insert(j->list[r].best, top, l->best->value[i], l->best->id[i]);
+                    pl_best_insert(j->list[r].best, top, l->best->value[i], l->best->id[i]);
                 continue;
             }
             memcpy(key + n, l->keys.key, (size_t)l->keys.n * sizeof *key);

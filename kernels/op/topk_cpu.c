@@ -1,52 +1,37 @@
 // The k largest logits: rows are cut into chunks of CHUNK ids, each chunk keeps its own best k in order, chunks merge
 // in order. Most of a chunk is only compared with the least of the best so far, BLOCK ids at a time.
+#include "kernels/cpu/best.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/op/topk.h"
 #include <math.h>
 
 enum { CHUNK = 16384, BLOCK = 128 };
 
-typedef struct best {
-    int     held;
+typedef struct chunk {
+    pl_best best;
     int64_t nan;      // id of a NaN, -1
-    float   max, sum; // of the chunk: sum of exp(x - max)
-    int32_t id[PL_TOPK_MAX];
-    float   value[PL_TOPK_MAX];
-} best;
+    float   max, sum; // sum of exp(x - max)
+} chunk;
 
 typedef struct topk_job {
     const pl_topk_args *a;
     int64_t             rows, cols, chunks; // chunks of a row
-    best               *chunk;
+    chunk              *chunk;
 } topk_job;
 
-// Puts v behind all that are at least as large: of equal values the earlier id stays in front.
-static void insert(best *b, int k, float v, int32_t id) {
-    int at = b->held;
-    while (at > 0 && v > b->value[at - 1])
-        at--;
-    if (at == k) return;
-    if (b->held < k) b->held++;
-    size_t behind = (size_t)(b->held - 1 - at);
-    memmove(b->value + at + 1, b->value + at, behind * sizeof(float));
-    memmove(b->id + at + 1, b->id + at, behind * sizeof(int32_t));
-    b->value[at] = v;
-    b->id[at] = id;
-}
-
 // The vectors of a block that hold something for the list.
-static void scan_block(best *b, int k, const float *x, int64_t from, int64_t id0) {
+static void scan_block(chunk *b, int k, const float *x, int64_t from, int64_t id0) {
     for (int64_t i = from; i < from + BLOCK; i += PL_VL) {
-        if (b->held == k && !(pl_vf_hmax(pl_vf_loadu(x + i)) > b->value[k - 1])) continue;
+        if (b->best.held == k && !(pl_vf_hmax(pl_vf_loadu(x + i)) > b->best.value[k - 1])) continue;
         for (int64_t c = i; c < i + PL_VL; c++)
-            insert(b, k, x[c], (int32_t)(id0 + c));
+            pl_best_insert(&b->best, k, x[c], (int32_t)(id0 + c));
     }
 }
 
-static void scan_slowly(best *b, int k, const float *x, int64_t from, int64_t to, int64_t id0) {
+static void scan_slowly(chunk *b, int k, const float *x, int64_t from, int64_t to, int64_t id0) {
     for (int64_t i = from; i < to; i++) {
         if (isnan(x[i]) && b->nan < 0) b->nan = id0 + i;
-        insert(b, k, x[i], (int32_t)(id0 + i));
+        pl_best_insert(&b->best, k, x[i], (int32_t)(id0 + i));
     }
 }
 
@@ -65,21 +50,21 @@ PL_INLINE bool block_top(const float *x, float *top) {
     return !isnan(pl_vf_hsum(odd));
 }
 
-static void scan(best *b, int k, const float *x, int64_t n, int64_t id0) {
+static void scan(chunk *b, int k, const float *x, int64_t n, int64_t id0) {
     int64_t i = 0;
-    b->held = 0;
+    b->best.held = 0;
     b->nan = -1;
     for (; i + BLOCK <= n; i += BLOCK) {
         float top;
         bool  clean = block_top(x + i, &top);
-        if (clean && b->held == k && !(top > b->value[k - 1])) continue;
+        if (clean && b->best.held == k && !(top > b->best.value[k - 1])) continue;
         if (clean && k == 1) {
             int64_t at = i;
             while (x[at] != top)
                 at++;
-            b->held = 1;
-            b->value[0] = top;
-            b->id[0] = (int32_t)(id0 + at);
+            b->best.held = 1;
+            b->best.value[0] = top;
+            b->best.id[0] = (int32_t)(id0 + at);
         } else if (clean) {
             scan_block(b, k, x, i, id0);
         } else {
@@ -89,8 +74,8 @@ static void scan(best *b, int k, const float *x, int64_t n, int64_t id0) {
     scan_slowly(b, k, x, i, n, id0);
 }
 
-static void sum_exp(best *b, const float *x, int64_t n) {
-    float m = b->value[0];
+static void sum_exp(chunk *b, const float *x, int64_t n) {
+    float m = b->best.value[0];
     b->max = m;
     b->sum = 1.0f;
     if (isinf(m)) return; // +inf: the sum is; -inf: nothing to add
@@ -119,24 +104,24 @@ static void chunk_part(void *arg, int part, int parts) {
 
 static void merge_row(pl_ctx *ctx, const topk_job *j, int64_t m) {
     const pl_topk_args *a = j->a;
-    best               *to = &j->chunk[m * j->chunks];
+    chunk              *to = &j->chunk[m * j->chunks];
     for (int64_t c = 0; c < j->chunks; c++) {
-        const best *b = to + c;
+        const chunk *b = to + c;
         if (b->nan >= 0) {
             pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)m,
                         (long long)b->nan);
             return;
         }
-        for (int i = 0; i < b->held && c > 0; i++)
-            insert(to, a->k, b->value[i], b->id[i]);
+        for (int i = 0; i < b->best.held && c > 0; i++)
+            pl_best_insert(&to->best, a->k, b->best.value[i], b->best.id[i]);
     }
-    memcpy(a->id + m * a->k, to->id, (size_t)a->k * sizeof(int32_t));
-    if (a->value) memcpy(a->value + m * a->k, to->value, (size_t)a->k * sizeof(float));
+    memcpy(a->id + m * a->k, to->best.id, (size_t)a->k * sizeof(int32_t));
+    if (a->value) memcpy(a->value + m * a->k, to->best.value, (size_t)a->k * sizeof(float));
     if (!a->lse) return;
-    double max = (double)to->value[0], sum = 0.0;
+    double max = (double)to->best.value[0], sum = 0.0;
     for (int64_t c = 0; c < j->chunks; c++)
         sum += (double)to[c].sum * exp((double)to[c].max - max);
-    a->lse[m] = isinf(max) ? to->value[0] : (float)(max + log(sum));
+    a->lse[m] = isinf(max) ? to->best.value[0] : (float)(max + log(sum));
 }
 
 void PL_CPU(topk_fwd)(pl_ctx *ctx, const void *args) {
@@ -144,7 +129,7 @@ void PL_CPU(topk_fwd)(pl_ctx *ctx, const void *args) {
     topk_job            j = {.a = a, .rows = a->x.dim[0], .cols = a->x.dim[1]};
     size_t              mark = pl_arena_mark(&ctx->scratch);
     j.chunks = (j.cols + CHUNK - 1) / CHUNK;
-    j.chunk = pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)j.rows, (size_t)j.chunks, sizeof(best)));
+    j.chunk = pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)j.rows, (size_t)j.chunks, sizeof(chunk)));
     if (!ctx->measuring) {
         double work = (a->lse ? 20.0 : 2.0) * (double)(j.rows * j.cols);
         pl_parallel(ctx->pool, pl_cpu_parts(ctx, j.rows * j.chunks, work), chunk_part, &j);

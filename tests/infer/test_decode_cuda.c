@@ -11,7 +11,6 @@
 #include "infer/verify.h"
 #include "kernels/base/hash.h"
 #include "kernels/cuda/emulate/device_emulated.h"
-#include "kernels/devices.h"
 #include "tests/infer/fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -21,6 +20,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "tests/device.h"
 
 enum { SESSIONS = 6, MAX_NEW = 12, MAX_LEN = 128 };
 
@@ -128,16 +129,6 @@ static int64_t drafted(const pl_llama *m, const transcript *plain, test_oracle_m
     return accepted;
 }
 
-static const pl_backend *device(void) {
-    const char       *name = getenv("PACELINE_TEST_DEVICE");
-    const pl_backend *be;
-    pl_err            err = {0};
-    char              note[256];
-    if (pl_device_open(&be, name ? name : "emulated", note, sizeof note, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_non_null(be->memory);
-    return be;
-}
-
 // The random target in dir, on a backend.
 static void open_on(pl_llama *m, const char *dir, pl_dtype t, const pl_backend *be) {
     pl_err err = {0};
@@ -147,7 +138,7 @@ static void open_on(pl_llama *m, const char *dir, pl_dtype t, const pl_backend *
 static void make(pl_llama *m, char dir[64], pl_dtype t) {
     test_target(m, test_mkdir(dir), 2, 11, t);
     pl_llama_fini(m);
-    open_on(m, dir, t, device());
+    open_on(m, dir, t, test_device());
 }
 
 static void check(pl_dtype t, double temperature) {

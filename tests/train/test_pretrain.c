@@ -13,6 +13,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
+#include "tests/train/small.h"
 #include "train/heldout.h"
 #include "train/keys.h"
 #include "train/run.h"
@@ -21,8 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char base[64];
-
 // Text with something to learn: sentences of a small grammar, in paragraphs.
 static void write_text(const char *name, uint64_t seed, int sentences) {
     static const char *who[] = {"The rider", "A sprinter", "The leader", "Her team", "Nobody", "The old coach"};
@@ -30,7 +29,7 @@ static void write_text(const char *name, uint64_t seed, int sentences) {
     static const char *what[] = {"the wheel in front", "the second group", "the train of riders", "the wind", "him"};
     static const char *when[] = {"before the climb", "in the last kilometre", "again", "without a word", "at noon"};
     pl_rng             rng = pl_rng_make(seed, PL_STREAM_TEST, 0);
-    char              *path = pl_path_join(base, name);
+    char              *path = pl_path_join(small_base, name);
     FILE              *f = fopen(path, "w");
     assert_non_null(f);
     for (int i = 0; i < sentences; i++) {
@@ -44,8 +43,8 @@ static void write_text(const char *name, uint64_t seed, int sentences) {
 
 static int setup(void **state) {
     (void)state;
-    snprintf(base, sizeof base, "/tmp/paceline-pretrain-XXXXXX");
-    if (!mkdtemp(base)) return -1;
+    snprintf(small_base, sizeof small_base, "/tmp/paceline-pretrain-XXXXXX");
+    if (!mkdtemp(small_base)) return -1;
     write_text("a.txt", 1, 900);
     write_text("b.txt", 2, 900);
     write_text("held.txt", 3, 200);
@@ -54,7 +53,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     (void)state;
-    return pl_tree_remove(base, NULL) == PL_OK ? 0 : -1;
+    return pl_tree_remove(small_base, NULL) == PL_OK ? 0 : -1;
 }
 
 static pl_recipe *recipe(const char *extra) {
@@ -67,7 +66,7 @@ static pl_recipe *recipe(const char *extra) {
              "train:\n  steps: 60\n  batch: 8\n  seq_len: 32\n  lr: 1e-2\n  warmup: 5\n  eval_every: 20\n  slots: 2\n"
              "  eval_tokens: 1024\n  long_seq_len: 64\n  long_steps: 10\n  checkpoint_every: 25\n  log_every: 1\n"
              "  weight_decay: 0.01\n%s",
-             base, extra);
+             small_base, extra);
     const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
     const char          *sets[] = {set};
     pl_recipe           *r;
@@ -78,7 +77,7 @@ static pl_recipe *recipe(const char *extra) {
 
 static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const char *extra, pl_err *err) {
     pl_recipe *r = recipe(extra);
-    char      *dir = pl_path_join(base, out);
+    char      *dir = pl_path_join(small_base, out);
     pl_env     env = {.backend = pl_backend_cpu(), .pool = pool};
     pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
     pl_free(dir);
@@ -86,55 +85,19 @@ static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const c
     return st;
 }
 
-static void read_whole(const char *out, const char *name, uint8_t **data, size_t *n) {
-    char  *dir = pl_path_join(base, out), *path = pl_path_join(dir, name);
-    pl_err err = {0};
-    if (pl_file_read(path, data, n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_free(dir), pl_free(path);
-}
-
-static void same_file(const char *a, const char *b, const char *name) {
-    uint8_t *da, *db;
-    size_t   na, nb;
-    read_whole(a, name, &da, &na);
-    read_whole(b, name, &db, &nb);
-    assert_int_equal(na, nb);
-    assert_memory_equal(da, db, na);
-    pl_free(da), pl_free(db);
-}
-
-// First and last value of a key in metrics.jsonl.
-static void metric(const char *out, const char *key, double *first, double *last) {
-    uint8_t *data;
-    size_t   n;
-    int      seen = 0;
-    read_whole(out, "metrics.jsonl", &data, &n);
-    for (char *line = (char *)data; *line; line = strchr(line, '\n') + 1) {
-        pl_json j;
-        double  v;
-        assert_int_equal(pl_json_parse(&j, out, 1, line, (size_t)(strchr(line, '\n') - line), 0, NULL), PL_OK);
-        assert_int_equal(pl_json_opt_num(&j, NULL, key, -1e9, 1e9, NAN, &v, NULL), PL_OK);
-        if (!isnan(v) && seen++ == 0) *first = v;
-        if (!isnan(v)) *last = v;
-        pl_json_close(&j);
-    }
-    assert_true(seen > 1);
-    pl_free(data);
-}
-
 static void learns(void **state) {
     (void)state;
     pl_err err = {0};
     double first, last, bits_first, bits_last;
     if (run("learn", 0, NULL, "", &err) != PL_OK) fail_msg("%s", err.msg);
-    metric("learn", "loss", &first, &last);
-    metric("learn", "eval_bits_per_byte", &bits_first, &bits_last);
+    small_metric("learn", "loss", &first, &last);
+    small_metric("learn", "eval_bits_per_byte", &bits_first, &bits_last);
     assert_true(fabs(first - log(380)) < 0.6); // it starts at knowing nothing
     assert_true(last < 0.5 * first);
     assert_true(bits_last < bits_first && bits_last < 1.5 && bits_last > 0.05);
 
     // The folder is a model: it opens, tokenises with its own files, and has exactly the weights that were trained.
-    char         *dir = pl_path_join(base, "learn/checkpoints/last");
+    char         *dir = pl_path_join(small_base, "learn/checkpoints/last");
     pl_llama      m;
     pl_tokenizer *tok;
     if (pl_llama_open(&m, dir, PL_BF16, pl_backend_cpu(), &err) != PL_OK) fail_msg("%s", err.msg);
@@ -156,7 +119,7 @@ static void learns(void **state) {
     pl_tokens        *held;
     pl_heldout        h;
     pl_heldout_result res;
-    char             *tokens = pl_path_join(base, "learn/tokens/held.tokens");
+    char             *tokens = pl_path_join(small_base, "learn/tokens/held.tokens");
     assert_int_equal(pl_hf_config_read(&config, dir, PL_HF_TARGET, &err), PL_OK);
     assert_int_equal(pl_lm_create(&lm, &config, &lo, &err), PL_OK);
     assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
@@ -183,11 +146,12 @@ static void bits_count_bytes(void **state) {
     pl_heldout    h;
     uint8_t      *text;
     size_t        n;
-    char *dir = pl_path_join(base, "learn/checkpoints/last"), *tokens = pl_path_join(base, "learn/tokens/held.tokens");
+    char         *dir = pl_path_join(small_base, "learn/checkpoints/last"),
+         *tokens = pl_path_join(small_base, "learn/tokens/held.tokens");
     assert_int_equal(pl_tokenizer_open(&tok, dir, &err), PL_OK);
     assert_int_equal(pl_tokens_open(&held, tokens, NULL, &err), PL_OK);
     assert_int_equal(pl_heldout_init(&h, held, tok, 50, 1 << 20, &err), PL_OK);
-    read_whole("", "held.txt", &text, &n);
+    small_read("", "held.txt", &text, &n);
     int64_t rows = 0;
     for (int64_t i = 0; i < h.n; i++)
         rows += h.len[i];
@@ -208,12 +172,12 @@ static void resume_is_bit_for_bit(void **state) {
     assert_int_equal(run("parts", 13, NULL, "", &err), PL_E_INTERRUPTED);
     assert_int_equal(run("parts", 55, pool, "", &err), PL_E_INTERRUPTED); // in the long phase, on two threads
     assert_int_equal(run("parts", 0, NULL, "", &err), PL_OK);
-    same_file("learn", "parts", "tokenizer.model");
-    same_file("learn", "parts", "checkpoints/last/training_state");
-    same_file("learn", "parts", "checkpoints/last/model.safetensors");
-    same_file("learn", "parts", "checkpoints/best/model.safetensors");
+    small_same("learn", "parts", "tokenizer.model");
+    small_same("learn", "parts", "checkpoints/last/training_state");
+    small_same("learn", "parts", "checkpoints/last/model.safetensors");
+    small_same("learn", "parts", "checkpoints/best/model.safetensors");
     assert_int_equal(run("parts", 0, NULL, "", &err), PL_OK);
-    same_file("learn", "parts", "checkpoints/last/training_state");
+    small_same("learn", "parts", "checkpoints/last/training_state");
     pl_pool_destroy(pool);
 }
 
@@ -226,7 +190,7 @@ static void changes_are_noticed(void **state) {
     assert_int_equal(run("parts", 0, NULL, "  checkpoint_minutes: 3\n", &err), PL_OK);
     write_text("c.txt", 4, 50);
     assert_int_equal(run("parts", 0, NULL, "", &err), PL_E_INPUT);
-    char *c = pl_path_join(base, "c.txt");
+    char *c = pl_path_join(small_base, "c.txt");
     assert_int_equal(remove(c), 0);
     pl_free(c);
 }
@@ -259,14 +223,14 @@ static void bad_recipes(void **state) {
                               "data.tokenizer.vocab_size=380",
                               NULL};
         char        set[64];
-        snprintf(text, sizeof text, "data.text=%s/a.txt", base);
+        snprintf(text, sizeof text, "data.text=%s/a.txt", small_base);
         const char *colon = strchr(bad[i].extra, ':');
         snprintf(set, sizeof set, "train.%.*s=%.*s", (int)(colon - bad[i].extra - 2), bad[i].extra + 2,
                  (int)strcspn(colon + 2, "\n"), colon + 2);
         sets[11] = set;
         const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
         assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, sets, 12, &err), PL_OK);
-        char  *dir = pl_path_join(base, out);
+        char  *dir = pl_path_join(small_base, out);
         pl_env env = {.backend = pl_backend_cpu()};
         assert_int_equal(pl_train_run(r, dir, &env, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);

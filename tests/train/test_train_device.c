@@ -15,22 +15,12 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
-#include "kernels/devices.h"
+#include "tests/device.h"
 #include "train/run.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const pl_backend *device(void) {
-    const char       *name = getenv("PACELINE_TEST_DEVICE");
-    const pl_backend *be;
-    pl_err            err = {0};
-    char              note[256];
-    if (pl_device_open(&be, name ? name : "emulated", note, sizeof note, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_non_null(be->memory);
-    return be;
-}
 
 // Small slots: the emulated device takes its time.
 static const char size[] = "train.slot_rows=48\ntrain.slots=2\ntrain.unroll=2\ntrain.eval_steps=2\n"
@@ -61,7 +51,7 @@ static void like_the_cpu(const char *name, const char *extra) {
     snprintf(lines, sizeof lines, "%s\ntrain.steps=4\ntrain.eval_every=4\n", extra);
     for (int i = 0; i < 2; i++) {
         snprintf(out[i], sizeof out[i], "%s-%s", name, i ? "cpu" : "device");
-        train(out[i], lines, 0, i ? NULL : device(), PL_OK);
+        train(out[i], lines, 0, i ? NULL : test_device(), PL_OK);
         small_metric(out[i], "loss", &first[i], &last[i]);
         small_metric(out[i], "grad_norm", &norm[i], &unused);
     }
@@ -80,9 +70,9 @@ static void drafters(void **state) {
 static void resume(void **state) {
     (void)state;
     const char *lines = "kind=drafter\ntrain.steps=6\ntrain.eval_every=3\n";
-    train("whole", lines, 0, device(), PL_OK);
-    train("parts", lines, 3, device(), PL_E_INTERRUPTED);
-    train("parts", lines, 0, device(), PL_OK);
+    train("whole", lines, 0, test_device(), PL_OK);
+    train("parts", lines, 3, test_device(), PL_E_INTERRUPTED);
+    train("parts", lines, 0, test_device(), PL_OK);
     small_same("whole", "parts", "checkpoints/last/model.safetensors");
     small_same("whole", "parts", "checkpoints/last/training_state");
 }
@@ -93,7 +83,7 @@ static void another_device(void **state) {
     const char *lines = "kind=drafter\ntrain.steps=4\n";
     double      first, last;
     train("moved", lines, 2, NULL, PL_E_INTERRUPTED);
-    train("moved", lines, 0, device(), PL_OK);
+    train("moved", lines, 0, test_device(), PL_OK);
     small_metric("moved", "loss", &first, &last);
     assert_true(isfinite(last) && last < first);
 }
@@ -110,7 +100,7 @@ static void target(void **state) {
         pl_err     err = {0};
         pl_recipe *r = small_recipe(lines);
         char      *dir = pl_path_join(small_base, i ? "target-cpu" : "target-device");
-        small_backend = i ? NULL : device();
+        small_backend = i ? NULL : test_device();
         pl_env env = small_env(NULL);
         if (pl_train_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
         small_backend = NULL;
@@ -137,7 +127,7 @@ static void whole_way(void **state) {
     pl_err     err = {0};
     pl_recipe *r = small_recipe(lines);
     char      *dir = pl_path_join(small_base, "there");
-    small_backend = device();
+    small_backend = test_device();
     pl_env env = small_env(NULL);
     env.text = stdout;
     if (pl_generate_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -159,7 +149,7 @@ static void whole_way(void **state) {
 static void routers_stay(void **state) {
     (void)state;
     pl_err err = {0};
-    small_backend = device();
+    small_backend = test_device();
     pl_status st = small_run("router", "drafter.head.kind=dynaspec\n", 0, NULL, &err);
     small_backend = NULL;
     assert_int_equal(st, PL_E_UNSUPPORTED);

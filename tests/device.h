@@ -1,0 +1,19 @@
+// The device that tests of the pipeline run on: the emulated one, or the one that PACELINE_TEST_DEVICE names. Include
+// cmocka.h first.
+#ifndef PL_TEST_DEVICE_H
+#define PL_TEST_DEVICE_H
+
+#include "kernels/devices.h"
+#include <stdlib.h>
+
+static inline const pl_backend *test_device(void) {
+    const char       *name = getenv("PACELINE_TEST_DEVICE");
+    const pl_backend *be;
+    pl_err            err = {0};
+    char              note[256];
+    if (pl_device_open(&be, name ? name : "emulated", note, sizeof note, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_non_null(be->memory);
+    return be;
+}
+
+#endif
