@@ -131,7 +131,8 @@ shown_plan() { # on an idle machine, the planner's choice on two targets: heads.
 }
 
 shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain
-    local data=${PACELINE_TEST_DATA:?set it} p t0=$SECONDS d out=${PACELINE_HEADS:-$work/heads-run}
+    local data=${PACELINE_TEST_DATA:?set it} p t0=$SECONDS d out
+    out=$(realpath -m "${PACELINE_HEADS:-$work/heads-run}")
     p=$(program)
     (cd "$root" && "$p" run recipes/heads.yaml --set "vocabularies.0.text=[$data/text/gutenberg]" --out "$out") >"$work/heads.log" 2>&1 ||
         { tail -n 3 "$work/heads.log"; fail heads "see above"; return; }
@@ -143,13 +144,15 @@ shown_heads() { # every draft head beside the full one: trained once, decoded at
     awk -v RS= -v ORS='\n\n' 'NR % 350 == 1' "$data/text/tinyshakespeare.txt" >"$work/domains/shakespeare.txt"
     grep -v '^ = ' "$data/text/wikitext-2/test.txt" | awk 'length > 200 && ++n % 100 == 1 { print $0 "\n" }' >"$work/domains/wikipedia.txt"
     awk 'NR % 10 == 1' "$data/text/sequoia_c4_small.jsonl" | sed -n 's/.*"input_tokens": *\[\([0-9, ]*\)\].*/\1/p' | while read -r ids; do
-        "$p" tokenize --tokenizer "$data/tokenizers/llama2" --decode "$ids" | tr '\n' ' '
+        "$p" tokenize --tokenizer "$data/tokenizers/llama2" --decode "$ids" | tr '\n' ' ' || echo "$ids" >>"$work/web.failed"
         printf '\n\n'
     done >"$work/domains/web.txt"
     zcat "$data/bench/humaneval/HumanEval.jsonl.gz" | awk 'NR % 10 == 1' >"$work/domains/code.jsonl"
     awk 'NR % 20 == 1' "$data/bench/spec_bench/question.jsonl" >"$work/domains/spec-bench.jsonl"
+    [ ! -e "$work/web.failed" ] || fail heads "$(wc -l <"$work/web.failed") web texts were not read"
     for d in "$work"/domains/*; do
-        rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/"
+        [ -s "$d" ] || { fail heads "${d##*/} is empty"; continue; }
+        rm -rf "$work/domain" && mkdir "$work/domain" && cp -r "$out/drafters" "$work/domain/" || { fail heads "${d##*/}"; continue; }
         (cd "$root" && "$p" eval recipes/heads.yaml --set "eval.prompts=$d" --set 'eval.temperatures=[0]' --set eval.ceilings=0 \
             --out "$work/domain") >"$work/domain.log" 2>&1 || { tail -n 3 "$work/domain.log"; fail heads "${d##*/}"; continue; }
         say heads "${d##*/}"

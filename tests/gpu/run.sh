@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA backend on a real GPU: builds what a bare GPU machine can build (nvcc, a C compiler, CMake), runs every op
-# against ref on GPU N, decoding and training where the program's libraries are, then the bench, prints a table and appends it to kernels/cuda/MEASURED.md and its figures to
-# kernels/cuda/measured.csv.
+# against ref on GPU N, decoding and training where the program's libraries are, then the bench, prints a table and
+# appends it to kernels/cuda/MEASURED.md and its figures to kernels/cuda/measured.csv. What fails is written down too.
 #   bash tests/gpu/run.sh [--gpu N] [--sanitizer] [--build-only] [--commit NAME]
 # --sanitizer: the ops' tests once more under compute-sanitizer. --build-only: no GPU needed; the bench runs emulated.
 # --commit: what to write down where the folder is no git checkout.
@@ -36,19 +36,29 @@ fi
 
 status=0 table="" cases=0 red=0
 export PACELINE_TEST_GPU=$gpu
-check() { # WHAT PROGRAM...: one line of the table
+red_row() { # WHAT RESULT CASES SECONDS
+    red=$((red + 1)) status=1
+    table+="| $1 | $2 | $3 | $4 |"$'\n'
+}
+check() { # WHAT PROGRAM...: one line of the table; a program in which no case ran has failed
     local what=$1 t0=$SECONDS result=passed n
     shift
-    "$@" >"$build/test.log" 2>&1 || { result=FAILED; red=$((red + 1)); status=1; grep -E 'FAILED|error|:[0-9]+: ' "$build/test.log" | head -n 8; }
+    "$@" >"$build/test.log" 2>&1 || { result=FAILED; grep -E 'FAILED|error|:[0-9]+: ' "$build/test.log" | head -n 8 || true; }
     n=$(grep -c '^\[       OK \]' "$build/test.log" || true)
+    [ "$n" -gt 0 ] || result=FAILED
     cases=$((cases + n))
-    table+="| $what | $result | $n | $((SECONDS - t0)) |"$'\n'
+    if [ "$result" = FAILED ]; then
+        red_row "$what" FAILED "$n" "$((SECONDS - t0))"
+    else
+        table+="| $what | $result | $n | $((SECONDS - t0)) |"$'\n'
+    fi
     printf '%-28s %s, %d cases, %d s\n' "$what" "$result" "$n" "$((SECONDS - t0))"
 }
 for t in "$build"/test_*; do
     [ -x "$t" ] && [ -f "$t" ] || continue
     check "$(basename "$t" | sed 's/^test_op_//; s/^test_//')" "$t"
 done
+[ "$cases" -gt 0 ] || { echo "tests/gpu/run.sh: no test of an op ran; see $build" >&2; exit 1; }
 if [ "$sanitizer" = 1 ]; then
     for tool in memcheck racecheck synccheck; do
         for t in linear headtopk attention topk divergence rmsnorm; do
@@ -57,22 +67,26 @@ if [ "$sanitizer" = 1 ]; then
     done
 fi
 # The whole program, where its libraries are: decoding and training on the GPU, as on the emulated device.
-whole="build-gpu-program" programs="paceline_program test_decode_cuda test_train_device"
-if cmake -S . -B "$whole" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$whole.log" 2>&1; then
-    # shellcheck disable=SC2086
-    cmake --build "$whole" -j "$(nproc)" --target $programs >>"$whole.log" 2>&1 || { grep -m 20 -E 'error|Error' "$whole.log"; exit 1; }
+whole="build-gpu-program" log=$build/program.log programs="paceline_program test_decode_cuda test_train_device"
+decode() { "$whole/paceline" decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens 32 --dtype fp32 --device "$1"; }
+same() {
+    local here there
+    here=$(decode cpu) && there=$(decode "cuda:$gpu") && [ -n "$here" ] && [ "$here" = "$there" ] && echo "[       OK ] decode"
+}
+if ! cmake -S . -B "$whole" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log" 2>&1; then
+    echo "the program is not built here (recipes/packages.sh has its libraries): no decoding, no training"
+    table+="| decoding and training | not built here | 0 | 0 |"$'\n'
+# shellcheck disable=SC2086
+elif ! cmake --build "$whole" -j "$(nproc)" --target $programs >>"$log" 2>&1; then
+    grep -m 20 -E 'error|Error' "$log" || true
+    red_row "decoding and training" "does not build" 0 0
+else
     export PACELINE_TEST_DEVICE=cuda:$gpu
     check "decoding" "$whole/test_decode_cuda"
     check "training" "$whole/test_train_device"
     unset PACELINE_TEST_DEVICE
-    decode() { "$whole/paceline" decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens 32 --dtype fp32 --device "$1"; }
-    same() { test "$(decode cpu)" = "$(decode "cuda:$gpu")" && echo "[       OK ] decode"; }
     check "decode, the CPU's text" same
-else
-    echo "the program is not built here (recipes/packages.sh has its libraries): no decoding, no training"
-    table+="| decoding and training | not built here | 0 | 0 |"$'\n'
 fi
-rm -f "$whole.log"
 bench=$("$build/bench_gpu" "$gpu") || { status=1; bench=""; echo "bench_gpu FAILED"; }
 echo "$bench"
 

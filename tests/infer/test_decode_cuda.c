@@ -28,7 +28,7 @@ enum { SESSIONS = 6, MAX_NEW = 12, MAX_LEN = 128 };
 typedef struct transcript {
     int32_t  tokens[MAX_LEN + 1];
     int32_t  n;
-    int64_t  accepted;
+    int64_t  drafted, accepted;
     uint64_t bits[MAX_LEN]; // hash of the logits that position p's successor was taken from; 0: none
 } transcript;
 
@@ -85,6 +85,7 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
         transcript *t = &out[key0 + (uint64_t)i];
         t->n = s[i]->n_tokens;
         memcpy(t->tokens, s[i]->tokens, (size_t)t->n * sizeof *t->tokens);
+        t->drafted = s[i]->stats.drafted;
         t->accepted = s[i]->stats.accepted;
     }
     pl_engine_destroy(e);
@@ -201,8 +202,12 @@ static void drafters(pl_dtype t, double temperature) {
     for (int i = 0; i < DRAFTINGS; i++) {
         int key = i % 2 * 2;
         with(&draftings[i], &m, t, temperature, (uint64_t)key, got);
-        for (int k = key; k < key + 2; k++)
+        int64_t drafted = 0;
+        for (int k = key; k < key + 2; k++) {
             same(&plain[k], &got[k], draftings[i].what, k);
+            drafted += got[k].drafted;
+        }
+        if (drafted == 0) fail_msg("%s: nothing was drafted", draftings[i].what);
     }
     pl_llama_fini(&m);
     test_rmdir(dir);
@@ -228,6 +233,7 @@ static void drawn(void **state) {
         with(&g, &plain, PL_BF16, 0.8, 1, at_once);
         same(&at_once[1], &queued[1], g.what, 1);
         same(&at_once[2], &queued[2], g.what, 2);
+        assert_true(queued[1].drafted > 0 && queued[1].drafted == at_once[1].drafted);
         assert_true(queued[1].accepted == at_once[1].accepted);
     }
     verifier = NULL;
