@@ -14,9 +14,10 @@
     { .name = #field, .flag = true, .offset = offsetof(pl_hf_head, field) }
 
 // In the order in which they are written.
-static const pl_hf_head_member member[] = {
-    INT(rank, 65536), FLAG(position_aware), INT(candidates, MANY), INT(clusters, MANY), INT(width, 1 << 20),
-    INT(k0, MANY),    INT(k1, MANY),        INT(kmin, MANY),       FLAG(fixed),         FLAG(floored)};
+static const pl_hf_head_member member[] = {INT(rank, 65536),    FLAG(position_aware),  INT(candidates, MANY),
+                                           INT(clusters, MANY), INT(width, 1 << 20),   INT(k0, MANY),
+                                           INT(k1, MANY),       INT(kmin, MANY),       FLAG(fixed),
+                                           FLAG(floored),       INT(redistribute, 999)};
 enum { MEMBERS = sizeof member / sizeof *member };
 
 const pl_hf_head_member *pl_hf_head_member_at(int i) {

@@ -13,6 +13,7 @@ typedef struct pl_hf_head {
     char kind[32];        // "full", "lowrank", ...
     int  rank;            // of a low-rank head or scorer
     bool position_aware;  // a trimmed head that reads fewer rows the deeper the draft
+    int  redistribute;    // a trimmed head: thousandths of its mass that go to tokens outside the list
     int  candidates;      // rows that a scorer picks
     int  clusters, width; // routed heads: clusters of rows; width of the router
     int  k0, k1, kmin;    // routed heads: clusters read at depth 0, at depth 1, at least

@@ -157,7 +157,7 @@ static bool trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n
                                    .q = a->w + size,
                                    .r = a->w + 2 * size};
     pl_tree_root(&a->tree, 0);
-    pl_propose_draw(&o, &a->tree, 0, a->logits, size, NULL, n, id, logp);
+    pl_propose_draw(&o, &a->tree, 0, a->logits, &(pl_drafted){.n = size}, n, id, logp);
     for (int i = 0; i < n && id[i] >= 0; i++)
         pl_tree_add(&a->tree, 0, id[i], 0);
     pl_verify(v, &in, &out);

@@ -136,11 +136,20 @@ static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src
     PL_TRY(pl_params_check(&b->params, src, err)); // what lacks is told before what is too much
     PL_TRY(pl_params_unclaimed(&b->params, src, name, NAMES, &n, err));
     for (int64_t i = 0; i < n && i < NAMES; i++)
-        if (!b->kind->ignores(name[i]))
+        if (!b->kind->ignores(name[i]) && !(b->head.spec.redistribute > 0 && strcmp(name[i], PL_OUTSIDE_TENSOR) == 0))
             return pl_fail(err, PL_E_UNSUPPORTED,
                            "%s: tensor \"%.80s\": an %s drafter as its config.json has it has none", dir, name[i],
                            pl_backbone_name(b));
     return PL_OK;
+}
+
+static pl_status read_outside(pl_backbone *b, const pl_weight_source *src, int64_t vocab, const char *dir,
+                              pl_err *err) {
+    pl_head *h = &b->head;
+    if (!h->d2t)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: paceline.head.redistribute is for a trimmed draft vocabulary, this is whole", dir);
+    return pl_outside_read(&h->outside, h->spec.redistribute, src, vocab, h->d2t, h->vocab, err);
 }
 
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
@@ -159,6 +168,7 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
     if (b->head.vocab < target->vocab || b->head.kind->read_table)
         PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
+    if (c.head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
     st = pl_params_load(&b->params, src, t, err);
     src = NULL; // taken over
     if (st != PL_OK) goto fail;
@@ -183,7 +193,7 @@ pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *
     pl_status              st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_hf_config           c = b->config;
     pl_draft_vocab_tensors map = {0};
-    pl_st_source           extra[3];
+    pl_st_source           extra[4];
     int                    n_extra = 0;
     c.dtype = t;
     if (st == PL_OK) st = pl_hf_config_write(config, &c, err);
@@ -191,6 +201,7 @@ pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *
         st = pl_draft_vocab_tensors_init(&map, b->head.d2t, b->head.vocab, b->config.vocab_size, err);
     for (int i = 0; i < 2 && b->head.d2t; i++)
         extra[n_extra++] = map.tensor[i];
+    if (b->head.outside.on) extra[n_extra++] = pl_outside_tensor(&b->head.outside);
     if (b->head.kind->table) extra[n_extra++] = b->head.kind->table(&b->head);
     if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, extra, n_extra, err);
     pl_draft_vocab_tensors_fini(&map);

@@ -77,6 +77,25 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     return true;
 }
 
+// What a drafted token keeps of its q.
+static double share(const pl_ceiling_row *r, int64_t j, double q) {
+    return r->outside && r->outside->n[j] ? (1 - r->outside->share) * q : q;
+}
+
+// The tokens outside that hang on rows that are read: how many, and what they add.
+static int64_t add_outside(const pl_ceilings *c, const pl_ceiling_row *r, double *achieved, double *ceiling) {
+    const pl_outside *o = r->outside;
+    int64_t           k = 0;
+    for (int64_t y = 0; y < c->v; y++) {
+        int32_t j = o->on[y];
+        if (r->d2t[j] == y || r->logits[j] == -INFINITY) continue;
+        *achieved += fmin(r->p[y], o->share * c->q[j] / o->n[j]);
+        *ceiling += r->p[y];
+        k++;
+    }
+    return k;
+}
+
 pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err) {
     PL_CHECK(r->depth >= 0 && r->depth < PL_CEILINGS_DEPTH && r->vd > 0 && r->vd <= c->v, "depth %d, %lld of %lld ids",
              r->depth, (long long)r->vd, (long long)c->v);
@@ -88,10 +107,11 @@ pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err) 
     for (int64_t j = 0; j < r->vd; j++) {
         if (r->logits[j] == -INFINITY) continue;
         double p = r->p[r->d2t ? r->d2t[j] : j];
-        achieved += fmin(p, c->q[j]);
+        achieved += fmin(p, share(r, j, c->q[j]));
         ceiling += p;
         k++;
     }
+    if (r->outside) k += add_outside(c, r, &achieved, &ceiling);
     double oracle = best_mass(c, r->p, k);
     if (!(achieved <= ceiling + ROUNDING && ceiling <= oracle + ROUNDING))
         return pl_fail(

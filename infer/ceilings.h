@@ -12,6 +12,7 @@
 #ifndef PL_CEILINGS_H
 #define PL_CEILINGS_H
 
+#include "infer/outside.h"
 #include "kernels/base/json.h"
 
 #define PL_CEILINGS_DEPTH 32
@@ -34,12 +35,13 @@ typedef struct pl_ceilings {
 
 // One row: what was known where a token at this depth was drafted.
 typedef struct pl_ceiling_row {
-    int            depth;
-    const double  *p;      // [v] the target's law
-    const float   *logits; // [vd] the head's, -infinity outside its support
-    const float   *whole;  // [vd] of all its rows; NULL: it reads them all
-    const int32_t *d2t;    // [vd] or NULL
-    int64_t        vd;
+    int               depth;
+    const double     *p;      // [v] the target's law
+    const float      *logits; // [vd] the head's, -infinity outside its support
+    const float      *whole;  // [vd] of all its rows; NULL: it reads them all
+    const int32_t    *d2t;    // [vd] or NULL
+    int64_t           vd;
+    const pl_outside *outside; // what the head gives to tokens outside its list, which then belong to S; NULL: nothing
 } pl_ceiling_row;
 
 pl_status pl_ceilings_init(pl_ceilings *c, int64_t v, double temperature, int n_best, pl_err *err);

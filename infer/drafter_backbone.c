@@ -67,7 +67,7 @@ static void choose(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int 
 // For sessions that draw theirs: anew, from the logits.
 static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_draft_batch *b) {
     const pl_tree_policy *policy = &d->base.policy;
-    const int32_t        *d2t = d->model->head.d2t;
+    pl_drafted            drafted = pl_head_drafted(&d->model->head);
     int                   k = policy->k;
     double                at = pl_now();
     pl_tensor             logits = pl_head_logits(ctx, &d->model->head, r);
@@ -79,8 +79,8 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const pl_head_rows *r, pl_dra
             int      node = d->frontier[i * policy->width + j], wanted = pl_tree_wanted(policy, t, node);
             for (int i_k = wanted; i_k < k; i_k++)
                 d->id[(row + j) * k + i_k] = -1;
-            pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], logits.dim[1],
-                            d2t, wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
+            pl_propose_draw(b->item[i].proposing, t, node, pl_f32(&logits) + (row + j) * logits.dim[1], &drafted,
+                            wanted, d->id + (row + j) * k, d->logp + (row + j) * k);
         }
     pl_draft_lap(&d->base.parts.draw, &at);
 }

@@ -30,12 +30,17 @@ pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vo
     if (!*h->spec.kind) strcpy(h->spec.kind, "full");
     h->kind = pl_head_find(h->spec.kind, err);
     if (!h->kind) return PL_E_INPUT;
+    if (spec->redistribute > 0 && h->kind != &pl_head_full && h->kind != &pl_head_lowrank)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": redistribute is for heads that draft a fixed list of tokens",
+                       h->kind->name);
     return h->kind->init ? h->kind->init(h, err) : PL_OK;
 }
 
 void pl_head_fini(pl_head *h) {
     if (h->kind && h->kind->fini) h->kind->fini(h);
     pl_free(h->d2t);
+    pl_outside_fini(&h->outside);
     *h = (pl_head){0};
 }
 
@@ -50,6 +55,10 @@ int64_t pl_head_budget(const pl_head *h, int level) {
     if (!h->spec.position_aware || level < 2) return h->vocab;
     int64_t rows = h->vocab / (level + 1);
     return rows > 0 ? rows : 1;
+}
+
+pl_drafted pl_head_drafted(const pl_head *h) {
+    return (pl_drafted){.n = h->vocab, .d2t = h->d2t, .outside = h->outside.on ? &h->outside : NULL};
 }
 
 // One group that reads a prefix, or all rows.
@@ -70,22 +79,23 @@ static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows
     return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
 }
 
-// Products with all rows of out that are packed by segments. The ids are one list for each row of x.
-static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x) {
+// Products with all rows of a matrix that is not packed for products with all of them. The ids are one list for each
+// row of x.
+static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
     int64_t  m = pl_tensor_rows(&x);
     int32_t *id = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
     for (int64_t i = 0; i < m * h->vocab && !ctx->measuring; i++)
         id[i] = (int32_t)(i % h->vocab);
-    return pl_gatherdot(ctx, x, h->out, id, h->vocab);
+    return pl_gatherdot(ctx, x, w, id, h->vocab);
 }
 
 static pl_tensor all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_tensor x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
-    return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x) : pl_linear(ctx, x, h->out);
+    return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x, h->out) : pl_linear(ctx, x, h->out);
 }
 
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    pl_tensor y = all_logits(ctx, h, r);
+    pl_tensor y = h->exact.data ? gathered(ctx, h, r->x, h->exact) : all_logits(ctx, h, r);
     y.data = pl_ctx_read(ctx, &y);
     return y;
 }

@@ -13,6 +13,7 @@
 #define PL_HEAD_H
 
 #include "checkpoints/hf.h"
+#include "infer/outside.h"
 #include "infer/params.h"
 #include "kernels/op/headtopk.h"
 
@@ -71,6 +72,7 @@ struct pl_head {
     bool                   shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
     struct pl_head_routed *routed;         // dynaspec (infer/head_dynaspec.h); owned
     int32_t               *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
+    pl_outside             outside;        // where spec.redistribute > 0
 };
 
 // By name; NULL and one line naming the known kinds.
@@ -84,12 +86,14 @@ void                pl_head_share(pl_head *h, pl_tensor out);
 // Rows of out that a position-aware head (DynaSpec, appendix A.1; papers: FR-Spec with a budget by depth) reads at this
 // depth: all Vd at depths 0 and 1, floor(Vd / (t + 1)) after, at least 1. Its rows lie in order of frequency, so that
 // these are the most frequent. Other heads read all Vd.
-int64_t pl_head_budget(const pl_head *h, int level);
+int64_t    pl_head_budget(const pl_head *h, int level);
+// Which tokens its logits are over.
+pl_drafted pl_head_drafted(const pl_head *h);
 
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
 // outside a row's support: their softmax is the law that is proposed from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
-// The same of the matrix alone: over all its rows, whatever the support. Not for heads with logits of their own.
+// The same over all rows, whatever the support: of out, or of the exact rows where out is their scorer.
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // id, value and lse lie in the step's shared memory (pl_ctx_bytes) and are read after pl_ctx_wait.
 // The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's

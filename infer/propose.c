@@ -55,7 +55,7 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
     return n;
 }
 
-void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, int64_t vd, const int32_t *d2t, int k,
+void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp) {
     PL_CHECK(o->kind != PL_PROPOSE_TOP && k >= 1, "proposal %d, %d candidates", (int)o->kind, k);
     PL_CHECK(o->q_used < o->q_rows, "laws of more than %d nodes", o->q_rows);
@@ -63,14 +63,9 @@ void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits,
     s.repetition_penalty = 1;
     double *q = o->q + (int64_t)o->q_used++ * o->vocab;
     int     n = 0;
-    if (pl_law(d2t ? o->law : q, logits, vd, &s, &(pl_history){0}, o->work)) {
-        if (d2t) {
-            memset(q, 0, (size_t)o->vocab * sizeof *q);
-            for (int64_t i = 0; i < vd; i++)
-                q[d2t[i]] = o->law[i];
-        } else if (vd < o->vocab) {
-            memset(q + vd, 0, (size_t)(o->vocab - vd) * sizeof *q);
-        }
+    bool    all = drafted->n == o->vocab && !drafted->d2t;
+    if (pl_law(all ? q : o->law, logits, drafted->n, &s, &(pl_history){0}, o->work)) {
+        if (!all) pl_drafted_law(drafted, q, o->vocab, o->law);
         t->kind[node] = o->kind;
         t->q[node] = q;
         n = o->kind == PL_PROPOSE_TOP_ONE ? draw_top_one(o, t, node, q, k, id, logp) : draw_all(o, q, k, id, logp);

@@ -4,11 +4,13 @@
 
 #include "infer/coin.h"
 #include "infer/law.h"
+#include "infer/outside.h"
 #include "infer/tree.h"
 
 // How a session wants its candidates. For sampled proposals the drafter's law q is its softmax under the session's own
-// temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary: exactly the law that is
-// drawn from, in the same numbers, is what verification divides by.
+// temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the head
+// redistributes (infer/outside.h): exactly the law that is drawn from, in the same numbers, is what verification
+// divides by.
 typedef struct pl_proposing {
     pl_proposal        kind;
     const pl_sampling *sampling;
@@ -21,9 +23,9 @@ typedef struct pl_proposing {
 } pl_proposing;
 
 // Draws k candidates for `node`: id (the target's ids, -1 after the last when q's support is exhausted) in the order to
-// offer them and logp (of q). Marks the node in the tree with kind and q. logits: [vd], d2t: [vd] or NULL.
-// kind is not PL_PROPOSE_TOP. Logits that are not numbers give no candidates.
-void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, int64_t vd, const int32_t *d2t, int k,
+// offer them and logp (of q). Marks the node in the tree with kind and q. logits: [drafted->n]. kind is not
+// PL_PROPOSE_TOP. Logits that are not numbers give no candidates.
+void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp);
 
 // Index of the largest weight, the lowest among equals: the order of the best.

@@ -53,6 +53,9 @@ typedef struct pl_recipe_key {
     const char    *help;                           // one line, no full stop
     const struct pl_recipe_key *item;              // LIST_OF_MAPS: the items' own table, paths relative to the item
     unsigned stages; // bits of the stages whose product depends on the key; 0: every stage (the safe side)
+    // A key that came after runs were made: its default, which stands as it is dumped and never changes, is left out of
+    // hashes, so that they go on.
+    bool     late;
 } pl_recipe_key;
 
 // A recipe, or one item of a LIST_OF_MAPS (a view, owned by its recipe, for every getter below).
@@ -103,7 +106,8 @@ pl_status pl_recipe_fail(const pl_recipe *r, const char *path, pl_err *err, cons
 // keys in table order. Reads back to the same effective recipe. *text is freed with pl_free; NULL on failure.
 pl_status pl_recipe_dump(const pl_recipe *r, char **text, pl_err *err);
 // Content hash (kernels/base/hash.h, 16 hex digits) of the dump, of those keys only whose row matters to one of the
-// `stages` (0: all keys). In the items of a LIST_OF_MAPS the items' rows are asked too.
+// `stages` (0: all keys), without the defaults of late keys. In the items of a LIST_OF_MAPS the items' rows are asked
+// too.
 pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_err *err);
 // All keys with type, default, range and help, as text. *text is freed with pl_free; NULL on failure.
 pl_status pl_recipe_help(const pl_recipe_key *const tables[], int n_tables, char **text, pl_err *err);

@@ -16,6 +16,7 @@ typedef struct writer {
     size_t   n, size;
     bool     failed; // out of memory; sticks
     unsigned stages;
+    bool     hashed;      // without what a hash leaves out
     bool     inline_next; // the next line follows a "- "
 } writer;
 
@@ -97,8 +98,9 @@ static void put_string(writer *w, const char *s) {
 }
 
 static bool is_counted(const writer *w, const pl_recipe *r, int i) {
-    unsigned of_row = r->rows[i]->stages;
-    return r->values[i].present && (!w->stages || !of_row || (of_row & w->stages));
+    const pl_recipe_key *row = r->rows[i];
+    if (w->hashed && row->late && strcmp(r->values[i].text, row->deflt) == 0) return false;
+    return r->values[i].present && (!w->stages || !row->stages || (row->stages & w->stages));
 }
 
 static void begin_line(writer *w, int indent) {
@@ -175,20 +177,20 @@ static void put_section(writer *w, const pl_recipe *r, const char *prefix, size_
     }
 }
 
-static pl_status dump(const pl_recipe *r, unsigned stages, char **text, pl_err *err) {
-    writer w = {.stages = stages};
+static pl_status dump(const pl_recipe *r, unsigned stages, bool hashed, char **text, pl_err *err) {
+    writer w = {.stages = stages, .hashed = hashed};
     put_section(&w, r, "", 0, 0);
     return finish(&w, text, err);
 }
 
 pl_status pl_recipe_dump(const pl_recipe *r, char **text, pl_err *err) {
-    return dump(r, 0, text, err);
+    return dump(r, 0, false, text, err);
 }
 
 pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_err *err) {
     char *text = NULL;
     out[0] = 0;
-    PL_TRY(dump(r, stages, &text, err));
+    PL_TRY(dump(r, stages, true, &text, err));
     pl_hash_hex(out, pl_hash(text, strlen(text)));
     pl_free(text);
     return PL_OK;

@@ -5,6 +5,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/linear.h"
+#include "train/nearest.h"
 
 #include <math.h>
 #include <string.h>
@@ -57,18 +58,8 @@ static pl_status work_init(work *k, const pl_backend *be, pl_pool *pool, pl_err 
 
 // ---- rows
 
-// Row v as floats of norm 1 (0 stays 0); false when it is not finite.
 static bool normed_row(const work *k, int64_t v, float *to) {
-    int64_t at = k->id ? k->id[v] : v;
-    double  sum = 0;
-    pl_to_f32(to, (const uint8_t *)k->w->data + (size_t)(at * k->d) * pl_dtype_size(k->w->dtype), k->w->dtype,
-              (size_t)k->d);
-    for (int64_t j = 0; j < k->d; j++)
-        sum += (double)to[j] * (double)to[j];
-    double gain = sum > 0 ? 1 / sqrt(sum) : 0;
-    for (int64_t j = 0; j < k->d; j++)
-        to[j] = (float)((double)to[j] * gain);
-    return isfinite(sum);
+    return pl_normed_row(to, k->w, k->id ? k->id[v] : v);
 }
 
 static void load_part(void *arg, int part, int parts) {

@@ -9,6 +9,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
+#include "train/nearest.h"
 #include "train/sources.h"
 #include "train/start.h"
 #include "train/teacher.h"
@@ -158,6 +159,24 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
     return st;
 }
 
+// On which drafted tokens the others hang, of a head that redistributes.
+static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
+    pl_head         *h = &e->model->head;
+    const pl_tensor *rows = &e->teacher.host_head;
+    if (h->spec.redistribute == 0) return PL_OK;
+    if (!h->d2t)
+        return pl_recipe_fail(e->r, "drafter.head.redistribute", err,
+                              "all tokens are drafted; give drafter.head.vocab, the list to draft from");
+    int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
+    if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    pl_status st = pl_nearest_rows(on, rows, h->d2t, h->vocab, pl_start_backend(env), env->pool, err);
+    if (st == PL_OK)
+        st =
+            pl_outside_init(&h->outside, h->spec.redistribute, on, rows->dim[0], h->d2t, h->vocab, "drafter.head", err);
+    pl_free(on);
+    return st;
+}
+
 static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe    *r = e->r;
     int                 n_taps;
@@ -175,7 +194,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     o.d2t = d2t;
     if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
-    return st;
+    return st == PL_OK ? init_outside(e, env, err) : st;
 }
 
 static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {

@@ -231,6 +231,15 @@ const pl_recipe_key pl_train_keys[] = {
      .deflt = "false",
      .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",
      .stages = PL_STAGE_DRAFTER},
+    {.path = "drafter.head.redistribute",
+     .type = PL_RECIPE_INT,
+     .deflt = "0",
+     .min = 0,
+     .max = 999,
+     .help = "a trimmed head gives so many thousandths of its mass to the tokens outside its list, when candidates are "
+             "drawn",
+     .stages = PL_STAGE_DRAFTER,
+     .late = true},
     {.path = "drafter.head.init",
      .type = PL_RECIPE_ENUM,
      .deflt = "auto",
@@ -593,7 +602,8 @@ static void read_routed(pl_hf_head *h, const pl_recipe *r) {
 pl_hf_head pl_train_head_read(const pl_recipe *r) {
     pl_hf_head h = {.rank = (int)pl_recipe_int(r, "drafter.head.rank"),
                     .candidates = (int)pl_recipe_int(r, "drafter.head.candidates"),
-                    .position_aware = pl_recipe_bool(r, "drafter.head.position_aware")};
+                    .position_aware = pl_recipe_bool(r, "drafter.head.position_aware"),
+                    .redistribute = (int)pl_recipe_int(r, "drafter.head.redistribute")};
     snprintf(h.kind, sizeof h.kind, "%s", pl_recipe_str(r, "drafter.head.kind"));
     if (strcmp(h.kind, "dynaspec") == 0) read_routed(&h, r);
     return h;

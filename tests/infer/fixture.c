@@ -80,6 +80,18 @@ static int64_t *random_clusters(int64_t n, int64_t rows, uint64_t seed) {
     return offset;
 }
 
+// Tokens outside the list hang on its members in turn.
+static void hang_outside(pl_head *h, int64_t vocab) {
+    pl_err   err = {0};
+    int32_t *on = calloc((size_t)vocab, sizeof *on);
+    for (int64_t y = 0; y < vocab; y++)
+        on[y] = (int32_t)(y % h->vocab);
+    for (int64_t j = 0; j < h->vocab; j++)
+        on[h->d2t[j]] = (int32_t)j;
+    must(pl_outside_init(&h->outside, h->spec.redistribute, on, vocab, h->d2t, h->vocab, "fixture", &err), &err);
+    free(on);
+}
+
 void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
                          const pl_backbone_options *o, uint64_t seed) {
     pl_err              err = {0};
@@ -95,6 +107,7 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
     }
     must(pl_backbone_create(&b, kind, target, &options, pl_backend_cpu(), &err), &err);
     if (routed) pl_routed_set_offsets(&b->head, random_clusters(b->head.spec.clusters, b->head.vocab, seed));
+    if (o->head.redistribute > 0) hang_outside(&b->head, target->vocab);
     free(order);
     float **data = random_values(&b->params, seed);
     must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);

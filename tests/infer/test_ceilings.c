@@ -157,12 +157,15 @@ static void inspections(void **state) {
         d2t[i] = (4 * i + 7) % VOCAB;
     test_target_sized(&m, test_mkdir(dir), 2, VOCAB, 7, PL_BF16);
     give_bos(dir);
-    for (int kind = 0; kind < 3; kind++) { // whole, trimmed, trimmed by position
+    enum { WHOLE, TRIMMED, BY_POSITION, SPREAD, CANDIDATES, KINDS };
+    for (int kind = 0; kind < KINDS; kind++) {
         pl_backbone_options o = {0};
-        if (kind) {
+        if (kind == CANDIDATES) o.head = (pl_hf_head){.kind = "specvocab", .rank = 4, .candidates = 5};
+        if (kind == TRIMMED || kind == BY_POSITION || kind == SPREAD) {
             o.d2t = d2t;
             o.draft_vocab = DRAFTED;
-            o.head.position_aware = kind == 2;
+            o.head.position_aware = kind == BY_POSITION;
+            o.head.redistribute = kind == SPREAD ? 100 : 0;
         }
         test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
         for (int sampled = 0; sampled < 2; sampled++) {
@@ -187,14 +190,18 @@ static void inspections(void **state) {
                 double a = figure(&j, row, "achieved"), c = figure(&j, row, "ceiling"), h = figure(&j, row, "oracle");
                 assert_true(depths++ > 0 ? n <= before : n == POSITIONS);
                 before = n;
-                assert_true(k == (kind == 0 ? VOCAB : kind == 2 && depth >= 2 ? DRAFTED / (depth + 1) : DRAFTED));
-                assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
-                if (kind == 0) assert_true(fabs(c - 1) < 1e-6);
-                if (kind) assert_true(c < 1 && h < 1);
+                bool   all = kind == WHOLE || kind == SPREAD, fewer = kind == BY_POSITION && depth >= 2;
                 double retained = figure(&j, row, "retained");
-                if (kind < 2) assert_true(isnan(retained) && isnan(figure(&j, row, "recall_top")));
-                if (kind == 2 && depth < 2) assert_true(fabs(retained - 1) < 1e-6);
-                if (kind == 2 && depth >= 2) assert_true(retained < 1 && retained > 0);
+                assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
+                assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
+                if (all)
+                    assert_true(fabs(c - 1) < 1e-6);
+                else
+                    assert_true(c < 1 && h < 1);
+                if (kind == BY_POSITION || kind == CANDIDATES)
+                    assert_true(fewer || kind == CANDIDATES ? retained < 1 && retained > 0 : fabs(retained - 1) < 1e-6);
+                else
+                    assert_true(isnan(retained) && isnan(figure(&j, row, "recall_top")));
             }
             assert_true(depths >= (sampled ? 3 : 1));
             pl_json_close(&j);

@@ -202,10 +202,9 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
     return z;
 }
 
-static void open_world(world *w, pl_hf_head head) {
+static void open_world(world *w, const pl_backbone_options *o) {
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
-    test_backbone_write(test_mkdir(w->draft), &w->target, &pl_backbone_eagle3, &(pl_backbone_options){.head = head},
-                        29);
+    test_backbone_write(test_mkdir(w->draft), &w->target, &pl_backbone_eagle3, o, 29);
 }
 
 static void close_world(world *w) {
@@ -217,7 +216,7 @@ static void close_world(world *w) {
 static void law_is_the_targets(void **state) {
     (void)state;
     world w;
-    open_world(&w, (pl_hf_head){0});
+    open_world(&w, &(pl_backbone_options){0});
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         if (!v->lossless) continue;
@@ -232,7 +231,7 @@ static void law_is_the_targets(void **state) {
 static void law_with_candidates(void **state) {
     (void)state;
     world w;
-    open_world(&w, (pl_hf_head){.kind = "specvocab", .rank = 3, .candidates = 3});
+    open_world(&w, &(pl_backbone_options){.head = {.kind = "specvocab", .rank = 3, .candidates = 3}});
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         if (v->lossless) assert_true(check(&w, v, v->chain ? 1 : 2, &plain, "3 candidates") < 4);
@@ -241,10 +240,24 @@ static void law_with_candidates(void **state) {
     close_world(&w);
 }
 
+// A list of three tokens that gives a fifth of its mass to the others.
+static void law_redistributed(void **state) {
+    (void)state;
+    static const int32_t d2t[] = {4, 1, 2};
+    world                w;
+    open_world(&w, &(pl_backbone_options){.head = {.redistribute = 200}, .d2t = d2t, .draft_vocab = 3});
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (v->lossless) assert_true(check(&w, v, v->chain ? 1 : 2, &plain, "redistributed") < 4);
+    }
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "redistributed") > 6);
+    close_world(&w);
+}
+
 static void controls_fail(void **state) {
     (void)state;
     world w;
-    open_world(&w, (pl_hf_head){0});
+    open_world(&w, &(pl_backbone_options){0});
     assert_true(check(&w, &test_biased_fresh, 2, &plain, "tree") > 6);
     assert_true(check(&w, &test_biased_no_residual, 1, &plain, "chain") > 6);
     assert_true(check(&w, &pl_verify_typical, 2, &plain, "tree") > 6);
@@ -313,9 +326,8 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(law_is_the_targets),
-        cmocka_unit_test(law_with_candidates),
-        cmocka_unit_test(controls_fail),
+        cmocka_unit_test(law_is_the_targets),         cmocka_unit_test(law_with_candidates),
+        cmocka_unit_test(law_redistributed),          cmocka_unit_test(controls_fail),
         cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 // Every verifier enumerated: over all draws of the children and all coins of verification, what is emitted (continued
 // by the target where verification stopped early) follows the target's joint law, to rounding. Laws of toy vocabularies
-// have zeros, ties, trimmed drafters, p equal to q, children that are the whole support. Biased controls must fail.
+// have zeros, ties, trimmed drafters (with and without their mass redistributed), p equal to q, children that are the
+// whole support. Biased controls must fail.
 #include "infer/propose.h"
 #include "infer/verify.h"
 #include "kernels/base/rng.h"
@@ -32,10 +33,12 @@ typedef enum look {
 
 typedef struct toy {
     int         v, vd, depth, children[LEVELS]; // per level; vd < v: the drafter's vocabulary is trimmed
+    bool        spread;                         // and what it leaves out is drafted too
     look        look;
     pl_sampling sampling;
     bool        argmax_draft; // a control: the drafter's best token passed off as drawn from q
     int32_t     d2t[V_MAX];
+    pl_outside  outside;
     double      p[PREFIXES][V_MAX]; // by prefix of the path: a number in base v behind all shorter prefixes
     float       logits[PREFIXES][V_MAX];
     pl_law_work work;
@@ -55,11 +58,27 @@ static int prefix_after(const toy *t, int prefix, int token) {
     return prefix * t->v + 1 + token; // children of a node in a complete v-ary tree
 }
 
+static pl_drafted drafted(const toy *t) {
+    return (pl_drafted){.n = t->vd, .d2t = t->vd < t->v ? t->d2t : NULL, .outside = t->spread ? &t->outside : NULL};
+}
+
+static void unmake(toy *t) {
+    pl_law_work_fini(&t->work);
+    pl_outside_fini(&t->outside);
+}
+
 static void make(toy *t, uint64_t seed) {
     pl_err err = {0};
     assert_int_equal(pl_law_work_init(&t->work, t->v, &err), PL_OK);
     for (int i = 0; i < t->vd; i++)
         t->d2t[i] = t->vd < t->v ? i + (i >= (int)(seed % (uint64_t)t->v)) : i; // one token is left out
+    if (t->spread) {
+        int32_t on[V_MAX] = {0}; // it hangs on one of the others
+        on[seed % (uint64_t)t->v] = (int32_t)(seed / 3) % t->vd;
+        for (int i = 0; i < t->vd; i++)
+            on[t->d2t[i]] = i;
+        assert_int_equal(pl_outside_init(&t->outside, 300, on, t->v, t->d2t, t->vd, "toy", &err), PL_OK);
+    }
     int prefixes = 0;
     for (int i = 0, n = 1; i <= t->depth; i++, n *= t->v)
         prefixes += n;
@@ -93,8 +112,8 @@ static void drafter_law(toy *t, int prefix, double *q) {
     double law[V_MAX];
     memset(q, 0, (size_t)t->v * sizeof *q);
     if (!pl_law(law, t->logits[prefix], t->vd, &t->sampling, &(pl_history){0}, &t->work)) return;
-    for (int i = 0; i < t->vd; i++)
-        q[t->d2t[i]] = law[i];
+    pl_drafted d = drafted(t);
+    pl_drafted_law(&d, q, t->v, law);
 }
 
 static int prefix_of(const toy *t, int node) {
@@ -117,7 +136,8 @@ static void candidates(toy *t, pl_proposing *o, int node, int k, int32_t *id) {
     float  logp[PL_TREE_MAX];
     double q[V_MAX];
     if (o->kind != PL_PROPOSE_TOP && !t->argmax_draft) {
-        pl_propose_draw(o, &t->tree, node, t->logits[x], t->vd, t->vd < t->v ? t->d2t : NULL, k, id, logp);
+        pl_drafted d = drafted(t);
+        pl_propose_draw(o, &t->tree, node, t->logits[x], &d, k, id, logp);
         return;
     }
     drafter_law(t, x, q);
@@ -205,10 +225,13 @@ static bool is_chain(int shape) {
     return true;
 }
 
-static void set(toy *t, int shape, look l, bool trimmed, uint64_t seed) {
+enum { WHOLE, TRIMMED, SPREAD }; // the drafter's vocabulary; spread: trimmed, and its mass redistributed
+
+static void set(toy *t, int shape, look l, int list, uint64_t seed) {
     memset(t, 0, sizeof *t);
     t->v = shapes[shape].v;
-    t->vd = t->v - trimmed;
+    t->vd = t->v - (list != WHOLE);
+    t->spread = list == SPREAD;
     t->depth = shapes[shape].depth;
     memcpy(t->children, shapes[shape].children, sizeof t->children);
     t->look = l;
@@ -229,18 +252,18 @@ static void law_is_exact(void **state) {
         if (!v->lossless) continue;
         for (int s = 0; s < SHAPES; s++)
             for (int l = 0; l < LOOKS; l++)
-                for (int trimmed = 0; trimmed < 2; trimmed++)
+                for (int list = WHOLE; list <= SPREAD; list++)
                     for (uint64_t seed = 0; seed < 9; seed++) {
                         if (v->chain && !is_chain(s)) continue;
-                        set(&the_toy, s, (look)l, trimmed, seed);
+                        set(&the_toy, s, (look)l, list, seed);
                         outcome o = enumerate(&the_toy, v);
                         if (!(o.error < 1e-12))
-                            fail_msg("%s: shape %d, look %d, trimmed %d, seed %d: off by %.3g", v->name, s, l, trimmed,
+                            fail_msg("%s: shape %d, look %d, list %d, seed %d: off by %.3g", v->name, s, l, list,
                                      (int)seed, o.error);
                         worst = fmax(worst, o.error);
                         cases++;
                         runs += o.runs;
-                        pl_law_work_fini(&the_toy.work);
+                        unmake(&the_toy);
                     }
     }
     print_message("%lld cases, %lld outcomes, off by %.2g at most\n", (long long)cases, (long long)runs, worst);
@@ -254,9 +277,9 @@ static void acceptance_is_the_closed_form(void **state) {
         const pl_verifier *v = pl_verifier_at(i);
         for (int s = 0; s < SHAPES && shapes[s].depth == 1; s++)
             for (int l = 0; l < LOOKS; l++)
-                for (uint64_t seed = 0; seed < 6; seed++) {
+                for (uint64_t seed = 0; seed < 9; seed++) {
                     if (v->chain && !is_chain(s)) continue;
-                    set(&the_toy, s, (look)l, seed > 2, seed);
+                    set(&the_toy, s, (look)l, (int)seed / 3, seed);
                     toy    *t = &the_toy;
                     double  q[V_MAX], w[V_MAX];
                     int     n = t->children[0];
@@ -264,7 +287,7 @@ static void acceptance_is_the_closed_form(void **state) {
                     drafter_law(t, 0, q);
                     double stated = v->acceptance(t->p[0], q, t->v, n, w), overlap = pl_overlap(t->p[0], q, t->v);
                     if (n == 1 && v->proposal != PL_PROPOSE_TOP) assert_true(fabs(o.any - overlap) < 1e-12);
-                    pl_law_work_fini(&t->work);
+                    unmake(t);
                     if (isnan(stated)) continue;
                     // k-SEQ's rho is a root that is found, not computed.
                     if (!(fabs(o.any - stated) < 1e-11))
@@ -292,7 +315,7 @@ static void block_beats_rejection(void **state) {
                              token.accepted);
                 gain = fmax(gain, block.accepted - token.accepted);
                 n++;
-                pl_law_work_fini(&the_toy.work);
+                unmake(&the_toy);
             }
     assert_true(gain > 0.01);
     print_message("%d chains, at most %.3f tokens longer\n", n, gain);
@@ -309,12 +332,12 @@ static double error_of(const pl_verifier *v, int shape, bool argmax_draft, bool 
         if (trimmed) {
             drafter_law(t, 0, whole); // before one token is left out
             test_biased_q = whole;
-            pl_law_work_fini(&t->work);
+            unmake(t);
             t->vd = t->v - 1;
             make(t, 3 * seed);
         }
         error = fmax(error, enumerate(t, v).error);
-        pl_law_work_fini(&t->work);
+        unmake(t);
     }
     return error;
 }

@@ -339,6 +339,29 @@ static void test_hash(void **state) {
     hash_after("title: x\n", 0, other);
     hash_after("", 0, base);
     assert_string_not_equal(base, other);
+    // A key that came later changes nothing until it is used.
+    static const pl_recipe_key        before[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"}, {0}};
+    static const pl_recipe_key        after[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"},
+                                                 {.path = "more", .type = PL_RECIPE_INT, .deflt = "0", .late = true},
+                                                 {0}};
+    static const pl_recipe_key *const both[] = {before, after};
+    static const struct {
+        int         table;
+        const char *yaml;
+        bool        same;
+    } late[] = {{1, "steps: 3\n", true}, {1, "more: 0\n", true}, {1, "more: 1\n", false}, {1, "steps: 4\n", false}};
+    pl_recipe *r;
+    assert_int_equal(pl_recipe_parse(&r, "", 0, "x", &both[0], 1, NULL, 0, NULL), PL_OK);
+    hash_of(r, 0, base);
+    pl_recipe_close(r);
+    for (size_t i = 0; i < sizeof late / sizeof *late; i++) {
+        assert_int_equal(
+            pl_recipe_parse(&r, late[i].yaml, strlen(late[i].yaml), "x", &both[late[i].table], 1, NULL, 0, NULL),
+            PL_OK);
+        hash_of(r, 0, other);
+        assert_true((strcmp(base, other) == 0) == late[i].same);
+        pl_recipe_close(r);
+    }
     // Within items too.
     hash_after("drafters: [{head.rank: 1}]\n", STAGE_DATA, base);
     hash_after("drafters: [{head.rank: 2}]\n", STAGE_DATA, other);

@@ -255,6 +255,9 @@ static void refusals(void **state) {
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\n"
          "drafter.head.position_aware=true",
          "position_aware"},
+        {"drafter.head.redistribute=50", "give drafter.head.vocab"},
+        {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\ndrafter.head.redistribute=50",
+         "redistribute is for heads that draft a fixed list"},
         {"drafter.taps=1,2", "layers [1,2,3]"}, // what the dataset has
         {"drafter.taps=9", "drafter.taps"},
         {"train.holdout=1", "train.holdout"},
