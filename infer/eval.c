@@ -13,10 +13,11 @@ typedef struct eval {
     const pl_env          *env;
     const pl_eval_options *o;
     pl_results            *r;
-    pl_target              target[2]; // bf16, fp32
-    int                    n;         // methods at one temperature: method m is configuration m % n
-    pl_runner             *runner;    // [n]
-    int32_t              **prompt;    // [prompts]
+    const pl_target       *target[2]; // bf16, fp32 (NULL: not asked for)
+    pl_target              fp32;
+    int                    n;      // methods at one temperature: method m is configuration m % n
+    pl_runner             *runner; // [n]
+    int32_t              **prompt; // [prompts]
     int64_t               *prompt_n;
     int32_t              **said; // [n] answer to the prompt in hand
     int64_t               *said_n;
@@ -25,7 +26,7 @@ typedef struct eval {
 // ---- prompts ----
 
 static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
-    const pl_target *t = &e->target[0];
+    const pl_target *t = e->o->target;
     int32_t         *ids;
     int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
     pl_status        st = pl_tokenizer_encode(t->tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &ids, &n, err);
@@ -52,12 +53,12 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
 static pl_status encode_all(eval *e, pl_err *err) {
     const pl_prompts *p = e->o->prompts;
     pl_results       *r = e->r;
-    int               positions = e->target[0].model.config.max_position_embeddings;
+    int               positions = e->o->target->model.config.max_position_embeddings;
     if (e->o->max_new_tokens > positions - 3)
         return pl_fail(err, PL_E_INPUT,
                        "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
                        e->o->max_new_tokens, positions);
-    r->n_prompts = e->o->limit > 0 && e->o->limit < p->n ? e->o->limit : p->n;
+    r->n_prompts = p->n;
     r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
     r->picked = pl_calloc((size_t)r->n_prompts, sizeof *r->picked);
     e->prompt = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt);
@@ -65,7 +66,7 @@ static pl_status encode_all(eval *e, pl_err *err) {
     if (!r->category || !r->picked || !e->prompt || !e->prompt_n)
         return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     for (int64_t i = 0; i < r->n_prompts; i++)
-        PL_TRY(encode(e, &p->p[i * p->n / r->n_prompts], i, err));
+        PL_TRY(encode(e, &p->p[i], i, err));
     return PL_OK;
 }
 
@@ -131,7 +132,7 @@ static pl_status allocate_answers(eval *e, int m, pl_err *err) {
 
 static pl_status open_method(eval *e, int m, const pl_eval_drafter *d, bool fp32, pl_err *err) {
     pl_method         *a = &e->r->method[m];
-    const pl_target   *t = &e->target[fp32];
+    const pl_target   *t = e->target[fp32];
     const pl_verifier *v = &pl_verify_match;
     e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
     if (!e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
@@ -327,13 +328,12 @@ static void finish_figures(eval *e) {
 // ---- the whole ----
 
 static pl_status open_targets(eval *e, pl_err *err) {
-    PL_TRY(
-        pl_target_open(&e->target[0], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_BF16, e->env->backend, err));
-    if (!e->target[0].tok)
-        return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", e->o->target);
-    if (!e->o->plain_fp32) return PL_OK;
-    return pl_target_open(&e->target[1], e->o->target, e->o->tokenizer, e->o->pre, PL_WEIGHTS_FP32, e->env->backend,
-                          err);
+    const pl_eval_options *o = e->o;
+    e->target[0] = o->target;
+    if (!o->plain_fp32) return PL_OK;
+    PL_TRY(pl_target_open(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, err));
+    e->target[1] = &e->fp32;
+    return PL_OK;
 }
 
 static pl_status describe(eval *e, pl_err *err) {
@@ -343,8 +343,8 @@ static pl_status describe(eval *e, pl_err *err) {
     r->max_new_tokens = e->o->max_new_tokens;
     r->seed = e->o->seed;
     snprintf(r->recipe_hash, sizeof r->recipe_hash, "%s", e->o->recipe_hash ? e->o->recipe_hash : "");
-    snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->target[0].model.fingerprint);
-    r->target = pl_strdup(e->o->target);
+    snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->o->target->model.fingerprint);
+    r->target = pl_strdup(e->o->path);
     r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
     return r->target && r->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
 }
@@ -361,8 +361,7 @@ static void close_eval(eval *e) {
     pl_free(e->said_n);
     pl_free(e->prompt);
     pl_free(e->prompt_n);
-    pl_target_close(&e->target[0]);
-    pl_target_close(&e->target[1]);
+    pl_target_close(&e->fp32);
 }
 
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err) {

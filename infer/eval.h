@@ -23,13 +23,13 @@ typedef struct pl_eval_drafter {
 } pl_eval_drafter;
 
 typedef struct pl_eval_options {
-    const char            *target, *tokenizer, *pre; // tokenizer NULL: the target's own; pre: see data/tokenizer.h
+    const pl_target       *target;                 // held in bf16, with a tokenizer; borrowed
+    const char            *path, *tokenizer, *pre; // it was opened with, for plain-fp32 and results.json
     const pl_eval_drafter *drafter;
     int                    n_drafters;
     bool                   plain_fp32;
     const pl_prompts      *prompts;
     const char            *prompts_name; // for results.json
-    int64_t                limit;        // prompts at most, evenly chosen; 0: all
     int                    max_new_tokens, repeats;
     const double          *temperature; // [n_temperatures], the first one's methods have plain names
     int                    n_temperatures;
@@ -43,13 +43,15 @@ pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o,
 
 // What a recipe says: these drafters (NULL: the run's own, trained in out_dir or, with a list `drafters`, in
 // out_dir/drafters/NAME), then those of eval.drafters. A recipe that pretrains a target has its new target timed.
-// Writes out_dir/results.json and report.html, prints the table or, with --json, adds the results' members.
-pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
-                           int n_drafters, pl_err *err);
+// Writes out_dir/results.json as soon as it is measured, then ceilings/ (emptied first: it is of this evaluation), then
+// report.html; prints the table or, with --json, adds the results' members. Where ceilings fail, what was measured is
+// kept, and reported.
+pl_status   pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
+                             int n_drafters, pl_err *err);
 // The tree of the run's own drafter, i of the list `drafters` or (i < 0) its only one: eval.tree; EAGLE-2's where the
 // recipe names none and drafter.kind (or the item's) is eagle2, which is EAGLE-1's model with that tree.
 const char *pl_eval_own_tree(const pl_recipe *r, int i);
 // The stage: pl_eval_drafters without drafters of its own.
-pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+pl_status   pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include "infer/generate.h"
 #include "infer/inspect_parts.h"
 #include "infer/put.h"
+#include "infer/report.h"
 #include "infer/show.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
@@ -243,7 +244,7 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     pl_json_out_object(&out);
     pl_put_str(&out, "name", m->name);
     opt->drafter = m->checkpoint;
-    pl_status st = pl_inspect_ceilings(&out, env, o->target, opt, err);
+    pl_status st = pl_inspect_ceilings(&out, env, o->target, o->path, opt, err);
     if (st != PL_OK) {
         pl_show_abort(&out);
         return st;
@@ -260,56 +261,98 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     return st;
 }
 
-// out_dir/ceilings/METHOD.json (infer/ceilings.h), with laws at the first temperature above 0, at which answers are
-// drawn then; where there is none, at 1, along greedy answers.
-static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
+// dir/METHOD.json (infer/ceilings.h), with laws at the first temperature above 0, at which answers are drawn then;
+// where there is none, at 1, along greedy answers.
+static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *dir,
                               int64_t positions, pl_err *err) {
     pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,
                                        .texts = o->prompts,
-                                       .tokenizer = o->tokenizer,
-                                       .pre = o->pre,
+                                       .seed = o->seed,
                                        .positions = positions,
                                        .depth = CEILINGS_DEPTH,
                                        .n_best = CEILINGS_BEST,
                                        .temperature = 1};
-    char                       *dir = pl_path_join(out_dir, "ceilings");
-    pl_status                   st = dir ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_progress                 p;
+    pl_status                   st = PL_OK;
     for (int i = 0; i < o->n_temperatures && !opt.sampled; i++) {
         opt.sampled = o->temperature[i] > 0;
         if (opt.sampled) opt.temperature = o->temperature[i];
     }
-    // Those of an earlier evaluation may be of drafters that are gone.
-    if (st == PL_OK) st = pl_tree_remove(dir, err);
-    if (st == PL_OK) st = pl_dir_make(dir, err);
-    pl_progress p;
     pl_progress_begin(&p, "ceilings", 0, r->n_methods);
     for (int m = 0; m < r->n_methods && st == PL_OK; m++) {
         if (r->method[m].checkpoint && !seen_before(r, m)) st = write_ceilings(env, o, &r->method[m], dir, &opt, err);
         pl_progress_update(&p, m + 1, "methods");
     }
     pl_progress_end(&p);
+    return st;
+}
+
+// Those of an earlier evaluation go, for the report would show them beside these results; positions 0: no new ones.
+static pl_status renew_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
+                                int64_t positions, pl_err *err) {
+    char     *dir = pl_path_join(out_dir, "ceilings");
+    pl_status st = dir ? pl_tree_remove(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK && positions > 0) st = pl_dir_make(dir, err);
+    if (st == PL_OK && positions > 0) st = put_ceilings(env, o, r, dir, positions, err);
     pl_free(dir);
     return st;
 }
 
-static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *target,
-                          const chosen *c, pl_err *err) {
-    pl_prompts *held = NULL;
+static pl_status write_report(const char *out_dir, pl_err *err) {
+    char     *path = pl_path_join(out_dir, "report.html");
+    pl_status st =
+        path ? pl_report_write(path, &out_dir, 1, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(path);
+    return st;
+}
+
+// Hours of measuring are on the disk before anything else is asked for: whatever becomes of the ceilings, by a signal
+// too, results.json stays, and the report says what there is.
+static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
+                              int64_t positions, pl_err *err) {
+    PL_TRY(pl_results_save(r, out_dir, err));
+    pl_status st = renew_ceilings(env, o, r, out_dir, positions, err);
+    if (st == PL_OK) return write_report(out_dir, err);
+    pl_fail_at(err, st, "results are kept in %s; ceilings", out_dir);
+    write_report(out_dir, NULL); // the first failure is the one to tell
+    return st;
+}
+
+// What eval.limit leaves, evenly chosen: the texts are those of `all`.
+static pl_status limit_prompts(pl_prompts *view, const pl_prompts *all, int64_t limit, pl_err *err) {
+    view->n = limit > 0 && limit < all->n ? limit : all->n;
+    view->p = pl_malloc((size_t)view->n * sizeof *view->p);
+    if (!view->p) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    for (int64_t i = 0; i < view->n; i++)
+        view->p[i] = all->p[i * all->n / view->n];
+    return PL_OK;
+}
+
+static pl_status open_target(pl_target *t, const pl_eval_options *o, const pl_env *env, pl_err *err) {
+    PL_TRY(pl_target_open(t, o->path, o->tokenizer, o->pre, PL_WEIGHTS_BF16, env->backend, err));
+    if (t->tok) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", o->path);
+}
+
+static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *path, const chosen *c,
+                          pl_err *err) {
+    pl_prompts *held = NULL, prompts = {0};
+    pl_target   target = {0};
     pl_results *results = NULL;
     const char *name;
     char        hash[17];
     pl_status   st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
     PL_TRY(read_prompts(r, &held, &name, err));
-    pl_eval_options o = {.target = target,
+    pl_eval_options o = {.target = &target,
+                         .path = path,
                          .tokenizer = known(r, "target.tokenizer"),
                          .pre = known(r, "target.pre"),
                          .drafter = c->d,
                          .n_drafters = c->n,
                          .plain_fp32 = pl_recipe_bool(r, "eval.plain_fp32"),
-                         .prompts = held,
+                         .prompts = &prompts,
                          .prompts_name = name,
-                         .limit = pl_recipe_int(r, "eval.limit"),
                          .max_new_tokens = (int)pl_recipe_int(r, "eval.max_new_tokens"),
                          .repeats = (int)pl_recipe_int(r, "eval.repeats"),
                          .seeds = (int)pl_recipe_int(r, "eval.seeds"),
@@ -322,16 +365,18 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
         for (int k = 0; k < i; k++)
             if (o.temperature[k] == o.temperature[i])
                 PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "%g stands twice", o.temperature[i]));
+    PL_TRY_GOTO(st, done, limit_prompts(&prompts, held, pl_recipe_int(r, "eval.limit"), err));
+    PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
-    int64_t positions = pl_recipe_int(r, "eval.ceilings");
-    if (positions > 0) PL_TRY_GOTO(st, done, put_ceilings(env, &o, results, out_dir, positions, err));
-    PL_TRY_GOTO(st, done, pl_results_save(results, out_dir, err));
+    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, pl_recipe_int(r, "eval.ceilings"), err));
     if (env->json)
         pl_results_write(env->result, results);
     else
         pl_results_table(env->text, results);
 done:
     pl_results_destroy(results);
+    pl_target_close(&target);
+    pl_free(prompts.p);
     pl_prompts_destroy(held);
     return st;
 }

@@ -205,14 +205,19 @@ static pl_status inspect_acceptance(pl_json_out *o, const pl_env *env, const pl_
 static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_inspect_ceilings_options opt = {.drafter = pl_cli_text(a, "drafter"),
                                        .prompts = pl_cli_text(a, "prompts"),
-                                       .pre = pl_cli_text(a, "pre"),
+                                       .seed = env->seed,
                                        .positions = pl_cli_int(a, "positions"),
                                        .depth = (int)pl_cli_int(a, "depth"),
                                        .n_best = (int)pl_cli_int(a, "top"),
                                        .temperature = pl_cli_real(a, "temperature"),
                                        .sampled = pl_cli_has(a, "temperature")};
     if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--ceilings: needs a --drafter");
-    return pl_inspect_ceilings(o, env, a->positional[0], &opt, err);
+    pl_target   target;
+    const char *path = a->positional[0];
+    PL_TRY(pl_target_open(&target, path, NULL, pl_cli_text(a, "pre"), PL_WEIGHTS_AUTO, env->backend, err));
+    pl_status st = pl_inspect_ceilings(o, env, &target, path, &opt, err);
+    pl_target_close(&target);
+    return st;
 }
 
 // Options of --acceptance and --ceilings mean nothing without it.

@@ -82,24 +82,22 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
     l->levels = 0;
 }
 
-pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *path,
+pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
                               const pl_inspect_ceilings_options *opt, pl_err *err) {
-    pl_target   target;
     pl_runner   runner = {0};
-    pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = env->seed};
+    pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = opt->seed};
     pl_status   st = PL_OK;
     char        tree[32];
     if (!pl_drafter_is_folder(opt->drafter))
         return pl_fail(err, PL_E_USAGE, "--ceilings: %s has no head; name a drafter's checkpoint", opt->drafter);
-    PL_TRY(pl_target_open(&target, path, opt->tokenizer, opt->pre, PL_WEIGHTS_AUTO, env->backend, err));
-    size_t  room = (size_t)PL_CEILINGS_DEPTH * (size_t)target.model.vocab;
+    size_t  room = (size_t)PL_CEILINGS_DEPTH * (size_t)target->model.vocab;
     looker *l = pl_calloc(1, sizeof *l);
-    if (!l) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "ceilings: out of memory"));
+    if (!l) return pl_fail(err, PL_E_MEMORY, "ceilings: out of memory");
     l->watch.see = see;
     l->verifier = (pl_verifier){.name = "look on", .proposal = PL_PROPOSE_TOP, .lossless = true, .verify = verify};
     l->greedy = !opt->sampled;
     l->most = opt->positions;
-    PL_TRY_GOTO(st, done, pl_ceilings_init(&l->ceilings, target.model.vocab, opt->temperature, opt->n_best, err));
+    PL_TRY_GOTO(st, done, pl_ceilings_init(&l->ceilings, target->model.vocab, opt->temperature, opt->n_best, err));
     l->logits = pl_calloc(room, sizeof *l->logits);
     l->whole = pl_calloc(room, sizeof *l->whole);
     if (!l->logits || !l->whole) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "ceilings: out of memory"));
@@ -111,12 +109,13 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
                                .most = l->most,
                                .tokens = opt->depth + 1,
                                .positions = &l->positions};
-    PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, &target, &ro, err));
+    PL_TRY_GOTO(st, done, pl_runner_open(&runner, env->backend, env->pool, target, &ro, err));
     PL_TRY_GOTO(st, done, pl_inspect_decode(&texts, &runner, &sampling, err));
     if (l->err.status != PL_OK) PL_TRY_GOTO(st, done, pl_fail(err, l->err.status, "%s: %s", opt->drafter, l->err.msg));
     pl_put_str(o, "kind", "ceilings");
     pl_put_str(o, "drafter", opt->drafter);
     pl_put_str(o, "head", l->head->kind->name);
+    pl_put_str(o, "weights", pl_weights_name(target->dtype));
     pl_put_str(o, "prompts", opt->prompts);
     pl_put_num(o, "temperature", opt->temperature);
     pl_put_str(o, "answers", opt->sampled ? "drawn" : "greedy");
@@ -125,12 +124,9 @@ pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *pat
     pl_ceilings_write(&l->ceilings, o);
 done:
     pl_runner_close(&runner);
-    if (l) {
-        pl_ceilings_fini(&l->ceilings);
-        pl_free(l->logits);
-        pl_free(l->whole);
-    }
+    pl_ceilings_fini(&l->ceilings);
+    pl_free(l->logits);
+    pl_free(l->whole);
     pl_free(l);
-    pl_target_close(&target);
     return st;
 }

@@ -43,16 +43,17 @@ pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *p
 typedef struct pl_inspect_ceilings_options {
     const char       *drafter, *prompts; // prompts NULL: the target's own text
     const pl_prompts *texts;             // of `prompts`, where they have been read; NULL
-    const char       *tokenizer, *pre;   // data/tokenizer.h; NULL
+    uint64_t          seed;              // drawn answers have seeds of their own from it on
     int64_t           positions;         // drafts looked at
     int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
     int               n_best;
     double            temperature; // above 0: of both laws
     bool              sampled;     // answers are drawn at that temperature; else greedy
 } pl_inspect_ceilings_options;
-// path: a target; infer/ceilings.h by depth, over chains of the drafter's best tokens along the target's answers. A row
-// counts at depth d where the d tokens drafted before it are the answer's.
-pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const char *path,
+// infer/ceilings.h by depth, over chains of the drafter's best tokens along the answers of the target, whose file is
+// `path`; the drafter's weights are held as the target's are. A row counts at depth d where the d tokens drafted before
+// it are the answer's.
+pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
                               const pl_inspect_ceilings_options *opt, pl_err *err);
 
 // Texts to look on at while a runner decodes them, until `*positions`, which the looking counts, reaches `most`.

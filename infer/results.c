@@ -1,7 +1,6 @@
 #include "infer/results.h"
 
 #include "infer/put.h"
-#include "infer/report.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
@@ -396,12 +395,10 @@ pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
     pl_results_write(&o, r);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
-    char     *results = pl_path_join(dir, "results.json"), *report = pl_path_join(dir, "report.html");
-    pl_status st = results && report ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (st == PL_OK) st = pl_file_write_atomic(results, o.text, o.len, err);
-    if (st == PL_OK) st = pl_report_write(report, &dir, 1, err);
+    char     *path = pl_path_join(dir, "results.json");
+    pl_status st =
+        path ? pl_file_write_atomic(path, o.text, o.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_free(o.text);
-    pl_free(results);
-    pl_free(report);
+    pl_free(path);
     return st;
 }

@@ -93,7 +93,7 @@ const char *pl_results_category(const pl_results *r, int i);
 
 void      pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
 void      pl_results_table(FILE *f, const pl_results *r);
-// dir/results.json and dir/report.html (with the curves of dir/metrics.jsonl), each whole or not at all.
+// dir/results.json, whole or not at all.
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);
 
 // Of n tokens, those inside a 4-gram that occurred earlier among them; -1 when out of memory.

@@ -169,6 +169,14 @@ static void test_seeds(void **state) {
     pl_results_destroy(r);
 }
 
+// results.json and the page of it, as `eval` writes them.
+static pl_status save(const pl_results *r, const char *dir, pl_err *err) {
+    char page[128];
+    snprintf(page, sizeof page, "%s/report.html", dir);
+    PL_TRY(pl_results_save(r, dir, err));
+    return pl_report_write(page, &dir, 1, err);
+}
+
 // A verifier that does not promise plain decoding's tokens is not said to have broken a promise.
 static void test_promises(void **state) {
     (void)state;
@@ -180,7 +188,7 @@ static void test_promises(void **state) {
     snprintf(path, sizeof path, "%s/results.json", scratch);
     for (int k = 0; k < 2; k++) {
         r->method[1].promise = k ? PL_PROMISE_NONE : PL_PROMISE_DISTRIBUTION;
-        assert_int_equal(pl_results_save(r, scratch, &err), PL_OK);
+        assert_int_equal(save(r, scratch, &err), PL_OK);
         assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err), PL_OK);
         const cJSON *m = array(&j, NULL, "methods")->child->next;
         assert_true(cJSON_IsNull(cJSON_GetObjectItem(m, "identical_outputs")));
@@ -210,7 +218,7 @@ static void test_results_files(void **state) {
     write_file(metrics,
                "{\"stage\":\"eagle3\",\"step\":1,\"loss\":5.5}\n"
                "{\"stage\":\"eagle3\",\"step\":2,\"loss\":4.5,\"eval_acceptance_length\":1.5}\n{\"stage\":\"eag");
-    if (pl_results_save(r, scratch, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (save(r, scratch, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err), PL_OK);
     const cJSON *methods = array(&j, NULL, "methods"), *m = methods->child->next;
     assert_int_equal(cJSON_GetArraySize(methods), 2);

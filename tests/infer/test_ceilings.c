@@ -138,10 +138,14 @@ static char *look(const char *target, const pl_inspect_ceilings_options *o) {
     pl_json_out out;
     pl_err      err = {0};
     char       *text;
-    pl_env      env = {.backend = pl_backend_cpu(), .seed = 3};
+    pl_env      env = {.backend = pl_backend_cpu()};
+    pl_target   t;
     pl_json_out_begin(&out, 0);
     pl_json_out_object(&out);
-    if (pl_inspect_ceilings(&out, &env, target, o, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_target_open(&t, target, NULL, NULL, PL_WEIGHTS_AUTO, env.backend, &err) != PL_OK ||
+        pl_inspect_ceilings(&out, &env, &t, target, o, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    pl_target_close(&t);
     pl_json_out_close(&out, '}');
     assert_int_equal(pl_json_out_end(&out, &err), PL_OK);
     text = out.text;
@@ -171,6 +175,7 @@ static void inspections(void **state) {
         for (int sampled = 0; sampled < 2; sampled++) {
             // A flat law: some of what is drafted is drawn.
             pl_inspect_ceilings_options opt = {.drafter = draft,
+                                               .seed = 3,
                                                .positions = POSITIONS,
                                                .depth = 4,
                                                .n_best = 3,

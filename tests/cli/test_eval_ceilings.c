@@ -1,0 +1,138 @@
+// eval.ceilings: of the evaluation that they stand beside, and no danger to it.
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "program.h"
+#include "random_drafter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define THREE                                                                                                          \
+    "{\"prompt\":\"Once upon a time\"}\n{\"prompt\":\"The dog was sad because\"}\n"                                    \
+    "{\"prompt\":\"Lily and her mother went to the park\"}\n"
+#define FIRST "{\"prompt\":\"Once upon a time\"}\n"
+
+static char scratch[64];
+
+static void put(const char *name, const char *text) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
+}
+
+static bool there(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    return pl_path_exists(path);
+}
+
+static bool report_shows(const char *part) {
+    char     path[128];
+    uint8_t *data;
+    size_t   n;
+    snprintf(path, sizeof path, "%s/run/report.html", scratch);
+    assert_int_equal(pl_file_read(path, &data, &n, 1 << 26, NULL), PL_OK);
+    bool shows = strstr((const char *)data, part) != NULL;
+    pl_free(data);
+    return shows;
+}
+
+// A target whose file is in fp32, a head for it, two files of prompts.
+static void make(void) {
+    char        model[512], tokenizer[512], head[128], recipe[1600];
+    const char *target = test_data(model, "models/stories260K/stories260K.bin");
+    test_data(tokenizer, "models/stories260K/tok512.bin");
+    test_scratch(scratch);
+    snprintf(head, sizeof head, "%s/head", scratch);
+    test_random_drafter(head, target, "lowrank", 8);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: %s, tokenizer: %s}\neval:\n  prompts: %s/three.jsonl\n  max_new_tokens: 8\n  seeds: 1\n"
+             "  temperatures: [1]\n  plain_fp32: false\n  ceilings: 40\n  drafters: [{name: head, path: %s}]\n",
+             target, tokenizer, scratch, head);
+    put("e.yaml", recipe);
+    put("three.jsonl", THREE);
+    put("first.jsonl", FIRST);
+}
+
+// The figures of an evaluation's ceilings, as JSON; the caller's.
+static char *figures(const char *options) {
+    pl_json     j;
+    const char *weights;
+    char        path[128];
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 1 %s", scratch, scratch, options);
+    pl_json_close(&j);
+    snprintf(path, sizeof path, "%s/run/ceilings/head.json", scratch);
+    assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    assert_int_equal(pl_json_get_str(&j, NULL, "weights", &weights, NULL), PL_OK);
+    assert_string_equal(weights, "bf16"); // as the methods were timed, whatever the file stores
+    char *text = cJSON_PrintUnformatted(pl_json_find(&j, NULL, "ceilings"));
+    assert_non_null(text);
+    pl_json_close(&j);
+    return text;
+}
+
+// Draws follow the recipe's seed, prompts are those that eval.limit leaves.
+static void of_this_evaluation(void **state) {
+    (void)state;
+    char first[160];
+    make();
+    snprintf(first, sizeof first, "--set eval.prompts=%s/first.jsonl", scratch);
+    char *text[] = {figures("--set seed=1"), figures("--set seed=1"), figures("--set seed=2"),
+                    figures("--set eval.limit=1"), figures(first)};
+    assert_string_equal(text[1], text[0]);
+    assert_string_not_equal(text[2], text[0]);
+    assert_string_not_equal(text[3], text[0]);
+    assert_string_equal(text[4], text[3]);
+    for (int i = 0; i < 5; i++)
+        cJSON_free(text[i]);
+    test_scratch_remove(scratch);
+}
+
+// What an earlier evaluation left is not shown beside the results of one that asks for none.
+static void of_no_earlier_one(void **state) {
+    (void)state;
+    make();
+    cJSON_free(figures(""));
+    assert_true(report_shows("<h2>Ceilings of "));
+    pl_json j;
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --set eval.ceilings=0", scratch, scratch);
+    pl_json_close(&j);
+    assert_false(there("run/ceilings"));
+    assert_false(report_shows("<h2>Ceilings of "));
+    test_scratch_remove(scratch);
+}
+
+// Texts that evaluation cuts to fit leave ceilings no place to look at: what was measured stays, and is reported.
+static void failing(void **state) {
+    (void)state;
+    char        prompt[8192] = "{\"prompt\":\"", path[128];
+    pl_json     j;
+    const char *target;
+    make();
+    for (int i = 0; i < 200; i++)
+        strcat(prompt, "Once upon a time there was ");
+    strcat(prompt, "\"}\n");
+    put("long.jsonl", prompt);
+    test_run_fails(2, "eval: results are kept in ",
+                   "eval %s/e.yaml --out %s/lost --quiet --set eval.prompts=%s/long.jsonl", scratch, scratch, scratch);
+    snprintf(path, sizeof path, "%s/lost/results.json", scratch);
+    assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    assert_int_equal(cJSON_GetArraySize(pl_json_find(&j, NULL, "methods")), 2);
+    assert_int_equal(pl_json_get_str(&j, NULL, "settings.target", &target, NULL), PL_OK);
+    pl_json_close(&j);
+    assert_true(there("lost/report.html"));
+    assert_false(there("lost/ceilings/head.json"));
+    test_scratch_remove(scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_this_evaluation), cmocka_unit_test(of_no_earlier_one),
+                                       cmocka_unit_test(failing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
