@@ -32,7 +32,8 @@ static const pl_cli_option common_options[] = {
      .type = PL_CLI_TEXT,
      .arg = PL_DEVICES_SYNTAX,
      .deflt = "cpu",
-     .help = "where to compute; auto: a GPU if there is one; emulated: its kernels on the CPU, for tests, very slow"},
+     .help =
+         "where to compute; auto: a GPU where one can be used; emulated: its kernels on the CPU, for tests, very slow"},
     {.name = "threads",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -221,6 +222,8 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
 
 static pl_status find_device(const pl_command *c, const char *device, const pl_backend **be, pl_err *err) {
     char note[sizeof err->msg];
+    // The best that the command can use; no GPU is woken up to find out.
+    if (!c->devices && strcmp(device, "auto") == 0) device = "cpu";
     PL_TRY(pl_device_open(be, device, note, sizeof note, err));
     if (*note) pl_log("%s", note);
     if ((*be)->memory && !c->devices)
