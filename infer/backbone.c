@@ -127,6 +127,13 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
     return PL_OK;
 }
 
+// What lies beside the weights of a head such as this.
+static bool head_has(const pl_head *h, const char *tensor) {
+    const char *table = h->kind->table_name;
+    return (table && strcmp(tensor, table) == 0) ||
+           (h->spec.redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
+}
+
 // A tensor that the model does not know says that the file is another model.
 static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src, const char *dir, pl_err *err) {
     enum { NAMES = 64 };
@@ -136,7 +143,7 @@ static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src
     PL_TRY(pl_params_check(&b->params, src, err)); // what lacks is told before what is too much
     PL_TRY(pl_params_unclaimed(&b->params, src, name, NAMES, &n, err));
     for (int64_t i = 0; i < n && i < NAMES; i++)
-        if (!b->kind->ignores(name[i]) && !(b->head.spec.redistribute > 0 && strcmp(name[i], PL_OUTSIDE_TENSOR) == 0))
+        if (!b->kind->ignores(name[i]) && !head_has(&b->head, name[i]))
             return pl_fail(err, PL_E_UNSUPPORTED,
                            "%s: tensor \"%.80s\": an %s drafter as its config.json has it has none", dir, name[i],
                            pl_backbone_name(b));

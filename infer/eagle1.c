@@ -69,7 +69,7 @@ static bool ignores(const char *name) {
     static const char buffer[] = "rotary_emb.inv_freq";
     size_t            n = strlen(name), m = sizeof buffer - 1;
     return strcmp(name, "embed_tokens.weight") == 0 || strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0 ||
-           strcmp(name, "head_cluster_offsets") == 0 || (n >= m && strcmp(name + n - m, buffer) == 0);
+           (n >= m && strcmp(name + n - m, buffer) == 0);
 }
 
 const pl_backbone_kind pl_backbone_eagle1 = {.which = PL_HF_EAGLE1,

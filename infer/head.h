@@ -46,9 +46,10 @@ typedef struct pl_head_kind {
     void (*fini)(pl_head *h);
     // Adds the head's weights (names of facts: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
     void (*params)(pl_head *h, pl_params *ps);
-    // A table of the checkpoint beside the weights: read from one (refused with one line where it is missing or
-    // broken), and as it is written (borrowed from h). A head that has one has its d2t in the checkpoint too. NULL:
-    // none.
+    // A table of the checkpoint beside the weights: its tensor's name, how it is read from one (refused with one line
+    // where it is missing or broken), and as it is written (borrowed from h). A head that has one has its d2t in the
+    // checkpoint too. NULL: none.
+    const char *table_name;
     pl_status (*read_table)(pl_head *h, const pl_weight_source *src, pl_err *err);
     pl_st_source (*table)(const pl_head *h);
     // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.

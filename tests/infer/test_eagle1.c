@@ -140,8 +140,12 @@ static void malformed(void **state) {
         refused(&w, configs[i].says);
         world_fini(&w);
     }
-    static const char *const tensors[] = {"layers.0.input_layernorm.weight", "fc.bias", "norm.weight", "lm_head.weight",
-                                          "layers.0.self_attn.q_proj.bias"};
+    static const char *const tensors[] = {"layers.0.input_layernorm.weight",
+                                          "fc.bias",
+                                          "norm.weight",
+                                          "lm_head.weight",
+                                          "layers.0.self_attn.q_proj.bias",
+                                          "head_cluster_offsets"};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         world w;
         world_init(&w, &plain);
@@ -157,6 +161,17 @@ static void malformed(void **state) {
     test_target(&one, test_mkdir(w.draft), 1, 43, PL_F32);
     refused(&w, "fc.weight");
     pl_llama_fini(&one);
+    world_fini(&w);
+}
+
+// What only a routed head has belongs to a file that declares one.
+static void routed_head(void **state) {
+    (void)state;
+    world                     w;
+    pl_err                    err;
+    const pl_backbone_options o = {.head = {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 2}};
+    world_init(&w, &o);
+    if (open_it(&w, &err) != PL_OK) fail_msg("%s", err.msg);
     world_fini(&w);
 }
 
@@ -188,6 +203,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_layout),
         cmocka_unit_test(malformed),
+        cmocka_unit_test(routed_head),
         cmocka_unit_test(few_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
