@@ -31,7 +31,9 @@ typedef struct pl_engine_options {
     // own taps are taken in any case.
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
-    bool               see_logits; // final rows show their logits also where those must be downloaded
+    // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the
+    // host for drawn tokens alone; comparing devices row by row (tests, debugging) needs them all.
+    bool               see_logits;
 } pl_engine_options;
 
 // Rows of one session that became final in a step: positions first..first+count-1. Everything is borrowed until the
