@@ -4,6 +4,7 @@
 #include "infer/head_dynaspec.h"
 #include "infer/put.h"
 #include "infer/target.h"
+#include "infer/typical_heads.h"
 #include "kernels/base/clock.h"
 #include "kernels/op/linear.h"
 
@@ -43,24 +44,6 @@ static bool make_rows(head_case *h, int64_t width) {
         h->row[i] = (float)(i * 7919 % 1009 - 504) / 504;
     h->x = h->hidden = h->embed = pl_tensor_2d(h->row, PL_F32, 1, width);
     return h->row != NULL;
-}
-
-// Clusters of rows for a routed head: of equal sizes, or of sizes that fall as 1 / sqrt(i) in an order of chance.
-static bool cluster(pl_head *h, bool equal) {
-    int64_t  m = h->spec.clusters, *offset = pl_malloc((size_t)(m + 1) * sizeof *offset);
-    double   sum = 0, at = 0;
-    uint64_t stride = 7919;
-    if (!offset) return false;
-    for (int64_t i = 0; i < m; i++)
-        sum += equal ? 1 : 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)m));
-    for (int64_t i = 0; i < m; i++) {
-        offset[i] = (int64_t)((double)h->vocab * at / sum);
-        at += equal ? 1 : 1 / sqrt(1 + (double)(stride * (uint64_t)i % (uint64_t)m));
-    }
-    offset[0] = 0;
-    offset[m] = h->vocab;
-    pl_routed_set_offsets(h, offset);
-    return true;
 }
 
 // Bytes of what a routed head read for this very row: its clusters need not have the mean size.
@@ -103,7 +86,7 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
     for (int i = 0; i < h->params.n; i++)
         bytes += (double)h->params.p[i].spec.rows * (double)h->params.p[i].spec.cols * (double)pl_dtype_size(t);
     if (bytes > l->b->max_bytes || !make_rows(h, l->o->width)) return;
-    if (h->head.routed && !cluster(&h->head, equal)) return;
+    if (h->head.routed && pl_typical_clusters(&h->head, equal, &err) != PL_OK) return;
     if (pl_params_draw(&h->params, t, (uint64_t)l->n, l->b->env->pool, &err) != PL_OK) return;
     c->step = head_step;
     c->arg = h;
@@ -114,26 +97,21 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
     set_footprint(c, h);
 }
 
-// SpecVocab: a scorer of rank d/8 and d/16 lists V/64 candidates, 2,048 of the Llama-3 vocabulary.
+// SpecVocab by scorers of rank d/8 and d/16.
 static void add_listing(head_list *l, pl_dtype t) {
     for (int part = 8; part <= 16; part *= 2) {
         char       name[64];
-        pl_hf_head spec = pl_hf_head_make("specvocab", (int)(l->o->width / part));
-        spec.candidates = (int)(l->o->vocab / 64 < PL_HEADTOPK_MAX ? l->o->vocab / 64 : PL_HEADTOPK_MAX);
-        if (spec.rank < 1 || spec.candidates < 1) return;
+        pl_hf_head spec;
+        if (!pl_typical_specvocab(&spec, l->o->vocab, l->o->width, part)) return;
         snprintf(name, sizeof name, "specvocab-%d-%d", spec.rank, spec.candidates);
         add_head(l, name, spec, l->o->vocab, 0, true, t);
     }
 }
 
-// DynaSpec: clusters of 128 rows, a quarter of them at depths 0 and 1; equal and unequal ones, at depth 0 and 3.
+// DynaSpec with equal and unequal clusters, at depth 0 and 3.
 static void add_routed(head_list *l, pl_dtype t) {
-    pl_hf_head spec = pl_hf_head_make("dynaspec", 0);
-    spec.clusters = (int)(l->o->vocab / 128);
-    spec.width = (int)(l->o->width / 8);
-    spec.k0 = spec.k1 = spec.clusters / 4;
-    spec.kmin = 1;
-    if (spec.k0 < 1 || spec.width < 1) return;
+    pl_hf_head spec;
+    if (!pl_typical_dynaspec(&spec, l->o->vocab, l->o->width)) return;
     for (int i = 0; i < 4; i++) {
         char name[64];
         int  level = i / 2 * 3;

@@ -1,7 +1,7 @@
 #include "infer/cli_plan.h"
 
-#include "infer/head_dynaspec.h"
 #include "infer/plan_parts.h"
+#include "infer/typical_heads.h"
 #include "kernels/base/files.h"
 
 #include <stdlib.h>
@@ -163,15 +163,6 @@ static pl_status add_drafters(pl_plan *p, pl_err *err) {
     return st;
 }
 
-static pl_status set_clusters(pl_head *h, pl_err *err) {
-    int64_t m = h->spec.clusters, *offset = pl_malloc((size_t)(m + 1) * sizeof *offset);
-    if (!offset) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
-    for (int64_t i = 0; i <= m; i++)
-        offset[i] = h->vocab * i / m;
-    pl_routed_set_offsets(h, offset);
-    return PL_OK;
-}
-
 // A head that nobody has trained: random weights on a backbone of the first drafter's shape, EAGLE-3 where none is
 // given.
 static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
@@ -196,7 +187,7 @@ static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64
     PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : &pl_backbone_eagle3, &p->target.model, &o,
                               p->env->backend, err));
     p->n++;
-    if (h->backbone->head.routed) PL_TRY(set_clusters(&h->backbone->head, err));
+    if (h->backbone->head.routed) PL_TRY(pl_typical_clusters(&h->backbone->head, true, err));
     PL_TRY(pl_params_draw(&h->backbone->params, p->target.dtype, (uint64_t)p->n, p->env->pool, err));
     h->full = is_full(h->backbone, &p->target);
     PL_TRY(find_acceptance(p, h, NULL, err));
@@ -204,21 +195,16 @@ static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64
     return PL_OK;
 }
 
-// Heads that read some of their rows: SpecVocab's list, DynaSpec's clusters of 128 rows (equal ones: what a router
-// finds in real ones is known after training), a trimmed one whose budget falls with the depth.
+// Heads that read some of their rows: SpecVocab's list, DynaSpec's clusters (equal ones: what a router finds in real
+// ones is known after training), a trimmed one whose budget falls with the depth.
 static pl_status add_selective(pl_plan *p, pl_err *err) {
     int64_t    v = p->target.model.vocab, d = p->target.model.shape.d;
-    pl_hf_head aware = pl_hf_head_make("full", 0), listing = pl_hf_head_make("specvocab", (int)(d / 8)),
-               routed = pl_hf_head_make("dynaspec", 0);
+    pl_hf_head aware = pl_hf_head_make("full", 0), listing, routed;
     aware.position_aware = true;
     if (v / 2 >= PL_SHAPE_RANKS) PL_TRY(add_random(p, "position-aware V/2", aware, v / 2, err));
-    listing.candidates = (int)(v / 64 < PL_HEADTOPK_MAX ? v / 64 : PL_HEADTOPK_MAX);
-    if (listing.rank >= 1 && listing.candidates >= PL_SHAPE_RANKS)
+    if (pl_typical_specvocab(&listing, v, d, 8) && listing.candidates >= PL_SHAPE_RANKS)
         PL_TRY(add_random(p, "specvocab d/8", listing, v, err));
-    routed.clusters = (int)(v / 128);
-    routed.width = (int)(d / 8);
-    routed.k0 = routed.k1 = routed.clusters / 4;
-    if (routed.k0 >= 1 && routed.width >= 1) PL_TRY(add_random(p, "dynaspec M/4", routed, v, err));
+    if (pl_typical_dynaspec(&routed, v, d)) PL_TRY(add_random(p, "dynaspec M/4", routed, v, err));
     return PL_OK;
 }
 

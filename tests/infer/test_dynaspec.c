@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "infer/head_dynaspec.h"
+#include "infer/typical_heads.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/embed.h"
@@ -223,6 +224,41 @@ static void nan_is_refused(void **state) {
     free(w);
 }
 
+// Heads for measuring: their clusters are a table that a checkpoint could have.
+static void typical(void **state) {
+    (void)state;
+    static const int64_t vocabs[] = {512, 1000, 50257, 128256};
+    for (size_t i = 0; i < sizeof vocabs / sizeof *vocabs; i++)
+        for (int equal = 0; equal < 2; equal++) {
+            pl_hf_head spec;
+            pl_head    h;
+            pl_err     err = {0};
+            int64_t    v = vocabs[i], least = v, most = 0;
+            assert_true(pl_typical_dynaspec(&spec, v, 64));
+            if (pl_head_init(&h, &spec, 64, v, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_int_equal(pl_typical_clusters(&h, equal, &err), PL_OK);
+            const int64_t *o = h.routed->offset;
+            assert_true(o[0] == 0 && o[spec.clusters] == v);
+            for (int c = 0; c < spec.clusters; c++) {
+                int64_t rows = o[c + 1] - o[c];
+                assert_true(rows >= 0);
+                least = rows < least ? rows : least;
+                most = rows > most ? rows : most;
+            }
+            if (equal)
+                assert_true(most - least <= 1 && least >= 128);
+            else
+                assert_true(most > least + 1);
+            pl_head_fini(&h);
+        }
+    pl_hf_head spec;
+    assert_false(pl_typical_dynaspec(&spec, 511, 64)); // a quarter of three clusters
+    assert_false(pl_typical_dynaspec(&spec, 512, 7));
+    assert_true(pl_typical_specvocab(&spec, 128256, 4096, 8) && spec.rank == 512 && spec.candidates == 2004);
+    assert_false(pl_typical_specvocab(&spec, 63, 4096, 8));
+    assert_false(pl_typical_specvocab(&spec, 128256, 15, 16));
+}
+
 // ---- what is refused
 
 static void refuse_spec(const pl_hf_head *spec, const char *line) {
@@ -326,6 +362,7 @@ int main(void) {
         cmocka_unit_test(budgets),  cmocka_unit_test(choosing),           cmocka_unit_test(spans),
         cmocka_unit_test(supports), cmocka_unit_test(nan_is_refused),     cmocka_unit_test(specs),
         cmocka_unit_test(tables),   cmocka_unit_test(another_vocabulary), cmocka_unit_test(lossless),
+        cmocka_unit_test(typical),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
