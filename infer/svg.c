@@ -161,9 +161,8 @@ void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char
         most = fmax(most, sum);
     }
     if (!counts(most)) return;
-    int    per_row = 4, rows = (parts + per_row - 1) / per_row;
     double bottom = row_height(n) * n + 16, h = bar_height(n);
-    open_svg(b, title, (int)bottom + 22 * rows);
+    open_svg(b, title, (int)bottom + legend_height(part, parts));
     for (int i = 0; i < n; i++) {
         double y = 12 + row_height(n) * i, x = x0, sum = 0;
         char   number[32];
@@ -187,13 +186,11 @@ void pl_svg_stacks(pl_strbuf *b, const char *title, const char *unit, const char
         pl_html_addf(b, "</text>\n");
     }
     for (int k = 0; k < parts; k++) {
-        double x = 40 + (WIDTH - 40.0) / per_row * (k % per_row), y = bottom + 22.0 * (k / per_row);
-        pl_html_addf(b,
-                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"10\" class=\"c%d\"/><text x=\"%.1f\" "
-                     "y=\"%.1f\" class=\"label\">",
-                     x, y, (colour + k) % PL_SVG_COLOURS, x + 22, y + 10);
-        pl_html_text(b, part[k]);
-        pl_html_addf(b, "</text>\n");
+        double x, y;
+        legend_place(part, parts, k, bottom, &x, &y);
+        pl_html_addf(b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"24\" height=\"10\" class=\"c%d\"/>", x, y,
+                     (colour + k) % PL_SVG_COLOURS);
+        legend_label(b, x, y, part[k]);
     }
     pl_html_addf(b, "</svg></figure>\n");
 }

@@ -481,6 +481,39 @@ static void test_charts(void **state) {
     pl_free(svg);
 }
 
+// Names of parts, however long, stand apart within the picture, which is high enough for them.
+static void test_stacks(void **state) {
+    (void)state;
+    enum { PARTS = 5, LONG = 40 };
+    char        name[PARTS][LONG + 1];
+    const char *part[PARTS], *bar = "bar";
+    double      value[PARTS], x[PARTS], y[PARTS];
+    int         height = 0, n = 0;
+    pl_strbuf   b = {0};
+    for (int i = 0; i < PARTS; i++) {
+        memset(name[i], 'a' + i, LONG);
+        name[i][LONG] = 0;
+        part[i] = name[i];
+        value[i] = i + 1;
+    }
+    pl_svg_stacks(&b, "stacks", "s", part, PARTS, 0, &bar, value, 1);
+    char *svg = pl_strbuf_take(&b);
+    assert_non_null(svg);
+    assert_int_equal(sscanf(strstr(svg, "viewBox"), "viewBox=\"0 0 760 %d\"", &height), 1);
+    for (const char *s = svg; n < PARTS && (s = strstr(s, "<text x=\"")) != NULL; s++) {
+        char kind[16];
+        if (sscanf(s, "<text x=\"%lf\" y=\"%lf\" class=\"%15[a-z]\">", &x[n], &y[n], kind) != 3) continue;
+        if (strcmp(kind, "label") == 0 && strstr(s, "</text>") - strchr(s, '>') == LONG + 1) n++;
+    }
+    assert_int_equal(n, PARTS);
+    for (int i = 0; i < PARTS; i++) {
+        assert_true(x[i] + 7 * LONG <= 760 && y[i] <= height);
+        for (int k = 0; k < i; k++)
+            if (fabs(y[i] - y[k]) < 12) assert_true(fabs(x[i] - x[k]) >= 7 * LONG);
+    }
+    pl_free(svg);
+}
+
 static void test_probe(void **state) {
     (void)state;
     double rate = pl_probe_bandwidth(NULL, 1 << 20), flops = pl_probe_flops(NULL);
@@ -848,6 +881,7 @@ int main(void) {
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_out_of_memory_decoding),
         cmocka_unit_test(test_charts),
+        cmocka_unit_test(test_stacks),
         cmocka_unit_test(test_probe),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_tokenize_bytes),
