@@ -6,7 +6,6 @@
 #include "infer/tree.h"
 #include "kernels/base/files.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,7 @@ typedef struct run {
 
 // ---- reading ----
 
-static int by_name(const struct dirent **a, const struct dirent **b) {
+int pl_report_by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 static int visible(const struct dirent *d) {
@@ -42,7 +41,7 @@ static pl_status read_curves(pl_curves *c, const char *dir, const char *series, 
     if (!file) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     if (pl_path_exists(file)) st = pl_curves_read(c, series, file, err);
     pl_free(file);
-    if (depth > 0 && st == PL_OK) n = scandir(dir, &entry, visible, by_name);
+    if (depth > 0 && st == PL_OK) n = scandir(dir, &entry, visible, pl_report_by_name);
     if (n < 0) st = pl_fail_errno(err, "%s: cannot read the folder", dir);
     for (int i = 0; i < n; i++) {
         char *inner = st == PL_OK ? pl_path_join(dir, entry[i]->d_name) : NULL;
@@ -105,7 +104,7 @@ static const char *string(const run *r, const cJSON *obj, const char *key) {
     return pl_report_str(&r->results, obj, key);
 }
 
-static void cell(pl_strbuf *b, const char *fmt, double v, double scale) {
+void pl_report_cell(pl_strbuf *b, const char *fmt, double v, double scale) {
     pl_html_addf(b, "<td class=\"n\">");
     if (isfinite(v))
         pl_html_addf(b, fmt, v * scale);
@@ -160,18 +159,18 @@ static void method_row(pl_strbuf *b, const run *r, const cJSON *m, const char *c
         pl_html_text(b, string(r, m, texts[i]));
     }
     pl_html_addf(b, "</td>");
-    cell(b, "%g", number(r, m, "temperature"), 1);
-    cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
-    cell(b, "%.2f", number(r, m, "speedup"), 1);
+    pl_report_cell(b, "%g", number(r, m, "temperature"), 1);
+    pl_report_cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
+    pl_report_cell(b, "%.2f", number(r, m, "speedup"), 1);
     interval(b, r, m, "speedup_low", "speedup_high");
-    cell(b, "%.2f", number(r, m, "acceptance_length"), 1);
+    pl_report_cell(b, "%.2f", number(r, m, "acceptance_length"), 1);
     interval(b, r, m, "acceptance_length_low", "acceptance_length_high");
-    cell(b, "%.1f %%", number(r, m, "accepted_over_drafted"), 100);
+    pl_report_cell(b, "%.1f %%", number(r, m, "accepted_over_drafted"), 100);
     identical_cell(b, r, m);
-    cell(b, "%.1f", number(r, m, "floor_tokens_per_second"), 1);
-    cell(b, "%.0f %%", number(r, m, "share_of_floor"), 100);
-    cell(b, "%.1f", number(r, m, "prefill_tokens_per_second"), 1);
-    cell(b, "%.0f %%", number(r, m, "repeated_4gram_share"), 100);
+    pl_report_cell(b, "%.1f", number(r, m, "floor_tokens_per_second"), 1);
+    pl_report_cell(b, "%.0f %%", number(r, m, "share_of_floor"), 100);
+    pl_report_cell(b, "%.1f", number(r, m, "prefill_tokens_per_second"), 1);
+    pl_report_cell(b, "%.0f %%", number(r, m, "repeated_4gram_share"), 100);
     pl_html_addf(b, "</tr>\n");
 }
 
@@ -263,7 +262,7 @@ static void put_positions(pl_strbuf *b, const char *title, const pl_line *line, 
         pl_html_text(b, line[i].label);
         pl_html_addf(b, "</td>");
         for (int k = 0; k < deepest; k++)
-            cell(b, "%.1f %%", k < line[i].n ? line[i].y[k] : NAN, 100);
+            pl_report_cell(b, "%.1f %%", k < line[i].n ? line[i].y[k] : NAN, 100);
         pl_html_addf(b, "</tr>\n");
     }
     pl_html_addf(b, "</tbody></table></div>\n");
@@ -316,11 +315,11 @@ static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
             pl_html_addf(b, "</td><td>");
             pl_html_text(b, string(r, c, "name"));
             pl_html_addf(b, "</td>");
-            cell(b, "%.0f", number(r, c, "prompts"), 1);
-            cell(b, "%.1f", number(r, c, "tokens_per_second"), 1);
-            cell(b, "%.2f", number(r, c, "speedup"), 1);
+            pl_report_cell(b, "%.0f", number(r, c, "prompts"), 1);
+            pl_report_cell(b, "%.1f", number(r, c, "tokens_per_second"), 1);
+            pl_report_cell(b, "%.2f", number(r, c, "speedup"), 1);
             interval(b, r, c, "speedup_low", "speedup_high");
-            cell(b, "%.2f", number(r, c, "acceptance_length"), 1);
+            pl_report_cell(b, "%.2f", number(r, c, "acceptance_length"), 1);
             interval(b, r, c, "acceptance_length_low", "acceptance_length_high");
             pl_html_addf(b, "</tr>\n");
         }
@@ -444,10 +443,10 @@ static void last_figures(pl_strbuf *b, const pl_curves *c, const char *const *ke
         pl_html_addf(b, "<tr><td>");
         pl_html_text(b, series + skip);
         pl_html_addf(b, "</td>");
-        cell(b, "%.0f", step, 1);
+        pl_report_cell(b, "%.0f", step, 1);
         for (int k = 0; k < n_keys; k++) {
             const pl_curve *x = find_curve(c, series, key[k]);
-            cell(b, "%.4g", x && x->n ? x->y[x->n - 1] : NAN, 1);
+            pl_report_cell(b, "%.4g", x && x->n ? x->y[x->n - 1] : NAN, 1);
         }
         pl_html_addf(b, "</tr>\n");
     }

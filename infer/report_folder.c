@@ -4,7 +4,6 @@
 #include "infer/svg.h"
 #include "kernels/base/files.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +19,6 @@ static int is_json(const struct dirent *d) {
     size_t n = strlen(d->d_name);
     return d->d_name[0] != '.' && n > 5 && strcmp(d->d_name + n - 5, ".json") == 0;
 }
-static int by_name(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
 
 // The *.json of a folder, by name, at most `most`; paths are the caller's. No folder: none.
 static pl_status list_files(char **path, int *n, int most, const char *dir, const char *inner, pl_err *err) {
@@ -34,7 +30,7 @@ static pl_status list_files(char **path, int *n, int most, const char *dir, cons
     if (!folder) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     bool there = false;
     if (pl_path_exists(folder)) st = pl_path_look_dir(folder, &there, err);
-    if (st == PL_OK && there) found = scandir(folder, &entry, is_json, by_name);
+    if (st == PL_OK && there) found = scandir(folder, &entry, is_json, pl_report_by_name);
     if (found < 0) st = pl_fail_errno(err, "%s: cannot read the folder", folder);
     for (int i = 0; i < found; i++) {
         if (st == PL_OK && *n < most) {
@@ -176,17 +172,8 @@ static double mean_of(const ceilings *c, int figure) {
     return rows > 0 ? sum / rows : NAN;
 }
 
-static void put_cell(pl_strbuf *b, const char *fmt, double v) {
-    pl_html_addf(b, "<td class=\"n\">");
-    if (isfinite(v))
-        pl_html_addf(b, fmt, v);
-    else
-        pl_html_addf(b, "–");
-    pl_html_addf(b, "</td>");
-}
-
 static void put_share(pl_strbuf *b, double v) {
-    put_cell(b, "%.1f %%", 100 * v);
+    pl_report_cell(b, "%.1f %%", v, 100);
 }
 
 static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
@@ -214,8 +201,8 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
         pl_html_addf(b, "<tr><td>");
         pl_html_text(b, c[i].name);
         pl_html_addf(b, "</td>");
-        put_cell(b, "%.4g", c[i].temperature);
-        put_cell(b, "%.0f", mean_of(&c[i], SUPPORT));
+        pl_report_cell(b, "%.4g", c[i].temperature, 1);
+        pl_report_cell(b, "%.0f", mean_of(&c[i], SUPPORT), 1);
         put_share(b, achieved);
         put_share(b, ceiling);
         put_share(b, oracle);

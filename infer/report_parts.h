@@ -5,11 +5,18 @@
 #include "data/strbuf.h"
 #include "kernels/base/json.h"
 
+#include <dirent.h>
+
 #define PL_REPORT_METHODS 256
 
 // A member of results.json: NaN, "" where it is absent or something else.
 double      pl_report_num(const pl_json *j, const cJSON *obj, const char *key);
 const char *pl_report_str(const pl_json *j, const cJSON *obj, const char *key);
+
+// A table's cell: v * scale by a format of printf's, a dash for what is not known.
+void pl_report_cell(pl_strbuf *b, const char *fmt, double v, double scale);
+// Of scandir: names in order of bytes, whatever the locale.
+int  pl_report_by_name(const struct dirent **a, const struct dirent **b);
 
 // ---- report_heads.c: methods of one results.json (at most PL_REPORT_METHODS) ----
 
