@@ -44,8 +44,6 @@ typedef struct pl_draft_batch {
 // Looks on while a drafter with a backbone drafts: called with what its head reads, before candidates are chosen,
 // within the step's frame, r->group the items' numbers; on a measuring context too, where it may only size memory.
 // Level 0 begins a new draft.
-struct pl_head;
-struct pl_head_rows;
 typedef struct pl_draft_watch pl_draft_watch;
 struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
