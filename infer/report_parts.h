@@ -31,7 +31,8 @@ void pl_report_times(pl_strbuf *b, const pl_json *j, const cJSON *methods, doubl
 // ---- report_folder.c: what else lies in a run's folder ----
 
 // vocab/*.json: coverage curves of token lists, each over each one's corpus; ceilings/*.json, as eval.ceilings and
-// `inspect --ceilings --json` write them: what was achieved, the ceiling and the oracle by depth.
+// `inspect --ceilings --json` write them (an evaluation empties that folder): what was achieved, the ceiling and the
+// oracle by depth.
 pl_status pl_report_folder(pl_strbuf *b, const char *dir, pl_err *err);
 
 #endif
