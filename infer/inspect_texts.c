@@ -17,13 +17,13 @@ static bool goes_on(void *arg, int32_t token) {
     return *((share *)arg)->positions < ((share *)arg)->until;
 }
 
-// Until `until` positions or, where that comes first, tokens for `each` of them.
+// Until `until` positions or, where that comes first, tokens for `each` of them or the end of the context.
 static pl_status decode(const pl_inspect_texts *t, pl_runner *runner, const int32_t *ids, int64_t n, int64_t each,
                         int64_t until, pl_sampling *sampling, pl_err *err) {
     share   s = {.positions = t->positions, .until = until};
-    int64_t tokens = each * t->tokens;
-    if (n + tokens + 2 > runner->max_len) tokens = runner->max_len - n - 2;
-    if (tokens < each) return PL_OK; // a prompt that leaves no room is passed over
+    int64_t tokens = each * t->tokens, room = runner->max_len - n - 2;
+    if (tokens > room) tokens = room;
+    if (tokens < 1) return PL_OK; // a prompt that leaves no room is passed over
     sampling->seed++;
     // The first token comes with the prompt, the last is drafted for no more.
     return pl_runner_run(runner, ids, n, sampling, (int)tokens + 2, t->tokens > 1 ? goes_on : NULL, &s, err);

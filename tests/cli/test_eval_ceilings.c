@@ -94,6 +94,20 @@ static void of_this_evaluation(void **state) {
     test_scratch_remove(scratch);
 }
 
+// A text gives what it has room for, also where that is less than its share of the drafts asked for.
+static void few_prompts(void **state) {
+    (void)state;
+    make();
+    char   *text = figures("--set eval.limit=1 --set eval.ceilings=5000");
+    pl_json j;
+    int64_t rows;
+    assert_int_equal(pl_json_parse(&j, "ceilings", 0, text, strlen(text), 0, NULL), PL_OK);
+    assert_int_equal(pl_json_get_int(&j, j.root->child, "rows", 50, 511, &rows, NULL), PL_OK);
+    pl_json_close(&j);
+    cJSON_free(text);
+    test_scratch_remove(scratch);
+}
+
 // What an earlier evaluation left is not shown beside the results of one that asks for none.
 static void of_no_earlier_one(void **state) {
     (void)state;
@@ -132,7 +146,7 @@ static void failing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(of_this_evaluation), cmocka_unit_test(of_no_earlier_one),
-                                       cmocka_unit_test(failing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_this_evaluation), cmocka_unit_test(few_prompts),
+                                       cmocka_unit_test(of_no_earlier_one), cmocka_unit_test(failing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
