@@ -64,5 +64,9 @@ static inline float *pl_f32(const pl_tensor *t) {
 static inline double *pl_f64(const pl_tensor *t) {
     return (double *)t->data;
 }
+// Element i of F32 or F64, whichever the backend computes in, where the host reads it.
+static inline double pl_real_at(const pl_tensor *t, int64_t i) {
+    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
+}
 
 #endif

@@ -114,10 +114,6 @@ void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n) {
     lm->rows += n;
 }
 
-static double loss_at(const pl_tensor *loss, int64_t i) {
-    return loss->dtype == PL_F64 ? pl_f64(loss)[i] : (double)pl_f32(loss)[i];
-}
-
 static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     lm_pass p = {.lm = lm, .rows = lm->rows, .learn = learn};
     *sums = (pl_lm_sums){0};
@@ -129,7 +125,7 @@ static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     PL_TRY(pl_ctx_sync(&lm->ctx, err));
     for (int64_t i = 0; i < lm->rows; i++) {
         if (lm->label[i] < 0) continue;
-        sums->loss += loss_at(&loss, i);
+        sums->loss += pl_real_at(&loss, i);
         sums->count++;
         if (!learn) sums->correct += lm->argmax[i] == lm->label[i];
     }

@@ -16,10 +16,6 @@ bool pl_rescored_wanted(const pl_head *h) {
     return h->kind == &pl_head_specvocab;
 }
 
-static double real_at(const pl_tensor *t, int64_t i) {
-    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
-}
-
 // ---- the best of a row ----
 
 typedef struct scored {
@@ -45,7 +41,7 @@ static void sink(scored *heap, int n, int at) {
 // The n best ids of a row of `vocab` scores into heap, in no order.
 static void select_best(const pl_tensor *score, int64_t row, int64_t vocab, scored *heap, int n) {
     for (int64_t v = 0; v < vocab; v++) {
-        scored s = {real_at(score, row * vocab + v), (int32_t)v};
+        scored s = {pl_real_at(score, row * vocab + v), (int32_t)v};
         if (v < n) {
             heap[v] = s;
             for (int i = (n - 2) / 2; v == n - 1 && i >= 0; i--)
@@ -99,14 +95,14 @@ static void judge_row(const pl_rescored *r, int part, int at) {
     int64_t n = r->model->head.spec.candidates, first = part * n, best = first;
     double  sum = 0, accept = 0;
     for (int64_t i = first; i < first + n; i++) {
-        double z = real_at(&r->exact, i), most = real_at(&r->exact, best);
+        double z = pl_real_at(&r->exact, i), most = pl_real_at(&r->exact, best);
         if (z > most || (z == most && r->id[i] < r->id[best])) best = i;
     }
-    double max = real_at(&r->exact, best);
+    double max = pl_real_at(&r->exact, best);
     for (int64_t i = first; i < first + n; i++)
-        sum += exp(real_at(&r->exact, i) - max);
+        sum += exp(pl_real_at(&r->exact, i) - max);
     for (int64_t i = first; i < first + n; i++)
-        accept += fmin(exp(real_at(&r->exact, i) - max) / sum, exp(real_at(&r->teacher, i) - r->lse_of[part]));
+        accept += fmin(exp(pl_real_at(&r->exact, i) - max) / sum, exp(pl_real_at(&r->teacher, i) - r->lse_of[part]));
     r->accept[at] = (float)accept;
     r->argmax[at] = r->id[best];
 }
@@ -155,8 +151,7 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
     PL_TRY_GOTO(st, fail, create_arrays(r, err));
     r->heap = pl_calloc(list, sizeof(scored));
-    if (!r->heap)
-        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for candidates"));
+    if (!r->heap) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for candidates"));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
     return PL_OK;
 fail:
@@ -187,7 +182,7 @@ pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor
         if (i == n || teacher_row[i] < 0 || weight[i] == 0) continue;
         r->row[r->m] = at[r->m] = (int32_t)i;
         r->of[r->m] = teacher_row[i];
-        r->lse_of[r->m++] = real_at(&stat, (int64_t)teacher_row[i] * 4 + 1);
+        r->lse_of[r->m++] = pl_real_at(&stat, (int64_t)teacher_row[i] * 4 + 1);
     }
     return PL_OK;
 }

@@ -97,10 +97,6 @@ static void measure(pl_ctx *ctx, void *arg) {
     forward(ctx, &p);
 }
 
-static double real_at(const pl_tensor *t, int64_t i) {
-    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
-}
-
 // The rows in hand; *loss: their sum.
 static pl_status run(router_task *t, pass *p, double *loss, pl_err *err) {
     for (int64_t i = 0; i < t->rows.rows; i++)
@@ -113,7 +109,7 @@ static pl_status run(router_task *t, pass *p, double *loss, pl_err *err) {
     t->ctx.tape = &t->tape;
     PL_TRY(pl_ctx_sync(&t->ctx, err));
     for (int64_t i = 0; i < p->rows; i++)
-        *loss += real_at(&p->loss, i);
+        *loss += pl_real_at(&p->loss, i);
     return PL_OK;
 }
 

@@ -12,8 +12,8 @@ typedef struct unroll_pass {
     int64_t    rows;
     bool       learn;
     // Out, where the host reads them: [steps * rows], and [rows] of each step.
-    pl_tensor loss, accept, feature_loss[PL_MAX_UNROLL];
-    pl_tensor x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step; the teacher's rows
+    pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL];
+    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step; the teacher's rows
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -156,10 +156,6 @@ void pl_unroll_destroy(pl_unroll *u) {
     *u = (pl_unroll){0};
 }
 
-static double real_at(const pl_tensor *t, int64_t i) {
-    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
-}
-
 // A row's weight in one of the two losses, as the ops have it.
 static float scaled(double weight, float row) {
     return (float)(weight * (double)row);
@@ -189,9 +185,9 @@ static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
     u->ctx.tape = &u->tape;
     PL_TRY(pl_ctx_sync(&u->ctx, err));
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
-        u->loss[i] = real_at(&p.loss, i);
-        if (u->opt.feature_weight > 0) u->feature_loss[i] = real_at(&p.feature_loss[i / p.rows], i % p.rows);
-        if (!learn) u->accept[i] = (float)real_at(&p.accept, i);
+        u->loss[i] = pl_real_at(&p.loss, i);
+        if (u->opt.feature_weight > 0) u->feature_loss[i] = pl_real_at(&p.feature_loss[i / p.rows], i % p.rows);
+        if (!learn) u->accept[i] = (float)pl_real_at(&p.accept, i);
     }
     return learn || !pl_rescored_wanted(&u->model->head) ? PL_OK : score_own(u, &p, err);
 }

@@ -588,10 +588,6 @@ static void make_specvocab(setup *s, const pl_backend *be, int candidates, bool 
     if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
-static double at(const pl_tensor *t, int64_t i) {
-    return t->dtype == PL_F64 ? pl_f64(t)[i] : (double)pl_f32(t)[i];
-}
-
 // What is held out of a specvocab head is the law that it proposes from: here once more, by plain loops, from what
 // the head read.
 static void rescored_law(void **state) {
@@ -612,14 +608,14 @@ static void rescored_law(void **state) {
             for (int r = 0; r < 3; r++) {
                 down[r] = 0;
                 for (int k = 0; k < D; k++)
-                    down[r] += at(&h->down, r * D + k) * x[row * D + k];
+                    down[r] += pl_real_at(&h->down, r * D + k) * x[row * D + k];
             }
             for (int v = 0; v < h->vocab; v++) {
                 score[v] = z[v] = 0;
                 for (int r = 0; r < 3; r++)
-                    score[v] += at(&h->out, v * 3 + r) * down[r];
+                    score[v] += pl_real_at(&h->out, v * 3 + r) * down[r];
                 for (int k = 0; k < D; k++)
-                    z[v] += at(&h->exact, v * D + k) * x[row * D + k];
+                    z[v] += pl_real_at(&h->exact, v * D + k) * x[row * D + k];
             }
             for (int v = 0; v < VOCAB; v++) {
                 double t = 0;
