@@ -1,5 +1,6 @@
 #include "infer/router.h"
 
+#include "infer/best.h"
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
 #include "kernels/op/concat.h"
@@ -47,35 +48,10 @@ double pl_router_bytes(const pl_router *r, pl_dtype t) {
     return (double)r->width * (in + (double)r->clusters) * (double)pl_dtype_size(t);
 }
 
-// A heap of the best so far, the worst of them at its root: lower score, and of equal ones the higher cluster.
-static bool worse(const float *score, int32_t a, int32_t b) {
-    return score[a] < score[b] || (score[a] == score[b] && a > b);
-}
-
-static void sift(const float *score, int32_t *heap, int64_t n, int64_t at) {
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && worse(score, heap[child + 1], heap[child])) child++;
-        if (!worse(score, heap[child], heap[at])) return;
-        int32_t t = heap[at];
-        heap[at] = heap[child];
-        heap[child] = t;
-    }
-}
-
 bool pl_router_choose(const float *score, int64_t clusters, int64_t k, int32_t *best, uint8_t *chosen) {
-    if (k > clusters) k = clusters;
-    for (int64_t c = 0; c < clusters; c++)
-        if (isnan(score[c])) return false;
-    for (int64_t c = 0; c < k; c++)
-        best[c] = (int32_t)c;
-    for (int64_t c = k / 2 - 1; c >= 0; c--)
-        sift(score, best, k, c);
-    for (int64_t c = k; c < clusters && k > 0; c++)
-        if (worse(score, best[0], (int32_t)c)) {
-            best[0] = (int32_t)c;
-            sift(score, best, k, 0);
-        }
-    for (int64_t c = 0; c < k; c++)
+    pl_tensor z = pl_tensor_1d((void *)score, PL_F32, clusters);
+    if (!pl_best_of(&z, 0, clusters, k, best)) return false;
+    for (int64_t c = 0; c < k && c < clusters; c++)
         chosen[best[c]] = 1;
     return true;
 }

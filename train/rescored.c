@@ -1,5 +1,6 @@
 #include "train/rescored.h"
 
+#include "infer/best.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/parallel.h"
 #include "kernels/op/gather.h"
@@ -7,7 +8,6 @@
 #include "kernels/op/linear.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { BLOCK = 64 }; // rows whose scores over the whole vocabulary are held at once
 _Static_assert(BLOCK == sizeof(((pl_rescored *)0)->lse_of) / sizeof(double), "a block's rows");
@@ -18,52 +18,19 @@ bool pl_rescored_wanted(const pl_head *h) {
 
 // ---- the best of a row ----
 
-typedef struct scored {
-    double  score;
-    int32_t id;
-} scored;
-
-// Whether a is left out before b.
-static bool worse(const scored *a, const scored *b) {
-    return a->score < b->score || (a->score == b->score && a->id > b->id);
-}
-
-static void sink(scored *heap, int n, int at) {
-    for (int child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && worse(&heap[child + 1], &heap[child])) child++;
-        if (!worse(&heap[child], &heap[at])) return;
-        scored t = heap[at];
-        heap[at] = heap[child];
-        heap[child] = t;
-    }
-}
-
-// The n best ids of a row of `vocab` scores into heap, in no order.
-static void select_best(const pl_tensor *score, int64_t row, int64_t vocab, scored *heap, int n) {
-    for (int64_t v = 0; v < vocab; v++) {
-        scored s = {pl_real_at(score, row * vocab + v), (int32_t)v};
-        if (v < n) {
-            heap[v] = s;
-            for (int i = (n - 2) / 2; v == n - 1 && i >= 0; i--)
-                sink(heap, n, i);
-        } else if (worse(&heap[0], &s)) {
-            heap[0] = s;
-            sink(heap, n, 0);
-        }
-    }
-}
-
+// A row without an order (a score is NaN) gets no list: its first id is -1.
 static void list_part(void *arg, int part, int parts) {
     pl_rescored   *r = arg;
     const pl_head *h = &r->model->head;
-    int            n = h->spec.candidates;
-    scored        *heap = (scored *)r->heap + (size_t)part * (size_t)n;
+    int64_t        n = h->spec.candidates;
+    int32_t       *id = r->id + part * n;
     (void)parts;
-    select_best(&r->score, part, h->vocab, heap, n);
-    for (int i = 0; i < n; i++) {
-        r->id[part * n + i] = heap[i].id;
-        r->token[part * n + i] = h->d2t ? h->d2t[heap[i].id] : heap[i].id;
+    if (!pl_best_of(&r->score, part * h->vocab, h->vocab, n, id)) {
+        id[0] = -1;
+        return;
     }
+    for (int64_t i = 0; i < n; i++)
+        r->token[part * n + i] = h->d2t ? h->d2t[id[i]] : id[i];
 }
 
 // ---- a block ----
@@ -112,6 +79,9 @@ static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
     put_scores(&r->ctx, r);
     PL_TRY(pl_ctx_sync(&r->ctx, err));
     pl_parallel(r->ctx.pool, (int)r->m, list_part, r);
+    for (int64_t i = 0; i < r->m; i++)
+        if (r->id[i * r->model->head.spec.candidates] < 0)
+            return pl_fail(err, PL_E_INPUT, "specvocab: a candidate's score is NaN; lower train.lr");
     put_candidates(&r->ctx, r);
     PL_TRY(pl_ctx_sync(&r->ctx, err));
     for (int i = 0; i < r->m; i++)
@@ -142,7 +112,6 @@ static pl_status create_arrays(pl_rescored *r, pl_err *err) {
 
 pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor wt, const pl_backend *be,
                              pl_pool *pool, pl_err *err) {
-    size_t    list = (size_t)BLOCK * (size_t)model->head.spec.candidates;
     pl_status st;
     *r = (pl_rescored){.model = model, .wt = wt, .m = BLOCK};
     // Of the widths that a call's tensors have; nothing is read while memory is measured.
@@ -150,8 +119,6 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
     r->last = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
     PL_TRY_GOTO(st, fail, create_arrays(r, err));
-    r->heap = pl_calloc(list, sizeof(scored));
-    if (!r->heap) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "training: out of memory for candidates"));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
     return PL_OK;
 fail:
@@ -162,7 +129,6 @@ fail:
 void pl_rescored_destroy(pl_rescored *r) {
     pl_ctx_fini(&r->ctx);
     pl_arena_fini(&r->arrays);
-    pl_free(r->heap);
     *r = (pl_rescored){0};
 }
 

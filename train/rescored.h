@@ -12,9 +12,8 @@ typedef struct pl_rescored {
     const pl_backbone *model; // borrowed
     pl_tensor          wt;    // the target's output matrix, row-major; borrowed
     pl_ctx             ctx;
-    pl_arena           arrays; // of the four lists below
+    pl_arena           arrays;                // of the four lists below
     int32_t           *row, *of, *id, *token; // [block], [block], [block, candidates] twice
-    void              *heap;                  // [block, candidates]
     pl_tensor          x, last;               // of the call in hand
     int64_t            m;                     // rows of the block in hand
     pl_tensor          score, exact, teacher; // of that block
@@ -31,7 +30,7 @@ void      pl_rescored_destroy(pl_rescored *r);
 
 // x [n, d]: what the head reads, row i predicts what row teacher_row[i] of last [T, d] does (< 0: does not count, nor
 // does weight 0; such rows are left as they are). stat [T, 4]: pl_divergence's teacher_stat, where the host reads it.
-// accept, argmax [n].
+// accept, argmax [n]. A score that is NaN has no place among the best: refused with one line.
 pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor stat, const int32_t *teacher_row,
                           const float *weight, int64_t n, float *accept, int32_t *argmax, pl_err *err);
 

@@ -652,6 +652,25 @@ static void rescored_law(void **state) {
     }
 }
 
+// A scorer that went astray lists nothing, rather than anything.
+static void rescored_nan(void **state) {
+    (void)state;
+    static setup s;
+    pl_err       err = {0};
+    make_specvocab(&s, pl_backend_cpu(), 4, false);
+    for (int i = 0; i < s.model->params.n; i++)
+        if (s.model->params.p[i].tensor == &s.model->head.out) {
+            float up[VOCAB * 3];
+            for (int k = 0; k < VOCAB * 3; k++)
+                up[k] = noise(7, k);
+            up[VOCAB * 3 - 1] = NAN; // one id of the vocabulary
+            assert_int_equal(pl_param_block_set(&s.block, i, up, NULL), PL_OK);
+        }
+    assert_int_equal(pl_unroll_score(&s.u, &err), PL_E_INPUT);
+    assert_string_equal(err.msg, "specvocab: a candidate's score is NaN; lower train.lr");
+    destroy(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_counts),
@@ -673,6 +692,7 @@ int main(void) {
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(lengths),
         cmocka_unit_test(rescored_law),
+        cmocka_unit_test(rescored_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
