@@ -106,12 +106,12 @@ static pl_status read_text(pl_recipe_value *v, const pl_recipe *r, const pl_reci
     return PL_OK;
 }
 
-static pl_status read_default(pl_recipe *r, int index, pl_err *err) {
+static pl_status read_default(pl_recipe *r, int index, pl_recipe_value *v, pl_err *err) {
     const pl_recipe_key *row = r->rows[index];
     pl_recipe_place      place = {.at = r->at, .path = row->path};
     pl_err               why;
     if (!row->deflt) return PL_OK;
-    pl_status st = read_text(&r->values[index], r, row, row->deflt, &place, &why);
+    pl_status st = read_text(v, r, row, row->deflt, &place, &why);
     if (st == PL_E_MEMORY) return memory(err);
     PL_CHECK(st == PL_OK, "the default \"%s\" of recipe key %s does not fit: %s", row->deflt, row->path, why.msg);
     return PL_OK;
@@ -129,9 +129,10 @@ static pl_status create(pl_recipe **out, const pl_recipe_key *const tables[], in
         n += table_length(tables[t]);
     r->rows = pl_calloc((size_t)n + 1, sizeof(const pl_recipe_key *));
     r->values = pl_calloc((size_t)n + 1, sizeof *r->values);
+    r->defaults = pl_calloc((size_t)n + 1, sizeof *r->defaults);
     r->at = pl_strdup(at);
     r->name = name ? pl_strdup(name) : NULL;
-    if (!r->rows || !r->values || !r->at || (name && !r->name)) {
+    if (!r->rows || !r->values || !r->defaults || !r->at || (name && !r->name)) {
         st = memory(err);
         goto done;
     }
@@ -139,8 +140,10 @@ static pl_status create(pl_recipe **out, const pl_recipe_key *const tables[], in
         for (const pl_recipe_key *row = tables[t]; row->path; row++)
             r->rows[r->n++] = row;
     if (!*at) check_tables(r, 0);
-    for (int i = 0; i < r->n; i++)
-        PL_TRY_GOTO(st, done, read_default(r, i, err));
+    for (int i = 0; i < r->n; i++) {
+        PL_TRY_GOTO(st, done, read_default(r, i, &r->values[i], err));
+        PL_TRY_GOTO(st, done, read_default(r, i, &r->defaults[i], err));
+    }
     *out = r;
     r = NULL;
 done:
@@ -161,8 +164,10 @@ pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_recipe_key *r
 
 void pl_recipe_destroy(pl_recipe *r) {
     if (!r) return;
-    for (int i = 0; r->values && i < r->n; i++)
+    for (int i = 0; i < r->n; i++) {
         pl_recipe_value_clear(&r->values[i]);
+        pl_recipe_value_clear(&r->defaults[i]);
+    }
     for (int i = 0; i < r->n_sets; i++)
         pl_free(r->sets[i]);
     for (int i = 0; i < r->n_seen; i++)
@@ -170,6 +175,7 @@ void pl_recipe_destroy(pl_recipe *r) {
     pl_free(r->sets);
     pl_free(r->seen);
     pl_free(r->values);
+    pl_free(r->defaults);
     pl_free(r->rows);
     pl_free(r->name);
     pl_free(r->at);
@@ -384,6 +390,21 @@ bool pl_recipe_knows(const pl_recipe *r, const char *path) {
 
 bool pl_recipe_has(const pl_recipe *r, const char *path) {
     return r->values[must_find(r, path)].given;
+}
+
+bool pl_recipe_differs(const pl_recipe *r, const char *path) {
+    int                    i = must_find(r, path);
+    const pl_recipe_value *v = &r->values[i], *d = &r->defaults[i];
+    PL_CHECK(r->rows[i]->type != PL_RECIPE_LIST_OF_MAPS, "recipe key %s%s has another type", r->at, path);
+    if (v->present != d->present || v->n != d->n) return true;
+    bool same = !v->text || strcmp(v->text, d->text) == 0;
+    for (int k = 0; k < v->n && same; k++)
+        same = strcmp(v->texts[k], d->texts[k]) == 0;
+    return !same;
+}
+
+const char *pl_recipe_default(const pl_recipe *r, const char *path) {
+    return r->rows[must_find(r, path)]->deflt;
 }
 
 // ---- complaints of the keys' owners ----

@@ -93,8 +93,13 @@ const double      *pl_recipe_reals(const pl_recipe *r, const char *path, int *n)
 int                pl_recipe_list_count(const pl_recipe *r, const char *path);
 const pl_recipe   *pl_recipe_item(const pl_recipe *r, const char *path, int i);
 
-bool pl_recipe_knows(const pl_recipe *r, const char *path); // the path is a key of the tables
-bool pl_recipe_has(const pl_recipe *r, const char *path);   // given in the file or by --set, not by default
+bool        pl_recipe_knows(const pl_recipe *r, const char *path); // the path is a key of the tables
+bool        pl_recipe_has(const pl_recipe *r, const char *path);   // given in the file or by --set, not by default
+// Whether the value is another than the key's default. Unlike pl_recipe_has it says the same of a recipe and of its
+// dump, where all keys stand.
+bool        pl_recipe_differs(const pl_recipe *r, const char *path);
+// The default as --set would write it; NULL: none.
+const char *pl_recipe_default(const pl_recipe *r, const char *path);
 
 // PL_OK when the key has a value or a default, else PL_E_INPUT with the key, its help and how to give it.
 pl_status pl_recipe_require(const pl_recipe *r, const char *path, pl_err *err);

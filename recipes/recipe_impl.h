@@ -40,6 +40,7 @@ struct pl_recipe {
     const pl_recipe_key **rows;
     int                   n;
     pl_recipe_value      *values;       // one per row
+    pl_recipe_value      *defaults;     // likewise, what values began as
     int                   line, column; // of an item in the file; 0: not from there
     char                **sets;         // root: copies of the --set arguments
     int                   n_sets;

@@ -127,17 +127,12 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 // ---- preparation
 
-static const pl_backbone_kind *kind_of(const pl_recipe *r) {
-    const char *name = pl_recipe_str(r, "drafter.kind");
-    return pl_backbone_find(strcmp(name, "eagle2") == 0 ? "eagle1" : name); // the same model
-}
-
 // "auto" freezes a full head whose backbone was made for the target's.
 static bool freezes_head(const pl_recipe *r) {
     enum { AUTO, YES };
     int frozen = pl_recipe_choice(r, "drafter.head.frozen");
     if (frozen != AUTO) return frozen == YES;
-    return kind_of(r) == &pl_backbone_eagle1 && strcmp(pl_recipe_str(r, "drafter.head.kind"), "full") == 0;
+    return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(pl_recipe_str(r, "drafter.head.kind"), "full") == 0;
 }
 
 // The tokens that the head drafts; *d2t NULL: all of them.
@@ -192,7 +187,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     int32_t  *d2t = NULL;
     pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
     o.d2t = d2t;
-    if (st == PL_OK) st = pl_backbone_create(&e->model, kind_of(r), &e->teacher.model, &o, env->backend, err);
+    if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
     return st == PL_OK ? init_outside(e, env, err) : st;
 }

@@ -583,6 +583,11 @@ const pl_recipe_key pl_train_keys[] = {
      .stages = PL_RECIPE_NO_STAGE},
     {0}};
 
+const pl_backbone_kind *pl_train_backbone(const pl_recipe *r) {
+    const char *name = pl_recipe_str(r, "drafter.kind");
+    return pl_backbone_find(strcmp(name, "eagle2") == 0 ? "eagle1" : name);
+}
+
 // What the recipe leaves open follows from the number of clusters, as recipes/dynaspec-sweep.yaml found it.
 static void read_routed(pl_hf_head *h, const pl_recipe *r) {
     h->clusters = (int)pl_recipe_int(r, "drafter.head.clusters");

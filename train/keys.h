@@ -4,6 +4,7 @@
 #define PL_TRAIN_KEYS_H
 
 #include "checkpoints/hf_head.h"
+#include "infer/backbone.h"
 #include "recipes/recipe.h"
 #include "train/trainer.h"
 
@@ -18,8 +19,10 @@ enum {
 
 extern const pl_recipe_key pl_train_keys[];
 
+// drafter.kind: the model, which EAGLE-2 shares with EAGLE-1.
+const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
 // drafter.head.
-pl_hf_head pl_train_head_read(const pl_recipe *r);
+pl_hf_head              pl_train_head_read(const pl_recipe *r);
 
 // The parts of a recipe that every kind of training shares.
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);

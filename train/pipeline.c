@@ -6,6 +6,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
+#include "train/router.h"
 #include "train/run.h"
 #include "train/stage.h"
 #include "train/start.h"
@@ -179,12 +180,34 @@ static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     return pl_sprintf("%s/traces/%s.%lld", out_dir, name, (long long)pl_recipe_int(r, "seed"));
 }
 
+static const char *head_of(const pl_recipe *r, const pl_recipe *item) {
+    return pl_recipe_has(item, "head.kind") ? pl_recipe_str(item, "head.kind") : pl_recipe_str(r, "drafter.head.kind");
+}
+
+static bool item_says(const pl_recipe *item, const char *path) {
+    for (int k = 0; k < REPLACES; k++)
+        if (strcmp(replaces[k][1], path) == 0) return pl_recipe_has(item, replaces[k][0]);
+    return false;
+}
+
+// What the drafters share and means nothing to a routed one among them is not in its recipe; what its own item says
+// stays, to be refused.
+static pl_status leave_out_unread(char **sets, int *n, const pl_recipe *r, const pl_recipe *item, pl_err *err) {
+    for (int k = 0; k < PL_ROUTER_UNREAD; k++) {
+        const char *path = pl_router_unread_keys[k].path;
+        if (!pl_recipe_differs(r, path) || item_says(item, path)) continue;
+        PL_TRY(append_set(sets, n, pl_sprintf("%s=%s", path, pl_recipe_default(r, path)), err));
+    }
+    return PL_OK;
+}
+
 // The recipe of drafter i alone: the whole recipe with the item's values in `drafter`.
 static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
                                 pl_err *err) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    char            *text = NULL, *sets[REPLACES + 5], *dataset = pl_path_join(out_dir, "dataset"), *start = NULL;
-    const char      *vocab = pl_recipe_str(pl_recipe_has(item, "head.vocab") ? item : r,
+    char            *text = NULL, *sets[REPLACES + PL_ROUTER_UNREAD + 5], *dataset = pl_path_join(out_dir, "dataset"),
+         *start = NULL;
+    const char *vocab = pl_recipe_str(pl_recipe_has(item, "head.vocab") ? item : r,
                                       pl_recipe_has(item, "head.vocab") ? "head.vocab" : "drafter.head.vocab");
     char     *list = NULL;
     int       n = 0;
@@ -202,6 +225,7 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     for (int k = 0; k < REPLACES && st == PL_OK; k++)
         if (pl_recipe_has(item, replaces[k][0]))
             st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
+    if (st == PL_OK && strcmp(head_of(r, item), "dynaspec") == 0) st = leave_out_unread(sets, &n, r, item, err);
     // A list of this recipe lies in its folder, not in the drafter's.
     if (st == PL_OK) st = pl_vocabulary_path(&list, r, vocab, out_dir, err);
     if (st == PL_OK && list) st = append_set(sets, &n, pl_sprintf("drafter.head.vocab=%s", list), err);
@@ -278,12 +302,25 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
 
 enum { MAX_DRAFTERS = 64 };
 
+// What can be said of the drafters' recipes before the first of them is trained.
+static pl_status check_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, int n, pl_err *err) {
+    for (int i = 0; i < n; i++) {
+        pl_recipe *one;
+        PL_TRY(drafter_recipe(r, i, env, out_dir, &one, err));
+        pl_status st = routed(one) ? pl_router_check(one, err) : PL_OK;
+        pl_recipe_close(one);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
 static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *generated, int n,
                               pl_err *err) {
     pl_eval_drafter list[MAX_DRAFTERS] = {{0}};
     char           *best[MAX_DRAFTERS] = {0};
     pl_status       st = PL_OK;
     st = pl_stage_names(r, "drafters", err);
+    if (st == PL_OK) st = check_drafters(r, out_dir, env, n, err);
     for (int i = 0; i < n && st == PL_OK; i++) {
         const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
         pl_recipe  *one = NULL;
@@ -323,6 +360,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     int  n = pl_recipe_list_count(r, "drafters");
     if (n > MAX_DRAFTERS)
         return pl_recipe_fail(r, "drafters", err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
+    if (n == 0 && routed(r)) PL_TRY(pl_router_check(r, err));
     PL_TRY(generate_hash(r, generated, err));
     if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));

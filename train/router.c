@@ -260,6 +260,9 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                        "the drafter's own target",
                        dir, c.vocab_size, c.hidden_size, (long long)t->teacher.model.vocab,
                        (long long)t->teacher.model.shape.d);
+    const char *name = pl_hf_backbone_name(c.backbone);
+    if (pl_recipe_differs(t->r, "drafter.kind") && pl_train_backbone(t->r) != pl_backbone_find(name))
+        return pl_recipe_fail(t->r, "drafter.kind", err, "drafter.start, %s, is an %s drafter", dir, name);
     PL_TRY(pl_weight_source_open(&src, dir, err));
     pl_backbone_options o = {.head = pl_train_head_read(t->r),
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
@@ -269,8 +272,7 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
     pl_status st = start_vocab(&id, &o.draft_vocab, &c, src, err);
     o.d2t = id;
     if (st == PL_OK)
-        st = pl_backbone_create(&t->model, pl_backbone_find(pl_hf_backbone_name(c.backbone)), &t->teacher.model, &o,
-                                env->backend, err);
+        st = pl_backbone_create(&t->model, pl_backbone_find(name), &t->teacher.model, &o, env->backend, err);
     pl_free(id);
     pl_weight_source_close(src);
     return st;
@@ -385,6 +387,54 @@ static pl_status start_bias(router_task *t, pl_err *err) {
     return st;
 }
 
+// ---- what the recipe may say
+
+#define START "drafter.start's backbone is taken as it is"
+#define HEAD "the head is drafter.start's, its rows sorted by cluster"
+#define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
+
+const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD] = {
+    {"drafter.taps", START},
+    {"drafter.intermediate", START},
+    {"drafter.bias", START},
+    {"drafter.freeze", "all but the router is frozen"},
+    {"drafter.head.rank", HEAD},
+    {"drafter.head.candidates", HEAD},
+    {"drafter.head.vocab_size", HEAD},
+    {"drafter.head.position_aware", "drafter.head.k0, k1 and kmin say what is read at each depth"},
+    {"drafter.head.init", HEAD},
+    {"drafter.head.frozen", "all but the router is frozen"},
+    {"train.unroll", LOSS},
+    {"train.eval_steps", LOSS},
+    {"train.objective", LOSS},
+    {"train.masked_teacher", LOSS},
+    {"train.js_beta", LOSS},
+    {"train.lk_decay", LOSS},
+    {"train.token_weight", LOSS},
+    {"train.feature_weight", LOSS},
+    {"train.noise", LOSS},
+    {"train.step_decay", LOSS},
+    {"train.decay_embeddings", "a router has no embeddings"}};
+
+static pl_status unread(const pl_recipe *r, const char *path, const char *why, pl_err *err) {
+    if (!pl_recipe_differs(r, path)) return PL_OK;
+    return pl_recipe_fail(r, path, err, "a routed head's run does not read it: %s; leave it out", why);
+}
+
+pl_status pl_router_check(const pl_recipe *r, pl_err *err) {
+    static const char *const budget[] = {"drafter.head.k1", "drafter.head.kmin", "drafter.head.floored"};
+    if (pl_recipe_str(r, "drafter.head.vocab"))
+        return pl_recipe_fail(r, "drafter.head.vocab", err,
+                              "a routed head has the rows of drafter.start's; start from a trimmed one");
+    for (int i = 0; i < PL_ROUTER_UNREAD; i++)
+        PL_TRY(unread(r, pl_router_unread_keys[i].path, pl_router_unread_keys[i].why, err));
+    for (int i = 0; i < 3 && pl_recipe_bool(r, "drafter.head.fixed"); i++)
+        PL_TRY(unread(r, budget[i], "drafter.head.fixed is k0 clusters at every depth", err));
+    if (strcmp(pl_recipe_str(r, "drafter.head.router"), "coral") == 0)
+        PL_TRY(unread(r, "drafter.head.width", "coral's hidden layer is as wide as the drafter", err));
+    return PL_OK;
+}
+
 // ---- preparation
 
 static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *env, pl_err *err) {
@@ -430,9 +480,7 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     int64_t          slots = pl_recipe_int(r, "train.slots");
     PL_TRY(pl_recipe_require(r, "target.path", err));
     PL_TRY(pl_recipe_require(r, "drafter.start", err));
-    if (pl_recipe_str(r, "drafter.head.vocab"))
-        return pl_recipe_fail(r, "drafter.head.vocab", err,
-                              "a routed head has the rows of drafter.start's; start from a trimmed one");
+    PL_TRY(pl_router_check(r, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(pl_start_identity(start_id, r, err));
     t->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;

@@ -19,6 +19,17 @@
 
 #include "infer/env.h"
 
+// Keys that no router's run reads, with what stands in their place.
+enum { PL_ROUTER_UNREAD = 21 };
+typedef struct pl_router_unread {
+    const char *path, *why;
+} pl_router_unread;
+extern const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD];
+
+// Refuses with one line a recipe for a router that sets such a key, or one that another of its keys rules out, to
+// something else than its default. Reads the recipe alone.
+pl_status pl_router_check(const pl_recipe *r, pl_err *err);
+
 // stop_after: see pl_train_run_until.
 pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 

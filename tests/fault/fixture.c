@@ -17,19 +17,20 @@ const char fixture_target[] =
     "  tokenizer: {vocab_size: 300, type: bpe}\n"
     "train: {steps: 4, batch: 2, seq_len: 32, lr: 2e-2, warmup: 1, checkpoint_every: 2, eval_every: 2}\n";
 
-#define DRAFTER                                                                                                        \
+#define ALONG(loss)                                                                                                    \
     "seed: 1\n"                                                                                                        \
     "target: {path: target}\n"                                                                                         \
     "data: {prompts: prompts.jsonl, max_new_tokens: 6, samples: 1, sessions: 2, rows_per_shard: 80}\n"                 \
-    "train: {steps: 2, slots: 2, slot_rows: 32, unroll: 2, lr: 2e-3, warmup: 1, checkpoint_every: 1,"                  \
+    "train: {steps: 2, slots: 2, slot_rows: 32, " loss "lr: 2e-3, warmup: 1, checkpoint_every: 1,"                     \
     " holdout: 3, eval_every: 1}\n"                                                                                    \
     "eval: {prompts: heldout.jsonl, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false}\n"
+#define DRAFTER ALONG("unroll: 2, ")
 
 const char fixture_drafter[] = DRAFTER "drafter: {head: {kind: lowrank, rank: 4}}\n";
-const char fixture_routed[] = DRAFTER "traces: {tree: 'chain:2', top: 3}\n"
-                                      "drafter:\n"
-                                      "  start: full/checkpoints/best\n"
-                                      "  head: {kind: dynaspec, clusters: 4, width: 4, top: 2}\n";
+const char fixture_routed[] = ALONG("") "traces: {tree: 'chain:2', top: 3}\n"
+                                        "drafter:\n"
+                                        "  start: full/checkpoints/best\n"
+                                        "  head: {kind: dynaspec, clusters: 4, width: 4, top: 2}\n";
 const char fixture_both[] = DRAFTER "vocabularies: [{name: said, dataset: true, size: bcl, min_coverage: 0.5}]\n"
                                     "drafters:\n"
                                     "  - name: full\n"

@@ -141,6 +141,52 @@ static void test_sets(void **state) {
 
 // ---- owners' complaints ----
 
+// Another value than the default, however it is written, and the same of a recipe and of its dump.
+static void test_differs(void **state) {
+    (void)state;
+    static const struct {
+        const char *set, *path;
+        bool        differs;
+    } cases[] = {{"seed=0", "seed", false},
+                 {"seed=1", "seed", true},
+                 {"train.lr=0.0001", "train.lr", false},
+                 {"train.lr=0.0002", "train.lr", true},
+                 {"train.deterministic=false", "train.deterministic", false},
+                 {"train.deterministic=true", "train.deterministic", true},
+                 {"train.optim.kind=adamw", "train.optim.kind", false},
+                 {"train.optim.kind=sgd", "train.optim.kind", true},
+                 {"train.optim.betas=[0.90, 0.95]", "train.optim.betas", false},
+                 {"train.optim.betas=0.9", "train.optim.betas", true},
+                 {"train.optim.betas=0.9,0.96", "train.optim.betas", true},
+                 {"target.layers=[]", "target.layers", false},
+                 {"target.layers=3", "target.layers", true},
+                 {"train.late=", "train.late", false},
+                 {"target.path=x", "target.path", true}, // it has none
+                 {"seed=1", "target.path", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_recipe *r, *again;
+        pl_err     err = {0};
+        char      *text;
+        assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, &cases[i].set, 1, &err), PL_OK);
+        assert_int_equal(pl_recipe_differs(r, cases[i].path), cases[i].differs);
+        assert_int_equal(pl_recipe_dump(r, &text, &err), PL_OK);
+        assert_int_equal(pl_recipe_parse(&again, text, strlen(text), "dump", tables, 2, NULL, 0, &err), PL_OK);
+        assert_int_equal(pl_recipe_differs(again, cases[i].path), cases[i].differs);
+        if (cases[i].differs && pl_recipe_default(r, cases[i].path)) { // back to it
+            char *set = pl_sprintf("%s=%s", cases[i].path, pl_recipe_default(r, cases[i].path));
+            pl_recipe_close(again);
+            assert_int_equal(
+                pl_recipe_parse(&again, text, strlen(text), "dump", tables, 2, (const char *const *)&set, 1, &err),
+                PL_OK);
+            assert_false(pl_recipe_differs(again, cases[i].path));
+            pl_free(set);
+        }
+        pl_free(text);
+        pl_recipe_close(r);
+        pl_recipe_close(again);
+    }
+}
+
 static void test_require_and_fail(void **state) {
     (void)state;
     static const char *const sets[] = {"train.steps=7", "drafters.1.head.rank=3"};
@@ -448,6 +494,7 @@ int main(void) {
         cmocka_unit_test(test_scalar_is_list_of_one),
         cmocka_unit_test(test_list_of_maps),
         cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_differs),
         cmocka_unit_test(test_require_and_fail),
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_round_trip),

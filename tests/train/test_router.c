@@ -16,6 +16,7 @@
 #include "kernels/op/topk.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
+#include "train/router.h"
 #include "train/traces.h"
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ enum { D = 32, V = 380, TOP = 6 };
 #define ROUTED                                                                                                         \
     "drafter.start=BASE/full/checkpoints/best\ndrafter.head.kind=dynaspec\ndrafter.head.clusters=24\n"                 \
     "drafter.head.k0=6\ndrafter.head.width=24\ndrafter.head.top=4\ntraces.top=6\ntraces.tree=eagle2:8,2,4\n"           \
-    "train.slots=2\ntrain.slot_rows=128\ntrain.holdout=4\n"
+    "train.slots=2\ntrain.slot_rows=128\ntrain.holdout=4\ntrain.unroll=0\n"
 
 static const pl_dataset_attrs any = {.top = -1, .A = -1};
 
@@ -312,8 +313,9 @@ static void learns_coral(void **state) {
     (void)state;
     pl_err err = {0};
     double first, last;
-    if (small_run("coral", ROUTED "drafter.head.router=coral\ndrafter.head.fixed=true\ntrain.steps=40", 0, NULL,
-                  &err) != PL_OK)
+    if (small_run("coral",
+                  ROUTED "drafter.head.router=coral\ndrafter.head.width=128\ndrafter.head.fixed=true\ntrain.steps=40",
+                  0, NULL, &err) != PL_OK)
         fail_msg("%s", err.msg);
     small_metric("coral", "eval_loss", &first, &last);
     assert_true(last < first);
@@ -367,6 +369,13 @@ static void refused(void **state) {
         {"drafter.head.clusters=381", "clusters 381 must lie in 1..380"},
         {"drafter.head.top=7", "7, the traces hold 6 tokens of each row"},
         {"drafter.head.vocab=BASE/x.json", "a routed head has the rows of drafter.start's"},
+        {"drafter.head.init=target", "its rows sorted by cluster; leave it out"},
+        {"drafter.head.fixed=true\ndrafter.head.k1=3",
+         "k1=3: a routed head's run does not read it: drafter.head.fixed"},
+        {"drafter.head.fixed=true\ndrafter.head.kmin=3", "kmin=3: a routed head's run does not read it"},
+        {"drafter.head.fixed=true\ndrafter.head.floored=true", "floored=true: a routed head's run does not read it"},
+        {"drafter.head.router=coral", "width=24: a routed head's run does not read it"},
+        {"drafter.kind=eagle1", "is an eagle3 drafter"},
         {"drafter.start=BASE/eagle1/checkpoints/best", "made with drafter"},
         {"drafter.start=BASE/routed/checkpoints/best", "made with drafter"},
         {"traces.path=BASE/data/dataset", "holds features, wanted are traces"},
@@ -377,6 +386,20 @@ static void refused(void **state) {
         snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s", ROUTED, bad[i][0]);
         assert_int_not_equal(small_run("bad", lines, 0, NULL, &err), PL_OK);
         if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
+    }
+    // Keys that could not matter.
+    for (int i = 0; i < PL_ROUTER_UNREAD; i++) {
+        static const char *const other[PL_ROUTER_UNREAD] = {
+            "0,1", "40",      "true",  "backbone", "8",   "8", "100", "true", "random", "true", "3",
+            "3",   "hard-ce", "false", "0.3",      "2.5", "1", "0.5", "0.1",  "0.9",    "false"};
+        pl_err err = {0};
+        char   lines[2048], line[200];
+        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s=%s", ROUTED, pl_router_unread_keys[i].path,
+                 other[i]);
+        snprintf(line, sizeof line, "%s=%s: a routed head's run does not read it: %s", pl_router_unread_keys[i].path,
+                 other[i], pl_router_unread_keys[i].why);
+        assert_int_equal(small_run("bad", lines, 0, NULL, &err), PL_E_INPUT);
+        if (!strstr(err.msg, line)) fail_msg("%s", err.msg);
     }
     static const char *const worse[][2] = {
         {"drafter.start=BASE/routed/checkpoints/best", "its head is of kind dynaspec; traces come from a full head"},
