@@ -82,6 +82,10 @@ static pl_status init(pl_head *h, pl_err *err) {
     if (router == PL_ROUTER_MLP && s->width < 1)
         return pl_fail(err, PL_E_INPUT, "head of kind \"dynaspec\": width %d of the router must be at least 1",
                        s->width);
+    if (s->position_aware)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"dynaspec\": position_aware is for heads whose rows lie in order of frequency; "
+                       "k0, k1 and kmin say what is read at each depth");
     h->routed = pl_calloc(1, sizeof *h->routed);
     if (h->routed) h->routed->unit = pl_calloc((size_t)s->clusters + 1, sizeof *h->routed->unit);
     if (!h->routed || !h->routed->unit) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");

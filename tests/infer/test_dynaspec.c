@@ -276,6 +276,8 @@ static void specs(void **state) {
     refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k1 = 1}, "k0 0");
     refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k0 = 1}, "k1 0");
     refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .k0 = 1, .k1 = 1}, "width 0");
+    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k0 = 1, .k1 = 1, .position_aware = true},
+                "k0, k1 and kmin say what is read at each depth");
     refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .k0 = 1, .k1 = 1, .router = "mln"},
                 "router \"mln\" is not known; known are: mlp, coral");
 }
