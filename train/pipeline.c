@@ -117,21 +117,6 @@ static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
     return PL_OK;
 }
 
-// Whether the dataset is whole already: a run that ended between its last document and its stamp left that to do.
-static pl_status finished(const char *dir, bool *yes, pl_err *err) {
-    char     *manifest = pl_path_join(dir, "manifest.json");
-    pl_status st = manifest ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    *yes = false;
-    if (st == PL_OK && pl_path_exists(manifest)) {
-        pl_dataset *ds;
-        st = pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.lazy = true, .incomplete = true}, err);
-        if (st == PL_OK) *yes = pl_dataset_complete(ds);
-        if (st == PL_OK) pl_dataset_close(ds);
-    }
-    pl_free(manifest);
-    return st;
-}
-
 static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *hash, pl_err *err) {
     bool  whole;
     char *dataset = pl_path_join(out_dir, "dataset");
@@ -140,7 +125,7 @@ static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env 
     if (st == PL_OK && pl_stage_stamped(out_dir, "dataset.done", hash)) {
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
-        st = finished(dataset, &whole, err);
+        st = pl_stage_dataset(dataset, NULL, &whole, err);
         if (st == PL_OK && !whole) st = pl_generate_run(r, out_dir, env, err);
         if (st == PL_OK) st = pl_stage_stamp(out_dir, "dataset.done", hash, err);
     }

@@ -46,6 +46,20 @@ pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash
     return st;
 }
 
+pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *yes, pl_err *err) {
+    pl_dataset *ds;
+    char       *manifest = pl_path_join(dir, "manifest.json");
+    bool        begun = manifest && pl_path_exists(manifest);
+    *yes = false;
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(manifest);
+    if (!begun) return PL_OK;
+    PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = want, .lazy = true, .incomplete = true}, err));
+    *yes = pl_dataset_complete(ds);
+    pl_dataset_close(ds);
+    return PL_OK;
+}
+
 pl_status pl_stage_names(const pl_recipe *r, const char *list, pl_err *err) {
     for (int i = 0; i < pl_recipe_list_count(r, list); i++) {
         const pl_recipe *item = pl_recipe_item(r, list, i);

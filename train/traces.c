@@ -10,6 +10,7 @@
 #include "kernels/base/log.h"
 #include "kernels/op/linear.h"
 #include "train/sources.h"
+#include "train/stage.h"
 #include "train/start.h"
 
 #include <math.h>
@@ -428,28 +429,11 @@ static void fini(capture *c) {
     pl_free(c);
 }
 
-// Whether `to` is whole already.
-static pl_status finished(const char *to, bool *yes, pl_err *err) {
-    static const pl_dataset_attrs any = {.top = -1, .A = -1};
-    char                         *manifest = pl_path_join(to, "manifest.json");
-    pl_dataset                   *ds;
-    pl_status                     st = manifest ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", to);
-    *yes = false;
-    if (st == PL_OK && pl_path_exists(manifest)) {
-        st = pl_dataset_open(&ds, to, &(pl_dataset_open_options){.want = &any, .lazy = true, .incomplete = true}, err);
-        if (st == PL_OK) {
-            *yes = pl_dataset_complete(ds);
-            pl_dataset_close(ds);
-        }
-    }
-    pl_free(manifest);
-    return st;
-}
-
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err) {
-    bool whole;
-    PL_TRY(finished(to, &whole, err));
+    static const pl_dataset_attrs any = {.top = -1, .A = -1};
+    bool                          whole;
+    PL_TRY(pl_stage_dataset(to, &any, &whole, err));
     if (whole) return PL_OK;
     if (env->backend->memory)
         return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: traces are captured on the CPU alone; leave --device out",
