@@ -450,6 +450,9 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
                              .A = -1,
                              .drafter_fingerprint = drafter,
                              .top = -1};
+    // What a recipe asks of traces holds for given ones too.
+    if (pl_recipe_differs(r, "traces.tree")) want.tree = pl_recipe_str(r, "traces.tree");
+    if (pl_recipe_differs(r, "traces.top")) want.top = (int32_t)pl_recipe_int(r, "traces.top");
     if (st == PL_OK)
         st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), capacity, env->backend->real,
                                 err);

@@ -431,9 +431,10 @@ static void fini(capture *c) {
 
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err) {
-    static const pl_dataset_attrs any = {.top = -1, .A = -1};
-    bool                          whole;
-    PL_TRY(pl_stage_dataset(to, &any, &whole, err));
+    bool             whole;
+    pl_dataset_attrs want = {
+        .A = -1, .tree = pl_recipe_str(r, "traces.tree"), .top = (int32_t)pl_recipe_int(r, "traces.top")};
+    PL_TRY(pl_stage_dataset(to, &want, &whole, err));
     if (whole) return PL_OK;
     if (env->backend->memory)
         return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: traces are captured on the CPU alone; leave --device out",

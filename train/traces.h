@@ -19,8 +19,8 @@ enum { PL_TRACES_LONGEST = 4096 }; // rows of a document that are looked at, at 
 
 // Keys traces.*; drafter.start is the drafter, target.* and data.* the text (train/sources.h). dataset_dir: holds the
 // dataset where the recipe names none. Writes the folder `to`, going on with one that was stopped; returns at once when
-// it is complete. Refused with one line: a tree that adapts (its shape depends on time), a drafter whose head is not
-// full, more ids than its head has rows.
+// it is complete. Refused with one line: a folder of traces by another tree or of another number of ids, a tree that
+// adapts (its shape depends on time), a drafter whose head is not full, more ids than its head has rows.
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err);
 

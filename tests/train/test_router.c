@@ -160,7 +160,8 @@ static void traces_hold(void **state) {
     pl_free(target), pl_free(best);
 }
 
-// The same rows on two threads; a complete capture is left alone; a limit takes the first documents.
+// The same rows on two threads; a complete capture is left alone, and refused to a recipe that asks for another; a
+// limit takes the first documents.
 static void traces_again(void **state) {
     (void)state;
     pl_err   err = {0};
@@ -168,7 +169,11 @@ static void traces_again(void **state) {
     assert_int_equal(pl_pool_create(&pool, 2, &err), PL_OK);
     if (capture("", "again", pool, &err) != PL_OK) fail_msg("%s", err.msg);
     small_same("traces", "again", "manifest.json"); // with its shards' checksums
-    assert_int_equal(capture("traces.top=5", "again", pool, &err), PL_OK);
+    assert_int_equal(capture("", "again", pool, &err), PL_OK);
+    assert_int_equal(capture("traces.top=5", "again", pool, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "again: holds the 6 best ids, wanted are 5; capture the traces again"));
+    assert_int_equal(capture("traces.tree=eagle2:8,2,3", "again", pool, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "again: made with tree eagle2:8,2,4, wanted is eagle2:8,2,3"));
     small_same("traces", "again", "manifest.json");
     assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
     pl_dataset *all = open_traces("traces"), *few = open_traces("few");
@@ -376,6 +381,8 @@ static void refused(void **state) {
         {"drafter.head.fixed=true\ndrafter.head.floored=true", "floored=true: a routed head's run does not read it"},
         {"drafter.head.router=coral", "width=24: a routed head's run does not read it"},
         {"drafter.kind=eagle1", "is an eagle3 drafter"},
+        {"traces.top=5", "holds the 6 best ids, wanted are 5"},
+        {"traces.tree=chain:3", "made with tree eagle2:8,2,4, wanted is chain:3"},
         {"drafter.start=BASE/eagle1/checkpoints/best", "made with drafter"},
         {"drafter.start=BASE/routed/checkpoints/best", "made with drafter"},
         {"traces.path=BASE/data/dataset", "holds features, wanted are traces"},
