@@ -154,15 +154,19 @@ static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char *
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 
-// Where the drafter that item i starts from is traced: one place for all that start there with the same seed.
+// Where the drafter that item i starts from is traced: one place for all that start there with the same seed, named by
+// the drafter further up the list or, of another checkpoint, by a hash of where it lies.
 static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    const char      *start = pl_recipe_has(item, "start") ? pl_recipe_str(item, "start") : NULL;
-    const char      *name = "start";
-    for (int k = 0; k < i && start; k++)
-        if (strcmp(pl_recipe_str(pl_recipe_item(r, "drafters", k), "name"), start) == 0) name = start;
-    if (pl_recipe_has(item, "seed")) return pl_sprintf("%s/traces/%s.%s", out_dir, name, pl_recipe_str(item, "seed"));
-    return pl_sprintf("%s/traces/%s.%lld", out_dir, name, (long long)pl_recipe_int(r, "seed"));
+    bool             own = pl_recipe_has(item, "start"), seeded = pl_recipe_has(item, "seed");
+    const char      *start = own ? pl_recipe_str(item, "start") : pl_recipe_str(r, "drafter.start");
+    char             name[64], hash[17], seed[32];
+    pl_hash_hex(hash, start ? pl_hash(start, strlen(start)) : 0);
+    snprintf(name, sizeof name, "start-%s", hash);
+    for (int k = 0; k < i && own; k++)
+        if (strcmp(pl_recipe_str(pl_recipe_item(r, "drafters", k), "name"), start) == 0) name[0] = 0;
+    snprintf(seed, sizeof seed, "%lld", (long long)pl_recipe_int(r, "seed"));
+    return pl_sprintf("%s/traces/%s.%s", out_dir, *name ? name : start, seeded ? pl_recipe_str(item, "seed") : seed);
 }
 
 static const char *head_of(const pl_recipe *r, const pl_recipe *item) {

@@ -1,0 +1,157 @@
+// `run` with several drafters: what a routed one takes from the shared keys, where its traces lie, what is refused
+// before anything is trained.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/eval.h"
+#include "infer/generate.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "tests/train/small.h"
+#include "train/keys.h"
+#include "train/pipeline.h"
+#include "train/run.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+// BASE/out by a recipe: the small target, and what `more` says.
+static pl_status run(const char *out, const char *more, pl_err *err) {
+    pl_recipe *r;
+    char      *dir = pl_path_join(small_base, out);
+    char      *text =
+        pl_sprintf("seed: 1\ntarget: {path: %s/target/checkpoints/last}\n"
+                   "data: {prompts: %s/prompts.jsonl, max_new_tokens: 40, samples: 1}\n"
+                   "eval: {holdout: 5, limit: 1, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false, repeats: 1}\n"
+                   "traces: {tree: 'chain:2', top: 4, rows: 300}\n%s",
+                   small_base, small_base, more);
+    pl_env    env = small_env(NULL);
+    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", keys, KEYS, NULL, 0, err);
+    env.keys = keys;
+    env.n_keys = KEYS;
+    env.text = tmpfile(); // the table of results
+    assert_non_null(env.text);
+    if (st == PL_OK) st = pl_pipeline_run(r, dir, &env, err);
+    fclose(env.text);
+    pl_recipe_close(r);
+    pl_free(dir), pl_free(text);
+    return st;
+}
+
+static bool there(const char *name) {
+    char *path = pl_path_join(small_base, name);
+    bool  yes = pl_path_exists(path);
+    pl_free(path);
+    return yes;
+}
+
+#define TRAIN "train: {steps: 2, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2, noise: 0.3}\n"
+#define ROUTED "{kind: dynaspec, clusters: 8, width: 8, top: 2}"
+
+// Keys that all share may say what only some of them read; the recipe that a routed drafter keeps has none of it.
+static void shared_keys(void **state) {
+    (void)state;
+    pl_err      err = {0};
+    uint8_t    *text;
+    size_t      n;
+    const char *more = TRAIN "drafter: {head: {init: random, rank: 4}, freeze: none}\n"
+                             "drafters:\n  - {name: full}\n  - {name: routed, start: full, head: " ROUTED "}\n";
+    if (run("shared", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_read("shared", "drafters/full/recipe.yaml", &text, &n);
+    assert_non_null(strstr((char *)text, "unroll: 2"));
+    assert_non_null(strstr((char *)text, "init: random"));
+    pl_free(text);
+    small_read("shared", "drafters/routed/recipe.yaml", &text, &n);
+    assert_non_null(strstr((char *)text, "unroll: 0"));
+    assert_non_null(strstr((char *)text, "init: auto"));
+    assert_non_null(strstr((char *)text, "clusters: 8"));
+
+    // Which is a recipe for the same run.
+    pl_recipe *r;
+    pl_env     env = small_env(NULL);
+    char      *dir = pl_path_join(small_base, "shared/drafters/routed");
+    assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", keys, KEYS, NULL, 0, &err), PL_OK);
+    if (pl_train_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_recipe_close(r);
+    pl_free(dir), pl_free(text);
+}
+
+static void refused_at_once(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"unroll: 3, head: " ROUTED, "unroll=3: a routed head's run does not read it"},
+        {"freeze: backbone, head: " ROUTED, "freeze=backbone: a routed head's run does not read it"},
+        {"head: {kind: dynaspec, init: target}", "init=target: a routed head's run does not read it"},
+        {"head: {kind: dynaspec, fixed: true, k1: 4}", "k1=4: a routed head's run does not read it"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err err = {0};
+        char   more[1024];
+        snprintf(more, sizeof more, TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, %s}\n",
+                 bad[i][0]);
+        assert_int_equal(run("bad", more, &err), PL_E_INPUT);
+        if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
+        assert_false(there("bad/drafters"));
+    }
+    pl_err err = {0};
+    assert_int_equal(run("one_bad", TRAIN "drafter: {start: nothing, head: " ROUTED "}\n", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "train.unroll: a routed head's run does not read it"));
+    assert_false(there("one_bad/dataset"));
+}
+
+// Which file the manifest of the traces from a start is; traces that are made anew have another.
+static ino_t manifest_of(const char *start, uint8_t **text, size_t *n) {
+    char        hash[17], *path = pl_sprintf("%s/%s/checkpoints/best", small_base, start);
+    struct stat s;
+    pl_hash_hex(hash, pl_hash(path, strlen(path)));
+    char *name = pl_sprintf("traces/start-%s.1/manifest.json", hash);
+    small_read("starts", name, text, n);
+    char *file = pl_sprintf("%s/starts/%s", small_base, name);
+    assert_int_equal(stat(file, &s), 0);
+    pl_free(path), pl_free(name), pl_free(file);
+    return s.st_ino;
+}
+
+// Drafters that start from two checkpoints of other runs have traces of their own, which stay when the run goes on.
+static void starts_of_other_runs(void **state) {
+    (void)state;
+    static const char *const start[] = {"one", "other"};
+    pl_err                   err = {0};
+    ino_t                    made[2];
+    uint8_t                 *text[2], *again;
+    size_t                   n[2];
+    for (int i = 0; i < 2; i++) {
+        char lines[128];
+        snprintf(lines, sizeof lines, "train.steps=%d\ntrain.warmup=1\ntrain.eval_every=0", 2 + i);
+        if (small_run(start[i], lines, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    }
+    // The second by the key that all share.
+    char *more = pl_sprintf(TRAIN "drafter: {start: %s/other/checkpoints/best}\ndrafters:\n"
+                                  "  - {name: a, start: %s/one/checkpoints/best, head: " ROUTED "}\n"
+                                  "  - {name: b, head: " ROUTED "}\n",
+                            small_base, small_base);
+    if (run("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < 2; i++)
+        made[i] = manifest_of(start[i], &text[i], &n[i]);
+    assert_true(n[0] != n[1] || memcmp(text[0], text[1], n[0]) != 0);
+    if (run("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < 2; i++) {
+        assert_true(manifest_of(start[i], &again, &n[i]) == made[i]);
+        pl_free(again), pl_free(text[i]);
+    }
+    pl_free(more);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(refused_at_once),
+                                       cmocka_unit_test(starts_of_other_runs)};
+    return cmocka_run_group_tests(tests, small_setup, small_teardown);
+}
