@@ -179,14 +179,14 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
 }
 
 pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
-    pl_param_state s;
-    size_t         bytes = bytes_of(b, b->n);
-    PL_TRY(pl_param_state_init(&s, b, err));
+    size_t    bytes = bytes_of(b, b->n);
     void     *work = pl_memory_stage(b->memory, b->work, bytes);
     pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    // On the host work is the block itself; of a device's, the masters come into it and are rounded where they lie.
+    if (st == PL_OK && b->memory) st = pl_memory_read(b->memory, work, b->w, bytes, err);
+    const void *master = b->memory ? work : b->w;
     for (int64_t j = 0; j < b->n && st == PL_OK; j++)
-        put(b, work, j, rounded(b, get(b, s.part[0], j)));
-    pl_param_state_fini(&s);
+        put(b, work, j, rounded(b, get(b, master, j)));
     return pl_memory_put(b->memory, b->work, work, bytes, st, err);
 }
 
