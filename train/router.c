@@ -480,7 +480,7 @@ static pl_status make_room(router_task *t, pl_err *err) {
 static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe *r = t->r;
     char             recipe[17], start_id[17];
-    int64_t          slots = pl_recipe_int(r, "train.slots");
+    int64_t          slots = pl_recipe_int(r, "train.slots"), done;
     PL_TRY(pl_recipe_require(r, "target.path", err));
     PL_TRY(pl_recipe_require(r, "drafter.start", err));
     PL_TRY(pl_router_check(r, err));
@@ -499,7 +499,8 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     PL_TRY(find_clusters(t, &start, out_dir, env, err));
     PL_TRY(pl_param_block_init(&t->block, (uint64_t)pl_recipe_int(r, "seed"), err));
     PL_TRY(pl_start_from(&start, pl_recipe_str(r, "drafter.start"), env, err));
-    if (routed(t)->router.kind == PL_ROUTER_MLP) PL_TRY(start_bias(t, err));
+    PL_TRY(pl_trainer_done_steps(out_dir, &done, err));
+    if (routed(t)->router.kind == PL_ROUTER_MLP && done == 0) PL_TRY(start_bias(t, err));
     PL_TRY(pl_ctx_init(&t->ctx, env->backend, env->pool));
     PL_TRY(pl_tape_init(&t->tape, 0, err));
     t->ctx.tape = &t->tape;
