@@ -11,7 +11,6 @@ extern "C" {
 struct running { // of a row while its ids pass
     pl_key best; // largest logit and its lowest id
     float  sum;  // of exp(z - best)
-    float  spare;
 };
 
 struct sums { // of a row over the draft ids; which ones, its objective says
@@ -63,7 +62,7 @@ static __global__ void pass_kernel(running *rows, const float *z, int64_t first,
     sum = pl_block_sum(sum, room);
     if (threadIdx.x > 0) return;
     sum += r.best ? r.sum * expf(pl_key_value(r.best) - max) : 0;
-    rows[blockIdx.x] = running{best[0], sum, 0};
+    rows[blockIdx.x] = running{best[0], sum};
 }
 
 static __device__ __forceinline__ float lse_of(const running &r) {
