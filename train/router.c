@@ -402,6 +402,7 @@ const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD] = {
     {"drafter.head.candidates", HEAD},
     {"drafter.head.vocab_size", HEAD},
     {"drafter.head.position_aware", "drafter.head.k0, k1 and kmin say what is read at each depth"},
+    {"drafter.head.redistribute", HEAD},
     {"drafter.head.init", HEAD},
     {"drafter.head.frozen", "all but the router is frozen"},
     {"train.unroll", LOSS},
