@@ -18,6 +18,7 @@
 #include "train/bench_step.h"
 #include "train/keys.h"
 #include "train/pipeline.h"
+#include "train/ranks.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -60,6 +61,21 @@ static const pl_cli_option recipe_options[] = {
      .arg = "DIR",
      .help = "the run's folder [runs/NAME of the recipe]"},
     {.name = "keys", .type = PL_CLI_FLAG, .help = "lists every key with type, default and range"},
+    {0}};
+
+static const pl_cli_option rank_options[] = {
+    {.name = "ranks",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "1",
+     .min = 1,
+     .max = PL_RANKS_MAX,
+     .help = "processes that share the slots of each training step and the threads; with --device cuda a GPU each"},
+    {.name = "transport",
+     .type = PL_CLI_TEXT,
+     .arg = PL_TRANSPORTS_SYNTAX,
+     .deflt = "auto",
+     .help = "how ranks add their gradients: shared memory, or NCCL between GPUs"},
     {0}};
 
 static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
@@ -140,7 +156,7 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     return run_stage(e, a, pl_eval_run, err);
 }
 
-#define STAGE(verb, what, more)                                                                                        \
+#define STAGE(verb, what, more, own)                                                                                   \
     static const pl_command verb##_command = {.name = #verb,                                                           \
                                               .summary = what,                                                         \
                                               .positional = "RECIPE",                                                  \
@@ -148,19 +164,23 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
                                               .max_positional = 1,                                                     \
                                               .recipe = true,                                                          \
                                               .devices = true,                                                         \
+                                              .options = own,                                                          \
                                               .about = more,                                                           \
                                               .example =                                                               \
                                                   "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
                                               .run = verb}
 STAGE(generate, "prompts to a dataset: the target's answers and features",
-      "Writes OUT/dataset. A run that was stopped goes on where it was when it is started again.");
+      "Writes OUT/dataset. A run that was stopped goes on where it was when it is started again.", NULL);
 STAGE(train, "dataset to checkpoint, or, with kind: target, text to a small target",
-      "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. A run that was stopped goes on bit for bit.");
+      "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. A run that was stopped goes on bit for bit,\n"
+      "with any number of ranks.",
+      rank_options);
 STAGE(eval, "checkpoint to acceptance lengths and speed-ups",
-      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.");
+      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.", NULL);
 
 STAGE(run, "the stages above in order, skipping what is up to date",
-      "What was made from the same recipe and inputs is kept; what was stopped goes on; the rest is made anew.");
+      "What was made from the same recipe and inputs is kept; what was stopped goes on; the rest is made anew.",
+      rank_options);
 
 static const pl_command *const commands[] = {&generate_command, &train_command,      &eval_command,
                                              &run_command,      &pl_command_decode,  &pl_command_tokenize,
@@ -220,8 +240,22 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
     return PL_OK;
 }
 
-static pl_status find_device(const pl_command *c, const char *device, const pl_backend **be, pl_err *err) {
-    char note[sizeof err->msg];
+// Ranks have a GPU each, by number.
+static pl_status find_device(const pl_command *c, const char *device, const pl_comm *comm, const pl_backend **be,
+                             pl_err *err) {
+    char note[sizeof err->msg], numbered[32];
+    int  ranks = pl_comm_ranks(comm);
+    if (ranks > 1 && strncmp(device, "cuda:", 5) == 0)
+        return pl_fail(err, PL_E_USAGE, "--device %s: one GPU for %d ranks; use --device cuda, which takes a GPU each",
+                       device, ranks);
+    snprintf(numbered, sizeof numbered, "cuda:%d", pl_comm_rank(comm));
+    if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;
+    if (ranks > 1 && strcmp(device, "auto") == 0) {
+        pl_err why = {0};
+        if (pl_device_open(be, numbered, note, sizeof note, &why) == PL_OK) return PL_OK;
+        pl_log("--device auto: the CPU; %.*s", (int)strcspn(why.msg, ";"), why.msg);
+        device = "cpu";
+    }
     // The best that the command can use; no GPU is woken up to find out.
     if (!c->devices && strcmp(device, "auto") == 0) device = "cpu";
     PL_TRY(pl_device_open(be, device, note, sizeof note, err));
@@ -277,24 +311,33 @@ static pl_status finish_output(pl_json_out *json, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *err) {
+// The command, once its ranks run.
+static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *comm, pl_err *err) {
     pl_json_out json = {0};
+    bool        first = pl_comm_rank(comm) == 0;
     pl_env      env = {.quiet = pl_cli_has(a, "quiet"),
                        .json = pl_cli_has(a, "json"),
+                       .comm = comm,
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1,
                        .keys = keys,
                        .n_keys = KEYS,
                        .bench_step = pl_bench_step_put};
     int         threads;
-    PL_TRY(check_positional(c, a, err));
-    pl_log_set(env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    PL_TRY(find_device(c, pl_cli_text(a, "device"), &env.backend, err));
+    pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
+    if (first) pl_stop_install();
+    PL_TRY(find_device(c, pl_cli_text(a, "device"), comm, &env.backend, err));
+    if (comm) PL_TRY(pl_comm_open(comm, pl_cli_text(a, "transport"), env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
+    if (!first) threads = pl_ranks_threads(threads > 0 ? threads : pl_cores(), pl_comm_ranks(comm));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
-    pl_stop_install();
     PL_TRY(pl_pool_create(&env.pool, threads, err));
     env.threads = pl_pool_threads(env.pool);
+    if (!first) {
+        pl_status st = pl_ranks_serve(&env, err);
+        pl_pool_destroy(env.pool);
+        return st;
+    }
     if (env.json) {
         pl_json_out_begin(&json, 0);
         pl_json_out_object(&json);
@@ -303,6 +346,7 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *er
         env.text = stdout;
     }
     pl_status st = c->run(&env, a, err);
+    if (st == PL_OK) st = pl_ranks_end(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
     fflush(stdout); // text that was streamed before a failure
     pl_free(json.text);
@@ -310,8 +354,20 @@ static pl_status carry_out(const pl_command *c, const pl_cli_args *a, pl_err *er
     return st;
 }
 
+// *told: the failure is another process's to tell.
+static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
+    pl_comm *comm;
+    PL_TRY(check_positional(c, a, err));
+    PL_TRY(pl_comm_fork(&comm, c->options == rank_options ? (int)pl_cli_int(a, "ranks") : 1, err));
+    pl_status st = on_rank(c, a, comm, err);
+    if (st != PL_OK) pl_comm_fail(comm, err);
+    *told = pl_comm_rank(comm) > 0;
+    pl_comm_close(comm);
+    return st;
+}
+
 // Parses everything; *c is the command as soon as it is known, for messages.
-static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **c, pl_err *err) {
+static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **c, bool *told, pl_err *err) {
     int at = 1;
     a->table[0] = common_options;
     PL_TRY(pl_cli_parse(a, argc, argv, &at, true, err));
@@ -338,15 +394,16 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
         PL_TRY(print_keys(err));
         return finish_output(NULL, err);
     }
-    return carry_out(*c, a, err);
+    return carry_out(*c, a, told, err);
 }
 
 int main(int argc, char **argv) {
     pl_cli_args       a = {0};
     const pl_command *c = NULL;
     pl_err            err = {0};
-    pl_status         st = work(argc, argv, &a, &c, &err);
-    if (st != PL_OK) fprintf(stderr, "paceline: %s%s%s\n", c ? c->name : "", c ? ": " : "", err.msg);
+    bool              told = false;
+    pl_status         st = work(argc, argv, &a, &c, &told, &err);
+    if (st != PL_OK && !told) fprintf(stderr, "paceline: %s%s%s\n", c ? c->name : "", c ? ": " : "", err.msg);
     pl_cli_args_fini(&a);
     return pl_status_exit(st);
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/base/json.h"
+#include "kernels/comm.h"
 #include "recipes/recipe.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@ typedef struct pl_env pl_env;
 struct pl_env {
     const pl_backend           *backend;
     pl_pool                    *pool;
+    pl_comm                    *comm;    // the ranks of training; NULL: one
     int                         threads; // of the pool
     bool                        quiet, json;
     FILE                       *text;   // results for people (stdout); NULL with --json

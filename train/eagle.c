@@ -65,6 +65,12 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
+static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
+    eagle *e = (eagle *)t;
+    (void)step, (void)number;
+    return pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
+}
+
 static void put_steps(pl_metrics *m, const char *key, const double *sum, const double *count, int steps) {
     double mean[PL_MAX_UNROLL];
     for (int k = 0; k < steps; k++)
@@ -253,10 +259,12 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.block = &e->block;
     e->task.backend = env->backend;
     e->task.pool = env->pool;
+    e->task.comm = env->comm;
     e->task.n_slots = slots > 0 ? (int)slots : 1;
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
     e->task.slot = slot;
+    e->task.skip = skip;
     e->task.report = report;
     e->task.save_model = save_model;
     if (e->held) e->task.evaluate = evaluate;

@@ -143,25 +143,43 @@ static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number,
     }
 }
 
+// How much of a document of `rows` rows a pack takes from the cursor on, which moves; `taken`: rows that it has.
+// Nothing where the document waits for a new pack; *full: there is no more room for another one.
+static int64_t take_piece(int64_t rows, int64_t capacity, int64_t taken, int64_t cursor[2], bool *full) {
+    int64_t left = rows - cursor[1], room = capacity - taken;
+    PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)rows);
+    *full = left > room;
+    if (left > room && taken > 0) return 0;
+    if (left > room) {
+        cursor[1] += room;
+        return room;
+    }
+    cursor[0]++;
+    cursor[1] = 0;
+    return left;
+}
+
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
                        pl_err *err) {
     pl_pack_clear(p);
-    while (p->rows < p->capacity && (end < 0 || cursor[0] < end)) {
+    for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
         pl_feature_doc doc;
-        PL_TRY(s->get(s, cursor[0], &doc, err));
-        int64_t left = doc.n - cursor[1], room = p->capacity - p->rows;
-        PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)doc.n);
-        if (left > room && p->rows > 0) break; // a new pack for it
-        int64_t n = left < room ? left : room;
-        pl_pack_add(p, &doc, cursor[1], n);
-        if (noise && noise->width > 0) add_noise(p, noise, cursor[0], &doc, cursor[1], n);
-        if (left > room) {
-            cursor[1] += room;
-            break;
-        }
-        cursor[0]++;
-        cursor[1] = 0;
+        int64_t        number = cursor[0], from = cursor[1];
+        PL_TRY(s->get(s, number, &doc, err));
+        int64_t n = take_piece(doc.n, p->capacity, p->rows, cursor, &full);
+        if (n == 0 && full) break; // a new pack for it
+        pl_pack_add(p, &doc, from, n);
+        if (noise && noise->width > 0) add_noise(p, noise, number, &doc, from, n);
     }
     pl_pack_close(p);
+    return PL_OK;
+}
+
+pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err) {
+    int64_t taken = 0, rows;
+    for (bool full = false; !full && taken < p->capacity;) {
+        PL_TRY(s->rows(s, cursor[0], &rows, err));
+        taken += take_piece(rows, p->capacity, taken, cursor, &full);
+    }
     return PL_OK;
 }

@@ -55,5 +55,7 @@ void      pl_pack_close(pl_pack *p);
 // left rows is 0. Clears before, closes after. noise: NULL or width 0: none.
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
                        pl_err *err);
+// Moves the cursor of an endless source as a fill would.
+pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err);
 
 #endif

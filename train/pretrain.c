@@ -252,7 +252,9 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
 static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
     pl_hf_config config;
     char         recipe[17];
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
     PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(config_of(&config, p, err));
     PL_TRY(phases_of(p, err));
     PL_TRY(pl_recipe_hash(p->r, PL_STAGE_TARGET, recipe, err));
@@ -279,6 +281,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     p->task.block = &p->lm.block;
     p->task.backend = env->backend;
     p->task.pool = env->pool;
+    p->task.comm = env->comm;
     p->task.slot = slot;
     p->task.save_model = save_model;
     if (p->data.held) p->task.evaluate = evaluate;

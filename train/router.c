@@ -123,6 +123,12 @@ static pl_status slot(pl_task *task, int64_t step, int number, double *sums, pl_
     return PL_OK;
 }
 
+static pl_status skip(pl_task *task, int64_t step, int number, pl_err *err) {
+    router_task *t = (router_task *)task;
+    (void)step, (void)number;
+    return pl_trace_rows_skip(&t->rows, t->cursor, err);
+}
+
 // ---- evaluation
 
 typedef struct depth_sums {
@@ -493,11 +499,15 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
     PL_TRY(pl_teacher_open(&t->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
     PL_TRY(create_model(t, env, err));
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures them, the others find them
     PL_TRY(open_traces(t, out_dir, env, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(make_room(t, err));
     PL_TRY(create_block(t, env, err));
     pl_start start = {.r = r, .model = t->model, .block = &t->block, .teacher = &t->teacher};
+    PL_TRY(pl_comm_enter(env->comm, err)); // a checkpoint that a kill left half-swapped is put back once
     PL_TRY(find_clusters(t, &start, out_dir, env, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
     PL_TRY(pl_param_block_init(&t->block, (uint64_t)pl_recipe_int(r, "seed"), err));
     PL_TRY(pl_start_from(&start, pl_recipe_str(r, "drafter.start"), env, err));
     PL_TRY(pl_trainer_done_steps(out_dir, &done, err));
@@ -510,10 +520,12 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     t->task.block = &t->block;
     t->task.backend = env->backend;
     t->task.pool = env->pool;
+    t->task.comm = env->comm;
     t->task.n_slots = slots > 0 ? (int)slots : 1;
     t->task.cursor = t->cursor;
     t->task.n_cursor = 2;
     t->task.slot = slot;
+    t->task.skip = skip;
     t->task.save_model = save_model;
     if (t->rows.docs[PL_TRACE_HELD] > 0) t->task.evaluate = evaluate;
     snprintf(t->task.identity, sizeof t->task.identity, "router recipe %s target %s traces %s start %s", recipe,

@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "train/eagle.h"
 #include "train/pretrain.h"
+#include "train/ranks.h"
 #include "train/router.h"
 
 #include <string.h>
@@ -18,15 +19,26 @@ static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *e
     return st;
 }
 
-pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
-                             pl_err *err) {
-    PL_TRY(pl_dir_make(out_dir, err));
-    PL_TRY(write_recipe(r, out_dir, err));
+static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     bool target = strcmp(pl_recipe_str(r, "kind"), "target") == 0;
     if (target) return pl_pretrain(r, out_dir, env, stop_after, err);
     bool routed = strcmp(pl_recipe_str(r, "drafter.head.kind"), "dynaspec") == 0;
     return routed ? pl_router_train(r, out_dir, env, stop_after, err)
                   : pl_eagle_train(r, out_dir, env, stop_after, err);
+}
+
+pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
+                             pl_err *err) {
+    if (pl_comm_rank(env->comm) > 0) return train(r, out_dir, env, stop_after, err);
+    pl_env   share;
+    pl_pool *pool;
+    PL_TRY(pl_dir_make(out_dir, err));
+    PL_TRY(write_recipe(r, out_dir, err));
+    PL_TRY(pl_ranks_hand_out(env, r, out_dir, stop_after, err));
+    PL_TRY(pl_ranks_env(&share, &pool, env, err));
+    pl_status st = train(r, out_dir, &share, stop_after, err);
+    pl_pool_destroy(pool);
+    return st;
 }
 
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {

@@ -20,6 +20,15 @@ pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, const pl_backend *b
     return s->stack ? PL_OK : PL_E_MEMORY;
 }
 
+void pl_slots_share(int n_slots, int rank, int ranks, int *first, int *n) {
+    int block = 1;
+    while ((n_slots + block - 1) / block > ranks)
+        block *= 2;
+    int64_t from = (int64_t)rank * block;
+    *first = from < n_slots ? (int)from : n_slots;
+    *n = n_slots - *first < block ? n_slots - *first : block;
+}
+
 void pl_slots_fini(pl_slots *s) {
     if (s->stack) pl_memory_destroy(s->memory, PL_LOCAL, s->stack, pl_size_mul(plane(s), (size_t)s->levels, 1));
     *s = (pl_slots){0};

@@ -28,6 +28,8 @@ struct pl_feature_source {
     // Document `at`. Called with the same number again, the next one, or (first of all) any. A source that has no more
     // documents fails.
     pl_status (*get)(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err);
+    // How many rows document `at` has, for who passes it over; numbers are asked for as with get.
+    pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
     void (*destroy)(pl_feature_source *s);
 };
 

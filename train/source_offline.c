@@ -58,12 +58,23 @@ static void shuffle(offline *o, int64_t epoch) {
     o->epoch = epoch;
 }
 
+// Its number in the dataset.
+static int64_t number_of(offline *o, int64_t at) {
+    int64_t docs = o->base.docs;
+    PL_CHECK(at >= 0 && (o->order || at < docs), "document %lld of %lld", (long long)at, (long long)docs);
+    if (o->order && at / docs != o->epoch) shuffle(o, at / docs);
+    return o->member[o->order ? o->order[at % docs] : at];
+}
+
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    int64_t first;
+    return pl_dataset_doc(((offline *)s)->ds, number_of((offline *)s, at), &first, n, err);
+}
+
 static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
     offline *o = (offline *)s;
-    PL_CHECK(at >= 0 && (o->order || at < s->docs), "document %lld of %lld", (long long)at, (long long)s->docs);
     if (at != o->at) {
-        if (o->order && at / s->docs != o->epoch) shuffle(o, at / s->docs);
-        int64_t number = o->member[o->order ? o->order[at % s->docs] : at], first;
+        int64_t number = number_of(o, at), first;
         o->at = -1;
         PL_TRY(pl_dataset_doc(o->ds, number, &first, &o->n, err));
         PL_TRY(make_room(o, o->n, err));
@@ -82,7 +93,7 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     offline *o = pl_calloc(1, sizeof *o);
     *out = NULL;
     if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    *o = (offline){.base = {.get = get, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
+    *o = (offline){.base = {.get = get, .rows = rows, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
     pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
     if (st == PL_OK) {
         const pl_dataset_attrs *a = pl_dataset_get_attrs(o->ds);

@@ -57,6 +57,14 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_e
     return PL_OK;
 }
 
+// A document is as long as the target's answer: it has to be made.
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    pl_feature_doc doc;
+    PL_TRY(get(s, at, &doc, err));
+    *n = doc.n;
+    return PL_OK;
+}
+
 static void destroy(pl_feature_source *s) {
     online *o = (online *)s;
     if (!o) return;
@@ -107,7 +115,7 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     }
     const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
     pl_status   st;
-    o->base = (pl_feature_source){.taps = n_taps, .get = get, .destroy = destroy};
+    o->base = (pl_feature_source){.taps = n_taps, .get = get, .rows = rows, .destroy = destroy};
     o->prompts = prompts;
     o->env = env;
     o->at = -1;

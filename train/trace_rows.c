@@ -103,19 +103,36 @@ static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl
     return PL_OK;
 }
 
-pl_status pl_trace_rows_fill(pl_trace_rows *t, int side, int64_t cursor[2], pl_err *err) {
-    t->rows = 0;
-    while (t->rows < t->capacity && (side == PL_TRACE_TRAIN || cursor[0] < t->docs[side])) {
-        int64_t first, n, room = t->capacity - t->rows;
-        PL_TRY(pl_dataset_doc(t->ds, document(t, side, cursor[0]), &first, &n, err));
-        PL_CHECK(cursor[1] >= 0 && cursor[1] < n, "row %lld of %lld", (long long)cursor[1], (long long)n);
-        int64_t part = n - cursor[1] < room ? n - cursor[1] : room;
-        PL_TRY(take(t, t->rows, first + cursor[1], part, err));
-        t->rows += part;
-        cursor[1] += part;
-        if (cursor[1] < n) break;
+// The next rows for a step of which `taken` are there: *n of them from *first of the dataset. The cursor moves on.
+static pl_status next_rows(pl_trace_rows *t, int side, int64_t taken, int64_t cursor[2], int64_t *first, int64_t *n,
+                           pl_err *err) {
+    int64_t rows, room = t->capacity - taken;
+    PL_TRY(pl_dataset_doc(t->ds, document(t, side, cursor[0]), first, &rows, err));
+    PL_CHECK(cursor[1] >= 0 && cursor[1] < rows, "row %lld of %lld", (long long)cursor[1], (long long)rows);
+    *n = rows - cursor[1] < room ? rows - cursor[1] : room;
+    *first += cursor[1];
+    cursor[1] += *n;
+    if (cursor[1] == rows) {
         cursor[0]++;
         cursor[1] = 0;
     }
+    return PL_OK;
+}
+
+pl_status pl_trace_rows_fill(pl_trace_rows *t, int side, int64_t cursor[2], pl_err *err) {
+    int64_t first, n;
+    t->rows = 0;
+    while (t->rows < t->capacity && (side == PL_TRACE_TRAIN || cursor[0] < t->docs[side])) {
+        PL_TRY(next_rows(t, side, t->rows, cursor, &first, &n, err));
+        PL_TRY(take(t, t->rows, first, n, err));
+        t->rows += n;
+    }
+    return PL_OK;
+}
+
+pl_status pl_trace_rows_skip(pl_trace_rows *t, int64_t cursor[2], pl_err *err) {
+    int64_t first, n;
+    for (int64_t taken = 0; taken < t->capacity; taken += n)
+        PL_TRY(next_rows(t, PL_TRACE_TRAIN, taken, cursor, &first, &n, err));
     return PL_OK;
 }

@@ -30,5 +30,7 @@ void      pl_trace_rows_close(pl_trace_rows *t);
 // Fills up to capacity from cursor[0] (document, over all epochs) and cursor[1] (its row), which move on. The held-out
 // side ends with its last document (rows 0 then), the training side never.
 pl_status pl_trace_rows_fill(pl_trace_rows *t, int side, int64_t cursor[2], pl_err *err);
+// Moves the cursor of the training side as a fill would.
+pl_status pl_trace_rows_skip(pl_trace_rows *t, int64_t cursor[2], pl_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 
 #include <math.h>
@@ -139,14 +140,22 @@ static pl_status save_last(loop *l, pl_err *err) {
 pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
                           pl_err *err) {
     double start = pl_now();
+    int    first, n;
+    pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &n);
     pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
+        if (s < first || s >= first + n) {
+            if (t->skip) PL_TRY(t->skip(t, step, s, err));
+            continue;
+        }
         memset(r->sums, 0, sizeof r->sums);
         pl_param_block_zero_grad(t->block, &optim->ctx);
         PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
         PL_TRY(t->slot(t, step, s, r->sums, err));
         pl_slots_add(slots, &optim->ctx, t->block->grad, r->sums);
     }
+    PL_TRY(pl_comm_sum(t->comm, &optim->ctx, t->block->grad, t->block->n, err));
+    PL_TRY(pl_comm_sum_doubles(t->comm, r->sums, PL_SLOT_SUMS, err));
     double weight = r->sums[PL_SUM_WEIGHT];
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : 0;
     if (!isfinite(r->loss))
@@ -188,6 +197,16 @@ static bool due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
+// What rank 0 alone does after a step: lines, evaluations, files.
+static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool stop, pl_err *err) {
+    const pl_trainer_options *o = l->o;
+    PL_TRY(log_step(l, r, err));
+    if (l->t->evaluate && (last || due(l->step, o->eval_every))) PL_TRY(evaluate(l, err));
+    if (!l->t->evaluate && last) PL_TRY(save(l, l->best, false, err));
+    bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
+    return last || stop || late || due(l->step, o->checkpoint_every) ? save_last(l, err) : PL_OK;
+}
+
 static pl_status run_steps(loop *l, pl_err *err) {
     const pl_trainer_options *o = l->o;
     pl_step_result            r;
@@ -195,13 +214,10 @@ static pl_status run_steps(loop *l, pl_err *err) {
         double lr = pl_schedule_at(&o->schedule, l->step + 1);
         PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, l->step + 1, lr, &r, err));
         l->step++;
-        PL_TRY(log_step(l, &r, err));
         bool last = l->step == o->steps;
         bool stop = (pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after)) && !last;
-        if (l->t->evaluate && (last || due(l->step, o->eval_every))) PL_TRY(evaluate(l, err));
-        if (!l->t->evaluate && last) PL_TRY(save(l, l->best, false, err));
-        bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
-        if (last || stop || late || due(l->step, o->checkpoint_every)) PL_TRY(save_last(l, err));
+        PL_TRY(pl_comm_broadcast(l->t->comm, &stop, sizeof stop, err));
+        if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, err));
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
                            l->last, (long long)l->step, (long long)o->steps);
@@ -215,6 +231,60 @@ static pl_status as_it_starts(loop *l, pl_err *err) {
     return save_last(l, err);
 }
 
+// Ranks without a slot would only wait.
+static pl_status check_shares(const pl_task *t, pl_err *err) {
+    int ranks = pl_comm_ranks(t->comm), first, n;
+    pl_slots_share(t->n_slots, 0, ranks, &first, &n);
+    int shares = (t->n_slots + n - 1) / n;
+    if (shares < ranks)
+        return pl_fail(err, PL_E_USAGE,
+                       "--ranks %d: the %d slot%s of a step are shared in powers of two, %d to a rank, and %d rank%s "
+                       "would have none; use --ranks %d or train.slots: %d",
+                       ranks, t->n_slots, t->n_slots > 1 ? "s" : "", n, ranks - shares, ranks - shares > 1 ? "s" : "",
+                       shares, ranks * n);
+    if (ranks > 1)
+        pl_log("%s: %d ranks, %d of %d slots each at most, joined by %s", t->name, ranks, n, t->n_slots,
+               pl_comm_transport(t->comm));
+    return PL_OK;
+}
+
+// Every rank starts where rank 0 does.
+static pl_status check_start(loop *l, pl_err *err) {
+    const pl_task *t = l->t;
+    pl_param_state parts;
+    if (pl_comm_ranks(t->comm) == 1) return PL_OK;
+    PL_TRY(pl_param_state_init(&parts, t->block, err));
+    size_t   bytes = (size_t)t->block->n * pl_dtype_size(t->block->real);
+    uint64_t h = pl_hash(t->identity, sizeof t->identity);
+    h = pl_hash_more(pl_hash_more(h, &l->step, sizeof l->step), t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
+    for (int i = 0; i < 3; i++)
+        h = pl_hash_more(h, parts.part[i], bytes);
+    pl_param_state_fini(&parts);
+    uint64_t first = h;
+    PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
+    if (first == h) return PL_OK;
+    return pl_fail(err, PL_E_INTERNAL, "%s: step %lld: other weights than rank 0's; are the ranks' machines alike?",
+                   t->name, (long long)l->step);
+}
+
+static pl_status open_state(loop *l, const char *path, pl_err *err) {
+    const pl_task *t = l->t;
+    PL_TRY(pl_comm_enter(t->comm, err));
+    if (pl_comm_rank(t->comm) == 0) {
+        PL_TRY(pl_dir_make(l->o->out_dir, err));
+        PL_TRY(pl_atomic_dir_recover(l->last, err));
+    }
+    PL_TRY(pl_comm_leave(t->comm, err));
+    if (!pl_path_exists(path)) return PL_OK;
+    PL_TRY(read_state(l, path, err));
+    l->saved_step = l->step;
+    if (l->step < l->o->steps)
+        pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->step, (long long)l->o->steps);
+    else
+        pl_log("%s: all %lld steps are done", t->name, (long long)l->step);
+    return PL_OK;
+}
+
 static pl_status start(loop *l, pl_err *err) {
     pl_task   *t = l->t;
     char      *state = NULL, *metrics = NULL;
@@ -225,19 +295,14 @@ static pl_status start(loop *l, pl_err *err) {
     metrics = pl_path_join(l->o->out_dir, "metrics.jsonl");
     if (l->last) state = pl_path_join(l->last, STATE_FILE);
     if (!l->last || !l->best || !metrics || !state) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s", oom));
-    PL_TRY_GOTO(st, done, pl_dir_make(l->o->out_dir, err));
-    PL_TRY_GOTO(st, done, pl_atomic_dir_recover(l->last, err));
-    if (pl_path_exists(state)) {
-        PL_TRY_GOTO(st, done, read_state(l, state, err));
-        l->saved_step = l->step;
-        if (l->step < l->o->steps)
-            pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->step, (long long)l->o->steps);
-        else
-            pl_log("%s: all %lld steps are done", t->name, (long long)l->step);
-    }
+    PL_TRY_GOTO(st, done, check_shares(t, err));
+    PL_TRY_GOTO(st, done, open_state(l, state, err));
     PL_TRY_GOTO(st, done, pl_optim_init(&l->optim, t->backend, t->pool, t->block, &l->o->optim, err));
-    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, t->n_slots, t->block->n, t->backend, err));
-    PL_TRY_GOTO(st, done, pl_metrics_open(&l->metrics, metrics, t->name, l->step, err));
+    int first, share;
+    pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &share);
+    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, share, t->block->n, t->backend, err));
+    PL_TRY_GOTO(st, done, check_start(l, err));
+    if (pl_comm_rank(t->comm) == 0) PL_TRY_GOTO(st, done, pl_metrics_open(&l->metrics, metrics, t->name, l->step, err));
 done:
     pl_free(state);
     pl_free(metrics);
@@ -249,7 +314,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
              (long long)o->steps);
     loop      l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
     pl_status st = start(&l, err);
-    if (st == PL_OK && o->steps == 0 && l.saved_step < 0) st = as_it_starts(&l, err);
+    if (st == PL_OK && o->steps == 0 && l.saved_step < 0 && pl_comm_rank(t->comm) == 0) st = as_it_starts(&l, err);
     if (st == PL_OK && l.step < o->steps) {
         pl_progress_begin(&l.progress, t->name, l.step, o->steps);
         st = run_steps(&l, err);

@@ -9,9 +9,14 @@
 //   checkpoints/best/   the model's files at the best evaluation; without evaluations, at the end
 //   metrics.jsonl       a line per logged step, a line per evaluation
 // Both folders are replaced as a whole; a kill at any instant leaves the old one or the new one.
+//
+// Ranks (kernels/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that of one
+// process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A state
+// holds nothing of ranks: a run goes on with any number of them.
 #ifndef PL_TRAIN_TRAINER_H
 #define PL_TRAIN_TRAINER_H
 
+#include "kernels/comm.h"
 #include "train/block.h"
 #include "train/metrics.h"
 #include "train/optim.h"
@@ -27,6 +32,7 @@ struct pl_task {
     pl_param_block   *block;
     const pl_backend *backend;
     pl_pool          *pool;
+    pl_comm          *comm; // the ranks that share each step's slots; NULL: one
     int               n_slots;
     char              identity[128]; // what must agree between a state and the run that resumes from it
     int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
@@ -36,6 +42,8 @@ struct pl_task {
     // call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT]; sums[PL_SUM_TOKENS]:
     // rows worked on; sums[PL_SUM_OWN...]: the task's own. All zero at call.
     pl_status (*slot)(pl_task *t, int64_t step, int slot, double *sums, pl_err *err);
+    // Moves the cursor as that slot would, and does nothing else: the slot is another rank's. NULL: nothing to move.
+    pl_status (*skip)(pl_task *t, int64_t step, int slot, pl_err *err);
     // More to say about a step, from the sums over all slots. May be NULL.
     void (*report)(pl_task *t, const double *sums, pl_metrics *m);
     // Held-out evaluation after a step, for the metrics line. *score: higher is better. NULL: no evaluation.
@@ -61,8 +69,8 @@ typedef struct pl_trainer_options {
 // when last/ belongs to another run (identity), or the loss is not finite.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
-// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots and optim are over
-// the task's block. step counts from 1; seconds: of the whole.
+// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this
+// rank's share) and optim are over the task's block. step counts from 1; seconds: of the whole.
 typedef struct pl_step_result {
     double loss, lr, grad_norm, tokens, seconds;
     double sums[PL_SLOT_SUMS];

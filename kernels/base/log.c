@@ -45,6 +45,7 @@ void pl_log(const char *fmt, ...) {
 }
 
 void pl_log_warn(const char *fmt, ...) {
+    if (atomic_load(&level) < PL_LOG_QUIET) return;
     va_list ap;
     va_start(ap, fmt);
     say("paceline: warning: ", fmt, ap);

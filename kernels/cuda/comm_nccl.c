@@ -1,0 +1,179 @@
+// Pieces between GPUs by NCCL: sends and receives in one group, on the context's stream. The library is loaded when
+// this transport is chosen, so that a program built with it starts where it is missing. The group (kernels/comm.h)
+// hands the id around, and is asked while the stream runs: NCCL itself waits for ever for a rank that has died.
+#include "kernels/base/arena.h"
+#include "kernels/comm_impl.h"
+#include "kernels/cuda/table.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FUNCTIONS(X)                                                                                                   \
+    X(ncclGetVersion)                                                                                                  \
+    X(ncclGetErrorString)                                                                                              \
+    X(ncclGetUniqueId)                                                                                                 \
+    X(ncclCommInitRank)                                                                                                \
+    X(ncclCommGetAsyncError)                                                                                           \
+    X(ncclCommAbort)                                                                                                   \
+    X(ncclCommDestroy)                                                                                                 \
+    X(ncclGroupStart)                                                                                                  \
+    X(ncclGroupEnd)                                                                                                    \
+    X(ncclSend)                                                                                                        \
+    X(ncclRecv)
+
+static struct {
+    void *library;
+#define X(name) __typeof__(&name) name;
+    FUNCTIONS(X)
+#undef X
+} nccl;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct {
+    const char *name;
+    size_t      at;
+} functions[] = {
+#define X(name) {#name, offsetof(__typeof__(nccl), name)},
+    FUNCTIONS(X)
+#undef X
+};
+
+// ---- the library
+
+static void *open_library(pl_err *err) {
+    const char *asked = getenv("PACELINE_NCCL"), *names[] = {asked, "libnccl.so.2", PL_NCCL_LIBRARY};
+    void       *lib = NULL;
+    char        why[512] = "";
+    for (size_t i = asked && *asked ? 0 : 1; i < sizeof names / sizeof *names && !lib; i++) {
+        if (!*names[i]) continue;
+        lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (!lib && !*why) snprintf(why, sizeof why, "%s", dlerror());
+        if (i == 0) break; // who names one gets that one
+    }
+    if (!lib)
+        pl_fail(err, PL_E_UNSUPPORTED,
+                "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport local",
+                why);
+    return lib;
+}
+
+static pl_status load_locked(pl_err *err) {
+    if (nccl.library) return PL_OK;
+    void *lib = open_library(err);
+    if (!lib) return PL_E_UNSUPPORTED;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *f = dlsym(lib, functions[i].name);
+        if (!f) {
+            dlclose(lib);
+            return pl_fail(err, PL_E_UNSUPPORTED,
+                           "NCCL has no %s: it is too old, or PACELINE_NCCL names another library; update it or use "
+                           "--transport local",
+                           functions[i].name);
+        }
+        memcpy((char *)&nccl + functions[i].at, &f, sizeof f);
+    }
+    nccl.library = lib;
+    return PL_OK;
+}
+
+static pl_status load(pl_err *err) {
+    pthread_mutex_lock(&loading);
+    pl_status st = load_locked(err);
+    pthread_mutex_unlock(&loading);
+    return st;
+}
+
+void pl_comm_describe_nccl(char *out, size_t room) {
+    pl_err err;
+    int    v = 0;
+    if (load(&err) != PL_OK)
+        snprintf(out, room, "built in; %.*s", (int)strcspn(err.msg, ";"), err.msg);
+    else if (nccl.ncclGetVersion(&v) == ncclSuccess)
+        snprintf(out, room, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    else
+        snprintf(out, room, "built in; it does not say its version");
+}
+
+// ---- the transport
+
+typedef struct own {
+    ncclComm_t   comm;
+    cudaStream_t stream; // of the context whose sum is under way
+} own;
+
+static pl_status fits(ncclResult_t r, const char *doing, pl_err *err) {
+    if (r == ncclSuccess) return PL_OK;
+    return pl_fail(err, PL_E_DEVICE, "NCCL: %s: %s; NCCL_DEBUG=WARN says more", doing, nccl.ncclGetErrorString(r));
+}
+
+static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
+    if (strncmp(be->name, "cuda:", 5) != 0)
+        return pl_fail(err, PL_E_UNSUPPORTED, "NCCL joins NVIDIA GPUs, not %s; use --transport local", be->name);
+    PL_TRY(load(err));
+    c->own = pl_calloc(1, sizeof(own));
+    return c->own ? PL_OK : pl_fail(err, PL_E_MEMORY, "NCCL: out of memory");
+}
+
+static void close_nccl(pl_comm *c) {
+    own *o = c->own;
+    if (o && o->comm && c->broken)
+        nccl.ncclCommAbort(o->comm);
+    else if (o && o->comm)
+        nccl.ncclCommDestroy(o->comm);
+    pl_free(o);
+    c->own = NULL;
+}
+
+static pl_status join(pl_comm *c, own *o, pl_err *err) {
+    ncclUniqueId id = {{0}};
+    if (c->rank == 0) PL_TRY(fits(nccl.ncclGetUniqueId(&id), "no id", err));
+    PL_TRY(pl_comm_broadcast(c, &id, sizeof id, err));
+    return fits(nccl.ncclCommInitRank(&o->comm, c->ranks, id, c->rank), "joining the ranks", err);
+}
+
+static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
+    own *o = c->own;
+    if (!PL_CUDA(enter)(ctx)) return pl_ctx_sync(ctx, err);
+    if (!o->comm) PL_TRY(join(c, o, err));
+    o->stream = (cudaStream_t)pl_cuda_state_of(ctx)->stream;
+    PL_TRY(pl_comm_check(c, err));
+    PL_TRY(fits(nccl.ncclGroupStart(), "a group", err));
+    ncclResult_t r = ncclSuccess;
+    for (int i = 0; i < c->ranks; i++) {
+        if (r == ncclSuccess && s->out_bytes[i])
+            r = nccl.ncclSend(s->out[i], s->out_bytes[i], ncclUint8, i, o->comm, o->stream);
+        if (r == ncclSuccess && s->in_bytes[i])
+            r = nccl.ncclRecv(s->in[i], s->in_bytes[i], ncclUint8, i, o->comm, o->stream);
+    }
+    ncclResult_t end = nccl.ncclGroupEnd(); // closes the group whatever came before
+    return fits(r != ncclSuccess ? r : end, "pieces", err);
+}
+
+static pl_status failed(pl_comm *c, own *o, pl_status st) {
+    nccl.ncclCommAbort(o->comm); // frees the stream from kernels that would wait for ever
+    o->comm = NULL;
+    c->broken = true;
+    return st;
+}
+
+static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
+    own *o = c->own;
+    while (o->stream && cudaStreamQuery(o->stream) == cudaErrorNotReady) {
+        ncclResult_t r = ncclSuccess;
+        pl_status    st = pl_comm_check(c, err);
+        if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
+        if (st == PL_OK && r != ncclInProgress) st = fits(r, "pieces", err);
+        if (st != PL_OK) return failed(c, o, st);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return pl_ctx_sync(ctx, err);
+}
+
+const pl_transport pl_transport_nccl = {
+    .name = "nccl", .automatic = true, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};

@@ -1,0 +1,378 @@
+// Ranks as real processes: sums with the bits of the fixed tree, words, and what happens when one of them fails or
+// dies.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/rng.h"
+#include "kernels/comm.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// What every rank does. A rank that is not content says so by failing.
+typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
+
+#define EXPECT(cond)                                                                                                   \
+    do {                                                                                                               \
+        if (!(cond)) return pl_fail(err, PL_E_INTERNAL, "line %d: %s", __LINE__, #cond);                               \
+    } while (0)
+
+// Rank 0's status; the others' processes have ended.
+static pl_status in_ranks(int ranks, rank_fn fn, pl_err *err) {
+    pl_comm *c;
+    *err = (pl_err){0};
+    assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
+    pl_status st = fn(c, err);
+    if (st == PL_OK) st = pl_comm_barrier(c, err); // nobody has failed
+    if (st != PL_OK) pl_comm_fail(c, err);
+    bool first = pl_comm_rank(c) == 0;
+    pl_comm_close(c);
+    if (!first) _exit(st == PL_OK ? 0 : 1);
+    return st;
+}
+
+static void all_content(int ranks, rank_fn fn) {
+    pl_err err;
+    if (in_ranks(ranks, fn, &err) != PL_OK) fail_msg("%d ranks: %s", ranks, err.msg);
+}
+
+// ---- sums
+
+static float value(int rank, int64_t i) {
+    return pl_rng_normal(pl_rng_make(7, PL_STREAM_TEST, (uint64_t)rank), (uint64_t)i);
+}
+
+// The definition: halves at the largest power of two below n.
+static float tree(int from, int n, int64_t i) {
+    if (n == 1) return value(from, i);
+    int left = 1;
+    while (2 * left < n)
+        left *= 2;
+    return tree(from, left, i) + tree(from + left, n - left, i);
+}
+
+static const pl_backend *backend;
+
+static pl_status sum(pl_comm *c, pl_ctx *ctx, int64_t n, pl_err *err) {
+    size_t           bytes = (size_t)n * sizeof(float);
+    float           *host = pl_malloc(bytes + sizeof *host);
+    const pl_memory *m = backend->memory;
+    void            *x = pl_memory_create(m, PL_LOCAL, bytes + 1, err);
+    EXPECT(host && x);
+    for (int64_t i = 0; i < n; i++)
+        host[i] = value(pl_comm_rank(c), i);
+    PL_TRY(pl_memory_write(m, x, host, bytes, err));
+    PL_TRY(pl_comm_sum(c, ctx, x, n, err));
+    PL_TRY(pl_memory_read(m, host, x, bytes, err));
+    for (int64_t i = 0; i<n; i += n> 4000 ? 997 : 1)
+        EXPECT(host[i] == tree(0, pl_comm_ranks(c), i));
+    if (n > 0) EXPECT(host[n - 1] == tree(0, pl_comm_ranks(c), n - 1));
+    pl_memory_destroy(m, PL_LOCAL, x, bytes + 1);
+    pl_free(host);
+    return PL_OK;
+}
+
+// Fewer values than ranks, odd counts, more than one round.
+static pl_status sums(pl_comm *c, pl_err *err) {
+    static const int64_t counts[] = {0, 1, 3, 17, 1000, 40001, (1 << 20) - 1, (1 << 20) + 5, 2500003};
+    pl_ctx               ctx;
+    PL_TRY(pl_comm_open(c, "local", backend, err));
+    PL_TRY(pl_ctx_init(&ctx, backend, NULL));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        PL_TRY(sum(c, &ctx, counts[i], err));
+    pl_ctx_fini(&ctx);
+    return PL_OK;
+}
+
+static void sums_are_the_tree(void **state) {
+    (void)state;
+    backend = pl_backend_cpu();
+    for (int ranks = 2; ranks <= 7; ranks += ranks > 3 ? 2 : 1)
+        all_content(ranks, sums);
+}
+
+static pl_status device_sums(pl_comm *c, pl_err *err) {
+    pl_ctx ctx;
+    PL_TRY(pl_comm_open(c, "auto", backend, err));
+    EXPECT(strcmp(pl_comm_transport(c), "local") == 0);
+    PL_TRY(pl_ctx_init(&ctx, backend, NULL));
+    PL_TRY(sum(c, &ctx, 5, err));
+    PL_TRY(sum(c, &ctx, 10007, err));
+    pl_ctx_fini(&ctx);
+    return PL_OK;
+}
+
+static void sums_on_a_device(void **state) {
+    (void)state;
+    backend = pl_backend_emulated();
+    all_content(3, device_sums);
+}
+
+static pl_status words(pl_comm *c, pl_err *err) {
+    size_t   n = (9u << 20) + 3;
+    uint8_t *data = pl_malloc(n);
+    double   x[300];
+    EXPECT(data);
+    for (int again = 0; again < 20; again++) {
+        size_t part = again == 0 ? n : (size_t)again * 100;
+        for (size_t i = 0; i < part; i++)
+            data[i] = pl_comm_rank(c) == 0 ? (uint8_t)(i * 7 + (size_t)again) : 0;
+        PL_TRY(pl_comm_broadcast(c, data, part, err));
+        for (size_t i = 0; i < part; i++)
+            EXPECT(data[i] == (uint8_t)(i * 7 + (size_t)again));
+        for (int i = 0; i < 300; i++)
+            x[i] = (double)value(pl_comm_rank(c), i);
+        PL_TRY(pl_comm_sum_doubles(c, x, 300, err));
+        EXPECT(x[299] == ((double)value(0, 299) + (double)value(1, 299)) + (double)value(2, 299));
+        PL_TRY(pl_comm_barrier(c, err));
+    }
+    pl_free(data);
+    return PL_OK;
+}
+
+static void words_arrive(void **state) {
+    (void)state;
+    all_content(3, words);
+}
+
+// Rank 0 is slow: the others see what it did before it left.
+static int       file[2];
+static pl_status first(pl_comm *c, pl_err *err) {
+    char byte;
+    PL_TRY(pl_comm_enter(c, err));
+    if (pl_comm_rank(c) == 0) {
+        usleep(100000);
+        EXPECT(write(file[1], "ab", 2) == 2);
+        alarm(0);
+    } else {
+        alarm(20); // a byte that is not there would be waited for
+        EXPECT(read(file[0], &byte, 1) == 1);
+    }
+    return pl_comm_leave(c, err);
+}
+
+static void rank_0_goes_first(void **state) {
+    (void)state;
+    assert_int_equal(pipe(file), 0);
+    all_content(3, first);
+    close(file[0]), close(file[1]);
+}
+
+// ---- one rank
+
+static void one_rank_costs_nothing(void **state) {
+    (void)state;
+    pl_comm *c = (pl_comm *)&c;
+    pl_err   err = {0};
+    double   x = 5;
+    float    y = 3;
+    assert_int_equal(pl_comm_fork(&c, 1, &err), PL_OK);
+    assert_null(c);
+    uint64_t allocated = pl_alloc_count();
+    assert_int_equal(pl_comm_rank(c), 0);
+    assert_int_equal(pl_comm_ranks(c), 1);
+    assert_int_equal(pl_comm_open(c, "auto", pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_comm_sum(c, NULL, &y, 1, &err), PL_OK);
+    assert_int_equal(pl_comm_sum_doubles(c, &x, 1, &err), PL_OK);
+    assert_int_equal(pl_comm_broadcast(c, &x, sizeof x, &err), PL_OK);
+    assert_int_equal(pl_comm_enter(c, &err), PL_OK);
+    assert_int_equal(pl_comm_leave(c, &err), PL_OK);
+    pl_comm_fail(c, &err);
+    pl_comm_close(c);
+    assert_true(x == 5 && y == 3);
+    assert_int_equal(pl_alloc_count(), allocated);
+}
+
+// ---- failures
+
+static int victim;
+
+// All meet a few times, then one is killed while the others wait for it.
+static pl_status killed(pl_comm *c, pl_err *err) {
+    double x = 1;
+    for (int i = 0; i < 10; i++)
+        PL_TRY(pl_comm_sum_doubles(c, &x, 1, err));
+    if (pl_comm_rank(c) == victim) raise(SIGKILL);
+    return pl_comm_sum_doubles(c, &x, 1, err);
+}
+
+static void a_killed_rank_stops_all(void **state) {
+    (void)state;
+    for (victim = 1; victim < 3; victim++) {
+        pl_err err;
+        char   part[32];
+        double start = pl_now();
+        assert_int_equal(in_ranks(3, killed, &err), PL_E_IO);
+        snprintf(part, sizeof part, "rank %d: process ", victim);
+        assert_non_null(strstr(err.msg, part));
+        assert_non_null(strstr(err.msg, "signal 9, Killed"));
+        assert_null(strchr(err.msg, '\n'));
+        assert_true(pl_now() - start < 20);
+    }
+}
+
+static pl_status failing(pl_comm *c, pl_err *err) {
+    PL_TRY(pl_comm_barrier(c, err));
+    if (pl_comm_rank(c) == victim) return pl_fail(err, PL_E_MEMORY, "no room; make it smaller");
+    PL_TRY(pl_comm_barrier(c, err));
+    return pl_fail(err, PL_E_INTERNAL, "nobody failed");
+}
+
+static void a_failure_is_told(void **state) {
+    (void)state;
+    pl_err err;
+    victim = 2;
+    assert_int_equal(in_ranks(3, failing, &err), PL_E_MEMORY);
+    assert_string_equal(err.msg, "rank 2: no room; make it smaller");
+    victim = 0;
+    assert_int_equal(in_ranks(3, failing, &err), PL_E_MEMORY);
+    assert_string_equal(err.msg, "no room; make it smaller");
+}
+
+static pl_status leaves(pl_comm *c, pl_err *err) {
+    if (pl_comm_rank(c) == 1) _exit(0);
+    return pl_comm_barrier(c, err);
+}
+
+static void a_rank_that_leaves_is_missed(void **state) {
+    (void)state;
+    pl_err err;
+    assert_int_equal(in_ranks(2, leaves, &err), PL_E_IO);
+    assert_non_null(strstr(err.msg, "rank 1: process "));
+}
+
+// A broken group stays so.
+static pl_status again(pl_comm *c, pl_err *err) {
+    double x = 0;
+    if (pl_comm_rank(c) == 1) return pl_fail(err, PL_E_IO, "gone");
+    EXPECT(pl_comm_barrier(c, NULL) == PL_E_IO);
+    EXPECT(pl_comm_sum_doubles(c, &x, 1, NULL) == PL_E_IO);
+    EXPECT(pl_comm_broadcast(c, &x, sizeof x, NULL) == PL_E_IO);
+    return pl_comm_barrier(c, err);
+}
+
+static void a_failure_stays(void **state) {
+    (void)state;
+    pl_err err;
+    assert_int_equal(in_ranks(3, again, &err), PL_E_IO);
+    assert_string_equal(err.msg, "rank 1: gone");
+}
+
+// Rank 0 dies without a word: the others do not outlive it. All of them hold the pipe's end open.
+static void nobody_outlives_rank_0(void **state) {
+    (void)state;
+    int  ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    pid_t middle = fork();
+    assert_true(middle >= 0);
+    if (middle == 0) {
+        pl_comm *c;
+        pl_err   err;
+        close(ends[0]);
+        if (pl_comm_fork(&c, 3, &err) != PL_OK) _exit(1);
+        if (pl_comm_barrier(c, &err) != PL_OK) _exit(1);
+        if (pl_comm_rank(c) == 0) raise(SIGKILL);
+        if (pl_comm_rank(c) == 2)
+            for (;;)
+                pause(); // busy elsewhere
+        pl_comm_barrier(c, &err);
+        _exit(0);
+    }
+    close(ends[1]);
+    alarm(60);
+    assert_int_equal(read(ends[0], &byte, 1), 0); // the last one has closed it
+    alarm(0);
+    close(ends[0]);
+}
+
+// Requests to stop are rank 0's to answer.
+static pl_status ignores(pl_comm *c, pl_err *err) {
+    if (pl_comm_rank(c) > 0) {
+        raise(SIGINT);
+        raise(SIGTERM);
+    }
+    return pl_comm_barrier(c, err);
+}
+
+static void others_ignore_stops(void **state) {
+    (void)state;
+    all_content(2, ignores);
+}
+
+// ---- transports
+
+static const char *asked;
+
+static pl_status choose(pl_comm *c, pl_err *err) {
+    return pl_comm_open(c, asked, backend, err);
+}
+
+static void transports_are_chosen(void **state) {
+    (void)state;
+    pl_err err;
+    char   nccl[256];
+    backend = pl_backend_cpu();
+    asked = "mpi";
+    assert_int_equal(in_ranks(2, choose, &err), PL_E_USAGE);
+    assert_non_null(strstr(err.msg, "--transport mpi: expected auto|local|nccl"));
+    asked = "nccl";
+    assert_int_equal(in_ranks(2, choose, &err), PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "use --transport local"));
+    asked = "auto";
+    assert_int_equal(in_ranks(2, choose, &err), PL_OK);
+
+    pl_comm_describe_nccl(nccl, sizeof nccl); // before it has been loaded by anything else in this process
+    print_message("NCCL: %s\n", nccl);
+    assert_true(*nccl);
+}
+
+// A missing library and one that is another, before a good one is found and kept.
+static void nccl_is_looked_for(void **state) {
+    (void)state;
+    char nccl[256];
+    setenv("PACELINE_NCCL", "/nowhere/libnccl.so", 1);
+    pl_comm_describe_nccl(nccl, sizeof nccl);
+    if (strcmp(nccl, "not built in") == 0) {
+        unsetenv("PACELINE_NCCL");
+        skip();
+    }
+    assert_non_null(strstr(nccl, "NCCL cannot be loaded: /nowhere/libnccl.so"));
+    setenv("PACELINE_NCCL", "libm.so.6", 1);
+    pl_comm_describe_nccl(nccl, sizeof nccl);
+    assert_non_null(strstr(nccl, "NCCL has no ncclGetVersion"));
+    unsetenv("PACELINE_NCCL");
+}
+
+// Two ranks whose backends differ: only one of them found a GPU, say.
+static pl_status mixed(pl_comm *c, pl_err *err) {
+    return pl_comm_open(c, "local", pl_comm_rank(c) ? pl_backend_cpu() : pl_backend_emulated(), err);
+}
+
+static void mixed_devices_are_refused(void **state) {
+    (void)state;
+    pl_err err;
+    assert_int_equal(in_ranks(3, mixed, &err), PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "1 of 3 ranks have a GPU"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_the_tree),      cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),           cmocka_unit_test(rank_0_goes_first),
+        cmocka_unit_test(one_rank_costs_nothing), cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),      cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),        cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),    cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen),  cmocka_unit_test(mixed_devices_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
