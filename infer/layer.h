@@ -36,6 +36,7 @@ typedef struct pl_view {
     const int32_t  *lo;       // blocks: [M] first row of the document
     pl_tensor      *block;    // blocks: this layer's queries/keys/values of earlier unroll steps; NULL: none, ever
     int             n_blocks; // how many of them; pl_layer_attention appends one when block is set
+    bool            rerun;    // under a tape: a target's layers are run again in backward instead of kept
 } pl_view;
 
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,

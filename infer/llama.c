@@ -8,6 +8,7 @@
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
+#include "kernels/tape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -149,22 +150,50 @@ void pl_llama_fini(pl_llama *m) {
     *m = (pl_llama){0};
 }
 
+// One layer as a stretch of the tape.
+typedef struct layer_run {
+    const pl_llama *m;
+    pl_view        *view;
+    int             layer;
+    pl_tensor       h, delta; // the residual stream and what the last sub-layer adds to it
+    pl_tensor      *input;    // out: the stream at this layer's input; NULL: nobody asks
+} layer_run;
+
+enum { STREAM, DELTA, LAYER_OUT };
+
+static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const layer_run *r = arg;
+    const pl_llama  *m = r->m;
+    const pl_layer  *w = &m->layer[r->layer];
+    double           eps = m->shape.eps;
+    pl_tensor        h = r->h;
+    pl_tensor        x = r->layer == 0 ? pl_rmsnorm(ctx, h, w->norm_attn, eps)
+                                       : pl_rmsnorm_residual(ctx, &h, r->delta, w->norm_attn, eps);
+    if (r->input) *r->input = h;
+    pl_tensor delta = pl_layer_attention(ctx, &m->shape, w, x, r->view, r->layer);
+    x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
+    out[DELTA] = pl_layer_mlp(ctx, w, x);
+    out[STREAM] = h;
+}
+
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out) {
-    double    eps = m->shape.eps;
-    pl_tensor h = pl_embed(ctx, m->embed, id, rows); // the residual stream
-    pl_tensor delta = {0};                           // what the last sub-layer adds to it
-    for (int l = 0; l < m->n_layers; l++) {
-        const pl_layer *w = &m->layer[l];
-        pl_tensor       x =
-            l == 0 ? pl_rmsnorm(ctx, h, w->norm_attn, eps) : pl_rmsnorm_residual(ctx, &h, delta, w->norm_attn, eps);
+    PL_CHECK(!view->rerun || n_taps == 0, "%d taps of layers that are not kept", n_taps);
+    pl_tensor shape = {.dim = {rows, m->shape.d, 1, 1}}, input;
+    layer_run r = {.m = m, .view = view, .h = pl_embed(ctx, m->embed, id, rows), .input = n_taps ? &input : NULL};
+    for (r.layer = 0; r.layer < m->n_layers; r.layer++) {
+        pl_tensor o[LAYER_OUT] = {shape, shape};
+        if (view->rerun)
+            pl_tape_stretch(ctx, run_layer, &r, sizeof r, o, LAYER_OUT);
+        else
+            run_layer(ctx, &r, o);
+        r.h = o[STREAM];
+        r.delta = o[DELTA];
         for (int i = 0; i < n_taps; i++)
-            if (taps[i] == l) out->tap[i] = h;
-        delta = pl_layer_attention(ctx, &m->shape, w, x, view, l);
-        x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
-        delta = pl_layer_mlp(ctx, w, x);
+            if (taps[i] == r.layer) out->tap[i] = input;
     }
-    out->hidden = pl_rmsnorm_residual(ctx, &h, delta, m->norm, eps);
+    pl_tensor h = r.h;
+    out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
     for (int i = 0; i < n_taps; i++) {
         if (taps[i] == m->n_layers) out->tap[i] = h;
         if (taps[i] == PL_TAP_FINAL) out->tap[i] = out->hidden;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { ARGS_ALIGN = 16, ARGS_COMMON = 512 }; // bytes
+enum { STRETCH = PL_OP_COUNT };              // an entry that is no op
 
 static bool grow_entries(pl_tape *t, int capacity) {
     struct pl_tape_entry *p = pl_realloc(t->entry, pl_size_mul((size_t)capacity, sizeof *p, 1));
@@ -56,7 +57,7 @@ static bool make_room(pl_ctx *ctx, size_t bytes) {
     return ok;
 }
 
-void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
+static void push(pl_ctx *ctx, int op, const void *args, size_t args_size) {
     pl_tape *t = ctx->tape;
     size_t   bytes = (args_size + ARGS_ALIGN - 1) / ARGS_ALIGN * ARGS_ALIGN;
     if (!make_room(ctx, bytes)) return;
@@ -65,9 +66,91 @@ void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
     t->used += bytes;
 }
 
+void pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size) {
+    push(ctx, (int)op, args, args_size);
+}
+
+// ---- stretches
+
+typedef struct stretch {
+    pl_stretch_fn fn;
+    int           n;
+    pl_tensor     out[PL_STRETCH_OUT];
+    _Alignas(16) uint8_t arg[PL_STRETCH_ARG];
+} stretch;
+
+static size_t bytes_of(const pl_tensor *t) {
+    return (size_t)pl_tensor_count(t) * pl_dtype_size(t->dtype);
+}
+
+// What stands on the tape from `count` on is forgotten.
+static void cut(pl_tape *t, int count) {
+    if (t->count > count) t->used = t->entry[count].at;
+    t->count = count;
+}
+
+void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_size, pl_tensor *out, int n) {
+    PL_CHECK(n >= 0 && n <= PL_STRETCH_OUT && arg_size <= PL_STRETCH_ARG, "%d results, %zu bytes", n, arg_size);
+    if (!pl_ctx_recording(ctx)) {
+        fn(ctx, arg, out);
+        return;
+    }
+    stretch s = {.fn = fn, .n = n};
+    memcpy(s.arg, arg, arg_size);
+    for (int i = 0; i < n; i++)
+        s.out[i] = pl_ctx_tensor(ctx, out[i].dim[0], out[i].dim[1]);
+    size_t   mark = pl_arena_mark(&ctx->frame);
+    uint8_t *inside = pl_arena_alloc(&ctx->frame, 0);
+    int      count = ctx->tape->count;
+    fn(ctx, s.arg, out); // recording, so that results have gradients where they will
+    uint8_t *end = pl_arena_alloc(&ctx->frame, 0);
+    for (int i = 0; i < n; i++) {
+        uint8_t *at = out[i].data;
+        if (at < inside || at >= end) {
+            s.out[i] = out[i];
+            continue;
+        }
+        PL_CHECK(out[i].dim[0] == s.out[i].dim[0] && out[i].dim[1] == s.out[i].dim[1], "result %d: [%lld, %lld]", i,
+                 (long long)out[i].dim[0], (long long)out[i].dim[1]);
+        pl_ctx_copy(ctx, s.out[i].data, out[i].data, bytes_of(&out[i]));
+        if (!out[i].grad) s.out[i].grad = NULL;
+    }
+    cut(ctx->tape, count);
+    pl_arena_release(&ctx->frame, mark);
+    memcpy(out, s.out, (size_t)n * sizeof *out);
+    if (ctx->err.status == PL_OK) push(ctx, STRETCH, &s, sizeof s);
+}
+
+static void backward(pl_ctx *ctx, int first);
+
+// The forward once more, behind what stands on the tape, and back.
+static void rerun(pl_ctx *ctx, int at) {
+    stretch   s; // a copy: the tape may move while it is measured
+    pl_tensor out[PL_STRETCH_OUT];
+    int       count = ctx->tape->count;
+    size_t    mark = pl_arena_mark(&ctx->frame);
+    memcpy(&s, ctx->tape->args + ctx->tape->entry[at].at, sizeof s);
+    memcpy(out, s.out, sizeof out);
+    s.fn(ctx, s.arg, out);
+    for (int i = 0; i < s.n; i++)
+        if (out[i].grad && out[i].data != s.out[i].data)
+            pl_ctx_copy(ctx, out[i].grad, s.out[i].grad, bytes_of(&out[i]));
+    backward(ctx, count);
+    cut(ctx->tape, count);
+    pl_arena_release(&ctx->frame, mark);
+}
+
+// Entries from the newest to `first`.
+static void backward(pl_ctx *ctx, int first) {
+    const pl_tape *t = ctx->tape;
+    for (int i = t->count - 1; i >= first && ctx->err.status == PL_OK; i--)
+        if (t->entry[i].op == STRETCH)
+            rerun(ctx, i);
+        else
+            ctx->be->bwd[t->entry[i].op](ctx, t->args + t->entry[i].at);
+}
+
 void pl_tape_backward(pl_ctx *ctx) {
     PL_CHECK(ctx->tape, "backward without a tape");
-    const pl_tape *t = ctx->tape;
-    for (int i = t->count - 1; i >= 0 && ctx->err.status == PL_OK; i--)
-        ctx->be->bwd[t->entry[i].op](ctx, t->args + t->entry[i].at);
+    backward(ctx, 0);
 }

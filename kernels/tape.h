@@ -5,6 +5,11 @@
 // gradients start at zero (pl_ctx_tensor zeroes them; parameters' gradients are zeroed by their owner) and backward
 // always accumulates, so a weight used at several unroll steps collects all of them.
 //
+// Recomputation (gradient checkpointing: Chen et al. 2016, arXiv 1604.06174): of a stretch of ops only the results are
+// kept, and its forward runs again when backward comes to it. Forward and backward see the values that they would have
+// seen, in the same order, so gradients have the same bits; the stretch's forward is computed twice, and memory holds
+// the inside of one stretch at a time.
+//
 // Memory: entries and copies of args live in two heap buffers of the tape, not in the frame, so that a measuring run
 // can walk the tape too. They grow while measuring only; afterwards a tape that is full is an error of the step.
 #ifndef PL_TAPE_H
@@ -14,7 +19,7 @@
 
 struct pl_tape {
     struct pl_tape_entry {
-        pl_op  op;
+        int    op; // a pl_op, or what tape.c adds to them
         size_t at; // offset of the copy of its args in `args`
     } * entry;
     uint8_t *args;
@@ -28,8 +33,17 @@ void      pl_tape_fini(pl_tape *t);
 void      pl_tape_clear(pl_tape *t);
 // Stores an op (pl_run does it).
 void      pl_tape_push(pl_ctx *ctx, pl_op op, const void *args, size_t args_size);
+// A stretch of ops: reads *arg (and whatever it points to, which must stay as it is until backward has run) and
+// parameters, leaves its results in out[0 .. n). It must do the same whenever it is run.
+#define PL_STRETCH_OUT 4
+#define PL_STRETCH_ARG 512 // bytes
+typedef void (*pl_stretch_fn)(pl_ctx *ctx, const void *arg, pl_tensor *out);
+// Runs fn and records it as one entry: what it allocates is given back but for its results, whose shapes [rows, cols]
+// stand in out[i].dim when it is called. Results that fn writes to places of the caller's (a slice of a larger tensor)
+// stay there. On a context that does not record, fn simply runs.
+void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_size, pl_tensor *out, int n);
 // Runs all backwards, newest first. The caller has seeded the gradients of the outputs (or the last op seeds itself:
 // divergence does). Does nothing once the context has failed.
-void      pl_tape_backward(pl_ctx *ctx);
+void pl_tape_backward(pl_ctx *ctx);
 
 #endif

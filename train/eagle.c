@@ -227,6 +227,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
                            .token_weight = regress ? pl_recipe_real(r, "train.token_weight") : 1,
                            .feature_weight = regress ? pl_recipe_real(r, "train.feature_weight") : 0};
     o.objective = pl_objective_named(pl_recipe_str(r, "train.objective"));
+    o.recompute = pl_recipe_bool(r, "train.recompute");
     o.unmasked = !pl_recipe_bool(r, "train.masked_teacher");
     o.js_beta = pl_recipe_real(r, "train.js_beta");
     o.lk_decay = pl_recipe_real(r, "train.lk_decay");

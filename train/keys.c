@@ -397,6 +397,12 @@ const pl_recipe_key pl_train_keys[] = {
      .max = 1 << 20,
      .help = "kind: drafter: rows of a slot, at most",
      .stages = PL_STAGE_DRAFTER},
+    {.path = "train.recompute",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "false",
+     .help = "layers (kind: target) or steps of the unroll (drafter) are computed again in backward instead of kept: "
+             "less memory, more time, the same weights",
+     .stages = PL_RECIPE_NO_STAGE},
     {.path = "train.unroll",
      .type = PL_RECIPE_INT,
      .deflt = "0",

@@ -15,7 +15,7 @@ typedef struct lm_pass {
 static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
     pl_lm       *lm = p->lm;
     pl_llama    *m = &lm->model;
-    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo};
+    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .rerun = lm->recompute};
     pl_llama_out out;
     pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
     pl_divergence_args a = {.objective = PL_OBJ_LABEL,
@@ -66,7 +66,7 @@ static pl_status rows_create(pl_lm *lm, pl_err *err) {
 
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
     PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
-    *lm = (pl_lm){.capacity = o->capacity};
+    *lm = (pl_lm){.capacity = o->capacity, .recompute = o->recompute};
     pl_param_block_options bo = {.backend = o->backend, .round_to = o->round_to, .decay_embed = o->decay_embed};
     lm_pass                p = {.lm = lm, .rows = o->capacity};
     pl_status              st;

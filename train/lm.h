@@ -14,6 +14,7 @@ typedef struct pl_lm {
     pl_param_block block;
     pl_ctx         ctx;
     pl_tape        tape;
+    bool           recompute;
     int64_t        capacity, rows;
     pl_arena       arrays;                         // of the rows below
     int32_t       *id, *pos, *lo, *label, *argmax; // [capacity]; label -1: nothing to learn
@@ -32,6 +33,7 @@ typedef struct pl_lm_options {
     int64_t           capacity; // rows
     pl_dtype          round_to; // PL_BF16 or PL_F32
     bool              decay_embed;
+    bool              recompute; // layers are run again in backward instead of kept: less memory, the same bits
 } pl_lm_options;
 
 // Memory for the model, the block and the activations of `capacity` rows with their gradients. Weights are zero: see

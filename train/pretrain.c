@@ -263,7 +263,8 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
                        .pool = env->pool,
                        .capacity = rows,
                        .round_to = config.dtype,
-                       .decay_embed = pl_recipe_bool(p->r, "train.decay_embeddings")};
+                       .decay_embed = pl_recipe_bool(p->r, "train.decay_embeddings"),
+                       .recompute = pl_recipe_bool(p->r, "train.recompute")};
     PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
     PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)pl_recipe_int(p->r, "seed"), err));
     for (int i = 0; i < p->n_phases; i++) {

@@ -13,7 +13,7 @@ typedef struct unroll_pass {
     bool       learn;
     // Out, where the host reads them: [steps * rows], and [rows] of each step.
     pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL];
-    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step; the teacher's rows
+    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step (scoring); the teacher's rows
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -26,25 +26,52 @@ static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
     return s;
 }
 
+// One step as a stretch of the tape: what later steps need of it are its hidden states and its keys and values.
+typedef struct unroll_step {
+    unroll_pass     *p;
+    int              k;
+    pl_tensor        hidden, y; // what it consumes; where the head's rows go
+    const pl_tensor *block;     // [k] of the steps before
+} unroll_step;
+
+enum { HIDDEN, KEYS, STEP_OUT };
+
+static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const unroll_step *s = arg;
+    pl_backbone       *b = s->p->u->model;
+    const pl_pack     *rows = &s->p->u->pack;
+    bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
+    pl_tensor block[PL_MAX_UNROLL];
+    pl_view   view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
+    memcpy(block, s->block, (size_t)s->k * sizeof *block);
+    view.n_blocks = view.offset = s->k;
+    const int32_t *token = rows->token + s->k * s->p->rows;
+    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], full ? s->y : (pl_tensor){0});
+    if (!full) b->head.kind->project(ctx, &b->head, x, s->y);
+    out[KEYS] = block[s->k];
+    s->p->x[s->k] = x;
+}
+
 static void pass(pl_ctx *ctx, unroll_pass *p) {
     pl_unroll   *u = p->u;
     pl_backbone *b = u->model;
     pl_pack     *k_rows = &u->pack;
     int          steps = p->learn ? u->opt.learn_steps : k_rows->steps;
     int64_t      rows = p->rows;
-    bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
-    pl_tensor block[PL_MAX_UNROLL];
-    pl_view   view = {.pos = k_rows->pos, .cos = b->cos, .sin = b->sin, .lo = k_rows->lo, .block = block};
-    pl_tensor hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
-    pl_tensor last = pl_ctx_write(ctx, k_rows->last, rows, k_rows->d);
-    pl_tensor out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
+    pl_tensor    block[PL_MAX_UNROLL];
+    pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
+    pl_tensor    last = pl_ctx_write(ctx, k_rows->last, rows, k_rows->d);
+    pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
     for (int k = 0; k < steps; k++) {
-        pl_tensor y = slice(&out, k * rows, rows);
-        view.offset = k;
-        pl_tensor x =
-            b->kind->step(ctx, b, k_rows->token + k * rows, hidden, &view, &hidden, full ? y : (pl_tensor){0});
-        p->x[k] = x;
-        if (!full) b->head.kind->project(ctx, &b->head, x, y);
+        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = slice(&out, k * rows, rows), .block = block};
+        pl_tensor   made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
+                                      [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
+        if (u->opt.recompute)
+            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, STEP_OUT);
+        else
+            run_step(ctx, &s, made);
+        hidden = made[HIDDEN];
+        block[k] = made[KEYS];
         if (u->opt.feature_weight > 0)
             p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
                                                                       .t = last,

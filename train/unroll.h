@@ -32,6 +32,7 @@ typedef struct pl_unroll_options {
     pl_objective objective;
     bool         unmasked;
     double       js_beta, lk_decay;
+    bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 
 typedef struct pl_unroll {

@@ -1,9 +1,11 @@
+#include "kernels/op/add.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/swiglu.h"
 #include "kernels/op/topk.h"
 #include "kernels/tape.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -129,6 +131,102 @@ static void constants_stay_constant(void **state) {
     close_ctx(&ctx);
 }
 
+// ---- stretches
+
+// Layers y = swiglu(x W), each a stretch whose result is the next one's input; the last one, y + x, goes into a slice
+// of the caller's. nested: each stretch holds another one before it.
+enum { ROWS = 3, WIDTH = 4, LAYERS = 3 };
+
+typedef struct deep {
+    bool      stretch, nested;
+    double    w[2 * WIDTH * WIDTH], dw[2 * WIDTH * WIDTH], x[ROWS * WIDTH];
+    pl_tensor y;
+} deep;
+
+typedef struct layer_run {
+    deep     *d;
+    pl_tensor x, y; // y: where the last one's result goes
+    bool      inner;
+} layer_run;
+
+static void layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const layer_run *p = arg;
+    pl_tensor        w = pl_tensor_2d(p->d->w, PL_F64, 2 * WIDTH, WIDTH);
+    w.grad = p->d->dw;
+    if (p->inner) {
+        layer_run in = {.d = p->d, .x = p->x};
+        pl_tensor mid[1] = {{.dim = {ROWS, WIDTH, 1, 1}}};
+        if (p->d->stretch)
+            pl_tape_stretch(ctx, layer, &in, sizeof in, mid, 1);
+        else
+            layer(ctx, &in, mid);
+        in.x = mid[0];
+        in.y = p->y;
+        layer(ctx, &in, out);
+        return;
+    }
+    out[0] = pl_swiglu(ctx, pl_linear(ctx, p->x, w));
+    if (p->y.data) out[0] = pl_add(ctx, out[0], p->x, p->y);
+}
+
+static void deep_step(pl_ctx *ctx, void *arg) {
+    deep     *d = arg;
+    pl_tensor all = pl_ctx_tensor(ctx, 2 * ROWS, WIDTH), last = all;
+    layer_run p = {.d = d, .x = pl_tensor_2d(d->x, PL_F64, ROWS, WIDTH), .inner = d->nested};
+    size_t    half = ROWS * WIDTH * sizeof(double);
+    last.dim[0] = ROWS;
+    last.data = (uint8_t *)all.data + half;
+    last.grad = (uint8_t *)all.grad + half;
+    for (int i = 0; i < LAYERS; i++) {
+        pl_tensor out[1] = {{.dim = {ROWS, WIDTH, 1, 1}}};
+        if (i == LAYERS - 1) p.y = last;
+        if (d->stretch)
+            pl_tape_stretch(ctx, layer, &p, sizeof p, out, 1);
+        else
+            layer(ctx, &p, out);
+        p.x = out[0];
+    }
+    d->y = p.x;
+    if (!ctx->measuring)
+        for (int i = 0; i < ROWS * WIDTH; i++)
+            ((double *)d->y.grad)[i] += 1 + i % 3;
+    pl_tape_backward(ctx);
+}
+
+static size_t run_deep(deep *d, bool stretch, bool nested) {
+    pl_ctx  ctx;
+    pl_tape tape;
+    *d = (deep){.stretch = stretch, .nested = nested};
+    for (int i = 0; i < 2 * WIDTH * WIDTH; i++)
+        d->w[i] = 0.3 * sin(i + 1.0);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        d->x[i] = cos(i * 0.7);
+    open_ctx(&ctx, &tape, pl_backend_ref64());
+    assert_int_equal(pl_ctx_measure(&ctx, deep_step, d, NULL), PL_OK);
+    for (int again = 0; again < 2; again++) { // a second step finds nothing of the first
+        memset(d->dw, 0, sizeof d->dw);
+        uint64_t before = pl_alloc_count();
+        pl_ctx_begin(&ctx);
+        deep_step(&ctx, d);
+        assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+        assert_int_equal(pl_alloc_count(), before);
+    }
+    size_t size = ctx.frame.size;
+    close_ctx(&ctx);
+    return size;
+}
+
+static void stretches(void **state) {
+    (void)state;
+    static deep kept, again;
+    for (int nested = 0; nested < 2; nested++) {
+        size_t whole = run_deep(&kept, false, nested), less = run_deep(&again, true, nested);
+        assert_memory_equal(kept.dw, again.dw, sizeof kept.dw);
+        assert_true(kept.dw[0] != 0);
+        if (nested) assert_true(less < whole);
+    }
+}
+
 // A tape sized by measuring does not allocate afterwards, and a longer step is an error, not a crash.
 static void full_tape(void **state) {
     (void)state;
@@ -241,9 +339,9 @@ static void missing_ops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_weight), cmocka_unit_test(no_grad),       cmocka_unit_test(constants_stay_constant),
-        cmocka_unit_test(full_tape),     cmocka_unit_test(out_of_memory), cmocka_unit_test(sticky_error),
-        cmocka_unit_test(missing_ops),
+        cmocka_unit_test(shared_weight), cmocka_unit_test(no_grad),     cmocka_unit_test(constants_stay_constant),
+        cmocka_unit_test(stretches),     cmocka_unit_test(full_tape),   cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(sticky_error),  cmocka_unit_test(missing_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
