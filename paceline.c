@@ -356,9 +356,11 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
 
 // *told: the failure is another process's to tell.
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
-    pl_comm *comm;
+    pl_comm *comm = NULL;
     PL_TRY(check_positional(c, a, err));
-    PL_TRY(pl_comm_fork(&comm, c->options == rank_options ? (int)pl_cli_int(a, "ranks") : 1, err));
+    // Who names a transport gets it also for a single rank.
+    if (c->options == rank_options && (pl_cli_int(a, "ranks") > 1 || pl_cli_has(a, "transport")))
+        PL_TRY(pl_comm_fork(&comm, (int)pl_cli_int(a, "ranks"), err));
     pl_status st = on_rank(c, a, comm, err);
     if (st != PL_OK) pl_comm_fail(comm, err);
     *told = pl_comm_rank(comm) > 0;

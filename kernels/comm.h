@@ -28,7 +28,8 @@ typedef struct pl_comm pl_comm;
 
 // From here on `ranks` processes run, each returning from this call with a comm of its own. Before any thread, device
 // or file is opened: forked processes have one thread and share descriptors. Ranks above 0 ignore SIGINT and SIGTERM
-// (rank 0 decides, and asks them) and are killed when rank 0 ends. ranks 1: *out NULL. PL_E_MEMORY, PL_E_IO.
+// (rank 0 decides, and asks them) and are killed when rank 0 ends. A group of one meets nobody, but takes the same way.
+// PL_E_MEMORY, PL_E_IO.
 pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
 // Which transport sums tensors of this backend; called once, before the first sum. auto: nccl for GPUs where it can be
 // loaded, else local. PL_E_USAGE: no such transport; PL_E_UNSUPPORTED: not for this backend, not in this build, not on

@@ -173,7 +173,6 @@ static void drop(pl_comm *c) {
 pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err) {
     *out = NULL;
     PL_CHECK(ranks >= 1 && ranks <= PL_RANKS_MAX, "%d ranks", ranks);
-    if (ranks == 1) return PL_OK;
     pl_comm *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
     c->ranks = ranks;

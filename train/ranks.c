@@ -13,7 +13,7 @@ typedef struct job {
 pl_status pl_ranks_hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, int64_t stop_after,
                             pl_err *err) {
     char *text;
-    if (pl_comm_ranks(env->comm) == 1) return PL_OK;
+    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // nobody listens
     PL_TRY(pl_recipe_dump(r, &text, err));
     job       j = {.stop_after = stop_after, .out_dir = strlen(out_dir) + 1, .recipe = strlen(text) + 1};
     char     *both = pl_malloc(j.out_dir + j.recipe);

@@ -242,9 +242,9 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
                        "would have none; use --ranks %d or train.slots: %d",
                        ranks, t->n_slots, t->n_slots > 1 ? "s" : "", n, ranks - shares, ranks - shares > 1 ? "s" : "",
                        shares, ranks * n);
-    if (ranks > 1)
-        pl_log("%s: %d ranks, %d of %d slots each at most, joined by %s", t->name, ranks, n, t->n_slots,
-               pl_comm_transport(t->comm));
+    if (t->comm)
+        pl_log("%s: %d rank%s, %d of %d slots each at most, joined by %s", t->name, ranks, ranks > 1 ? "s" : "", n,
+               t->n_slots, pl_comm_transport(t->comm));
     return PL_OK;
 }
 

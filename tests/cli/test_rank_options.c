@@ -114,6 +114,8 @@ static void refusals(void **state) {
                    TRAIN "--ranks 5", base, base);
     test_run_fails(2, "use --ranks 2 or train.slots: 6", TRAIN "--ranks 3", base, base);
     test_run_fails(2, "--transport mpi: expected auto|local|nccl", TRAIN "--ranks 2 --transport mpi", base, base);
+    test_run_fails(2, "--transport mpi: expected", TRAIN "--transport mpi", base, base);
+    test_run_fails(1, "use --transport local", TRAIN "--transport nccl", base, base);
     test_run_fails(1, "use --transport local", TRAIN "--ranks 2 --transport nccl", base, base);
     test_run_fails(2, "one GPU for 2 ranks", TRAIN "--ranks 2 --device cuda:0", base, base);
     test_run_fails(1, "--device cuda:", TRAIN "--ranks 64 --device cuda --set train.slots=64", base, base);

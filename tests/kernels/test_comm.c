@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // What every rank does. A rank that is not content says so by failing.
@@ -170,25 +171,29 @@ static void rank_0_goes_first(void **state) {
 
 static void one_rank_costs_nothing(void **state) {
     (void)state;
-    pl_comm *c = (pl_comm *)&c;
     pl_err   err = {0};
     double   x = 5;
     float    y = 3;
-    assert_int_equal(pl_comm_fork(&c, 1, &err), PL_OK);
-    assert_null(c);
     uint64_t allocated = pl_alloc_count();
-    assert_int_equal(pl_comm_rank(c), 0);
-    assert_int_equal(pl_comm_ranks(c), 1);
-    assert_int_equal(pl_comm_open(c, "auto", pl_backend_cpu(), &err), PL_OK);
-    assert_int_equal(pl_comm_sum(c, NULL, &y, 1, &err), PL_OK);
-    assert_int_equal(pl_comm_sum_doubles(c, &x, 1, &err), PL_OK);
-    assert_int_equal(pl_comm_broadcast(c, &x, sizeof x, &err), PL_OK);
-    assert_int_equal(pl_comm_enter(c, &err), PL_OK);
-    assert_int_equal(pl_comm_leave(c, &err), PL_OK);
-    pl_comm_fail(c, &err);
-    pl_comm_close(c);
+    assert_int_equal(pl_comm_rank(NULL), 0);
+    assert_int_equal(pl_comm_ranks(NULL), 1);
+    assert_int_equal(pl_comm_open(NULL, "auto", pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_comm_sum(NULL, NULL, &y, 1, &err), PL_OK);
+    assert_int_equal(pl_comm_sum_doubles(NULL, &x, 1, &err), PL_OK);
+    assert_int_equal(pl_comm_broadcast(NULL, &x, sizeof x, &err), PL_OK);
+    assert_int_equal(pl_comm_enter(NULL, &err), PL_OK);
+    assert_int_equal(pl_comm_leave(NULL, &err), PL_OK);
+    pl_comm_fail(NULL, &err);
+    pl_comm_close(NULL);
     assert_true(x == 5 && y == 3);
     assert_int_equal(pl_alloc_count(), allocated);
+}
+
+// A group of one, which takes the way of all.
+static void a_group_of_one(void **state) {
+    (void)state;
+    backend = pl_backend_cpu();
+    all_content(1, sums);
 }
 
 // ---- failures
@@ -288,6 +293,7 @@ static void nobody_outlives_rank_0(void **state) {
         _exit(0);
     }
     close(ends[1]);
+    assert_int_equal(waitpid(middle, NULL, 0), middle);
     alarm(60);
     assert_int_equal(read(ends[0], &byte, 1), 0); // the last one has closed it
     alarm(0);
@@ -366,13 +372,21 @@ static void mixed_devices_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_the_tree),      cmocka_unit_test(sums_on_a_device),
-        cmocka_unit_test(words_arrive),           cmocka_unit_test(rank_0_goes_first),
-        cmocka_unit_test(one_rank_costs_nothing), cmocka_unit_test(a_killed_rank_stops_all),
-        cmocka_unit_test(a_failure_is_told),      cmocka_unit_test(a_rank_that_leaves_is_missed),
-        cmocka_unit_test(a_failure_stays),        cmocka_unit_test(nobody_outlives_rank_0),
-        cmocka_unit_test(others_ignore_stops),    cmocka_unit_test(nccl_is_looked_for),
-        cmocka_unit_test(transports_are_chosen),  cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),
+        cmocka_unit_test(rank_0_goes_first),
+        cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),
+        cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen),
+        cmocka_unit_test(mixed_devices_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
