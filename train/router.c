@@ -421,7 +421,8 @@ const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD] = {
     {"train.feature_weight", LOSS},
     {"train.noise", LOSS},
     {"train.step_decay", LOSS},
-    {"train.decay_embeddings", "a router has no embeddings"}};
+    {"train.decay_embeddings", "a router has no embeddings"},
+    {"train.recompute", "a router is too shallow to be computed again"}};
 
 static pl_status unread(const pl_recipe *r, const char *path, const char *why, pl_err *err) {
     if (!pl_recipe_differs(r, path)) return PL_OK;

@@ -20,7 +20,7 @@
 #include "infer/env.h"
 
 // Keys that no router's run reads, with what stands in their place.
-enum { PL_ROUTER_UNREAD = 22 };
+enum { PL_ROUTER_UNREAD = 23 };
 typedef struct pl_router_unread {
     const char *path, *why;
 } pl_router_unread;

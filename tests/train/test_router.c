@@ -397,8 +397,8 @@ static void refused(void **state) {
     // Keys that could not matter.
     for (int i = 0; i < PL_ROUTER_UNREAD; i++) {
         static const char *const other[PL_ROUTER_UNREAD] = {
-            "0,1", "40", "true",    "backbone", "8",   "8",   "100", "true", "50",  "random", "true",
-            "3",   "3",  "hard-ce", "false",    "0.3", "2.5", "1",   "0.5",  "0.1", "0.9",    "false"};
+            "0,1", "40",      "true",  "backbone", "8",   "8", "100", "true", "50",  "random", "true", "3",
+            "3",   "hard-ce", "false", "0.3",      "2.5", "1", "0.5", "0.1",  "0.9", "false",  "true"};
         pl_err err = {0};
         char   lines[2048], line[200];
         snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s=%s", ROUTED, pl_router_unread_keys[i].path,
