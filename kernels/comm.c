@@ -69,18 +69,13 @@ static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
 }
 
 typedef struct pieces {
-    pl_ctx *ctx;
-    void   *data;
-    size_t  bytes; // from one to the next
-    int64_t n;     // reals of each
+    pl_ctx   *ctx;
+    pl_tensor rank[PL_RANKS_MAX]; // what each rank brings to the sum
 } pieces;
 
 static void add_piece(void *arg, int left, int into) {
     const pieces *p = arg;
-    pl_dtype      real = p->ctx->be->real;
-    pl_tensor     a = pl_tensor_2d((uint8_t *)p->data + (size_t)left * p->bytes, real, 1, p->n);
-    pl_tensor     b = pl_tensor_2d((uint8_t *)p->data + (size_t)into * p->bytes, real, 1, p->n);
-    pl_add(p->ctx, a, b, b);
+    pl_add(p->ctx, p->rank[left], p->rank[into], p->rank[into]);
 }
 
 typedef struct round {
@@ -96,25 +91,24 @@ static size_t piece_bytes(const round *r, int rank) {
 // Everybody's values of this rank's piece come together in `room`, and their sum goes to everybody.
 static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
     pl_comm_swap bring = {0}, take = {0};
-    size_t       mine = piece_bytes(r, c->rank), real = pl_dtype_size(ctx->be->real);
+    pieces       p = {.ctx = ctx};
+    pl_dtype     real = ctx->be->real;
+    size_t       mine = piece_bytes(r, c->rank);
     uint8_t     *own = r->x + (size_t)c->rank * r->piece, *room = c->room;
     for (int i = 0; i < c->ranks; i++) {
+        void *at = i == c->rank ? own : room + (size_t)i * r->piece;
+        p.rank[i] = pl_tensor_2d(at, real, 1, (int64_t)(mine / pl_dtype_size(real)));
         if (i == c->rank) continue;
-        bring.out[i] = r->x + (size_t)i * r->piece;
-        bring.out_bytes[i] = piece_bytes(r, i);
-        bring.in[i] = room + (size_t)i * r->piece;
-        bring.in_bytes[i] = mine;
+        bring.out[i] = take.in[i] = r->x + (size_t)i * r->piece;
+        bring.out_bytes[i] = take.in_bytes[i] = piece_bytes(r, i);
+        bring.in[i] = at;
         take.out[i] = own;
-        take.out_bytes[i] = mine;
-        take.in[i] = r->x + (size_t)i * r->piece;
-        take.in_bytes[i] = piece_bytes(r, i);
+        bring.in_bytes[i] = take.out_bytes[i] = mine;
     }
-    pl_ctx_copy(ctx, room + (size_t)c->rank * r->piece, own, mine);
     PL_TRY(c->transport->swap(c, ctx, &bring, err));
     if (mine > 0) {
-        pieces p = {.ctx = ctx, .data = room, .bytes = r->piece, .n = (int64_t)(mine / real)};
         tree(c->ranks, add_piece, &p);
-        pl_ctx_copy(ctx, own, room + (size_t)(c->ranks - 1) * r->piece, mine);
+        if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
     }
     return c->transport->swap(c, ctx, &take, err);
 }

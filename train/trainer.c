@@ -238,10 +238,9 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
     int shares = (t->n_slots + n - 1) / n;
     if (shares < ranks)
         return pl_fail(err, PL_E_USAGE,
-                       "--ranks %d: the %d slot%s of a step are shared in powers of two, %d to a rank, and %d rank%s "
-                       "would have none; use --ranks %d or train.slots: %d",
-                       ranks, t->n_slots, t->n_slots > 1 ? "s" : "", n, ranks - shares, ranks - shares > 1 ? "s" : "",
-                       shares, ranks * n);
+                       "--ranks %d: a step has %d slot%s, shared in powers of two: %d to a rank, none for %d of them; "
+                       "use --ranks %d or train.slots: %d",
+                       ranks, t->n_slots, t->n_slots > 1 ? "s" : "", n, ranks - shares, shares, ranks * n);
     if (t->comm)
         pl_log("%s: %d rank%s, %d of %d slots each at most, joined by %s", t->name, ranks, ranks > 1 ? "s" : "", n,
                t->n_slots, pl_comm_transport(t->comm));

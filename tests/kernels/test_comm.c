@@ -198,6 +198,36 @@ static void a_group_of_one(void **state) {
 
 // ---- failures
 
+static void no_memory(void **state) {
+    (void)state;
+    pl_comm *c = NULL;
+    pl_err   err = {0};
+    pl_alloc_fail_after(1);
+    pl_status st = pl_comm_fork(&c, 2, &err);
+    pl_alloc_fail_after(0);
+    assert_int_equal(st, PL_E_MEMORY);
+    assert_null(c);
+}
+
+// One of the ranks has no room for pieces: a line from it, on all.
+static pl_status no_room(pl_comm *c, pl_err *err) {
+    float  x[8] = {0};
+    pl_ctx ctx;
+    PL_TRY(pl_comm_open(c, "local", pl_backend_cpu(), err));
+    PL_TRY(pl_ctx_init(&ctx, pl_backend_cpu(), NULL));
+    if (pl_comm_rank(c) == 1) pl_alloc_fail_after(1);
+    pl_status st = pl_comm_sum(c, &ctx, x, 8, err);
+    pl_ctx_fini(&ctx);
+    return st;
+}
+
+static void no_memory_for_a_sum(void **state) {
+    (void)state;
+    pl_err err;
+    assert_int_equal(in_ranks(3, no_room, &err), PL_E_MEMORY);
+    assert_non_null(strstr(err.msg, "rank 1: "));
+}
+
 static int victim;
 
 // All meet a few times, then one is killed while the others wait for it.
@@ -378,6 +408,8 @@ int main(void) {
         cmocka_unit_test(rank_0_goes_first),
         cmocka_unit_test(one_rank_costs_nothing),
         cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_a_sum),
         cmocka_unit_test(a_killed_rank_stops_all),
         cmocka_unit_test(a_failure_is_told),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
