@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/log.h"
 #include "kernels/comm_impl.h"
 #include "kernels/op/add.h"
 
@@ -32,8 +33,12 @@ static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_e
         const pl_transport *t = transports[i];
         if (!automatic && strcmp(t->name, name) != 0) continue;
         pl_status st = t->open(c, be, err);
-        if (st == PL_OK) c->transport = t;
-        if (st == PL_OK || !automatic) return st == PL_OK ? st : pl_fail_at(err, st, "--transport %s", name);
+        if (st == PL_OK) {
+            c->transport = t;
+            return PL_OK;
+        }
+        if (!automatic) return pl_fail_at(err, st, "--transport %s", name);
+        if (be->memory && err) pl_log("--transport auto: not %s: %.*s", t->name, (int)strcspn(err->msg, ";"), err->msg);
     }
     return pl_fail(err, PL_E_USAGE, "--transport %s: expected " PL_TRANSPORTS_SYNTAX, name);
 }

@@ -388,7 +388,8 @@ const pl_recipe_key pl_train_keys[] = {
      .min = 0,
      .max = PL_SLOTS_MAX,
      .help =
-         "parts of a step that are in memory one at a time; 0: target: so that one has at most 2048 rows; drafter: 1",
+         "parts of a step that are in memory one at a time, and that --ranks share; 0: target: so that one has at most "
+         "2048 rows; drafter: 1",
      .stages = TRAIN},
     {.path = "train.slot_rows",
      .type = PL_RECIPE_INT,

@@ -156,7 +156,7 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
         pl_prompts_destroy(mine);
         mine = a;
     }
-    if (st == PL_OK && b)
+    if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // who evaluates
         st = create(held, r, env, b, taps, n_taps, true, err);
     else
         pl_prompts_destroy(b);

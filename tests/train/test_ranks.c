@@ -141,17 +141,13 @@ static void target(void **state) {
     small_same("target-1", "target-4", "tokenizer.model");
 }
 
-static const pl_backend *emulated(void) {
-    return pl_backend_emulated();
-}
-
 // Gradients that the host cannot reach.
 static void on_a_device(void **state) {
     (void)state;
     pl_err            err;
     static const char extra[] = "train.slot_rows=48\ntrain.slots=2\ntrain.unroll=2\ntrain.eval_steps=2\n"
                                 "train.eval_tokens=60\ntrain.warmup=1\ntrain.steps=3\ntrain.eval_every=0\n";
-    small_backend = emulated();
+    small_backend = pl_backend_emulated();
     pl_status one = drafter(1, "device-1", extra, 0, &err);
     pl_status two = one == PL_OK ? drafter(2, "device-2", extra, 0, &err) : one;
     small_backend = NULL;
