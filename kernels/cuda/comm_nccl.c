@@ -103,9 +103,12 @@ void pl_comm_describe_nccl(char *out, size_t room) {
 // ---- the transport
 
 typedef struct own {
-    ncclComm_t   comm;
-    cudaStream_t stream; // of the context whose sum is under way
+    ncclComm_t comm; // NULL before the first sum
 } own;
+
+static cudaStream_t stream_of(const pl_ctx *ctx) {
+    return (cudaStream_t)pl_cuda_state_of(ctx)->stream;
+}
 
 static pl_status fits(ncclResult_t r, const char *doing, pl_err *err) {
     if (r == ncclSuccess) return PL_OK;
@@ -141,15 +144,14 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
     own *o = c->own;
     if (!PL_CUDA(enter)(ctx)) return pl_ctx_sync(ctx, err);
     if (!o->comm) PL_TRY(join(c, o, err));
-    o->stream = (cudaStream_t)pl_cuda_state_of(ctx)->stream;
     PL_TRY(pl_comm_check(c, err));
     PL_TRY(fits(nccl.ncclGroupStart(), "a group", err));
     ncclResult_t r = ncclSuccess;
     for (int i = 0; i < c->ranks; i++) {
         if (r == ncclSuccess && s->out_bytes[i])
-            r = nccl.ncclSend(s->out[i], s->out_bytes[i], ncclUint8, i, o->comm, o->stream);
+            r = nccl.ncclSend(s->out[i], s->out_bytes[i], ncclUint8, i, o->comm, stream_of(ctx));
         if (r == ncclSuccess && s->in_bytes[i])
-            r = nccl.ncclRecv(s->in[i], s->in_bytes[i], ncclUint8, i, o->comm, o->stream);
+            r = nccl.ncclRecv(s->in[i], s->in_bytes[i], ncclUint8, i, o->comm, stream_of(ctx));
     }
     ncclResult_t end = nccl.ncclGroupEnd(); // closes the group whatever came before
     return fits(r != ncclSuccess ? r : end, "pieces", err);
@@ -164,7 +166,7 @@ static pl_status failed(pl_comm *c, own *o, pl_status st) {
 
 static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     own *o = c->own;
-    while (o->stream && cudaStreamQuery(o->stream) == cudaErrorNotReady) {
+    while (o->comm && cudaStreamQuery(stream_of(ctx)) == cudaErrorNotReady) {
         ncclResult_t r = ncclSuccess;
         pl_status    st = pl_comm_check(c, err);
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
