@@ -262,8 +262,9 @@ static pl_status check_start(loop *l, pl_err *err) {
     uint64_t first = h;
     PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
     if (first == h) return PL_OK;
-    return pl_fail(err, PL_E_INTERNAL, "%s: step %lld: other weights than rank 0's; are the ranks' machines alike?",
-                   t->name, (long long)l->step);
+    return pl_fail(err, PL_E_INTERNAL,
+                   "%s: step %lld: other weights than rank 0; did files change while they were read?", t->name,
+                   (long long)l->step);
 }
 
 static pl_status open_state(loop *l, const char *path, pl_err *err) {
