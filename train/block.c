@@ -61,6 +61,7 @@ static void bind(pl_param_block *b) {
         void           *data = element(b, b->work, b->at[i]);
         *p->tensor = p->spec.cols > 0 ? pl_tensor_2d(data, b->real, p->spec.rows, p->spec.cols)
                                       : pl_tensor_1d(data, b->real, p->spec.rows);
+        p->tensor->bf16_values = b->real == PL_F32 && b->round_to == PL_BF16;
         if (!b->frozen[i]) p->tensor->grad = element(b, b->grad, b->at[i]);
     }
 }

@@ -19,11 +19,21 @@ struct sums { // of a row over the draft ids; which ones, its objective says
 
 // Scratch of one call.
 struct work {
-    float   *z, *t;                  // [n, tile] student's, [T', tile] teacher's logits
-    running *student, *full, *draft; // [n], [T'], [T']
-    sums    *sum;                    // [n]
-    int32_t *wanted;                 // [T']: some row with weight refers to it
+    float     *z, *t;                  // [n, tile] student's, [T', tile] teacher's logits
+    running   *student, *full, *draft; // [n], [T'], [T']
+    sums      *sum;                    // [n]
+    int32_t   *wanted;                 // [T']: some row with weight refers to it
+    // Where a model's weights are values of bf16: its rows in bf16, and backward's dz [n, tile].
+    pl_operand x, xt;
+    uint16_t  *dz;
+    int64_t    tile; // ids
 };
+
+// Wide tiles give products enough blocks for a GPU; few rows need no such scratch.
+static int64_t tile_for(const pl_divergence_args *a) {
+    int64_t rows = a->x.dim[0];
+    return rows < 128 ? PL_DIV_TILE : 4 * PL_DIV_TILE;
+}
 
 static __host__ __device__ __forceinline__ bool taught(const pl_divergence_args &a) {
     return a.objective != PL_OBJ_LABEL;
@@ -39,11 +49,11 @@ static __global__ void want_kernel(int32_t *wanted, pl_divergence_args a) {
 }
 
 // Takes a tile's logits of row blockIdx.x into its running figures; ids first, first + 1, ...
-static __global__ void pass_kernel(running *rows, const float *z, int64_t first, int width) {
+static __global__ void pass_kernel(running *rows, const float *z, int64_t tile, int64_t first, int width) {
     __shared__ float  room[PL_WARP];
     __shared__ pl_key best[PL_BLOCK];
     running           r = rows[blockIdx.x];
-    z += blockIdx.x * PL_DIV_TILE;
+    z += blockIdx.x * tile;
     pl_key own = r.best;
     for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
         pl_key k = pl_key_of(z[j], (uint32_t)(first + j));
@@ -132,7 +142,7 @@ static __global__ void sums_kernel(pl_divergence_args a, work w, int64_t first, 
     int64_t           i = blockIdx.x;
     if (!takes_part(a, i)) return;
     row_facts    f = facts_of(a, i);
-    const float *z = w.z + i * PL_DIV_TILE, *t = w.t + f.teacher * PL_DIV_TILE;
+    const float *z = w.z + i * w.tile, *t = w.t + f.teacher * w.tile;
     sums         s = {};
     bool         one_id = a.objective == PL_OBJ_LABEL || a.objective == PL_OBJ_HARD_CE;
     running      student = w.student[i], full = {}, draft = {};
@@ -227,17 +237,21 @@ static __device__ __forceinline__ float slope(const pl_divergence_args &a, const
     }
 }
 
-// dz of a tile, over its logits.
+// dz of a tile: over its logits, or in bf16, where the products with it are in bf16.
 static __global__ void dz_kernel(pl_divergence_args a, work w, int64_t first, int width) {
     int64_t      i = blockIdx.x;
     bool         in = takes_part(a, i);
-    float       *z = w.z + i * PL_DIV_TILE;
+    float       *z = w.z + i * w.tile;
     const float *stat = (const float *)a.stat.data + i * 4;
     row_facts    f = {};
     if (in) f = facts_of(a, i);
     for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK) {
-        float t = in && taught(a) ? w.t[f.teacher * PL_DIV_TILE + j] : 0;
-        z[j] = in ? a.weight[i] * slope(a, f, stat, first + j, z[j], t) : 0;
+        float t = in && taught(a) ? w.t[f.teacher * w.tile + j] : 0;
+        float dz = in ? a.weight[i] * slope(a, f, stat, first + j, z[j], t) : 0;
+        if (w.dz)
+            w.dz[i * w.tile + j] = (uint16_t)pl_pack_bf16(dz, 0);
+        else
+            z[j] = dz;
     }
 }
 
@@ -245,46 +259,59 @@ static void *room_for(pl_ctx *ctx, int64_t n, size_t each) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)n, each, 1));
 }
 
-static work take_work(pl_ctx *ctx, const pl_divergence_args *a) {
+// A model's rows as its products take them.
+static pl_operand rows_for(pl_ctx *ctx, const char *op, const pl_tensor *x, const pl_tensor *w) {
+    pl_operand rows = pl_rows_of(x->data, x->dim[1], PL_F32);
+    return pl_gemm_kind(w) ? PL_CUDA(narrowed)(ctx, op, rows, x->dim[0], x->dim[1]) : rows;
+}
+
+static work take_work(pl_ctx *ctx, const char *op, const pl_divergence_args *a) {
     int64_t n = a->x.dim[0], teachers = taught(*a) ? a->xt.dim[0] : 0;
     work    w = {};
-    w.z = (float *)room_for(ctx, n, PL_DIV_TILE * sizeof(float));
-    w.t = (float *)room_for(ctx, teachers, PL_DIV_TILE * sizeof(float));
+    w.tile = tile_for(a);
+    w.z = (float *)room_for(ctx, n, (size_t)w.tile * sizeof(float));
+    w.t = (float *)room_for(ctx, teachers, (size_t)w.tile * sizeof(float));
     w.student = (running *)room_for(ctx, n, sizeof(running));
     w.full = (running *)room_for(ctx, teachers, sizeof(running));
     w.draft = (running *)room_for(ctx, teachers, sizeof(running));
     w.sum = (sums *)room_for(ctx, n, sizeof(sums));
     w.wanted = (int32_t *)room_for(ctx, teachers, sizeof(int32_t));
+    w.x = rows_for(ctx, op, &a->x, &a->w);
+    if (taught(*a)) w.xt = rows_for(ctx, op, &a->xt, &a->wt);
     return w;
 }
 
-// Logits of `width` ids from `first` on, [rows, PL_DIV_TILE]; ids go through `map`.
-static void tile_logits(pl_ctx *ctx, float *z, const pl_tensor *x, const pl_tensor *w, const int32_t *map,
-                        int64_t first, int width) {
+// `width` ids of a model's weights from `first` on; they go through `map`.
+static pl_operand ids_of(const pl_tensor *w, const int32_t *map, int64_t first) {
     int64_t    d = w->dim[1];
     pl_operand ids = pl_rows_of(w->data, d, w->dtype);
     if (map)
         ids.map = map + first;
     else
         ids.data = (const char *)w->data + first * d * (ids.bf16 ? 2 : 4);
-    pl_cuda_gemm(ctx, "divergence", z, PL_DIV_TILE, pl_rows_of(x->data, d, PL_F32), ids, x->dim[0], width, d, false);
+    return ids;
 }
 
-static int tile_width(int64_t ids, int64_t first) {
-    return (int)(ids - first < PL_DIV_TILE ? ids - first : PL_DIV_TILE);
+static int tile_width(const work *w, int64_t ids, int64_t first) {
+    return (int)(ids - first < w->tile ? ids - first : w->tile);
 }
 
 // Both models' logits of a tile of draft ids.
 static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, int64_t first, int width) {
-    tile_logits(ctx, w->z, &a->x, &a->w, NULL, first, width);
-    if (taught(*a)) tile_logits(ctx, w->t, &a->xt, &a->wt, a->d2t, first, width);
+    PL_CUDA(gemm)
+    (ctx, "divergence", w->z, w->tile, w->x, ids_of(&a->w, NULL, first), a->x.dim[0], width, a->w.dim[1],
+     pl_gemm_kind(&a->w));
+    if (taught(*a))
+        PL_CUDA(gemm)
+        (ctx, "divergence", w->t, w->tile, w->xt, ids_of(&a->wt, a->d2t, first), a->xt.dim[0], width, a->wt.dim[1],
+         pl_gemm_kind(&a->wt));
 }
 
 PL_CUDA_OP(divergence_fwd) {
     const pl_divergence_args *a = (const pl_divergence_args *)args;
     const char               *op = "divergence";
     size_t                    mark = pl_arena_mark(&ctx->scratch);
-    work                      w = take_work(ctx, a);
+    work                      w = take_work(ctx, op, a);
     int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], teach = taught(*a);
     int64_t                   teachers = teach ? a->xt.dim[0] : 0, V = teach ? a->wt.dim[0] : 0;
     pl_grid                   rows(pl_ceil_div(n, PL_BLOCK)), teacher_rows(pl_ceil_div(teachers, PL_BLOCK));
@@ -295,20 +322,23 @@ PL_CUDA_OP(divergence_fwd) {
     pl_ctx_zero(ctx, w.sum, (size_t)n * sizeof *w.sum);
     pl_ctx_zero(ctx, w.wanted, (size_t)teachers * sizeof *w.wanted);
     if (run && teach) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
-    for (int64_t v = 0; v < V && run; v += PL_DIV_TILE) {
-        tile_logits(ctx, w.t, &a->xt, &a->wt, NULL, v, tile_width(V, v));
-        PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, v, tile_width(V, v));
+    for (int64_t v = 0; v < V; v += w.tile) {
+        int width = tile_width(&w, V, v);
+        PL_CUDA(gemm)
+        (ctx, op, w.t, w.tile, w.xt, ids_of(&a->wt, NULL, v), teachers, width, a->wt.dim[1], pl_gemm_kind(&a->wt));
+        if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, w.tile, v, width);
     }
-    for (int64_t j = 0; j < Vd && run; j += PL_DIV_TILE) {
-        draft_tile(ctx, a, &w, j, tile_width(Vd, j));
-        PL_LAUNCH(ctx, op, pass_kernel, pl_grid(n), PL_BLOCK, w.student, w.z, j, tile_width(Vd, j));
-        if (teach) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.draft, w.t, j, tile_width(Vd, j));
+    for (int64_t j = 0; j < Vd; j += w.tile) {
+        int width = tile_width(&w, Vd, j);
+        draft_tile(ctx, a, &w, j, width);
+        if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(n), PL_BLOCK, w.student, w.z, w.tile, j, width);
+        if (run && teach) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.draft, w.t, w.tile, j, width);
     }
     if (run) PL_LAUNCH(ctx, op, student_stat_kernel, rows, PL_BLOCK, *a, w);
     if (run && teach) PL_LAUNCH(ctx, op, teacher_stat_kernel, teacher_rows, PL_BLOCK, *a, w);
-    for (int64_t j = 0; j < Vd && run; j += PL_DIV_TILE) {
-        draft_tile(ctx, a, &w, j, tile_width(Vd, j));
-        PL_LAUNCH(ctx, op, sums_kernel, pl_grid(n), PL_BLOCK, *a, w, j, tile_width(Vd, j));
+    for (int64_t j = 0; j < Vd && run; j += w.tile) {
+        draft_tile(ctx, a, &w, j, tile_width(&w, Vd, j));
+        PL_LAUNCH(ctx, op, sums_kernel, pl_grid(n), PL_BLOCK, *a, w, j, tile_width(&w, Vd, j));
     }
     if (run) PL_LAUNCH(ctx, op, loss_kernel, rows, PL_BLOCK, *a, w);
     pl_arena_release(&ctx->scratch, mark);
@@ -318,19 +348,25 @@ PL_CUDA_OP(divergence_bwd) {
     const pl_divergence_args *a = (const pl_divergence_args *)args;
     const char               *op = "divergence backward";
     size_t                    mark = pl_arena_mark(&ctx->scratch);
-    work                      w = take_work(ctx, a);
+    work                      w = take_work(ctx, op, a);
     int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], d = a->w.dim[1];
-    for (int64_t j = 0; j < Vd && !ctx->measuring; j += PL_DIV_TILE) {
-        int width = tile_width(Vd, j);
+    int                       how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    if (pl_gemm_kind(&a->w)) w.dz = (uint16_t *)room_for(ctx, n, (size_t)w.tile * sizeof *w.dz);
+    const void *dz = w.dz ? (const void *)w.dz : w.z;
+    pl_dtype    in = w.dz ? PL_BF16 : PL_F32;
+    pl_operand  across = pl_columns_of(w.x.data, w.x.row, w.x.bf16 ? PL_BF16 : PL_F32); // x^T
+    for (int64_t j = 0; j < Vd; j += w.tile) {
+        int width = tile_width(&w, Vd, j);
         draft_tile(ctx, a, &w, j, width);
-        PL_LAUNCH(ctx, op, dz_kernel, pl_grid(n), PL_BLOCK, *a, w, j, width);
-        const char *ids = (const char *)a->w.data + j * d * (a->w.dtype == PL_BF16 ? 2 : 4);
+        if (!ctx->measuring) PL_LAUNCH(ctx, op, dz_kernel, pl_grid(n), PL_BLOCK, *a, w, j, width);
+        pl_operand ids = ids_of(&a->w, NULL, j);
         if (a->x.grad)
-            pl_cuda_gemm(ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(w.z, PL_DIV_TILE, PL_F32),
-                         pl_columns_of(ids, d, a->w.dtype), n, d, width, true);
+            PL_CUDA(gemm)
+            (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_columns_of(ids.data, d, a->w.dtype), n, d,
+             width, how);
         if (a->w.grad)
-            pl_cuda_gemm(ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(w.z, PL_DIV_TILE, PL_F32),
-                         pl_columns_of(a->x.data, d, PL_F32), width, d, n, true);
+            PL_CUDA(gemm)
+            (ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(dz, w.tile, in), across, width, d, n, how);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -80,20 +80,20 @@ PL_CUDA_OP(linear_fwd) {
     int64_t               M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
     if (a->w.layout == PL_PANELS)
         packed(ctx, a);
-    else if (!ctx->measuring)
-        pl_cuda_gemm(ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32),
-                     pl_rows_of(a->w.data, K, a->w.dtype), M, N, K, false);
+    else
+        PL_CUDA(gemm)(ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32),
+                      pl_rows_of(a->w.data, K, a->w.dtype), M, N, K, pl_gemm_kind(&a->w));
 }
 
 PL_CUDA_OP(linear_bwd) {
     const pl_linear_args *a = (const pl_linear_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
     if (!a->y.grad) return;
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
+    int     how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
     if (a->x.grad)
-        pl_cuda_gemm(ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32),
-                     pl_columns_of(a->w.data, K, a->w.dtype), M, K, N, true);
+        PL_CUDA(gemm)(ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32),
+                      pl_columns_of(a->w.data, K, a->w.dtype), M, K, N, how);
     if (a->w.grad)
-        pl_cuda_gemm(ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
-                     pl_columns_of(a->x.data, K, PL_F32), N, K, M, true);
+        PL_CUDA(gemm)(ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
+                      pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
 }

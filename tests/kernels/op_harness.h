@@ -23,6 +23,7 @@ enum {
     OP_NO_DIFFERENCES = 4, // not differentiable (or piecewise): no central differences
     OP_EXACT_FMA = 8,      // as OP_EXACT, on every ISA with a fused multiply-add (all but portable)
     OP_NO_DEVICE = 16,     // not on the emulated device: sizes for the cpu's blocking would take it minutes
+    OP_BF16_GRADS = 32,    // on a device gradients are rounded to bf16 inside the op: held to bf16's budget
 };
 
 // Runs all checks; fmt names the case in messages.
@@ -35,6 +36,8 @@ pl_ctx *op_ctx(op_run *r);
 pl_tensor      op_leaf(op_run *r, int64_t rows, int64_t cols, double mean, double scale);
 pl_tensor      op_leaf_1d(op_run *r, int64_t n, double mean, double scale);
 pl_tensor      op_constant(op_run *r, int64_t rows, int64_t cols, double scale);
+// A leaf as training holds a weight: fp32 whose values are those of bf16, and said to be.
+pl_tensor      op_working(op_run *r, int64_t rows, int64_t cols, double scale);
 // A frozen weight of a given type and layout (values rounded to the type, on every backend).
 pl_tensor      op_weight(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, double scale);
 // Integers in [lo, hi).

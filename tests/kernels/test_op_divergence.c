@@ -16,20 +16,23 @@ typedef struct shape {
     pl_dtype     w, wt; // PL_F32 for w: trained; else frozen
     double       scale; // of the logits
     bool         unmasked;
+    bool         working; // w is a working copy of bf16: trained, in bf16 products on a GPU
 } shape;
 
 static const shape shapes[] = {
-    {PL_OBJ_KL, 1, 1, 1, 1, 1, 1, false, PL_F32, PL_F32, 1, false},
-    {PL_OBJ_KL, 3, 2, 31, 31, 3, 5, false, PL_F32, PL_F32, 1, false},
-    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3, false},
-    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2, false},
-    {PL_OBJ_KL, 6, 6, PL_DIV_TILE, PL_DIV_TILE, 7, 9, false, PL_F32, PL_F32, 8, false},
-    {PL_OBJ_KL, 5, 2, 100, 40, 16, 16, true, PL_BF16, PL_F32, 1, false},
-    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false},
-    {PL_OBJ_LABEL, 1, 0, 3, 3, 3, 0, false, PL_F32, PL_F32, 1, false},
-    {PL_OBJ_LABEL, 13, 0, 65, 65, 31, 0, false, PL_F32, PL_F32, 2, false},
-    {PL_OBJ_LABEL, 33, 0, PL_DIV_TILE + 1, PL_DIV_TILE + 1, 17, 0, false, PL_F32, PL_F32, 1, false},
-    {PL_OBJ_LABEL, 7, 0, 33, 33, 9, 0, false, PL_BF16, PL_F32, 1, false},
+    {PL_OBJ_KL, 1, 1, 1, 1, 1, 1, false, PL_F32, PL_F32, 1, false, false},
+    {PL_OBJ_KL, 3, 2, 31, 31, 3, 5, false, PL_F32, PL_F32, 1, false, false},
+    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3, false, false},
+    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2, false, false},
+    {PL_OBJ_KL, 6, 6, PL_DIV_TILE, PL_DIV_TILE, 7, 9, false, PL_F32, PL_F32, 8, false, false},
+    {PL_OBJ_KL, 5, 2, 100, 40, 16, 16, true, PL_BF16, PL_F32, 1, false, false},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, false},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, true},
+    {PL_OBJ_KL, 130, 5, 4 * PL_DIV_TILE + 9, 4 * PL_DIV_TILE + 2, 8, 5, true, PL_F32, PL_BF16, 2, false, true},
+    {PL_OBJ_LABEL, 1, 0, 3, 3, 3, 0, false, PL_F32, PL_F32, 1, false, false},
+    {PL_OBJ_LABEL, 13, 0, 65, 65, 31, 0, false, PL_F32, PL_F32, 2, false, false},
+    {PL_OBJ_LABEL, 33, 0, PL_DIV_TILE + 1, PL_DIV_TILE + 1, 17, 0, false, PL_F32, PL_F32, 1, false, false},
+    {PL_OBJ_LABEL, 7, 0, 33, 33, 9, 0, false, PL_BF16, PL_F32, 1, false, false},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -65,7 +68,9 @@ static void build(op_run *r, const void *arg) {
     int32_t           *d2t = op_bytes(r, (size_t)s->Vd * 4);
     pl_divergence_args a = arguments(s->objective, s->unmasked);
     a.x = op_leaf(r, s->n, s->d, 0, s->scale);
-    if (s->w == PL_F32)
+    if (s->working)
+        a.w = op_working(r, s->Vd, s->d, 1 / sqrt(s->d));
+    else if (s->w == PL_F32)
         a.w = op_leaf(r, s->Vd, s->d, 0, 1 / sqrt(s->d));
     else
         a.w = op_weight(r, s->Vd, s->d, s->w, PL_ROWMAJOR, 1 / sqrt(s->d));
@@ -104,8 +109,9 @@ static unsigned differences(pl_objective o) {
 
 static void check(const shape *s) {
     const char *name = pl_objective_name(s->objective), *mask = s->unmasked ? "unmasked" : "masked";
-    op_check(build, s, differences(s->objective), "divergence %s %s n=%d V=%d Vd=%d d=%d", name, mask, s->n, s->V,
-             s->Vd, s->d);
+    unsigned    rounded = s->working ? OP_BF16_GRADS | OP_NO_DIFFERENCES : s->w == PL_BF16 ? OP_BF16_GRADS : 0;
+    op_check(build, s, differences(s->objective) | rounded, "divergence %s %s n=%d V=%d Vd=%d d=%d", name, mask, s->n,
+             s->V, s->Vd, s->d);
     op_check(build, s, OP_NO_TAPE, "divergence without a tape %s %s n=%d", name, mask, s->n);
 }
 

@@ -25,6 +25,13 @@ static void trained(op_run *r, const void *arg) {
     op_out(r, pl_linear(op_ctx(r), x, w));
 }
 
+// A working copy of a bf16 weight: on a GPU all three products go through tensor cores.
+static void working(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    x = op_leaf(r, s->m, s->k, 0, 1), w = op_working(r, s->n, s->k, 1 / sqrt(s->k));
+    op_out(r, pl_linear(op_ctx(r), x, w));
+}
+
 static void frozen(op_run *r, const void *arg) {
     const shape *s = arg;
     pl_tensor    x = op_leaf(r, s->m, s->k, 0, 1);
@@ -45,10 +52,21 @@ static void all_backends(void **state) {
     for (int i = 0; i < SIZES; i++) {
         shape s = {sizes[i][0], sizes[i][1], sizes[i][2], PL_F32};
         op_check(trained, &s, 0, "linear %dx%dx%d", s.m, s.n, s.k);
+        op_check(working, &s, 0, "linear working %dx%dx%d", s.m, s.n, s.k);
         op_check(frozen, &s, 0, "linear frozen f32 %dx%dx%d", s.m, s.n, s.k);
         op_check(packed, &s, OP_NO_TAPE | OP_EXACT_FMA, "linear f32 panels %dx%dx%d", s.m, s.n, s.k);
         s.dtype = PL_BF16;
         op_check(packed, &s, OP_NO_TAPE | OP_EXACT_FMA, "linear bf16 panels %dx%dx%d", s.m, s.n, s.k);
+    }
+}
+
+// Past the size from which a GPU rounds a factor to bf16 once and reads that: each of the three, lines of any length.
+static void many_tiles(void **state) {
+    (void)state;
+    const shape shapes[] = {{390, 9, 20, PL_F32}, {9, 400, 13, PL_F32}, {21, 7, 391, PL_F32}, {24, 385, 40, PL_F32}};
+    for (int i = 0; i < 4; i++) {
+        const shape *s = &shapes[i];
+        op_check(working, s, OP_NO_DIFFERENCES, "linear working %dx%dx%d", s->m, s->n, s->k);
     }
 }
 
@@ -159,8 +177,9 @@ static void cost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends),     cmocka_unit_test(every_m), cmocka_unit_test(naive),
-        cmocka_unit_test(batch_invariance), cmocka_unit_test(packing), cmocka_unit_test(cost),
+        cmocka_unit_test(all_backends), cmocka_unit_test(every_m),          cmocka_unit_test(many_tiles),
+        cmocka_unit_test(naive),        cmocka_unit_test(batch_invariance), cmocka_unit_test(packing),
+        cmocka_unit_test(cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
