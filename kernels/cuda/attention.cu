@@ -1,11 +1,9 @@
-// Attention for decoding and training: one warp per (row, key head, part of the row's keys), the query heads that share
-// the key head together. Keys go in groups of PL_ATTN_GROUP positions counted from position 0; inside a group lane i
-// has key i's score; groups are merged in order. A row's groups are dealt to at most PARTS warps in contiguous runs, by
-// the row's own number of keys alone; a second kernel merges the parts in order. So neither slots nor other rows show.
-#include "kernels/cuda/launch.cuh"
-extern "C" {
-#include "kernels/op/attention.h"
-}
+// Attention for decoding (over blocks: attention_blocks.cu): one warp per (row, key head, part of the row's keys), the
+// query heads that share the key head together. Keys go in groups of PL_ATTN_GROUP positions counted from position 0;
+// inside a group lane i has key i's score; groups are merged in order. A row's groups are dealt to at most PARTS warps
+// in contiguous runs, by the row's own number of keys alone; a second kernel merges the parts in order. So neither
+// slots nor other rows show.
+#include "kernels/cuda/attention_tiles.cuh"
 
 constexpr int PARTS = 64; // of one row, at most
 constexpr int HEADS = 4;  // query heads of a warp, at most
@@ -29,20 +27,6 @@ struct cached_view {
     __device__ static int64_t slot(const pl_kvrow &r, int64_t i) {
         return i < r.n_ctx || !r.path ? i : r.path[i - r.n_ctx];
     }
-};
-
-struct blocks_view {
-    const float            *block[PL_MAX_UNROLL];
-    const int32_t          *lo;
-    int                     n_blocks;
-    int64_t                 width, keys_at, kv, head; // of a row; where its keys begin; from a key to its value
-    __device__ int64_t      keys(int64_t m) const { return lo[m] < 0 ? 0 : m - lo[m] + 1 + n_blocks - 1; }
-    __device__ const float *key(int64_t m, int64_t i) const {
-        int64_t own = m - lo[m] + 1;
-        return i < own ? block[0] + (lo[m] + i) * width + keys_at + head
-                       : block[i - own + 1] + m * width + keys_at + head;
-    }
-    __device__ const float *value(int64_t m, int64_t i) const { return key(m, i) + kv; }
 };
 
 struct shape {
@@ -162,33 +146,18 @@ static shape shape_of(const pl_attention_args *a, const pl_tensor *qkv) {
                  a->hd, (float)a->scale, NULL,        pl_f32(&a->o), pl_f32(&a->lse)};
 }
 
-static blocks_view blocks_of(const pl_attention_args *a) {
-    blocks_view v = {};
-    for (int j = 0; j < a->n_blocks; j++)
-        v.block[j] = pl_f32(&a->block[j]);
-    v.lo = a->lo;
-    v.n_blocks = a->n_blocks;
-    v.width = a->block[0].dim[1];
-    v.keys_at = (int64_t)a->nh * a->hd;
-    v.kv = (int64_t)a->nkv * a->hd;
-    return v;
-}
-
 PL_CUDA_OP(attention_fwd) {
     const pl_attention_args *a = (const pl_attention_args *)args;
-    const pl_tensor         *qkv = a->row ? &a->qkv : &a->block[a->n_blocks - 1];
-    int64_t                  M = qkv->dim[0], most = M < ROWS ? M : ROWS;
+    int64_t                  M = a->qkv.dim[0], most = M < ROWS ? M : ROWS;
+    if (!a->row) return PL_CUDA(attention_blocks)(ctx, a);
     if (a->hd > MOST_HD) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op attention: heads of %d; the CUDA backend takes %d", a->hd, MOST_HD);
         return;
     }
     size_t mark = pl_arena_mark(&ctx->scratch);
-    shape  s = shape_of(a, qkv);
+    shape  s = shape_of(a, &a->qkv);
     s.part = (float *)pl_arena_alloc(&ctx->scratch,
                                      pl_size_mul((size_t)(most * a->nh * PARTS), (size_t)(2 + a->hd), sizeof(float)));
-    if (!ctx->measuring && a->row)
-        forward(ctx, s, cached_view{a->row, (int64_t)a->nkv * a->hd, 0}, M);
-    else if (!ctx->measuring)
-        forward(ctx, s, blocks_of(a), M);
+    if (!ctx->measuring) forward(ctx, s, cached_view{a->row, (int64_t)a->nkv * a->hd, 0}, M);
     pl_arena_release(&ctx->scratch, mark);
 }

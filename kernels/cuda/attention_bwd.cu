@@ -1,22 +1,25 @@
 // Backward of attention over blocks (training). With p = exp(s - lse) and mean = do . o:
 //   dv += p do;  ds = scale p (do . v - mean);  dq += ds k;  dk += ds q
-// Two kernels, each output owned by one warp that walks what contributes to it in a fixed order, so nothing is added
-// atomically and the same run gives the same bits: dq over a row's keys, dk and dv over the rows that see a key. lse
-// and o are those of the merged attention (all blocks), which is what makes the blocks' shares add up.
-#include "kernels/cuda/launch.cuh"
-extern "C" {
-#include "kernels/op/attention.h"
-}
+// lse and o are those of the merged attention (all blocks), which is what makes the blocks' shares add up.
+// Each output is owned by one block (of the causal block's) or one warp (of a diagonal's) that walks what contributes
+// to it in a fixed order, so nothing is added atomically and the same run gives the same bits: dq over a row's keys in
+// tiles, ascending, then the diagonals; dk and dv over the query heads of a key head, in each the rows that see a key,
+// in tiles, ascending. Probabilities are computed in both.
+#include "kernels/cuda/attention_tiles.cuh"
 
+constexpr int TILE = PL_ATTN_TILE;
 constexpr int WARPS = 4;
 constexpr int THREADS = WARPS * PL_WARP;
-constexpr int MOST_CHUNKS = 8;
+constexpr int MOST_CHUNKS = PL_ATTN_MOST_HD / PL_WARP;
 
 struct back {
     pl_attention_args a;
+    pl_attn_spans     span;
     float            *mean; // [M, nh]
     int64_t           M, width;
 };
+
+// ---- rows alone: means and diagonals --------------------------------------------------------------------------------
 
 static __device__ __forceinline__ int64_t own_warp() {
     return (int64_t)blockIdx.x * WARPS + threadIdx.x / PL_WARP;
@@ -63,77 +66,194 @@ static __global__ void mean_kernel(back b) {
     if (threadIdx.x % PL_WARP == 0) b.mean[at] = mean;
 }
 
-struct pair { // of one query and one key
+// Probability and ds of a query and a key.
+struct pair {
     float p, ds;
 };
-static __device__ __forceinline__ pair weigh(const back &b, int64_t m, int h, const vec &q, const vec &d_o,
-                                             const vec &k, const vec &v) {
-    float scale = (float)b.a.scale, lse = ((const float *)b.a.lse.data)[m * b.a.nh + h];
-    pair  out;
-    out.p = expf(scale * dot(q, k) - lse);
-    out.ds = scale * out.p * (dot(d_o, v) - b.mean[m * b.a.nh + h]);
-    return out;
+static __device__ __forceinline__ pair weigh(const back &b, float qk, float dov, float lse, float mean) {
+    float scale = (float)b.a.scale, p = expf(scale * qk - lse);
+    return pair{p, scale * p * (dov - mean)};
 }
 
-// One warp per (row, query head).
-static __global__ void dq_kernel(back b) {
+// dk and dv of block 1 + blockIdx.y: one warp per (row, key head), whose keys its own row alone sees.
+static __global__ void diagonal_kernel(back b) {
     const pl_attention_args &a = b.a;
-    int64_t                  at = own_warp(), m = at / a.nh;
-    if (at >= b.M * a.nh || a.lo[m] < 0) return;
-    int              h = (int)(at % a.nh), head = h / (a.nh / a.nkv) * a.hd;
-    const pl_tensor &last = a.block[a.n_blocks - 1];
-    int64_t          keys_at = (int64_t)a.nh * a.hd + head, kv = (int64_t)a.nkv * a.hd, own = m - a.lo[m] + 1;
-    vec              q = load((const float *)last.data + m * b.width + (int64_t)h * a.hd, a.hd), dq = {};
-    vec              d_o = load((const float *)a.o.grad + at * a.hd, a.hd);
-    for (int64_t i = 0; i < own + a.n_blocks - 1; i++) {
-        const float *key = i < own ? (const float *)a.block[0].data + (a.lo[m] + i) * b.width + keys_at
-                                   : (const float *)a.block[i - own + 1].data + m * b.width + keys_at;
-        vec          k = load(key, a.hd);
-        pair         w = weigh(b, m, h, q, d_o, k, load(key + kv, a.hd));
-        axpy(dq, w.ds, k);
-    }
-    add_to((float *)last.grad + m * b.width + (int64_t)h * a.hd, dq, a.hd);
-}
-
-// One warp per (key row, key head) of block blockIdx.y. A key of block 0 is seen by the rows from its own on that reach
-// back to it, one of another block by its own row alone.
-static __global__ void dkv_kernel(back b) {
-    const pl_attention_args &a = b.a;
-    int64_t                  at = own_warp(), j = at / a.nkv;
-    const pl_tensor         &block = a.block[blockIdx.y], &last = a.block[a.n_blocks - 1];
-    if (at >= b.M * a.nkv || !block.grad) return;
+    int64_t                  at = own_warp(), m = at / a.nkv;
+    const pl_tensor         &block = a.block[1 + blockIdx.y], &last = a.block[a.n_blocks - 1];
+    if (at >= b.M * a.nkv || !block.grad || b.span.lo[m] < 0) return;
     int     kv_head = (int)(at % a.nkv), group = a.nh / a.nkv;
-    int64_t kv = (int64_t)a.nkv * a.hd, to = j * b.width + (int64_t)a.nh * a.hd + (int64_t)kv_head * a.hd;
+    int64_t kv = (int64_t)a.nkv * a.hd, to = m * b.width + ((int64_t)a.nh + kv_head) * a.hd;
     vec     k = load((const float *)block.data + to, a.hd), v = load((const float *)block.data + to + kv, a.hd);
     vec     dk = {}, dv = {};
-    int64_t end = blockIdx.y == 0 ? b.M : j + 1;
-    for (int64_t m = j; m < end; m++) {
-        if (a.lo[m] < 0 || a.lo[m] > j) continue;
-        for (int g = 0; g < group; g++) {
-            int  h = kv_head * group + g;
-            vec  q = load((const float *)last.data + m * b.width + (int64_t)h * a.hd, a.hd);
-            vec  d_o = load((const float *)a.o.grad + (m * a.nh + h) * a.hd, a.hd);
-            pair w = weigh(b, m, h, q, d_o, k, v);
-            axpy(dk, w.ds, q);
-            axpy(dv, w.p, d_o);
-        }
+    for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        int64_t row = m * a.nh + h;
+        vec     q = load((const float *)last.data + m * b.width + (int64_t)h * a.hd, a.hd);
+        vec     d_o = load((const float *)a.o.grad + row * a.hd, a.hd);
+        pair    w = weigh(b, dot(q, k), dot(d_o, v), ((const float *)a.lse.data)[row], b.mean[row]);
+        axpy(dk, w.ds, q);
+        axpy(dv, w.p, d_o);
     }
     add_to((float *)block.grad + to, dk, a.hd);
     add_to((float *)block.grad + to + kv, dv, a.hd);
 }
 
+// ---- the causal block -----------------------------------------------------------------------------------------------
+
+static __device__ __forceinline__ pl_attn_rows rows_of(const back &b, const void *p, int64_t stride, int64_t head) {
+    return pl_attn_rows{(const float *)p + head * b.a.hd, stride, 0, b.M, b.a.hd};
+}
+
+// One block per query head and tile of rows; those with most keys start first.
+template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK) dq_kernel(back b) {
+    alignas(16) __shared__ pl_attn_room room;
+    const pl_attention_args            &a = b.a;
+    int                                 tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, h = (int)blockIdx.x;
+    int64_t tile = (int64_t)gridDim.y - 1 - blockIdx.y, m0 = tile * TILE, end = m0 + TILE < b.M ? m0 + TILE : b.M;
+    int64_t kv_head = h / (a.nh / a.nkv), out = (int64_t)a.nh * a.hd;
+    const pl_tensor &last = a.block[a.n_blocks - 1];
+    pl_attn_rows     q = rows_of(b, last.data, b.width, h), d_o = rows_of(b, a.o.grad, out, h);
+    pl_attn_rows     k = rows_of(b, a.block[0].data, b.width, a.nh + kv_head);
+    pl_attn_rows     v = rows_of(b, a.block[0].data, b.width, a.nh + a.nkv + kv_head);
+    float            lse[4], mean[4], dq[CHUNKS][4][4] = {};
+    int32_t          lo[4];
+    q.first = d_o.first = m0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int64_t m = m0 + 4 * ty + i < b.M ? m0 + 4 * ty + i : b.M - 1;
+        lo[i] = b.span.lo[m];
+        lse[i] = ((const float *)a.lse.data)[m * a.nh + h];
+        mean[i] = b.mean[m * a.nh + h];
+    }
+    for (int64_t j0 = b.span.tile_lo[tile] / TILE * TILE; j0 < end; j0 += TILE) {
+        float s[4][4] = {}, dov[4][4] = {};
+        k.first = v.first = j0;
+        pl_attn_dots(s, room, q, k);
+        pl_attn_dots(dov, room, d_o, v);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                bool sees = pl_attn_sees(m0 + 4 * ty + i, b.M, lo[i], j0 + 4 * tx + j);
+                s[i][j] = sees ? weigh(b, s[i][j], dov[i][j], lse[i], mean[i]).ds : 0;
+            }
+        pl_attn_put_weights(room, s);
+        pl_attn_sums<CHUNKS>(dq, room, k);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int64_t m = m0 + 4 * ty + i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
+        for (int n = 1; n < a.n_blocks; n++) {
+            const float *key = (const float *)a.block[n].data + at * b.width + (a.nh + kv_head) * a.hd;
+            const float *value = key + (int64_t)a.nkv * a.hd;
+            float        qk = 0, dov = 0;
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    int d = c * TILE + 4 * tx + j;
+                    if (d >= a.hd) continue;
+                    qk = fmaf(q.head[at * b.width + d], key[d], qk);
+                    dov = fmaf(d_o.head[at * out + d], value[d], dov);
+                }
+            qk = pl_attn_row_sum(qk);
+            dov = pl_attn_row_sum(dov);
+            float ds = lo[i] < 0 ? 0 : weigh(b, qk, dov, lse[i], mean[i]).ds;
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    int d = c * TILE + 4 * tx + j;
+                    if (d < a.hd) dq[c][i][j] = fmaf(ds, key[d], dq[c][i][j]);
+                }
+        }
+        float *to = (float *)last.grad + at * b.width + (int64_t)h * a.hd;
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int d = c * TILE + 4 * tx + j;
+                if (m < b.M && d < a.hd) to[d] += dq[c][i][j];
+            }
+    }
+}
+
+template <int CHUNKS>
+static __device__ __forceinline__ void add_tile(float *to, int64_t stride, int64_t j0, int64_t M, int hd,
+                                                const float acc[CHUNKS][4][4]) {
+    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int64_t row = j0 + 4 * ty + i;
+                int     d = c * TILE + 4 * tx + j;
+                if (row < M && d < hd) to[row * stride + d] += acc[c][i][j];
+            }
+}
+
+// One block per key head and tile of keys; keys are the left rows. The first tiles have most rows, and start first.
+template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK) dkv_kernel(back b) {
+    alignas(16) __shared__ pl_attn_room room;
+    const pl_attention_args            &a = b.a;
+    int                                 tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, group = a.nh / a.nkv;
+    int64_t          kv_head = blockIdx.x, tile = blockIdx.y, j0 = tile * TILE, out = (int64_t)a.nh * a.hd;
+    const pl_tensor &last = a.block[a.n_blocks - 1];
+    pl_attn_rows     k = rows_of(b, a.block[0].data, b.width, a.nh + kv_head);
+    pl_attn_rows     v = rows_of(b, a.block[0].data, b.width, a.nh + a.nkv + kv_head);
+    float            dk[CHUNKS][4][4] = {}, dv[CHUNKS][4][4] = {};
+    k.first = v.first = j0;
+    for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        pl_attn_rows q = rows_of(b, last.data, b.width, h), d_o = rows_of(b, a.o.grad, out, h);
+        for (int64_t t = tile; t < (int64_t)gridDim.y; t++) {
+            if (b.span.tile_lo[t] >= j0 + TILE) continue; // its rows begin behind these keys
+            float s[4][4] = {}, dov[4][4] = {};
+            q.first = d_o.first = t * TILE;
+            pl_attn_dots(s, room, k, q);
+            pl_attn_dots(dov, room, v, d_o);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int64_t m = t * TILE + 4 * tx + j, at = m < b.M ? m : b.M - 1;
+                float   lse = ((const float *)a.lse.data)[at * a.nh + h], mean = b.mean[at * a.nh + h];
+                int32_t lo = b.span.lo[at];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    bool sees = pl_attn_sees(m, b.M, lo, j0 + 4 * ty + i);
+                    pair w = sees ? weigh(b, s[i][j], dov[i][j], lse, mean) : pair{0, 0};
+                    s[i][j] = w.p;
+                    dov[i][j] = w.ds;
+                }
+            }
+            pl_attn_put_weights(room, s);
+            pl_attn_sums<CHUNKS>(dv, room, d_o);
+            __syncthreads(); // all have read the probabilities
+            pl_attn_put_weights(room, dov);
+            pl_attn_sums<CHUNKS>(dk, room, q);
+        }
+    }
+    float *to = (float *)a.block[0].grad + (a.nh + kv_head) * a.hd;
+    add_tile<CHUNKS>(to, b.width, j0, b.M, a.hd, dk);
+    add_tile<CHUNKS>(to + (int64_t)a.nkv * a.hd, b.width, j0, b.M, a.hd, dv);
+}
+
 PL_CUDA_OP(attention_bwd) {
     const pl_attention_args *a = (const pl_attention_args *)args;
+    const char              *op = "attention backward";
     if (!a->o.grad) return;
     const pl_tensor *last = &a->block[a->n_blocks - 1];
     size_t           mark = pl_arena_mark(&ctx->scratch);
-    back             b = {*a, NULL, last->dim[0], last->dim[1]};
+    back             b = {*a, {}, NULL, last->dim[0], last->dim[1]};
     b.mean = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)b.M, (size_t)a->nh, sizeof(float)));
+    b.span = PL_CUDA(attention_spans)(ctx, op, a->lo, b.M);
     if (!ctx->measuring) {
-        pl_grid queries(pl_ceil_div(b.M * a->nh, WARPS)), keys(pl_ceil_div(b.M * a->nkv, WARPS), a->n_blocks);
-        PL_LAUNCH(ctx, "attention backward", mean_kernel, queries, THREADS, b);
-        if (last->grad) PL_LAUNCH(ctx, "attention backward", dq_kernel, queries, THREADS, b);
-        PL_LAUNCH(ctx, "attention backward", dkv_kernel, keys, THREADS, b);
+        int64_t tiles = pl_ceil_div(b.M, TILE);
+        auto    dq = PL_ATTN_BY_WIDTH(a->hd, dq_kernel), dkv = PL_ATTN_BY_WIDTH(a->hd, dkv_kernel);
+        pl_grid diagonals(pl_ceil_div(b.M * a->nkv, WARPS), a->n_blocks - 1);
+        PL_LAUNCH(ctx, op, mean_kernel, pl_grid(pl_ceil_div(b.M * a->nh, WARPS)), THREADS, b);
+        if (last->grad) PL_LAUNCH(ctx, op, dq, pl_grid(a->nh, tiles), PL_BLOCK, b);
+        if (a->block[0].grad) PL_LAUNCH(ctx, op, dkv, pl_grid(a->nkv, tiles), PL_BLOCK, b);
+        PL_LAUNCH(ctx, op, diagonal_kernel, diagonals, THREADS, b);
     }
     pl_arena_release(&ctx->scratch, mark);
 }
