@@ -19,6 +19,10 @@ static void take_arrays(pl_pack *p) {
     p->weight = pl_arena_alloc(&p->arrays, stacked * sizeof *p->weight);
     p->pos = pl_arena_alloc(&p->arrays, n * sizeof *p->pos);
     p->lo = pl_arena_alloc(&p->arrays, n * sizeof *p->lo);
+    // Uploaded for each slot: a GPU takes them from here without a staged copy.
+    size_t e = pl_dtype_size(p->real);
+    p->features = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->width, e));
+    p->last = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, e));
 }
 
 pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
@@ -48,9 +52,7 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
     }
     take_arrays(p);
     p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
-    p->features = pl_calloc(n, pl_size_mul((size_t)p->width, pl_dtype_size(be->real), 1));
-    p->last = pl_calloc(n, pl_size_mul((size_t)p->d, pl_dtype_size(be->real), 1));
-    if (!p->target_argmax || !p->features || !p->last) return no_memory(p, capacity, err);
+    if (!p->target_argmax) return no_memory(p, capacity, err);
     if (b->head.d2t) {
         p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
         if (!p->drafted) return no_memory(p, capacity, err);
@@ -63,8 +65,6 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
 void pl_pack_fini(pl_pack *p) {
     pl_arena_fini(&p->arrays);
     pl_free(p->target_argmax);
-    pl_free(p->features);
-    pl_free(p->last);
     pl_free(p->drafted);
     *p = (pl_pack){0};
 }

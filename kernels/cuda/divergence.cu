@@ -259,6 +259,24 @@ static void *room_for(pl_ctx *ctx, int64_t n, size_t each) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)n, each, 1));
 }
 
+// What every block reads, of the lists that the caller wrote: a copy in the device's memory.
+template <typename T> static const T *copied(pl_ctx *ctx, const T *from, int64_t n) {
+    if (!from) return NULL;
+    T *to = (T *)room_for(ctx, n, sizeof *from);
+    pl_ctx_copy(ctx, to, from, (size_t)n * sizeof *from);
+    return to;
+}
+
+static pl_divergence_args with_copies(pl_ctx *ctx, const pl_divergence_args *from) {
+    pl_divergence_args a = *from;
+    int64_t            n = a.x.dim[0];
+    a.weight = copied(ctx, a.weight, n);
+    a.teacher_row = copied(ctx, taught(a) ? a.teacher_row : NULL, n);
+    a.label = copied(ctx, taught(a) ? NULL : a.label, n);
+    a.d2t = copied(ctx, a.d2t, a.w.dim[0]);
+    return a;
+}
+
 // A model's rows as its products take them.
 static pl_operand rows_for(pl_ctx *ctx, const char *op, const pl_tensor *x, const pl_tensor *w) {
     pl_operand rows = pl_rows_of(x->data, x->dim[1], PL_F32);
@@ -301,21 +319,20 @@ static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, 
     PL_CUDA(gemm)
     (ctx, "divergence", w->z, w->tile, w->x, ids_of(&a->w, NULL, first), a->x.dim[0], width, a->w.dim[1],
      pl_gemm_kind(&a->w));
-    if (taught(*a))
-        PL_CUDA(gemm)
-        (ctx, "divergence", w->t, w->tile, w->xt, ids_of(&a->wt, a->d2t, first), a->xt.dim[0], width, a->wt.dim[1],
-         pl_gemm_kind(&a->wt));
+    if (taught(*a)) PL_CUDA(gemm)
+    (ctx, "divergence", w->t, w->tile, w->xt, ids_of(&a->wt, a->d2t, first), a->xt.dim[0], width, a->wt.dim[1],
+     pl_gemm_kind(&a->wt));
 }
 
 PL_CUDA_OP(divergence_fwd) {
-    const pl_divergence_args *a = (const pl_divergence_args *)args;
-    const char               *op = "divergence";
-    size_t                    mark = pl_arena_mark(&ctx->scratch);
-    work                      w = take_work(ctx, op, a);
-    int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], teach = taught(*a);
-    int64_t                   teachers = teach ? a->xt.dim[0] : 0, V = teach ? a->wt.dim[0] : 0;
-    pl_grid                   rows(pl_ceil_div(n, PL_BLOCK)), teacher_rows(pl_ceil_div(teachers, PL_BLOCK));
-    bool                      run = !ctx->measuring;
+    const char              *op = "divergence";
+    size_t                   mark = pl_arena_mark(&ctx->scratch);
+    const pl_divergence_args own = with_copies(ctx, (const pl_divergence_args *)args), *a = &own;
+    work                     w = take_work(ctx, op, a);
+    int64_t                  n = a->x.dim[0], Vd = a->w.dim[0], teach = taught(*a);
+    int64_t                  teachers = teach ? a->xt.dim[0] : 0, V = teach ? a->wt.dim[0] : 0;
+    pl_grid                  rows(pl_ceil_div(n, PL_BLOCK)), teacher_rows(pl_ceil_div(teachers, PL_BLOCK));
+    bool                     run = !ctx->measuring;
     pl_ctx_zero(ctx, w.student, (size_t)n * sizeof *w.student);
     pl_ctx_zero(ctx, w.full, (size_t)teachers * sizeof *w.full);
     pl_ctx_zero(ctx, w.draft, (size_t)teachers * sizeof *w.draft);
@@ -345,12 +362,12 @@ PL_CUDA_OP(divergence_fwd) {
 }
 
 PL_CUDA_OP(divergence_bwd) {
-    const pl_divergence_args *a = (const pl_divergence_args *)args;
-    const char               *op = "divergence backward";
-    size_t                    mark = pl_arena_mark(&ctx->scratch);
-    work                      w = take_work(ctx, op, a);
-    int64_t                   n = a->x.dim[0], Vd = a->w.dim[0], d = a->w.dim[1];
-    int                       how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
+    const char              *op = "divergence backward";
+    size_t                   mark = pl_arena_mark(&ctx->scratch);
+    const pl_divergence_args own = with_copies(ctx, (const pl_divergence_args *)args), *a = &own;
+    work                     w = take_work(ctx, op, a);
+    int64_t                  n = a->x.dim[0], Vd = a->w.dim[0], d = a->w.dim[1];
+    int                      how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
     if (pl_gemm_kind(&a->w)) w.dz = (uint16_t *)room_for(ctx, n, (size_t)w.tile * sizeof *w.dz);
     const void *dz = w.dz ? (const void *)w.dz : w.z;
     pl_dtype    in = w.dz ? PL_BF16 : PL_F32;
@@ -360,13 +377,11 @@ PL_CUDA_OP(divergence_bwd) {
         draft_tile(ctx, a, &w, j, width);
         if (!ctx->measuring) PL_LAUNCH(ctx, op, dz_kernel, pl_grid(n), PL_BLOCK, *a, w, j, width);
         pl_operand ids = ids_of(&a->w, NULL, j);
-        if (a->x.grad)
-            PL_CUDA(gemm)
-            (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_columns_of(ids.data, d, a->w.dtype), n, d,
-             width, how);
-        if (a->w.grad)
-            PL_CUDA(gemm)
-            (ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(dz, w.tile, in), across, width, d, n, how);
+        if (a->x.grad) PL_CUDA(gemm)
+        (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_columns_of(ids.data, d, a->w.dtype), n, d,
+         width, how);
+        if (a->w.grad) PL_CUDA(gemm)
+        (ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(dz, w.tile, in), across, width, d, n, how);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

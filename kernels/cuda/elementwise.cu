@@ -1,6 +1,6 @@
-// Ops in which every element stands alone: add, bias, concat, round, silu, swiglu, rope, kvstore. One thread per
-// element.
-#include "kernels/cuda/launch.cuh"
+// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, swiglu, rope,
+// kvstore. One thread per element.
+#include "kernels/cuda/columns.cuh"
 extern "C" {
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
@@ -77,15 +77,11 @@ static __global__ void bias_kernel(float *y, const float *x, const float *b, int
     if (i < n) y[i] = x[i] + b[i % cols];
 }
 
-// One thread per column, rows ascending: deterministic.
-static __global__ void column_sum_kernel(float *db, const float *dy, int64_t rows, int64_t cols) {
-    int64_t i = own_element();
-    if (i >= cols) return;
-    float sum = db[i];
-    for (int64_t m = 0; m < rows; m++)
-        sum += dy[m * cols + i];
-    db[i] = sum;
-}
+struct row_of {
+    const float     *dy;
+    int64_t          cols;
+    __device__ float operator()(int64_t m, int64_t i) const { return dy[m * cols + i]; }
+};
 
 PL_CUDA_OP(bias_fwd) {
     const pl_bias_args *a = (const pl_bias_args *)args;
@@ -97,12 +93,11 @@ PL_CUDA_OP(bias_fwd) {
 
 PL_CUDA_OP(bias_bwd) {
     const pl_bias_args *a = (const pl_bias_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
+    const char         *op = "bias backward";
     if (!a->y.grad) return;
-    accumulate(ctx, "bias backward", a->x.grad, a->y.grad, pl_tensor_count(&a->y));
+    if (!ctx->measuring) accumulate(ctx, op, a->x.grad, a->y.grad, pl_tensor_count(&a->y));
     if (a->b.grad)
-        PL_LAUNCH(ctx, "bias backward", column_sum_kernel, grid_of(a->y.dim[1]), PL_BLOCK, pl_grad_f32(&a->b),
-                  pl_grad_f32(&a->y), a->y.dim[0], a->y.dim[1]);
+        pl_column_sums(ctx, op, pl_grad_f32(&a->b), row_of{pl_grad_f32(&a->y), a->y.dim[1]}, a->y.dim[0], a->y.dim[1]);
 }
 
 // ---- concat ---------------------------------------------------------------------------------------------------------

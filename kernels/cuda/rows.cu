@@ -1,5 +1,5 @@
 // Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1, classify.
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/columns.cuh"
 extern "C" {
 #include "kernels/op/classify.h"
 #include "kernels/op/embed.h"
@@ -49,10 +49,16 @@ static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_
               w->dtype == PL_BF16, id, n, y->dim[1], w->dim[0], pl_cuda_state_of(ctx)->fault);
 }
 
+// Each block reads all ids: from a copy in the device's memory.
 static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id) {
     if (!y->grad || !w->grad) return;
-    PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), id, y->dim[0],
-              y->dim[1]);
+    size_t   bytes = pl_size_mul((size_t)y->dim[0], sizeof *id, 1), mark = pl_arena_mark(&ctx->scratch);
+    int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes);
+    pl_ctx_copy(ctx, own, id, bytes);
+    if (!ctx->measuring)
+        PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), own,
+                  y->dim[0], y->dim[1]);
+    pl_arena_release(&ctx->scratch, mark);
 }
 
 PL_CUDA_OP(embed_fwd) {
@@ -63,7 +69,6 @@ PL_CUDA_OP(embed_fwd) {
 
 PL_CUDA_OP(embed_bwd) {
     const pl_embed_args *a = (const pl_embed_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
     add_rows(ctx, "embed backward", &a->y, &a->w, a->id);
 }
 
@@ -75,7 +80,6 @@ PL_CUDA_OP(gather_fwd) {
 
 PL_CUDA_OP(gather_bwd) {
     const pl_gather_args *a = (const pl_gather_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
     add_rows(ctx, "gather backward", &a->y, &a->x, a->index);
 }
 
@@ -113,16 +117,11 @@ static __global__ void rmsnorm_bwd_kernel(float *dx, float *dr, const float *dy,
     }
 }
 
-// One thread per column, rows ascending.
-static __global__ void rmsnorm_dg_kernel(float *dg, const float *dy, const float *h, const float *rstd, int64_t rows,
-                                         int64_t d) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= d) return;
-    float sum = dg[i];
-    for (int64_t m = 0; m < rows; m++)
-        sum += dy[m * d + i] * h[m * d + i] * rstd[m];
-    dg[i] = sum;
-}
+struct scaled_row {
+    const float     *dy, *h, *rstd;
+    int64_t          d;
+    __device__ float operator()(int64_t m, int64_t i) const { return dy[m * d + i] * h[m * d + i] * rstd[m]; }
+};
 
 PL_CUDA_OP(rmsnorm_fwd) {
     const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
@@ -133,16 +132,18 @@ PL_CUDA_OP(rmsnorm_fwd) {
 
 PL_CUDA_OP(rmsnorm_bwd) {
     const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
-    PL_OP_SKIP_IF_MEASURING(ctx);
+    const char            *op = "rmsnorm backward";
     if (!a->y.grad) return;
     const pl_tensor *h = a->r.data ? &a->h : &a->x;
+    int64_t          rows = h->dim[0], d = h->dim[1];
     // dg first: x and the incoming gradient of h are read before anything is added to them elsewhere.
     if (a->g.grad)
-        PL_LAUNCH(ctx, "rmsnorm backward", rmsnorm_dg_kernel, pl_grid(pl_ceil_div(h->dim[1], PL_BLOCK)), PL_BLOCK,
-                  pl_grad_f32(&a->g), pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), h->dim[0], h->dim[1]);
-    PL_LAUNCH(ctx, "rmsnorm backward", rmsnorm_bwd_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_grad_f32(&a->x),
-              pl_grad_f32(&a->r), pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g),
-              pl_f32(&a->rstd), a->y.dim[1]);
+        pl_column_sums(ctx, op, pl_grad_f32(&a->g), scaled_row{pl_grad_f32(&a->y), pl_f32(h), pl_f32(&a->rstd), d},
+                       rows, d);
+    if (!ctx->measuring)
+        PL_LAUNCH(ctx, op, rmsnorm_bwd_kernel, pl_grid(rows), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->r),
+                  pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g), pl_f32(&a->rstd),
+                  d);
 }
 
 // ---- smooth L1: one block per row -----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // A vector added to every row.
-//   y[m, :] = x[m, :] + b[:]                            dx += dy,  db[i] += sum_m dy[m, i]  (m ascending)
+//   y[m, :] = x[m, :] + b[:]                            dx += dy,  db[i] += sum_m dy[m, i]  (m ascending; on
+//                                                     a GPU in chunks of 64, chunks ascending)
 // Row-wise, one rounding.
 #ifndef PL_OP_BIAS_H
 #define PL_OP_BIAS_H

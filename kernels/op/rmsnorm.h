@@ -3,7 +3,7 @@
 //   y[m, i] = h[m, i] * rstd[m] * g[i],                 rstd[m] = 1 / sqrt(mean_i h[m, i]^2 + eps)
 // Backward: with dy and (from later uses of h) dh given,
 //   t[m, i]  = dy[m, i] g[i];  c[m] = mean_i(t h) rstd^2
-//   dh[m, i] += rstd (t - h c);  dx += dh, dr += dh;  dg[i] += sum_m dy h rstd   (m ascending)
+//   dh[m, i] += rstd (t - h c);  dx += dh, dr += dh;  dg[i] += sum_m dy h rstd   (m ascending; GPU: in chunks of 64)
 // Row-wise: a row's bits do not depend on the others. Sums in fp32, fixed order. rstd is kept for backward.
 // y may not alias x, r or h. Cost: 4*M*d*size bytes with residual.
 #ifndef PL_OP_RMSNORM_H

@@ -12,7 +12,7 @@ typedef struct shape {
     int rows, d;
 } shape;
 
-static const shape shapes[] = {{1, 1}, {1, 3}, {3, 31}, {31, 33}, {33, 65}, {2, 1000}, {65, 576}};
+static const shape shapes[] = {{1, 1}, {1, 3}, {3, 31}, {31, 33}, {33, 65}, {2, 1000}, {65, 576}, {150, 7}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 static const double EPS = 1e-5;
 
