@@ -74,6 +74,9 @@ const pl_backend *pl_backend_emulated(void);
 // What this build and this machine have of CUDA, for people: "not built in", "built for sm_90 with CUDA 13.0; no NVIDIA
 // driver", "...; driver 13.0; cuda:0 NVIDIA H200, 139.8 GiB". Written into out.
 void              pl_backend_cuda_describe(char *out, size_t room);
+// What training's products go through on a GPU, for people: "cuBLASLt 13.1.0", "own kernels (libcublasLt.so.13 is not
+// installed, ...)". Opens the library.
+void              pl_backend_cuda_libraries(char *out, size_t room);
 
 // Tests: PL_LOCAL memory that is created from now on is pinned host memory, so that the host may look into tensors, and
 // every op is waited for.

@@ -1,4 +1,7 @@
 #include "kernels/cuda/gemm.cuh"
+extern "C" {
+#include "kernels/cuda/lt.h"
+}
 
 static __device__ __forceinline__ float operand_at(const pl_operand &o, int64_t r, int64_t c) {
     int64_t at = (o.map ? o.map[r] : r) * o.row + c * o.col;
@@ -272,6 +275,14 @@ static void launch_tensor(pl_ctx *ctx, const char *op, float *c, int64_t c_row, 
     PL_LAUNCH(ctx, op, kernel, grid, PL_BLOCK, c, c_row, a, b, M, N, K, add);
 }
 
+static bool is_whole(const pl_operand &o) {
+    return o.bf16 && !o.map && (o.col == 1 ? o.row : o.col) % 8 == 0 && (uintptr_t)o.data % sizeof(uint4) == 0;
+}
+
+static pl_lt_factor factor_of(const pl_operand &o) {
+    return pl_lt_factor{o.data, o.col == 1 ? o.row : o.col, o.col != 1};
+}
+
 void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const pl_operand &a, const pl_operand &b,
                    int64_t M, int64_t N, int64_t K, int flags) {
     int add = flags & PL_GEMM_ADD;
@@ -280,11 +291,18 @@ void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const p
         if (!ctx->measuring) PL_LAUNCH(ctx, op, chain_kernel, grid, PL_BLOCK, c, c_row, a, b, M, N, K, add);
         return;
     }
-    // A factor that many tiles read is rounded to bf16 once, before: it is read in half the bytes then.
+    // A factor that many tiles read is rounded to bf16 once, before: it is read in half the bytes then. The library
+    // reads bf16 alone, in lines of whole pieces.
     size_t     mark = pl_arena_mark(&ctx->scratch);
-    bool       often_a = !a.bf16 && N > NARROW_FROM, often_b = !b.bf16 && M > NARROW_FROM;
-    pl_operand na = often_a ? PL_CUDA(narrowed)(ctx, op, a, M, K) : a;
-    pl_operand nb = often_b ? PL_CUDA(narrowed)(ctx, op, b, N, K) : b;
-    if (!ctx->measuring) launch_tensor(ctx, op, c, c_row, na, nb, M, N, K, add);
+    bool       library = PL_CUDA(lt_takes)(ctx, M, N, K);
+    bool       new_a = library ? !is_whole(a) : !a.bf16 && N > NARROW_FROM;
+    bool       new_b = library ? !is_whole(b) : !b.bf16 && M > NARROW_FROM;
+    pl_operand na = new_a ? PL_CUDA(narrowed)(ctx, op, a, M, K) : a;
+    pl_operand nb = new_b ? PL_CUDA(narrowed)(ctx, op, b, N, K) : b;
+    if (library) {
+        pl_lt_product p = {c, c_row, M, N, K, factor_of(na), factor_of(nb), add != 0};
+        library = PL_CUDA(lt_product)(ctx, op, &p);
+    }
+    if (!library && !ctx->measuring) launch_tensor(ctx, op, c, c_row, na, nb, M, N, K, add);
     pl_arena_release(&ctx->scratch, mark);
 }

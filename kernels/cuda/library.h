@@ -1,0 +1,14 @@
+// Libraries that are loaded when they are first wanted, so that one binary starts without them and their half gigabytes
+// are mapped only where they are used. Functions are kept in a struct of pointers alone, typed by the real header.
+#ifndef PL_CUDA_LIBRARY_H
+#define PL_CUDA_LIBRARY_H
+
+#include "kernels/base/status.h"
+
+// Opens `name` as the system finds it, else in `folder` (of the toolkit that the build used; may be NULL), and puts the
+// address of symbol[i] into the i-th pointer of `table`. Stays open. PL_E_UNSUPPORTED and one line where the library or
+// a symbol is missing; then the table is untouched.
+pl_status pl_library_open(const char *name, const char *folder, const char *const *symbol, int n, void *table,
+                          pl_err *err);
+
+#endif
