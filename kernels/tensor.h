@@ -3,7 +3,6 @@
 #define PL_TENSOR_H
 
 #include "kernels/base/dtype.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 // How a matrix lies in memory. Activations and training weights are row-major. Inference weights are packed once, at
@@ -39,8 +38,8 @@ typedef struct pl_tensor {
     int                rank;
     pl_dtype           dtype;
     pl_layout          layout;
-    bool               bf16_values; // an F32 weight whose every value is one of BF16 (training's working copy of it)
-    const pl_segments *segments;    // PL_SEGMENTS: where they lie; borrowed
+    const uint16_t    *bf16;     // an F32 weight whose every value is one of BF16: the same in BF16; or NULL; borrowed
+    const pl_segments *segments; // PL_SEGMENTS: where they lie; borrowed
 } pl_tensor;
 
 static inline pl_tensor pl_tensor_2d(void *data, pl_dtype t, int64_t rows, int64_t cols) {

@@ -10,6 +10,10 @@ static size_t bytes_of(const pl_param_block *b, int64_t n) {
     return pl_size_mul((size_t)n, pl_dtype_size(b->real), 1);
 }
 
+static size_t halves(int64_t n) {
+    return pl_size_mul((size_t)n, sizeof(uint16_t), 1);
+}
+
 static void *element(const pl_param_block *b, void *block, int64_t at) {
     return (uint8_t *)block + (size_t)at * pl_dtype_size(b->real);
 }
@@ -61,7 +65,7 @@ static void bind(pl_param_block *b) {
         void           *data = element(b, b->work, b->at[i]);
         *p->tensor = p->spec.cols > 0 ? pl_tensor_2d(data, b->real, p->spec.rows, p->spec.cols)
                                       : pl_tensor_1d(data, b->real, p->spec.rows);
-        p->tensor->bf16_values = b->real == PL_F32 && b->round_to == PL_BF16;
+        if (b->work16) p->tensor->bf16 = b->work16 + b->at[i];
         if (!b->frozen[i]) p->tensor->grad = element(b, b->grad, b->at[i]);
     }
 }
@@ -81,6 +85,8 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
     lay_out(b, o->decay_embed);
     void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
     bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
+    if (b->memory && b->round_to == PL_BF16 && ok)
+        ok = (b->work16 = pl_memory_create(b->memory, PL_LOCAL, halves(b->n_work), err)) != NULL;
     for (int i = 0; i < 4 && ok; i++)
         ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n), err)) != NULL;
     if (!ok) {
@@ -96,9 +102,19 @@ void pl_param_block_destroy(pl_param_block *b) {
     for (int i = 0; i < 4; i++)
         if (block[i]) pl_memory_destroy(b->memory, PL_LOCAL, block[i], bytes_of(b, b->n));
     if (b->work) pl_memory_destroy(b->memory, PL_LOCAL, b->work, bytes_of(b, b->n_work));
+    if (b->work16) pl_memory_destroy(b->memory, PL_LOCAL, b->work16, halves(b->n_work));
     pl_free(b->at);
     pl_free(b->frozen);
     *b = (pl_param_block){0};
+}
+
+// Puts the working copy's elements from `at` on into the bf16 copy as well; `from`: what the host has of them.
+static pl_status put_halves(const pl_param_block *b, int64_t at, const float *from, int64_t n, pl_err *err) {
+    if (!b->work16 || n == 0) return PL_OK;
+    uint16_t *h = pl_memory_stage(b->memory, b->work16 + at, halves(n));
+    if (h) pl_from_f32(h, PL_BF16, from, (size_t)n);
+    pl_status st = h ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    return pl_memory_put(b->memory, b->work16 + at, h, halves(n), st, err);
 }
 
 // A parameter while the host fills it: its master (unless frozen) and its working copy.
@@ -122,7 +138,7 @@ static void store(const pl_param_block *b, const filling *f, int64_t j, double x
 }
 
 static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_err *err) {
-    pl_status st = PL_OK;
+    pl_status st = put_halves(b, b->at[i], f->work, pl_param_block_count(b, i), err);
     if (f->w) st = pl_memory_put(b->memory, element(b, b->w, b->at[i]), f->w, f->bytes, st, err);
     return pl_memory_put(b->memory, element(b, b->work, b->at[i]), f->work, f->bytes, st, err);
 }
@@ -188,6 +204,7 @@ pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
     const void *master = b->memory ? work : b->w;
     for (int64_t j = 0; j < b->n && st == PL_OK; j++)
         put(b, work, j, rounded(b, get(b, master, j)));
+    if (st == PL_OK) st = put_halves(b, 0, work, b->n, err);
     return pl_memory_put(b->memory, b->work, work, bytes, st, err);
 }
 

@@ -3,7 +3,8 @@
 //   w     fp32 masters                 work  what the ops compute with: round(w) to the checkpoint's dtype
 //   grad  gradients                    m, v  AdamW's moments
 // All in be->real (fp32; double where gradients are checked) and in the backend's memory: bf16 working values are held
-// as the reals they are.
+// as the reals they are. On a device, whose products take them in bf16, there is a second copy:
+//   work16  bf16, the values of work
 // Decayed matrices lie first and undecayed parameters after them, so AdamW is two calls. Frozen parameters follow in
 // `work` alone. Each parameter starts on a multiple of PL_BLOCK_GRAIN elements; the gaps are zero and stay zero.
 #ifndef PL_TRAIN_BLOCK_H
@@ -22,7 +23,8 @@ typedef struct pl_param_block {
     int64_t         *at;     // [params->n] first element of each parameter in work (and, unless frozen, in all)
     bool            *frozen; // [params->n]
     void            *w, *m, *v, *grad, *work;
-    const pl_memory *memory; // of these five
+    uint16_t        *work16; // NULL but on devices with round_to PL_BF16
+    const pl_memory *memory; // of these
 } pl_param_block;
 
 typedef struct pl_param_block_options {

@@ -16,6 +16,7 @@ static void update(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_
     a.v = (uint8_t *)b->v + at;
     a.work = (uint8_t *)b->work + at;
     a.grad = (uint8_t *)b->grad + at;
+    a.work16 = b->work16 ? b->work16 + from : NULL;
     a.n = to - from;
     pl_adamw(ctx, &a);
 }

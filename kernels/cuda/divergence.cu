@@ -299,14 +299,10 @@ static work take_work(pl_ctx *ctx, const char *op, const pl_divergence_args *a) 
     return w;
 }
 
-// `width` ids of a model's weights from `first` on; they go through `map`.
+// Ids of a model's weights from `first` on; they go through `map`.
 static pl_operand ids_of(const pl_tensor *w, const int32_t *map, int64_t first) {
-    int64_t    d = w->dim[1];
-    pl_operand ids = pl_rows_of(w->data, d, w->dtype);
-    if (map)
-        ids.map = map + first;
-    else
-        ids.data = (const char *)w->data + first * d * (ids.bf16 ? 2 : 4);
+    pl_operand ids = pl_weight_rows(w, map ? 0 : first);
+    if (map) ids.map = map + first;
     return ids;
 }
 
@@ -376,10 +372,8 @@ PL_CUDA_OP(divergence_bwd) {
         int width = tile_width(&w, Vd, j);
         draft_tile(ctx, a, &w, j, width);
         if (!ctx->measuring) PL_LAUNCH(ctx, op, dz_kernel, pl_grid(n), PL_BLOCK, *a, w, j, width);
-        pl_operand ids = ids_of(&a->w, NULL, j);
         if (a->x.grad) PL_CUDA(gemm)
-        (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_columns_of(ids.data, d, a->w.dtype), n, d,
-         width, how);
+        (ctx, op, pl_grad_f32(&a->x), d, pl_rows_of(dz, w.tile, in), pl_weight_columns(&a->w, j), n, d, width, how);
         if (a->w.grad) PL_CUDA(gemm)
         (ctx, op, pl_grad_f32(&a->w) + j * d, d, pl_columns_of(dz, w.tile, in), across, width, d, n, how);
     }

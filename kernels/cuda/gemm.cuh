@@ -40,7 +40,17 @@ void PL_CUDA(gemm)(pl_ctx *ctx, const char *op, float *c, int64_t c_row, const p
 pl_operand PL_CUDA(narrowed)(pl_ctx *ctx, const char *op, const pl_operand &from, int64_t rows, int64_t K);
 
 static inline int pl_gemm_kind(const pl_tensor *weight) {
-    return weight->dtype == PL_BF16 || weight->bf16_values ? PL_GEMM_BF16 : 0;
+    return weight->dtype == PL_BF16 || weight->bf16 ? PL_GEMM_BF16 : 0;
+}
+// A weight [N, K] from row n on, as a factor along its rows or along its columns.
+static inline pl_operand pl_weight_rows(const pl_tensor *w, int64_t n) {
+    int64_t K = w->dim[1];
+    if (w->bf16) return pl_rows_of(w->bf16 + n * K, K, PL_BF16);
+    return pl_rows_of((const char *)w->data + n * K * (w->dtype == PL_BF16 ? 2 : 4), K, w->dtype);
+}
+static inline pl_operand pl_weight_columns(const pl_tensor *w, int64_t n) {
+    pl_operand o = pl_weight_rows(w, n);
+    return pl_operand{o.data, 1, o.row, o.bf16, NULL};
 }
 
 #endif

@@ -81,8 +81,9 @@ PL_CUDA_OP(linear_fwd) {
     if (a->w.layout == PL_PANELS)
         packed(ctx, a);
     else
-        PL_CUDA(gemm)(ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32),
-                      pl_rows_of(a->w.data, K, a->w.dtype), M, N, K, pl_gemm_kind(&a->w));
+        PL_CUDA(gemm)
+        (ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32), pl_weight_rows(&a->w, 0), M, N, K,
+         pl_gemm_kind(&a->w));
 }
 
 PL_CUDA_OP(linear_bwd) {
@@ -91,9 +92,11 @@ PL_CUDA_OP(linear_bwd) {
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
     int     how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
     if (a->x.grad)
-        PL_CUDA(gemm)(ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32),
-                      pl_columns_of(a->w.data, K, a->w.dtype), M, K, N, how);
+        PL_CUDA(gemm)
+        (ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32), pl_weight_columns(&a->w, 0),
+         M, K, N, how);
     if (a->w.grad)
-        PL_CUDA(gemm)(ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
-                      pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
+        PL_CUDA(gemm)
+        (ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
+         pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
 }

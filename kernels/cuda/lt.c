@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { DEVICES = 16, PLANS = 512 };
+enum { DEVICES = 16, PLANS = 512, ALIGN = 256 }; // ALIGN: of the workspace
 
 typedef struct device {
     const pl_backend *be; // NULL: the place is free
@@ -116,7 +116,8 @@ static bool queue(pl_ctx *ctx, const pl_lt_table *t, const pl_lt_product *p, voi
 bool PL_CUDA(lt_product)(pl_ctx *ctx, const char *op, const pl_lt_product *p) {
     const int64_t one_block[3] = {1, 1, 1};
     size_t        mark = pl_arena_mark(&ctx->scratch);
-    void         *workspace = pl_arena_alloc(&ctx->scratch, PL_LT_WORKSPACE);
+    uintptr_t     room = (uintptr_t)pl_arena_alloc(&ctx->scratch, PL_LT_WORKSPACE + ALIGN);
+    void         *workspace = (void *)((room + ALIGN - 1) / ALIGN * ALIGN);
     bool          done = true;
     if (!ctx->measuring && PL_CUDA(may_launch)(ctx, op, one_block, 32)) {
         PL_CHECK((uintptr_t)p->a.data % 16 == 0 && (uintptr_t)p->b.data % 16 == 0 && p->a.line % 8 == 0 &&

@@ -9,8 +9,8 @@ struct adamw_step { // in fp32, as ref rounds them
     bool  round;
 };
 
-static __global__ void adamw_kernel(float *w, float *m, float *v, float *work, const float *grad, int64_t n,
-                                    adamw_step s) {
+static __global__ void adamw_kernel(float *w, float *m, float *v, float *work, uint16_t *work16, const float *grad,
+                                    int64_t n, adamw_step s) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     float g = grad[i] * s.scale, mi = s.b1 * m[i] + s.a1 * g, vi = s.b2 * v[i] + s.a2 * g * g;
@@ -19,6 +19,7 @@ static __global__ void adamw_kernel(float *w, float *m, float *v, float *work, c
     v[i] = vi;
     w[i] = wi;
     work[i] = s.round ? pl_narrowed(wi) : wi;
+    if (work16) work16[i] = (uint16_t)pl_pack_bf16(wi, 0);
 }
 
 PL_CUDA_OP(adamw_fwd) {
@@ -30,7 +31,7 @@ PL_CUDA_OP(adamw_fwd) {
     s.lr = (float)a->lr, s.eps = (float)a->eps, s.decay = (float)a->decay, s.scale = (float)a->grad_scale;
     s.round = a->round_to == PL_BF16;
     PL_LAUNCH(ctx, "adamw", adamw_kernel, pl_grid(pl_ceil_div(a->n, PL_BLOCK)), PL_BLOCK, (float *)a->w, (float *)a->m,
-              (float *)a->v, (float *)a->work, (const float *)a->grad, a->n, s);
+              (float *)a->v, (float *)a->work, a->work16, (const float *)a->grad, a->n, s);
 }
 
 // One block per chunk.

@@ -4,6 +4,7 @@
 void pl_adamw(pl_ctx *ctx, const pl_adamw_args *a) {
     PL_CHECK(a->n >= 0 && a->step >= 1, "adamw: n %lld step %lld", (long long)a->n, (long long)a->step);
     PL_CHECK(a->round_to == PL_BF16 || a->round_to == PL_F32, "adamw: working copy in %s", pl_dtype_name(a->round_to));
+    PL_CHECK(!a->work16 || a->round_to == PL_BF16, "adamw: a copy in bf16 of values in %s", pl_dtype_name(a->round_to));
     pl_run(ctx, PL_OP_ADAMW, a, sizeof *a);
 }
 

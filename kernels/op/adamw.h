@@ -4,7 +4,7 @@
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   w -= lr ( (m / c1) / (sqrt(v / c2) + eps) + decay w ),  c1 = 1 - b1^step, c2 = 1 - b2^step
 //   work = round(w)  to the working dtype (PL_BF16: the value of the nearest bf16, held as be->real; PL_F32: w itself,
-//                     then work may be w)
+//                     then work may be w);  work16 = the same in BF16, where it is not NULL (round_to PL_BF16)
 // n elements, all arrays in be->real. Element-wise, deterministic. Bytes: 7 n reals.
 #ifndef PL_OP_ADAMW_H
 #define PL_OP_ADAMW_H
@@ -12,6 +12,7 @@
 
 typedef struct pl_adamw_args {
     void       *w, *m, *v, *work; // masters, moments, working copy
+    uint16_t   *work16;           // or NULL
     const void *grad;
     int64_t     n;
     double      lr, beta1, beta2, eps, decay, grad_scale;

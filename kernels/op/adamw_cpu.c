@@ -49,6 +49,8 @@ static void adamw_part(void *arg, int part, int parts) {
         update(j, w, m, v, NULL, grad, hi - lo, WORK_IS_W);
     else
         update(j, w, m, v, work, grad, hi - lo, WORK_COPY);
+    for (long i = 0; i < hi - lo && a->work16; i++)
+        a->work16[lo + i] = pl_f32_to_bf16(work[i]);
 }
 
 void PL_CPU(adamw_fwd)(pl_ctx *ctx, const void *args) {

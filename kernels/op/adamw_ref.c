@@ -18,6 +18,7 @@ void PL_REF(adamw_fwd)(pl_ctx *ctx, const void *args) {
         v[i] = b2 * v[i] + a2 * g * g;
         w[i] -= lr * (m[i] / c1 / (sqrt(v[i] / c2) + eps) + decay * w[i]);
         work[i] = a->round_to == PL_BF16 ? (pl_real)pl_round_bf16((float)w[i]) : w[i];
+        if (a->work16) a->work16[i] = pl_f32_to_bf16((float)w[i]);
     }
 }
 

@@ -8,8 +8,8 @@
 // the number of threads. AVX2 and AVX-512 give the same bits; portable too where the compiler's fmaf is a real fma.
 // Row-major products (training's) promise only to be the same for any number of threads, and on the same machine for
 // the same shapes. On a GPU they are computed in the weight's numbers, as packed ones are: where its values are those
-// of BF16 (dtype, or bf16_values of a working copy), x and dy are rounded to bf16 as they enter and products summed in
-// fp32; so what was trained meets the roundings it will be decoded with.
+// of BF16 (dtype, or a working copy that has them as `bf16`), x and dy are rounded to bf16 as they enter and products
+// summed in fp32; so what was trained meets the roundings it will be decoded with.
 // Cost: 2*M*N*K flops; N*K*size(W) + M*(K+N)*4 bytes.
 #ifndef PL_OP_LINEAR_H
 #define PL_OP_LINEAR_H

@@ -147,7 +147,7 @@ static float normal(const op_run *r, int64_t i) {
     return pl_rng_normal(pl_rng_make(7, PL_STREAM_TEST, (uint64_t)r->at_in), (uint64_t)i);
 }
 
-static pl_tensor real_input(op_run *r, pl_tensor shape, double mean, double scale, bool leaf) {
+static pl_tensor real_input(op_run *r, pl_tensor shape, double mean, double scale, bool leaf, bool rounded) {
     bool    fresh;
     int64_t n = pl_tensor_count(&shape);
     input  *in = next_input(r, (size_t)n * pl_dtype_size(r->ctx.be->real), leaf && r->ctx.tape, &fresh);
@@ -157,7 +157,7 @@ static pl_tensor real_input(op_run *r, pl_tensor shape, double mean, double scal
         in->value = must(calloc((size_t)n + 1, sizeof(double)));
         for (int64_t i = 0; i < n; i++)
             in->value[i] = (float)(mean + scale * (double)normal(r, i));
-        for (int64_t i = 0; i < n && (r->narrow || shape.bf16_values); i++)
+        for (int64_t i = 0; i < n && (r->narrow || rounded); i++)
             in->value[i] = (double)pl_round_bf16((float)in->value[i]);
         in->tensor = shape;
         in->tensor.dtype = r->ctx.be->real;
@@ -169,21 +169,15 @@ static pl_tensor real_input(op_run *r, pl_tensor shape, double mean, double scal
 }
 
 pl_tensor op_leaf(op_run *r, int64_t rows, int64_t cols, double mean, double scale) {
-    return real_input(r, pl_tensor_2d(NULL, PL_F32, rows, cols), mean, scale, true);
+    return real_input(r, pl_tensor_2d(NULL, PL_F32, rows, cols), mean, scale, true, false);
 }
 
 pl_tensor op_leaf_1d(op_run *r, int64_t n, double mean, double scale) {
-    return real_input(r, pl_tensor_1d(NULL, PL_F32, n), mean, scale, true);
+    return real_input(r, pl_tensor_1d(NULL, PL_F32, n), mean, scale, true, false);
 }
 
 pl_tensor op_constant(op_run *r, int64_t rows, int64_t cols, double scale) {
-    return real_input(r, pl_tensor_2d(NULL, PL_F32, rows, cols), 0, scale, false);
-}
-
-pl_tensor op_working(op_run *r, int64_t rows, int64_t cols, double scale) {
-    pl_tensor shape = pl_tensor_2d(NULL, PL_F32, rows, cols);
-    shape.bf16_values = true;
-    return real_input(r, shape, 0, scale, true);
+    return real_input(r, pl_tensor_2d(NULL, PL_F32, rows, cols), 0, scale, false, false);
 }
 
 static void *raw_input(op_run *r, const void *from, size_t bytes) {
@@ -195,6 +189,17 @@ static void *raw_input(op_run *r, const void *from, size_t bytes) {
     }
     if (fresh) refill(r, in);
     return in->data;
+}
+
+pl_tensor op_working(op_run *r, int64_t rows, int64_t cols, double scale) {
+    pl_tensor    t = real_input(r, pl_tensor_2d(NULL, PL_F32, rows, cols), 0, scale, true, true);
+    const input *in = &r->in[r->at_in - 1];
+    uint16_t    *half = must(malloc((size_t)in->n * sizeof *half + 1));
+    for (int64_t i = 0; i < in->n; i++)
+        half[i] = pl_f32_to_bf16((float)in->value[i]);
+    t.bf16 = raw_input(r, half, (size_t)in->n * sizeof *half);
+    free(half);
+    return t;
 }
 
 pl_tensor op_weight(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, double scale) {

@@ -36,7 +36,7 @@ pl_ctx *op_ctx(op_run *r);
 pl_tensor      op_leaf(op_run *r, int64_t rows, int64_t cols, double mean, double scale);
 pl_tensor      op_leaf_1d(op_run *r, int64_t n, double mean, double scale);
 pl_tensor      op_constant(op_run *r, int64_t rows, int64_t cols, double scale);
-// A leaf as training holds a weight: fp32 whose values are those of bf16, and said to be.
+// A leaf as training holds a weight: fp32 whose values are those of bf16, which it has as well.
 pl_tensor      op_working(op_run *r, int64_t rows, int64_t cols, double scale);
 // A frozen weight of a given type and layout (values rounded to the type, on every backend).
 pl_tensor      op_weight(op_run *r, int64_t n, int64_t k, pl_dtype dtype, pl_layout layout, double scale);

@@ -189,7 +189,7 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, co
     const fake_layout *out = (const fake_layout *)(const void *)to;
     uint32_t           align[4];
     assert_true(h && f->compute == CUBLAS_COMPUTE_32F && f->scale == CUDA_R_32F && C == D && c == to && !stream);
-    assert_true(bytes == PL_LT_WORKSPACE && workspace);
+    assert_true(bytes == PL_LT_WORKSPACE && workspace && (uintptr_t)workspace % 256 == 0);
     memset(workspace, 0xff, 1 << 16);
     memcpy(align, algo, sizeof align);
     assert_true((uintptr_t)A % align[0] == 0 && (uintptr_t)B % align[1] == 0 && (uintptr_t)D % align[3] == 0);
@@ -296,7 +296,7 @@ static void failed(void **state) {
     assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK);
     assert_int_equal(pl_arena_reserve(&ctx.scratch, PL_LT_WORKSPACE + (1 << 20), NULL), PL_OK);
     pl_tensor x = pl_ctx_const(&ctx, n, n), w = pl_ctx_const(&ctx, n, n);
-    w.bf16_values = true;
+    w.bf16 = pl_ctx_const(&ctx, n, n).data;
     memset(x.data, 0, (size_t)(n * n) * 4);
     memset(w.data, 0, (size_t)(n * n) * 4);
     pl_linear(&ctx, x, w);

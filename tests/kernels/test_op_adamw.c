@@ -47,12 +47,16 @@ static void build(op_run *r, const void *arg) {
     a.grad_scale = SCALE;
     a.step = s->step;
     a.round_to = s->round_to;
+    if (s->round_to == PL_BF16) a.work16 = op_bytes(r, (size_t)s->n * sizeof *a.work16);
     pl_adamw(op_ctx(r), &a);
     op_out(r, w);
     op_out(r, m);
     op_out(r, v);
     if (s->round_to == PL_F32) op_out(r, s->in_place ? w : work); // bf16 may round the two sides of a budget apart
     if (s->round_to == PL_F32) return;
+    for (int64_t i = 0; i < s->n && !op_ctx(r)->measuring; i++)
+        if (a.work16[i] != pl_f32_to_bf16(w.dtype == PL_F64 ? (float)pl_f64(&w)[i] : pl_f32(&w)[i]))
+            fail_msg("%s: element %lld in bf16", op_ctx(r)->be->name, (long long)i);
     pl_tensor off = op_place(r, 1, s->n); // how far the working copy is from w's own rounding: nothing
     for (int64_t i = 0; i < s->n && !op_ctx(r)->measuring; i++)
         if (w.dtype == PL_F64)
