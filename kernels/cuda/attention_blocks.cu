@@ -34,9 +34,9 @@ pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_
     return s;
 }
 
-// Running maximum, sum and values of a thread's four rows.
+// Running maxima of a thread's two rows, the sums of its own columns' exponentials, and values.
 template <int CHUNKS> struct running {
-    float                           max[4], sum[4], o[CHUNKS][4][4];
+    float                           max[2], sum[2], o[CHUNKS][4][4];
     // Row i's maximum becomes `to`: what it holds shrinks.
     __device__ __forceinline__ void raise(int i, float to) {
         float old = isinf(max[i]) ? 0 : expf(max[i] - to);
@@ -45,88 +45,105 @@ template <int CHUNKS> struct running {
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                o[c][i][j] *= old;
+            for (int n = 0; n < 4; n++) {
+                o[c][n][2 * i] *= old;
+                o[c][n][2 * i + 1] *= old;
+            }
     }
 };
 
+// Over all eight threads of the thread's two rows, in two warps: the larger, or the sum, of each.
+template <bool SUM> static __device__ __forceinline__ void over_rows(float v[2], pl_attn_room &room) {
+    int half = pl_attn_column() / 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        for (int s = 1; s < 4; s *= 2) {
+            float other = __shfl_xor_sync(PL_FULL, v[i], s);
+            v[i] = SUM ? v[i] + other : fmaxf(v[i], other);
+        }
+    for (int i = 0; i < 2; i++)
+        if (pl_attn_lane() % 4 == 0) room.row[half][pl_attn_row() + 8 * i] = v[i];
+    __syncthreads();
+    for (int i = 0; i < 2; i++) {
+        float a = room.row[0][pl_attn_row() + 8 * i], b = room.row[1][pl_attn_row() + 8 * i];
+        v[i] = SUM ? a + b : fmaxf(a, b);
+    }
+    __syncthreads();
+}
+
 // One block per query head and tile of rows; those with most keys start first.
-template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK) forward_kernel(blocks b) {
+template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS <= 2 ? 2 : 1) forward_kernel(blocks b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
-    int                                 tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, h = (int)blockIdx.x;
+    int                                 h = (int)blockIdx.x, row = pl_attn_row(), column = pl_attn_column();
     int64_t tile = (int64_t)gridDim.y - 1 - blockIdx.y, m0 = tile * TILE, end = m0 + TILE < b.M ? m0 + TILE : b.M;
     int64_t keys_at = (int64_t)(a.nh + h / (a.nh / a.nkv)) * a.hd, kv = (int64_t)a.nkv * a.hd;
     const pl_tensor &last = a.block[a.n_blocks - 1];
-    pl_attn_rows     q = {(const float *)last.data + (int64_t)h * a.hd, b.width, m0, b.M, a.hd};
-    pl_attn_rows     k = {(const float *)a.block[0].data + keys_at, b.width, 0, b.M, a.hd}, v = k;
-    float            scale = (float)a.scale;
-    int32_t          lo[4];
-    running<CHUNKS>  r = {};
-    v.head += kv;
+    pl_attn_rows q(last.data, b.width, (int64_t)h * a.hd, b.M, a.hd), k(a.block[0].data, b.width, keys_at, b.M, a.hd);
+    pl_attn_rows v(a.block[0].data, b.width, keys_at + kv, b.M, a.hd);
+    float        scale = (float)a.scale;
+    int32_t      lo[2];
+    running<CHUNKS> r = {};
+    q.at(m0);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        lo[i] = m0 + 4 * ty + i < b.M ? b.span.lo[m0 + 4 * ty + i] : -1;
+    for (int i = 0; i < 2; i++) {
+        lo[i] = m0 + row + 8 * i < b.M ? b.span.lo[m0 + row + 8 * i] : -1;
         r.max[i] = -INFINITY;
     }
     for (int64_t j0 = b.span.tile_lo[tile] / TILE * TILE; j0 < end; j0 += TILE) {
-        float s[4][4] = {};
-        k.first = v.first = j0;
+        float s[4][4] = {}, most[2] = {-INFINITY, -INFINITY};
+        k.at(j0);
+        v.at(j0);
         pl_attn_dots(s, room, q, k);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float most = -INFINITY, sum = 0;
+        for (int n = 0; n < 4; n++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                bool sees = pl_attn_sees(m0 + 4 * ty + i, b.M, lo[i], j0 + 4 * tx + j);
-                s[i][j] = sees ? scale * s[i][j] : -INFINITY;
-                most = fmaxf(most, s[i][j]);
+            for (int e = 0; e < 4; e++) {
+                bool sees = pl_attn_sees(m0 + row + e / 2 * 8, b.M, lo[e / 2], j0 + column + 8 * n + e % 2);
+                s[n][e] = sees ? scale * s[n][e] : -INFINITY;
+                most[e / 2] = fmaxf(most[e / 2], s[n][e]);
             }
-            r.raise(i, fmaxf(r.max[i], pl_attn_row_max(most)));
+        over_rows<false>(most, room);
+        r.raise(0, fmaxf(r.max[0], most[0]));
+        r.raise(1, fmaxf(r.max[1], most[1]));
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                s[i][j] = isinf(s[i][j]) ? 0 : expf(s[i][j] - r.max[i]);
-                sum += s[i][j];
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                s[n][e] = isinf(s[n][e]) ? 0 : expf(s[n][e] - r.max[e / 2]);
+                r.sum[e / 2] += s[n][e];
             }
-            r.sum[i] += pl_attn_row_sum(sum);
-        }
         pl_attn_put_weights(room, s);
         pl_attn_sums<CHUNKS>(r.o, room, v);
     }
+    over_rows<true>(r.sum, room);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int64_t m = m0 + 4 * ty + i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
-        for (int n = 1; n < a.n_blocks; n++) {
-            const float *key = (const float *)a.block[n].data + at * b.width + keys_at;
-            float        dot = 0;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    int d = c * TILE + 4 * tx + j;
-                    if (d < a.hd) dot = fmaf(q.head[at * b.width + d], key[d], dot);
-                }
-            float score = scale * pl_attn_row_sum(dot);
+    for (int i = 0; i < 2; i++) {
+        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
+        for (int block = 1; block < a.n_blocks; block++) {
+            const float *key = (const float *)a.block[block].data + at * b.width + keys_at;
+            float        score = scale * pl_attn_row_dot(q.row(at), key, a.hd);
             r.raise(i, fmaxf(r.max[i], score));
             float p = expf(score - r.max[i]);
             r.sum[i] += p;
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    int d = c * TILE + 4 * tx + j;
-                    if (d < a.hd) r.o[c][i][j] = fmaf(p, key[kv + d], r.o[c][i][j]);
+                for (int n = 0; n < 8; n++) {
+                    int d = c * TILE + column + n / 2 * 8 + n % 2, e = 2 * i + n % 2;
+                    if (d < a.hd) r.o[c][n / 2][e] = fmaf(p, key[kv + d], r.o[c][n / 2][e]);
                 }
         }
         if (m >= b.M) continue;
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int d = c * TILE + 4 * tx + j;
-                if (d < a.hd) ((float *)a.o.data)[(m * a.nh + h) * a.hd + d] = lo[i] < 0 ? 0 : r.o[c][i][j] / r.sum[i];
+            for (int n = 0; n < 8; n++) {
+                int   d = c * TILE + column + n / 2 * 8 + n % 2;
+                float o = lo[i] < 0 ? 0 : r.o[c][n / 2][2 * i + n % 2] / r.sum[i];
+                if (d < a.hd) ((float *)a.o.data)[(m * a.nh + h) * a.hd + d] = o;
             }
-        if (tx == 0) ((float *)a.lse.data)[m * a.nh + h] = lo[i] < 0 ? 0 : r.max[i] + logf(r.sum[i]);
+        if (column == 0) ((float *)a.lse.data)[m * a.nh + h] = lo[i] < 0 ? 0 : r.max[i] + logf(r.sum[i]);
     }
 }
 

@@ -100,129 +100,117 @@ static __global__ void diagonal_kernel(back b) {
 // ---- the causal block -----------------------------------------------------------------------------------------------
 
 static __device__ __forceinline__ pl_attn_rows rows_of(const back &b, const void *p, int64_t stride, int64_t head) {
-    return pl_attn_rows{(const float *)p + head * b.a.hd, stride, 0, b.M, b.a.hd};
+    return pl_attn_rows(p, stride, head * b.a.hd, b.M, b.a.hd);
+}
+
+// Adds a tile's sums to rows from m0 on.
+template <int CHUNKS>
+static __device__ __forceinline__ void add_tile(float *to, int64_t stride, int64_t m0, int64_t M, int hd,
+                                                const float sum[CHUNKS][4][4]) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int64_t m = m0 + pl_attn_row() + e / 2 * 8;
+                int     d = c * TILE + pl_attn_column() + 8 * n + e % 2;
+                if (m < M && d < hd) to[m * stride + d] += sum[c][n][e];
+            }
 }
 
 // One block per query head and tile of rows; those with most keys start first.
-template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK) dq_kernel(back b) {
+template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS <= 2 ? 2 : 1) dq_kernel(back b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
-    int                                 tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, h = (int)blockIdx.x;
+    int                                 h = (int)blockIdx.x, row = pl_attn_row(), column = pl_attn_column();
     int64_t tile = (int64_t)gridDim.y - 1 - blockIdx.y, m0 = tile * TILE, end = m0 + TILE < b.M ? m0 + TILE : b.M;
     int64_t kv_head = h / (a.nh / a.nkv), out = (int64_t)a.nh * a.hd;
     const pl_tensor &last = a.block[a.n_blocks - 1];
     pl_attn_rows     q = rows_of(b, last.data, b.width, h), d_o = rows_of(b, a.o.grad, out, h);
     pl_attn_rows     k = rows_of(b, a.block[0].data, b.width, a.nh + kv_head);
     pl_attn_rows     v = rows_of(b, a.block[0].data, b.width, a.nh + a.nkv + kv_head);
-    float            lse[4], mean[4], dq[CHUNKS][4][4] = {};
-    int32_t          lo[4];
-    q.first = d_o.first = m0;
+    float            lse[2], mean[2], dq[CHUNKS][4][4] = {};
+    int32_t          lo[2];
+    q.at(m0);
+    d_o.at(m0);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int64_t m = m0 + 4 * ty + i < b.M ? m0 + 4 * ty + i : b.M - 1;
+    for (int i = 0; i < 2; i++) {
+        int64_t m = m0 + row + 8 * i < b.M ? m0 + row + 8 * i : b.M - 1;
         lo[i] = b.span.lo[m];
         lse[i] = ((const float *)a.lse.data)[m * a.nh + h];
         mean[i] = b.mean[m * a.nh + h];
     }
     for (int64_t j0 = b.span.tile_lo[tile] / TILE * TILE; j0 < end; j0 += TILE) {
         float s[4][4] = {}, dov[4][4] = {};
-        k.first = v.first = j0;
+        k.at(j0);
+        v.at(j0);
         pl_attn_dots(s, room, q, k);
         pl_attn_dots(dov, room, d_o, v);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int n = 0; n < 4; n++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                bool sees = pl_attn_sees(m0 + 4 * ty + i, b.M, lo[i], j0 + 4 * tx + j);
-                s[i][j] = sees ? weigh(b, s[i][j], dov[i][j], lse[i], mean[i]).ds : 0;
+            for (int e = 0; e < 4; e++) {
+                int  i = e / 2;
+                bool sees = pl_attn_sees(m0 + row + 8 * i, b.M, lo[i], j0 + column + 8 * n + e % 2);
+                s[n][e] = sees ? weigh(b, s[n][e], dov[n][e], lse[i], mean[i]).ds : 0;
             }
         pl_attn_put_weights(room, s);
         pl_attn_sums<CHUNKS>(dq, room, k);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int64_t m = m0 + 4 * ty + i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
-        for (int n = 1; n < a.n_blocks; n++) {
-            const float *key = (const float *)a.block[n].data + at * b.width + (a.nh + kv_head) * a.hd;
-            const float *value = key + (int64_t)a.nkv * a.hd;
-            float        qk = 0, dov = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t m = m0 + row + 8 * i, at = m < b.M ? m : b.M - 1; // all threads of a row go the same way
+        for (int block = 1; block < a.n_blocks; block++) {
+            const float *key = (const float *)a.block[block].data + at * b.width + (a.nh + kv_head) * a.hd;
+            float        qk = pl_attn_row_dot(q.row(at), key, a.hd);
+            float        dov = pl_attn_row_dot(d_o.row(at), key + (int64_t)a.nkv * a.hd, a.hd);
+            float        ds = lo[i] < 0 ? 0 : weigh(b, qk, dov, lse[i], mean[i]).ds;
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    int d = c * TILE + 4 * tx + j;
-                    if (d >= a.hd) continue;
-                    qk = fmaf(q.head[at * b.width + d], key[d], qk);
-                    dov = fmaf(d_o.head[at * out + d], value[d], dov);
-                }
-            qk = pl_attn_row_sum(qk);
-            dov = pl_attn_row_sum(dov);
-            float ds = lo[i] < 0 ? 0 : weigh(b, qk, dov, lse[i], mean[i]).ds;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    int d = c * TILE + 4 * tx + j;
-                    if (d < a.hd) dq[c][i][j] = fmaf(ds, key[d], dq[c][i][j]);
+                for (int n = 0; n < 8; n++) {
+                    int d = c * TILE + column + n / 2 * 8 + n % 2, e = 2 * i + n % 2;
+                    if (d < a.hd) dq[c][n / 2][e] = fmaf(ds, key[d], dq[c][n / 2][e]);
                 }
         }
-        float *to = (float *)last.grad + at * b.width + (int64_t)h * a.hd;
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int d = c * TILE + 4 * tx + j;
-                if (m < b.M && d < a.hd) to[d] += dq[c][i][j];
-            }
     }
-}
-
-template <int CHUNKS>
-static __device__ __forceinline__ void add_tile(float *to, int64_t stride, int64_t j0, int64_t M, int hd,
-                                                const float acc[CHUNKS][4][4]) {
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
-#pragma unroll
-    for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int64_t row = j0 + 4 * ty + i;
-                int     d = c * TILE + 4 * tx + j;
-                if (row < M && d < hd) to[row * stride + d] += acc[c][i][j];
-            }
+    add_tile<CHUNKS>((float *)last.grad + (int64_t)h * a.hd, b.width, m0, b.M, a.hd, dq);
 }
 
 // One block per key head and tile of keys; keys are the left rows. The first tiles have most rows, and start first.
-template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK) dkv_kernel(back b) {
+template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS == 1 ? 2 : 1) dkv_kernel(back b) {
     alignas(16) __shared__ pl_attn_room room;
     const pl_attention_args            &a = b.a;
-    int                                 tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, group = a.nh / a.nkv;
+    int                                 group = a.nh / a.nkv, row = pl_attn_row(), column = pl_attn_column();
     int64_t          kv_head = blockIdx.x, tile = blockIdx.y, j0 = tile * TILE, out = (int64_t)a.nh * a.hd;
     const pl_tensor &last = a.block[a.n_blocks - 1];
     pl_attn_rows     k = rows_of(b, a.block[0].data, b.width, a.nh + kv_head);
     pl_attn_rows     v = rows_of(b, a.block[0].data, b.width, a.nh + a.nkv + kv_head);
     float            dk[CHUNKS][4][4] = {}, dv[CHUNKS][4][4] = {};
-    k.first = v.first = j0;
+    k.at(j0);
+    v.at(j0);
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
         pl_attn_rows q = rows_of(b, last.data, b.width, h), d_o = rows_of(b, a.o.grad, out, h);
         for (int64_t t = tile; t < (int64_t)gridDim.y; t++) {
             if (b.span.tile_lo[t] >= j0 + TILE) continue; // its rows begin behind these keys
             float s[4][4] = {}, dov[4][4] = {};
-            q.first = d_o.first = t * TILE;
+            q.at(t * TILE);
+            d_o.at(t * TILE);
             pl_attn_dots(s, room, k, q);
             pl_attn_dots(dov, room, v, d_o);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                int64_t m = t * TILE + 4 * tx + j, at = m < b.M ? m : b.M - 1;
+            for (int n = 0; n < 8; n++) { // two values of each of these rows
+                int64_t m = t * TILE + column + n / 2 * 8 + n % 2, at = m < b.M ? m : b.M - 1;
                 float   lse = ((const float *)a.lse.data)[at * a.nh + h], mean = b.mean[at * a.nh + h];
                 int32_t lo = b.span.lo[at];
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    bool sees = pl_attn_sees(m, b.M, lo, j0 + 4 * ty + i);
-                    pair w = sees ? weigh(b, s[i][j], dov[i][j], lse, mean) : pair{0, 0};
-                    s[i][j] = w.p;
-                    dov[i][j] = w.ds;
+                for (int i = 0; i < 2; i++) {
+                    float *p = &s[n / 2][2 * i + n % 2], *ds = &dov[n / 2][2 * i + n % 2];
+                    bool   sees = pl_attn_sees(m, b.M, lo, j0 + row + 8 * i);
+                    pair   w = sees ? weigh(b, *p, *ds, lse, mean) : pair{0, 0};
+                    *p = w.p;
+                    *ds = w.ds;
                 }
             }
             pl_attn_put_weights(room, s);

@@ -1,18 +1,23 @@
-// What attention over blocks (training) shares, forward and backward: tiles of 64 rows against 64 rows in fp32, one
-// chain of fused multiply-adds per sum, so that no tile and no neighbour changes a bit. 256 threads as 16 x 16: thread
-// (ty, tx) owns rows 4 ty .. 4 ty + 3 of the left factor and rows 4 tx .. 4 tx + 3 of the right one, or columns
-// 4 tx .. 4 tx + 3 of each 64 of a head. Heads are walked in pieces, so that a width of 256 fits.
+// What attention over blocks (training) shares, forward and backward: tiles of 64 rows against 64 rows on tensor cores.
+//
+// A number enters a product as two of bf16, x = hi + lo, and three products stand for one: hi hi + hi lo + lo hi, in
+// fp32. What is lost is below 2^-16 of |x| |y|: between bf16's 2^-9, in which attention is usually trained, and the
+// fp32 in which it is decoded, so that what was trained is what decodes; it costs three of a tensor core's products,
+// still less than one on the ordinary cores. Softmax is fp32.
+//
+// 256 threads. Of a 64 x 64 tile warp w has rows 16 (w % 4) and columns 32 (w / 4) on, thread 4g + t in it the values
+// v[n][e]: row g + 8 (e / 2), column 8 n + 2t + e % 2 (pl_mma_bf16's own way). Of sums over rows the columns are
+// elements of a head, 64 at a time. All sums go in an order that no tile and no neighbour changes.
 #ifndef PL_CUDA_ATTENTION_TILES_CUH
 #define PL_CUDA_ATTENTION_TILES_CUH
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 extern "C" {
 #include "kernels/op/attention.h"
 }
 
-constexpr int PL_ATTN_TILE = 64;  // rows
-constexpr int PL_ATTN_DEPTH = 32; // elements of a head that one step multiplies
-constexpr int PL_ATTN_LINE = PL_ATTN_TILE + 4;
+constexpr int PL_ATTN_TILE = 64; // rows
+constexpr int PL_ATTN_WORDS = PL_ATTN_TILE * PL_TILE_WORDS;
 constexpr int PL_ATTN_MOST_HD = 256;
 
 // Forward over blocks: kernels/cuda/attention_blocks.cu.
@@ -25,130 +30,173 @@ struct pl_attn_spans {
 };
 pl_attn_spans PL_CUDA(attention_spans)(pl_ctx *ctx, const char *op, const int32_t *lo, int64_t M);
 
-// One head's part of the rows from `first` on.
+// One head's part of M rows, and of them the tile that `at` chose.
 struct pl_attn_rows {
-    const float                    *head; // of row 0
-    int64_t                         stride, first, rows;
-    int                             hd;
-    __device__ __forceinline__ bool wide() const {
-        return hd % 4 == 0 && stride % 4 == 0 && (uintptr_t)head % sizeof(float4) == 0;
+    const float               *head, *tile; // of row 0, of the tile's first
+    int64_t                    M;
+    int                        stride, hd, left; // left: rows from the tile's first on, as far as they matter
+    bool                       wide;
+    __device__ __forceinline__ pl_attn_rows(const void *data, int64_t width, int64_t element, int64_t rows, int size)
+        : head((const float *)data + element), tile(head), M(rows), stride((int)width), hd(size), left(0),
+          wide(size % 4 == 0 && width % 4 == 0 && (uintptr_t)head % sizeof(float4) == 0) {}
+    __device__ __forceinline__ void at(int64_t first) {
+        tile = head + first * stride;
+        left = M - first < PL_ATTN_TILE ? (int)(M - first) : PL_ATTN_TILE;
     }
+    __device__ __forceinline__ const float *row(int64_t m) const { return head + m * stride; }
     // Elements d .. d + 3 of row r of the tile; zero outside.
-    __device__ __forceinline__ void load(float v[4], int r, int d) const {
-        const float *p = head + (first + r) * stride + d;
-        bool         there = first + r < rows;
-        if (there && wide() && d < hd) {
-            float4 f = *(const float4 *)p;
-            v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-            return;
+    __device__ __forceinline__ void         load(float v[4], int r, int d) const {
+                const float *p = tile + (r * stride + d);
+                v[0] = v[1] = v[2] = v[3] = 0;
+                if (r >= left || d >= hd) return;
+        if (wide) {
+                    float4 f = *(const float4 *)p;
+                    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+                    return;
         }
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            v[e] = there && d + e < hd ? p[e] : 0;
+            if (d + e < hd) v[e] = p[e];
     }
 };
 
-// Shared memory of a block: two factors of a step, transposed ([element][row]), or one of a sum over rows ([row][64
-// elements]); and the weights of a tile ([right row][left row]).
-struct pl_attn_room {
-    union {
-        float factor[2][PL_ATTN_DEPTH][PL_ATTN_LINE];
-        float plain[PL_ATTN_TILE][PL_ATTN_TILE];
-    };
-    float weight[PL_ATTN_TILE][PL_ATTN_TILE];
+// A tile of a factor: its hi and its lo.
+struct pl_attn_factor {
+    uint32_t part[2][PL_ATTN_WORDS];
 };
 
-// Rows transposed: a warp takes 16 rows by 8 elements, so that neither its loads waste sectors nor its stores collide.
-static __device__ __forceinline__ void pl_attn_load_factor(float               to[PL_ATTN_DEPTH][PL_ATTN_LINE],
-                                                           const pl_attn_rows &from, int d0) {
-    int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
+// Shared memory of a block.
+struct pl_attn_room {
+    pl_attn_factor factor[2]; // of one step over a head; or 64 elements of the right rows, two steps over them
+    pl_attn_factor weight[2]; // of a tile, two steps over the right rows
+    float          row[2][PL_ATTN_TILE];
+};
+
+static __device__ __forceinline__ int pl_attn_lane() {
+    return (int)threadIdx.x % PL_WARP;
+}
+// The first row and the first column of this thread's values.
+static __device__ __forceinline__ int pl_attn_row() {
+    return (int)threadIdx.x / PL_WARP % 4 * 16 + pl_attn_lane() / 4;
+}
+static __device__ __forceinline__ int pl_attn_column() {
+    return (int)threadIdx.x / PL_WARP / 4 * 32 + pl_attn_lane() % 4 * 2;
+}
+
+// Two neighbours along k, x first, into both parts.
+static __device__ __forceinline__ void pl_attn_split(uint32_t to[2], float x, float y) {
+    to[0] = pl_pack_bf16(x, y);
+    to[1] = pl_pack_bf16(x - pl_widen(to[0] & 0xffffu), y - pl_widen(to[0] >> 16));
+}
+
+// 32 elements of rows, from d0 on.
+static __device__ __forceinline__ void pl_attn_load_along(pl_attn_factor &to, const pl_attn_rows &from, int d0) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int   part = warp + 8 * i, r = part % 4 * 16 + lane / 2, d = part / 4 * 8 + lane % 2 * 4;
-        float v[4];
-        from.load(v, r, d0 + d);
+        int      at = i * PL_BLOCK + (int)threadIdx.x, row = at / 8, pair = at % 8 * 2;
+        float    v[4];
+        uint32_t one[2], two[2];
+        from.load(v, row, d0 + 2 * pair);
+        pl_attn_split(one, v[0], v[1]);
+        pl_attn_split(two, v[2], v[3]);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            to[d + e][r] = v[e];
+        for (int p = 0; p < 2; p++)
+            *(uint2 *)&to.part[p][pl_tile_at(row, pair)] = uint2{one[p], two[p]};
     }
 }
 
-static __device__ __forceinline__ void pl_attn_four(float v[4], const float *p) {
-    float4 f = *(const float4 *)p;
-    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+// 64 elements of 32 rows from r0 on, the elements as the tile's rows.
+static __device__ __forceinline__ void pl_attn_load_across(pl_attn_factor &to, const pl_attn_rows &from, int r0,
+                                                           int d0) {
+    int   warp = (int)threadIdx.x / PL_WARP, lane = pl_attn_lane();
+    int   d = (warp % 2 * 8 + lane % 8) * 4, pair = warp / 2 * 4 + lane / 8;
+    float v[4], w[4];
+    from.load(v, r0 + 2 * pair, d0 + d);
+    from.load(w, r0 + 2 * pair + 1, d0 + d);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        uint32_t both[2];
+        pl_attn_split(both, v[e], w[e]);
+#pragma unroll
+        for (int p = 0; p < 2; p++)
+            to.part[p][pl_tile_at(d + e, pair)] = both[p];
+    }
 }
 
-// acc[i][j] += left row 4 ty + i . right row 4 tx + j, over a whole head.
-static __device__ __forceinline__ void pl_attn_dots(float acc[4][4], pl_attn_room &room, const pl_attn_rows &left,
+// v += a's rows times b's, over their 32 values of k: small products first.
+static __device__ __forceinline__ void pl_attn_multiply(float v[4][4], const pl_attn_factor &a,
+                                                        const pl_attn_factor &b) {
+    int   row = pl_attn_row(), t = pl_attn_lane() % 4, column = (int)threadIdx.x / PL_WARP / 4 * 32;
+    uint4 lo[2], hi[2];
+#pragma unroll
+    for (int p = 0; p < 2; p++) {
+        lo[p] = pl_tile_chunk(a.part[p], row, t);
+        hi[p] = pl_tile_chunk(a.part[p], row + 8, t);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        uint4 first = pl_tile_chunk(b.part[0], column + 8 * n + pl_attn_lane() / 4, t);
+        uint4 second = pl_tile_chunk(b.part[1], column + 8 * n + pl_attn_lane() / 4, t);
+        pl_tile_multiply(v[n], lo[1], hi[1], first);
+        pl_tile_multiply(v[n], lo[0], hi[0], second);
+        pl_tile_multiply(v[n], lo[0], hi[0], first);
+    }
+}
+
+// v += left rows . right rows, over a whole head.
+static __device__ __forceinline__ void pl_attn_dots(float v[4][4], pl_attn_room &room, const pl_attn_rows &left,
                                                     const pl_attn_rows &right) {
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
-    for (int d0 = 0; d0 < left.hd; d0 += PL_ATTN_DEPTH) {
+    for (int d0 = 0; d0 < left.hd; d0 += PL_TILE_DEPTH) {
         __syncthreads();
-        pl_attn_load_factor(room.factor[0], left, d0);
-        pl_attn_load_factor(room.factor[1], right, d0);
+        pl_attn_load_along(room.factor[0], left, d0);
+        pl_attn_load_along(room.factor[1], right, d0);
         __syncthreads();
-#pragma unroll 8
-        for (int d = 0; d < PL_ATTN_DEPTH; d++) {
-            float x[4], y[4];
-            pl_attn_four(x, &room.factor[0][d][4 * ty]);
-            pl_attn_four(y, &room.factor[1][d][4 * tx]);
+        pl_attn_multiply(v, room.factor[0], room.factor[1]);
+    }
+}
+
+// Hands a tile's weights, left rows by right rows, to all threads. Visible after the next barrier.
+static __device__ __forceinline__ void pl_attn_put_weights(pl_attn_room &room, const float v[4][4]) {
+    pl_attn_factor &to = room.weight[pl_attn_column() / 32];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+    for (int n = 0; n < 4; n++)
 #pragma unroll
-                for (int j = 0; j < 4; j++)
-                    acc[i][j] = fmaf(x[i], y[j], acc[i][j]);
+        for (int half = 0; half < 2; half++) {
+            uint32_t both[2];
+            pl_attn_split(both, v[n][2 * half], v[n][2 * half + 1]);
+#pragma unroll
+            for (int p = 0; p < 2; p++)
+                to.part[p][pl_tile_at(pl_attn_row() + 8 * half, 4 * n + pl_attn_lane() % 4)] = both[p];
         }
-    }
 }
 
-// Hands a tile's weights to all threads, w[i][j] that of left row 4 ty + i and right row 4 tx + j. Blocks of four rows
-// are put where the right row says, so that stores of a warp do not collide. Visible after the next barrier.
-static __device__ __forceinline__ void pl_attn_put_weights(pl_attn_room &room, const float w[4][4]) {
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        *(float4 *)&room.weight[4 * tx + j][4 * (ty ^ tx)] = float4{w[0][j], w[1][j], w[2][j], w[3][j]};
-}
-
-// acc[c][i][j] += sum over right rows r, ascending, of weight(left row 4 ty + i, r) * right row r's element
-// 64 c + 4 tx + j.
+// sum[c] += weights times right rows: left rows by elements 64 c on.
 template <int CHUNKS>
-static __device__ __forceinline__ void pl_attn_sums(float acc[CHUNKS][4][4], pl_attn_room &room,
+static __device__ __forceinline__ void pl_attn_sums(float sum[CHUNKS][4][4], pl_attn_room &room,
                                                     const pl_attn_rows &right) {
-    int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
         __syncthreads();
-        for (int i = 0; i < 4; i++) {
-            float v[4];
-            right.load(v, ty + 16 * i, c * PL_ATTN_TILE + 4 * tx);
-            *(float4 *)&room.plain[ty + 16 * i][4 * tx] = float4{v[0], v[1], v[2], v[3]};
-        }
+        pl_attn_load_across(room.factor[0], right, 0, c * PL_ATTN_TILE);
+        pl_attn_load_across(room.factor[1], right, PL_TILE_DEPTH, c * PL_ATTN_TILE);
         __syncthreads();
-#pragma unroll 8
-        for (int r = 0; r < PL_ATTN_TILE; r++) {
-            float w[4], v[4];
-            pl_attn_four(w, &room.weight[r][4 * (ty ^ (r / 4))]);
-            pl_attn_four(v, &room.plain[r][4 * tx]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    acc[c][i][j] = fmaf(w[i], v[j], acc[c][i][j]);
-        }
+        pl_attn_multiply(sum[c], room.weight[0], room.factor[0]);
+        pl_attn_multiply(sum[c], room.weight[1], room.factor[1]);
     }
 }
 
-// Over the 16 threads of a row.
-static __device__ __forceinline__ float pl_attn_row_sum(float v) {
-    for (int s = 8; s > 0; s >>= 1)
-        v += __shfl_xor_sync(PL_FULL, v, s);
-    return v;
+// Over the four threads of a row in a warp.
+static __device__ __forceinline__ float pl_attn_four_sum(float v) {
+    v += __shfl_xor_sync(PL_FULL, v, 1);
+    return v + __shfl_xor_sync(PL_FULL, v, 2);
 }
-static __device__ __forceinline__ float pl_attn_row_max(float v) {
-    for (int s = 8; s > 0; s >>= 1)
-        v = fmaxf(v, __shfl_xor_sync(PL_FULL, v, s));
-    return v;
+
+// A row's vectors x and y, each of its four threads a part.
+static __device__ __forceinline__ float pl_attn_row_dot(const float *x, const float *y, int hd) {
+    float sum = 0;
+    for (int d = pl_attn_lane() % 4; d < hd; d += 4)
+        sum = fmaf(x[d], y[d], sum);
+    return pl_attn_four_sum(sum);
 }
 
 // Whether row m (of M) sees key j of the causal block, given its lo.

@@ -1,4 +1,5 @@
 #include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/mma.cuh"
 extern "C" {
 #include "kernels/cuda/lt.h"
 }
@@ -46,28 +47,15 @@ static __global__ void __launch_bounds__(PL_BLOCK)
 
 // ---- bf16 on tensor cores -------------------------------------------------------------------------------------------
 //
-// A block has a tile of 128 x 128 outputs and walks K in steps of 32, two steps in shared memory: while one is
-// multiplied, the next is on its way from global memory in registers, and rounded to bf16 when it is put away.
-// Shared memory holds a row's 32 values as 16 words, four words (8 values) a chunk. Lane 4g + t of a warp takes chunk t
-// of rows g, g + 8, ... in one load: the words are its share of two m16n8k16 products, whose order of k is permuted the
-// same way for both factors. Chunks are put into their row in an order that depends on the row, so that neither these
-// loads nor the stores of a factor that lies along its columns meet in the same banks.
-// Each output is summed over k in one fixed order, whatever M and N are.
+// A block has a tile of 128 x 128 outputs and walks K in steps of 32 (mma.cuh), two steps in shared memory: while one
+// is multiplied, the next is on its way from global memory in registers, and rounded to bf16 when it is put away. Each
+// output is summed over k in one fixed order, whatever M and N are.
 
 constexpr int TILE = 128;
-constexpr int DEPTH = 32;
-constexpr int WORDS = DEPTH / 2;             // of a row
-constexpr int OWN = TILE * WORDS / PL_BLOCK; // words of a tile that a thread brings: 8
-constexpr int WARP_M = 64, WARP_N = 32;      // a warp's outputs: 2 x 4 warps
-constexpr int NARROW_FROM = 3 * TILE;        // an fp32 factor that more tiles than these read is rounded once, before
-
-static __device__ __forceinline__ int place_of(int row, int pair) {
-    return row * WORDS + (((pair / 4) ^ (row >> 2) ^ (row >> 4)) & 3) * 4 + pair % 4;
-}
-
-static __device__ __forceinline__ uint4 words_at(const void *p) {
-    return *(const uint4 *)p;
-}
+constexpr int DEPTH = PL_TILE_DEPTH;
+constexpr int OWN = TILE * PL_TILE_WORDS / PL_BLOCK; // words of a tile that a thread brings: 8
+constexpr int WARP_M = 64, WARP_N = 32;              // a warp's outputs: 2 x 4 warps
+constexpr int NARROW_FROM = 3 * TILE;                // an fp32 factor that more tiles than these read is rounded first
 
 // Which elements a thread brings: (row, pair of k) of the i-th of its pieces; a piece is 4 elements of fp32 or 8 of
 // bf16, along the factor's contiguous direction; along columns it is a piece of each of two neighbouring k.
@@ -108,7 +96,7 @@ static __device__ __forceinline__ void bring_piece(uint32_t v[4], const pl_opera
     int64_t at = COLUMNS ? k * o.col + r : (r < rows && o.map ? o.map[r] : r) * o.row + k;
     bool    whole = COLUMNS ? k < K && r + n <= rows : r < rows && k + n <= K;
     if (whole && wide) {
-        uint4 w = words_at((const char *)o.data + at * (o.bf16 ? 2 : 4));
+        uint4 w = *(const uint4 *)((const char *)o.data + at * (o.bf16 ? 2 : 4));
         v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
         return;
     }
@@ -148,8 +136,8 @@ template <bool COLUMNS> static __device__ __forceinline__ void put_away(uint32_t
         piece_of<true>(true, 0, &row, &pair);
 #pragma unroll
         for (int w = 0; w < 4; w++) {
-            tile[place_of(row + 2 * w, pair)] = pl_zip_halves<0>(s.v[w], s.v[4 + w]);
-            tile[place_of(row + 2 * w + 1, pair)] = pl_zip_halves<1>(s.v[w], s.v[4 + w]);
+            tile[pl_tile_at(row + 2 * w, pair)] = pl_zip_halves<0>(s.v[w], s.v[4 + w]);
+            tile[pl_tile_at(row + 2 * w + 1, pair)] = pl_zip_halves<1>(s.v[w], s.v[4 + w]);
         }
     } else if (COLUMNS) {
 #pragma unroll
@@ -157,13 +145,13 @@ template <bool COLUMNS> static __device__ __forceinline__ void put_away(uint32_t
             piece_of<true>(false, i, &row, &pair);
 #pragma unroll
             for (int w = 0; w < 4; w++)
-                tile[place_of(row + w, pair)] = pl_pack_bf16(float_of(s.v[8 * i + w]), float_of(s.v[8 * i + 4 + w]));
+                tile[pl_tile_at(row + w, pair)] = pl_pack_bf16(float_of(s.v[8 * i + w]), float_of(s.v[8 * i + 4 + w]));
         }
     } else if (bf16) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             piece_of<false>(true, i, &row, &pair);
-            *(uint4 *)&tile[place_of(row, pair)] = uint4{s.v[4 * i], s.v[4 * i + 1], s.v[4 * i + 2], s.v[4 * i + 3]};
+            *(uint4 *)&tile[pl_tile_at(row, pair)] = uint4{s.v[4 * i], s.v[4 * i + 1], s.v[4 * i + 2], s.v[4 * i + 3]};
         }
     } else {
 #pragma unroll
@@ -171,7 +159,7 @@ template <bool COLUMNS> static __device__ __forceinline__ void put_away(uint32_t
             piece_of<false>(false, i, &row, &pair);
             uint32_t lo = pl_pack_bf16(float_of(s.v[4 * i]), float_of(s.v[4 * i + 1]));
             uint32_t hi = pl_pack_bf16(float_of(s.v[4 * i + 2]), float_of(s.v[4 * i + 3]));
-            *(uint2 *)&tile[place_of(row, pair)] = uint2{lo, hi};
+            *(uint2 *)&tile[pl_tile_at(row, pair)] = uint2{lo, hi};
         }
     }
 }
@@ -183,18 +171,13 @@ static __device__ __forceinline__ void multiply(float acc[4][4][4], const uint32
     uint4 b[4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        b[j] = words_at(&bs[place_of(n0 + 8 * j + g, 4 * t)]);
+        b[j] = pl_tile_chunk(bs, n0 + 8 * j + g, t);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint4          lo = words_at(&as[place_of(m0 + 16 * i + g, 4 * t)]);
-        uint4          hi = words_at(&as[place_of(m0 + 16 * i + g + 8, 4 * t)]);
-        const uint32_t first[4] = {lo.x, hi.x, lo.y, hi.y}, second[4] = {lo.z, hi.z, lo.w, hi.w};
+        uint4 lo = pl_tile_chunk(as, m0 + 16 * i + g, t), hi = pl_tile_chunk(as, m0 + 16 * i + g + 8, t);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const uint32_t b0[2] = {b[j].x, b[j].y}, b1[2] = {b[j].z, b[j].w};
-            pl_mma_bf16(acc[i][j], first, b0);
-            pl_mma_bf16(acc[i][j], second, b1);
-        }
+        for (int j = 0; j < 4; j++)
+            pl_tile_multiply(acc[i][j], lo, hi, b[j]);
     }
 }
 
@@ -205,7 +188,7 @@ static __device__ __forceinline__ bool is_wide(const pl_operand &o) {
 template <bool A_COLUMNS, bool B_COLUMNS>
 static __global__ void __launch_bounds__(PL_BLOCK)
     tensor_kernel(float *c, int64_t c_row, pl_operand a, pl_operand b, int64_t M, int64_t N, int64_t K, int add) {
-    alignas(16) __shared__ uint32_t as[2][TILE * WORDS], bs[2][TILE * WORDS];
+    alignas(16) __shared__ uint32_t as[2][TILE * PL_TILE_WORDS], bs[2][TILE * PL_TILE_WORDS];
     int64_t                         i0 = (int64_t)blockIdx.y * TILE, j0 = (int64_t)blockIdx.x * TILE;
     int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
     int   m0 = warp / 4 * WARP_M, n0 = warp % 4 * WARP_N;

@@ -254,8 +254,8 @@ static void blocks_all_backends(void **state) {
     (void)state;
     for (int i = 0; i < BLOCK_SHAPES; i++) {
         const block_shape *s = &block_shapes[i];
-        op_check(blocks, s, 0, "block attention, %d rows, documents of %d, %d blocks, %d/%d heads of %d", s->rows,
-                 s->document, s->n_blocks, s->h.nh, s->h.nkv, s->h.hd);
+        op_check(blocks, s, OP_BF16_PAIRS, "block attention, %d rows, documents of %d, %d blocks, %d/%d heads of %d",
+                 s->rows, s->document, s->n_blocks, s->h.nh, s->h.nkv, s->h.hd);
     }
 }
 
@@ -283,7 +283,9 @@ static void blocks_values(void **state) {
                 }
                 if (lo >= 0)
                     expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, block_key, s,
-                                     be->real == PL_F64 ? 1e-12 : 2e-6);
+                                     be->real == PL_F64 ? 1e-12
+                                     : be->device       ? 0x1p-15
+                                                        : 2e-6);
             }
             free(q);
             op_run_free(r);
@@ -316,8 +318,8 @@ static void partly_constant(op_run *r, const void *arg) {
 static void blocks_composed(void **state) {
     (void)state;
     const block_shape s = {{4, 2, 6}, 11, 3, 4};
-    op_check(unrolled, &s, 0, "unrolled block attention");
-    op_check(partly_constant, &s, 0, "block attention over a constant block");
+    op_check(unrolled, &s, OP_BF16_PAIRS, "unrolled block attention");
+    op_check(partly_constant, &s, OP_BF16_PAIRS, "block attention over a constant block");
 }
 
 int main(void) {
