@@ -52,6 +52,7 @@ typedef struct pl_hf_config {
     double     rms_norm_eps;
     pl_hf_rope rope;
     bool       tie_word_embeddings;
+    bool       qkv_bias; // Qwen2's: queries, keys and values have biases. Models by shape alone; files are refused
     int        bos_token_id, pad_token_id; // -1: none
     int        eos_token_id[PL_HF_EOS];    // config.json's, then generation_config.json's further ones
     int        n_eos;

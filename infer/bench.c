@@ -2,119 +2,34 @@
 
 #include "data/tokenizer.h"
 #include "infer/bench_parts.h"
+#include "infer/bench_shape.h"
 #include "infer/put.h"
 #include "infer/show.h"
-#include "kernels/base/check.h"
-#include "kernels/base/clock.h"
-#include "kernels/base/log.h"
 #include "kernels/op/attention.h"
 
 #include <math.h>
 #include <string.h>
 
-#define TRY_SECONDS 0.002
-#define TRIES 4 // of a sample
-
-// ---- memory ----
-
-typedef struct fill {
-    uint8_t *p;
-    size_t   bytes;
-} fill;
-
-static void fill_part(void *arg, int part, int parts) {
-    fill *f = arg;
-    long  lo, hi;
-    pl_range((long)f->bytes, 4096, part, parts, &lo, &hi);
-    if (hi > lo) memset(f->p + lo, 0x3c, (size_t)(hi - lo)); // 0.0115 as fp32 and as bf16: no zeros, no subnormals
-}
-
-void *pl_bench_block(pl_bench *b, size_t bytes) {
-    fill f = {.p = pl_block_create(bytes, NULL), .bytes = bytes};
-    if (f.p) pl_parallel(b->env->pool, pl_pool_threads(b->env->pool), fill_part, &f);
-    return f.p;
-}
-
-// ---- timing ----
-
-void pl_bench_ready(pl_bench *b, pl_bench_case *c) {
-    pl_err err;
-    c->ready = pl_ctx_init(&c->ctx, b->env->backend, b->env->pool) == PL_OK;
-    if (!c->ready) return;
-    if (pl_ctx_measure(&c->ctx, c->step, c->arg, &err) == PL_OK) return;
-    pl_log_warn("bench: %s: %s", c->name, err.msg);
-    pl_ctx_fini(&c->ctx);
-    c->ready = false;
-}
-
-static double run_times(pl_bench_case *c, int times) {
-    double t0 = pl_now();
-    for (int i = 0; i < times; i++) {
-        pl_ctx_begin(&c->ctx);
-        c->step(&c->ctx, c->arg);
-    }
-    return (pl_now() - t0) / times;
-}
-
-static double floor_of(pl_bench *b, const pl_bench_case *c) {
-    double rate = c->memory_bytes ? pl_probe_read(b->env->pool, c->memory, c->memory_bytes) : 0;
-    double peak = pl_probe_flops_once(b->env->pool);
-    return fmax(rate > 0 ? c->bytes / rate : 0, peak > 0 ? c->flops / peak : 0);
-}
-
-// A sample is the best of TRIES, as a floor is the best of the probe's: what interrupts one try must not count on one
-// side only.
-static double time_case(pl_bench_case *c) {
-    double warm = run_times(c, 1), best = INFINITY;
-    int    times = warm < TRY_SECONDS ? (int)(TRY_SECONDS / (warm > 1e-8 ? warm : 1e-8)) + 1 : 1;
-    for (int i = 0; i < TRIES; i++)
-        best = fmin(best, run_times(c, times));
-    return best;
-}
-
-void pl_bench_time(pl_bench *b, pl_bench_case *c, int n) {
-    for (int t = 0; t < PL_BENCH_TRIES; t++)
-        for (int i = 0; i < n; i++) {
-            if (!c[i].ready) continue;
-            if (t % 2 == 0) c[i].floor[t] = floor_of(b, &c[i]);
-            c[i].seconds[t] = time_case(&c[i]);
-            if (t % 2 != 0) c[i].floor[t] = floor_of(b, &c[i]);
-        }
-}
-
-void pl_bench_write_pairs(pl_json_out *o, const pl_bench_pairs *p) {
-    double    share[PL_BENCH_MAX_PAIRS];
-    const int n = p->n;
-    PL_CHECK(n >= 1 && n <= PL_BENCH_MAX_PAIRS, "%d pairs", n);
-    for (int i = 0; i < n; i++)
-        share[i] = p->floor[i] / p->seconds[i];
-    pl_sample_stats s = pl_stats(share, n);
-    pl_put_num(o, "floor_seconds", pl_stats(p->floor, n).median);
-    pl_put_num(o, "share_of_floor", s.median);
-    pl_put_num(o, "share_p10", s.p10);
-    pl_put_num(o, "share_p90", s.p90);
-}
-
-void pl_bench_write(pl_json_out *o, const pl_bench_case *c) {
-    pl_sample_stats s = pl_stats(c->seconds, PL_BENCH_TRIES);
-    pl_put_num(o, "seconds", s.median);
-    pl_put_num(o, "p10", s.p10);
-    pl_put_num(o, "p90", s.p90);
-    pl_put_num(o, "bytes", c->bytes);
-    pl_put_num(o, "flops", c->flops);
-    pl_bench_write_pairs(o, &(pl_bench_pairs){c->seconds, c->floor, PL_BENCH_TRIES});
-}
-
-void pl_bench_done(pl_bench_case *c) {
-    if (c->ready) pl_ctx_fini(&c->ctx);
-    c->ready = false;
-}
-
 // ---- read bandwidth ----
+
+// Copies within a device's memory, each byte read and written: the footprint is both blocks.
+static void put_copies(pl_json_out *o, pl_bench *b) {
+    size_t all = b->copy_bytes;
+    for (double mb = 0.5; 2 * mb * 1048576 <= fmin(b->max_bytes, 2 * (double)all); mb *= 2) {
+        b->copy_bytes = (size_t)(mb * 1048576);
+        double rate = pl_bench_rate(b, NULL, 0);
+        pl_json_out_object(o);
+        pl_put_num(o, "footprint_mb", 2 * mb);
+        pl_put_num(o, "copy_gb_per_second", rate > 0 ? rate / 1e9 : NAN);
+        pl_json_out_close(o, '}');
+    }
+    b->copy_bytes = all;
+}
 
 void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
     pl_put_array(o, "bandwidth");
-    for (double mb = 1; mb <= 1024; mb *= 2) {
+    if (b->copy_bytes) put_copies(o, b);
+    for (double mb = 1; mb <= 1024 && !b->copy_bytes; mb *= 2) {
         if (mb * 1048576 > b->max_bytes) break;
         double one = pl_probe_bandwidth(NULL, (size_t)(mb * 1048576));
         double all = pl_probe_bandwidth(b->env->pool, (size_t)(mb * 1048576));
@@ -131,6 +46,21 @@ void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
 
 static const pl_cli_option options[] = {
     {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode, step: the model"},
+    {.name = "shape",
+     .type = PL_CLI_TEXT,
+     .arg = "NAME",
+     .help = "decode, step: instead of --target, a model of this shape with random weights: " PL_SHAPE_NAMES},
+    {.name = "layers",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .min = 1,
+     .max = 1024,
+     .help = "of --shape [the model's], so that a large one fits a small machine"},
+    {.name = "head",
+     .type = PL_CLI_TEXT,
+     .arg = "HEAD",
+     .deflt = "full",
+     .help = "step: the drafter's head: full, trimmed:ROWS, lowrank:RANK"},
     {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
     {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = "decode: how it drafts"},
     {.name = "context",
@@ -167,7 +97,7 @@ static const pl_cli_option options[] = {
      .deflt = "512",
      .min = 8,
      .max = 1 << 20,
-     .help = "step: tokens of a sequence"},
+     .help = "step: tokens of a sequence; train on a device: rows"},
     {.name = "unroll",
      .type = PL_CLI_INT,
      .arg = "K",
@@ -181,14 +111,14 @@ static const pl_cli_option options[] = {
      .deflt = "128256",
      .min = 32,
      .max = 4194304,
-     .help = "linear, heads: rows of the output matrix"},
+     .help = "linear, heads, on a device train: rows of the output matrix"},
     {.name = "hidden",
      .type = PL_CLI_INT,
      .arg = "D",
      .deflt = "2048",
      .min = 8,
      .max = 65536,
-     .help = "linear, heads: width of the hidden state"},
+     .help = "linear, heads, attention, on a device train: width of the hidden state"},
     {.name = "ranks",
      .type = PL_CLI_TEXT,
      .arg = "R,...",
@@ -210,8 +140,8 @@ static const pl_cli_option options[] = {
      .help = "leaves out weight matrices above this size"},
     {0}};
 
-enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, STEP = 32, TOKENIZE = 64 };
-static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "step", "tokenize"};
+enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, STEP = 32, TOKENIZE = 64, ATTENTION = 128 };
+static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "step", "tokenize", "attention"};
 
 static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     int n = (int)(sizeof kinds / sizeof *kinds);
@@ -223,15 +153,25 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
         if (k == n) {
             const char *near = pl_cli_nearest(a->positional[i], kinds, n);
             return pl_fail(err, PL_E_USAGE,
-                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, decode, step, tokenize",
+                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, attention, decode, step, "
+                           "tokenize",
                            a->positional[i], near ? "; did you mean " : "", near ? near : "");
         }
         *mask |= 1u << k;
     }
-    if (*mask == 0) *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | (pl_cli_has(a, "target") ? DECODE | STEP : 0);
-    if (*mask & (DECODE | STEP) && !pl_cli_has(a, "target"))
-        return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model",
+    bool target = pl_cli_has(a, "target"), shape = pl_cli_has(a, "shape");
+    if (*mask == 0) {
+        *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION;
+        if (target) *mask |= DECODE | STEP;
+        if (shape) *mask |= DECODE;
+    }
+    if (*mask & (DECODE | STEP) && !target && !shape)
+        return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model, or a --shape",
                        *mask & DECODE ? "decode" : "step");
+    if (target && shape) return pl_fail(err, PL_E_USAGE, "--shape: stands in for --target; give one of them");
+    if (shape && pl_cli_has(a, "drafter"))
+        return pl_fail(err, PL_E_USAGE, "--drafter: is for --target; a --shape brings drafters of its own");
+    if (pl_cli_has(a, "layers") && !shape) return pl_fail(err, PL_E_USAGE, "--layers: is for --shape");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
         return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
     return PL_OK;
@@ -252,6 +192,39 @@ static pl_status read_ranks(const pl_cli_args *a, pl_bench_heads *h, pl_err *err
     }
     pl_free(ids);
     return st;
+}
+
+static pl_status read_shape(const pl_cli_args *a, pl_bench_shape *shape, pl_bench_step *step, pl_err *err) {
+    shape->name = step->shape = pl_cli_text(a, "shape");
+    shape->layers = step->layers = pl_cli_has(a, "layers") ? (int)pl_cli_int(a, "layers") : 0;
+    step->head = pl_cli_text(a, "head");
+    return shape->name ? pl_bench_shape_find(NULL, shape->name, 0, 8, err) : PL_OK;
+}
+
+static void write_rest(pl_json_out *o, const pl_bench *b) {
+    pl_machine m;
+    char       cuda[512];
+    if (b->n_left) {
+        pl_put_array(o, "left_out");
+        for (int i = 0; i < b->n_left; i++) {
+            pl_json_out_object(o);
+            pl_put_str(o, "name", b->left[i].name);
+            pl_put_str(o, "why", b->left[i].why);
+            pl_json_out_close(o, '}');
+        }
+        pl_json_out_close(o, ']');
+    }
+    pl_machine_describe(&m, b->env);
+    m.peak_flops = b->peak;
+    if (b->copy_bytes) {
+        pl_backend_cuda_describe(cuda, sizeof cuda);
+        pl_put_str(o, "cuda", cuda);
+        pl_put_num(o, "copy_bytes_per_second", b->copy_rate > 0 ? b->copy_rate : NAN);
+    }
+    pl_json_out_key(o, "machine");
+    pl_machine_write(o, &m);
+    pl_put_str(o, "commit", pl_commit());
+    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
 }
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
@@ -276,36 +249,34 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .repeats = decode.repeats};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
-    pl_bench b = {
-        .env = env, .max_bytes = (double)pl_cli_int(a, "max-mb") * 1048576, .peak = pl_probe_flops(env->pool)};
+    pl_bench_shape shape = {.context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats};
+    PL_TRY(read_shape(a, &shape, &step, err));
+    pl_bench b;
+    PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_status   st = PL_OK;
     if (mask & BANDWIDTH) pl_bench_put_bandwidth(o, &b);
     if (mask & LINEAR) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
-    if (mask & TRAIN) pl_bench_put_train(o, &b);
+    if (mask & TRAIN) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
     if (mask & HEADS) pl_bench_put_heads(o, &b, &heads);
-    if (mask & DECODE) st = pl_bench_put_decode(o, &b, &decode, err);
+    if (mask & ATTENTION) pl_bench_put_attention(o, &b, heads.width);
+    if (mask & DECODE)
+        st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
     if (st == PL_OK && mask & STEP) st = env->bench_step(o, env, &step, err);
     if (st == PL_OK && mask & TOKENIZE) st = pl_bench_put_tokenize(o, &tokenize, err);
-    if (st != PL_OK) {
-        pl_show_abort(&local);
-        return st;
-    }
-    pl_machine m;
-    pl_machine_describe(&m, env);
-    m.peak_flops = b.peak;
-    pl_json_out_key(o, "machine");
-    pl_machine_write(o, &m);
-    pl_put_str(o, "commit", pl_commit());
-    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
-    return pl_show_end(env, &local, err);
+    if (st == PL_OK) write_rest(o, &b);
+    pl_bench_close(&b);
+    if (st == PL_OK) return pl_show_end(env, &local, err);
+    pl_show_abort(&local);
+    return st;
 }
 
 const pl_command pl_command_bench = {
     .name = "bench",
     .summary = "kernels, decode steps and training steps against this machine's limits",
-    .positional = "[bandwidth|linear|train|heads|decode|step|tokenize...]",
-    .max_positional = 7,
+    .positional = "[bandwidth|linear|train|heads|attention|decode|step|tokenize...]",
+    .max_positional = 8,
+    .devices = true,
     .options = options,
     .about =
         "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
@@ -319,11 +290,16 @@ const pl_command pl_command_bench = {
         "  bandwidth  reading memory, by footprint           train   products with gradients, one by one\n"
         "  linear     products with packed weights           step    whole training steps, the optimizer's update\n"
         "  heads      hidden state to most probable token            included: the target itself, and an EAGLE-3\n"
-        "  decode     tokens of --target, per method                 drafter for it; floor: the model's flops (each\n"
-        "                                                            product once forward, twice backward, nothing\n"
+        "  attention  rows over a cache of keys                      drafter for it; floor: the model's flops (each\n"
+        "  decode     tokens of --target, per method                 product once forward, twice backward, nothing\n"
         "                                                            that is recomputed) at the peak of fma\n"
         "  tokenize   --tokenizer on --file, MB/s\n\n"
-        "Without names: everything but tokenize (decode and step where there is a --target).",
+        "decode --shape: plain decoding, verification by nodes, draft steps by head, whole cycles and where their\n"
+        "time goes, beside the goals for a GPU; no figure fails the run.\n"
+        "On a device the floor is bytes over the bandwidth of copies within its memory (read and written counted), "
+        "and\n"
+        "weights that would stay in its cache are taken in turn; operations have no floor there.\n\n"
+        "Without names: everything but tokenize (decode and step where there is a --target, decode for a --shape).",
     .example = "paceline bench heads --vocab 32000 --hidden 1024 --json",
     .run = run,
 };

@@ -17,7 +17,7 @@ typedef struct method {
     bool             open;
 } method;
 
-// Memory that bandwidth is probed on: as much as a method reads again and again.
+// Host memory that bandwidth is probed on: as much as a method reads again and again. A device's is that of copies.
 typedef struct buffer {
     uint8_t *p;
     size_t   bytes;
@@ -59,8 +59,8 @@ static double cycle_bytes(const method *m, const pl_session_stats *s, const pl_b
     return target + (drafter ? drafter->kind->step_bytes(drafter) : 0) * levels / (double)s->steps;
 }
 
-static double probe(const pl_bench *b, const buffer *of, const method *m) {
-    return pl_probe_read(b->env->pool, of->p, m->weights < (double)of->bytes ? (size_t)m->weights : of->bytes);
+static double probe(pl_bench *b, const buffer *of, const method *m) {
+    return pl_bench_rate(b, of->p, m->weights < (double)of->bytes ? (size_t)m->weights : of->bytes);
 }
 
 // Rounds over the methods; each run has its bandwidth sampled right before or, every other round, right after.
@@ -110,9 +110,9 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
     if (st == PL_OK) st = open_all(target, m, b, d, err);
     for (int i = 0; st == PL_OK && i < d->context; i++)
         prompt[i] = (int32_t)((7 * i + 3) % target[0].model.vocab);
-    for (int i = 0; st == PL_OK && i < METHODS; i++)
+    for (int i = 0; st == PL_OK && i < METHODS && !b->copy_bytes; i++)
         if (m[i].open && m[i].weights > (double)memory.bytes) memory.bytes = (size_t)m[i].weights;
-    if (st == PL_OK && !(memory.p = pl_bench_block(b, memory.bytes)))
+    if (st == PL_OK && !b->copy_bytes && !(memory.p = pl_bench_block(b, memory.bytes)))
         st = pl_fail(err, PL_E_MEMORY, "bench: no memory to probe bandwidth on (%zu bytes)", memory.bytes);
     if (st == PL_OK) st = run_all(m, b, &memory, prompt, d, err);
     if (st == PL_OK) {
@@ -125,7 +125,7 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
         pl_runner_close(&m[i].runner);
     pl_target_close(&target[0]);
     pl_target_close(&target[1]);
-    if (memory.p) pl_block_destroy(memory.p, memory.bytes);
+    pl_bench_drop(b, memory.p, memory.bytes);
     pl_free(m);
     pl_free(prompt);
     return st;

@@ -6,7 +6,6 @@
 #include "infer/target.h"
 #include "infer/typical_heads.h"
 #include "kernels/base/clock.h"
-#include "kernels/op/linear.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,13 +13,20 @@
 #define MOST 64
 #define HEAD_PARAMS 12
 
+// What host and device both see.
+typedef struct head_rows {
+    int32_t token[1], group[1], id[1];
+} head_rows;
+
+// One head, several times where a device reads its copies in turn.
 typedef struct head_case {
-    pl_head   head;
-    pl_params params;
-    int       level;
-    pl_tensor x, hidden, embed; // one row each
-    float    *row;              // their memory
-    int32_t   token[1], group[1], id[1];
+    pl_head    head[PL_BENCH_COPIES];
+    pl_params  params[PL_BENCH_COPIES];
+    int        n, turn, level;
+    pl_tensor  x, hidden, embed; // one row each
+    void      *row;              // their memory
+    size_t     row_bytes;
+    head_rows *rows;
 } head_case;
 
 typedef struct head_list {
@@ -31,42 +37,80 @@ typedef struct head_list {
     int                   n, full[2]; // full[t]: the case that others of its dtype are compared with
 } head_list;
 
-static void head_step(pl_ctx *ctx, void *arg) {
-    head_case   *h = arg;
-    pl_head_rows rows = {
-        .x = h->x, .level = h->level, .hidden = h->hidden, .embed = h->embed, .token = h->token, .group = h->group};
-    pl_head_topk(ctx, &h->head, &rows, 1, h->id, NULL, NULL);
+static pl_head_rows rows_of(const head_case *h) {
+    return (pl_head_rows){.x = h->x,
+                          .level = h->level,
+                          .hidden = h->hidden,
+                          .embed = h->embed,
+                          .token = h->rows->token,
+                          .group = h->rows->group};
 }
 
-static bool make_rows(head_case *h, int64_t width) {
-    h->row = pl_malloc((size_t)width * sizeof *h->row);
-    for (int64_t i = 0; h->row && i < width; i++)
-        h->row[i] = (float)(i * 7919 % 1009 - 504) / 504;
-    h->x = h->hidden = h->embed = pl_tensor_2d(h->row, PL_F32, 1, width);
-    return h->row != NULL;
+static void head_step(pl_ctx *ctx, void *arg) {
+    head_case   *h = arg;
+    pl_head_rows rows = rows_of(h);
+    pl_head_topk(ctx, &h->head[h->turn], &rows, 1, h->rows->id, NULL, NULL);
+    h->turn = (h->turn + 1) % h->n;
+}
+
+static bool make_rows(pl_bench *b, head_case *h, int64_t width) {
+    pl_err err;
+    float *x = pl_malloc((size_t)width * sizeof *x);
+    for (int64_t i = 0; x && i < width; i++)
+        x[i] = (float)(i * 7919 % 1009 - 504) / 504;
+    bool ok = x && pl_bench_input(b, &h->x, &h->row_bytes, 1, width) &&
+              pl_memory_write(b->env->backend->memory, h->x.data, x, h->row_bytes, &err) == PL_OK;
+    h->row = h->x.data;
+    h->hidden = h->embed = h->x;
+    h->rows = pl_bench_shared(b, sizeof *h->rows);
+    pl_free(x);
+    return ok && h->rows;
 }
 
 // Bytes of what a routed head read for this very row: its clusters need not have the mean size.
 static double routed_bytes(pl_bench_case *c, head_case *h, pl_dtype t) {
-    double bytes = 0;
+    const pl_params *ps = &h->params[0];
+    const pl_head   *head = &h->head[0];
+    double           bytes = 0;
     pl_ctx_begin(&c->ctx);
-    pl_head_rows    rows = {.x = h->x, .level = h->level, .hidden = h->hidden, .embed = h->embed, .token = h->token};
-    pl_head_support s = h->head.kind->support(&c->ctx, &h->head, &rows);
-    if (s.groups == 1) bytes = (double)pl_spans_rows(s.span, s.at[1]) * (double)h->head.rank;
-    for (int i = 0; i < h->params.n; i++)
-        if (h->params.p[i].tensor != &h->head.out)
-            bytes += (double)h->params.p[i].spec.rows * fmax(1, (double)h->params.p[i].spec.cols);
+    pl_head_rows    rows = rows_of(h);
+    pl_head_support s = head->kind->support(&c->ctx, head, &rows);
+    if (s.groups == 1) bytes = (double)pl_spans_rows(s.span, s.at[1]) * (double)head->rank;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].tensor != &head->out) bytes += (double)ps->p[i].spec.rows * fmax(1, (double)ps->p[i].spec.cols);
     return bytes * (double)pl_dtype_size(t);
 }
 
 // As much memory as the head reads, in one piece: the largest of its matrices has that, or all but some percent of it.
 static void set_footprint(pl_bench_case *c, const head_case *h) {
-    for (int i = 0; i < h->params.n; i++)
-        if (h->params.p[i].owned_bytes > c->memory_bytes) {
-            c->memory = h->params.p[i].owned;
-            c->memory_bytes = h->params.p[i].owned_bytes;
+    const pl_params *ps = &h->params[0];
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].owned_bytes > c->memory_bytes) {
+            c->memory = ps->p[i].owned;
+            c->memory_bytes = ps->p[i].owned_bytes;
         }
     if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
+}
+
+// The next copy of a head; false where there is no room for it.
+static bool add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t rows, bool equal, pl_dtype t) {
+    pl_bench  *b = l->b;
+    pl_head   *head = &h->head[h->n];
+    pl_params *ps = &h->params[h->n];
+    pl_err     err;
+    if (pl_head_init(head, &spec, l->o->width, rows, &err) != PL_OK || pl_params_init(ps, HEAD_PARAMS, &err) != PL_OK)
+        return false;
+    ps->memory = b->env->backend->memory;
+    head->kind->params(head, ps);
+    double bytes = 0;
+    for (int i = 0; i < ps->n; i++)
+        bytes += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols * (double)pl_dtype_size(t);
+    if (bytes > b->max_bytes) return false;
+    if (head->routed && pl_typical_clusters(head, equal, &err) != PL_OK) return false;
+    if (h->n == 0) return pl_params_tile(ps, t, (uint64_t)l->n, &b->ctx, &err) == PL_OK;
+    if (pl_params_hold(ps, t, &err) != PL_OK) return false;
+    pl_ctx_copy(&b->ctx, ps->block, h->params[0].block, ps->block_bytes);
+    return pl_ctx_sync(&b->ctx, &err) == PL_OK;
 }
 
 // One head of `rows` rows at a draft depth; larger than --max-mb: left out.
@@ -74,25 +118,17 @@ static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t ro
     if (l->n == MOST) return;
     pl_bench_case *c = &l->c[l->n];
     head_case     *h = &l->h[l->n];
-    pl_err         err;
     snprintf(c->name, sizeof c->name, "%.50s-%s", name, pl_weights_name(t));
     l->n++;
     h->level = level;
-    if (pl_head_init(&h->head, &spec, l->o->width, rows, &err) != PL_OK ||
-        pl_params_init(&h->params, HEAD_PARAMS, &err) != PL_OK)
-        return;
-    h->head.kind->params(&h->head, &h->params);
-    double bytes = 0;
-    for (int i = 0; i < h->params.n; i++)
-        bytes += (double)h->params.p[i].spec.rows * (double)h->params.p[i].spec.cols * (double)pl_dtype_size(t);
-    if (bytes > l->b->max_bytes || !make_rows(h, l->o->width)) return;
-    if (h->head.routed && pl_typical_clusters(&h->head, equal, &err) != PL_OK) return;
-    if (pl_params_draw(&h->params, t, (uint64_t)l->n, l->b->env->pool, &err) != PL_OK) return;
+    for (int most = 1; h->n < most && add_copy(l, h, spec, rows, equal, t); h->n++)
+        if (h->n == 0) most = pl_bench_copies(l->b, h->params[0].block_bytes);
+    if (h->n == 0 || !make_rows(l->b, h, l->o->width)) return;
     c->step = head_step;
     c->arg = h;
-    c->bytes = pl_head_step_bytes(&h->head, level);
+    c->bytes = pl_head_step_bytes(&h->head[0], level);
     pl_bench_ready(l->b, c);
-    if (c->ready && h->head.routed) c->bytes = routed_bytes(c, h, t);
+    if (c->ready && h->head[0].routed) c->bytes = routed_bytes(c, h, t);
     c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
     set_footprint(c, h);
 }
@@ -142,16 +178,17 @@ static void add_heads(head_list *l, pl_dtype t) {
 
 // How much faster than the full head of the same dtype: the median over rounds.
 static double over_full(const head_list *l, int i) {
-    const pl_bench_case *full = &l->c[l->full[l->h[i].head.out.dtype == PL_F32]];
+    const pl_bench_case *full = &l->c[l->full[l->h[i].head[0].out.dtype == PL_F32]];
     double               ratio[PL_BENCH_TRIES];
     if (!full->ready) return NAN;
-    for (int k = 0; k < PL_BENCH_TRIES; k++)
+    int n = full->n < l->c[i].n ? full->n : l->c[i].n;
+    for (int k = 0; k < n; k++)
         ratio[k] = full->seconds[k] / l->c[i].seconds[k];
-    return pl_stats(ratio, PL_BENCH_TRIES).median;
+    return n ? pl_stats(ratio, n).median : NAN;
 }
 
 static void write_head(pl_json_out *o, const head_list *l, int i) {
-    const pl_head *h = &l->h[i].head;
+    const pl_head *h = &l->h[i].head[0];
     pl_json_out_object(o);
     pl_put_str(o, "name", l->c[i].name);
     pl_put_str(o, "kind", h->kind->name);
@@ -162,6 +199,16 @@ static void write_head(pl_json_out *o, const head_list *l, int i) {
     pl_bench_write(o, &l->c[i]);
     pl_put_num(o, "speedup_over_full", over_full(l, i));
     pl_json_out_close(o, '}');
+}
+
+// The copy after the last one may have been begun.
+static void drop_head(pl_bench *b, head_case *h) {
+    for (int i = 0; i < PL_BENCH_COPIES; i++) {
+        pl_params_fini(&h->params[i]);
+        pl_head_fini(&h->head[i]);
+    }
+    pl_bench_drop(b, h->row, h->row_bytes);
+    pl_bench_drop_shared(b, h->rows, sizeof *h->rows);
 }
 
 void pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
@@ -177,9 +224,7 @@ void pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
         if (l->c[i].ready) write_head(o, l, i);
     for (int i = 0; l && i < l->n; i++) {
         pl_bench_done(&l->c[i]);
-        pl_params_fini(&l->h[i].params);
-        pl_head_fini(&l->h[i].head);
-        pl_free(l->h[i].row);
+        drop_head(b, &l->h[i]);
     }
     pl_free(l);
     pl_json_out_close(o, ']');

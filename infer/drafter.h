@@ -115,6 +115,12 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_l
                                    const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
                                    pl_err *err);
 
+// The same for a backbone that is there already, with weights in the target's memory; borrowed. name: for messages.
+struct pl_backbone;
+pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
+                                     const pl_llama *target, const pl_tree_policy *policy, int max_sessions,
+                                     int max_rows, int slots, pl_err *err);
+
 extern const pl_drafter_source pl_drafter_lookup, pl_drafter_recycle;
 
 #endif

@@ -13,21 +13,22 @@
 #include <string.h>
 
 typedef struct backbone_drafter {
-    pl_drafter      base;
-    pl_drafter_kind kind; // with the backbone's name
-    pl_backbone    *model;
-    pl_kv          *kv; // [max_sessions]
+    pl_drafter         base;
+    pl_drafter_kind    kind; // with the backbone's name
+    const pl_backbone *model;
+    pl_backbone       *owned; // the same, where it was opened here
+    pl_kv             *kv;    // [max_sessions]
     // One level's rows, in the step's memory (take_rows): what ops read is written once for each.
-    int32_t        *token, *pos, *index, *path;
-    pl_kvrow       *row;
+    int32_t           *token, *pos, *index, *path;
+    pl_kvrow          *row;
     // A level's candidates.
-    int32_t        *id, *head_token, *group;
-    float          *value, *lse, *logp;
-    int            *frontier, *next; // [sessions][width]
-    int            *n_frontier;      // [sessions]
-    int            *expanded;        // [sessions] nodes that have a row
-    int            *slot;            // [sessions][PL_TREE_GROWN]: cache slot of each expanded node
-    int            *hidden_row;      // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
+    int32_t           *id, *head_token, *group;
+    float             *value, *lse, *logp;
+    int               *frontier, *next; // [sessions][width]
+    int               *n_frontier;      // [sessions]
+    int               *expanded;        // [sessions] nodes that have a row
+    int               *slot;            // [sessions][PL_TREE_GROWN]: cache slot of each expanded node
+    int               *hidden_row; // [sessions][PL_TREE_GROWN]: row of the last level's output for each frontier node
 } backbone_drafter;
 
 // Arrays for m rows of a step of the backbone.
@@ -259,7 +260,7 @@ static void destroy(pl_drafter *base) {
     void *owned[] = {d->kv, d->logp, d->frontier, d->next, d->n_frontier, d->hidden_row, d->expanded, d->slot};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
-    pl_backbone_destroy(d->model);
+    pl_backbone_destroy(d->owned);
     pl_free(d);
 }
 
@@ -269,12 +270,26 @@ static const pl_drafter_kind kind = {
 pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
                                    const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
                                    pl_err *err) {
+    pl_backbone *model;
+    *out = NULL;
+    PL_TRY(pl_backbone_open(&model, dir, target, t, err));
+    pl_status st = pl_drafter_backbone_create(out, model, dir, target, policy, max_sessions, max_rows, slots, err);
+    if (st == PL_OK)
+        ((backbone_drafter *)*out)->owned = model;
+    else
+        pl_backbone_destroy(model);
+    return st;
+}
+
+pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model, const char *dir,
+                                     const pl_llama *target, const pl_tree_policy *policy, int max_sessions,
+                                     int max_rows, int slots, pl_err *err) {
     *out = NULL;
     backbone_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
+    d->model = model;
     pl_status st;
-    PL_TRY_GOTO(st, fail, pl_backbone_open(&d->model, dir, target, t, err));
     if (policy->k > d->model->head.vocab)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_USAGE,

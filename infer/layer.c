@@ -1,6 +1,7 @@
 #include "infer/layer.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/bias.h"
 #include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rope.h"
@@ -9,6 +10,7 @@
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
                              int layer) {
     pl_tensor qkv = pl_linear(ctx, x, w->wqkv);
+    if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
     pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
                                  .cos = view->cos,
                                  .sin = view->sin,

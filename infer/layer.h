@@ -1,6 +1,6 @@
 // The Llama decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
 //
-//   attention: qkv = x Wqkv^T; rotate q, k; o = attention(view); y = o Wo^T
+//   attention: qkv = x Wqkv^T (+ b); rotate q, k; o = attention(view); y = o Wo^T
 //   mlp:       y = (silu(x Wg^T) * (x Wu^T)) Wd^T
 // x is already normed; residuals belong to the caller, because the drafter wires them differently.
 #ifndef PL_LAYER_H
@@ -20,6 +20,7 @@ typedef struct pl_layer_shape {
 typedef struct pl_layer {
     pl_tensor norm_attn; // [d]
     pl_tensor wqkv;      // [(nh + 2 nkv) hd, d_attn]
+    pl_tensor bqkv;      // [(nh + 2 nkv) hd]; .data NULL: no biases
     pl_tensor wo;        // [d, nh hd]
     pl_tensor norm_mlp;  // [d]
     pl_tensor wgu;       // [2 inter, d]

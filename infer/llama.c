@@ -67,6 +67,14 @@ void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const 
     pl_params_add(ps, &w->wdown, PL_PARAM_MATRIX, s->inter, n[0], s->d, NULL, 0, NULL, 0)->init_std = 0.02 * out_scale;
 }
 
+static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
+    char    n[3][96];
+    int64_t kv = (int64_t)s->nkv * s->hd;
+    for (int i = 0; i < 3; i++)
+        snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.bias", prefix, "qkv"[i]);
+    pl_params_add(ps, &w->bqkv, PL_PARAM_BIAS, 0, n[0], (int64_t)s->nh * s->hd, n[1], kv, n[2], kv);
+}
+
 static void list_params(pl_llama *m, bool packed) {
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
@@ -82,6 +90,7 @@ static void list_params(pl_llama *m, bool packed) {
         snprintf(name, sizeof name, "%sinput_layernorm.weight", prefix);
         pl_params_add(ps, &m->layer[l].norm_attn, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
         pl_layer_params(ps, &m->layer[l], &m->shape, prefix, out_scale);
+        if (m->config.qkv_bias) add_biases(ps, &m->layer[l], &m->shape, prefix);
         snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
         pl_params_add(ps, &m->layer[l].norm_mlp, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
     }
@@ -99,7 +108,7 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 6 * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 7 * m->n_layers + 3, err));
     m->params.memory = be->memory;
     list_params(m, packed);
     PL_TRY_GOTO(st, fail,

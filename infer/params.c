@@ -216,17 +216,22 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+// n values of a matrix of `cols` columns.
+static void draw_values(float *x, int64_t n, int64_t cols, uint64_t seed) {
+    float scale = sqrtf(3 / (float)cols) / 8388608.0F;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = scale * (float)((int64_t)(mix(seed + (uint64_t)i) >> 40) - 8388608);
+}
+
 static void draw_part(void *arg, int part, int parts) {
     drawing              *d = arg;
     const pl_weight_spec *s = &d->p->spec;
     float                *rows = d->rows + (size_t)part * PL_PANEL * (size_t)s->cols;
-    float                 scale = sqrtf(3 / (float)s->cols) / 8388608.0F;
     long                  lo, hi;
     pl_range((long)s->rows, PL_PANEL, part, parts, &lo, &hi);
     for (int64_t r = lo; r < hi; r += PL_PANEL) {
         int64_t n = hi - r < PL_PANEL ? hi - r : PL_PANEL;
-        for (int64_t i = 0; i < n * s->cols; i++)
-            rows[i] = scale * (float)((int64_t)(mix(d->seed + (uint64_t)(r * s->cols + i)) >> 40) - 8388608);
+        draw_values(rows, n * s->cols, s->cols, d->seed + (uint64_t)(r * s->cols));
         put_rows(d->p, d->stage, r, n, rows);
     }
 }
@@ -250,13 +255,78 @@ static pl_status draw_vector(const pl_params *ps, const pl_param *p, pl_err *err
     return place(ps, p, stage, PL_OK, err);
 }
 
-pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
+pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err) {
     bool *held = pl_calloc((size_t)ps->n, sizeof *held);
     if (!held) return pl_fail(err, PL_E_MEMORY, "list of %d weights: out of memory", ps->n);
     for (int i = 0; i < ps->n; i++)
         held[i] = true;
     pl_status st = own_all(ps, held, t, err);
     pl_free(held);
+    return st;
+}
+
+// ---- random weights by the gigabyte ----
+
+enum { TILE = (1 << 20) + 4160 }; // bytes drawn of a matrix: no divisor of what a panel or a row takes
+
+// The last panel of a matrix that does not fill it: its rows past the end must be zero.
+static pl_status draw_tail(const pl_params *ps, const pl_param *p, uint64_t seed, pl_err *err) {
+    const pl_tensor *w = p->tensor;
+    int64_t          rows = p->spec.rows, cols = p->spec.cols, n = rows % PL_PANEL;
+    if (n == 0 || w->layout != PL_PANELS) return PL_OK;
+    size_t    bytes = pl_panels_bytes(n, cols, w->dtype), at = pl_panels_bytes(rows, cols, w->dtype) - bytes;
+    float    *x = pl_malloc(pl_size_mul((size_t)n, (size_t)cols, sizeof *x));
+    void     *panel = pl_calloc(bytes, 1);
+    pl_status st = x && panel ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    if (st == PL_OK) {
+        draw_values(x, n * cols, cols, seed);
+        pl_panel_pack(panel, w->dtype, PL_PANEL, 0, n, cols, x);
+        st = pl_memory_write(ps->memory, (uint8_t *)p->owned + at, panel, bytes, err);
+    }
+    pl_free(x);
+    pl_free(panel);
+    return st;
+}
+
+static pl_status tile_matrix(pl_ctx *ctx, const pl_params *ps, const pl_param *p, uint64_t seed, float *values,
+                             void *tile, pl_err *err) {
+    pl_dtype t = p->tensor->dtype;
+    uint8_t *to = p->owned;
+    size_t   n = TILE < p->owned_bytes ? TILE : p->owned_bytes;
+    int64_t  count = (int64_t)(n / pl_dtype_size(t));
+    draw_values(values, count, p->spec.cols, seed);
+    pl_from_f32(tile, t, values, (size_t)count);
+    pl_ctx_upload(ctx, to, tile, n);
+    for (size_t have = n, more; have < p->owned_bytes; have += more) {
+        more = p->owned_bytes - have < have ? p->owned_bytes - have : have;
+        pl_ctx_copy(ctx, to + have, to, more);
+    }
+    PL_TRY(pl_ctx_sync(ctx, err));
+    return draw_tail(ps, p, mix(seed), err);
+}
+
+pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, pl_err *err) {
+    PL_TRY(pl_params_hold(ps, t, err));
+    float    *values = pl_malloc(TILE / pl_dtype_size(t) * sizeof *values);
+    void     *tile = pl_malloc(TILE);
+    pl_status st = values && tile ? PL_OK : pl_fail(err, PL_E_MEMORY, "weights: out of memory");
+    for (int i = 0; i < ps->n && st == PL_OK; i++) {
+        pl_param *p = &ps->p[i];
+        uint64_t  own = mix(seed + (uint64_t)i);
+        if (is_vector(p))
+            st = draw_vector(ps, p, err);
+        else if (p->tensor->layout == PL_SEGMENTS)
+            st = draw_matrix(ps, p, own, ctx->pool, err); // what pads a segment is zero
+        else
+            st = tile_matrix(ctx, ps, p, own, values, tile, err);
+    }
+    pl_free(values);
+    pl_free(tile);
+    return st;
+}
+
+pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err) {
+    pl_status st = pl_params_hold(ps, t, err);
     for (int i = 0; i < ps->n && st == PL_OK; i++) {
         pl_param *p = &ps->p[i];
         st = is_vector(p) ? draw_vector(ps, p, err) : draw_matrix(ps, p, mix(seed + (uint64_t)i), pool, err);

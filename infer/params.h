@@ -28,8 +28,8 @@ typedef struct pl_param {
 typedef struct pl_params {
     pl_param         *p;
     int               n, capacity;
-    pl_weight_source *src;    // kept open while embeddings are views of the mapped file; owned
-    uint8_t          *block;  // what was loaded, in one piece: on huge pages, which single weights are too small for
+    pl_weight_source *src;   // kept open while embeddings are views of the mapped file; owned
+    uint8_t          *block; // what was loaded, in one piece: on huge pages, which single weights are too small for
     size_t            block_bytes;
     const pl_memory  *memory; // of block, NULL: the host's; set before load and draw
 } pl_params;
@@ -51,6 +51,11 @@ pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_er
 // Instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform with variance
 // 1 / cols, norms 1, biases 0; a value depends on seed, entry and place alone.
 pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err);
+// The same distribution for models of gigabytes: of each matrix some megabyte is drawn, and repeated by copies on ctx
+// within the backend's memory, so that rows far apart are alike. Waits.
+pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, pl_err *err);
+// The same memory without values, all zero: for a copy (of `block`) of weights that are drawn elsewhere.
+pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err);
 // All of them are in the source in their shapes, or one line says what is not.
 pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err);
 // Tensors of the source that no entry claims: *count is their number, the first min(count, cap) names go to names.

@@ -63,7 +63,7 @@ static void choosing(void **state) {
     test_run_fails(2, "expected auto", "doctor --device cuda:x");
     test_run_fails(2, "expected auto", "doctor --device cpu:0");
     test_run_fails(1, "--device cuda:77: ", "decode --device cuda:77 --target nowhere --prompt a"); // before all else
-    test_run_fails(1, "on the CPU alone", "bench --device emulated");
+    test_run_fails(1, "on the CPU alone", "tokenize --device emulated --tokenizer nowhere --text a");
     test_run_fails(1, "on the CPU alone", "plan --device emulated");
     // Where there is nothing to choose, auto is the CPU without a word about GPUs, whether there is one or not.
     test_run_fails(2, "--target: is missing", "plan --device auto");

@@ -1,0 +1,145 @@
+// `paceline bench` on a device (the emulated one: every case runs, its figures mean nothing) and of models by shape.
+#include "program.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static double num(const pl_json *j, const cJSON *obj, const char *key) {
+    double x = NAN;
+    pl_err err;
+    if (pl_json_get_num(j, obj, key, -1e15, 1e15, &x, &err) != PL_OK) fail_msg("%s", err.msg);
+    return x;
+}
+
+static const char *str(const pl_json *j, const cJSON *obj, const char *key) {
+    const char *s = NULL;
+    pl_err      err;
+    if (pl_json_get_str(j, obj, key, &s, &err) != PL_OK) fail_msg("%s", err.msg);
+    return s;
+}
+
+// An array of so many rows, each of which took time and has a floor.
+static const cJSON *rows(const pl_json *j, const char *key, int n) {
+    const cJSON *a = NULL, *x;
+    pl_err       err;
+    if (pl_json_get_array(j, NULL, key, &a, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (cJSON_GetArraySize(a) != n) fail_msg("%s: %d rows, not %d", key, cJSON_GetArraySize(a), n);
+    cJSON_ArrayForEach(x, a) assert_true(num(j, x, "seconds") > 0 && num(j, x, "floor_seconds") > 0);
+    return a;
+}
+
+static void whole(const pl_json *j) {
+    assert_null(pl_json_find(j, NULL, "left_out"));
+    assert_string_equal(str(j, pl_json_find(j, NULL, "machine"), "backend"), "emulated");
+    assert_true(num(j, NULL, "copy_bytes_per_second") > 0);
+}
+
+static void kernels(void **state) {
+    (void)state;
+    pl_json      j;
+    const cJSON *x;
+    test_run_json(&j, "bench bandwidth linear train heads --json --quiet --device emulated --max-mb 1 --vocab 512 "
+                      "--hidden 64 --ranks 8 --weights bf16 --seq-len 8");
+    whole(&j);
+    rows(&j, "linear", 10); // bf16, fp32 by 1, 8, 16, 32, 60 rows; 4096 x 4096 is above --max-mb
+    cJSON_ArrayForEach(x, rows(&j, "train", 4)) assert_true(num(&j, x, "flops_per_second") > 0);
+    cJSON_ArrayForEach(x, rows(&j, "heads", 12)) // full, 4 trimmed, low-rank, 2 specvocab, 4 dynaspec
+        if (strcmp(str(&j, x, "kind"), "lowrank") == 0) assert_true(num(&j, x, "bytes") == 2 * 8 * (512 + 64));
+    pl_json_close(&j);
+    test_run_json(&j, "bench attention --json --quiet --device emulated --max-mb 2 --hidden 512");
+    whole(&j);
+    rows(&j, "attention", 6); // 1, 8, 60 rows over 128 and 1024 keys; 8192 keys are above --max-mb
+    pl_json_close(&j);
+}
+
+static void decoding(void **state) {
+    (void)state;
+    pl_json      j;
+    const cJSON *x;
+    test_run_json(&j, "bench decode --json --quiet --device emulated --max-mb 1 --target " PACELINE_SOURCE_DIR
+                      "/checkpoints/tiny --context 3 --new-tokens 2 --repeats 1");
+    whole(&j);
+    const cJSON *a = pl_json_find(&j, NULL, "decode");
+    assert_int_equal(cJSON_GetArraySize(a), 2);
+    cJSON_ArrayForEach(x, a) assert_true(num(&j, x, "tokens_per_second") > 0 && num(&j, x, "share_of_floor") > 0);
+    pl_json_close(&j);
+}
+
+static void check_shape(const pl_json *j, int layers) {
+    const cJSON *x, *model = pl_json_find(j, NULL, "model");
+    int          n = 0;
+    assert_null(pl_json_find(j, NULL, "left_out"));
+    assert_true(num(j, model, "layers") == layers);
+    // Embedding and output matrix; a layer of attention (64 x 128 and 64 x 64) and MLP (3 x 64 x 96) in bf16, norms and
+    // biases in fp32.
+    double head = 2 * 640 * 64, layer = 2 * (64 * 192 + 3 * 64 * 96) + 4 * (2 * 64 + 128);
+    assert_true(num(j, model, "weights_bytes") == head + 2 * 600 * 64 + layers * layer + 4 * 64);
+    double step = head + layers * layer + 4 * 64, kv = layers * 2.0 * 32 * num(j, model, "context");
+    assert_true(num(j, model, "step_bytes") >= step + 2 * kv && num(j, model, "step_bytes") <= step + 4 * kv);
+    x = rows(j, "plain", 1)->child;
+    assert_true(fabs(num(j, x, "tokens_per_second") * num(j, x, "seconds") - 1) < 1e-9);
+    assert_true(num(j, x, "goal") == 0.85 && num(j, x, "reached") > 0);
+    cJSON_ArrayForEach(x, rows(j, "verify", 5)) {
+        static const int verified[] = {1, 8, 16, 32, 60};
+        assert_true(num(j, x, "rows") == verified[n++]);
+        if (n > 1) assert_true(num(j, x, "goal") == 1.15);
+    }
+    cJSON_ArrayForEach(x, rows(j, "draft", 8)) {
+        assert_true(num(j, x, "goal") == 1.3);
+        assert_true(num(j, x, "layer_seconds") > 0 && num(j, x, "head_seconds") > 0);
+        if (strcmp(str(j, x, "head"), "frspec-150") == 0) head = 2 * 150 * 64;
+        if (strcmp(str(j, x, "head"), "slimspec-d/8") == 0) head = 2 * 8 * (600 + 64);
+        if (strncmp(str(j, x, "head"), "dynaspec", 8) != 0) assert_true(num(j, x, "bytes") > head);
+    }
+    cJSON_ArrayForEach(x, rows(j, "cycle", 8)) {
+        double at = num(j, x, "at_tau");
+        assert_true(at == (strcmp(str(j, x, "tree"), "chain:7") == 0 ? 3.91 : 3.89));
+        assert_true(fabs(num(j, x, "tokens_per_second") * num(j, x, "seconds") / at - 1) < 1e-9);
+        assert_true(num(j, x, "measured_tau") >= 1);
+        assert_string_equal(str(j, x, "met"), "-"); // the goal is another model's
+    }
+    const cJSON *parts = pl_json_find(j, NULL, "parts");
+    assert_int_equal(cJSON_GetArraySize(parts), 9); // the last row is FR-Spec's own
+    cJSON_ArrayForEach(x, parts) {
+        double sum = num(j, x, "layer") + num(j, x, "head_product") + num(j, x, "softmax_topk") + num(j, x, "rest");
+        assert_true(fabs(sum - 1) < 1e-9);
+    }
+}
+
+static void shapes(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j, "bench decode --json --quiet --shape tiny --context 8 --new-tokens 2 --repeats 1 --threads 1");
+    check_shape(&j, 2);
+    pl_json_close(&j);
+    test_run_json(&j, "bench decode --json --quiet --shape tiny --layers 1 --context 8 --new-tokens 2 --repeats 1 "
+                      "--device emulated --max-mb 1");
+    check_shape(&j, 1);
+    whole(&j);
+    pl_json_close(&j);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    test_run_fails(2, "known are llama3-8b", "bench decode --shape llama-9b");
+    test_run_fails(2, "give one of them",
+                   "bench decode --shape tiny --target " PACELINE_SOURCE_DIR "/checkpoints/tiny");
+    test_run_fails(2, "--layers: is for --shape", "bench linear --layers 2");
+    test_run_fails(2, "of its own", "bench decode --shape tiny --drafter lookup");
+    // 400 layers of the 8B model are 175 GiB.
+    test_run_fails(1, "give fewer --layers", "bench decode --shape llama3-8b --layers 400 --context 1");
+    test_run_fails(1, "give fewer --layers",
+                   "bench decode --shape llama3-8b --layers 400 --context 1 --device emulated");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(decoding), cmocka_unit_test(shapes),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
