@@ -1,7 +1,7 @@
 #include "infer/bench_model.h"
 
 #include "infer/head_dynaspec.h"
-#include "infer/put.h"
+#include "infer/typical_heads.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
 
@@ -86,15 +86,6 @@ static pl_status check_room(const pl_bench_model *m, const pl_backend *be, pl_er
                    need / 1073741824, have / 1073741824);
 }
 
-static pl_status set_clusters(pl_head *h, pl_err *err) {
-    int64_t n = h->spec.clusters, *offset = pl_malloc((size_t)(n + 1) * sizeof *offset);
-    if (!offset) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    for (int64_t i = 0; i <= n; i++)
-        offset[i] = h->vocab * i / n;
-    pl_routed_set_offsets(h, offset);
-    return PL_OK;
-}
-
 // An EAGLE-3 drafter without weights.
 static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
     pl_bench_head      *h = &m->head[m->n_heads];
@@ -107,7 +98,7 @@ static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head hea
     snprintf(h->name, sizeof h->name, "%s", name);
     PL_TRY(pl_backbone_create(&h->backbone, &pl_backbone_eagle3, &m->target, &o, m->target.be, err));
     m->n_heads++;
-    return h->backbone->head.routed ? set_clusters(&h->backbone->head, err) : PL_OK;
+    return h->backbone->head.routed ? pl_typical_clusters(&h->backbone->head, true, err) : PL_OK;
 }
 
 static pl_status add_drafters(pl_bench_model *m, pl_err *err) {

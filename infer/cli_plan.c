@@ -401,8 +401,9 @@ static const pl_cli_option options[] = {
 
 const pl_command pl_command_plan = {
     .name = "plan",
-    .summary = "which draft head, size, chain or tree pays on this machine",
+    .summary = "which draft head, size, chain or tree pays on this machine or device",
     .options = options,
+    .devices = true,
     .about =
         "Measures whole cycles part by part (target by rows, layer, head by kind and size) at this temperature, batch\n"
         "and context, and predicts speeds from acceptance: that of --results, else the training's own metrics, else\n"

@@ -53,7 +53,8 @@ typedef struct rig {
     int                        n_trees, rows, width, levels; // the largest: rows of a forward, of a level; levels
     rig_subject               *subject;
     int                        n;
-    pl_kv                     *kv; // [batch] the target's
+    pl_kv                     *kv;     // [batch] the target's
+    pl_arena                   arrays; // of what ops read and give beside tensors:
     int32_t                   *id, *pos, *index, *path, *choice;
     int32_t                   *head_token, *group;
     float                     *value, *lse;
@@ -231,7 +232,9 @@ static void head_part(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, int m, i
     pl_head_topk(ctx, &r->now->s->backbone->head, &rows, r->now->s->k, r->choice, r->value, NULL);
 }
 
-static void lap(part_samples *p, int rows, double *at, bool keep) {
+// The end of a part: what was queued for it is done.
+static void lap(pl_ctx *ctx, part_samples *p, int rows, double *at, bool keep) {
+    pl_ctx_wait(ctx);
     double now = pl_now();
     if (keep) add_sample(p, rows, now - *at);
     *at = now;
@@ -246,21 +249,22 @@ static void run_extras(rig *r, rig_subject *s, pl_tensor from, pl_tensor y, bool
         r->index[i] = i;
     pl_head_rows rows = head_rows(r, ctx, from, y, b, 1);
     pl_head_topk(ctx, h, &rows, 1, r->choice, r->value, NULL); // its panels are near now
+    pl_ctx_wait(ctx);
     double at = pl_now();
     pl_head_topk(ctx, h, &rows, 1, r->choice, r->value, NULL);
-    lap(&s->one, b, &at, keep);
+    lap(ctx, &s->one, b, &at, keep);
     pl_head_topk(ctx, h, &rows, s->s->k, r->choice, r->value, NULL);
-    lap(&s->k, b, &at, keep);
+    lap(ctx, &s->k, b, &at, keep);
     pl_head_topk(ctx, h, &rows, s->s->k, r->choice, r->value, r->lse);
-    lap(&s->scored, b, &at, keep);
+    lap(ctx, &s->scored, b, &at, keep);
     if (h->kind->support) {
         h->kind->support(ctx, h, &rows);
-        lap(&s->router, b, &at, keep);
+        lap(ctx, &s->router, b, &at, keep);
     }
     r->id[0] = next_token(r);
     at = pl_now();
     pl_embed(ctx, s->s->backbone->embed, r->id, 1);
-    lap(&s->embed, 1, &at, keep);
+    lap(ctx, &s->embed, 1, &at, keep);
 }
 
 static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
@@ -272,27 +276,27 @@ static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
     double at = pl_now();
     int    m = target_rows(r, t);
     f = target_part(r, ctx, m);
-    lap(&s->target, m, &at, keep);
+    lap(ctx, &s->target, m, &at, keep);
     m = final_rows(r, t);
     f = pl_gather(ctx, f, r->index, m);
     from = s->s->backbone->kind->fuse(ctx, s->s->backbone, f);
     y = draft_step(r, ctx, from, m, &hidden);
-    lap(&s->take_in, m, &at, keep);
+    lap(ctx, &s->take_in, m, &at, keep);
     for (int i = 0; i < b; i++)
         r->index[i] = (i + 1) * t->accepted - 1;
     head_part(r, ctx, from, y, b, 0);
     hidden = pl_gather(ctx, hidden, r->index, b); // what level 1 begins with
-    lap(&s->first, b, &at, keep);
+    lap(ctx, &s->first, b, &at, keep);
     for (int l = 1; l < t->levels; l++) {
         m = level_rows(r, t, l);
         from = pl_gather(ctx, hidden, r->index, m);
         y = draft_step(r, ctx, from, m, &hidden);
-        lap(&s->layer, m, &at, keep);
+        lap(ctx, &s->layer, m, &at, keep);
         for (int i = 0; i < m; i++)
             r->index[i] = i;
         head_part(r, ctx, from, y, m, l);
         double since = at;
-        lap(&s->head, m, &at, keep);
+        lap(ctx, &s->head, m, &at, keep);
         if (keep && m == b) add_sample(&s->by_level, l, at - since);
     }
     if (t == &r->tree[r->n_trees - 1]) run_extras(r, s, from, y, keep);
@@ -370,7 +374,7 @@ static pl_status make_caches(pl_kv **kv, int batch, int layers, int slots, const
     if (!*kv) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     for (int i = 0; i < batch; i++) {
         PL_TRY(pl_kv_create(&(*kv)[i], layers, slots, shape, be, err));
-        memset((*kv)[i].block, 0, (*kv)[i].bytes); // pages that nobody has written are one page, in every cache
+        if (!be->memory) memset((*kv)[i].block, 0, (*kv)[i].bytes); // pages that nobody has written are one page
     }
     return PL_OK;
 }
@@ -392,27 +396,36 @@ static pl_status open_plain(rig *r, const pl_backend *be, pl_pool *pool, pl_err 
     return pl_engine_create(&r->engine, be, pool, r->o->target, NULL, &eo, err);
 }
 
+static void take_arrays(rig *r, size_t rows, size_t k) {
+    pl_arena *a = &r->arrays;
+    r->id = pl_arena_alloc(a, rows * sizeof *r->id);
+    r->pos = pl_arena_alloc(a, rows * sizeof *r->pos);
+    r->index = pl_arena_alloc(a, rows * sizeof *r->index);
+    r->path = pl_arena_alloc(a, rows * PL_SHAPE_LEVELS * sizeof *r->path);
+    r->choice = pl_arena_alloc(a, rows * k * sizeof *r->choice);
+    r->value = pl_arena_alloc(a, rows * k * sizeof *r->value);
+    r->head_token = pl_arena_alloc(a, rows * sizeof *r->head_token);
+    r->group = pl_arena_alloc(a, rows * sizeof *r->group);
+    r->lse = pl_arena_alloc(a, rows * sizeof *r->lse);
+    r->row = pl_arena_alloc(a, rows * (size_t)r->o->target->n_layers * sizeof *r->row);
+    r->draft_row = pl_arena_alloc(a, rows * sizeof *r->draft_row);
+}
+
 static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be, pl_pool *pool, pl_err *err) {
     const pl_llama *t = r->o->target;
     int             b = r->o->batch, slots = r->o->context + PL_SHAPE_NODES, k = 1;
     size_t          rows = (size_t)b * (size_t)(r->rows > r->width ? r->rows : r->width);
     r->subject = pl_calloc((size_t)r->n, sizeof *r->subject);
+    if (!r->subject) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
     for (int i = 0; i < r->n; i++)
         if (subject[i].k > k) k = subject[i].k;
-    r->id = pl_calloc(rows, sizeof *r->id);
-    r->pos = pl_calloc(rows, sizeof *r->pos);
-    r->index = pl_calloc(rows, sizeof *r->index);
-    r->path = pl_calloc(rows * PL_SHAPE_LEVELS, sizeof *r->path);
-    r->choice = pl_calloc(rows * (size_t)k, sizeof *r->choice);
-    r->value = pl_calloc(rows * (size_t)k, sizeof *r->value);
-    r->head_token = pl_calloc(rows, sizeof *r->head_token);
-    r->group = pl_calloc(rows, sizeof *r->group);
-    r->lse = pl_calloc(rows, sizeof *r->lse);
-    r->row = pl_calloc(rows * (size_t)t->n_layers, sizeof *r->row);
-    r->draft_row = pl_calloc(rows, sizeof *r->draft_row);
-    if (!r->subject || !r->id || !r->pos || !r->index || !r->path || !r->choice || !r->value || !r->lse ||
-        !r->head_token || !r->group || !r->row || !r->draft_row)
-        return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
+    pl_arena_init(&r->arrays, "plan");
+    r->arrays.memory = be->memory;
+    r->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&r->arrays);
+    take_arrays(r, rows, (size_t)k);
+    PL_TRY(pl_arena_commit(&r->arrays, err));
+    take_arrays(r, rows, (size_t)k);
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {
@@ -434,10 +447,10 @@ static void close_rig(rig *r) {
     }
     drop_caches(r->kv, r->o->batch);
     pl_engine_destroy(r->engine);
-    void *owned[] = {r->subject, r->id,         r->pos,   r->index, r->path,      r->choice, r->value,
-                     r->lse,     r->head_token, r->group, r->row,   r->draft_row, r->prompt, r};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        pl_free(owned[i]);
+    pl_arena_fini(&r->arrays);
+    pl_free(r->subject);
+    pl_free(r->prompt);
+    pl_free(r);
 }
 
 static pl_status run_round(rig *r, bool keep, pl_err *err) {

@@ -1,6 +1,7 @@
 #include "train/bench_step.h"
 
 #include "infer/bench_parts.h"
+#include "infer/bench_shape.h"
 #include "infer/put.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
@@ -9,6 +10,7 @@
 #include "train/trainer.h"
 #include "train/unroll.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define LEARNING_RATE 1e-5 // small: the same rows are learned again and again
@@ -18,7 +20,8 @@ typedef struct bench {
     const pl_bench_step *s;
     const pl_env        *env;
     pl_teacher           teacher;
-    int32_t             *ids; // [seq_len + 1]
+    pl_params            random; // of a teacher by shape: embedding and output matrix
+    int32_t             *ids;    // [seq_len + 1]
 } bench;
 
 // One case. The task comes first: its functions find the rest behind it.
@@ -139,13 +142,45 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
     return ok ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory for features");
 }
 
+// "full", "trimmed:ROWS", "lowrank:RANK".
+static pl_status read_head(pl_backbone_options *o, const char *text, const pl_llama *target, pl_err *err) {
+    const char *colon = strchr(text, ':');
+    size_t      kind = colon ? (size_t)(colon - text) : strlen(text);
+    char       *end = NULL;
+    long        n = colon ? strtol(colon + 1, &end, 10) : 0;
+    bool        number = colon && colon[1] >= '0' && colon[1] <= '9' && !*end && n >= 1;
+    o->head = pl_hf_head_make("full", 0);
+    if (strcmp(text, "full") == 0) return PL_OK;
+    if (number && kind == 7 && strncmp(text, "trimmed", kind) == 0 && n <= target->vocab) {
+        o->draft_vocab = n;
+        return PL_OK;
+    }
+    if (number && kind == 7 && strncmp(text, "lowrank", kind) == 0 && n <= target->shape.d) {
+        o->head = pl_hf_head_make("lowrank", (int)n);
+        return PL_OK;
+    }
+    return pl_fail(err, PL_E_USAGE,
+                   "--head %s: expected full, trimmed:ROWS (at most %lld) or lowrank:RANK (at most %lld)", text,
+                   (long long)target->vocab, (long long)target->shape.d);
+}
+
 static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     const pl_bench_step *s = b->s;
     pl_backbone_options  o = {0};
+    int32_t             *d2t = NULL;
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
     pl_param_block_options bo = {.backend = b->env->backend, .round_to = PL_BF16};
-    PL_TRY(pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err));
+    PL_TRY(read_head(&o, s->head, &b->teacher.model, err));
+    if (o.draft_vocab) {
+        o.d2t = d2t = pl_malloc((size_t)o.draft_vocab * sizeof *d2t);
+        if (!d2t) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+        for (int64_t i = 0; i < o.draft_vocab; i++)
+            d2t[i] = (int32_t)i;
+    }
+    pl_status st = pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err);
+    pl_free(d2t);
+    PL_TRY(st);
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
     PL_TRY(pl_param_block_init(&c->block, b->env->seed, err));
     PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
@@ -171,7 +206,9 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, double flops
     pl_put_num(o, "p10", s.p10);
     pl_put_num(o, "p90", s.p90);
     pl_put_num(o, "flops", flops);
-    pl_bench_write_pairs(o, &(pl_bench_pairs){seconds, floor, b->s->repeats});
+    pl_put_num(o, "flops_per_second", flops / s.median);
+    if (!b->env->backend->memory) // a device's peak is not known
+        pl_bench_write_pairs(o, &(pl_bench_pairs){seconds, floor, b->s->repeats});
     pl_json_out_close(o, '}');
 }
 
@@ -189,12 +226,13 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double fl
     if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
     if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
-        double before = pl_probe_flops_once(t->pool);
+        bool   host = !t->backend->memory;
+        double before = host ? pl_probe_flops_once(t->pool) : 0;
         st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;
-        floor[k] = flops / (0.5 * (before + pl_probe_flops_once(t->pool)));
+        if (host) floor[k] = flops / (0.5 * (before + pl_probe_flops_once(t->pool)));
     }
     if (st == PL_OK) write(o, t, b, flops, seconds, floor);
     pl_slots_fini(&slots);
@@ -225,10 +263,41 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     return st;
 }
 
+// A teacher of random matrices, made where they are read.
+static pl_status make_teacher(bench *b, pl_err *err) {
+    pl_teacher  *t = &b->teacher;
+    pl_ctx       ctx;
+    pl_hf_config c;
+    int64_t      positions = b->s->seq_len + b->s->unroll + 1;
+    PL_TRY(pl_bench_shape_find(&c, b->s->shape, b->s->layers, (int)positions, err));
+    PL_TRY(pl_llama_init(&t->model, &c, b->env->backend, false, err));
+    PL_TRY(pl_params_init(&b->random, 2, err));
+    b->random.memory = b->env->backend->memory;
+    pl_params_add(&b->random, &t->model.embed, PL_PARAM_EMBED, c.hidden_size, "embed", c.vocab_size, NULL, 0, NULL, 0);
+    if (!c.tie_word_embeddings)
+        pl_params_add(&b->random, &t->head, PL_PARAM_EMBED, c.hidden_size, "head", c.vocab_size, NULL, 0, NULL, 0);
+    PL_TRY(pl_ctx_init(&ctx, b->env->backend, b->env->pool));
+    pl_status st = pl_params_tile(&b->random, PL_BF16, b->env->seed, &ctx, err);
+    pl_ctx_fini(&ctx);
+    if (c.tie_word_embeddings) t->head = t->model.embed;
+    t->model.head = t->head;
+    return st;
+}
+
+// Tokens are below it: every row's choice is one that a trimmed head drafts, so that every row counts.
+static int64_t drafted_ids(const bench *b) {
+    const char *rows = strncmp(b->s->head, "trimmed:", 8) == 0 ? b->s->head + 8 : NULL;
+    int64_t     n = rows ? atol(rows) : 0, v = b->teacher.model.vocab;
+    return n >= 1 && n < v ? n : v;
+}
+
 pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
     bench     b = {.s = s, .env = env};
     pl_status st;
-    PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
+    if (s->shape)
+        PL_TRY_GOTO(st, done, make_teacher(&b, err));
+    else
+        PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
     const pl_hf_config *config = &b.teacher.model.config;
     if (s->seq_len + s->unroll > config->max_position_embeddings)
         PL_TRY_GOTO(st, done,
@@ -237,13 +306,14 @@ pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_st
     b.ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b.ids);
     if (!b.ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "bench: out of memory"));
     for (int64_t i = 0; i <= s->seq_len; i++)
-        b.ids[i] = (int32_t)((7 * i + 3) % config->vocab_size);
+        b.ids[i] = (int32_t)((7 * i + 3) % drafted_ids(&b));
     pl_put_array(o, "step");
-    PL_TRY_GOTO(st, done, bench_target(o, &b, err));
+    if (!s->shape) PL_TRY_GOTO(st, done, bench_target(o, &b, err)); // a model of billions is another machine's work
     PL_TRY_GOTO(st, done, bench_drafter(o, &b, err));
     pl_json_out_close(o, ']');
 done:
     pl_teacher_close(&b.teacher);
+    pl_params_fini(&b.random);
     pl_free(b.ids);
     return st;
 }

@@ -1,7 +1,8 @@
 // `paceline bench step`: whole training steps, timed as the trainer runs them (train/trainer.h), against the peak of
 // fma.
 //
-// Two cases for a target: pretraining a model of its shape, and training an EAGLE-3 drafter with a full head for it.
+// Two cases for a target: pretraining a model of its shape, and training an EAGLE-3 drafter for it, with the head that
+// is asked for; for a --shape the drafter alone. On a device there is no floor, but flops per second.
 // The data are made up (pseudo-random tokens and features): a step's cost does not depend on them.
 #ifndef PL_TRAIN_BENCH_STEP_H
 #define PL_TRAIN_BENCH_STEP_H

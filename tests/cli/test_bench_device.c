@@ -125,6 +125,32 @@ static void shapes(void **state) {
     pl_json_close(&j);
 }
 
+// Whole training steps of a drafter, by head.
+static void training(void **state) {
+    (void)state;
+    static const char *const heads[] = {"full", "trimmed:150", "lowrank:8"};
+    pl_json                  j;
+    for (int i = 0; i < 3; i++) {
+        const cJSON *a, *x;
+        test_run_json(&j,
+                      "bench step --json --quiet --shape tiny --batch 1 --seq-len 8 --unroll 2 --repeats 1 --head %s "
+                      "%s",
+                      heads[i], i ? "--device emulated --max-mb 1" : "--threads 1");
+        a = pl_json_find(&j, NULL, "step");
+        assert_int_equal(cJSON_GetArraySize(a), 1);
+        x = a->child;
+        assert_string_equal(str(&j, x, "name"), "eagle3");
+        assert_true(num(&j, x, "tokens_per_second") > 0 && num(&j, x, "flops_per_second") > 0);
+        // fc of two taps, attention that reads 128 values, MLP, four norms; the head.
+        double head = i == 0 ? 600 * 64 : i == 1 ? 150 * 64 : 8 * (600 + 64);
+        assert_true(num(&j, x, "parameters") == 128 * 64 + 128 * 128 + 64 * 64 + 3 * 64 * 96 + 4 * 64 + head);
+        if (i) assert_null(pl_json_find(&j, x, "floor_seconds"));
+        pl_json_close(&j);
+    }
+    test_run_fails(2, "--head trimmed:601: expected", "bench step --shape tiny --head trimmed:601");
+    test_run_fails(2, "--head lowrank: expected", "bench step --shape tiny --head lowrank");
+}
+
 static void refusals(void **state) {
     (void)state;
     test_run_fails(2, "known are llama3-8b", "bench decode --shape llama-9b");
@@ -140,6 +166,6 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(decoding), cmocka_unit_test(shapes),
-                                       cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(training), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

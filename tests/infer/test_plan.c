@@ -6,15 +6,19 @@
 #include "infer/target.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
+#include "kernels/op/linear.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "tests/device.h"
 
 static bool near(double a, double b) {
     return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
@@ -229,6 +233,83 @@ static void test_rig(void **state) {
     close_micro(&m);
 }
 
+// The same cycles with everything in a device's memory (the emulated one's, or PACELINE_TEST_DEVICE's).
+static void test_rig_device(void **state) {
+    (void)state;
+    char                dir[64];
+    pl_llama            target;
+    pl_backbone        *b;
+    pl_pool            *pool;
+    pl_err              err;
+    pl_plan_plain       plain;
+    pl_plan_subject     s = {.k = 2};
+    pl_backbone_options bo = {.head = pl_hf_head_make("lowrank", 8)};
+    const pl_backend   *be = test_device();
+    test_target(&target, test_mkdir(dir), 1, 5, PL_BF16);
+    pl_llama_fini(&target);
+    assert_int_equal(pl_pool_create(&pool, 1, NULL), PL_OK);
+    if (pl_llama_open(&target, dir, PL_BF16, be, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle3, &target, &bo, be, &err), PL_OK);
+    assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
+    s.backbone = b;
+    pl_plan_rig_options o = {.target = &target, .batch = 1, .context = 16};
+    if (pl_plan_measure(&s, 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    const pl_pace_cost *part[] = {&s.costs.target, &s.costs.take_in, &s.costs.layer, &s.costs.first, &s.costs.head};
+    for (int k = 0; k < 5; k++)
+        assert_true(pl_plan_seconds(part[k], 1) > 0 && isfinite(pl_plan_seconds(part[k], 16)));
+    assert_true(plain.rounds >= 3 && plain.step > 0 && plain.step >= pl_plan_seconds(&plain.costs.target, 1));
+    pl_backbone_destroy(b);
+    pl_llama_fini(&target);
+    pl_pool_destroy(pool);
+    test_rmdir(dir);
+}
+
+// Weights by the gigabyte: what a device makes is what the CPU makes, the rows of the last panel that are none are
+// zero, and the values have the variance of a matrix of that width.
+static void test_tiled_weights(void **state) {
+    (void)state;
+    enum { ROWS = 3001, COLS = 260 }; // more than a tile, no whole panels
+    const pl_backend *be[2] = {pl_backend_cpu(), test_device()};
+    uint16_t         *got[2];
+    size_t            bytes = pl_panels_bytes(ROWS, COLS, PL_BF16);
+    for (int i = 0; i < 2; i++) {
+        pl_params ps;
+        pl_tensor w, norm;
+        pl_ctx    ctx;
+        pl_err    err = {0};
+        assert_int_equal(pl_params_init(&ps, 2, &err), PL_OK);
+        ps.memory = be[i]->memory;
+        pl_params_add(&ps, &w, PL_PARAM_MATRIX, COLS, "w", ROWS, NULL, 0, NULL, 0);
+        pl_params_add(&ps, &norm, PL_PARAM_NORM, 0, "norm", COLS, NULL, 0, NULL, 0);
+        assert_int_equal(pl_ctx_init(&ctx, be[i], NULL), PL_OK);
+        if (pl_params_tile(&ps, PL_BF16, 3, &ctx, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(ps.p[0].owned_bytes, bytes);
+        got[i] = malloc(bytes);
+        assert_non_null(got[i]);
+        assert_int_equal(pl_memory_read(ps.memory, got[i], w.data, bytes, &err), PL_OK);
+        pl_ctx_fini(&ctx);
+        pl_params_fini(&ps);
+    }
+    assert_memory_equal(got[0], got[1], bytes);
+    double sum = 0, squares = 0;
+    bool   differ = false;
+    for (int64_t r = 0; r < (ROWS + PL_PANEL - 1) / PL_PANEL * PL_PANEL; r++) {
+        float x[COLS], y[COLS];
+        pl_panels_row(x, got[0], PL_BF16, r, COLS);
+        pl_panels_row(y, got[0], PL_BF16, r > 63 ? r - 64 : r + 64, COLS);
+        for (int k = 0; k < COLS; k++) {
+            if (r >= ROWS) assert_true(x[k] == 0);
+            sum += x[k];
+            squares += x[k] * x[k];
+        }
+        differ |= memcmp(x, y, sizeof x) != 0;
+    }
+    double n = (double)ROWS * COLS;
+    assert_true(differ && fabs(sum / n) < 6 / sqrt(n * COLS) && fabs(squares / n * COLS - 1) < 6 / sqrt(n));
+    free(got[0]);
+    free(got[1]);
+}
+
 // Values drawn for benches do not depend on the number of threads, and are what they are said to be.
 static void test_drawn_weights(void **state) {
     (void)state;
@@ -300,6 +381,7 @@ static void test_statistics(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic),    cmocka_unit_test(test_slimspec),
                                        cmocka_unit_test(test_best),          cmocka_unit_test(test_rig),
-                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics)};
+                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_rig_device),    cmocka_unit_test(test_tiled_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
