@@ -29,6 +29,7 @@ def parse():
     p.add_argument("--rows", type=int, default=48, help="tokens that the target reads")
     p.add_argument("--steps", type=int, default=6, help="of the drafter, the first over all rows")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--spoil", action="store_true", help="the program gets a final norm that is 5 %% off: must be seen")
     p.add_argument("--library-path", help="LD_LIBRARY_PATH of the program")
     return p.parse_args()
 
@@ -59,6 +60,8 @@ def main():
     truth, naive = run(torch.float64), run(torch.bfloat16)
     with tempfile.TemporaryDirectory() as d:
         folder = pathlib.Path(d)
+        if a.spoil:
+            weights["model.norm.weight"] = (weights["model.norm.weight"].float() * 1.05).to(torch.bfloat16)
         tm.write_model(folder / "target", s, weights, a.rows + a.steps + 64)
         tm.write_model(folder / "drafter", s, drafter, a.rows + a.steps + 64, drafter=True)
         del weights, drafter

@@ -1,107 +1,307 @@
 #!/usr/bin/env bash
-# The CUDA backend on a real GPU: builds what a bare GPU machine can build (nvcc, a C compiler, CMake), runs every op
-# against ref on GPU N, decoding and training where the program's libraries are, then the bench, prints a table and
-# appends it to kernels/cuda/MEASURED.md and its figures to kernels/cuda/measured.csv. What fails is written down too.
-#   bash tests/gpu/run.sh [--gpu N] [--sanitizer] [--build-only] [--commit NAME]
-# --sanitizer: the ops' tests once more under compute-sanitizer. --build-only: no GPU needed; the bench runs emulated.
-# --commit: what to write down where the folder is no git checkout.
+# The CUDA backend on a real GPU: every op against ref, decoding and training through the whole program, benches, and
+# comparisons with PyTorch where python3 has it. Writes a table to kernels/cuda/MEASURED.md and figures to measured.csv
+# beside it; what fails is written down too. All results lie in --out as well, each as soon as it is there.
+#   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
+#     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where its libraries are
+#   bash tests/gpu/run.sh --pack DIR      no GPU needed: builds all of it for sm_90 and puts the programs, stripped, and
+#     the libraries they need into one folder of at most 60 MiB, for a machine that has nothing but a driver
+#   bash tests/gpu/run.sh --packed DIR [--device cuda:N|emulated] [the options above]      runs from that folder
+#   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
+# PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
+# under compute-sanitizer. --commit: what to write down where the folder is no git checkout. --device emulated shows that
+# a folder runs, at sizes that mean nothing, and writes to --out alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-gpu=0 sanitizer=0 only=0 commit=$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+gpu=0 device="" sanitizer=0 only="" parts=ops,program,bench,shape,compare pack="" packed="" out="" commit=""
 while [ $# -gt 0 ]; do
     case "$1" in
     --gpu) gpu=$2; shift 2 ;;
+    --device) device=$2; shift 2 ;;
+    --only) parts=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
     --sanitizer) sanitizer=1; shift ;;
     --build-only) only=1; shift ;;
+    --pack) pack=$2; shift 2 ;;
+    --packed) packed=$2; shift 2 ;;
     --commit) commit=$2; shift 2 ;;
     *) echo "tests/gpu/run.sh: $1: not known" >&2; exit 2 ;;
     esac
 done
-command -v nvcc >/dev/null || export PATH="$PATH:/usr/local/cuda/bin"
-command -v nvcc >/dev/null || { echo "tests/gpu/run.sh: nvcc is not on the PATH" >&2; exit 1; }
-arch=90
-if [ "$only" = 0 ]; then
-    arch=$(nvidia-smi -i "$gpu" --query-gpu=compute_cap --format=csv,noheader | tr -d '. ')
-    device=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader)
+limit=290 # seconds of one program
+say() { echo "tests/gpu/run.sh: $*" >&2; }
+describe() { git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; }
+
+# ---- building ----
+
+build=build-gpu whole=build-gpu-program
+quietly() { # LOG COMMAND...: its last lines where it fails
+    local log=$1
+    shift
+    "$@" >>"$log" 2>&1 || { grep -m 20 -E 'error|Error' "$log" || tail -n 20 "$log"; return 1; }
+}
+find_nvcc() {
+    command -v nvcc >/dev/null || export PATH="$PATH:/usr/local/cuda/bin"
+    command -v nvcc >/dev/null || { say "nvcc is not on the PATH"; exit 1; }
+}
+build_bare() { # ARCH
+    rm -f "$build.log"
+    quietly "$build.log" cmake -S tests/gpu -B "$build" "-DCMAKE_CUDA_ARCHITECTURES=$1" || exit 1
+    quietly "$build.log" cmake --build "$build" -j "$(nproc)" || exit 1
+}
+programs="paceline_program test_decode_cuda test_train_device test_plan dump_forward"
+build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 where it does not build
+    local arch=$1 folder=$2 targets=$programs t
+    shift 2
+    mkdir -p "$folder"
+    : >"$folder/program.log"
+    cmake -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" "$@" \
+        >>"$folder/program.log" 2>&1 || return 1
+    if [ $# -gt 0 ]; then
+        targets="$targets bench_gpu test_cuda"
+        for t in tests/kernels/test_op_*.c; do targets="$targets $(basename "$t" .c)"; done
+    fi
+    # shellcheck disable=SC2086
+    quietly "$folder/program.log" cmake --build "$folder" -j "$(nproc)" --target $targets || return 2
+}
+make_pack() { # DIR
+    local dir=$1 from=build-gpu-pack f size
+    build_whole 90 "$from" -DPACELINE_SHARED=ON -DPACELINE_ONEDNN=OFF -DCMAKE_SKIP_BUILD_RPATH=ON ||
+        { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
+    rm -rf "${dir:?}/bin" "${dir:?}/lib"
+    mkdir -p "$dir/bin" "$dir/lib"
+    for f in paceline bench_gpu dump_forward test_cuda test_decode_cuda test_train_device test_plan; do
+        strip -o "$dir/bin/$f" "$from/$f"
+    done
+    for f in "$from"/test_op_*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
+    # The C library is the machine's own, as are the driver and CUDA's large libraries, where they are used.
+    LD_LIBRARY_PATH=$from ldd "$dir"/bin/* | awk '$2 == "=>" && $3 ~ /^[\/b]/ { print $3 }' | sort -u |
+        grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*|libcuda|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so' |
+        while read -r f; do strip -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
+    describe >"$dir/commit"
+    size=$(du -sm "$dir" | cut -f1)
+    echo "packed $(find "$dir/bin" -type f | wc -l) programs and $(find "$dir/lib" -type f | wc -l) libraries, $size MiB, into $dir"
+    [ "$size" -le 60 ] || { say "$dir: more than 60 MiB"; exit 1; }
+}
+if [ -n "$pack" ]; then
+    find_nvcc
+    make_pack "$pack"
+    exit 0
 fi
-build=build-gpu
-cmake -S tests/gpu -B "$build" "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$build.log" 2>&1 || { tail -n 20 "$build.log"; exit 1; }
-cmake --build "$build" -j "$(nproc)" >>"$build.log" 2>&1 || { grep -m 20 -E 'error|Error' "$build.log"; exit 1; }
-rm -f "$build.log"
-if [ "$only" = 1 ]; then
+if [ -n "$only" ]; then
+    find_nvcc
+    build_bare 90
     "$build/bench_gpu" emulated
-    echo "built for sm_$arch; nothing has run on a GPU"
+    echo "built for sm_90; nothing has run on a GPU"
     exit 0
 fi
 
-status=0 table="" cases=0 red=0
-export PACELINE_TEST_GPU=$gpu
-red_row() { # WHAT RESULT CASES SECONDS
-    red=$((red + 1)) status=1
-    table+="| $1 | $2 | $3 | $4 |"$'\n'
+# ---- what runs where ----
+
+real=1 name="" libs=""
+[ -n "$device" ] || device=cuda:$gpu
+case "$device" in
+cuda:*) gpu=${device#cuda:} ;;
+emulated) real=0 ;;
+*) say "--device $device: expected cuda:N or emulated"; exit 2 ;;
+esac
+if [ "$real" = 1 ]; then name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); else name=emulated; fi
+program=1
+if [ -n "$packed" ]; then
+    [ -x "$packed/bin/paceline" ] || { say "$packed: holds no pack; make one with --pack"; exit 2; }
+    packed=$(cd "$packed" && pwd)
+    ops=$packed/bin whole=$packed/bin
+    [ -n "$commit" ] || commit=$(cat "$packed/commit")
+    # Ours first; the driver and CUDA's large libraries from wherever this machine has them.
+    libs=$packed/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64:/usr/local/cuda/lib64:$(python3 -c 'import glob, site
+print(":".join(d for s in site.getsitepackages() for d in glob.glob(s + "/nvidia/*/lib")))' 2>/dev/null || true)
+else
+    [ "$real" = 1 ] || { say "--device emulated: is for --packed"; exit 2; }
+    find_nvcc
+    [ -n "$commit" ] || commit=$(describe)
+    arch=$(nvidia-smi -i "$gpu" --query-gpu=compute_cap --format=csv,noheader | tr -d '. ')
+    build_bare "$arch"
+    ops=$build
+fi
+[ -n "$out" ] || out="build-gpu/results"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+own() { # a program of ours, with its libraries, not for ever
+    if [ -n "$libs" ]; then timeout "$limit" env "LD_LIBRARY_PATH=$libs" "$@"; else timeout "$limit" "$@"; fi
+}
+wanted() { case ",$parts," in *",$1,"*) return 0 ;; esac; return 1; }
+
+# ---- tests ----
+
+status=0 cases=0 red=0
+: >"$out/table.md"
+: >"$out/figures.csv"
+row() { # WHAT RESULT CASES SECONDS
+    printf '| %s | %s | %s | %s |\n' "$@" >>"$out/table.md"
+    printf '%-28s %s, %s cases, %s s\n' "$@"
+    [ "$2" = passed ] || [ "$2" = "not built here" ] || { red=$((red + 1)); status=1; }
 }
 check() { # WHAT PROGRAM...: one line of the table; a program in which no case ran has failed
-    local what=$1 t0=$SECONDS result=passed n
+    local what=$1 t0=$SECONDS result=passed n log
     shift
-    "$@" >"$build/test.log" 2>&1 || { result=FAILED; grep -E 'FAILED|error|:[0-9]+: ' "$build/test.log" | head -n 8 || true; }
-    n=$(grep -c '^\[       OK \]' "$build/test.log" || true)
+    log=$out/$(echo "$what" | tr -c 'a-zA-Z0-9\n' '-').log
+    "$@" >"$log" 2>&1 || { result=FAILED; grep -E 'FAILED|error|ERROR|:[0-9]+: ' "$log" | head -n 8 || tail -n 4 "$log"; }
+    n=$(grep -c '^\[       OK \]' "$log" || true)
     [ "$n" -gt 0 ] || result=FAILED
     cases=$((cases + n))
-    if [ "$result" = FAILED ]; then
-        red_row "$what" FAILED "$n" "$((SECONDS - t0))"
-    else
-        table+="| $what | $result | $n | $((SECONDS - t0)) |"$'\n'
-    fi
-    printf '%-28s %s, %d cases, %d s\n' "$what" "$result" "$n" "$((SECONDS - t0))"
+    row "$what" "$result" "$n" "$((SECONDS - t0))"
 }
-for t in "$build"/test_*; do
-    [ -x "$t" ] && [ -f "$t" ] || continue
-    check "$(basename "$t" | sed 's/^test_op_//; s/^test_//')" "$t"
-done
-[ "$cases" -gt 0 ] || { echo "tests/gpu/run.sh: no test of an op ran; see $build" >&2; exit 1; }
-if [ "$sanitizer" = 1 ]; then
-    for tool in memcheck racecheck synccheck; do
-        for t in linear headtopk attention topk divergence rmsnorm; do
-            check "$t under $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/test_op_$t"
-        done
+test_ops() {
+    local t short
+    [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu
+    for t in "$ops"/test_op_* "$ops"/test_cuda; do
+        short=$(basename "$t" | sed 's/^test_op_//; s/^test_//')
+        case "$real $short" in 1* | "0 add" | "0 embed" | "0 topk") ;; *) continue ;; esac
+        [ ! -x "$t" ] || [ ! -f "$t" ] || check "$short" own "$t"
     done
-fi
-# The whole program, where its libraries are: decoding and training on the GPU, as on the emulated device.
-whole="build-gpu-program" log=$build/program.log programs="paceline_program test_decode_cuda test_train_device"
-decode() { "$whole/paceline" decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens 32 --dtype fp32 --device "$1"; }
-same() {
-    local here there
-    here=$(decode cpu) && there=$(decode "cuda:$gpu") && [ -n "$here" ] && [ "$here" = "$there" ] && echo "[       OK ] decode"
+    [ "$cases" -gt 0 ] || { say "no test of an op ran; see $ops"; exit 1; }
+    if [ "$sanitizer" = 1 ]; then
+        for tool in memcheck racecheck synccheck; do
+            for t in linear headtopk attention topk divergence rmsnorm; do
+                check "$t under $tool" own compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops/test_op_$t"
+            done
+        done
+    fi
+    unset PACELINE_TEST_GPU
 }
-if ! cmake -S . -B "$whole" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" >"$log" 2>&1; then
-    echo "the program is not built here (recipes/packages.sh has its libraries): no decoding, no training"
-    table+="| decoding and training | not built here | 0 | 0 |"$'\n'
-# shellcheck disable=SC2086
-elif ! cmake --build "$whole" -j "$(nproc)" --target $programs >>"$log" 2>&1; then
-    grep -m 20 -E 'error|Error' "$log" || true
-    red_row "decoding and training" "does not build" 0 0
-else
-    export PACELINE_TEST_DEVICE=cuda:$gpu
-    check "decoding" "$whole/test_decode_cuda"
-    check "training" "$whole/test_train_device"
+paceline() { own "$whole/paceline" "$@"; }
+# shellcheck disable=SC2317 # called through check
+decode() { paceline decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens "$2" --dtype fp32 --device "$1"; }
+# shellcheck disable=SC2317
+same() {
+    local here there n=32
+    [ "$real" = 1 ] || n=3
+    here=$(decode cpu "$n") && there=$(decode "$device" "$n") && [ -n "$here" ] && [ "$here" = "$there" ] && echo "[       OK ] decode"
+}
+test_program() {
+    export PACELINE_TEST_DEVICE=$device
+    if [ "$real" = 1 ]; then
+        check "decoding" own "$whole/test_decode_cuda"
+        check "training" own "$whole/test_train_device"
+    fi
+    check "planning" own "$whole/test_plan"
     unset PACELINE_TEST_DEVICE
     check "decode, the CPU's text" same
+}
+
+# ---- benches ----
+
+# NAME ARGUMENTS...: one bench, its result in NAME.json, told as tables where there is a python3
+bench() {
+    local into=$1 t0=$SECONDS
+    shift
+    if paceline bench "$@" --device "$device" --json --quiet >"$out/$into.json" 2>"$out/$into.log"; then
+        python3 tests/gpu/tables.py --csv "$out/figures.csv" "$out/$into.json" >"$out/$into.md" || cp "$out/$into.json" "$out/$into.md"
+        cat "$out/$into.md"
+        echo "($into: $((SECONDS - t0)) s)"
+    else
+        tail -n 3 "$out/$into.log"
+        row "bench $into" FAILED 0 "$((SECONDS - t0))"
+        rm -f "$out/$into.json"
+    fi
+}
+run_bench() {
+    local which=$gpu
+    [ "$real" = 1 ] || which=emulated
+    if own "$ops/bench_gpu" "$which" >"$out/bench_gpu.csv"; then
+        awk -F, 'NR > 1 && NF == 6' "$out/bench_gpu.csv" >>"$out/figures.csv"
+        cat "$out/bench_gpu.csv"
+    else
+        row bench_gpu FAILED 0 0
+    fi
+    [ "$program" = 1 ] || return 0
+    if [ "$real" = 1 ]; then
+        bench kernels bandwidth linear heads attention train --hidden 4096 --vocab 128256 --weights bf16 --seq-len 2048 --max-mb 4096
+        paceline plan --target checkpoints/tiny --seconds 10 --device "$device" --quiet >"$out/plan.txt" || row plan FAILED 0 0
+    else
+        bench kernels bandwidth linear heads attention train --hidden 512 --vocab 256 --weights bf16 --seq-len 8 --max-mb 1
+    fi
+}
+run_shapes() {
+    local s
+    if [ "$real" = 0 ]; then
+        bench shape-tiny decode --shape tiny --layers 1 --context 8 --new-tokens 2 --repeats 1 --max-mb 1
+        return
+    fi
+    for s in llama3-8b llama3.2-1b llama2-7b qwen2-7b; do
+        bench "shape-$s" decode --shape "$s" --context 512 --new-tokens 24 --repeats 3
+    done
+}
+
+# ---- comparisons ----
+
+compare() { # NAME SCRIPT ARGUMENTS...
+    local what=$1 t0=$SECONDS script=$2
+    shift 2
+    if PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 timeout $((2 * limit)) python3 "tests/gpu/$script" --device "$device" \
+        --library-path "$libs" "$@" 2>"$out/$what.err" | tee "$out/$what.txt"; then
+        row "$what" passed "$(grep -c . "$out/$what.txt")" "$((SECONDS - t0))"
+    else
+        tail -n 3 "$out/$what.err"
+        row "$what" FAILED 0 "$((SECONDS - t0))"
+    fi
+}
+run_comparisons() {
+    local need=True
+    [ "$real" = 0 ] || need='torch.cuda.is_available()'
+    if ! python3 -c "import torch, sys; sys.exit(not $need)" 2>/dev/null; then
+        echo "python3 has no PyTorch for this device: nothing is compared"
+        row "comparisons with PyTorch" "not built here" 0 0
+    elif [ "$real" = 1 ]; then
+        compare compare-decode compare_decode.py --dump "$whole/dump_forward" --shape llama3.2-1b --rows 48 --steps 6
+        compare compare-train compare_train.py --paceline "$whole/paceline" --shape llama3-8b --rows 2048 --unroll 7 \
+            --heads trimmed:32000,lowrank:512 --repeats 3 --csv "$out/figures.csv"
+    else
+        compare compare-decode compare_decode.py --dump "$whole/dump_forward" --rows 12 --steps 3
+        compare compare-train compare_train.py --paceline "$whole/paceline" --rows 16 --unroll 2 --repeats 1 --csv "$out/figures.csv"
+    fi
+}
+
+if wanted ops; then test_ops; fi
+if [ -z "$packed" ] && { wanted program || wanted bench || wanted shape || wanted compare; }; then
+    result=0
+    build_whole "$arch" "$whole" || result=$?
+    case "$result" in
+    0) ;;
+    1) program=0; row "the program (recipes/packages.sh has its libraries)" "not built here" 0 0 ;;
+    *) program=0; row "the program" "does not build" 0 0 ;;
+    esac
 fi
-bench=$("$build/bench_gpu" "$gpu") || { status=1; bench=""; echo "bench_gpu FAILED"; }
-echo "$bench"
+if wanted program && [ "$program" = 1 ]; then test_program; fi
+if wanted bench; then run_bench; fi
+if wanted shape && [ "$program" = 1 ]; then run_shapes; fi
+if wanted compare && [ "$program" = 1 ]; then run_comparisons; fi
+
+# ---- writing down ----
 
 date=$(date -u +%Y-%m-%d)
-sed -i '/^\*\*Nothing yet/,/^$/d' kernels/cuda/MEASURED.md
-toolkit=$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+report=$out/report.md
 {
-    printf '\n## %s, commit %s: %s, CUDA %s\n\n' "$date" "$commit" "$device" "$toolkit"
-    printf 'Ops against ref: %d cases, %d of the programs red.\n\n| test | result | cases | s |\n|---|---|---|---|\n%s' "$cases" "$red" "$table"
-    printf '\nMeans over 50 launches, best of three rounds; share: of the copy bandwidth in the first line.\n\n'
-    printf '| what | rows | us | GB/s | share |\n|---|---|---|---|---|\n'
-    echo "$bench" | awk -F, 'NR > 1 && NF == 6 { printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }'
-} >>kernels/cuda/MEASURED.md
-csv=kernels/cuda/measured.csv
-[ -f "$csv" ] || echo "date,commit,device,what,rows,seconds,bytes,gb_per_s,share_of_copy" >"$csv"
-echo "$bench" | awk -F, -v d="$date" -v c="$commit" -v g="${device//,/;}" 'NR > 1 && NF == 6 { print d "," c "," g "," $0 }' >>"$csv"
-[ "$status" = 0 ] && echo "all green on $device" || echo "something is red on $device"
+    printf '\n## %s, commit %s: %s' "$date" "$commit" "$name"
+    command -v nvcc >/dev/null && printf ', CUDA %s' "$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+    printf '\n\nParts: %s. %d cases, %d of the lines red.\n\n| test | result | cases | s |\n|---|---|---|---|\n' "$parts" "$cases" "$red"
+    cat "$out/table.md"
+    if [ -s "$out/bench_gpu.csv" ]; then
+        printf '\nMeans over 50 launches, best of three rounds; share: of the copy bandwidth in the first line.\n\n'
+        printf '| what | rows | us | GB/s | share |\n|---|---|---|---|---|\n'
+        awk -F, 'NR > 1 && NF == 6 { printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }' "$out/bench_gpu.csv"
+    fi
+    for f in "$out"/kernels.md "$out"/shape-*.md; do [ ! -s "$f" ] || cat "$f"; done
+    for f in "$out"/compare-*.txt "$out"/plan.txt; do [ ! -s "$f" ] || { printf '\n```\n'; cat "$f"; printf '```\n'; }; done
+} >"$report"
+if [ "$real" = 1 ]; then
+    cat "$report" >>kernels/cuda/MEASURED.md
+    sed -i '/^\*\*Nothing yet/,/^$/d' kernels/cuda/MEASURED.md
+    csv=kernels/cuda/measured.csv
+    [ -f "$csv" ] || echo "date,commit,device,what,rows,seconds,bytes,gb_per_s,share_of_copy" >"$csv"
+    awk -v d="$date" -v c="$commit" -v g="${name//,/;}" '{ print d "," c "," g "," $0 }' "$out/figures.csv" >>"$csv"
+    cp "$csv" "$out/measured.csv"
+fi
+cat "$out/table.md"
+[ "$status" = 0 ] && echo "all green on $name" || echo "something is red on $name"
 exit "$status"
