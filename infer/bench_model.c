@@ -58,14 +58,14 @@ pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int
 
 // ---- weights ----
 
-static double listed_bytes(const pl_params *ps) {
+double pl_bench_shape_bytes(const pl_params *ps) {
     double n = 0;
     for (int i = 0; i < ps->n; i++)
         n += (double)ps->p[i].spec.rows * fmax(1, (double)ps->p[i].spec.cols);
     return n * (double)pl_dtype_size(PL_BF16);
 }
 
-// What the host can still give, 0 where the system does not say. It would promise more than it has.
+// What the host can still give, 0 where the system does not say.
 static double available(void) {
     double kib = 0;
     char   line[256];
@@ -76,14 +76,12 @@ static double available(void) {
     return kib * 1024;
 }
 
-static pl_status check_room(const pl_bench_model *m, const pl_backend *be, pl_err *err) {
-    double need = listed_bytes(&m->target.params), have = available();
-    for (int i = 0; i < m->n_heads; i++)
-        need += listed_bytes(&m->head[i].backbone->params);
-    // A GPU refuses by itself; the emulated one's memory is the host's.
-    if ((be->memory && be != pl_backend_emulated()) || have == 0 || need < ROOM * have) return PL_OK;
+pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err) {
+    double have = available();
+    // The emulated device's memory is the host's.
+    if ((be->memory && be != pl_backend_emulated()) || have == 0 || bytes < ROOM * have) return PL_OK;
     return pl_fail(err, PL_E_MEMORY, "this shape's weights take %.1f GiB, %.1f GiB are free; give fewer --layers",
-                   need / 1073741824, have / 1073741824);
+                   bytes / 1073741824, have / 1073741824);
 }
 
 // An EAGLE-3 drafter without weights.
@@ -118,7 +116,10 @@ static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
 }
 
 static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
-    PL_TRY(check_room(m, b->env->backend, err));
+    double bytes = pl_bench_shape_bytes(&m->target.params);
+    for (int i = 0; i < m->n_heads; i++)
+        bytes += pl_bench_shape_bytes(&m->head[i].backbone->params);
+    PL_TRY(pl_bench_shape_room(bytes, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
     m->read_bytes = m->target.params.block_bytes;
     double step = pl_llama_step_bytes(&m->target, 0);
@@ -199,7 +200,8 @@ static pl_status make_verify(pl_bench_model *m, pl_bench *b, pl_err *err) {
         r->c.step = verify_step;
         r->c.arg = r;
         r->c.bytes = pl_llama_step_bytes(&m->target, m->context);
-        r->c.flops = r->rows * listed_bytes(&m->target.params); // a product and a sum for each value of two bytes
+        r->c.flops =
+            r->rows * pl_bench_shape_bytes(&m->target.params); // a product and a sum for each value of two bytes
         r->c.memory = m->target.params.block;
         r->c.memory_bytes = m->read_bytes;
         pl_bench_ready(b, &r->c);

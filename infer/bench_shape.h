@@ -16,6 +16,7 @@
 #define PL_BENCH_SHAPE_H
 
 #include "checkpoints/hf.h"
+#include "infer/params.h"
 
 #define PL_SHAPE_NAMES "llama3-8b, llama2-7b, llama3.2-1b, qwen2-7b, tiny (for tests)"
 
@@ -27,5 +28,9 @@ typedef struct pl_bench_shape {
 
 // The config of a shape with this many layers (0: its own) and positions; c NULL: whether there is one.
 pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err);
+// Bytes of all that is listed, held as bf16; and whether the host's memory has room for so many, where weights would
+// lie in it (it would promise more than it has; a GPU refuses by itself).
+double    pl_bench_shape_bytes(const pl_params *ps);
+pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err);
 
 #endif

@@ -151,6 +151,20 @@ static void training(void **state) {
     test_run_fails(2, "--head lowrank: expected", "bench step --shape tiny --head lowrank");
 }
 
+// The planner needs no model either.
+static void planning(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j,
+                  "plan --json --quiet --shape tiny --heads none --seconds 0 --context 16 --threads 1 --tree chain:2");
+    assert_string_equal(str(&j, NULL, "target"), "tiny");
+    assert_true(num(&j, pl_json_find(&j, NULL, "plain"), "tokens_per_second") > 0);
+    pl_json_close(&j);
+    test_run_fails(2, "give one of them", "plan --shape tiny --target nowhere");
+    test_run_fails(2, "--layers: is for --shape", "plan --target nowhere --layers 1");
+    test_run_fails(2, "known are llama3-8b", "plan --shape small");
+}
+
 static void refusals(void **state) {
     (void)state;
     test_run_fails(2, "known are llama3-8b", "bench decode --shape llama-9b");
@@ -165,7 +179,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(decoding), cmocka_unit_test(shapes),
-                                       cmocka_unit_test(training), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels),  cmocka_unit_test(decoding),
+                                       cmocka_unit_test(shapes),   cmocka_unit_test(training),
+                                       cmocka_unit_test(planning), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,9 @@
 # beside it; what fails is written down too. All results lie in --out as well, each as soon as it is there.
 #   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
 #     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where its libraries are
-#   bash tests/gpu/run.sh --pack DIR      no GPU needed: builds all of it for sm_90 and puts the programs, stripped, and
-#     the libraries they need into one folder of at most 60 MiB, for a machine that has nothing but a driver
-#   bash tests/gpu/run.sh --packed DIR [--device cuda:N|emulated] [the options above]      runs from that folder
+#   bash tests/gpu/run.sh --pack DIR|FILE.tar.gz      no GPU needed: builds all of it for sm_90 and puts the programs,
+#     stripped, and the libraries they need into one folder of at most 60 MiB, for a machine that has little but a driver
+#   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
 # PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
 # under compute-sanitizer. --commit: what to write down where the folder is no git checkout. --device emulated shows that
@@ -64,6 +64,12 @@ build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 wher
     # shellcheck disable=SC2086
     quietly "$folder/program.log" cmake --build "$folder" -j "$(nproc)" --target $targets || return 2
 }
+# Libraries of the programs in $dir/bin, found in a folder first. The C library is the machine's own, as are the driver
+# and CUDA's large libraries, where they are used; what is not found is told as such.
+needed() { # FOLDER
+    LD_LIBRARY_PATH=$1 ldd "$dir"/bin/* | awk '$2 == "=>" { print $3 == "not" ? $1 " not found" : $3 }' | sort -u |
+        grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*)\.so|lib(cuda|cublas|cudnn|nccl)[^/]*\.so'
+}
 make_pack() { # DIR
     local dir=$1 from=build-gpu-pack f size
     build_whole 90 "$from" -DPACELINE_SHARED=ON -DPACELINE_ONEDNN=OFF -DCMAKE_SKIP_BUILD_RPATH=ON ||
@@ -74,18 +80,30 @@ make_pack() { # DIR
         strip -o "$dir/bin/$f" "$from/$f"
     done
     for f in "$from"/test_op_*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
-    # The C library is the machine's own, as are the driver and CUDA's large libraries, where they are used.
-    LD_LIBRARY_PATH=$from ldd "$dir"/bin/* | awk '$2 == "=>" && $3 ~ /^[\/b]/ { print $3 }' | sort -u |
-        grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*|libcuda|libcublas[^/]*|libcudnn[^/]*|libnccl)\.so' |
-        while read -r f; do strip -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
+    dir=$(cd "$dir" && pwd)
+    needed "$PWD/$from" | while read -r f; do strip -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
+    if needed "$dir/lib" | grep -v "^$dir/lib/"; then
+        say "$dir: these would come from elsewhere"
+        exit 1
+    fi
     describe >"$dir/commit"
     size=$(du -sm "$dir" | cut -f1)
     echo "packed $(find "$dir/bin" -type f | wc -l) programs and $(find "$dir/lib" -type f | wc -l) libraries, $size MiB, into $dir"
     [ "$size" -le 60 ] || { say "$dir: more than 60 MiB"; exit 1; }
 }
+temporary=""
+trap '[ -z "$temporary" ] || rm -rf "$temporary"' EXIT
 if [ -n "$pack" ]; then
     find_nvcc
-    make_pack "$pack"
+    case "$pack" in
+    *.tar.gz)
+        temporary=$(mktemp -d)
+        make_pack "$temporary"
+        tar -czf "$pack" -C "$temporary" .
+        echo "$pack: $(du -m "$pack" | cut -f1) MiB"
+        ;;
+    *) make_pack "$pack" ;;
+    esac
     exit 0
 fi
 if [ -n "$only" ]; then
@@ -107,6 +125,13 @@ emulated) real=0 ;;
 esac
 if [ "$real" = 1 ]; then name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); else name=emulated; fi
 program=1
+case "$packed" in
+*.tar.gz)
+    temporary=$(mktemp -d)
+    tar -xzf "$packed" -C "$temporary"
+    packed=$temporary
+    ;;
+esac
 if [ -n "$packed" ]; then
     [ -x "$packed/bin/paceline" ] || { say "$packed: holds no pack; make one with --pack"; exit 2; }
     packed=$(cd "$packed" && pwd)
@@ -217,7 +242,7 @@ run_bench() {
     [ "$program" = 1 ] || return 0
     if [ "$real" = 1 ]; then
         bench kernels bandwidth linear heads attention train --hidden 4096 --vocab 128256 --weights bf16 --seq-len 2048 --max-mb 4096
-        paceline plan --target checkpoints/tiny --seconds 10 --device "$device" --quiet >"$out/plan.txt" || row plan FAILED 0 0
+        paceline plan --shape llama3-8b --context 512 --seconds 20 --device "$device" --quiet >"$out/plan.txt" || row plan FAILED 0 0
     else
         bench kernels bandwidth linear heads attention train --hidden 512 --vocab 256 --weights bf16 --seq-len 8 --max-mb 1
     fi
