@@ -3,14 +3,14 @@
 # comparisons with PyTorch where python3 has it. Writes a table to kernels/cuda/MEASURED.md and figures to measured.csv
 # beside it; what fails is written down too. All results lie in --out as well, each as soon as it is there.
 #   bash tests/gpu/run.sh [--gpu N] [--only PARTS] [--sanitizer] [--out DIR] [--commit NAME]
-#     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where its libraries are
+#     builds here: what a bare GPU machine can build (nvcc, a C compiler, CMake), and the program where it builds
 #   bash tests/gpu/run.sh --pack DIR|FILE.tar.gz      no GPU needed: builds all of it for sm_90 and puts the programs,
-#     stripped, and the libraries they need into one folder of at most 60 MiB, for a machine that has little but a driver
+#     stripped, and the libraries they need into one folder of at most 60 MiB, for a machine with little but a driver
 #   bash tests/gpu/run.sh --packed DIR|FILE.tar.gz [--device cuda:N|emulated] [the options above]      runs from that
 #   bash tests/gpu/run.sh --build-only    no GPU needed: builds what a bare machine can, runs the bench emulated
 # PARTS, separated by commas: ops (minutes), program, bench, shape, compare [all]. --sanitizer: the ops' tests once more
-# under compute-sanitizer. --commit: what to write down where the folder is no git checkout. --device emulated shows that
-# a folder runs, at sizes that mean nothing, and writes to --out alone.
+# under compute-sanitizer. --commit: what to write down where the folder is no git checkout. --device emulated shows
+# that a folder runs, at sizes that mean nothing, and writes to --out alone.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 gpu=0 device="" sanitizer=0 only="" parts=ops,program,bench,shape,compare pack="" packed="" out="" commit=""
@@ -68,7 +68,8 @@ build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 wher
 # and CUDA's large libraries, where they are used; what is not found is told as such.
 needed() { # FOLDER
     LD_LIBRARY_PATH=$1 ldd "$dir"/bin/* | awk '$2 == "=>" { print $3 == "not" ? $1 " not found" : $3 }' | sort -u |
-        grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*)\.so|lib(cuda|cublas|cudnn|nccl)[^/]*\.so'
+        grep -vE -e '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*)\.so' \
+            -e 'lib(cuda|cublas|cudnn|nccl)[^/]*\.so'
 }
 make_pack() { # DIR
     local dir=$1 from=build-gpu-pack f size
@@ -88,7 +89,8 @@ make_pack() { # DIR
     fi
     describe >"$dir/commit"
     size=$(du -sm "$dir" | cut -f1)
-    echo "packed $(find "$dir/bin" -type f | wc -l) programs and $(find "$dir/lib" -type f | wc -l) libraries, $size MiB, into $dir"
+    echo "packed $(find "$dir/bin" -type f | wc -l) programs, $(find "$dir/lib" -type f | wc -l) libraries," \
+        "$size MiB, into $dir"
     [ "$size" -le 60 ] || { say "$dir: more than 60 MiB"; exit 1; }
 }
 temporary=""
@@ -116,14 +118,15 @@ fi
 
 # ---- what runs where ----
 
-real=1 name="" libs=""
+real=1 libs=""
 [ -n "$device" ] || device=cuda:$gpu
 case "$device" in
 cuda:*) gpu=${device#cuda:} ;;
 emulated) real=0 ;;
 *) say "--device $device: expected cuda:N or emulated"; exit 2 ;;
 esac
-if [ "$real" = 1 ]; then name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); else name=emulated; fi
+name=emulated
+if [ "$real" = 1 ]; then name=$(nvidia-smi -i "$gpu" --query-gpu=name,driver_version --format=csv,noheader); fi
 program=1
 case "$packed" in
 *.tar.gz)
@@ -138,7 +141,8 @@ if [ -n "$packed" ]; then
     ops=$packed/bin whole=$packed/bin
     [ -n "$commit" ] || commit=$(cat "$packed/commit")
     # Ours first; the driver and CUDA's large libraries from wherever this machine has them.
-    libs=$packed/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64:/usr/local/cuda/lib64:$(python3 -c 'import glob, site
+    libs=$packed/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64:/usr/local/cuda/lib64
+    libs=$libs:$(python3 -c 'import glob, site
 print(":".join(d for s in site.getsitepackages() for d in glob.glob(s + "/nvidia/*/lib")))' 2>/dev/null || true)
 else
     [ "$real" = 1 ] || { say "--device emulated: is for --packed"; exit 2; }
@@ -170,7 +174,10 @@ check() { # WHAT PROGRAM...: one line of the table; a program in which no case r
     local what=$1 t0=$SECONDS result=passed n log
     shift
     log=$out/$(echo "$what" | tr -c 'a-zA-Z0-9\n' '-').log
-    "$@" >"$log" 2>&1 || { result=FAILED; grep -E 'FAILED|error|ERROR|:[0-9]+: ' "$log" | head -n 8 || tail -n 4 "$log"; }
+    "$@" >"$log" 2>&1 || {
+        result=FAILED
+        grep -E 'FAILED|error|ERROR|:[0-9]+: ' "$log" | head -n 8 || tail -n 4 "$log"
+    }
     n=$(grep -c '^\[       OK \]' "$log" || true)
     [ "$n" -gt 0 ] || result=FAILED
     cases=$((cases + n))
@@ -196,12 +203,16 @@ test_ops() {
 }
 paceline() { own "$whole/paceline" "$@"; }
 # shellcheck disable=SC2317 # called through check
-decode() { paceline decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens "$2" --dtype fp32 --device "$1"; }
+decode() { # DEVICE TOKENS
+    paceline decode --quiet --target checkpoints/tiny --prompt "Once upon a time" --max-new-tokens "$2" --dtype fp32 \
+        --device "$1"
+}
 # shellcheck disable=SC2317
 same() {
     local here there n=32
     [ "$real" = 1 ] || n=3
-    here=$(decode cpu "$n") && there=$(decode "$device" "$n") && [ -n "$here" ] && [ "$here" = "$there" ] && echo "[       OK ] decode"
+    here=$(decode cpu "$n") && there=$(decode "$device" "$n") && [ -n "$here" ] && [ "$here" = "$there" ] &&
+        echo "[       OK ] decode"
 }
 test_program() {
     export PACELINE_TEST_DEVICE=$device
@@ -221,7 +232,8 @@ bench() {
     local into=$1 t0=$SECONDS
     shift
     if paceline bench "$@" --device "$device" --json --quiet >"$out/$into.json" 2>"$out/$into.log"; then
-        python3 tests/gpu/tables.py --csv "$out/figures.csv" "$out/$into.json" >"$out/$into.md" || cp "$out/$into.json" "$out/$into.md"
+        python3 tests/gpu/tables.py --csv "$out/figures.csv" "$out/$into.json" >"$out/$into.md" ||
+            cp "$out/$into.json" "$out/$into.md"
         cat "$out/$into.md"
         echo "($into: $((SECONDS - t0)) s)"
     else
@@ -241,10 +253,13 @@ run_bench() {
     fi
     [ "$program" = 1 ] || return 0
     if [ "$real" = 1 ]; then
-        bench kernels bandwidth linear heads attention train --hidden 4096 --vocab 128256 --weights bf16 --seq-len 2048 --max-mb 4096
-        paceline plan --shape llama3-8b --context 512 --seconds 20 --device "$device" --quiet >"$out/plan.txt" || row plan FAILED 0 0
+        bench kernels bandwidth linear heads attention train --hidden 4096 --vocab 128256 --weights bf16 \
+            --seq-len 2048 --max-mb 4096
+        paceline plan --shape llama3-8b --context 512 --seconds 20 --device "$device" --quiet >"$out/plan.txt" ||
+            row plan FAILED 0 0
     else
-        bench kernels bandwidth linear heads attention train --hidden 512 --vocab 256 --weights bf16 --seq-len 8 --max-mb 1
+        bench kernels bandwidth linear heads attention train --hidden 512 --vocab 256 --weights bf16 \
+            --seq-len 8 --max-mb 1
     fi
 }
 run_shapes() {
@@ -263,8 +278,8 @@ run_shapes() {
 compare() { # NAME SCRIPT ARGUMENTS...
     local what=$1 t0=$SECONDS script=$2
     shift 2
-    if PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 timeout $((2 * limit)) python3 "tests/gpu/$script" --device "$device" \
-        --library-path "$libs" "$@" 2>"$out/$what.err" | tee "$out/$what.txt"; then
+    if PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 timeout $((2 * limit)) python3 "tests/gpu/$script" \
+        --device "$device" --library-path "$libs" "$@" 2>"$out/$what.err" | tee "$out/$what.txt"; then
         row "$what" passed "$(grep -c . "$out/$what.txt")" "$((SECONDS - t0))"
     else
         tail -n 3 "$out/$what.err"
@@ -283,7 +298,8 @@ run_comparisons() {
             --heads trimmed:32000,lowrank:512 --repeats 3 --csv "$out/figures.csv"
     else
         compare compare-decode compare_decode.py --dump "$whole/dump_forward" --rows 12 --steps 3
-        compare compare-train compare_train.py --paceline "$whole/paceline" --rows 16 --unroll 2 --repeats 1 --csv "$out/figures.csv"
+        compare compare-train compare_train.py --paceline "$whole/paceline" --rows 16 --unroll 2 --repeats 1 \
+            --csv "$out/figures.csv"
     fi
 }
 
@@ -309,15 +325,19 @@ report=$out/report.md
 {
     printf '\n## %s, commit %s: %s' "$date" "$commit" "$name"
     command -v nvcc >/dev/null && printf ', CUDA %s' "$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
-    printf '\n\nParts: %s. %d cases, %d of the lines red.\n\n| test | result | cases | s |\n|---|---|---|---|\n' "$parts" "$cases" "$red"
+    printf '\n\nParts: %s. %d cases, %d of the lines red.\n\n' "$parts" "$cases" "$red"
+    printf '| test | result | cases | s |\n|---|---|---|---|\n'
     cat "$out/table.md"
     if [ -s "$out/bench_gpu.csv" ]; then
         printf '\nMeans over 50 launches, best of three rounds; share: of the copy bandwidth in the first line.\n\n'
         printf '| what | rows | us | GB/s | share |\n|---|---|---|---|---|\n'
-        awk -F, 'NR > 1 && NF == 6 { printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }' "$out/bench_gpu.csv"
+        awk -F, 'NR > 1 && NF == 6 {
+            printf "| %s | %s | %.1f | %s | %.0f %% |\n", $1, $2, $3 * 1e6, $5, $6 * 100 }' "$out/bench_gpu.csv"
     fi
     for f in "$out"/kernels.md "$out"/shape-*.md; do [ ! -s "$f" ] || cat "$f"; done
-    for f in "$out"/compare-*.txt "$out"/plan.txt; do [ ! -s "$f" ] || { printf '\n```\n'; cat "$f"; printf '```\n'; }; done
+    for f in "$out"/compare-*.txt "$out"/plan.txt; do
+        [ ! -s "$f" ] || { printf '\n```\n'; cat "$f"; printf '```\n'; }
+    done
 } >"$report"
 if [ "$real" = 1 ]; then
     cat "$report" >>kernels/cuda/MEASURED.md

@@ -39,7 +39,8 @@ def share(key):
 
 
 GOAL = [("goal", "goal"), ("reached", "reached"), ("met", "met")]
-KERNEL = [("what", "name"), ("us", us("seconds")), ("floor us", us("floor_seconds")), ("share", share("share_of_floor"))]
+KERNEL = [("what", "name"), ("us", us("seconds")), ("floor us", us("floor_seconds")),
+          ("share", share("share_of_floor"))]
 
 
 def kernels(j):
