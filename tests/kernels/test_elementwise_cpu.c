@@ -139,7 +139,7 @@ static void rounded(op_run *r, const void *arg) {
         w[i] = odd_values[i % ODD];
         m[i] = v[i] = grad[i] = 0;
     }
-    pl_adamw(op_ctx(r), &(pl_adamw_args){w, m, v, work, grad, REPEATED, 0, 0.9, 0.999, 1e-8, 0.1, 1, 1, *to});
+    pl_adamw(op_ctx(r), &(pl_adamw_args){w, m, v, work, NULL, grad, REPEATED, 0, 0.9, 0.999, 1e-8, 0.1, 1, 1, *to});
     op_out_f32(r, w, REPEATED);
     op_out_f32(r, work, REPEATED);
 }
@@ -178,8 +178,8 @@ static void update(op_run *r, const void *arg) {
                 pl_f32(&t[i])[k] = fabsf(pl_f32(&t[i])[k]);
         }
     }
-    pl_adamw(op_ctx(r), &(pl_adamw_args){t[0].data, t[1].data, t[2].data, t[0].data, t[4].data, *n, 1e-3, 0.9, 0.95,
-                                         1e-8, 0.1, 0.01, 7, PL_F32});
+    pl_adamw(op_ctx(r), &(pl_adamw_args){t[0].data, t[1].data, t[2].data, t[0].data, NULL, t[4].data, *n, 1e-3, 0.9,
+                                         0.95, 1e-8, 0.1, 0.01, 7, PL_F32});
     pl_sumsq(op_ctx(r), &(pl_sumsq_args){t[4].data, *n, norm});
     for (int i = 0; i < 3; i++)
         op_out(r, t[i]);
