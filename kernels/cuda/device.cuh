@@ -2,9 +2,9 @@
 // sources on an emulated device (kernels/cuda/emulate): every kernel and every launcher runs in the tests of a machine
 // without a GPU, blocks one after another, the threads of a block as fibers that meet at barriers and shuffles.
 //
-// Kernels use one-dimensional blocks of whole warps, static shared memory, and from CUDA's own vocabulary only what the
-// emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on unsigned,
-// atomicMin on unsigned long long, __threadfence, fmaf, expf... Names below are this project's.
+// Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
+// only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on
+// unsigned, atomicMin on unsigned long long, __threadfence, fmaf, expf... Names below are this project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 
@@ -45,10 +45,37 @@ static __device__ __forceinline__ void pl_mma_bf16(float d[4], const uint32_t a[
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// A load that goes by the caches meant for data used once (weights).
-static __device__ __forceinline__ uint4 pl_load_once(const uint4 *p) {
-    return __ldcs(p);
+// Asynchronous copies of n bytes (8 or 16, aligned alike) into shared memory, past the registers: what is used once, as
+// weights are, is marked to leave the L2 first. Where it is not there, zeros come. They are waited for in groups:
+// pl_copy_wait<N> returns when all groups that the thread has committed but the last N have come, and they have come
+// for this thread alone; others see them after a barrier.
+template <int n> static __device__ __forceinline__ void pl_copy_async(void *to, const void *from, bool there) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    int      bytes = there ? n : 0;
+    if constexpr (n == 16) {
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(at), "l"(from),
+                     "r"(bytes), "l"(policy)
+                     : "memory");
+    } else {
+        static_assert(n == 8, "8 or 16 bytes");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+    }
 }
+static __device__ __forceinline__ void pl_copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> static __device__ __forceinline__ void pl_copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// The block's dynamic shared memory, 16-byte aligned; its size is the launch's.
+static __device__ __forceinline__ void *pl_dynamic_shared() {
+    extern __shared__ uint4 pl_dynamic_bytes[];
+    return pl_dynamic_bytes;
+}
+
 // A load that sees what other blocks of this launch have written before a __threadfence.
 static __device__ __forceinline__ float pl_load_fresh(const float *p) {
     return __ldcg(p);

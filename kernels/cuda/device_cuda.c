@@ -128,6 +128,8 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     if (!o) return pl_fail(err, PL_E_MEMORY, "%s: context: out of memory", ctx->be->name);
     ctx->state = o;
     o->state.op = "none";
+    o->state.sms = g->prop.multiProcessorCount;
+    o->state.room = g->prop.sharedMemPerBlockOptin;
     pl_status st = PL_E_MEMORY;
     if ((o->state.fault = allocate(g, false, sizeof no_fault, err)) == NULL) goto fail;
     if ((o->state.ticket = allocate(g, false, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
@@ -167,10 +169,16 @@ static bool watched(const pl_ctx *ctx) {
     return pinned || ctx->frame.guard || ctx->scratch.guard;
 }
 
-void PL_CUDA(launched)(pl_ctx *ctx) {
-    char doing[96];
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    enum { OWED = 48 << 10 }; // shared memory that a kernel gets without asking
+    char        doing[96];
+    dim3        grid = {l->grid[0], l->grid[1], l->grid[2]}, block = {l->threads, 1, 1};
+    cudaError_t e = cudaSuccess;
+    if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);
+    if (e == cudaSuccess) e = cudaLaunchKernel(l->kernel, grid, block, l->arg, l->room, stream_of(ctx));
+    if (e != cudaSuccess) cudaGetLastError(); // told here
     snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);
-    if (!fits(ctx, cudaGetLastError(), doing)) return;
+    if (!fits(ctx, e, doing)) return;
     if (watched(ctx)) wait_for(ctx);
 }
 

@@ -1,6 +1,7 @@
-// The fused head in two stages. First a block per panel: the product (panel.cuh: linear's bits), then of each row of x
-// the panel's best and its share of the log-sum-exp; no logits leave the block. Then the panels' best are reduced
-// (select.cuh) and their shares added in an order that the number of panels alone fixes.
+// The fused head. The product (linear.cu: linear's bits) goes into scratch, of the support's panels alone; then of each
+// panel and row of x the best and the share of the log-sum-exp are taken. Then the panels' best are reduced
+// (select.cuh) and their shares added in an order that the number of panels alone fixes. What goes through scratch is 4
+// bytes of each row of x for 2 K bytes of weights.
 #include "kernels/cuda/panel.cuh"
 #include "kernels/cuda/select.cuh"
 extern "C" {
@@ -12,59 +13,62 @@ struct share { // of one panel in a row's sum: of exp(z - max)
 };
 
 struct head {
-    const uint8_t *w;
-    const float   *x;
-    int            rows, k, n_spans;   // k: of a panel
-    int64_t        N, K, panels, row0; // row0: of x's first row, for messages
+    const float   *z;                     // [rows, N]
+    int64_t        N, panels, row0;       // row0: of x's first row, for messages
+    int32_t        rows, k, n_spans, pad; // k: of a panel
     const pl_span *span;
     pl_key        *best; // [rows, panels, k]
     share         *lse;  // [rows, panels] or NULL
     pl_cuda_fault *fault;
 };
 
-static __device__ __forceinline__ bool in_support(const head &h, int64_t n) {
-    if (n >= h.N) return false;
-    if (!h.span) return true;
-    for (int i = 0; i < h.n_spans; i++)
-        if (n >= h.span[i].first && n < (int64_t)h.span[i].first + h.span[i].count) return true;
-    return false;
+static __device__ __forceinline__ bool in_support(const pl_span *span, int n_spans, int64_t n0, int64_t n1) {
+    for (int i = 0; i < n_spans; i++)
+        if (n1 > span[i].first && n0 < (int64_t)span[i].first + span[i].count) return true;
+    return !span;
 }
 
-// BF16: NB blocks of 8 columns; F32: NB is 0.
-template <int NB> static __global__ void __launch_bounds__(PL_BLOCK) head_kernel(head h) {
-    constexpr int    STRIDE = PL_PANEL + 1;
-    constexpr int    COLUMNS = NB ? NB * 8 : PL_ROWS;
-    __shared__ float z[COLUMNS * STRIDE];
-    __shared__ int   inside[PL_PANEL], any;
-    int64_t          panel = blockIdx.x, n0 = panel * PL_PANEL;
-    int              lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    if (threadIdx.x == 0) any = 0;
-    __syncthreads();
+constexpr int LIST_THREADS = 1024;
+
+// The panels that hold rows of the support, ascending, and their number: one block.
+static __global__ void __launch_bounds__(LIST_THREADS)
+    support_kernel(int32_t *list, int32_t *listed, const pl_span *span, int n_spans, int64_t N, int64_t panels) {
+    __shared__ int32_t upto[2][LIST_THREADS];
+    int                me = (int)threadIdx.x, total = 0;
+    for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
+        int64_t p = p0 + me, n0 = p * PL_PANEL;
+        bool    in = p < panels && in_support(span, n_spans, n0, n0 + PL_PANEL < N ? n0 + PL_PANEL : N);
+        int     from = 0;
+        upto[0][me] = in;
+        __syncthreads();
+        for (int step = 1; step < LIST_THREADS; step *= 2, from ^= 1) { // how many up to this one
+            upto[from ^ 1][me] = upto[from][me] + (me >= step ? upto[from][me - step] : 0);
+            __syncthreads();
+        }
+        if (in) list[total + upto[from][me] - 1] = (int32_t)p;
+        total += upto[from][LIST_THREADS - 1];
+        __syncthreads();
+    }
+    if (me == 0) *listed = total;
+}
+
+// One block per panel.
+static __global__ void __launch_bounds__(PL_BLOCK) best_kernel(head h) {
+    __shared__ int inside[PL_PANEL];
+    int64_t        panel = blockIdx.x, n0 = panel * PL_PANEL;
+    int            lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
     if (threadIdx.x < PL_PANEL) {
-        inside[threadIdx.x] = in_support(h, n0 + threadIdx.x);
-        if (inside[threadIdx.x]) any = 1; // all that write, write 1
+        int64_t n = n0 + threadIdx.x;
+        inside[threadIdx.x] = n < h.N && in_support(h.span, h.n_spans, n, n + 1);
     }
     __syncthreads();
-    if (any) {
-        const uint8_t *w = h.w + panel * h.K * PL_PANEL * (NB ? 2 : 4);
-        if constexpr (NB == 0)
-            pl_panel_chain(w, h.x, h.rows, h.K, [&](int row, int m, float sum) { z[m * STRIDE + row] = sum; });
-        else
-            for (int64_t k0 = 0; k0 < h.K; k0 += PL_SLICE) {
-                int64_t k1 = k0 + PL_SLICE < h.K ? k0 + PL_SLICE : h.K;
-                pl_panel_slice<NB>(w, h.x, h.rows, h.K, k0, k1, [&](int row, int m, float sum) {
-                    z[m * STRIDE + row] = k0 ? z[m * STRIDE + row] + sum : sum;
-                });
-            }
-    }
-    __syncthreads();
-    for (int m = warp; m < h.rows; m += PL_PANEL_WARPS) {
+    for (int m = warp; m < h.rows; m += PL_WARPS) {
         pl_key key[2];
         float  v[2];
         for (int j = 0; j < 2; j++) {
             int  row = lane + 32 * j;
-            bool mine = any && inside[row];
-            v[j] = mine ? z[m * STRIDE + row] : -INFINITY;
+            bool mine = inside[row];
+            v[j] = mine ? h.z[m * h.N + n0 + row] : -INFINITY;
             key[j] = mine ? pl_key_of(v[j], (uint32_t)(n0 + row)) : 0;
             if (mine && isnan(v[j]))
                 atomicMin(&h.fault->nan, (unsigned long long)(h.row0 + m) << 32 | (unsigned long long)(n0 + row));
@@ -94,24 +98,7 @@ static __global__ void head_lse_kernel(float *lse, const share *of, int64_t pane
     if (threadIdx.x == 0) lse[blockIdx.x] = isinf(max) ? max : max + logf(sum);
 }
 
-static void launch(pl_ctx *ctx, const head &h, bool bf16) {
-    pl_grid grid(h.panels);
-    int     blocks = bf16 ? pl_column_blocks(h.rows) : 0;
-    if (blocks == 0)
-        PL_LAUNCH(ctx, "headtopk", head_kernel<0>, grid, PL_BLOCK, h);
-    else if (blocks == 1)
-        PL_LAUNCH(ctx, "headtopk", head_kernel<1>, grid, PL_BLOCK, h);
-    else if (blocks == 2)
-        PL_LAUNCH(ctx, "headtopk", head_kernel<2>, grid, PL_BLOCK, h);
-    else if (blocks == 4)
-        PL_LAUNCH(ctx, "headtopk", head_kernel<4>, grid, PL_BLOCK, h);
-    else
-        PL_LAUNCH(ctx, "headtopk", head_kernel<8>, grid, PL_BLOCK, h);
-}
-
 // ---- long lists and lists by id: one block per row ------------------------------------------------------------------
-
-constexpr int LIST_THREADS = 1024;
 
 // The k largest of a row's n keys, by descending key or ascending id. Keys differ from each other (ids do), so the k-th
 // largest is found digit by digit from histograms, and what reaches it is exactly k; a sort in shared memory orders
@@ -157,27 +144,36 @@ PL_CUDA_OP(headtopk_fwd) {
     const pl_headtopk_args *a = (const pl_headtopk_args *)args;
     int64_t                 M = a->x.dim[0], N = a->w.dim[0], K = a->w.dim[1], panels = pl_ceil_div(N, PL_PANEL);
     int                     each = a->k < PL_PANEL ? a->k : PL_PANEL;
-    int64_t                 most = M < PL_ROWS ? M : PL_ROWS, n = panels * each;
+    int64_t                 pass = pl_pass_rows(ctx), most = M < pass ? M : pass, n = panels * each;
     bool                    list = a->by_id || a->k > PL_TOPK_MAX;
     if (a->w.layout != PL_PANELS) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op headtopk: backend %s takes packed weights", ctx->be->name);
         return;
     }
-    size_t mark = pl_arena_mark(&ctx->scratch);
-    head   h = {(const uint8_t *)a->w.data, NULL, 0, each, a->n_spans, N, K, panels, 0, a->span, NULL, NULL, NULL};
+    size_t   mark = pl_arena_mark(&ctx->scratch);
+    float   *z = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)N, sizeof(float)));
+    void    *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M));
+    int32_t *panel = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)panels + 1, sizeof(int32_t), 1));
+    head     h = {};
+    h.N = N, h.panels = panels, h.k = each, h.n_spans = a->n_spans, h.span = a->span, h.z = z;
     h.best = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)n, sizeof(pl_key)));
     if (a->lse)
         h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
     pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
     pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    for (int64_t m = 0; m < M && !ctx->measuring; m += PL_ROWS) {
+    if (a->span && !ctx->measuring)
+        PL_LAUNCH(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, a->span, a->n_spans, N,
+                  panels);
+    for (int64_t m = 0; m < M && !ctx->measuring; m += pass) {
         int32_t *id = a->id + m * a->k;
         float   *value = a->value ? a->value + m * a->k : NULL;
-        h.rows = (int)(M - m < PL_ROWS ? M - m : PL_ROWS);
-        h.x = pl_f32(&a->x) + m * K;
+        h.rows = (int)(M - m < pass ? M - m : pass);
         h.row0 = m;
         h.fault = pl_cuda_state_of(ctx)->fault;
-        launch(ctx, h, a->w.dtype == PL_BF16);
+        PL_CUDA(panel_product)
+        (ctx, "headtopk", z, pl_f32(&a->x) + m * K, h.rows, &a->w, a->span ? panel + 1 : NULL, a->span ? panel : NULL,
+         room);
+        PL_LAUNCH(ctx, "headtopk", best_kernel, pl_grid(panels), PL_BLOCK, h);
         if (list)
             PL_LAUNCH(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
                       a->by_id);

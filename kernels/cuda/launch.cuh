@@ -8,36 +8,66 @@ extern "C" {
 #include "kernels/cuda/state.h"
 }
 #include "kernels/cuda/device.cuh"
+#include <tuple>
+#include <utility>
 
 // PL_CUDA_OP(linear_fwd) { ... }: the function that the backend's table names.
 #define PL_CUDA_OP(name)                                                                                               \
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args);                                                     \
     extern "C" void PL_CUDA(name)(pl_ctx * ctx, const void *args)
 
+// The strict device looks at what kernels are given; a GPU stops by itself.
+#ifdef __CUDACC__
+template <typename... P> static inline void pl_check_arguments(pl_ctx *, const P &...) {}
+#else
+template <typename... P> static inline void pl_check_arguments(pl_ctx *ctx, const P &...a) {
+    pl_emu_check(pl_cuda_state_of(ctx)->stream, pl_cuda_state_of(ctx)->op, a...);
+}
+#endif
+
 struct pl_grid {
     int64_t n[3];
     pl_grid(int64_t x, int64_t y = 1, int64_t z = 1) : n{x, y, z} {}
 };
 
+// A kernel with its arguments, converted to its parameters' types.
+template <typename... P> struct pl_call {
+    std::tuple<P...>                   value;
+    template <size_t... I> static void thread(void (*kernel)(P...), void **arg, std::index_sequence<I...>) {
+        kernel(*(P *)arg[I]...);
+    }
+    static void thread_of(const void *kernel, void **arg) {
+        thread((void (*)(P...))(uintptr_t)kernel, arg, std::index_sequence_for<P...>());
+    }
+    template <size_t... I> void submit(pl_ctx *ctx, pl_cuda_launch *l, std::index_sequence<I...>) {
+        void        *arg[] = {(void *)&std::get<I>(value)...};
+        const size_t size[] = {sizeof(P)...};
+        pl_check_arguments(ctx, std::get<I>(value)...);
+        l->arg = arg, l->size = size, l->n_args = (int)sizeof...(P);
+        PL_CUDA(launch)(ctx, l);
+    }
+};
+
+template <typename... P, typename... A>
+static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), const pl_grid &grid, int threads,
+                             size_t room, A... a) {
+    if (!PL_CUDA(may_launch)(ctx, op, grid.n, threads)) return;
+    pl_call<P...>  call = {std::tuple<P...>(static_cast<P>(a)...)};
+    pl_cuda_launch l = {};
+    l.kernel = (const void *)(uintptr_t)kernel;
+    l.call = pl_call<P...>::thread_of;
+    for (int i = 0; i < 3; i++)
+        l.grid[i] = (unsigned)grid.n[i];
+    l.threads = (unsigned)threads;
+    l.room = room;
+    call.submit(ctx, &l, std::index_sequence_for<P...>());
+}
+
 // PL_LAUNCH(ctx, "linear", kernel, grid, threads, arguments...): nothing on a failed context or an empty grid.
-#ifdef __CUDACC__
-#define PL_LAUNCH_AT(ctx, op, kernel, grid, threads, ...)                                                              \
-    kernel<<<grid, threads, 0, (cudaStream_t)pl_cuda_state_of(ctx)->stream>>>(__VA_ARGS__)
-#else
-#define PL_LAUNCH_AT(ctx, op, kernel, grid, threads, ...)                                                              \
-    pl_emu_submit(                                                                                                     \
-        pl_cuda_state_of(ctx)->stream, op, grid, dim3((unsigned)(threads)), [=](auto... pl_a_) { kernel(pl_a_...); },  \
-        __VA_ARGS__)
-#endif
-#define PL_LAUNCH(ctx, op, kernel, grid, threads, ...)                                                                 \
-    do {                                                                                                               \
-        pl_grid pl_grid_ = grid;                                                                                       \
-        if (PL_CUDA(may_launch)(ctx, op, pl_grid_.n, threads)) {                                                       \
-            dim3 pl_dim_((unsigned)pl_grid_.n[0], (unsigned)pl_grid_.n[1], (unsigned)pl_grid_.n[2]);                   \
-            PL_LAUNCH_AT(ctx, op, kernel, pl_dim_, threads, __VA_ARGS__);                                              \
-            PL_CUDA(launched)(ctx);                                                                                    \
-        }                                                                                                              \
-    } while (0)
+// PL_LAUNCH_ROOM: with bytes of dynamic shared memory (pl_dynamic_shared) after the threads.
+#define PL_LAUNCH(ctx, op, kernel, grid, threads, ...) pl_launch(ctx, op, kernel, grid, threads, 0, __VA_ARGS__)
+#define PL_LAUNCH_ROOM(ctx, op, kernel, grid, threads, room, ...)                                                      \
+    pl_launch(ctx, op, kernel, grid, threads, room, __VA_ARGS__)
 
 static inline int64_t pl_ceil_div(int64_t n, int64_t d) {
     return (n + d - 1) / d;

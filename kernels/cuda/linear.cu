@@ -4,74 +4,149 @@ extern "C" {
 #include "kernels/op/linear.h"
 }
 
-// One block per panel and slice. With several slices the blocks leave their sums in `part` [slices, rows, N]; the last
-// to finish a panel adds them in order, so which one that is does not show in the result.
-template <int NB>
-static __global__ void __launch_bounds__(PL_BLOCK) panel_kernel(float *y, float *part, const uint8_t *w, const float *x,
-                                                                int rows, int64_t N, int64_t K, unsigned *ticket) {
-    __shared__ unsigned last;
-    int64_t             panel = blockIdx.x, slice = blockIdx.y, n0 = panel * PL_PANEL, slices = gridDim.y;
-    int64_t             k0 = slice * PL_SLICE, k1 = k0 + PL_SLICE < K ? k0 + PL_SLICE : K;
-    float              *out = slices == 1 ? y : part + slice * rows * N;
-    pl_panel_slice<NB>(w + panel * K * PL_PANEL * 2, x, rows, K, k0, k1, [&](int row, int m, float sum) {
-        if (n0 + row < N) out[m * N + n0 + row] = sum;
-    });
-    if (slices == 1) return;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(&ticket[panel], 1) == (unsigned)slices - 1;
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-    for (int o = (int)threadIdx.x; o < rows * PL_PANEL; o += PL_BLOCK) {
-        int64_t m = o / PL_PANEL, n = n0 + o % PL_PANEL;
-        if (n >= N) continue;
-        float sum = 0;
-        for (int64_t s = 0; s < slices; s++)
-            sum += pl_load_fresh(&part[(s * rows + m) * N + n]);
-        y[m * N + n] = sum;
+// A matrix has so many units that each block gets several of a slice (`whole`: it keeps its panels and goes through
+// the slices in order, adding to y) or so few that blocks must share panels: then they leave their sums in `part`
+// [slices, pairs of panels, rows, 128], and the last to finish a pair adds them in order, so which one that is does not
+// show. Both add the same numbers in the same order.
+constexpr int WHOLE = 4; // pairs of panels for each block, at least, to be whole
+
+static __host__ __device__ constexpr int64_t most_shared(int64_t blocks) {
+    return WHOLE * blocks - 1; // pairs
+}
+
+struct product {
+    typedef pl_panel_source source_type;
+    float                  *y, *part;
+    const uint8_t          *w;
+    const float            *x;
+    const int32_t          *list, *listed;
+    unsigned               *ticket;
+    int64_t                 N, K, panels;
+    int                     rows, whole;
+    // Of this block, set as it starts: its units are slice by slice, `own` pairs from `pair0` on.
+    int64_t                 pair0, own, slices;
+
+    __device__ __forceinline__ void columns(int64_t j, int64_t *k0, int64_t *k1) const {
+        *k0 = j / own * PL_SLICE;
+        *k1 = *k0 + PL_SLICE < K ? *k0 + PL_SLICE : K;
     }
-    if (threadIdx.x == 0) ticket[panel] = 0;
+    __device__ __forceinline__ int64_t panel_of(int64_t j, int group) const { // -1: the last pair has but one
+        int64_t at = (pair0 + j % own) * PL_GROUPS + group;
+        return at >= panels ? -1 : list ? list[at] : at;
+    }
+    __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
+        int64_t panel = panel_of(j, group);
+        if (panel < 0) panel = panel_of(j, 0); // read twice, stored once
+        return pl_panel_source{(const uint4 *)(w + panel * K * PL_PANEL * 2)};
+    }
+    __device__ __forceinline__ void emit(int64_t j, int group, int row, int m, float sum) const {
+        int64_t slice = j / own, panel = panel_of(j, group), n = panel * PL_PANEL + row;
+        if (slices > 1 && !whole) {
+            part[((slice * own + j % own) * rows + m) * PL_UNIT + group * PL_PANEL + row] = sum;
+        } else if (panel >= 0 && n < N) {
+            float *to = &y[m * N + n];
+            *to = slice ? *to + sum : sum;
+        }
+    }
+    __device__ __forceinline__ void done(int64_t j) const {
+        __shared__ unsigned last;
+        if (slices == 1 || whole) return;
+        int64_t pair = j % own;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) last = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
+        __syncthreads();
+        if (!last) return;
+        __threadfence();
+        for (int o = (int)threadIdx.x; o < rows * PL_UNIT; o += PL_BLOCK) {
+            int64_t m = o / PL_UNIT, at = o % PL_UNIT;
+            int64_t panel = panel_of(j, (int)(at / PL_PANEL)), n = panel * PL_PANEL + at % PL_PANEL;
+            if (panel < 0 || n >= N) continue;
+            float sum = 0;
+#pragma unroll 4
+            for (int64_t s = 0; s < slices; s++)
+                sum += pl_load_fresh(&part[((s * own + pair) * rows + m) * PL_UNIT + at]);
+            y[m * N + n] = sum;
+        }
+        if (threadIdx.x == 0) ticket[pair] = 0;
+    }
+};
+
+template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) panel_kernel(product p) {
+    pl_room<NB> &room = *(pl_room<NB> *)pl_dynamic_shared();
+    if (p.list) p.panels = *p.listed;
+    int64_t b = blockIdx.x, blocks = gridDim.x, pairs = (p.panels + PL_GROUPS - 1) / PL_GROUPS, first, end;
+    p.slices = (p.K + PL_SLICE - 1) / PL_SLICE;
+    p.whole = pairs > most_shared(blocks);
+    if (p.whole) {
+        p.pair0 = b * pairs / blocks;
+        p.own = (b + 1) * pairs / blocks - p.pair0;
+        first = 0, end = p.own * p.slices;
+    } else {
+        p.pair0 = 0;
+        p.own = pairs;
+        first = b * pairs * p.slices / blocks, end = (b + 1) * pairs * p.slices / blocks;
+    }
+    pl_stream<NB>(room, p, first, end);
 }
 
 static __global__ void __launch_bounds__(PL_BLOCK)
-    chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K) {
-    int64_t panel = blockIdx.x, n0 = panel * PL_PANEL;
+    chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K, const int32_t *list,
+                 const int32_t *listed) {
+    if (list && blockIdx.x >= (unsigned)*listed) return;
+    int64_t panel = list ? list[blockIdx.x] : blockIdx.x, n0 = panel * PL_PANEL;
     pl_panel_chain(w + panel * K * PL_PANEL * 4, x, rows, K, [&](int row, int m, float sum) {
         if (n0 + row < N) y[m * N + n0 + row] = sum;
     });
 }
 
-// Rows in blocks of 64.
+static int64_t blocks_of(const pl_ctx *ctx, const pl_tensor *w, int rows) {
+    int64_t units = pl_ceil_div(w->dim[0], PL_UNIT) * pl_ceil_div(w->dim[1], PL_SLICE);
+    int64_t most = (int64_t)pl_cuda_state_of(ctx)->sms * pl_resident(pl_column_blocks(rows));
+    return units < most ? units : most;
+}
+
+size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows) {
+    int64_t slices = pl_ceil_div(w->dim[1], PL_SLICE), pairs = pl_ceil_div(w->dim[0], PL_UNIT), most = 0;
+    int64_t pass = pl_pass_rows(ctx);
+    if (w->dtype != PL_BF16 || slices < 2) return 0;
+    for (int64_t n = 8; n <= pass; n *= 2) { // fewer rows may have more blocks
+        int64_t of = rows < n ? rows : n, shared = most_shared(blocks_of(ctx, w, (int)of));
+        int64_t need = (pairs < shared ? pairs : shared) * of;
+        if (need > most) most = need;
+    }
+    return pl_size_mul((size_t)(slices * most), PL_UNIT, sizeof(float));
+}
+
+void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *x, int rows, const pl_tensor *w,
+                            const int32_t *list, const int32_t *listed, void *room) {
+    int64_t        N = w->dim[0], K = w->dim[1], panels = pl_ceil_div(N, PL_PANEL);
+    const uint8_t *of = (const uint8_t *)w->data;
+    int            nb = pl_column_blocks(rows);
+    if (w->dtype != PL_BF16) {
+        PL_LAUNCH(ctx, op, chain_kernel, pl_grid(panels), PL_BLOCK, y, of, x, rows, N, K, list, listed);
+        return;
+    }
+    product p = {};
+    p.y = y, p.part = (float *)room, p.w = of, p.x = x, p.list = list, p.listed = listed;
+    p.ticket = pl_cuda_state_of(ctx)->ticket;
+    p.N = N, p.K = K, p.panels = panels, p.rows = rows;
+    auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
+    PL_LAUNCH_ROOM(ctx, op, kernel, pl_grid(blocks_of(ctx, w, rows)), PL_BLOCK, pl_room_bytes(nb), p);
+}
+
+// Rows in passes of at most 64.
 static void packed(pl_ctx *ctx, const pl_linear_args *a) {
-    int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], panels = pl_ceil_div(N, PL_PANEL);
-    int64_t slices = pl_ceil_div(K, PL_SLICE), most = M < PL_ROWS ? M : PL_ROWS;
-    bool    bf16 = a->w.dtype == PL_BF16;
+    int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0], pass = pl_pass_rows(ctx);
     size_t  mark = pl_arena_mark(&ctx->scratch);
-    float  *part = NULL;
-    if (bf16 && slices > 1)
-        part = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)(slices * most), (size_t)N, sizeof(float)));
-    if (panels > PL_CUDA_TICKETS)
+    void   *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M));
+    if (pl_ceil_div(N, PL_PANEL) > PL_CUDA_TICKETS)
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op linear: %lld output rows; the CUDA backend takes %d", (long long)N,
                     PL_CUDA_TICKETS * PL_PANEL);
-    const uint8_t *w = (const uint8_t *)a->w.data;
-    pl_grid        grid(panels, bf16 ? slices : 1);
-    for (int64_t m0 = 0; m0 < M && !ctx->measuring && ctx->err.status == PL_OK; m0 += PL_ROWS) {
-        int          rows = (int)(M - m0 < PL_ROWS ? M - m0 : PL_ROWS);
-        float       *y = pl_f32(&a->y) + m0 * N;
-        const float *x = pl_f32(&a->x) + m0 * K;
-        unsigned    *ticket = pl_cuda_state_of(ctx)->ticket;
-        if (!bf16)
-            PL_LAUNCH(ctx, "linear", chain_kernel, grid, PL_BLOCK, y, w, x, rows, N, K);
-        else if (pl_column_blocks(rows) == 1)
-            PL_LAUNCH(ctx, "linear", panel_kernel<1>, grid, PL_BLOCK, y, part, w, x, rows, N, K, ticket);
-        else if (pl_column_blocks(rows) == 2)
-            PL_LAUNCH(ctx, "linear", panel_kernel<2>, grid, PL_BLOCK, y, part, w, x, rows, N, K, ticket);
-        else if (pl_column_blocks(rows) == 4)
-            PL_LAUNCH(ctx, "linear", panel_kernel<4>, grid, PL_BLOCK, y, part, w, x, rows, N, K, ticket);
-        else
-            PL_LAUNCH(ctx, "linear", panel_kernel<8>, grid, PL_BLOCK, y, part, w, x, rows, N, K, ticket);
-    }
+    for (int64_t m = 0; m < M && !ctx->measuring && ctx->err.status == PL_OK; m += pass)
+        PL_CUDA(panel_product)
+        (ctx, "linear", pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, NULL,
+         NULL, room);
     pl_arena_release(&ctx->scratch, mark);
 }
 

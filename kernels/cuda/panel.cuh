@@ -1,16 +1,22 @@
-// Products with packed weights (kernels/tensor.h, PL_PANELS): the arithmetic of `linear` and of the fused head, the
-// same to the bit. A block of 256 threads works on one panel of 64 weight rows and up to 64 rows of x.
+// Products with packed weights (kernels/tensor.h, PL_PANELS): the arithmetic of `linear`, of the fused head and of
+// listed rows, the same to the bit.
 //
-// BF16 panels, on tensor cores. x is rounded to bf16 (nearest even) as it enters; products are summed in fp32 in an
-// order that K alone fixes, whatever M is and whatever runs beside it:
-//   slices of PL_SLICE columns; in a slice, tiles of 16 columns, dealt to the 8 warps in turn; a warp's tiles
-//   ascending, each through one mma; then the 8 warps' sums in order; then the slices' sums in order.
-// The panel's layout feeds the tensor cores without shared memory: of a tile (16 lines of 128 bytes), lane 4g + t loads
-// 16 bytes of each of lines 4t..4t+3. These are the weights of rows 4g..4g+3 (low halves) and 4g+32..4g+35 (high
-// halves) at 4 columns of its own, so that four m16n8k16 products take them as they are: rows and columns of a product
-// may be permuted as long as x is permuted alike.
+// BF16, on tensor cores. x is rounded to bf16 (nearest even) as it enters; products are summed in fp32 in an order that
+// K alone fixes, whatever M is and whatever runs beside it:
+//   slices of PL_SLICE columns; in a slice, tiles of 16 columns, dealt to PL_CHAINS chains in turn; a chain's tiles
+//   ascending, each through one mma; then the chains' sums in order; then the slices' sums in order.
+// A block of 256 threads works on units: PL_GROUPS groups of 64 rows of weights (panels) by one slice. Its warps are
+// groups x chains. A slice of x, up to 64 rows, lies in shared memory as the registers of the tensor cores want it, and
+// stays there for as many units as follow each other in one slice.
 //
-// F32 panels: one fma chain per output, k ascending: the bits of the CPU's kernels.
+// Weights come by asynchronous copies through a ring of PL_STAGES tiles a warp, on across the ends of units: while one
+// unit is summed up the next one's weights are under way. Each lane copies just the 64 bytes of a tile that it will
+// read itself, so that its own wait is all the order that is needed, no barrier. The panel's layout makes that whole
+// lines: of a tile (16 lines of 128 bytes), lane 4g + t takes 16 bytes of each of lines 4t..4t+3. These are the weights
+// of rows 4g..4g+3 (low halves) and 4g+32..4g+35 (high halves) at 4 columns of its own, and four m16n8k16 products take
+// them as they are: rows and columns of a product may be permuted as long as x is permuted alike.
+//
+// F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
 #define PL_CUDA_PANEL_CUH
 
@@ -19,14 +25,54 @@ extern "C" {
 #include "kernels/tensor.h"
 }
 
-constexpr int PL_SLICE = 2048;
-constexpr int PL_ROWS = 64; // of x, in one block, at most
-constexpr int PL_PANEL_WARPS = PL_BLOCK / PL_WARP;
-constexpr int PL_PART_STRIDE = PL_PANEL + 8; // of a column of partial sums: keeps stores apart
+constexpr int PL_SLICE = 1024;
+constexpr int PL_TILE = 16;
+constexpr int PL_CHAINS = 4;
+constexpr int PL_TURN = PL_TILE * PL_CHAINS; // columns that the chains take in one turn
+constexpr int PL_ROWS = 64;                  // of x, in one pass, at most
+constexpr int PL_WARPS = PL_BLOCK / PL_WARP;
+constexpr int PL_GROUPS = PL_WARPS / PL_CHAINS;
+constexpr int PL_UNIT = PL_GROUPS * PL_PANEL; // rows of weights
+constexpr int PL_PART_STRIDE = PL_PANEL + 4;  // of a column of partial sums: stores of 16 bytes meet no bank twice
+
+// Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
+static inline int pl_column_blocks(int rows) {
+    return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
+}
+
+// Shared memory of a block that takes NB blocks of 8 rows of x, and how many such blocks share a multiprocessor: sized
+// for 227 KB each (sm_90, sm_100), so that 64 KB and more are under way on each multiprocessor.
+__host__ __device__ constexpr int pl_stages(int nb) {
+    return nb == 8 ? 5 : nb == 4 ? 8 : nb == 2 ? 3 : 4;
+}
+__host__ __device__ constexpr int pl_resident(int nb) {
+    return nb <= 2 ? 2 : 1;
+}
+template <int NB> struct pl_room {
+    uint4 ring[PL_WARPS][pl_stages(NB)][4][PL_WARP];
+    uint2 x[PL_SLICE / PL_TILE][NB][PL_WARP];
+    float part[PL_WARPS][8 * PL_PART_STRIDE];
+};
+static_assert(sizeof(pl_room<1>) * 2 + 2048 <= 227 << 10 && sizeof(pl_room<2>) * 2 + 2048 <= 227 << 10, "two a SM");
+static_assert(sizeof(pl_room<4>) <= 227 << 10 && sizeof(pl_room<8>) <= 227 << 10, "one a SM");
+
+static inline size_t pl_room_bytes(int nb) {
+    return nb == 8   ? sizeof(pl_room<8>)
+           : nb == 4 ? sizeof(pl_room<4>)
+           : nb == 2 ? sizeof(pl_room<2>)
+                     : sizeof(pl_room<1>);
+}
+
+// Rows of x that one pass takes on this device.
+static inline int pl_pass_rows(const pl_ctx *ctx) {
+    int rows = PL_ROWS;
+    while (rows > 8 && pl_room_bytes(pl_column_blocks(rows)) > pl_cuda_state_of(ctx)->room)
+        rows /= 2;
+    return rows;
+}
 
 // Four columns of a row of x as two pairs of bf16; zero past the end.
-static __device__ __forceinline__ void pl_load_pairs(uint32_t b[2], const float *x, int64_t k, int64_t K, bool there,
-                                                     bool wide) {
+static __device__ __forceinline__ uint2 pl_load_pairs(const float *x, int64_t k, int64_t K, bool there, bool wide) {
     float v[4] = {0, 0, 0, 0};
     if (there && k + 4 <= K && wide) {
         float4 f = *(const float4 *)(x + k);
@@ -35,101 +81,143 @@ static __device__ __forceinline__ void pl_load_pairs(uint32_t b[2], const float 
         for (int i = 0; i < 4; i++)
             if (k + i < K) v[i] = x[k + i];
     }
-    b[0] = pl_pack_bf16(v[0], v[1]);
-    b[1] = pl_pack_bf16(v[2], v[3]);
+    return uint2{pl_pack_bf16(v[0], v[1]), pl_pack_bf16(v[2], v[3])};
 }
 
-// Where the weights of a tile come from: load() takes lane 4g + t's share of 16 columns from k on, k counted with the
-// lane's own 4t added, zero from column K on; pairs<r>() are its registers of product r, of rows 4g + r and 4g + r
-// + 32.
+// Columns k0..k1 of x into shared memory, zeros to the end of the last turn and past the rows.
+template <int NB>
+static __device__ __forceinline__ void pl_take_x(pl_room<NB> &room, const float *x, int rows, int64_t K, int64_t k0,
+                                                 int64_t k1) {
+    const bool wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
+    const int  n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * NB * PL_WARP;
+    uint2     *to = &room.x[0][0][0];
+    __syncthreads(); // the slice before is no longer read
+#pragma unroll 4
+    for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK) {
+        int lane = e % PL_WARP, row = e / PL_WARP % NB * 8 + lane / 4;
+        to[e] = pl_load_pairs(x + (int64_t)row * K, k0 + e / (PL_WARP * NB) * PL_TILE + 4 * (lane % 4), k1, row < rows,
+                              wide);
+    }
+    __syncthreads();
+}
+
+// Where the weights of a tile come from. copy() starts this lane's share of 16 columns, k counted with the lane's own
+// 4t added, zeros from column K on; `to` is its place in the ring, its i-th 16 bytes at to[i * PL_WARP]. pairs<r>() are
+// the registers of product r, of rows 4g + r and 4g + r + 32, out of the place's content.
 struct pl_panel_source {
-    const uint4 *panel;
-    struct share {
-        uint4 line[4];
-    };
-    __device__ __forceinline__ void load(share &s, int64_t k, int64_t K, int g) const {
+    const uint4                    *panel;
+    __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int g) const {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            s.line[i] = k + i < K ? pl_load_once(panel + (k + i) * 8 + g) : uint4{0, 0, 0, 0};
+        for (int i = 0; i < 4; i++) {
+            bool there = k + i < K;
+            pl_copy_async<16>(to + i * PL_WARP, there ? panel + (k + i) * 8 + g : panel, there);
+        }
     }
     template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {
         return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
     }
-    template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const share &s) {
-        uint32_t w[4] = {word<r>(s.line[0]), word<r>(s.line[1]), word<r>(s.line[2]), word<r>(s.line[3])};
+    template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
+        uint32_t w[4] = {word<r>(v[0]), word<r>(v[1]), word<r>(v[2]), word<r>(v[3])};
         a[0] = pl_zip_halves<0>(w[0], w[1]), a[1] = pl_zip_halves<1>(w[0], w[1]);
         a[2] = pl_zip_halves<0>(w[2], w[3]), a[3] = pl_zip_halves<1>(w[2], w[3]);
     }
 };
 
 template <int r, int NB, typename S>
-static __device__ __forceinline__ void pl_product(float acc[NB][4], const typename S::share &own,
-                                                  const uint32_t b[NB][2]) {
+static __device__ __forceinline__ void pl_product(float acc[NB][4], const uint4 own[4], const uint2 x[NB]) {
     uint32_t a[4];
     S::template pairs<r>(a, own);
 #pragma unroll
-    for (int nb = 0; nb < NB; nb++)
-        pl_mma_bf16(acc[nb], a, b[nb]);
+    for (int nb = 0; nb < NB; nb++) {
+        uint32_t b[2] = {x[nb].x, x[nb].y};
+        pl_mma_bf16(acc[nb], a, b);
+    }
 }
 
-// Sums columns k0..k1 of 64 rows of weights: calls emit(row of the 64, column of x, sum) once for each pair, spread
-// over the block; NB blocks of 8 columns of x. All threads of the block take part.
-template <int NB, typename S, typename E>
-static __device__ __forceinline__ void pl_slice_sums(const S &source, const float *x, int rows, int64_t K, int64_t k0,
-                                                     int64_t k1, E emit) {
-    __shared__ float  part[PL_PANEL_WARPS][8 * PL_PART_STRIDE];
-    int               lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
-    float             acc[4][NB][4] = {};
-    typename S::share own, next;
-    int64_t           k = k0 + 16 * warp;
-    const int         step = 16 * PL_PANEL_WARPS;
-    const bool        wide = K % 4 == 0 && (uintptr_t)x % sizeof(float4) == 0;
-    source.load(next, k + 4 * t, k1, g);
-    for (; k < k1; k += step) {
-        own = next;
-        source.load(next, k + step + 4 * t, k1, g);
-        uint32_t b[NB][2];
-#pragma unroll
-        for (int nb = 0; nb < NB; nb++)
-            pl_load_pairs(b[nb], x + (int64_t)(nb * 8 + g) * K, k + 4 * t, k1, nb * 8 + g < rows, wide);
-        pl_product<0, NB, S>(acc[0], own, b);
-        pl_product<1, NB, S>(acc[1], own, b);
-        pl_product<2, NB, S>(acc[2], own, b);
-        pl_product<3, NB, S>(acc[3], own, b);
-    }
-#pragma unroll
-    for (int nb = 0; nb < NB; nb++) {
-#pragma unroll
-        for (int r = 0; r < 4; r++)
+// Works through a block's units j0..j1. What they are, the job says:
+//   x, rows, K           the rows of x [rows, K]
+//   columns(j, &k0, &k1) unit j's slice
+//   source(j, group)     its weights; emit(j, group, row, m, sum): the result of weight row `row` of the 64 and row m
+//   of x, each from the same thread for every unit; done(j): all threads come here after unit j's
+template <int NB, typename Job>
+static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &job, int64_t j0, int64_t j1) {
+    typedef typename Job::source_type source_type;
+    constexpr int                     STAGES = pl_stages(NB);
+    const int   lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, g = lane / 4, t = lane % 4;
+    const int   group = warp / PL_CHAINS, first = warp % PL_CHAINS * PL_TILE;
+    uint4      *own = &room.ring[warp][0][0][lane];
+    int         stage = 0; // the oldest
+    int64_t     next = j0; // the unit that copies have come to, and how far
+    int64_t     at = 0, end = 0, held = -1;
+    source_type source = {};
+    auto        feed = [&](int to) {
+        if (next < j1) {
+            if (at >= end) {
+                job.columns(next, &at, &end);
+                source = job.source(next, group);
+            }
+            source.copy(own + to * 4 * PL_WARP, at + first + 4 * t, end, g);
+            at += PL_TURN;
+            if (at >= end) next++;
+        }
+        pl_copy_commit();
+    };
+    for (int s = 0; s < STAGES; s++)
+        feed(s);
+    for (int64_t j = j0; j < j1; j++) {
+        int64_t k0, k1;
+        float   acc[4][NB][4] = {};
+        job.columns(j, &k0, &k1);
+        if (k0 != held) pl_take_x<NB>(room, job.x, job.rows, job.K, k0, k1);
+        held = k0;
+        for (int tile = first / PL_TILE; k0 + tile * PL_TILE - first < k1; tile += PL_CHAINS) {
+            uint4 v[4];
+            uint2 x[NB];
+            pl_copy_wait<STAGES - 1>();
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                part[warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + r + i / 2 * 32] = acc[r][nb][i];
-        __syncthreads();
-        for (int o = (int)threadIdx.x; o < 8 * PL_PANEL; o += PL_BLOCK) {
-            int   row = o % PL_PANEL, col = o / PL_PANEL;
-            float sum = 0;
-            for (int w = 0; w < PL_PANEL_WARPS; w++)
-                sum += part[w][col * PL_PART_STRIDE + row];
-            if (nb * 8 + col < rows) emit(row, nb * 8 + col, sum);
+                v[i] = own[(stage * 4 + i) * PL_WARP];
+#pragma unroll
+            for (int nb = 0; nb < NB; nb++)
+                x[nb] = room.x[tile][nb][lane];
+            pl_product<0, NB, source_type>(acc[0], v, x);
+            pl_product<1, NB, source_type>(acc[1], v, x);
+            pl_product<2, NB, source_type>(acc[2], v, x);
+            pl_product<3, NB, source_type>(acc[3], v, x);
+            feed(stage); // after the products: what the place held has been used
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
-        __syncthreads();
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *(float4 *)&room.part[warp][(2 * t + i % 2) * PL_PART_STRIDE + 4 * g + i / 2 * 32] =
+                    float4{acc[0][nb][i], acc[1][nb][i], acc[2][nb][i], acc[3][nb][i]};
+            __syncthreads();
+#pragma unroll
+            for (int o = (int)threadIdx.x; o < PL_GROUPS * 8 * PL_PANEL; o += PL_BLOCK) {
+                int   row = o % PL_PANEL, col = o / PL_PANEL % 8, of = o / (8 * PL_PANEL);
+                float sum = 0;
+#pragma unroll
+                for (int c = 0; c < PL_CHAINS; c++)
+                    sum += room.part[of * PL_CHAINS + c][col * PL_PART_STRIDE + row];
+                if (nb * 8 + col < job.rows) job.emit(j, of, row, nb * 8 + col, sum);
+            }
+            __syncthreads();
+        }
+        job.done(j);
     }
+    pl_copy_wait<0>();
 }
 
-template <int NB, typename E>
-static __device__ __forceinline__ void pl_panel_slice(const void *panel, const float *x, int rows, int64_t K,
-                                                      int64_t k0, int64_t k1, E emit) {
-    pl_slice_sums<NB>(pl_panel_source{(const uint4 *)panel}, x, rows, K, k0, k1, emit);
-}
-
-// The F32 product of a whole panel; emit as above.
+// The F32 product of a whole panel: calls emit(row of the 64, row of x, sum).
 template <typename E>
 static __device__ __forceinline__ void pl_panel_chain(const void *panel, const float *x, int rows, int64_t K, E emit) {
     constexpr int AT_ONCE = 4;
-    constexpr int GROUPS = PL_BLOCK / PL_PANEL;
+    constexpr int LANES = PL_BLOCK / PL_PANEL;
     const float  *w = (const float *)panel;
-    int           row = (int)threadIdx.x % PL_PANEL, group = (int)threadIdx.x / PL_PANEL;
-    for (int m0 = group * AT_ONCE; m0 < rows; m0 += GROUPS * AT_ONCE) {
+    int           row = (int)threadIdx.x % PL_PANEL, lane = (int)threadIdx.x / PL_PANEL;
+    for (int m0 = lane * AT_ONCE; m0 < rows; m0 += LANES * AT_ONCE) {
         float sum[AT_ONCE] = {};
         for (int64_t k = 0; k < K; k++) {
             float v = w[k * PL_PANEL + row];
@@ -141,13 +229,11 @@ static __device__ __forceinline__ void pl_panel_chain(const void *panel, const f
     }
 }
 
-// Blocks of 8 columns that `rows` rows need: 1, 2, 4 or 8, the instances that exist. The bits are the same in all.
-static inline int pl_column_blocks(int rows) {
-    return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
-}
-
-static inline int64_t pl_panel_bytes_one(const pl_tensor *w) {
-    return w->dim[1] * PL_PANEL * (w->dtype == PL_F32 ? 4 : 2);
-}
+// y [rows, N] = x [rows, K] W^T for at most pl_pass_rows(ctx) rows and W in panels (linear.cu). list, not NULL: only
+// these panels, *listed of them (both in device memory); the other columns of y are left as they are. room: scratch of
+// panel_product_bytes, which is enough for that many rows or fewer at a time.
+void   PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *x, int rows, const pl_tensor *w,
+                            const int32_t *list, const int32_t *listed, void *room);
+size_t PL_CUDA(panel_product_bytes)(const pl_ctx *ctx, const pl_tensor *w, int64_t rows);
 
 #endif

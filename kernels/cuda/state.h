@@ -21,6 +21,8 @@ typedef struct pl_cuda_fault {
 
 typedef struct pl_cuda_state {
     void          *stream;
+    int            sms;  // multiprocessors
+    size_t         room; // shared memory that one block may have, bytes
     pl_cuda_fault *fault;
     unsigned      *ticket; // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
     const char    *op;     // the last one queued
@@ -30,10 +32,21 @@ static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
     return (pl_cuda_state *)ctx->state;
 }
 
+// One launch as launchers describe it; grid and threads have been checked (may_launch).
+typedef struct pl_cuda_launch {
+    const void *kernel;
+    void (*call)(const void *kernel, void **arg); // one thread of it: the emulated device's way in
+    unsigned      grid[3], threads;
+    size_t        room; // dynamic shared memory, bytes
+    void        **arg;  // [n_args], each of size[i] bytes
+    const size_t *size;
+    int           n_args;
+} pl_cuda_launch;
+
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
 // with one line).
 bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
-// After it: a launch that was refused sticks to the context.
-void PL_CUDA(launched)(pl_ctx *ctx);
+// Queues it; a launch that is refused sticks to the context.
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l);
 
 #endif

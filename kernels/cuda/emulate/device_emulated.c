@@ -115,7 +115,9 @@ static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
     own *o = pl_memory_create(m, PL_SHARED, sizeof *o + tickets, err);
     if (!o) return PL_E_MEMORY;
     o->fault = (pl_cuda_fault){PL_NO_FAULT, PL_NO_FAULT};
-    o->state = (pl_cuda_state){.fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
+    // Two multiprocessors: enough blocks for work to be split among them, few enough for each to have several pieces.
+    o->state =
+        (pl_cuda_state){.sms = 2, .room = 227 << 10, .fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
     ctx->state = o;
     return PL_OK;
 }
@@ -187,8 +189,8 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
     return true;
 }
 
-void PL_CUDA(launched)(pl_ctx *ctx) {
-    (void)ctx;
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    pl_emu_submit(queue_of(ctx), l);
 }
 
 // ---- the two backends -----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Fibers, barriers and exchanges of the emulated device (emulate.h).
 #include "kernels/cuda/emulate/emulate.h"
+#include <functional>
 #include <new>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,16 +8,26 @@
 #include <ucontext.h>
 #include <vector>
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64, ROOM = 227 << 10 };
 
 struct barrier {
     unsigned here, turn; // fibers that wait; how often it has opened
 };
 
+struct copy { // asynchronous, not waited for
+    void       *to;
+    const void *from;
+    size_t      bytes;
+    bool        there;
+    unsigned    group;
+};
+
 struct fiber {
-    ucontext_t place; // where it goes on
-    void      *sp;    // the same, on x86-64
-    bool       done;
+    ucontext_t        place; // where it goes on
+    void             *sp;    // the same, on x86-64
+    bool              done;
+    unsigned          group; // committed so far
+    std::vector<copy> copies;
 };
 
 struct machine {
@@ -28,9 +39,11 @@ struct machine {
     barrier  block, warp[MAX_THREADS / WARP];
     uint8_t  slot[2][MAX_THREADS][SLOT]; // exchanges alternate, so that one barrier each is enough
     unsigned turn_of[MAX_THREADS];
-    void (*fn)(void *);
-    void         *arg;
-    pl_emu_thread where;
+    void (*call)(const void *kernel, void **arg);
+    const void *kernel;
+    void      **arg;
+    size_t      room_used;
+    alignas(16) uint8_t room[ROOM];
 };
 
 thread_local pl_emu_thread   pl_emu;
@@ -91,7 +104,8 @@ static void yield(void) {
 
 static void entry(void) {
     machine *m = now;
-    m->fn(m->arg);
+    m->call(m->kernel, m->arg);
+    if (!m->fibers[m->current].copies.empty()) broken("ends with asynchronous copies that it has not waited for");
     m->fibers[m->current].done = true;
     m->alive--;
     m->events++;
@@ -132,8 +146,36 @@ uint8_t *pl_emu_exchange(const void *own, size_t bytes) {
     return m->slot[which][me / WARP * WARP];
 }
 
+void pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there) {
+    fiber *f = &now->fibers[now->current];
+    if ((uintptr_t)to % bytes || (there && (uintptr_t)from % bytes)) broken("an asynchronous copy is not aligned");
+    memset(to, 0xff, bytes);
+    f->copies.push_back(copy{to, from, bytes, there, f->group});
+}
+
+void pl_copy_commit() {
+    now->fibers[now->current].group++;
+}
+
+void pl_emu_copy_wait(int left) {
+    fiber *f = &now->fibers[now->current];
+    size_t n = 0;
+    for (; n < f->copies.size() && f->group - f->copies[n].group > (unsigned)left; n++) {
+        const copy &c = f->copies[n];
+        if (c.there)
+            memcpy(c.to, c.from, c.bytes);
+        else
+            memset(c.to, 0, c.bytes);
+    }
+    f->copies.erase(f->copies.begin(), f->copies.begin() + (ptrdiff_t)n);
+}
+
+void *pl_dynamic_shared() {
+    return now->room;
+}
+
 static machine *machine_create(void) {
-    machine *m = (machine *)calloc(1, sizeof *m);
+    machine *m = new (std::nothrow) machine();
     if (!m) broken("out of memory");
     m->stacks =
         (uint8_t *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -146,8 +188,10 @@ static void run_block(machine *m) {
     m->alive = m->n;
     m->current = 0;
     m->block = barrier();
+    memset(m->room, 0xff, m->room_used);
     for (int i = 0; i < m->n; i++) {
         m->fibers[i].done = false;
+        m->fibers[i].group = 0;
         m->turn_of[i] = 0;
         prepare(&m->fibers[i], m->stacks + (size_t)i * STACK, entry);
     }
@@ -157,20 +201,25 @@ static void run_block(machine *m) {
     go(&m->home, &m->fibers[0]);
 }
 
-void pl_emu_launch(dim3 grid, dim3 block, void (*fn)(void *), void *arg) {
+// All threads of all blocks.
+static void run(const pl_cuda_launch *l) {
     static thread_local struct keeper {
         machine *m = machine_create();
         ~keeper() {
             munmap(m->stacks, (size_t)MAX_THREADS * STACK);
-            free(m);
+            delete m;
         }
     } kept;
     machine *m = kept.m;
     now = m;
-    m->n = (int)block.x;
-    m->fn = fn;
-    m->arg = arg;
-    pl_emu.block_dim = block;
+    m->n = (int)l->threads;
+    m->call = l->call;
+    m->kernel = l->kernel;
+    m->arg = l->arg;
+    m->room_used = l->room;
+    if (l->room > ROOM) broken("more dynamic shared memory than a block has");
+    dim3 grid(l->grid[0], l->grid[1], l->grid[2]);
+    pl_emu.block_dim = dim3(l->threads);
     pl_emu.grid_dim = grid;
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
@@ -212,8 +261,31 @@ extern "C" void pl_emu_queue_destroy(void *q) {
     delete static_cast<queue *>(q);
 }
 
-void pl_emu_keep(void *q, std::function<void()> work) {
+static void pl_emu_keep(void *q, std::function<void()> work) {
     static_cast<queue *>(q)->push_back(std::move(work));
+}
+
+namespace {
+struct kept_launch {
+    pl_cuda_launch                    l;
+    std::vector<std::vector<uint8_t>> bytes;
+};
+} // namespace
+
+extern "C" void pl_emu_submit(void *q, const pl_cuda_launch *l) {
+    if (!q) return run(l);
+    kept_launch kept = {*l, {}};
+    for (int i = 0; i < l->n_args; i++) {
+        const uint8_t *from = static_cast<const uint8_t *>(l->arg[i]);
+        kept.bytes.emplace_back(from, from + l->size[i]);
+    }
+    pl_emu_keep(q, [kept]() mutable {
+        std::vector<void *> arg;
+        for (auto &b : kept.bytes)
+            arg.push_back(b.data());
+        kept.l.arg = arg.data();
+        run(&kept.l);
+    });
 }
 
 extern "C" void pl_emu_queue_run(void *q) {

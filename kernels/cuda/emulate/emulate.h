@@ -9,7 +9,6 @@
 #ifndef PL_CUDA_EMULATE_H
 #define PL_CUDA_EMULATE_H
 
-#include <functional>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,19 +59,7 @@ void     pl_emu_sync_warp(void);
 // Puts this lane's bytes (at most 64) where its warp can see them and waits for the warp; the result is the warp's
 // table, lane by lane 64 bytes, good until the second exchange from now.
 uint8_t *pl_emu_exchange(const void *own, size_t bytes);
-// Runs fn(arg) for each thread of each block.
-void     pl_emu_launch(dim3 grid, dim3 block, void (*fn)(void *), void *arg);
-
-template <typename F> static void pl_emu_call(void *arg) {
-    (*static_cast<F *>(arg))();
-}
-template <typename F> static void pl_emu_run(dim3 grid, dim3 block, F f) {
-    pl_emu_launch(grid, block, pl_emu_call<F>, &f);
-}
-
-// A launch on a queue (NULL: at once). Its arguments are kept by value, as a launch on a GPU keeps them.
-void pl_emu_keep(void *queue, std::function<void()> work);
-void pl_emu_unreachable(const char *op, int argument); // aborts
+void     pl_emu_unreachable(const char *op, int argument); // aborts
 
 // Padding may hold what is left of a pointer. Compilers that cannot clear it leave structs unchecked.
 #if defined(__has_builtin)
@@ -96,15 +83,9 @@ template <typename A> static bool pl_emu_may_see(A a) {
         }
     return true;
 }
-template <typename F, typename... A>
-static void pl_emu_submit(void *queue, const char *op, dim3 grid, dim3 block, F kernel, A... a) {
-    if (!queue) {
-        pl_emu_run(grid, block, [&] { kernel(a...); });
-        return;
-    }
+template <typename... A> static void pl_emu_check(void *queue, const char *op, const A &...a) {
     int n = 0;
-    ((pl_emu_may_see(a) ? (void)n++ : pl_emu_unreachable(op, n)), ...);
-    pl_emu_keep(queue, [=] { pl_emu_run(grid, block, [&] { kernel(a...); }); });
+    if (queue) ((pl_emu_may_see(a) ? (void)n++ : pl_emu_unreachable(op, n)), ...);
 }
 
 static inline void __syncthreads() {
@@ -141,8 +122,18 @@ static inline uint32_t pl_pack_bf16(float lo, float hi) {
 template <int which> static inline uint32_t pl_zip_halves(uint32_t a, uint32_t b) {
     return which ? (a >> 16) | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
 }
-static inline uint4 pl_load_once(const uint4 *p) {
-    return *p;
+// A copy is made when it is waited for; until then the place holds 0xff, so that what reads it too early, or never
+// waits, computes with NaN.
+void                                pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there);
+void                                pl_emu_copy_wait(int left);
+void                                pl_copy_commit();
+void                               *pl_dynamic_shared(); // filled with 0xff before each block
+template <int n> static inline void pl_copy_async(void *to, const void *from, bool there) {
+    static_assert(n == 8 || n == 16);
+    pl_emu_copy_async(to, from, n, there);
+}
+template <int N> static inline void pl_copy_wait() {
+    pl_emu_copy_wait(N);
 }
 static inline float pl_load_fresh(const float *p) {
     return *p;

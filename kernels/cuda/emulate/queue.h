@@ -2,12 +2,12 @@
 #ifndef PL_CUDA_QUEUE_H
 #define PL_CUDA_QUEUE_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "kernels/cuda/state.h"
 
 void *pl_emu_queue_create(void); // NULL: out of memory
 void  pl_emu_queue_destroy(void *queue);
-void  pl_emu_queue_run(void *queue); // what was kept, in order
+void  pl_emu_submit(void *queue, const pl_cuda_launch *l); // its arguments are kept by value, as a GPU keeps them
+void  pl_emu_queue_run(void *queue);                       // what was kept, in order
 void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
 void  pl_emu_zero(void *queue, void *to, size_t bytes);
 // Whether p lies in (or right behind) a block of the strict device.
