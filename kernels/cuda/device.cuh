@@ -46,20 +46,23 @@ static __device__ __forceinline__ void pl_mma_bf16(float d[4], const uint32_t a[
 }
 
 // Asynchronous copies of n bytes (8 or 16, aligned alike) into shared memory, past the registers: what is used once, as
-// weights are, is marked to leave the L2 first. Where it is not there, zeros come. They are waited for in groups:
-// pl_copy_wait<N> returns when all groups that the thread has committed but the last N have come, and they have come
-// for this thread alone; others see them after a barrier.
-template <int n> static __device__ __forceinline__ void pl_copy_async(void *to, const void *from, bool there) {
+// weights are, is marked (`once`) to leave the L2 first. Where it is not there, zeros come. They are waited for in
+// groups: pl_copy_wait<N> returns when all groups that the thread has committed but the last N have come, and they have
+// come for this thread alone; others see them after a barrier.
+template <int n, bool once>
+static __device__ __forceinline__ void pl_copy_async(void *to, const void *from, bool there) {
     unsigned at = (unsigned)__cvta_generic_to_shared(to);
     int      bytes = there ? n : 0;
-    if constexpr (n == 16) {
+    static_assert(n == 16 || (n == 8 && !once), "8 or 16 bytes");
+    if constexpr (n == 16 && once) {
         uint64_t policy;
         asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(at), "l"(from),
                      "r"(bytes), "l"(policy)
                      : "memory");
+    } else if constexpr (n == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
     } else {
-        static_assert(n == 8, "8 or 16 bytes");
         asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
     }
 }

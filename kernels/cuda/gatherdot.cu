@@ -20,7 +20,7 @@ struct listed_source {
     __device__ __forceinline__ void four(uint2 *to, int64_t row, int64_t k, int64_t K) const {
         bool there = row >= 0 && k < K;
         if (!panels && width % 4 == 0 && (k + 4 <= K || !there)) {
-            pl_copy_async<8>(to, there ? w + row * width + k : w, there);
+            pl_copy_async<8, false>(to, there ? w + row * width + k : w, there);
             return;
         }
         uint32_t v[4];

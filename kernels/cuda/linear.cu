@@ -145,8 +145,8 @@ static void packed(pl_ctx *ctx, const pl_linear_args *a) {
                     PL_CUDA_TICKETS * PL_PANEL);
     for (int64_t m = 0; m < M && !ctx->measuring && ctx->err.status == PL_OK; m += pass)
         PL_CUDA(panel_product)
-        (ctx, "linear", pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, NULL,
-         NULL, room);
+    (ctx, "linear", pl_f32(&a->y) + m * N, pl_f32(&a->x) + m * K, (int)(M - m < pass ? M - m : pass), &a->w, NULL, NULL,
+     room);
     pl_arena_release(&ctx->scratch, mark);
 }
 

@@ -110,7 +110,7 @@ struct pl_panel_source {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             bool there = k + i < K;
-            pl_copy_async<16>(to + i * PL_WARP, there ? panel + (k + i) * 8 + g : panel, there);
+            pl_copy_async<16, true>(to + i * PL_WARP, there ? panel + (k + i) * 8 + g : panel, there);
         }
     }
     template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {

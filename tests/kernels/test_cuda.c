@@ -239,7 +239,7 @@ static void walls(void **state) {
 
 // ---- where work is split --------------------------------------------------------------------------------------------
 
-enum { WIDE_K = 4500, WIDE_N = 130 }; // three slices of K, three panels
+enum { WIDE_K = 4500, WIDE_N = 130 }; // five slices of K, three panels
 
 static void wide(op_run *r, const void *arg) {
     const int *rows = arg;
@@ -280,7 +280,7 @@ static void slices(void **state) {
     op_check(wide, &few, OP_NO_TAPE, "linear and head over %d columns", WIDE_K);
 }
 
-enum { CONTEXT = 2300, HEADS = 6, WIDTH = 40 }; // 72 groups of keys: two a part
+enum { CONTEXT = 2300, HEADS = 6, WIDTH = 40 }; // 72 groups of keys: 18 parts
 
 static void long_context(op_run *r, const void *arg) {
     (void)arg;
@@ -292,6 +292,53 @@ static void long_context(op_run *r, const void *arg) {
     row[0] = (pl_kvrow){k.data, v.data, NULL, CONTEXT - 32, 1, CONTEXT - 32};
     row[1] = (pl_kvrow){k.data, v.data, path, CONTEXT, 2, CONTEXT};
     op_out(r, pl_attention_cached(op_ctx(r), qkv, row, HEADS, 1, WIDTH));
+}
+
+// A tree of 20 rows after n committed keys, at scattered slots: its trunk is four deep, each of the others hangs under
+// a node of the trunk. All rows in one call, then each by itself.
+enum { TREE = 20, TRUNK = 4 };
+typedef struct tree_shape {
+    int n, nh, nkv, hd;
+} tree_shape;
+
+static void tree_rows(op_run *r, const void *arg) {
+    const tree_shape *s = arg;
+    int               kv = s->nkv * s->hd;
+    pl_ctx           *ctx = op_ctx(r);
+    pl_tensor         qkv = op_constant(r, TREE, (s->nh + 2 * s->nkv) * s->hd, 1);
+    pl_tensor         k = op_constant(r, s->n + TREE, kv, 1), v = op_constant(r, s->n + TREE, kv, 1);
+    pl_kvrow         *row = op_bytes(r, TREE * sizeof *row);
+    int32_t          *path = op_bytes(r, TREE * (TRUNK + 1) * sizeof *path);
+    for (int m = 0; m < TREE; m++) {
+        int      under = m < TRUNK ? m : m % TRUNK + 1; // nodes of the trunk on its path, itself apart
+        int32_t *p = path + m * (TRUNK + 1);
+        for (int i = 0; i <= under; i++)
+            p[i] = s->n + (i < under ? i * 7 : m * 7) % TREE;
+        row[m] = (pl_kvrow){k.data, v.data, p, s->n, under + 1, p[under]};
+    }
+    pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    op_out(r, pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd));
+    for (int32_t m = 0; m < TREE; m++)
+        op_out(r,
+               pl_attention_cached(ctx, pl_gather(ctx, qkv, op_ids_from(r, &m, 1), 1), row + m, s->nh, s->nkv, s->hd));
+}
+
+// 28..31 and 124..127: branches that cross into the next group, and the next part; 8188: some rows have parts of four
+// groups, some of eight.
+static void trees_share_a_context(void **state) {
+    (void)state;
+    const tree_shape shapes[] = {{0, 4, 1, 64},    {28, 8, 2, 40},   {31, 9, 1, 16}, {64, 3, 3, 33},
+                                 {126, 8, 2, 128}, {300, 4, 2, 256}, {8188, 1, 1, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const tree_shape *s = &shapes[i];
+        op_run           *r = op_run_once(tree_rows, s, pl_backend_cuda_emulated(), 1, OP_NO_TAPE);
+        for (int m = 0; m < TREE; m++)
+            for (int e = 0; e < s->nh * s->hd; e++)
+                assert_true(op_value(r, 0, m * s->nh * s->hd + e) == op_value(r, m + 1, e));
+        op_run_free(r);
+        if (s->n < 400)
+            op_check(tree_rows, s, OP_NO_TAPE, "a tree after %d keys, %d/%d heads of %d", s->n, s->nh, s->nkv, s->hd);
+    }
 }
 
 static void rounds(op_run *r, const void *arg) { // 69 chunks of 64 best, then 5, then 1
@@ -336,6 +383,7 @@ int main(void) {
         cmocka_unit_test(queue),
         cmocka_unit_test(walls),
         cmocka_unit_test(slices),
+        cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),
         cmocka_unit_test(opening),
     };
