@@ -184,6 +184,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_pace_init(&e->pace, drafter ? &drafter->policy : NULL);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
+    e->ctx.repeats = true;
     PL_TRY_GOTO(st, fail, check_verifier(e->opt.verifier, drafter, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));

@@ -109,6 +109,7 @@ struct pl_ctx {
     pl_arena          shared;  // index arrays of one step, where the frame is not the host's (else unused)
     pl_tape          *tape;    // NULL: inference; borrowed
     bool              measuring;
+    bool              repeats;   // steps (without a tape) come again and again: a device may send them as graphs
     bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
     pl_trail          trail;
     void             *state; // of the backend's device: owned by it

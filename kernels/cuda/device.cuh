@@ -73,6 +73,17 @@ template <int N> static __device__ __forceinline__ void pl_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+// Kernels that are launched early (PL_LAUNCH_EARLY) may start while the launch before them still runs. Each of their
+// threads calls this before it touches memory that any kernel writes, and before it writes any: it lets the launch
+// after this one start likewise, then waits until all before it are done and seen. Until then only weights are read,
+// which nothing writes while a context that repeats has work in flight.
+static __device__ __forceinline__ void pl_previous_done() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // The block's dynamic shared memory, 16-byte aligned; its size is the launch's.
 static __device__ __forceinline__ void *pl_dynamic_shared() {
     extern __shared__ uint4 pl_dynamic_bytes[];

@@ -1,13 +1,21 @@
 // NVIDIA GPUs as backends: opening, memory, streams, copies, errors. The first CUDA error sticks to the context as one
 // line; CUDA itself is asked only through its runtime, linked statically, so that the program starts without a driver.
 #include "kernels/base/check.h"
+#include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEVICES = 16 };
+
+typedef struct twin { // of a PL_SHARED block, in device memory
+    struct twin *next;
+    uint8_t     *block, *own;
+    size_t       bytes;
+} twin;
 
 typedef struct gpu {
     pl_backend            be;
@@ -16,6 +24,7 @@ typedef struct gpu {
     struct cudaDeviceProp prop;
     int                   number;
     bool                  open;
+    twin                 *twins;
 } gpu;
 
 static gpu             gpus[DEVICES];
@@ -66,12 +75,48 @@ static const gpu *gpu_with(const pl_memory *m) {
     return (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
 }
 
+static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER; // over all twins
+
+static pl_status add_twin(gpu *g, void *block, size_t bytes, pl_err *err) {
+    twin *t = pl_calloc(1, sizeof *t);
+    if (!t) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", g->name);
+    *t = (twin){.block = block, .bytes = bytes, .own = allocate(g, false, bytes, err)};
+    if (!t->own) {
+        pl_free(t);
+        return PL_E_MEMORY;
+    }
+    pthread_mutex_lock(&sharing);
+    t->next = g->twins;
+    g->twins = t;
+    pthread_mutex_unlock(&sharing);
+    return PL_OK;
+}
+
+static void remove_twin(gpu *g, const void *block) {
+    pthread_mutex_lock(&sharing);
+    twin **at = &g->twins, *t;
+    while (*at && (*at)->block != block)
+        at = &(*at)->next;
+    t = *at;
+    if (t) *at = t->next;
+    pthread_mutex_unlock(&sharing);
+    if (t) cudaFree(t->own);
+    pl_free(t);
+}
+
 static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {
-    return allocate(gpu_with(m), pinned || place == PL_SHARED, bytes, err);
+    gpu  *g = (gpu *)(uintptr_t)gpu_with(m);
+    void *p = allocate(g, pinned || place == PL_SHARED, bytes, err);
+    if (p && place == PL_SHARED && !pinned && add_twin(g, p, bytes, err) != PL_OK) {
+        cudaFreeHost(p);
+        return NULL;
+    }
+    return p;
 }
 
 static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
-    (void)m, (void)bytes;
+    (void)bytes;
+    if (place == PL_SHARED) remove_twin((gpu *)(uintptr_t)gpu_with(m), p);
     if (pinned || place == PL_SHARED)
         cudaFreeHost(p);
     else
@@ -103,7 +148,8 @@ static pl_status read_block(const pl_memory *m, void *to, const void *from, size
 
 typedef struct own {
     pl_cuda_state  state;
-    pl_cuda_fault *seen; // pinned: where the kernels' faults are copied to
+    pl_cuda_fault *seen;  // pinned: where the kernels' faults are copied to
+    bool           early; // launches may be
 } own;
 
 static cudaStream_t stream_of(const pl_ctx *ctx) {
@@ -114,6 +160,7 @@ static const pl_cuda_fault no_fault = {PL_NO_FAULT, PL_NO_FAULT};
 
 static void close_context(pl_ctx *ctx) {
     own *o = ctx->state;
+    PL_CUDA(record_close)(o->state.record);
     if (o->state.stream) cudaStreamDestroy((cudaStream_t)o->state.stream);
     cudaFree(o->state.fault);
     cudaFree(o->state.ticket);
@@ -130,7 +177,15 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     o->state.op = "none";
     o->state.sms = g->prop.multiProcessorCount;
     o->state.room = g->prop.sharedMemPerBlockOptin;
-    pl_status st = PL_E_MEMORY;
+    pl_status   st = PL_E_MEMORY;
+    const char *graphs = getenv("PACELINE_GRAPHS"); // 0: without, to see what they bring
+    const char *early = getenv("PACELINE_EARLY_LAUNCH");
+    o->early = early && strcmp(early, "1") == 0 && g->prop.major >= 9;
+    o->state.record = PL_CUDA(record_open)(!graphs || strcmp(graphs, "0") != 0);
+    if (!o->state.record) {
+        pl_fail(err, PL_E_MEMORY, "%s: context: out of memory", ctx->be->name);
+        goto fail;
+    }
     if ((o->state.fault = allocate(g, false, sizeof no_fault, err)) == NULL) goto fail;
     if ((o->state.ticket = allocate(g, false, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
     if ((o->seen = allocate(g, true, sizeof no_fault, err)) == NULL) goto fail;
@@ -153,6 +208,8 @@ static void wait_for(pl_ctx *ctx) {
     own        *o = ctx->state;
     char        doing[96];
     cudaError_t e = cudaSetDevice(gpu_of(ctx)->number);
+    PL_CUDA(record_flush)(ctx);
+    PL_CUDA(record_waited)(o->state.record);
     if (e == cudaSuccess)
         e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
@@ -169,37 +226,146 @@ static bool watched(const pl_ctx *ctx) {
     return pinned || ctx->frame.guard || ctx->scratch.guard;
 }
 
-void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+// Early (CUDA: programmatic dependent launch): where steps repeat and PACELINE_EARLY_LAUNCH=1 asks for it.
+static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {.gridDim = {l->grid[0], l->grid[1], l->grid[2]},
+                            .blockDim = {l->threads, 1, 1},
+                            .dynamicSmemBytes = l->room,
+                            .stream = stream_of(ctx),
+                            .attrs = &early};
+    c.numAttrs = l->early && ((const own *)ctx->state)->early && PL_CUDA(records)(ctx);
+    return cudaLaunchKernelExC(&c, l->kernel, l->arg);
+}
+
+void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     enum { OWED = 48 << 10 }; // shared memory that a kernel gets without asking
     char        doing[96];
-    dim3        grid = {l->grid[0], l->grid[1], l->grid[2]}, block = {l->threads, 1, 1};
     cudaError_t e = cudaSuccess;
     if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);
-    if (e == cudaSuccess) e = cudaLaunchKernel(l->kernel, grid, block, l->arg, l->room, stream_of(ctx));
+    if (e == cudaSuccess) e = launch_on(ctx, l);
     if (e != cudaSuccess) cudaGetLastError(); // told here
     snprintf(doing, sizeof doing, "op %s", pl_cuda_state_of(ctx)->op);
     if (!fits(ctx, e, doing)) return;
     if (watched(ctx)) wait_for(ctx);
 }
 
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    if (PL_CUDA(records)(ctx)) {
+        PL_CUDA(record_launch)(ctx, l);
+        return;
+    }
+    PL_CUDA(record_flush)(ctx);
+    PL_CUDA(submit)(ctx, l);
+}
+
+bool PL_CUDA(records)(const pl_ctx *ctx) {
+    return ctx->repeats && !ctx->tape && !watched(ctx);
+}
+
+// Its kernels have been launched before, by themselves: they are loaded and have their shared memory.
+void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n) {
+    cudaStream_t    stream = stream_of(ctx);
+    cudaGraph_t     graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    void           *arg[PL_RECORD_ARGS];
+    pl_cuda_launch  l;
+    cudaError_t     e = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (e == cudaSuccess) {
+        for (size_t at = 0; e == cudaSuccess && PL_CUDA(record_next)(bytes, n, &at, &l, arg);)
+            e = launch_on(ctx, &l);
+        cudaError_t end = cudaStreamEndCapture(stream, &graph);
+        if (e == cudaSuccess) e = end;
+    }
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (e == cudaSuccess) return exec;
+    cudaGetLastError(); // the launches go one by one instead
+    return NULL;
+}
+
+void PL_CUDA(replay)(pl_ctx *ctx, void *graph) {
+    fits(ctx, cudaGraphLaunch((cudaGraphExec_t)graph, stream_of(ctx)), "graph");
+}
+
+void PL_CUDA(drop)(void *graph) {
+    cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
+static const twin *twin_of(const pl_ctx *ctx, const void *p) {
+    const uint8_t *at = p;
+    pthread_mutex_lock(&sharing);
+    const twin *t = gpu_of(ctx)->twins;
+    while (t && !(at >= t->block && at < t->block + t->bytes))
+        t = t->next;
+    pthread_mutex_unlock(&sharing);
+    return t;
+}
+
+void *PL_CUDA(twin)(const pl_ctx *ctx, const void *p, size_t bytes) {
+    const twin *t = twin_of(ctx, p);
+    size_t      at = t ? (size_t)((const uint8_t *)p - t->block) : 0;
+    return t && at + bytes <= t->bytes ? t->own + at : NULL;
+}
+
+// Arrays that lie near each other in one block go by one copy: what lies between them is not yet, or no longer, in use.
+void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
+    enum { RANGES = 8, NEAR = 64 << 10 };
+    struct {
+        const uint8_t *from, *end;
+        uint8_t       *to;
+    } range[RANGES];
+    int         ranges = 0;
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *from = array[i].from, *end = from + array[i].bytes;
+        uint8_t       *to = array[i].to;
+        int            k = 0;
+        // The same block: the twin is as far away. Near: else they are another's arrays.
+        while (k < ranges && !(to - from == range[k].to - range[k].from && from <= range[k].end + NEAR &&
+                               range[k].from <= end + NEAR))
+            k++;
+        if (k == RANGES) {
+            if (e == cudaSuccess) e = cudaMemcpyAsync(to, from, array[i].bytes, cudaMemcpyHostToDevice, stream_of(ctx));
+            continue;
+        }
+        if (k == ranges) {
+            range[ranges].from = from, range[ranges].end = end, range[ranges++].to = to;
+            continue;
+        }
+        if (from < range[k].from) range[k].from = from, range[k].to = to;
+        if (end > range[k].end) range[k].end = end;
+    }
+    for (int k = 0; k < ranges && e == cudaSuccess; k++)
+        e = cudaMemcpyAsync(range[k].to, range[k].from, (size_t)(range[k].end - range[k].from), cudaMemcpyHostToDevice,
+                            stream_of(ctx));
+    fits(ctx, e, "index arrays");
+}
+
 // `from` may be any host memory: pageable memory is staged before the call returns, and so that the same holds for
 // pinned memory the stream is waited for.
 static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
+    PL_CUDA(record_flush)(ctx);
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     fits(ctx, e, "upload");
 }
 
 static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
+    PL_CUDA(record_flush)(ctx);
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
+    PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     fits(ctx, e, "download");
 }
 
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
     if (!PL_CUDA(enter)(ctx)) return;
+    PL_CUDA(record_flush)(ctx); // where rows move differs from step to step: no part of a graph
     if (n > 1 && pitch <= gpu_of(ctx)->prop.memPitch) {
         fits(ctx, cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n, cudaMemcpyDefault, stream_of(ctx)), "copy");
     } else {
@@ -213,7 +379,9 @@ static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t p
 }
 
 static void zero(pl_ctx *ctx, void *to, size_t bytes) {
-    if (PL_CUDA(enter)(ctx)) fits(ctx, cudaMemsetAsync(to, 0, bytes, stream_of(ctx)), "zero");
+    if (!PL_CUDA(enter)(ctx)) return;
+    PL_CUDA(record_flush)(ctx);
+    fits(ctx, cudaMemsetAsync(to, 0, bytes, stream_of(ctx)), "zero");
     if (watched(ctx)) wait_for(ctx);
 }
 

@@ -24,6 +24,7 @@ static pl_grid grid_of(int64_t elements) {
 // ---- add, round -----------------------------------------------------------------------------------------------------
 
 static __global__ void add_kernel(float *y, const float *a, const float *b, int64_t n) {
+    pl_previous_done();
     int64_t i = own_element();
     if (i < n) y[i] = a[i] + b[i];
 }
@@ -46,7 +47,7 @@ PL_CUDA_OP(add_fwd) {
     const pl_add_args *s = (const pl_add_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&s->y);
-    PL_LAUNCH(ctx, "add", add_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
+    PL_LAUNCH_EARLY(ctx, "add", add_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
 }
 
 PL_CUDA_OP(add_bwd) {
@@ -103,6 +104,7 @@ PL_CUDA_OP(bias_bwd) {
 // ---- concat ---------------------------------------------------------------------------------------------------------
 
 static __global__ void concat_kernel(float *y, const float *a, const float *b, int64_t n, int64_t ca, int64_t cb) {
+    pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     int64_t m = i / (ca + cb), at = i % (ca + cb);
@@ -121,8 +123,8 @@ PL_CUDA_OP(concat_fwd) {
     const pl_concat_args *a = (const pl_concat_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->a), pl_f32(&a->b), n,
-              a->a.dim[1], a->b.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->a), pl_f32(&a->b), n,
+                    a->a.dim[1], a->b.dim[1]);
 }
 
 PL_CUDA_OP(concat_bwd) {
@@ -167,6 +169,7 @@ PL_CUDA_OP(silu_bwd) {
 // ---- swiglu ---------------------------------------------------------------------------------------------------------
 
 static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width) {
+    pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     const float *g = gu + i / width * 2 * width + i % width;
@@ -186,7 +189,7 @@ PL_CUDA_OP(swiglu_fwd) {
     const pl_swiglu_args *a = (const pl_swiglu_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1]);
 }
 
 PL_CUDA_OP(swiglu_bwd) {
@@ -201,17 +204,20 @@ PL_CUDA_OP(swiglu_bwd) {
 // ---- rope -----------------------------------------------------------------------------------------------------------
 
 // One thread per pair.
-static __global__ void rope_kernel(float *qkv, pl_rope_args a, int64_t n, float sign, pl_cuda_fault *fault) {
+static __global__ void rope_kernel(float *qkv, const float *cos, const float *sin, const int32_t *at, int64_t n,
+                                   int64_t width, int64_t positions, int hd, int n_rot, int offset, float sign,
+                                   pl_cuda_fault *fault) {
+    pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
-    int64_t half = a.hd / 2, pair = i % half, head = i / half % a.n_rot, m = i / half / a.n_rot;
-    int64_t pos = (int64_t)a.pos[m] + a.offset;
-    if (pos < 0 || pos >= a.cos.dim[0]) {
+    int64_t half = hd / 2, pair = i % half, head = i / half % n_rot, m = i / half / n_rot;
+    int64_t pos = (int64_t)at[m] + offset;
+    if (pos < 0 || pos >= positions) {
         atomicMin(&fault->id, (unsigned long long)m << 32 | (uint32_t)pos);
         return;
     }
-    float c = ((const float *)a.cos.data)[pos * half + pair], s = sign * ((const float *)a.sin.data)[pos * half + pair];
-    float *v = qkv + m * a.qkv.dim[1] + head * a.hd + pair;
+    float  c = cos[pos * half + pair], s = sign * sin[pos * half + pair];
+    float *v = qkv + m * width + head * hd + pair;
     float  lo = v[0], hi = v[half];
     v[0] = lo * c - hi * s;
     v[half] = hi * c + lo * s;
@@ -219,7 +225,9 @@ static __global__ void rope_kernel(float *qkv, pl_rope_args a, int64_t n, float 
 
 static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign) {
     int64_t n = a->qkv.dim[0] * a->n_rot * (a->hd / 2);
-    PL_LAUNCH(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, *a, n, sign, pl_cuda_state_of(ctx)->fault);
+    PL_LAUNCH_EARLY(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, pl_f32(&a->cos), pl_f32(&a->sin),
+                    pl_index(ctx, a->pos, a->qkv.dim[0]), n, a->qkv.dim[1], a->cos.dim[0], a->hd, a->n_rot, a->offset,
+                    sign, pl_cuda_state_of(ctx)->fault);
 }
 
 PL_CUDA_OP(rope_fwd) {
@@ -237,6 +245,7 @@ PL_CUDA_OP(rope_bwd) {
 // ---- kvstore --------------------------------------------------------------------------------------------------------
 
 static __global__ void kvstore_kernel(const float *qkv, const pl_kvrow *row, int64_t n, int64_t q, int64_t kv) {
+    pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     int64_t      m = i / kv, at = i % kv, slot = row[m].slot;
@@ -249,6 +258,6 @@ PL_CUDA_OP(kvstore_fwd) {
     const pl_kvstore_args *a = (const pl_kvstore_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t kv = (int64_t)a->nkv * a->hd, n = a->qkv.dim[0] * kv;
-    PL_LAUNCH(ctx, "kvstore", kvstore_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->qkv), a->row, n, (int64_t)a->nh * a->hd,
-              kv);
+    PL_LAUNCH_EARLY(ctx, "kvstore", kvstore_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->qkv),
+                    pl_index(ctx, a->row, a->qkv.dim[0]), n, (int64_t)a->nh * a->hd, kv);
 }

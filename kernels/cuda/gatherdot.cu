@@ -90,6 +90,7 @@ struct listed {
 };
 
 static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel(gatherdot a) {
+    pl_previous_done();
     __shared__ int32_t own[PL_UNIT];
     __shared__ float   total[PL_UNIT];
     int64_t            m = blockIdx.y, i = (int64_t)blockIdx.x * PL_UNIT + threadIdx.x;
@@ -101,6 +102,7 @@ static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel
 }
 
 static __global__ void listed_chain_kernel(gatherdot a) {
+    pl_previous_done();
     __shared__ int32_t own[PL_UNIT];
     int64_t            m = blockIdx.y, i = (int64_t)blockIdx.x * PL_UNIT + threadIdx.x;
     take_ids(a, own);
@@ -134,7 +136,7 @@ PL_CUDA_OP(gatherdot_fwd) {
                    pl_cuda_state_of(ctx)->fault};
     pl_grid   grid(pl_ceil_div(n, PL_UNIT), a->x.dim[0]);
     if (a->w.dtype == PL_BF16)
-        PL_LAUNCH_ROOM(ctx, "gatherdot", listed_kernel, grid, PL_BLOCK, pl_room_bytes(1), g);
+        PL_LAUNCH_EARLY_ROOM(ctx, "gatherdot", listed_kernel, grid, PL_BLOCK, pl_room_bytes(1), g);
     else
-        PL_LAUNCH(ctx, "gatherdot", listed_chain_kernel, grid, PL_UNIT, g);
+        PL_LAUNCH_EARLY(ctx, "gatherdot", listed_chain_kernel, grid, PL_UNIT, g);
 }

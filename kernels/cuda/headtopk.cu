@@ -33,6 +33,7 @@ constexpr int LIST_THREADS = 1024;
 // The panels that hold rows of the support, ascending, and their number: one block.
 static __global__ void __launch_bounds__(LIST_THREADS)
     support_kernel(int32_t *list, int32_t *listed, const pl_span *span, int n_spans, int64_t N, int64_t panels) {
+    pl_previous_done();
     __shared__ int32_t upto[2][LIST_THREADS];
     int                me = (int)threadIdx.x, total = 0;
     for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
@@ -54,6 +55,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
 
 // One block per panel.
 static __global__ void __launch_bounds__(PL_BLOCK) best_kernel(head h) {
+    pl_previous_done();
     __shared__ int inside[PL_PANEL];
     int64_t        panel = blockIdx.x, n0 = panel * PL_PANEL;
     int            lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
@@ -86,6 +88,7 @@ static __global__ void __launch_bounds__(PL_BLOCK) best_kernel(head h) {
 }
 
 static __global__ void head_lse_kernel(float *lse, const share *of, int64_t panels) {
+    pl_previous_done();
     __shared__ float room[PL_WARP];
     of += blockIdx.x * panels;
     float max = -INFINITY, sum = 0;
@@ -105,6 +108,7 @@ static __global__ void head_lse_kernel(float *lse, const share *of, int64_t pane
 // them.
 static __global__ void __launch_bounds__(LIST_THREADS)
     list_kernel(int32_t *id, float *value, const pl_key *in, int64_t n, int k, bool by_id) {
+    pl_previous_done();
     __shared__ pl_key   key[PL_HEADTOPK_MAX];
     __shared__ unsigned count[256], taken;
     in += blockIdx.x * n;
@@ -155,15 +159,16 @@ PL_CUDA_OP(headtopk_fwd) {
     void    *room = pl_arena_alloc(&ctx->scratch, PL_CUDA(panel_product_bytes)(ctx, &a->w, M));
     int32_t *panel = (int32_t *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)panels + 1, sizeof(int32_t), 1));
     head     h = {};
-    h.N = N, h.panels = panels, h.k = each, h.n_spans = a->n_spans, h.span = a->span, h.z = z;
+    h.N = N, h.panels = panels, h.k = each, h.n_spans = a->n_spans, h.z = z;
     h.best = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)n, sizeof(pl_key)));
     if (a->lse)
         h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
     pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
     pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    if (a->span && !ctx->measuring)
-        PL_LAUNCH(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, a->span, a->n_spans, N,
-                  panels);
+    if (a->span && !ctx->measuring) h.span = pl_index(ctx, a->span, a->n_spans);
+    if (h.span)
+        PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, h.span, a->n_spans,
+                        N, panels);
     for (int64_t m = 0; m < M && !ctx->measuring; m += pass) {
         int32_t *id = a->id + m * a->k;
         float   *value = a->value ? a->value + m * a->k : NULL;
@@ -171,15 +176,16 @@ PL_CUDA_OP(headtopk_fwd) {
         h.row0 = m;
         h.fault = pl_cuda_state_of(ctx)->fault;
         PL_CUDA(panel_product)
-        (ctx, "headtopk", z, pl_f32(&a->x) + m * K, h.rows, &a->w, a->span ? panel + 1 : NULL, a->span ? panel : NULL,
+        (ctx, "headtopk", z, pl_f32(&a->x) + m * K, h.rows, &a->w, h.span ? panel + 1 : NULL, h.span ? panel : NULL,
          room);
-        PL_LAUNCH(ctx, "headtopk", best_kernel, pl_grid(panels), PL_BLOCK, h);
+        PL_LAUNCH_EARLY(ctx, "headtopk", best_kernel, pl_grid(panels), PL_BLOCK, h);
         if (list)
-            PL_LAUNCH(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
-                      a->by_id);
+            PL_LAUNCH_EARLY(ctx, "headtopk", list_kernel, pl_grid(h.rows), LIST_THREADS, id, value, h.best, n, a->k,
+                            a->by_id);
         else
             pl_select(ctx, "headtopk", id, value, h.best, one, two, h.rows, n, a->k);
-        if (a->lse) PL_LAUNCH(ctx, "headtopk", head_lse_kernel, pl_grid(h.rows), PL_BLOCK, a->lse + m, h.lse, panels);
+        if (a->lse)
+            PL_LAUNCH_EARLY(ctx, "headtopk", head_lse_kernel, pl_grid(h.rows), PL_BLOCK, a->lse + m, h.lse, panels);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

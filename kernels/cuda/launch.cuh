@@ -50,7 +50,7 @@ template <typename... P> struct pl_call {
 
 template <typename... P, typename... A>
 static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), const pl_grid &grid, int threads,
-                             size_t room, A... a) {
+                             size_t room, bool early, A... a) {
     if (!PL_CUDA(may_launch)(ctx, op, grid.n, threads)) return;
     pl_call<P...>  call = {std::tuple<P...>(static_cast<P>(a)...)};
     pl_cuda_launch l = {};
@@ -60,14 +60,22 @@ static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), 
         l.grid[i] = (unsigned)grid.n[i];
     l.threads = (unsigned)threads;
     l.room = room;
+    l.early = early;
     call.submit(ctx, &l, std::index_sequence_for<P...>());
 }
 
 // PL_LAUNCH(ctx, "linear", kernel, grid, threads, arguments...): nothing on a failed context or an empty grid.
-// PL_LAUNCH_ROOM: with bytes of dynamic shared memory (pl_dynamic_shared) after the threads.
-#define PL_LAUNCH(ctx, op, kernel, grid, threads, ...) pl_launch(ctx, op, kernel, grid, threads, 0, __VA_ARGS__)
-#define PL_LAUNCH_ROOM(ctx, op, kernel, grid, threads, room, ...)                                                      \
-    pl_launch(ctx, op, kernel, grid, threads, room, __VA_ARGS__)
+// PL_LAUNCH_EARLY: for kernels that call pl_previous_done; _ROOM with bytes of dynamic shared memory after the threads.
+#define PL_LAUNCH(ctx, op, kernel, grid, threads, ...) pl_launch(ctx, op, kernel, grid, threads, 0, false, __VA_ARGS__)
+#define PL_LAUNCH_EARLY(ctx, op, kernel, grid, threads, ...)                                                           \
+    pl_launch(ctx, op, kernel, grid, threads, 0, true, __VA_ARGS__)
+#define PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, grid, threads, room, ...)                                                \
+    pl_launch(ctx, op, kernel, grid, threads, room, true, __VA_ARGS__)
+
+// An index array of n elements as kernels are to read it (state.h).
+template <typename T> static inline const T *pl_index(pl_ctx *ctx, const T *p, int64_t n) {
+    return (const T *)PL_CUDA(index)(ctx, p, (size_t)n * sizeof(T));
+}
 
 static inline int64_t pl_ceil_div(int64_t n, int64_t d) {
     return (n + d - 1) / d;

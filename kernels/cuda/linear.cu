@@ -74,7 +74,10 @@ struct product {
 
 template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(NB)) panel_kernel(product p) {
     pl_room<NB> &room = *(pl_room<NB> *)pl_dynamic_shared();
-    if (p.list) p.panels = *p.listed;
+    if (p.list) {
+        pl_previous_done();
+        p.panels = *p.listed;
+    }
     int64_t b = blockIdx.x, blocks = gridDim.x, pairs = (p.panels + PL_GROUPS - 1) / PL_GROUPS, first, end;
     p.slices = (p.K + PL_SLICE - 1) / PL_SLICE;
     p.whole = pairs > most_shared(blocks);
@@ -93,6 +96,7 @@ template <int NB> static __global__ void __launch_bounds__(PL_BLOCK, pl_resident
 static __global__ void __launch_bounds__(PL_BLOCK)
     chain_kernel(float *y, const uint8_t *w, const float *x, int rows, int64_t N, int64_t K, const int32_t *list,
                  const int32_t *listed) {
+    pl_previous_done();
     if (list && blockIdx.x >= (unsigned)*listed) return;
     int64_t panel = list ? list[blockIdx.x] : blockIdx.x, n0 = panel * PL_PANEL;
     pl_panel_chain(w + panel * K * PL_PANEL * 4, x, rows, K, [&](int row, int m, float sum) {
@@ -124,7 +128,7 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
     const uint8_t *of = (const uint8_t *)w->data;
     int            nb = pl_column_blocks(rows);
     if (w->dtype != PL_BF16) {
-        PL_LAUNCH(ctx, op, chain_kernel, pl_grid(panels), PL_BLOCK, y, of, x, rows, N, K, list, listed);
+        PL_LAUNCH_EARLY(ctx, op, chain_kernel, pl_grid(panels), PL_BLOCK, y, of, x, rows, N, K, list, listed);
         return;
     }
     product p = {};
@@ -132,7 +136,7 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
     p.ticket = pl_cuda_state_of(ctx)->ticket;
     p.N = N, p.K = K, p.panels = panels, p.rows = rows;
     auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
-    PL_LAUNCH_ROOM(ctx, op, kernel, pl_grid(blocks_of(ctx, w, rows)), PL_BLOCK, pl_room_bytes(nb), p);
+    PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks_of(ctx, w, rows)), PL_BLOCK, pl_room_bytes(nb), p);
 }
 
 // Rows in passes of at most 64.

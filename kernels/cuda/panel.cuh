@@ -164,6 +164,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
     };
     for (int s = 0; s < STAGES; s++)
         feed(s);
+    pl_previous_done(); // weights are under way while x is still being made
     for (int64_t j = j0; j < j1; j++) {
         int64_t k0, k1;
         float   acc[4][NB][4] = {};

@@ -12,6 +12,7 @@ extern "C" {
 
 static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const int32_t *id, int64_t n, int64_t d,
                                         int64_t limit, pl_cuda_fault *fault) {
+    pl_previous_done();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int64_t t = i / d, row = id[t];
@@ -45,8 +46,9 @@ static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s: no %s on backend %s", op, pl_dtype_name(w->dtype), ctx->be->name);
         return;
     }
-    PL_LAUNCH(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(y), w->data,
-              w->dtype == PL_BF16, id, n, y->dim[1], w->dim[0], pl_cuda_state_of(ctx)->fault);
+    PL_LAUNCH_EARLY(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(y), w->data,
+                    w->dtype == PL_BF16, pl_index(ctx, id, y->dim[0]), n, y->dim[1], w->dim[0],
+                    pl_cuda_state_of(ctx)->fault);
 }
 
 // Each block reads all ids: from a copy in the device's memory.
@@ -87,6 +89,7 @@ PL_CUDA_OP(gather_bwd) {
 
 static __global__ void rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd,
                                       int64_t d, float eps) {
+    pl_previous_done();
     __shared__ float room[PL_WARP];
     int64_t          at = (int64_t)blockIdx.x * d;
     float            square = 0;
@@ -126,8 +129,8 @@ struct scaled_row {
 PL_CUDA_OP(rmsnorm_fwd) {
     const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    PL_LAUNCH(ctx, "rmsnorm", rmsnorm_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->h),
-              pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps);
+    PL_LAUNCH_EARLY(ctx, "rmsnorm", rmsnorm_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->h),
+                    pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps);
 }
 
 PL_CUDA_OP(rmsnorm_bwd) {

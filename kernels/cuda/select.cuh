@@ -82,6 +82,7 @@ static __device__ void pl_keep_best(pl_key *key, pl_key *out, int32_t *id, float
 // One round: chunk blockIdx.x of row blockIdx.y's n keys; the k best of it go to out [rows, chunks, k], or, in the last
 // round (one chunk), to id and value [rows, k].
 static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, const pl_key *in, int64_t n, int k) {
+    pl_previous_done();
     __shared__ pl_key key[PL_SORT];
     int64_t           row = blockIdx.y, chunk = blockIdx.x;
     for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
@@ -100,7 +101,7 @@ static inline void pl_select(pl_ctx *ctx, const char *op, int32_t *id, float *va
                              pl_key *other, int64_t rows, int64_t n, int k) {
     for (;;) {
         int64_t chunks = pl_ceil_div(n, PL_SORT);
-        PL_LAUNCH(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k);
+        PL_LAUNCH_EARLY(ctx, op, pl_select_kernel, pl_grid(chunks, rows), PL_BLOCK, to, id, value, in, n, k);
         if (chunks <= 1) return;
         n = chunks * k;
         in = to;

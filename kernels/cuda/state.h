@@ -20,12 +20,15 @@ typedef struct pl_cuda_fault {
 } pl_cuda_fault;
 
 typedef struct pl_cuda_state {
-    void          *stream;
-    int            sms;  // multiprocessors
-    size_t         room; // shared memory that one block may have, bytes
-    pl_cuda_fault *fault;
-    unsigned      *ticket; // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
-    const char    *op;     // the last one queued
+    void             *stream;
+    int               sms;  // multiprocessors
+    size_t            room; // shared memory that one block may have, bytes
+    pl_cuda_fault    *fault;
+    unsigned         *ticket; // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
+    const char       *op;     // the last one queued
+    // Steps that repeat (record.h):
+    struct pl_record *record;             // NULL: this device keeps no launches
+    uint64_t          captured, replayed; // graphs, so far
 } pl_cuda_state;
 
 static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
@@ -41,12 +44,16 @@ typedef struct pl_cuda_launch {
     void        **arg;  // [n_args], each of size[i] bytes
     const size_t *size;
     int           n_args;
+    bool          early; // may start before the launch before it is done (pl_previous_done)
 } pl_cuda_launch;
 
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
 // with one line).
-bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
+bool        PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
+// Where a kernel is to read `bytes` of an index array (ids, positions, spans, pl_kvrow) that the host has written and
+// nothing on the device writes: the device's own copy where there is one (record.h), else p itself.
+const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes);
 // Queues it; a launch that is refused sticks to the context.
-void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l);
+void        PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l);
 
 #endif

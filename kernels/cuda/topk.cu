@@ -6,6 +6,7 @@ extern "C" {
 // The first round, from logits: chunk blockIdx.x of row blockIdx.y.
 static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, const float *x, int64_t V, int k,
                                     pl_cuda_fault *fault) {
+    pl_previous_done();
     __shared__ pl_key key[PL_SORT];
     int64_t           row = blockIdx.y, chunk = blockIdx.x;
     for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
@@ -19,6 +20,7 @@ static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, cons
 
 // One block per row, the row's ids dealt to threads in turn: an order that V alone fixes.
 static __global__ void lse_kernel(float *lse, const float *x, int64_t V) {
+    pl_previous_done();
     __shared__ float room[PL_WARP];
     x += blockIdx.x * V;
     float max = -INFINITY, sum = 0;
@@ -45,10 +47,10 @@ PL_CUDA_OP(topk_fwd) {
         const float *x = pl_f32(&a->x) + m * V;
         float       *value = a->value ? a->value + m * a->k : NULL;
         int32_t     *id = a->id + m * a->k;
-        PL_LAUNCH(ctx, "topk", first_kernel, pl_grid(chunks, rows), PL_BLOCK, one, id, value, x, V, a->k,
-                  pl_cuda_state_of(ctx)->fault);
+        PL_LAUNCH_EARLY(ctx, "topk", first_kernel, pl_grid(chunks, rows), PL_BLOCK, one, id, value, x, V, a->k,
+                        pl_cuda_state_of(ctx)->fault);
         if (chunks > 1) pl_select(ctx, "topk", id, value, one, two, three, rows, chunks * a->k, a->k);
-        if (a->lse) PL_LAUNCH(ctx, "topk", lse_kernel, pl_grid(rows), PL_BLOCK, a->lse + m, x, V);
+        if (a->lse) PL_LAUNCH_EARLY(ctx, "topk", lse_kernel, pl_grid(rows), PL_BLOCK, a->lse + m, x, V);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -1,6 +1,7 @@
 // The CUDA backend beyond what the ops' own tests cover, on the emulated device: the table, limits and faults each in
 // one line, and the sizes at which work is split (slices of K, parts of a context, rounds of a selection).
 #define PL_CUDA_SUFFIX emulated
+#include "kernels/base/rng.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/embed.h"
@@ -225,6 +226,15 @@ static void stray_within(strict *s) {
     pl_tensor one = pl_tensor_2d(s->table, PL_F32, 4, 1), qkv = pl_tensor_2d(s->table, PL_F32, 4, 2);
     pl_rope(&s->ctx, &(pl_rope_args){.qkv = qkv, .cos = one, .sin = one, .pos = pos, .n_rot = 1, .hd = 2});
 }
+static void rewritten(strict *s) {
+    s->ctx.repeats = true;
+    s->ids[0] = 1;
+    pl_ctx_begin(&s->ctx);
+    pl_tensor y = pl_embed(&s->ctx, pl_tensor_2d(s->table, PL_F32, 4, 2), s->ids, 3);
+    pl_ctx_zero(&s->ctx, y.data, sizeof(float)); // sends what waits
+    s->ids[0] = 2;
+    pl_ctx_wait(&s->ctx);
+}
 static void nothing(strict *s) {
     s->ids[0] = 1;
 }
@@ -235,6 +245,158 @@ static void walls(void **state) {
     assert_int_equal(death_of(touch), SIGSEGV);        // a host that writes a tensor
     assert_int_equal(death_of(stray), SIGABRT);        // an op that is given host memory,
     assert_int_equal(death_of(stray_within), SIGABRT); // or args that hold it
+    assert_int_equal(death_of(rewritten), SIGABRT);    // an index array that changes before its op has read it
+}
+
+// ---- steps that repeat ----------------------------------------------------------------------------------------------
+
+// A model of six layers (which share their weights) decodes a root and two children at position n.
+enum { LAYERS = 6, D = 32, HD = 16, VOCAB = 200, SLOTS = 160, NODES = 3, BEST = 4 };
+
+typedef struct index_arrays {
+    int32_t  id[NODES], pos[NODES], path[NODES][2];
+    pl_kvrow row[LAYERS][NODES];
+} index_arrays;
+
+typedef struct looped {
+    pl_ctx        ctx;
+    index_arrays *in;
+    float        *table, *cos, *sin, *cache; // on the device
+    void         *wqkv, *wo, *head;          // bf16 panels there
+    int32_t      *id;
+    float        *value; // of the last step
+} looped;
+
+static void *put(const void *from, size_t bytes) {
+    const pl_memory *m = pl_backend_emulated()->memory;
+    void            *p = pl_memory_create(m, PL_LOCAL, bytes, NULL);
+    assert_non_null(p);
+    if (from) assert_int_equal(pl_memory_write(m, p, from, bytes, NULL), PL_OK);
+    return p;
+}
+
+static float *noise(int64_t n, float scale, uint64_t which) {
+    float *v = calloc((size_t)n, sizeof *v);
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = scale * pl_rng_normal(pl_rng_make(3, PL_STREAM_TEST, which), (uint64_t)i);
+    return v;
+}
+
+static float *put_noise(int64_t n, uint64_t which) {
+    float *v = noise(n, 1, which), *p = put(v, (size_t)n * sizeof *v);
+    free(v);
+    return p;
+}
+
+static void *put_panels(int64_t n, int64_t k, uint64_t which) {
+    float *v = noise(n * k, 0.3f, which);
+    size_t bytes = pl_panels_bytes(n, k, PL_BF16);
+    void  *packed = calloc(bytes, 1), *p;
+    assert_non_null(packed);
+    pl_panels_pack(packed, PL_BF16, 0, n, n, k, v);
+    p = put(packed, bytes);
+    free(packed);
+    free(v);
+    return p;
+}
+
+static pl_tensor panels(void *data, int64_t n, int64_t k) {
+    pl_tensor t = pl_tensor_2d(data, PL_BF16, n, k);
+    t.layout = PL_PANELS;
+    return t;
+}
+
+static void looped_step(pl_ctx *ctx, void *arg) {
+    looped   *s = arg;
+    pl_tensor h = pl_embed(ctx, pl_tensor_2d(s->table, PL_F32, VOCAB, D), s->in->id, NODES);
+    for (int l = 0; l < LAYERS; l++) {
+        pl_tensor qkv = pl_linear(ctx, h, panels(s->wqkv, 4 * HD, D));
+        pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
+                                     .cos = pl_tensor_2d(s->cos, PL_F32, SLOTS, HD / 2),
+                                     .sin = pl_tensor_2d(s->sin, PL_F32, SLOTS, HD / 2),
+                                     .pos = s->in->pos,
+                                     .n_rot = 3,
+                                     .hd = HD});
+        pl_kvstore(ctx, qkv, s->in->row[l], 2, 1, HD);
+        h = pl_linear(ctx, pl_attention_cached(ctx, qkv, s->in->row[l], 2, 1, HD), panels(s->wo, D, D));
+    }
+    s->id = pl_ctx_bytes(ctx, NODES * BEST * sizeof *s->id);
+    s->value = pl_ctx_bytes(ctx, NODES * BEST * sizeof *s->value);
+    pl_headtopk(ctx,
+                &(pl_headtopk_args){.x = h, .w = panels(s->head, VOCAB, D), .k = BEST, .id = s->id, .value = s->value});
+}
+
+static void looped_open(looped *s, bool repeats) {
+    const pl_backend *be = pl_backend_emulated();
+    s->in = pl_memory_create(be->memory, PL_SHARED, sizeof *s->in, NULL);
+    assert_non_null(s->in);
+    s->table = put_noise(VOCAB * D, 1);
+    s->cos = put_noise(SLOTS * HD / 2, 2);
+    s->sin = put_noise(SLOTS * HD / 2, 3);
+    s->cache = put_noise((int64_t)LAYERS * 2 * SLOTS * HD, 4);
+    s->wqkv = put_panels(4 * HD, D, 5);
+    s->wo = put_panels(D, D, 6);
+    s->head = put_panels(VOCAB, D, 7);
+    assert_int_equal(pl_ctx_init(&s->ctx, be, NULL), PL_OK);
+    s->ctx.repeats = repeats;
+    assert_int_equal(pl_ctx_measure(&s->ctx, looped_step, s, NULL), PL_OK);
+}
+
+static void looped_close(looped *s) {
+    const pl_memory *m = pl_backend_emulated()->memory;
+    pl_ctx_fini(&s->ctx);
+    pl_memory_destroy(m, PL_SHARED, s->in, sizeof *s->in);
+    pl_memory_destroy(m, PL_LOCAL, s->table, VOCAB * D * sizeof(float));
+    pl_memory_destroy(m, PL_LOCAL, s->cos, SLOTS * HD / 2 * sizeof(float));
+    pl_memory_destroy(m, PL_LOCAL, s->sin, SLOTS * HD / 2 * sizeof(float));
+    pl_memory_destroy(m, PL_LOCAL, s->cache, (size_t)LAYERS * 2 * SLOTS * HD * sizeof(float));
+    pl_memory_destroy(m, PL_LOCAL, s->wqkv, pl_panels_bytes(4 * HD, D, PL_BF16));
+    pl_memory_destroy(m, PL_LOCAL, s->wo, pl_panels_bytes(D, D, PL_BF16));
+    pl_memory_destroy(m, PL_LOCAL, s->head, pl_panels_bytes(VOCAB, D, PL_BF16));
+}
+
+static void looped_run(looped *s, int n, int turn) {
+    for (int i = 0; i < NODES; i++) {
+        s->in->id[i] = (n * 7 + turn + i * 31) % VOCAB;
+        s->in->pos[i] = n + (i > 0);
+        s->in->path[i][0] = n;
+        s->in->path[i][1] = n + i;
+        for (int l = 0; l < LAYERS; l++) {
+            float *k = s->cache + (size_t)l * 2 * SLOTS * HD;
+            s->in->row[l][i] = (pl_kvrow){k, k + SLOTS * HD, s->in->path[i], n, i ? 2 : 1, n + i};
+        }
+    }
+    pl_ctx_begin(&s->ctx);
+    looped_step(&s->ctx, s);
+    assert_int_equal(pl_ctx_sync(&s->ctx, NULL), PL_OK);
+}
+
+// The same numbers with graphs and without; each sequence is captured when it comes the second time, and none again
+// while the context grows over groups and parts.
+static void steps_become_graphs(void **state) {
+    (void)state;
+    const int from[] = {0, 27, 125}, count = 8;
+    looped    plain, graphs;
+    looped_open(&plain, false);
+    looped_open(&graphs, true);
+    const pl_cuda_state *seen = graphs.ctx.state, *none = plain.ctx.state;
+    uint64_t             pieces = 0;
+    int                  steps = 0;
+    for (int i = 0; i < 3; i++)
+        for (int n = from[i]; n < from[i] + count; n++, steps++) {
+            looped_run(&plain, n, steps);
+            looped_run(&graphs, n, steps);
+            assert_memory_equal(plain.id, graphs.id, NODES * BEST * sizeof *plain.id);
+            assert_memory_equal(plain.value, graphs.value, NODES * BEST * sizeof *plain.value);
+            if (steps == 0) assert_true(seen->captured == 0 && seen->replayed == 0);
+            if (steps == 1) pieces = seen->captured;
+            assert_true(seen->captured == pieces && seen->replayed == pieces * (uint64_t)steps);
+        }
+    print_message("%d steps: %d graphs\n", steps, (int)pieces);
+    assert_true(pieces >= 1 && none->captured == 0);
+    looped_close(&plain);
+    looped_close(&graphs);
 }
 
 // ---- where work is split --------------------------------------------------------------------------------------------
@@ -383,6 +545,7 @@ int main(void) {
         cmocka_unit_test(queue),
         cmocka_unit_test(walls),
         cmocka_unit_test(slices),
+        cmocka_unit_test(steps_become_graphs),
         cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),
         cmocka_unit_test(opening),

@@ -3,6 +3,7 @@
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/base/check.h"
 #include "kernels/cuda/emulate/queue.h"
+#include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 typedef struct block {
     struct block *next;
-    uint8_t      *p;
+    uint8_t      *p, *twin; // twin: of a shared block (record.h), 0xff at first
     size_t        bytes;
     pl_place      place;
 } block;
@@ -51,10 +52,13 @@ static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *er
         return NULL;
     }
     *b = (block){.bytes = bytes, .place = place, .p = pl_block_create(bytes, err)};
-    if (!b->p) {
+    if (b->p && place == PL_SHARED) b->twin = pl_block_create(bytes, err);
+    if (!b->p || (place == PL_SHARED && !b->twin)) {
+        if (b->p) pl_block_destroy(b->p, bytes);
         pl_free(b);
         return NULL;
     }
+    if (b->twin) memset(b->twin, 0xff, bytes);
     void *p = b->p;
     pthread_mutex_lock(&walls);
     b->next = blocks;
@@ -74,6 +78,7 @@ static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
     PL_CHECK(b && b->bytes == bytes, "emulated: no block of %zu bytes at %p", bytes, p);
     *at = b->next;
     pthread_mutex_unlock(&walls);
+    if (b->twin) pl_block_destroy(b->twin, b->bytes);
     pl_block_destroy(b->p, b->bytes);
     pl_free(b);
 }
@@ -90,7 +95,8 @@ bool pl_emu_reachable(const void *p) {
     bool found = false;
     pthread_mutex_lock(&walls);
     for (const block *b = blocks; b && !found; b = b->next)
-        found = (const uint8_t *)p >= b->p && (const uint8_t *)p <= b->p + b->bytes;
+        found = ((const uint8_t *)p >= b->p && (const uint8_t *)p <= b->p + b->bytes) ||
+                (b->twin && (const uint8_t *)p >= b->twin && (const uint8_t *)p <= b->twin + b->bytes);
     pthread_mutex_unlock(&walls);
     return found;
 }
@@ -135,7 +141,10 @@ static pl_status open_queued(pl_ctx *ctx, pl_err *err) {
     PL_TRY(open_on(ctx, &memory, err));
     own *o = ctx->state;
     o->state.stream = pl_emu_queue_create();
-    if (o->state.stream) return PL_OK;
+    o->state.record = PL_CUDA(record_open)(true);
+    if (o->state.stream && o->state.record) return PL_OK;
+    if (o->state.stream) pl_emu_queue_destroy(o->state.stream);
+    PL_CUDA(record_close)(o->state.record);
     pl_memory_destroy(&memory, PL_SHARED, o, sizeof *o + tickets);
     ctx->state = NULL;
     return pl_fail(err, PL_E_MEMORY, "emulated: context: out of memory");
@@ -143,6 +152,7 @@ static pl_status open_queued(pl_ctx *ctx, pl_err *err) {
 
 static void close_queued(pl_ctx *ctx) {
     own *o = ctx->state;
+    PL_CUDA(record_close)(o->state.record);
     pl_emu_queue_destroy(o->state.stream);
     pl_memory_destroy(&memory, PL_SHARED, o, sizeof *o + tickets);
     ctx->state = NULL;
@@ -153,6 +163,8 @@ static void *queue_of(const pl_ctx *ctx) {
 }
 
 static void drain(pl_ctx *ctx) {
+    PL_CUDA(record_flush)(ctx);
+    PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     open_walls();
     pl_emu_queue_run(queue_of(ctx));
     close_walls();
@@ -168,10 +180,12 @@ static void copy_out(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
 }
 
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    PL_CUDA(record_flush)(ctx);
     pl_emu_copy(queue_of(ctx), to, from, bytes, pitch, n);
 }
 
 static void zero(pl_ctx *ctx, void *to, size_t bytes) {
+    PL_CUDA(record_flush)(ctx);
     pl_emu_zero(queue_of(ctx), to, bytes);
 }
 
@@ -189,8 +203,65 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
     return true;
 }
 
-void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     pl_emu_submit(queue_of(ctx), l);
+}
+
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    if (PL_CUDA(records)(ctx)) {
+        PL_CUDA(record_launch)(ctx, l);
+        return;
+    }
+    PL_CUDA(record_flush)(ctx);
+    PL_CUDA(submit)(ctx, l);
+}
+
+// ---- steps that repeat ----------------------------------------------------------------------------------------------
+
+bool PL_CUDA(records)(const pl_ctx *ctx) {
+    return pl_cuda_state_of(ctx)->record && ctx->repeats && !ctx->tape;
+}
+
+typedef struct captured { // a graph: the launches themselves
+    size_t  n;
+    uint8_t bytes[];
+} captured;
+
+void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n) {
+    (void)ctx;
+    captured *c = pl_malloc(sizeof *c + n);
+    if (!c) return NULL;
+    c->n = n;
+    memcpy(c->bytes, bytes, n);
+    return c;
+}
+
+void PL_CUDA(replay)(pl_ctx *ctx, void *graph) {
+    const captured *c = graph;
+    void           *arg[PL_RECORD_ARGS];
+    pl_cuda_launch  l;
+    for (size_t at = 0; PL_CUDA(record_next)(c->bytes, c->n, &at, &l, arg);)
+        PL_CUDA(submit)(ctx, &l);
+}
+
+void PL_CUDA(drop)(void *graph) {
+    pl_free(graph);
+}
+
+void *PL_CUDA(twin)(const pl_ctx *ctx, const void *p, size_t bytes) {
+    const uint8_t *at = p;
+    void          *found = NULL;
+    (void)ctx;
+    pthread_mutex_lock(&walls);
+    for (const block *b = blocks; b && !found; b = b->next)
+        if (b->twin && at >= b->p && at + bytes <= b->p + b->bytes) found = b->twin + (at - b->p);
+    pthread_mutex_unlock(&walls);
+    return found;
+}
+
+void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
+    for (int i = 0; i < n; i++)
+        pl_emu_send(queue_of(ctx), array[i].to, array[i].from, array[i].bytes);
 }
 
 // ---- the two backends -----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ struct copy { // asynchronous, not waited for
 struct fiber {
     ucontext_t        place; // where it goes on
     void             *sp;    // the same, on x86-64
-    bool              done;
+    bool              done, previous_done;
     unsigned          group; // committed so far
     std::vector<copy> copies;
 };
@@ -43,6 +43,7 @@ struct machine {
     const void *kernel;
     void      **arg;
     size_t      room_used;
+    bool        early;
     alignas(16) uint8_t room[ROOM];
 };
 
@@ -105,6 +106,7 @@ static void yield(void) {
 static void entry(void) {
     machine *m = now;
     m->call(m->kernel, m->arg);
+    if (m->early && !m->fibers[m->current].previous_done) broken("is launched early and waits for no launch before it");
     if (!m->fibers[m->current].copies.empty()) broken("ends with asynchronous copies that it has not waited for");
     m->fibers[m->current].done = true;
     m->alive--;
@@ -170,6 +172,10 @@ void pl_emu_copy_wait(int left) {
     f->copies.erase(f->copies.begin(), f->copies.begin() + (ptrdiff_t)n);
 }
 
+void pl_previous_done() {
+    now->fibers[now->current].previous_done = true;
+}
+
 void *pl_dynamic_shared() {
     return now->room;
 }
@@ -190,7 +196,7 @@ static void run_block(machine *m) {
     m->block = barrier();
     memset(m->room, 0xff, m->room_used);
     for (int i = 0; i < m->n; i++) {
-        m->fibers[i].done = false;
+        m->fibers[i].done = m->fibers[i].previous_done = false;
         m->fibers[i].group = 0;
         m->turn_of[i] = 0;
         prepare(&m->fibers[i], m->stacks + (size_t)i * STACK, entry);
@@ -217,6 +223,7 @@ static void run(const pl_cuda_launch *l) {
     m->kernel = l->kernel;
     m->arg = l->arg;
     m->room_used = l->room;
+    m->early = l->early;
     if (l->room > ROOM) broken("more dynamic shared memory than a block has");
     dim3 grid(l->grid[0], l->grid[1], l->grid[2]);
     pl_emu.block_dim = dim3(l->threads);
@@ -303,6 +310,18 @@ extern "C" void pl_emu_copy(void *q, void *to, const void *from, size_t bytes, s
     if (!q) return work();
     if (!pl_emu_reachable(to) || !pl_emu_reachable(from)) pl_emu_unreachable("copy", 0);
     pl_emu_keep(q, work);
+}
+
+extern "C" void pl_emu_send(void *q, void *to, const void *from, size_t bytes) {
+    const uint8_t       *at = static_cast<const uint8_t *>(from);
+    std::vector<uint8_t> as_sent(at, at + bytes);
+    pl_emu_keep(q, [=] {
+        if (memcmp(from, as_sent.data(), bytes) != 0) {
+            fprintf(stderr, "emulated device: an index array was written again before its ops were waited for\n");
+            abort();
+        }
+        memcpy(to, from, bytes);
+    });
 }
 
 extern "C" void pl_emu_zero(void *q, void *to, size_t bytes) {

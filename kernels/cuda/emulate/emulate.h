@@ -127,6 +127,7 @@ template <int which> static inline uint32_t pl_zip_halves(uint32_t a, uint32_t b
 void                                      pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there);
 void                                      pl_emu_copy_wait(int left);
 void                                      pl_copy_commit();
+void                                      pl_previous_done();  // missed in a launch that is early: aborts
 void                                     *pl_dynamic_shared(); // filled with 0xff before each block
 template <int n, bool> static inline void pl_copy_async(void *to, const void *from, bool there) {
     static_assert(n == 8 || n == 16);

@@ -9,6 +9,8 @@ void  pl_emu_queue_destroy(void *queue);
 void  pl_emu_submit(void *queue, const pl_cuda_launch *l); // its arguments are kept by value, as a GPU keeps them
 void  pl_emu_queue_run(void *queue);                       // what was kept, in order
 void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
+// A copy of what the host has written and does not change before it is made: stops where it has.
+void  pl_emu_send(void *queue, void *to, const void *from, size_t bytes);
 void  pl_emu_zero(void *queue, void *to, size_t bytes);
 // Whether p lies in (or right behind) a block of the strict device.
 bool  pl_emu_reachable(const void *p);
