@@ -58,8 +58,8 @@ build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 wher
     cmake -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$arch" "$@" \
         >>"$folder/program.log" 2>&1 || return 1
     if [ $# -gt 0 ]; then
-        targets="$targets bench_gpu test_cuda"
-        for t in tests/kernels/test_op_*.c; do targets="$targets $(basename "$t" .c)"; done
+        targets="$targets bench_gpu"
+        for t in tests/kernels/test_op_*.c tests/kernels/test_cuda*.c; do targets="$targets $(basename "$t" .c)"; done
     fi
     # shellcheck disable=SC2086
     quietly "$folder/program.log" cmake --build "$folder" -j "$(nproc)" --target $targets || return 2
@@ -77,10 +77,10 @@ make_pack() { # DIR
         { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"
-    for f in paceline bench_gpu dump_forward test_cuda test_decode_cuda test_train_device test_plan; do
+    for f in paceline bench_gpu dump_forward test_decode_cuda test_train_device test_plan; do
         strip -o "$dir/bin/$f" "$from/$f"
     done
-    for f in "$from"/test_op_*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
+    for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
     dir=$(cd "$dir" && pwd)
     needed "$PWD/$from" | while read -r f; do strip -o "$dir/lib/$(basename "$f")" "$(readlink -f "$f")"; done
     if needed "$dir/lib" | grep -v "^$dir/lib/"; then
@@ -186,7 +186,7 @@ check() { # WHAT PROGRAM...: one line of the table; a program in which no case r
 test_ops() {
     local t short
     [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu
-    for t in "$ops"/test_op_* "$ops"/test_cuda; do
+    for t in "$ops"/test_op_* "$ops"/test_cuda*; do
         short=$(basename "$t" | sed 's/^test_op_//; s/^test_//')
         case "$real $short" in 1* | "0 add" | "0 embed" | "0 topk") ;; *) continue ;; esac
         [ ! -x "$t" ] || [ ! -f "$t" ] || check "$short" own "$t"
