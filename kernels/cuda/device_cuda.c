@@ -260,6 +260,15 @@ void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
     PL_CUDA(submit)(ctx, l);
 }
 
+void *PL_CUDA(stream)(pl_ctx *ctx) {
+    PL_CUDA(record_flush)(ctx);
+    return pl_cuda_state_of(ctx)->stream;
+}
+
+void PL_CUDA(queued)(pl_ctx *ctx) {
+    if (watched(ctx)) wait_for(ctx);
+}
+
 bool PL_CUDA(records)(const pl_ctx *ctx) {
     return ctx->repeats && !ctx->tape && !watched(ctx);
 }

@@ -106,7 +106,7 @@ static bool queue(pl_ctx *ctx, const pl_lt_table *t, const pl_lt_product *p, voi
     if (!x || !x->fits) return false;
     cublasStatus_t e =
         t->Matmul(d->handle, x->op, &one, p->b.data, x->left, p->a.data, x->right, &before, p->c, x->out, p->c, x->out,
-                  &x->algo, workspace, PL_LT_WORKSPACE, (cudaStream_t)pl_cuda_state_of(ctx)->stream);
+                  &x->algo, workspace, PL_LT_WORKSPACE, (cudaStream_t)PL_CUDA(stream)(ctx));
     if (e != CUBLAS_STATUS_SUCCESS)
         pl_ctx_fail(ctx, PL_E_DEVICE, "%s: op %s: cuBLASLt: %s; PACELINE_GEMM=own does without it", ctx->be->name,
                     pl_cuda_state_of(ctx)->op, t->GetStatusString(e));
@@ -127,7 +127,7 @@ bool PL_CUDA(lt_product)(pl_ctx *ctx, const char *op, const pl_lt_product *p) {
         pthread_mutex_lock(&lock);
         done = queue(ctx, table(), p, workspace);
         pthread_mutex_unlock(&lock);
-        if (done) PL_CUDA(launched)(ctx);
+        if (done) PL_CUDA(queued)(ctx);
     }
     pl_arena_release(&ctx->scratch, mark);
     return done;

@@ -55,5 +55,9 @@ bool        PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[
 const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes);
 // Queues it; a launch that is refused sticks to the context.
 void        PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l);
+// The stream, for a library that queues on it itself: what is kept (record.h) has gone there. Then queued, as after a
+// launch.
+void       *PL_CUDA(stream)(pl_ctx *ctx);
+void        PL_CUDA(queued)(pl_ctx *ctx);
 
 #endif

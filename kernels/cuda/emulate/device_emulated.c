@@ -216,6 +216,16 @@ void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
     PL_CUDA(submit)(ctx, l);
 }
 
+void *PL_CUDA(stream)(pl_ctx *ctx) {
+    PL_CUDA(record_flush)(ctx);
+    return pl_cuda_state_of(ctx)->stream;
+}
+
+// Libraries' stand-ins compute at once.
+void PL_CUDA(queued)(pl_ctx *ctx) {
+    (void)ctx;
+}
+
 // ---- steps that repeat ----------------------------------------------------------------------------------------------
 
 bool PL_CUDA(records)(const pl_ctx *ctx) {
