@@ -106,8 +106,9 @@ typedef struct own {
     ncclComm_t comm; // NULL before the first sum
 } own;
 
-static cudaStream_t stream_of(const pl_ctx *ctx) {
-    return (cudaStream_t)pl_cuda_state_of(ctx)->stream;
+// With everything on it that the context was given.
+static cudaStream_t stream_of(pl_ctx *ctx) {
+    return PL_CUDA(stream)(ctx);
 }
 
 static pl_status fits(ncclResult_t r, const char *doing, pl_err *err) {
