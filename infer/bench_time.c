@@ -164,6 +164,7 @@ static void drop_case(pl_bench *b, pl_bench_case *c, const pl_err *err) {
 void pl_bench_ready(pl_bench *b, pl_bench_case *c) {
     pl_err err = {0};
     c->ready = pl_ctx_init(&c->ctx, b->env->backend, b->env->pool) == PL_OK;
+    c->ctx.repeats = true; // as in decoding
     if (c->ready && pl_ctx_measure(&c->ctx, c->step, c->arg, &err) != PL_OK) drop_case(b, c, &err);
 }
 
