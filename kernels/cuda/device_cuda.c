@@ -251,20 +251,6 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     if (watched(ctx)) wait_for(ctx);
 }
 
-void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
-    if (PL_CUDA(records)(ctx)) {
-        PL_CUDA(record_launch)(ctx, l);
-        return;
-    }
-    PL_CUDA(record_flush)(ctx);
-    PL_CUDA(submit)(ctx, l);
-}
-
-void *PL_CUDA(stream)(pl_ctx *ctx) {
-    PL_CUDA(record_flush)(ctx);
-    return pl_cuda_state_of(ctx)->stream;
-}
-
 void PL_CUDA(queued)(pl_ctx *ctx) {
     if (watched(ctx)) wait_for(ctx);
 }

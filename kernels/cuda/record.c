@@ -1,5 +1,6 @@
 #include "kernels/cuda/record.h"
 #include "kernels/base/check.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include <string.h>
 
@@ -57,7 +58,7 @@ static size_t up(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-void PL_CUDA(record_launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+static void keep(pl_ctx *ctx, const pl_cuda_launch *l) {
     pl_record *r = pl_cuda_state_of(ctx)->record;
     size_t     head = up(sizeof(kept) + (size_t)l->n_args * sizeof(size_t)), bytes = head;
     PL_CHECK(l->n_args <= PL_RECORD_ARGS, "a kernel of %d arguments", l->n_args);
@@ -84,6 +85,20 @@ void PL_CUDA(record_launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
     r->launches++;
 }
 
+void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
+    if (PL_CUDA(records)(ctx)) {
+        keep(ctx, l);
+        return;
+    }
+    PL_CUDA(record_flush)(ctx);
+    PL_CUDA(submit)(ctx, l);
+}
+
+void *PL_CUDA(stream)(pl_ctx *ctx) {
+    PL_CUDA(record_flush)(ctx);
+    return pl_cuda_state_of(ctx)->stream;
+}
+
 bool PL_CUDA(record_next)(const uint8_t *bytes, size_t n, size_t *at, pl_cuda_launch *l, void *arg[PL_RECORD_ARGS]) {
     if (*at >= n) return false;
     const kept    *k = (const kept *)(const void *)(bytes + *at);
@@ -96,16 +111,6 @@ bool PL_CUDA(record_next)(const uint8_t *bytes, size_t n, size_t *at, pl_cuda_la
     l->size = size;
     *at += k->bytes;
     return true;
-}
-
-static uint64_t hash_of(const uint8_t *bytes, size_t n) { // n: a multiple of 8
-    uint64_t h = n, word;
-    for (size_t i = 0; i < n; i += sizeof word) {
-        memcpy(&word, bytes + i, sizeof word);
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return h ? h : 1;
 }
 
 static graph *find(pl_record *r, uint64_t hash) {
@@ -158,9 +163,10 @@ void PL_CUDA(record_flush)(pl_ctx *ctx) {
         PL_CUDA(send)(ctx, r->array + r->n_sent, r->n_arrays - r->n_sent);
     r->n_sent = r->n_arrays;
     if (ctx->err.status == PL_OK) {
-        uint64_t hash = r->graphs && r->launches > 1 ? hash_of(r->bytes, r->used) : 0;
-        graph   *g = hash ? find(r, hash) : NULL;
-        if (!g && hash) g = make(ctx, r, hash);
+        bool     asked = r->graphs && r->launches > 1;
+        uint64_t hash = asked ? pl_hash(r->bytes, r->used) : 0;
+        graph   *g = asked ? find(r, hash) : NULL;
+        if (!g && asked) g = make(ctx, r, hash);
         if (g) {
             g->used = ++r->clock;
             pl_cuda_state_of(ctx)->replayed++;

@@ -28,7 +28,6 @@ typedef struct pl_record pl_record;
 // NULL: out of memory. graphs false: sequences go launch by launch.
 pl_record *PL_CUDA(record_open)(bool graphs);
 void       PL_CUDA(record_close)(pl_record *r);
-void       PL_CUDA(record_launch)(pl_ctx *ctx, const pl_cuda_launch *l);
 // All that waits goes to the stream; on a failed context it is dropped.
 void       PL_CUDA(record_flush)(pl_ctx *ctx);
 // The stream has been waited for: the host may have written again.

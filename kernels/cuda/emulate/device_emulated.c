@@ -207,20 +207,6 @@ void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     pl_emu_submit(queue_of(ctx), l);
 }
 
-void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
-    if (PL_CUDA(records)(ctx)) {
-        PL_CUDA(record_launch)(ctx, l);
-        return;
-    }
-    PL_CUDA(record_flush)(ctx);
-    PL_CUDA(submit)(ctx, l);
-}
-
-void *PL_CUDA(stream)(pl_ctx *ctx) {
-    PL_CUDA(record_flush)(ctx);
-    return pl_cuda_state_of(ctx)->stream;
-}
-
 // Libraries' stand-ins compute at once.
 void PL_CUDA(queued)(pl_ctx *ctx) {
     (void)ctx;
