@@ -3,10 +3,10 @@
 // hands the id around, and is asked while the stream runs: NCCL itself waits for ever for a rank that has died.
 #include "kernels/base/arena.h"
 #include "kernels/comm_impl.h"
+#include "kernels/cuda/library.h"
 #include "kernels/cuda/table.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,58 +28,30 @@
     X(ncclRecv)
 
 static struct {
-    void *library;
 #define X(name) __typeof__(&name) name;
     FUNCTIONS(X)
 #undef X
 } nccl;
+static bool            loaded;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-
-static const struct {
-    const char *name;
-    size_t      at;
-} functions[] = {
-#define X(name) {#name, offsetof(__typeof__(nccl), name)},
-    FUNCTIONS(X)
-#undef X
-};
 
 // ---- the library
 
-static void *open_library(pl_err *err) {
-    const char *asked = getenv("PACELINE_NCCL"), *names[] = {asked, "libnccl.so.2", PL_NCCL_LIBRARY};
-    void       *lib = NULL;
-    char        why[512] = "";
-    for (size_t i = asked && *asked ? 0 : 1; i < sizeof names / sizeof *names && !lib; i++) {
-        if (!*names[i]) continue;
-        lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (!lib && !*why) snprintf(why, sizeof why, "%s", dlerror());
-        if (i == 0) break; // who names one gets that one
-    }
-    if (!lib)
-        pl_fail(err, PL_E_UNSUPPORTED,
-                "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport local",
-                why);
-    return lib;
-}
-
 static pl_status load_locked(pl_err *err) {
-    if (nccl.library) return PL_OK;
-    void *lib = open_library(err);
-    if (!lib) return PL_E_UNSUPPORTED;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *f = dlsym(lib, functions[i].name);
-        if (!f) {
-            dlclose(lib);
-            return pl_fail(err, PL_E_UNSUPPORTED,
-                           "NCCL has no %s: it is too old, or PACELINE_NCCL names another library; update it or use "
-                           "--transport local",
-                           functions[i].name);
-        }
-        memcpy((char *)&nccl + functions[i].at, &f, sizeof f);
-    }
-    nccl.library = lib;
-    return PL_OK;
+#define X(name) #name,
+    static const char *const symbol[] = {FUNCTIONS(X)};
+#undef X
+    const char *asked = getenv("PACELINE_NCCL"); // who names one gets that one
+    pl_err      why;
+    if (loaded) return PL_OK;
+    bool own = asked && *asked;
+    loaded = pl_library_open(own ? asked : "libnccl.so.2", own ? NULL : PL_NCCL_FOLDER, symbol,
+                             sizeof symbol / sizeof *symbol, &nccl, &why) == PL_OK;
+    if (loaded) return PL_OK;
+    return pl_fail(
+        err, PL_E_UNSUPPORTED,
+        "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport local",
+        why.msg);
 }
 
 static pl_status load(pl_err *err) {

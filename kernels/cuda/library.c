@@ -19,7 +19,8 @@ pl_status pl_library_open(const char *name, const char *folder, const char *cons
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     if (!library) library = open_in(name, folder);
     if (!library)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s is not installed, or LD_LIBRARY_PATH does not lead to it", name);
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s is not installed, or LD_LIBRARY_PATH does not lead to it (%s)", name,
+                       dlerror());
     for (int i = 0; i < n; i++) {
         found[i] = dlsym(library, symbol[i]);
         if (found[i]) continue;
