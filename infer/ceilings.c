@@ -77,54 +77,49 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     return true;
 }
 
-// What a drafted token keeps of its q.
-static double share(const pl_ceiling_row *r, int64_t j, double q) {
-    return r->outside && r->outside->n[j] ? (1 - r->outside->share) * q : q;
+// A token of S: what p and the law that is proposed from give it.
+static void add_token(pl_ceiling_sums *s, double p, double q) {
+    s->achieved += fmin(p, q);
+    s->ceiling += p;
+    s->support++;
 }
 
-// The tokens outside that hang on rows that are read: how many, and what they add.
-static int64_t add_outside(const pl_ceilings *c, const pl_ceiling_row *r, double *achieved, double *ceiling) {
-    const pl_outside *o = r->outside;
-    int64_t           k = 0;
-    for (int64_t y = 0; y < c->v; y++) {
-        int32_t j = o->on[y];
-        if (r->d2t[j] == y || r->logits[j] == -INFINITY) continue;
-        *achieved += fmin(r->p[y], o->share * c->q[j] / o->n[j]);
-        *ceiling += r->p[y];
-        k++;
+// The row's tokens, one by one. Takes c->q, and c->sorted where there is an outside.
+static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums *s) {
+    if (!softmax(c, r->logits, r->vd, c->q)) return false;
+    if (r->outside) {
+        pl_drafted list = {.n = r->vd, .d2t = r->d2t, .outside = r->outside};
+        pl_drafted_law(&list, c->sorted, c->v, c->q);
+        for (int64_t y = 0; y < c->v; y++)
+            if (c->sorted[y] > 0) add_token(s, r->p[y], c->sorted[y]);
+    } else { // by the list, so that a map that names a token twice breaks the order
+        for (int64_t j = 0; j < r->vd; j++)
+            if (r->logits[j] > -INFINITY) add_token(s, r->p[r->d2t ? r->d2t[j] : j], c->q[j]);
     }
-    return k;
+    return true;
 }
 
 pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err) {
     PL_CHECK(r->depth >= 0 && r->depth < PL_CEILINGS_DEPTH && r->vd > 0 && r->vd <= c->v, "depth %d, %lld of %lld ids",
              r->depth, (long long)r->vd, (long long)c->v);
-    pl_ceiling_sums *s = &c->at[r->depth];
-    double           achieved = 0, ceiling = 0;
-    int64_t          k = 0;
-    if (!softmax(c, r->logits, r->vd, c->q))
+    pl_ceiling_sums *s = &c->at[r->depth], row = {.rows = 1};
+    if (!add_tokens(c, r, &row) || (r->whole && !add_routed(c, r, &row)))
         return pl_fail(err, PL_E_INPUT, "the drafter's logits at depth %d are not numbers", r->depth);
-    for (int64_t j = 0; j < r->vd; j++) {
-        if (r->logits[j] == -INFINITY) continue;
-        double p = r->p[r->d2t ? r->d2t[j] : j];
-        achieved += fmin(p, share(r, j, c->q[j]));
-        ceiling += p;
-        k++;
-    }
-    if (r->outside) k += add_outside(c, r, &achieved, &ceiling);
-    double oracle = best_mass(c, r->p, k);
-    if (!(achieved <= ceiling + ROUNDING && ceiling <= oracle + ROUNDING))
+    row.oracle = best_mass(c, r->p, (int64_t)row.support);
+    if (!(row.achieved <= row.ceiling + ROUNDING && row.ceiling <= row.oracle + ROUNDING))
         return pl_fail(
             err, PL_E_INTERNAL,
-            "internal error: acceptance %.12g of at most %.12g of at most %.12g at depth %d with %lld tokens", achieved,
-            ceiling, oracle, r->depth, (long long)k);
-    if (r->whole && !add_routed(c, r, s))
-        return pl_fail(err, PL_E_INPUT, "the drafter's logits at depth %d are not numbers", r->depth);
-    s->rows++;
-    s->support += (double)k;
-    s->achieved += achieved;
-    s->ceiling += ceiling;
-    s->oracle += oracle;
+            "internal error: acceptance %.12g of at most %.12g of at most %.12g at depth %d with %.0f tokens",
+            row.achieved, row.ceiling, row.oracle, r->depth, row.support);
+    s->rows += row.rows;
+    s->routed += row.routed;
+    s->support += row.support;
+    s->achieved += row.achieved;
+    s->ceiling += row.ceiling;
+    s->oracle += row.oracle;
+    s->best += row.best;
+    s->bests += row.bests;
+    s->retained += row.retained;
     return PL_OK;
 }
 
