@@ -3,6 +3,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 
+#include <float.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -139,6 +140,40 @@ const char *test_scratch(char buf[64]) {
 
 void test_scratch_remove(const char *dir) {
     assert_int_equal(pl_tree_remove(dir, NULL), PL_OK);
+}
+
+void test_write(const char *path, const char *text) {
+    pl_err err;
+    if (pl_file_write_atomic(path, text, strlen(text), &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+char *test_read(const char *path) {
+    uint8_t *data;
+    size_t   n;
+    pl_err   err;
+    if (pl_file_read(path, &data, &n, 1 << 26, &err) != PL_OK) fail_msg("%s", err.msg);
+    return (char *)data;
+}
+
+double test_num(const pl_json *j, const cJSON *obj, const char *key) {
+    double x = 0;
+    pl_err err;
+    if (pl_json_get_num(j, obj, key, -DBL_MAX, DBL_MAX, &x, &err) != PL_OK) fail_msg("%s", err.msg);
+    return x;
+}
+
+const char *test_str(const pl_json *j, const cJSON *obj, const char *key) {
+    const char *s = NULL;
+    pl_err      err;
+    if (pl_json_get_str(j, obj, key, &s, &err) != PL_OK) fail_msg("%s", err.msg);
+    return s;
+}
+
+const cJSON *test_array(const pl_json *j, const cJSON *obj, const char *key) {
+    const cJSON *a = NULL;
+    pl_err       err;
+    if (pl_json_get_array(j, obj, key, &a, &err) != PL_OK) fail_msg("%s", err.msg);
+    return a;
 }
 
 int test_ids(const pl_json *j, const char *key, int32_t *out, int most) {

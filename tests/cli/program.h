@@ -23,8 +23,14 @@ void test_run_fails(int code, const char *part, const char *args, ...) __attribu
 const char *test_data(char buf[512], const char *name);
 const char *test_scratch(char buf[64]); // a new folder
 void        test_scratch_remove(const char *dir);
+void        test_write(const char *path, const char *text);
+char       *test_read(const char *path); // pl_free
 
+// Members of obj (NULL: the document); the test fails where there is none of the kind.
+double       test_num(const pl_json *j, const cJSON *obj, const char *key);
+const char  *test_str(const pl_json *j, const cJSON *obj, const char *key);
+const cJSON *test_array(const pl_json *j, const cJSON *obj, const char *key);
 // Integers of an array member.
-int test_ids(const pl_json *j, const char *key, int32_t *out, int most);
+int          test_ids(const pl_json *j, const char *key, int32_t *out, int most);
 
 #endif

@@ -10,34 +10,18 @@
 
 #include <cmocka.h>
 
-static double num(const pl_json *j, const cJSON *obj, const char *key) {
-    double x = NAN;
-    pl_err err;
-    if (pl_json_get_num(j, obj, key, -1e15, 1e15, &x, &err) != PL_OK) fail_msg("%s", err.msg);
-    return x;
-}
-
-static const char *str(const pl_json *j, const cJSON *obj, const char *key) {
-    const char *s = NULL;
-    pl_err      err;
-    if (pl_json_get_str(j, obj, key, &s, &err) != PL_OK) fail_msg("%s", err.msg);
-    return s;
-}
-
 // An array of so many rows, each of which took time and has a floor.
 static const cJSON *rows(const pl_json *j, const char *key, int n) {
-    const cJSON *a = NULL, *x;
-    pl_err       err;
-    if (pl_json_get_array(j, NULL, key, &a, &err) != PL_OK) fail_msg("%s", err.msg);
+    const cJSON *a = test_array(j, NULL, key), *x;
     if (cJSON_GetArraySize(a) != n) fail_msg("%s: %d rows, not %d", key, cJSON_GetArraySize(a), n);
-    cJSON_ArrayForEach(x, a) assert_true(num(j, x, "seconds") > 0 && num(j, x, "floor_seconds") > 0);
+    cJSON_ArrayForEach(x, a) assert_true(test_num(j, x, "seconds") > 0 && test_num(j, x, "floor_seconds") > 0);
     return a;
 }
 
 static void whole(const pl_json *j) {
     assert_null(pl_json_find(j, NULL, "left_out"));
-    assert_string_equal(str(j, pl_json_find(j, NULL, "machine"), "backend"), "emulated");
-    assert_true(num(j, NULL, "copy_bytes_per_second") > 0);
+    assert_string_equal(test_str(j, pl_json_find(j, NULL, "machine"), "backend"), "emulated");
+    assert_true(test_num(j, NULL, "copy_bytes_per_second") > 0);
 }
 
 static void kernels(void **state) {
@@ -48,9 +32,10 @@ static void kernels(void **state) {
                       "--hidden 64 --ranks 8 --weights bf16 --seq-len 8");
     whole(&j);
     rows(&j, "linear", 10); // bf16, fp32 by 1, 8, 16, 32, 60 rows; 4096 x 4096 is above --max-mb
-    cJSON_ArrayForEach(x, rows(&j, "train", 4)) assert_true(num(&j, x, "flops_per_second") > 0);
+    cJSON_ArrayForEach(x, rows(&j, "train", 4)) assert_true(test_num(&j, x, "flops_per_second") > 0);
     cJSON_ArrayForEach(x, rows(&j, "heads", 12)) // full, 4 trimmed, low-rank, 2 specvocab, 4 dynaspec
-        if (strcmp(str(&j, x, "kind"), "lowrank") == 0) assert_true(num(&j, x, "bytes") == 2 * 8 * (512 + 64));
+        if (strcmp(test_str(&j, x, "kind"), "lowrank") == 0)
+            assert_true(test_num(&j, x, "bytes") == 2 * 8 * (512 + 64));
     pl_json_close(&j);
     test_run_json(&j, "bench attention --json --quiet --device emulated --max-mb 2 --hidden 512");
     whole(&j);
@@ -67,7 +52,8 @@ static void decoding(void **state) {
     whole(&j);
     const cJSON *a = pl_json_find(&j, NULL, "decode");
     assert_int_equal(cJSON_GetArraySize(a), 2);
-    cJSON_ArrayForEach(x, a) assert_true(num(&j, x, "tokens_per_second") > 0 && num(&j, x, "share_of_floor") > 0);
+    cJSON_ArrayForEach(x, a)
+        assert_true(test_num(&j, x, "tokens_per_second") > 0 && test_num(&j, x, "share_of_floor") > 0);
     pl_json_close(&j);
 }
 
@@ -75,39 +61,40 @@ static void check_shape(const pl_json *j, int layers) {
     const cJSON *x, *model = pl_json_find(j, NULL, "model");
     int          n = 0;
     assert_null(pl_json_find(j, NULL, "left_out"));
-    assert_true(num(j, model, "layers") == layers);
+    assert_true(test_num(j, model, "layers") == layers);
     // Embedding and output matrix; a layer of attention (64 x 128 and 64 x 64) and MLP (3 x 64 x 96) in bf16, norms and
     // biases in fp32.
     double head = 2 * 640 * 64, layer = 2 * (64 * 192 + 3 * 64 * 96) + 4 * (2 * 64 + 128);
-    assert_true(num(j, model, "weights_bytes") == head + 2 * 600 * 64 + layers * layer + 4 * 64);
-    double step = head + layers * layer + 4 * 64, kv = layers * 2.0 * 32 * num(j, model, "context");
-    assert_true(num(j, model, "step_bytes") >= step + 2 * kv && num(j, model, "step_bytes") <= step + 4 * kv);
+    assert_true(test_num(j, model, "weights_bytes") == head + 2 * 600 * 64 + layers * layer + 4 * 64);
+    double step = head + layers * layer + 4 * 64, kv = layers * 2.0 * 32 * test_num(j, model, "context");
+    assert_true(test_num(j, model, "step_bytes") >= step + 2 * kv && test_num(j, model, "step_bytes") <= step + 4 * kv);
     x = rows(j, "plain", 1)->child;
-    assert_true(fabs(num(j, x, "tokens_per_second") * num(j, x, "seconds") - 1) < 1e-9);
-    assert_true(num(j, x, "goal") == 0.85 && num(j, x, "reached") > 0);
+    assert_true(fabs(test_num(j, x, "tokens_per_second") * test_num(j, x, "seconds") - 1) < 1e-9);
+    assert_true(test_num(j, x, "goal") == 0.85 && test_num(j, x, "reached") > 0);
     cJSON_ArrayForEach(x, rows(j, "verify", 5)) {
         static const int verified[] = {1, 8, 16, 32, 60};
-        assert_true(num(j, x, "rows") == verified[n++]);
-        if (n > 1) assert_true(num(j, x, "goal") == 1.15);
+        assert_true(test_num(j, x, "rows") == verified[n++]);
+        if (n > 1) assert_true(test_num(j, x, "goal") == 1.15);
     }
     cJSON_ArrayForEach(x, rows(j, "draft", 8)) {
-        assert_true(num(j, x, "goal") == 1.3);
-        assert_true(num(j, x, "layer_seconds") > 0 && num(j, x, "head_seconds") > 0);
-        if (strcmp(str(j, x, "head"), "frspec-150") == 0) head = 2 * 150 * 64;
-        if (strcmp(str(j, x, "head"), "slimspec-d/8") == 0) head = 2 * 8 * (600 + 64);
-        if (strncmp(str(j, x, "head"), "dynaspec", 8) != 0) assert_true(num(j, x, "bytes") > head);
+        assert_true(test_num(j, x, "goal") == 1.3);
+        assert_true(test_num(j, x, "layer_seconds") > 0 && test_num(j, x, "head_seconds") > 0);
+        if (strcmp(test_str(j, x, "head"), "frspec-150") == 0) head = 2 * 150 * 64;
+        if (strcmp(test_str(j, x, "head"), "slimspec-d/8") == 0) head = 2 * 8 * (600 + 64);
+        if (strncmp(test_str(j, x, "head"), "dynaspec", 8) != 0) assert_true(test_num(j, x, "bytes") > head);
     }
     cJSON_ArrayForEach(x, rows(j, "cycle", 8)) {
-        double at = num(j, x, "at_tau");
-        assert_true(at == (strcmp(str(j, x, "tree"), "chain:7") == 0 ? 3.91 : 3.89));
-        assert_true(fabs(num(j, x, "tokens_per_second") * num(j, x, "seconds") / at - 1) < 1e-9);
-        assert_true(num(j, x, "measured_tau") >= 1);
-        assert_string_equal(str(j, x, "met"), "-"); // the goal is another model's
+        double at = test_num(j, x, "at_tau");
+        assert_true(at == (strcmp(test_str(j, x, "tree"), "chain:7") == 0 ? 3.91 : 3.89));
+        assert_true(fabs(test_num(j, x, "tokens_per_second") * test_num(j, x, "seconds") / at - 1) < 1e-9);
+        assert_true(test_num(j, x, "measured_tau") >= 1);
+        assert_string_equal(test_str(j, x, "met"), "-"); // the goal is another model's
     }
     const cJSON *parts = pl_json_find(j, NULL, "parts");
     assert_int_equal(cJSON_GetArraySize(parts), 9); // the last row is FR-Spec's own
     cJSON_ArrayForEach(x, parts) {
-        double sum = num(j, x, "layer") + num(j, x, "head_product") + num(j, x, "softmax_topk") + num(j, x, "rest");
+        double sum = test_num(j, x, "layer") + test_num(j, x, "head_product") + test_num(j, x, "softmax_topk") +
+                     test_num(j, x, "rest");
         assert_true(fabs(sum - 1) < 1e-9);
     }
 }
@@ -139,11 +126,11 @@ static void training(void **state) {
         a = pl_json_find(&j, NULL, "step");
         assert_int_equal(cJSON_GetArraySize(a), 1);
         x = a->child;
-        assert_string_equal(str(&j, x, "name"), "eagle3");
-        assert_true(num(&j, x, "tokens_per_second") > 0 && num(&j, x, "flops_per_second") > 0);
+        assert_string_equal(test_str(&j, x, "name"), "eagle3");
+        assert_true(test_num(&j, x, "tokens_per_second") > 0 && test_num(&j, x, "flops_per_second") > 0);
         // fc of two taps, attention that reads 128 values, MLP, four norms; the head.
         double head = i == 0 ? 600 * 64 : i == 1 ? 150 * 64 : 8 * (600 + 64);
-        assert_true(num(&j, x, "parameters") == 128 * 64 + 128 * 128 + 64 * 64 + 3 * 64 * 96 + 4 * 64 + head);
+        assert_true(test_num(&j, x, "parameters") == 128 * 64 + 128 * 128 + 64 * 64 + 3 * 64 * 96 + 4 * 64 + head);
         if (i) assert_null(pl_json_find(&j, x, "floor_seconds"));
         pl_json_close(&j);
     }
@@ -157,8 +144,8 @@ static void planning(void **state) {
     pl_json j;
     test_run_json(&j,
                   "plan --json --quiet --shape tiny --heads none --seconds 0 --context 16 --threads 1 --tree chain:2");
-    assert_string_equal(str(&j, NULL, "target"), "tiny");
-    assert_true(num(&j, pl_json_find(&j, NULL, "plain"), "tokens_per_second") > 0);
+    assert_string_equal(test_str(&j, NULL, "target"), "tiny");
+    assert_true(test_num(&j, pl_json_find(&j, NULL, "plain"), "tokens_per_second") > 0);
     pl_json_close(&j);
     test_run_fails(2, "give one of them", "plan --shape tiny --target nowhere");
     test_run_fails(2, "--layers: is for --shape", "plan --target nowhere --layers 1");

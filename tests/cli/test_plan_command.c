@@ -1,5 +1,4 @@
 // `paceline plan`: its figures agree with each other, it reads evaluations, and bad input is one line.
-#include "kernels/base/files.h"
 #include "program.h"
 #include "random_drafter.h"
 
@@ -15,32 +14,11 @@
 
 #define TARGET "checkpoints/tiny"
 
-static double num(const pl_json *j, const cJSON *obj, const char *key) {
-    double x = NAN;
-    pl_err err;
-    if (pl_json_get_num(j, obj, key, -1e12, 1e12, &x, &err) != PL_OK) fail_msg("%s", err.msg);
-    return x;
-}
-
-static const char *str(const pl_json *j, const cJSON *obj, const char *key) {
-    const char *s = NULL;
-    pl_err      err;
-    if (pl_json_get_str(j, obj, key, &s, &err) != PL_OK) fail_msg("%s", err.msg);
-    return s;
-}
-
-static const cJSON *array(const pl_json *j, const char *key) {
-    const cJSON *a = NULL;
-    pl_err       err;
-    if (pl_json_get_array(j, NULL, key, &a, &err) != PL_OK) fail_msg("%s", err.msg);
-    return a;
-}
-
 // The first of a list whose members are these; NULL: none.
 static const cJSON *find(const pl_json *j, const char *key, const char *name, const char *tree) {
     const cJSON *x;
-    cJSON_ArrayForEach(x, array(j, key)) if (strcmp(str(j, x, "name"), name) == 0 &&
-                                             (!tree || strcmp(str(j, x, "tree"), tree) == 0)) return x;
+    cJSON_ArrayForEach(x, test_array(j, NULL, key)) if (strcmp(test_str(j, x, "name"), name) == 0 &&
+                                                        (!tree || strcmp(test_str(j, x, "tree"), tree) == 0)) return x;
     return NULL;
 }
 
@@ -52,44 +30,47 @@ static void check_cycles(const pl_json *j, int batch) {
     static const char *const parts[] = {"target_seconds", "verify_seconds", "take_in_seconds",
                                         "layer_seconds",  "head_seconds",   "other_seconds"};
     const cJSON             *e, *plain = pl_json_find(j, NULL, "plain");
-    double                   speed = num(j, plain, "tokens_per_second"), best = 0;
-    assert_true(near(num(j, plain, "target_seconds") + num(j, plain, "verify_seconds") + num(j, plain, "other_seconds"),
-                     num(j, plain, "step_seconds")));
-    assert_true(near(speed, batch / num(j, plain, "step_seconds")));
-    cJSON_ArrayForEach(e, array(j, "plans")) {
+    double                   speed = test_num(j, plain, "tokens_per_second"), best = 0;
+    assert_true(near(test_num(j, plain, "target_seconds") + test_num(j, plain, "verify_seconds") +
+                         test_num(j, plain, "other_seconds"),
+                     test_num(j, plain, "step_seconds")));
+    assert_true(near(speed, batch / test_num(j, plain, "step_seconds")));
+    cJSON_ArrayForEach(e, test_array(j, NULL, "plans")) {
         double sum = 0;
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-            assert_true(num(j, e, parts[i]) >= 0);
-            sum += num(j, e, parts[i]);
+            assert_true(test_num(j, e, parts[i]) >= 0);
+            sum += test_num(j, e, parts[i]);
         }
-        double rho = num(j, e, "rho"), lambda = num(j, e, "lambda"), kappa = num(j, e, "kappa");
-        assert_true(near(sum, num(j, e, "cycle_seconds")));
-        assert_true(near(num(j, e, "tokens_per_second"), batch * num(j, e, "tau") / sum));
-        assert_true(near(num(j, e, "speedup"), num(j, e, "tokens_per_second") / speed));
-        assert_true(near(num(j, e, "slimspec_speedup"), rho * (1 + kappa) / (1 + lambda * kappa)));
-        assert_true(near(num(j, e, "least_rho"), (1 + lambda * kappa) / (1 + kappa)));
-        if (strcmp(str(j, e, "name"), "full") == 0) assert_true(rho == 1 && lambda == 1);
-        const cJSON *h = find(j, "heads", str(j, e, "name"), NULL);
+        double rho = test_num(j, e, "rho"), lambda = test_num(j, e, "lambda"), kappa = test_num(j, e, "kappa");
+        assert_true(near(sum, test_num(j, e, "cycle_seconds")));
+        assert_true(near(test_num(j, e, "tokens_per_second"), batch * test_num(j, e, "tau") / sum));
+        assert_true(near(test_num(j, e, "speedup"), test_num(j, e, "tokens_per_second") / speed));
+        assert_true(near(test_num(j, e, "slimspec_speedup"), rho * (1 + kappa) / (1 + lambda * kappa)));
+        assert_true(near(test_num(j, e, "least_rho"), (1 + lambda * kappa) / (1 + kappa)));
+        if (strcmp(test_str(j, e, "name"), "full") == 0) assert_true(rho == 1 && lambda == 1);
+        const cJSON *h = find(j, "heads", test_str(j, e, "name"), NULL);
         assert_non_null(h);
-        if (strncmp(str(j, h, "acceptance_from"), "assumed as", 10) != 0 && num(j, e, "tokens_per_second") > best)
-            best = num(j, e, "tokens_per_second");
+        if (strncmp(test_str(j, h, "acceptance_from"), "assumed as", 10) != 0 &&
+            test_num(j, e, "tokens_per_second") > best)
+            best = test_num(j, e, "tokens_per_second");
     }
-    cJSON_ArrayForEach(e, array(j, "heads"))
-        assert_true(near(num(j, e, "draft_step_seconds"),
-                         num(j, e, "embed_seconds") + num(j, e, "core_seconds") + num(j, e, "head_seconds")));
-    cJSON_ArrayForEach(e, array(j, "chains")) {
-        double alpha = num(j, e, "alpha"), gamma = num(j, e, "gamma");
-        assert_true(near(num(j, e, "omega") * (1 - alpha), 1 - pow(alpha, gamma + 1)));
-        assert_true(near(num(j, e, "tokens_per_second"), batch * num(j, e, "tau") / num(j, e, "cycle_seconds")));
+    cJSON_ArrayForEach(e, test_array(j, NULL, "heads")) assert_true(
+        near(test_num(j, e, "draft_step_seconds"),
+             test_num(j, e, "embed_seconds") + test_num(j, e, "core_seconds") + test_num(j, e, "head_seconds")));
+    cJSON_ArrayForEach(e, test_array(j, NULL, "chains")) {
+        double alpha = test_num(j, e, "alpha"), gamma = test_num(j, e, "gamma");
+        assert_true(near(test_num(j, e, "omega") * (1 - alpha), 1 - pow(alpha, gamma + 1)));
+        assert_true(
+            near(test_num(j, e, "tokens_per_second"), batch * test_num(j, e, "tau") / test_num(j, e, "cycle_seconds")));
     }
     // What is recommended is the fastest of what is known.
     if (best <= speed) {
         assert_null(pl_json_find(j, NULL, "recommended_head"));
         return;
     }
-    e = find(j, "plans", str(j, NULL, "recommended_head"), str(j, NULL, "recommended_tree"));
+    e = find(j, "plans", test_str(j, NULL, "recommended_head"), test_str(j, NULL, "recommended_tree"));
     assert_non_null(e);
-    assert_true(num(j, e, "tokens_per_second") == best);
+    assert_true(test_num(j, e, "tokens_per_second") == best);
 }
 
 static void test_figures(void **state) {
@@ -97,17 +78,18 @@ static void test_figures(void **state) {
     pl_json j;
     test_run_json(&j, "plan --target " TARGET " --seconds 0 --acceptance 0.9,0.8 --json");
     check_cycles(&j, 1);
-    assert_int_equal(cJSON_GetArraySize(array(&j, "heads")), 12); // full, four trimmed, four low-rank, three others
-    const cJSON *chain = array(&j, "chains")->child->next;        // gamma 2
-    assert_true(near(num(&j, chain, "tau"), 1 + 0.9 + 0.72) && near(num(&j, chain, "alpha"), 1.62 / 1.9));
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "heads")),
+                     12);                                             // full, four trimmed, four low-rank, three others
+    const cJSON *chain = test_array(&j, NULL, "chains")->child->next; // gamma 2
+    assert_true(near(test_num(&j, chain, "tau"), 1 + 0.9 + 0.72) && near(test_num(&j, chain, "alpha"), 1.62 / 1.9));
     pl_json_close(&j);
 
     test_run_json(&j, "plan --target " TARGET " --seconds 0 --heads none --batch 2 --temperature 1 --context 32 "
                       "--tree static:2x2 --json");
     check_cycles(&j, 2);
-    assert_int_equal(cJSON_GetArraySize(array(&j, "plans")), 1);
-    assert_string_equal(str(&j, array(&j, "plans")->child, "tree"), "static:2x2");
-    assert_true(num(&j, array(&j, "plans")->child, "nodes") == 7);
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "plans")), 1);
+    assert_string_equal(test_str(&j, test_array(&j, NULL, "plans")->child, "tree"), "static:2x2");
+    assert_true(test_num(&j, test_array(&j, NULL, "plans")->child, "nodes") == 7);
     pl_json_close(&j);
 
     test_output o;
@@ -117,10 +99,6 @@ static void test_figures(void **state) {
     assert_non_null(last);
     assert_ptr_equal(strchr(last + 1, '\n'), o.out + o.out_bytes - 1);
     test_run_fini(&o);
-}
-
-static void write_text(const char *path, const char *text) {
-    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
 }
 
 static void test_measured(void **state) {
@@ -142,15 +120,15 @@ static void test_measured(void **state) {
         "\"offered_by_rank\":[[1000]],\"accepted_by_rank\":[[700]]},"
         "{\"name\":\"hot\",\"temperature\":1,\"checkpoint\":\"elsewhere/drafters/small/checkpoints/best\","
         "\"acceptance_by_position\":[0.5,0.2]}]}");
-    write_text(path, text);
+    test_write(path, text);
     test_run_json(&j, "plan --target " TARGET " --results %s --heads none --seconds 0 --json", scratch);
     check_cycles(&j, 1);
     const cJSON *h = find(&j, "heads", "small one", NULL), *e = find(&j, "plans", "small one", NULL), *depth;
     assert_true(h && e && find(&j, "heads", "full", NULL));
-    assert_string_equal(str(&j, h, "acceptance_from"), "evaluation");
+    assert_string_equal(test_str(&j, h, "acceptance_from"), "evaluation");
     assert_int_equal(pl_json_get_array(&j, h, "acceptance_by_depth", &depth, NULL), PL_OK);
     assert_true(fabs(depth->child->valuedouble - 0.65) < 1e-3); // both trees' counts
-    assert_true(num(&j, e, "measured_tau") == 2.5 && near(num(&j, e, "measured_speedup"), 1.5));
+    assert_true(test_num(&j, e, "measured_tau") == 2.5 && near(test_num(&j, e, "measured_speedup"), 1.5));
     pl_json_close(&j);
     test_run_json(&j, "plan --target " TARGET " --results %s --temperature 1 --heads none --seconds 0 --json", path);
     h = find(&j, "heads", "hot", NULL);
@@ -162,11 +140,11 @@ static void test_measured(void **state) {
 
     // Without an evaluation, what the training saw.
     snprintf(path, sizeof path, "%s/drafters/small/metrics.jsonl", scratch);
-    write_text(path, "{\"step\":1,\"eval_step_accuracy\":[0.1]}\n{\"step\":2,\"loss\":1}\n"
+    test_write(path, "{\"step\":1,\"eval_step_accuracy\":[0.1]}\n{\"step\":2,\"loss\":1}\n"
                      "{\"step\":3,\"eval_step_accuracy\":[0.5,0.25],\"eval_step_acceptance\":[0.6]}\n{\"step\":");
     test_run_json(&j, "plan --target " TARGET " --drafter %s --heads none --seconds 0 --json", dir);
     h = find(&j, "heads", "small", NULL);
-    assert_string_equal(str(&j, h, "acceptance_from"), "training");
+    assert_string_equal(test_str(&j, h, "acceptance_from"), "training");
     assert_int_equal(pl_json_get_array(&j, h, "acceptance_by_depth", &depth, NULL), PL_OK);
     assert_true(depth->child->valuedouble == 0.5 && depth->child->next->valuedouble == 0.25);
     pl_json_close(&j);
@@ -174,9 +152,9 @@ static void test_measured(void **state) {
     test_run_json(&j, "plan --target " TARGET " --drafter %s --heads none --seconds 0 --acceptance small=0.75 --json",
                   dir);
     h = find(&j, "heads", "small", NULL);
-    assert_string_equal(str(&j, h, "acceptance_from"), "given");
+    assert_string_equal(test_str(&j, h, "acceptance_from"), "given");
     pl_json_close(&j);
-    write_text(path, "{\"step\":3,\"eval_step_accuracy\":[1.5]}\n");
+    test_write(path, "{\"step\":3,\"eval_step_accuracy\":[1.5]}\n");
     test_run_fails(2, "metrics.jsonl:1: eval_step_accuracy: a share of 1.5", "plan --target " TARGET " --drafter %s",
                    dir);
 
@@ -195,7 +173,7 @@ static void test_measured(void **state) {
         {"{\"methods\":[{\"name\":\"plain\",\"kind\":\"plain\"}]}", "has no drafter with a checkpoint"}};
     snprintf(path, sizeof path, "%s/results.json", scratch);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_text(path, bad[i][0]);
+        test_write(path, bad[i][0]);
         test_run_fails(2, bad[i][1], "plan --target " TARGET " --results %s", scratch);
     }
     test_scratch_remove(scratch);

@@ -1,0 +1,374 @@
+// The commands that show and measure, as a user runs them: tokenize, inspect, bench, eval, report.
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "program.h"
+#include "random_drafter.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_tokenize(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128];
+    const char *tok = test_data(data, "models/TinyStories-656K");
+    int32_t     a[64], b[64];
+    pl_json     j;
+    test_output o;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/text", scratch);
+    test_write(file, "Once upon a time");
+    test_run_json(&j, "tokenize --tokenizer %s --text 'Once upon a time' --json", tok);
+    int n = test_ids(&j, "ids", a, 64);
+    assert_int_equal(a[0], 1);
+    pl_json_close(&j);
+    test_run_json(&j, "tokenize --tokenizer %s/tokenizer.json --file %s --no-special --json", tok, file);
+    assert_int_equal(test_ids(&j, "ids", b, 64), n - 1);
+    assert_memory_equal(a + 1, b, (size_t)(n - 1) * sizeof *a);
+    pl_json_close(&j);
+    test_run(&o, "tokenize --tokenizer %s --text 'Once upon a time'", tok);
+    assert_int_equal(o.code, 0);
+    char *line = o.out;
+    line[strcspn(line, "\n")] = 0;
+    test_run_json(&j, "tokenize --tokenizer %s --decode '%s' --json", tok, line);
+    assert_string_equal(test_str(&j, NULL, "text"), "Once upon a time");
+    pl_json_close(&j);
+    test_run_fini(&o);
+    // Exactly the bytes and nothing behind them.
+    test_run(&o, "tokenize --tokenizer %s --decode '%s'", tok, "1");
+    assert_int_equal(o.out_bytes, 0);
+    test_run_fini(&o);
+    test_run_fails(2, "--decode", "tokenize --tokenizer %s --decode 1,99999", tok);
+    test_run_fails(2, "no-such", "tokenize --tokenizer %s/no-such --text a", tok);
+    test_write(file, "a\xff");
+    test_run_fails(2, file, "tokenize --tokenizer %s --file %s --json", tok, file);
+    test_scratch_remove(scratch);
+}
+
+// Byte-level ids need not be whole characters.
+static void test_tokenize_bytes(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128];
+    const char *gpt2 = test_data(data, "tokenizers/gpt2");
+    int32_t     ids[16];
+    pl_json     j;
+    test_output o;
+    test_run_json(&j, "tokenize --tokenizer %s --text \xF0\x9F\x9A\x80z --json", gpt2);
+    assert_int_equal(test_ids(&j, "ids", ids, 16), 4);
+    pl_json_close(&j);
+    test_run(&o, "tokenize --tokenizer %s/vocab.json --decode %d", gpt2, ids[0]);
+    assert_int_equal(o.out_bytes, 2);
+    assert_memory_equal(o.out, "\xF0\x9F", 2);
+    test_run_fini(&o);
+    test_run_json(&j, "tokenize --tokenizer %s --decode %d,%d --json", gpt2, ids[0], ids[3]);
+    assert_string_equal(test_str(&j, NULL, "text"), "\xEF\xBF\xBDz");
+    assert_string_equal(test_str(&j, NULL, "bytes_hex"), "f09f7a");
+    pl_json_close(&j);
+    test_run_json(&j, "tokenize --tokenizer %s --decode %d --json", gpt2, ids[3]);
+    assert_null(pl_json_find(&j, NULL, "bytes_hex"));
+    pl_json_close(&j);
+    test_run_fails(2, "unknown pre-tokenizer", "tokenize --tokenizer %s/vocab.json --pre gpt-5 --text a", gpt2);
+    test_run_fails(2, "names its own", "tokenize --tokenizer %s --pre gpt-2 --text a", gpt2);
+    test_run_fails(2, "--file", "bench tokenize --tokenizer %s", gpt2);
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/text", scratch);
+    test_write(file, "the cat sat on the mat\n");
+    test_run_json(&j, "bench tokenize --tokenizer %s --file %s --json", gpt2, file);
+    const cJSON *t = pl_json_find(&j, NULL, "tokenize"), *ways = pl_json_find(&j, t, "ways");
+    assert_int_equal(cJSON_GetArraySize(ways), 3);
+    assert_true(cJSON_GetObjectItem(ways->child, "mb_per_second")->valuedouble > 0);
+    assert_int_equal(cJSON_GetObjectItem(t, "tokens")->valueint, 7);
+    pl_json_close(&j);
+    test_scratch_remove(scratch);
+}
+
+static void expect_kind(const char *kind, const char *path, const char *options) {
+    pl_json     j;
+    test_output o;
+    test_run_json(&j, "inspect %s --json %s", path, options);
+    assert_string_equal(test_str(&j, NULL, "kind"), kind);
+    pl_json_close(&j);
+    test_run(&o, "inspect %s %s", path, options);
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, kind));
+    test_run_fini(&o);
+}
+
+static void test_inspect(void **state) {
+    (void)state;
+    static const char *const known[][2] = {{"model", "models/TinyStories-656K"},
+                                           {"llama2.c model", "models/stories260K/stories260K.bin"},
+                                           {"tokenizer", "models/stories260K/tok512.bin"},
+                                           {"tokenizer", "models/TinyStories-656K/tokenizer.json"},
+                                           {"tokenizer", "tokenizers/llama2/tokenizer.model"},
+                                           {"tokenizer", "tokenizers/llama3"},
+                                           {"tokenizer", "tokenizers/qwen2"},
+                                           {"tokenizer", "tokenizers/gpt2/merges.txt"},
+                                           {"safetensors", "models/TinyStories-656K/model.safetensors"},
+                                           {"prompts", "bench/mt_bench/question.jsonl"},
+                                           {"drafter checkpoint", "configs/SpecForge/llama3-8B-eagle3.json"},
+                                           {"drafter checkpoint", "configs/EAGLE/vicuna_7B_config.json"}};
+    char                     data[512], scratch[64], file[128];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        expect_kind(known[i][0], test_data(data, known[i][1]), "");
+    const char *target = test_data(data, "models/TinyStories-656K");
+    expect_kind("model", target, "--tensors --full-hash");
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "lowrank", 8);
+    expect_kind("drafter checkpoint", file, "--full-hash");
+    snprintf(file, sizeof file, "%s/r.yaml", scratch);
+    test_write(file, "train: {steps: 3}\n");
+    expect_kind("recipe", file, "");
+    test_write(file, "train: {stepz: 3}\n");
+    test_run_fails(2, "r.yaml:1", "inspect %s", file);
+    test_run_fails(2, "nothing known", "inspect %s", scratch);
+    snprintf(file, sizeof file, "%s/x.safetensors", scratch);
+    test_write(file, "junk");
+    test_run_fails(2, "x.safetensors", "inspect %s --json", file);
+    test_scratch_remove(scratch);
+}
+
+static void test_bench(void **state) {
+    (void)state;
+    pl_json j;
+    test_run_json(&j, "bench heads linear --json --threads 1 --vocab 512 --hidden 64 --ranks 8,64 --max-mb 1");
+    const cJSON *h, *heads = test_array(&j, NULL, "heads");
+    assert_int_equal(cJSON_GetArraySize(heads), 26); // bf16, fp32: full, 4 trimmed, 2 low-rank, 2 specvocab, 4 dynaspec
+    cJSON_ArrayForEach(h, heads) {
+        test_str(&j, h, "name");
+        assert_true(test_num(&j, h, "seconds") > 0);
+        assert_true(test_num(&j, h, "p10") <= test_num(&j, h, "p90"));
+        assert_true(test_num(&j, h, "floor_seconds") > 0);
+        assert_true(test_num(&j, h, "share_p10") > 0 &&
+                    test_num(&j, h, "share_p10") <= test_num(&j, h, "share_of_floor"));
+        assert_true(test_num(&j, h, "share_of_floor") <= test_num(&j, h, "share_p90"));
+        bool        bf16 = strcmp(test_str(&j, h, "weights"), "bf16") == 0;
+        double      rank = test_num(&j, h, "rank"), w = bf16 ? 2 : 4;
+        const char *kind = test_str(&j, h, "kind");
+        if (strcmp(kind, "full") == 0) assert_true(test_num(&j, h, "bytes") == w * test_num(&j, h, "vocab") * 64);
+        if (strcmp(kind, "lowrank") == 0) assert_true(test_num(&j, h, "bytes") == w * rank * (512 + 64));
+        assert_true(test_num(&j, h, "speedup_over_full") > 0);
+    }
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "linear")), 4); // 4096 x 4096 is above --max-mb
+    assert_non_null(pl_json_find(&j, NULL, "machine"));
+    pl_json_close(&j);
+}
+
+static void test_bench_decode(void **state) {
+    (void)state;
+    char         data[512];
+    const char  *target = test_data(data, "models/TinyStories-656K");
+    pl_json      j;
+    const cJSON *m;
+    test_run_json(&j, "bench decode --json --target %s --context 8 --new-tokens 16 --repeats 3", target);
+    const cJSON *methods = test_array(&j, NULL, "decode");
+    assert_int_equal(cJSON_GetArraySize(methods), 2);
+    cJSON_ArrayForEach(m, methods) {
+        assert_true(test_num(&j, m, "tokens_per_second") > 0);
+        assert_true(test_num(&j, m, "floor_tokens_per_second") > 0 && test_num(&j, m, "bandwidth_gb_per_second") > 0);
+        assert_true(test_num(&j, m, "share_p10") > 0 &&
+                    test_num(&j, m, "share_p10") <= test_num(&j, m, "share_of_floor"));
+        assert_true(test_num(&j, m, "share_of_floor") <= test_num(&j, m, "share_p90"));
+        assert_true(test_num(&j, m, "acceptance_length") == 1);
+    }
+    pl_json_close(&j);
+    test_run_fails(2, "512 positions", "bench decode --target %s --context 500", target);
+}
+
+// Flops of a training step against what they must be about.
+static void test_bench_step(void **state) {
+    (void)state;
+    char         data[512];
+    const char  *target = test_data(data, "models/TinyStories-656K");
+    pl_json      j;
+    const cJSON *m;
+    double       drafter[2];
+    for (int i = 0; i < 2; i++) {
+        test_run_json(&j, "bench step --json --target %s --batch 2 --seq-len 16 --repeats 2 --unroll %d", target,
+                      2 + 2 * i);
+        const cJSON *steps = test_array(&j, NULL, "step");
+        assert_int_equal(cJSON_GetArraySize(steps), 2);
+        cJSON_ArrayForEach(m, steps) {
+            assert_true(test_num(&j, m, "tokens") == 32);
+            assert_true(test_num(&j, m, "tokens_per_second") > 0 && test_num(&j, m, "share_of_floor") > 0);
+            assert_true(test_num(&j, m, "p10") <= test_num(&j, m, "seconds") &&
+                        test_num(&j, m, "seconds") <= test_num(&j, m, "p90"));
+        }
+        m = cJSON_GetArrayItem(steps, 0);
+        assert_string_equal(test_str(&j, m, "name"), "target");
+        // Every parameter but the norms multiplies each token once forward and twice backward; attention comes on top.
+        double least = 6 * 32 * test_num(&j, m, "parameters"), flops = test_num(&j, m, "flops");
+        assert_true(flops > 0.99 * least && flops < 1.2 * least);
+        m = cJSON_GetArrayItem(steps, 1);
+        assert_string_equal(test_str(&j, m, "name"), "eagle3");
+        drafter[i] = test_num(&j, m, "flops");
+        pl_json_close(&j);
+    }
+    assert_true(drafter[1] > 1.5 * drafter[0] && drafter[1] < 2 * drafter[0]); // fc and the teacher come once
+    test_run_fails(2, "512 positions", "bench step --target %s --seq-len 512", target);
+    test_run_fails(2, "--target: is missing", "bench step");
+}
+
+static void test_eval(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128], recipe[1200];
+    const char *target = test_data(data, "models/TinyStories-656K");
+    pl_json     j;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "full", 0);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: %s}\neval:\n  prompts: %s/p.jsonl\n  max_new_tokens: 24\n  repeats: 2\n  drafters:\n"
+             "    - {path: %s/head, tree: 'chain:3'}\n    - {path: %s/head, name: auto}\n",
+             target, scratch, scratch, scratch);
+    snprintf(file, sizeof file, "%s/e.yaml", scratch);
+    test_write(file, recipe);
+    snprintf(file, sizeof file, "%s/p.jsonl", scratch);
+    test_write(file,
+               "{\"prompt\":\"Once upon a time\",\"category\":\"a\"}\n{\"prompt\":\"The dog\",\"category\":\"b\"}\n"
+               "{\"prompt\":\"Lily was\",\"category\":\"a\"}\n");
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 2 --set eval.ceilings=6", scratch, scratch);
+    pl_json_close(&j);
+    // One checkpoint under two names: one file, of the first.
+    snprintf(file, sizeof file, "%s/run/ceilings/auto.json", scratch);
+    assert_false(pl_path_exists(file));
+    snprintf(file, sizeof file, "%s/run/ceilings/eagle3-full.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    assert_string_equal(test_str(&j, NULL, "name"), "eagle3-full");
+    assert_string_equal(test_str(&j, NULL, "answers"), "greedy");
+    assert_true(test_num(&j, NULL, "positions") == 6);
+    const cJSON *row = test_array(&j, NULL, "ceilings")->child;
+    assert_true(test_num(&j, row, "depth") == 0 && test_num(&j, row, "rows") == 6 && test_num(&j, row, "ceiling") == 1);
+    assert_true(test_num(&j, row, "achieved") > 0 && test_num(&j, row, "achieved") <= test_num(&j, row, "ceiling"));
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/run/report.html", scratch);
+    char *html = test_read(file);
+    assert_non_null(strstr(html, "<h2>Ceilings of "));
+    pl_free(html);
+    snprintf(file, sizeof file, "%s/run/results.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    const cJSON             *methods = test_array(&j, NULL, "methods"), *m;
+    static const char *const names[] = {"plain", "plain-fp32", "eagle3-full", "auto"};
+    int                      i = 0;
+    assert_int_equal(cJSON_GetArraySize(methods), 4);
+    cJSON_ArrayForEach(m, methods) {
+        assert_string_equal(test_str(&j, m, "name"), names[i++]);
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(m, "identical_outputs")));
+        assert_true(test_num(&j, m, "prompts") == 3);
+        assert_true(test_num(&j, m, "tokens") > 0);
+        assert_true(test_num(&j, m, "acceptance_length") >= 1);
+        assert_true(test_num(&j, m, "floor_tokens_per_second") > 0);
+        assert_int_equal(cJSON_GetArraySize(test_array(&j, m, "categories")), 2);
+    }
+    // Plain and the drafters on its weights decoded the same tokens.
+    const cJSON *plain = methods->child, *chain = plain->next->next;
+    assert_true(test_num(&j, plain, "tokens") == test_num(&j, chain, "tokens"));
+    assert_string_equal(test_str(&j, plain, "answers_hash"), test_str(&j, chain, "answers_hash"));
+    assert_true(test_num(&j, chain, "drafted") > 0);
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/run/report.html", scratch);
+    assert_true(pl_path_exists(file));
+    snprintf(file, sizeof file, "%s/run/recipe.yaml", scratch);
+    assert_true(pl_path_exists(file));
+    test_run_fails(2, "eval.max_new_tokens", "eval %s/e.yaml --out %s/bad --quiet --set eval.max_new_tokens=512",
+                   scratch, scratch);
+    test_run_fails(2, "no-such", "eval %s/e.yaml --out %s/bad --quiet --set eval.prompts=no-such", scratch, scratch);
+    test_run_fails(2, "nowhere", "eval %s/e.yaml --out %s/bad --quiet --set eval.drafters.0.path=nowhere", scratch,
+                   scratch);
+    snprintf(file, sizeof file, "%s/bad/results.json", scratch);
+    assert_false(pl_path_exists(file));
+    test_scratch_remove(scratch);
+}
+
+// Every way to name a drafter, two temperatures, several seeds: one results.json.
+static void test_eval_methods(void **state) {
+    (void)state;
+    char        data[512], scratch[64], file[128], recipe[1600];
+    const char *target = test_data(data, "models/TinyStories-656K");
+    pl_json     j;
+    test_output o;
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/head", scratch);
+    test_random_drafter(file, target, "lowrank", 8);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: %s}\neval:\n  prompts: %s/p.jsonl\n  max_new_tokens: 24\n  plain_fp32: false\n"
+             "  temperatures: [0, 1]\n  seeds: 3\n  drafters:\n    - {kind: lookup}\n    - {kind: 'lookup:2,4'}\n"
+             "    - {kind: recycle, tree: 'chain:3'}\n    - {kind: recycle}\n    - {path: %s/head, verify: match}\n"
+             "    - {path: %s/head, tree: 'chain:2'}\n",
+             target, scratch, scratch, scratch);
+    snprintf(file, sizeof file, "%s/e.yaml", scratch);
+    test_write(file, recipe);
+    snprintf(file, sizeof file, "%s/p.jsonl", scratch);
+    test_write(file, "{\"prompt\":\"Once upon a time\",\"category\":\"a\"}\n"
+                     "{\"prompt\":\"The dog\",\"category\":\"b\"}\n");
+    test_run(&o, "eval %s/e.yaml --out %s/run --threads 1", scratch, scratch);
+    assert_int_equal(o.code, 0);
+    assert_non_null(strstr(o.out, "recycle 4 nodes"));
+    assert_non_null(strstr(o.out, "lookup@T=1"));
+    const char *table = strstr(o.out, "speed-up (accept)"); // a column for each category, a line for each drafter
+    assert_non_null(table);
+    assert_non_null(strstr(table, "             a             b\nprompts"));
+    assert_non_null(strstr(table, "\nlookup:2,4 "));
+    assert_null(strstr(table, "\nplain"));
+    test_run_fini(&o);
+    snprintf(file, sizeof file, "%s/run/results.json", scratch);
+    assert_int_equal(pl_json_open(&j, file, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
+    static const char *const names[] = {
+        "plain", "lookup", "lookup:2,4", "recycle", "recycle 4 nodes", "eagle3-lowrank", "eagle3-lowrank chain:2"};
+    const cJSON *m, *methods = test_array(&j, NULL, "methods");
+    const char  *hash[2] = {NULL, NULL};
+    int          i = 0;
+    assert_int_equal(cJSON_GetArraySize(methods), 14);
+    cJSON_ArrayForEach(m, methods) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", names[i % 7], i < 7 ? "" : "@T=1");
+        assert_string_equal(test_str(&j, m, "name"), name);
+        assert_true(test_num(&j, m, "temperature") == i / 7);
+        assert_true(test_num(&j, m, "seeds") == (i < 7 ? 1 : 3));
+        assert_true(cJSON_IsTrue(cJSON_GetObjectItem(m, "identical_outputs")));
+        assert_string_equal(test_str(&j, m, "promise"), "identical");
+        if (!hash[i / 7]) hash[i / 7] = test_str(&j, m, "answers_hash");
+        assert_string_equal(test_str(&j, m, "answers_hash"), hash[i / 7]);
+        if (i % 7) {
+            double a = test_num(&j, m, "acceptance_length");
+            assert_true(test_num(&j, m, "acceptance_length_low") <= a &&
+                        test_num(&j, m, "acceptance_length_high") >= a);
+            assert_string_equal(test_str(&j, m, "verify"), "match");
+        }
+        i++;
+    }
+    assert_string_not_equal(hash[0], hash[1]);
+    pl_json_close(&j);
+    snprintf(file, sizeof file, "%s/bad", scratch);
+    static const char *const bad[][2] = {
+        {"eval.drafters=[{kind: lookup, path: x}]", "stands beside"},
+        {"eval.drafters=[{kind: nosuch}]", "no drafter without a checkpoint"},
+        {"eval.drafters=[{path: lookup}]", "take `kind`, or ./lookup"},
+        {"eval.drafters=[{drafter: nosuch}]", "none of the recipe's"},
+        {"eval.drafters=[{name: x}]", "path"},
+        {"eval.drafters=[{kind: \"lookup:0\"}]", "N in 1..16"},
+        {"eval.drafters=[{kind: lookup, verify: nosuch}]", "nosuch"},
+        {"eval.drafters=[{kind: lookup, name: plain}]", "two methods"},
+        {"eval.temperatures=1,1", "stands twice"},
+        {"eval.temperatures=[]", "is empty"},
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        test_run_fails(2, bad[k][1], "eval %s/e.yaml --out %s --quiet --set '%s'", scratch, file, bad[k][0]);
+    test_scratch_remove(scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),    cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_methods),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
