@@ -35,6 +35,7 @@ typedef struct router_task {
     int64_t          cursor[2], eval_rows, top; // top: tokens whose clusters are wanted
     pl_dtype         dtype;                     // of the checkpoint
     int32_t         *cluster;                   // [V] of each target id, -1: not drafted
+    pl_arena         arrays;                    // of what ops read: y, weight
     float           *y, *weight;                // [capacity, clusters], [capacity]
     int32_t         *best;                      // [clusters]
     uint8_t         *chosen;                    // [clusters]
@@ -73,15 +74,15 @@ typedef struct pass {
     router_task *t;
     int64_t      rows;
     bool         learn;
-    pl_tensor    scores, loss;
+    pl_tensor    scores, loss; // where the host reads them
 } pass;
 
 static void forward(pl_ctx *ctx, pass *p) {
     router_task     *t = p->t;
     const pl_router *r = &routed(t)->router;
     pl_tensor        embed = pl_embed(ctx, t->model->embed, t->rows.token, p->rows);
-    pl_tensor        hidden = pl_tensor_2d(t->rows.hidden, t->rows.real, p->rows, t->rows.d);
-    pl_tensor        output = pl_tensor_2d(t->rows.output, t->rows.real, p->rows, t->rows.d);
+    pl_tensor        hidden = pl_ctx_write(ctx, t->rows.hidden, p->rows, t->rows.d);
+    pl_tensor        output = pl_ctx_write(ctx, t->rows.output, p->rows, t->rows.d);
     p->scores = pl_router_scores(ctx, r, embed, hidden, output);
     pl_classify_args a = {.z = p->scores,
                           .y = t->y,
@@ -89,12 +90,20 @@ static void forward(pl_ctx *ctx, pass *p) {
                           .kind = r->kind == PL_ROUTER_CORAL ? PL_CLASSIFY_SOFTMAX : PL_CLASSIFY_BCE};
     p->loss = pl_classify(ctx, &a);
     if (p->learn) pl_tape_backward(ctx);
+    p->loss.data = pl_ctx_read(ctx, &p->loss);
+    if (!p->learn) p->scores.data = pl_ctx_read(ctx, &p->scores);
 }
 
+// The larger of learning and scoring.
 static void measure(pl_ctx *ctx, void *arg) {
     router_task *t = arg;
-    pass         p = {.t = t, .rows = t->rows.capacity, .learn = true};
-    forward(ctx, &p);
+    pl_tape     *tape = ctx->tape;
+    pass         score = {.t = t, .rows = t->rows.capacity}, learn = {.t = t, .rows = t->rows.capacity, .learn = true};
+    ctx->tape = NULL;
+    forward(ctx, &score);
+    ctx->tape = tape;
+    pl_ctx_begin(ctx);
+    forward(ctx, &learn);
 }
 
 // The rows in hand; *loss: their sum.
@@ -306,8 +315,8 @@ static pl_status make_clusters(router_task *t, const pl_start *start, const pl_e
     double began = pl_now();
     if (st == PL_OK) {
         pl_tensor         w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
-        // On the program's own backend, whatever checks gradients in double.
-        const pl_backend *be = env->backend->real == PL_F32 ? env->backend : pl_backend_ref();
+        // On the program's own processor, whatever checks gradients in double.
+        const pl_backend *be = pl_start_backend(env)->real == PL_F32 ? pl_start_backend(env) : pl_backend_ref();
         st = pl_clusters_make(&c, &w, NULL, h->vocab, h->spec.clusters, (uint64_t)pl_recipe_int(t->r, "seed"), be,
                               env->pool, err);
     }
@@ -462,8 +471,7 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
     if (pl_recipe_differs(r, "traces.tree")) want.tree = pl_recipe_str(r, "traces.tree");
     if (pl_recipe_differs(r, "traces.top")) want.top = (int32_t)pl_recipe_int(r, "traces.top");
     if (st == PL_OK)
-        st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), capacity, env->backend->real,
-                                err);
+        st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), capacity, env->backend, err);
     pl_free(dir);
     if (st == PL_OK && t->top > t->rows.top)
         st = pl_recipe_fail(r, "drafter.head.top", err, "%lld, the traces hold %lld tokens of each row",
@@ -471,14 +479,25 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
     return st;
 }
 
-static pl_status make_room(router_task *t, pl_err *err) {
+static void take_arrays(router_task *t) {
+    size_t rows = (size_t)t->rows.capacity;
+    t->y = pl_arena_alloc(&t->arrays, pl_size_mul(rows, (size_t)clusters(t), sizeof *t->y));
+    t->weight = pl_arena_alloc(&t->arrays, rows * sizeof *t->weight);
+}
+
+static pl_status make_room(router_task *t, const pl_backend *be, pl_err *err) {
     size_t n = (size_t)clusters(t), rows = (size_t)t->rows.capacity;
-    t->y = pl_calloc(rows, n * sizeof *t->y);
-    t->weight = pl_calloc(rows, sizeof *t->weight);
+    pl_arena_init(&t->arrays, "training rows");
+    t->arrays.memory = be->memory;
+    t->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&t->arrays);
+    take_arrays(t);
+    PL_TRY(pl_arena_commit(&t->arrays, err));
+    take_arrays(t);
     t->best = pl_calloc(n, sizeof *t->best);
     t->chosen = pl_calloc(n, sizeof *t->chosen);
     t->span = pl_calloc(n, sizeof *t->span);
-    if (!t->y || !t->weight || !t->best || !t->chosen || !t->span)
+    if (!t->best || !t->chosen || !t->span)
         return pl_fail(err, PL_E_MEMORY, "training: out of memory for %zu rows", rows);
     for (size_t i = 0; i < rows; i++)
         t->weight[i] = 1;
@@ -503,7 +522,7 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures them, the others find them
     PL_TRY(open_traces(t, out_dir, env, err));
     PL_TRY(pl_comm_leave(env->comm, err));
-    PL_TRY(make_room(t, err));
+    PL_TRY(make_room(t, env->backend, err));
     PL_TRY(create_block(t, env, err));
     pl_start start = {.r = r, .model = t->model, .block = &t->block, .teacher = &t->teacher};
     PL_TRY(pl_comm_enter(env->comm, err)); // a checkpoint that a kill left half-swapped is put back once
@@ -537,8 +556,9 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
 }
 
 static void destroy(router_task *t) {
-    void *owned[] = {t->cluster, t->y, t->weight, t->best, t->chosen, t->span};
+    void *owned[] = {t->cluster, t->best, t->chosen, t->span};
     pl_ctx_fini(&t->ctx);
+    pl_arena_fini(&t->arrays);
     pl_tape_fini(&t->tape);
     pl_trace_rows_close(&t->rows);
     pl_param_block_destroy(&t->block);
@@ -552,9 +572,6 @@ static void destroy(router_task *t) {
 pl_status pl_router_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     pl_trainer_options o;
     PL_TRY(pl_train_options_read(&o, r, out_dir, err));
-    if (env->backend->memory)
-        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: routers are trained on the CPU alone; leave --device out",
-                       env->backend->name);
     o.stop_after = stop_after;
     router_task *t = pl_calloc(1, sizeof *t);
     if (!t) return pl_fail(err, PL_E_MEMORY, "training: out of memory");

@@ -25,46 +25,50 @@ static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status make_room(pl_trace_rows *t, const char *dir, pl_err *err) {
-    size_t n = (size_t)t->capacity, d = (size_t)t->d, top = (size_t)t->top, real = pl_dtype_size(t->real);
-    t->token = pl_calloc(n, sizeof *t->token);
+static void take_arrays(pl_trace_rows *t) {
+    size_t n = (size_t)t->capacity, reals = pl_size_mul(n, (size_t)t->d, pl_dtype_size(t->real));
+    t->token = pl_arena_alloc(&t->arrays, n * sizeof *t->token);
+    t->hidden = pl_arena_alloc(&t->arrays, reals);
+    t->output = pl_arena_alloc(&t->arrays, reals);
+}
+
+static pl_status make_room(pl_trace_rows *t, const char *dir, const pl_backend *be, pl_err *err) {
+    size_t n = (size_t)t->capacity, top = (size_t)t->top;
+    pl_arena_init(&t->arrays, "trace rows");
+    t->arrays.memory = be->memory;
+    t->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&t->arrays);
+    take_arrays(t);
+    PL_TRY(pl_arena_commit(&t->arrays, err));
+    take_arrays(t);
     t->depth = pl_calloc(n, 1);
     t->top_id = pl_calloc(n, top * sizeof *t->top_id);
     t->top_prob = pl_calloc(n, top * sizeof *t->top_prob);
-    t->hidden = pl_calloc(n, d * real);
-    t->output = pl_calloc(n, d * real);
-    t->bf16 = pl_calloc(n, d * sizeof *t->bf16);
-    return t->token && t->depth && t->top_id && t->top_prob && t->hidden && t->output && t->bf16
+    t->bf16 = pl_calloc(n, (size_t)t->d * sizeof *t->bf16);
+    return t->depth && t->top_id && t->top_prob && t->bf16
                ? PL_OK
                : pl_fail(err, PL_E_MEMORY, "%s: out of memory for %lld rows", dir, (long long)t->capacity);
 }
 
 pl_status pl_trace_rows_open(pl_trace_rows *t, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
-                             int64_t capacity, pl_dtype real, pl_err *err) {
-    *t = (pl_trace_rows){.seed = seed, .capacity = capacity, .real = real, .epoch = -1};
+                             int64_t capacity, const pl_backend *be, pl_err *err) {
+    *t = (pl_trace_rows){.seed = seed, .capacity = capacity, .real = be->real, .epoch = -1};
     pl_status st = pl_dataset_open(&t->ds, dir, &(pl_dataset_open_options){.want = want}, err);
     if (st == PL_OK) {
         t->d = pl_dataset_get_attrs(t->ds)->d;
         t->top = pl_dataset_get_attrs(t->ds)->top;
         st = divide(t, dir, err);
     }
-    if (st == PL_OK) st = make_room(t, dir, err);
+    if (st == PL_OK) st = make_room(t, dir, be, err);
     if (st != PL_OK) pl_trace_rows_close(t);
     return st;
 }
 
 void pl_trace_rows_close(pl_trace_rows *t) {
-    void *owned[] = {t->member[PL_TRACE_TRAIN],
-                     t->member[PL_TRACE_HELD],
-                     t->order,
-                     t->token,
-                     t->depth,
-                     t->top_id,
-                     t->top_prob,
-                     t->hidden,
-                     t->output,
-                     t->bf16};
+    void *owned[] = {
+        t->member[PL_TRACE_TRAIN], t->member[PL_TRACE_HELD], t->order, t->depth, t->top_id, t->top_prob, t->bf16};
     if (t->ds) pl_dataset_close(t->ds);
+    pl_arena_fini(&t->arrays);
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     *t = (pl_trace_rows){0};

@@ -4,7 +4,7 @@
 #define PL_TRAIN_TRACE_ROWS_H
 
 #include "data/dataset.h"
-#include "kernels/base/dtype.h"
+#include "kernels/backend.h"
 
 enum { PL_TRACE_TRAIN, PL_TRACE_HELD, PL_TRACE_SIDES };
 
@@ -15,17 +15,18 @@ typedef struct pl_trace_rows {
     uint64_t    seed;
     int64_t     capacity, rows, d, top;
     pl_dtype    real;
+    pl_arena    arrays;          // of what ops read, or is sent to where they do: token, hidden, output
     int32_t    *token;           // [rows]
     uint8_t    *depth;           // [rows]
     int32_t    *top_id;          // [rows, top] target ids
     float      *top_prob;        // [rows, top]
-    void       *hidden, *output; // [rows, d] reals
+    void       *hidden, *output; // [rows, d] reals of the host
     uint16_t   *bf16;            // [rows, d] as they are stored
 } pl_trace_rows;
 
 // want: as in pl_dataset_open_options. PL_E_INPUT when no row is for training.
 pl_status pl_trace_rows_open(pl_trace_rows *t, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
-                             int64_t capacity, pl_dtype real, pl_err *err);
+                             int64_t capacity, const pl_backend *be, pl_err *err);
 void      pl_trace_rows_close(pl_trace_rows *t);
 // Fills up to capacity from cursor[0] (document, over all epochs) and cursor[1] (its row), which move on. The held-out
 // side ends with its last document (rows 0 then), the training side never.

@@ -36,8 +36,8 @@ typedef struct capture {
     pl_draft_watch     watch; // of the drafter; first, so that what it is called with is the capture
     const pl_recipe   *r;
     pl_teacher         teacher;
-    pl_llama           target; // the teacher's, its head packed
-    void              *head_block;
+    pl_llama           target;     // the teacher's, its head packed
+    void              *head_block; // in the backend's memory
     size_t             head_bytes;
     pl_drafter        *drafter;
     pl_feature_source *train, *held;
@@ -47,11 +47,10 @@ typedef struct capture {
     int                sessions; // documents in hand
     pl_draft_item      item[SESSIONS];
     int                item_session[SESSIONS], items;
+    pl_arena           arrays;      // of what is sent to the ops: features
     int32_t           *feature_row; // [SESSIONS * CHUNK]
     float             *features;    // [SESSIONS * CHUNK, width]
     int64_t            width, d, top, rows_max, positions;
-    int32_t           *id; // [rows of a level, top]
-    float             *value, *lse;
     int64_t            rows, written;    // rows and documents of the dataset
     int64_t            next[2], docs[2]; // of either side: next document, how many
     pl_err             watch_err;        // memory ran out in the watcher
@@ -82,30 +81,50 @@ static pl_status grow(session *s, int64_t d, int64_t top, pl_err *err) {
     return PL_OK;
 }
 
-static void add_row(capture *c, session *s, const pl_head *h, const pl_head_rows *r, int64_t row, int beam) {
+// A level's rows, where the host reads them.
+typedef struct level_rows {
+    const int32_t *token, *id; // [m], [m, top]
+    const float   *hidden, *x; // [m, d]
+    const float   *value, *lse;
+    const int32_t *d2t;
+    int            level;
+} level_rows;
+
+static void add_row(capture *c, session *s, const level_rows *r, int64_t row, int beam) {
     if (c->watch_err.status != PL_OK || grow(s, c->d, c->top, &c->watch_err) != PL_OK) return;
     int64_t at = s->n_rows++, d = c->d;
     s->rows.tokens[at] = r->token[row];
     s->rows.depth[at] = (uint8_t)r->level;
     s->rows.beam[at] = (uint8_t)beam;
     s->rows.held[at] = s->held;
-    pl_from_f32(s->rows.hidden + at * d, PL_BF16, pl_f32(&r->hidden) + row * d, (size_t)d);
-    pl_from_f32(s->rows.output + at * d, PL_BF16, pl_f32(&r->x) + row * d, (size_t)d);
+    pl_from_f32(s->rows.hidden + at * d, PL_BF16, r->hidden + row * d, (size_t)d);
+    pl_from_f32(s->rows.output + at * d, PL_BF16, r->x + row * d, (size_t)d);
     for (int64_t k = 0; k < c->top; k++) {
-        int32_t id = c->id[row * c->top + k];
-        s->rows.top_id[at * c->top + k] = h->d2t ? h->d2t[id] : id;
-        s->rows.top_prob[at * c->top + k] = expf(fminf(c->value[row * c->top + k] - c->lse[row], 0));
+        int32_t id = r->id[row * c->top + k];
+        s->rows.top_id[at * c->top + k] = r->d2t ? r->d2t[id] : id;
+        s->rows.top_prob[at * c->top + k] = expf(fminf(r->value[row * c->top + k] - r->lse[row], 0));
     }
 }
 
 static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     capture *c = (capture *)w;
-    pl_head_topk(ctx, h, r, (int)c->top, c->id, c->value, c->lse);
+    int64_t  m = pl_tensor_rows(&r->x);
+    size_t   best = pl_size_mul((size_t)m, (size_t)c->top, sizeof(float));
+    int32_t *id = pl_ctx_bytes(ctx, best);
+    float   *value = pl_ctx_bytes(ctx, best), *lse = pl_ctx_bytes(ctx, (size_t)m * sizeof *lse);
+    pl_head_topk(ctx, h, r, (int)c->top, id, value, lse);
+    level_rows rows = {.token = r->token,
+                       .id = id,
+                       .hidden = pl_ctx_read(ctx, &r->hidden),
+                       .x = pl_ctx_read(ctx, &r->x),
+                       .value = value,
+                       .lse = lse,
+                       .d2t = h->d2t,
+                       .level = r->level};
     if (!pl_ctx_wait(ctx)) return;
-    int64_t m = pl_tensor_rows(&r->x);
     for (int64_t row = 0, first = 0; row < m; row++) {
         if (r->group[row] != r->group[first]) first = row;
-        add_row(c, &c->session[c->item_session[r->group[row]]], h, r, row, (int)(row - first));
+        add_row(c, &c->session[c->item_session[r->group[row]]], &rows, row, (int)(row - first));
     }
 }
 
@@ -198,10 +217,10 @@ static void advance(capture *c, int i) {
     s->at = position(s->mask, s->n, at + 1);
 }
 
-static pl_draft_batch batch_of(capture *c) {
-    return (pl_draft_batch){.item = c->item,
-                            .n = c->items,
-                            .features = pl_tensor_2d(c->features, PL_F32, (int64_t)SESSIONS * CHUNK, c->width)};
+static void propose(capture *c, pl_ctx *ctx, int items) {
+    pl_draft_batch b = {
+        .item = c->item, .n = items, .features = pl_ctx_write(ctx, c->features, (int64_t)SESSIONS * CHUNK, c->width)};
+    c->drafter->kind->propose(c->drafter, ctx, &b);
 }
 
 static pl_status draft(capture *c, pl_err *err) {
@@ -210,9 +229,8 @@ static pl_status draft(capture *c, pl_err *err) {
         for (int i = 0; i < c->sessions; i++)
             if (c->session[i].at < c->session[i].n) add_item(c, i);
         if (c->items == 0) return PL_OK;
-        pl_draft_batch b = batch_of(c);
         pl_ctx_begin(&c->ctx);
-        c->drafter->kind->propose(c->drafter, &c->ctx, &b);
+        propose(c, &c->ctx, c->items);
         PL_TRY(pl_ctx_sync(&c->ctx, err));
         if (c->watch_err.status != PL_OK) return pl_fail(err, c->watch_err.status, "%s", c->watch_err.msg);
         for (int i = 0; i < c->items; i++)
@@ -247,31 +265,29 @@ static pl_status run_group(capture *c, bool *more, pl_err *err) {
 
 // A measuring context walks the largest step.
 static void measure(pl_ctx *ctx, void *arg) {
-    capture       *c = arg;
-    pl_draft_batch b = batch_of(c);
-    b.n = 0;
-    c->drafter->kind->propose(c->drafter, ctx, &b);
+    propose(arg, ctx, 0);
 }
 
 // ---- preparation
 
 // The target's matrix as decoding holds it, where the drafter's head is the target's.
 static pl_status pack_head(capture *c, pl_err *err) {
-    pl_tensor from = c->teacher.head;
-    int64_t   v = from.dim[0], d = from.dim[1];
+    pl_tensor        from = c->teacher.host_head;
+    int64_t          v = from.dim[0], d = from.dim[1];
+    const pl_memory *m = c->teacher.model.be->memory;
     c->target = c->teacher.model;
     c->head_bytes = pl_panels_bytes(v, d, from.dtype);
-    c->head_block = pl_block_create(c->head_bytes, err);
-    float *row = pl_malloc((size_t)d * sizeof *row);
-    if (!c->head_block || !row) {
-        pl_free(row);
-        return pl_fail(err, PL_E_MEMORY, "traces: out of memory for the target's head");
-    }
-    for (int64_t i = 0; i < v; i++) {
+    c->head_block = pl_memory_create(m, PL_LOCAL, c->head_bytes, err);
+    if (!c->head_block) return PL_E_MEMORY;
+    float    *row = pl_malloc((size_t)d * sizeof *row);
+    void     *panels = row ? pl_memory_stage(m, c->head_block, c->head_bytes) : NULL;
+    pl_status st = panels ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory for the target's head");
+    for (int64_t i = 0; i < v && st == PL_OK; i++) {
         pl_to_f32(row, (const uint8_t *)from.data + (size_t)(i * d) * pl_dtype_size(from.dtype), from.dtype, (size_t)d);
-        pl_panels_pack(c->head_block, from.dtype, i, 1, v, d, row);
+        pl_panels_pack(panels, from.dtype, i, 1, v, d, row);
     }
     pl_free(row);
+    PL_TRY(pl_memory_put(m, c->head_block, panels, c->head_bytes, st, err));
     c->target.head = pl_tensor_2d(c->head_block, from.dtype, v, d);
     c->target.head.layout = PL_PANELS;
     return PL_OK;
@@ -281,7 +297,7 @@ static pl_status pack_head(capture *c, pl_err *err) {
 static pl_status head_fingerprint(char out[17], const capture *c, const char *dir, const pl_hf_config *config,
                                   pl_err *err) {
     const char       *name[] = {"lm_head.weight", "d2t"};
-    const pl_tensor  *shared = &c->teacher.head;
+    const pl_tensor  *shared = &c->teacher.host_head;
     pl_weight_source *src;
     uint64_t          h = pl_hash("", 0);
     if (config->target_head) {
@@ -324,18 +340,19 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
 }
 
 static pl_status make_room(capture *c, pl_err *err) {
-    const pl_drafter *d = c->drafter;
-    size_t            rows = (size_t)SESSIONS * CHUNK, level = (size_t)SESSIONS * (size_t)d->policy.width;
+    size_t rows = (size_t)SESSIONS * CHUNK;
     c->width = c->train->taps > 0 ? c->train->taps * c->train->d : c->train->d;
     c->d = c->target.shape.d;
+    size_t bytes = pl_size_mul(rows, (size_t)c->width, sizeof *c->features);
+    pl_arena_init(&c->arrays, "traced rows");
+    c->arrays.memory = c->teacher.model.be->memory;
+    c->arrays.place = PL_SHARED;
+    pl_arena_begin_measure(&c->arrays);
+    pl_arena_alloc(&c->arrays, bytes);
+    PL_TRY(pl_arena_commit(&c->arrays, err));
+    c->features = pl_arena_alloc(&c->arrays, bytes);
     c->feature_row = pl_calloc(rows, sizeof *c->feature_row);
-    c->features = pl_calloc(rows, (size_t)c->width * sizeof *c->features);
-    c->id = pl_calloc(level, (size_t)c->top * sizeof *c->id);
-    c->value = pl_calloc(level, (size_t)c->top * sizeof *c->value);
-    c->lse = pl_calloc(level, sizeof *c->lse);
-    return c->feature_row && c->features && c->id && c->value && c->lse
-               ? PL_OK
-               : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
+    return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
 }
 
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
@@ -419,13 +436,10 @@ static void fini(capture *c) {
     if (c->held) c->held->destroy(c->held);
     if (c->drafter) pl_drafter_destroy(c->drafter);
     pl_ctx_fini(&c->ctx);
-    if (c->head_block) pl_block_destroy(c->head_block, c->head_bytes);
+    pl_arena_fini(&c->arrays);
+    if (c->head_block) pl_memory_destroy(c->teacher.model.be->memory, PL_LOCAL, c->head_block, c->head_bytes);
     pl_teacher_close(&c->teacher);
     pl_free(c->feature_row);
-    pl_free(c->features);
-    pl_free(c->id);
-    pl_free(c->value);
-    pl_free(c->lse);
     pl_free(c);
 }
 
@@ -436,9 +450,6 @@ pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const c
         .A = -1, .tree = pl_recipe_str(r, "traces.tree"), .top = (int32_t)pl_recipe_int(r, "traces.top")};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
     if (whole) return PL_OK;
-    if (env->backend->memory)
-        return pl_fail(err, PL_E_UNSUPPORTED, "--device %s: traces are captured on the CPU alone; leave --device out",
-                       env->backend->name);
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
     c->r = r;

@@ -155,20 +155,40 @@ static void whole_way(void **state) {
     pl_free(data);
 }
 
-static void routers_stay(void **state) {
+// A routed head: its traces captured there, its router trained there, and over the same traces as the CPU trains it.
+static void routers(void **state) {
     (void)state;
-    pl_err err = {0};
-    small_backend = test_device();
-    pl_status st = small_run("router", "drafter.head.kind=dynaspec\n", 0, NULL, &err);
-    small_backend = NULL;
-    assert_int_equal(st, PL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "on the CPU alone"));
+    static const char routed[] = "kind=drafter\ndrafter.start=BASE/start/checkpoints/best\ndrafter.head.kind=dynaspec\n"
+                                 "drafter.head.clusters=24\ndrafter.head.k0=6\ndrafter.head.top=4\ntraces.top=6\n"
+                                 "traces.tree=eagle2:8,2,3\ntraces.rows=300\ntrain.unroll=0\ntrain.eval_steps=0\n";
+    char              lines[1024];
+    int64_t           rows[2];
+    const pl_dataset_attrs any = {.top = -1, .A = -1};
+    pl_dataset            *ds;
+    pl_err                 err = {0};
+    train("start", "kind=drafter\ntrain.steps=4\n", 0, NULL, PL_OK);
+    snprintf(lines, sizeof lines, "%sdrafter.head.width=24\ntrain.steps=2\n", routed);
+    for (int i = 0; i < 2; i++) {
+        const char *out = i ? "traced-cpu" : "traced-device";
+        char       *dir = pl_path_join(small_base, i ? "traced-cpu/traces" : "traced-device/traces");
+        train(out, lines, 0, i ? NULL : test_device(), PL_OK);
+        if (pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &any}, &err) != PL_OK) fail_msg("%s", err.msg);
+        rows[i] = pl_dataset_rows(ds);
+        pl_dataset_close(ds);
+        pl_free(dir);
+    }
+    print_message("%lld rows traced, on the CPU %lld\n", (long long)rows[0], (long long)rows[1]);
+    assert_true(rows[0] >= 300 && rows[1] >= 300);
+    snprintf(lines, sizeof lines, "%straces.path=BASE/traced-cpu/traces\ndrafter.head.width=24", routed);
+    like_the_cpu("router", lines, in_bf16);
+    snprintf(lines, sizeof lines, "%straces.path=BASE/traced-cpu/traces\ndrafter.head.router=coral", routed);
+    like_the_cpu("router-coral", lines, in_bf16);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafters), cmocka_unit_test(resume),    cmocka_unit_test(another_device),
-        cmocka_unit_test(target),   cmocka_unit_test(whole_way), cmocka_unit_test(routers_stay),
+        cmocka_unit_test(target),   cmocka_unit_test(whole_way), cmocka_unit_test(routers),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }
