@@ -6,6 +6,18 @@
 #include "kernels/devices.h"
 #include <stdlib.h>
 
+// The GPU that PACELINE_TEST_GPU names (a number), its memory within the host's sight, for tests that look into
+// tensors; NULL where it is not set.
+static inline const pl_backend *test_gpu(void) {
+    const char *which = getenv("PACELINE_TEST_GPU");
+    pl_err      err = {0};
+    if (!which || !*which) return NULL;
+    pl_backend_cuda_pin(true);
+    const pl_backend *be = pl_backend_cuda(atoi(which), &err);
+    if (!be) fail_msg("PACELINE_TEST_GPU=%s: %s", which, err.msg);
+    return be;
+}
+
 static inline const pl_backend *test_device(void) {
     const char       *name = getenv("PACELINE_TEST_DEVICE");
     const pl_backend *be;

@@ -15,11 +15,14 @@ static void to_bf16(uint16_t *dst, int64_t n, int doc, const char *what) {
 
 void golden_document_read(golden *g, int i, golden_document *d) {
     d->n = golden_doc_rows[i];
-    d->tokens = golden_ints(g, d->n, "doc/%d/tokens", i);
-    d->argmax = golden_ints(g, d->n, "doc/%d/argmax", i);
+    const int32_t *tokens = golden_ints(g, d->n, "doc/%d/tokens", i);
+    const int32_t *argmax = golden_ints(g, d->n, "doc/%d/argmax", i);
     const int32_t *mask = golden_ints(g, d->n, "doc/%d/mask", i);
-    for (int t = 0; t < d->n; t++)
+    for (int t = 0; t < d->n; t++) {
+        d->tokens[t] = tokens[t];
+        d->argmax[t] = argmax[t];
         d->mask[t] = (uint8_t)mask[t];
+    }
     to_bf16(d->features, (int64_t)d->n * TAPS * D, i, "features");
     to_bf16(d->last, (int64_t)d->n * D, i, "last");
 }

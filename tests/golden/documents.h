@@ -10,10 +10,9 @@ enum { D = 48, TAPS = 3, V = 97, RANK = 12, DOCS = 2, LONGEST = 9, ROWS = 15 };
 extern const int golden_doc_rows[DOCS];
 
 typedef struct golden_document {
-    int32_t        n;
-    const int32_t *tokens, *argmax;
-    uint8_t        mask[LONGEST];
-    uint16_t       features[LONGEST * TAPS * D], last[LONGEST * D];
+    int32_t  n, tokens[LONGEST], argmax[LONGEST];
+    uint8_t  mask[LONGEST];
+    uint16_t features[LONGEST * TAPS * D], last[LONGEST * D];
 } golden_document;
 
 // Document i of a file that has doc/<i>/tokens, mask and argmax.

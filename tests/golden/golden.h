@@ -6,7 +6,7 @@
 #include "checkpoints/hf.h"
 #include "train/block.h"
 
-#define GOLDEN_BACKENDS 5
+#define GOLDEN_BACKENDS 7
 
 typedef struct golden_entry {
     char     name[96];
@@ -42,8 +42,15 @@ void golden_rmdir(const char *dir);
 // The file's config.json, read as any target's.
 void golden_config(golden *g, pl_hf_config *c);
 
-// ref64, ref, and cpu for every ISA that this machine has. Returns how many.
-int golden_backends(const pl_backend *be[GOLDEN_BACKENDS]);
+// ref64, ref, cpu for every ISA that this machine has, the CUDA backend's kernels on an emulated device and, where
+// PACELINE_TEST_GPU names one, a GPU. Returns how many.
+int      golden_backends(const pl_backend *be[GOLDEN_BACKENDS]);
+// What a backend reads in place must lie here: zeroed, in reach of host and device, until golden_release.
+void    *golden_room(const pl_backend *be, size_t bytes);
+void     golden_release(void);
+// What training's weights, exact in either, are held as: a device computes in bf16 where they are bf16, and is compared
+// in fp32 here.
+pl_dtype golden_held(const pl_backend *be);
 
 // ---- numbers that both sides compute from names ----
 
@@ -65,7 +72,9 @@ void    golden_weights_free(float **data, int n);
 //
 // Against the double values in the file. In double: at most 1e-12 of the entry's largest value. In fp32: the root mean
 // square and the largest of the errors at most twice PyTorch's own in float32 (in its worst order of summation) and a
-// unit in the last place, which any storing may cost. What float32 has exactly must be exact.
+// unit in the last place, which any storing may cost. What float32 has exactly must be exact. On a device, where
+// attention in training takes each number as two of bf16: a 2^-12th of the entry's largest value, or the slack where
+// that is more.
 
 // got: fp32 or double, from a computation of the backend. It is all of the entry.
 void golden_expect(golden *g, const pl_backend *be, pl_tensor got, const char *fmt, ...) PL_PRINTF(4, 5);

@@ -17,7 +17,9 @@
 enum { N = 8, TEACHERS = 5, V = 40, VD = 17, WIDTH = 6, TEACHER_WIDTH = 5 };
 
 typedef struct numbers {
-    double x[N * WIDTH], w[V * WIDTH], xt[TEACHERS * TEACHER_WIDTH], dx[N * WIDTH], dw[V * WIDTH], accept[N];
+    double  x[N * WIDTH], w[V * WIDTH], xt[TEACHERS * TEACHER_WIDTH], dx[N * WIDTH], dw[V * WIDTH], accept[N];
+    float   wt[V * TEACHER_WIDTH], weight[N];
+    int32_t teacher_row[N], d2t[VD];
 } numbers;
 
 // Rows of `from` as the backend's reals; ids NULL: all.
@@ -41,44 +43,43 @@ static void learn(pl_ctx *ctx, void *arg) {
 }
 
 static void check(golden *g, const pl_backend *be, pl_objective o, const char *laws) {
-    static numbers m;
-    float          x[N * WIDTH], w[V * WIDTH], xt[TEACHERS * TEACHER_WIDTH], wt[V * TEACHER_WIDTH], weight[N];
-    int32_t        teacher_row[N];
-    const int32_t *d2t = strcmp(laws, "all") == 0 ? NULL : golden_ints(g, VD, "d2t");
-    const char    *name = pl_objective_name(o);
-    int            vd = d2t ? VD : V;
-    pl_err         err;
-    pl_ctx         ctx;
-    pl_tape        tape;
+    numbers    *m = golden_room(be, sizeof *m);
+    float       x[N * WIDTH], w[V * WIDTH], xt[TEACHERS * TEACHER_WIDTH];
+    int32_t    *d2t = strcmp(laws, "all") == 0 ? NULL : m->d2t;
+    const char *name = pl_objective_name(o);
+    int         vd = d2t ? VD : V;
+    pl_err      err;
+    pl_ctx      ctx;
+    pl_tape     tape;
     golden_coarse(x, N * WIDTH, 7, "objectives/x");
     golden_coarse(w, V * WIDTH, 7, "objectives/w");
     golden_coarse(xt, TEACHERS * TEACHER_WIDTH, 7, "objectives/xt");
-    golden_coarse(wt, V * TEACHER_WIDTH, 7, "objectives/wt");
+    golden_coarse(m->wt, V * TEACHER_WIDTH, 7, "objectives/wt");
     for (int i = 0; i < N; i++) {
-        teacher_row[i] = i % TEACHERS;
-        weight[i] = (float)(1 + i % 4) / 4;
+        m->teacher_row[i] = i % TEACHERS;
+        m->weight[i] = (float)(1 + i % 4) / 4;
     }
-    memset(&m, 0, sizeof m);
+    memcpy(m->d2t, golden_ints(g, VD, "d2t"), sizeof m->d2t);
     pl_divergence_args a = {.objective = o,
                             .unmasked = strcmp(laws, "unmasked") == 0,
                             .js_beta = 0.3,
                             .lk_decay = 3,
-                            .x = reals(be, m.x, x, NULL, N, WIDTH),
-                            .w = reals(be, m.w, w, d2t, vd, WIDTH),
-                            .xt = reals(be, m.xt, xt, NULL, TEACHERS, TEACHER_WIDTH),
-                            .wt = pl_tensor_2d(wt, PL_F32, V, TEACHER_WIDTH),
-                            .teacher_row = teacher_row,
-                            .weight = weight,
+                            .x = reals(be, m->x, x, NULL, N, WIDTH),
+                            .w = reals(be, m->w, w, d2t, vd, WIDTH),
+                            .xt = reals(be, m->xt, xt, NULL, TEACHERS, TEACHER_WIDTH),
+                            .wt = pl_tensor_2d(m->wt, PL_F32, V, TEACHER_WIDTH),
+                            .teacher_row = m->teacher_row,
+                            .weight = m->weight,
                             .d2t = d2t,
-                            .accept = pl_tensor_1d(m.accept, be->real, N)};
-    a.x.grad = m.dx;
-    a.w.grad = m.dw;
+                            .accept = pl_tensor_1d(m->accept, be->real, N)};
+    a.x.grad = m->dx;
+    a.w.grad = m->dw;
     assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
     assert_int_equal(pl_tape_init(&tape, 4, &err), PL_OK);
     ctx.tape = &tape;
     assert_int_equal(pl_ctx_measure(&ctx, learn, &a, &err), PL_OK);
-    memset(m.dx, 0, sizeof m.dx);
-    memset(m.dw, 0, sizeof m.dw);
+    memset(m->dx, 0, sizeof m->dx);
+    memset(m->dw, 0, sizeof m->dw);
     a.loss = (pl_tensor){0};
     pl_ctx_begin(&ctx);
     learn(&ctx, &a);
@@ -90,10 +91,11 @@ static void check(golden *g, const pl_backend *be, pl_objective o, const char *l
     golden_expect_slack(g, be, a.loss, 1e-6, loss);
     golden_expect(g, be, a.accept, "%s/accept", laws);
     snprintf(loss, sizeof loss, "%s/%s/dx", name, laws);
-    golden_expect_slack(g, be, pl_tensor_2d(m.dx, be->real, N, WIDTH), 3e-6, loss);
-    golden_expect_matrix(g, be, pl_tensor_2d(m.dw, be->real, vd, WIDTH), 3e-6, "%s/%s/dw", name, laws);
+    golden_expect_slack(g, be, pl_tensor_2d(m->dx, be->real, N, WIDTH), 3e-6, loss);
+    golden_expect_matrix(g, be, pl_tensor_2d(m->dw, be->real, vd, WIDTH), 3e-6, "%s/%s/dw", name, laws);
     pl_ctx_fini(&ctx);
     pl_tape_fini(&tape);
+    golden_release();
 }
 
 static void objectives(void **state) {

@@ -49,7 +49,7 @@ static void run_init(run *r, const char *name, const pl_backend *be) {
 static void step(run *r, int i, double *loss, double *norm) {
     pl_err     err;
     pl_lm_sums sums;
-    pl_param_block_zero_grad(&r->lm.block, NULL);
+    pl_param_block_zero_grad(&r->lm.block, &r->lm.ctx);
     pl_lm_clear(&r->lm);
     for (int w = 0; w < WINDOWS; w++)
         pl_lm_add(&r->lm, r->ids + (i % BATCHES * WINDOWS + w) * (TOKENS + 1), NULL, TOKENS);
@@ -64,16 +64,19 @@ static void step(run *r, int i, double *loss, double *norm) {
 // In fp32 an error may carry a master over the border between two bf16 values, and that changes what follows by 2^-8 of
 // a weight: more than rounding, and by chance. PyTorch's own float32 runs, which differ in nothing but their order of
 // summation, are off by up to 1e-5 in losses, 9e-5 in norms and 1.6e-4 in masters. Five times that is allowed here;
-// what is sharp is the run in double.
+// what is sharp is the run in double. A device rounds what enters a product to bf16 as well, by 2^-9 at most, and AdamW
+// makes whole steps of small gradients.
 enum { LOSS, NORM, MASTER };
-static const double slack[] = {[LOSS] = 5e-5, [NORM] = 5e-4, [MASTER] = 8e-4};
+static const double host[] = {[LOSS] = 5e-5, [NORM] = 5e-4, [MASTER] = 8e-4},
+                    device[] = {[LOSS] = 0x1p-10, [NORM] = 0x1p-6, [MASTER] = 0x1p-5};
 
 static void trajectory(const char *name) {
     const pl_backend *be[GOLDEN_BACKENDS];
     int               n = golden_backends(be);
     for (int i = 0; i < n; i++) {
-        run    r;
-        double loss[STEPS], norm[STEPS];
+        const double *slack = golden_held(be[i]) == PL_BF16 ? host : device;
+        run           r;
+        double        loss[STEPS], norm[STEPS];
         run_init(&r, name, be[i]);
         for (int k = 0; k < STEPS; k++)
             step(&r, k, &loss[k], &norm[k]);

@@ -60,7 +60,6 @@ static void create(router_run *r, golden *g, const pl_backend *be, const char *k
     } input[3] = {{"router/embed", 12}, {"router/hidden", 6}, {"router/output", 7}};
     pl_err err;
     char   model[32];
-    memset(r, 0, sizeof *r);
     assert_true(pl_router_find(&r->router.kind, kind));
     r->router.d = D;
     r->router.width = r->router.kind == PL_ROUTER_MLP ? WIDTH : D;
@@ -128,21 +127,22 @@ static void check(const char *kind) {
     const pl_backend *be[GOLDEN_BACKENDS];
     int               n = golden_backends(be);
     for (int i = 0; i < n; i++) {
-        static router_run r;
-        golden            g;
-        char              prefix[32];
+        router_run *r = golden_room(be[i], sizeof *r);
+        golden      g;
+        char        prefix[32];
         golden_open(&g, "router");
         golden_begin(&g);
-        create(&r, &g, be[i], kind);
-        run_pass(&r, true);
-        golden_expect(&g, be[i], r.scores, "%s/scores", kind);
-        golden_expect(&g, be[i], r.loss, "%s/loss", kind);
+        create(r, &g, be[i], kind);
+        run_pass(r, true);
+        golden_expect(&g, be[i], r->scores, "%s/scores", kind);
+        golden_expect(&g, be[i], r->loss, "%s/loss", kind);
         snprintf(prefix, sizeof prefix, "%s/grad/", kind);
-        golden_expect_block(&g, be[i], &r.block, r.block.grad, 0, prefix);
+        golden_expect_block(&g, be[i], &r->block, r->block.grad, 0, prefix);
         golden_all_asked(&g, kind);
-        if (be[i]->real == PL_F64) differences(&r);
-        destroy(&r);
+        if (be[i]->real == PL_F64) differences(r);
+        destroy(r);
         golden_close(&g);
+        golden_release();
     }
 }
 

@@ -20,7 +20,7 @@ typedef struct run {
     pl_head_rows rows;
     pl_tensor    logits;
     int32_t      id[N * BEST];
-    float        value[N * BEST], lse[N];
+    float        value[N * BEST], lse[N], x[N * WIDTH];
 } run;
 
 static void step(pl_ctx *ctx, void *arg) {
@@ -30,12 +30,11 @@ static void step(pl_ctx *ctx, void *arg) {
 }
 
 // A matrix as inference holds it; the numbers are exact in bf16, so both types give the same.
-static pl_tensor matrix(const char *name, int64_t n, int64_t k, pl_dtype t, pl_layout layout) {
+static pl_tensor matrix(const pl_backend *be, const char *name, int64_t n, int64_t k, pl_dtype t, pl_layout layout) {
     static float v[V * WIDTH];
     size_t       bytes = layout == PL_PANELS ? pl_panels_bytes(n, k, t) : (size_t)(n * k) * pl_dtype_size(t);
-    pl_tensor    w = pl_tensor_2d(pl_calloc(bytes, 1), t, n, k);
+    pl_tensor    w = pl_tensor_2d(golden_room(be, bytes), t, n, k);
     golden_coarse(v, n * k, 9, name);
-    assert_non_null(w.data);
     w.layout = layout;
     if (layout == PL_PANELS)
         pl_panels_pack(w.data, t, 0, n, n, k, v);
@@ -45,26 +44,25 @@ static pl_tensor matrix(const char *name, int64_t n, int64_t k, pl_dtype t, pl_l
 }
 
 static void check(golden *g, const pl_backend *be, pl_dtype t) {
-    static run     r;
+    run           *r = golden_room(be, sizeof *r);
     const int32_t *candidate = golden_ints(g, N * CANDIDATES, "candidates");
-    float          x[N * WIDTH], law[N * CANDIDATES];
+    float          law[N * CANDIDATES];
     pl_err         err = {0};
     pl_ctx         ctx;
     pl_hf_head     spec = {.kind = "specvocab", .rank = RANK, .candidates = CANDIDATES};
-    memset(&r, 0, sizeof r);
-    assert_int_equal(pl_head_init(&r.h, &spec, WIDTH, V, &err), PL_OK);
-    r.h.out = matrix("specvocab/up", V, RANK, t, PL_PANELS);
-    r.h.down = matrix("specvocab/down", RANK, WIDTH, t, PL_PANELS);
-    r.h.exact = matrix("specvocab/exact", V, WIDTH, t, PL_ROWMAJOR);
-    golden_coarse(x, N * WIDTH, 9, "specvocab/x");
-    r.rows.x = pl_tensor_2d(x, PL_F32, N, WIDTH);
+    assert_int_equal(pl_head_init(&r->h, &spec, WIDTH, V, &err), PL_OK);
+    r->h.out = matrix(be, "specvocab/up", V, RANK, t, PL_PANELS);
+    r->h.down = matrix(be, "specvocab/down", RANK, WIDTH, t, PL_PANELS);
+    r->h.exact = matrix(be, "specvocab/exact", V, WIDTH, t, PL_ROWMAJOR);
+    golden_coarse(r->x, N * WIDTH, 9, "specvocab/x");
+    r->rows.x = pl_tensor_2d(r->x, PL_F32, N, WIDTH);
     assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
-    assert_int_equal(pl_ctx_measure(&ctx, step, &r, &err), PL_OK);
+    assert_int_equal(pl_ctx_measure(&ctx, step, r, &err), PL_OK);
     pl_ctx_begin(&ctx);
-    step(&ctx, &r);
+    step(&ctx, r);
     assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
     for (int i = 0; i < N; i++) {
-        const float *z = pl_f32(&r.logits) + i * V;
+        const float *z = pl_f32(&r->logits) + i * V;
         int          n = 0;
         double       sum = 0;
         for (int v = 0; v < V; v++) {
@@ -78,19 +76,19 @@ static void check(golden *g, const pl_backend *be, pl_dtype t) {
             law[i * CANDIDATES + k] = (float)((double)z[candidate[i * CANDIDATES + k]] - log(sum));
         // The best are the logits' best, and their sum is over the candidates.
         for (int k = 0; k < BEST; k++) {
-            int32_t v = r.id[i * BEST + k];
+            int32_t v = r->id[i * BEST + k];
             int     above = 0;
             for (int o = 0; o < V; o++)
                 above += z[o] > z[v];
             assert_int_equal(above, k);
-            assert_true(r.value[i * BEST + k] == z[v]);
+            assert_true(r->value[i * BEST + k] == z[v]);
         }
-        assert_true(fabs((double)r.lse[i] - log(sum)) < 1e-6);
+        assert_true(fabs((double)r->lse[i] - log(sum)) < 1e-6);
     }
     golden_expect(g, be, pl_tensor_2d(law, PL_F32, N, CANDIDATES), "law");
     pl_ctx_fini(&ctx);
-    pl_free(r.h.out.data), pl_free(r.h.down.data), pl_free(r.h.exact.data);
-    pl_head_fini(&r.h);
+    pl_head_fini(&r->h);
+    golden_release();
 }
 
 static void candidates_and_law(void **state) {

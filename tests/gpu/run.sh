@@ -49,7 +49,8 @@ build_bare() { # ARCH
     quietly "$build.log" cmake -S tests/gpu -B "$build" "-DCMAKE_CUDA_ARCHITECTURES=$1" || exit 1
     quietly "$build.log" cmake --build "$build" -j "$(nproc)" || exit 1
 }
-programs="paceline_program test_decode_cuda test_train_device test_plan dump_forward"
+goldens="$(for t in tests/golden/test_golden_*.c; do basename "$t" .c; done | tr '\n' ' ')"
+programs="paceline_program test_decode_cuda test_train_device test_plan dump_forward $goldens"
 build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 where it does not build
     local arch=$1 folder=$2 targets=$programs t
     shift 2
@@ -77,7 +78,7 @@ make_pack() { # DIR
         { tail -n 5 "$from/program.log"; say "the pack does not build; see $from/program.log"; exit 1; }
     rm -rf "${dir:?}/bin" "${dir:?}/lib"
     mkdir -p "$dir/bin" "$dir/lib"
-    for f in paceline bench_gpu dump_forward test_decode_cuda test_train_device test_plan; do
+    for f in paceline bench_gpu dump_forward test_decode_cuda test_train_device test_plan $goldens; do
         strip -o "$dir/bin/$f" "$from/$f"
     done
     for f in "$from"/test_op_* "$from"/test_cuda*; do [ ! -f "$f" ] || [ ! -x "$f" ] || strip -o "$dir/bin/$(basename "$f")" "$f"; done
@@ -215,6 +216,7 @@ same() {
         echo "[       OK ] decode"
 }
 test_program() {
+    local t
     export PACELINE_TEST_DEVICE=$device
     if [ "$real" = 1 ]; then
         check "decoding" own "$whole/test_decode_cuda"
@@ -222,6 +224,9 @@ test_program() {
     fi
     check "planning" own "$whole/test_plan"
     unset PACELINE_TEST_DEVICE
+    [ "$real" = 0 ] || export PACELINE_TEST_GPU=$gpu
+    for t in $goldens; do check "PyTorch's ${t#test_golden_}" own "$whole/$t"; done
+    unset PACELINE_TEST_GPU
     check "decode, the CPU's text" same
 }
 

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "tests/device.h"
+
 enum { MAX_INPUTS = 48, MAX_OUTPUTS = 32, GUARD = 64, PATTERN = 0x5c, DIFFERENCES = 48 };
 
 // One thing handed out: memory between guards, refilled before each run.
@@ -51,17 +53,6 @@ static void *must(void *p) {
     return p;
 }
 
-// The GPU that PACELINE_TEST_GPU names (a number), its memory within the host's sight; NULL where it is not set.
-static const pl_backend *gpu(void) {
-    const char *which = getenv("PACELINE_TEST_GPU");
-    pl_err      err = {0};
-    if (!which || !*which) return NULL;
-    pl_backend_cuda_pin(true);
-    const pl_backend *be = pl_backend_cuda(atoi(which), &err);
-    if (!be) fail_msg("PACELINE_TEST_GPU=%s: %s", which, err.msg);
-    return be;
-}
-
 const pl_backend *op_backend(int i) {
     static const char *const isas[] = {"portable", "avx2", "avx512"};
     if (i == 0) return pl_backend_ref();
@@ -73,7 +64,7 @@ const pl_backend *op_backend(int i) {
         if (be && i-- == 0) return be;
     }
     if (!memcheck && i-- == 0) return pl_backend_cuda_emulated();
-    return i == 0 ? gpu() : NULL;
+    return i == 0 ? test_gpu() : NULL;
 }
 
 void *op_shared(const pl_backend *be, const void *from, size_t bytes) {
