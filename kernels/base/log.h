@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 // MUTE: nothing at all, for processes whose messages another one gives.
-typedef enum pl_log_level { PL_LOG_MUTE, PL_LOG_QUIET, PL_LOG_NORMAL, PL_LOG_VERBOSE } pl_log_level;
+typedef enum pl_log_level { PL_LOG_MUTE, PL_LOG_QUIET, PL_LOG_NORMAL } pl_log_level;
 void pl_log_set(pl_log_level level);
 void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);      // one line, normal level
 void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
