@@ -21,7 +21,9 @@ typedef struct bench {
     const pl_env        *env;
     pl_teacher           teacher;
     pl_params            random; // of a teacher by shape: embedding and output matrix
-    int32_t             *ids;    // [seq_len + 1]
+    pl_hf_head           head;
+    int64_t              drafted; // tokens that the head has rows for
+    int32_t             *ids;     // [seq_len + 1]
 } bench;
 
 // One case. The task comes first: its functions find the rest behind it.
@@ -143,20 +145,22 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
 }
 
 // "full", "trimmed:ROWS", "lowrank:RANK".
-static pl_status read_head(pl_backbone_options *o, const char *text, const pl_llama *target, pl_err *err) {
-    const char *colon = strchr(text, ':');
-    size_t      kind = colon ? (size_t)(colon - text) : strlen(text);
-    char       *end = NULL;
-    long        n = colon ? strtol(colon + 1, &end, 10) : 0;
-    bool        number = colon && colon[1] >= '0' && colon[1] <= '9' && !*end && n >= 1;
-    o->head = pl_hf_head_make("full", 0);
+static pl_status read_head(bench *b, pl_err *err) {
+    const pl_llama *target = &b->teacher.model;
+    const char     *text = b->s->head, *colon = strchr(text, ':');
+    size_t          kind = colon ? (size_t)(colon - text) : strlen(text);
+    char           *end = NULL;
+    long            n = colon ? strtol(colon + 1, &end, 10) : 0;
+    bool            number = colon && colon[1] >= '0' && colon[1] <= '9' && !*end && n >= 1;
+    b->head = pl_hf_head_make("full", 0);
+    b->drafted = target->vocab;
     if (strcmp(text, "full") == 0) return PL_OK;
     if (number && kind == 7 && strncmp(text, "trimmed", kind) == 0 && n <= target->vocab) {
-        o->draft_vocab = n;
+        b->drafted = n;
         return PL_OK;
     }
     if (number && kind == 7 && strncmp(text, "lowrank", kind) == 0 && n <= target->shape.d) {
-        o->head = pl_hf_head_make("lowrank", (int)n);
+        b->head = pl_hf_head_make("lowrank", (int)n);
         return PL_OK;
     }
     return pl_fail(err, PL_E_USAGE,
@@ -166,16 +170,16 @@ static pl_status read_head(pl_backbone_options *o, const char *text, const pl_ll
 
 static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     const pl_bench_step *s = b->s;
-    pl_backbone_options  o = {0};
+    pl_backbone_options  o = {.head = b->head};
     int32_t             *d2t = NULL;
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
     pl_param_block_options bo = {.backend = b->env->backend, .round_to = PL_BF16};
-    PL_TRY(read_head(&o, s->head, &b->teacher.model, err));
-    if (o.draft_vocab) {
-        o.d2t = d2t = pl_malloc((size_t)o.draft_vocab * sizeof *d2t);
+    if (b->drafted < b->teacher.model.vocab) {
+        o.draft_vocab = b->drafted;
+        o.d2t = d2t = pl_malloc((size_t)b->drafted * sizeof *d2t);
         if (!d2t) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-        for (int64_t i = 0; i < o.draft_vocab; i++)
+        for (int64_t i = 0; i < b->drafted; i++)
             d2t[i] = (int32_t)i;
     }
     pl_status st = pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err);
@@ -284,13 +288,6 @@ static pl_status make_teacher(bench *b, pl_err *err) {
     return st;
 }
 
-// Tokens are below it: every row's choice is one that a trimmed head drafts, so that every row counts.
-static int64_t drafted_ids(const bench *b) {
-    const char *rows = strncmp(b->s->head, "trimmed:", 8) == 0 ? b->s->head + 8 : NULL;
-    int64_t     n = rows ? atol(rows) : 0, v = b->teacher.model.vocab;
-    return n >= 1 && n < v ? n : v;
-}
-
 pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
     bench     b = {.s = s, .env = env};
     pl_status st;
@@ -298,6 +295,7 @@ pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_st
         PL_TRY_GOTO(st, done, make_teacher(&b, err));
     else
         PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
+    PL_TRY_GOTO(st, done, read_head(&b, err));
     const pl_hf_config *config = &b.teacher.model.config;
     if (s->seq_len + s->unroll > config->max_position_embeddings)
         PL_TRY_GOTO(st, done,
@@ -306,7 +304,7 @@ pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_st
     b.ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b.ids);
     if (!b.ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "bench: out of memory"));
     for (int64_t i = 0; i <= s->seq_len; i++)
-        b.ids[i] = (int32_t)((7 * i + 3) % drafted_ids(&b));
+        b.ids[i] = (int32_t)((7 * i + 3) % b.drafted); // every row's choice is one that the head drafts: all count
     pl_put_array(o, "step");
     if (!s->shape) PL_TRY_GOTO(st, done, bench_target(o, &b, err)); // a model of billions is another machine's work
     PL_TRY_GOTO(st, done, bench_drafter(o, &b, err));
