@@ -190,15 +190,21 @@ static pl_status leave_out_unread(char **sets, int *n, const pl_recipe *r, const
     return PL_OK;
 }
 
-// The recipe of drafter i alone: the whole recipe with the item's values in `drafter`.
-static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, pl_recipe **out,
-                                pl_err *err) {
+// The file of drafter i's token list, NULL: all tokens. A list of this recipe lies in its folder, not in the drafter's.
+static pl_status vocabulary_of(const pl_recipe *r, int i, const char *out_dir, char **list, pl_err *err) {
+    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
+    bool             own = pl_recipe_has(item, "head.vocab");
+    const char      *name = own ? pl_recipe_str(item, "head.vocab") : pl_recipe_str(r, "drafter.head.vocab");
+    return pl_vocabulary_path(list, r, name, out_dir, err);
+}
+
+// The recipe of drafter i alone: the whole recipe with the item's values in `drafter`; list: the file of its token
+// list, or NULL where that is named as it stands.
+static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, const char *list,
+                                pl_recipe **out, pl_err *err) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
     char            *text = NULL, *sets[REPLACES + PL_ROUTER_UNREAD + 5], *dataset = pl_path_join(out_dir, "dataset"),
          *start = NULL;
-    const char *vocab = pl_recipe_str(pl_recipe_has(item, "head.vocab") ? item : r,
-                                      pl_recipe_has(item, "head.vocab") ? "head.vocab" : "drafter.head.vocab");
-    char     *list = NULL;
     int       n = 0;
     pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
     if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
@@ -215,8 +221,6 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
         if (pl_recipe_has(item, replaces[k][0]))
             st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
     if (st == PL_OK && strcmp(head_of(r, item), "dynaspec") == 0) st = leave_out_unread(sets, &n, r, item, err);
-    // A list of this recipe lies in its folder, not in the drafter's.
-    if (st == PL_OK) st = pl_vocabulary_path(&list, r, vocab, out_dir, err);
     if (st == PL_OK && list) st = append_set(sets, &n, pl_sprintf("drafter.head.vocab=%s", list), err);
     if (st == PL_OK)
         st = pl_recipe_parse(out, text, strlen(text), "recipe", env->keys, env->n_keys, (const char *const *)sets, n,
@@ -226,7 +230,6 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
     pl_free(text);
     pl_free(dataset);
     pl_free(start);
-    pl_free(list);
     return st;
 }
 
@@ -291,11 +294,12 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
 
 enum { MAX_DRAFTERS = 64 };
 
-// What can be said of the drafters' recipes before the first of them is trained.
+// What can be said of the drafters' recipes before anything is made: token lists may not be there yet.
 static pl_status check_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, int n, pl_err *err) {
+    PL_TRY(pl_stage_names(r, "drafters", err));
     for (int i = 0; i < n; i++) {
         pl_recipe *one;
-        PL_TRY(drafter_recipe(r, i, env, out_dir, &one, err));
+        PL_TRY(drafter_recipe(r, i, env, out_dir, NULL, &one, err));
         pl_status st = routed(one) ? pl_router_check(one, err) : PL_OK;
         pl_recipe_close(one);
         PL_TRY(st);
@@ -308,15 +312,14 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
     pl_eval_drafter list[MAX_DRAFTERS] = {{0}};
     char           *best[MAX_DRAFTERS] = {0};
     pl_status       st = PL_OK;
-    st = pl_stage_names(r, "drafters", err);
-    if (st == PL_OK) st = check_drafters(r, out_dir, env, n, err);
     for (int i = 0; i < n && st == PL_OK; i++) {
         const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
         pl_recipe  *one = NULL;
-        char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name);
+        char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name), *vocabulary = NULL;
         best[i] = pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name);
         if (!dir || !best[i]) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, &one, err);
+        if (st == PL_OK) st = vocabulary_of(r, i, out_dir, &vocabulary, err);
+        if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, vocabulary, &one, err);
         pl_log("drafter %d of %d: %s", i + 1, n, name);
         char hash[17];
         memcpy(hash, generated, sizeof hash);
@@ -330,6 +333,7 @@ static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_
         if (st == PL_OK) st = train(one, dir, env, hash, err);
         list[i] = (pl_eval_drafter){.name = name, .drafter = best[i], .tree = pl_eval_own_tree(r, i)};
         pl_recipe_close(one);
+        pl_free(vocabulary);
         pl_free(dir);
     }
     if (st == PL_OK) st = pl_eval_drafters(r, out_dir, env, list, n, err);
@@ -350,6 +354,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     if (n > MAX_DRAFTERS)
         return pl_recipe_fail(r, "drafters", err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
     if (n == 0 && routed(r)) PL_TRY(pl_router_check(r, err));
+    PL_TRY(check_drafters(r, out_dir, env, n, err));
     PL_TRY(generate_hash(r, generated, err));
     if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));

@@ -1,5 +1,5 @@
 // `run` with several drafters: what a routed one takes from the shared keys, where its traces lie, what is refused
-// before anything is trained.
+// before anything is made.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,7 @@ static void refused_at_once(void **state) {
                  bad[i][0]);
         assert_int_equal(run("bad", more, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
-        assert_false(there("bad/drafters"));
+        assert_false(there("bad/dataset"));
     }
     pl_err err = {0};
     assert_int_equal(run("one_bad", TRAIN "drafter: {start: nothing, head: " ROUTED "}\n", &err), PL_E_INPUT);
