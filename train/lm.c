@@ -43,7 +43,8 @@ static void measure(pl_ctx *ctx, void *arg) {
     pass(ctx, &p);
 }
 
-static void take_rows(pl_lm *lm) {
+static void take_rows(void *arg) {
+    pl_lm *lm = arg;
     size_t n = (size_t)lm->capacity;
     lm->id = pl_arena_alloc(&lm->arrays, n * sizeof *lm->id);
     lm->pos = pl_arena_alloc(&lm->arrays, n * sizeof *lm->pos);
@@ -51,17 +52,6 @@ static void take_rows(pl_lm *lm) {
     lm->label = pl_arena_alloc(&lm->arrays, n * sizeof *lm->label);
     lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
     lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
-}
-
-static pl_status rows_create(pl_lm *lm, pl_err *err) {
-    pl_arena_init(&lm->arrays, "training rows");
-    lm->arrays.memory = lm->ctx.be->memory;
-    lm->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&lm->arrays);
-    take_rows(lm);
-    PL_TRY(pl_arena_commit(&lm->arrays, err));
-    take_rows(lm);
-    return PL_OK;
 }
 
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
@@ -74,7 +64,7 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
     PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
     if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
-    PL_TRY_GOTO(st, fail, rows_create(lm, err));
+    PL_TRY_GOTO(st, fail, pl_arena_init_shared(&lm->arrays, "training rows", o->backend->memory, take_rows, lm, err));
     PL_TRY_GOTO(st, fail, pl_tape_init(&lm->tape, 0, err));
     lm->ctx.tape = &lm->tape;
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&lm->ctx, measure, &p, err));

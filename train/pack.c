@@ -12,8 +12,9 @@ static pl_status no_memory(pl_pack *p, int64_t capacity, pl_err *err) {
                    (long long)capacity);
 }
 
-static void take_arrays(pl_pack *p) {
-    size_t n = (size_t)p->capacity, stacked = n * (size_t)p->steps;
+static void take_arrays(void *arg) {
+    pl_pack *p = arg;
+    size_t   n = (size_t)p->capacity, stacked = n * (size_t)p->steps;
     p->token = pl_arena_alloc(&p->arrays, stacked * sizeof *p->token);
     p->teacher_row = pl_arena_alloc(&p->arrays, stacked * sizeof *p->teacher_row);
     p->weight = pl_arena_alloc(&p->arrays, stacked * sizeof *p->weight);
@@ -40,17 +41,7 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
     for (int k = 0; k < steps; k++, w *= step_decay)
         p->step_weight[k] = (float)w;
     size_t n = (size_t)capacity;
-    pl_arena_init(&p->arrays, "training rows");
-    p->arrays.memory = be->memory;
-    p->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&p->arrays);
-    take_arrays(p);
-    pl_status st = pl_arena_commit(&p->arrays, err);
-    if (st != PL_OK) {
-        pl_pack_fini(p);
-        return st;
-    }
-    take_arrays(p);
+    PL_TRY(pl_arena_init_shared(&p->arrays, "training rows", be->memory, take_arrays, p, err));
     p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
     if (!p->target_argmax) return no_memory(p, capacity, err);
     if (b->head.d2t) {

@@ -91,23 +91,13 @@ static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
 
 // ---- the whole ----
 
-static void take_arrays(pl_rescored *r) {
-    size_t list = (size_t)BLOCK * (size_t)r->model->head.spec.candidates;
+static void take_arrays(void *arg) {
+    pl_rescored *r = arg;
+    size_t       list = (size_t)BLOCK * (size_t)r->model->head.spec.candidates;
     r->row = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->row);
     r->of = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->of);
     r->id = pl_arena_alloc(&r->arrays, list * sizeof *r->id);
     r->token = pl_arena_alloc(&r->arrays, list * sizeof *r->token);
-}
-
-static pl_status create_arrays(pl_rescored *r, pl_err *err) {
-    pl_arena_init(&r->arrays, "candidates");
-    r->arrays.memory = r->ctx.be->memory;
-    r->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&r->arrays);
-    take_arrays(r);
-    PL_TRY(pl_arena_commit(&r->arrays, err));
-    take_arrays(r);
-    return PL_OK;
 }
 
 pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor wt, const pl_backend *be,
@@ -118,7 +108,7 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
     r->x = pl_tensor_2d(NULL, be->real, BLOCK, model->head.d);
     r->last = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
-    PL_TRY_GOTO(st, fail, create_arrays(r, err));
+    PL_TRY_GOTO(st, fail, pl_arena_init_shared(&r->arrays, "candidates", be->memory, take_arrays, r, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
     return PL_OK;
 fail:

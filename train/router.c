@@ -479,21 +479,16 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
     return st;
 }
 
-static void take_arrays(router_task *t) {
-    size_t rows = (size_t)t->rows.capacity;
+static void take_arrays(void *arg) {
+    router_task *t = arg;
+    size_t       rows = (size_t)t->rows.capacity;
     t->y = pl_arena_alloc(&t->arrays, pl_size_mul(rows, (size_t)clusters(t), sizeof *t->y));
     t->weight = pl_arena_alloc(&t->arrays, rows * sizeof *t->weight);
 }
 
 static pl_status make_room(router_task *t, const pl_backend *be, pl_err *err) {
     size_t n = (size_t)clusters(t), rows = (size_t)t->rows.capacity;
-    pl_arena_init(&t->arrays, "training rows");
-    t->arrays.memory = be->memory;
-    t->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&t->arrays);
-    take_arrays(t);
-    PL_TRY(pl_arena_commit(&t->arrays, err));
-    take_arrays(t);
+    PL_TRY(pl_arena_init_shared(&t->arrays, "training rows", be->memory, take_arrays, t, err));
     t->best = pl_calloc(n, sizeof *t->best);
     t->chosen = pl_calloc(n, sizeof *t->chosen);
     t->span = pl_calloc(n, sizeof *t->span);

@@ -25,8 +25,9 @@ static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
     return PL_OK;
 }
 
-static void take_arrays(pl_trace_rows *t) {
-    size_t n = (size_t)t->capacity, reals = pl_size_mul(n, (size_t)t->d, pl_dtype_size(t->real));
+static void take_arrays(void *arg) {
+    pl_trace_rows *t = arg;
+    size_t         n = (size_t)t->capacity, reals = pl_size_mul(n, (size_t)t->d, pl_dtype_size(t->real));
     t->token = pl_arena_alloc(&t->arrays, n * sizeof *t->token);
     t->hidden = pl_arena_alloc(&t->arrays, reals);
     t->output = pl_arena_alloc(&t->arrays, reals);
@@ -34,13 +35,7 @@ static void take_arrays(pl_trace_rows *t) {
 
 static pl_status make_room(pl_trace_rows *t, const char *dir, const pl_backend *be, pl_err *err) {
     size_t n = (size_t)t->capacity, top = (size_t)t->top;
-    pl_arena_init(&t->arrays, "trace rows");
-    t->arrays.memory = be->memory;
-    t->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&t->arrays);
-    take_arrays(t);
-    PL_TRY(pl_arena_commit(&t->arrays, err));
-    take_arrays(t);
+    PL_TRY(pl_arena_init_shared(&t->arrays, "trace rows", be->memory, take_arrays, t, err));
     t->depth = pl_calloc(n, 1);
     t->top_id = pl_calloc(n, top * sizeof *t->top_id);
     t->top_prob = pl_calloc(n, top * sizeof *t->top_prob);

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SESSIONS = 8, CHUNK = 64, ROWS_PER_SHARD = 65536 };
+enum { SESSIONS = 8, CHUNK = 64, ROWS = SESSIONS * CHUNK, ROWS_PER_SHARD = 65536 };
 
 // A document that is being drafted along, and the rows traced so far.
 typedef struct session {
@@ -48,8 +48,8 @@ typedef struct capture {
     pl_draft_item      item[SESSIONS];
     int                item_session[SESSIONS], items;
     pl_arena           arrays;      // of what is sent to the ops: features
-    int32_t           *feature_row; // [SESSIONS * CHUNK]
-    float             *features;    // [SESSIONS * CHUNK, width]
+    int32_t           *feature_row; // [ROWS]
+    float             *features;    // [ROWS, width]
     int64_t            width, d, top, rows_max, positions;
     int64_t            rows, written;    // rows and documents of the dataset
     int64_t            next[2], docs[2]; // of either side: next document, how many
@@ -218,8 +218,7 @@ static void advance(capture *c, int i) {
 }
 
 static void propose(capture *c, pl_ctx *ctx, int items) {
-    pl_draft_batch b = {
-        .item = c->item, .n = items, .features = pl_ctx_write(ctx, c->features, (int64_t)SESSIONS * CHUNK, c->width)};
+    pl_draft_batch b = {.item = c->item, .n = items, .features = pl_ctx_write(ctx, c->features, ROWS, c->width)};
     c->drafter->kind->propose(c->drafter, ctx, &b);
 }
 
@@ -331,27 +330,23 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
         return pl_recipe_fail(c->r, "traces.top", err, "%lld ids of a head of %lld rows", (long long)top,
                               (long long)vocab);
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
-    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &c->target, t, &policy, SESSIONS, SESSIONS * CHUNK,
-                                    (int)c->positions, err));
+    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &c->target, t, &policy, SESSIONS, ROWS, (int)c->positions, err));
     c->watch.see = see;
     c->drafter->watch = &c->watch;
     c->top = top;
     return PL_OK;
 }
 
+static void take_arrays(void *arg) {
+    capture *c = arg;
+    c->features = pl_arena_alloc(&c->arrays, pl_size_mul(ROWS, (size_t)c->width, sizeof *c->features));
+}
+
 static pl_status make_room(capture *c, pl_err *err) {
-    size_t rows = (size_t)SESSIONS * CHUNK;
     c->width = c->train->taps > 0 ? c->train->taps * c->train->d : c->train->d;
     c->d = c->target.shape.d;
-    size_t bytes = pl_size_mul(rows, (size_t)c->width, sizeof *c->features);
-    pl_arena_init(&c->arrays, "traced rows");
-    c->arrays.memory = c->teacher.model.be->memory;
-    c->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&c->arrays);
-    pl_arena_alloc(&c->arrays, bytes);
-    PL_TRY(pl_arena_commit(&c->arrays, err));
-    c->features = pl_arena_alloc(&c->arrays, bytes);
-    c->feature_row = pl_calloc(rows, sizeof *c->feature_row);
+    PL_TRY(pl_arena_init_shared(&c->arrays, "traced rows", c->teacher.model.be->memory, take_arrays, c, err));
+    c->feature_row = pl_calloc(ROWS, sizeof *c->feature_row);
     return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
 }
 

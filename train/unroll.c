@@ -117,7 +117,8 @@ static void measure(pl_ctx *ctx, void *arg) {
     pass(ctx, &learn);
 }
 
-static void take_arrays(pl_unroll *u) {
+static void take_arrays(void *arg) {
+    pl_unroll     *u = arg;
     size_t         n = (size_t)u->opt.capacity * (size_t)u->opt.steps;
     const pl_head *h = &u->model->head;
     u->weight[TOKEN] = pl_arena_alloc(&u->arrays, n * sizeof **u->weight);
@@ -128,13 +129,7 @@ static void take_arrays(pl_unroll *u) {
 
 static pl_status create_arrays(pl_unroll *u, pl_err *err) {
     const pl_head *h = &u->model->head;
-    pl_arena_init(&u->arrays, "training rows");
-    u->arrays.memory = u->ctx.be->memory;
-    u->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&u->arrays);
-    take_arrays(u);
-    PL_TRY(pl_arena_commit(&u->arrays, err));
-    take_arrays(u);
+    PL_TRY(pl_arena_init_shared(&u->arrays, "training rows", u->ctx.be->memory, take_arrays, u, err));
     if (h->d2t) memcpy(u->d2t, h->d2t, (size_t)h->vocab * sizeof *u->d2t);
     return PL_OK;
 }

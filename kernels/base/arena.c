@@ -215,6 +215,18 @@ pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err) {
     return take(a, bytes, err);
 }
 
+pl_status pl_arena_init_shared(pl_arena *a, const char *name, const pl_memory *m, void (*take_all)(void *arg),
+                               void *arg, pl_err *err) {
+    pl_arena_init(a, name);
+    a->memory = m;
+    a->place = PL_SHARED;
+    pl_arena_begin_measure(a);
+    take_all(arg);
+    PL_TRY(pl_arena_commit(a, err));
+    take_all(arg);
+    return PL_OK;
+}
+
 // What a block of `bytes` takes, or SIZE_MAX when no arena could hold it. Never 0: addresses stay distinct.
 static size_t block_size(const pl_arena *a, size_t bytes) {
     if (bytes > SIZE_MAX / 2) return SIZE_MAX;

@@ -58,6 +58,10 @@ void      pl_arena_fini(pl_arena *a);
 void      pl_arena_begin_measure(pl_arena *a);       // frees any block held before
 pl_status pl_arena_commit(pl_arena *a, pl_err *err); // one block of the measured peak, huge pages asked for
 pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err); // as measure+commit with a known size
+// All of the above for index arrays and results that live as long as their owner (PL_SHARED of `m`): take allocates
+// them from `a`, once while measuring and once for good. On failure there is nothing to give back.
+pl_status pl_arena_init_shared(pl_arena *a, const char *name, const pl_memory *m, void (*take)(void *arg), void *arg,
+                               pl_err *err);
 void     *pl_arena_alloc(pl_arena *a, size_t bytes); // 64-byte aligned, contents undefined; aborts when full
 size_t    pl_arena_mark(const pl_arena *a);
 void      pl_arena_release(pl_arena *a, size_t mark); // everything allocated since mark is gone

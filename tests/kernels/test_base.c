@@ -289,6 +289,32 @@ static void arena_measure_then_run(void **state) {
     assert_null(a.base);
 }
 
+typedef struct shared {
+    pl_arena a;
+    size_t   bytes;
+    uint8_t *p[2];
+} shared;
+
+static void take_shared(void *arg) {
+    shared *s = arg;
+    for (int i = 0; i < 2; i++)
+        s->p[i] = pl_arena_alloc(&s->a, s->bytes);
+}
+
+static void arena_of_an_owner(void **state) {
+    (void)state;
+    pl_err e = {0};
+    shared s = {.bytes = 100};
+    assert_int_equal(pl_arena_init_shared(&s.a, "owner", NULL, take_shared, &s, &e), PL_OK);
+    assert_true(s.a.place == PL_SHARED && s.a.size == 256 && s.p[0] == s.a.base && s.p[1] == s.a.base + 128);
+    s.p[1][99] = 1;
+    pl_arena_fini(&s.a);
+    s.bytes = SIZE_MAX;
+    assert_int_equal(pl_arena_init_shared(&s.a, "owner", NULL, take_shared, &s, &e), PL_E_MEMORY);
+    assert_non_null(strstr(e.msg, "owner: memory: no block"));
+    assert_null(s.a.base);
+}
+
 static void arena_zero_and_huge(void **state) {
     (void)state;
     pl_err   e = {0};
@@ -848,6 +874,7 @@ int main(void) {
         cmocka_unit_test(dtype_arrays),
         cmocka_unit_test(dtype_refuses_integers),
         cmocka_unit_test(arena_measure_then_run),
+        cmocka_unit_test(arena_of_an_owner),
         cmocka_unit_test(arena_zero_and_huge),
         cmocka_unit_test(arena_aborts_when_full),
         cmocka_unit_test(arena_guards),
