@@ -4,7 +4,8 @@
 PyTorch's is the straightforward version: one drafter layer unrolled K times over S rows (training-time test: the
 causal block of step 0, and each row's own keys and values of the steps after it), KL to the target's distribution over
 the draft vocabulary, bf16 autocast over fp32 weights, fused AdamW, torch.compile where the device is a GPU. The
-program's is `paceline bench step` with the same sizes. Both learn from made-up features; a step's cost does not depend on them.
+program's is `paceline bench step` with the same sizes. Both learn from made-up features; a step's cost does not depend
+on them.
 
   compare_train.py --paceline build/paceline --device cuda:0 [--shape llama3-8b] [--rows 2048] [--unroll 7]
                    [--heads trimmed:32000,lowrank:512] [--repeats 5] [--csv FILE]"""
@@ -37,7 +38,7 @@ def parse():
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--compile", action="store_true", help="torch.compile on a CPU too")
     p.add_argument("--library-path", help="LD_LIBRARY_PATH of the program")
-    p.add_argument("--csv", help="a line for each result: what,rows,seconds,peak bytes")
+    p.add_argument("--csv", help="a line of measured.csv for each result; of bytes, the peak")
     return p.parse_args()
 
 
@@ -190,7 +191,8 @@ def main():
         for who, (seconds, peak) in both.items():
             room = f", peak {peak / 2**30:.2f} GiB" if math.isfinite(peak) else ""
             print(f"{head:16s} {who:9s} {a.rows / seconds:10.1f} tokens/s, {seconds * 1e3:9.2f} ms a step{room}")
-            lines.append(f"train eagle3 {head} K{a.unroll} {who} (bytes: peak),{a.rows},{seconds:.4e},{peak:.0f}")
+            taken = f"{peak:.0f}" if math.isfinite(peak) else ""
+            lines.append(f"train eagle3 {head} K{a.unroll} {who} (bytes: peak),{a.rows},{seconds:.4e},{taken},,")
         if len(both) == 2:
             (mine, room), (theirs, their_room) = both["paceline"], both["PyTorch"]
             room = f", with {room / their_room:.2f} of the memory" if math.isfinite(room) else ""
