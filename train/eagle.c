@@ -164,7 +164,7 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
 static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     pl_head         *h = &e->model->head;
     const pl_tensor *rows = &e->teacher.host_head;
-    if (h->spec.redistribute == 0) return PL_OK;
+    if (h->spec.redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
     if (!h->d2t)
         return pl_recipe_fail(e->r, "drafter.head.redistribute", err,
                               "all tokens are drafted; give drafter.head.vocab, the list to draft from");

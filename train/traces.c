@@ -47,6 +47,7 @@ typedef struct capture {
     int                sessions; // documents in hand
     pl_draft_item      item[SESSIONS];
     int                item_session[SESSIONS], items;
+    int64_t            n_features;  // rows of the items in hand, one item's behind another's
     pl_arena           arrays;      // of what is sent to the ops: features
     int32_t           *feature_row; // [ROWS]
     float             *features;    // [ROWS, width]
@@ -186,7 +187,7 @@ static void add_item(capture *c, int number) {
     int64_t  left = s->at - 1 - s->taken, count = left < CHUNK ? left : CHUNK;
     int64_t  depth = s->n - s->at, most = c->drafter->policy.depth;
     int      i = c->items++;
-    int64_t  row0 = (int64_t)i * CHUNK;
+    int64_t  row0 = c->n_features;
     for (int64_t j = 0; j < count; j++) {
         c->feature_row[row0 + j] = (int32_t)(row0 + j);
         pl_to_f32(c->features + (row0 + j) * c->width, s->features + (s->taken + j) * c->width, PL_BF16,
@@ -200,6 +201,7 @@ static void add_item(capture *c, int number) {
                                  .count = (int32_t)count,
                                  .feature_row = c->feature_row + row0};
     s->taken += count;
+    c->n_features += count;
     if (count < left) return;
     pl_tree_root(&s->tree, s->tokens[s->at - 1]);
     c->item[i].tree = &s->tree;
@@ -217,19 +219,20 @@ static void advance(capture *c, int i) {
     s->at = position(s->mask, s->n, at + 1);
 }
 
-static void propose(capture *c, pl_ctx *ctx, int items) {
-    pl_draft_batch b = {.item = c->item, .n = items, .features = pl_ctx_write(ctx, c->features, ROWS, c->width)};
+static void propose(capture *c, pl_ctx *ctx, int64_t rows) {
+    pl_draft_batch b = {.item = c->item, .n = c->items, .features = pl_ctx_write(ctx, c->features, rows, c->width)};
     c->drafter->kind->propose(c->drafter, ctx, &b);
 }
 
 static pl_status draft(capture *c, pl_err *err) {
     for (;;) {
         c->items = 0;
+        c->n_features = 0;
         for (int i = 0; i < c->sessions; i++)
             if (c->session[i].at < c->session[i].n) add_item(c, i);
         if (c->items == 0) return PL_OK;
         pl_ctx_begin(&c->ctx);
-        propose(c, &c->ctx, c->items);
+        propose(c, &c->ctx, c->n_features);
         PL_TRY(pl_ctx_sync(&c->ctx, err));
         if (c->watch_err.status != PL_OK) return pl_fail(err, c->watch_err.status, "%s", c->watch_err.msg);
         for (int i = 0; i < c->items; i++)
@@ -262,9 +265,9 @@ static pl_status run_group(capture *c, bool *more, pl_err *err) {
     return st;
 }
 
-// A measuring context walks the largest step.
+// A measuring context walks the largest step; there are no items yet.
 static void measure(pl_ctx *ctx, void *arg) {
-    propose(arg, ctx, 0);
+    propose(arg, ctx, ROWS);
 }
 
 // ---- preparation
