@@ -142,15 +142,18 @@ static pl_status append_set(char **sets, int *n, char *text, pl_err *err) {
 // Where drafter i starts: the checkpoint of a drafter further up the list, or what is no name of one, as it stands.
 static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char **path, pl_err *err) {
     const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    const char      *start = pl_recipe_str(item, "start");
+    const char      *start = pl_recipe_str(item, "start"), *name = NULL;
+    int              k = 0, n = pl_recipe_list_count(r, "drafters");
     *path = NULL;
-    for (int k = 0; k < pl_recipe_list_count(r, "drafters") && !*path; k++) {
-        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", k), "name");
-        if (!name || strcmp(name, start) != 0) continue;
-        if (k >= i) return pl_recipe_fail(item, "start", err, "\"%s\" does not stand before it in the list", start);
-        *path = pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name);
+    for (; k < n; k++) {
+        name = pl_recipe_str(pl_recipe_item(r, "drafters", k), "name");
+        if (name && strcmp(name, start) == 0) break;
     }
-    if (!*path) *path = pl_strdup(start);
+    if (k < n && k >= i)
+        return pl_recipe_fail(item, "start", err, "\"%s\" does not stand before it in the list", start);
+    if (k == n && !pl_path_exists(start))
+        return pl_recipe_fail(item, "start", err, "\"%s\" is neither a drafter of the list nor a checkpoint", start);
+    *path = k < n ? pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name) : pl_strdup(start);
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 

@@ -442,7 +442,8 @@ pl_status pl_router_check(const pl_recipe *r, pl_err *err) {
     static const char *const budget[] = {"drafter.head.k1", "drafter.head.kmin", "drafter.head.floored"};
     if (pl_recipe_str(r, "drafter.head.vocab"))
         return pl_recipe_fail(r, "drafter.head.vocab", err,
-                              "a routed head has the rows of drafter.start's; start from a trimmed one");
+                              "a routed head has the rows of drafter.start's: start from a trimmed one and leave this "
+                              "out (in `drafters`: head.vocab for each that reads it)");
     for (int i = 0; i < PL_ROUTER_UNREAD; i++)
         PL_TRY(unread(r, pl_router_unread_keys[i].path, pl_router_unread_keys[i].why, err));
     for (int i = 0; i < 3 && pl_recipe_bool(r, "drafter.head.fixed"); i++)

@@ -102,6 +102,9 @@ static void refused_at_once(void **state) {
         assert_false(there("bad/dataset"));
     }
     pl_err err = {0};
+    assert_int_equal(run("bad", TRAIN "drafters:\n  - {name: full}\n  - {name: b, start: ful}\n", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafters.1.start: \"ful\" is neither a drafter of the list nor a checkpoint"));
+    assert_false(there("bad/dataset"));
     assert_int_equal(run("one_bad", TRAIN "drafter: {start: nothing, head: " ROUTED "}\n", &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "train.unroll: a routed head's run does not read it"));
     assert_false(there("one_bad/dataset"));
