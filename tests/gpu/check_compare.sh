@@ -27,5 +27,6 @@ if python3 tests/gpu/compare_decode.py --dump "$dump" --device cpu --spoil >"$wo
 fi
 grep -q '3 of 4 within budget' "$work/spoiled" || { cat "$work/spoiled"; exit 1; }
 python3 tests/gpu/compare_train.py --paceline "$program" --device cpu --repeats 1 --csv "$work/figures.csv"
-awk -F, 'NF != 6 { bad = 1 } /^train eagle3 lowrank:8 K3 paceline/ { seen = 1 } END { exit bad || !seen }' "$work/figures.csv" ||
-    { cat "$work/figures.csv"; exit 1; }
+awk -F, 'NF != 6 { bad = 1 }
+    /^train eagle3 lowrank:8 K3 paceline/ { seen = 1 }
+    END { exit bad || !seen }' "$work/figures.csv" || { cat "$work/figures.csv"; exit 1; }
