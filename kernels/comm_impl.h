@@ -15,7 +15,6 @@ typedef struct pl_comm_swap {
 // A way for pieces of tensors between ranks: one file and one line of the table in comm.c.
 typedef struct pl_transport {
     const char *name;
-    bool        automatic; // auto tries it, in the table's order
     // Whether tensors of this backend can go this way; loads and checks what that takes. Not collective.
     pl_status (*open)(pl_comm *c, const pl_backend *be, pl_err *err);
     // Queued on ctx, in order with its ops.

@@ -48,4 +48,4 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
     return PL_OK;
 }
 
-const pl_transport pl_transport_local = {.name = "local", .automatic = true, .open = open_local, .swap = swap};
+const pl_transport pl_transport_local = {.name = "local", .open = open_local, .swap = swap};

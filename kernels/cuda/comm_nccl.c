@@ -1,6 +1,7 @@
 // Pieces between GPUs by NCCL: sends and receives in one group, on the context's stream. The library is loaded when
 // this transport is chosen, so that a program built with it starts where it is missing. The group (kernels/comm.h)
-// hands the id around, and is asked while the stream runs: NCCL itself waits for ever for a rank that has died.
+// hands the id around, and is asked while NCCL joins and while the stream runs: NCCL itself waits for ever for a rank that has
+// died.
 #include "kernels/base/arena.h"
 #include "kernels/comm_impl.h"
 #include "kernels/cuda/library.h"
@@ -18,7 +19,7 @@
     X(ncclGetVersion)                                                                                                  \
     X(ncclGetErrorString)                                                                                              \
     X(ncclGetUniqueId)                                                                                                 \
-    X(ncclCommInitRank)                                                                                                \
+    X(ncclCommInitRankConfig)                                                                                          \
     X(ncclCommGetAsyncError)                                                                                           \
     X(ncclCommAbort)                                                                                                   \
     X(ncclCommDestroy)                                                                                                 \
@@ -106,11 +107,41 @@ static void close_nccl(pl_comm *c) {
     c->own = NULL;
 }
 
+static pl_status failed(pl_comm *c, own *o, pl_status st) {
+    if (o->comm) nccl.ncclCommAbort(o->comm); // frees the stream from kernels that would wait for ever
+    o->comm = NULL;
+    c->broken = true;
+    return st;
+}
+
+static void pause_briefly(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+// What a call came to that returned r: calls do not block, and a rank that dies meanwhile ends the wait.
+static pl_status outcome(pl_comm *c, own *o, ncclResult_t r, const char *doing, pl_err *err) {
+    pl_status st = PL_OK;
+    while (r == ncclInProgress && st == PL_OK) {
+        pause_briefly();
+        st = pl_comm_check(c, err);
+        if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
+    }
+    if (st == PL_OK) st = fits(r, doing, err);
+    return st == PL_OK ? st : failed(c, o, st);
+}
+
 static pl_status join(pl_comm *c, own *o, pl_err *err) {
     ncclUniqueId id = {{0}};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
     if (c->rank == 0) PL_TRY(fits(nccl.ncclGetUniqueId(&id), "no id", err));
     PL_TRY(pl_comm_broadcast(c, &id, sizeof id, err));
-    return fits(nccl.ncclCommInitRank(&o->comm, c->ranks, id, c->rank), "joining the ranks", err);
+    ncclResult_t r = nccl.ncclCommInitRankConfig(&o->comm, c->ranks, id, c->rank, &config);
+    return outcome(c, o, r, "joining the ranks", err);
+}
+
+static bool goes_on(ncclResult_t r) {
+    return r == ncclSuccess || r == ncclInProgress;
 }
 
 static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
@@ -121,20 +152,13 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
     PL_TRY(fits(nccl.ncclGroupStart(), "a group", err));
     ncclResult_t r = ncclSuccess;
     for (int i = 0; i < c->ranks; i++) {
-        if (r == ncclSuccess && s->out_bytes[i])
+        if (goes_on(r) && s->out_bytes[i])
             r = nccl.ncclSend(s->out[i], s->out_bytes[i], ncclUint8, i, o->comm, stream_of(ctx));
-        if (r == ncclSuccess && s->in_bytes[i])
+        if (goes_on(r) && s->in_bytes[i])
             r = nccl.ncclRecv(s->in[i], s->in_bytes[i], ncclUint8, i, o->comm, stream_of(ctx));
     }
     ncclResult_t end = nccl.ncclGroupEnd(); // closes the group whatever came before
-    return fits(r != ncclSuccess ? r : end, "pieces", err);
-}
-
-static pl_status failed(pl_comm *c, own *o, pl_status st) {
-    nccl.ncclCommAbort(o->comm); // frees the stream from kernels that would wait for ever
-    o->comm = NULL;
-    c->broken = true;
-    return st;
+    return outcome(c, o, goes_on(r) ? end : r, "pieces", err);
 }
 
 static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
@@ -145,10 +169,10 @@ static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
         if (st == PL_OK && r != ncclInProgress) st = fits(r, "pieces", err);
         if (st != PL_OK) return failed(c, o, st);
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        pause_briefly();
     }
     return pl_ctx_sync(ctx, err);
 }
 
 const pl_transport pl_transport_nccl = {
-    .name = "nccl", .automatic = true, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
+    .name = "nccl", .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};

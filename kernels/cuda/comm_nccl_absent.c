@@ -9,7 +9,7 @@ static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
                    "this build has no NCCL (built where CUDA and nccl.h are found); use --transport local");
 }
 
-const pl_transport pl_transport_nccl = {.name = "nccl", .automatic = true, .open = open_nccl};
+const pl_transport pl_transport_nccl = {.name = "nccl", .open = open_nccl};
 
 void pl_comm_describe_nccl(char *out, size_t room) {
     snprintf(out, room, "not built in");
