@@ -1,7 +1,7 @@
 // Pieces between GPUs by NCCL: sends and receives in one group, on the context's stream. The library is loaded when
 // this transport is chosen, so that a program built with it starts where it is missing. The group (kernels/comm.h)
-// hands the id around, and is asked while NCCL joins and while the stream runs: NCCL itself waits for ever for a rank that has
-// died.
+// hands the id around, and is asked while NCCL joins the ranks and while the stream runs: NCCL itself waits for ever
+// for a rank that has died.
 #include "kernels/base/arena.h"
 #include "kernels/comm_impl.h"
 #include "kernels/cuda/library.h"
