@@ -100,6 +100,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_str(o, "cuda", cuda);
     pl_backend_cuda_libraries(cuda, sizeof cuda);
     pl_put_str(o, "cuda_training_products", cuda);
+    pl_backend_cuda_attention(cuda, sizeof cuda);
+    pl_put_str(o, "cuda_training_attention", cuda);
     if (pl_device_open(&automatic, "auto", note, sizeof note, err) == PL_OK)
         pl_put_str(o, "device_auto", automatic->name);
     pl_comm_describe_nccl(nccl, sizeof nccl);

@@ -18,6 +18,8 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
                                  .n_rot = s->nh + s->nkv,
                                  .hd = s->hd,
                                  .offset = view->offset});
+    // Queries and keys are made of bf16 factors where the weight's values are of that type.
+    pl_dtype  numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor o;
     if (view->row) {
         const pl_kvrow *row = view->row + (int64_t)layer * view->m;
@@ -26,9 +28,9 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     } else if (view->block) {
         PL_CHECK(view->n_blocks < PL_MAX_UNROLL, "%d unroll steps, at most %d", view->n_blocks, PL_MAX_UNROLL);
         view->block[view->n_blocks++] = qkv;
-        o = pl_attention_blocks(ctx, view->block, view->n_blocks, view->lo, s->nh, s->nkv, s->hd);
+        o = pl_attention_blocks_in(ctx, numbers, view->block, view->n_blocks, view->lo, s->nh, s->nkv, s->hd);
     } else {
-        o = pl_attention_blocks(ctx, &qkv, 1, view->lo, s->nh, s->nkv, s->hd);
+        o = pl_attention_blocks_in(ctx, numbers, &qkv, 1, view->lo, s->nh, s->nkv, s->hd);
     }
     return pl_linear(ctx, o, w->wo);
 }

@@ -77,6 +77,8 @@ void              pl_backend_cuda_describe(char *out, size_t room);
 // What training's products go through on a GPU, for people: "cuBLASLt 13.1.0", "own kernels (libcublasLt.so.13 is not
 // installed, ...)". Opens the library.
 void              pl_backend_cuda_libraries(char *out, size_t room);
+// The same of training's attention: "cuDNN 9.19.0", "own kernels (PACELINE_ATTENTION=own)".
+void              pl_backend_cuda_attention(char *out, size_t room);
 
 // Tests: PL_LOCAL memory that is created from now on is pinned host memory, so that the host may look into tensors, and
 // every op is waited for.

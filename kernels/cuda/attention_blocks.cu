@@ -1,6 +1,7 @@
 // Attention over blocks, forward: the causal block in tiles with an online softmax (FlashAttention, Dao et al. 2022),
-// then the later blocks' diagonals one by one, in the same running maximum and sum.
-#include "kernels/cuda/attention_tiles.cuh"
+// then the later blocks' diagonals one by one, in the same running maximum and sum. The causal block may go to cuDNN
+// instead (cudnn_attention.h).
+#include "kernels/cuda/attention_rows.cuh"
 
 constexpr int TILE = PL_ATTN_TILE;
 
@@ -159,6 +160,7 @@ void PL_CUDA(attention_blocks)(pl_ctx *ctx, const pl_attention_args *a) {
     b.span = PL_CUDA(attention_spans)(ctx, op, a->lo, b.M);
     auto    kernel = PL_ATTN_BY_WIDTH(a->hd, forward_kernel);
     pl_grid grid(a->nh, pl_ceil_div(b.M, TILE));
-    if (!ctx->measuring) PL_LAUNCH(ctx, op, kernel, grid, PL_BLOCK, b);
+    bool    taken = PL_CUDA(cudnn_forward)(ctx, a, b.span.lo);
+    if (!ctx->measuring && !taken) PL_LAUNCH(ctx, op, kernel, grid, PL_BLOCK, b);
     pl_arena_release(&ctx->scratch, mark);
 }

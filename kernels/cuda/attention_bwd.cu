@@ -5,12 +5,9 @@
 // to it in a fixed order, so nothing is added atomically and the same run gives the same bits: dq over a row's keys in
 // tiles, ascending, then the diagonals; dk and dv over the query heads of a key head, in each the rows that see a key,
 // in tiles, ascending. Probabilities are computed in both.
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention_rows.cuh"
 
 constexpr int TILE = PL_ATTN_TILE;
-constexpr int WARPS = 4;
-constexpr int THREADS = WARPS * PL_WARP;
-constexpr int MOST_CHUNKS = PL_ATTN_MOST_HD / PL_WARP;
 
 struct back {
     pl_attention_args a;
@@ -21,80 +18,36 @@ struct back {
 
 // ---- rows alone: means and diagonals --------------------------------------------------------------------------------
 
-static __device__ __forceinline__ int64_t own_warp() {
-    return (int64_t)blockIdx.x * WARPS + threadIdx.x / PL_WARP;
-}
-
-// A vector of hd elements over a warp's lanes.
-struct vec {
-    float v[MOST_CHUNKS];
-};
-static __device__ __forceinline__ vec load(const float *p, int hd) {
-    vec out;
-#pragma unroll
-    for (int c = 0; c < MOST_CHUNKS; c++) {
-        int d = c * PL_WARP + (int)threadIdx.x % PL_WARP;
-        out.v[c] = d < hd ? p[d] : 0;
-    }
-    return out;
-}
-static __device__ __forceinline__ void add_to(float *p, const vec &x, int hd) {
-#pragma unroll
-    for (int c = 0; c < MOST_CHUNKS; c++) {
-        int d = c * PL_WARP + (int)threadIdx.x % PL_WARP;
-        if (d < hd) p[d] += x.v[c];
-    }
-}
-static __device__ __forceinline__ void axpy(vec &y, float s, const vec &x) {
-#pragma unroll
-    for (int c = 0; c < MOST_CHUNKS; c++)
-        y.v[c] = fmaf(s, x.v[c], y.v[c]);
-}
-static __device__ __forceinline__ float dot(const vec &x, const vec &y) {
-    float sum = 0;
-#pragma unroll
-    for (int c = 0; c < MOST_CHUNKS; c++)
-        sum = fmaf(x.v[c], y.v[c], sum);
-    return pl_warp_sum(sum);
-}
-
 static __global__ void mean_kernel(back b) {
-    int64_t at = own_warp();
+    int64_t at = pl_row_warp();
     if (at >= b.M * b.a.nh) return;
-    float mean = dot(load((const float *)b.a.o.grad + at * b.a.hd, b.a.hd),
-                     load((const float *)b.a.o.data + at * b.a.hd, b.a.hd));
+    float mean = pl_row_dot(pl_row_load((const float *)b.a.o.grad + at * b.a.hd, b.a.hd),
+                            pl_row_load((const float *)b.a.o.data + at * b.a.hd, b.a.hd));
     if (threadIdx.x % PL_WARP == 0) b.mean[at] = mean;
-}
-
-// Probability and ds of a query and a key.
-struct pair {
-    float p, ds;
-};
-static __device__ __forceinline__ pair weigh(const back &b, float qk, float dov, float lse, float mean) {
-    float scale = (float)b.a.scale, p = expf(scale * qk - lse);
-    return pair{p, scale * p * (dov - mean)};
 }
 
 // dk and dv of block 1 + blockIdx.y: one warp per (row, key head), whose keys its own row alone sees.
 static __global__ void diagonal_kernel(back b) {
     const pl_attention_args &a = b.a;
-    int64_t                  at = own_warp(), m = at / a.nkv;
+    int64_t                  at = pl_row_warp(), m = at / a.nkv;
     const pl_tensor         &block = a.block[1 + blockIdx.y], &last = a.block[a.n_blocks - 1];
     if (at >= b.M * a.nkv || !block.grad || b.span.lo[m] < 0) return;
-    int     kv_head = (int)(at % a.nkv), group = a.nh / a.nkv;
-    int64_t kv = (int64_t)a.nkv * a.hd, to = m * b.width + ((int64_t)a.nh + kv_head) * a.hd;
-    vec     k = load((const float *)block.data + to, a.hd), v = load((const float *)block.data + to + kv, a.hd);
-    vec     dk = {}, dv = {};
+    int        kv_head = (int)(at % a.nkv), group = a.nh / a.nkv;
+    int64_t    kv = (int64_t)a.nkv * a.hd, to = m * b.width + ((int64_t)a.nh + kv_head) * a.hd;
+    pl_row_vec k = pl_row_load((const float *)block.data + to, a.hd),
+               v = pl_row_load((const float *)block.data + to + kv, a.hd);
+    pl_row_vec dk = {}, dv = {};
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
-        int64_t row = m * a.nh + h;
-        vec     q = load((const float *)last.data + m * b.width + (int64_t)h * a.hd, a.hd);
-        vec     d_o = load((const float *)a.o.grad + row * a.hd, a.hd);
-        pair    w = weigh(b, dot(q, k), dot(d_o, v), ((const float *)a.lse.data)[row], b.mean[row]);
-        axpy(dk, w.ds, q);
-        axpy(dv, w.p, d_o);
+        int64_t      row = m * a.nh + h;
+        pl_row_vec   q = pl_row_load((const float *)last.data + m * b.width + (int64_t)h * a.hd, a.hd);
+        pl_row_vec   d_o = pl_row_load((const float *)a.o.grad + row * a.hd, a.hd);
+        pl_attn_pair w =
+            pl_attn_weigh(a, pl_row_dot(q, k), pl_row_dot(d_o, v), ((const float *)a.lse.data)[row], b.mean[row]);
+        pl_row_axpy(dk, w.ds, q);
+        pl_row_axpy(dv, w.p, d_o);
     }
-    add_to((float *)block.grad + to, dk, a.hd);
-    add_to((float *)block.grad + to + kv, dv, a.hd);
+    pl_row_add_to((float *)block.grad + to, dk, a.hd);
+    pl_row_add_to((float *)block.grad + to + kv, dv, a.hd);
 }
 
 // ---- the causal block -----------------------------------------------------------------------------------------------
@@ -153,7 +106,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
             for (int e = 0; e < 4; e++) {
                 int  i = e / 2;
                 bool sees = pl_attn_sees(m0 + row + 8 * i, b.M, lo[i], j0 + column + 8 * n + e % 2);
-                s[n][e] = sees ? weigh(b, s[n][e], dov[n][e], lse[i], mean[i]).ds : 0;
+                s[n][e] = sees ? pl_attn_weigh(a, s[n][e], dov[n][e], lse[i], mean[i]).ds : 0;
             }
         pl_attn_put_weights(room, s);
         pl_attn_sums<CHUNKS>(dq, room, k);
@@ -165,7 +118,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
             const float *key = (const float *)a.block[block].data + at * b.width + (a.nh + kv_head) * a.hd;
             float        qk = pl_attn_row_dot(q.row(at), key, a.hd);
             float        dov = pl_attn_row_dot(d_o.row(at), key + (int64_t)a.nkv * a.hd, a.hd);
-            float        ds = lo[i] < 0 ? 0 : weigh(b, qk, dov, lse[i], mean[i]).ds;
+            float        ds = lo[i] < 0 ? 0 : pl_attn_weigh(a, qk, dov, lse[i], mean[i]).ds;
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
@@ -206,9 +159,9 @@ template <int CHUNKS> static __global__ void __launch_bounds__(PL_BLOCK, CHUNKS 
                 int32_t lo = b.span.lo[at];
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    float *p = &s[n / 2][2 * i + n % 2], *ds = &dov[n / 2][2 * i + n % 2];
-                    bool   sees = pl_attn_sees(m, b.M, lo, j0 + row + 8 * i);
-                    pair   w = sees ? weigh(b, *p, *ds, lse, mean) : pair{0, 0};
+                    float       *p = &s[n / 2][2 * i + n % 2], *ds = &dov[n / 2][2 * i + n % 2];
+                    bool         sees = pl_attn_sees(m, b.M, lo, j0 + row + 8 * i);
+                    pl_attn_pair w = sees ? pl_attn_weigh(a, *p, *ds, lse, mean) : pl_attn_pair{0, 0};
                     *p = w.p;
                     *ds = w.ds;
                 }
@@ -234,14 +187,16 @@ PL_CUDA_OP(attention_bwd) {
     back             b = {*a, {}, NULL, last->dim[0], last->dim[1]};
     b.mean = (float *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)b.M, (size_t)a->nh, sizeof(float)));
     b.span = PL_CUDA(attention_spans)(ctx, op, a->lo, b.M);
+    if (!ctx->measuring)
+        PL_LAUNCH(ctx, op, mean_kernel, pl_grid(pl_ceil_div(b.M * a->nh, PL_ROW_WARPS)), PL_ROW_THREADS, b);
+    bool taken = PL_CUDA(cudnn_backward)(ctx, a, b.span.lo, b.mean);
     if (!ctx->measuring) {
         int64_t tiles = pl_ceil_div(b.M, TILE);
         auto    dq = PL_ATTN_BY_WIDTH(a->hd, dq_kernel), dkv = PL_ATTN_BY_WIDTH(a->hd, dkv_kernel);
-        pl_grid diagonals(pl_ceil_div(b.M * a->nkv, WARPS), a->n_blocks - 1);
-        PL_LAUNCH(ctx, op, mean_kernel, pl_grid(pl_ceil_div(b.M * a->nh, WARPS)), THREADS, b);
-        if (last->grad) PL_LAUNCH(ctx, op, dq, pl_grid(a->nh, tiles), PL_BLOCK, b);
-        if (a->block[0].grad) PL_LAUNCH(ctx, op, dkv, pl_grid(a->nkv, tiles), PL_BLOCK, b);
-        PL_LAUNCH(ctx, op, diagonal_kernel, diagonals, THREADS, b);
+        pl_grid diagonals(pl_ceil_div(b.M * a->nkv, PL_ROW_WARPS), a->n_blocks - 1);
+        if (!taken && last->grad) PL_LAUNCH(ctx, op, dq, pl_grid(a->nh, tiles), PL_BLOCK, b);
+        if (!taken && a->block[0].grad) PL_LAUNCH(ctx, op, dkv, pl_grid(a->nkv, tiles), PL_BLOCK, b);
+        PL_LAUNCH(ctx, op, diagonal_kernel, diagonals, PL_ROW_THREADS, b);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

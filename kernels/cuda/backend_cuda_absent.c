@@ -16,6 +16,10 @@ void pl_backend_cuda_libraries(char *out, size_t room) {
     snprintf(out, room, "not built in");
 }
 
+void pl_backend_cuda_attention(char *out, size_t room) {
+    snprintf(out, room, "not built in");
+}
+
 void pl_backend_cuda_pin(bool on) {
     (void)on;
 }

@@ -1,6 +1,7 @@
 // NVIDIA GPUs as backends: opening, memory, streams, copies, errors. The first CUDA error sticks to the context as one
 // line; CUDA itself is asked only through its runtime, linked statically, so that the program starts without a driver.
 #include "kernels/base/check.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
 #include <cuda_runtime_api.h>
@@ -454,6 +455,10 @@ const pl_backend *pl_backend_cuda(int n, pl_err *err) {
     pl_status st = g->open ? PL_OK : open_gpu(g, n, err);
     pthread_mutex_unlock(&opening);
     return st == PL_OK ? &g->be : NULL;
+}
+
+void pl_backend_cuda_attention(char *out, size_t room) {
+    PL_CUDA(cudnn_describe)(out, room);
 }
 
 void pl_backend_cuda_describe(char *out, size_t room) {

@@ -20,9 +20,10 @@ pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, i
     return a.o;
 }
 
-pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
-                              int hd) {
+pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, const pl_tensor *block, int n_blocks, const int32_t *lo,
+                                 int nh, int nkv, int hd) {
     PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo, "attention: %d blocks", n_blocks);
+    PL_CHECK(numbers == PL_F32 || numbers == PL_BF16, "attention in %s", pl_dtype_name(numbers));
     pl_attention_args a = start(ctx, &block[0], nh, nkv, hd);
     bool              grad = false;
     for (int j = 0; j < n_blocks; j++) {
@@ -34,8 +35,14 @@ pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks,
     }
     a.n_blocks = n_blocks;
     a.lo = lo;
+    a.numbers = numbers;
     a.o = pl_ctx_out(ctx, block[0].dim[0], (int64_t)nh * hd, grad);
     a.lse = pl_ctx_const(ctx, block[0].dim[0], nh);
     pl_run(ctx, PL_OP_ATTENTION, &a, sizeof a);
     return a.o;
+}
+
+pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
+                              int hd) {
+    return pl_attention_blocks_in(ctx, PL_F32, block, n_blocks, lo, nh, nkv, hd);
 }

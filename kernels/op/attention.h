@@ -15,7 +15,9 @@
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
 //            lo[m] < 0: the row is padding, its output is zero.
-//            On a GPU a number enters the causal block as two of bf16: within 2^-16 (attention_tiles.cuh).
+//            On a GPU a number enters the causal block as two of bf16: within 2^-16 (attention_tiles.cuh). Where the
+//            caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys, values,
+//            probabilities, gradients and the block's o to it (kernels/cuda/cudnn_attention.h).
 //
 // Reduction order (cached): keys are taken in groups of PL_ATTN_GROUP positions aligned to position 0; within a group
 // scores, group maximum, exponentials and value sums go in order of position, groups merge in order. Grouping and order
@@ -49,9 +51,13 @@ typedef struct pl_attention_args {
     int             n_blocks;
     pl_tensor       block[PL_MAX_UNROLL]; // each [M, (nh + 2 nkv) hd]; [0] the causal block, last = the queries' own
     const int32_t  *lo;                   // [M]
+    pl_dtype        numbers;              // PL_BF16: may be rounded to it; PL_F32
 } pl_attention_args;
 
 pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd);
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd);
+// The same in numbers that may be rounded: PL_BF16, or PL_F32 as above.
+pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, const pl_tensor *block, int n_blocks, const int32_t *lo,
+                                 int nh, int nkv, int hd);
 #endif

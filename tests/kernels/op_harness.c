@@ -440,6 +440,7 @@ static void expect_within_budget(const op_run *cpu, const op_run *ref, const op_
         if (!(budget <= 2e-5 * scale)) fail_msg("%s: ref's own error is %g at scale %g", who, budget, scale);
         double allowed = 2 * budget + 4 * 0x1p-24 * scale;
         if ((flags & OP_BF16_PAIRS) && !a.whole) allowed = fmax(allowed, 0x1p-15 * largest);
+        if ((flags & OP_BF16_INSIDE) && !a.whole) allowed = fmax(allowed, 0x1p-7 * largest);
         if ((flags & OP_BF16_GRADS) && i >= cpu->n_out) allowed = fmax(allowed, 0x1p-8 * largest);
         if (!(mine <= allowed)) fail_msg("%s: error %.3g, ref's %.3g, scale %.3g", who, mine, budget, scale);
         free(a.v);

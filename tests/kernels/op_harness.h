@@ -25,6 +25,7 @@ enum {
     OP_NO_DEVICE = 16,     // not on the emulated device: sizes for the cpu's blocking would take it minutes
     OP_BF16_GRADS = 32,    // on a device gradients are rounded to bf16 inside the op: held to bf16's budget
     OP_BF16_PAIRS = 64,    // on a device a number is two of bf16 in products: held to 2^-15 of the largest
+    OP_BF16_INSIDE = 128,  // on a device factors are rounded to bf16 inside the op, one after another: held to 2^-7
 };
 
 // Runs all checks; fmt names the case in messages.

@@ -1,0 +1,207 @@
+// Attention over blocks through cuDNN (cudnn_attention.h): which calls go there, copies in bf16, and what lies between
+// the library's causal block and the op: the later blocks' diagonals, padding, fp32 sums.
+#include "kernels/cuda/attention_rows.cuh"
+extern "C" {
+#include "kernels/cuda/cudnn_attention.h"
+}
+
+namespace {
+
+// A call: its shape, and its tensors in scratch.
+struct call {
+    pl_attention_args a;
+    pl_cudnn_shape    s;
+    const int32_t    *lo;
+    const float      *mean;
+    int64_t           M, width;
+    void             *at[PL_CUDNN_TENSORS], *workspace;
+};
+
+} // namespace
+
+// Whether documents lie one after another, and enough of their pairs are seen. On the host, before anything is queued.
+static bool is_worth_it(const int32_t *lo, int64_t M) {
+    int64_t pairs = 0, before = 0;
+    for (int64_t m = 0; m < M; m++) {
+        if (lo[m] < 0) continue;
+        if (lo[m] < before || lo[m] > m) return false;
+        before = lo[m];
+        pairs += m - before + 1;
+    }
+    return pairs * PL_CUDNN_SHARE >= M * (M + 1) / 2;
+}
+
+// Takes scratch wherever the shape may go to the library. False: own kernels.
+static bool begin(pl_ctx *ctx, call *c, bool backward) {
+    constexpr size_t         ALIGN = 256;
+    const pl_attention_args &a = c->a;
+    size_t                   workspace;
+    c->M = a.block[0].dim[0];
+    c->width = a.block[0].dim[1];
+    c->s = pl_cudnn_shape{pl_ceil_div(c->M, PL_CUDNN_ROWS) * PL_CUDNN_ROWS, a.nh, a.nkv, a.hd};
+    if (a.numbers != PL_BF16 || c->M < PL_CUDNN_LEAST || (a.hd != 64 && a.hd != 128)) return false;
+    if (!PL_CUDA(cudnn_takes)(ctx, &c->s, &workspace)) return false;
+    const size_t rows = (size_t)c->s.rows, nh = (size_t)a.nh, hd = (size_t)a.hd, two = sizeof(uint16_t);
+    const size_t queries = pl_size_mul(rows, nh * hd, two), keys = pl_size_mul(rows, 2 * (size_t)a.nkv * hd, two);
+    const size_t per_row = pl_size_mul(rows, nh, sizeof(float));
+    const size_t bytes[PL_CUDNN_TENSORS] = {queries, keys,    queries, per_row, rows * sizeof(int32_t),
+                                            queries, per_row, queries, keys};
+    for (int i = 0; i < (backward ? PL_CUDNN_TENSORS : PL_CUDNN_DO); i++)
+        c->at[i] = pl_arena_alloc(&ctx->scratch, bytes[i]);
+    uintptr_t room = (uintptr_t)pl_arena_alloc(&ctx->scratch, workspace + ALIGN);
+    c->workspace = (void *)((room + ALIGN - 1) / ALIGN * ALIGN);
+    return !ctx->measuring && is_worth_it(a.lo, c->M);
+}
+
+// ---- before ---------------------------------------------------------------------------------------------------------
+
+// Columns of fp32 rows in bf16, two a thread; rows past M are zero.
+static __global__ void round_kernel(uint32_t *to, const float *from, int64_t stride, int64_t M, int64_t rows,
+                                    int64_t pairs) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, m = i / pairs, at = i % pairs * 2;
+    if (m >= rows) return;
+    const float *x = from + m * stride + at;
+    to[i] = m < M ? pl_pack_bf16(x[0], x[1]) : 0;
+}
+
+static void round_rows(pl_ctx *ctx, const char *op, const call &c, int to, const void *from, int64_t stride,
+                       int64_t cols) {
+    int64_t pairs = cols / 2;
+    PL_LAUNCH(ctx, op, round_kernel, pl_grid(pl_ceil_div(c.s.rows * pairs, PL_BLOCK)), PL_BLOCK, (uint32_t *)c.at[to],
+              (const float *)from, stride, c.M, c.s.rows, pairs);
+}
+
+// The first row after key j that does not see it, a warp for each key. Padding sees whatever lies there.
+static __global__ void end_kernel(int32_t *end, const int32_t *lo, int64_t M, int64_t rows) {
+    int64_t j = pl_row_warp();
+    if (j >= rows) return;
+    int64_t found = rows;
+    for (int64_t m0 = j + 1; m0 < M && found == rows; m0 += PL_WARP) {
+        int64_t m = m0 + threadIdx.x % PL_WARP;
+        if (m < M && lo[m] > j) found = m;
+        for (int s = PL_WARP / 2; s > 0; s >>= 1) {
+            int64_t other = __shfl_xor_sync(PL_FULL, found, s);
+            if (other < found) found = other;
+        }
+    }
+    if (threadIdx.x % PL_WARP == 0) end[j] = (int32_t)found;
+}
+
+// Queries, keys with values, and where each key ends.
+static void prepare(pl_ctx *ctx, const char *op, const call &c) {
+    const pl_attention_args &a = c.a;
+    int64_t                  queries = (int64_t)a.nh * a.hd, keys = 2 * (int64_t)a.nkv * a.hd;
+    round_rows(ctx, op, c, PL_CUDNN_Q, a.block[a.n_blocks - 1].data, c.width, queries);
+    round_rows(ctx, op, c, PL_CUDNN_KV, (const float *)a.block[0].data + queries, c.width, keys);
+    PL_LAUNCH(ctx, op, end_kernel, pl_grid(pl_ceil_div(c.s.rows, PL_ROW_WARPS)), PL_ROW_THREADS,
+              (int32_t *)c.at[PL_CUDNN_END], c.lo, c.M, c.s.rows);
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+// The block's o and log-sum-exp with the diagonals, one after the other; a warp for each row and head.
+static __global__ void merge_kernel(call c) {
+    const pl_attention_args &a = c.a;
+    int64_t                  at = pl_row_warp(), m = at / a.nh, h = at % a.nh;
+    if (at >= c.M * a.nh) return;
+    float *to = (float *)a.o.data + at * a.hd, *lse = (float *)a.lse.data + at;
+    if (c.lo[m] < 0) {
+        pl_row_store(to, pl_row_vec{}, a.hd);
+        if (threadIdx.x % PL_WARP == 0) *lse = 0;
+        return;
+    }
+    int64_t    keys_at = m * c.width + ((int64_t)a.nh + h / (a.nh / a.nkv)) * a.hd, kv = (int64_t)a.nkv * a.hd;
+    pl_row_vec q = pl_row_load((const float *)a.block[a.n_blocks - 1].data + m * c.width + h * a.hd, a.hd);
+    pl_row_vec o = pl_row_load((const uint16_t *)c.at[PL_CUDNN_O] + at * a.hd, a.hd);
+    float      max = ((const float *)c.at[PL_CUDNN_STATS])[h * c.s.rows + m], sum = 1;
+    for (int block = 1; block < a.n_blocks; block++) {
+        const float *key = (const float *)a.block[block].data + keys_at;
+        float        score = (float)a.scale * pl_row_dot(q, pl_row_load(key, a.hd)), top = fmaxf(max, score);
+        float        shrink = expf(max - top), p = expf(score - top);
+        max = top;
+        sum = fmaf(sum, shrink, p);
+        pl_row_scale(o, shrink);
+        pl_row_axpy(o, p, pl_row_load(key + kv, a.hd));
+    }
+    pl_row_scale(o, 1 / sum);
+    pl_row_store(to, o, a.hd);
+    if (threadIdx.x % PL_WARP == 0) *lse = max + logf(sum);
+}
+
+bool PL_CUDA(cudnn_forward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo) {
+    const char *op = "attention";
+    size_t      mark = pl_arena_mark(&ctx->scratch);
+    call        c = {};
+    c.a = *a;
+    c.lo = lo;
+    bool taken = begin(ctx, &c, false);
+    if (taken) {
+        prepare(ctx, op, c);
+        PL_CUDA(cudnn_run)(ctx, op, &c.s, false, a->scale, c.at, c.workspace);
+        PL_LAUNCH(ctx, op, merge_kernel, pl_grid(pl_ceil_div(c.M * a->nh, PL_ROW_WARPS)), PL_ROW_THREADS, c);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+    return taken;
+}
+
+// ---- backward -------------------------------------------------------------------------------------------------------
+
+// The log-sum-exps [M, nh] as the library has them, [nh, rows]; of rows that take no part: out of every score's reach.
+static __global__ void stats_kernel(call c) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, h = i / c.s.rows, m = i % c.s.rows;
+    if (h >= c.a.nh) return;
+    bool part = m < c.M && c.lo[m] >= 0;
+    ((float *)c.at[PL_CUDNN_STATS])[i] = part ? ((const float *)c.a.lse.data)[m * c.a.nh + h] : PL_CUDNN_HIDDEN;
+}
+
+// dq: the block's share and the diagonals'; a warp for each row and head.
+static __global__ void queries_kernel(call c) {
+    const pl_attention_args &a = c.a;
+    int64_t                  at = pl_row_warp(), m = at / a.nh, h = at % a.nh;
+    if (at >= c.M * a.nh || c.lo[m] < 0) return;
+    const pl_tensor &last = a.block[a.n_blocks - 1];
+    int64_t          keys_at = m * c.width + ((int64_t)a.nh + h / (a.nh / a.nkv)) * a.hd, kv = (int64_t)a.nkv * a.hd;
+    int64_t          query_at = m * c.width + h * a.hd;
+    float            lse = ((const float *)a.lse.data)[at], mean = c.mean[at];
+    pl_row_vec       q = pl_row_load((const float *)last.data + query_at, a.hd);
+    pl_row_vec       d_o = pl_row_load((const float *)a.o.grad + at * a.hd, a.hd);
+    pl_row_vec       dq = pl_row_load((const uint16_t *)c.at[PL_CUDNN_DQ] + at * a.hd, a.hd);
+    for (int block = 1; block < a.n_blocks; block++) {
+        const float *key = (const float *)a.block[block].data + keys_at;
+        pl_row_vec   k = pl_row_load(key, a.hd), v = pl_row_load(key + kv, a.hd);
+        pl_row_axpy(dq, pl_attn_weigh(a, pl_row_dot(q, k), pl_row_dot(d_o, v), lse, mean).ds, k);
+    }
+    pl_row_add_to((float *)last.grad + query_at, dq, a.hd);
+}
+
+// dk and dv of block 0, an element a thread.
+static __global__ void keys_kernel(call c) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, cols = 2 * (int64_t)c.a.nkv * c.a.hd, m = i / cols;
+    if (m >= c.M) return;
+    float *to = (float *)c.a.block[0].grad + m * c.width + (int64_t)c.a.nh * c.a.hd + i % cols;
+    *to += pl_widen(((const uint16_t *)c.at[PL_CUDNN_DKV])[i]);
+}
+
+bool PL_CUDA(cudnn_backward)(pl_ctx *ctx, const pl_attention_args *a, const int32_t *lo, const float *mean) {
+    const char *op = "attention backward";
+    size_t      mark = pl_arena_mark(&ctx->scratch);
+    call        c = {};
+    c.a = *a;
+    c.lo = lo;
+    c.mean = mean;
+    bool taken = begin(ctx, &c, true);
+    if (taken) {
+        int64_t out = (int64_t)a->nh * a->hd;
+        prepare(ctx, op, c);
+        round_rows(ctx, op, c, PL_CUDNN_O, a->o.data, out, out);
+        round_rows(ctx, op, c, PL_CUDNN_DO, a->o.grad, out, out);
+        PL_LAUNCH(ctx, op, stats_kernel, pl_grid(pl_ceil_div(c.s.rows * a->nh, PL_BLOCK)), PL_BLOCK, c);
+        PL_CUDA(cudnn_run)(ctx, op, &c.s, true, a->scale, c.at, c.workspace);
+        if (a->block[a->n_blocks - 1].grad)
+            PL_LAUNCH(ctx, op, queries_kernel, pl_grid(pl_ceil_div(c.M * a->nh, PL_ROW_WARPS)), PL_ROW_THREADS, c);
+        if (a->block[0].grad)
+            PL_LAUNCH(ctx, op, keys_kernel, pl_grid(pl_ceil_div(c.M * 2 * a->nkv * a->hd, PL_BLOCK)), PL_BLOCK, c);
+    }
+    pl_arena_release(&ctx->scratch, mark);
+    return taken;
+}
