@@ -255,6 +255,10 @@ void *pl_arena_alloc(pl_arena *a, size_t bytes) {
     return p + front;
 }
 
+bool pl_arena_has(const pl_arena *a, size_t bytes) {
+    return a->measuring || block_size(a, bytes) <= a->size - a->used;
+}
+
 size_t pl_arena_mark(const pl_arena *a) {
     return a->used;
 }

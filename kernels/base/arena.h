@@ -62,7 +62,8 @@ pl_status pl_arena_reserve(pl_arena *a, size_t bytes, pl_err *err); // as measur
 // them from `a`, once while measuring and once for good. On failure there is nothing to give back.
 pl_status pl_arena_init_shared(pl_arena *a, const char *name, const pl_memory *m, void (*take)(void *arg), void *arg,
                                pl_err *err);
-void     *pl_arena_alloc(pl_arena *a, size_t bytes); // 64-byte aligned, contents undefined; aborts when full
+void     *pl_arena_alloc(pl_arena *a, size_t bytes);     // 64-byte aligned, contents undefined; aborts when full
+bool      pl_arena_has(const pl_arena *a, size_t bytes); // room for one more block; always while measuring
 size_t    pl_arena_mark(const pl_arena *a);
 void      pl_arena_release(pl_arena *a, size_t mark); // everything allocated since mark is gone
 void      pl_arena_reset(pl_arena *a);                // release to the start

@@ -69,7 +69,7 @@ static device *device_of(pl_ctx *ctx, const pl_cudnn_table *t) {
         d->shape = pl_calloc(SHAPES, sizeof *d->shape);
         d->failed = !d->shape || !PL_CUDA(enter)(ctx) || t->Create(&d->handle) != CUDNN_STATUS_SUCCESS;
     }
-    return d->failed ? NULL : d;
+    return d->failed || !PL_CUDA(enter)(ctx) ? NULL : d;
 }
 
 static bool same(const pl_cudnn_shape *a, const pl_cudnn_shape *b) {

@@ -16,8 +16,9 @@
 // leave out what lies in other documents. A shape's rows are rounded up to a multiple of PL_CUDNN_ROWS.
 //
 // Deterministic. Backward is described with its scores' gradients as one matrix that all three products read, so that
-// nothing is added atomically; that costs 2 nh rows^2 bytes of workspace, and where it is more than PL_CUDNN_WORKSPACE
-// the own kernels stay. An engine that says its results differ from run to run is not taken.
+// nothing is added atomically; that costs 2 nh rows^2 bytes of workspace, and where it is more than PL_CUDNN_WORKSPACE,
+// or than the context was measured with, the own kernels stay. An engine that says its results differ from run to run
+// is not taken.
 //
 // Plans (forward and backward) are made once for a shape and kept; the workspace lies in the context's scratch. Nothing
 // is allocated on the device for a shape that was seen before.

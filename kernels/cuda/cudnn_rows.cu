@@ -43,13 +43,20 @@ static bool begin(pl_ctx *ctx, call *c, bool backward) {
     if (!PL_CUDA(cudnn_takes)(ctx, &c->s, &workspace)) return false;
     const size_t rows = (size_t)c->s.rows, nh = (size_t)a.nh, hd = (size_t)a.hd, two = sizeof(uint16_t);
     const size_t queries = pl_size_mul(rows, nh * hd, two), keys = pl_size_mul(rows, 2 * (size_t)a.nkv * hd, two);
-    const size_t per_row = pl_size_mul(rows, nh, sizeof(float));
-    const size_t bytes[PL_CUDNN_TENSORS] = {queries, keys,    queries, per_row, rows * sizeof(int32_t),
-                                            queries, per_row, queries, keys};
+    const size_t per_row = pl_size_mul(rows, nh, sizeof(float)), ends = rows * sizeof(int32_t);
+    const size_t bytes[PL_CUDNN_TENSORS] = {queries, keys, queries, per_row, ends, queries, per_row, queries, keys};
+    size_t       at[PL_CUDNN_TENSORS], all = 0; // rows make all of them multiples of ALIGN
+    for (int i = 0; i < (backward ? PL_CUDNN_TENSORS : PL_CUDNN_DO); i++) {
+        at[i] = all;
+        all += bytes[i];
+    }
+    // A context may have been measured at more rows, for which the library has no plans, and have no room for fewer.
+    if (!pl_arena_has(&ctx->scratch, all + workspace + ALIGN)) return false;
+    uintptr_t room = (uintptr_t)pl_arena_alloc(&ctx->scratch, all + workspace + ALIGN);
+    room = (room + ALIGN - 1) / ALIGN * ALIGN;
     for (int i = 0; i < (backward ? PL_CUDNN_TENSORS : PL_CUDNN_DO); i++)
-        c->at[i] = pl_arena_alloc(&ctx->scratch, bytes[i]);
-    uintptr_t room = (uintptr_t)pl_arena_alloc(&ctx->scratch, workspace + ALIGN);
-    c->workspace = (void *)((room + ALIGN - 1) / ALIGN * ALIGN);
+        c->at[i] = (void *)(room + at[i]);
+    c->workspace = (void *)(room + all);
     return !ctx->measuring && is_worth_it(a.lo, c->M);
 }
 

@@ -1,13 +1,15 @@
 // Time of the memory-bound ops on a GPU beside the copy bandwidth measured in the same run.
 //   bench_gpu N          GPU N at the shapes of Llama-3-8B: one CSV line each (what, rows, seconds, bytes, GB/s, share)
 //   bench_gpu emulated   the same code on the emulated device at a 64th of the sizes: shows that it runs, no figures
-// Times are means over repeated launches on one stream, launch overhead included; bytes are those that must move.
+// Times are means over repeated launches on one stream, launch overhead included; bytes are those that must move (of
+// attention in training, which is bound by arithmetic: q, k, v, read forward and backward, and their gradients twice).
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
+#include "kernels/tape.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +24,13 @@ typedef struct bench {
 
 typedef struct job {
     bench    *b;
-    pl_tensor x, w; // w.data NULL: attention
+    pl_tensor x, w; // w.data NULL: attention; x has a gradient: over blocks, forward and backward
     int       k;    // > 0: headtopk
     int32_t  *id;
     float    *lse;
     pl_kvrow *row;
+    int32_t  *lo;
+    pl_dtype  numbers;
     int       nh, nkv, hd;
     int       times;
 } job;
@@ -53,13 +57,16 @@ static void fill(bench *b, void *to, size_t bytes) {
 static void run(pl_ctx *ctx, void *arg) {
     job *j = arg;
     for (int i = 0; i < j->times; i++) {
-        if (!j->w.data)
+        if (j->x.grad)
+            pl_attention_blocks_in(ctx, j->numbers, &j->x, 1, j->lo, j->nh, j->nkv, j->hd);
+        else if (!j->w.data)
             pl_attention_cached(ctx, j->x, j->row, j->nh, j->nkv, j->hd);
         else if (j->k)
             pl_headtopk(ctx, &(pl_headtopk_args){.x = j->x, .w = j->w, .k = j->k, .id = j->id, .lse = j->lse});
         else
             pl_linear(ctx, j->x, j->w);
     }
+    if (j->x.grad) pl_tape_backward(ctx); // gradients are zero: it is all computed the same
 }
 
 static void expect(pl_status st, const pl_err *err) {
@@ -159,6 +166,45 @@ static void attention(bench *b, const char *what, int64_t keys) {
     pl_memory_destroy(b->ctx.be->memory, PL_SHARED, row, 64 * sizeof *row);
 }
 
+// A training step's attention, forward and backward: in fp32's numbers by own kernels, in bf16's by cuDNN where it is.
+static void training(bench *b, int64_t rows, int64_t document) {
+    enum { NH = 32, NKV = 8, HD = 128, WIDTH = (NH + 2 * NKV) * HD };
+    char    what[160], how[64];
+    pl_tape tape;
+    pl_err  err = {0};
+    int     repeats = b->repeats;
+    if (b->real)
+        pl_backend_cuda_attention(how, sizeof how);
+    else
+        snprintf(how, sizeof how, "in bf16");
+    how[strcspn(how, ",")] = 0; // one field
+    rows /= b->shrink, document /= b->shrink;
+    size_t   bytes = (size_t)(rows * WIDTH) * sizeof(float);
+    char    *x = take(b, PL_LOCAL, 2 * bytes);
+    int32_t *lo = take(b, PL_SHARED, (size_t)rows * sizeof *lo);
+    job      j = {.b = b, .lo = lo, .nh = NH, .nkv = NKV, .hd = HD};
+    for (int64_t m = 0; m < rows; m++)
+        lo[m] = (int32_t)(m / document * document);
+    fill(b, x, bytes);
+    pl_ctx_zero(&b->ctx, x + bytes, bytes);
+    j.x = pl_tensor_2d(x, PL_F32, rows, WIDTH);
+    j.x.grad = x + bytes;
+    expect(pl_tape_init(&tape, 0, &err), &err);
+    b->ctx.tape = &tape;
+    b->repeats = b->real ? 4 : 1; // each keeps its output
+    for (int library = 0; library < 2; library++) {
+        j.numbers = library ? PL_BF16 : PL_F32;
+        snprintf(what, sizeof what, "attention 32/8x128 training documents of %d %s", (int)document,
+                 library ? how : "in fp32");
+        report(b, what, (int)rows, seconds_of(b, &j), 4 * (double)bytes);
+    }
+    b->ctx.tape = NULL;
+    b->repeats = repeats;
+    pl_tape_fini(&tape);
+    pl_memory_destroy(b->ctx.be->memory, PL_LOCAL, x, 2 * bytes);
+    pl_memory_destroy(b->ctx.be->memory, PL_SHARED, lo, (size_t)rows * sizeof *lo);
+}
+
 int main(int argc, char **argv) {
     static bench b = {.shrink = 1, .repeats = 50};
     pl_err       err = {0};
@@ -186,6 +232,8 @@ int main(int argc, char **argv) {
     product(&b, "headtopk low-rank 128256x512 k10", 128256, 512, 10);
     attention(&b, "attention 32/8x128 over 1024 keys", 1024);
     attention(&b, "attention 32/8x128 over 8192 keys", 8192);
+    training(&b, 2048, 2048);
+    training(&b, 2048, 700);
     pl_ctx_fini(&b.ctx);
     return 0;
 }

@@ -60,7 +60,10 @@ build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 wher
         >>"$folder/program.log" 2>&1 || return 1
     if [ $# -gt 0 ]; then
         targets="$targets bench_gpu"
-        for t in tests/kernels/test_op_*.c tests/kernels/test_cuda*.c; do targets="$targets $(basename "$t" .c)"; done
+        for t in tests/kernels/test_op_*.c tests/kernels/test_cuda*.c; do
+            case $t in *test_cuda_cudnn.c) ! grep -q '^CUDNN_INCLUDE.*NOTFOUND' "$folder/CMakeCache.txt" || continue ;; esac
+            targets="$targets $(basename "$t" .c)"
+        done
     fi
     # shellcheck disable=SC2086
     quietly "$folder/program.log" cmake --build "$folder" -j "$(nproc)" --target $targets || return 2
@@ -193,6 +196,9 @@ test_ops() {
         [ ! -x "$t" ] || [ ! -f "$t" ] || check "$short" own "$t"
     done
     [ "$cases" -gt 0 ] || { say "no test of an op ran; see $ops"; exit 1; }
+    if [ "$real" = 1 ] && [ -x "$ops/test_cuda_cudnn" ]; then
+        check "cuda_cudnn, own kernels" own env PACELINE_ATTENTION=own "$ops/test_cuda_cudnn"
+    fi
     if [ "$sanitizer" = 1 ]; then
         for tool in memcheck racecheck synccheck; do
             for t in linear headtopk attention topk divergence rmsnorm; do

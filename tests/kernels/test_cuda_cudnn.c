@@ -118,6 +118,24 @@ static void plans(void **state) {
     }
 }
 
+bool pl_cudnn_takes_cuda(pl_ctx *ctx, const pl_cudnn_shape *s, size_t *workspace);
+
+// On a GPU (PACELINE_TEST_GPU) the installed library has plans, so that the op's cases below go through it there.
+static void takes_on_a_gpu(void **state) {
+    (void)state;
+    const pl_backend *be = NULL, *each;
+    for (int i = 0; (each = op_backend(i)); i++)
+        if (each->device && each != pl_backend_cuda_emulated()) be = each;
+    if (!be) skip();
+    installed_or_skip();
+    pl_ctx ctx;
+    size_t workspace;
+    assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
+    for (int i = 0; i < SHAPES; i++)
+        if (!pl_cudnn_takes_cuda(&ctx, &shapes[i], &workspace)) fail_msg("%s: no plans for shape %d", be->name, i);
+    pl_ctx_fini(&ctx);
+}
+
 static size_t old_version(void) {
     return 90907;
 }
@@ -625,29 +643,39 @@ static void refused(void **state) {
     assert_int_equal(fake.plans, 1); // forward's was made, and not taken
 }
 
-// The library fails: one line, with the op and the way round.
-static void failed(void **state) {
-    (void)state;
+// One document of 256 rows, on a context with so much scratch; what came of it.
+static pl_status once(size_t scratch, pl_err *err) {
     enum { ROWS = 256, WIDTH = 4 * 64 };
-    pl_ctx  ctx;
-    pl_err  err = {0};
-    int32_t lo[ROWS] = {0};
-    fake.fails = true;
+    static int32_t lo[ROWS];
+    pl_ctx         ctx;
     assert_int_equal(pl_ctx_init(&ctx, pl_backend_cuda_emulated(), NULL), PL_OK);
     assert_int_equal(pl_arena_reserve(&ctx.frame, 4 << 20, NULL), PL_OK);
-    assert_int_equal(pl_arena_reserve(&ctx.scratch, 4 << 20, NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx.scratch, scratch, NULL), PL_OK);
     pl_tensor qkv = pl_ctx_const(&ctx, ROWS, WIDTH);
     memset(qkv.data, 0, (size_t)ROWS * WIDTH * 4);
     pl_attention_blocks_in(&ctx, PL_BF16, &qkv, 1, lo, 2, 1, 64);
-    assert_int_equal(pl_ctx_sync(&ctx, &err), PL_E_DEVICE);
-    one_line(&err, "op attention: cuDNN: it would not run; PACELINE_ATTENTION=own");
+    pl_status st = pl_ctx_sync(&ctx, err);
     pl_ctx_fini(&ctx);
+    return st;
+}
+
+// The library fails: one line, with the op and the way round. Without room for it, own kernels compute.
+static void failed(void **state) {
+    (void)state;
+    pl_err err = {0};
+    fake.fails = true;
+    assert_int_equal(once(4 << 20, &err), PL_E_DEVICE);
+    one_line(&err, "op attention: cuDNN: it would not run; PACELINE_ATTENTION=own");
+    assert_int_equal(fake.runs[0], 1);
+    assert_int_equal(once(64 << 10, &err), PL_OK);
+    assert_int_equal(fake.runs[0], 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(installed),
         cmocka_unit_test(plans),
+        cmocka_unit_test(takes_on_a_gpu),
         cmocka_unit_test(missing),
         cmocka_unit_test_setup_teardown(taken, begin, end),
         cmocka_unit_test_setup_teardown(at_home, begin, end),
