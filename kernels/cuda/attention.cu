@@ -1,30 +1,31 @@
 // Attention over a KV cache (kernels/op/attention.h, cached; over blocks: attention_blocks.cu). What fixes a row's
 // bits, per query head:
-//   keys in groups of 32 positions from position 0: scores (a fma chain over the head's elements each), the group's
-//   maximum, exponentials, their sum by the warp's tree, values times weights in order of position;
+//   keys in groups of 32 positions from position 0, each group's maximum, sum and values as attention_group.cuh has
+//   them;
 //   a part's groups folded in order; parts are runs of groups from position 0, of a length that the row's own number of
 //   keys alone gives; then the parts added in order.
 // Neither slots nor other rows nor the kernels' way to share work show.
 //
 // Two launches. The first takes all keys that lie at their positions (committed ones, chains'): rows of one session
 // share a reading of them, a block takes a part, a key head and `tile` rows with their query heads. With few queries
-// (plain decoding) each warp takes a group; with many each warp takes eight queries, and groups pass through shared
-// memory in two buffers. The second takes, row by row, the groups in which a tree's branch lies at slots of its own,
-// folds them after what the first has left of their part, and adds up.
-#include "kernels/cuda/attention_tiles.cuh"
+// (plain decoding) each warp takes a group; with many each warp takes 16 queries, and groups pass through shared memory
+// in two buffers. The second takes, row by row, the groups in which a tree's branch lies at slots of its own, folds
+// them after what the first has left of their part, and adds up.
+#include "kernels/cuda/attention_group.cuh"
 
-static_assert(PL_ATTN_GROUP == PL_WARP, "a lane for each key of a group");
 constexpr int PARTS = 64; // of one row, at most
 constexpr int RUN = 4;    // groups of a part, at least
 constexpr int ROWS = 64;  // of one launch: bounds the parts' memory
 constexpr int MOST_HD = 256;
-constexpr int MANY = 8; // queries of a warp, at most; warps of a block that takes many
-constexpr int TILE = MANY * MANY;
+constexpr int FEW = PL_GROUP_QUERIES; // queries of a warp, at most; of a block that takes few
+constexpr int WARPS = 4;              // of a block
+constexpr int TILE = WARPS * FEW;     // queries of a block that takes many, at most
+constexpr int THREADS = WARPS * PL_WARP;
 
 struct cached {
     const pl_kvrow *row; // of the launch's first row on
     const float    *q;
-    float          *part, *o; // part: [rows, nh, PARTS, 2 + hd]: maximum, sum, values
+    float          *part, *o; // part: [rows, nh, PARTS, part_floats]: maximum, sum; from VALUES on the values
     int64_t         width;    // elements of a row of q
     int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
     int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
@@ -68,82 +69,12 @@ static __device__ __forceinline__ void fold_factors(float *max, float *sum, floa
     *max = to;
 }
 
-template <int CHUNKS> constexpr int width_of = CHUNKS *PL_WARP;      // of a head, zeros past hd
-template <int CHUNKS> constexpr int stride_of = CHUNKS *PL_WARP + 4; // of a key in shared memory: no bank twice
-
-// Keys (or values) first..first + PL_WARP - 1 of a head into shared memory, zeros from `count` on and past hd, by `n`
-// threads of which this is `me`.
-template <int CHUNKS>
-static __device__ __forceinline__ void stage(float *to, const float *from, const int32_t *path, int n_ctx, int first,
-                                             int count, int64_t kv, int hd, int me, int n) {
-    constexpr int FOURS = width_of<CHUNKS> / 4;
-    const bool    whole = hd % 4 == 0 && (uintptr_t)from % 16 == 0;
-    for (int e = me; e < PL_WARP * FOURS; e += n) {
-        int          key = e / FOURS, d = e % FOURS * 4, i = first + key;
-        bool         there = key < count && d < hd;
-        int64_t      slot = !there ? 0 : !path || i < n_ctx ? i : path[i - n_ctx];
-        const float *at = from + slot * kv + d;
-        float       *place = to + key * stride_of<CHUNKS> + d;
-        if (whole) {
-            pl_copy_async<16, false>(place, there ? at : from, there);
-        } else {
-            for (int j = 0; j < 4; j++)
-                place[j] = there && d + j < hd ? at[j] : 0;
-        }
-    }
+constexpr int                            VALUES = 4; // a piece of 16 bytes starts there
+static __host__ __device__ constexpr int part_floats(int hd) {
+    return VALUES + (hd + 3) / 4 * 4;
 }
-
-// A group's share of Q queries, by one warp: q [Q, width], key and value [32, stride] and weight [32, Q] in shared
-// memory; query i sees the first seen[i] keys of the group. o: elements lane, lane + 32, ...
-template <int CHUNKS, int Q>
-static __device__ __forceinline__ void group_share(const float *q, const float *key, const float *value, float *weight,
-                                                   const int seen[Q], float scale, float max[Q], float sum[Q],
-                                                   float o[Q][CHUNKS]) {
-    int   lane = (int)threadIdx.x % PL_WARP;
-    float dot[Q] = {};
-#pragma unroll 4
-    for (int d = 0; d < width_of<CHUNKS>; d += 4) {
-        float4 k = *(const float4 *)(key + lane * stride_of<CHUNKS> + d);
-#pragma unroll
-        for (int i = 0; i < Q; i++) {
-            float4 of = *(const float4 *)(q + i * width_of<CHUNKS> + d);
-            dot[i] = fmaf(of.x, k.x, dot[i]);
-            dot[i] = fmaf(of.y, k.y, dot[i]);
-            dot[i] = fmaf(of.z, k.z, dot[i]);
-            dot[i] = fmaf(of.w, k.w, dot[i]);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < Q; i++) {
-        float score = lane < seen[i] ? fmaf(scale, dot[i], 0.0f) : -INFINITY;
-        max[i] = pl_warp_max(score);
-        float p = lane < seen[i] ? expf(score - max[i]) : 0;
-        sum[i] = pl_warp_sum(p);
-        weight[lane * Q + i] = p;
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++)
-            o[i][c] = 0;
-    }
-    __syncwarp();
-#pragma unroll 4
-    for (int j = 0; j < PL_WARP; j++) {
-        float p[Q];
-#pragma unroll
-        for (int i = 0; i < Q; i++)
-            p[i] = weight[j * Q + i];
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++) {
-            float v = value[j * stride_of<CHUNKS> + c * PL_WARP + lane];
-#pragma unroll
-            for (int i = 0; i < Q; i++)
-                o[i][c] = fmaf(p[i], v, o[i][c]);
-        }
-    }
-    __syncwarp();
-}
-
 static __device__ __forceinline__ float *part_of(const cached &a, int m, int head, int part) {
-    return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * (2 + a.hd);
+    return a.part + (((int64_t)m * a.nh + head) * PARTS + part) * part_floats(a.hd);
 }
 
 // Query i of a block is head first + i % heads of row row0 + i / heads.
@@ -156,116 +87,137 @@ static __device__ __forceinline__ queries queries_of(const cached &a, int which,
     return queries{which / runs, which / runs * per_kv + first, left < a.heads ? left : a.heads, row0, rows};
 }
 
+// The set of 16 queries from query `first` of the block on, as products take it.
 template <int CHUNKS>
-static __device__ __forceinline__ void take_queries(float *to, const cached &a, const queries &b, int most) {
-    for (int e = (int)threadIdx.x; e < most * width_of<CHUNKS>; e += (int)blockDim.x) {
-        int  i = e / width_of<CHUNKS>, d = e % width_of<CHUNKS>, row = i / a.heads, head = i % a.heads;
-        bool there = row < b.rows && head < b.heads && d < a.hd;
-        to[e] = there ? a.q[(b.row0 + row) * a.width + (int64_t)(b.head0 + head) * a.hd + d] : 0;
-    }
+static __device__ __forceinline__ void take_queries(pl_group_queries<CHUNKS> &to, const cached &a, const queries &b,
+                                                    int first, int me, int n) {
+    pl_group_take<CHUNKS>(to, a.hd, me, n, [&](int i) -> const float * {
+        int  row = (first + i) / a.heads, head = (first + i) % a.heads;
+        bool there = row < b.rows && head < b.heads;
+        return there ? a.q + (b.row0 + row) * a.width + (int64_t)(b.head0 + head) * a.hd : NULL;
+    });
+}
+
+// Keys (which 0) or values (1) of a head in a row's cache; direct: all at their positions.
+static __device__ __forceinline__ pl_group_source source_of(const cached &a, const pl_kvrow &r, int which, int kv_head,
+                                                            bool direct) {
+    const float *from = (const float *)(which ? r.v : r.k) + (int64_t)kv_head * a.hd;
+    return pl_group_source{from, direct ? NULL : path_of(a, r), (int64_t)a.nkv * a.hd, r.n_ctx, a.hd};
+}
+
+// Keys of group g that a query of `keys` sees.
+static __device__ __forceinline__ int seen_of(int keys, int g) {
+    int left = keys - g * PL_WARP;
+    return left < 0 ? 0 : left < PL_WARP ? left : PL_WARP;
 }
 
 // ---- few queries: a warp for each group -----------------------------------------------------------------------------
 
-// Shared memory of a block of up to MANY warps, by pieces.
-template <int CHUNKS, int Q> struct few_room {
-    float                            *q, *o, *max, *sum, *weight, *tile; // o, max, sum: what has been folded
-    float                            *part_max, *part_sum;               // [warps, Q]
-    static __host__ __device__ size_t floats(int warps) {
-        return (size_t)(2 * Q * width_of<CHUNKS> + 2 * Q +
-                        warps * (PL_WARP * Q + 2 * Q + 2 * PL_WARP * stride_of<CHUNKS>));
+// Shared memory of a block of at most 16 queries that takes up to `tiles` groups at a time, by pieces.
+template <int CHUNKS> struct few_room {
+    pl_group_tile<CHUNKS>            *tile; // [tiles] keys and values; then, in the keys' place, the group's share
+    pl_group_queries<CHUNKS>         *q;
+    float                            *o, *max, *sum;       // what has been folded
+    float                            *part_max, *part_sum; // [tiles, FEW]
+    static __host__ __device__ size_t bytes(int tiles) {
+        return (size_t)tiles * 2 * sizeof(pl_group_tile<CHUNKS>) + sizeof(pl_group_queries<CHUNKS>) +
+               (size_t)(FEW * pl_group_width<CHUNKS> + 2 * FEW * (tiles + 1)) * sizeof(float);
     }
-    __device__ __forceinline__ few_room(float *at, int warps) {
-        tile = at, at += warps * 2 * PL_WARP * stride_of<CHUNKS>;
-        q = at, at += Q * width_of<CHUNKS>;
-        o = at, at += Q * width_of<CHUNKS>;
-        weight = at, at += warps * PL_WARP * Q;
-        part_max = at, at += warps * Q;
-        part_sum = at, at += warps * Q;
-        max = at, at += Q;
-        sum = at;
+    __device__ __forceinline__ few_room(void *at, int tiles) {
+        tile = (pl_group_tile<CHUNKS> *)at;
+        q = (pl_group_queries<CHUNKS> *)(tile + 2 * tiles);
+        o = (float *)(q + 1);
+        max = o + FEW * pl_group_width<CHUNKS>;
+        sum = max + FEW;
+        part_max = sum + FEW;
+        part_sum = part_max + tiles * FEW;
     }
+    __device__ __forceinline__ float *share(int tile_of) const { return (float *)(tile + 2 * tile_of); }
 };
 
-// Folds groups g0..g1 - 1 into the room's state; query i sees keys[i] keys in all. Rows share r's cache.
-template <int CHUNKS, int Q>
-static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS, Q> &room, const pl_kvrow &r,
-                                                   bool direct, int kv_head, const int *keys, int g0, int g1) {
-    const int      lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    const int      warps = (int)blockDim.x / PL_WARP;
-    const int64_t  kv = (int64_t)a.nkv * a.hd, head = (int64_t)kv_head * a.hd;
-    float         *key = room.tile + warp * 2 * PL_WARP * stride_of<CHUNKS>, *value = key + PL_WARP * stride_of<CHUNKS>;
-    const int32_t *path = direct ? NULL : path_of(a, r);
-    for (int g = g0; g < g1; g += warps) {
-        int   at = (g + warp) * PL_WARP, most = 0, seen[Q];
-        float max[Q], sum[Q], o[Q][CHUNKS];
-#pragma unroll
-        for (int i = 0; i < Q; i++) {
-            int left = keys[i] - at;
-            seen[i] = g + warp >= g1 || left < 0 ? 0 : left < PL_WARP ? left : PL_WARP;
-            most = seen[i] > most ? seen[i] : most;
+// Folds groups g0..g1 - 1 into the room's state; query i of n sees keys[i] keys in all, at most `end`. Rows share r's
+// cache.
+template <int CHUNKS>
+static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS> &room, int tiles,
+                                                   const pl_kvrow &r, bool direct, int kv_head, const int *keys, int n,
+                                                   int end, int g0, int g1) {
+    constexpr int         WIDTH = pl_group_width<CHUNKS>;
+    const int             me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const pl_group_source from[2] = {source_of(a, r, 0, kv_head, direct), source_of(a, r, 1, kv_head, direct)};
+    for (int g = g0; g < g1; g += tiles) {
+        int some = g1 - g < tiles ? g1 - g : tiles;
+        for (int which = 0; which < 2; which++) {
+            for (int w = 0; w < some; w++)
+                pl_group_stage(room.tile[2 * w + which], from[which], (g + w) * PL_WARP, seen_of(end, g + w), me,
+                               THREADS);
+            pl_copy_commit();
         }
-        if (most > 0) {
-            stage<CHUNKS>(key, (const float *)r.k + head, path, r.n_ctx, at, most, kv, a.hd, lane, PL_WARP);
-            stage<CHUNKS>(value, (const float *)r.v + head, path, r.n_ctx, at, most, kv, a.hd, lane, PL_WARP);
-        }
-        pl_copy_commit();
+        pl_copy_wait<1>();
+        for (int w = 0; w < some; w++)
+            pl_group_split<CHUNKS, false>(room.tile[2 * w], me, THREADS);
         pl_copy_wait<0>();
+        for (int w = 0; w < some; w++)
+            pl_group_split<CHUNKS, true>(room.tile[2 * w + 1], me, THREADS);
         __syncthreads(); // the queries are there too
-        if (most > 0) {
-            group_share<CHUNKS, Q>(room.q, key, value, room.weight + warp * PL_WARP * Q, seen, a.scale, max, sum, o);
-#pragma unroll
-            for (int i = 0; i < Q; i++) {
-                if (lane == 0) room.part_max[warp * Q + i] = max[i], room.part_sum[warp * Q + i] = sum[i];
-#pragma unroll
-                for (int c = 0; c < CHUNKS; c++)
-                    key[i * width_of<CHUNKS> + c * PL_WARP + lane] = o[i][c]; // the keys have been read
-            }
+        if (warp < some) {
+            float     max[2], sum[2], *share = room.share(warp);
+            const int first = lane / 4;
+            const int seen[2] = {first < n ? seen_of(keys[first], g + warp) : 0,
+                                 first + 8 < n ? seen_of(keys[first + 8], g + warp) : 0};
+            pl_group_share<CHUNKS>(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, max, sum,
+                                   [&](int c, const float o[2][4][4]) {
+                                       if (c == 0) __syncwarp(); // the keys have been read
+                                       pl_group_fours(c, o, [&](int i, int d, const float4 &v) {
+                                           if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
+                                       });
+                                   });
+            for (int i = 0; i < 2 && lane % 4 == 0; i++)
+                room.part_max[warp * FEW + first + 8 * i] = max[i], room.part_sum[warp * FEW + first + 8 * i] = sum[i];
         }
         __syncthreads();
-        for (int e = (int)threadIdx.x; e < Q * width_of<CHUNKS>; e += (int)blockDim.x) {
-            int   i = e / width_of<CHUNKS>;
+        for (int e = me; e < n * WIDTH; e += THREADS) {
+            int   i = e / WIDTH;
             float to = room.max[i], of = room.sum[i], x = room.o[e], before, own;
-            for (int w = 0; w < warps && g + w < g1; w++) {
-                if ((g + w) * PL_WARP >= keys[i]) continue;
-                fold_factors(&to, &of, room.part_max[w * Q + i], room.part_sum[w * Q + i], &before, &own);
-                x = fmaf(room.tile[w * 2 * PL_WARP * stride_of<CHUNKS> + e], own, x * before);
+            for (int w = 0; w < some && (g + w) * PL_WARP < keys[i]; w++) {
+                fold_factors(&to, &of, room.part_max[w * FEW + i], room.part_sum[w * FEW + i], &before, &own);
+                x = fmaf(room.share(w)[e], own, x * before);
             }
             room.o[e] = x;
         }
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < Q; i += (int)blockDim.x)
-            for (int w = 0; w < warps && g + w < g1; w++) {
+        for (int i = me; i < n; i += THREADS)
+            for (int w = 0; w < some && (g + w) * PL_WARP < keys[i]; w++) {
                 float before, own;
-                if ((g + w) * PL_WARP < keys[i])
-                    fold_factors(&room.max[i], &room.sum[i], room.part_max[w * Q + i], room.part_sum[w * Q + i],
-                                 &before, &own);
+                fold_factors(&room.max[i], &room.sum[i], room.part_max[w * FEW + i], room.part_sum[w * FEW + i],
+                             &before, &own);
             }
         __syncthreads();
     }
 }
 
-// The room's state from a part that the first launch has left (NULL: nothing yet), and to it.
-template <int CHUNKS, int Q>
-static __device__ __forceinline__ void start_state(few_room<CHUNKS, Q> &room, const cached &a, const queries &b,
+// The room's state from a part that the first launch has left (part < 0: nothing yet), and to it; n queries.
+template <int CHUNKS>
+static __device__ __forceinline__ void start_state(few_room<CHUNKS> &room, const cached &a, const queries &b, int n,
                                                    int part) {
-    for (int e = (int)threadIdx.x; e < Q * width_of<CHUNKS>; e += (int)blockDim.x) {
-        int          i = e / width_of<CHUNKS>, d = e % width_of<CHUNKS>, row = i / a.heads, head = i % a.heads;
+    constexpr int WIDTH = pl_group_width<CHUNKS>;
+    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
+        int          i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
         bool         there = part >= 0 && row < b.rows && head < b.heads;
         const float *from = there ? part_of(a, b.row0 + row, b.head0 + head, part) : NULL;
-        room.o[e] = there && d < a.hd ? from[2 + d] : 0;
+        room.o[e] = there && d < a.hd ? from[VALUES + d] : 0;
         if (d == 0) room.max[i] = there ? from[0] : -INFINITY, room.sum[i] = there ? from[1] : 0;
     }
     __syncthreads();
 }
-template <int CHUNKS, int Q>
-static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, Q> &room, const cached &a, const queries &b,
-                                                  int part, const int *last) {
-    for (int e = (int)threadIdx.x; e < Q * width_of<CHUNKS>; e += (int)blockDim.x) {
-        int i = e / width_of<CHUNKS>, d = e % width_of<CHUNKS>, row = i / a.heads, head = i % a.heads;
+template <int CHUNKS>
+static __device__ __forceinline__ void keep_state(const few_room<CHUNKS> &room, const cached &a, const queries &b,
+                                                  int n, int part, const int *last) {
+    constexpr int WIDTH = pl_group_width<CHUNKS>;
+    for (int e = (int)threadIdx.x; e < n * WIDTH; e += THREADS) {
+        int i = e / WIDTH, d = e % WIDTH, row = i / a.heads, head = i % a.heads;
         if (row >= b.rows || head >= b.heads || d >= a.hd || part > last[i]) continue;
         float *to = part_of(a, b.row0 + row, b.head0 + head, part);
-        to[2 + d] = room.o[e];
+        to[VALUES + d] = room.o[e];
         if (d == 0) to[0] = room.max[i], to[1] = room.sum[i];
     }
     __syncthreads();
@@ -276,8 +228,8 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS, Q> &roo
 struct sight {
     int keys[TILE], last[TILE], run[TILE];
 };
-static __device__ __forceinline__ void look(sight &s, const cached &a, const queries &b, int most) {
-    for (int i = (int)threadIdx.x; i < most; i += (int)blockDim.x) {
+static __device__ __forceinline__ void look(sight &s, const cached &a, const queries &b, int n) {
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) {
         int row = i / a.heads;
         s.keys[i] = 0, s.last[i] = -1, s.run[i] = RUN;
         if (row >= b.rows || i % a.heads >= b.heads) continue;
@@ -288,156 +240,176 @@ static __device__ __forceinline__ void look(sight &s, const cached &a, const que
     }
     __syncthreads();
 }
+// Whether any of n queries sees keys of a part; then the shortest and the longest run among those that do. Each warp
+// finds it for itself.
+static __device__ __forceinline__ int warp_max(int v) {
+    for (int of = PL_WARP / 2; of > 0; of /= 2) {
+        int other = __shfl_xor_sync(PL_FULL, v, of);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+static __device__ __forceinline__ bool runs_of(const sight &s, int n, int part, int *least, int *most) {
+    *least = -(1 << 30), *most = 0;
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
+        if (part > s.last[i]) continue;
+        *least = -s.run[i] > *least ? -s.run[i] : *least;
+        *most = s.run[i] > *most ? s.run[i] : *most;
+    }
+    *least = -warp_max(*least);
+    *most = warp_max(*most);
+    return *most > 0;
+}
+// Keys of query i where its parts are runs of that many groups and this one holds any, else 0; and the most among
+// queries first .. first + n - 1.
+static __device__ __forceinline__ int keys_among(const sight &s, int i, int run, int part) {
+    return s.run[i] == run && part <= s.last[i] ? s.keys[i] : 0;
+}
+static __device__ __forceinline__ int most_keys(const sight &s, int first, int n, int run, int part) {
+    int most = 0;
+    for (int i = first + (int)threadIdx.x % PL_WARP; i < first + n; i += PL_WARP) {
+        int keys = keys_among(s, i, run, part);
+        most = keys > most ? keys : most;
+    }
+    return warp_max(most);
+}
 
 // Grid: parts, key heads times runs of their query heads, tiles of rows.
-template <int CHUNKS, int Q> static __global__ void __launch_bounds__(128) few_kernel(cached a) {
+template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
     pl_previous_done();
     __shared__ sight s;
-    __shared__ int   keys[Q], last[Q];
-    int              row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    int              part = (int)blockIdx.x, least = 1 << 30, most = 0;
+    __shared__ int   keys[FEW], last[FEW];
+    const int        row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const int        part = (int)blockIdx.x, n = rows * a.heads, me = (int)threadIdx.x;
+    int              least, most;
     queries          b = queries_of(a, (int)blockIdx.y, row0, rows);
-    look(s, a, b, Q);
-    for (int i = 0; i < Q; i++) {
-        if (part > s.last[i]) continue;
-        least = s.run[i] < least ? s.run[i] : least;
-        most = s.run[i] > most ? s.run[i] : most;
-    }
-    if (most == 0) return; // nobody sees keys of this part
-    few_room<CHUNKS, Q> room((float *)pl_dynamic_shared(), (int)blockDim.x / PL_WARP);
-    take_queries<CHUNKS>(room.q, a, b, Q);
+    look(s, a, b, n);
+    if (!runs_of(s, n, part, &least, &most)) return;
+    few_room<CHUNKS> room(pl_dynamic_shared(), tiles);
+    take_queries<CHUNKS>(*room.q, a, b, 0, me, THREADS);
     for (int run = least; run <= most; run *= 2) { // rows about a boundary may have parts of two lengths
-        int end = 0;
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < Q; i += (int)blockDim.x)
-            keys[i] = s.run[i] == run && part <= s.last[i] ? s.keys[i] : 0, last[i] = keys[i] ? s.last[i] : -1;
-        __syncthreads();
-        for (int i = 0; i < Q; i++)
-            end = keys[i] > end ? keys[i] : end;
-        end = groups_of(end) < (part + 1) * run ? groups_of(end) : (part + 1) * run;
-        start_state(room, a, b, -1);
-        fold_groups(a, room, a.row[row0], true, b.kv_head, keys, part * run, end);
-        keep_state(room, a, b, part, last);
+        int most_seen = most_keys(s, 0, n, run, part), end = groups_of(most_seen);
+        end = end < (part + 1) * run ? end : (part + 1) * run;
+        for (int i = me; i < n; i += THREADS)
+            keys[i] = keys_among(s, i, run, part), last[i] = keys[i] ? s.last[i] : -1;
+        start_state(room, a, b, n, -1);
+        fold_groups(a, room, tiles, a.row[row0], true, b.kv_head, keys, n, most_seen, part * run, end);
+        keep_state(room, a, b, n, part, last);
     }
 }
 
-// ---- many queries: eight for each warp, groups shared by the block --------------------------------------------------
+// ---- many queries: 16 for each warp, groups shared by the block -----------------------------------------------------
 
 template <int CHUNKS> struct many_room {
-    float q[TILE][width_of<CHUNKS>];
-    float tile[2][2][PL_WARP][stride_of<CHUNKS>]; // buffers of keys and values
-    float weight[MANY][PL_WARP][MANY];
+    pl_group_queries<CHUNKS> q[WARPS];
+    pl_group_tile<CHUNKS>    tile[2][2]; // buffers of keys and values
 };
 
-template <int CHUNKS> static __global__ void __launch_bounds__(MANY *PL_WARP, 1) many_kernel(cached a) {
+static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4], const int seen[2],
+                                                   const float before[2], const float own[2]) {
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (seen[e / 2]) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
+}
+
+// Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
+template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
     pl_previous_done();
     __shared__ sight   s;
     many_room<CHUNKS> &room = *(many_room<CHUNKS> *)pl_dynamic_shared();
-    const int          lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    const int64_t      kv = (int64_t)a.nkv * a.hd;
-    int                row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
-    int                part = (int)blockIdx.x, least = 1 << 30, most = 0;
+    const int          me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
+    const int          row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
+    const int          part = (int)blockIdx.x;
+    int                least, most;
     queries            b = queries_of(a, (int)blockIdx.y, row0, rows);
     look(s, a, b, TILE);
-    for (int i = 0; i < TILE; i++) {
-        if (part > s.last[i]) continue;
-        least = s.run[i] < least ? s.run[i] : least;
-        most = s.run[i] > most ? s.run[i] : most;
-    }
-    if (most == 0) return;
-    take_queries<CHUNKS>(&room.q[0][0], a, b, TILE);
-    const pl_kvrow &r = a.row[row0];
-    const float    *from[2] = {(const float *)r.k + b.kv_head * a.hd, (const float *)r.v + b.kv_head * a.hd};
+    if (!runs_of(s, TILE, part, &least, &most)) return;
+    take_queries<CHUNKS>(room.q[warp], a, b, warp * FEW, lane, PL_WARP);
+    const pl_kvrow       &r = a.row[row0];
+    const pl_group_source from[2] = {source_of(a, r, 0, b.kv_head, true), source_of(a, r, 1, b.kv_head, true)};
     for (int run = least; run <= most; run *= 2) {
-        float max[MANY], sum[MANY], o[MANY][CHUNKS];
-        int   keys[MANY], end = 0;
-        for (int i = 0; i < TILE; i++)
-            if (s.run[i] == run && part <= s.last[i] && s.keys[i] > end) end = s.keys[i];
-#pragma unroll
-        for (int i = 0; i < MANY; i++) {
-            int of = warp * MANY + i;
-            keys[i] = s.run[of] == run && part <= s.last[of] ? s.keys[of] : 0;
-            max[i] = -INFINITY, sum[i] = 0;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-                o[i][c] = 0;
-        }
-        int  g0 = part * run, g1 = groups_of(end) < g0 + run ? groups_of(end) : g0 + run;
-        auto fetch = [&](int g, int to) {
-            for (int which = 0; which < 2 && g < g1; which++)
-                stage<CHUNKS>(&room.tile[to][which][0][0], from[which], NULL, 0, g * PL_WARP, end - g * PL_WARP, kv,
-                              a.hd, (int)threadIdx.x, MANY * PL_WARP);
-            pl_copy_commit();
-        };
-        fetch(g0, 0);
-        for (int g = g0; g < g1; g++) {
-            int   now = (g - g0) & 1, seen[MANY], any = 0;
-            float m[MANY], t[MANY], x[MANY][CHUNKS];
-            fetch(g + 1, now ^ 1);
-            pl_copy_wait<1>();
-            __syncthreads();
-#pragma unroll
-            for (int i = 0; i < MANY; i++) {
-                int left = keys[i] - g * PL_WARP;
-                seen[i] = left < 0 ? 0 : left < PL_WARP ? left : PL_WARP;
-                any |= seen[i];
+        float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[CHUNKS / 2][2][4][4] = {};
+        const int keys[2] = {keys_among(s, warp * FEW + lane / 4, run, part),
+                             keys_among(s, warp * FEW + lane / 4 + 8, run, part)};
+        const int end = most_keys(s, 0, TILE, run, part), own_end = most_keys(s, warp * FEW, FEW, run, part);
+        const int g0 = part * run, g1 = groups_of(end) < g0 + run ? groups_of(end) : g0 + run;
+        auto      fetch = [&](int g) {
+            for (int which = 0; which < 2; which++) {
+                if (g < g1)
+                    pl_group_stage(room.tile[(g - g0) & 1][which], from[which], g * PL_WARP, seen_of(end, g), me,
+                                        THREADS);
+                pl_copy_commit();
             }
-            if (any) {
-                group_share<CHUNKS, MANY>(room.q[warp * MANY], &room.tile[now][0][0][0], &room.tile[now][1][0][0],
-                                          &room.weight[warp][0][0], seen, a.scale, m, t, x);
-#pragma unroll
-                for (int i = 0; i < MANY; i++) {
-                    float before, own;
-                    if (!seen[i]) continue;
-                    fold_factors(&max[i], &sum[i], m[i], t[i], &before, &own);
-#pragma unroll
-                    for (int c = 0; c < CHUNKS; c++)
-                        o[i][c] = fmaf(x[i][c], own, o[i][c] * before);
-                }
+        };
+        fetch(g0);
+        for (int g = g0; g < g1; g++) {
+            pl_group_tile<CHUNKS> *tile = room.tile[(g - g0) & 1];
+            fetch(g + 1);
+            pl_copy_wait<3>();
+            pl_group_split<CHUNKS, false>(tile[0], me, THREADS);
+            pl_copy_wait<2>();
+            pl_group_split<CHUNKS, true>(tile[1], me, THREADS);
+            __syncthreads();
+            if (g * PL_WARP < own_end) {
+                const int seen[2] = {seen_of(keys[0], g), seen_of(keys[1], g)};
+                float     m[2], t[2], before[2] = {}, own[2] = {};
+                pl_group_share<CHUNKS>(room.q[warp], tile[0], tile[1], seen, a.scale, m, t,
+                                       [&](int c, const float x[2][4][4]) {
+                                           for (int i = 0; i < 2 && c == 0; i++)
+                                               if (seen[i])
+                                                   fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
+                                           fold_values(o[c / 2], x, seen, before, own);
+                                       });
             }
             __syncthreads(); // the buffer is free
         }
         pl_copy_wait<0>();
-#pragma unroll
-        for (int i = 0; i < MANY; i++) {
-            int of = warp * MANY + i;
-            if (!keys[i]) continue;
+        for (int i = 0; i < 2; i++) {
+            const int of = warp * FEW + lane / 4 + 8 * i;
+            if (!keys[i] || lane % 4) continue;
             float *to = part_of(a, row0 + of / a.heads, b.head0 + of % a.heads, part);
-            if (lane == 0) to[0] = max[i], to[1] = sum[i];
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-                if (c * PL_WARP + lane < a.hd) to[2 + c * PL_WARP + lane] = o[i][c];
+            to[0] = max[i], to[1] = sum[i];
         }
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c += 2)
+            pl_group_fours(c, o[c / 2], [&](int i, int d, const float4 &v) {
+                const int of = warp * FEW + lane / 4 + 8 * i;
+                if (!keys[i] || d >= a.hd) return;
+                *(float4 *)(part_of(a, row0 + of / a.heads, b.head0 + of % a.heads, part) + VALUES + d) = v;
+            });
     }
 }
 
 // ---- the second launch: branches, then parts in order ---------------------------------------------------------------
 
 // Grid: key heads times runs of their query heads, rows.
-template <int CHUNKS, int Q> static __global__ void __launch_bounds__(128) finish_kernel(cached a) {
+template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
     pl_previous_done();
-    __shared__ int   keys[Q], last[Q];
-    __shared__ float weight[Q][PARTS], sum[Q];
-    const int        lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    int              m = (int)blockIdx.y;
+    __shared__ int   keys[FEW], last[FEW];
+    __shared__ float weight[FEW][PARTS], sum[FEW];
+    const int        me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, m = (int)blockIdx.y;
     const pl_kvrow  &r = a.row[m];
     queries          b = queries_of(a, (int)blockIdx.x, m, 1);
     int n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r)), run = run_of(groups);
     int parts = (groups + run - 1) / run;
     if (shared < groups) {
-        few_room<CHUNKS, Q> room((float *)pl_dynamic_shared(), (int)blockDim.x / PL_WARP);
-        for (int i = (int)threadIdx.x; i < Q; i += (int)blockDim.x)
-            keys[i] = i < b.heads ? n : 0, last[i] = PARTS;
-        take_queries<CHUNKS>(room.q, a, b, Q);
+        few_room<CHUNKS> room(pl_dynamic_shared(), 1);
+        for (int i = me; i < FEW; i += THREADS)
+            keys[i] = n, last[i] = PARTS;
+        take_queries<CHUNKS>(*room.q, a, b, 0, me, THREADS);
         __syncthreads();
         for (int p = shared / run; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
-            start_state(room, a, b, g0 > p * run ? p : -1);
-            fold_groups(a, room, r, false, b.kv_head, keys, g0, g1);
-            keep_state(room, a, b, p, last);
+            start_state(room, a, b, b.heads, g0 > p * run ? p : -1);
+            fold_groups(a, room, 1, r, false, b.kv_head, keys, b.heads, n, g0, g1);
+            keep_state(room, a, b, b.heads, p, last);
         }
     }
-    for (int i = warp; i < b.heads; i += (int)blockDim.x / PL_WARP) { // a warp for each query: the parts' weights
+    for (int i = warp; i < b.heads; i += WARPS) { // a warp for each query: the parts' weights
         float max = -INFINITY;
         for (int p = lane; p < parts; p += PL_WARP)
             max = fmaxf(max, part_of(a, m, b.head0 + i, p)[0]);
@@ -451,12 +423,12 @@ template <int CHUNKS, int Q> static __global__ void __launch_bounds__(128) finis
         if (lane == 0) sum[i] = total;
     }
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < b.heads * a.hd; e += (int)blockDim.x) {
+    for (int e = me; e < b.heads * a.hd; e += THREADS) {
         int   i = e / a.hd, d = e % a.hd;
         float o = 0;
 #pragma unroll 8
         for (int p = 0; p < parts; p++)
-            o = fmaf(part_of(a, m, b.head0 + i, p)[2 + d], weight[i][p], o);
+            o = fmaf(part_of(a, m, b.head0 + i, p)[VALUES + d], weight[i][p], o);
         a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d] = parts ? o / sum[i] : 0;
     }
 }
@@ -465,6 +437,7 @@ template <int CHUNKS, int Q> static __global__ void __launch_bounds__(128) finis
 
 // Rows of a block: as many as fit whose tiles lie within one session each.
 static int tile_rows(const pl_kvrow *row, int rows, int most) {
+    if (most > rows) most = rows;
     for (; most > 1; most /= 2) {
         bool alike = true;
         for (int m = 1; m < rows && alike; m++)
@@ -474,41 +447,25 @@ static int tile_rows(const pl_kvrow *row, int rows, int most) {
     return most;
 }
 
-// Warps whose groups fit a block; 0: none does.
-template <int CHUNKS, int Q> static int few_warps(const pl_ctx *ctx) {
-    int warps = 4;
-    while (warps > 0 && few_room<CHUNKS, Q>::floats(warps) * sizeof(float) + 4096 > pl_cuda_state_of(ctx)->room)
-        warps /= 2;
-    return warps;
-}
-
-template <int CHUNKS, int Q> static void few(pl_ctx *ctx, const cached &a, int64_t runs) {
-    int warps = few_warps<CHUNKS, Q>(ctx);
-    PL_LAUNCH_EARLY_ROOM(ctx, "attention", (few_kernel<CHUNKS, Q>), pl_grid(PARTS, runs, pl_ceil_div(a.rows, a.tile)),
-                         warps * PL_WARP, (few_room<CHUNKS, Q>::floats(warps) * sizeof(float)), a);
-}
-
 template <int CHUNKS> static void forward(pl_ctx *ctx, cached a, const pl_kvrow *on_host) {
-    int  per_kv = a.nh / a.nkv;
-    bool fits = sizeof(many_room<CHUNKS>) + 4096 <= pl_cuda_state_of(ctx)->room;
-    a.heads = per_kv < MANY ? per_kv : MANY;
-    a.tile = tile_rows(on_host, a.rows, (fits ? TILE : MANY) / a.heads);
-    int64_t runs = a.nkv * pl_ceil_div(per_kv, a.heads);
-    if (a.tile > a.rows) a.tile = a.rows;
-    if (a.tile * a.heads > MANY)
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", many_kernel<CHUNKS>, pl_grid(PARTS, runs, pl_ceil_div(a.rows, a.tile)),
-                             MANY * PL_WARP, sizeof(many_room<CHUNKS>), a);
-    else if (a.tile * a.heads > MANY / 2)
-        few<CHUNKS, MANY>(ctx, a, runs);
+    const int    per_kv = a.nh / a.nkv;
+    const size_t room = pl_cuda_state_of(ctx)->room, fixed = 8192; // of static shared memory, at most
+    int          tiles = WARPS;
+    while (tiles > 1 && few_room<CHUNKS>::bytes(tiles) + fixed > room)
+        tiles /= 2;
+    a.heads = per_kv < FEW ? per_kv : FEW;
+    a.tile = tile_rows(on_host, a.rows, TILE / a.heads);
+    // Half a block's worth of many is done sooner by twice as many blocks of few.
+    bool many = a.tile * a.heads > TILE / 2 && sizeof(many_room<CHUNKS>) + fixed <= room;
+    if (!many) a.tile = tile_rows(on_host, a.rows, FEW / a.heads);
+    pl_grid grid(PARTS, a.nkv * pl_ceil_div(per_kv, a.heads), pl_ceil_div(a.rows, a.tile));
+    if (many)
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", many_kernel<CHUNKS>, grid, THREADS, sizeof(many_room<CHUNKS>), a);
     else
-        few<CHUNKS, MANY / 2>(ctx, a, runs);
-    int warps = few_warps<CHUNKS, MANY>(ctx);
-    if (a.heads > MANY / 2)
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, MANY>), pl_grid(runs, a.rows), warps * PL_WARP,
-                             (few_room<CHUNKS, MANY>::floats(warps) * sizeof(float)), a);
-    else
-        PL_LAUNCH_EARLY_ROOM(ctx, "attention", (finish_kernel<CHUNKS, MANY / 2>), pl_grid(runs, a.rows),
-                             warps * PL_WARP, (few_room<CHUNKS, MANY / 2>::floats(warps) * sizeof(float)), a);
+        PL_LAUNCH_EARLY_ROOM(ctx, "attention", few_kernel<CHUNKS>, grid, THREADS, few_room<CHUNKS>::bytes(tiles), a,
+                             tiles);
+    PL_LAUNCH_EARLY_ROOM(ctx, "attention", finish_kernel<CHUNKS>, pl_grid(grid.n[1], a.rows), THREADS,
+                         few_room<CHUNKS>::bytes(1), a);
 }
 
 // The paths of all rows as kernels are to read them: how far they are from where the rows say; 0 where they are read
@@ -527,8 +484,8 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
     int64_t M = a->qkv.dim[0], most = M < ROWS ? M : ROWS;
     size_t  mark = pl_arena_mark(&ctx->scratch);
     cached  c = {};
-    c.part = (float *)pl_arena_alloc(&ctx->scratch,
-                                     pl_size_mul((size_t)(most * a->nh * PARTS), (size_t)(2 + a->hd), sizeof(float)));
+    c.part = (float *)pl_arena_alloc(
+        &ctx->scratch, pl_size_mul((size_t)(most * a->nh * PARTS), (size_t)part_floats(a->hd), sizeof(float)));
     c.width = a->qkv.dim[1], c.nh = a->nh, c.nkv = a->nkv, c.hd = a->hd, c.scale = (float)a->scale;
     for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
         c.rows = (int)(M - m < ROWS ? M - m : ROWS);

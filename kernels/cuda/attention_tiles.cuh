@@ -1,9 +1,9 @@
 // What attention over blocks (training) shares, forward and backward: tiles of 64 rows against 64 rows on tensor cores.
 //
 // A number enters a product as two of bf16, x = hi + lo, and three products stand for one: hi hi + hi lo + lo hi, in
-// fp32. What is lost is below 2^-16 of |x| |y|: between bf16's 2^-9, in which attention is usually trained, and the
-// fp32 in which it is decoded, so that what was trained is what decodes; it costs three of a tensor core's products,
-// still less than one on the ordinary cores. Softmax is fp32.
+// fp32. What is lost is below 2^-16 of |x| |y|, where bf16, in which attention is usually trained, loses 2^-9; decoding
+// has the same (attention_group.cuh), so that what was trained is what decodes. It costs three of a tensor core's
+// products, still less than one on the ordinary cores. Softmax is fp32.
 //
 // 256 threads. Of a 64 x 64 tile warp w has rows 16 (w % 4) and columns 32 (w / 4) on, thread 4g + t in it the values
 // v[n][e]: row g + 8 (e / 2), column 8 n + 2t + e % 2 (pl_mma_bf16's own way). Of sums over rows the columns are

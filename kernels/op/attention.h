@@ -15,9 +15,10 @@
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
 //            lo[m] < 0: the row is padding, its output is zero.
-//            On a GPU a number enters the causal block as two of bf16: within 2^-16 (attention_tiles.cuh). Where the
-//            caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys, values,
-//            probabilities, gradients and the block's o to it (kernels/cuda/cudnn_attention.h).
+//            Where the caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys,
+//            values, probabilities, gradients and the block's o to it (kernels/cuda/cudnn_attention.h).
+// On a GPU a number enters a product as two of bf16, within 2^-16 of the product, in both (attention_tiles.cuh; the
+// diagonals are fp32).
 //
 // Reduction order (cached): keys are taken in groups of PL_ATTN_GROUP positions aligned to position 0; within a group
 // scores, group maximum, exponentials and value sums go in order of position, groups merge in order. Grouping and order

@@ -236,23 +236,32 @@ static void run(const pl_cuda_launch *l) {
             }
 }
 
+// A product of two of bf16 is exact in fp32, so that a multiplication and an addition are what fmaf would give.
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     uint8_t *all = pl_emu_exchange(own, sizeof own);
     unsigned lane = pl_emu.thread.x % WARP, g = lane / 4, t = lane % 4;
-    auto     half = [&](unsigned from, unsigned reg, unsigned which) {
-        uint32_t v;
-        memcpy(&v, all + from * SLOT + reg * 4, 4);
-        return pl_bf16_to_f32((uint16_t)(which ? v >> 16 : v));
-    };
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned row = g + i / 2 * 8, col = 2 * t + i % 2; // of D
-        for (unsigned k = 0; k < 16; k++) {
-            unsigned holder = k % 8 / 2, upper = k / 8;
-            float    x = half(row % 8 * 4 + holder, row / 8 + 2 * upper, k % 2);
-            float    y = half(col * 4 + holder, 4 + upper, k % 2);
-            d[i] = fmaf(x, y, d[i]);
+    uint32_t y[2][8], nonzero[2] = {}; // columns 2t, 2t + 1: pairs along k
+    float    x[2][16], z[2][16];       // rows g, g + 8; the columns
+    bool     finite = true;
+    for (unsigned pair = 0; pair < 8; pair++) {
+        unsigned holder = pair % 4, upper = pair / 4;
+        for (unsigned i = 0; i < 2; i++) {
+            uint32_t v;
+            memcpy(&v, all + (g * 4 + holder) * SLOT + (i + 2 * upper) * 4, 4);
+            memcpy(&y[i][pair], all + ((2 * t + i) * 4 + holder) * SLOT + (4 + upper) * 4, 4);
+            nonzero[i] |= v & 0x7fff7fffu;
+            finite &= (y[i][pair] & 0x7f80u) != 0x7f80u && (y[i][pair] & 0x7f800000u) != 0x7f800000u;
+            x[i][2 * pair] = pl_bf16_to_f32((uint16_t)v);
+            x[i][2 * pair + 1] = pl_bf16_to_f32((uint16_t)(v >> 16));
+            z[i][2 * pair] = pl_bf16_to_f32((uint16_t)y[i][pair]);
+            z[i][2 * pair + 1] = pl_bf16_to_f32((uint16_t)(y[i][pair] >> 16));
         }
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        if (!nonzero[i] && finite) continue; // padding: nothing is added
+        for (unsigned k = 0; k < 16; k++)
+            d[2 * i] += x[i][k] * z[0][k], d[2 * i + 1] += x[i][k] * z[1][k];
     }
 }
 

@@ -1,0 +1,237 @@
+// Attention over a KV cache, its unit: one group of keys (32 positions) against 16 queries of its key head, by one warp
+// on tensor cores. Every row's bits come from here, whichever kernel calls: a product's element does not depend on
+// its neighbours, so a single query is a tile of which the other rows are zeros.
+//
+// As in training (attention_tiles.cuh) a number enters a product as two of bf16 and three products stand for one, small
+// ones first: within 2^-16 of |x| |y|. Scores go over the head's elements in steps of 16; softmax is fp32, a query's
+// maximum and sum over the group by the four lanes that share it; values go over the keys in two steps of 16, in order
+// of position.
+//
+// A tile is a group's keys or values in shared memory, 32 rows of pieces of 16 bytes, each piece at a place that its
+// row permutes so that no access meets a bank twice. Asynchronous copies bring fp32; then the thread that copied a
+// piece turns it, in place, into what tensor cores read (pl_group_split):
+//   keys     4 elements of a key become their hi as two words, then their lo: a lane's share of a step is one piece
+//   values   4 elements of keys 2p and 2p + 1 become four words of hi, each two keys of one element, in 2p's piece, and
+//            their lo in that of 2p + 1: a lane's share of a step for 32 elements is four pieces
+#ifndef PL_CUDA_ATTENTION_GROUP_CUH
+#define PL_CUDA_ATTENTION_GROUP_CUH
+
+#include "kernels/cuda/attention_tiles.cuh"
+
+static_assert(PL_ATTN_GROUP == PL_WARP, "four lanes of eight keys for each query");
+constexpr int PL_GROUP_QUERIES = 16;
+
+// CHUNKS of 32 elements: a head, zeros past it.
+template <int CHUNKS> constexpr int pl_group_width = CHUNKS *PL_WARP;
+template <int CHUNKS> constexpr int                          pl_group_pieces = pl_group_width<CHUNKS> / 4; // of a row
+template <int CHUNKS> struct pl_group_tile { uint4 piece[PL_ATTN_GROUP * pl_group_pieces<CHUNKS>]; };
+// 16 queries as the tensor cores' left factor: steps of 16 elements, hi and lo, a lane's share each.
+template <int CHUNKS> struct pl_group_queries { uint4 share[pl_group_width<CHUNKS> / 16][2][PL_WARP]; };
+
+// Eight lanes that load together have two neighbouring keys and four pieces, or four pairs of keys and two pieces.
+template <int CHUNKS> static __device__ __forceinline__ int pl_group_at(int key, int piece) {
+    return key * pl_group_pieces<CHUNKS> + (piece ^ ((key & 2) | ((key ^ key >> 2) & 1) << 2));
+}
+
+// Where a group's rows of one head lie.
+struct pl_group_source {
+    const float                            *head; // of slot 0
+    const int32_t                          *path; // slots of positions n_ctx on; NULL: their positions
+    int64_t                                 row;  // elements from a slot to the next
+    int                                     n_ctx, hd;
+    __device__ __forceinline__ const float *of(int position) const {
+        return head + (!path || position < n_ctx ? position : path[position - n_ctx]) * row;
+    }
+};
+
+// Starts copying positions first .. first + 31 into a tile, zeros from `count` of them on and past hd, by `n` threads
+// of which this is `me`.
+template <int CHUNKS>
+static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS> &to, const pl_group_source &from, int first,
+                                                      int count, int me, int n) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS>;
+    const bool    whole = from.hd % 4 == 0 && (uintptr_t)from.head % sizeof(float4) == 0;
+    for (int e = me; e < PL_ATTN_GROUP / 2 * PIECES; e += n) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int          key = e / PIECES * 2 + half, d = e % PIECES * 4;
+            bool         there = key < count && d < from.hd;
+            const float *at = there ? from.of(first + key) + d : from.head;
+            uint4       *place = &to.piece[pl_group_at<CHUNKS>(key, e % PIECES)];
+            if (whole) {
+                pl_copy_async<16, false>(place, at, there);
+            } else {
+                float v[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    v[i] = there && d + i < from.hd ? at[i] : 0;
+                *(float4 *)place = float4{v[0], v[1], v[2], v[3]};
+            }
+        }
+    }
+}
+
+// Turns what this thread has staged, and waited for, into pairs of bf16.
+template <int CHUNKS, bool VALUES>
+static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &tile, int me, int n) {
+    constexpr int PIECES = pl_group_pieces<CHUNKS>;
+#pragma unroll 4
+    for (int e = me; e < PL_ATTN_GROUP / 2 * PIECES; e += n) {
+        uint4   *even = &tile.piece[pl_group_at<CHUNKS>(e / PIECES * 2, e % PIECES)];
+        uint4   *odd = &tile.piece[pl_group_at<CHUNKS>(e / PIECES * 2 + 1, e % PIECES)];
+        float4   x = *(const float4 *)even, y = *(const float4 *)odd;
+        uint32_t a[2], b[2], c[2], d[2];
+        if (VALUES) {
+            pl_attn_split(a, x.x, y.x);
+            pl_attn_split(b, x.y, y.y);
+            pl_attn_split(c, x.z, y.z);
+            pl_attn_split(d, x.w, y.w);
+            *even = uint4{a[0], b[0], c[0], d[0]};
+            *odd = uint4{a[1], b[1], c[1], d[1]};
+        } else {
+            pl_attn_split(a, x.x, x.y);
+            pl_attn_split(b, x.z, x.w);
+            pl_attn_split(c, y.x, y.y);
+            pl_attn_split(d, y.z, y.w);
+            *even = uint4{a[0], b[0], a[1], b[1]};
+            *odd = uint4{c[0], d[0], c[1], d[1]};
+        }
+    }
+}
+
+// 16 queries: query(i) is where query i's elements lie, or NULL for none. By `n` threads of which this is `me`.
+template <int CHUNKS, typename Query>
+static __device__ __forceinline__ void pl_group_take(pl_group_queries<CHUNKS> &to, int hd, int me, int n, Query query) {
+    for (int e = me; e < pl_group_width<CHUNKS> / 16 * PL_WARP; e += n) {
+        int      step = e / PL_WARP, lane = e % PL_WARP, d = 16 * step + lane % 4 * 4;
+        uint32_t first[2][2], second[2][2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float *q = query(lane / 4 + 8 * half);
+            float        v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = q && d + i < hd ? q[d + i] : 0;
+            pl_attn_split(first[half], v[0], v[1]);
+            pl_attn_split(second[half], v[2], v[3]);
+        }
+#pragma unroll
+        for (int p = 0; p < 2; p++)
+            to.share[step][p][lane] = uint4{first[0][p], first[1][p], second[0][p], second[1][p]};
+    }
+}
+
+static __device__ __forceinline__ void pl_group_multiply(float d[4], const uint4 &a, uint32_t b0, uint32_t b1) {
+    const uint32_t left[4] = {a.x, a.y, a.z, a.w}, right[2] = {b0, b1};
+    pl_mma_bf16(d, left, right);
+}
+
+// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing the first seen[i]
+// keys: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times values, 64 elements at
+// a time: emit(first element, o) with o[i][j][0..3] elements first + 32 j + 8 t + 0..3 (+ 4: i of 2, 3) of query i % 2.
+template <int CHUNKS, typename Emit>
+static __device__ __forceinline__ void
+pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &key, const pl_group_tile<CHUNKS> &value,
+               const int seen[2], float scale, float max[2], float sum[2], Emit emit) {
+    const int     lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4;
+    constexpr int ROW = pl_group_pieces<CHUNKS>;
+    // Of a lane's places just two differ in what the row permutes: by the step's parity, and by hi and lo.
+    const uint4  *key_at[2] = {&key.piece[pl_group_at<CHUNKS>(g, t)], &key.piece[pl_group_at<CHUNKS>(g, 4 + t)]};
+    const uint4  *value_at[2] = {&value.piece[pl_group_at<CHUNKS>(2 * t, g)],
+                                 &value.piece[pl_group_at<CHUNKS>(2 * t + 1, g)]};
+    float         s[4][4] = {}; // keys 8 j + 2 t + e % 2 of query e / 2
+#pragma unroll
+    for (int step = 0; step < pl_group_width<CHUNKS> / 16; step++) {
+        const uint4 hi = q.share[step][0][lane], lo = q.share[step][1][lane];
+        uint4       b[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            b[j] = key_at[step % 2][8 * j * ROW + step / 2 * 8];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            pl_group_multiply(s[j], lo, b[j].x, b[j].y);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            pl_group_multiply(s[j], hi, b[j].z, b[j].w);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            pl_group_multiply(s[j], hi, b[j].x, b[j].y);
+    }
+    uint32_t p[2][2][4]; // steps of 16 keys, hi and lo
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m = -INFINITY, total = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *at = &s[j][2 * i + e];
+                *at = 8 * j + 2 * t + e < seen[i] ? fmaf(scale, *at, 0.0f) : -INFINITY;
+                m = fmaxf(m, *at);
+            }
+        m = fmaxf(m, __shfl_xor_sync(PL_FULL, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(PL_FULL, m, 2));
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t both[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *at = &s[j][2 * i + e];
+                *at = 8 * j + 2 * t + e < seen[i] ? expf(*at - m) : 0;
+                total += *at;
+            }
+            pl_attn_split(both, s[j][2 * i], s[j][2 * i + 1]);
+            p[j / 2][0][j % 2 * 2 + i] = both[0];
+            p[j / 2][1][j % 2 * 2 + i] = both[1];
+        }
+        max[i] = m;
+        sum[i] = pl_attn_four_sum(total);
+    }
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c += 2) {
+        float o[2][4][4] = {}; // element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+            const uint4 hi = {p[step][0][0], p[step][0][1], p[step][0][2], p[step][0][3]};
+            const uint4 lo = {p[step][1][0], p[step][1][1], p[step][1][2], p[step][1][3]};
+            uint4       v[2][2][2]; // chunk, hi and lo, the step's first and second eight keys
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+#pragma unroll
+                for (int part = 0; part < 2; part++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+                        v[k][part][half] = value_at[part][(16 * step + 8 * half) * ROW + 8 * (c + k)];
+#pragma unroll
+            for (int product = 0; product < 3; product++) {
+                const uint4 &a = product == 0 ? lo : hi;
+                const int    part = product == 1;
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    const uint4 &x = v[k][part][0], &y = v[k][part][1];
+                    pl_group_multiply(o[k][0], a, x.x, y.x);
+                    pl_group_multiply(o[k][1], a, x.y, y.y);
+                    pl_group_multiply(o[k][2], a, x.z, y.z);
+                    pl_group_multiply(o[k][3], a, x.w, y.w);
+                }
+            }
+        }
+        emit(c, o);
+    }
+}
+
+// Calls to(i, d, four floats) for the elements d .. d + 3 that o, as emit has it for chunks c and c + 1, holds of query
+// i.
+template <typename To> static __device__ __forceinline__ void pl_group_fours(int c, const float o[2][4][4], To to) {
+    const int t = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                to(i, 32 * (c + k) + 8 * t + 4 * e,
+                   float4{o[k][0][2 * i + e], o[k][1][2 * i + e], o[k][2][2 * i + e], o[k][3][2 * i + e]});
+}
+
+#endif
