@@ -11,8 +11,10 @@
 // row permutes so that no access meets a bank twice. Asynchronous copies bring fp32; then the thread that copied a
 // piece turns it, in place, into what tensor cores read (pl_group_split):
 //   keys     4 elements of a key become their hi as two words, then their lo: a lane's share of a step is one piece
-//   values   4 elements of keys 2p and 2p + 1 become four words of hi, each two keys of one element, in 2p's piece, and
-//            their lo in that of 2p + 1: a lane's share of a step for 32 elements is four pieces
+//   values   4 elements of keys 4p .. 4p + 3 become, for each element, a word of keys 4p and 4p + 1 and one of the
+//   other
+//            two: of hi in the first two keys' pieces, of lo in the others': a lane's share of a step for 32 elements
+//            is four pieces
 #ifndef PL_CUDA_ATTENTION_GROUP_CUH
 #define PL_CUDA_ATTENTION_GROUP_CUH
 
@@ -28,9 +30,9 @@ template <int CHUNKS> struct pl_group_tile { uint4 piece[PL_ATTN_GROUP * pl_grou
 // 16 queries as the tensor cores' left factor: steps of 16 elements, hi and lo, a lane's share each.
 template <int CHUNKS> struct pl_group_queries { uint4 share[pl_group_width<CHUNKS> / 16][2][PL_WARP]; };
 
-// Eight lanes that load together have two neighbouring keys and four pieces, or four pairs of keys and two pieces.
+// Eight lanes that load together have two neighbouring keys and four pieces, or four fours of keys and two pieces.
 template <int CHUNKS> static __device__ __forceinline__ int pl_group_at(int key, int piece) {
-    return key * pl_group_pieces<CHUNKS> + (piece ^ ((key & 2) | ((key ^ key >> 2) & 1) << 2));
+    return key * pl_group_pieces<CHUNKS> + (piece ^ ((key >> 1 & 2) | ((key ^ key >> 3) & 1) << 2));
 }
 
 // Where a group's rows of one head lie.
@@ -51,10 +53,10 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS> &to,
                                                       int count, int me, int n) {
     constexpr int PIECES = pl_group_pieces<CHUNKS>;
     const bool    whole = from.hd % 4 == 0 && (uintptr_t)from.head % sizeof(float4) == 0;
-    for (int e = me; e < PL_ATTN_GROUP / 2 * PIECES; e += n) {
+    for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int          key = e / PIECES * 2 + half, d = e % PIECES * 4;
+        for (int i = 0; i < 4; i++) {
+            int          key = e / PIECES * 4 + i, d = e % PIECES * 4;
             bool         there = key < count && d < from.hd;
             const float *at = there ? from.of(first + key) + d : from.head;
             uint4       *place = &to.piece[pl_group_at<CHUNKS>(key, e % PIECES)];
@@ -75,27 +77,31 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS> &to,
 template <int CHUNKS, bool VALUES>
 static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &tile, int me, int n) {
     constexpr int PIECES = pl_group_pieces<CHUNKS>;
-#pragma unroll 4
-    for (int e = me; e < PL_ATTN_GROUP / 2 * PIECES; e += n) {
-        uint4   *even = &tile.piece[pl_group_at<CHUNKS>(e / PIECES * 2, e % PIECES)];
-        uint4   *odd = &tile.piece[pl_group_at<CHUNKS>(e / PIECES * 2 + 1, e % PIECES)];
-        float4   x = *(const float4 *)even, y = *(const float4 *)odd;
-        uint32_t a[2], b[2], c[2], d[2];
-        if (VALUES) {
-            pl_attn_split(a, x.x, y.x);
-            pl_attn_split(b, x.y, y.y);
-            pl_attn_split(c, x.z, y.z);
-            pl_attn_split(d, x.w, y.w);
-            *even = uint4{a[0], b[0], c[0], d[0]};
-            *odd = uint4{a[1], b[1], c[1], d[1]};
-        } else {
-            pl_attn_split(a, x.x, x.y);
-            pl_attn_split(b, x.z, x.w);
-            pl_attn_split(c, y.x, y.y);
-            pl_attn_split(d, y.z, y.w);
-            *even = uint4{a[0], b[0], a[1], b[1]};
-            *odd = uint4{c[0], d[0], c[1], d[1]};
+#pragma unroll 2
+    for (int e = me; e < PL_ATTN_GROUP / 4 * PIECES; e += n) {
+        float x[4][4]; // key, element
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float4 f = *(const float4 *)&tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)];
+            x[i][0] = f.x, x[i][1] = f.y, x[i][2] = f.z, x[i][3] = f.w;
         }
+        uint32_t both[4][2][2]; // key or element, its pair, hi and lo
+        uint4    to[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int pair = 0; pair < 2; pair++)
+                pl_attn_split(both[i][pair], VALUES ? x[2 * pair][i] : x[i][2 * pair],
+                              VALUES ? x[2 * pair + 1][i] : x[i][2 * pair + 1]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int first = VALUES ? i % 2 * 2 : i, second = VALUES ? first + 1 : i; // elements; the key
+            const int part = VALUES ? i / 2 : 0, other = VALUES ? part : 1;
+            to[i] = uint4{both[first][0][part], both[first][1][part], both[second][0][other], both[second][1][other]};
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)] = to[i];
     }
 }
 
@@ -128,25 +134,28 @@ static __device__ __forceinline__ void pl_group_multiply(float d[4], const uint4
 
 // The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing the first seen[i]
 // keys: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times values, 64 elements at
-// a time: emit(first element, o) with o[i][j][0..3] elements first + 32 j + 8 t + 0..3 (+ 4: i of 2, 3) of query i % 2.
+// a time: emit(c, o) with o[k][i][e], element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2.
 template <int CHUNKS, typename Emit>
 static __device__ __forceinline__ void
 pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &key, const pl_group_tile<CHUNKS> &value,
                const int seen[2], float scale, float max[2], float sum[2], Emit emit) {
     const int     lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4;
     constexpr int ROW = pl_group_pieces<CHUNKS>;
-    // Of a lane's places just two differ in what the row permutes: by the step's parity, and by hi and lo.
-    const uint4  *key_at[2] = {&key.piece[pl_group_at<CHUNKS>(g, t)], &key.piece[pl_group_at<CHUNKS>(g, 4 + t)]};
-    const uint4  *value_at[2] = {&value.piece[pl_group_at<CHUNKS>(2 * t, g)],
-                                 &value.piece[pl_group_at<CHUNKS>(2 * t + 1, g)]};
-    float         s[4][4] = {}; // keys 8 j + 2 t + e % 2 of query e / 2
+    // Of a lane's places just two differ in what the row permutes: by the step's parity, and by the elements' half.
+    const uint4  *key_at[2], *value_at[2];
+    float         s[4][4] = {}; // keys 16 (j / 2) + 4 t + 2 (j % 2) + e % 2 of query e / 2
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        key_at[i] = &key.piece[pl_group_at<CHUNKS>(g / 2 * 4 + g % 2, 4 * i + t)];
+        value_at[i] = &value.piece[pl_group_at<CHUNKS>(4 * t + i, g)];
+    }
 #pragma unroll
     for (int step = 0; step < pl_group_width<CHUNKS> / 16; step++) {
         const uint4 hi = q.share[step][0][lane], lo = q.share[step][1][lane];
         uint4       b[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            b[j] = key_at[step % 2][8 * j * ROW + step / 2 * 8];
+            b[j] = key_at[step % 2][(j / 2 * 16 + j % 2 * 2) * ROW + step / 2 * 8];
 #pragma unroll
         for (int j = 0; j < 4; j++)
             pl_group_multiply(s[j], lo, b[j].x, b[j].y);
@@ -166,7 +175,7 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float *at = &s[j][2 * i + e];
-                *at = 8 * j + 2 * t + e < seen[i] ? fmaf(scale, *at, 0.0f) : -INFINITY;
+                *at = j / 2 * 16 + 4 * t + j % 2 * 2 + e < seen[i] ? fmaf(scale, *at, 0.0f) : -INFINITY;
                 m = fmaxf(m, *at);
             }
         m = fmaxf(m, __shfl_xor_sync(PL_FULL, m, 1));
@@ -177,7 +186,7 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float *at = &s[j][2 * i + e];
-                *at = 8 * j + 2 * t + e < seen[i] ? expf(*at - m) : 0;
+                *at = j / 2 * 16 + 4 * t + j % 2 * 2 + e < seen[i] ? expf(*at - m) : 0;
                 total += *at;
             }
             pl_attn_split(both, s[j][2 * i], s[j][2 * i + 1]);
@@ -189,31 +198,31 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
     }
 #pragma unroll
     for (int c = 0; c < CHUNKS; c += 2) {
-        float o[2][4][4] = {}; // element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2
+        float o[2][4][4] = {};
 #pragma unroll
         for (int step = 0; step < 2; step++) {
             const uint4 hi = {p[step][0][0], p[step][0][1], p[step][0][2], p[step][0][3]};
             const uint4 lo = {p[step][1][0], p[step][1][1], p[step][1][2], p[step][1][3]};
-            uint4       v[2][2][2]; // chunk, hi and lo, the step's first and second eight keys
+            uint4       v[2][2][2]; // chunk, hi and lo, elements 4g, 4g + 1 and the next two
 #pragma unroll
             for (int k = 0; k < 2; k++)
 #pragma unroll
                 for (int part = 0; part < 2; part++)
 #pragma unroll
                     for (int half = 0; half < 2; half++)
-                        v[k][part][half] = value_at[part][(16 * step + 8 * half) * ROW + 8 * (c + k)];
+                        v[k][part][half] = value_at[half][(16 * step + 2 * part) * ROW + 8 * (c + k)];
 #pragma unroll
             for (int product = 0; product < 3; product++) {
                 const uint4 &a = product == 0 ? lo : hi;
                 const int    part = product == 1;
 #pragma unroll
-                for (int k = 0; k < 2; k++) {
-                    const uint4 &x = v[k][part][0], &y = v[k][part][1];
-                    pl_group_multiply(o[k][0], a, x.x, y.x);
-                    pl_group_multiply(o[k][1], a, x.y, y.y);
-                    pl_group_multiply(o[k][2], a, x.z, y.z);
-                    pl_group_multiply(o[k][3], a, x.w, y.w);
-                }
+                for (int k = 0; k < 2; k++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const uint4 &b = v[k][part][half];
+                        pl_group_multiply(o[k][2 * half], a, b.x, b.y);
+                        pl_group_multiply(o[k][2 * half + 1], a, b.z, b.w);
+                    }
             }
         }
         emit(c, o);
