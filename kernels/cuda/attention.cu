@@ -12,6 +12,7 @@
 // in two buffers. The second takes, row by row, the groups in which a tree's branch lies at slots of its own, folds
 // them after what the first has left of their part, and adds up.
 #include "kernels/cuda/attention_group.cuh"
+#include "kernels/cuda/rounded.cuh"
 
 constexpr int PARTS = 64; // of one row, at most
 constexpr int RUN = 4;    // groups of a part, at least
@@ -30,7 +31,8 @@ struct cached {
     int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
     int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
     float           scale;
-    int             pad;
+    int             first; // of the op's rows, the launch's first
+    pl_rounding     rounding;
 };
 
 // Groups of a part, for a row of that many.
@@ -429,7 +431,9 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <
 #pragma unroll 8
         for (int p = 0; p < parts; p++)
             o = fmaf(part_of(a, m, b.head0 + i, p)[VALUES + d], weight[i][p], o);
-        a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d] = parts ? o / sum[i] : 0;
+        o = parts ? o / sum[i] : 0;
+        a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d] = o;
+        a.rounding.put(a.first + m, (int64_t)(b.head0 + i) * a.hd + d, o);
     }
 }
 
@@ -484,11 +488,13 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
     int64_t M = a->qkv.dim[0], most = M < ROWS ? M : ROWS;
     size_t  mark = pl_arena_mark(&ctx->scratch);
     cached  c = {};
+    c.rounding = pl_rounding_for(ctx, M, (int64_t)a->nh * a->hd);
     c.part = (float *)pl_arena_alloc(
         &ctx->scratch, pl_size_mul((size_t)(most * a->nh * PARTS), (size_t)part_floats(a->hd), sizeof(float)));
     c.width = a->qkv.dim[1], c.nh = a->nh, c.nkv = a->nkv, c.hd = a->hd, c.scale = (float)a->scale;
     for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
         c.rows = (int)(M - m < ROWS ? M - m : ROWS);
+        c.first = (int)m;
         c.row = pl_index(ctx, a->row + m, c.rows);
         c.paths = paths_of(ctx, a->row + m, c.rows);
         c.q = pl_f32(&a->qkv) + m * c.width;
@@ -500,6 +506,7 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
         else
             forward<8>(ctx, c, a->row + m);
     }
+    if (!ctx->measuring) pl_rounded_is(ctx, c.rounding, pl_f32(&a->o), M);
     pl_arena_release(&ctx->scratch, mark);
 }
 

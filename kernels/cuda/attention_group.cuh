@@ -65,9 +65,9 @@ static __device__ __forceinline__ void pl_group_stage(pl_group_tile<CHUNKS> &to,
             } else {
                 float v[4];
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    v[i] = there && d + i < from.hd ? at[i] : 0;
-                *(float4 *)place = float4{v[0], v[1], v[2], v[3]};
+                for (int k = 0; k < 4; k++)
+                    v[k] = there && d + k < from.hd ? at[k] : 0;
+                memcpy(place, v, sizeof v);
             }
         }
     }
@@ -82,8 +82,8 @@ static __device__ __forceinline__ void pl_group_split(pl_group_tile<CHUNKS> &til
         float x[4][4]; // key, element
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float4 f = *(const float4 *)&tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)];
-            x[i][0] = f.x, x[i][1] = f.y, x[i][2] = f.z, x[i][3] = f.w;
+            uint4 raw = tile.piece[pl_group_at<CHUNKS>(e / PIECES * 4 + i, e % PIECES)];
+            memcpy(x[i], &raw, sizeof raw);
         }
         uint32_t both[4][2][2]; // key or element, its pair, hi and lo
         uint4    to[4];

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void *pl_dynamic_shared() {
 }
 
 // A load that sees what other blocks of this launch have written before a __threadfence.
-static __device__ __forceinline__ float pl_load_fresh(const float *p) {
+static __device__ __forceinline__ float4 pl_load_fresh(const float4 *p) {
     return __ldcg(p);
 }
 #endif

@@ -343,6 +343,7 @@ void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
 // pinned memory the stream is waited for.
 static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
@@ -361,6 +362,7 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
 
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
     if (!PL_CUDA(enter)(ctx)) return;
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx); // where rows move differs from step to step: no part of a graph
     if (n > 1 && pitch <= gpu_of(ctx)->prop.memPitch) {
         fits(ctx, cudaMemcpy2DAsync(to, pitch, from, pitch, bytes, n, cudaMemcpyDefault, stream_of(ctx)), "copy");
@@ -376,6 +378,7 @@ static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t p
 
 static void zero(pl_ctx *ctx, void *to, size_t bytes) {
     if (!PL_CUDA(enter)(ctx)) return;
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
     fits(ctx, cudaMemsetAsync(to, 0, bytes, stream_of(ctx)), "zero");
     if (watched(ctx)) wait_for(ctx);

@@ -1,6 +1,7 @@
 // Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, swiglu, rope,
 // kvstore. One thread per element.
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/rounded.cuh"
 extern "C" {
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
@@ -168,12 +169,14 @@ PL_CUDA_OP(silu_bwd) {
 
 // ---- swiglu ---------------------------------------------------------------------------------------------------------
 
-static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width) {
+static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width, pl_rounding rounding) {
     pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     const float *g = gu + i / width * 2 * width + i % width;
-    y[i] = g[0] / (1 + expf(-g[0])) * g[width];
+    float        v = g[0] / (1 + expf(-g[0])) * g[width];
+    y[i] = v;
+    rounding.put(i / width, i % width, v);
 }
 
 static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width) {
@@ -187,9 +190,12 @@ static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const floa
 
 PL_CUDA_OP(swiglu_fwd) {
     const pl_swiglu_args *a = (const pl_swiglu_args *)args;
+    pl_rounding           rounding = pl_rounding_for(ctx, a->y.dim[0], a->y.dim[1]);
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1],
+                    rounding);
+    pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 
 PL_CUDA_OP(swiglu_bwd) {

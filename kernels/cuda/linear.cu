@@ -19,6 +19,7 @@ struct product {
     float                  *y, *part;
     const uint8_t          *w;
     const float            *x;
+    const uint16_t         *rounded;
     const int32_t          *list, *listed;
     unsigned               *ticket;
     int64_t                 N, K, panels;
@@ -58,15 +59,32 @@ struct product {
         __syncthreads();
         if (!last) return;
         __threadfence();
-        for (int o = (int)threadIdx.x; o < rows * PL_UNIT; o += PL_BLOCK) {
-            int64_t m = o / PL_UNIT, at = o % PL_UNIT;
-            int64_t panel = panel_of(j, (int)(at / PL_PANEL)), n = panel * PL_PANEL + at % PL_PANEL;
-            if (panel < 0 || n >= N) continue;
-            float sum = 0;
+        const bool    wide = N % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0;
+        constexpr int FOURS = PL_UNIT / 4, AT_ONCE = 2; // loads in flight: what is waited for is the L2
+        for (int first = (int)threadIdx.x; first < rows * FOURS; first += AT_ONCE * PL_BLOCK) {
+            float4 sum[AT_ONCE] = {};
 #pragma unroll 4
             for (int64_t s = 0; s < slices; s++)
-                sum += pl_load_fresh(&part[((s * own + pair) * rows + m) * PL_UNIT + at]);
-            y[m * N + n] = sum;
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const int    o = first + i * PL_BLOCK < rows * FOURS ? first + i * PL_BLOCK : first;
+                    const float4 v = pl_load_fresh((const float4 *)part + (s * own + pair) * rows * FOURS + o);
+                    sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
+                }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int     o = first + i * PL_BLOCK, at = o % FOURS * 4;
+                const int64_t panel = panel_of(j, at / PL_PANEL), n = panel * PL_PANEL + at % PL_PANEL;
+                if (o >= rows * FOURS || panel < 0 || n >= N) continue;
+                float *to = &y[o / FOURS * N + n];
+                if (wide) {
+                    *(float4 *)to = sum[i];
+                    continue;
+                }
+                const float v[4] = {sum[i].x, sum[i].y, sum[i].z, sum[i].w};
+                for (int e = 0; e < 4 && n + e < N; e++)
+                    to[e] = v[e];
+            }
         }
         if (threadIdx.x == 0) ticket[pair] = 0;
     }
@@ -136,7 +154,10 @@ void PL_CUDA(panel_product)(pl_ctx *ctx, const char *op, float *y, const float *
     p.ticket = pl_cuda_state_of(ctx)->ticket;
     p.N = N, p.K = K, p.panels = panels, p.rows = rows;
     auto kernel = nb == 1 ? panel_kernel<1> : nb == 2 ? panel_kernel<2> : nb == 4 ? panel_kernel<4> : panel_kernel<8>;
+    const pl_cuda_rounded known = pl_cuda_state_of(ctx)->rounded;
+    p.rounded = pl_rounded_of(known, x, rows, K);
     PL_LAUNCH_EARLY_ROOM(ctx, op, kernel, pl_grid(blocks_of(ctx, w, rows)), PL_BLOCK, pl_room_bytes(nb), p);
+    if (p.rounded) pl_cuda_state_of(ctx)->rounded = known; // y lies elsewhere: the next rows, the next weight
 }
 
 // Rows in passes of at most 64.
@@ -161,8 +182,8 @@ PL_CUDA_OP(linear_fwd) {
         packed(ctx, a);
     else
         PL_CUDA(gemm)
-        (ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32), pl_weight_rows(&a->w, 0), M, N, K,
-         pl_gemm_kind(&a->w));
+    (ctx, "linear", pl_f32(&a->y), N, pl_rows_of(a->x.data, K, PL_F32), pl_weight_rows(&a->w, 0), M, N, K,
+     pl_gemm_kind(&a->w));
 }
 
 PL_CUDA_OP(linear_bwd) {
@@ -170,12 +191,10 @@ PL_CUDA_OP(linear_bwd) {
     if (!a->y.grad) return;
     int64_t M = a->x.dim[0], K = a->w.dim[1], N = a->w.dim[0];
     int     how = pl_gemm_kind(&a->w) | PL_GEMM_ADD;
-    if (a->x.grad)
-        PL_CUDA(gemm)
-        (ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32), pl_weight_columns(&a->w, 0),
-         M, K, N, how);
-    if (a->w.grad)
-        PL_CUDA(gemm)
-        (ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
-         pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
+    if (a->x.grad) PL_CUDA(gemm)
+    (ctx, "linear backward", pl_grad_f32(&a->x), K, pl_rows_of(a->y.grad, N, PL_F32), pl_weight_columns(&a->w, 0), M, K,
+     N, how);
+    if (a->w.grad) PL_CUDA(gemm)
+    (ctx, "linear backward", pl_grad_f32(&a->w), K, pl_columns_of(a->y.grad, N, PL_F32),
+     pl_columns_of(a->x.data, K, PL_F32), N, K, M, how);
 }

@@ -1,8 +1,8 @@
 // Products with packed weights (kernels/tensor.h, PL_PANELS): the arithmetic of `linear`, of the fused head and of
 // listed rows, the same to the bit.
 //
-// BF16, on tensor cores. x is rounded to bf16 (nearest even) as it enters; products are summed in fp32 in an order that
-// K alone fixes, whatever M is and whatever runs beside it:
+// BF16, on tensor cores. x is rounded to bf16 (nearest even) as it enters, or was when it was made; products are summed
+// in fp32 in an order that K alone fixes, whatever M is and whatever runs beside it:
 //   slices of PL_SLICE columns; in a slice, tiles of 16 columns, dealt to PL_CHAINS chains in turn; a chain's tiles
 //   ascending, each through one mma; then the chains' sums in order; then the slices' sums in order.
 // A block of 256 threads works on units: PL_GROUPS groups of 64 rows of weights (panels) by one slice. Its warps are
@@ -20,7 +20,7 @@
 #ifndef PL_CUDA_PANEL_CUH
 #define PL_CUDA_PANEL_CUH
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rounded.cuh"
 extern "C" {
 #include "kernels/tensor.h"
 }
@@ -101,6 +101,25 @@ static __device__ __forceinline__ void pl_take_x(pl_room<NB> &room, const float 
     __syncthreads();
 }
 
+static_assert(PL_ROUND_COLUMNS == PL_TURN && PL_ROUND_TILE * 2 == PL_WARP * sizeof(uint2), "a tile as x has it here");
+
+// The same from rows that were rounded when they were made; the columns of rows that are none stay undefined.
+template <int NB>
+static __device__ __forceinline__ void pl_take_rounded(pl_room<NB> &room, const uint16_t *from, int rows, int64_t K,
+                                                       int64_t k0, int64_t k1) {
+    constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
+    const int     n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * PIECES;
+    __syncthreads();
+    for (int nb = 0; nb < (rows + 7) / 8; nb++) {
+        const uint4 *at = (const uint4 *)from + (nb * pl_rounded_tiles(K) + k0 / PL_TILE) * PIECES;
+        for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK)
+            pl_copy_async<16, false>((uint4 *)room.x[e / PIECES][nb] + e % PIECES, at + e, true);
+    }
+    pl_copy_commit();
+    pl_copy_wait<0>();
+    __syncthreads();
+}
+
 // Where the weights of a tile come from. copy() starts this lane's share of 16 columns, k counted with the lane's own
 // 4t added, zeros from column K on; `to` is its place in the ring, its i-th 16 bytes at to[i * PL_WARP]. pairs<r>() are
 // the registers of product r, of rows 4g + r and 4g + r + 32, out of the place's content.
@@ -134,8 +153,20 @@ static __device__ __forceinline__ void pl_product(float acc[NB][4], const uint4 
     }
 }
 
+// One block of columns is few rows, which nobody rounds ahead.
+template <int NB, typename Job>
+static __device__ __forceinline__ void pl_take(pl_room<NB> &room, const Job &job, int64_t k0, int64_t k1) {
+    if constexpr (NB > 1) {
+        if (job.rounded) {
+            pl_take_rounded<NB>(room, job.rounded, job.rows, job.K, k0, k1);
+            return;
+        }
+    }
+    pl_take_x<NB>(room, job.x, job.rows, job.K, k0, k1);
+}
+
 // Works through a block's units j0..j1. What they are, the job says:
-//   x, rows, K           the rows of x [rows, K]
+//   x, rows, K           the rows of x [rows, K]; for more than 8 also rounded: the same in bf16 (rounded.cuh), or NULL
 //   columns(j, &k0, &k1) unit j's slice
 //   source(j, group)     its weights; emit(j, group, row, m, sum): the result of weight row `row` of the 64 and row m
 //   of x, each from the same thread for every unit; done(j): all threads come here after unit j's
@@ -169,7 +200,7 @@ static __device__ __forceinline__ void pl_stream(pl_room<NB> &room, const Job &j
         int64_t k0, k1;
         float   acc[4][NB][4] = {};
         job.columns(j, &k0, &k1);
-        if (k0 != held) pl_take_x<NB>(room, job.x, job.rows, job.K, k0, k1);
+        if (k0 != held) pl_take<NB>(room, job, k0, k1);
         held = k0;
         for (int tile = first / PL_TILE; k0 + tile * PL_TILE - first < k1; tile += PL_CHAINS) {
             uint4 v[4];

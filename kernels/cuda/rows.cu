@@ -1,5 +1,6 @@
 // Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1, classify.
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/rounded.cuh"
 extern "C" {
 #include "kernels/op/classify.h"
 #include "kernels/op/embed.h"
@@ -88,7 +89,7 @@ PL_CUDA_OP(gather_bwd) {
 // ---- rmsnorm: one block per row -------------------------------------------------------------------------------------
 
 static __global__ void rmsnorm_kernel(float *y, float *h, const float *x, const float *r, const float *g, float *rstd,
-                                      int64_t d, float eps) {
+                                      int64_t d, float eps, pl_rounding rounding) {
     pl_previous_done();
     __shared__ float room[PL_WARP];
     int64_t          at = (int64_t)blockIdx.x * d;
@@ -100,8 +101,11 @@ static __global__ void rmsnorm_kernel(float *y, float *h, const float *x, const 
     }
     square = pl_block_sum(square, room);
     float s = 1 / sqrtf(square / (float)d + eps);
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
-        y[at + i] = (r ? h : x)[at + i] * s * g[i];
+    for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
+        float v = (r ? h : x)[at + i] * s * g[i];
+        y[at + i] = v;
+        rounding.put(blockIdx.x, i, v);
+    }
     if (threadIdx.x == 0) rstd[blockIdx.x] = s;
 }
 
@@ -128,9 +132,12 @@ struct scaled_row {
 
 PL_CUDA_OP(rmsnorm_fwd) {
     const pl_rmsnorm_args *a = (const pl_rmsnorm_args *)args;
+    pl_rounding            rounding = pl_rounding_for(ctx, a->y.dim[0], a->y.dim[1]);
     PL_OP_SKIP_IF_MEASURING(ctx);
     PL_LAUNCH_EARLY(ctx, "rmsnorm", rmsnorm_kernel, pl_grid(a->y.dim[0]), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->h),
-                    pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps);
+                    pl_f32(&a->x), pl_f32(&a->r), pl_f32(&a->g), pl_f32(&a->rstd), a->y.dim[1], (float)a->eps,
+                    rounding);
+    pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 
 PL_CUDA_OP(rmsnorm_bwd) {

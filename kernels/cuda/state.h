@@ -19,13 +19,21 @@ typedef struct pl_cuda_fault {
     unsigned long long id;  // (row << 32 | id) of an index out of range
 } pl_cuda_fault;
 
+// The values of the last launch's result in bf16, for a product that comes next (rounded.cuh).
+typedef struct pl_cuda_rounded {
+    const float *of; // [rows, columns]; NULL: none
+    const void  *copy;
+    int64_t      rows, columns;
+} pl_cuda_rounded;
+
 typedef struct pl_cuda_state {
     void             *stream;
     int               sms;  // multiprocessors
     size_t            room; // shared memory that one block may have, bytes
     pl_cuda_fault    *fault;
-    unsigned         *ticket; // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
-    const char       *op;     // the last one queued
+    unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
+    const char       *op;      // the last one queued
+    pl_cuda_rounded   rounded; // forgotten when anything else is queued that writes
     // Steps that repeat (record.h):
     struct pl_record *record;             // NULL: this device keeps no launches
     uint64_t          captured, replayed; // graphs, so far

@@ -39,6 +39,7 @@ bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int
         return false;
     }
     s->op = op;
+    s->rounded.of = NULL;
     return PL_CUDA(enter)(ctx);
 }
 

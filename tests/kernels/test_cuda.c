@@ -4,13 +4,17 @@
 #include "kernels/base/rng.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/state.h"
+#include "kernels/op/add.h"
+#include "kernels/op/attention.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
+#include "kernels/op/swiglu.h"
 #include "tests/kernels/op_harness.h"
 #include <math.h>
 #include <setjmp.h>
@@ -442,6 +446,94 @@ static void slices(void **state) {
     op_check(wide, &few, OP_NO_TAPE, "linear and head over %d columns", WIDE_K);
 }
 
+// What rmsnorm, swiglu and attention have rounded as they made it gives the bits of what a product rounds for itself: a
+// copy of the same values, and each row alone. Columns of more than one slice, and of none that is whole.
+typedef struct beside {
+    int rows, columns, heads;
+} beside;
+
+static void rounded_beside(op_run *r, const void *arg) {
+    const beside *s = arg;
+    pl_ctx       *ctx = op_ctx(r);
+    const int     n = s->columns, hd = n / s->heads;
+    pl_tensor     w = op_weight(r, 70, n, PL_BF16, PL_PANELS, 0.1), made[3];
+    pl_tensor     k = op_constant(r, s->rows, hd, 1), v = op_constant(r, s->rows, hd, 1);
+    pl_kvrow     *row = op_bytes(r, (size_t)s->rows * sizeof *row);
+    int32_t      *all = op_bytes(r, (size_t)s->rows * sizeof *all);
+    pl_tensor x = op_constant(r, s->rows, n, 1), gu = op_constant(r, s->rows, 2 * n, 1), g = op_constant(r, 1, n, 1);
+    pl_tensor qkv = op_constant(r, s->rows, n + 2 * hd, 1), y[3];
+    g.rank = 1, g.dim[0] = n, g.dim[1] = 1;
+    for (int m = 0; m < s->rows; m++) {
+        all[m] = m;
+        row[m] = (pl_kvrow){k.data, v.data, NULL, 0, m + 1, m};
+    }
+    made[0] = pl_rmsnorm(ctx, x, g, 1e-5);
+    y[0] = pl_linear(ctx, made[0], w);
+    made[1] = pl_swiglu(ctx, gu);
+    y[1] = pl_linear(ctx, made[1], w);
+    made[2] = pl_attention_cached(ctx, qkv, row, s->heads, 1, hd);
+    y[2] = pl_linear(ctx, made[2], w);
+    for (int i = 0; i < 3; i++) {
+        op_out(r, y[i]);
+        op_out(r, pl_linear(ctx, pl_gather(ctx, made[i], all, s->rows), w));
+        op_out(r, pl_linear(ctx, pl_gather(ctx, made[i], op_ids_from(r, &(int32_t){s->rows - 1}, 1), 1), w));
+    }
+}
+
+static void rounded_once(void **state) {
+    (void)state;
+    const beside shapes[] = {{8, 66, 2}, {9, 66, 2}, {33, 64, 1}, {70, 128, 4}, {17, 138, 3}, {12, 1100, 10}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const beside *s = &shapes[i];
+        op_run       *r = op_run_once(rounded_beside, s, pl_backend_cuda_emulated(), 1, OP_NO_TAPE);
+        for (int k = 0; k < 9; k += 3)
+            for (int e = 0; e < s->rows * 70; e++) {
+                assert_true(op_value(r, k, e) == op_value(r, k + 1, e));
+                if (e >= (s->rows - 1) * 70)
+                    assert_true(op_value(r, k, e) == op_value(r, k + 2, e - (s->rows - 1) * 70));
+            }
+        op_run_free(r);
+    }
+}
+
+// It is known for one product after another, and for nothing once y may have changed.
+static void rounded_until_written(void **state) {
+    (void)state;
+    enum { K = 64, N = 64 };
+    static float    values[16 * K], ones[K];
+    static uint16_t w[N * K];
+    pl_ctx          ctx;
+    start(&ctx);
+    for (int i = 0; i < 16 * K; i++)
+        values[i] = (float)(i % 7);
+    for (int i = 0; i < K; i++)
+        ones[i] = 1;
+    for (int i = 0; i < N * K; i++)
+        w[i] = 0x3f80;
+    const pl_cuda_rounded *known = &((const pl_cuda_state *)ctx.state)->rounded;
+    pl_tensor              weight = pl_tensor_2d(w, PL_BF16, N, K), g = pl_tensor_1d(ones, PL_F32, K);
+    weight.layout = PL_PANELS;
+    pl_rmsnorm(&ctx, pl_tensor_2d(values, PL_F32, 8, K), g, 1e-5);
+    assert_null(known->of); // few rows: nobody wants it
+    pl_tensor y = pl_rmsnorm(&ctx, pl_tensor_2d(values, PL_F32, 16, K), g, 1e-5);
+    assert_ptr_equal(known->of, y.data);
+    pl_tensor z = pl_linear(&ctx, y, weight);
+    assert_ptr_equal(known->of, y.data);
+    assert_true(pl_f32(&z)[0] > 1);
+    pl_ctx_zero(&ctx, y.data, 16 * K * sizeof(float));
+    assert_null(known->of);
+    z = pl_linear(&ctx, y, weight);
+    assert_true(pl_f32(&z)[0] == 0);
+    y = pl_rmsnorm(&ctx, pl_tensor_2d(values, PL_F32, 16, K), g, 1e-5);
+    pl_ctx_upload(&ctx, y.data, values, sizeof values);
+    assert_null(known->of);
+    y = pl_rmsnorm(&ctx, pl_tensor_2d(values, PL_F32, 16, K), g, 1e-5);
+    pl_add(&ctx, y, y, (pl_tensor){0});
+    assert_null(known->of);
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    pl_ctx_fini(&ctx);
+}
+
 enum { CONTEXT = 2300, HEADS = 6, WIDTH = 40 }; // 72 groups of keys: 18 parts
 
 static void long_context(op_run *r, const void *arg) {
@@ -546,6 +638,8 @@ int main(void) {
         cmocka_unit_test(queue),
         cmocka_unit_test(walls),
         cmocka_unit_test(slices),
+        cmocka_unit_test(rounded_once),
+        cmocka_unit_test(rounded_until_written),
         cmocka_unit_test(steps_become_graphs),
         cmocka_unit_test(trees_share_a_context),
         cmocka_unit_test(long_sizes),

@@ -171,6 +171,7 @@ static void drain(pl_ctx *ctx) {
 }
 
 static void copy_out(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     if (queue_of(ctx)) {
         drain(ctx);
         transfer(NULL, to, from, bytes, NULL);
@@ -180,11 +181,13 @@ static void copy_out(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
 }
 
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
     pl_emu_copy(queue_of(ctx), to, from, bytes, pitch, n);
 }
 
 static void zero(pl_ctx *ctx, void *to, size_t bytes) {
+    pl_cuda_state_of(ctx)->rounded.of = NULL;
     PL_CUDA(record_flush)(ctx);
     pl_emu_zero(queue_of(ctx), to, bytes);
 }

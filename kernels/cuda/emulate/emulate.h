@@ -136,7 +136,7 @@ template <int n, bool> static inline void pl_copy_async(void *to, const void *fr
 template <int N> static inline void pl_copy_wait() {
     pl_emu_copy_wait(N);
 }
-static inline float pl_load_fresh(const float *p) {
+static inline float4 pl_load_fresh(const float4 *p) {
     return *p;
 }
 void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
