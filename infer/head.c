@@ -83,7 +83,7 @@ static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows
 // row of x.
 static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
     int64_t  m = pl_tensor_rows(&x);
-    int32_t *id = pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
+    int32_t *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
     for (int64_t i = 0; i < m * h->vocab && !ctx->measuring; i++)
         id[i] = (int32_t)(i % h->vocab);
     return pl_gatherdot(ctx, x, w, id, h->vocab);

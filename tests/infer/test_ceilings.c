@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "tests/device.h"
+
 // A vocabulary so small that a random drafter is often right.
 enum { V = 6, VOCAB = 9, DRAFTED = 6, POSITIONS = 1500 };
 
@@ -133,16 +135,16 @@ static void give_bos(const char *dir) {
     pl_free(data);
 }
 
-// An inspection, as JSON in `text`.
-static char *look(const char *target, const pl_inspect_ceilings_options *o) {
+// An inspection on a backend, as JSON in `text`.
+static char *look(const char *target, const pl_backend *be, const pl_inspect_ceilings_options *o) {
     pl_json_out out;
     pl_err      err = {0};
     char       *text;
-    pl_env      env = {.backend = pl_backend_cpu()};
+    pl_env      env = {.backend = be};
     pl_target   t;
     pl_json_out_begin(&out, 0);
     pl_json_out_object(&out);
-    if (pl_target_open(&t, target, NULL, NULL, PL_WEIGHTS_AUTO, env.backend, &err) != PL_OK ||
+    if (pl_target_open(&t, target, NULL, NULL, PL_WEIGHTS_AUTO, be, &err) != PL_OK ||
         pl_inspect_ceilings(&out, &env, &t, target, o, &err) != PL_OK)
         fail_msg("%s", err.msg);
     pl_target_close(&t);
@@ -152,63 +154,73 @@ static char *look(const char *target, const pl_inspect_ceilings_options *o) {
     return text;
 }
 
-static void inspections(void **state) {
-    (void)state;
-    char     dir[64], draft[64];
-    int32_t  d2t[DRAFTED];
-    pl_llama m;
+enum { WHOLE, TRIMMED, BY_POSITION, SPREAD, CANDIDATES, KINDS };
+
+static void write_head(const char *dir, const pl_llama *target, int kind) {
+    int32_t             d2t[DRAFTED];
+    pl_backbone_options o = {0};
     for (int i = 0; i < DRAFTED; i++)
         d2t[i] = (4 * i + 7) % VOCAB;
+    if (kind == CANDIDATES) o.head = (pl_hf_head){.kind = "specvocab", .rank = 4, .candidates = 5};
+    if (kind == TRIMMED || kind == BY_POSITION || kind == SPREAD) {
+        o.d2t = d2t;
+        o.draft_vocab = DRAFTED;
+        o.head.position_aware = kind == BY_POSITION;
+        o.head.redistribute = kind == SPREAD ? 100 : 0;
+    }
+    test_backbone_write(dir, target, &pl_backbone_eagle3, &o, 9);
+}
+
+// What must hold of any head of this kind; how many depths there are.
+static int check_depths(const pl_json *j, int kind, int64_t positions) {
+    const cJSON *rows, *row;
+    int          depths = 0;
+    double       before = (double)positions;
+    assert_int_equal(pl_json_get_array(j, NULL, "ceilings", &rows, NULL), PL_OK);
+    cJSON_ArrayForEach(row, rows) {
+        double n = figure(j, row, "rows"), k = figure(j, row, "support");
+        int    depth = (int)figure(j, row, "depth");
+        double a = figure(j, row, "achieved"), c = figure(j, row, "ceiling"), h = figure(j, row, "oracle");
+        assert_true(depths++ > 0 ? n <= before : n == before);
+        before = n;
+        bool   all = kind == WHOLE || kind == SPREAD, fewer = kind == BY_POSITION && depth >= 2;
+        double retained = figure(j, row, "retained");
+        assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
+        assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
+        if (all)
+            assert_true(fabs(c - 1) < 1e-6);
+        else
+            assert_true(c < 1 && h < 1);
+        if (kind == BY_POSITION || kind == CANDIDATES)
+            assert_true(fewer || kind == CANDIDATES ? retained < 1 && retained > 0 : fabs(retained - 1) < 1e-6);
+        else
+            assert_true(isnan(retained) && isnan(figure(j, row, "recall_top")));
+    }
+    return depths;
+}
+
+static void inspect_all(const pl_backend *be, int64_t positions) {
+    char     dir[64], draft[64];
+    pl_llama m;
     test_target_sized(&m, test_mkdir(dir), 2, VOCAB, 7, PL_BF16);
     give_bos(dir);
-    enum { WHOLE, TRIMMED, BY_POSITION, SPREAD, CANDIDATES, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
-        pl_backbone_options o = {0};
-        if (kind == CANDIDATES) o.head = (pl_hf_head){.kind = "specvocab", .rank = 4, .candidates = 5};
-        if (kind == TRIMMED || kind == BY_POSITION || kind == SPREAD) {
-            o.d2t = d2t;
-            o.draft_vocab = DRAFTED;
-            o.head.position_aware = kind == BY_POSITION;
-            o.head.redistribute = kind == SPREAD ? 100 : 0;
-        }
-        test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
+        write_head(test_mkdir(draft), &m, kind);
         for (int sampled = 0; sampled < 2; sampled++) {
             // A flat law: some of what is drafted is drawn.
             pl_inspect_ceilings_options opt = {.drafter = draft,
                                                .seed = 3,
-                                               .positions = POSITIONS,
+                                               .positions = positions,
                                                .depth = 4,
                                                .n_best = 3,
                                                .temperature = sampled ? 2 : 1,
                                                .sampled = sampled};
-            char                       *text = look(dir, &opt);
+            char                       *text = look(dir, be, &opt);
             pl_json                     j;
             pl_err                      err = {0};
-            const cJSON                *rows, *row;
-            int                         depths = 0;
             if (pl_json_parse(&j, "ceilings", 0, text, strlen(text), 0, &err) != PL_OK) fail_msg("%s", err.msg);
-            assert_int_equal(pl_json_get_array(&j, NULL, "ceilings", &rows, NULL), PL_OK);
-            double before = POSITIONS;
-            cJSON_ArrayForEach(row, rows) {
-                double n = figure(&j, row, "rows"), k = figure(&j, row, "support");
-                int    depth = (int)figure(&j, row, "depth");
-                double a = figure(&j, row, "achieved"), c = figure(&j, row, "ceiling"), h = figure(&j, row, "oracle");
-                assert_true(depths++ > 0 ? n <= before : n == POSITIONS);
-                before = n;
-                bool   all = kind == WHOLE || kind == SPREAD, fewer = kind == BY_POSITION && depth >= 2;
-                double retained = figure(&j, row, "retained");
-                assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
-                assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
-                if (all)
-                    assert_true(fabs(c - 1) < 1e-6);
-                else
-                    assert_true(c < 1 && h < 1);
-                if (kind == BY_POSITION || kind == CANDIDATES)
-                    assert_true(fewer || kind == CANDIDATES ? retained < 1 && retained > 0 : fabs(retained - 1) < 1e-6);
-                else
-                    assert_true(isnan(retained) && isnan(figure(&j, row, "recall_top")));
-            }
-            assert_true(depths >= (sampled ? 3 : 1));
+            int depths = check_depths(&j, kind, positions);
+            assert_true(depths >= (sampled && positions == POSITIONS ? 3 : 1));
             pl_json_close(&j);
             pl_free(text);
         }
@@ -218,12 +230,21 @@ static void inspections(void **state) {
     test_rmdir(dir);
 }
 
+static void inspections(void **state) {
+    (void)state;
+    inspect_all(pl_backend_cpu(), POSITIONS);
+}
+
+// What heads list lies where the device reads it.
+static void inspections_on_a_device(void **state) {
+    (void)state;
+    inspect_all(test_device(), 16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_support),
-        cmocka_unit_test(the_order_is_asserted),
-        cmocka_unit_test(recall),
-        cmocka_unit_test(inspections),
+        cmocka_unit_test(every_support), cmocka_unit_test(the_order_is_asserted),   cmocka_unit_test(recall),
+        cmocka_unit_test(inspections),   cmocka_unit_test(inspections_on_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
