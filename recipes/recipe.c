@@ -49,6 +49,8 @@ static void check_row(const pl_recipe *r, int index, int nesting) {
     PL_CHECK(row->choices[PL_RECIPE_MAX_CHOICES - 1] == NULL, "recipe key %s: too many choices", row->path);
     PL_CHECK(row->min <= row->max, "recipe key %s: range %g to %g", row->path, row->min, row->max);
     PL_CHECK((row->type == PL_RECIPE_LIST_OF_MAPS) == (row->item != NULL), "recipe key %s: item table", row->path);
+    PL_CHECK(!row->late || (row->deflt && !row->item), "recipe key %s: late, without a default to leave out",
+             row->path);
     for (int j = 0; j < r->n; j++) {
         size_t n = strlen(row->path);
         PL_CHECK(j == index || strncmp(r->rows[j]->path, row->path, n) != 0 ||
@@ -392,15 +394,19 @@ bool pl_recipe_has(const pl_recipe *r, const char *path) {
     return r->values[must_find(r, path)].given;
 }
 
-bool pl_recipe_differs(const pl_recipe *r, const char *path) {
-    int                    i = must_find(r, path);
+bool pl_recipe_is_default(const pl_recipe *r, int i) {
     const pl_recipe_value *v = &r->values[i], *d = &r->defaults[i];
-    PL_CHECK(r->rows[i]->type != PL_RECIPE_LIST_OF_MAPS, "recipe key %s%s has another type", r->at, path);
-    if (v->present != d->present || v->n != d->n) return true;
+    if (r->rows[i]->type == PL_RECIPE_LIST_OF_MAPS || v->present != d->present || v->n != d->n) return false;
     bool same = !v->text || strcmp(v->text, d->text) == 0;
     for (int k = 0; k < v->n && same; k++)
         same = strcmp(v->texts[k], d->texts[k]) == 0;
-    return !same;
+    return same;
+}
+
+bool pl_recipe_differs(const pl_recipe *r, const char *path) {
+    int i = must_find(r, path);
+    PL_CHECK(r->rows[i]->type != PL_RECIPE_LIST_OF_MAPS, "recipe key %s%s has another type", r->at, path);
+    return !pl_recipe_is_default(r, i);
 }
 
 const char *pl_recipe_default(const pl_recipe *r, const char *path) {

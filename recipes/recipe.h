@@ -53,7 +53,7 @@ typedef struct pl_recipe_key {
     const char    *help;                           // one line, no full stop
     const struct pl_recipe_key *item;              // LIST_OF_MAPS: the items' own table, paths relative to the item
     unsigned stages; // bits of the stages whose product depends on the key; 0: every stage (the safe side)
-    // A key that came after runs were made: its default, which stands as it is dumped and never changes, is left out of
+    // A key that came after runs were made: its default, which there must be and which never changes, is left out of
     // hashes, so that they go on.
     bool     late;
 } pl_recipe_key;

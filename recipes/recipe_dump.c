@@ -99,7 +99,7 @@ static void put_string(writer *w, const char *s) {
 
 static bool is_counted(const writer *w, const pl_recipe *r, int i) {
     const pl_recipe_key *row = r->rows[i];
-    if (w->hashed && row->late && strcmp(r->values[i].text, row->deflt) == 0) return false;
+    if (w->hashed && row->late && pl_recipe_is_default(r, i)) return false;
     return r->values[i].present && (!w->stages || !row->stages || (row->stages & w->stages));
 }
 

@@ -54,6 +54,8 @@ void       pl_recipe_destroy(pl_recipe *r);                      // a recipe or 
 int        pl_recipe_find(const pl_recipe *r, const char *path); // index of the row or -1
 // The first row below the section `path`, or -1 when it is no section.
 int        pl_recipe_section(const pl_recipe *r, const char *path);
+// Whether the value of row i is its default. False for a LIST_OF_MAPS.
+bool       pl_recipe_is_default(const pl_recipe *r, int i);
 
 // recipe_value.c
 pl_status   pl_recipe_place_fail(const pl_recipe_place *p, pl_err *err, const char *fmt, ...) PL_PRINTF(3, 4);

@@ -386,16 +386,19 @@ static void test_hash(void **state) {
     hash_after("", 0, base);
     assert_string_not_equal(base, other);
     // A key that came later changes nothing until it is used.
-    static const pl_recipe_key        before[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"}, {0}};
-    static const pl_recipe_key        after[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"},
-                                                 {.path = "more", .type = PL_RECIPE_INT, .deflt = "0", .late = true},
-                                                 {0}};
+    static const pl_recipe_key before[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"}, {0}};
+    static const pl_recipe_key after[] = {
+        {.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"},
+        {.path = "more", .type = PL_RECIPE_INT, .deflt = "0", .late = true},
+        {.path = "rates", .type = PL_RECIPE_REAL_LIST, .deflt = "0,1e-1", .late = true},
+        {0}};
     static const pl_recipe_key *const both[] = {before, after};
     static const struct {
         int         table;
         const char *yaml;
         bool        same;
-    } late[] = {{1, "steps: 3\n", true}, {1, "more: 0\n", true}, {1, "more: 1\n", false}, {1, "steps: 4\n", false}};
+    } late[] = {{1, "steps: 3\n", true},  {1, "more: 0\n", true},         {1, "more: 1\n", false},
+                {1, "steps: 4\n", false}, {1, "rates: [0, 0.1]\n", true}, {1, "rates: [0]\n", false}};
     pl_recipe *r;
     assert_int_equal(pl_recipe_parse(&r, "", 0, "x", &both[0], 1, NULL, 0, NULL), PL_OK);
     hash_of(r, 0, base);
