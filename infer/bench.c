@@ -168,10 +168,8 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     if (*mask & (DECODE | STEP) && !target && !shape)
         return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model, or a --shape",
                        *mask & DECODE ? "decode" : "step");
-    if (target && shape) return pl_fail(err, PL_E_USAGE, "--shape: stands in for --target; give one of them");
     if (shape && pl_cli_has(a, "drafter"))
         return pl_fail(err, PL_E_USAGE, "--drafter: is for --target; a --shape brings drafters of its own");
-    if (pl_cli_has(a, "layers") && !shape) return pl_fail(err, PL_E_USAGE, "--layers: is for --shape");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
         return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
     return PL_OK;
@@ -192,13 +190,6 @@ static pl_status read_ranks(const pl_cli_args *a, pl_bench_heads *h, pl_err *err
     }
     pl_free(ids);
     return st;
-}
-
-static pl_status read_shape(const pl_cli_args *a, pl_bench_shape *shape, pl_bench_step *step, pl_err *err) {
-    shape->name = step->shape = pl_cli_text(a, "shape");
-    shape->layers = step->layers = pl_cli_has(a, "layers") ? (int)pl_cli_int(a, "layers") : 0;
-    step->head = pl_cli_text(a, "head");
-    return shape->name ? pl_bench_shape_find(NULL, shape->name, 0, 8, err) : PL_OK;
 }
 
 static void write_rest(pl_json_out *o, const pl_bench *b) {
@@ -246,11 +237,14 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
                               .batch = pl_cli_int(a, "batch"),
                               .seq_len = pl_cli_int(a, "seq-len"),
                               .unroll = (int)pl_cli_int(a, "unroll"),
+                              .head = pl_cli_text(a, "head"),
                               .repeats = decode.repeats};
     pl_bench_tokenize tokenize = {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
     pl_bench_shape shape = {.context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats};
-    PL_TRY(read_shape(a, &shape, &step, err));
+    PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
+    step.shape = shape.name;
+    step.layers = shape.layers;
     pl_bench b;
     PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);

@@ -5,84 +5,15 @@
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define WIDE 10 // of the trees that are verified, and of a level
-#define DEEP 8  // nodes of a path, at most
+#define WIDE 10                         // of the trees that are verified, and of a level
+#define DEEP (PL_BENCH_ROWS / WIDE + 2) // nodes of a path, at most
 #define TILED_SEED 7
 #define SPARE 128 // positions beyond the longest text: a tree's
-#define ROOM 0.9  // of the host's available memory
-
-// ---- shapes ----
-
-static const struct shape {
-    const char *name;
-    int         vocab, d, layers, heads, kv_heads, inter;
-    bool        tied, bias;
-    double      theta;
-} shapes[] = {
-    {"llama3-8b", 128256, 4096, 32, 32, 8, 14336, false, false, 500000},
-    {"llama2-7b", 32000, 4096, 32, 32, 32, 11008, false, false, 10000},
-    {"llama3.2-1b", 128256, 2048, 16, 32, 8, 8192, true, false, 500000},
-    {"qwen2-7b", 152064, 3584, 28, 28, 4, 18944, false, true, 1000000},
-    {"tiny", 600, 64, 2, 4, 2, 96, false, true, 10000},
-};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err) {
-    const struct shape *s = NULL;
-    for (int i = 0; i < SHAPES; i++)
-        if (strcmp(shapes[i].name, name) == 0) s = &shapes[i];
-    if (!s) return pl_fail(err, PL_E_USAGE, "--shape %s: no such shape; known are " PL_SHAPE_NAMES, name);
-    if (!c) return PL_OK;
-    pl_hf_config_init(c);
-    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
-    snprintf(c->model_type, sizeof c->model_type, "llama");
-    c->hidden_size = s->d;
-    c->intermediate_size = s->inter;
-    c->num_hidden_layers = layers ? layers : s->layers;
-    c->num_attention_heads = s->heads;
-    c->num_key_value_heads = s->kv_heads;
-    c->head_dim = s->d / s->heads;
-    c->vocab_size = s->vocab;
-    c->max_position_embeddings = positions;
-    c->rms_norm_eps = 1e-5;
-    c->rope.theta = s->theta;
-    c->tie_word_embeddings = s->tied;
-    c->qkv_bias = s->bias;
-    c->dtype = PL_BF16;
-    return PL_OK;
-}
 
 // ---- weights ----
-
-double pl_bench_shape_bytes(const pl_params *ps) {
-    double n = 0;
-    for (int i = 0; i < ps->n; i++)
-        n += (double)ps->p[i].spec.rows * fmax(1, (double)ps->p[i].spec.cols);
-    return n * (double)pl_dtype_size(PL_BF16);
-}
-
-// What the host can still give, 0 where the system does not say.
-static double available(void) {
-    double kib = 0;
-    char   line[256];
-    FILE  *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib * 1024;
-}
-
-pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err) {
-    double have = available();
-    // The emulated device's memory is the host's.
-    if ((be->memory && be != pl_backend_emulated()) || have == 0 || bytes < ROOM * have) return PL_OK;
-    return pl_fail(err, PL_E_MEMORY, "this shape's weights take %.1f GiB, %.1f GiB are free; give fewer --layers",
-                   bytes / 1073741824, have / 1073741824);
-}
 
 // An EAGLE-3 drafter without weights.
 static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
@@ -101,10 +32,9 @@ static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head hea
 
 static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
     int64_t    v = m->target.vocab, trimmed = v > 32000 ? 32000 : v / 4;
-    pl_hf_head routed = pl_hf_head_make("dynaspec", 0);
+    pl_hf_head routed;
     char       name[32];
-    routed.clusters = (int)(v >= 128 * 128 ? v / 128 : v / 4);
-    routed.width = (int)(m->target.shape.d / 8);
+    pl_typical_dynaspec(&routed, v, m->target.shape.d);
     routed.k0 = (int)(routed.clusters * 27.0 / 128 + 0.5); // 27k of 128k rows
     routed.fixed = true;
     PL_TRY(add_drafter(m, "full", pl_hf_head_make("full", 0), v, err));
@@ -116,10 +46,10 @@ static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
 }
 
 static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
-    double bytes = pl_bench_shape_bytes(&m->target.params);
+    int64_t values = pl_params_count(&m->target.params);
     for (int i = 0; i < m->n_heads; i++)
-        bytes += pl_bench_shape_bytes(&m->head[i].backbone->params);
-    PL_TRY(pl_bench_shape_room(bytes, b->env->backend, err));
+        values += pl_params_count(&m->head[i].backbone->params);
+    PL_TRY(pl_bench_shape_room(values, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
     m->read_bytes = m->target.params.block_bytes;
     double step = pl_llama_step_bytes(&m->target, 0);
@@ -151,11 +81,9 @@ static size_t view_bytes(int layers, int rows) {
 static pl_bench_view *make_view(pl_bench *b, const pl_kv *kv, int rows, bool root, int context, int64_t vocab) {
     pl_bench_view *v = pl_bench_shared(b, view_bytes(kv->layers, rows));
     for (int i = 0; v && i < rows; i++) {
-        int n = 0, up[DEEP];
-        for (int node = i; n<DEEP; node = node> WIDE ? node - WIDE : 0) {
-            up[n++] = node;
-            if (node == 0 || !root) break;
-        }
+        int n = 1, up[DEEP] = {i};
+        for (; root && up[n - 1] > 0; n++)
+            up[n] = up[n - 1] > WIDE ? up[n - 1] - WIDE : 0;
         for (int k = 0; k < n; k++)
             v->path[i][k] = context + up[n - 1 - k];
         v->id[i] = (int32_t)((int64_t)(i + 1) * 7919 % vocab);
@@ -196,15 +124,15 @@ static pl_status make_verify(pl_bench_model *m, pl_bench *b, pl_err *err) {
         *r = (pl_bench_rows){.m = m, .rows = rows[i]};
         r->view = make_view(b, &m->kv, r->rows, true, m->context, m->target.vocab);
         if (!r->view) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-        snprintf(r->c.name, sizeof r->c.name, "verify %d rows", r->rows);
-        r->c.step = verify_step;
-        r->c.arg = r;
-        r->c.bytes = pl_llama_step_bytes(&m->target, m->context);
-        r->c.flops =
-            r->rows * pl_bench_shape_bytes(&m->target.params); // a product and a sum for each value of two bytes
-        r->c.memory = m->target.params.block;
-        r->c.memory_bytes = m->read_bytes;
-        pl_bench_ready(b, &r->c);
+        r->c = &m->c[m->n_cases++];
+        snprintf(r->c->name, sizeof r->c->name, "verify %d rows", r->rows);
+        r->c->step = verify_step;
+        r->c->arg = r;
+        r->c->bytes = pl_llama_step_bytes(&m->target, m->context);
+        r->c->flops = r->rows * pl_llama_step_bytes(&m->target, 0); // a product and a sum for each value of two bytes
+        r->c->memory = m->target.params.block;
+        r->c->memory_bytes = m->read_bytes;
+        pl_bench_ready(b, r->c);
     }
     return PL_OK;
 }
@@ -257,7 +185,7 @@ static void product_step(pl_ctx *ctx, void *arg) {
 // What a routed head reads for these rows: the union of their clusters.
 static double head_bytes(pl_bench_level *l) {
     const pl_head *h = &l->head->backbone->head;
-    pl_bench_case *c = &l->part[PL_BENCH_HEAD];
+    pl_bench_case *c = l->part[PL_BENCH_HEAD];
     double         bytes = pl_head_step_bytes(h, 1);
     if (!h->kind->support || !c->ready) return bytes;
     pl_ctx_begin(&c->ctx);
@@ -267,8 +195,9 @@ static double head_bytes(pl_bench_level *l) {
     return pl_router_bytes(&h->routed->router, PL_BF16) + listed * (double)h->rank * (double)pl_dtype_size(PL_BF16);
 }
 
-static void ready_part(pl_bench *b, pl_bench_level *l, int part, const char *name, void (*step)(pl_ctx *, void *)) {
-    pl_bench_case *c = &l->part[part];
+static void ready_part(pl_bench *b, pl_bench_model *m, pl_bench_level *l, int part, const char *name,
+                       void (*step)(pl_ctx *, void *)) {
+    pl_bench_case *c = l->part[part] = &m->c[m->n_cases++];
     snprintf(c->name, sizeof c->name, "%s of %s, %d rows", name, l->head->name, l->rows);
     c->step = step;
     c->arg = l;
@@ -276,7 +205,7 @@ static void ready_part(pl_bench *b, pl_bench_level *l, int part, const char *nam
 }
 
 static void set_part(pl_bench_level *l, int part, double bytes) {
-    pl_bench_case   *c = &l->part[part];
+    pl_bench_case   *c = l->part[part];
     const pl_params *ps = &l->head->backbone->params;
     c->bytes = bytes;
     c->flops = bytes * l->rows; // a product and a sum for each value of two bytes
@@ -284,23 +213,23 @@ static void set_part(pl_bench_level *l, int part, double bytes) {
     c->memory_bytes = bytes < (double)ps->block_bytes ? (size_t)bytes : ps->block_bytes;
 }
 
-static pl_status make_level(pl_bench_level *l, pl_bench *b, const pl_bench_model *m, const pl_bench_head *h, int rows,
+static pl_status make_level(pl_bench_level *l, pl_bench *b, pl_bench_model *m, const pl_bench_head *h, int rows,
                             pl_err *err) {
     bool whole = h->backbone->head.kind->support == NULL; // all rows are read: there is a bare product
     *l = (pl_bench_level){.head = h, .rows = rows, .k = rows};
     l->view = make_view(b, &h->kv, rows, false, m->context, m->target.vocab);
     if (!l->view || !pl_bench_input(b, &l->x, &l->x_bytes, rows, m->target.shape.d))
         return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    ready_part(b, l, PL_BENCH_LEVEL, "level", level_step);
-    ready_part(b, l, PL_BENCH_LAYER, "layer", layer_step);
-    ready_part(b, l, PL_BENCH_HEAD, "head", head_step);
-    if (whole) ready_part(b, l, PL_BENCH_PRODUCT, "product", product_step);
+    ready_part(b, m, l, PL_BENCH_LEVEL, "level", level_step);
+    ready_part(b, m, l, PL_BENCH_LAYER, "layer", layer_step);
+    ready_part(b, m, l, PL_BENCH_HEAD, "head", head_step);
+    if (whole) ready_part(b, m, l, PL_BENCH_PRODUCT, "product", product_step);
     double layer = pl_backbone_step_bytes(h->backbone, 0), head = head_bytes(l);
     layer += 2.0 * (double)h->kv.width * (double)h->kv.elem * m->context;
     set_part(l, PL_BENCH_LEVEL, layer + head);
     set_part(l, PL_BENCH_LAYER, layer);
     set_part(l, PL_BENCH_HEAD, head);
-    set_part(l, PL_BENCH_PRODUCT, head);
+    if (whole) set_part(l, PL_BENCH_PRODUCT, head);
     return PL_OK;
 }
 
@@ -332,36 +261,14 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
     return PL_OK;
 }
 
-// Together, so that the machine's drift hits all alike.
-void pl_bench_model_time(pl_bench_model *m, pl_bench *b) {
-    enum { MOST = PL_BENCH_VERIFY + PL_BENCH_HEADS * PL_BENCH_WIDTHS * PL_BENCH_PARTS };
-    pl_bench_case *all = pl_calloc(MOST, sizeof *all), *from[MOST];
-    int            n = 0;
-    if (!all) return;
-    for (int i = 0; i < PL_BENCH_VERIFY; i++)
-        from[n++] = &m->verify[i].c;
-    for (int i = 0; i < m->n_heads; i++)
-        for (int w = 0; w < PL_BENCH_WIDTHS; w++)
-            for (int k = 0; k < PL_BENCH_PARTS; k++)
-                from[n++] = &m->head[i].level[w].part[k];
-    for (int i = 0; i < n; i++)
-        all[i] = *from[i];
-    pl_bench_time(b, all, n);
-    for (int i = 0; i < n; i++)
-        *from[i] = all[i];
-    pl_free(all);
-}
-
 void pl_bench_model_drop(pl_bench_model *m, pl_bench *b) {
-    for (int i = 0; i < PL_BENCH_VERIFY; i++) {
-        pl_bench_done(&m->verify[i].c);
+    for (int i = 0; i < m->n_cases; i++)
+        pl_bench_done(&m->c[i]);
+    for (int i = 0; i < PL_BENCH_VERIFY; i++)
         drop_view(b, m->verify[i].view, &m->kv, m->verify[i].rows);
-    }
     for (int i = 0; i < PL_BENCH_HEADS; i++) {
         pl_bench_head *h = &m->head[i];
         for (int w = 0; w < PL_BENCH_WIDTHS; w++) {
-            for (int k = 0; k < PL_BENCH_PARTS; k++)
-                pl_bench_done(&h->level[w].part[k]);
             drop_view(b, h->level[w].view, &h->kv, h->level[w].rows);
             pl_bench_drop(b, h->level[w].x.data, h->level[w].x_bytes);
         }

@@ -17,6 +17,78 @@
 #define GOAL_SHAPE "llama3-8b" // the cycle's, an H200's
 #define COLD 4                 // steps of a run that are not counted
 #define BLOCK 8                // steps between two samples of the bandwidth
+#define ROOM 0.9               // of the host's available memory, for weights
+
+// ---- shapes ----
+
+static const struct shape {
+    const char *name;
+    int         vocab, d, layers, heads, kv_heads, inter;
+    bool        tied, bias;
+    double      theta;
+} shapes[] = {
+    {"llama3-8b", 128256, 4096, 32, 32, 8, 14336, false, false, 500000},
+    {"llama2-7b", 32000, 4096, 32, 32, 32, 11008, false, false, 10000},
+    {"llama3.2-1b", 128256, 2048, 16, 32, 8, 8192, true, false, 500000},
+    {"qwen2-7b", 152064, 3584, 28, 28, 4, 18944, false, true, 1000000},
+    {"tiny", 600, 64, 2, 4, 2, 96, false, true, 10000},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err) {
+    const struct shape *s = NULL;
+    for (int i = 0; i < SHAPES; i++)
+        if (strcmp(shapes[i].name, name) == 0) s = &shapes[i];
+    if (!s) return pl_fail(err, PL_E_USAGE, "--shape %s: no such shape; known are " PL_SHAPE_NAMES, name);
+    pl_hf_config_init(c);
+    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
+    snprintf(c->model_type, sizeof c->model_type, "llama");
+    c->hidden_size = s->d;
+    c->intermediate_size = s->inter;
+    c->num_hidden_layers = layers ? layers : s->layers;
+    c->num_attention_heads = s->heads;
+    c->num_key_value_heads = s->kv_heads;
+    c->head_dim = s->d / s->heads;
+    c->vocab_size = s->vocab;
+    c->max_position_embeddings = positions;
+    c->rms_norm_eps = 1e-5;
+    c->rope.theta = s->theta;
+    c->tie_word_embeddings = s->tied;
+    c->qkv_bias = s->bias;
+    c->dtype = PL_BF16;
+    return PL_OK;
+}
+
+pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *layers, pl_err *err) {
+    pl_hf_config c;
+    *name = pl_cli_text(a, "shape");
+    *layers = pl_cli_has(a, "layers") ? (int)pl_cli_int(a, "layers") : 0;
+    if (*name && pl_cli_has(a, "target"))
+        return pl_fail(err, PL_E_USAGE, "--shape: stands in for --target; give one of them");
+    if (*layers && !*name) return pl_fail(err, PL_E_USAGE, "--layers: is for --shape");
+    return *name ? pl_bench_shape_find(&c, *name, *layers, 1, err) : PL_OK;
+}
+
+// What the host can still give, 0 where the system does not say.
+static double available(void) {
+    double kib = 0;
+    char   line[256];
+    FILE  *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err) {
+    double bytes = (double)values * (double)pl_dtype_size(PL_BF16), have = ROOM * available();
+    // The emulated device's memory is the host's.
+    if ((be->memory && be != pl_backend_emulated()) || have == 0 || bytes < have) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY,
+                   "random weights take %.1f GiB, there is room for %.1f GiB; take a smaller model or, of a --shape, "
+                   "give fewer --layers",
+                   bytes / 1073741824, have / 1073741824);
+}
 
 // ---- the decode loop ----
 
@@ -142,21 +214,25 @@ static void put_plain(pl_json_out *o, const loop *l) {
 }
 
 static void put_verify(pl_json_out *o, const pl_bench_model *m) {
-    double one = pl_bench_seconds(&m->verify[0].c);
+    double one = pl_bench_seconds(m->verify[0].c);
     pl_put_array(o, "verify");
     for (int i = 0; i < PL_BENCH_VERIFY; i++) {
         const pl_bench_rows *r = &m->verify[i];
-        if (!r->c.ready) continue;
-        double over = pl_bench_seconds(&r->c) / one;
+        if (!r->c->ready) continue;
+        double over = pl_bench_seconds(r->c) / one;
         pl_json_out_object(o);
         pl_put_int(o, "rows", r->rows);
-        pl_put_num(o, "seconds", pl_bench_seconds(&r->c));
-        pl_put_num(o, "bytes", r->c.bytes);
-        pl_bench_write_pairs(o, &(pl_bench_pairs){r->c.seconds, r->c.floor, r->c.n});
+        pl_put_num(o, "seconds", pl_bench_seconds(r->c));
+        pl_put_num(o, "bytes", r->c->bytes);
+        pl_bench_write_pairs(o, &(pl_bench_pairs){r->c->seconds, r->c->floor, r->c->n});
         put_goal(o, "over_one_row", over, i ? GOAL_VERIFY : NAN, false);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
+}
+
+static double part_seconds(const pl_bench_level *l, int part) {
+    return l->part[part] ? pl_bench_seconds(l->part[part]) : NAN;
 }
 
 static void put_draft(pl_json_out *o, const pl_bench_model *m) {
@@ -164,7 +240,7 @@ static void put_draft(pl_json_out *o, const pl_bench_model *m) {
     for (int i = 0; i < m->n_heads; i++)
         for (int r = 0; r < PL_BENCH_WIDTHS; r++) {
             const pl_bench_level *l = &m->head[i].level[r];
-            const pl_bench_case  *c = &l->part[PL_BENCH_LEVEL];
+            const pl_bench_case  *c = l->part[PL_BENCH_LEVEL];
             if (!c->ready) continue;
             double over[PL_BENCH_TRIES];
             for (int k = 0; k < c->n; k++)
@@ -173,9 +249,9 @@ static void put_draft(pl_json_out *o, const pl_bench_model *m) {
             pl_put_str(o, "head", m->head[i].name);
             pl_put_int(o, "rows", l->rows);
             pl_put_num(o, "seconds", pl_bench_seconds(c));
-            pl_put_num(o, "layer_seconds", pl_bench_seconds(&l->part[PL_BENCH_LAYER]));
-            pl_put_num(o, "head_seconds", pl_bench_seconds(&l->part[PL_BENCH_HEAD]));
-            pl_put_num(o, "product_seconds", pl_bench_seconds(&l->part[PL_BENCH_PRODUCT]));
+            pl_put_num(o, "layer_seconds", part_seconds(l, PL_BENCH_LAYER));
+            pl_put_num(o, "head_seconds", part_seconds(l, PL_BENCH_HEAD));
+            pl_put_num(o, "product_seconds", part_seconds(l, PL_BENCH_PRODUCT));
             pl_put_num(o, "bytes", c->bytes);
             pl_put_num(o, "floor_seconds", median(c->floor, c->n));
             put_goal(o, "over_floor", median(over, c->n), GOAL_DRAFT, false);
@@ -228,11 +304,9 @@ static void put_parts(pl_json_out *o, const loop *l, int n, const pl_bench_model
         bool                  wide = strncmp(l[i].tree, "chain", 5) != 0;
         const pl_bench_level *first = &l[i].head->level[0], *other = &l[i].head->level[wide];
         double                all = median(l[i].drafting, l[i].n), deeper = l[i].depth - 1;
-        double                layer = deeper * pl_bench_seconds(&other->part[PL_BENCH_LAYER]);
-        double                head =
-            pl_bench_seconds(&first->part[PL_BENCH_HEAD]) + deeper * pl_bench_seconds(&other->part[PL_BENCH_HEAD]);
-        double product = pl_bench_seconds(&first->part[PL_BENCH_PRODUCT]) +
-                         deeper * pl_bench_seconds(&other->part[PL_BENCH_PRODUCT]);
+        double                layer = deeper * part_seconds(other, PL_BENCH_LAYER);
+        double                head = part_seconds(first, PL_BENCH_HEAD) + deeper * part_seconds(other, PL_BENCH_HEAD);
+        double product = part_seconds(first, PL_BENCH_PRODUCT) + deeper * part_seconds(other, PL_BENCH_PRODUCT);
         if (!isfinite(product) || product > head) product = head;
         put_parts_row(o, l[i].head->name, l[i].tree, layer / all, product / all, (head - product) / all,
                       1 - (layer + head) / all);
@@ -281,7 +355,7 @@ pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *
     }
     if (st == PL_OK) {
         if (s->repeats < b->rounds) b->rounds = s->repeats;
-        pl_bench_model_time(m, b);
+        pl_bench_time(b, m->c, m->n_cases);
         run_loops(l, n, b, m, s);
         put_model(o, m, s);
         put_plain(o, &l[0]);

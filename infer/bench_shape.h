@@ -16,7 +16,7 @@
 #define PL_BENCH_SHAPE_H
 
 #include "checkpoints/hf.h"
-#include "infer/params.h"
+#include "infer/cli.h"
 
 #define PL_SHAPE_NAMES "llama3-8b, llama2-7b, llama3.2-1b, qwen2-7b, tiny (for tests)"
 
@@ -26,11 +26,12 @@ typedef struct pl_bench_shape {
     int         context, steps, repeats;
 } pl_bench_shape;
 
-// The config of a shape with this many layers (0: its own) and positions; c NULL: whether there is one.
+// The config of a shape with this many layers (0: its own) and positions.
 pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err);
-// Bytes of all that is listed, held as bf16; and whether the host's memory has room for so many, where weights would
-// lie in it (it would promise more than it has; a GPU refuses by itself).
-double    pl_bench_shape_bytes(const pl_params *ps);
-pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err);
+// --shape and --layers of a command that has --target too, checked. *name NULL: not given; *layers 0: the shape's own.
+pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *layers, pl_err *err);
+// Whether the host's memory has room for so many random weights in bf16, where they would lie in it: it would promise
+// more than it has; a GPU refuses by itself.
+pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err);
 
 #endif

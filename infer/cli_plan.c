@@ -169,7 +169,7 @@ static pl_status add_drafters(pl_plan *p, pl_err *err) {
 static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_ctx            ctx;
-    PL_TRY(pl_bench_shape_room(pl_bench_shape_bytes(ps), be, err));
+    PL_TRY(pl_bench_shape_room(pl_params_count(ps), be, err));
     if (!be->memory) return pl_params_draw(ps, p->target.dtype, seed, p->env->pool, err);
     PL_TRY(pl_ctx_init(&ctx, be, p->env->pool));
     pl_status st = pl_params_tile(ps, p->target.dtype, seed, &ctx, err);
@@ -307,42 +307,35 @@ static void choose(pl_plan *p) {
 // ---- the command ----
 
 // --target, or a model of a --shape with random weights.
-static pl_status open_target(pl_plan *p, const char *target, pl_err *err) {
+static pl_status open_target(pl_plan *p, const char *shape, int layers, pl_err *err) {
     const pl_backend *be = p->env->backend;
-    const char       *shape = pl_cli_text(p->args, "shape");
-    if (!shape) return pl_target_open(&p->target, target, NULL, NULL, PL_WEIGHTS_BF16, be, err);
-    pl_hf_config c;
-    int          layers = pl_cli_has(p->args, "layers") ? (int)pl_cli_int(p->args, "layers") : 0;
+    pl_hf_config      c;
+    if (!shape) return pl_target_open(&p->target, p->model, NULL, NULL, PL_WEIGHTS_BF16, be, err);
     PL_TRY(pl_bench_shape_find(&c, shape, layers, SHAPE_POSITIONS, err));
     p->target.dtype = PL_BF16;
     PL_TRY(pl_llama_init(&p->target.model, &c, be, true, err));
     return draw(p, &p->target.model.params, 0, err);
 }
 
-static pl_status check_target(const pl_cli_args *a, pl_err *err) {
-    bool target = pl_cli_has(a, "target"), shape = pl_cli_has(a, "shape");
-    if (!target && !shape) return pl_fail(err, PL_E_USAGE, "--target: is missing; plan needs a model, or a --shape");
-    if (target && shape) return pl_fail(err, PL_E_USAGE, "--shape: stands in for --target; give one of them");
-    if (pl_cli_has(a, "layers") && !shape) return pl_fail(err, PL_E_USAGE, "--layers: is for --shape");
-    return PL_OK;
-}
-
 static pl_status prepare(pl_plan *p, pl_err *err) {
     const pl_cli_args *a = p->args;
-    const char        *target = pl_cli_text(a, "target"), *results = pl_cli_text(a, "results");
-    PL_TRY(check_target(a, err));
+    const char        *shape, *results = pl_cli_text(a, "results");
+    int                layers;
+    PL_TRY(pl_bench_shape_options(a, &shape, &layers, err));
+    p->model = shape ? shape : pl_cli_text(a, "target");
+    if (!p->model) return pl_fail(err, PL_E_USAGE, "--target: is missing; plan needs a model, or a --shape");
     p->batch = (int)pl_cli_int(a, "batch");
     p->temperature = pl_cli_real(a, "temperature");
     PL_TRY(read_tree(p, err));
     PL_TRY(read_given(p, err));
     if (results) PL_TRY(pl_plan_methods_read(&p->measured, results, p->temperature, err));
-    PL_TRY(open_target(p, target, err));
+    PL_TRY(open_target(p, shape, layers, err));
     int room = p->target.model.config.max_position_embeddings - 2 * PL_SHAPE_NODES;
     p->context = pl_cli_has(a, "context") ? (int)pl_cli_int(a, "context") : room < CONTEXT ? room : CONTEXT;
     if (p->context < PL_SHAPE_LEVELS || p->context > room)
-        return pl_fail(err, PL_E_INPUT, "%s: has %d positions; plan needs a --context of %d to %d there",
-                       target ? target : pl_cli_text(a, "shape"), p->target.model.config.max_position_embeddings,
-                       PL_SHAPE_LEVELS, room > PL_SHAPE_LEVELS ? room : PL_SHAPE_LEVELS);
+        return pl_fail(err, PL_E_INPUT, "%s: has %d positions; plan needs a --context of %d to %d there", p->model,
+                       p->target.model.config.max_position_embeddings, PL_SHAPE_LEVELS,
+                       room > PL_SHAPE_LEVELS ? room : PL_SHAPE_LEVELS);
     PL_TRY(add_drafters(p, err));
     PL_TRY(add_heads(p, err));
     PL_TRY(check_names(p, err));
@@ -387,7 +380,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 }
 
 static const pl_cli_option options[] = {
-    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "the model (required)"},
+    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "the model"},
     {.name = "shape",
      .type = PL_CLI_TEXT,
      .arg = "NAME",

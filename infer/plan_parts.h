@@ -39,6 +39,7 @@ typedef struct pl_plan_entry {
 typedef struct pl_plan {
     const pl_env      *env;
     const pl_cli_args *args;
+    const char        *model; // --target or --shape
     pl_target          target;
     int                batch, context;
     double             temperature;

@@ -174,8 +174,7 @@ static void put_all(pl_json_out *o, const pl_plan *p) {
     int              at[8];
     for (int i = 0; i < 8; i++)
         at[i] = rows[i] * p->batch;
-    const char *target = pl_cli_text(p->args, "target");
-    pl_put_str(o, "target", target ? target : pl_cli_text(p->args, "shape"));
+    pl_put_str(o, "target", p->model);
     pl_put_int(o, "batch", p->batch);
     pl_put_int(o, "context", p->context);
     put_figure(o, p, "temperature", p->temperature);
