@@ -14,23 +14,17 @@
 
 // Copies within a device's memory, each byte read and written: the footprint is both blocks.
 static void put_copies(pl_json_out *o, pl_bench *b) {
-    size_t all = b->copy_bytes;
-    for (double mb = 0.5; 2 * mb * 1048576 <= fmin(b->max_bytes, 2 * (double)all); mb *= 2) {
-        b->copy_bytes = (size_t)(mb * 1048576);
-        double rate = pl_bench_rate(b, NULL, 0);
+    for (double mb = 0.5; mb * 1048576 <= (double)b->copy_bytes && 2 * mb * 1048576 <= b->max_bytes; mb *= 2) {
+        double rate = pl_bench_copy_rate(b, (size_t)(mb * 1048576));
         pl_json_out_object(o);
         pl_put_num(o, "footprint_mb", 2 * mb);
         pl_put_num(o, "copy_gb_per_second", rate > 0 ? rate / 1e9 : NAN);
         pl_json_out_close(o, '}');
     }
-    b->copy_bytes = all;
 }
 
-void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
-    pl_put_array(o, "bandwidth");
-    if (b->copy_bytes) put_copies(o, b);
-    for (double mb = 1; mb <= 1024 && !b->copy_bytes; mb *= 2) {
-        if (mb * 1048576 > b->max_bytes) break;
+static void put_reads(pl_json_out *o, pl_bench *b) {
+    for (double mb = 1; mb <= 1024 && mb * 1048576 <= b->max_bytes; mb *= 2) {
         double one = pl_probe_bandwidth(NULL, (size_t)(mb * 1048576));
         double all = pl_probe_bandwidth(b->env->pool, (size_t)(mb * 1048576));
         pl_json_out_object(o);
@@ -39,6 +33,14 @@ void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
         pl_put_num(o, "all_threads_gb_per_second", all > 0 ? all / 1e9 : NAN);
         pl_json_out_close(o, '}');
     }
+}
+
+void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
+    pl_put_array(o, "bandwidth");
+    if (b->copy_bytes)
+        put_copies(o, b);
+    else
+        put_reads(o, b);
     pl_json_out_close(o, ']');
 }
 
@@ -137,7 +139,7 @@ static const pl_cli_option options[] = {
      .deflt = "2048",
      .min = 1,
      .max = 1 << 24,
-     .help = "leaves out weight matrices above this size"},
+     .help = "leaves out weight matrices and caches above this size"},
     {0}};
 
 enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, STEP = 32, TOKENIZE = 64, ATTENTION = 128 };

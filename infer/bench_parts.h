@@ -16,7 +16,7 @@
 
 typedef struct pl_bench {
     const pl_env *env;
-    double        max_bytes;  // of one weight matrix: larger shapes are left out
+    double        max_bytes;  // of one weight matrix or cache: larger ones are left out
     int           rounds;     // of pl_bench_time, 1 to PL_BENCH_TRIES
     double        peak;       // flops per second, before anything was timed; 0 on a device
     pl_ctx        ctx;        // fills and copies
@@ -69,8 +69,10 @@ void   pl_bench_done(pl_bench_case *c);
 // A failure that a bench goes on after.
 void   pl_bench_leave_out(pl_bench *b, const char *name, const pl_err *err);
 
-// Bytes per second, one sample: of reading p (host), of copies (device).
+// Bytes per second, one sample: of reading p (host), of copies of copy_bytes (device). 0: not known.
 double pl_bench_rate(pl_bench *b, const void *p, size_t bytes);
+// On a device: of copies of so many bytes, copy_bytes at most, each read and written.
+double pl_bench_copy_rate(pl_bench *b, size_t bytes);
 
 // A block in the backend's memory whose values are finite and neither zero nor subnormal, as fp32 and as bf16; on the
 // host written by the threads that will read it. NULL when there is none.

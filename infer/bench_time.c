@@ -48,10 +48,7 @@ static void fill_device(pl_bench *b, uint8_t *p, size_t bytes) {
         return;
     }
     pl_ctx_upload(&b->ctx, p, noise, n);
-    for (size_t have = n, more; have < bytes; have += more) {
-        more = bytes - have < have ? bytes - have : have;
-        pl_ctx_copy(&b->ctx, p + have, p, more);
-    }
+    pl_ctx_repeat(&b->ctx, p, n, bytes);
     pl_ctx_wait(&b->ctx);
     pl_free(noise);
 }
@@ -67,11 +64,11 @@ void pl_bench_fill(pl_bench *b, void *p, size_t bytes) {
 void *pl_bench_block(pl_bench *b, size_t bytes) {
     pl_err err = {0};
     void  *p = pl_memory_create(b->env->backend->memory, PL_LOCAL, bytes, &err);
-    if (p)
-        pl_bench_fill(b, p, bytes);
-    else
-        pl_log_warn("bench: %s", err.msg);
-    return p;
+    if (p) pl_bench_fill(b, p, bytes);
+    if (p && pl_ctx_sync(&b->ctx, &err) == PL_OK) return p;
+    pl_log_warn("bench: %s", err.msg);
+    pl_bench_drop(b, p, bytes);
+    return NULL;
 }
 
 void pl_bench_drop(pl_bench *b, void *p, size_t bytes) {
@@ -126,19 +123,26 @@ void pl_bench_close(pl_bench *b) {
     *b = (pl_bench){0};
 }
 
-double pl_bench_rate(pl_bench *b, const void *p, size_t bytes) {
-    if (!b->copy_bytes) return pl_probe_read(b->env->pool, p, bytes);
+double pl_bench_copy_rate(pl_bench *b, size_t bytes) {
     double best = 0;
+    pl_err err = {0};
     pl_ctx_wait(&b->ctx);
     for (int i = 0; i <= COPY_TRIES; i++) { // the first warms up
         double t0 = pl_now();
         for (int k = 0; k < COPY_TIMES; k++)
-            pl_ctx_copy(&b->ctx, b->copy[1], b->copy[0], b->copy_bytes);
-        if (!pl_ctx_wait(&b->ctx)) return 0;
-        double rate = 2.0 * (double)b->copy_bytes * COPY_TIMES / (pl_now() - t0);
+            pl_ctx_copy(&b->ctx, b->copy[1], b->copy[0], bytes);
+        pl_ctx_wait(&b->ctx);
+        double rate = 2.0 * (double)bytes * COPY_TIMES / (pl_now() - t0);
         if (i > 0 && rate > best) best = rate;
     }
-    return b->copy_rate = best;
+    if (pl_ctx_sync(&b->ctx, &err) == PL_OK) return b->copy_rate = best;
+    pl_log_warn("bench: copies: %s", err.msg);
+    return 0;
+}
+
+double pl_bench_rate(pl_bench *b, const void *p, size_t bytes) {
+    if (!b->copy_bytes) return pl_probe_read(b->env->pool, p, bytes);
+    return pl_bench_copy_rate(b, b->copy_bytes);
 }
 
 static double floor_of(pl_bench *b, const pl_bench_case *c) {

@@ -291,16 +291,12 @@ static pl_status draw_tail(const pl_params *ps, const pl_param *p, uint64_t seed
 static pl_status tile_matrix(pl_ctx *ctx, const pl_params *ps, const pl_param *p, uint64_t seed, float *values,
                              void *tile, pl_err *err) {
     pl_dtype t = p->tensor->dtype;
-    uint8_t *to = p->owned;
     size_t   n = TILE < p->owned_bytes ? TILE : p->owned_bytes;
     int64_t  count = (int64_t)(n / pl_dtype_size(t));
     draw_values(values, count, p->spec.cols, seed);
     pl_from_f32(tile, t, values, (size_t)count);
-    pl_ctx_upload(ctx, to, tile, n);
-    for (size_t have = n, more; have < p->owned_bytes; have += more) {
-        more = p->owned_bytes - have < have ? p->owned_bytes - have : have;
-        pl_ctx_copy(ctx, to + have, to, more);
-    }
+    pl_ctx_upload(ctx, p->owned, tile, n);
+    pl_ctx_repeat(ctx, p->owned, n, p->owned_bytes);
     PL_TRY(pl_ctx_sync(ctx, err));
     return draw_tail(ps, p, mix(seed), err);
 }

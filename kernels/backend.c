@@ -146,6 +146,13 @@ void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     pl_ctx_copy_pieces(ctx, to, from, bytes, bytes, 1);
 }
 
+void pl_ctx_repeat(pl_ctx *ctx, void *to, size_t n, size_t bytes) {
+    for (size_t have = n, more; have < bytes; have += more) {
+        more = bytes - have < have ? bytes - have : have;
+        pl_ctx_copy(ctx, (uint8_t *)to + have, to, more);
+    }
+}
+
 void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes) {
     if (idle(ctx, bytes)) return;
     if (ctx->be->device)

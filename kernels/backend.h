@@ -111,7 +111,7 @@ struct pl_ctx {
     pl_arena          shared;  // index arrays of one step, where the frame is not the host's (else unused)
     pl_tape          *tape;    // NULL: inference; borrowed
     bool              measuring;
-    bool              repeats;   // steps (without a tape) come again and again: a device may send them as graphs
+    bool              repeats; // steps (without a tape) come again and again: a device may send them as graphs
     bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
     pl_trail          trail;
     void             *state; // of the backend's device: owned by it
@@ -141,6 +141,8 @@ void pl_ctx_download(pl_ctx *ctx, void *to, const void *from, size_t bytes);
 void pl_ctx_copy(pl_ctx *ctx, void *to, const void *from, size_t bytes);
 void pl_ctx_copy_pieces(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
 void pl_ctx_zero(pl_ctx *ctx, void *to, size_t bytes);
+// Copies the first n of so many bytes over the rest, again and again.
+void pl_ctx_repeat(pl_ctx *ctx, void *to, size_t n, size_t bytes);
 
 // A tensor's values where the host can read them, and write them over: its own data on host backends, else a copy in
 // the step's shared memory. Waits. A measuring context sizes that copy; there, and on a failed context, NULL.
