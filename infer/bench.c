@@ -220,6 +220,10 @@ static void write_rest(pl_json_out *o, const pl_bench *b) {
     pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
 }
 
+static bool next(unsigned mask, unsigned kind) {
+    return mask & kind && pl_bench_go_on(NULL) == PL_OK;
+}
+
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     unsigned       mask;
     pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "hidden")};
@@ -251,15 +255,16 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_status   st = PL_OK;
-    if (mask & BANDWIDTH) pl_bench_put_bandwidth(o, &b);
-    if (mask & LINEAR) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
-    if (mask & TRAIN) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
-    if (mask & HEADS) pl_bench_put_heads(o, &b, &heads);
-    if (mask & ATTENTION) pl_bench_put_attention(o, &b, heads.width);
-    if (mask & DECODE)
+    if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
+    if (next(mask, LINEAR)) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
+    if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
+    if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
+    if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
+    if (next(mask, DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
-    if (st == PL_OK && mask & STEP) st = env->bench_step(o, env, &step, err);
-    if (st == PL_OK && mask & TOKENIZE) st = pl_bench_put_tokenize(o, &tokenize, err);
+    if (st == PL_OK && next(mask, STEP)) st = env->bench_step(o, env, &step, err);
+    if (st == PL_OK && next(mask, TOKENIZE)) st = pl_bench_put_tokenize(o, &tokenize, err);
+    if (st == PL_OK) st = pl_bench_go_on(err);
     if (st == PL_OK) write_rest(o, &b);
     pl_bench_close(&b);
     if (st == PL_OK) return pl_show_end(env, &local, err);

@@ -136,8 +136,10 @@ static pl_status start(loop *l, const pl_bench_model *m, pl_err *err) {
     if (l->session) pl_engine_end(l->engine, l->session);
     l->session = NULL;
     PL_TRY(pl_engine_start(l->engine, m->prompt, m->context, &so, &l->session, err));
-    while (l->session->n_read < m->context)
+    while (l->session->n_read < m->context) {
+        PL_TRY(pl_bench_go_on(err));
         PL_TRY(pl_engine_step(l->engine, err));
+    }
     return PL_OK;
 }
 
@@ -148,6 +150,7 @@ static pl_status run_loop(loop *l, pl_bench *b, const pl_bench_model *m, int ste
         int    first = l->n;
         double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
         for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
+            PL_TRY(pl_bench_go_on(err));
             if (l->session->finish != PL_RUNNING) PL_TRY(start(l, m, err));
             const pl_session_stats *s = &l->session->stats;
             pl_session_stats        was = *s;
@@ -167,14 +170,20 @@ static pl_status run_loop(loop *l, pl_bench *b, const pl_bench_model *m, int ste
 }
 
 // Rounds over all loops; one that fails is left out.
-static void run_loops(loop *l, int n, pl_bench *b, const pl_bench_model *m, const pl_bench_shape *s) {
+static pl_status run_loops(loop *l, int n, pl_bench *b, const pl_bench_model *m, const pl_bench_shape *s, pl_err *err) {
     for (int round = 0; round < s->repeats; round++)
         for (int i = 0; i < n; i++) {
-            pl_err err = {0};
-            if (!l[i].ready || run_loop(&l[i], b, m, s->steps, &err) == PL_OK) continue;
-            pl_bench_leave_out(b, l[i].name, &err);
+            pl_err    why = {0};
+            pl_status st = l[i].ready ? run_loop(&l[i], b, m, s->steps, &why) : PL_OK;
+            if (st == PL_OK) continue;
+            if (st == PL_E_INTERRUPTED) {
+                *err = why;
+                return st;
+            }
+            pl_bench_leave_out(b, l[i].name, &why);
             close_loop(&l[i]);
         }
+    return PL_OK;
 }
 
 static double median(const double *x, int n) {
@@ -356,7 +365,9 @@ pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *
     if (st == PL_OK) {
         if (s->repeats < b->rounds) b->rounds = s->repeats;
         pl_bench_time(b, m->c, m->n_cases);
-        run_loops(l, n, b, m, s);
+        st = run_loops(l, n, b, m, s, err);
+    }
+    if (st == PL_OK) {
         put_model(o, m, s);
         put_plain(o, &l[0]);
         put_verify(o, m);

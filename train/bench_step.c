@@ -232,7 +232,8 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double fl
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
         bool   host = !t->backend->memory;
         double before = host ? pl_probe_flops_once(t->pool) : 0;
-        st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
+        st = pl_bench_go_on(err);
+        if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;

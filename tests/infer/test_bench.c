@@ -1,0 +1,98 @@
+// What benches share: timing, stopping, memory that there must be room for.
+#include "infer/bench_parts.h"
+#include "kernels/base/log.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/device.h"
+
+enum { N = 2 };
+typedef struct counted {
+    int steps, fails_at; // 0: never
+} counted;
+
+static void step(pl_ctx *ctx, void *arg) {
+    counted *s = arg;
+    pl_ctx_bytes(ctx, 64);
+    if (!ctx->measuring && ++s->steps == s->fails_at) pl_ctx_fail(ctx, PL_E_INPUT, "step %d", s->steps);
+}
+
+static void open_cases(pl_bench *b, pl_bench_case c[N], counted s[N], const pl_env *env) {
+    pl_err err = {0};
+    if (pl_bench_open(b, env, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
+    b->rounds = 3;
+    memset(c, 0, N * sizeof *c);
+    for (int i = 0; i < N; i++) {
+        strcpy(c[i].name, i ? "second" : "first");
+        c[i].step = step;
+        c[i].arg = &s[i];
+        pl_bench_ready(b, &c[i]);
+        assert_true(c[i].ready && s[i].steps == 0);
+    }
+}
+
+static void close_cases(pl_bench *b, pl_bench_case c[N]) {
+    for (int i = 0; i < N; i++)
+        pl_bench_done(&c[i]);
+    pl_bench_close(b);
+}
+
+// One that fails is told and leaves the others their figures.
+static void timing(void **state) {
+    (void)state;
+    for (int device = 0; device < 2; device++) {
+        pl_env        env = {.backend = device ? test_device() : pl_backend_cpu()};
+        counted       s[N] = {{.fails_at = 3}, {0}};
+        pl_bench      b;
+        pl_bench_case c[N];
+        open_cases(&b, c, s, &env);
+        pl_bench_time(&b, c, N);
+        assert_true(!c[0].ready && isnan(pl_bench_seconds(&c[0])));
+        assert_true(c[1].ready && c[1].n == 3 && pl_bench_seconds(&c[1]) > 0);
+        assert_int_equal(b.n_left, 1);
+        assert_string_equal(b.left[0].name, "first");
+        assert_string_equal(b.left[0].why, "step 3");
+        close_cases(&b, c);
+    }
+}
+
+// A bench that is asked to stop times nothing more.
+static void stopping(void **state) {
+    (void)state;
+    pl_env        env = {.backend = pl_backend_cpu()};
+    counted       s[N] = {0};
+    pl_bench      b;
+    pl_bench_case c[N];
+    pl_err        err = {0};
+    pl_stop_install();
+    open_cases(&b, c, s, &env);
+    assert_int_equal(pl_bench_go_on(&err), PL_OK);
+    raise(SIGTERM);
+    pl_bench_time(&b, c, N);
+    assert_true(!c[0].ready && !c[1].ready && s[0].steps == 0 && s[1].steps == 0 && b.n_left == 0);
+    assert_int_equal(pl_bench_go_on(&err), PL_E_INTERRUPTED);
+    close_cases(&b, c);
+    pl_stop_install(); // and is asked no longer
+}
+
+static void room(void **state) {
+    (void)state;
+    pl_err err = {0};
+    assert_int_equal(pl_bench_shape_room(1000, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_bench_shape_room((int64_t)1 << 50, pl_backend_cpu(), &err), PL_E_MEMORY);
+    assert_non_null(strstr(err.msg, "give fewer --layers"));
+    assert_int_equal(pl_bench_shape_room((int64_t)1 << 50, pl_backend_emulated(), &err), PL_E_MEMORY);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(timing), cmocka_unit_test(stopping), cmocka_unit_test(room)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
