@@ -23,7 +23,7 @@ static char scratch[64];
 static void put(const char *name, const char *text) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
-    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
+    test_write(path, text);
 }
 
 static bool there(const char *name) {
@@ -33,13 +33,11 @@ static bool there(const char *name) {
 }
 
 static bool report_shows(const char *part) {
-    char     path[128];
-    uint8_t *data;
-    size_t   n;
+    char path[128];
     snprintf(path, sizeof path, "%s/run/report.html", scratch);
-    assert_int_equal(pl_file_read(path, &data, &n, 1 << 26, NULL), PL_OK);
-    bool shows = strstr((const char *)data, part) != NULL;
-    pl_free(data);
+    char *html = test_read(path);
+    bool  shows = strstr(html, part) != NULL;
+    pl_free(html);
     return shows;
 }
 
@@ -62,15 +60,13 @@ static void make(void) {
 
 // The figures of an evaluation's ceilings, as JSON; the caller's.
 static char *figures(const char *options) {
-    pl_json     j;
-    const char *weights;
-    char        path[128];
+    pl_json j;
+    char    path[128];
     test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 1 %s", scratch, scratch, options);
     pl_json_close(&j);
     snprintf(path, sizeof path, "%s/run/ceilings/head.json", scratch);
     assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
-    assert_int_equal(pl_json_get_str(&j, NULL, "weights", &weights, NULL), PL_OK);
-    assert_string_equal(weights, "bf16"); // as the methods were timed, whatever the file stores
+    assert_string_equal(test_str(&j, NULL, "weights"), "bf16"); // as the methods were timed, whatever the file stores
     char *text = cJSON_PrintUnformatted(pl_json_find(&j, NULL, "ceilings"));
     assert_non_null(text);
     pl_json_close(&j);
@@ -100,9 +96,9 @@ static void few_prompts(void **state) {
     make();
     char   *text = figures("--set eval.limit=1 --set eval.ceilings=5000");
     pl_json j;
-    int64_t rows;
     assert_int_equal(pl_json_parse(&j, "ceilings", 0, text, strlen(text), 0, NULL), PL_OK);
-    assert_int_equal(pl_json_get_int(&j, j.root->child, "rows", 50, 511, &rows, NULL), PL_OK);
+    double rows = test_num(&j, j.root->child, "rows");
+    assert_true(rows >= 50 && rows <= 511);
     pl_json_close(&j);
     cJSON_free(text);
     test_scratch_remove(scratch);
@@ -125,9 +121,8 @@ static void of_no_earlier_one(void **state) {
 // Texts that evaluation cuts to fit leave ceilings no place to look at: what was measured stays, and is reported.
 static void failing(void **state) {
     (void)state;
-    char        prompt[8192] = "{\"prompt\":\"", path[128];
-    pl_json     j;
-    const char *target;
+    char    prompt[8192] = "{\"prompt\":\"", path[128];
+    pl_json j;
     make();
     for (int i = 0; i < 200; i++)
         strcat(prompt, "Once upon a time there was ");
@@ -137,8 +132,8 @@ static void failing(void **state) {
                    "eval %s/e.yaml --out %s/lost --quiet --set eval.prompts=%s/long.jsonl", scratch, scratch, scratch);
     snprintf(path, sizeof path, "%s/lost/results.json", scratch);
     assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
-    assert_int_equal(cJSON_GetArraySize(pl_json_find(&j, NULL, "methods")), 2);
-    assert_int_equal(pl_json_get_str(&j, NULL, "settings.target", &target, NULL), PL_OK);
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "methods")), 2);
+    test_str(&j, NULL, "settings.target");
     pl_json_close(&j);
     assert_true(there("lost/report.html"));
     assert_false(there("lost/ceilings/head.json"));
