@@ -51,6 +51,7 @@ typedef struct rig {
     const pl_plan_rig_options *o;
     rig_tree                   tree[TREES];
     int                        n_trees, rows, width, levels; // the largest: rows of a forward, of a level; levels
+    int                        k;                            // candidates of a node, at most
     rig_subject               *subject;
     int                        n;
     pl_kv                     *kv;     // [batch] the target's
@@ -396,8 +397,10 @@ static pl_status open_plain(rig *r, const pl_backend *be, pl_pool *pool, pl_err 
     return pl_engine_create(&r->engine, be, pool, r->o->target, NULL, &eo, err);
 }
 
-static void take_arrays(rig *r, size_t rows, size_t k) {
+static void take_arrays(void *arg) {
+    rig      *r = arg;
     pl_arena *a = &r->arrays;
+    size_t    rows = (size_t)r->o->batch * (size_t)(r->rows > r->width ? r->rows : r->width), k = (size_t)r->k;
     r->id = pl_arena_alloc(a, rows * sizeof *r->id);
     r->pos = pl_arena_alloc(a, rows * sizeof *r->pos);
     r->index = pl_arena_alloc(a, rows * sizeof *r->index);
@@ -413,19 +416,13 @@ static void take_arrays(rig *r, size_t rows, size_t k) {
 
 static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be, pl_pool *pool, pl_err *err) {
     const pl_llama *t = r->o->target;
-    int             b = r->o->batch, slots = r->o->context + PL_SHAPE_NODES, k = 1;
-    size_t          rows = (size_t)b * (size_t)(r->rows > r->width ? r->rows : r->width);
+    int             b = r->o->batch, slots = r->o->context + PL_SHAPE_NODES;
     r->subject = pl_calloc((size_t)r->n, sizeof *r->subject);
     if (!r->subject) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
+    r->k = 1;
     for (int i = 0; i < r->n; i++)
-        if (subject[i].k > k) k = subject[i].k;
-    pl_arena_init(&r->arrays, "plan");
-    r->arrays.memory = be->memory;
-    r->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&r->arrays);
-    take_arrays(r, rows, (size_t)k);
-    PL_TRY(pl_arena_commit(&r->arrays, err));
-    take_arrays(r, rows, (size_t)k);
+        if (subject[i].k > r->k) r->k = subject[i].k;
+    PL_TRY(pl_arena_init_shared(&r->arrays, "plan", be->memory, take_arrays, r, err));
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {
