@@ -29,7 +29,7 @@ double pl_sum(const double *w, int64_t n) {
     return sum;
 }
 
-int64_t pl_draw(const double *w, int64_t n, double u) {
+int64_t pl_draw_at(const double *w, int64_t n, double u) {
     double  bound = u * pl_sum(w, n), acc = 0;
     int64_t last = -1;
     for (int64_t from = 0; from < n; from += BLOCK) {
@@ -52,9 +52,13 @@ int64_t pl_draw(const double *w, int64_t n, double u) {
     return last;
 }
 
+double pl_rng_coin_own(const pl_rng_coin *c, int64_t position) {
+    return pl_rng_uniform(c->sample, (uint64_t)position);
+}
+
 static int64_t draw(pl_coin *base, const double *w, int64_t n, int64_t position) {
     pl_rng_coin *c = (pl_rng_coin *)base;
-    return pl_draw(w, n, position >= 0 ? pl_rng_uniform(c->sample, (uint64_t)position) : uniform(c));
+    return pl_draw_at(w, n, position >= 0 ? pl_rng_coin_own(c, position) : uniform(c));
 }
 
 void pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root) {

@@ -23,11 +23,13 @@ typedef struct pl_rng_coin {
     uint64_t next;
 } pl_rng_coin;
 // stream: PL_STREAM_DRAFT or PL_STREAM_ACCEPT. root: position of the tree's root in the session's text.
-void pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root);
+void   pl_rng_coin_init(pl_rng_coin *c, uint64_t seed, pl_stream stream, uint64_t key, int64_t root);
+// The uniform number of the target's own draw of the token at a position >= 0.
+double pl_rng_coin_own(const pl_rng_coin *c, int64_t position);
 
 // The sum of n numbers; its order depends on n alone.
 double  pl_sum(const double *w, int64_t n);
 // The draw for a uniform u in [0, 1): the inverse of the cumulative distribution in index order.
-int64_t pl_draw(const double *w, int64_t n, double u);
+int64_t pl_draw_at(const double *w, int64_t n, double u);
 
 #endif

@@ -23,9 +23,8 @@ bool pl_sampling_has_history(const pl_sampling *s) {
 pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
     *k = (pl_law_work){.w = pl_calloc((size_t)v, sizeof *k->w),
                        .id = pl_calloc((size_t)v, sizeof *k->id),
-                       .seen = pl_calloc((size_t)v, sizeof *k->seen),
                        .softmax = pl_softmax_cpu()};
-    if (k->w && k->id && k->seen) return PL_OK;
+    if (k->w && k->id) return PL_OK;
     pl_law_work_fini(k);
     return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)v);
 }
@@ -33,22 +32,25 @@ pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
 void pl_law_work_fini(pl_law_work *k) {
     pl_free(k->w);
     pl_free(k->id);
-    pl_free(k->seen);
     *k = (pl_law_work){0};
 }
 
-static void penalise(float *w, int64_t v, uint8_t *seen, float penalty, const int32_t *token, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        int32_t t = token[i];
-        if (t < 0 || t >= v || seen[t]) continue;
-        seen[t] = 1;
-        w[t] = w[t] > 0 ? w[t] / penalty : w[t] * penalty;
-    }
+static inline void penalise_one(float *w, int64_t t, float penalty) {
+    w[t] = w[t] > 0 ? w[t] / penalty : w[t] * penalty;
 }
 
-static void forget(uint8_t *seen, int64_t v, const int32_t *token, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (token[i] >= 0 && token[i] < v) seen[token[i]] = 0;
+// Each token that occurred once.
+static void penalise(float *w, int64_t v, float penalty, const pl_history *h) {
+    for (int64_t i = 0; h->said && i < pl_said_words(v); i++)
+        for (uint32_t bits = h->said[i]; bits; bits &= bits - 1)
+            penalise_one(w, 32 * i + __builtin_ctz(bits), penalty);
+    for (int64_t i = 0; i < h->n_path; i++) {
+        int32_t t = h->path[i];
+        int64_t before = 0;
+        while (h->path[before] != t)
+            before++;
+        if (before == i && !(h->said && pl_said_has(h->said, t))) penalise_one(w, t, penalty);
+    }
 }
 
 static inline bool better(const float *w, int32_t a, int32_t b) {
@@ -122,10 +124,7 @@ bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, con
     const float *x = logits;
     if (pl_sampling_has_history(s)) {
         memcpy(k->w, logits, (size_t)v * sizeof *k->w);
-        penalise(k->w, v, k->seen, (float)s->repetition_penalty, h->tokens, h->n_tokens);
-        penalise(k->w, v, k->seen, (float)s->repetition_penalty, h->path, h->n_path);
-        forget(k->seen, v, h->tokens, h->n_tokens);
-        forget(k->seen, v, h->path, h->n_path);
+        penalise(k->w, v, (float)s->repetition_penalty, h);
         x = k->w;
     }
     float top;

@@ -3,11 +3,13 @@
 // The processors apply once, in this order (that of Hugging Face's generate), before verification and to every path
 // alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
 // where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
-// Plain decoding draws from this law and every verifier couples with it, so none of them can skip a processor.
+// Plain decoding draws from this law and every verifier couples with it, so none of them can skip a processor. A device
+// draws from it by the op draw (kernels/op/draw.h), which has it once more.
 #ifndef PL_LAW_H
 #define PL_LAW_H
 
 #include "kernels/base/status.h"
+#include "kernels/op/draw.h"
 #include "kernels/softmax.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,19 +29,19 @@ bool      pl_sampling_has_history(const pl_sampling *s);
 
 // Scratch for laws over v tokens, one per thread of use.
 typedef struct pl_law_work {
-    float            *w;    // [v]
-    int32_t          *id;   // [v]
-    uint8_t          *seen; // [v] all zero between calls
+    float            *w;  // [v]
+    int32_t          *id; // [v]
     const pl_softmax *softmax;
 } pl_law_work;
 pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err);
 void      pl_law_work_fini(pl_law_work *k);
 
-// What came before a token: the session's text and, in a tree, the drafted tokens on the way to it. Read only where
-// pl_sampling_has_history.
+// What came before a token: the session's text as a set (pl_said_add) and, in a tree, the drafted tokens on the way to
+// it. Read only where pl_sampling_has_history.
 typedef struct pl_history {
-    const int32_t *tokens, *path;
-    int64_t        n_tokens, n_path;
+    const uint32_t *said; // [pl_said_words(v)]; NULL: nothing
+    const int32_t  *path;
+    int64_t         n_path;
 } pl_history;
 
 // p[v]: the law, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a number, or the

@@ -13,8 +13,8 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
     int     node = out->path[out->n];
     for (;;) {
         int64_t position = in->position + in->tree->depth[node] + 1;
-        if (in->argmax) {
-            out->bonus = in->argmax[node];
+        if (in->own) {
+            out->bonus = in->own[node];
         } else if (!in->law(in->arg, node, in->p)) {
             out->bonus = -1;
         } else {
@@ -35,10 +35,14 @@ void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     bool drawn = in->tree->q[0] != NULL; // else there is nothing to judge paths by
     out->n = 0;
     out->path[0] = 0;
-    if (v->verify && !in->argmax && (drawn || v->proposal == PL_PROPOSE_TOP))
+    if (v->verify && !in->own && (drawn || v->proposal == PL_PROPOSE_TOP))
         v->verify(v, in, out);
     else
         pl_verify_walk(v, in, out);
+}
+
+bool pl_verifier_matches(const pl_verifier *v) {
+    return !v->couple && !v->verify;
 }
 
 double pl_surplus(const double *p, const double *q, int64_t v, double scale) {

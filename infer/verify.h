@@ -34,7 +34,9 @@ typedef struct pl_verify_in {
     // The target's law of the token after `node`, into p[v] (a sum of 1); false: its logits are not numbers.
     bool (*law)(void *arg, int node, double *p);
     void          *arg;
-    const int32_t *argmax; // [tree->n] or NULL: temperature 0, the law is this token
+    // [tree->n] or NULL: the target's own token after each node, where it is known already (-1: not numbers). At
+    // temperature 0 the law is this token; else it is what `coin` would draw, for verifiers that match alone.
+    const int32_t *own;
     int64_t        v;
     int64_t        position; // of the root in the session's text; the token after a node of depth i is position+i+1
     pl_coin       *coin;
@@ -58,7 +60,7 @@ struct pl_verifier {
     double (*acceptance)(const double *p, const double *q, int64_t v, int n, double *w);
 };
 
-// Runs a verifier. At temperature 0 (argmax given) it is greedy verification.
+// Runs a verifier. Where the target's own tokens are given they are matched: greedy verification at temperature 0.
 void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
 // On from the last node of out->path, one node at a time, each by v->couple.
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
@@ -75,6 +77,9 @@ bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x
 // Speculative sampling at one node (facts: inference §3.1): x if it passes the ratio test, else a draw from the
 // residual. Y ~ p whenever x ~ q. p is overwritten.
 int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
+
+// Whether every node is matched: its verdicts need no laws, only the target's own tokens, wherever they are drawn.
+bool pl_verifier_matches(const pl_verifier *v);
 
 // By name; NULL and one line naming the known ones.
 const pl_verifier *pl_verifier_find(const char *name, pl_err *err);

@@ -39,12 +39,12 @@ static void draws(void **state) {
                 if (w[i] > 0 && first < 0) first = i;
             }
             assert_true(fabs(pl_sum(w, n) - sum) <= 1e-13 * sum);
-            assert_int_equal(pl_draw(w, n, 0), first);
-            assert_int_equal(pl_draw(w, n, 1), last); // past what a uniform can be: rounding's way out
+            assert_int_equal(pl_draw_at(w, n, 0), first);
+            assert_int_equal(pl_draw_at(w, n, 1), last); // past what a uniform can be: rounding's way out
             // In the middle of a token's share it is that token; the shares of all of them are tried.
             double before = 0;
             for (int64_t i = 0; i < n; before += w[i++])
-                if (w[i] > 1e-9 * sum) assert_int_equal(pl_draw(w, n, (before + w[i] / 2) / sum), i);
+                if (w[i] > 1e-9 * sum) assert_int_equal(pl_draw_at(w, n, (before + w[i] / 2) / sum), i);
         }
 }
 

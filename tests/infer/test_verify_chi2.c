@@ -62,7 +62,10 @@ static void take_law(void *arg, const pl_final_rows *r) {
     plain_law *l = arg;
     int        last = r->logits_row[r->row[r->count - 1]];
     if (last < 0 || r->first + r->count != r->session->n_prompt) return;
-    pl_history h = {.tokens = r->session->tokens, .n_tokens = r->session->n_prompt};
+    uint32_t said[1] = {0}; // V is below 32
+    for (int i = 0; i < r->session->n_prompt; i++)
+        pl_said_add(said, r->session->tokens[i]);
+    pl_history h = {.said = said};
     assert_true(pl_law(l->p, r->logits + (int64_t)last * V, V, l->sampling, &h, &l->work));
 }
 

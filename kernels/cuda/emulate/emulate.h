@@ -110,6 +110,11 @@ static inline unsigned atomicAdd(unsigned *p, unsigned v) {
     *p += v;
     return old;
 }
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) {
+    unsigned long long old = *p;
+    *p += v;
+    return old;
+}
 static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v) {
     unsigned long long old = *p;
     if (v < old) *p = v;
