@@ -1,10 +1,10 @@
 #include "infer/decode.h"
 
 #include "infer/backbone.h"
+#include "infer/judge.h"
 #include "infer/pace.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/op/draw.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
@@ -18,10 +18,7 @@ typedef struct part {
     int         row0, rows;
     bool        decoding; // root + tree; else a chunk of the prompt
     bool        last;     // the chunk that ends the prompt
-    // Of the verdict, where there is one: the root's row and position, the first draw of its rows (-1: not drawn
-    // there).
-    int         root, draw0;
-    int64_t     position;
+    pl_judged   judged;
     pl_verdict  verdict;
     int32_t     first, count; // rows that became final
 } part;
@@ -36,19 +33,16 @@ struct pl_engine {
     pl_pace           pace;
     pl_session       *session; // [max_sessions]
     int               slots;   // of each cache: max_len + a tree
-    bool              draws;   // the target's tokens are drawn on the device; else from laws, on the host
     // taps of drafter and options together
     int               n_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
     // one step's rows
     part             *parts;
     int               n_parts;
-    pl_arena       arrays; // of what ops read and give beside tensors: all of the following but logits_row, final_row
-    int32_t       *id, *pos, *path, *logits_index, *logits_row, *argmax, *drawn, *final_row;
-    pl_kvrow      *row;  // [layers][max_rows]
-    pl_draw_row   *draw; // [n_draws]
-    int            n_draws;
-    uint32_t      *said; // [max_sessions][pl_said_words(V)] ids of each session's text
-    pl_draft_item *item;
+    pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
+    int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
+    pl_kvrow         *row; // [layers][max_rows]
+    pl_judge          judge;
+    pl_draft_item    *item;
 };
 
 // ---- sizes and life -------------------------------------------------------------------------------------------------
@@ -85,13 +79,7 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
     pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
     f->logits = pl_linear(ctx, hidden, e->target->head);
     if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
-    if (n_draws > 0)
-        pl_draw(ctx, &(pl_draw_args){.x = f->logits,
-                                     .row = e->draw,
-                                     .n = n_draws,
-                                     .said = e->said,
-                                     .texts = e->opt.max_sessions,
-                                     .id = e->drawn});
+    pl_judge_draw(&e->judge, ctx, f->logits, n_draws);
     f->features = select_features(ctx, &f->out, e->capture_tap, e->opt.n_taps);
     f->drafter_features = (pl_tensor){0};
     if (e->drafter) f->drafter_features = select_features(ctx, &f->out, e->drafter_tap, e->drafter->n_taps);
@@ -99,13 +87,13 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
 
 // Whether a step's logits come to the host: where laws are made of them, or somebody looks on.
 static bool reads_logits(const pl_engine *e, bool sampled) {
-    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->draws);
+    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->judge.draws);
 }
 
 static void measure_step(pl_ctx *ctx, void *arg) {
     pl_engine  *e = arg;
     forward_out f;
-    forward(e, e->opt.max_rows, e->opt.max_rows, true, e->draws ? e->opt.max_rows : 0, &f);
+    forward(e, e->opt.max_rows, e->opt.max_rows, true, e->opt.max_rows, &f);
     pl_gather(ctx, f.out.hidden, e->logits_index, e->opt.max_rows);
     if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
     if (f.features.data) pl_ctx_read(ctx, &f.features);
@@ -148,14 +136,6 @@ static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_er
     return PL_OK;
 }
 
-static size_t said_words(const pl_engine *e) {
-    return (size_t)pl_said_words(e->target->vocab);
-}
-
-static uint32_t *said_by(const pl_engine *e, const pl_session *s) {
-    return e->said + (size_t)s->slot * said_words(e);
-}
-
 static void take_arrays(pl_engine *e) {
     size_t rows = (size_t)e->opt.max_rows;
     e->id = pl_arena_alloc(&e->arrays, rows * sizeof *e->id);
@@ -164,9 +144,7 @@ static void take_arrays(pl_engine *e) {
     e->logits_index = pl_arena_alloc(&e->arrays, rows * sizeof *e->logits_index);
     e->argmax = pl_arena_alloc(&e->arrays, rows * sizeof *e->argmax);
     e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
-    e->draw = pl_arena_alloc(&e->arrays, rows * sizeof *e->draw);
-    e->drawn = pl_arena_alloc(&e->arrays, rows * sizeof *e->drawn);
-    e->said = pl_arena_alloc(&e->arrays, (size_t)e->opt.max_sessions * said_words(e) * sizeof *e->said);
+    pl_judge_take(&e->judge, &e->arrays, e->opt.max_rows);
 }
 
 static pl_status allocate(pl_engine *e, pl_err *err) {
@@ -205,11 +183,10 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     e->drafter = drafter;
     e->opt = *o;
     if (!e->opt.verifier) e->opt.verifier = &pl_verify_match;
-    // Without a drafter there is nothing to couple with.
-    e->draws = be->memory && (pl_verifier_matches(e->opt.verifier) || (!drafter && e->opt.verifier->lossless));
     int positions = target->config.max_position_embeddings;
     if (e->opt.max_len <= 0 || e->opt.max_len > positions) e->opt.max_len = positions;
     int tree = drafter ? drafter->policy.max_nodes : 1;
+    pl_judge_init(&e->judge, e->opt.verifier, drafter != NULL, target->vocab, e->opt.max_sessions, be->memory != NULL);
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
@@ -269,10 +246,8 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         pl_session *s = &e->session[i];
         if (s->live) continue;
         memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
-        memset(said_by(e, s), 0, said_words(e) * sizeof *e->said);
-        for (int k = 0; k < n; k++)
-            pl_said_add(said_by(e, s), prompt[k]);
         s->n_tokens = s->n_prompt = n;
+        pl_judge_text(&e->judge, s);
         s->n_read = 0;
         s->finish = PL_RUNNING;
         s->stopped_by = -1;
@@ -340,33 +315,13 @@ static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
     }
 }
 
-static bool is_greedy(const pl_session *s) {
-    return s->opt.sampling.temperature == 0 && !pl_sampling_has_history(&s->opt.sampling);
-}
-
-// What a part's verdict is about, and the draws of the target's tokens where the device makes them.
-static void add_verdict(pl_engine *e, part *p) {
-    pl_session        *s = p->s;
-    const pl_sampling *l = &s->opt.sampling;
-    pl_rng_coin        coin;
-    p->root = p->decoding ? p->row0 : p->row0 + p->rows - 1;
-    p->position = p->decoding ? s->n_read : s->n_prompt - 1;
-    p->draw0 = -1;
-    if (!p->decoding) pl_tree_root(&s->tree, s->tokens[p->position]); // a prompt's last row is a bare root
-    if (!e->draws || is_greedy(s)) return;
-    p->draw0 = e->n_draws;
-    pl_rng_coin_init(&coin, l->seed, PL_STREAM_ACCEPT, s->opt.key, p->position);
-    for (int i = 0; i < s->tree.n; i++)
-        e->draw[e->n_draws++] = (pl_draw_row){.u = pl_rng_coin_own(&coin, p->position + s->tree.depth[i] + 1),
-                                              .temperature = l->temperature,
-                                              .top_p = l->top_p,
-                                              .min_p = l->min_p,
-                                              .penalty = pl_sampling_has_history(l) ? (float)l->repetition_penalty : 1,
-                                              .top_k = l->top_k,
-                                              .at = e->logits_row[p->root + i],
-                                              .text = s->slot,
-                                              .token = s->tree.token[i],
-                                              .parent = i ? p->draw0 + s->tree.parent[i] : -1};
+// What a part's verdict is about; a prompt's last row is a bare root.
+static void ask_verdict(pl_engine *e, part *p) {
+    int root = p->decoding ? p->row0 : p->row0 + p->rows - 1;
+    p->judged =
+        (pl_judged){.s = p->s, .position = p->decoding ? p->s->n_read : p->s->n_prompt - 1, .row = e->logits_row[root]};
+    if (!p->decoding) pl_tree_root(&p->s->tree, p->s->tokens[p->judged.position]);
+    pl_judge_ask(&e->judge, &p->judged);
 }
 
 // Decoding sessions first, then prompts in the rows that are left. Returns the rows.
@@ -397,54 +352,12 @@ typedef struct verify_job {
     const float *logits;
 } verify_job;
 
-// The target's laws of one session's tree.
-typedef struct laws {
-    pl_session     *s;
-    const pl_tree  *tree;
-    const float    *logits; // [nodes, v]
-    const uint32_t *said;
-    int64_t         v;
-} laws;
-
-static bool law_of(void *arg, int node, double *p) {
-    laws      *l = arg;
-    int32_t    path[PL_TREE_MAX];
-    pl_history h = {.said = l->said, .path = path};
-    if (pl_sampling_has_history(&l->s->opt.sampling)) {
-        int n = pl_tree_path(l->tree, node, path) - 1; // the root is part of the text
-        for (int i = 0; i < n; i++)
-            path[i] = l->tree->token[path[i + 1]];
-        h.n_path = n;
-    }
-    return pl_law(p, l->logits + node * l->v, l->v, &l->s->opt.sampling, &h, &l->s->work);
-}
-
 // Verdict of one part.
 static void verify_part(void *arg, int i, int parts) {
     (void)parts;
     verify_job *j = arg;
-    pl_engine  *e = j->e;
-    part       *p = &e->parts[i];
-    pl_session *s = p->s;
-    if (!p->decoding && !p->last) return;
-    int     lrow = e->logits_row[p->root];
-    int64_t v = e->target->vocab;
-    laws    l = {.s = s, .tree = &s->tree, .said = said_by(e, s), .v = v};
-    if (j->logits) l.logits = j->logits + (int64_t)lrow * v;
-    const int32_t *own = p->draw0 >= 0 ? e->drawn + p->draw0 : is_greedy(s) ? e->argmax + lrow : NULL;
-    pl_rng_coin    coin;
-    pl_rng_coin_init(&coin, s->opt.sampling.seed, PL_STREAM_ACCEPT, s->opt.key, p->position);
-    pl_verify_in in = {.tree = &s->tree,
-                       .law = law_of,
-                       .arg = &l,
-                       .own = own,
-                       .v = v,
-                       .position = p->position,
-                       .coin = &coin.base,
-                       .p = s->law,
-                       .q = s->law + v,
-                       .r = s->law + 2 * v};
-    pl_verify(e->opt.verifier, &in, &p->verdict);
+    part       *p = &j->e->parts[i];
+    if (p->decoding || p->last) pl_judge_verdict(&j->e->judge, &p->judged, j->logits, j->e->argmax, &p->verdict);
 }
 
 static bool is_stop(const pl_session *s, int32_t token) {
@@ -456,7 +369,7 @@ static bool is_stop(const pl_session *s, int32_t token) {
 // Appends one emitted token; false when the session ends with it.
 static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     s->tokens[s->n_tokens++] = token;
-    pl_said_add(said_by(e, s), token);
+    pl_judge_said(&e->judge, s, token);
     if (is_stop(s, token)) {
         s->finish = PL_STOPPED;
         s->stopped_by = token;
@@ -604,27 +517,27 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     int    rows = plan_rows(e), n_logits = 0;
     if (rows == 0) return PL_OK;
     bool greedy = e->opt.all_logits, sampled = false;
-    e->n_draws = 0;
+    pl_judge_begin(&e->judge);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if (p->decoding)
             add_tree(e, p, p->row0, rows, &n_logits);
         else
             add_chunk(e, p, p->row0, rows, &n_logits);
-        if (is_greedy(p->s))
+        if (pl_judge_greedy(p->s))
             greedy = true;
         else
             sampled = true;
-        if (p->decoding || p->last) add_verdict(e, p);
+        if (p->decoding || p->last) ask_verdict(e, p);
     }
     pl_ctx_begin(&e->ctx);
     forward_out f;
-    forward(e, rows, n_logits, greedy && n_logits > 0, e->n_draws, &f);
+    forward(e, rows, n_logits, greedy && n_logits > 0, e->judge.n_draws, &f);
     verify_job job = {.e = e};
     if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double t_target = pl_now();
-    pl_parallel(sampled && !e->draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
+    pl_parallel(sampled && !e->judge.draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if ((p->decoding || p->last) && p->verdict.bonus < 0)

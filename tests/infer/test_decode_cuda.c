@@ -5,7 +5,10 @@
 //   - What plain decoding emits, and the logits it emits it from, keep their bits in company, in chunks of a prompt, in
 //     chains and in trees, with right, wrong and random drafts, and with every head (test_decode_bits.c has more of it,
 //     on the CPU).
-//   - Logits are the CPU's within what rounding costs; greedy text is the CPU's.
+//   - Logits are the CPU's within what rounding costs; greedy text is the CPU's, and so is drawn text where that is
+//   fp32's
+//     rounding.
+//   - Tokens are drawn on the device: no step downloads anything, under any law.
 #include "infer/backbone.h"
 #include "infer/drafter.h"
 #include "infer/verify.h"
@@ -35,6 +38,8 @@ typedef struct transcript {
 static transcript        *record_to; // by key
 static const pl_verifier *verifier;  // NULL: match
 static float             *logits_to; // [MAX_LEN, TEST_VOCAB] by position; NULL: not wanted
+static const pl_sampling *law;       // NULL: by temperature alone
+static bool               unseen;    // nobody looks at final rows
 
 static void record(void *arg, const pl_final_rows *r) {
     (void)arg;
@@ -60,18 +65,19 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
     pl_err            err = {0};
     pl_engine        *e;
     pl_engine_options o = {
-        .max_sessions = n, .max_rows = rows, .max_len = MAX_LEN, .verifier = verifier, .see_logits = true};
+        .max_sessions = n, .max_rows = rows, .max_len = MAX_LEN, .verifier = verifier, .see_logits = !unseen};
     pl_session *s[SESSIONS];
     int32_t     ids[MAX_LEN];
     if (d) d->max_rows = rows;
     if (pl_engine_create(&e, m->be, NULL, m, d, &o, &err) != PL_OK) fail_msg("%s", err.msg);
     record_to = out;
-    pl_engine_on_final(e, record, NULL);
+    if (!unseen) pl_engine_on_final(e, record, NULL);
     for (int i = 0; i < n; i++) {
         pl_session_options so = {.sampling = {.temperature = temperature, .top_p = 1, .seed = 3},
                                  .key = key0 + (uint64_t)i,
                                  .max_new = MAX_NEW};
-        int                len = prompt_of(so.key, ids);
+        if (law) so.sampling = *law;
+        int len = prompt_of(so.key, ids);
         memset(&out[so.key], 0, sizeof out[so.key]);
         assert_int_equal(pl_engine_start(e, ids, len, &so, &s[i], &err), PL_OK);
     }
@@ -92,7 +98,7 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
 }
 
 static void same(const transcript *a, const transcript *b, const char *what, int key) {
-    int seen = 0;
+    int seen = unseen ? MAX_NEW : 0;
     if (a->n != b->n || memcmp(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens) != 0)
         fail_msg("%s, session %d: tokens differ", what, key);
     for (int p = 0; p < a->n; p++) {
@@ -242,6 +248,76 @@ static void drawn(void **state) {
     test_rmdir(dir);
 }
 
+// Laws with every processor; the last one is penalised greedy decoding, whose tokens are drawn as well.
+static const pl_sampling drawn_laws[] = {
+    {.temperature = 1, .top_p = 1, .seed = 3},
+    {.temperature = 1.2, .top_k = 40, .top_p = 0.95, .min_p = 0.01, .repetition_penalty = 1.2, .seed = 4},
+    {.temperature = 0.7, .top_p = 0.8, .repetition_penalty = 0.9, .seed = 5},
+    {.temperature = 0, .top_p = 1, .repetition_penalty = 1.5},
+};
+enum { LAWS = sizeof drawn_laws / sizeof *drawn_laws };
+
+static int64_t downloads;
+static void (*download)(pl_ctx *ctx, void *to, const void *from, size_t bytes);
+
+static void count_download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    downloads++;
+    download(ctx, to, from, bytes);
+}
+
+// The device, its downloads counted.
+static const pl_backend *counting(void) {
+    static pl_backend be;
+    static pl_device  device;
+    be = *test_device();
+    device = *be.device;
+    download = device.download;
+    device.download = count_download;
+    be.device = &device;
+    return &be;
+}
+
+// Under each law plain decoding's tokens, alone, in company, in chains and in trees, and with a drafter, without a
+// single download; verifiers that couple take theirs.
+static void nothing_comes_back(void **state) {
+    (void)state;
+    static transcript plain[SESSIONS], got[SESSIONS];
+    char              dir[64];
+    pl_err            err = {0};
+    pl_llama          m;
+    test_target(&m, test_mkdir(dir), 2, 11, PL_BF16);
+    pl_llama_fini(&m);
+    open_on(&m, dir, PL_BF16, counting());
+    unseen = true;
+    for (int i = 0; i < LAWS; i++) {
+        law = &drawn_laws[i];
+        downloads = 0;
+        for (uint64_t key = 0; key < SESSIONS; key++)
+            run(&m, NULL, 16, key, 1, 0, plain);
+        if (i == 1) {
+            run(&m, NULL, 70, 0, SESSIONS, 0, got);
+            for (int k = 0; k < SESSIONS; k++)
+                same(&plain[k], &got[k], "batch", k);
+            assert_true(drafted(&m, plain, TEST_ACCEPT, "chain:5", 0, 0, got, "right chains") > 0);
+        }
+        if (i > 0) assert_true(drafted(&m, plain, TEST_MIXED, "chain:6", 40, 0, got, "trees") > 0);
+        with(&draftings[0], &m, PL_BF16, 0, 0, got);
+        same(&plain[0], &got[0], "eagle-3", 0);
+        same(&plain[1], &got[1], "eagle-3", 1);
+        if (downloads) fail_msg("law %d: %lld downloads", i, (long long)downloads);
+    }
+    law = NULL;
+    verifier = pl_verifier_find("rejection", &err);
+    run(&m, NULL, 16, 0, 1, 1, plain); // nothing to couple with
+    assert_true(verifier && downloads == 0);
+    with(&draftings[1], &m, PL_BF16, 1, 0, got);
+    assert_true(downloads > 0);
+    verifier = NULL;
+    unseen = false;
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
 // Root mean square of a - b over that of b, over the rows of positions from..to-1.
 static double distance(const float *a, const float *b, int from, int to) {
     double diff = 0, size = 0;
@@ -293,6 +369,36 @@ static void like_the_cpu(void **state) {
     }
 }
 
+// In fp32 logits are the CPU's to 2^-18 and shares likewise: these uniform numbers lie nowhere so near to a boundary.
+static void drawn_like_the_cpu(void **state) {
+    (void)state;
+    static transcript there[SESSIONS], here[SESSIONS];
+    char              dir[64];
+    pl_llama          m, cpu;
+    int               differ = 0;
+    make(&m, dir, PL_F32);
+    open_on(&cpu, dir, PL_F32, pl_backend_cpu());
+    for (int i = 0; i < LAWS; i++) {
+        law = &drawn_laws[i];
+        for (uint64_t key = 0; key < SESSIONS; key++) {
+            run(&m, NULL, 16, key, 1, 0, there);
+            run(&cpu, NULL, 16, key, 1, 0, here);
+            assert_int_equal(here[key].n, there[key].n);
+            if (memcmp(here[key].tokens, there[key].tokens, sizeof(int32_t) * (size_t)here[key].n)) differ++;
+            if (i > 0) continue;
+            law = &drawn_laws[1]; // another law, other text
+            run(&cpu, NULL, 16, key, 1, 0, here);
+            law = &drawn_laws[0];
+            assert_true(memcmp(here[key].tokens, there[key].tokens, sizeof(int32_t) * (size_t)here[key].n) != 0);
+        }
+    }
+    law = NULL;
+    assert_int_equal(differ, 0);
+    pl_llama_fini(&m);
+    pl_llama_fini(&cpu);
+    test_rmdir(dir);
+}
+
 static void drafters_greedy(void **state) {
     (void)state;
     drafters(PL_BF16, 0);
@@ -316,9 +422,9 @@ static void fp32_greedy(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),     cmocka_unit_test(fp32_greedy),
-        cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled), cmocka_unit_test(drawn),
-        cmocka_unit_test(like_the_cpu),
+        cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),       cmocka_unit_test(fp32_greedy),
+        cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled),   cmocka_unit_test(drawn),
+        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_like_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "infer/coin.h"
 #include "infer/law.h"
 #include "infer/verify.h"
+#include "kernels/cuda/emulate/device_emulated.h"
 #include <math.h>
 #include <string.h>
 
@@ -100,11 +101,82 @@ static void laws(void **state) {
     pl_law_work_fini(&k);
 }
 
+// The op draw, which devices have, gives the token that a host finds from the whole law: under every processor, with
+// tokens that occurred in the text and on the way through a tree.
+static void op_draws_from_the_law(void **state) {
+    (void)state;
+    enum { V = 203, N = 24, ROUNDS = 12, WORDS = (V + 31) / 32 };
+    static const pl_backend *(*const backends[])(void) = {pl_backend_ref, pl_backend_cuda_emulated};
+    static double p[V];
+    pl_law_work   k;
+    int           checked = 0, others = 0;
+    assert_int_equal(pl_law_work_init(&k, V, NULL), PL_OK);
+    for (int b = 0; b < 2; b++) {
+        const pl_backend *be = backends[b]();
+        float            *x = pl_memory_create(be->memory, PL_SHARED, N * V * sizeof *x, NULL);
+        pl_draw_row      *row = pl_memory_create(be->memory, PL_SHARED, N * sizeof *row, NULL);
+        uint32_t         *said = pl_memory_create(be->memory, PL_SHARED, WORDS * sizeof *said, NULL);
+        int32_t          *id = pl_memory_create(be->memory, PL_SHARED, N * sizeof *id, NULL), path[N];
+        pl_ctx            ctx;
+        assert_int_equal(pl_ctx_init(&ctx, be, NULL), PL_OK);
+        assert_int_equal(pl_arena_reserve(&ctx.scratch, 1 << 16, NULL), PL_OK);
+        for (int c = 0; c < ROUNDS; c++) {
+            pl_rng      r = pl_rng_make(7, PL_STREAM_TEST, (uint64_t)c);
+            pl_sampling s = {.temperature = c % 5 == 4 ? 0 : 0.4 + 0.3 * c,
+                             .top_k = c % 3 == 1 ? 30 : 0,
+                             .top_p = c % 2 ? 0.9 : 1,
+                             .min_p = c % 4 == 3 ? 0.03 : 0,
+                             .repetition_penalty = c % 4 == 0   ? 1
+                                                   : c % 4 == 1 ? 0.7
+                                                                : 1.4};
+            for (int i = 0; i < N * V; i++)
+                x[i] = 3 * pl_rng_normal(r, (uint64_t)i);
+            for (int i = 0; i < V / 4; i++)
+                pl_said_add(said, (int32_t)pl_rng_below(r, (uint64_t)(N * V + i), V));
+            for (int i = 0; i < N; i++)
+                row[i] = (pl_draw_row){.u = pl_rng_uniform(r, (uint64_t)(2 * N * V + i)),
+                                       .temperature = s.temperature,
+                                       .top_p = s.top_p,
+                                       .min_p = s.min_p,
+                                       .penalty = (float)s.repetition_penalty,
+                                       .top_k = s.top_k,
+                                       .at = i,
+                                       .token = (7 * i + c) % V,
+                                       .parent = (i + 1) / 2 - 1};
+            pl_draw(&ctx,
+                    &(pl_draw_args){
+                        .x = pl_tensor_2d(x, PL_F32, N, V), .row = row, .n = N, .said = said, .texts = 1, .id = id});
+            assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+            for (int i = 0; i < N; i++) {
+                pl_history h = {.said = said, .path = path};
+                for (int at = i; row[at].parent >= 0; at = row[at].parent)
+                    path[h.n_path++] = row[at].token;
+                assert_true(pl_law(p, x + i * V, V, &s, &h, &k));
+                int64_t want = pl_draw_at(p, V, row[i].u);
+                if (id[i] != want) fail_msg("%s, law %d, row %d: %d, not %d", be->name, c, i, id[i], (int)want);
+                checked++;
+                h = (pl_history){0};
+                assert_true(pl_law(p, x + i * V, V, &s, &h, &k));
+                others += pl_draw_at(p, V, row[i].u) != want; // what came before counts
+            }
+            memset(said, 0, WORDS * sizeof *said);
+        }
+        pl_ctx_fini(&ctx);
+        pl_memory_destroy(be->memory, PL_SHARED, x, N * V * sizeof *x);
+        pl_memory_destroy(be->memory, PL_SHARED, row, N * sizeof *row);
+        pl_memory_destroy(be->memory, PL_SHARED, said, WORDS * sizeof *said);
+        pl_memory_destroy(be->memory, PL_SHARED, id, N * sizeof *id);
+    }
+    assert_true(checked == 2 * N * ROUNDS && others > 50);
+    pl_law_work_fini(&k);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws),
         cmocka_unit_test(residuals),
         cmocka_unit_test(laws),
+        cmocka_unit_test(op_draws_from_the_law),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

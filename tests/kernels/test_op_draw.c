@@ -217,18 +217,19 @@ static void boundaries_of_top_p(void **state) {
     static const int sizes[] = {5, 97, 1000, 16411};
     int              want[MOST_ROWS], told = 0;
     for (int c = 0; c < 4; c++) {
+        const pl_draw_row all = {
+            .temperature = 1, .top_p = 1, .penalty = 1, .parent = -1, .top_k = c % 2 ? sizes[c] / 2 : 0};
+        pl_draw_row row[MOST_ROWS];
+        int         rows = 0;
         fill(&d, 1, sizes[c], 0, 2);
-        d.n = 1;
-        for (int n = 1, k = 0; n < d.V && k < 13; n += 1 + n / 2, k++) {
+        for (int n = 1; n < d.V && rows + 2 <= MOST_ROWS && n < 1000; n += 1 + n / 2)
             for (int side = 0; side < 2; side++) {
-                pl_draw_row *r = &d.row[0];
-                *r = (pl_draw_row){
-                    .temperature = 1, .top_p = 1, .penalty = 1, .parent = -1, .top_k = c % 2 ? d.V / 2 : 0};
+                d.row[0] = all;
                 find_law(&d, 0);
                 double p = mass_of_best(n) / truth.sum + (side ? 1 : -1) * 1.01 * PL_DRAW_SHARE;
                 double share = truth.w[truth.order[n - 1]] / truth.sum, next = truth.w[truth.order[n]] / truth.sum;
                 if (n >= truth.n || !(p < 1) || share <= 4 * PL_DRAW_SHARE || next <= 4 * PL_DRAW_SHARE) continue;
-                r->top_p = p;
+                d.row[0].top_p = p;
                 find_law(&d, 0);
                 assert_int_equal(truth.n, n + side);
                 // A u within the share of the last token: another's, if it is not in.
@@ -236,14 +237,16 @@ static void boundaries_of_top_p(void **state) {
                 double before = 0;
                 for (int v = 0; v < last; v++)
                     before += truth.in[v] ? truth.w[v] : 0;
-                r->u = (before + truth.w[last] / 2) / (truth.sum + (side ? 0 : truth.w[last]));
-                if (r->u >= 1) continue;
-                want[0] = truth_at(d.V, r->u);
-                assert_true((want[0] == last) == (side == 1));
-                same_draws(&d, want, "a boundary of top-p");
-                told++;
+                d.row[0].u = (before + truth.w[last] / 2) / (truth.sum + (side ? 0 : truth.w[last]));
+                if (d.row[0].u >= 1) continue;
+                want[rows] = truth_at(d.V, d.row[0].u);
+                assert_true((want[rows] == last) == (side == 1));
+                row[rows++] = d.row[0];
             }
-        }
+        memcpy(d.row, row, (size_t)rows * sizeof *row);
+        d.n = rows;
+        same_draws(&d, want, "a boundary of top-p");
+        told += rows;
     }
     assert_true(told > 40);
 }
