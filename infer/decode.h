@@ -32,7 +32,7 @@ typedef struct pl_engine_options {
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
     // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the
-    // host for drawn tokens alone; comparing devices row by row (tests, debugging) needs them all.
+    // host where verdicts are made by laws alone (infer/judge.h); comparing devices row by row needs them all.
     bool               see_logits;
 } pl_engine_options;
 
