@@ -142,8 +142,19 @@ static const pl_cli_option options[] = {
      .help = "leaves out weight matrices and caches above this size"},
     {0}};
 
-enum { BANDWIDTH = 1, LINEAR = 2, TRAIN = 4, HEADS = 8, DECODE = 16, STEP = 32, TOKENIZE = 64, ATTENTION = 128 };
-static const char *const kinds[] = {"bandwidth", "linear", "train", "heads", "decode", "step", "tokenize", "attention"};
+enum {
+    BANDWIDTH = 1,
+    LINEAR = 2,
+    TRAIN = 4,
+    HEADS = 8,
+    DECODE = 16,
+    STEP = 32,
+    TOKENIZE = 64,
+    ATTENTION = 128,
+    DRAW = 256
+};
+static const char *const kinds[] = {"bandwidth", "linear",   "train",     "heads", "decode",
+                                    "step",      "tokenize", "attention", "draw"};
 
 static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     int n = (int)(sizeof kinds / sizeof *kinds);
@@ -155,15 +166,15 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
         if (k == n) {
             const char *near = pl_cli_nearest(a->positional[i], kinds, n);
             return pl_fail(err, PL_E_USAGE,
-                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, attention, decode, step, "
-                           "tokenize",
+                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, attention, draw, decode, "
+                           "step, tokenize",
                            a->positional[i], near ? "; did you mean " : "", near ? near : "");
         }
         *mask |= 1u << k;
     }
     bool target = pl_cli_has(a, "target"), shape = pl_cli_has(a, "shape");
     if (*mask == 0) {
-        *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION;
+        *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION | DRAW;
         if (target) *mask |= DECODE | STEP;
         if (shape) *mask |= DECODE;
     }
@@ -232,6 +243,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         heads.dtype[t] = weights == 2 || weights == t;
     PL_TRY(wanted(a, &mask, err));
     PL_TRY(read_ranks(a, &heads, err));
+    if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
+        return pl_fail(err, PL_E_USAGE, "draw: is timed on a --device; a host draws node by node, from laws");
     pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
                                 .pre = pl_cli_text(a, "pre"),
                                 .drafter = pl_cli_text(a, "drafter"),
@@ -260,6 +273,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
     if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
     if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
+    if (env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
     if (next(mask, DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
     if (st == PL_OK && next(mask, STEP)) st = env->bench_step(o, env, &step, err);
@@ -275,8 +289,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 const pl_command pl_command_bench = {
     .name = "bench",
     .summary = "kernels, decode steps and training steps against this machine's limits",
-    .positional = "[bandwidth|linear|train|heads|attention|decode|step|tokenize...]",
-    .max_positional = 8,
+    .positional = "[bandwidth|linear|train|heads|attention|draw|decode|step|tokenize...]",
+    .max_positional = 9,
     .devices = true,
     .options = options,
     .about =
@@ -294,7 +308,8 @@ const pl_command pl_command_bench = {
         "  attention  rows over a cache of keys                      drafter for it; floor: the model's flops (each\n"
         "  decode     tokens of --target, per method                 product once forward, twice backward, nothing\n"
         "                                                            that is recomputed) at the peak of fma\n"
-        "  tokenize   --tokenizer on --file, MB/s\n\n"
+        "  tokenize   --tokenizer on --file, MB/s            draw   on a device: the target's tokens, its logits\n"
+        "                                                            read once\n\n"
         "decode --shape: plain decoding, verification by nodes, draft steps by head, whole cycles and where their\n"
         "time goes, beside the goals for a GPU; no figure fails the run.\n"
         "On a device the floor is bytes over the bandwidth of copies within its memory (read and written counted), "

@@ -113,6 +113,7 @@ void      pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
 void      pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width);
 void      pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
 void      pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width);
+void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a device
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
 // decoded.
 pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_err *err);

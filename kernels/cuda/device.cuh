@@ -4,7 +4,8 @@
 //
 // Kernels use one-dimensional blocks of whole warps, static or dynamic shared memory, and from CUDA's own vocabulary
 // only what the emulation knows: __syncthreads, __syncwarp, __shfl_sync and __shfl_xor_sync (whole warps), atomicAdd on
-// unsigned and unsigned long long, atomicMin on the latter, __threadfence, fmaf, expf... Names below are this project's.
+// unsigned and unsigned long long, atomicMin on the latter, __threadfence, fmaf, expf... Names below are this
+// project's.
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 

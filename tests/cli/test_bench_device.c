@@ -42,6 +42,11 @@ static void kernels(void **state) {
     whole(&j);
     rows(&j, "attention", 6); // 1, 8, 60 rows over 128 and 1024 keys; 8192 keys are above --max-mb
     pl_json_close(&j);
+    test_run_json(&j, "bench draw --json --quiet --device emulated --vocab 300");
+    whole(&j);
+    cJSON_ArrayForEach(x, rows(&j, "draw", 6)) // 1, 8, 60 rows, without and with filters
+        assert_true(test_num(&j, x, "bytes") == 4 * 300 * test_num(&j, x, "rows"));
+    pl_json_close(&j);
 }
 
 static void decoding(void **state) {
@@ -159,6 +164,7 @@ static void refusals(void **state) {
     test_run_fails(2, "give one of them",
                    "bench decode --shape tiny --target " PACELINE_SOURCE_DIR "/checkpoints/tiny");
     test_run_fails(2, "--layers: is for --shape", "bench linear --layers 2");
+    test_run_fails(2, "is timed on a --device", "bench draw");
     test_run_fails(2, "of its own", "bench decode --shape tiny --drafter lookup");
     // 400 layers of the 8B model are 175 GiB.
     if ((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) > 150.0 * (1 << 30)) return;

@@ -201,7 +201,7 @@ test_ops() {
     fi
     if [ "$sanitizer" = 1 ]; then
         for tool in memcheck racecheck synccheck; do
-            for t in linear headtopk attention topk divergence rmsnorm; do
+            for t in linear headtopk attention topk draw divergence rmsnorm; do
                 check "$t under $tool" own compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops/test_op_$t"
             done
         done
@@ -264,12 +264,12 @@ run_bench() {
     fi
     [ "$program" = 1 ] || return 0
     if [ "$real" = 1 ]; then
-        bench kernels bandwidth linear heads attention train --hidden 4096 --vocab 128256 --weights bf16 \
+        bench kernels bandwidth linear heads attention draw train --hidden 4096 --vocab 128256 --weights bf16 \
             --seq-len 2048 --max-mb 4096
         paceline plan --shape llama3-8b --context 512 --seconds 20 --device "$device" --quiet >"$out/plan.txt" ||
             row plan FAILED 0 0
     else
-        bench kernels bandwidth linear heads attention train --hidden 512 --vocab 256 --weights bf16 \
+        bench kernels bandwidth linear heads attention draw train --hidden 512 --vocab 256 --weights bf16 \
             --seq-len 8 --max-mb 1
     fi
 }
