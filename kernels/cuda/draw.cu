@@ -154,7 +154,8 @@ struct draw_job {
 
 static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
     pl_previous_done();
-    __shared__ pl_share bin[DRAW_BINS], room[PL_WARP];
+    __shared__ pl_share share[DRAW_BINS], room[PL_WARP];
+    __shared__ unsigned count[DRAW_BINS];
     __shared__ int32_t  path[PL_DRAW_PATH], n_path;
     const pl_draw_row   r = j.row[blockIdx.x];
     int                 lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
@@ -196,32 +197,27 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
 
     l.inv_t = (float)(1 / r.temperature);
     if (r.top_k > 0 && r.top_k < j.V)
-        l.least = run_end(l, (unsigned *)bin, room, 0, [&](pl_share) { return (pl_share)(r.top_k - 1); });
+        l.least = run_end(l, count, room, 0, [&](pl_share) { return (pl_share)(r.top_k - 1); });
     if (r.top_p < 1) {
         // Tokens below (1 - p) / V of the sum, which is at least the best one's 1, hold less than 1 - p of it.
-        pl_key end = run_end(l, bin, room, 0.5 * (1 - r.top_p) / (double)j.V, [&](pl_share total) {
-            pl_share least = (pl_share)ceil(r.top_p * (double)total);
-            return (least < 1 ? 1 : least < total ? least : total) - 1;
-        });
+        pl_key end = run_end(l, share, room, 0.5 * (1 - r.top_p) / (double)j.V,
+                             [&](pl_share total) { return (pl_share)ceil(r.top_p * (double)total) - 1; });
         l.least = end > l.least ? end : l.least; // of equal logits top-k may have left some
     }
     l.min_p = r.min_p;
 
+    auto sum = [&](int64_t from, int64_t to) {
+        pl_share own = 0;
+        each(l, from + lane, to, PL_WARP, [&](float z, int64_t v) {
+            float weight = weight_of(l, z);
+            if (pl_key_of(z, (uint32_t)v) >= l.least && (double)weight >= l.min_p) own += share_of(l, weight);
+        });
+        return own;
+    };
+    // u is below 1 by 2^-53 at least: the product rounds to less than the whole.
     pl_share rest = 0;
     int64_t  v = find(
-         j.V, &rest, room,
-         [&](pl_share total) {
-            pl_share bound = (pl_share)(r.u * (double)total); // rounding may give the whole
-            return bound < total ? bound : total - 1;
-        },
-         [&](int64_t from, int64_t to) {
-            pl_share sum = 0;
-            each(l, from + lane, to, PL_WARP, [&](float z, int64_t id) {
-                float weight = weight_of(l, z);
-                if (pl_key_of(z, (uint32_t)id) >= l.least && (double)weight >= l.min_p) sum += share_of(l, weight);
-            });
-            return sum;
-        });
+         j.V, &rest, room, [&](pl_share total) { return (pl_share)(r.u * (double)total); }, sum);
     if (threadIdx.x == 0) j.id[blockIdx.x] = (int32_t)v;
 }
 

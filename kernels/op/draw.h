@@ -12,8 +12,8 @@
 // Bits: ref's weights are in the backend's type, sums in double in order. CUDA's weights are in fp32 and summed as
 // integers, of 62 - ceil(log2 V) bits to the best one's 1: exact, in any order; a token below that last place is never
 // drawn. Against the law in double a token differs only where u, or the share at which a filter cuts, lies within
-// PL_DRAW_SHARE of a boundary between two tokens' shares: a weight is off by 2^-22 of itself and by 2^-24 of its
-// exponent, of which a law over V tokens has log V on average.
+// PL_DRAW_SHARE of a boundary between two tokens' shares: a weight is off by 2^-22 of itself and by three roundings of
+// its exponent, 2^-24 of it each, and the mean of exponents over a law is log V at most.
 // Cost: 4 M V bytes of logits, once from where the product left them and a few times more from cache (kernels/cuda).
 //
 // Hosts have ref's plain loops for this op: decoding on a host draws node by node as it walks a tree, by
