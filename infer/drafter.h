@@ -42,8 +42,9 @@ typedef struct pl_draft_batch {
 } pl_draft_batch;
 
 // Looks on while a drafter with a backbone drafts: called with what its head reads, before candidates are chosen,
-// within the step's frame, r->group the items' numbers; on a measuring context too, where it may only size memory.
-// Level 0 begins a new draft.
+// within the step's frame, r->group the items' numbers, it and r->token the host's to read; on a measuring context too,
+// where it may only size memory. Level 0 begins a new draft. On a device a draft that is looked at is waited for level
+// by level.
 typedef struct pl_draft_watch pl_draft_watch;
 struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
@@ -59,7 +60,8 @@ typedef struct pl_drafter_kind {
 } pl_drafter_kind;
 
 // Where the seconds of drafting go; the rest of a call is gathering rows and growing trees. A backend that computes
-// behind the caller's back is timed at what it hands back.
+// behind the caller's back is timed at what it hands back: where a draft is waited for once, `head` holds that wait,
+// all that the device does meanwhile, and the other parts the time to queue it.
 typedef struct pl_draft_parts {
     double take_in; // rows that became final: fuse and layer
     double layer;   // embedding and layer of drafted rows

@@ -165,6 +165,14 @@ int pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, int node) {
     return p->shape_children[s];
 }
 
+void pl_tree_notes_share(pl_tree *t, double began, double done, const double *share) {
+    double all = 0, upto = 0;
+    for (int l = 0; l < t->notes.levels; l++)
+        all += share[l];
+    for (int l = 0; l < t->notes.levels; l++)
+        t->notes.at[l] = began + (done - began) * ((upto += share[l]) / all);
+}
+
 const pl_tree_kind *pl_tree_kind_at(int i) {
     return i >= 0 && i < KINDS ? kinds[i] : NULL;
 }

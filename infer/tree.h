@@ -25,11 +25,10 @@ typedef enum pl_proposal {
     PL_PROPOSE_TOP_ONE, // first one drawn from q, then tokens where q is zero: the best n-1 (MDSD's greedy draft)
 } pl_proposal;
 
-// What a growing tree tells policies that adapt (infer/pace.h); written by their `grow` alone, not kept by
-// pl_tree_prune.
+// What a growing tree tells policies that adapt (infer/pace.h); written by their `grow`, not kept by pl_tree_prune.
 typedef struct pl_tree_notes {
     int     levels;                   // levels proposed
-    double  at[PL_TREE_MAX];          // when the candidates of a level were known: pl_now
+    double  at[PL_TREE_MAX];          // when the candidates of a level were known: pl_now, see pl_tree_notes_share
     int     rows[PL_TREE_MAX];        // nodes that they belong to
     int     n, k;                     // nodes expanded; candidates of each
     int32_t node[PL_TREE_MAX];        // [n]
@@ -84,6 +83,16 @@ typedef struct pl_tree_kind {
     // passes p->depth - 1.
     int (*grow)(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
                 const float *logp, int *next);
+    // What a device chooses while nobody waits for it: the frontier that `grow` is going to return. Neither is set: who
+    // drafts on a device waits for each level.
+    //   ahead     it does not depend on scores: writes pick[i] = f * p->k + r for the i-th node, candidate r of
+    //   frontier
+    //             node f of 0..n-1, as they are where no list ends early; returns how many. A list that does end early
+    //             takes the nodes of its missing candidates out, and leaves the others in their order.
+    //   by_score  the p->width best candidates by pl_tree.score, which is the parent's plus min(logp, 0), equal ones in
+    //             order (kernels/op/frontier.h).
+    int (*ahead)(const pl_tree_policy *p, int level, int n, int32_t *pick);
+    bool by_score;
     // After the last level: drops candidates until p->max_nodes are left. NULL: the tree is never larger.
     void (*finish)(const pl_tree_policy *p, pl_tree *t);
 } pl_tree_kind;
@@ -117,6 +126,9 @@ void                pl_tree_draft(const pl_tree_policy *p, pl_tree *t, int depth
 void                pl_tree_finish(const pl_tree_policy *p, pl_tree *t);
 // How many candidates of `node` can become its children (what to draw where children are drawn).
 int                 pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, int node);
+// For drafters that learn the candidates of all levels at once: the levels of t's notes share the time from `began`
+// to `done` in proportion to share[level].
+void                pl_tree_notes_share(pl_tree *t, double began, double done, const double *share);
 const pl_tree_kind *pl_tree_kind_at(int i); // NULL past the last
 
 // ---- given shapes: tree_static.c ------------------------------------------------------------------------------------
@@ -134,6 +146,8 @@ void pl_tree_shape_text(const pl_tree_policy *p, char *text, size_t size);
 // its parent's draws, before its own are made, which is all that a coupling needs.
 int  pl_tree_shape_grow(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
                         const float *logp, int *next);
+// `ahead` of a shape.
+int  pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick);
 
 // ---- kinds ----------------------------------------------------------------------------------------------------------
 

@@ -30,5 +30,11 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     return 1;
 }
 
+static int ahead(const pl_tree_policy *p, int level, int n, int32_t *pick) {
+    (void)p, (void)level;
+    pick[0] = 0;
+    return n;
+}
+
 const pl_tree_kind pl_tree_chain = {
-    .name = "chain", .syntax = "chain:LENGTH|auto", .fixed_shape = true, .parse = parse, .grow = grow};
+    .name = "chain", .syntax = "chain:LENGTH|auto", .fixed_shape = true, .parse = parse, .grow = grow, .ahead = ahead};

@@ -77,5 +77,9 @@ static void finish(const pl_tree_policy *p, pl_tree *t) {
     pl_tree_prune(t, keep);
 }
 
-const pl_tree_kind pl_tree_eagle2 = {
-    .name = "eagle2", .syntax = "eagle2:NODES,WIDTH,DEPTH", .parse = parse, .grow = grow, .finish = finish};
+const pl_tree_kind pl_tree_eagle2 = {.name = "eagle2",
+                                     .syntax = "eagle2:NODES,WIDTH,DEPTH",
+                                     .parse = parse,
+                                     .grow = grow,
+                                     .by_score = true,
+                                     .finish = finish};

@@ -90,6 +90,20 @@ int pl_tree_shape_grow(const pl_tree_policy *p, pl_tree *t, int level, const int
     return m;
 }
 
+int pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pick) {
+    int depth[PL_TREE_MAX] = {0}, place[PL_TREE_MAX], of_level = 0, m = 0; // place: in the frontier of its level
+    for (int s = 0; s < p->shape_n; s++) {
+        int parent = p->shape_parent[s];
+        if (s > 0) depth[s] = depth[parent] + 1;
+        if (depth[s] > level + 1) break;
+        if (p->shape_children[s] == 0) continue;
+        if (depth[s] == level) place[s] = of_level++;
+        if (depth[s] == level + 1) pick[m++] = place[parent] * p->k + p->shape_rank[s];
+    }
+    PL_CHECK(of_level == n, "a frontier of %d nodes, the shape has %d at level %d", n, of_level, level);
+    return m;
+}
+
 // Numbers separated by `sep`, each in low..high; how many, -1: not such a list.
 static int numbers(const char *text, char sep, long low, long high, int32_t *out, int max) {
     int n = 0;
@@ -155,4 +169,5 @@ const pl_tree_kind pl_tree_static = {.name = "static",
                                      .syntax = "static:N1xN2x...|PARENTS",
                                      .fixed_shape = true,
                                      .parse = parse,
-                                     .grow = pl_tree_shape_grow};
+                                     .grow = pl_tree_shape_grow,
+                                     .ahead = pl_tree_shape_ahead};

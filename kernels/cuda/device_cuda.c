@@ -209,6 +209,7 @@ static void wait_for(pl_ctx *ctx) {
     own        *o = ctx->state;
     char        doing[96];
     cudaError_t e = cudaSetDevice(gpu_of(ctx)->number);
+    o->state.waits++;
     PL_CUDA(record_flush)(ctx);
     PL_CUDA(record_waited)(o->state.record);
     if (e == cudaSuccess)
@@ -348,6 +349,7 @@ static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
+    pl_cuda_state_of(ctx)->waits++;
     fits(ctx, e, "upload");
 }
 
@@ -357,6 +359,7 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
+    pl_cuda_state_of(ctx)->waits++;
     fits(ctx, e, "download");
 }
 

@@ -37,6 +37,7 @@ typedef struct pl_cuda_state {
     // Steps that repeat (record.h):
     struct pl_record *record;             // NULL: this device keeps no launches
     uint64_t          captured, replayed; // graphs, so far
+    uint64_t          waits;              // for the stream, so far: syncs, waits, copies to and from the host
 } pl_cuda_state;
 
 static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
@@ -58,8 +59,9 @@ typedef struct pl_cuda_launch {
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails
 // with one line).
 bool        PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int threads);
-// Where a kernel is to read `bytes` of an index array (ids, positions, spans, pl_kvrow) that the host has written and
-// nothing on the device writes: the device's own copy where there is one (record.h), else p itself.
+// Where a kernel is to read `bytes` of an index array (ids, positions, spans, pl_kvrow): of one that the host has
+// written and nothing on the device writes the device's own copy where there is one (record.h), else p itself. An array
+// that a kernel has written (frontier) lies in PL_LOCAL memory and has no copy: it is read where it lies.
 const void *PL_CUDA(index)(pl_ctx *ctx, const void *p, size_t bytes);
 // Queues it; a launch that is refused sticks to the context.
 void        PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l);

@@ -163,6 +163,7 @@ static void *queue_of(const pl_ctx *ctx) {
 }
 
 static void drain(pl_ctx *ctx) {
+    pl_cuda_state_of(ctx)->waits++;
     PL_CUDA(record_flush)(ctx);
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     open_walls();
