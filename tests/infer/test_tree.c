@@ -2,7 +2,9 @@
 #include "infer/tree.h"
 
 #include "kernels/base/rng.h"
+#include "kernels/op/frontier.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -387,6 +389,128 @@ static void pruning(void **state) {
     free(old);
 }
 
+// ---- what a device chooses while nobody waits for it ----------------------------------------------------------------
+
+// Which candidate of the frontier's a node is.
+static int32_t pick_of(const pl_tree *t, const int *frontier, int n, int k, int node) {
+    for (int f = 0; f < n; f++)
+        if (frontier[f] == t->parent[node]) return f * k + t->rank[node];
+    fail_msg("node %d hangs under no frontier node", node);
+    return -1;
+}
+
+static void shapes_say_ahead(void **state) {
+    (void)state;
+    pl_tree *t = malloc(sizeof *t);
+    int      wide = 0;
+    for (uint64_t i = 0; i < 400; i++) {
+        pl_rng         r = pl_rng_make(21, PL_STREAM_TEST, i);
+        int32_t        parent[PL_TREE_MAX], pick[PL_TREE_MAX], id[PL_TREE_GROWN];
+        int            frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], n = 1, nodes = 2 + (int)pl_rng_below(r, 0, 30);
+        float          logp[PL_TREE_GROWN];
+        pl_tree_policy p = parse(i % 3 ? "static:2x2" : "chain:6");
+        for (int j = 1; j < nodes; j++)
+            parent[j] = (int32_t)pl_rng_below(r, (uint64_t)j, (uint64_t)j);
+        if (i % 3) {
+            pl_tree_shape_set(&p, nodes, parent);
+            pl_tree_shape_size(&p, &p.depth, &p.width, &p.k);
+            p.k += (int)(i % 2); // more candidates than any node has children
+            p.max_nodes = nodes;
+        }
+        pl_tree_root(t, 1);
+        for (int level = 0; n > 0 && level < p.depth; level++) {
+            for (int f = 0; f < n; f++)
+                for (int c = 0; c < p.k; c++)
+                    id[f * p.k + c] = distinct(NULL, t, frontier[f], c, &logp[f * p.k + c]);
+            int m = p.kind->grow(&p, t, level, frontier, n, id, logp, next);
+            if (level + 1 < p.depth) assert_int_equal(p.kind->ahead(&p, level, n, pick), m);
+            for (int j = 0; j < m && level + 1 < p.depth; j++)
+                assert_int_equal(pick[j], pick_of(t, frontier, n, p.k, next[j]));
+            wide += m > 1;
+            memcpy(frontier, next, sizeof next);
+            n = m;
+        }
+    }
+    assert_true(wide > 100);
+    free(t);
+}
+
+// Logits with ties, log-sum-exps that leave some log-probabilities above 0, lists that end early.
+static void make_level(pl_rng r, int n, int k, int32_t *id, float *value, float *lse) {
+    for (int f = 0; f < n; f++) {
+        uint64_t at = (uint64_t)f * 1000;
+        int      held = pl_rng_below(r, at, 3) ? k : (int)pl_rng_below(r, at + 1, (uint64_t)k + 1);
+        lse[f] = 0.25f + 0.5f * (float)pl_rng_below(r, at + 2, 3);
+        for (int c = 0; c < k; c++) {
+            id[f * k + c] = c < held ? (int32_t)(at % 7) + 11 * c : -1;
+            value[f * k + c] = c < held ? 0.5f - 0.3f * (float)c * (float)pl_rng_below(r, at + 3, 3) : -INFINITY;
+        }
+    }
+}
+
+static void best_scores_are_what_grows(void **state) {
+    (void)state;
+    static int32_t id[PL_TREE_GROWN];
+    static float   value[PL_TREE_GROWN], lse[PL_TREE_MAX], logp[PL_TREE_GROWN];
+    pl_tree       *t = malloc(sizeof *t);
+    pl_ctx         ctx;
+    int            missing = 0, there = 0;
+    assert_int_equal(pl_ctx_init(&ctx, pl_backend_ref(), NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&ctx.frame, 1 << 20, NULL), PL_OK);
+    for (uint64_t i = 0; i < 200; i++) {
+        pl_tree_policy    p = parse(i % 2 ? "eagle2:60,10,6" : "eagle2:60,3,8");
+        pl_frontier_rows  at = {0};
+        pl_frontier_group g = {.rows = 1, .slot = 40};
+        int               frontier[PL_TREE_MAX] = {0}, next[PL_TREE_MAX], real[PL_TREE_MAX] = {0}, n = 1;
+        pl_ctx_begin(&ctx);
+        pl_tree_root(t, 1);
+        assert_true(p.kind->by_score && !p.kind->ahead);
+        for (int level = 0; n > 0 && level < p.depth; level++) {
+            make_level(pl_rng_make(22, PL_STREAM_TEST, i * 16 + (uint64_t)level), g.rows, p.k, id, value, lse);
+            g.width = p.width;
+            pl_frontier_args a = {.group = &g,
+                                  .id = id,
+                                  .value = value,
+                                  .lse = lse,
+                                  .at = at,
+                                  .n_groups = 1,
+                                  .k = p.k,
+                                  .n = g.width,
+                                  .depth = level};
+            pl_frontier(&ctx, &a);
+            int32_t own[PL_TREE_GROWN]; // the candidates of the rows that are there
+            for (int f = 0; f < n; f++)
+                for (int c = 0; c < p.k; c++) {
+                    own[f * p.k + c] = id[real[f] * p.k + c];
+                    logp[f * p.k + c] = value[real[f] * p.k + c] - lse[real[f]];
+                }
+            int m = p.kind->grow(&p, t, level, frontier, n, own, logp, next);
+            for (int j = 0; j < g.width; j++) {
+                if (j >= m) {
+                    assert_true(a.next.picked[j] == -1 && a.next.token[j] == (m > 0 ? a.next.token[0] : -1));
+                    missing++;
+                    continue;
+                }
+                int32_t pick = pick_of(t, frontier, n, p.k, next[j]);
+                assert_int_equal(a.next.token[j], t->token[next[j]]);
+                assert_int_equal(a.next.picked[j], real[pick / p.k] * p.k + pick % p.k);
+                assert_memory_equal(&a.next.score[j], &t->score[next[j]], sizeof(float));
+                there++;
+            }
+            for (int j = 0; j < m; j++)
+                real[j] = j;
+            memcpy(frontier, next, sizeof next);
+            at = a.next;
+            g.rows = g.width;
+            n = m;
+        }
+    }
+    assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+    assert_true(missing > 100 && there > 1000);
+    pl_ctx_fini(&ctx);
+    free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts),
@@ -396,6 +520,8 @@ int main(void) {
         cmocka_unit_test(eagle2_is_the_papers),
         cmocka_unit_test(eagle2_keeps_ancestors),
         cmocka_unit_test(pruning),
+        cmocka_unit_test(shapes_say_ahead),
+        cmocka_unit_test(best_scores_are_what_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

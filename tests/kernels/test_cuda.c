@@ -7,6 +7,7 @@
 #include "kernels/op/add.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/embed.h"
+#include "kernels/op/frontier.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/headtopk.h"
@@ -153,8 +154,18 @@ typedef struct strict {
     int32_t *ids;   // [3] shared
 } strict;
 
+// Of a draft's next level, which an op chooses: candidate ids[1] of ids.
+static const int32_t *next_token(pl_ctx *ctx, const strict *s) {
+    pl_frontier_group *group = pl_ctx_bytes(ctx, sizeof *group);
+    if (!ctx->measuring) *group = (pl_frontier_group){.rows = 1, .width = 1};
+    pl_frontier_args a = {.group = group, .id = s->ids, .pick = s->ids + 1, .n_groups = 1, .k = 1, .n = 1};
+    pl_frontier(ctx, &a);
+    return a.next.token;
+}
+
 static void strict_step(pl_ctx *ctx, void *arg) {
-    strict   *s = arg;
+    strict *s = arg;
+    next_token(ctx, s);
     pl_tensor y = pl_embed(ctx, pl_tensor_2d(s->table, PL_F32, 4, 2), s->ids, 3);
     pl_ctx_read(ctx, &y);
 }
@@ -239,6 +250,12 @@ static void rewritten(strict *s) {
     s->ids[0] = 2;
     pl_ctx_wait(&s->ctx);
 }
+static void early(strict *s) {
+    pl_ctx_begin(&s->ctx);
+    s->ids[0] = 5, s->ids[1] = 0;
+    const int32_t *token = next_token(&s->ctx, s);
+    if (*(const volatile int32_t *)token == 5) pl_ctx_wait(&s->ctx);
+}
 static void nothing(strict *s) {
     s->ids[0] = 1;
 }
@@ -250,6 +267,7 @@ static void walls(void **state) {
     assert_int_equal(death_of(stray), SIGABRT);        // an op that is given host memory,
     assert_int_equal(death_of(stray_within), SIGABRT); // or args that hold it
     assert_int_equal(death_of(rewritten), SIGABRT);    // an index array that changes before its op has read it
+    assert_int_equal(death_of(early), SIGSEGV);        // a host that reads an index array that an op writes
 }
 
 // ---- steps that repeat ----------------------------------------------------------------------------------------------
