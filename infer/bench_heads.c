@@ -71,11 +71,10 @@ static bool make_rows(pl_bench *b, head_case *h, int64_t width) {
 static double routed_bytes(pl_bench_case *c, head_case *h, pl_dtype t) {
     const pl_params *ps = &h->params[0];
     const pl_head   *head = &h->head[0];
-    double           bytes = 0;
     pl_ctx_begin(&c->ctx);
     pl_head_rows    rows = rows_of(h);
     pl_head_support s = head->kind->support(&c->ctx, head, &rows);
-    if (s.groups == 1) bytes = (double)pl_spans_rows(s.span, s.at[1]) * (double)head->rank;
+    double          bytes = (double)pl_route_rows(&c->ctx, s.spans) * (double)head->rank; // of one row, so of one group
     for (int i = 0; i < ps->n; i++)
         if (ps->p[i].tensor != &head->out) bytes += (double)ps->p[i].spec.rows * fmax(1, (double)ps->p[i].spec.cols);
     return bytes * (double)pl_dtype_size(t);

@@ -191,7 +191,7 @@ static double head_bytes(pl_bench_level *l) {
     pl_ctx_begin(&c->ctx);
     pl_head_rows    rows = head_rows_of(l, l->x);
     pl_head_support s = h->kind->support(&c->ctx, h, &rows);
-    double          listed = s.groups == 1 ? (double)pl_spans_rows(s.span, s.at[1]) : (double)h->vocab;
+    double          listed = s.spans.groups == 1 ? (double)pl_route_rows(&c->ctx, s.spans) : (double)h->vocab;
     return pl_router_bytes(&h->routed->router, PL_BF16) + listed * (double)h->rank * (double)pl_dtype_size(PL_BF16);
 }
 

@@ -64,15 +64,14 @@ pl_drafted pl_head_drafted(const pl_head *h) {
 // One group that reads a prefix, or all rows.
 static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
     struct {
-        int     row[2], at[2];
+        int     row[2];
         pl_span span;
     } *s = pl_ctx_bytes(ctx, sizeof *s);
     if (ctx->measuring) return (pl_head_support){0};
-    s->row[0] = s->at[0] = 0;
+    s->row[0] = 0;
     s->row[1] = (int)rows;
-    s->at[1] = 1;
     s->span = (pl_span){.count = (int32_t)pl_head_budget(h, level)};
-    return (pl_head_support){.groups = 1, .row = s->row, .at = s->at, .span = &s->span};
+    return (pl_head_support){.row = s->row, .spans = {.span = &s->span, .groups = 1, .most = 1}};
 }
 
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
@@ -100,6 +99,12 @@ pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *
     return y;
 }
 
+// Group g's spans, where the host has read them.
+static const pl_span *spans_of(const pl_head_support *s, int g, int *n) {
+    *n = s->spans.held ? s->spans.held[g] : s->spans.most;
+    return s->spans.span + (size_t)g * (size_t)s->spans.most;
+}
+
 static void forbid(float *z, int64_t from, int64_t to) {
     for (int64_t v = from; v < to; v++)
         z[v] = -INFINITY;
@@ -125,15 +130,16 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
         pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)h->vocab + SPARE, sizeof(int32_t)));
         pl_ctx_const(ctx, x.dim[0], h->vocab + SPARE);
     }
-    if (!pl_ctx_wait(ctx)) {
+    s.spans = pl_route_read(ctx, s.spans);
+    if (!s.spans.span) {
         y.data = NULL;
         return y;
     }
     forbid(pl_f32(&y), 0, x.dim[0] * h->vocab);
-    for (int g = 0; g < s.groups; g++) {
+    for (int g = 0; g < s.spans.groups; g++) {
         pl_tensor      some = x;
-        const pl_span *span = s.span + s.at[g];
-        int            n_spans = s.at[g + 1] - s.at[g];
+        int            n_spans;
+        const pl_span *span = spans_of(&s, g, &n_spans);
         int64_t        rows = s.row[g + 1] - s.row[g], n = pl_spans_rows(span, n_spans);
         int32_t       *id = pl_arena_alloc(&ctx->frame, (size_t)(rows * n) * sizeof *id);
         list_support(id, span, n_spans, rows);
@@ -152,18 +158,22 @@ pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     pl_tensor       y = all_logits(ctx, h, r);
     pl_head_support s = {0};
     if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
+    if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
     y.data = pl_ctx_read(ctx, &y);
     if (!y.data) return y;
-    for (int g = 0; g < s.groups; g++)
+    for (int g = 0; g < s.spans.groups; g++) {
+        int            n_spans;
+        const pl_span *span = spans_of(&s, g, &n_spans);
         for (int row = s.row[g]; row < s.row[g + 1]; row++) {
             float  *z = pl_f32(&y) + row * h->vocab;
             int64_t at = 0;
-            for (int i = s.at[g]; i < s.at[g + 1]; i++) {
-                forbid(z, at, s.span[i].first);
-                at = s.span[i].first + s.span[i].count;
+            for (int i = 0; i < n_spans; i++) {
+                forbid(z, at, span[i].first);
+                at = span[i].first + span[i].count;
             }
             forbid(z, at, h->vocab);
         }
+    }
     return y;
 }
 
@@ -179,12 +189,13 @@ void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, i
         pl_headtopk(ctx, &all);
         return;
     }
-    for (int g = 0; g < s.groups; g++) {
+    for (int g = 0; g < s.spans.groups; g++) {
         pl_headtopk_args one = all;
         one.x.data = pl_f32(&all.x) + s.row[g] * h->rank;
         one.x.dim[0] = s.row[g + 1] - s.row[g];
-        one.span = s.span + s.at[g];
-        one.n_spans = s.at[g + 1] - s.at[g];
+        one.span = s.spans.span + (size_t)g * (size_t)s.spans.most;
+        one.held = s.spans.held ? s.spans.held + g : NULL;
+        one.n_spans = s.spans.most;
         one.id = id + s.row[g] * k;
         if (value) one.value = value + s.row[g] * k;
         if (lse) one.lse = lse + s.row[g];

@@ -15,7 +15,7 @@
 #include "checkpoints/hf.h"
 #include "infer/outside.h"
 #include "infer/params.h"
-#include "kernels/op/headtopk.h"
+#include "kernels/op/route.h"
 
 typedef struct pl_head pl_head;
 
@@ -30,11 +30,11 @@ typedef struct pl_head_rows {
     const int32_t *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
 } pl_head_rows;
 
-// The supports of rows. Group g has rows row[g]..row[g+1]-1 and reads spans at[g]..at[g+1]-1 (ascending, apart).
+// The supports of rows: group g's rows are row[g]..row[g+1]-1, and its spans (ascending, apart) the g-th of `spans`.
+// Which ones those are a device may know alone (spans.held); pl_route_read tells the host.
 typedef struct pl_head_support {
-    int            groups;
-    const int     *row, *at; // [groups + 1]
-    const pl_span *span;
+    const int *row; // [spans.groups + 1]
+    pl_spans   spans;
 } pl_head_support;
 
 typedef struct pl_head_kind {

@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/embed.h"
+#include "kernels/op/route.h"
 #include "kernels/segments.h"
 
 #include <string.h>
@@ -50,19 +51,6 @@ pl_status pl_routed_read_offsets(int64_t **offset, const pl_weight_source *src, 
     }
     *offset = o;
     return PL_OK;
-}
-
-int pl_routed_spans(const int64_t *offset, int64_t clusters, const uint8_t *chosen, pl_span *span) {
-    int n = 0;
-    for (int64_t c = 0; c < clusters; c++) {
-        int64_t rows = offset[c + 1] - offset[c];
-        if (!chosen[c] || rows == 0) continue;
-        if (n > 0 && span[n - 1].first + span[n - 1].count == offset[c])
-            span[n - 1].count += (int32_t)rows;
-        else
-            span[n++] = (pl_span){.first = (int32_t)offset[c], .count = (int32_t)rows};
-    }
-    return n;
 }
 
 // ---- the kind
@@ -124,47 +112,32 @@ static pl_st_source table(const pl_head *h) {
 
 // ---- the support
 
-typedef struct choice {
-    int     *row, *at; // [groups + 1], at most rows + 1
-    pl_span *span;     // at most one for each row and each of its clusters
-    uint8_t *chosen;   // [clusters]
-    int32_t *best;     // [k]
-} choice;
+// Rows of x that share a support, as route takes them.
+static int take_groups(pl_ctx *ctx, const pl_head_rows *r, int m, int **row) {
+    int groups = 0;
+    *row = pl_ctx_bytes(ctx, ((size_t)m + 1) * sizeof **row);
+    if (ctx->measuring) return m; // the most
+    for (int i = 0; i < m; i++)
+        if (i == 0 || (r->group && r->group[i] != r->group[i - 1])) (*row)[groups++] = i;
+    (*row)[groups] = m;
+    return groups;
+}
 
-static choice room_for(pl_ctx *ctx, int64_t rows, int64_t clusters, int64_t k) {
-    size_t m = (size_t)rows, spans = m * (size_t)k;
-    return (choice){.row = pl_ctx_bytes(ctx, (m + 1) * sizeof(int)),
-                    .at = pl_ctx_bytes(ctx, (m + 1) * sizeof(int)),
-                    .span = pl_ctx_bytes(ctx, spans * sizeof(pl_span)),
-                    .chosen = pl_ctx_bytes(ctx, (size_t)clusters),
-                    .best = pl_ctx_bytes(ctx, (size_t)k * sizeof(int32_t))};
+static int64_t *take_offsets(pl_ctx *ctx, const struct pl_head_routed *d) {
+    size_t   bytes = ((size_t)d->router.clusters + 1) * sizeof(int64_t);
+    int64_t *offset = pl_ctx_bytes(ctx, bytes);
+    if (!ctx->measuring) memcpy(offset, d->offset, bytes);
+    return offset;
 }
 
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     const struct pl_head_routed *d = h->routed;
-    int64_t                      m = pl_tensor_rows(&r->x), n = d->router.clusters;
-    int64_t                      k = pl_routed_budget(&h->spec, r->level);
+    int64_t                      m = pl_tensor_rows(&r->x);
     pl_tensor                    embed = pl_embed(ctx, r->embed, r->token, m);
     pl_tensor                    score = pl_router_scores(ctx, &d->router, embed, r->hidden, r->x);
-    choice                       c = room_for(ctx, m, n, k);
-    const float                 *z = pl_ctx_read(ctx, &score);
-    if (!z) return (pl_head_support){0};
-    int groups = 0, spans = 0;
-    c.row[0] = c.at[0] = 0;
-    for (int64_t row = 0; row < m;) {
-        int64_t end = row;
-        memset(c.chosen, 0, (size_t)n);
-        for (; end < m && (!r->group || r->group[end] == r->group[row]); end++)
-            if (!pl_router_choose(z + end * n, n, k, c.best, c.chosen)) {
-                pl_ctx_fail(ctx, PL_E_INPUT, "router: NaN at row %lld; check the drafter's weights", (long long)end);
-                return (pl_head_support){0};
-            }
-        spans += pl_routed_spans(d->offset, n, c.chosen, c.span + spans);
-        row = end;
-        c.row[++groups] = (int)row;
-        c.at[groups] = spans;
-    }
-    return (pl_head_support){.groups = groups, .row = c.row, .at = c.at, .span = c.span};
+    int                         *row, groups = take_groups(ctx, r, (int)m, &row);
+    int                          k = (int)pl_routed_budget(&h->spec, r->level);
+    return (pl_head_support){.row = row, .spans = pl_route(ctx, score, take_offsets(ctx, d), row, groups, k)};
 }
 
 // One row's: its clusters at their mean size, and the router.

@@ -32,9 +32,6 @@ int64_t   pl_routed_budget(const pl_hf_head *spec, int level);
 // Takes over the table of a head that is being made: [clusters + 1], from pl_malloc. Before weights are loaded or
 // drawn.
 void      pl_routed_set_offsets(pl_head *h, int64_t *offset);
-// The spans of rows of the chosen clusters, ascending and apart: room for one span per chosen cluster. Returns how
-// many.
-int       pl_routed_spans(const int64_t *offset, int64_t clusters, const uint8_t *chosen, pl_span *span);
 // The table of a checkpoint, checked: n rows. *offset is the caller's.
 pl_status pl_routed_read_offsets(int64_t **offset, const pl_weight_source *src, int64_t clusters, int64_t n,
                                  pl_err *err);

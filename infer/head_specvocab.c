@@ -51,18 +51,8 @@ static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **i
 
 static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
     int32_t  *candidate;
-    int64_t   m = r->x.dim[0], n = h->spec.candidates;
-    int       held = k < n ? k : (int)n;
     pl_tensor z = rescore(ctx, h, r->x, &candidate);
-    int32_t  *place = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)held, sizeof *place));
-    float    *best = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)held, sizeof *best));
-    pl_topk(ctx, &(pl_topk_args){.x = z, .k = held, .id = place, .value = best, .lse = lse});
-    if (!pl_ctx_wait(ctx)) return;
-    for (int64_t i = 0; i < m; i++)
-        for (int j = 0; j < k; j++) {
-            id[i * k + j] = j < held ? candidate[i * n + place[i * held + j]] : -1;
-            if (value) value[i * k + j] = j < held ? best[i * held + j] : -INFINITY;
-        }
+    pl_topk(ctx, &(pl_topk_args){.x = z, .name = candidate, .k = k, .id = id, .value = value, .lse = lse});
 }
 
 static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {

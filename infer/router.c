@@ -1,6 +1,6 @@
 #include "infer/router.h"
 
-#include "infer/best.h"
+#include "kernels/best.h"
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
 #include "kernels/op/concat.h"

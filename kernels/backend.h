@@ -31,8 +31,8 @@ typedef struct pl_tape pl_tape;
 // An op's function. args is the op's own args struct (kernels/op/<name>.h). The same struct serves forward and
 // backward: backward reads .grad of outputs and accumulates into .grad of inputs, skipping those that are NULL.
 // Memory: tensors lie in the backend's memory (PL_LOCAL or PL_SHARED); every other pointer in an args struct (ids,
-// rows, spans, results such as topk's) in PL_SHARED, or, where an op has written it (frontier), in either. On host
-// backends all of it is plain memory.
+// rows, spans, results such as topk's) in PL_SHARED, or, where an op has written it for other ops (frontier, route), in
+// either. On host backends all of it is plain memory.
 typedef void (*pl_op_fn)(pl_ctx *ctx, const void *args);
 
 // What a backend with its own memory and its own time does for a context. Ops are queued in order; copies are calls of

@@ -1,8 +1,8 @@
 #include "train/rescored.h"
 
-#include "infer/best.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/parallel.h"
+#include "kernels/best.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"

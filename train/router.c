@@ -172,7 +172,7 @@ static pl_status judge_row(router_task *t, const float *score, int64_t row, dept
         all += (double)prob[k];
         held += in ? (double)prob[k] : 0;
     }
-    int spans = pl_routed_spans(h->routed->offset, n, t->chosen, t->span);
+    int spans = pl_route_spans(h->routed->offset, n, t->chosen, t->span);
     s->count++;
     s->top += hits / wanted;
     s->mass += all > 0 ? held / all : 0;

@@ -134,6 +134,28 @@ static __device__ __forceinline__ float pl_block_max(float v, float *room) {
     return v;
 }
 
+// The sum up to and with this lane's, or this thread's in the block; there *total is that of all.
+// room: as above.
+static __device__ __forceinline__ int pl_warp_upto(int v) {
+    int lane = (int)threadIdx.x % PL_WARP;
+    for (int s = 1; s < PL_WARP; s *= 2) {
+        int before = __shfl_sync(PL_FULL, v, (lane - s) & (PL_WARP - 1));
+        if (lane >= s) v += before;
+    }
+    return v;
+}
+static __device__ __forceinline__ int pl_block_upto(int v, int *room, int *total) {
+    int lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP, warps = (int)blockDim.x / PL_WARP;
+    v = pl_warp_upto(v);
+    if (lane == PL_WARP - 1) room[warp] = v;
+    __syncthreads();
+    int own = lane < warps ? room[lane] : 0, upto = pl_warp_upto(own);
+    *total = __shfl_sync(PL_FULL, upto, PL_WARP - 1);
+    v += __shfl_sync(PL_FULL, upto - own, warp);
+    __syncthreads();
+    return v;
+}
+
 // bf16 bits to float, and the nearest bf16 of a float as a float.
 static __device__ __forceinline__ float pl_widen(uint32_t bits) {
     bits <<= 16;

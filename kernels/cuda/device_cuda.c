@@ -157,7 +157,7 @@ static cudaStream_t stream_of(const pl_ctx *ctx) {
     return (cudaStream_t)pl_cuda_state_of(ctx)->stream;
 }
 
-static const pl_cuda_fault no_fault = {PL_NO_FAULT, PL_NO_FAULT};
+static const pl_cuda_fault no_fault = PL_NO_FAULTS;
 
 static void close_context(pl_ctx *ctx) {
     own *o = ctx->state;

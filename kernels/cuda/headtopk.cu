@@ -17,40 +17,43 @@ struct head {
     int64_t        N, panels, row0;       // row0: of x's first row, for messages
     int32_t        rows, k, n_spans, pad; // k: of a panel
     const pl_span *span;
+    const int32_t *held; // NULL: n_spans
     pl_key        *best; // [rows, panels, k]
     share         *lse;  // [rows, panels] or NULL
     pl_cuda_fault *fault;
 };
 
+// Whether one of rows n0 .. n1 - 1 is in the support: spans ascend, and so do their ends.
 static __device__ __forceinline__ bool in_support(const pl_span *span, int n_spans, int64_t n0, int64_t n1) {
-    for (int i = 0; i < n_spans; i++)
-        if (n1 > span[i].first && n0 < (int64_t)span[i].first + span[i].count) return true;
-    return !span;
+    if (!span) return true;
+    int low = 0, high = n_spans; // the first that ends past n0
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if ((int64_t)span[middle].first + span[middle].count > n0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < n_spans && span[low].first < n1;
 }
 
 constexpr int LIST_THREADS = 1024;
 
 // The panels that hold rows of the support, ascending, and their number: one block.
 static __global__ void __launch_bounds__(LIST_THREADS)
-    support_kernel(int32_t *list, int32_t *listed, const pl_span *span, int n_spans, int64_t N, int64_t panels) {
+    support_kernel(int32_t *list, int32_t *listed, const pl_span *span, const int32_t *held, int n_spans, int64_t N,
+                   int64_t panels) {
     pl_previous_done();
-    __shared__ int32_t upto[2][LIST_THREADS];
-    int                me = (int)threadIdx.x, total = 0;
+    __shared__ int room[PL_WARP];
+    int            found = 0, spans = held ? *held : n_spans;
     for (int64_t p0 = 0; p0 < panels; p0 += LIST_THREADS) {
-        int64_t p = p0 + me, n0 = p * PL_PANEL;
-        bool    in = p < panels && in_support(span, n_spans, n0, n0 + PL_PANEL < N ? n0 + PL_PANEL : N);
-        int     from = 0;
-        upto[0][me] = in;
-        __syncthreads();
-        for (int step = 1; step < LIST_THREADS; step *= 2, from ^= 1) { // how many up to this one
-            upto[from ^ 1][me] = upto[from][me] + (me >= step ? upto[from][me - step] : 0);
-            __syncthreads();
-        }
-        if (in) list[total + upto[from][me] - 1] = (int32_t)p;
-        total += upto[from][LIST_THREADS - 1];
-        __syncthreads();
+        int64_t p = p0 + threadIdx.x, n0 = p * PL_PANEL;
+        bool    in = p < panels && in_support(span, spans, n0, n0 + PL_PANEL < N ? n0 + PL_PANEL : N);
+        int     more, upto = pl_block_upto(in, room, &more);
+        if (in) list[found + upto - 1] = (int32_t)p;
+        found += more;
     }
-    if (me == 0) *listed = total;
+    if (threadIdx.x == 0) *listed = found;
 }
 
 // One block per panel.
@@ -61,7 +64,7 @@ static __global__ void __launch_bounds__(PL_BLOCK) best_kernel(head h) {
     int            lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
     if (threadIdx.x < PL_PANEL) {
         int64_t n = n0 + threadIdx.x;
-        inside[threadIdx.x] = n < h.N && in_support(h.span, h.n_spans, n, n + 1);
+        inside[threadIdx.x] = n < h.N && in_support(h.span, h.held ? *h.held : h.n_spans, n, n + 1);
     }
     __syncthreads();
     for (int m = warp; m < h.rows; m += PL_WARPS) {
@@ -103,30 +106,16 @@ static __global__ void head_lse_kernel(float *lse, const share *of, int64_t pane
 
 // ---- long lists and lists by id: one block per row ------------------------------------------------------------------
 
-// The k largest of a row's n keys, by descending key or ascending id. Keys differ from each other (ids do), so the k-th
-// largest is found digit by digit from histograms, and what reaches it is exactly k; a sort in shared memory orders
-// them.
+// The k largest of a row's n keys, by descending key or ascending id. What reaches the least of them is exactly k; a
+// sort in shared memory orders them.
 static __global__ void __launch_bounds__(LIST_THREADS)
     list_kernel(int32_t *id, float *value, const pl_key *in, int64_t n, int k, bool by_id) {
     pl_previous_done();
-    __shared__ pl_key   key[PL_HEADTOPK_MAX];
-    __shared__ unsigned count[256], taken;
+    __shared__ pl_key    key[PL_HEADTOPK_MAX];
+    __shared__ pl_digits digits;
+    __shared__ unsigned  taken;
     in += blockIdx.x * n;
-    pl_key   least = 0; // digits of the k-th largest found so far
-    unsigned want = (unsigned)k;
-    for (int digit = 7; digit >= 0; digit--) {
-        if (threadIdx.x < 256) count[threadIdx.x] = 0;
-        __syncthreads();
-        for (int64_t i = threadIdx.x; i < n; i += LIST_THREADS)
-            if (digit == 7 || in[i] >> (8 * digit + 8) == least >> (8 * digit + 8))
-                atomicAdd(&count[in[i] >> (8 * digit) & 255], 1);
-        __syncthreads();
-        int d = 255; // all threads walk alike
-        for (; d > 0 && count[d] < want; d--)
-            want -= count[d];
-        least |= (pl_key)(unsigned)d << (8 * digit);
-        __syncthreads();
-    }
+    pl_key least = pl_least_of([&](int64_t i) { return in[i]; }, n, k, digits);
     if (threadIdx.x == 0) taken = 0;
     for (int i = (int)threadIdx.x; i < PL_HEADTOPK_MAX; i += LIST_THREADS)
         key[i] = 0;
@@ -165,10 +154,11 @@ PL_CUDA_OP(headtopk_fwd) {
         h.lse = (share *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)most, (size_t)panels, sizeof(share)));
     pl_key *one = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
     pl_key *two = (pl_key *)pl_arena_alloc(&ctx->scratch, list ? 0 : pl_select_bytes(most, n, a->k));
-    if (a->span && !ctx->measuring) h.span = pl_index(ctx, a->span, a->n_spans);
+    if (a->span && !ctx->measuring) h.span = a->held ? a->span : pl_index(ctx, a->span, a->n_spans);
+    h.held = a->held;
     if (h.span)
-        PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, h.span, a->n_spans,
-                        N, panels);
+        PL_LAUNCH_EARLY(ctx, "headtopk", support_kernel, pl_grid(1), LIST_THREADS, panel + 1, panel, h.span, h.held,
+                        a->n_spans, N, panels);
     for (int64_t m = 0; m < M && !ctx->measuring; m += pass) {
         int32_t *id = a->id + m * a->k;
         float   *value = a->value ? a->value + m * a->k : NULL;

@@ -92,6 +92,53 @@ static __global__ void pl_select_kernel(pl_key *out, int32_t *id, float *value, 
     pl_keep_best(key, out, id, value, k);
 }
 
+// Where the k-th largest key is looked for: shared memory of a block.
+struct pl_digits {
+    unsigned count[256], digit, left;
+};
+
+// Of 256 counts, from the last on: the digit that the wanted-th falls on, and which one of those it is. One warp.
+static __device__ __forceinline__ void pl_find_digit(pl_digits &s, unsigned want) {
+    constexpr int EACH = 256 / PL_WARP;
+    int           d = 255 - EACH * (int)threadIdx.x, own = 0;
+    for (int i = 0; i < EACH; i++)
+        own += (int)s.count[d - i];
+    unsigned upto = (unsigned)pl_warp_upto(own), before = upto - (unsigned)own;
+    if (before >= want || (want > upto && threadIdx.x < PL_WARP - 1)) return;
+    want -= before;
+    for (int i = 1; i < EACH && s.count[d] < want; i++)
+        want -= s.count[d--];
+    s.digit = (unsigned)d;
+    s.left = want;
+}
+
+// The k largest of n keys in(0..n-1) that differ from each other (but for zeros) are those not below the result; 0
+// where there are no k of them. Digit by digit from histograms, until all keys that share the digits found are wanted.
+// All threads of a block take part and get it.
+template <typename In>
+static __device__ __forceinline__ pl_key pl_least_of(const In &in, int64_t n, int k, pl_digits &s) {
+    pl_key   least = 0;
+    unsigned want = (unsigned)k;
+    for (int low = 56; low >= 0; low -= 8) {
+        for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x)
+            s.count[i] = 0;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            pl_key key = in(i);
+            if (low == 56 || key >> (low + 8) == least >> (low + 8)) atomicAdd(&s.count[key >> low & 255], 1);
+        }
+        __syncthreads();
+        if (threadIdx.x < PL_WARP) pl_find_digit(s, want);
+        __syncthreads();
+        least |= (pl_key)s.digit << low;
+        want = s.left;
+        bool all = s.count[s.digit] == want;
+        __syncthreads();
+        if (all) break;
+    }
+    return least;
+}
+
 static inline size_t pl_select_bytes(int64_t rows, int64_t n, int k) { // of the two buffers between rounds
     return pl_size_mul((size_t)rows, (size_t)(pl_ceil_div(n, PL_SORT) * k), sizeof(pl_key));
 }

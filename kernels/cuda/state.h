@@ -10,13 +10,16 @@
 #define PL_CUDA(name) PL_CUDA_JOIN(name, PL_CUDA_SUFFIX) // PL_CUDA(linear_fwd) is pl_linear_fwd_cuda
 
 #define PL_NO_FAULT (~0ull)
+#define PL_NO_FAULTS                                                                                                   \
+    { PL_NO_FAULT, PL_NO_FAULT, PL_NO_FAULT }
 #define PL_CUDA_TICKETS 65536 // panels of one product, at most: 4 million output rows
 
 // Faults that kernels find. Device memory, read when the context is asked; the lowest place wins, so that the message
 // does not depend on timing.
 typedef struct pl_cuda_fault {
-    unsigned long long nan; // (row << 32 | id) of a NaN among logits
-    unsigned long long id;  // (row << 32 | id) of an index out of range
+    unsigned long long nan;   // (row << 32 | id) of a NaN among logits
+    unsigned long long id;    // (row << 32 | id) of an index out of range
+    unsigned long long score; // row of a NaN among a router's scores
 } pl_cuda_fault;
 
 // The values of the last launch's result in bf16, for a product that comes next (rounded.cuh).

@@ -44,6 +44,8 @@ bool PL_CUDA(may_launch)(pl_ctx *ctx, const char *op, const int64_t grid[3], int
 }
 
 void PL_CUDA(faults)(pl_ctx *ctx, const pl_cuda_fault *f) {
+    if (f->score != PL_NO_FAULT) // before what its choice led to
+        pl_ctx_fail(ctx, PL_E_INPUT, "router: NaN at row %lld; check the drafter's weights", (long long)f->score);
     if (f->nan != PL_NO_FAULT)
         pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)(f->nan >> 32),
                     (long long)(uint32_t)f->nan);

@@ -4,16 +4,17 @@ extern "C" {
 }
 
 // The first round, from logits: chunk blockIdx.x of row blockIdx.y.
-static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, const float *x, int64_t V, int k,
-                                    pl_cuda_fault *fault) {
+static __global__ void first_kernel(pl_key *out, int32_t *id, float *value, const float *x, const int32_t *name,
+                                    int64_t V, int k, pl_cuda_fault *fault) {
     pl_previous_done();
     __shared__ pl_key key[PL_SORT];
     int64_t           row = blockIdx.y, chunk = blockIdx.x;
     for (int i = (int)threadIdx.x; i < PL_SORT; i += PL_BLOCK) {
         int64_t v = chunk * PL_SORT + i;
         float   z = v < V ? x[row * V + v] : 0;
-        if (isnan(z)) atomicMin(&fault->nan, (unsigned long long)row << 32 | (unsigned long long)v);
-        key[i] = v < V ? pl_key_of(z, (uint32_t)v) : 0;
+        int64_t as = v < V && name ? name[row * V + v] : v;
+        if (isnan(z)) atomicMin(&fault->nan, (unsigned long long)row << 32 | (unsigned long long)as);
+        key[i] = v < V ? pl_key_of(z, (uint32_t)as) : 0;
     }
     pl_keep_best(key, out, id, value, k);
 }
@@ -43,11 +44,12 @@ PL_CUDA_OP(topk_fwd) {
     pl_key             *two = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
     pl_key             *three = (pl_key *)pl_arena_alloc(&ctx->scratch, pl_select_bytes(most, chunks * a->k, a->k));
     for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
-        int64_t      rows = M - m < ROWS ? M - m : ROWS;
-        const float *x = pl_f32(&a->x) + m * V;
-        float       *value = a->value ? a->value + m * a->k : NULL;
-        int32_t     *id = a->id + m * a->k;
-        PL_LAUNCH_EARLY(ctx, "topk", first_kernel, pl_grid(chunks, rows), PL_BLOCK, one, id, value, x, V, a->k,
+        int64_t        rows = M - m < ROWS ? M - m : ROWS;
+        const float   *x = pl_f32(&a->x) + m * V;
+        const int32_t *name = a->name ? a->name + m * V : NULL;
+        float         *value = a->value ? a->value + m * a->k : NULL;
+        int32_t       *id = a->id + m * a->k;
+        PL_LAUNCH_EARLY(ctx, "topk", first_kernel, pl_grid(chunks, rows), PL_BLOCK, one, id, value, x, name, V, a->k,
                         pl_cuda_state_of(ctx)->fault);
         if (chunks > 1) pl_select(ctx, "topk", id, value, one, two, three, rows, chunks * a->k, a->k);
         if (a->lse) PL_LAUNCH_EARLY(ctx, "topk", lse_kernel, pl_grid(rows), PL_BLOCK, a->lse + m, x, V);

@@ -14,6 +14,8 @@
 // any M and any number of threads; it differs from topk's by rounding. Cost: 2 M K S flops and S
 // K size(W) bytes for a support of S rows (whole panels are read: up to PL_PANEL - 1 rows more at each end of a span,
 // or, of whole segments, PL_HALF_PANEL - 1 rows more for each).
+// A support that an op before this one made (held: route) is known to the device alone. What is queued then depends on
+// the shapes of x and W only, what is read on the support.
 #ifndef PL_OP_HEADTOPK_H
 #define PL_OP_HEADTOPK_H
 #include "kernels/backend.h"
@@ -28,15 +30,21 @@ typedef struct pl_span {
 typedef struct pl_headtopk_args {
     pl_tensor      x, w;
     const pl_span *span; // [n_spans]; NULL: all rows. Borrowed.
-    int            n_spans;
-    int            k;     // 1..PL_HEADTOPK_MAX
-    bool           by_id; // order
-    int32_t       *id;    // [M, k]
-    float         *value; // [M, k] or NULL
-    float         *lse;   // [M] or NULL
+    const int32_t
+            *held; // not NULL: *held of the spans are there. Then both are what `route` wrote, and lie with tensors
+    int      n_spans;
+    int      k;     // 1..PL_HEADTOPK_MAX
+    bool     by_id; // order
+    int32_t *id;    // [M, k]
+    float   *value; // [M, k] or NULL
+    float   *lse;   // [M] or NULL
 } pl_headtopk_args;
 
-void    pl_headtopk(pl_ctx *ctx, const pl_headtopk_args *args);
+void              pl_headtopk(pl_ctx *ctx, const pl_headtopk_args *args);
+// How many spans there are, for backends whose memory is the host's.
+static inline int pl_headtopk_spans(const pl_headtopk_args *a) {
+    return a->held ? *a->held : a->span ? a->n_spans : 1;
+}
 // Rows of a support.
 int64_t pl_spans_rows(const pl_span *span, int n);
 #endif

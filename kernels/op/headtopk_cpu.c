@@ -250,7 +250,8 @@ static void list_items(job *j, item *to, const pl_headtopk_args *a) {
     pl_span        all = {.first = 0, .count = (int32_t)a->w.dim[0]};
     const pl_span *span = a->span ? a->span : &all;
     int64_t        n = 0, segment = 0, before = 0;
-    for (int i = 0; i < (a->span ? a->n_spans : 1); i++) {
+    int            spans = pl_headtopk_spans(a);
+    for (int i = 0; i < spans; i++) {
         int64_t end = (int64_t)span[i].first + span[i].count;
         for (int64_t v = span[i].first; v < end;) {
             pl_panel p = pl_panel_of(&a->w, v, &segment);

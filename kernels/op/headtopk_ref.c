@@ -40,12 +40,13 @@ void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     const pl_headtopk_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t rows = a->x.dim[0], width = a->x.dim[1];
+    int     spans = pl_headtopk_spans(a);
     pl_span all = {.first = 0, .count = (int32_t)a->w.dim[0]};
     for (int64_t m = 0; m < rows; m++) {
         const pl_real *x = (const pl_real *)a->x.data + m * width;
         best           b = {.id = a->id + m * a->k, .k = a->k};
         pl_real        max = -(pl_real)INFINITY, sum = 0; // of exp(z - max)
-        for (int i = 0; i < (a->span ? a->n_spans : 1); i++) {
+        for (int i = 0; i < spans; i++) {
             pl_span s = a->span ? a->span[i] : all;
             for (int32_t v = s.first; v < s.first + s.count; v++) {
                 pl_real z = 0;

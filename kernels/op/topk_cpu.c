@@ -109,14 +109,17 @@ static void merge_row(pl_ctx *ctx, const topk_job *j, int64_t m) {
         const chunk *b = to + c;
         if (b->nan >= 0) {
             pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)m,
-                        (long long)b->nan);
+                        (long long)(a->name ? a->name[m * j->cols + b->nan] : b->nan));
             return;
         }
         for (int i = 0; i < b->best.held && c > 0; i++)
             pl_best_insert(&to->best, a->k, b->best.value[i], b->best.id[i]);
     }
-    memcpy(a->id + m * a->k, to->best.id, (size_t)a->k * sizeof(int32_t));
-    if (a->value) memcpy(a->value + m * a->k, to->best.value, (size_t)a->k * sizeof(float));
+    for (int i = 0; i < a->k; i++) {
+        int32_t id = i < to->best.held ? to->best.id[i] : -1;
+        a->id[m * a->k + i] = id >= 0 && a->name ? a->name[m * j->cols + id] : id;
+        if (a->value) a->value[m * a->k + i] = i < to->best.held ? to->best.value[i] : -INFINITY;
+    }
     if (!a->lse) return;
     double max = (double)to->best.value[0], sum = 0.0;
     for (int64_t c = 0; c < j->chunks; c++)

@@ -13,7 +13,7 @@ void PL_REF(topk_fwd)(pl_ctx *ctx, const void *args) {
         for (int64_t v = 0; v < V; v++) {
             if (isnan(x[v])) {
                 pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)m,
-                            (long long)v);
+                            (long long)(a->name ? a->name[m * V + v] : v));
                 return;
             }
             int at = held;
@@ -25,10 +25,12 @@ void PL_REF(topk_fwd)(pl_ctx *ctx, const void *args) {
                 id[i] = id[i - 1];
             id[at] = (int32_t)v;
         }
-        for (int i = 0; i < a->k && a->value; i++)
-            a->value[m * a->k + i] = (float)x[id[i]];
-        if (!a->lse) continue;
         pl_real max = x[id[0]], sum = 0;
+        for (int i = 0; i < a->k; i++) {
+            if (a->value) a->value[m * a->k + i] = i < held ? (float)x[id[i]] : -INFINITY;
+            id[i] = i >= held ? -1 : a->name ? a->name[m * V + id[i]] : id[i];
+        }
+        if (!a->lse) continue;
         for (int64_t v = 0; v < V; v++)
             sum += exp(x[v] - max);
         a->lse[m] = (float)(isinf(max) ? max : max + log(sum));

@@ -73,11 +73,11 @@ static void spans(void **state) {
     pl_span       s[6];
     const uint8_t none[6] = {0}, all[6] = {1, 1, 1, 1, 1, 1}, some[6] = {1, 1, 1, 0, 0, 1},
                   empty[6] = {0, 1, 0, 0, 0, 0};
-    assert_int_equal(pl_routed_spans(offset, 6, none, s), 0);
-    assert_int_equal(pl_routed_spans(offset, 6, empty, s), 0);
-    assert_int_equal(pl_routed_spans(offset, 6, all, s), 1);
+    assert_int_equal(pl_route_spans(offset, 6, none, s), 0);
+    assert_int_equal(pl_route_spans(offset, 6, empty, s), 0);
+    assert_int_equal(pl_route_spans(offset, 6, all, s), 1);
     assert_true(s[0].first == 0 && s[0].count == 30);
-    assert_int_equal(pl_routed_spans(offset, 6, some, s), 2); // neighbours, and an empty one between them, are one
+    assert_int_equal(pl_route_spans(offset, 6, some, s), 2); // neighbours, and an empty one between them, are one
     assert_true(s[0].first == 0 && s[0].count == 9 && s[1].first == 21 && s[1].count == 9);
 }
 

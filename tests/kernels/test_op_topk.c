@@ -16,8 +16,9 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {1, 1, 1, 0},   {3, 3, 3, 0},     {2, 31, 5, 4},    {33, 65, 1, 0},     {5, 1000, 64, 0},
-    {5, 64, 64, 7}, {3, 4099, 10, 0}, {2, 32000, 1, 9}, {65, 2048, 33, 20}, {1, 49152, 10, 0},
+    {1, 1, 1, 0},       {3, 3, 3, 0},      {2, 31, 5, 4},    {33, 65, 1, 0},
+    {5, 1000, 64, 0},   {5, 64, 64, 7},    {3, 4099, 10, 0}, {2, 32000, 1, 9},
+    {65, 2048, 33, 20}, {1, 49152, 10, 0}, {3, 4, 9, 2},     {1, 1, 64, 0}, // fewer columns than are wanted
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -41,6 +42,11 @@ static pl_tensor given(op_run *r, const float *v, int rows, int cols) {
     return x;
 }
 
+static int32_t name_of(int64_t m, int64_t v) {
+    return (int32_t)(3 * v + m % 2);
+}
+
+// Outputs 0..2: ids, values, lse; 3: the ids again, asked for alone; 4: them by name.
 static void outputs(op_run *r, pl_tensor x, int k) {
     int64_t      rows = x.dim[0];
     pl_topk_args a = {.x = x, .k = k};
@@ -55,6 +61,16 @@ static void outputs(op_run *r, pl_tensor x, int k) {
     a.value = a.lse = NULL;
     pl_topk(op_ctx(r), &a);
     op_out_i32(r, a.id, rows * k);
+    int64_t  n = rows * x.dim[1];
+    int32_t *name = malloc((size_t)n * sizeof *name);
+    assert_non_null(name);
+    for (int64_t i = 0; i < n; i++)
+        name[i] = name_of(i / x.dim[1], i % x.dim[1]);
+    a.name = op_ids_from(r, name, n);
+    a.id = op_bytes(r, (size_t)(rows * k) * 4);
+    pl_topk(op_ctx(r), &a);
+    op_out_i32(r, a.id, rows * k);
+    free(name);
 }
 
 static void build(op_run *r, const void *arg) {
@@ -103,10 +119,15 @@ static void against_sorting(void **state) {
                 for (int j = 0; j < s->V; j++)
                     sum += exp((double)v[m * s->V + j] - max);
                 assert_true(fabs(op_value(r, 2, m) - max - log(sum)) <= 5e-5); // fp32 sums
-                for (int k = 0; k < s->k; k++) {
+                for (int k = s->V; k < s->k; k++) {
+                    assert_true(op_value(r, 0, m * s->k + k) == -1 && op_value(r, 4, m * s->k + k) == -1);
+                    assert_true(op_value(r, 1, m * s->k + k) == -INFINITY);
+                }
+                for (int k = 0; k < s->k && k < s->V; k++) {
                     int id = order[m * s->V + k];
                     assert_true(op_value(r, 0, m * s->k + k) == id && op_value(r, 3, m * s->k + k) == id);
                     assert_true(op_value(r, 1, m * s->k + k) == (double)v[m * s->V + id]);
+                    assert_true(op_value(r, 4, m * s->k + k) == name_of(m, id));
                 }
             }
             op_run_free(r);

@@ -120,7 +120,7 @@ static const pl_memory memory;
 static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
     own *o = pl_memory_create(m, PL_SHARED, sizeof *o + tickets, err);
     if (!o) return PL_E_MEMORY;
-    o->fault = (pl_cuda_fault){PL_NO_FAULT, PL_NO_FAULT};
+    o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     // Two multiprocessors: enough blocks for work to be split among them, few enough for each to have several pieces.
     o->state =
         (pl_cuda_state){.sms = 2, .room = 227 << 10, .fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
@@ -197,7 +197,7 @@ static void wait_for(pl_ctx *ctx) {
     own *o = ctx->state;
     if (o->state.stream) drain(ctx);
     PL_CUDA(faults)(ctx, &o->fault);
-    o->fault = (pl_cuda_fault){PL_NO_FAULT, PL_NO_FAULT};
+    o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     for (int i = 0; i < PL_CUDA_TICKETS; i++)
         PL_CHECK(o->state.ticket[i] == 0, "op %s left ticket %d at %u", o->state.op, i, o->state.ticket[i]);
 }

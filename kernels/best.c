@@ -1,4 +1,4 @@
-#include "infer/best.h"
+#include "kernels/best.h"
 
 #include <math.h>
 

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "infer/best.h"
 #include "kernels/base/rng.h"
+#include "kernels/best.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,0 +1,241 @@
+// Heads on a device: what is chosen is the CPU's choice, no head waits for the device before its results are wanted
+// (routing and rescoring included), and steps go as the same graphs whatever they choose.
+#include "infer/backbone.h"
+#include "infer/head_dynaspec.h"
+#include "kernels/base/rng.h"
+#include "kernels/cuda/state.h"
+#include "tests/infer/fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/device.h"
+
+enum { ROWS = 7, D = 48, BEST = 6, STEPS = 6 };
+
+// The device under test, its waits counted.
+static pl_backend counted;
+static pl_device  counting;
+static int        waits;
+
+static void wait_counted(pl_ctx *ctx) {
+    waits++;
+    test_device()->device->wait(ctx);
+}
+
+static void download_counted(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
+    waits++;
+    test_device()->device->download(ctx, to, from, bytes);
+}
+
+static const pl_backend *counted_device(void) {
+    counted = *test_device();
+    counting = *counted.device;
+    counting.wait = wait_counted;
+    counting.download = download_counted;
+    counted.device = &counting;
+    return &counted;
+}
+
+typedef struct shared {
+    int32_t token[ROWS], group[ROWS], id[ROWS * BEST];
+    float   value[ROWS * BEST], lse[ROWS];
+} shared;
+
+typedef struct side { // one backend's
+    pl_llama     target;
+    pl_backbone *b;
+    pl_ctx       ctx;
+    float       *x, *hidden; // [ROWS, D]
+    shared      *s;
+    pl_head_rows rows;
+} side;
+
+static const pl_hf_head heads[] = {
+    {.kind = "full"},
+    {.kind = "lowrank", .rank = 8},
+    {.kind = "specvocab", .rank = 12, .candidates = 20},
+    {.kind = "specvocab", .rank = 12, .candidates = 3}, // fewer than are wanted
+    {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 2},
+    {.kind = "dynaspec", .clusters = 12, .router = "coral", .k0 = 3, .fixed = true},
+    {.kind = "dynaspec", .clusters = 97, .width = 8, .k0 = 1, .k1 = 1}, // fewer rows than are wanted
+    {.kind = "dynaspec", .clusters = 30, .width = 8, .k0 = 200, .k1 = 3},
+};
+enum { HEADS = sizeof heads / sizeof *heads };
+
+static void head_step(pl_ctx *ctx, void *arg) {
+    side *e = arg;
+    pl_head_topk(ctx, &e->b->head, &e->rows, BEST, e->s->id, e->s->value, e->s->lse);
+}
+
+static void open_side(side *e, const char *dir, const char *draft, pl_dtype t, const pl_backend *be, bool repeats) {
+    pl_err err = {0};
+    if (pl_llama_open(&e->target, dir, t, be, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_backbone_open(&e->b, draft, &e->target, t, &err) != PL_OK) fail_msg("%s", err.msg);
+    e->x = pl_memory_create(be->memory, PL_LOCAL, ROWS * D * sizeof *e->x, NULL);
+    e->hidden = pl_memory_create(be->memory, PL_LOCAL, ROWS * D * sizeof *e->hidden, NULL);
+    e->s = pl_memory_create(be->memory, PL_SHARED, sizeof *e->s, NULL);
+    assert_true(e->x && e->hidden && e->s);
+    e->rows = (pl_head_rows){.x = pl_tensor_2d(e->x, PL_F32, ROWS, D),
+                             .hidden = pl_tensor_2d(e->hidden, PL_F32, ROWS, D),
+                             .token = e->s->token,
+                             .group = e->s->group,
+                             .embed = e->b->embed};
+    assert_int_equal(pl_ctx_init(&e->ctx, be, NULL), PL_OK);
+    e->ctx.repeats = repeats;
+    if (pl_ctx_measure(&e->ctx, head_step, e, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+static void close_side(side *e) {
+    const pl_memory *m = e->ctx.be->memory;
+    pl_ctx_fini(&e->ctx);
+    pl_memory_destroy(m, PL_LOCAL, e->x, ROWS * D * sizeof *e->x);
+    pl_memory_destroy(m, PL_LOCAL, e->hidden, ROWS * D * sizeof *e->hidden);
+    pl_memory_destroy(m, PL_SHARED, e->s, sizeof *e->s);
+    pl_backbone_destroy(e->b);
+    pl_llama_fini(&e->target);
+}
+
+// Another step's inputs, with values of bf16; bad: a row of hidden states that holds NaN, -1.
+static void put_inputs(side *e, int step, int bad) {
+    static const int32_t group[ROWS] = {0, 0, 0, 2, 5, 5, 5};
+    pl_rng               rng = pl_rng_make(9, PL_STREAM_TEST, (uint64_t)step);
+    float                v[2][ROWS * D];
+    for (int i = 0; i < 2 * ROWS * D; i++)
+        v[i / (ROWS * D)][i % (ROWS * D)] =
+            pl_bf16_to_f32(pl_f32_to_bf16((float)(1 + i / (ROWS * D)) * pl_rng_normal(rng, (uint64_t)i)));
+    if (bad >= 0) v[1][bad * D + 3] = NAN;
+    assert_int_equal(pl_memory_write(e->ctx.be->memory, e->x, v[0], sizeof v[0], NULL), PL_OK);
+    assert_int_equal(pl_memory_write(e->ctx.be->memory, e->hidden, v[1], sizeof v[1], NULL), PL_OK);
+    for (int i = 0; i < ROWS; i++) {
+        e->s->token[i] = (i * 31 + step * 5 + 7) % TEST_VOCAB;
+        e->s->group[i] = group[i];
+    }
+}
+
+static pl_status take_step(side *e, pl_err *err) {
+    pl_ctx_begin(&e->ctx);
+    head_step(&e->ctx, e);
+    return pl_ctx_sync(&e->ctx, err);
+}
+
+// A head's files, made anew.
+static void make_head(char dir[64], char draft[64], const pl_hf_head *head) {
+    pl_llama m;
+    test_target(&m, test_mkdir(dir), 1, 11, PL_BF16);
+    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &(pl_backbone_options){.head = *head}, 5);
+    pl_llama_fini(&m);
+}
+
+// fp32 weights: one fma chain per output on both, so that ids are the CPU's.
+static void the_cpus_choice(void **state) {
+    (void)state;
+    for (int i = 0; i < HEADS; i++) {
+        char dir[64], draft[64];
+        side here = {0}, there = {0};
+        make_head(dir, draft, &heads[i]);
+        open_side(&here, dir, draft, PL_F32, pl_backend_cpu(), false);
+        open_side(&there, dir, draft, PL_F32, test_device(), true);
+        for (int step = 0; step < STEPS; step++) {
+            here.rows.level = there.rows.level = step % 4;
+            put_inputs(&here, step, -1);
+            put_inputs(&there, step, -1);
+            assert_int_equal(take_step(&here, NULL), PL_OK);
+            assert_int_equal(take_step(&there, NULL), PL_OK);
+            assert_memory_equal(here.s->id, there.s->id, sizeof here.s->id);
+            for (int k = 0; k < ROWS * BEST; k++)
+                assert_true(here.s->id[k] < 0 ? there.s->value[k] == -INFINITY
+                                              : fabsf(here.s->value[k] - there.s->value[k]) < 1e-4f);
+            for (int m = 0; m < ROWS; m++)
+                assert_true(here.s->lse[m] == there.s->lse[m] || // both may be -infinity
+                            fabsf(here.s->lse[m] - there.s->lse[m]) < 1e-4f);
+        }
+        close_side(&here);
+        close_side(&there);
+        test_rmdir(dir);
+        test_rmdir(draft);
+    }
+}
+
+static void nothing_waits(void **state) {
+    (void)state;
+    for (int i = 0; i < HEADS; i++) {
+        char dir[64], draft[64];
+        side e = {0};
+        make_head(dir, draft, &heads[i]);
+        open_side(&e, dir, draft, PL_BF16, counted_device(), true);
+        for (e.rows.level = 0; e.rows.level < 3; e.rows.level++) {
+            put_inputs(&e, e.rows.level, -1);
+            pl_ctx_begin(&e.ctx);
+            waits = 0;
+            head_step(&e.ctx, &e);
+            if (waits) fail_msg("head %s waits %d times at level %d", heads[i].kind, waits, e.rows.level);
+            assert_true(pl_ctx_wait(&e.ctx));
+            assert_int_equal(waits, 1);
+        }
+        close_side(&e);
+        test_rmdir(dir);
+        test_rmdir(draft);
+    }
+}
+
+// Each sequence is captured when it comes the second time and never again, though supports differ from step to step.
+static void steps_become_graphs(void **state) {
+    (void)state;
+    if (getenv("PACELINE_GRAPHS")) skip();
+    for (int i = 0; i < HEADS; i++) {
+        char dir[64], draft[64];
+        side plain = {0}, graphs = {0};
+        make_head(dir, draft, &heads[i]);
+        open_side(&plain, dir, draft, PL_BF16, test_device(), false);
+        open_side(&graphs, dir, draft, PL_BF16, test_device(), true);
+        const pl_cuda_state *seen = graphs.ctx.state;
+        uint64_t             pieces = 0;
+        for (int step = 0; step < STEPS; step++) {
+            put_inputs(&plain, step, -1);
+            put_inputs(&graphs, step, -1);
+            assert_int_equal(take_step(&plain, NULL), PL_OK);
+            assert_int_equal(take_step(&graphs, NULL), PL_OK);
+            assert_memory_equal(plain.s, graphs.s, sizeof *plain.s);
+            if (step == 1) pieces = seen->captured;
+            assert_true(seen->captured == pieces && seen->replayed == pieces * (uint64_t)step);
+        }
+        assert_true(pieces >= 1);
+        close_side(&plain);
+        close_side(&graphs);
+        test_rmdir(dir);
+        test_rmdir(draft);
+    }
+}
+
+static void nan_is_told(void **state) {
+    (void)state;
+    char   dir[64], draft[64];
+    side   e = {0};
+    pl_err err = {0};
+    make_head(dir, draft, &heads[4]);
+    open_side(&e, dir, draft, PL_BF16, test_device(), true);
+    put_inputs(&e, 0, 3);
+    assert_int_equal(take_step(&e, &err), PL_E_INPUT);
+    assert_string_equal(err.msg, "router: NaN at row 3; check the drafter's weights");
+    put_inputs(&e, 0, -1);
+    assert_int_equal(take_step(&e, &err), PL_OK);
+    close_side(&e);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cpus_choice),
+        cmocka_unit_test(nothing_waits),
+        cmocka_unit_test(steps_become_graphs),
+        cmocka_unit_test(nan_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
