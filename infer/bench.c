@@ -271,7 +271,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
     if (next(mask, LINEAR)) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
     if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
-    if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
+    if (next(mask, HEADS)) {
+        pl_bench_put_heads(o, &b, &heads);
+        if (!pl_stop_requested()) pl_bench_put_reads(o, &b, &heads);
+    }
     if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
     if (env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
     if (next(mask, DECODE))
@@ -301,7 +304,8 @@ const pl_command pl_command_bench = {
         "machine whose limits move does not move the share. Both are the best of several tries. A floor counts what\n"
         "must be read once, and no more: of a head its projection and rows, for specvocab the scorer and the exact\n"
         "rows of its candidates, for dynaspec the router and the rows of the clusters that it chose, without what\n"
-        "packing adds.\n\n"
+        "packing adds. Beside the heads: the rows that a routed head reads of 27 clusters in 128, as spans of sorted\n"
+        "panels and one by one from a row-major matrix.\n\n"
         "  bandwidth  reading memory, by footprint           train   products with gradients, one by one\n"
         "  linear     products with packed weights           step    whole training steps, the optimizer's update\n"
         "  heads      hidden state to most probable token            included: the target itself, and an EAGLE-3\n"

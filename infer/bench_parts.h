@@ -112,6 +112,7 @@ void      pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b);
 void      pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width);
 void      pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width);
 void      pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
+void      pl_bench_put_reads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
 void      pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width);
 void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a device
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and

@@ -37,6 +37,7 @@ static void kernels(void **state) {
     cJSON_ArrayForEach(x, rows(&j, "heads", 12)) // full, 4 trimmed, low-rank, 2 specvocab, 4 dynaspec
         if (strcmp(test_str(&j, x, "kind"), "lowrank") == 0)
             assert_true(test_num(&j, x, "bytes") == 2 * 8 * (512 + 64));
+    rows(&j, "routed_reads", 4); // spans and listed, 1 row and 10
     pl_json_close(&j);
     test_run_json(&j, "bench attention --json --quiet --device emulated --max-mb 2 --hidden 512");
     whole(&j);

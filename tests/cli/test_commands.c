@@ -156,6 +156,15 @@ static void test_bench(void **state) {
         if (strcmp(kind, "lowrank") == 0) assert_true(test_num(&j, h, "bytes") == w * rank * (512 + 64));
         assert_true(test_num(&j, h, "speedup_over_full") > 0);
     }
+    int listed = 0;
+    cJSON_ArrayForEach(h, test_array(&j, NULL, "routed_reads")) {
+        double w = strcmp(test_str(&j, h, "weights"), "bf16") == 0 ? 2 : 4;
+        assert_true(test_num(&j, h, "seconds") > 0 && test_num(&j, h, "floor_seconds") > 0);
+        assert_true(test_num(&j, h, "rows_read") > 0 && test_num(&j, h, "rows_read") < 512);
+        assert_true(test_num(&j, h, "bytes") == w * test_num(&j, h, "rows_read") * 64);
+        listed += strcmp(test_str(&j, h, "way"), "listed") == 0;
+    }
+    assert_true(listed == 4 && cJSON_GetArraySize(test_array(&j, NULL, "routed_reads")) == 8); // as many spans
     assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "linear")), 4); // 4096 x 4096 is above --max-mb
     assert_non_null(pl_json_find(&j, NULL, "machine"));
     pl_json_close(&j);

@@ -45,7 +45,7 @@ KERNEL = [("what", "name"), ("us", us("seconds")), ("floor us", us("floor_second
 
 def kernels(j):
     table("Copies", j.get("bandwidth"), [("MB", "footprint_mb"), ("GB/s", "copy_gb_per_second")])
-    for key in ("linear", "heads", "attention", "draw"):
+    for key in ("linear", "heads", "routed_reads", "attention", "draw"):
         table(f"bench {key}", j.get(key), KERNEL)
     table("bench train", j.get("train"), KERNEL + [("TFLOP/s", lambda r: f"{r['flops_per_second'] / 1e12:.1f}")])
 
@@ -71,7 +71,7 @@ def shape(j):
 
 def lines(j):
     """(what, rows, row) of all that has seconds and bytes."""
-    for key in ("linear", "heads", "attention", "draw", "train"):
+    for key in ("linear", "heads", "routed_reads", "attention", "draw", "train"):
         for r in j.get(key) or []:
             yield f"bench {key} {r['name']}", r.get("m", r.get("rows", 1)), r
     if "model" not in j:
