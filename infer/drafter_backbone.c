@@ -99,25 +99,32 @@ static void draw(backbone_drafter *d, pl_ctx *ctx, const level *l, const pl_head
     pl_draft_lap(&d->base.parts.draw, &at);
 }
 
-// Candidates of level `which`: of rows of a step from `hidden` to the normed states y. Read, unless the levels are
-// queued ahead.
-static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, pl_tensor y, int which, pl_draft_batch *b) {
+// Before a step from `hidden`, of which level `which` are some rows: what the head begins with, and the rows but for x.
+static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int which, pl_draft_batch *b) {
     level       *l = &d->level[which];
-    bool         draws = ctx->measuring, chooses = ctx->measuring;
-    pl_head_rows r = {.x = y, .level = which};
+    pl_head_rows r = {.level = which};
+    if (l->rows == 0) return r;
     take_candidates(d, ctx, l);
-    if (l->index) r.x = pl_gather(ctx, y, l->index, l->rows);
     if (d->model->head.kind->reads_inputs || d->base.watch) {
         r.hidden = l->index ? pl_gather(ctx, hidden, l->index, l->rows) : hidden;
         r.embed = d->model->embed;
         r.token = l->token;
         r.group = l->group;
     }
-    for (int i = 0, row = 0; i < b->n; i++) {
-        if (l->of[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
+    for (int i = 0, row = 0; i < b->n; i++)
         for (int j = 0; j < l->of[i]; j++)
             l->group[row++] = i;
-    }
+    if (!d->base.watch) pl_head_begin(ctx, &d->model->head, &r);
+    return r;
+}
+
+// Candidates of level `which`: of rows of a step with the normed states y. Read, unless the levels are queued ahead.
+static void candidates(backbone_drafter *d, pl_ctx *ctx, pl_head_rows r, pl_tensor y, int which, pl_draft_batch *b) {
+    level *l = &d->level[which];
+    bool   draws = ctx->measuring, chooses = ctx->measuring;
+    r.x = l->index ? pl_gather(ctx, y, l->index, l->rows) : y;
+    for (int i = 0; i < b->n; i++)
+        if (l->of[i]) *(b->item[i].proposing ? &draws : &chooses) = true;
     if (d->base.watch) d->base.watch->see(d->base.watch, ctx, &d->model->head, &r);
     double at = pl_now();
     if (chooses) {
@@ -143,7 +150,7 @@ static pl_tensor step(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, int m,
 
 // The rows that became final: fuse the target's features, run the layer, cache. Returns rows' normed outputs. The last
 // row of each session that wants a tree is its level 0.
-static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor *fused, pl_tensor *hidden) {
+static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_head_rows *r, pl_tensor *hidden) {
     level *l = &d->level[0];
     int    m = ctx->measuring ? d->base.max_rows : 0;
     l->rows = ctx->measuring ? d->base.max_sessions : 0;
@@ -177,8 +184,9 @@ static pl_tensor take_in(backbone_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl
         l->index[to] = row - 1;
         last[to++] = token[row - 1];
     }
-    *fused = d->model->kind->fuse(ctx, d->model, pl_gather(ctx, b->features, feature, m));
-    return step(d, ctx, *fused, m, hidden);
+    pl_tensor fused = d->model->kind->fuse(ctx, d->model, pl_gather(ctx, b->features, feature, m));
+    *r = begin(d, ctx, fused, 0, b);
+    return step(d, ctx, fused, m, hidden);
 }
 
 // The levels of an item's tree.
@@ -328,15 +336,17 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     double            began = pl_now(), at = began;
     int               levels = 0;
     d->ahead = goes_ahead(d, ctx, b);
-    pl_tensor from, hidden, y = take_in(d, ctx, b, &from, &hidden);
+    pl_head_rows r;
+    pl_tensor    hidden, y = take_in(d, ctx, b, &r, &hidden);
     pl_draft_lap(&base->parts.take_in, &at);
     if (d->level[0].rows == 0) return;
     for (;;) {
-        candidates(d, ctx, from, y, levels, b);
+        candidates(d, ctx, r, y, levels, b);
         if (!d->ahead && ctx->err.status == PL_OK) grow(d, ctx, b, levels);
         if (ctx->err.status != PL_OK || !expand(d, ctx, b, levels++)) break;
         at = pl_now();
-        from = pl_gather(ctx, hidden, d->level[levels].at.row, d->level[levels].rows);
+        pl_tensor from = pl_gather(ctx, hidden, d->level[levels].at.row, d->level[levels].rows);
+        r = begin(d, ctx, from, levels, b);
         y = step(d, ctx, from, d->level[levels].rows, &hidden);
         pl_draft_lap(&base->parts.layer, &at);
     }

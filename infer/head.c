@@ -74,7 +74,17 @@ static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int l
     return (pl_head_support){.row = s->row, .spans = {.span = &s->span, .groups = 1, .most = 1}};
 }
 
+void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
+    if (!h->kind->foresees || !h->kind->foresees(h)) return;
+    pl_ctx_fork(ctx);
+    r->support = h->kind->support(ctx, h, r);
+    r->foreseen = true;
+    pl_ctx_back(ctx);
+}
+
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_ctx_join(ctx);
+    if (r->foreseen) return r->support;
     return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
 }
 

@@ -19,23 +19,26 @@
 
 typedef struct pl_head pl_head;
 
-// What a head reads: one row for each node whose candidates are wanted.
-typedef struct pl_head_rows {
-    pl_tensor      x;     // [M, d] normed outputs of the backbone
-    int            level; // draft depth of the candidates: 0 for the first
-    // For heads that read them (reads_inputs):
-    pl_tensor      hidden; // [M, d] what the backbone's step consumed to compute the row
-    const int32_t *token;  // [M] and the token beside it
-    pl_tensor      embed;  // [V, d] the target's embedding
-    const int32_t *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
-} pl_head_rows;
-
 // The supports of rows: group g's rows are row[g]..row[g+1]-1, and its spans (ascending, apart) the g-th of `spans`.
 // Which ones those are a device may know alone (spans.held); pl_route_read tells the host.
 typedef struct pl_head_support {
     const int *row; // [spans.groups + 1]
     pl_spans   spans;
 } pl_head_support;
+
+// What a head reads: one row for each node whose candidates are wanted.
+typedef struct pl_head_rows {
+    pl_tensor       x;     // [M, d] normed outputs of the backbone
+    int             level; // draft depth of the candidates: 0 for the first
+    // For heads that read them (reads_inputs):
+    pl_tensor       hidden; // [M, d] what the backbone's step consumed to compute the row
+    const int32_t  *token;  // [M] and the token beside it
+    pl_tensor       embed;  // [V, d] the target's embedding
+    const int32_t  *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
+    // What pl_head_begin has found.
+    bool            foreseen;
+    pl_head_support support;
+} pl_head_rows;
 
 typedef struct pl_head_kind {
     const char *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
@@ -54,6 +57,8 @@ typedef struct pl_head_kind {
     pl_st_source (*table)(const pl_head *h);
     // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.
     pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
+    // Whether `support` asks for the step's inputs alone, not for x. NULL: no.
+    bool (*foresees)(const pl_head *h);
     // The rows of out that are read; what it returns lies in ctx's frame. NULL: all, or the position-aware prefix.
     pl_head_support (*support)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
     // Instead of the general ones, for heads whose law is no softmax over rows of out. NULL: the general ones.
@@ -90,6 +95,10 @@ void                pl_head_share(pl_head *h, pl_tensor out);
 int64_t    pl_head_budget(const pl_head *h, int level);
 // Which tokens its logits are over.
 pl_drafted pl_head_drafted(const pl_head *h);
+
+// Before the backbone's step that computes x: what of the head asks for its inputs alone is queued beside it (a branch:
+// no wait until the head is asked). r without x, kept by the caller for the calls below.
+void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
 // outside a row's support: their softmax is the law that is proposed from.

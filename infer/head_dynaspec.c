@@ -132,12 +132,16 @@ static int64_t *take_offsets(pl_ctx *ctx, const struct pl_head_routed *d) {
 
 static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     const struct pl_head_routed *d = h->routed;
-    int64_t                      m = pl_tensor_rows(&r->x);
+    int64_t                      m = pl_tensor_rows(&r->hidden);
     pl_tensor                    embed = pl_embed(ctx, r->embed, r->token, m);
     pl_tensor                    score = pl_router_scores(ctx, &d->router, embed, r->hidden, r->x);
     int                         *row, groups = take_groups(ctx, r, (int)m, &row);
     int                          k = (int)pl_routed_budget(&h->spec, r->level);
     return (pl_head_support){.row = row, .spans = pl_route(ctx, score, take_offsets(ctx, d), row, groups, k)};
+}
+
+static bool foresees(const pl_head *h) {
+    return h->routed->router.kind == PL_ROUTER_MLP;
 }
 
 // One row's: its clusters at their mean size, and the router.
@@ -160,5 +164,6 @@ const pl_head_kind pl_head_dynaspec = {.name = "dynaspec",
                                        .read_table = read_table,
                                        .table = table,
                                        .project = project,
+                                       .foresees = foresees,
                                        .support = support,
                                        .step_bytes = step_bytes};

@@ -38,8 +38,9 @@ pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool) {
     *ctx = (pl_ctx){.be = be, .pool = pool, .trail.cache = cache_bytes()};
     pl_arena_init(&ctx->frame, "frame");
     pl_arena_init(&ctx->scratch, "scratch");
+    pl_arena_init(&ctx->aside, "scratch of a branch");
     pl_arena_init(&ctx->shared, "shared");
-    ctx->frame.memory = ctx->scratch.memory = ctx->shared.memory = be->memory;
+    ctx->frame.memory = ctx->scratch.memory = ctx->aside.memory = ctx->shared.memory = be->memory;
     ctx->shared.place = PL_SHARED;
     if (be->device) be->device->open(ctx, &ctx->err); // a failure sticks
     return PL_OK;
@@ -48,6 +49,7 @@ pl_status pl_ctx_init(pl_ctx *ctx, const pl_backend *be, pl_pool *pool) {
 static void drop_arenas(pl_ctx *ctx) {
     pl_arena_fini(&ctx->frame);
     pl_arena_fini(&ctx->scratch);
+    pl_arena_fini(&ctx->aside);
     pl_arena_fini(&ctx->shared);
 }
 
@@ -61,17 +63,20 @@ pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *
     if (ctx->be->device && !ctx->state) PL_TRY(ctx->be->device->open(ctx, err));
     pl_arena_begin_measure(&ctx->frame);
     pl_arena_begin_measure(&ctx->scratch);
+    pl_arena_begin_measure(&ctx->aside);
     pl_arena_begin_measure(&ctx->shared);
     ctx->err = (pl_err){0};
     ctx->measuring = true;
     pl_ctx_begin(ctx);
     fn(ctx, arg);
+    pl_ctx_join(ctx);
     ctx->measuring = false;
     if (ctx->tape) pl_tape_clear(ctx->tape);
 
     pl_status st = pl_ctx_sync(ctx, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->frame, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->scratch, err);
+    if (st == PL_OK) st = pl_arena_commit(&ctx->aside, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->shared, err);
     if (st != PL_OK) drop_arenas(ctx);
     return st;
@@ -80,11 +85,20 @@ pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *
 void pl_ctx_begin(pl_ctx *ctx) {
     pl_arena_reset(&ctx->frame);
     pl_arena_reset(&ctx->scratch);
+    pl_arena_reset(&ctx->aside);
     pl_arena_reset(&ctx->shared);
     if (ctx->tape) pl_tape_clear(ctx->tape);
 }
 
+// A step may have failed before its join.
+static void rejoined(pl_ctx *ctx) {
+    PL_CHECK(ctx->branch == PL_BRANCH_NONE || ctx->err.status != PL_OK, "a branch is waited for before it is joined");
+    if (ctx->branch == PL_BRANCH_INSIDE) pl_ctx_back(ctx);
+    pl_ctx_join(ctx);
+}
+
 pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err) {
+    rejoined(ctx);
     if (ctx->be->device && !ctx->measuring && ctx->state) ctx->be->device->wait(ctx);
     pl_status st = ctx->err.status;
     if (st != PL_OK && err) *err = ctx->err;
@@ -94,8 +108,42 @@ pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err) {
 
 bool pl_ctx_wait(pl_ctx *ctx) {
     if (ctx->measuring) return false;
+    rejoined(ctx);
     if (ctx->be->device && ctx->state && ctx->err.status == PL_OK) ctx->be->device->wait(ctx);
     return ctx->err.status == PL_OK;
+}
+
+static bool branches(const pl_ctx *ctx) {
+    return ctx->be->device && ctx->be->device->fork;
+}
+
+static void swap_scratch(pl_ctx *ctx) {
+    pl_arena other = ctx->aside;
+    ctx->aside = ctx->scratch;
+    ctx->scratch = other;
+}
+
+void pl_ctx_fork(pl_ctx *ctx) {
+    PL_CHECK(ctx->branch == PL_BRANCH_NONE && !ctx->tape, "a branch within a branch, or with a tape");
+    ctx->branch = PL_BRANCH_INSIDE;
+    if (!branches(ctx)) return;
+    swap_scratch(ctx);
+    if (!ctx->measuring && ctx->state) ctx->be->device->fork(ctx);
+}
+
+void pl_ctx_back(pl_ctx *ctx) {
+    PL_CHECK(ctx->branch == PL_BRANCH_INSIDE, "back from no branch");
+    ctx->branch = PL_BRANCH_BESIDE;
+    if (!branches(ctx)) return;
+    swap_scratch(ctx);
+    if (!ctx->measuring && ctx->state) ctx->be->device->back(ctx);
+}
+
+void pl_ctx_join(pl_ctx *ctx) {
+    PL_CHECK(ctx->branch != PL_BRANCH_INSIDE, "a branch is joined before its end");
+    if (ctx->branch == PL_BRANCH_NONE) return;
+    ctx->branch = PL_BRANCH_NONE;
+    if (branches(ctx) && !ctx->measuring && ctx->state) ctx->be->device->join(ctx);
 }
 
 void pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) {
@@ -113,6 +161,7 @@ void *pl_ctx_bytes(pl_ctx *ctx, size_t bytes) {
 
 // What a copy may do nothing about: a measuring context has no memory, a failed one has lost the thread.
 static bool idle(const pl_ctx *ctx, size_t bytes) {
+    PL_CHECK(ctx->branch == PL_BRANCH_NONE || ctx->err.status != PL_OK, "a copy beside a branch");
     return ctx->measuring || ctx->err.status != PL_OK || bytes == 0;
 }
 

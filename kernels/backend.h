@@ -46,6 +46,9 @@ typedef struct pl_device {
     void (*copy)(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
     void (*zero)(pl_ctx *ctx, void *to, size_t bytes);
     void (*wait)(pl_ctx *ctx); // all that was queued is done, or the context has failed
+    void (*fork)(pl_ctx *ctx); // pl_ctx_fork, pl_ctx_back, pl_ctx_join; NULL, all three: ops go one after another
+    void (*back)(pl_ctx *ctx);
+    void (*join)(pl_ctx *ctx);
 } pl_device;
 
 typedef struct pl_backend {
@@ -104,16 +107,20 @@ typedef struct pl_trail {
     } next[PL_TRAIL]; // by address of `from`
 } pl_trail;
 
+typedef enum pl_branch { PL_BRANCH_NONE, PL_BRANCH_INSIDE, PL_BRANCH_BESIDE } pl_branch;
+
 struct pl_ctx {
     const pl_backend *be;
     pl_pool          *pool;    // may be NULL: one thread
     pl_arena          frame;   // activations (and their gradients, with a tape) of one step
     pl_arena          scratch; // inside one op: mark, use, release
+    pl_arena          aside;   // the same for ops of a branch, where a device has branches
     pl_arena          shared;  // index arrays of one step, where the frame is not the host's (else unused)
     pl_tape          *tape;    // NULL: inference; borrowed
     bool              measuring;
     bool              repeats; // steps (without a tape) come again and again: a device may send them as graphs
     bool              no_grad; // with a tape: ops run but neither record nor get gradients (frozen parts)
+    pl_branch         branch;
     pl_trail          trail;
     void             *state; // of the backend's device: owned by it
     pl_err            err;   // the first op failure sticks; later ops do nothing
@@ -134,6 +141,13 @@ pl_status pl_ctx_sync(pl_ctx *ctx, pl_err *err);
 // again. False on a measuring context, which has no results, and on a failed one, whose error stays for pl_ctx_sync.
 bool      pl_ctx_wait(pl_ctx *ctx);
 void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PRINTF(3, 4);
+
+// A branch: ops from fork to back may run beside those from back to join, so neither may read or write what the other
+// writes. A device then runs them side by side, a host one after another. Within a step and without a tape; no copies
+// and no waits from fork to join. One at a time; join without a branch does nothing.
+void pl_ctx_fork(pl_ctx *ctx);
+void pl_ctx_back(pl_ctx *ctx);
+void pl_ctx_join(pl_ctx *ctx);
 
 // Copies in order with the ops. On host backends: memcpy, memset. A failed context copies nothing; then download
 // leaves `to` as it was.

@@ -149,8 +149,10 @@ static pl_status read_block(const pl_memory *m, void *to, const void *from, size
 
 typedef struct own {
     pl_cuda_state  state;
-    pl_cuda_fault *seen;  // pinned: where the kernels' faults are copied to
-    bool           early; // launches may be
+    pl_cuda_fault *seen;       // pinned: where the kernels' faults are copied to
+    bool           early;      // launches may be
+    cudaStream_t   aside;      // a branch's
+    cudaEvent_t    reached[2]; // by the stream, by the branch
 } own;
 
 static cudaStream_t stream_of(const pl_ctx *ctx) {
@@ -163,7 +165,11 @@ static void close_context(pl_ctx *ctx) {
     own *o = ctx->state;
     PL_CUDA(record_close)(o->state.record);
     if (o->state.stream) cudaStreamDestroy((cudaStream_t)o->state.stream);
+    if (o->aside) cudaStreamDestroy(o->aside);
+    for (int i = 0; i < 2; i++)
+        if (o->reached[i]) cudaEventDestroy(o->reached[i]);
     cudaFree(o->state.fault);
+    cudaFree(o->state.spare);
     cudaFree(o->state.ticket);
     cudaFreeHost(o->seen);
     pl_free(o);
@@ -189,9 +195,13 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     }
     if ((o->state.fault = allocate(g, false, sizeof no_fault, err)) == NULL) goto fail;
     if ((o->state.ticket = allocate(g, false, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
+    if ((o->state.spare = allocate(g, false, PL_CUDA_TICKETS * sizeof(unsigned), err)) == NULL) goto fail;
     if ((o->seen = allocate(g, true, sizeof no_fault, err)) == NULL) goto fail;
     cudaStream_t stream = NULL;
     cudaError_t  e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&o->aside, cudaStreamNonBlocking);
+    for (int i = 0; i < 2 && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(&o->reached[i], cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);
     o->state.stream = stream;
     if (e == cudaSuccess) return PL_OK;
@@ -228,17 +238,40 @@ static bool watched(const pl_ctx *ctx) {
     return pinned || ctx->frame.guard || ctx->scratch.guard;
 }
 
-// Early (CUDA: programmatic dependent launch): where steps repeat and PACELINE_EARLY_LAUNCH=1 asks for it.
+// What is queued from here on waits for what the other way has reached: the branch for the stream, or the stream for
+// it.
+static cudaError_t wait_across(const pl_ctx *ctx, bool branch_waits) {
+    const own   *o = ctx->state;
+    cudaEvent_t  reached = o->reached[!branch_waits];
+    cudaStream_t stream = stream_of(ctx);
+    cudaError_t  e = cudaEventRecord(reached, branch_waits ? stream : o->aside);
+    return e == cudaSuccess ? cudaStreamWaitEvent(branch_waits ? o->aside : stream, reached, 0) : e;
+}
+
+void PL_CUDA(meet)(pl_ctx *ctx) {
+    fits(ctx, wait_across(ctx, false), "branch");
+}
+
+void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
+    (void)ctx, (void)p, (void)bytes;
+}
+
+// Early (CUDA: programmatic dependent launch): where steps repeat and PACELINE_EARLY_LAUNCH=1 asks for it, and what the
+// launch waits for is the one before it alone.
 static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
+    cudaError_t e = cudaSuccess;
+    if (l->parts || l->meets) e = wait_across(ctx, l->parts);
+    if (e != cudaSuccess) return e;
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t c = {.gridDim = {l->grid[0], l->grid[1], l->grid[2]},
                             .blockDim = {l->threads, 1, 1},
                             .dynamicSmemBytes = l->room,
-                            .stream = stream_of(ctx),
+                            .stream = l->aside ? ((const own *)ctx->state)->aside : stream_of(ctx),
                             .attrs = &early};
-    c.numAttrs = l->early && ((const own *)ctx->state)->early && PL_CUDA(records)(ctx);
-    return cudaLaunchKernelExC(&c, l->kernel, l->arg);
+    c.numAttrs = l->early && !l->parts && !l->meets && ((const own *)ctx->state)->early && PL_CUDA(records)(ctx);
+    e = cudaLaunchKernelExC(&c, l->kernel, l->arg);
+    return e == cudaSuccess && l->ends ? wait_across(ctx, false) : e;
 }
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
@@ -393,7 +426,10 @@ static const pl_device device = {.open = open_context,
                                  .download = download,
                                  .copy = copy,
                                  .zero = zero,
-                                 .wait = wait_for};
+                                 .wait = wait_for,
+                                 .fork = PL_CUDA(fork),
+                                 .back = PL_CUDA(back),
+                                 .join = PL_CUDA(join)};
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 

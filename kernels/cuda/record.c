@@ -25,6 +25,7 @@ struct pl_record {
     int           launches; // that wait
     int           room;     // for how many
     size_t        used;     // bytes of them
+    size_t        last;     // where the last of them begins
     uint8_t       bytes[PL_RECORD_BYTES];
     graph         graph[PL_RECORD_GRAPHS];
     int           n_graphs;
@@ -58,17 +59,32 @@ static size_t up(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+static void flush(pl_ctx *ctx);
+
+// Where a launch goes, by the state of the branch.
+static void direct(pl_cuda_state *s, pl_cuda_launch *l) {
+    l->aside = s->aside;
+    l->parts = s->aside && !s->parted;
+    l->joins = !s->aside && s->joining;
+    l->meets = l->joins && s->parted;
+    s->parted = s->aside || (s->parted && !l->meets);
+    s->joining = s->joining && !l->joins;
+}
+
 static void keep(pl_ctx *ctx, const pl_cuda_launch *l) {
-    pl_record *r = pl_cuda_state_of(ctx)->record;
-    size_t     head = up(sizeof(kept) + (size_t)l->n_args * sizeof(size_t)), bytes = head;
+    pl_cuda_state *s = pl_cuda_state_of(ctx);
+    pl_record     *r = s->record;
+    size_t         head = up(sizeof(kept) + (size_t)l->n_args * sizeof(size_t)), bytes = head;
     PL_CHECK(l->n_args <= PL_RECORD_ARGS, "a kernel of %d arguments", l->n_args);
     for (int i = 0; i < l->n_args; i++)
         bytes += up(l->size[i]);
     PL_CHECK(bytes <= PL_RECORD_BYTES, "a launch of %zu bytes", bytes);
-    if (r->launches == r->room || r->used + bytes > PL_RECORD_BYTES) PL_CUDA(record_flush)(ctx);
+    int room = s->parted ? PL_RECORD_LAUNCHES : r->room; // a branch is not cut for the sake of an early start
+    if (r->launches >= room || r->used + bytes > PL_RECORD_BYTES) flush(ctx);
     uint8_t *at = r->bytes + r->used;
     memset(at, 0, bytes);
     kept *k = (kept *)(void *)at;
+    r->last = r->used;
     k->launch.kernel = l->kernel;
     k->launch.call = l->call;
     memcpy(k->launch.grid, l->grid, sizeof l->grid);
@@ -76,6 +92,7 @@ static void keep(pl_ctx *ctx, const pl_cuda_launch *l) {
     k->launch.room = l->room;
     k->launch.n_args = l->n_args;
     k->launch.early = l->early;
+    direct(s, &k->launch);
     k->bytes = bytes;
     memcpy(at + sizeof *k, l->size, (size_t)l->n_args * sizeof(size_t));
     at += head;
@@ -90,11 +107,14 @@ void PL_CUDA(launch)(pl_ctx *ctx, const pl_cuda_launch *l) {
         keep(ctx, l);
         return;
     }
-    PL_CUDA(record_flush)(ctx);
-    PL_CUDA(submit)(ctx, l);
+    flush(ctx);
+    pl_cuda_launch own = *l;
+    direct(pl_cuda_state_of(ctx), &own);
+    PL_CUDA(submit)(ctx, &own);
 }
 
 void *PL_CUDA(stream)(pl_ctx *ctx) {
+    PL_CHECK(!pl_cuda_state_of(ctx)->aside, "a library in a branch");
     PL_CUDA(record_flush)(ctx);
     return pl_cuda_state_of(ctx)->stream;
 }
@@ -156,9 +176,12 @@ static void launch_each(pl_ctx *ctx, const pl_record *r) {
         PL_CUDA(submit)(ctx, &l);
 }
 
-void PL_CUDA(record_flush)(pl_ctx *ctx) {
-    pl_record *r = pl_cuda_state_of(ctx)->record;
+static void flush(pl_ctx *ctx) {
+    pl_cuda_state *s = pl_cuda_state_of(ctx);
+    pl_record     *r = s->record;
     if (!r || r->launches == 0) return;
+    if (s->parted) ((kept *)(void *)(r->bytes + r->last))->launch.ends = true;
+    s->parted = false;
     if (ctx->err.status == PL_OK && r->n_sent < r->n_arrays)
         PL_CUDA(send)(ctx, r->array + r->n_sent, r->n_arrays - r->n_sent);
     r->n_sent = r->n_arrays;
@@ -169,7 +192,7 @@ void PL_CUDA(record_flush)(pl_ctx *ctx) {
         if (!g && asked) g = make(ctx, r, hash);
         if (g) {
             g->used = ++r->clock;
-            pl_cuda_state_of(ctx)->replayed++;
+            s->replayed++;
             PL_CUDA(replay)(ctx, g->exec);
         } else {
             launch_each(ctx, r);
@@ -178,6 +201,39 @@ void PL_CUDA(record_flush)(pl_ctx *ctx) {
     r->launches = 0;
     r->used = 0;
     r->room = PL_RECORD_LAUNCHES;
+}
+
+void PL_CUDA(record_flush)(pl_ctx *ctx) {
+    pl_cuda_state *s = pl_cuda_state_of(ctx);
+    flush(ctx);
+    if ((s->parted || s->joining) && ctx->err.status == PL_OK) PL_CUDA(meet)(ctx);
+    s->parted = s->joining = false;
+}
+
+static void change_tickets(pl_cuda_state *s) {
+    unsigned *other = s->spare;
+    s->spare = s->ticket;
+    s->ticket = other;
+}
+
+void PL_CUDA(fork)(pl_ctx *ctx) {
+    pl_cuda_state *s = pl_cuda_state_of(ctx);
+    PL_CUDA(record_flush)(ctx);
+    change_tickets(s);
+    s->aside = true;
+    s->forked = ctx->frame.used;
+}
+
+void PL_CUDA(back)(pl_ctx *ctx) {
+    pl_cuda_state *s = pl_cuda_state_of(ctx);
+    change_tickets(s);
+    s->aside = false;
+    if (ctx->frame.base && ctx->err.status == PL_OK)
+        PL_CUDA(apart)(ctx, ctx->frame.base + s->forked, ctx->frame.used - s->forked);
+}
+
+void PL_CUDA(join)(pl_ctx *ctx) {
+    pl_cuda_state_of(ctx)->joining = true;
 }
 
 void PL_CUDA(record_waited)(pl_record *r) {

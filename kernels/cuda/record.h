@@ -9,6 +9,9 @@
 // array that an op announces (pl_index) is sent there before the launches that read it go, once between two waits, and
 // the op is given the twin's address. This needs what the context's contract says anyway: an array is written before
 // its op is queued, and not again before a wait. The emulated device stops where that is broken.
+//
+// A branch (pl_ctx_fork) begins a sequence of its own, so that it and what runs beside it go together, as one graph
+// with two ways. Where a sequence ends before the join, the ways meet there.
 #ifndef PL_CUDA_RECORD_H
 #define PL_CUDA_RECORD_H
 
@@ -32,11 +35,17 @@ void       PL_CUDA(record_close)(pl_record *r);
 void       PL_CUDA(record_flush)(pl_ctx *ctx);
 // The stream has been waited for: the host may have written again.
 void       PL_CUDA(record_waited)(pl_record *r);
+// What pl_device has for branches.
+void       PL_CUDA(fork)(pl_ctx *ctx);
+void       PL_CUDA(back)(pl_ctx *ctx);
+void       PL_CUDA(join)(pl_ctx *ctx);
 // The launches kept in n bytes, one after another: false at the end. arg: [PL_RECORD_ARGS], where l's arguments are.
 enum { PL_RECORD_ARGS = 32 };
 bool PL_CUDA(record_next)(const uint8_t *bytes, size_t n, size_t *at, pl_cuda_launch *l, void *arg[PL_RECORD_ARGS]);
 
 // What the device at hand does for them.
+void  PL_CUDA(meet)(pl_ctx *ctx);                                    // what is queued from here on waits for the branch
+void  PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes);            // a branch's results: nobody may have them yet
 bool  PL_CUDA(records)(const pl_ctx *ctx);                           // whether launches of this context are kept
 void  PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l);         // one launch to the stream
 void *PL_CUDA(capture)(pl_ctx *ctx, const uint8_t *bytes, size_t n); // a graph; NULL: it cannot

@@ -35,12 +35,18 @@ typedef struct pl_cuda_state {
     size_t            room; // shared memory that one block may have, bytes
     pl_cuda_fault    *fault;
     unsigned         *ticket;  // [PL_CUDA_TICKETS], zero between ops: blocks that finished a panel
+    unsigned         *spare;   // the same for a branch; the two change places with it
     const char       *op;      // the last one queued
     pl_cuda_rounded   rounded; // forgotten when anything else is queued that writes
     // Steps that repeat (record.h):
     struct pl_record *record;             // NULL: this device keeps no launches
     uint64_t          captured, replayed; // graphs, so far
     uint64_t          waits;              // for the stream, so far: syncs, waits, copies to and from the host
+    // A branch (record.h):
+    bool              aside;   // launches go to it
+    bool              parted;  // it has some that those after them do not wait for yet
+    bool              joining; // the next launch does
+    size_t            forked;  // the frame's use when it began
 } pl_cuda_state;
 
 static inline pl_cuda_state *pl_cuda_state_of(const pl_ctx *ctx) {
@@ -57,6 +63,9 @@ typedef struct pl_cuda_launch {
     const size_t *size;
     int           n_args;
     bool          early; // may start before the launch before it is done (pl_previous_done)
+    // On which way it goes, and which waits for the other before (parts, meets) or after it (ends). A branch that goes
+    // on behind the end of what is sent together meets there early; `joins` is where its step asked for it.
+    bool          aside, parts, meets, ends, joins;
 } pl_cuda_launch;
 
 // Before a launch: false where the context has failed or the grid is empty or beyond the device's limits (then it fails

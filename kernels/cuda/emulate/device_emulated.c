@@ -114,7 +114,7 @@ typedef struct own {
     pl_cuda_fault fault;
 } own;
 
-static const size_t    tickets = PL_CUDA_TICKETS * sizeof(unsigned);
+static const size_t    tickets = 2 * PL_CUDA_TICKETS * sizeof(unsigned); // and a branch's
 static const pl_memory memory;
 
 static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
@@ -124,6 +124,7 @@ static pl_status open_on(pl_ctx *ctx, const pl_memory *m, pl_err *err) {
     // Two multiprocessors: enough blocks for work to be split among them, few enough for each to have several pieces.
     o->state =
         (pl_cuda_state){.sms = 2, .room = 227 << 10, .fault = &o->fault, .ticket = (unsigned *)(o + 1), .op = "none"};
+    o->state.spare = o->state.ticket + PL_CUDA_TICKETS;
     ctx->state = o;
     return PL_OK;
 }
@@ -199,7 +200,8 @@ static void wait_for(pl_ctx *ctx) {
     PL_CUDA(faults)(ctx, &o->fault);
     o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     for (int i = 0; i < PL_CUDA_TICKETS; i++)
-        PL_CHECK(o->state.ticket[i] == 0, "op %s left ticket %d at %u", o->state.op, i, o->state.ticket[i]);
+        PL_CHECK(o->state.ticket[i] == 0 && o->state.spare[i] == 0, "op %s left ticket %d at %u, %u", o->state.op, i,
+                 o->state.ticket[i], o->state.spare[i]);
 }
 
 bool PL_CUDA(enter)(pl_ctx *ctx) {
@@ -209,6 +211,24 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
     pl_emu_submit(queue_of(ctx), l);
+}
+
+// The queue keeps a branch's launches until one of the others joins it.
+void PL_CUDA(meet)(pl_ctx *ctx) {
+    if (queue_of(ctx)) pl_emu_join(queue_of(ctx));
+}
+
+static void spoil(const void *kernel, void **arg) {
+    (void)kernel;
+    memset(*(void **)arg[0], 0xff, *(size_t *)arg[1]);
+}
+
+// NaN, until the branch has written them.
+void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
+    void          *arg[] = {&p, &bytes};
+    const size_t   size[] = {sizeof p, sizeof bytes};
+    pl_cuda_launch l = {.call = spoil, .grid = {1, 1, 1}, .threads = 32, .arg = arg, .size = size, .n_args = 2};
+    if (queue_of(ctx) && bytes) PL_CUDA(launch)(ctx, &l);
 }
 
 // Libraries' stand-ins compute at once.
@@ -297,7 +317,10 @@ const pl_backend *pl_backend_cuda_emulated(void) {
                                      .download = copy_out,
                                      .copy = copy,
                                      .zero = zero,
-                                     .wait = wait_for};
+                                     .wait = wait_for,
+                                     .fork = PL_CUDA(fork),
+                                     .back = PL_CUDA(back),
+                                     .join = PL_CUDA(join)};
     static pl_backend      be = {.name = "cuda-emulated", .real = PL_F32, .memory = &plain, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
@@ -310,7 +333,10 @@ const pl_backend *pl_backend_emulated(void) {
                                      .download = copy_out,
                                      .copy = copy,
                                      .zero = zero,
-                                     .wait = wait_for};
+                                     .wait = wait_for,
+                                     .fork = PL_CUDA(fork),
+                                     .back = PL_CUDA(back),
+                                     .join = PL_CUDA(join)};
     static pl_backend      be = {.name = "emulated", .real = PL_F32, .memory = &memory, .device = &device};
     PL_CUDA(fill)(&be);
     return &be;

@@ -267,7 +267,11 @@ void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
 
 // ---- the queue ------------------------------------------------------------------------------------------------------
 
-typedef std::vector<std::function<void()>> queue;
+namespace {
+struct queue {
+    std::vector<std::function<void()>> work, aside; // aside: a branch's, not joined yet
+};
+} // namespace
 
 extern "C" void *pl_emu_queue_create(void) {
     return new (std::nothrow) queue;
@@ -278,7 +282,14 @@ extern "C" void pl_emu_queue_destroy(void *q) {
 }
 
 static void pl_emu_keep(void *q, std::function<void()> work) {
-    static_cast<queue *>(q)->push_back(std::move(work));
+    static_cast<queue *>(q)->work.push_back(std::move(work));
+}
+
+extern "C" void pl_emu_join(void *q) {
+    queue *of = static_cast<queue *>(q);
+    for (auto &w : of->aside)
+        of->work.push_back(std::move(w));
+    of->aside.clear();
 }
 
 namespace {
@@ -295,7 +306,9 @@ extern "C" void pl_emu_submit(void *q, const pl_cuda_launch *l) {
         const uint8_t *from = static_cast<const uint8_t *>(l->arg[i]);
         kept.bytes.emplace_back(from, from + l->size[i]);
     }
-    pl_emu_keep(q, [kept]() mutable {
+    queue *at = static_cast<queue *>(q);
+    if (l->joins) pl_emu_join(at);
+    (l->aside ? at->aside : at->work).push_back([kept]() mutable {
         std::vector<void *> arg;
         for (auto &b : kept.bytes)
             arg.push_back(b.data());
@@ -305,10 +318,11 @@ extern "C" void pl_emu_submit(void *q, const pl_cuda_launch *l) {
 }
 
 extern "C" void pl_emu_queue_run(void *q) {
-    queue *work = static_cast<queue *>(q);
-    for (const auto &w : *work)
+    queue *of = static_cast<queue *>(q);
+    pl_emu_join(of);
+    for (const auto &w : of->work)
         w();
-    work->clear();
+    of->work.clear();
 }
 
 extern "C" void pl_emu_copy(void *q, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
