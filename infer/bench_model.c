@@ -156,15 +156,17 @@ static pl_head_rows head_rows_of(const pl_bench_level *l, pl_tensor y) {
 }
 
 // A chain wants the best token, a tree the ten best and their probabilities.
-static void head_of(pl_ctx *ctx, const pl_bench_level *l, pl_tensor y) {
-    pl_head_rows rows = head_rows_of(l, y);
-    pl_head_topk(ctx, &l->head->backbone->head, &rows, l->k, l->view->choice, l->view->value,
+static void head_of(pl_ctx *ctx, const pl_bench_level *l, const pl_head_rows *rows) {
+    pl_head_topk(ctx, &l->head->backbone->head, rows, l->k, l->view->choice, l->view->value,
                  l->k > 1 ? l->view->lse : NULL);
 }
 
 static void level_step(pl_ctx *ctx, void *arg) {
     const pl_bench_level *l = arg;
-    head_of(ctx, l, layer_of(ctx, l));
+    pl_head_rows          rows = head_rows_of(l, (pl_tensor){0});
+    pl_head_begin(ctx, &l->head->backbone->head, &rows);
+    rows.x = layer_of(ctx, l);
+    head_of(ctx, l, &rows);
 }
 
 static void layer_step(pl_ctx *ctx, void *arg) {
@@ -173,7 +175,8 @@ static void layer_step(pl_ctx *ctx, void *arg) {
 
 static void head_step(pl_ctx *ctx, void *arg) {
     const pl_bench_level *l = arg;
-    head_of(ctx, l, l->x);
+    pl_head_rows          rows = head_rows_of(l, l->x);
+    head_of(ctx, l, &rows);
 }
 
 static void product_step(pl_ctx *ctx, void *arg) {

@@ -4,6 +4,8 @@
 #include "infer/head_dynaspec.h"
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
+#include "kernels/op/add.h"
+#include "kernels/op/embed.h"
 #include "tests/infer/fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -54,6 +56,7 @@ typedef struct side { // one backend's
     float       *x, *hidden; // [ROWS, D]
     shared      *s;
     pl_head_rows rows;
+    bool         begins; // before something else is queued, as a backbone's step is
 } side;
 
 static const pl_hf_head heads[] = {
@@ -69,12 +72,16 @@ static const pl_hf_head heads[] = {
 enum { HEADS = sizeof heads / sizeof *heads };
 
 static void head_step(pl_ctx *ctx, void *arg) {
-    side *e = arg;
-    pl_head_topk(ctx, &e->b->head, &e->rows, BEST, e->s->id, e->s->value, e->s->lse);
+    side        *e = arg;
+    pl_head_rows rows = e->rows;
+    if (e->begins) pl_head_begin(ctx, &e->b->head, &rows);
+    rows.x = pl_add(ctx, rows.x, pl_embed(ctx, rows.embed, rows.token, ROWS), (pl_tensor){0});
+    pl_head_topk(ctx, &e->b->head, &rows, BEST, e->s->id, e->s->value, e->s->lse);
 }
 
 static void open_side(side *e, const char *dir, const char *draft, pl_dtype t, const pl_backend *be, bool repeats) {
     pl_err err = {0};
+    e->begins = repeats;
     if (pl_llama_open(&e->target, dir, t, be, &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_backbone_open(&e->b, draft, &e->target, t, &err) != PL_OK) fail_msg("%s", err.msg);
     e->x = pl_memory_create(be->memory, PL_LOCAL, ROWS * D * sizeof *e->x, NULL);
