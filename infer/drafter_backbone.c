@@ -114,7 +114,12 @@ static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, in
     for (int i = 0, row = 0; i < b->n; i++)
         for (int j = 0; j < l->of[i]; j++)
             l->group[row++] = i;
-    if (!d->base.watch) pl_head_begin(ctx, &d->model->head, &r);
+    if (d->base.watch) return r;
+    double at = pl_now(), spent = 0;
+    pl_head_begin(ctx, &d->model->head, &r);
+    pl_draft_lap(&spent, &at);
+    d->base.parts.head += spent; // and not of the part that the step is counted to
+    *(which ? &d->base.parts.layer : &d->base.parts.take_in) -= spent;
     return r;
 }
 
