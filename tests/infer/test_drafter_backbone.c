@@ -49,6 +49,7 @@ typedef struct drafting {
 
 static const drafting draftings[] = {
     {"chain", "chain:5", {.kind = "full"}, false, 1, 5, 0},
+    {"long chain", "chain:60", {.kind = "full"}, true, 1, 60, 0}, // more index arrays than a device keeps track of
     {"chain of one", "chain:1", {.kind = "full"}, false, 1, 1, 0},
     {"levels", "static:3x2x1x2", {.kind = "lowrank", .rank = 8}, false, 1, 4, 0},
     {"parents", "static:0,0,0,1,1,3,4,4,7,8", {.kind = "full"}, true, 1, 4, 0},
@@ -241,7 +242,7 @@ static void drafts_become_graphs(void **state) {
     pl_err                   err = {0};
     pl_llama                 m;
     open_target(&m, dir);
-    write_drafter(test_mkdir(drafter), &m, &draftings[5]);
+    write_drafter(test_mkdir(drafter), &m, &draftings[6]);
     for (size_t g = 0; g < sizeof trees / sizeof *trees; g++) {
         bench               *graphs = open_bench(&m, drafter, trees[g], true);
         const pl_cuda_state *seen = graphs->ctx.state;
@@ -319,7 +320,7 @@ static void looked_at(void **state) {
     pl_err   err = {0};
     pl_llama m;
     open_target(&m, dir);
-    write_drafter(test_mkdir(drafter), &m, &draftings[5]);
+    write_drafter(test_mkdir(drafter), &m, &draftings[6]);
     bench *seen = open_bench(&m, drafter, "static:3x2x2x1", true),
           *unseen = open_bench(&m, drafter, "static:3x2x2x1", true);
     seen->d->watch = &l.watch;
