@@ -271,10 +271,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
     if (next(mask, LINEAR)) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
     if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
-    if (next(mask, HEADS)) {
-        pl_bench_put_heads(o, &b, &heads);
-        if (!pl_stop_requested()) pl_bench_put_reads(o, &b, &heads);
-    }
+    if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
+    if (next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
     if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
     if (env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
     if (next(mask, DECODE))
