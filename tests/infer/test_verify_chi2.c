@@ -42,7 +42,7 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
 static const pl_tree_kind full_tree = {.name = "full", .fixed_shape = true, .grow = grow};
 
 static pl_tree_policy policy_of(int k, int depth) {
-    pl_tree_policy p = {.kind = &full_tree, .depth = depth, .k = k, .width = 1, .max_nodes = 1};
+    pl_tree_policy p = {.kind = &full_tree, .depth = depth, .depth_max = depth, .k = k, .width = 1, .max_nodes = 1};
     for (int i = 1, level = k; i <= depth; i++, level *= k) {
         p.max_nodes += level;
         if (i < depth) p.width = level;
