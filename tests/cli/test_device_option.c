@@ -50,6 +50,12 @@ static void decoding(void **state) {
     n = decode(want, "--device emulated --temperature 0.8 --seed 3");
     snprintf(options, sizeof options, "--device emulated --temperature 0.8 --seed 3 --drafter %s --tree chain:2", dir);
     same_as(want, n, options);
+    // What looks on at decoding looks on there too.
+    pl_json j;
+    test_run_json(&j, "inspect --acceptance " TINY " --drafter %s --positions 2 --children 2 --json --device emulated",
+                  dir);
+    assert_true(test_num(&j, NULL, "positions") >= 2);
+    pl_json_close(&j);
     test_scratch_remove(scratch);
 }
 
