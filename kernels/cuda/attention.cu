@@ -305,6 +305,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_k
 template <int CHUNKS> struct many_room {
     pl_group_queries<CHUNKS> q[WARPS];
     pl_group_tile<CHUNKS>    tile[2][2]; // buffers of keys and values
+    sight                    s;
 };
 
 static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4], const int seen[2],
@@ -321,8 +322,8 @@ static __device__ __forceinline__ void fold_values(float o[2][4][4], const float
 // Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
 template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_kernel(cached a) {
     pl_previous_done();
-    __shared__ sight   s;
     many_room<CHUNKS> &room = *(many_room<CHUNKS> *)pl_dynamic_shared();
+    sight             &s = room.s;
     const int          me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
     const int          row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
     const int          part = (int)blockIdx.x;
