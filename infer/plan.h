@@ -7,9 +7,10 @@
 //   Omega(alpha, gamma) = (1 - alpha^(gamma+1)) / (1 - alpha)               (DynaSpec eq. 1; Leviathan et al. 2023)
 // and takes
 //   T = target(B n) + B tau verify + take_in(B tau) + first(B) + sum_{l >= 1} [layer(B w_l) + head(B w_l)] + other
-// target: forward, output matrix, argmax. verify: a verdict (where tokens are drawn, the target's law), per token.
-// take_in: fuse and layer for the rows that became final. first, head: the head at level 0, when other weights have
-// been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau / T; plain decoding:
+// target: forward, output matrix, argmax or, on a device, draws. verify: a verdict (where a host draws, the target's
+// law), per token. take_in: fuse and layer for the rows that became final. first, head: the head at level 0, when other
+// weights have been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau / T; plain
+// decoding:
 // B / (target(B) + B verify + other). A draft step of DynaSpec's model (§4.3) is
 //   T_D = T_emb + max(T_core, T_meta) + T_index+gemm
 // with T_core the layer, T_meta a router (0 where there is none), T_index+gemm the head over its shortlist; `layer` is

@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/op/draw.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/linear.h"
@@ -60,6 +61,7 @@ typedef struct rig {
     int32_t                   *head_token, *group;
     float                     *value, *lse;
     pl_kvrow                  *row, *draft_row;
+    pl_draw_row               *draw;  // of the target's tokens, where a device draws them
     uint64_t                   token; // of the next row: no embedding is read twice in a row
     // the subject and tree that a context is measured or run with
     rig_subject               *now;
@@ -208,7 +210,10 @@ static pl_tensor target_part(rig *r, pl_ctx *ctx, int m) {
     pl_view            view = {.pos = r->pos, .cos = t->cos, .sin = t->sin, .row = r->row, .m = m};
     pl_llama_forward(ctx, t, r->id, m, &view, b->tap, b->n_taps, &out);
     pl_tensor logits = pl_linear(ctx, out.hidden, t->head);
-    if (r->o->temperature == 0) pl_topk(ctx, &(pl_topk_args){.x = logits, .id = r->choice, .k = 1});
+    if (r->o->temperature == 0)
+        pl_topk(ctx, &(pl_topk_args){.x = logits, .id = r->choice, .k = 1});
+    else if (ctx->be->memory)
+        pl_draw(ctx, &(pl_draw_args){.x = logits, .row = r->draw, .n = m, .id = r->choice});
     return pl_features(ctx, &out, b->n_taps);
 }
 
@@ -412,6 +417,7 @@ static void take_arrays(void *arg) {
     r->lse = pl_arena_alloc(a, rows * sizeof *r->lse);
     r->row = pl_arena_alloc(a, rows * (size_t)r->o->target->n_layers * sizeof *r->row);
     r->draft_row = pl_arena_alloc(a, rows * sizeof *r->draft_row);
+    r->draw = pl_arena_alloc(a, rows * sizeof *r->draw);
 }
 
 static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be, pl_pool *pool, pl_err *err) {
@@ -423,6 +429,9 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     for (int i = 0; i < r->n; i++)
         if (subject[i].k > r->k) r->k = subject[i].k;
     PL_TRY(pl_arena_init_shared(&r->arrays, "plan", be->memory, take_arrays, r, err));
+    for (int i = 0; i < b * r->rows; i++)
+        r->draw[i] =
+            (pl_draw_row){.u = 0.5, .temperature = r->o->temperature, .top_p = 1, .penalty = 1, .at = i, .parent = -1};
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {

@@ -252,11 +252,13 @@ static void test_rig_device(void **state) {
     assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle3, &target, &bo, be, &err), PL_OK);
     assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
     s.backbone = b;
-    pl_plan_rig_options o = {.target = &target, .batch = 1, .context = 16};
-    if (pl_plan_measure(&s, 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
-    const pl_pace_cost *part[] = {&s.costs.target, &s.costs.take_in, &s.costs.layer, &s.costs.first, &s.costs.head};
-    for (int k = 0; k < 5; k++)
-        assert_true(pl_plan_seconds(part[k], 1) > 0 && isfinite(pl_plan_seconds(part[k], 16)));
+    for (int hot = 0; hot < 2; hot++) { // the argmax, then draws
+        pl_plan_rig_options o = {.target = &target, .batch = 1, .context = 16, .temperature = hot};
+        if (pl_plan_measure(&s, 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        const pl_pace_cost *part[] = {&s.costs.target, &s.costs.take_in, &s.costs.layer, &s.costs.first, &s.costs.head};
+        for (int k = 0; k < 5; k++)
+            assert_true(pl_plan_seconds(part[k], 1) > 0 && isfinite(pl_plan_seconds(part[k], 16)));
+    }
     assert_true(plain.rounds >= 3 && plain.step > 0 && plain.step >= pl_plan_seconds(&plain.costs.target, 1));
     pl_backbone_destroy(b);
     pl_llama_fini(&target);
