@@ -50,7 +50,8 @@ build_bare() { # ARCH
     quietly "$build.log" cmake --build "$build" -j "$(nproc)" || exit 1
 }
 goldens="$(for t in tests/golden/test_golden_*.c; do basename "$t" .c; done | tr '\n' ' ')"
-device_tests="test_decode_cuda test_drafter_backbone test_head_device test_ceilings test_train_device test_plan"
+device_tests="test_decode_cuda test_drafter_backbone test_head_device test_branch test_ceilings test_train_device"
+device_tests="$device_tests test_plan"
 programs="paceline_program dump_forward $device_tests $goldens"
 build_whole() { # ARCH FOLDER OPTION...: 1 where it cannot be configured, 2 where it does not build
     local arch=$1 folder=$2 targets=$programs t

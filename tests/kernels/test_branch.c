@@ -1,5 +1,5 @@
-// Branches of a context: on a host ops one after another, on a device a way beside the other. Here the emulated device,
-// which keeps a branch's launches until the join.
+// Branches of a context: on a host ops one after another, on a device a way beside the other. The emulated device keeps
+// a branch's launches until the join; PACELINE_TEST_DEVICE names a GPU.
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/add.h"
@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "tests/device.h"
 
 enum { M = 3, D = 1100, STEPS = 5 }; // two slices of K: products keep sums in scratch and count in tickets
 
@@ -93,7 +95,7 @@ static bool all_nan(const float *x) {
 // With a branch the same bits as without, as graphs and launch by launch, on the host too.
 static void same_bits(void **state) {
     (void)state;
-    const pl_backend *backends[] = {pl_backend_ref(), pl_backend_cpu(), pl_backend_emulated()};
+    const pl_backend *backends[] = {pl_backend_ref(), pl_backend_cpu(), test_device()};
     for (int b = 0; b < 3; b++)
         for (int repeats = 0; repeats < 2; repeats++) {
             static world plain, branched;
@@ -114,6 +116,7 @@ static void same_bits(void **state) {
 // What is used before the join is NaN, at the first step and when the place holds an earlier step's numbers.
 static void early_use_shows(void **state) {
     (void)state;
+    if (getenv("PACELINE_TEST_DEVICE")) skip(); // a GPU runs it when it likes
     for (int repeats = 0; repeats < 2; repeats++) {
         static world t;
         open_world(&t, pl_backend_emulated(), true, false, repeats);
@@ -129,7 +132,7 @@ static void early_use_shows(void **state) {
 static void one_graph(void **state) {
     (void)state;
     static world t;
-    open_world(&t, pl_backend_emulated(), true, true, true);
+    open_world(&t, test_device(), true, true, true);
     const pl_cuda_state *s = t.ctx.state;
     uint64_t             pieces = 0;
     for (int i = 0; i < STEPS; i++) {
@@ -145,7 +148,7 @@ static void one_graph(void **state) {
 static void nothing_shared(void **state) {
     (void)state;
     static world t;
-    open_world(&t, pl_backend_emulated(), true, true, false);
+    open_world(&t, test_device(), true, true, false);
     const pl_cuda_state *s = t.ctx.state;
     const unsigned      *ticket = s->ticket;
     const uint8_t       *scratch = t.ctx.scratch.base;
