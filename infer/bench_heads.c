@@ -91,37 +91,40 @@ static void set_footprint(pl_bench_case *c, const head_case *h) {
     if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
 }
 
-// The next copy of a head; false where there is no room for it.
-static bool add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t rows, bool equal, pl_dtype t) {
+// The next copy of a head; PL_E_USAGE for one that --max-mb leaves out.
+static pl_status add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t rows, bool equal, pl_dtype t,
+                          pl_err *err) {
     pl_bench  *b = l->b;
     pl_head   *head = &h->head[h->n];
     pl_params *ps = &h->params[h->n];
-    pl_err     err;
-    if (pl_head_init(head, &spec, l->o->width, rows, &err) != PL_OK || pl_params_init(ps, HEAD_PARAMS, &err) != PL_OK)
-        return false;
+    PL_TRY(pl_head_init(head, &spec, l->o->width, rows, err));
+    PL_TRY(pl_params_init(ps, HEAD_PARAMS, err));
     ps->memory = b->env->backend->memory;
     head->kind->params(head, ps);
     double bytes = 0;
     for (int i = 0; i < ps->n; i++)
         bytes += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols * (double)pl_dtype_size(t);
-    if (bytes > b->max_bytes) return false;
-    if (head->routed && pl_typical_clusters(head, equal, &err) != PL_OK) return false;
-    if (h->n == 0) return pl_params_tile(ps, t, (uint64_t)l->n, &b->ctx, &err) == PL_OK;
-    if (pl_params_hold(ps, t, &err) != PL_OK) return false;
+    if (bytes > b->max_bytes) return PL_E_USAGE;
+    if (head->routed) PL_TRY(pl_typical_clusters(head, equal, err));
+    if (h->n == 0) return pl_params_tile(ps, t, (uint64_t)l->n, &b->ctx, err);
+    PL_TRY(pl_params_hold(ps, t, err));
     pl_ctx_copy(&b->ctx, ps->block, h->params[0].block, ps->block_bytes);
-    return pl_ctx_sync(&b->ctx, &err) == PL_OK;
+    return pl_ctx_sync(&b->ctx, err);
 }
 
 // One head of `rows` rows at a draft depth; larger than --max-mb: left out.
 static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, bool equal, pl_dtype t) {
-    if (l->n == MOST) return;
+    pl_err    err = {0};
+    pl_status st = PL_OK;
+    if (l->n == MOST || pl_bench_go_on(NULL) != PL_OK) return;
     pl_bench_case *c = &l->c[l->n];
     head_case     *h = &l->h[l->n];
     snprintf(c->name, sizeof c->name, "%.50s-%s", name, pl_weights_name(t));
     l->n++;
     h->level = level;
-    for (int most = 1; h->n < most && add_copy(l, h, spec, rows, equal, t); h->n++)
+    for (int most = 1; h->n < most && (st = add_copy(l, h, spec, rows, equal, t, &err)) == PL_OK; h->n++)
         if (h->n == 0) most = pl_bench_copies(l->b, h->params[0].block_bytes);
+    if (h->n == 0 && st != PL_E_USAGE) pl_bench_leave_out(l->b, c->name, &err);
     if (h->n == 0 || !make_rows(l->b, h, l->o->width)) return;
     c->step = head_step;
     c->arg = h;

@@ -63,10 +63,12 @@ static void read_step(pl_ctx *ctx, void *arg) {
 static bool choose(reads *a) {
     pl_hf_head spec;
     pl_err     err;
-    if (!pl_typical_dynaspec(&spec, a->vocab, a->width) ||
-        pl_head_init(&a->head, &spec, a->width, a->vocab, &err) != PL_OK ||
-        pl_typical_clusters(&a->head, false, &err) != PL_OK)
+    if (!pl_typical_dynaspec(&spec, a->vocab, a->width)) return false; // too few rows for clusters
+    if (pl_head_init(&a->head, &spec, a->width, a->vocab, &err) != PL_OK ||
+        pl_typical_clusters(&a->head, false, &err) != PL_OK) {
+        pl_bench_leave_out(a->b, "routed_reads", &err);
         return false;
+    }
     a->clusters = spec.clusters;
     a->chosen = (a->clusters * PART + OF - 1) / OF;
     a->span = pl_bench_shared(a->b, (size_t)a->chosen * sizeof *a->span);
@@ -78,20 +80,19 @@ static bool choose(reads *a) {
     return a->listed > 0;
 }
 
-// The next copy of a matrix; false where there is no room for it.
-static bool add_copy(reads *a, matrix *m, int way, pl_dtype t) {
+// The next copy of a matrix.
+static pl_status add_copy(reads *a, matrix *m, int way, pl_dtype t, pl_err *err) {
     pl_params *ps = &m->params[m->n];
-    pl_err     err;
-    if (pl_params_init(ps, 1, &err) != PL_OK) return false;
+    PL_TRY(pl_params_init(ps, 1, err));
     ps->memory = a->b->env->backend->memory;
     pl_param *p = pl_params_add(ps, &m->w[m->n], way == SPANS ? PL_PARAM_MATRIX : PL_PARAM_EMBED, a->width,
                                 "lm_head.weight", a->vocab, NULL, 0, NULL, 0);
     p->init_std = 0.02;
     if (way == SPANS) p->segments = &a->head.routed->segments;
-    if (m->n == 0) return pl_params_tile(ps, t, 7, &a->b->ctx, &err) == PL_OK;
-    if (pl_params_hold(ps, t, &err) != PL_OK) return false;
+    if (m->n == 0) return pl_params_tile(ps, t, 7, &a->b->ctx, err);
+    PL_TRY(pl_params_hold(ps, t, err));
     pl_ctx_copy(&a->b->ctx, ps->block, m->params[0].block, ps->block_bytes);
-    return pl_ctx_sync(&a->b->ctx, &err) == PL_OK;
+    return pl_ctx_sync(&a->b->ctx, err);
 }
 
 static void add_reading(reads *a, int i, int way, int rows, pl_dtype t) {
@@ -122,8 +123,10 @@ static void add_readings(reads *a, int i, pl_dtype t) {
     int    copies = pl_bench_copies(a->b, (size_t)(bytes * PART / OF));
     for (int way = 0; way < WAYS && bytes <= a->b->max_bytes; way++) {
         matrix *m = &a->matrix[t == PL_F32][way];
-        while (m->n < copies && add_copy(a, m, way, t))
+        pl_err  err;
+        while (m->n < copies && pl_bench_go_on(NULL) == PL_OK && add_copy(a, m, way, t, &err) == PL_OK)
             m->n++;
+        if (m->n == 0 && pl_bench_go_on(NULL) == PL_OK) pl_bench_leave_out(a->b, way_name[way], &err);
     }
     for (int size = 0; size < SIZES; size++)
         for (int way = 0; way < WAYS; way++)
