@@ -85,10 +85,9 @@ typedef struct pl_tree_kind {
                 const float *logp, int *next);
     // What a device chooses while nobody waits for it: the frontier that `grow` is going to return. Neither is set: who
     // drafts on a device waits for each level.
-    //   ahead     it does not depend on scores: writes pick[i] = f * p->k + r for the i-th node, candidate r of
-    //   frontier
-    //             node f of 0..n-1, as they are where no list ends early; returns how many. A list that does end early
-    //             takes the nodes of its missing candidates out, and leaves the others in their order.
+    //   ahead     it does not depend on scores: writes pick[i] = f * p->k + r for the i-th node, candidate r of the
+    //             frontier's node f < n, as they are where no list ends early; returns how many. A list that does end
+    //             early takes the nodes of its missing candidates out, and leaves the others in their order.
     //   by_score  the p->width best candidates by pl_tree.score, which is the parent's plus min(logp, 0), equal ones in
     //             order (kernels/op/frontier.h).
     int (*ahead)(const pl_tree_policy *p, int level, int n, int32_t *pick);

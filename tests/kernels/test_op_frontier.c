@@ -12,10 +12,10 @@
 
 enum { GROUPS = 4, VOCAB = 500, MOST = 40, NO_PARENTS = 5 };
 
+// levels: of values, as many different ones; 0: continuous; NO_PARENTS: also rows 2 to 4 are not there.
 typedef struct shape {
-    int rows[GROUPS], width[GROUPS]; // width 0: the group is not among them
-    int k, depth,
-        levels; // levels: of values, as many different ones; 0: continuous; NO_PARENTS: rows 2 to 4 are not there
+    int  rows[GROUPS], width[GROUPS]; // width 0: the group is not among them
+    int  k, depth, levels;
     bool picks, scored, maps;
 } shape;
 
