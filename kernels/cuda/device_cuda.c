@@ -275,7 +275,7 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
 }
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
-    enum { OWED = 48 << 10 }; // shared memory that a kernel gets without asking
+    enum { OWED = 32 << 10 }; // shared memory that a kernel gets without asking: 48 KB, of which its static is a part
     char        doing[96];
     cudaError_t e = cudaSuccess;
     if (l->room > OWED) e = cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)l->room);
