@@ -6,8 +6,8 @@
 #include <string.h>
 
 pl_status pl_sampling_check(const pl_sampling *s, pl_err *err) {
-    if (!(s->temperature >= 0 && s->temperature <= 1000))
-        return pl_fail(err, PL_E_USAGE, "--temperature: must lie in 0..1000 (0 is greedy)");
+    if (s->temperature != 0 && !(s->temperature >= PL_COLDEST && s->temperature <= 1000))
+        return pl_fail(err, PL_E_USAGE, "--temperature: must be 0 (greedy) or lie in %g..1000", PL_COLDEST);
     if (s->top_k < 0) return pl_fail(err, PL_E_USAGE, "--top-k: must be 0 (off) or positive");
     if (!(s->top_p > 0 && s->top_p <= 1)) return pl_fail(err, PL_E_USAGE, "--top-p: must lie in (0, 1]");
     if (!(s->min_p >= 0 && s->min_p <= 1)) return pl_fail(err, PL_E_USAGE, "--min-p: must lie in 0..1");

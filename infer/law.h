@@ -14,8 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PL_COLDEST 1e-6 // 1 / temperature is a number in fp32, and so is what it multiplies
+
 typedef struct pl_sampling {
-    double   temperature;        // 0: greedy, the lowest id among equal maxima
+    double   temperature;        // 0: greedy, the lowest id among equal maxima; else PL_COLDEST..1000
     int      top_k;              // the k most probable tokens; 0: all
     double   top_p;              // the shortest prefix, best first, that holds this share, never empty; 1: all
     double   min_p;              // tokens at least this share of the best one's probability; 0: all

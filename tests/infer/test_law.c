@@ -171,8 +171,32 @@ static void op_draws_from_the_law(void **state) {
     pl_law_work_fini(&k);
 }
 
+// What is taken gives a law: the coldest and the hottest.
+static void ranges(void **state) {
+    (void)state;
+    static const double given[] = {0, PL_COLDEST, 1000}, refused[] = {-1, PL_COLDEST / 2, 3e-39, 1001, NAN};
+    static const float  x[] = {-1e4f, 3, 20, -INFINITY, 20};
+    pl_law_work         work;
+    pl_err              err = {0};
+    assert_int_equal(pl_law_work_init(&work, 5, &err), PL_OK);
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        pl_sampling s = {.temperature = given[i], .top_p = 1};
+        double      p[5];
+        assert_int_equal(pl_sampling_check(&s, &err), PL_OK);
+        assert_true(pl_law(p, x, 5, &s, &(pl_history){0}, &work));
+        assert_true(fabs(p[0] + p[1] + p[2] + p[3] + p[4] - 1) < 1e-12 && p[2] >= p[4] && p[3] == 0);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        pl_sampling s = {.temperature = refused[i], .top_p = 1};
+        assert_int_equal(pl_sampling_check(&s, &err), PL_E_USAGE);
+        assert_non_null(strstr(err.msg, "--temperature: must be 0 (greedy) or lie in 1e-06..1000"));
+    }
+    pl_law_work_fini(&work);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges),
         cmocka_unit_test(draws),
         cmocka_unit_test(residuals),
         cmocka_unit_test(laws),
