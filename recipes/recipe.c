@@ -415,6 +415,10 @@ const char *pl_recipe_default(const pl_recipe *r, const char *path) {
 
 // ---- complaints of the keys' owners ----
 
+void pl_recipe_composed(pl_recipe *r) {
+    r->composed = true;
+}
+
 pl_status pl_recipe_require(const pl_recipe *r, const char *path, pl_err *err) {
     int                  i = must_find(r, path);
     const pl_recipe_key *row = r->rows[i];
@@ -433,8 +437,8 @@ pl_status pl_recipe_fail(const pl_recipe *r, const char *path, pl_err *err, cons
     va_end(args);
     int                    i = must_find(r, path);
     const pl_recipe_value *v = &r->values[i];
-    pl_recipe_place        place = {
-               .set = v->set, .name = r->name, .line = v->line, .column = v->column, .at = r->at, .path = path};
+    pl_recipe_place        place = {.name = r->name, .at = r->at, .path = path};
+    if (!r->composed) place.set = v->set, place.line = v->line, place.column = v->column;
     if (v->given || !v->present || !r->rows[i]->deflt) return pl_recipe_place_fail(&place, err, "%s", why);
     place.line = 0;
     return pl_recipe_place_fail(&place, err, "%s (%s is its default)", why, r->rows[i]->deflt);

@@ -76,6 +76,9 @@ pl_status pl_recipe_open(pl_recipe **out, const char *path, const pl_recipe_key 
 pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const char *name,
                           const pl_recipe_key *const tables[], int n_tables, const char *const sets[], int n_sets,
                           pl_err *err);
+// For a recipe that the program made of others: neither a line of its text nor a --set of its is the user's, so that
+// its complaints name keys alone, behind the name that it was parsed with.
+void      pl_recipe_composed(pl_recipe *r);
 void      pl_recipe_close(pl_recipe *r); // NULL is fine; not for views
 
 // The value, or the default. Aborts when the path is not in the tables, has another type, or (numbers, booleans,

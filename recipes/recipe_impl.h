@@ -42,7 +42,8 @@ struct pl_recipe {
     pl_recipe_value      *values;       // one per row
     pl_recipe_value      *defaults;     // likewise, what values began as
     int                   line, column; // of an item in the file; 0: not from there
-    char                **sets;         // root: copies of the --set arguments
+    bool                  composed;
+    char                **sets; // root: copies of the --set arguments
     int                   n_sets;
     pl_recipe_seen       *seen; // while reading: keys and sections met, for duplicates
     int                   n_seen;

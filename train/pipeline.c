@@ -225,9 +225,11 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
             st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
     if (st == PL_OK && strcmp(head_of(r, item), "dynaspec") == 0) st = leave_out_unread(sets, &n, r, item, err);
     if (st == PL_OK && list) st = append_set(sets, &n, pl_sprintf("drafter.head.vocab=%s", list), err);
+    char *name = pl_sprintf("drafter \"%s\"", pl_recipe_str(item, "name"));
     if (st == PL_OK)
-        st = pl_recipe_parse(out, text, strlen(text), "recipe", env->keys, env->n_keys, (const char *const *)sets, n,
-                             err);
+        st = pl_recipe_parse(out, text, strlen(text), name, env->keys, env->n_keys, (const char *const *)sets, n, err);
+    if (st == PL_OK) pl_recipe_composed(*out);
+    pl_free(name);
     for (int k = 0; k < n; k++)
         pl_free(sets[k]);
     pl_free(text);

@@ -88,17 +88,19 @@ static void shared_keys(void **state) {
 static void refused_at_once(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"unroll: 3, head: " ROUTED, "unroll=3: a routed head's run does not read it"},
-        {"freeze: backbone, head: " ROUTED, "freeze=backbone: a routed head's run does not read it"},
-        {"head: {kind: dynaspec, init: target}", "init=target: a routed head's run does not read it"},
-        {"head: {kind: dynaspec, fixed: true, k1: 4}", "k1=4: a routed head's run does not read it"}};
+        {"unroll: 3, head: " ROUTED, "drafter \"routed\": train.unroll: a routed head's run does not read it"},
+        {"freeze: backbone, head: " ROUTED, "drafter \"routed\": drafter.freeze: a routed head's run does not read it"},
+        {"head: {kind: dynaspec, init: target}",
+         "drafter \"routed\": drafter.head.init: a routed head's run does not read it"},
+        {"head: {kind: dynaspec, fixed: true, k1: 4}",
+         "drafter \"routed\": drafter.head.k1: a routed head's run does not read it"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};
         char   more[1024];
         snprintf(more, sizeof more, TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, %s}\n",
                  bad[i][0]);
         assert_int_equal(run("bad", more, &err), PL_E_INPUT);
-        if (!strstr(err.msg, bad[i][1])) fail_msg("%s", err.msg);
+        if (strstr(err.msg, bad[i][1]) != err.msg) fail_msg("%s", err.msg);
         assert_false(there("bad/dataset"));
     }
     pl_err err = {0};
