@@ -136,8 +136,9 @@ static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_er
     return PL_OK;
 }
 
-static void take_arrays(pl_engine *e) {
-    size_t rows = (size_t)e->opt.max_rows;
+static void take_arrays(void *arg) {
+    pl_engine *e = arg;
+    size_t     rows = (size_t)e->opt.max_rows;
     e->id = pl_arena_alloc(&e->arrays, rows * sizeof *e->id);
     e->pos = pl_arena_alloc(&e->arrays, rows * sizeof *e->pos);
     e->path = pl_arena_alloc(&e->arrays, rows * PL_TREE_MAX * sizeof *e->path);
@@ -156,13 +157,7 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     e->final_row = pl_calloc(rows, sizeof *e->final_row);
     if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row)
         return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
-    pl_arena_init(&e->arrays, "decode engine");
-    e->arrays.memory = e->ctx.be->memory;
-    e->arrays.place = PL_SHARED;
-    pl_arena_begin_measure(&e->arrays);
-    take_arrays(e);
-    PL_TRY(pl_arena_commit(&e->arrays, err));
-    take_arrays(e);
+    PL_TRY(pl_arena_init_shared(&e->arrays, "decode engine", e->ctx.be->memory, take_arrays, e, err));
     for (size_t i = 0; i < s; i++) {
         pl_session *x = &e->session[i];
         x->slot = (int)i;
