@@ -107,6 +107,7 @@ if [ -n "$pack" ]; then
     *.tar.gz)
         temporary=$(mktemp -d)
         make_pack "$temporary"
+        mkdir -p "$(dirname "$pack")"
         tar -czf "$pack" -C "$temporary" .
         echo "$pack: $(du -m "$pack" | cut -f1) MiB"
         ;;
