@@ -3,8 +3,6 @@
 #include "kernels/cuda/cudnn_table.h"
 #include "kernels/cuda/library.h"
 #include <math.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_2(x) #x
@@ -32,25 +30,15 @@ pl_status pl_cudnn_open(const char *name, const char *folder, pl_cudnn_table *t,
     return PL_OK;
 }
 
-static struct {
-    pthread_mutex_t lock;
-    pl_cudnn_table  table;
-    pl_err          err;
-    bool            tried;
-} installed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static pl_cudnn_table  installed;
+static pl_library_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pl_status open_installed(pl_err *err) {
+    return pl_cudnn_open("libcudnn.so." TEXT(CUDNN_MAJOR), PL_CUDNN_LIBRARIES, &installed, err);
+}
 
 const pl_cudnn_table *pl_cudnn_installed(pl_err *err) {
-    const char *how = getenv("PACELINE_ATTENTION");
-    pthread_mutex_lock(&installed.lock);
-    if (!installed.tried && how && strcmp(how, "own") == 0)
-        pl_fail(&installed.err, PL_E_UNSUPPORTED, "PACELINE_ATTENTION=own");
-    else if (!installed.tried)
-        pl_cudnn_open("libcudnn.so." TEXT(CUDNN_MAJOR), PL_CUDNN_LIBRARIES, &installed.table, &installed.err);
-    installed.tried = true;
-    pthread_mutex_unlock(&installed.lock);
-    if (installed.err.status == PL_OK) return &installed.table;
-    if (err) *err = installed.err;
-    return NULL;
+    return pl_library_is_there(&once, "PACELINE_ATTENTION", open_installed, err) ? &installed : NULL;
 }
 
 const pl_cudnn_table *pl_cudnn_none(pl_err *err) {

@@ -2,6 +2,7 @@
 #include "kernels/base/check.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 64, PATH = 512 };
@@ -30,4 +31,18 @@ pl_status pl_library_open(const char *name, const char *folder, const char *cons
     }
     memcpy(table, found, (size_t)n * sizeof *found);
     return PL_OK;
+}
+
+bool pl_library_is_there(pl_library_once *o, const char *own, pl_status (*open)(pl_err *err), pl_err *err) {
+    const char *how = getenv(own);
+    pthread_mutex_lock(&o->lock);
+    if (!o->tried && how && strcmp(how, "own") == 0)
+        pl_fail(&o->err, PL_E_UNSUPPORTED, "%s=own", own);
+    else if (!o->tried)
+        open(&o->err);
+    o->tried = true;
+    pthread_mutex_unlock(&o->lock);
+    if (o->err.status == PL_OK) return true;
+    if (err) *err = o->err;
+    return false;
 }

@@ -4,11 +4,23 @@
 #define PL_CUDA_LIBRARY_H
 
 #include "kernels/base/status.h"
+#include <pthread.h>
+#include <stdbool.h>
 
 // Opens `name` as the system finds it, else in `folder` (of the toolkit that the build used; may be NULL), and puts the
 // address of symbol[i] into the i-th pointer of `table`. Stays open. PL_E_UNSUPPORTED and one line where the library or
 // a symbol is missing; then the table is untouched.
 pl_status pl_library_open(const char *name, const char *folder, const char *const *symbol, int n, void *table,
                           pl_err *err);
+
+// A library with own kernels in its place, opened when it is first asked for, by any thread: true, or *err (may be
+// NULL) says why not. own: the environment's variable that leaves it out with the value "own"; read at the first call
+// alone.
+typedef struct pl_library_once {
+    pthread_mutex_t lock; // PTHREAD_MUTEX_INITIALIZER
+    pl_err          err;
+    bool            tried;
+} pl_library_once;
+bool pl_library_is_there(pl_library_once *o, const char *own, pl_status (*open)(pl_err *err), pl_err *err);
 
 #endif

@@ -1,10 +1,7 @@
 // The library and a product's descriptors: what needs no device.
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/lt_table.h"
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define TEXT_2(x) #x
 #define TEXT(x) TEXT_2(x)
@@ -20,25 +17,15 @@ pl_status pl_lt_open(const char *name, const char *folder, pl_lt_table *t, pl_er
     return pl_library_open(name, folder, symbol, N, t, err);
 }
 
-static struct {
-    pthread_mutex_t lock;
-    pl_lt_table     table;
-    pl_err          err;
-    bool            tried;
-} installed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static pl_lt_table     installed;
+static pl_library_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pl_status open_installed(pl_err *err) {
+    return pl_lt_open("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), PL_CUDA_LIBRARIES, &installed, err);
+}
 
 const pl_lt_table *pl_lt_installed(pl_err *err) {
-    const char *how = getenv("PACELINE_GEMM");
-    pthread_mutex_lock(&installed.lock);
-    if (!installed.tried && how && strcmp(how, "own") == 0)
-        pl_fail(&installed.err, PL_E_UNSUPPORTED, "PACELINE_GEMM=own");
-    else if (!installed.tried)
-        pl_lt_open("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), PL_CUDA_LIBRARIES, &installed.table, &installed.err);
-    installed.tried = true;
-    pthread_mutex_unlock(&installed.lock);
-    if (installed.err.status == PL_OK) return &installed.table;
-    if (err) *err = installed.err;
-    return NULL;
+    return pl_library_is_there(&once, "PACELINE_GEMM", open_installed, err) ? &installed : NULL;
 }
 
 const pl_lt_table *pl_lt_none(pl_err *err) {

@@ -32,7 +32,7 @@ typedef struct pl_draw_row {
     double  temperature; // >= 0
     double  top_p;       // (0, 1]; 1: all
     double  min_p;       // 0: all
-    float   penalty;     // > 0; 1: none, and the four below are not read
+    float   penalty;     // > 0; 1: none, and text, token and parent are not read
     int32_t top_k;       // 0: all
     int32_t at;          // the row of x
     int32_t text;        // which of `said` holds the session's text

@@ -382,7 +382,7 @@ static int32_t drawn_on_the_host(const transcript *t, const float *z, uint64_t k
 }
 
 // Text of the device's own logits: none of these uniform numbers lies within PL_DRAW_SHARE of a boundary.
-static void drawn_like_the_cpu(void **state) {
+static void drawn_from_the_law(void **state) {
     (void)state;
     static transcript there[SESSIONS], other[SESSIONS];
     static float      z[MAX_LEN * TEST_VOCAB];
@@ -438,7 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),       cmocka_unit_test(fp32_greedy),
         cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled),   cmocka_unit_test(drawn),
-        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_like_the_cpu),
+        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_from_the_law),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
