@@ -30,12 +30,12 @@ typedef struct pl_decoder_options {
     const char *target;    // Hugging Face folder or llama2.c file
     const char *tokenizer; // NULL: the target's own; without one, prompts and answers are ids alone
     const char *drafter;   // draft head's checkpoint, or "lookup", "recycle"; NULL: plain decoding
-    const char *tree;      // how it drafts: "chain:5", "eagle2:60,10,6", ...; NULL: the drafter's own, auto for checkpoints
-    const char *weights;   // "bf16" or "fp32"; NULL: as the file stores them
-    int         threads;   // 0: all cores
-    int         max_len;   // longest text in tokens, prompt and answer; 0: the target's context
-    const char *pre;       // pre-tokenizer of a tokenizer that names none: "gpt-2", "llama-3", "qwen2"; NULL: as known
-    const char *device;    // "cpu", "cuda", "cuda:1", "auto"; NULL: cpu
+    const char *tree; // how it drafts: "chain:5", "eagle2:60,10,6", ...; NULL: the drafter's own, auto for checkpoints
+    const char *weights; // "bf16" or "fp32"; NULL: as the file stores them
+    int         threads; // 0: all cores
+    int         max_len; // longest text in tokens, prompt and answer; 0: the target's context
+    const char *pre;     // pre-tokenizer of a tokenizer that names none: "gpt-2", "llama-3", "qwen2"; NULL: as known
+    const char *device;  // "cpu", "cuda", "cuda:1", "auto"; NULL: cpu
 } pl_decoder_options;
 
 int  pl_decoder_open(pl_decoder **out, const pl_decoder_options *options, char *message, size_t size);

@@ -1,5 +1,5 @@
 // What a draft head is, as a checkpoint's config.json states it in the object paceline.head and a recipe in
-// drafter.head (infer/head.h has the kinds and what their numbers mean).
+// drafter.head (infer/head/head.h has the kinds and what their numbers mean).
 #ifndef PL_HF_HEAD_H
 #define PL_HF_HEAD_H
 

@@ -1,6 +1,6 @@
 // The public API (paceline.h) over the inner one.
-#include "infer/machine.h"
-#include "infer/runner.h"
+#include "infer/cli/machine.h"
+#include "infer/decode/runner.h"
 #include "kernels/devices.h"
 #include "paceline.h"
 

@@ -1,6 +1,6 @@
 #include "train/keys.h"
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/topk.h"
@@ -264,7 +264,7 @@ const pl_recipe_key pl_train_keys[] = {
      .type = PL_RECIPE_ENUM,
      .deflt = "mlp",
      .choices = {"mlp", "coral"},
-     .help = "dynaspec: what chooses clusters (infer/router.h)",
+     .help = "dynaspec: what chooses clusters (infer/head/router.h)",
      .stages = PL_STAGE_DRAFTER},
     {.path = "drafter.head.width",
      .type = PL_RECIPE_INT,

@@ -1,12 +1,12 @@
 // The recipe keys of this floor: what is trained, on what, how. The target's own and the seed are infer's
-// (infer/generate.h).
+// (infer/generate/generator.h).
 #ifndef PL_TRAIN_KEYS_H
 #define PL_TRAIN_KEYS_H
 
 #include "checkpoints/hf_head.h"
-#include "infer/backbone.h"
+#include "infer/drafter/backbone.h"
 #include "recipes/recipe.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 // Bits of pl_recipe_key.stages: the products whose bytes depend on a key.
 enum {
@@ -14,7 +14,7 @@ enum {
     PL_STAGE_TOKENS = 1 << 5,
     PL_STAGE_TARGET = 1 << 6,  // a pretrained target
     PL_STAGE_DRAFTER = 1 << 7, // a trained drafter
-    PL_STAGE_TRACES = 1 << 9,  // what a drafter with a full head met (1 << 8: answers, infer/generate.h)
+    PL_STAGE_TRACES = 1 << 9,  // what a drafter with a full head met (1 << 8: answers, infer/generate/generator.h)
 };
 
 extern const pl_recipe_key pl_train_keys[];

@@ -1,9 +1,11 @@
 // Memory by lifetime. An arena is one block handed out from front to back and given back all at once (or to a mark).
 //
-// Life:  init -> [begin_measure, run the code once, commit]  or  [reserve(bytes)]  -> alloc/mark/release/reset ... ->
-// fini While measuring, alloc returns addresses that must not be touched (ops do nothing on a measuring context) and
-// only the high-water mark is kept. After commit the block never grows: running past its end is a bug and aborts, so
-// there is no allocation in a steady loop; pl_alloc_count() lets tests assert that.
+// Life:  init -> [begin_measure, run the code once, commit]  or  [reserve(bytes)]
+//             -> alloc/mark/release/reset ... -> fini
+//
+// While measuring, alloc returns addresses that must not be touched (ops do nothing on a measuring context) and only
+// the high-water mark is kept. After commit the block never grows: running past its end is a bug and aborts, so there
+// is no allocation in a steady loop; pl_alloc_count() lets tests assert that.
 #ifndef PL_ARENA_H
 #define PL_ARENA_H
 

@@ -1,9 +1,10 @@
 // Status codes and messages: how a failure of the world (file, memory, driver, bad input) travels.
 //
 // Three failures, three treatments (see also check.h and backend.h):
-//   world             -> a function returns pl_status and fills pl_err once, where it happens; *out is NULL, nothing
-//   leaks caller's mistake  -> PL_CHECK aborts with the values device op         -> the first error sticks to the
-//   context; the step asks once
+//   world             -> a function returns pl_status and fills pl_err once, where it happens; *out is NULL and
+//                        nothing leaks
+//   caller's mistake  -> PL_CHECK aborts with the values
+//   device op         -> the first error sticks to the context; the step asks once
 #ifndef PL_STATUS_H
 #define PL_STATUS_H
 

@@ -2,7 +2,7 @@
 // the library's causal block and the op: the later blocks' diagonals, padding, fp32 sums.
 #include "kernels/cuda/attention_rows.cuh"
 extern "C" {
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/lib/cudnn_attention.h"
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // NVIDIA GPUs as backends: opening, memory, streams, copies, errors. The first CUDA error sticks to the context as one
 // line; CUDA itself is asked only through its runtime, linked statically, so that the program starts without a driver.
 #include "kernels/base/check.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/lib/cudnn_attention.h"
 #include "kernels/cuda/record.h"
 #include "kernels/cuda/table.h"
 #include <cuda_runtime_api.h>

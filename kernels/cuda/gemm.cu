@@ -1,7 +1,7 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/mma.cuh"
 extern "C" {
-#include "kernels/cuda/lt.h"
+#include "kernels/cuda/lib/lt.h"
 }
 
 static __device__ __forceinline__ float operand_at(const pl_operand &o, int64_t r, int64_t c) {

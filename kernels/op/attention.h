@@ -16,7 +16,7 @@
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
 //            lo[m] < 0: the row is padding, its output is zero.
 //            Where the caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys,
-//            values, probabilities, gradients and the block's o to it (kernels/cuda/cudnn_attention.h).
+//            values, probabilities, gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
 // On a GPU a number enters a product as two of bf16, within 2^-16 of the product, in both (attention_tiles.cuh; the
 // diagonals are fp32).
 //

@@ -121,7 +121,8 @@ STEP(3)
 STEP(4)
 STEP(5)
 STEP(6)
-STEP(7) STEP(8)
+STEP(7)
+STEP(8)
 #undef STEP
     static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off,
                                                     int count, int vectors) {

@@ -2,10 +2,10 @@
 //   z = the row's logits, those of tokens that occurred divided by the repetition penalty where positive, else
 //       multiplied with it (Keskar et al. 2019, CTRL);
 //   temperature 0: id = the lowest id of the largest z.  Else w_v = exp((z_v - max z) / temperature), of which
-//   top-k, top-p and min-p leave tokens, in this order (infer/law.h), and
+//   top-k, top-p and min-p leave tokens, in this order (infer/sample/law.h), and
 //   id = the lowest v for which the sum of w over the tokens left, up to v, exceeds u times the sum over all of them.
 // So a row's token is a function of its logits, its law, what came before it and its u, which the caller takes from
-// (seed, position) (infer/coin.h): what else is drawn beside it does not matter. -1: a logit is not a number, or the
+// (seed, position) (infer/sample/coin.h): what else is drawn beside it does not matter. -1: a logit is not a number, or the
 // largest is infinite.
 //
 // Order, where tokens are left out: larger z first, of equal z the lower id.
@@ -17,7 +17,7 @@
 // Cost: 4 M V bytes of logits, once from where the product left them and a few times more from cache (kernels/cuda).
 //
 // Hosts have ref's plain loops for this op: decoding on a host draws node by node as it walks a tree, by
-// infer/law.h's functions, and never computes the law of a node that nobody visits. On a device the rows of a tree
+// infer/sample/law.h's functions, and never computes the law of a node that nobody visits. On a device the rows of a tree
 // are drawn together, which costs it less than handing logits to the host.
 #ifndef PL_OP_DRAW_H
 #define PL_OP_DRAW_H

@@ -1,4 +1,4 @@
-// Products with listed rows of a matrix: what rescores the candidates of a head (infer/head_specvocab.c).
+// Products with listed rows of a matrix: what rescores the candidates of a head (infer/head/specvocab.c).
 //   y[m, i] = sum_k x[m, k] W[id[m, i], k]     i < n;  id[m, i] = -1 gives -infinity
 //
 // x [M, K] and y [M, n] in be->real; W [N, K]: PL_ROWMAJOR, PL_PANELS or (cpu, ref) PL_SEGMENTS, F32 or BF16 (row-major

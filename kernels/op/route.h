@@ -1,4 +1,4 @@
-// Which rows of a head that is sorted by clusters are read (infer/head_dynaspec.h), chosen where the scores are.
+// Which rows of a head that is sorted by clusters are read (infer/head/dynaspec.h), chosen where the scores are.
 //   row m chooses the k clusters with the highest score[m, :]; equal scores: the lower cluster first; k beyond C: all
 //   group g reads the rows of every cluster that one of its rows row[g] .. row[g+1] - 1 of scores chose
 //   cluster c is rows offset[c] .. offset[c+1] - 1 of the head's matrix

@@ -1,6 +1,6 @@
 #include "random_drafter.h"
 
-#include "infer/backbone.h"
+#include "infer/drafter/backbone.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 

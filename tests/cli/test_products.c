@@ -1,12 +1,12 @@
 // What measurements are written as: figures, results.json, tables, charts and the report.
-#include "data/counts.h"
-#include "data/strbuf.h"
-#include "infer/report.h"
-#include "infer/results.h"
-#include "infer/svg.h"
+#include "data/counts/counts.h"
+#include "infer/eval/results.h"
+#include "infer/report/report.h"
+#include "infer/report/svg.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/probe.h"
+#include "kernels/base/strbuf.h"
 #include "program.h"
 
 #include <math.h>

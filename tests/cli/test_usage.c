@@ -1,5 +1,5 @@
 // The command line: options, help, error lines and exit codes.
-#include "infer/cli.h"
+#include "infer/cli/cli.h"
 #include "kernels/base/arena.h"
 #include "paceline.h"
 #include "program.h"

@@ -1,5 +1,5 @@
 // Verifiers on the command line: named, listed, marked where they are lossy; and what inspect says of their acceptance.
-#include "infer/verify.h"
+#include "infer/verify/verify.h"
 #include "program.h"
 #include "random_drafter.h"
 

@@ -1,5 +1,5 @@
 // Token counts and vocabulary lists: ranks, coverage, files that come back as they went, files that are refused.
-#include "data/counts.h"
+#include "data/counts/counts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "tests/malformed.h"

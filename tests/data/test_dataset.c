@@ -1,5 +1,5 @@
 #define _GNU_SOURCE 1 // memmem
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "kernels/base/hash.h"
 #include "tests/checkpoints/scratch.h"
 #include <dirent.h>

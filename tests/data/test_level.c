@@ -1,6 +1,6 @@
 // Byte-level BPE against Hugging Face's ids: tokenizer.json in many forms, vocab.json with merges.txt, rank files.
-#include "data/utf8.h"
 #include "kernels/base/json.h"
+#include "kernels/base/utf8.h"
 #include "tok_fixture.h"
 
 static pl_json golden;

@@ -1,5 +1,5 @@
 // Malformed inputs, table by table: llama2.c tokenizers, tokenizer_config.json, token files, text.
-#include "data/tokens.h"
+#include "data/dataset/tokens.h"
 #include "kernels/base/hash.h"
 #include "tok_fixture.h"
 

@@ -1,7 +1,7 @@
 // Hand-written splits against their regular expressions; the expressions' translation and their limits.
-#include "data/pretok.h"
-#include "data/unicode.h"
-#include "data/utf8.h"
+#include "data/tokenizer/pretok.h"
+#include "data/tokenizer/unicode.h"
+#include "kernels/base/utf8.h"
 #include "tests/checkpoints/scratch.h"
 
 static unsigned seed;

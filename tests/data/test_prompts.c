@@ -1,4 +1,4 @@
-#include "data/prompts.h"
+#include "data/text/prompts.h"
 #include "tests/checkpoints/scratch.h"
 
 static pl_prompts *read_ok(const char *path) {

@@ -1,7 +1,7 @@
 // SentencePiece: training, exact round trips, and models that are broken on purpose.
-#include "data/spm_proto.h"
-#include "data/spm_shim.h"
-#include "data/spm_train.h"
+#include "data/tokenizer/spm_proto.h"
+#include "data/tokenizer/spm_shim.h"
+#include "data/tokenizer/spm_train.h"
 #include "kernels/base/hash.h"
 #include "tok_fixture.h"
 

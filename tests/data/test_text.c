@@ -1,5 +1,5 @@
-#include "data/text.h"
-#include "data/utf8.h"
+#include "data/text/text.h"
+#include "kernels/base/utf8.h"
 #include "tests/checkpoints/scratch.h"
 
 static char *clean(size_t (*step)(char *, size_t), const char *text) {

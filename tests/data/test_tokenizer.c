@@ -1,7 +1,7 @@
 // The tokenizer's interface, the tokenizer.json and llama2.c kinds; all files are made here.
-#include "data/tokenizer.h"
-#include "data/utf8.h"
+#include "data/tokenizer/tokenizer.h"
 #include "golden_hf.h"
+#include "kernels/base/utf8.h"
 #include "tok_fixture.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // Tokenizers as they come from the world, against ids that other programs computed.
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "kernels/base/json.h"
 #include "tok_fixture.h"
 

@@ -1,4 +1,4 @@
-#include "data/tokens.h"
+#include "data/dataset/tokens.h"
 #include "kernels/base/hash.h"
 #include "tok_fixture.h"
 

@@ -1,5 +1,5 @@
 // Datasets of traces: written and read back, gone on with, refused where features are wanted and the other way round.
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "tests/checkpoints/scratch.h"
 
 enum { D = 6, V = 500, TOP = 5, MAX_ROWS = 32, DOCS = 30 };

@@ -2,9 +2,9 @@
 #ifndef PL_TOK_FIXTURE_H
 #define PL_TOK_FIXTURE_H
 
-#include "data/spm_train.h"
-#include "data/strbuf.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/spm_train.h"
+#include "data/tokenizer/tokenizer.h"
+#include "kernels/base/strbuf.h"
 #include "tests/checkpoints/scratch.h"
 
 // A llama2.c vocabulary: specials, bytes, characters, and a few merges with ties and chains among their scores.

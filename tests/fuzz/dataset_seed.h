@@ -2,7 +2,7 @@
 #ifndef PL_FUZZ_DATASET_SEED_H
 #define PL_FUZZ_DATASET_SEED_H
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SEED_ROWS = 7, SEED_D = 4, SEED_TAPS = 2, SEED_DOCS = 2, SEED_VOCAB = 50 };

@@ -1,5 +1,5 @@
 // Vocabulary lists. What is accepted is written and read again as the same list.
-#include "data/counts.h"
+#include "data/counts/counts.h"
 #include "kernels/base/arena.h"
 #include "tests/fuzz/fuzz.h"
 

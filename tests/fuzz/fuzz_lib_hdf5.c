@@ -1,6 +1,6 @@
 // A shard with any bytes whose manifest vouches for them, as a hostile producer could make one: what HDF5 itself does
 // with them. Its crashes are the library's; they are listed in tests/fuzz/FINDINGS.md.
-#include "data/dataset_h5.h"
+#include "data/dataset/h5.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "tests/fuzz/dataset_seed.h"

@@ -1,6 +1,6 @@
 // metrics.jsonl: its curves, and the report with their charts.
-#include "infer/curves.h"
-#include "infer/report.h"
+#include "infer/report/curves.h"
+#include "infer/report/report.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
 

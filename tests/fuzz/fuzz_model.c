@@ -1,6 +1,6 @@
 // Whole model folders as `decode` opens them: a target's or a drafter's config.json (the input's first byte chooses),
 // beside weights that are right. The config and the weights must agree before anything of their size is allocated.
-#include "infer/backbone.h"
+#include "infer/drafter/backbone.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/infer/fixture.h"

@@ -1,5 +1,5 @@
 // Prompts: the input's first byte says whether it is JSON lines (or a list) or a text file.
-#include "data/prompts.h"
+#include "data/text/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

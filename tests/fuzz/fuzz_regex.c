@@ -1,6 +1,6 @@
 // Regular expressions of tokenizer files: the pattern stands before the input's first line feed, the text behind it.
-#include "data/regex.h"
-#include "data/utf8.h"
+#include "data/tokenizer/regex.h"
+#include "kernels/base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // results.json as `report` and `plan` read it.
-#include "infer/plan_measured.h"
-#include "infer/report.h"
+#include "infer/plan/measured.h"
+#include "infer/report/report.h"
 #include "tests/fuzz/fuzz.h"
 
 static void seeds(void) {

@@ -1,6 +1,6 @@
 // A shard beside the manifest of another one: HDF5 never sees a byte that the manifest's checksum does not vouch for.
 // (The linker sends pl_h5_open here.)
-#include "data/dataset_h5.h"
+#include "data/dataset/h5.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"

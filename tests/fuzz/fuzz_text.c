@@ -1,5 +1,5 @@
 // Text for pretraining, with every way of cleaning it (the input's first byte chooses), in chunks.
-#include "data/text.h"
+#include "data/text/text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 // SentencePiece .model files through our checks and then the library. What crashes here is a hole in
-// data/spm_proto.c: whatever the library trusts must have been checked before.
+// data/tokenizer/spm_proto.c: whatever the library trusts must have been checked before.
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/spm_seed.h"
 

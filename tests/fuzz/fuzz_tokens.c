@@ -1,12 +1,12 @@
 // Token files: as they are, and once more with both checksums put right.
-#include "data/tokens.h"
+#include "data/dataset/tokens.h"
 #include "kernels/base/hash.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 128, AT_PAYLOAD = 56, AT_HASH = 120 }; // data/tokens.h's layout
+enum { HEADER = 128, AT_PAYLOAD = 56, AT_HASH = 120 }; // data/dataset/tokens.h's layout
 
 // The payload's sum is chained: offsets, then ids.
 static void mend(uint8_t *file, size_t n) {

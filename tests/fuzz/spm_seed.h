@@ -2,7 +2,7 @@
 #ifndef PL_FUZZ_SPM_SEED_H
 #define PL_FUZZ_SPM_SEED_H
 
-#include "data/spm_proto.h"
+#include "data/tokenizer/spm_proto.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "kernels/base/arena.h"
 #include "tests/fuzz/fuzz.h"
 

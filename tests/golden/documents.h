@@ -4,7 +4,7 @@
 #define PL_TEST_GOLDEN_DOCUMENTS_H
 
 #include "tests/golden/golden.h"
-#include "train/source.h"
+#include "train/source/source.h"
 
 enum { D = 48, TAPS = 3, V = 97, RANK = 12, DOCS = 2, LONGEST = 9, ROWS = 15 };
 extern const int golden_doc_rows[DOCS];

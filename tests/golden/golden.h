@@ -4,7 +4,7 @@
 #define PL_TEST_GOLDEN_H
 
 #include "checkpoints/hf.h"
-#include "train/block.h"
+#include "train/loop/block.h"
 
 #define GOLDEN_BACKENDS 7
 

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "infer/kv.h"
+#include "infer/model/kv.h"
 #include "kernels/base/arena.h"
-#include "train/unroll.h"
+#include "train/task/unroll.h"
 #include <stdio.h>
 #include <string.h>
 

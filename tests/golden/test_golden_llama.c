@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "infer/backbone.h"
-#include "infer/kv.h"
+#include "infer/drafter/backbone.h"
+#include "infer/model/kv.h"
 #include "kernels/base/arena.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rope.h"
-#include "train/lm.h"
+#include "train/task/lm.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "train/lm.h"
-#include "train/optim.h"
-#include "train/schedule.h"
+#include "train/loop/optim.h"
+#include "train/loop/schedule.h"
+#include "train/task/lm.h"
 #include <math.h>
 
 enum { BATCHES = 2, WINDOWS = 2, TOKENS = 12, STEPS = 6, OPTIONS = 9 };

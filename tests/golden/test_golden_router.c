@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "infer/router.h"
+#include "infer/head/router.h"
 #include "kernels/op/classify.h"
 #include "kernels/tape.h"
 #include <math.h>

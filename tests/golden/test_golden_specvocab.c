@@ -1,5 +1,5 @@
 // SpecVocab's head against PyTorch: which rows are candidates, the law over them, and the best of it.
-#include "infer/head.h"
+#include "infer/head/head.h"
 #include "kernels/base/arena.h"
 #include "kernels/op/linear.h"
 #include "tests/golden/golden.h"

@@ -5,9 +5,9 @@
 // t, token t+1) and goes on from the last one by itself for STEPS - 1 steps, with the tokens that follow. OUT gets
 // float32, row-major: the target's logits [n, V], the features [n, taps * d], the drafter's logits of the rows taken in
 // [n, V] and of the steps after them [STEPS - 1, V]. The sizes go to standard output as one line of JSON.
-#include "infer/backbone.h"
-#include "infer/cli.h"
-#include "infer/kv.h"
+#include "infer/cli/cli.h"
+#include "infer/drafter/backbone.h"
+#include "infer/model/kv.h"
 #include "kernels/devices.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/linear.h"

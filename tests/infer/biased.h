@@ -3,7 +3,7 @@
 #ifndef PL_TEST_INFER_BIASED_H
 #define PL_TEST_INFER_BIASED_H
 
-#include "infer/verify.h"
+#include "infer/verify/verify.h"
 
 // Draws from p, and where the token was not drafted draws anew instead of emitting it.
 extern const pl_verifier test_biased_fresh;

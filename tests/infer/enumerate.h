@@ -5,7 +5,7 @@
 #ifndef PL_TEST_INFER_ENUMERATE_H
 #define PL_TEST_INFER_ENUMERATE_H
 
-#include "infer/coin.h"
+#include "infer/sample/coin.h"
 
 #define TEST_DECISIONS 64
 

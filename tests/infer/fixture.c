@@ -1,7 +1,7 @@
 #include "tests/infer/fixture.h"
 
-#include "infer/backbone.h"
-#include "infer/head_dynaspec.h"
+#include "infer/drafter/backbone.h"
+#include "infer/head/dynaspec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"

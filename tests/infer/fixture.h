@@ -2,8 +2,8 @@
 #ifndef PL_TEST_INFER_FIXTURE_H
 #define PL_TEST_INFER_FIXTURE_H
 
-#include "infer/backbone.h"
-#include "infer/decode.h"
+#include "infer/decode/decode.h"
+#include "infer/drafter/backbone.h"
 #include "kernels/op/attention.h"
 
 #define TEST_VOCAB 97

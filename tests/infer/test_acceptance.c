@@ -1,6 +1,6 @@
 // Expected acceptance and its bound: the bound against all subsets and against a maximum flow, verifiers below it,
 // drawn estimates against enumeration.
-#include "infer/acceptance.h"
+#include "infer/inspect/acceptance.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define QUADRATURE 1e-9 // what infer/acceptance.h promises of draws without replacement
+#define QUADRATURE 1e-9 // what infer/inspect/acceptance.h promises of draws without replacement
 
 enum { V = 5, N = 3, MASKS = 1 << V };
 

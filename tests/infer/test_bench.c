@@ -1,5 +1,5 @@
 // What benches share: timing, stopping, memory that there must be room for.
-#include "infer/bench_parts.h"
+#include "infer/bench/parts.h"
 #include "kernels/base/log.h"
 
 #include <math.h>

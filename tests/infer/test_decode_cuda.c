@@ -9,9 +9,9 @@
 //   fp32's
 //     rounding.
 //   - Tokens are drawn on the device: no step downloads anything, under any law.
-#include "infer/backbone.h"
-#include "infer/drafter.h"
-#include "infer/verify.h"
+#include "infer/drafter/backbone.h"
+#include "infer/drafter/drafter.h"
+#include "infer/verify/verify.h"
 #include "kernels/base/hash.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "tests/infer/fixture.h"

@@ -1,8 +1,8 @@
 // Draft vocabularies: from a list, through a checkpoint, refused where they cannot be; what they draft is verified as
 // anything else is.
-#include "infer/draft_vocab.h"
+#include "infer/head/draft_vocab.h"
 
-#include "data/counts.h"
+#include "data/counts/counts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "tests/infer/fixture.h"

@@ -2,8 +2,8 @@
 // that are grown level by level, as they are beside a session that draws its children. On the emulated device, or one
 // that PACELINE_TEST_DEVICE names.
 #define PL_CUDA_SUFFIX emulated
-#include "infer/backbone.h"
-#include "infer/drafter.h"
+#include "infer/drafter/backbone.h"
+#include "infer/drafter/drafter.h"
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
 #include "tests/infer/fixture.h"

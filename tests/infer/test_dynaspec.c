@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "infer/head_dynaspec.h"
-#include "infer/typical_heads.h"
+#include "infer/bench/typical_heads.h"
+#include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/embed.h"

@@ -2,7 +2,7 @@
 // and a file that states fewer positions than its target has drafts beyond them.
 #include "tests/infer/fixture.h"
 
-#include "infer/eagle1.h"
+#include "infer/drafter/eagle1.h"
 #include "kernels/base/files.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // Heads on a device: what is chosen is the CPU's choice, no head waits for the device before its results are wanted
 // (routing and rescoring included), and steps go as the same graphs whatever they choose.
-#include "infer/backbone.h"
-#include "infer/head_dynaspec.h"
+#include "infer/drafter/backbone.h"
+#include "infer/head/dynaspec.h"
 #include "kernels/base/rng.h"
 #include "kernels/cuda/state.h"
 #include "kernels/op/add.h"

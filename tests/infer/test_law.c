@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "infer/coin.h"
-#include "infer/law.h"
-#include "infer/verify.h"
+#include "infer/sample/coin.h"
+#include "infer/sample/law.h"
+#include "infer/verify/verify.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Malformed results.json and metrics.jsonl, as `report` reads them.
-#include "infer/curves.h"
-#include "infer/report.h"
+#include "infer/report/curves.h"
+#include "infer/report/report.h"
 #include "tests/checkpoints/scratch.h"
 
 static void test_results(void **state) {

@@ -1,7 +1,7 @@
 // Redistribution of a trimmed head's mass: the law by hand, what a checkpoint's tensor may not be, ceilings of heads
 // that have it, drafting with one from a checkpoint.
-#include "infer/ceilings.h"
-#include "infer/outside.h"
+#include "infer/head/outside.h"
+#include "infer/inspect/ceilings.h"
 #include "kernels/base/files.h"
 #include "tests/infer/fixture.h"
 

@@ -5,11 +5,11 @@
 // writes to the prompts in data/prompts/heldout.jsonl (tests/shown.sh parity).
 #include "tests/infer/fixture.h"
 
-#include "data/prompts.h"
-#include "infer/target.h"
-#include "train/block.h"
-#include "train/optim.h"
-#include "train/unroll.h"
+#include "data/text/prompts.h"
+#include "infer/model/target.h"
+#include "train/loop/block.h"
+#include "train/loop/optim.h"
+#include "train/task/unroll.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 // The planner: its arithmetic on made-up costs, the rig on a micro target, and the statistics it feeds on.
 #include "fixture.h"
-#include "infer/plan.h"
-#include "infer/plan_rig.h"
-#include "infer/runner.h"
-#include "infer/target.h"
+#include "infer/decode/runner.h"
+#include "infer/model/target.h"
+#include "infer/plan/plan.h"
+#include "infer/plan/rig.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/linear.h"

@@ -1,5 +1,5 @@
 // The planner of trees against every tree there is, and the pace that feeds it against simulated machines.
-#include "infer/pace.h"
+#include "infer/decode/pace.h"
 
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"

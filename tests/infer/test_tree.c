@@ -1,5 +1,5 @@
 // Draft trees: what the texts mean, how shapes grow, EAGLE-2 against a plain second opinion, pruning.
-#include "infer/tree.h"
+#include "infer/tree/tree.h"
 
 #include "kernels/base/rng.h"
 #include "kernels/op/frontier.h"

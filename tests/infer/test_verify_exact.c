@@ -2,8 +2,8 @@
 // by the target where verification stopped early) follows the target's joint law, to rounding. Laws of toy vocabularies
 // have zeros, ties, trimmed drafters (with and without their mass redistributed), p equal to q, children that are the
 // whole support. Biased controls must fail.
-#include "infer/propose.h"
-#include "infer/verify.h"
+#include "infer/sample/propose.h"
+#include "infer/verify/verify.h"
 #include "kernels/base/rng.h"
 #include "tests/infer/biased.h"
 #include "tests/infer/enumerate.h"

@@ -10,7 +10,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
-#include "kernels/comm.h"
+#include "kernels/comm/comm.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

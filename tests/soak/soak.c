@@ -3,8 +3,8 @@
 // in use on the heap, resident memory, file descriptors, threads, and the peak of the separate processes.
 //   soak [--seconds=S] [--rounds=N] [--verbose]   ends with the first of the two that is reached (at least 10 rounds)
 // Prints first and last figures and the slope of each, and fails when one grows.
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
@@ -12,8 +12,8 @@
 #include "kernels/base/parallel.h"
 #include "paceline.h"
 #include "train/keys.h"
-#include "train/pipeline.h"
-#include "train/run.h"
+#include "train/run/pipeline.h"
+#include "train/run/run.h"
 
 #include <dirent.h>
 #include <hdf5.h>

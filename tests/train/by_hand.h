@@ -3,9 +3,9 @@
 #ifndef PL_TEST_BY_HAND_H
 #define PL_TEST_BY_HAND_H
 
-#include "infer/eagle3.h"
-#include "train/block.h"
-#include "train/unroll.h"
+#include "infer/drafter/eagle3.h"
+#include "train/loop/block.h"
+#include "train/task/unroll.h"
 
 // Everything in double (a ref64 block). grad: as long as the block's and laid out like it, zeroed; gets the gradient of
 // the weighted sum of losses. loss [K * rows]. Heads full and lowrank, no d2t.

@@ -7,14 +7,14 @@
 
 #include <cmocka.h>
 
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "train/keys.h"
-#include "train/run.h"
+#include "train/run/run.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
-#include "train/clusters.h"
+#include "train/task/clusters.h"
 #include <math.h>
 #include <string.h>
 

@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "infer/backbone.h"
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "infer/drafter/backbone.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -16,9 +16,9 @@
 #include "kernels/base/rng.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
-#include "train/run.h"
-#include "train/source.h"
-#include "train/teacher.h"
+#include "train/run/run.h"
+#include "train/source/source.h"
+#include "train/source/teacher.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "kernels/base/arena.h"
-#include "train/lm.h"
+#include "train/task/lm.h"
 #include <math.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "kernels/base/rng.h"
-#include "train/lowrank.h"
+#include "train/start/lowrank.h"
 #include <math.h>
 #include <string.h>
 

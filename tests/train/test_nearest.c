@@ -1,6 +1,6 @@
 // Nearest rows against every cosine in double; ties; rows of zeros; whatever the chunks and threads.
 #include "kernels/base/rng.h"
-#include "train/nearest.h"
+#include "train/start/nearest.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,15 +7,15 @@
 
 #include <cmocka.h>
 
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
-#include "train/pipeline.h"
-#include "train/run.h"
+#include "train/run/pipeline.h"
+#include "train/run/run.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

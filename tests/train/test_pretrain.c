@@ -6,17 +6,17 @@
 
 #include <cmocka.h>
 
-#include "data/tokenizer.h"
-#include "infer/generate.h"
-#include "infer/llama.h"
+#include "data/tokenizer/tokenizer.h"
+#include "infer/generate/generator.h"
+#include "infer/model/llama.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "tests/train/small.h"
-#include "train/heldout.h"
 #include "train/keys.h"
-#include "train/run.h"
+#include "train/run/run.h"
+#include "train/task/heldout.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

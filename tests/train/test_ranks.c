@@ -9,15 +9,15 @@
 
 #include <cmocka.h>
 
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
-#include "train/ranks.h"
-#include "train/run.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
+#include "train/run/ranks.h"
+#include "train/run/run.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,11 +9,11 @@
 #include <cmocka.h>
 
 #include "kernels/base/arena.h"
-#include "train/eagle.h"
-#include "train/lm.h"
-#include "train/run.h"
-#include "train/teacher.h"
-#include "train/unroll.h"
+#include "train/run/run.h"
+#include "train/source/teacher.h"
+#include "train/task/drafter.h"
+#include "train/task/lm.h"
+#include "train/task/unroll.h"
 #include <stdio.h>
 #include <string.h>
 

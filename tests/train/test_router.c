@@ -7,17 +7,17 @@
 
 #include <cmocka.h>
 
-#include "data/dataset.h"
-#include "infer/backbone.h"
-#include "infer/head_dynaspec.h"
+#include "data/dataset/dataset.h"
+#include "infer/drafter/backbone.h"
+#include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/topk.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
-#include "train/router.h"
-#include "train/traces.h"
+#include "train/task/routed.h"
+#include "train/task/traces.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

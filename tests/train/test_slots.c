@@ -8,9 +8,9 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
-#include "train/optim.h"
-#include "train/schedule.h"
-#include "train/slots.h"
+#include "train/loop/optim.h"
+#include "train/loop/schedule.h"
+#include "train/loop/slots.h"
 #include <math.h>
 #include <string.h>
 

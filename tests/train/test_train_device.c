@@ -9,14 +9,14 @@
 
 #include <cmocka.h>
 
-#include "data/dataset.h"
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "data/dataset/dataset.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "tests/device.h"
-#include "train/run.h"
+#include "train/run/run.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

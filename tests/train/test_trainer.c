@@ -9,7 +9,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,9 +11,9 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/divergence.h"
-#include "train/block.h"
 #include "train/keys.h"
-#include "train/unroll.h"
+#include "train/loop/block.h"
+#include "train/task/unroll.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 // Vocabularies of a recipe: what is counted, when a list is made anew, which names lead to it, what is refused.
-#include "data/tally.h"
-#include "infer/eval.h"
-#include "infer/generate.h"
+#include "data/counts/tally.h"
+#include "infer/eval/eval.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"
-#include "train/pipeline.h"
-#include "train/vocabularies.h"
+#include "train/run/pipeline.h"
+#include "train/source/vocabularies.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

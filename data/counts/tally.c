@@ -1,0 +1,154 @@
+#include "data/counts/tally.h"
+
+#include "data/dataset/dataset.h"
+#include "data/text/prompts.h"
+#include "data/text/text.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/strbuf.h"
+
+#include <string.h>
+
+#define CHUNK 4096      // bytes of a document of text
+#define CORPUS_MAX 2000 // bytes of names; what comes after them is "..."
+
+void pl_tally_fini(pl_tally *t) {
+    pl_counts_fini(&t->all);
+    pl_counts_fini(&t->half[0]);
+    pl_counts_fini(&t->half[1]);
+}
+
+static pl_status name_corpus(pl_tally *t, const char *name, const char *field, pl_err *err) {
+    size_t used = strlen(t->all.corpus);
+    bool   full = used >= CORPUS_MAX;
+    if (full && strcmp(t->all.corpus + used - 3, "...") == 0) return PL_OK;
+    char *text = pl_sprintf("%s%s%s%s%s", t->all.corpus, used ? "; " : "", full ? "..." : name,
+                            field && !full ? ": " : "", field && !full ? field : "");
+    if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
+    pl_free(t->all.corpus);
+    t->all.corpus = text;
+    return PL_OK;
+}
+
+// One more input, of this vocabulary.
+static pl_status begin(pl_tally *t, int32_t vocab, const char *tokenizer, const char *name, const char *field,
+                       pl_err *err) {
+    if (!t->all.count) {
+        PL_TRY(pl_counts_init(&t->all, vocab, tokenizer, "", err));
+        PL_TRY(pl_counts_init(&t->half[0], vocab, tokenizer, "", err));
+        PL_TRY(pl_counts_init(&t->half[1], vocab, tokenizer, "", err));
+    }
+    if (t->all.vocab != vocab)
+        return pl_fail(err, PL_E_INPUT, "%s: has a vocabulary of %d, the other inputs of %d", name, vocab,
+                       t->all.vocab);
+    return name_corpus(t, name, field, err);
+}
+
+static pl_status begin_text(pl_tally *t, const pl_tokenizer *tok, const char *name, const char *field, pl_err *err) {
+    return begin(t, pl_tokenizer_vocab_size(tok), pl_tokenizer_fingerprint(tok), name, field, err);
+}
+
+static void add(pl_tally *t, const int32_t *ids, int64_t n) {
+    pl_counts *half = &t->half[t->all.documents % 2];
+    pl_counts_add(&t->all, ids, n);
+    pl_counts_add(half, ids, n);
+}
+
+static pl_status add_text(pl_tally *t, const pl_tokenizer *tok, const char *text, size_t bytes, pl_err *err) {
+    int32_t *ids;
+    int64_t  n;
+    PL_TRY(pl_tokenizer_encode(tok, text, bytes, PL_TOK_NO_SPECIAL, &ids, &n, err));
+    add(t, ids, n);
+    pl_free(ids);
+    return PL_OK;
+}
+
+pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err) {
+    pl_dataset             *ds = NULL;
+    pl_dataset_open_options o = {.lazy = true, .incomplete = true};
+    int32_t                *ids = NULL;
+    uint8_t                *mask = NULL;
+    const pl_dataset_attrs *attrs;
+    pl_status               st = PL_OK;
+    PL_TRY(pl_dataset_open(&ds, path, &o, err));
+    attrs = pl_dataset_get_attrs(ds);
+    const char *fingerprint = attrs->tokenizer_fingerprint ? attrs->tokenizer_fingerprint : "";
+    if (tok && *fingerprint && strcmp(fingerprint, pl_tokenizer_fingerprint(tok)) != 0)
+        PL_TRY_GOTO(st, done,
+                    pl_fail(err, PL_E_INPUT, "%s: was made with tokenizer %s, this one is %s", path, fingerprint,
+                            pl_tokenizer_fingerprint(tok)));
+    // A model may have rows that its tokenizer has no pieces for; a list of the dataset alone has them too.
+    int32_t vocab = t->all.count && t->all.vocab < attrs->vocab_size ? t->all.vocab : attrs->vocab_size;
+    PL_TRY_GOTO(st, done, begin(t, vocab, fingerprint, path, NULL, err));
+    for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
+        int64_t first, n, kept = 0;
+        PL_TRY_GOTO(st, done, pl_dataset_doc(ds, i, &first, &n, err));
+        pl_free(ids);
+        pl_free(mask);
+        ids = pl_malloc((size_t)n * sizeof *ids);
+        mask = pl_malloc((size_t)n);
+        if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
+        PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_dataset_rows_out){.tokens = ids, .mask = mask}, err));
+        for (int64_t k = 0; k < n; k++) {
+            if (!mask[k]) continue;
+            if (ids[k] >= vocab)
+                PL_TRY_GOTO(
+                    st, done,
+                    pl_fail(err, PL_E_INPUT, "%s: token %d, the other inputs' vocabulary has %d", path, ids[k], vocab));
+            ids[kept++] = ids[k];
+        }
+        add(t, ids, kept);
+    }
+done:
+    pl_free(ids);
+    pl_free(mask);
+    pl_dataset_close(ds);
+    return st;
+}
+
+pl_status pl_tally_records(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
+    pl_prompts *p;
+    PL_TRY(begin_text(t, tok, path, field, err));
+    PL_TRY(field ? pl_prompts_read_field(&p, path, field, err) : pl_prompts_read(&p, path, err));
+    pl_status st = PL_OK;
+    for (int64_t i = 0; i < p->n && st == PL_OK; i++) {
+        st = add_text(t, tok, p->p[i].text, strlen(p->p[i].text), err);
+        if (st != PL_OK) st = pl_fail_at(err, st, "%s:%lld", path, (long long)p->p[i].line);
+    }
+    pl_prompts_destroy(p);
+    return st;
+}
+
+pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err) {
+    pl_corpus *whole = NULL, *cut = NULL;
+    PL_TRY(begin_text(t, tok, path, NULL, err));
+    pl_status st =
+        pl_corpus_read(&whole, &path, 1, (pl_text_options){.gutenberg = true, .encoding = PL_TEXT_LATIN1}, err);
+    if (st == PL_OK) st = pl_corpus_chunk(&cut, whole, CHUNK, err);
+    pl_corpus_destroy(whole);
+    for (int64_t i = 0; st == PL_OK && i < cut->n; i++) {
+        st = add_text(t, tok, cut->docs[i].text, cut->docs[i].bytes, err);
+        if (st != PL_OK) st = pl_fail_at(err, st, "%s", cut->docs[i].name);
+    }
+    pl_corpus_destroy(cut);
+    return st;
+}
+
+static bool ends_in(const char *s, const char *tail) {
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
+static bool is_dataset(const char *path) {
+    char *manifest = pl_path_join(path, "manifest.json");
+    bool  is = manifest && pl_path_exists(manifest);
+    pl_free(manifest);
+    return is;
+}
+
+pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
+    if (is_dataset(path)) return pl_tally_dataset(t, tok, path, err);
+    if (!tok) return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
+    if (ends_in(path, ".json") || ends_in(path, ".jsonl")) return pl_tally_records(t, tok, path, field, err);
+    return pl_tally_text(t, tok, path, err);
+}

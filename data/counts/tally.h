@@ -1,0 +1,26 @@
+// Counting the tokens of texts, records and datasets, whole and by halves: what lists of draft vocabularies are made
+// of, and judged on (a list flatters itself on what it was counted in).
+#ifndef PL_TALLY_H
+#define PL_TALLY_H
+
+#include "data/counts/counts.h"
+#include "data/tokenizer/tokenizer.h"
+
+// A zeroed one is empty; the first input sets vocabulary and fingerprint. all.corpus names the inputs in order.
+typedef struct pl_tally {
+    pl_counts all, half[2]; // of all documents; of the even and the odd ones
+} pl_tally;
+
+void pl_tally_fini(pl_tally *t);
+
+// A file, a folder of *.txt or a glob pattern (data/text/text.h), cut into documents of about 4 KiB, so that halves of one
+// book can be compared; Project Gutenberg's licence is left out.
+pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err);
+// JSON or JSONL records: of each its member `field` (data/text/prompts.h), NULL: its prompt.
+pl_status pl_tally_records(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err);
+// Of a dataset the target's own tokens count: the rows that the loss mask marks. tok NULL: whatever it was made with.
+pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err);
+// Whichever of them the path is: a dataset's folder, *.json or *.jsonl, text. tok may be NULL for datasets alone.
+pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err);
+
+#endif

@@ -1,0 +1,277 @@
+#include "data/dataset/dataset.h"
+#include "data/dataset/manifest.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/hash.h"
+#include <string.h>
+
+enum { OPEN_SHARDS = 4 }; // HDF5 files kept open; the least recently used gives way
+
+typedef struct shard_state {
+    int64_t *offsets; // [docs + 1] within the shard; NULL until first opened
+    bool     verified;
+} shard_state;
+
+typedef struct open_shard {
+    int64_t     index; // -1: free
+    uint64_t    used;
+    pl_h5_shard h5;
+} open_shard;
+
+struct pl_dataset {
+    char        *dir;
+    pl_manifest  m;
+    shard_state *state; // [m.n]
+    open_shard   open[OPEN_SHARDS];
+    uint64_t     clock;
+    char         fingerprint[17];
+};
+
+void pl_dataset_close(pl_dataset *ds) {
+    if (!ds) return;
+    for (int i = 0; i < OPEN_SHARDS; i++)
+        if (ds->open[i].index >= 0) pl_h5_close(&ds->open[i].h5);
+    for (int64_t i = 0; ds->state && i < ds->m.n; i++)
+        pl_free(ds->state[i].offsets);
+    pl_free(ds->state);
+    pl_manifest_fini(&ds->m);
+    pl_free(ds->dir);
+    pl_free(ds);
+}
+
+// ---- shards
+
+// The checksum, before HDF5 parses a byte: its library is not made for hostile or broken files.
+static pl_status verify(pl_dataset *ds, int64_t i, const char *path, pl_err *err) {
+    const pl_manifest_shard *s = &ds->m.shards[i];
+    int64_t                  bytes;
+    uint64_t                 hash;
+    if (ds->state[i].verified) return PL_OK;
+    PL_TRY(pl_manifest_hash_file(path, &bytes, &hash, err));
+    if (bytes != s->bytes)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: broken shard: %lld bytes, the manifest says %lld; copy it again or "
+                       "generate the dataset again",
+                       path, (long long)bytes, (long long)s->bytes);
+    if (hash != s->hash) {
+        char have[17], want[17];
+        pl_hash_hex(have, hash);
+        pl_hash_hex(want, s->hash);
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: broken shard: its checksum is %s, the manifest says %s; copy it again or "
+                       "generate the dataset again",
+                       path, have, want);
+    }
+    ds->state[i].verified = true;
+    return PL_OK;
+}
+
+static pl_status load_offsets(pl_dataset *ds, int64_t i, const pl_h5_shard *h5, const char *path, pl_err *err) {
+    if (ds->state[i].offsets) return PL_OK;
+    int64_t *offsets = pl_malloc(((size_t)h5->docs + 1) * sizeof *offsets);
+    if (!offsets) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_h5_read_offsets(h5, path, offsets, err);
+    if (st == PL_OK)
+        ds->state[i].offsets = offsets;
+    else
+        pl_free(offsets);
+    return st;
+}
+
+static pl_status open_h5(pl_dataset *ds, int64_t i, const char *path, pl_h5_shard *h5, pl_err *err) {
+    pl_dataset_own_attrs o;
+    PL_TRY(verify(ds, i, path, err));
+    pl_status st = pl_h5_open(h5, path, &o, err);
+    if (st == PL_OK) {
+        st = pl_dataset_attrs_check(path, &o.a, &ds->m.attrs.a, err);
+        if (st == PL_OK && (h5->rows != ds->m.shards[i].rows || h5->docs != ds->m.shards[i].docs))
+            st = pl_fail(err, PL_E_INPUT, "%s: holds %lld rows in %lld documents, the manifest says %lld in %lld", path,
+                         (long long)h5->rows, (long long)h5->docs, (long long)ds->m.shards[i].rows,
+                         (long long)ds->m.shards[i].docs);
+        if (st == PL_OK) st = load_offsets(ds, i, h5, path, err);
+        if (st != PL_OK) pl_h5_close(h5);
+    }
+    pl_dataset_own_fini(&o);
+    return st;
+}
+
+// Shard i, open. *path (for messages) is the caller's.
+static pl_status get_shard(pl_dataset *ds, int64_t i, const pl_h5_shard **h5, char **path, pl_err *err) {
+    *path = pl_manifest_shard_path(ds->dir, i);
+    if (!*path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", ds->dir);
+    open_shard *slot = &ds->open[0];
+    for (int k = 0; k < OPEN_SHARDS; k++) {
+        open_shard *s = &ds->open[k];
+        if (s->index == i) {
+            s->used = ++ds->clock;
+            *h5 = &s->h5;
+            return PL_OK;
+        }
+        if (s->used < slot->used) slot = s; // a free one was never used
+    }
+    if (slot->index >= 0) pl_h5_close(&slot->h5);
+    slot->index = -1;
+    slot->used = 0;
+    PL_TRY(open_h5(ds, i, *path, &slot->h5, err));
+    slot->index = i;
+    slot->used = ++ds->clock;
+    *h5 = &slot->h5;
+    return PL_OK;
+}
+
+static pl_status touch(pl_dataset *ds, int64_t i, pl_err *err) {
+    const pl_h5_shard *h5;
+    char              *path;
+    pl_status          st = get_shard(ds, i, &h5, &path, err);
+    pl_free(path);
+    return st;
+}
+
+// The shard that holds item `at`, where first(i) counts rows or documents before shard i.
+static int64_t shard_of(const pl_dataset *ds, int64_t at, bool docs) {
+    int64_t lo = 0, hi = ds->m.n;
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if ((docs ? ds->m.shards[mid].first_doc : ds->m.shards[mid].first_row) <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+// ---- open
+
+static pl_status open_dir(pl_dataset *ds, const char *dir, const pl_dataset_open_options *opt, pl_err *err) {
+    uint64_t hash;
+    ds->dir = pl_strdup(dir);
+    if (!ds->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    PL_TRY(pl_manifest_read(&ds->m, dir, &hash, err));
+    pl_hash_hex(ds->fingerprint, hash);
+    static const pl_dataset_attrs features = {.A = -1};
+    PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, opt->want ? opt->want : &features, err));
+    if (!ds->m.complete && !opt->incomplete)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: this dataset is not complete (%lld documents so far); run its generation "
+                       "to the end",
+                       dir, (long long)ds->m.docs);
+    ds->state = pl_calloc((size_t)ds->m.n, sizeof *ds->state);
+    if (!ds->state) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    for (int64_t i = 0; i < ds->m.n && !opt->lazy; i++)
+        PL_TRY(touch(ds, i, err));
+    return PL_OK;
+}
+
+pl_status pl_dataset_open(pl_dataset **out, const char *dir, const pl_dataset_open_options *opt, pl_err *err) {
+    static const pl_dataset_open_options any = {0};
+    *out = NULL;
+    pl_dataset *ds = pl_calloc(1, sizeof *ds);
+    if (!ds) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    for (int i = 0; i < OPEN_SHARDS; i++)
+        ds->open[i].index = -1;
+    pl_status st = open_dir(ds, dir, opt ? opt : &any, err);
+    if (st != PL_OK) {
+        pl_dataset_close(ds);
+        return st;
+    }
+    *out = ds;
+    return PL_OK;
+}
+
+const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds) {
+    return &ds->m.attrs.a;
+}
+
+int64_t pl_dataset_docs(const pl_dataset *ds) {
+    return ds->m.docs;
+}
+
+int64_t pl_dataset_rows(const pl_dataset *ds) {
+    return ds->m.rows;
+}
+
+bool pl_dataset_complete(const pl_dataset *ds) {
+    return ds->m.complete;
+}
+
+const char *pl_dataset_fingerprint(const pl_dataset *ds) {
+    return ds->fingerprint;
+}
+
+// ---- read
+
+// What readers index other tables with must lie in them, whatever a producer wrote.
+static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_dataset_rows_out *to, int64_t at,
+                            int64_t n, pl_err *err) {
+    int32_t     V = ds->m.attrs.a.vocab_size;
+    int64_t     top = ds->m.attrs.a.top;
+    const char *bad = NULL;
+    for (int64_t i = at; i < at + n; i++) {
+        if (to->tokens && (to->tokens[i] < 0 || to->tokens[i] >= V)) bad = "a token";
+        if (to->argmax && (to->argmax[i] < 0 || to->argmax[i] >= V)) bad = "an argmax";
+        if (to->mask && to->mask[i] > 1) bad = "a loss mask";
+        if (to->held && top && to->held[i] > 1) bad = "a mark of held-out rows";
+    }
+    for (int64_t i = at * top; i < (at + n) * top; i++) {
+        if (to->top_id && (to->top_id[i] < 0 || to->top_id[i] >= V)) bad = "one of the best ids";
+        if (to->top_prob && !(to->top_prob[i] >= 0 && to->top_prob[i] <= 1.0001f)) bad = "a probability";
+    }
+    return bad ? pl_fail(err, PL_E_INPUT, "%s: %s is out of range; generate the dataset again", path, bad) : PL_OK;
+}
+
+// Rows [first, first + n) of one shard go to place `at` of the caller's buffers.
+static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t n, const pl_dataset_rows_out *to,
+                           int64_t at, pl_err *err) {
+    const pl_h5_shard *h5;
+    char              *path;
+    pl_status          st = get_shard(ds, shard, &h5, &path, err);
+    size_t             row = (size_t)at;
+    const struct {
+        pl_h5_field field;
+        void       *to;
+        size_t      size;
+    } part[] = {{PL_H5_TOKENS, to->tokens, sizeof *to->tokens}, {PL_H5_MASK, to->mask, sizeof *to->mask},
+                {PL_H5_ARGMAX, to->argmax, sizeof *to->argmax}, {PL_H5_FEATURES, to->features, sizeof *to->features},
+                {PL_H5_LAST, to->last, sizeof *to->last},       {PL_H5_DEPTH, to->depth, sizeof *to->depth},
+                {PL_H5_BEAM, to->beam, sizeof *to->beam},       {PL_H5_HELD, to->held, sizeof *to->held},
+                {PL_H5_HIDDEN, to->hidden, sizeof *to->hidden}, {PL_H5_OUTPUT, to->output, sizeof *to->output},
+                {PL_H5_TOP_ID, to->top_id, sizeof *to->top_id}, {PL_H5_TOP_PROB, to->top_prob, sizeof *to->top_prob}};
+    for (size_t i = 0; i < sizeof part / sizeof *part && st == PL_OK; i++) {
+        size_t width = h5->width[part[i].field];
+        if (part[i].to && width > 0)
+            st = pl_h5_read(h5, path, part[i].field, first, n, (uint8_t *)part[i].to + row * width * part[i].size, err);
+    }
+    if (st == PL_OK) st = check_rows(ds, path, to, at, n, err);
+    pl_free(path);
+    return st;
+}
+
+pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_dataset_rows_out *to, pl_err *err) {
+    PL_CHECK(first >= 0 && n >= 0 && first <= ds->m.rows && n <= ds->m.rows - first, "rows [%lld, +%lld) of %lld",
+             (long long)first, (long long)n, (long long)ds->m.rows);
+    for (int64_t done = 0; done < n;) {
+        int64_t                  i = shard_of(ds, first + done, false);
+        const pl_manifest_shard *s = &ds->m.shards[i];
+        int64_t                  at = first + done - s->first_row, part = s->rows - at;
+        if (part > n - done) part = n - done;
+        PL_TRY(read_part(ds, i, at, part, to, done, err));
+        done += part;
+    }
+    return PL_OK;
+}
+
+pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err) {
+    PL_CHECK(i >= 0 && i < ds->m.docs, "document %lld of %lld", (long long)i, (long long)ds->m.docs);
+    int64_t k = shard_of(ds, i, true), local = i - ds->m.shards[k].first_doc;
+    if (!ds->state[k].offsets) PL_TRY(touch(ds, k, err));
+    const int64_t *offsets = ds->state[k].offsets;
+    *first_row = ds->m.shards[k].first_row + offsets[local];
+    *n = offsets[local + 1] - offsets[local];
+    return PL_OK;
+}
+
+pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_dataset_rows_out *to, pl_err *err) {
+    int64_t first, n;
+    PL_TRY(pl_dataset_doc(ds, i, &first, &n, err));
+    return pl_dataset_read(ds, first, n, to, err);
+}

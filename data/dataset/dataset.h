@@ -1,0 +1,114 @@
+// Datasets for training (HDF5): features, what the target computed for its own text, from which drafters learn; and
+// traces, what a trained drafter with a full head did along such text, from which routers learn (train/task/traces.h).
+//
+// A dataset is a folder of immutable shards shard-00000.h5, shard-00001.h5, ... and manifest.json. A shard with N rows
+// (tokens) in D documents holds
+//   tokens int32 [N] · loss_mask uint8 [N] · doc_offsets int64 [D+1] · argmax int32 [N] (the target's greedy next id
+//   after row t) · features uint16 [N, A*d], attribute dtype="bf16": the inputs of A target layers side by side ·
+//   last_hidden uint16 [N, d], attribute dtype="bf16": the target's last hidden after its final norm
+// Nothing is shifted: row t holds the features of token t. A shard of traces holds a row for each draft step's row:
+//   tokens int32 [N]: what the step consumed · hidden uint16 [N, d] "bf16": the hidden that it consumed · output uint16
+//   [N, d] "bf16": what the head read · depth uint8 [N], from 0 · beam uint8 [N]: row of its level · held_out uint8
+//   [N]: the document is no training document · top_id int32 [N, L], top_prob float32 [N, L]: the full head's L best
+//   target ids and their probabilities, descending · doc_offsets
+// Everything that must agree later is an attribute of the
+// shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's hash
+// is checked before HDF5 sees the file.
+#ifndef PL_DATASET_H
+#define PL_DATASET_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PL_DATASET_VERSION 1
+#define PL_DATASET_MAX_TAPS 16
+#define PL_DATASET_MAX_TOP 128
+
+// What must agree between the producer and every consumer. Strings are borrowed from the caller.
+typedef struct pl_dataset_attrs {
+    const char *target_fingerprint;                 // of the target model
+    const char *tokenizer_fingerprint;              // pl_tokenizer_fingerprint
+    const char *template_name;                      // chat template's name or fingerprint; "plain" without one
+    const char *generation;                         // settings of the generation, a JSON text
+    int32_t     vocab_size;                         // every token and argmax is below it
+    int32_t     d;                                  // width of one hidden state
+    int32_t     A;                                  // number of taps, 0..PL_DATASET_MAX_TAPS
+    int32_t     tap_layer_ids[PL_DATASET_MAX_TAPS]; // tap_numbering "layer inputs, 0-based"; L means layer L-1's output
+    // Traces alone (A is 0); NULL and 0 in features.
+    const char *drafter_fingerprint; // the checkpoint's
+    const char *head_fingerprint;    // its head's rows and the tokens they stand for
+    const char *tree;                // how it drafted: a policy's text
+    int32_t     top;                 // L
+} pl_dataset_attrs;
+
+// Rows, by field. Reading: where to put them; NULL: not wanted, and what this kind of dataset lacks is left alone.
+typedef struct pl_dataset_rows_out {
+    int32_t  *tokens;   // [n]
+    uint8_t  *mask;     // [n]
+    int32_t  *argmax;   // [n]
+    uint16_t *features; // [n, A*d] bf16
+    uint16_t *last;     // [n, d] bf16
+    // traces
+    uint8_t  *depth, *beam, *held;
+    int32_t  *top_id;          // [n, L]
+    float    *top_prob;        // [n, L]
+    uint16_t *hidden, *output; // [n, d] bf16
+} pl_dataset_rows_out;
+
+// ---- writing
+
+typedef struct pl_dataset_writer pl_dataset_writer;
+
+// Creates the folder or goes on with one that a stopped run left: whole shards are kept, an unfinished one is dropped.
+// PL_E_INPUT when the folder holds a dataset with other attributes or one that is complete already.
+// rows_per_shard: a document that would exceed it starts a new shard (a longer document gets a shard of its own).
+pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, const pl_dataset_attrs *attrs,
+                                   int64_t rows_per_shard, pl_err *err);
+// Documents in whole shards: where a producer that was stopped goes on (documents come in a fixed order).
+int64_t   pl_dataset_writer_docs(const pl_dataset_writer *w);
+int64_t   pl_dataset_writer_rows(const pl_dataset_writer *w);
+
+// One document of n > 0 rows: tokens [n], mask [n] (0 or 1), features [n, A*d] bf16 (NULL if A is 0), last [n, d]
+// bf16, argmax [n]. All are copied. After a failure the writer only accepts destroy.
+pl_status pl_dataset_append(pl_dataset_writer *w, int64_t n, const int32_t *tokens, const uint8_t *mask,
+                            const uint16_t *features, const uint16_t *last, const int32_t *argmax, pl_err *err);
+// One document of n > 0 rows of traces, from all of a trace's fields of *from. As above.
+pl_status pl_dataset_append_traces(pl_dataset_writer *w, int64_t n, const pl_dataset_rows_out *from, pl_err *err);
+// Finishes the current shard (whole on disk, in the manifest), if it has rows: for producers with consumers beside.
+pl_status pl_dataset_flush(pl_dataset_writer *w, pl_err *err);
+// Finishes the last shard and marks the dataset complete. The writer is gone afterwards, also on failure.
+pl_status pl_dataset_writer_close(pl_dataset_writer *w, pl_err *err);
+// Gives up: whole shards stay, the unfinished one is removed. NULL is allowed.
+void      pl_dataset_writer_destroy(pl_dataset_writer *w);
+
+// ---- reading
+
+typedef struct pl_dataset pl_dataset; // for one thread at a time
+
+typedef struct pl_dataset_open_options {
+    // NULL (features of any target), or what the reader was made for; its NULL strings, its d and vocab_size where 0,
+    // and its taps where A < 0 ask for nothing. top > 0: traces, of so many ids; < 0: traces of any. A mismatch is
+    // refused with one line that names both sides.
+    const pl_dataset_attrs *want;
+    bool                    lazy;       // check each shard's hash when it is first read instead of all of them now
+    bool                    incomplete; // accept a dataset whose producer has not finished (its whole shards)
+} pl_dataset_open_options;
+
+// opt NULL: any target, all hashes checked now, complete only.
+pl_status pl_dataset_open(pl_dataset **out, const char *dir, const pl_dataset_open_options *opt, pl_err *err);
+void      pl_dataset_close(pl_dataset *ds);
+
+const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds); // strings borrowed from ds
+int64_t                 pl_dataset_docs(const pl_dataset *ds);
+int64_t                 pl_dataset_rows(const pl_dataset *ds);
+bool                    pl_dataset_complete(const pl_dataset *ds);
+const char             *pl_dataset_fingerprint(const pl_dataset *ds); // 16 hex over the manifest; borrowed
+
+// Document i's first row and number of rows (rows are numbered over all shards). May open (and check) a shard.
+pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err);
+pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_dataset_rows_out *to, pl_err *err);
+// Rows [first, first + n), across documents and shards.
+pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_dataset_rows_out *to, pl_err *err);
+
+#endif

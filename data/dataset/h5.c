@@ -1,0 +1,544 @@
+#include "data/dataset/h5.h"
+#include "kernels/base/arena.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef enum element { U8, I32, BF16, F32 } element;
+
+// A field of rank 2 where wide: [rows, width], else [rows].
+static const struct {
+    const char *name;
+    element     type;
+    bool        wide;
+} fields[PL_H5_FIELDS] = {
+    [PL_H5_TOKENS] = {"tokens", I32, false},    [PL_H5_MASK] = {"loss_mask", U8, false},
+    [PL_H5_ARGMAX] = {"argmax", I32, false},    [PL_H5_FEATURES] = {"features", BF16, true},
+    [PL_H5_LAST] = {"last_hidden", BF16, true}, [PL_H5_DEPTH] = {"depth", U8, false},
+    [PL_H5_BEAM] = {"beam", U8, false},         [PL_H5_HELD] = {"held_out", U8, false},
+    [PL_H5_HIDDEN] = {"hidden", BF16, true},    [PL_H5_OUTPUT] = {"output", BF16, true},
+    [PL_H5_TOP_ID] = {"top_id", I32, true},     [PL_H5_TOP_PROB] = {"top_prob", F32, true},
+};
+static const char OFFSETS[] = "doc_offsets";
+static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
+                  SHIFT[] = "unshifted: row t holds the features of token t",
+                  STEP[] = "token and hidden: what a draft step consumed; output: what the head read; top: its law";
+
+// Bytes: 16 rows, the least that a chunk holds, of 16 taps of 2^18 elements, wider than any model.
+#define MAX_CHUNK ((double)(1 << 28))
+
+// HDF5's type ids are run-time values, so these cannot be tables.
+static hid_t file_type(int field) {
+    switch (fields[field].type) {
+    case U8: return H5T_STD_U8LE;
+    case I32: return H5T_STD_I32LE;
+    case BF16: return H5T_STD_U16LE;
+    case F32: break;
+    }
+    return H5T_IEEE_F32LE;
+}
+static hid_t memory_type(int field) {
+    switch (fields[field].type) {
+    case U8: return H5T_NATIVE_UINT8;
+    case I32: return H5T_NATIVE_INT32;
+    case BF16: return H5T_NATIVE_UINT16;
+    case F32: break;
+    }
+    return H5T_NATIVE_FLOAT;
+}
+static int rank_of(int field) {
+    return fields[field].wide ? 2 : 1;
+}
+
+// ---- errors
+
+typedef struct cause {
+    char      why[256];
+    pl_status status, of_file; // of_file: where the machine is not to blame
+} cause;
+
+// No memory, or a read or write of the disk that failed, is not the file's fault.
+static herr_t deepest(unsigned n, const H5E_error2_t *e, void *to) {
+    (void)n;
+    cause *c = to;
+    snprintf(c->why, sizeof c->why, "%s", e->desc ? e->desc : "no reason given");
+    c->status = e->maj_num == H5E_RESOURCE ? PL_E_MEMORY : e->maj_num == H5E_IO ? PL_E_IO : c->of_file;
+    return 0;
+}
+
+static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const char *what) {
+    cause c = {.why = "no reason given", .status = status, .of_file = status};
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, deepest, &c); // the last one walked is where it happened
+    H5Eclear2(H5E_DEFAULT);
+    return pl_fail(err, c.status, "%s: %s: HDF5: %s", path, what, c.why);
+}
+
+static void quiet(void) {
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); // per thread, so at every entry
+}
+
+// ---- attributes
+
+// The strings of attributes, in the order of pl_dataset_own_attrs.text; the last ones are traces' alone.
+enum { TEXTS = 7, COMMON = 4 };
+static const char *const text_names[TEXTS] = {"target_fingerprint",  "tokenizer_fingerprint", "template", "generation",
+                                              "drafter_fingerprint", "head_fingerprint",      "tree"};
+
+static const char **text_of(pl_dataset_attrs *a, int i) {
+    const char **at[TEXTS] = {&a->target_fingerprint,  &a->tokenizer_fingerprint, &a->template_name, &a->generation,
+                              &a->drafter_fingerprint, &a->head_fingerprint,      &a->tree};
+    return at[i];
+}
+
+static int texts(const pl_dataset_attrs *a) {
+    return a->top ? TEXTS : COMMON;
+}
+
+const char *pl_dataset_kind_name(const pl_dataset_attrs *a) {
+    return a->top ? "traces" : "features";
+}
+
+void pl_dataset_own_fini(pl_dataset_own_attrs *o) {
+    for (int i = 0; i < TEXTS; i++)
+        pl_free(o->text[i]);
+    *o = (pl_dataset_own_attrs){0};
+}
+
+static void point(pl_dataset_own_attrs *o) {
+    for (int i = 0; i < TEXTS; i++)
+        *text_of(&o->a, i) = o->text[i];
+}
+
+pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a, pl_err *err) {
+    pl_dataset_attrs from = *a;
+    bool             ok = true;
+    *o = (pl_dataset_own_attrs){.a = *a};
+    for (int i = 0; i < texts(a); i++) {
+        o->text[i] = pl_strdup(*text_of(&from, i));
+        ok = ok && o->text[i];
+    }
+    point(o);
+    if (ok) return PL_OK;
+    pl_dataset_own_fini(o);
+    return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+}
+
+static void list_taps(char to[160], const pl_dataset_attrs *a) {
+    size_t n = 0;
+    to[0] = 0;
+    for (int32_t i = 0; i < a->A && n < 140; i++)
+        n += (size_t)snprintf(to + n, 160 - n, i ? ",%d" : "%d", a->tap_layer_ids[i]);
+}
+
+pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
+                                 pl_err *err) {
+    if ((want->top != 0) != (have->top != 0))
+        return pl_fail(err, PL_E_INPUT, "%s: holds %s, wanted are %s; choose another folder", path,
+                       pl_dataset_kind_name(have), pl_dataset_kind_name(want));
+    const struct {
+        const char *what, *have, *want;
+    } s[] = {{"target", have->target_fingerprint, want->target_fingerprint},
+             {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint},
+             {"template", have->template_name, want->template_name},
+             {"generation settings", have->generation, want->generation},
+             {"drafter", have->drafter_fingerprint, want->drafter_fingerprint},
+             {"head", have->head_fingerprint, want->head_fingerprint},
+             {"tree", have->tree, want->tree}};
+    for (size_t i = 0; i < sizeof s / sizeof *s; i++)
+        if (s[i].want && s[i].have && strcmp(s[i].have, s[i].want) != 0)
+            return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; generate the dataset again", path,
+                           s[i].what, s[i].have, s[i].want);
+    if (want->vocab_size && have->vocab_size != want->vocab_size)
+        return pl_fail(err, PL_E_INPUT, "%s: made with a vocabulary of %d, wanted is %d; generate the dataset again",
+                       path, have->vocab_size, want->vocab_size);
+    if (want->d && have->d != want->d)
+        return pl_fail(err, PL_E_INPUT, "%s: its hidden states have width %d, wanted is %d; generate the dataset again",
+                       path, have->d, want->d);
+    if (want->top > 0 && have->top != want->top)
+        return pl_fail(err, PL_E_INPUT, "%s: holds the %d best ids, wanted are %d; capture the traces again", path,
+                       have->top, want->top);
+    if (want->A < 0) return PL_OK;
+    char h[160], w[160];
+    list_taps(h, have);
+    list_taps(w, want);
+    if (have->A != want->A || memcmp(have->tap_layer_ids, want->tap_layer_ids, (size_t)want->A * 4) != 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: it holds the inputs of layers [%s], wanted are [%s]; generate the dataset "
+                       "again",
+                       path, h, w);
+    return PL_OK;
+}
+
+static bool write_text(hid_t at, const char *name, const char *s) {
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR), attr = H5I_INVALID_HID;
+    bool ok = type >= 0 && space >= 0 && H5Tset_size(type, strlen(s) + 1) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
+    if (ok) attr = H5Acreate2(at, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    ok = attr >= 0 && H5Awrite(attr, type, s) >= 0;
+    if (attr >= 0) ok = H5Aclose(attr) >= 0 && ok;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return ok;
+}
+
+// n 0: one number by itself, else a list.
+static bool write_ints(hid_t at, const char *name, const int32_t *v, int n) {
+    hsize_t dim = (hsize_t)n;
+    hid_t   space = n == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dim, NULL);
+    hid_t   attr = space >= 0 ? H5Acreate2(at, name, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
+    bool    ok = attr >= 0 && H5Awrite(attr, H5T_NATIVE_INT32, v) >= 0;
+    if (attr >= 0) ok = H5Aclose(attr) >= 0 && ok;
+    if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+static bool write_attrs(hid_t file, const pl_dataset_attrs *a) {
+    int32_t          version = PL_DATASET_VERSION;
+    pl_dataset_attrs from = *a;
+    bool             ok = write_ints(file, "schema_version", &version, 0) && write_ints(file, "d", &a->d, 0) &&
+              write_ints(file, "A", &a->A, 0) && write_ints(file, "vocab_size", &a->vocab_size, 0) &&
+              (a->A == 0 || write_ints(file, "tap_layer_ids", a->tap_layer_ids, a->A)) &&
+              write_text(file, "tap_numbering", NUMBERING) && write_text(file, "last_hidden", NORM) &&
+              write_text(file, "shift", a->top ? STEP : SHIFT);
+    for (int i = 0; i < texts(a) && ok; i++)
+        ok = write_text(file, text_names[i], *text_of(&from, i));
+    return ok && (a->top == 0 || write_ints(file, "top", &a->top, 0));
+}
+
+// PL_E_INPUT when there is no such text; *s is from pl_malloc.
+static pl_status read_text(hid_t at, const char *name, char **s) {
+    *s = NULL;
+    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    if (attr < 0) return PL_E_INPUT;
+    hid_t     type = H5Aget_type(attr), space = H5Aget_space(attr);
+    pl_status st = PL_E_INPUT;
+    size_t n = type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 ? H5Tget_size(type) : 0;
+    if (n > 0 && n < (1u << 20) && space >= 0 && H5Sget_simple_extent_npoints(space) == 1) {
+        *s = pl_malloc(n + 1);
+        st = *s ? PL_OK : PL_E_MEMORY;
+    }
+    if (st == PL_OK && H5Aread(attr, type, *s) < 0) {
+        pl_free(*s);
+        *s = NULL;
+        st = PL_E_INPUT;
+    }
+    if (*s) (*s)[n] = 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    H5Aclose(attr);
+    return st;
+}
+
+static bool read_ints(hid_t at, const char *name, int32_t *v, int n) {
+    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    if (attr < 0) return false;
+    hid_t space = H5Aget_space(attr), type = H5Aget_type(attr);
+    bool  ok = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == n &&
+              H5Tget_class(type) == H5T_INTEGER && H5Aread(attr, H5T_NATIVE_INT32, v) >= 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    H5Aclose(attr);
+    return ok;
+}
+
+// PL_E_INPUT when it is another text, or none.
+static pl_status check_text(hid_t at, const char *name, const char *s) {
+    char *have;
+    PL_TRY(read_text(at, name, &have));
+    pl_status st = strcmp(have, s) == 0 ? PL_OK : PL_E_INPUT;
+    pl_free(have);
+    return st;
+}
+
+static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *o, pl_err *err) {
+    int32_t version = 0;
+    *o = (pl_dataset_own_attrs){0};
+    if (!read_ints(file, "schema_version", &version, 1))
+        return pl_fail(err, PL_E_INPUT, "%s: not a shard of a dataset (no schema_version)", path);
+    if (version != PL_DATASET_VERSION)
+        return pl_fail(err, PL_E_INPUT, "%s: schema version %d, this program reads %d; generate the dataset again",
+                       path, version, PL_DATASET_VERSION);
+    pl_status st = PL_OK;
+    bool      traces = H5Aexists(file, "top") > 0;
+    for (int i = 0; i < (traces ? TEXTS : COMMON) && st == PL_OK; i++)
+        st = read_text(file, text_names[i], &o->text[i]);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+    point(o);
+    bool ok = st == PL_OK && read_ints(file, "d", &o->a.d, 1) && read_ints(file, "A", &o->a.A, 1) &&
+              read_ints(file, "vocab_size", &o->a.vocab_size, 1);
+    ok = ok && o->a.d > 0 && o->a.vocab_size > 0 && o->a.A >= 0 && o->a.A <= PL_DATASET_MAX_TAPS;
+    ok = ok && (o->a.A == 0 || read_ints(file, "tap_layer_ids", o->a.tap_layer_ids, o->a.A));
+    if (traces)
+        ok =
+            ok && o->a.A == 0 && read_ints(file, "top", &o->a.top, 1) && o->a.top > 0 && o->a.top <= PL_DATASET_MAX_TOP;
+    if (!ok) return pl_fail(err, PL_E_INPUT, "%s: an attribute is missing or broken; generate the dataset again", path);
+    st = check_text(file, "tap_numbering", NUMBERING);
+    if (st == PL_OK) st = check_text(file, "last_hidden", NORM);
+    if (st == PL_OK) st = check_text(file, "shift", traces ? STEP : SHIFT);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+    if (st != PL_OK)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: its conventions (tap_numbering, last_hidden, shift) are not \"%s\", "
+                       "\"%s\", \"%s\"; generate the dataset again",
+                       path, NUMBERING, NORM, traces ? STEP : SHIFT);
+    return PL_OK;
+}
+
+// ---- files
+
+static void reset(pl_h5_shard *s) {
+    *s = (pl_h5_shard){.file = H5I_INVALID_HID};
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        s->set[f] = H5I_INVALID_HID;
+}
+
+static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
+    size_t d = (size_t)a->d, top = (size_t)a->top;
+    memset(s->width, 0, sizeof s->width);
+    s->width[PL_H5_TOKENS] = 1;
+    if (top) {
+        s->width[PL_H5_DEPTH] = s->width[PL_H5_BEAM] = s->width[PL_H5_HELD] = 1;
+        s->width[PL_H5_HIDDEN] = s->width[PL_H5_OUTPUT] = d;
+        s->width[PL_H5_TOP_ID] = s->width[PL_H5_TOP_PROB] = top;
+    } else {
+        s->width[PL_H5_MASK] = s->width[PL_H5_ARGMAX] = 1;
+        s->width[PL_H5_FEATURES] = (size_t)a->A * d;
+        s->width[PL_H5_LAST] = d;
+    }
+}
+
+int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
+    static const int64_t size[] = {[U8] = 1, [I32] = 4, [BF16] = 2, [F32] = 4};
+    pl_h5_shard          s;
+    int64_t              n = 0;
+    set_widths(&s, a);
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        n += (int64_t)s.width[f] * size[fields[f].type];
+    return n;
+}
+
+// Locks are the writer's own (and its folder may be read by others while it works): HDF5 must not add any, for network
+// file systems often refuse them. Times stay out, so that the same data are the same bytes.
+static hid_t file_access(void) {
+    hid_t p = H5Pcreate(H5P_FILE_ACCESS);
+    // Strong: what HDF5 left open in a broken file must not keep its descriptor, nor its broken state for the next
+    // open.
+    if (p >= 0 && (H5Pset_file_locking(p, 0, 1) < 0 || H5Pset_fclose_degree(p, H5F_CLOSE_STRONG) < 0)) {
+        H5Pclose(p);
+        return H5I_INVALID_HID;
+    }
+    return p;
+}
+
+void pl_h5_close(pl_h5_shard *s) {
+    for (int f = 0; f < PL_H5_FIELDS; f++)
+        if (s->set[f] >= 0) H5Dclose(s->set[f]);
+    if (s->file >= 0) H5Fclose(s->file);
+    reset(s);
+}
+
+// Chunks of about 64 KiB, but not of a few rows each. Rows are read and written in order, so two chunks in HDF5's cache
+// are enough.
+static hid_t create_set(hid_t file, int field, size_t width) {
+    size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)64 << 10) / row;
+    int     rank = rank_of(field);
+    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows > 16 ? rows : 16, width};
+    hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
+    hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
+    int     zero = 0;
+    size_t  cache = 2 * row * (size_t)chunk[0];
+    // The unused end of the last chunk is written too: as zeroes, not as whatever memory held.
+    if (plist >= 0 && access >= 0 && space >= 0 && H5Pset_chunk(plist, rank, chunk) >= 0 &&
+        H5Pset_obj_track_times(plist, false) >= 0 && H5Pset_fill_value(plist, H5T_NATIVE_INT, &zero) >= 0 &&
+        H5Pset_chunk_cache(access, 101, cache, 1.0) >= 0)
+        set = H5Dcreate2(file, fields[field].name, file_type(field), space, H5P_DEFAULT, plist, access);
+    if (set >= 0 && fields[field].type == BF16 && !write_text(set, "dtype", "bf16")) {
+        H5Dclose(set);
+        set = H5I_INVALID_HID;
+    }
+    if (plist >= 0) H5Pclose(plist);
+    if (access >= 0) H5Pclose(access);
+    if (space >= 0) H5Sclose(space);
+    return set;
+}
+
+pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err) {
+    quiet();
+    reset(s);
+    set_widths(s, a);
+    hid_t access = file_access(), create = H5Pcreate(H5P_FILE_CREATE);
+    if (access >= 0 && create >= 0 && H5Pset_obj_track_times(create, false) >= 0)
+        s->file = H5Fcreate(path, H5F_ACC_TRUNC, create, access);
+    if (access >= 0) H5Pclose(access);
+    if (create >= 0) H5Pclose(create);
+    bool ok = s->file >= 0 && write_attrs(s->file, a);
+    for (int f = 0; f < PL_H5_FIELDS && ok; f++)
+        if (s->width[f] > 0) ok = (s->set[f] = create_set(s->file, f, s->width[f])) >= 0;
+    if (ok) return PL_OK;
+    pl_status st = h5_fail(err, PL_E_IO, path, "cannot create the shard");
+    pl_h5_close(s);
+    return st;
+}
+
+// Rows [first, first + n) of a field: the file's selection and the memory's shape.
+static bool select_rows(const pl_h5_shard *s, int f, int64_t first, int64_t n, hid_t *file_space, hid_t *memory) {
+    int     rank = rank_of(f);
+    hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, s->width[f]};
+    *memory = H5Screate_simple(rank, count, NULL);
+    *file_space = H5Dget_space(s->set[f]);
+    return *memory >= 0 && *file_space >= 0 &&
+           H5Sselect_hyperslab(*file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0;
+}
+
+static void close_spaces(hid_t a, hid_t b) {
+    if (a >= 0) H5Sclose(a);
+    if (b >= 0) H5Sclose(b);
+}
+
+pl_status pl_h5_append(pl_h5_shard *s, const char *path, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err) {
+    quiet();
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->width[f] == 0) continue;
+        hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[f]};
+        hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+        bool    ok = H5Dset_extent(s->set[f], size) >= 0 && select_rows(s, f, s->rows, n, &there, &here) &&
+                  H5Dwrite(s->set[f], memory_type(f), here, there, H5P_DEFAULT, data[f]) >= 0;
+        close_spaces(there, here);
+        if (!ok) return h5_fail(err, PL_E_IO, path, "cannot write rows");
+    }
+    s->rows += n;
+    return PL_OK;
+}
+
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, int64_t docs, pl_err *err) {
+    quiet();
+    hsize_t dim = (hsize_t)docs + 1;
+    hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &dim, NULL), set = H5I_INVALID_HID;
+    if (plist >= 0 && space >= 0 && H5Pset_obj_track_times(plist, false) >= 0)
+        set = H5Dcreate2(s->file, OFFSETS, H5T_STD_I64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    bool ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
+    if (set >= 0) ok = H5Dclose(set) >= 0 && ok;
+    if (plist >= 0) H5Pclose(plist);
+    if (space >= 0) H5Sclose(space);
+    // A full disk may show only when the chunk caches are flushed, here.
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->set[f] >= 0) ok = H5Dclose(s->set[f]) >= 0 && ok;
+        s->set[f] = H5I_INVALID_HID;
+    }
+    ok = ok && H5Fflush(s->file, H5F_SCOPE_LOCAL) >= 0;
+    pl_status st = ok ? PL_OK : h5_fail(err, PL_E_IO, path, "cannot finish the shard");
+    if (H5Fclose(s->file) < 0 && st == PL_OK) st = h5_fail(err, PL_E_IO, path, "cannot close the shard");
+    reset(s);
+    return st;
+}
+
+// ---- reading
+
+// True when the set has this shape and element.
+static bool has_shape(hid_t set, int rank, hsize_t rows, hsize_t width, hid_t want) {
+    hid_t   space = H5Dget_space(set), type = H5Dget_type(set);
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    bool    ok = space >= 0 && type >= 0 && H5Sget_simple_extent_ndims(space) == rank &&
+              H5Sget_simple_extent_dims(space, dims, NULL) == rank && dims[0] == rows &&
+              (rank == 1 || dims[1] == width) && H5Tequal(type, want) > 0;
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    return ok;
+}
+
+// A set of this very file, stored as the writer does: no link to another file, no external or virtual storage (which
+// read whatever they name), no filters (which load code), no chunk larger than a row of the widest model needs.
+static hid_t open_set(hid_t file, const char *name) {
+    H5L_info_t link;
+    if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return H5I_INVALID_HID;
+    hid_t   set = H5Dopen2(file, name, H5P_DEFAULT), plist = set >= 0 ? H5Dget_create_plist(set) : H5I_INVALID_HID;
+    hid_t   type = set >= 0 ? H5Dget_type(set) : H5I_INVALID_HID;
+    hsize_t chunk[H5S_MAX_RANK];
+    double  bytes = type >= 0 ? (double)H5Tget_size(type) : 0;
+    bool    ok = plist >= 0 && type >= 0 && H5Pget_external_count(plist) == 0 && H5Pget_nfilters(plist) == 0;
+    if (ok && H5Pget_layout(plist) == H5D_CHUNKED) {
+        int rank = H5Pget_chunk(plist, H5S_MAX_RANK, chunk);
+        for (int i = 0; i < rank; i++)
+            bytes *= (double)chunk[i];
+        ok = rank > 0 && bytes <= MAX_CHUNK;
+    } else if (ok) {
+        ok = H5Pget_layout(plist) == H5D_CONTIGUOUS;
+    }
+    if (type >= 0) H5Tclose(type);
+    if (plist >= 0) H5Pclose(plist);
+    if (!ok && set >= 0) H5Dclose(set);
+    return ok ? set : H5I_INVALID_HID;
+}
+
+static int64_t first_dim(hid_t set) {
+    hid_t   space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    hsize_t dims[H5S_MAX_RANK] = {0};
+    bool ok = space >= 0 && H5Sget_simple_extent_ndims(space) == 1 && H5Sget_simple_extent_dims(space, dims, NULL) == 1;
+    if (space >= 0) H5Sclose(space);
+    return ok && dims[0] <= INT64_MAX ? (int64_t)dims[0] : -1;
+}
+
+static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
+    for (int f = 0; f < PL_H5_FIELDS; f++) {
+        if (s->width[f] == 0) continue;
+        s->set[f] = open_set(s->file, fields[f].name);
+        if (s->set[f] < 0)
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: '%s' is missing, or not stored as a shard stores it; generate the dataset again", path,
+                           fields[f].name);
+        if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
+        int       rank = rank_of(f);
+        pl_status st = fields[f].type == BF16 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
+        if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+        if (st != PL_OK || s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)))
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: '%s' has another shape or type than its attributes say; generate the "
+                           "dataset again",
+                           path, fields[f].name);
+    }
+    hid_t offsets = open_set(s->file, OFFSETS);
+    s->docs = first_dim(offsets) - 1;
+    bool ok = s->docs >= 0 && has_shape(offsets, 1, (hsize_t)s->docs + 1, 0, H5T_STD_I64LE);
+    if (offsets >= 0) H5Dclose(offsets);
+    if (!ok)
+        return pl_fail(err, PL_E_INPUT, "%s: 'doc_offsets' is missing or broken; generate the dataset again", path);
+    return PL_OK;
+}
+
+pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, pl_err *err) {
+    quiet();
+    reset(s);
+    *o = (pl_dataset_own_attrs){0};
+    hid_t access = file_access();
+    if (access >= 0) s->file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    pl_status st = s->file >= 0 ? PL_OK : h5_fail(err, PL_E_INPUT, path, "cannot open the shard");
+    if (access >= 0) H5Pclose(access);
+    if (st == PL_OK) st = read_attrs(s->file, path, o, err);
+    if (st == PL_OK) {
+        set_widths(s, &o->a);
+        st = open_sets(s, path, err);
+    }
+    if (st != PL_OK) pl_h5_close(s);
+    return st;
+}
+
+pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, int64_t first, int64_t n, void *to,
+                     pl_err *err) {
+    quiet();
+    hid_t there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+    bool  ok = select_rows(s, (int)field, first, n, &there, &here) &&
+              H5Dread(s->set[field], memory_type((int)field), here, there, H5P_DEFAULT, to) >= 0;
+    close_spaces(there, here);
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, fields[field].name);
+}
+
+pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {
+    quiet();
+    hid_t set = open_set(s->file, OFFSETS);
+    bool  ok = set >= 0 && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
+    if (set >= 0) H5Dclose(set);
+    if (!ok) return h5_fail(err, PL_E_INPUT, path, OFFSETS);
+    ok = doc_offsets[0] == 0 && doc_offsets[s->docs] == s->rows;
+    for (int64_t i = 0; i < s->docs && ok; i++)
+        ok = doc_offsets[i] < doc_offsets[i + 1];
+    return ok ? PL_OK
+              : pl_fail(err, PL_E_INPUT, "%s: its documents are out of order; generate the dataset again", path);
+}

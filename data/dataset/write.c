@@ -1,0 +1,221 @@
+#define _GNU_SOURCE 1 // flock
+#include "data/dataset/manifest.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+struct pl_dataset_writer {
+    char          *dir;
+    int            lock; // of the folder: two writers would number the same shards
+    pl_manifest    m;
+    int64_t        rows_per_shard;
+    pl_atomic_file file; // of the open shard; zeroed when there is none
+    pl_h5_shard    shard;
+    bool           open, failed;
+    int64_t       *offsets; // of the open shard's documents
+    int64_t        docs, cap;
+};
+
+// Drops the open shard.
+static void drop_shard(pl_dataset_writer *w) {
+    if (!w->open) return;
+    pl_h5_close(&w->shard);
+    pl_atomic_file_abort(&w->file);
+    w->open = false;
+}
+
+void pl_dataset_writer_destroy(pl_dataset_writer *w) {
+    if (!w) return;
+    drop_shard(w);
+    if (w->lock >= 0) close(w->lock);
+    pl_manifest_fini(&w->m);
+    pl_free(w->offsets);
+    pl_free(w->dir);
+    pl_free(w);
+}
+
+static pl_status lock_dir(pl_dataset_writer *w, pl_err *err) {
+    PL_TRY(pl_dir_make(w->dir, err));
+    w->lock = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->lock < 0) return pl_fail_errno(err, "%s: cannot open the dataset's folder", w->dir);
+    // A file system without locks (ENOLCK, ENOTSUP) is no reason to refuse work.
+    if (flock(w->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: another process is writing this dataset; wait for it or choose another "
+                       "folder",
+                       w->dir);
+    return PL_OK;
+}
+
+// What a stopped run left: its manifest's shards must be there in full size (their contents are checked by readers).
+static pl_status resume(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_err *err) {
+    uint64_t hash;
+    PL_TRY(pl_manifest_read(&w->m, w->dir, &hash, err));
+    PL_TRY(pl_dataset_attrs_check(w->dir, &w->m.attrs.a, attrs, err));
+    if (w->m.complete)
+        return pl_fail(err, PL_E_INPUT, "%s: this dataset is complete; remove it or choose another folder", w->dir);
+    for (int64_t i = 0; i < w->m.n; i++) {
+        char *path = pl_manifest_shard_path(w->dir, i);
+        if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+        pl_map    map = {0};
+        pl_status st = pl_map_open(&map, path, err);
+        if (st == PL_OK && (int64_t)map.size != w->m.shards[i].bytes)
+            st = pl_fail(err, PL_E_INPUT, "%s: has %zu bytes, the manifest says %lld; remove the dataset", path,
+                         map.size, (long long)w->m.shards[i].bytes);
+        pl_map_close(&map);
+        pl_free(path);
+        PL_TRY(st);
+    }
+    // A shard that got its name but not its line in the manifest does not exist.
+    char *orphan = pl_manifest_shard_path(w->dir, w->m.n);
+    if (!orphan) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    pl_status st = pl_tree_remove(orphan, err);
+    pl_free(orphan);
+    return st;
+}
+
+static pl_status begin(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_err *err) {
+    PL_TRY(lock_dir(w, err));
+    char *manifest = pl_path_join(w->dir, "manifest.json");
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    bool there = pl_path_exists(manifest);
+    pl_free(manifest);
+    if (there) return resume(w, attrs, err);
+    PL_TRY(pl_dataset_own_copy(&w->m.attrs, attrs, err));
+    return pl_manifest_write(&w->m, w->dir, err);
+}
+
+pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, const pl_dataset_attrs *attrs,
+                                   int64_t rows_per_shard, pl_err *err) {
+    PL_CHECK(attrs->target_fingerprint && attrs->tokenizer_fingerprint && attrs->template_name && attrs->generation &&
+                 attrs->vocab_size > 0 && attrs->d > 0 && attrs->A >= 0 && attrs->A <= PL_DATASET_MAX_TAPS &&
+                 rows_per_shard > 0 && attrs->top >= 0 && attrs->top <= PL_DATASET_MAX_TOP &&
+                 (attrs->top == 0 ||
+                  (attrs->A == 0 && attrs->drafter_fingerprint && attrs->head_fingerprint && attrs->tree)),
+             "vocab_size %d, d %d, A %d, rows_per_shard %lld", attrs->vocab_size, attrs->d, attrs->A,
+             (long long)rows_per_shard);
+    *out = NULL;
+    pl_dataset_writer *w = pl_calloc(1, sizeof *w);
+    if (!w) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    w->lock = -1;
+    w->rows_per_shard = rows_per_shard;
+    w->dir = pl_strdup(dir);
+    pl_status st = w->dir ? begin(w, attrs, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st != PL_OK) {
+        pl_dataset_writer_destroy(w);
+        return st;
+    }
+    *out = w;
+    return PL_OK;
+}
+
+int64_t pl_dataset_writer_docs(const pl_dataset_writer *w) {
+    return w->m.docs;
+}
+
+int64_t pl_dataset_writer_rows(const pl_dataset_writer *w) {
+    return w->m.rows;
+}
+
+static pl_status open_shard(pl_dataset_writer *w, pl_err *err) {
+    char *path = pl_manifest_shard_path(w->dir, w->m.n);
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    pl_status st = pl_atomic_file_begin(&w->file, path, err);
+    pl_free(path);
+    PL_TRY(st);
+    st = pl_h5_create(&w->shard, w->file.temp, &w->m.attrs.a, err);
+    if (st != PL_OK) {
+        pl_atomic_file_abort(&w->file);
+        return st;
+    }
+    w->open = true;
+    w->docs = 0;
+    return PL_OK;
+}
+
+// The shard's hash is taken from the file as it stands on disk, before the name that readers see appears.
+static pl_status finish_shard(pl_dataset_writer *w, pl_err *err) {
+    int64_t   rows = w->shard.rows, bytes;
+    uint64_t  hash;
+    pl_status st = pl_h5_finish(&w->shard, w->file.temp, w->offsets, w->docs, err);
+    if (st == PL_OK) st = pl_manifest_hash_file(w->file.temp, &bytes, &hash, err);
+    w->open = false;
+    if (st != PL_OK) {
+        pl_atomic_file_abort(&w->file);
+        return st;
+    }
+    PL_TRY(pl_atomic_file_commit(&w->file, err));
+    PL_TRY(pl_manifest_add(&w->m, rows, w->docs, bytes, hash, err));
+    return pl_manifest_write(&w->m, w->dir, err);
+}
+
+static pl_status grow_offsets(pl_dataset_writer *w, pl_err *err) {
+    if (w->docs + 2 <= w->cap) return PL_OK;
+    int64_t  cap = w->cap ? 2 * w->cap : 256;
+    int64_t *p = pl_realloc(w->offsets, (size_t)cap * sizeof *p);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    w->offsets = p;
+    w->cap = cap;
+    return PL_OK;
+}
+
+static pl_status append(pl_dataset_writer *w, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err) {
+    if (w->open && w->shard.rows + n > w->rows_per_shard) PL_TRY(finish_shard(w, err));
+    if (!w->open) PL_TRY(open_shard(w, err));
+    PL_TRY(grow_offsets(w, err));
+    PL_TRY(pl_h5_append(&w->shard, w->file.temp, n, data, err));
+    w->offsets[0] = 0;
+    w->offsets[++w->docs] = w->shard.rows;
+    return PL_OK;
+}
+
+pl_status pl_dataset_append(pl_dataset_writer *w, int64_t n, const int32_t *tokens, const uint8_t *mask,
+                            const uint16_t *features, const uint16_t *last, const int32_t *argmax, pl_err *err) {
+    PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
+    PL_CHECK(n > 0 && tokens && mask && last && argmax && (features || w->m.attrs.a.A == 0) && w->m.attrs.a.top == 0,
+             "%lld rows", (long long)n);
+    const void *const data[PL_H5_FIELDS] = {[PL_H5_TOKENS] = tokens,
+                                            [PL_H5_MASK] = mask,
+                                            [PL_H5_ARGMAX] = argmax,
+                                            [PL_H5_FEATURES] = features,
+                                            [PL_H5_LAST] = last};
+    pl_status         st = append(w, n, data, err);
+    w->failed = st != PL_OK;
+    return st;
+}
+
+pl_status pl_dataset_append_traces(pl_dataset_writer *w, int64_t n, const pl_dataset_rows_out *from, pl_err *err) {
+    PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
+    PL_CHECK(n > 0 && w->m.attrs.a.top > 0 && from->tokens && from->depth && from->beam && from->held && from->hidden &&
+                 from->output && from->top_id && from->top_prob,
+             "%lld rows", (long long)n);
+    const void *const data[PL_H5_FIELDS] = {
+        [PL_H5_TOKENS] = from->tokens, [PL_H5_DEPTH] = from->depth,      [PL_H5_BEAM] = from->beam,
+        [PL_H5_HELD] = from->held,     [PL_H5_HIDDEN] = from->hidden,    [PL_H5_OUTPUT] = from->output,
+        [PL_H5_TOP_ID] = from->top_id, [PL_H5_TOP_PROB] = from->top_prob};
+    pl_status st = append(w, n, data, err);
+    w->failed = st != PL_OK;
+    return st;
+}
+
+pl_status pl_dataset_flush(pl_dataset_writer *w, pl_err *err) {
+    PL_CHECK(!w->failed, "%s: flush after a failure", w->dir);
+    pl_status st = w->open ? finish_shard(w, err) : PL_OK;
+    w->failed = st != PL_OK;
+    return st;
+}
+
+pl_status pl_dataset_writer_close(pl_dataset_writer *w, pl_err *err) {
+    pl_status st = pl_dataset_flush(w, err);
+    if (st == PL_OK) {
+        w->m.complete = true;
+        st = pl_manifest_write(&w->m, w->dir, err);
+    }
+    pl_dataset_writer_destroy(w);
+    return st;
+}

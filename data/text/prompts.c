@@ -1,0 +1,391 @@
+#include "data/text/prompts.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/json.h"
+#include "kernels/base/strbuf.h"
+#include "kernels/base/utf8.h"
+#include <stdlib.h>
+
+#define MAX_FILE ((size_t)2 << 30)
+
+void pl_prompts_destroy(pl_prompts *p) {
+    if (!p) return;
+    for (int64_t i = 0; i < p->n; i++) {
+        pl_free(p->p[i].text);
+        pl_free(p->p[i].category);
+    }
+    pl_free(p->p);
+    pl_free(p);
+}
+
+static pl_status out_of_memory(const char *path, pl_err *err) {
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+}
+
+// Takes text over, also on failure. The capacity is the next power of two.
+static pl_status push(pl_prompts *list, char *text, const char *category, int64_t id, int64_t line, const char *path,
+                      pl_err *err) {
+    char *kind = pl_strdup(category);
+    bool  ok = text && kind;
+    if (ok && (list->n & (list->n - 1)) == 0) {
+        pl_prompt *p = pl_realloc(list->p, (size_t)(list->n ? 2 * list->n : 1) * sizeof *p);
+        if (p) list->p = p;
+        ok = p != NULL;
+    }
+    if (!ok) {
+        pl_free(text);
+        pl_free(kind);
+        return out_of_memory(path, err);
+    }
+    list->p[list->n++] = (pl_prompt){text, kind, id, line};
+    return PL_OK;
+}
+
+// ---- one record
+
+static const char *string_of(const cJSON *node) {
+    return node && cJSON_IsString(node) ? node->valuestring : NULL;
+}
+
+static void add_joined(pl_strbuf *b, const char *s) {
+    if (b->n > 0) pl_strbuf_add(b, "\n", 1);
+    pl_strbuf_add(b, s, strlen(s));
+}
+
+static pl_status turns_text(const pl_json *j, const cJSON *list, pl_strbuf *b, pl_err *err) {
+    const cJSON *e;
+    const char  *s;
+    cJSON_ArrayForEach(e, list) {
+        PL_TRY(pl_json_str_of(j, e, &s, err));
+        add_joined(b, s);
+    }
+    return PL_OK;
+}
+
+static pl_status conversation_text(const pl_json *j, const cJSON *list, pl_strbuf *b, pl_err *err) {
+    const cJSON *e;
+    cJSON_ArrayForEach(e, list) {
+        const char *who, *what;
+        PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "from") ? "from" : "role", &who, err));
+        bool user = strcmp(who, "human") == 0 || strcmp(who, "user") == 0;
+        if (!user && b->n > 0) break;
+        if (!user) continue;
+        PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "value") ? "value" : "content", &what, err));
+        add_joined(b, what);
+    }
+    return PL_OK;
+}
+
+// Everything said in the member `field`, whoever said it.
+static pl_status field_text(const pl_json *j, const char *field, pl_strbuf *b, pl_err *err) {
+    const cJSON *node = pl_json_find(j, NULL, field), *e;
+    const char  *s;
+    if (!node) return pl_json_fail(j, j->root, err, "this record has no \"%s\"", field);
+    if (!cJSON_IsArray(node)) {
+        PL_TRY(pl_json_str_of(j, node, &s, err));
+        add_joined(b, s);
+        return PL_OK;
+    }
+    cJSON_ArrayForEach(e, node) {
+        if (cJSON_IsObject(e))
+            PL_TRY(pl_json_get_str(j, e, pl_json_find(j, e, "value") ? "value" : "content", &s, err));
+        else
+            PL_TRY(pl_json_str_of(j, e, &s, err));
+        add_joined(b, s);
+    }
+    return PL_OK;
+}
+
+static pl_status record_text(const pl_json *j, pl_strbuf *b, pl_err *err) {
+    static const char *const plain[] = {"prompt", "text"};
+    static const char *const lists[] = {"conversations", "messages"};
+    const cJSON             *list;
+    const char              *s;
+    for (int i = 0; i < 2; i++)
+        if (pl_json_find(j, NULL, plain[i])) {
+            PL_TRY(pl_json_get_str(j, NULL, plain[i], &s, err));
+            add_joined(b, s);
+            return PL_OK;
+        }
+    if (pl_json_find(j, NULL, "turns")) {
+        PL_TRY(pl_json_get_array(j, NULL, "turns", &list, err));
+        return turns_text(j, list, b, err);
+    }
+    if (pl_json_find(j, NULL, "question")) {
+        PL_TRY(pl_json_get_str(j, NULL, "question", &s, err));
+        add_joined(b, s);
+        return PL_OK;
+    }
+    if (pl_json_find(j, NULL, "instruction")) {
+        PL_TRY(pl_json_get_str(j, NULL, "instruction", &s, err));
+        add_joined(b, s);
+        s = string_of(pl_json_find(j, NULL, "input"));
+        if (s && s[0]) add_joined(b, s);
+        return PL_OK;
+    }
+    for (int i = 0; i < 2; i++)
+        if (pl_json_find(j, NULL, lists[i])) {
+            PL_TRY(pl_json_get_array(j, NULL, lists[i], &list, err));
+            return conversation_text(j, list, b, err);
+        }
+    return pl_json_fail(j, j->root, err,
+                        "no prompt in this record; it needs \"prompt\", \"text\", \"turns\", \"question\", "
+                        "\"instruction\", \"conversations\" or \"messages\"");
+}
+
+// The number at the end of "HumanEval/12", or `other`.
+static int64_t trailing_number(const char *s, int64_t other) {
+    size_t n = strlen(s), at = n;
+    while (at > 0 && n - at < 18 && s[at - 1] >= '0' && s[at - 1] <= '9')
+        at--;
+    return at < n ? strtoll(s + at, NULL, 10) : other;
+}
+
+static int64_t record_id(const pl_json *j, int64_t index) {
+    static const char *const keys[] = {"question_id", "id", "task_id"};
+    for (int i = 0; i < 3; i++) {
+        const cJSON *node = pl_json_find(j, NULL, keys[i]);
+        if (!node) continue;
+        if (cJSON_IsString(node)) return trailing_number(node->valuestring, index);
+        int64_t id;
+        if (pl_json_int_of(j, node, -PL_JSON_INT_MAX, PL_JSON_INT_MAX, &id, NULL) == PL_OK) return id;
+    }
+    return index;
+}
+
+static pl_status read_record(pl_prompts *list, const char *path, const char *field, int64_t line, const char *s,
+                             size_t n, pl_err *err) {
+    pl_json j;
+    PL_TRY(pl_json_parse(&j, path, line, s, n, 0, err));
+    pl_strbuf   b = {0};
+    pl_status   st = PL_OK;
+    const char *category;
+    if (!cJSON_IsObject(j.root)) {
+        st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, field ? field_text(&j, field, &b, err) : record_text(&j, &b, err));
+    if (b.n == 0 && !b.failed) {
+        st = pl_json_fail(&j, j.root, err, "the prompt of this record is empty");
+        goto done;
+    }
+    category = string_of(pl_json_find(&j, NULL, "category"));
+    st = push(list, pl_strbuf_take(&b), category ? category : "", record_id(&j, list->n), line, path, err);
+done:
+    pl_strbuf_fini(&b);
+    pl_json_close(&j);
+    return st;
+}
+
+// ---- files
+
+static bool blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static pl_status read_lines(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+                            pl_err *err) {
+    int64_t line = 1;
+    for (size_t at = 0; at < n; line++) {
+        const char *end = memchr(s + at, '\n', n - at);
+        size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0;
+        while (i < len && blank(s[at + i]))
+            i++;
+        if (i < len) PL_TRY(read_record(list, path, field, line, s + at, len, err));
+        at += len + 1;
+    }
+    return PL_OK;
+}
+
+// Where the JSON value at s[at] ends: at the comma or bracket behind it. The parser judges what is in between.
+static size_t value_end(const char *s, size_t n, size_t at) {
+    int  depth = 0;
+    bool string = false;
+    for (; at < n; at++) {
+        char c = s[at];
+        if (string) {
+            if (c == '\\') at++;
+            if (c == '"') string = false;
+        } else if (c == '"') {
+            string = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']' || c == ',') {
+            if (depth == 0) return at;
+            depth -= c != ',';
+        }
+    }
+    return n;
+}
+
+static size_t skip_blanks(const char *s, size_t n, size_t at, int64_t *line) {
+    for (; at < n && blank(s[at]); at++)
+        *line += s[at] == '\n';
+    return at;
+}
+
+// One list of records. Each is parsed by itself, so that messages name its line and memory stays that of one record.
+static pl_status read_list(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+                           pl_err *err) {
+    int64_t line = 1;
+    size_t  at = skip_blanks(s, n, skip_blanks(s, n, 0, &line) + 1, &line); // behind the '['
+    bool    done = at < n && s[at] == ']';
+    if (done) at++;
+    while (!done) {
+        size_t end = value_end(s, n, at);
+        if (end == n)
+            return pl_fail(err, PL_E_INPUT, "%s:%lld: the list ends inside this record", path, (long long)line);
+        PL_TRY(read_record(list, path, field, line, s + at, end - at, err));
+        for (; at < end; at++)
+            line += s[at] == '\n';
+        if (s[at] == '}') return pl_fail(err, PL_E_INPUT, "%s:%lld: '}' behind a record", path, (long long)line);
+        done = s[at] == ']';
+        at = skip_blanks(s, n, at + 1, &line);
+    }
+    at = skip_blanks(s, n, at, &line);
+    if (at < n) return pl_fail(err, PL_E_INPUT, "%s:%lld: text behind the end of the list", path, (long long)line);
+    return PL_OK;
+}
+
+static pl_status read_paragraphs(pl_prompts *list, const char *path, const char *s, size_t n, pl_err *err) {
+    int64_t   line = 1, first = 1;
+    pl_strbuf b = {0};
+    size_t    good = pl_utf8_valid(s, n);
+    if (good == n && memchr(s, 0, n)) good = (size_t)((const char *)memchr(s, 0, n) - s);
+    if (good < n) {
+        for (size_t i = 0; i < good; i++)
+            line += s[i] == '\n';
+        return pl_fail(err, PL_E_INPUT, "%s:%lld: byte 0x%02x is not UTF-8 text; convert the file to UTF-8", path,
+                       (long long)line, (unsigned)(uint8_t)s[good]);
+    }
+    for (size_t at = 0; at <= n; line++) {
+        const char *end = memchr(s + at, '\n', n - at);
+        size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0, m = len;
+        while (m > 0 && s[at + m - 1] == '\r')
+            m--;
+        while (i < m && blank(s[at + i]))
+            i++;
+        if (i < m) {
+            if (b.n == 0) first = line;
+            if (b.n > 0) pl_strbuf_add(&b, "\n", 1);
+            pl_strbuf_add(&b, s + at, m);
+        }
+        at += len + 1;
+        if ((i == m || at > n) && (b.n > 0 || b.failed)) {
+            pl_status st = push(list, pl_strbuf_take(&b), "", list->n, first, path, err);
+            if (st != PL_OK) return st;
+        }
+    }
+    return PL_OK;
+}
+
+static bool is_text_file(const char *path) {
+    size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".txt") == 0;
+}
+
+static pl_status read_file(pl_prompts **out, const char *path, const char *field, pl_err *err) {
+    *out = NULL;
+    uint8_t    *data = NULL;
+    size_t      n = 0, at = 0;
+    pl_status   st = PL_OK;
+    pl_prompts *list = pl_calloc(1, sizeof *list);
+    if (!list) return out_of_memory(path, err);
+    PL_TRY_GOTO(st, done, pl_file_read(path, &data, &n, MAX_FILE, err));
+    const char *s = (const char *)data;
+    if (n >= 2 && data[0] == 0x1f && data[1] == 0x8b) {
+        st = pl_fail(err, PL_E_INPUT, "%s: a gzip file; unpack it first (gunzip -k)", path);
+        goto done;
+    }
+    if (n >= 3 && memcmp(s, "\xEF\xBB\xBF", 3) == 0) {
+        s += 3;
+        n -= 3;
+    }
+    while (at < n && blank(s[at]))
+        at++;
+    if (is_text_file(path))
+        st = read_paragraphs(list, path, s, n, err);
+    else if (at < n && s[at] == '[')
+        st = read_list(list, path, field, s, n, err);
+    else
+        st = read_lines(list, path, field, s, n, err);
+    if (st == PL_OK && list->n == 0) st = pl_fail(err, PL_E_INPUT, "%s: no prompts in this file", path);
+    if (st == PL_OK) *out = list;
+done:
+    if (st != PL_OK) pl_prompts_destroy(list);
+    pl_free(data);
+    return st;
+}
+
+pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
+    return read_file(out, path, NULL, err);
+}
+
+pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err) {
+    return read_file(out, path, field, err);
+}
+
+// ---- split
+
+typedef struct keyed {
+    uint64_t    hash;
+    int64_t     index;
+    const char *text;
+} keyed;
+
+static int by_hash(const void *a, const void *b) {
+    const keyed *x = a, *y = b;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    int c = strcmp(x->text, y->text);
+    if (c != 0) return c;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static pl_status copy_side(pl_prompts **out, const pl_prompts *all, const uint8_t *held, uint8_t side, pl_err *err) {
+    pl_prompts *to = *out = pl_calloc(1, sizeof *to);
+    if (!to) return out_of_memory("prompts", err);
+    for (int64_t i = 0; i < all->n; i++) {
+        const pl_prompt *p = &all->p[i];
+        if (held[i] == side) PL_TRY(push(to, pl_strdup(p->text), p->category, p->id, p->line, "prompts", err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_prompts_split(const pl_prompts *all, uint64_t seed, int64_t n_holdout, pl_prompts **train,
+                           pl_prompts **held, pl_err *err) {
+    PL_CHECK(n_holdout >= 0 && n_holdout <= all->n, "%lld of %lld", (long long)n_holdout, (long long)all->n);
+    *train = *held = NULL;
+    pl_status st = PL_OK;
+    uint8_t  *out = pl_calloc((size_t)all->n, 1);
+    keyed    *order = pl_calloc((size_t)all->n, sizeof *order);
+    if (!out || !order) {
+        st = out_of_memory("prompts", err);
+        goto done;
+    }
+    for (int64_t i = 0; i < all->n; i++) {
+        const char *text = all->p[i].text;
+        order[i] = (keyed){pl_hash_more(pl_hash(&seed, sizeof seed), text, strlen(text)), i, text};
+    }
+    if (all->n) qsort(order, (size_t)all->n, sizeof *order, by_hash);
+    int64_t left = n_holdout, to;
+    for (int64_t from = 0; from < all->n; from = to) {
+        for (to = from + 1; to < all->n && strcmp(order[to].text, order[from].text) == 0;)
+            to++;
+        if (to - from > left) continue;
+        left -= to - from;
+        for (int64_t i = from; i < to; i++)
+            out[order[i].index] = 1;
+    }
+    st = copy_side(train, all, out, 0, err);
+    if (st == PL_OK) st = copy_side(held, all, out, 1, err);
+done:
+    if (st != PL_OK) {
+        pl_prompts_destroy(*train);
+        pl_prompts_destroy(*held);
+        *train = *held = NULL;
+    }
+    pl_free(out);
+    pl_free(order);
+    return st;
+}

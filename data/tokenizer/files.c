@@ -1,0 +1,102 @@
+// Which files a tokenizer is, and where they go.
+#include "kernels/base/files.h"
+#include "data/tokenizer/impl.h"
+#include "kernels/base/arena.h"
+#include <string.h>
+
+#define MAX_FILE ((size_t)256 << 20)
+
+void pl_tokenizer_files_fini(pl_tokenizer_files *f) {
+    pl_free(f->path);
+    pl_free(f->merges);
+    *f = (pl_tokenizer_files){0};
+}
+
+// dir/name if there is such a file, else NULL; also NULL without memory, which *st tells.
+static char *there(const char *dir, const char *name, pl_status *st, pl_err *err) {
+    char *file = pl_path_join(dir, name);
+    if (!file) *st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (file && pl_path_exists(file)) return file;
+    pl_free(file);
+    return NULL;
+}
+
+static pl_status find_in_folder(pl_tokenizer_files *f, const char *dir, pl_err *err) {
+    pl_status st = PL_OK;
+    if ((f->path = there(dir, "tokenizer.json", &st, err)) || st != PL_OK) return st;
+    if ((f->path = there(dir, "tokenizer.model", &st, err)) || st != PL_OK) return st;
+    char *vocab = there(dir, "vocab.json", &st, err);
+    if (vocab && (f->merges = there(dir, "merges.txt", &st, err))) f->path = vocab;
+    if (!f->path) pl_free(vocab);
+    if (f->path || st != PL_OK) return st;
+    if ((f->path = there(dir, "tokenizer.bin", &st, err)) || st != PL_OK) return st;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or tokenizer.bin in this "
+                   "folder; name the tokenizer's file itself",
+                   dir);
+}
+
+// path with its end `from` made `to`.
+static char *with_end(const char *path, const char *from, const char *to) {
+    return pl_sprintf("%.*s%s", (int)(strlen(path) - strlen(from)), path, to);
+}
+
+static bool ends_in(const char *path, const char *end) {
+    size_t n = strlen(path), m = strlen(end);
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_err *err) {
+    *f = (pl_tokenizer_files){0};
+    pl_status st = PL_OK;
+    if (pl_path_is_dir(path)) {
+        st = find_in_folder(f, path, err);
+    } else {
+        // Also with something in front: gpt2-vocab.json and gpt2-merges.txt.
+        bool vocab = ends_in(path, "vocab.json"), merges = ends_in(path, "merges.txt");
+        f->path = merges ? with_end(path, "merges.txt", "vocab.json") : pl_strdup(path);
+        if (vocab) f->merges = with_end(path, "vocab.json", "merges.txt");
+        if (merges) f->merges = pl_strdup(path);
+        if (!f->path || ((vocab || merges) && !f->merges)) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    }
+    if (st != PL_OK) pl_tokenizer_files_fini(f);
+    return st;
+}
+
+pl_status pl_tokenizer_in_folder(bool *yes, const char *dir, pl_err *err) {
+    pl_tokenizer_files f;
+    pl_err             why = {0};
+    *yes = false;
+    if (!pl_path_is_dir(dir)) return PL_OK;
+    pl_status st = pl_tokenizer_find_files(&f, dir, &why);
+    if (st == PL_E_MEMORY) return pl_fail(err, st, "%s", why.msg);
+    *yes = st == PL_OK;
+    if (*yes) pl_tokenizer_files_fini(&f);
+    return PL_OK;
+}
+
+static pl_status copy(const char *from, const char *dir, const char *name, pl_err *err) {
+    char     *to = pl_path_join(dir, name);
+    uint8_t  *data = NULL;
+    size_t    n;
+    pl_status st =
+        to ? pl_file_read(from, &data, &n, MAX_FILE, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = pl_file_write_atomic(to, data, n, err);
+    pl_free(data);
+    pl_free(to);
+    return st;
+}
+
+pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const char *dir, pl_err *err) {
+    static const char *const names[][2] = {
+        {"huggingface", "tokenizer.json"}, {"vocab+merges", "vocab.json"}, {"llama2c", "tokenizer.bin"}};
+    const char        *name = "tokenizer.model"; // SentencePiece and rank files
+    pl_tokenizer_files f;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(tok->vt->kind, names[i][0]) == 0) name = names[i][1];
+    PL_TRY(pl_tokenizer_find_files(&f, path, err));
+    pl_status st = copy(f.path, dir, name, err);
+    if (st == PL_OK && f.merges) st = copy(f.merges, dir, "merges.txt", err);
+    pl_tokenizer_files_fini(&f);
+    return st;
+}

@@ -1,0 +1,338 @@
+// BPE as Hugging Face's `tokenizers` has it, of the SentencePiece kind (Llama-2, Mistral, TinyStories, ...) and of the
+// byte-level kind (GPT-2, Llama-3, Qwen2, ...): encoding. Reading the files is data/tokenizer/hf_read.c. The order of
+// things is that of the `tokenizers` library: added tokens that are not `normalized` are cut out of the raw text; each
+// piece between them is normalised; `normalized` added tokens are cut out of that; what is left goes through the
+// pre-tokenizer and BPE.
+#include "data/tokenizer/hf.h"
+#include "data/tokenizer/bpe.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/utf8.h"
+
+enum { SHORT = 40 }; // symbols of a word that is merged without a heap
+
+typedef struct span {
+    const char *s;
+    size_t      n;
+} span;
+
+// One text on its way to ids.
+typedef struct work {
+    pl_hf           *h;
+    unsigned         flags;
+    pl_ids          *o;
+    pl_words_memory *memory;
+    pl_matcher       matcher;
+} work;
+
+static pl_status out_of_memory(pl_err *err) {
+    return pl_fail(err, PL_E_MEMORY, "encoding: out of memory");
+}
+
+// ---- BPE of one word
+
+static int64_t merge_slot(const pl_hf *h, int32_t a, int32_t b) {
+    uint64_t key = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    uint64_t x = key * 0x9e3779b97f4a7c15u;
+    size_t   at = (size_t)(x ^ (x >> 32)) & h->merge_mask;
+    while (h->merges[at].merged >= 0 && (h->merges[at].left != a || h->merges[at].right != b))
+        at = (at + 1) & h->merge_mask;
+    return (int64_t)at;
+}
+
+bool pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged) {
+    pl_hf_merge *m = &h->merges[merge_slot(h, a, b)];
+    bool         fresh = m->merged < 0;
+    *m = (pl_hf_merge){a, b, rank, merged}; // a pair that stands twice has its last rank, as in a Rust HashMap
+    return fresh;
+}
+
+static inline bool look_up(const pl_hf *h, int32_t left, int32_t right, int32_t *rank, int32_t *merged) {
+    if (h->by_rank) {
+        *rank = *merged = pl_vocab_find_joined(&h->raw, left, right);
+        return *merged >= 0;
+    }
+    const pl_hf_merge *m = &h->merges[merge_slot(h, left, right)];
+    *rank = m->rank;
+    *merged = m->merged;
+    return m->merged >= 0;
+}
+
+static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int32_t *merged) {
+    int32_t rank;
+    bool    found = look_up(ctx, left, right, &rank, merged);
+    *cost = rank;
+    return found;
+}
+
+// pl_bpe_merge for a few symbols: looking through all pairs costs less than a heap.
+static int64_t merge_short(const pl_hf *h, int32_t *v, int64_t n) {
+    int32_t rank[SHORT], merged[SHORT];
+    for (int64_t i = 0; i + 1 < n; i++)
+        if (!look_up(h, v[i], v[i + 1], &rank[i], &merged[i])) rank[i] = INT32_MAX;
+    while (n > 1) {
+        int64_t at = 0;
+        for (int64_t i = 1; i + 1 < n; i++)
+            if (rank[i] < rank[at]) at = i;
+        if (rank[at] == INT32_MAX) break;
+        v[at] = merged[at];
+        n--;
+        for (int64_t i = at + 1; i < n; i++) {
+            v[i] = v[i + 1];
+            rank[i - 1] = rank[i];
+            merged[i - 1] = merged[i];
+        }
+        if (at > 0 && !look_up(h, v[at - 1], v[at], &rank[at - 1], &merged[at - 1])) rank[at - 1] = INT32_MAX;
+        if (at + 1 < n && !look_up(h, v[at], v[at + 1], &rank[at], &merged[at])) rank[at] = INT32_MAX;
+    }
+    return n;
+}
+
+// Characters to ids; what is unknown becomes bytes, or the unknown token, which waits so that neighbours can be fused
+// (and, as in `tokenizers`, waits on while bytes are written).
+static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
+    (void)first; // what stands in front of a text is the normaliser's or pre-tokenizer's work
+    const pl_hf *h = ctx;
+    span         w = {s, n_bytes};
+    PL_TRY(pl_ids_reserve(o, w.n + 1, err));
+    bool level = h->pretok.bytes;
+    if (h->ignore_merges) {
+        int32_t whole = pl_vocab_find(level ? &h->raw : &h->model, w.s, w.n);
+        if (whole >= 0) {
+            o->v[o->n++] = whole;
+            return PL_OK;
+        }
+    }
+    int32_t *v = o->v + o->n;
+    int64_t  n = 0;
+    bool     waiting = false;
+    for (size_t at = 0; at < w.n;) {
+        size_t  len = level ? 1 : (size_t)pl_utf8_next(w.s + at, w.n - at, NULL);
+        int32_t id = level ? h->byte_id[(uint8_t)w.s[at]] : pl_vocab_find(&h->model, w.s + at, len);
+        if (id >= 0) {
+            if (waiting) v[n++] = h->unk;
+            waiting = false;
+            v[n++] = id;
+        } else {
+            bool bytes = h->byte_fallback && !level;
+            for (size_t i = 0; i < len; i++)
+                bytes = bytes && h->byte_id[(uint8_t)w.s[at + i]] >= 0;
+            for (size_t i = 0; bytes && i < len; i++)
+                v[n++] = h->byte_id[(uint8_t)w.s[at + i]];
+            if (!bytes && h->unk >= 0) {
+                if (waiting && !h->fuse_unk) v[n++] = h->unk;
+                waiting = true;
+            }
+        }
+        at += len;
+    }
+    if (waiting) v[n++] = h->unk;
+    if (n <= SHORT)
+        n = merge_short(h, v, n);
+    else
+        PL_TRY(pl_bpe_merge(v, &n, pair, h, err));
+    o->n += n;
+    return PL_OK;
+}
+
+// ---- pre-tokenizer
+
+static bool starts_with(span s, const char *with, size_t n) {
+    return s.n >= n && memcmp(s.s, with, n) == 0;
+}
+
+static pl_status take_word(void *ctx, const char *s, size_t n, pl_err *err) {
+    work *b = ctx;
+    return pl_words_one(b->memory, s, n, encode_word, b->h, b->o, err);
+}
+
+static pl_status pre_tokenize(work *w, span s, bool first, pl_err *err) {
+    pl_hf    *h = w->h;
+    pl_ids   *o = w->o;
+    pl_words *words = w->flags & PL_TOK_NO_CACHE ? NULL : &h->words;
+    if (h->pretok.n > 0) return pl_pretok_run(&h->pretok, &w->matcher, s.s, s.n, take_word, w, err);
+    if (!h->metaspace && !h->by_words) return encode_word(h, s.s, s.n, first, o, err);
+    if (!h->metaspace) return pl_words_encode(words, s.s, s.n, PL_SPACE_MARK, false, encode_word, h, o, err);
+    size_t    m = strlen(h->mark);
+    bool      prepend = h->scheme == PL_HF_ALWAYS || (h->scheme == PL_HF_FIRST && first);
+    pl_strbuf b = {0};
+    pl_status st = PL_OK;
+    // "Starts with the mark" is asked after spaces became marks.
+    if (prepend && s.n > 0 && s.s[0] != ' ' && !starts_with(s, h->mark, m)) pl_strbuf_add(&b, h->mark, m);
+    pl_tokenizer_replace(&b, s.s, s.n, " ", 1, h->mark, m);
+    if (b.failed)
+        st = out_of_memory(err);
+    else if (h->split || h->by_words)
+        st = pl_words_encode(words, b.s, b.n, h->mark, h->split, encode_word, h, o, err);
+    else
+        st = encode_word(h, b.s, b.n, first, o, err);
+    pl_strbuf_fini(&b);
+    return st;
+}
+
+// ---- added tokens
+
+// Where the character that ends at `end` begins; end > 0.
+static size_t char_before(const char *s, size_t end, uint32_t *cp) {
+    size_t at = end - 1;
+    while (at > 0 && ((uint8_t)s[at] & 0xc0) == 0x80)
+        at--;
+    pl_utf8_next(s + at, end - at, cp);
+    return at;
+}
+
+static size_t spaces_before(const char *s, size_t end) {
+    while (end > 0) {
+        uint32_t cp;
+        size_t   at = char_before(s, end, &cp);
+        if (!pl_unicode_is_space(cp)) break;
+        end = at;
+    }
+    return end;
+}
+
+static bool inside_word(span s, size_t start, size_t stop) {
+    uint32_t cp;
+    if (start > 0 && (char_before(s.s, start, &cp), pl_unicode_is_word(cp))) return true;
+    return stop < s.n && pl_utf8_next(s.s + stop, s.n - stop, &cp) > 0 && pl_unicode_is_word(cp);
+}
+
+static size_t spaces_after(const char *s, size_t at, size_t n) {
+    uint32_t cp;
+    for (int len; at < n && (len = pl_utf8_next(s + at, n - at, &cp)) > 0 && pl_unicode_is_space(cp);)
+        at += (size_t)len;
+    return at;
+}
+
+// The longest added token of the wanted sort that stands at s.
+static const pl_hf_added *added_at(const pl_hf *h, const char *s, size_t n, bool normalized) {
+    const pl_hf_added *best = NULL;
+    for (int32_t i = h->by_first[normalized][(uint8_t)s[0]]; i >= 0; i = h->added[i].next) {
+        const pl_hf_added *a = &h->added[i];
+        if (a->n <= n && (!best || a->n > best->n) && memcmp(a->s, s, a->n) == 0) best = a;
+    }
+    return best;
+}
+
+typedef pl_status (*between_fn)(work *w, span s, bool first, pl_err *err);
+
+// Cuts added tokens out of s and hands what stands between them to `between`.
+static pl_status cut_added(work *w, span s, bool first, bool normalized, between_fn between, pl_err *err) {
+    const pl_hf *h = w->h;
+    size_t       done = 0; // everything before this is encoded
+    for (size_t at = 0; at < s.n;) {
+        const pl_hf_added *a = NULL;
+        if (h->by_first[normalized][(uint8_t)s.s[at]] >= 0) a = added_at(h, s.s + at, s.n - at, normalized);
+        if (!a) {
+            at++;
+            continue;
+        }
+        size_t start = at, stop = at + a->n;
+        at = stop;
+        if (a->special && (w->flags & PL_TOK_NO_SPECIAL)) continue;
+        if (a->single_word && inside_word(s, start, stop)) continue;
+        if (a->lstrip) start = spaces_before(s.s, start);
+        if (start < done) start = done;
+        if (a->rstrip) stop = spaces_after(s.s, stop, s.n);
+        if (start > done) PL_TRY(between(w, (span){s.s + done, start - done}, first && done == 0, err));
+        PL_TRY(pl_ids_reserve(w->o, 1, err));
+        w->o->v[w->o->n++] = a->id;
+        done = stop;
+    }
+    if (done < s.n) PL_TRY(between(w, (span){s.s + done, s.n - done}, first && done == 0, err));
+    return PL_OK;
+}
+
+// ---- normaliser
+
+static bool is_normal(const pl_hf_norm *r, const char *s, size_t n) {
+    if (r->kind == PL_NORM_PREPEND) return n == 0;
+    return r->kind == PL_NORM_FORM && pl_unicode_is_normal(r->form, s, n);
+}
+
+static pl_status replace_regex(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to,
+                               pl_err *err) {
+    pl_regex_walk w = {0};
+    size_t        done = 0;
+    for (;;) {
+        bool   found;
+        size_t start, end;
+        PL_TRY(pl_regex_next(r->regex, m, s, n, &w, &found, &start, &end, err));
+        if (!found) break;
+        pl_strbuf_add(to, s + done, start - done);
+        pl_strbuf_add(to, r->content, strlen(r->content));
+        done = end;
+    }
+    pl_strbuf_add(to, s + done, n - done);
+    return PL_OK;
+}
+
+static pl_status apply(const pl_hf_norm *r, pl_matcher *m, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
+    size_t from = 0, end = n;
+    switch (r->kind) {
+    case PL_NORM_PREPEND:
+        if (n > 0) pl_strbuf_add(to, r->content, strlen(r->content));
+        pl_strbuf_add(to, s, n);
+        break;
+    case PL_NORM_REPLACE:
+        if (r->regex) return replace_regex(r, m, s, n, to, err);
+        pl_tokenizer_replace(to, s, n, r->pattern, strlen(r->pattern), r->content, strlen(r->content));
+        break;
+    case PL_NORM_FORM: return pl_unicode_normalize(r->form, s, n, to, err);
+    case PL_NORM_LOWER: pl_unicode_lower(s, n, to); break;
+    case PL_NORM_STRIP:
+        if (r->left) from = spaces_after(s, 0, n);
+        if (r->right && from < n) end = spaces_before(s, n);
+        pl_strbuf_add(to, s + from, end - from);
+        break;
+    }
+    return PL_OK;
+}
+
+pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, pl_strbuf *out, pl_err *err) {
+    pl_strbuf now = {0};
+    pl_strbuf_add(&now, s, n);
+    for (int i = 0; i < h->n_norm; i++) {
+        if (now.failed || is_normal(&h->norm[i], now.s, now.n)) continue;
+        pl_strbuf next = {0};
+        pl_status st = apply(&h->norm[i], m, now.s, now.n, &next, err);
+        pl_strbuf_fini(&now);
+        now = next;
+        if (st != PL_OK) {
+            pl_strbuf_fini(&now);
+            return st;
+        }
+    }
+    *out = now;
+    return now.failed ? out_of_memory(err) : PL_OK;
+}
+
+static pl_status encode_raw(work *w, span s, bool first, pl_err *err) {
+    const pl_hf *h = w->h;
+    bool         as_is = true;
+    for (int i = 0; i < h->n_norm && as_is; i++)
+        as_is = is_normal(&h->norm[i], s.s, s.n);
+    if (as_is) return cut_added(w, s, first, true, pre_tokenize, err);
+    pl_strbuf b = {0};
+    PL_TRY(pl_hf_normalize(h, &w->matcher, s.s, s.n, &b, err));
+    pl_status st = cut_added(w, (span){b.s, b.n}, first, true, pre_tokenize, err);
+    pl_strbuf_fini(&b);
+    return st;
+}
+
+pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                       int64_t *n, pl_err *err) {
+    pl_ids o = {0};
+    work   w = {.h = tok->impl, .flags = flags, .o = &o};
+    if (w.h->pretok.n > 0 && !(flags & PL_TOK_NO_CACHE)) w.memory = pl_words_take(&w.h->words);
+    pl_status st = pl_ids_reserve(&o, n_bytes / 4 + 1, err);
+    if (st == PL_OK) st = cut_added(&w, (span){text, n_bytes}, true, false, encode_raw, err);
+    pl_words_give(w.memory);
+    pl_matcher_fini(&w.matcher);
+    if (st != PL_OK) {
+        pl_free(o.v);
+        return st;
+    }
+    *ids = o.v;
+    *n = o.n;
+    return PL_OK;
+}

@@ -1,0 +1,104 @@
+// Inside the tokenizer: BPE as Hugging Face's `tokenizers` has it, whatever file it came from (tokenizer.json,
+// vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer_hf*.c and data/tokenizer/ranks.c include this.
+#ifndef PL_TOKENIZER_HF_H
+#define PL_TOKENIZER_HF_H
+
+#include "data/tokenizer/impl.h"
+#include "data/tokenizer/pretok.h"
+#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/words.h"
+#include "kernels/base/json.h"
+
+#define PL_HF_MAX_NORM 8
+#define PL_HF_MAX_ID (PL_VOCAB_MAX - 1)
+
+typedef struct pl_hf_merge {
+    int32_t left, right, rank, merged; // merged < 0: an empty slot
+} pl_hf_merge;
+
+typedef struct pl_hf_added {
+    char   *s; // as it is looked for: normalised if it is `normalized`; owned
+    size_t  n;
+    int32_t id;
+    int32_t next; // in the list of those with the same first byte, -1 at its end
+    bool    special, normalized, lstrip, rstrip, single_word;
+} pl_hf_added;
+
+typedef enum pl_hf_norm_kind {
+    PL_NORM_PREPEND, // content in front of what is not empty
+    PL_NORM_REPLACE, // pattern, or regex, by content
+    PL_NORM_FORM,    // Unicode's NFC, ...
+    PL_NORM_LOWER,
+    PL_NORM_STRIP, // white space at the left and right end
+} pl_hf_norm_kind;
+
+typedef struct pl_hf_norm {
+    pl_hf_norm_kind kind;
+    char           *pattern, *content; // owned
+    pl_regex       *regex;             // owned
+    pl_unicode_form form;
+    bool            left, right;
+} pl_hf_norm;
+
+typedef enum pl_hf_scheme { PL_HF_ALWAYS, PL_HF_FIRST, PL_HF_NEVER } pl_hf_scheme;
+
+typedef struct pl_hf {
+    pl_vocab     model;  // the BPE model's own vocabulary, without added tokens
+    pl_hf_merge *merges; // open addressing
+    size_t       merge_mask;
+    int32_t      n_merges;
+    bool         by_rank; // no merges: two pieces merge where what they make is a piece; its id is the rank
+    pl_vocab     raw;     // byte-level: the model's pieces as bytes, holes where they are none
+    bool         byte_fallback, fuse_unk, ignore_merges;
+    int32_t      unk;          // -1: unknown characters vanish
+    int32_t      byte_id[256]; // of "<0xHH>"; byte-level: of the piece that is this byte; -1
+    pl_hf_norm   norm[PL_HF_MAX_NORM];
+    int          n_norm;
+    bool         metaspace, split;
+    pl_hf_scheme scheme;
+    char         mark[8]; // Metaspace's replacement
+    const char  *pre;     // family that pl_pre_choose took, NULL: the file says everything itself
+    pl_pretok    pretok;  // every other pre-tokenizer
+    pl_words     words;
+    bool         by_words; // a text without pre-tokenizer may be cut in front of marks
+    pl_hf_added *added;
+    int32_t      n_added;
+    int32_t      by_first[2][256]; // [normalized][first byte] -> added, -1
+    pl_hf_norm   decode[PL_HF_MAX_NORM];
+    int          n_decode;
+    bool         decode_bytes, decode_level; // ByteFallback, ByteLevel
+    int          decode_strip;
+} pl_hf;
+
+extern const pl_tokenizer_vt pl_hf_vt; // of tokenizer.json
+void                         pl_hf_close(pl_tokenizer *tok);
+
+// Room for so many merges. PL_E_MEMORY.
+pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
+// Message without a place when a, b or what they make is no piece of the (indexed) model.
+pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
+// False when the pair was there already.
+bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
+pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, pl_strbuf *out, pl_err *err);
+pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                       int64_t *n, pl_err *err);
+
+// Reading (hf_read.c, hf_parts.c). Messages begin with j->where.
+pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what);
+pl_status pl_hf_read_normalizer(pl_hf *h, const pl_json *j, const cJSON *node, pl_err *err);
+pl_status pl_hf_read_pre_tokenizer(pl_hf *h, const pl_json *j, const cJSON *node, pl_err *err);
+pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *vocab, pl_err *err); // and indexes it
+pl_status pl_hf_read_decoder(pl_hf *h, const pl_json *j, const cJSON *node, pl_err *err);
+
+// One added token; flags as in the file. Room for it must have been made with pl_hf_added_reserve.
+pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err);
+pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node, pl_err *err); // lstrip, special, ...
+pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, const pl_hf_added *flags, pl_err *err);
+
+// The model is in h->model (indexed), tok->vocab holds it and the added tokens, normaliser, pre-tokenizer and decoder
+// are set. pl_hf_index_bytes makes raw and byte_id of a byte-level model (before merges are read);
+// pl_hf_finish the rest: lists of added tokens, surfaces, words, hash.
+pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err);
+pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err);
+
+#endif

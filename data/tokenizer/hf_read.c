@@ -1,0 +1,449 @@
+// Reads a tokenizer.json: everything that changes ids or text is understood or refused by its name. `truncation` and
+// `padding` are not read: they shape batches, not tokens.
+#include "data/tokenizer/hf.h"
+#include "data/tokenizer/pre.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/json.h"
+#include "kernels/base/strbuf.h"
+
+static void norm_fini(pl_hf_norm *r) {
+    pl_free(r->pattern);
+    pl_free(r->content);
+    pl_regex_free(r->regex);
+}
+
+void pl_hf_close(pl_tokenizer *tok) {
+    pl_hf *h = tok->impl;
+    for (int i = 0; i < PL_HF_MAX_NORM; i++) {
+        norm_fini(&h->norm[i]);
+        norm_fini(&h->decode[i]);
+    }
+    for (int32_t i = 0; i < h->n_added; i++)
+        pl_free(h->added[i].s);
+    pl_free(h->added);
+    pl_free(h->merges);
+    pl_words_fini(&h->words);
+    pl_vocab_fini(&h->model);
+    pl_vocab_fini(&h->raw);
+    pl_pretok_fini(&h->pretok);
+    pl_free(h);
+}
+
+const pl_tokenizer_vt pl_hf_vt = {"huggingface", pl_hf_encode, pl_hf_close};
+
+static pl_status out_of_memory(const pl_json *j, pl_err *err) {
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
+}
+
+pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: %s '%s' is not supported; only BPE tokenizers of the SentencePiece and byte-level kinds are",
+                   j->where, part, what);
+}
+
+static bool is(const char *a, const char *b) {
+    return strcmp(a, b) == 0;
+}
+
+// ---- model
+
+pl_status pl_hf_read_vocab(pl_tokenizer *tok, const pl_json *j, const cJSON *vocab, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    const cJSON *e;
+    cJSON_ArrayForEach(e, vocab) {
+        int64_t id;
+        PL_TRY(pl_json_int_of(j, e, 0, PL_HF_MAX_ID, &id, err));
+        if (e->string[0] == 0) return pl_json_fail(j, e, err, "an empty piece");
+        pl_status st = pl_vocab_set(&h->model, id, e->string, strlen(e->string), err);
+        if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);
+        PL_TRY(pl_vocab_set(&tok->vocab, id, e->string, strlen(e->string), err));
+    }
+    if (h->model.n == 0) return pl_json_fail(j, vocab, err, "no pieces");
+    return pl_vocab_index(&h->model, err);
+}
+
+pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err) {
+    int32_t left = pl_vocab_find(&h->model, a, na), right = pl_vocab_find(&h->model, b, nb);
+    if (left < 0 || right < 0)
+        return pl_fail(err, PL_E_INPUT, "'%.*s' of the merge is not in the vocabulary", (int)(left < 0 ? na : nb),
+                       left < 0 ? a : b);
+    int32_t merged = pl_vocab_find_joined(&h->model, left, right);
+    if (merged < 0) return pl_fail(err, PL_E_INPUT, "what the merge makes is not in the vocabulary");
+    if (pl_hf_merge_add(h, left, right, rank, merged)) h->n_merges++;
+    return PL_OK;
+}
+
+// A merge is "a b" or ["a", "b"].
+static pl_status read_merge(pl_hf *h, const pl_json *j, const cJSON *e, int32_t rank, pl_err *err) {
+    const char *a, *b;
+    size_t      na;
+    if (cJSON_IsArray(e)) {
+        if (cJSON_GetArraySize(e) != 2) return pl_json_fail(j, e, err, "a merge has two parts");
+        PL_TRY(pl_json_str_of(j, e->child, &a, err));
+        PL_TRY(pl_json_str_of(j, e->child->next, &b, err));
+        na = strlen(a);
+    } else {
+        PL_TRY(pl_json_str_of(j, e, &a, err));
+        const char *space = strchr(a, ' ');
+        if (!space || strchr(space + 1, ' ')) return pl_json_fail(j, e, err, "a merge is two pieces around one space");
+        na = (size_t)(space - a);
+        b = space + 1;
+    }
+    pl_err why;
+    if (pl_hf_merge_pieces(h, a, na, b, strlen(b), rank, &why) != PL_OK) return pl_json_fail(j, e, err, "%s", why.msg);
+    return PL_OK;
+}
+
+pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err) {
+    size_t size = 16;
+    while (size < 2 * count)
+        size *= 2;
+    h->merges = pl_malloc(size * sizeof *h->merges);
+    if (!h->merges) return pl_fail(err, PL_E_MEMORY, "%zu merges: out of memory", count);
+    for (size_t i = 0; i < size; i++)
+        h->merges[i] = (pl_hf_merge){-1, -1, -1, -1};
+    h->merge_mask = size - 1;
+    return PL_OK;
+}
+
+static pl_status read_merges(pl_hf *h, const pl_json *j, const cJSON *model, pl_err *err) {
+    const cJSON *merges, *e;
+    PL_TRY(pl_json_get_array(j, model, "merges", &merges, err));
+    size_t count = 0;
+    cJSON_ArrayForEach(e, merges) count++;
+    PL_TRY(pl_hf_merges_reserve(h, count, err));
+    int32_t rank = 0;
+    cJSON_ArrayForEach(e, merges) PL_TRY(read_merge(h, j, e, rank++, err));
+    return PL_OK;
+}
+
+static pl_status must_be_empty(const pl_json *j, const cJSON *model, const char *key, pl_err *err) {
+    const char *s;
+    PL_TRY(pl_json_opt_str(j, model, key, "", &s, err));
+    return s[0] ? pl_hf_refuse(j, err, key, s) : PL_OK;
+}
+
+static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    const cJSON *model, *vocab;
+    const char  *type, *unk;
+    double       dropout;
+    PL_TRY(pl_json_get_object(j, NULL, "model", &model, err));
+    PL_TRY(pl_json_opt_str(j, model, "type", "BPE", &type, err)); // older files leave it out
+    if (!is(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
+    PL_TRY(must_be_empty(j, model, "continuing_subword_prefix", err));
+    PL_TRY(must_be_empty(j, model, "end_of_word_suffix", err));
+    PL_TRY(pl_json_opt_num(j, model, "dropout", 0, 1, 0, &dropout, err));
+    if (dropout > 0) return pl_hf_refuse(j, err, "model", "dropout");
+    PL_TRY(pl_json_opt_bool(j, model, "byte_fallback", false, &h->byte_fallback, err));
+    PL_TRY(pl_json_opt_bool(j, model, "fuse_unk", false, &h->fuse_unk, err));
+    PL_TRY(pl_json_opt_bool(j, model, "ignore_merges", false, &h->ignore_merges, err));
+    PL_TRY(pl_json_opt_str(j, model, "unk_token", NULL, &unk, err));
+    PL_TRY(pl_json_get_object(j, model, "vocab", &vocab, err));
+    PL_TRY(pl_hf_read_vocab(tok, j, vocab, err));
+    h->unk = unk ? pl_vocab_find(&h->model, unk, strlen(unk)) : -1;
+    if (unk && h->unk < 0)
+        return pl_json_fail(j, pl_json_find(j, model, "unk_token"), err, "it is not in the vocabulary");
+    if (h->pretok.bytes) PL_TRY(pl_hf_index_bytes(h, j->where, err));
+    for (int b = 0; b < 256 && !h->pretok.bytes; b++) {
+        const char hex[] = "0123456789ABCDEF", piece[6] = {'<', '0', 'x', hex[b >> 4], hex[b & 15], '>'};
+        h->byte_id[b] = pl_vocab_find(&h->model, piece, 6);
+    }
+    return read_merges(h, j, model, err);
+}
+
+// ---- post-processor: BOS
+
+static pl_status read_template(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
+    const cJSON *single, *e, *specials, *ids = NULL, *a;
+    bool         text = false;
+    PL_TRY(pl_json_get_array(j, node, "single", &single, err));
+    PL_TRY(pl_json_get_object(j, node, "special_tokens", &specials, err));
+    cJSON_ArrayForEach(e, single) {
+        const cJSON *special = pl_json_find(j, e, "SpecialToken");
+        const char  *name;
+        if (!special) {
+            text = true;
+            continue;
+        }
+        if (text) return pl_hf_refuse(j, err, "post_processor", "TemplateProcessing with a token behind the text");
+        if (tok->add_bos)
+            return pl_hf_refuse(j, err, "post_processor", "TemplateProcessing with two tokens before the text");
+        PL_TRY(pl_json_get_str(j, special, "id", &name, err));
+        for (a = specials->child; a && !is(a->string, name);)
+            a = a->next;
+        if (!a) return pl_json_fail(j, e, err, "'%s' is not among special_tokens", name);
+        PL_TRY(pl_json_get_array(j, a, "ids", &ids, err));
+        int64_t id;
+        if (cJSON_GetArraySize(ids) != 1) return pl_json_fail(j, ids, err, "exactly one id is supported");
+        PL_TRY(pl_json_int_of(j, ids->child, 0, tok->vocab.n - 1, &id, err));
+        tok->bos = (int32_t)id;
+        tok->add_bos = true;
+    }
+    return PL_OK;
+}
+
+static pl_status read_post_processor(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
+    const char *type;
+    PL_TRY(pl_json_get_str(j, node, "type", &type, err));
+    if (is(type, "ByteLevel")) return PL_OK; // trims offsets, which are not kept
+    if (is(type, "TemplateProcessing")) return read_template(tok, j, node, err);
+    if (!is(type, "Sequence")) return pl_hf_refuse(j, err, "post_processor", type);
+    const cJSON *list, *e;
+    PL_TRY(pl_json_get_array(j, node, "processors", &list, err));
+    cJSON_ArrayForEach(e, list) PL_TRY(read_post_processor(tok, j, e, err));
+    return PL_OK;
+}
+
+// ---- added tokens
+
+pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err) {
+    size_t       n = (size_t)h->n_added + more;
+    pl_hf_added *p = pl_realloc(h->added, (n + 1) * sizeof *p);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "%zu added tokens: out of memory", n);
+    h->added = p;
+    return PL_OK;
+}
+
+pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, const pl_hf_added *flags, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    pl_hf_added *a = &h->added[h->n_added];
+    size_t       n = strlen(content);
+    if (n == 0) return pl_fail(err, PL_E_INPUT, "an empty token");
+    int32_t there = pl_vocab_find(&h->model, content, n);
+    if (there >= 0 && there != id)
+        return pl_fail(err, PL_E_INPUT, "'%s' has id %d in the vocabulary, %d here", content, there, (int)id);
+    if (there < 0) {
+        pl_status st = pl_vocab_set(&tok->vocab, id, content, n, err);
+        if (st != PL_OK) return pl_fail_at(err, st, "'%s'", content);
+    }
+    *a = *flags;
+    a->id = (int32_t)id;
+    a->n = n;
+    a->s = NULL;
+    if (!a->normalized) {
+        a->s = pl_strdup(content);
+    } else {
+        pl_matcher m = {0};
+        pl_strbuf  b = {0};
+        pl_status  st = pl_hf_normalize(h, &m, content, n, &b, err);
+        pl_matcher_fini(&m);
+        if (st != PL_OK) return st;
+        a->n = b.n;
+        a->s = pl_strbuf_take(&b);
+    }
+    if (!a->s) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
+    h->n_added++; // from here on a->s is freed by close
+    return PL_OK;
+}
+
+static pl_status read_added(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
+    pl_hf_added a = {0};
+    const char *s;
+    int64_t     id;
+    PL_TRY(pl_json_get_int(j, node, "id", 0, PL_HF_MAX_ID, &id, err));
+    PL_TRY(pl_json_get_str(j, node, "content", &s, err));
+    PL_TRY(pl_hf_added_flags(&a, j, node, err));
+    pl_status st = pl_hf_added_add(tok, id, s, &a, err);
+    return st == PL_E_INPUT ? pl_fail_at(err, st, "%s: added_tokens", j->where) : st;
+}
+
+pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node, pl_err *err) {
+    PL_TRY(pl_json_opt_bool(j, node, "special", false, &a->special, err));
+    PL_TRY(pl_json_opt_bool(j, node, "normalized", !a->special, &a->normalized, err));
+    PL_TRY(pl_json_opt_bool(j, node, "lstrip", false, &a->lstrip, err));
+    PL_TRY(pl_json_opt_bool(j, node, "rstrip", false, &a->rstrip, err));
+    return pl_json_opt_bool(j, node, "single_word", false, &a->single_word, err);
+}
+
+static pl_status read_all_added(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
+    const cJSON *list, *e;
+    size_t       count = 0;
+    PL_TRY(pl_json_opt_array(j, NULL, "added_tokens", &list, err));
+    cJSON_ArrayForEach(e, list) count++;
+    PL_TRY(pl_hf_added_reserve(tok->impl, count, err));
+    cJSON_ArrayForEach(e, list) PL_TRY(read_added(tok, j, e, err));
+    return PL_OK;
+}
+
+static void list_added(pl_hf *h) {
+    for (int i = 0; i < 256; i++)
+        h->by_first[0][i] = h->by_first[1][i] = -1;
+    for (int32_t i = 0; i < h->n_added; i++) {
+        pl_hf_added *a = &h->added[i];
+        if (a->n == 0) continue; // normalised away: it can never be found
+        int32_t *first = &h->by_first[a->normalized][(uint8_t)a->s[0]];
+        a->next = *first;
+        *first = i;
+    }
+}
+
+// ---- the whole
+
+pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err) {
+    for (int b = 0; b < 256; b++)
+        h->byte_id[b] = -1;
+    pl_strbuf b = {0};
+    pl_status st = PL_OK;
+    for (int32_t id = 0; id < h->model.n && st == PL_OK; id++) {
+        size_t      n, m;
+        const char *s = pl_vocab_piece(&h->model, id, &n);
+        b.n = 0;
+        pl_strbuf_add(&b, s, n); // room for its bytes, which are not more
+        if (b.failed)
+            st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);
+        else if (n > 0 && pl_chars_to_bytes(s, n, b.s, &m)) {
+            st = pl_vocab_set(&h->raw, id, b.s, m, err);
+            if (m == 1 && h->byte_id[(uint8_t)b.s[0]] < 0) h->byte_id[(uint8_t)b.s[0]] = id;
+        }
+    }
+    pl_strbuf_fini(&b);
+    return st == PL_OK ? pl_vocab_index(&h->raw, err) : st;
+}
+
+// What an id decodes to: bytes of the alphabet, a "<0xHH>" byte, or the piece with the decoder's replacements. Added
+// tokens are text as it stands, even where their characters are of the byte alphabet.
+static void surface(const pl_hf *h, const char *s, size_t n, bool added, pl_strbuf *now) {
+    int  byte = h->decode_bytes ? pl_tokenizer_byte_piece(s, n) : -1;
+    char c = (char)byte;
+    if (byte >= 0) {
+        pl_strbuf_add(now, &c, 1);
+        return;
+    }
+    pl_strbuf_add(now, s, n);
+    for (int i = 0; i < h->n_decode; i++) {
+        const pl_hf_norm *r = &h->decode[i];
+        pl_strbuf         next = {.failed = now->failed};
+        pl_tokenizer_replace(&next, now->s, now->n, r->pattern, strlen(r->pattern), r->content, strlen(r->content));
+        pl_strbuf_fini(now);
+        *now = next;
+    }
+    if (!h->decode_level || added || now->failed) return;
+    pl_strbuf bytes = {0};
+    size_t    m;
+    pl_strbuf_add(&bytes, now->s, now->n);
+    if (!bytes.failed && pl_chars_to_bytes(now->s, now->n, bytes.s, &m)) {
+        bytes.n = m;
+        pl_strbuf_fini(now);
+        *now = bytes;
+        return;
+    }
+    now->failed = bytes.failed;
+    pl_strbuf_fini(&bytes);
+}
+
+static pl_status fill_surfaces(pl_tokenizer *tok, const char *where, pl_err *err) {
+    const pl_hf *h = tok->impl;
+    uint8_t     *added = pl_calloc((size_t)tok->vocab.n, 1);
+    tok->special = pl_calloc((size_t)tok->vocab.n, 1);
+    pl_status st = added && tok->special ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", where);
+    for (int32_t i = 0; i < h->n_added && st == PL_OK; i++) {
+        added[h->added[i].id] = 1;
+        tok->special[h->added[i].id] = h->added[i].special;
+    }
+    for (int32_t id = 0; id < tok->vocab.n && st == PL_OK; id++) {
+        size_t      n;
+        const char *s = pl_vocab_piece(&tok->vocab, id, &n);
+        pl_strbuf   now = {0};
+        if (!tok->special[id]) surface(h, s, n, added[id], &now);
+        st = now.failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", where)
+                        : pl_vocab_set(&tok->surface, id, now.s, now.n, err);
+        pl_strbuf_fini(&now);
+    }
+    pl_free(added);
+    return st;
+}
+
+static uint64_t hash_norm(uint64_t hash, const pl_hf_norm *r) {
+    int32_t settings[] = {r->kind, (int32_t)r->form, r->left, r->right, r->regex != NULL};
+    hash = pl_hash_more(hash, settings, sizeof settings);
+    if (r->pattern) hash = pl_hash_more(hash, r->pattern, strlen(r->pattern));
+    return r->content ? pl_hash_more(hash, r->content, strlen(r->content)) : hash;
+}
+
+// The merges are hashed by a sum, because the order of the table is no property of the tokenizer.
+static uint64_t settings_hash(const pl_hf *h) {
+    uint64_t sum = 0;
+    for (size_t i = 0; h->merges && i <= h->merge_mask; i++)
+        if (h->merges[i].merged >= 0) sum += pl_hash(&h->merges[i], sizeof h->merges[i]);
+    int32_t  settings[] = {h->byte_fallback, h->fuse_unk, h->ignore_merges, h->unk,
+                           h->metaspace,     h->split,    h->scheme,        h->by_rank};
+    uint64_t hash = pl_hash_more(sum, settings, sizeof settings);
+    for (int i = 0; i < h->n_norm; i++)
+        hash = hash_norm(hash, &h->norm[i]);
+    for (int i = 0; i < h->n_decode; i++)
+        hash = hash_norm(hash, &h->decode[i]);
+    hash = pl_pretok_hash(&h->pretok, pl_hash_more(hash, h->mark, strlen(h->mark)));
+    for (int32_t i = 0; i < h->n_added; i++) {
+        const pl_hf_added *a = &h->added[i];
+        int32_t            flags[] = {a->id, a->special, a->normalized, a->lstrip, a->rstrip, a->single_word};
+        hash = pl_hash_more(pl_hash_more(hash, a->s, a->n), flags, sizeof flags);
+    }
+    return hash;
+}
+
+// In a byte-level vocabulary an ordinary piece may spell "<s>": only special tokens count there.
+static int32_t first_of(const pl_tokenizer *tok, const char *const *names) {
+    const pl_hf *h = tok->impl;
+    for (; *names; names++) {
+        int32_t id = pl_vocab_find(&tok->vocab, *names, strlen(*names));
+        if (id >= 0 && (!h->decode_level || tok->special[id])) return id;
+    }
+    return -1;
+}
+
+pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
+    pl_hf *h = tok->impl;
+    list_added(h);
+    PL_TRY(pl_vocab_index(&tok->vocab, err));
+    PL_TRY(pl_words_init(&h->words, err));
+    // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
+    // ignore_merges.
+    const char *mark = h->metaspace ? h->mark : PL_SPACE_MARK;
+    h->by_words = !h->pretok.n && !h->ignore_merges && pl_vocab_find(&h->model, mark, strlen(mark)) >= 0 &&
+                  pl_words_are_apart(&h->model, mark);
+    tok->strip = h->decode_strip;
+    tok->maximal = h->decode_level;
+    tok->hash = settings_hash(h);
+    PL_TRY(fill_surfaces(tok, where, err));
+    if (tok->bos < 0) tok->bos = first_of(tok, (const char *const[]){"<s>", "<|begin_of_text|>", NULL});
+    if (tok->eos < 0) tok->eos = first_of(tok, (const char *const[]){"</s>", "<|end_of_text|>", "<|endoftext|>", NULL});
+    return PL_OK;
+}
+
+static pl_status read_parts(pl_tokenizer *tok, const pl_json *j, const char *pre, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    const cJSON *node;
+    // First what tells the families apart, so that a file of another one is refused by that.
+    if ((node = pl_json_find(j, NULL, "normalizer"))) PL_TRY(pl_hf_read_normalizer(h, j, node, err));
+    if ((node = pl_json_find(j, NULL, "decoder"))) PL_TRY(pl_hf_read_decoder(h, j, node, err));
+    const cJSON *own = pl_json_find(j, NULL, "pre_tokenizer");
+    if (own && pre)
+        return pl_fail(err, PL_E_INPUT, "%s: names its own pre-tokenizer; leave out the one given (%s)", j->where, pre);
+    if (own) PL_TRY(pl_hf_read_pre_tokenizer(h, j, own, err));
+    // A byte-level vocabulary without a pre-tokenizer: what it is cut by must be known from elsewhere.
+    bool missing = !own && (h->decode_level || pre);
+    if (missing) h->pretok.bytes = true;
+    PL_TRY(read_model(tok, j, err));
+    if (missing) PL_TRY(pl_pre_choose(tok, j->where, pre, err));
+    PL_TRY(read_all_added(tok, j, err));
+    if (!node) return pl_hf_refuse(j, err, "decoder", "null");
+    if (h->pretok.bytes != h->decode_level)
+        return pl_fail(err, PL_E_INPUT, "%s: ByteLevel stands among %s alone; such a tokenizer is not supported",
+                       j->where, h->decode_level ? "the decoders" : "the pre-tokenizers");
+    if ((node = pl_json_find(j, NULL, "post_processor"))) PL_TRY(read_post_processor(tok, j, node, err));
+    return pl_hf_finish(tok, j->where, err);
+}
+
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
+                               pl_err *err) {
+    pl_json j;
+    PL_TRY(pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
+    pl_hf    *h = tok->impl = pl_calloc(1, sizeof *h);
+    pl_status st = h ? PL_OK : out_of_memory(&j, err);
+    tok->vt = &pl_hf_vt;
+    if (st == PL_OK) st = read_parts(tok, &j, pre, err);
+    pl_json_close(&j);
+    return st;
+}

@@ -1,0 +1,65 @@
+// Inside the tokenizer: what its kinds share. Only data/tokenizer*.c include this.
+#ifndef PL_TOKENIZER_IMPL_H
+#define PL_TOKENIZER_IMPL_H
+
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/vocab.h"
+#include "kernels/base/json.h"
+
+typedef struct pl_tokenizer_vt {
+    const char *kind;
+    // text is valid UTF-8; BOS is the caller's. Appends nothing of its own around the text.
+    pl_status (*encode)(const pl_tokenizer *tok, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
+                        int64_t *n, pl_err *err);
+    void (*close)(pl_tokenizer *tok); // frees impl
+} pl_tokenizer_vt;
+
+struct pl_tokenizer {
+    const pl_tokenizer_vt *vt;
+    void                  *impl;
+    pl_vocab               vocab;   // indexed; pieces as the file spells them
+    pl_vocab               surface; // bytes that an id decodes to; never indexed; same n
+    uint8_t               *special; // [n] 1: decodes to nothing
+    int32_t                keep;    // id whose leading space is its own (SentencePiece's unknown), -1
+    int                    strip;   // leading spaces dropped at the start of a text: 0 none, 1 one, 2 all
+    int32_t                bos, eos;
+    bool                   add_bos;
+    uint64_t               hash; // of what changes ids
+    char                   fingerprint[17];
+    bool                   maximal; // broken UTF-8 becomes one U+FFFD per maximal part of a character, not per byte
+    size_t                 max_surface;
+};
+
+// Each kind fills vocab, special, surface, strip, bos, eos, add_bos, hash, vt and impl from a file's bytes. On failure
+// tok may be half filled: the caller closes it. Messages begin with `path`. pre: the pre-tokenizer's name, or NULL.
+pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
+                               pl_err *err);
+pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+// Files that hold a vocabulary alone. config: the tokenizer_config.json beside it, NULL if there is none.
+pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config,
+                                  const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char *merges_path, const char *pre,
+                                 const pl_json *config, const uint8_t *data, size_t n, pl_err *err);
+bool      pl_tokenizer_is_ranks(const uint8_t *data, size_t n);
+
+// ---- files (files.c)
+
+typedef struct pl_tokenizer_files {
+    char *path;   // owned
+    char *merges; // owned; of a vocab.json, else NULL
+} pl_tokenizer_files;
+// The file or files that `path` stands for, by the rule in tokenizer.h.
+pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_err *err);
+void      pl_tokenizer_files_fini(pl_tokenizer_files *f);
+
+// Appends from with all occurrences of a replaced by b.
+struct pl_strbuf;
+void pl_tokenizer_replace(struct pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
+                          size_t nb);
+// The byte of a piece spelled "<0xHH>", or -1.
+int  pl_tokenizer_byte_piece(const char *s, size_t n);
+
+#define PL_SPACE_MARK "\xE2\x96\x81" // U+2581, SentencePiece's spelling of a space
+
+#endif

@@ -1,0 +1,171 @@
+#include "data/tokenizer/pre.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/hash.h"
+#include <stdio.h>
+
+// Families. A vocabulary is known by its identity: a hash over pieces, ids and merges.
+typedef struct family {
+    const char *name; // of its scan, too
+    bool        nfc;
+    bool        add_bos;
+    const char *bos, *eos;
+    uint64_t    identity;
+    // Behind the vocabulary (or in it), NULL-terminated; then reserved tokens, numbered from 2, up to `tokens` in all.
+    const char *special[16];
+    int         tokens;
+} family;
+
+// Tokens of Llama-3: llama-models, models/llama3/tokenizer.py. Ids are those of all Llama-3, 3.1, 3.2 and 3.3.
+static const family families[] = {
+    {.name = "gpt-2",
+     .bos = "<|endoftext|>",
+     .eos = "<|endoftext|>",
+     .identity = 0x6d7330f97aaa3336,
+     .special = {"<|endoftext|>"}},
+    {.name = "llama-3",
+     .add_bos = true,
+     .bos = "<|begin_of_text|>",
+     .eos = "<|end_of_text|>",
+     .identity = 0x9a078acc50360e12,
+     .special = {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
+                 "<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
+                 "<|eot_id|>", "<|python_tag|>", "<|image|>"},
+     .tokens = 256},
+    {.name = "qwen2",
+     .nfc = true,
+     .eos = "<|endoftext|>",
+     .identity = 0x47d77b7a929a5120,
+     .special = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
+};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static uint64_t identity(const pl_hf *h) {
+    uint64_t sum = h->by_rank;
+    for (size_t i = 0; h->merges && i <= h->merge_mask; i++)
+        if (h->merges[i].merged >= 0) sum += pl_hash(&h->merges[i], sizeof h->merges[i]);
+    return pl_vocab_hash(&h->model, sum);
+}
+
+static const family *by_identity(const pl_hf *h) {
+    uint64_t id = identity(h);
+    for (int i = 0; i < FAMILIES; i++)
+        if (families[i].identity == id) return &families[i];
+    return NULL;
+}
+
+static const family *by_name(const char *name) {
+    for (int i = 0; i < FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0) return &families[i];
+    return NULL;
+}
+
+pl_status pl_pre_choose(pl_tokenizer *tok, const char *where, const char *pre, pl_err *err) {
+    pl_hf        *h = tok->impl;
+    const family *f = pre ? by_name(pre) : by_identity(h);
+    if (!f && pre)
+        return pl_fail(err, PL_E_INPUT, "%s: unknown pre-tokenizer '%s'; known are gpt-2, llama-3, qwen2", where, pre);
+    if (!f) {
+        char hex[17];
+        pl_hash_hex(hex, identity(h));
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: names no pre-tokenizer, and the vocabulary (%s) is none of those that are known; name it "
+                       "(--pre or target.pre): gpt-2, llama-3, qwen2",
+                       where, hex);
+    }
+    h->pre = f->name;
+    if (f->nfc) {
+        if (h->n_norm > 0) return pl_fail(err, PL_E_INPUT, "%s: '%s' brings its own normalizer", where, f->name);
+        h->norm[h->n_norm++] = (pl_hf_norm){.kind = PL_NORM_FORM, .form = PL_NFC};
+    }
+    PL_TRY(pl_pretok_add_scan(&h->pretok, pl_scan_of_name(f->name), err));
+    h->pretok.bytes = false; // add_byte_level says so again
+    return pl_pretok_add_byte_level(&h->pretok, false, false, err);
+}
+
+// {"151643": {"content": "<|endoftext|>", "special": true, ...}, ...}
+static pl_status read_decoder_tokens(pl_tokenizer *tok, const pl_json *j, const cJSON *tokens, pl_err *err) {
+    size_t       count = 0;
+    const cJSON *e;
+    cJSON_ArrayForEach(e, tokens) count++;
+    PL_TRY(pl_hf_added_reserve(tok->impl, count, err));
+    cJSON_ArrayForEach(e, tokens) {
+        pl_hf_added flags = {0};
+        const char *s, *key = e->string;
+        int64_t     id = 0;
+        for (const char *c = key; *c; c++) {
+            if (*c < '0' || *c > '9' || id > PL_HF_MAX_ID)
+                return pl_json_fail(j, tokens, err, "'%.20s' is no token id", key);
+            id = 10 * id + (*c - '0');
+        }
+        PL_TRY(pl_json_get_str(j, e, "content", &s, err));
+        PL_TRY(pl_hf_added_flags(&flags, j, e, err));
+        pl_status st = pl_hf_added_add(tok, id, s, &flags, err);
+        if (st != PL_OK) return pl_fail_at(err, st, "%s: added_tokens_decoder", j->where);
+    }
+    return PL_OK;
+}
+
+static pl_status add_family(pl_tokenizer *tok, const family *f, pl_err *err) {
+    pl_hf  *h = tok->impl;
+    int32_t id = h->model.n;
+    int     named = 0, n = 0;
+    while (f->special[named])
+        named++;
+    PL_TRY(pl_hf_added_reserve(h, (size_t)(named + f->tokens), err));
+    for (; n < named || n < f->tokens; n++) {
+        char        name[64];
+        const char *s = n < named ? f->special[n] : name;
+        snprintf(name, sizeof name, "<|reserved_special_token_%d|>", n - named + 2);
+        int32_t there = pl_vocab_find(&h->model, s, strlen(s));
+        PL_TRY(pl_hf_added_add(tok, there >= 0 ? there : id++, s, &(pl_hf_added){.special = true}, err));
+    }
+    return PL_OK;
+}
+
+static int32_t find(const pl_tokenizer *tok, const char *name) {
+    const pl_hf *h = tok->impl;
+    for (int32_t i = 0; name && i < h->n_added; i++)
+        if (h->added[i].n == strlen(name) && memcmp(h->added[i].s, name, h->added[i].n) == 0) return h->added[i].id;
+    return name ? pl_vocab_find(&h->model, name, strlen(name)) : -1;
+}
+
+pl_status pl_pre_added(pl_tokenizer *tok, const pl_json *config, pl_err *err) {
+    const family *known = by_identity(tok->impl), *f = by_name(((pl_hf *)tok->impl)->pre);
+    const cJSON  *tokens = NULL;
+    if (config) PL_TRY(pl_json_opt_object(config, NULL, "added_tokens_decoder", &tokens, err));
+    if (tokens)
+        PL_TRY(read_decoder_tokens(tok, config, tokens, err));
+    else if (known)
+        PL_TRY(add_family(tok, known, err));
+    tok->bos = find(tok, f->bos);
+    tok->eos = find(tok, f->eos);
+    tok->add_bos = f->add_bos;
+    return PL_OK;
+}
+
+void pl_tokenizer_put_config(const pl_tokenizer *tok, pl_json_out *o) {
+    if (tok->vt->encode != pl_hf_encode) return;
+    const pl_hf *h = tok->impl;
+    if (!h->pre) return;
+    pl_json_out_key(o, "paceline_pre");
+    pl_json_out_str(o, h->pre);
+    pl_json_out_key(o, "added_tokens_decoder");
+    pl_json_out_object(o);
+    for (int32_t i = 0; i < h->n_added; i++) {
+        const pl_hf_added       *a = &h->added[i];
+        const bool               flag[] = {a->special, a->normalized, a->lstrip, a->rstrip, a->single_word};
+        static const char *const name[] = {"special", "normalized", "lstrip", "rstrip", "single_word"};
+        char                     id[16];
+        snprintf(id, sizeof id, "%d", a->id);
+        pl_json_out_key(o, id);
+        pl_json_out_object(o);
+        pl_json_out_key(o, "content");
+        pl_json_out_str(o, pl_vocab_piece(&tok->vocab, a->id, NULL));
+        for (int k = 0; k < 5; k++) {
+            pl_json_out_key(o, name[k]);
+            pl_json_out_bool(o, flag[k]);
+        }
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, '}');
+}

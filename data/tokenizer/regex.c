@@ -1,0 +1,351 @@
+#include "data/tokenizer/regex.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/strbuf.h"
+#include "kernels/base/utf8.h"
+#include <stdint.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum {
+    MAX_PATTERN = 1 << 16,
+    MATCH_LIMIT = 5000000, // steps of one match attempt: a hundredth of a second or so
+    HEAP_LIMIT = 64 << 10, // KiB, where there is no compiled code
+    STACK_START = 32 << 10,
+    STACK_MOST = 4 << 20
+};
+
+struct pl_regex {
+    pcre2_code *code;
+    char       *pattern; // as it was given, for messages
+};
+
+// PCRE2's memory is counted (and made to fail by tests) like all other.
+static void *take(size_t n, void *arg) {
+    (void)arg;
+    return pl_malloc(n);
+}
+
+static void give(void *p, void *arg) {
+    (void)arg;
+    pl_free(p);
+}
+
+// ---- Oniguruma's syntax to PCRE2's
+
+typedef struct translation {
+    const char *p, *end;
+    pl_strbuf   out;
+    const char *why; // NULL: fine so far
+    char        detail[16];
+} translation;
+
+#define SPACE "\\t-\\r\\x{20}\\x{85}\\p{Z}"
+#define NOT_SPACE                                                                                                      \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"                    \
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+
+static void put(translation *t, const char *s) {
+    pl_strbuf_add(&t->out, s, strlen(s));
+}
+
+static void refuse(translation *t, const char *why, const char *at, size_t n) {
+    if (t->why) return;
+    t->why = why;
+    if (n >= sizeof t->detail) n = sizeof t->detail - 1;
+    memcpy(t->detail, at, n);
+    t->detail[n] = 0;
+}
+
+static bool is_hex(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+// \xHH, \x{H...}, \uHHHH as \x{H...}. t->p stands behind the letter.
+static void hex_escape(translation *t, char letter, const char *start) {
+    char   digits[9];
+    size_t n = 0;
+    bool   braces = letter == 'x' && t->p < t->end && *t->p == '{';
+    size_t most = braces ? 8 : letter == 'u' ? 4 : 2;
+    if (braces) t->p++;
+    while (t->p < t->end && n < most && is_hex(*t->p))
+        digits[n++] = *t->p++;
+    digits[n] = 0;
+    bool closed = !braces || (t->p < t->end && *t->p++ == '}');
+    if (n == 0 || !closed || (letter == 'u' && n != 4)) {
+        refuse(t, "broken escape", start, (size_t)(t->p - start));
+        return;
+    }
+    put(t, "\\x{");
+    put(t, digits);
+    put(t, "}");
+}
+
+static void property_escape(translation *t, const char *start) {
+    const char *close = t->p < t->end && *t->p == '{' ? memchr(t->p, '}', (size_t)(t->end - t->p)) : NULL;
+    if (!close) {
+        refuse(t, "broken property", start, (size_t)(t->p - start));
+        return;
+    }
+    pl_strbuf_add(&t->out, start, (size_t)(close + 1 - start));
+    t->p = close + 1;
+}
+
+// At a backslash.
+static void escape(translation *t, bool in_class) {
+    const char *start = t->p++;
+    if (t->p == t->end) {
+        refuse(t, "a backslash at the end", start, 1);
+        return;
+    }
+    char c = *t->p++;
+    switch (c) {
+    case 's': put(t, in_class ? SPACE : "[" SPACE "]"); return;
+    case 'S': put(t, in_class ? NOT_SPACE : "[^" SPACE "]"); return;
+    case 'd': put(t, "\\p{Nd}"); return;
+    case 'D': put(t, "\\P{Nd}"); return;
+    case 'w': put(t, in_class ? WORD : "[" WORD "]"); return;
+    case 'W':
+        if (in_class) break;
+        put(t, "[^" WORD "]");
+        return;
+    case 'p':
+    case 'P': property_escape(t, start); return;
+    case 'x':
+    case 'u': hex_escape(t, c, start); return;
+    case 'n': put(t, "\\n"); return;
+    case 'r': put(t, "\\r"); return;
+    case 't': put(t, "\\t"); return;
+    case 'f': put(t, "\\f"); return;
+    case 'v': put(t, "\\x{b}"); return; // one character in Oniguruma, a class in PCRE2
+    case 'a': put(t, "\\a"); return;
+    case 'e': put(t, "\\e"); return;
+    default:
+        // An escaped sign stands for itself; letters and digits mean something that is not known here.
+        if ((uint8_t)c < 0x80 && !is_hex(c) && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z')) {
+            pl_strbuf_add(&t->out, start, 2);
+            return;
+        }
+    }
+    refuse(t, in_class ? "not supported in a class" : "not supported", start, (uint8_t)c < 0x80 ? 2 : 1);
+}
+
+// At '['. Inner positive classes are a union: their brackets go. depth: of brackets.
+static void class(translation *t, int depth) {
+    const char *start = t->p++;
+    bool        negated = t->p < t->end && *t->p == '^';
+    if (depth == 1) put(t, "[");
+    if (negated && depth > 1) refuse(t, "a negated class inside a class is not supported", start, 2);
+    if (depth > 8) refuse(t, "classes too deep", start, 1);
+    if (negated) {
+        put(t, "^");
+        t->p++;
+    }
+    for (bool first = true; t->p < t->end && !t->why; first = false) {
+        char c = *t->p;
+        if (c == ']' && !first) {
+            t->p++;
+            if (depth == 1) put(t, "]");
+            return;
+        }
+        if (c == '\\') {
+            escape(t, true);
+        } else if (c == '[' && t->end - t->p > 1 && t->p[1] == ':') {
+            refuse(t, "not supported", t->p, 2);
+        } else if (c == '[') {
+            class(t, depth + 1);
+        } else if (c == '&' && t->end - t->p > 1 && t->p[1] == '&') {
+            refuse(t, "not supported", t->p, 2);
+        } else {
+            if (c == ']') put(t, "\\");
+            pl_strbuf_add(&t->out, t->p++, 1);
+        }
+    }
+    refuse(t, "an unclosed class", start, 1);
+}
+
+// At '('.
+static void group(translation *t) {
+    static const char *const known[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:", "?-i:", "?i)"};
+    const char              *start = t->p++;
+    put(t, "(");
+    if (t->p == t->end || (*t->p != '?' && *t->p != '*')) return;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i]);
+        if ((size_t)(t->end - t->p) < n || memcmp(t->p, known[i], n) != 0) continue;
+        // Further in, Oniguruma draws the alternatives behind it into the option's reach.
+        if (known[i][n - 1] == ')' && t->out.n > 1) break;
+        put(t, known[i]);
+        t->p += n;
+        return;
+    }
+    refuse(t, "not supported", start, (size_t)(t->end - start) < 4 ? (size_t)(t->end - start) : 4);
+}
+
+// At '{': an interval {n}, {n,}, {,m}, {n,m}, or a plain brace.
+static void interval(translation *t) {
+    const char *start = t->p++, *a = t->p, *b, *c;
+    while (t->p < t->end && *t->p >= '0' && *t->p <= '9')
+        t->p++;
+    b = t->p;
+    bool comma = t->p < t->end && *t->p == ',';
+    if (comma) t->p++;
+    c = t->p;
+    while (t->p < t->end && *t->p >= '0' && *t->p <= '9')
+        t->p++;
+    bool whole = t->p < t->end && *t->p == '}' && (b > a || t->p > c);
+    if (!whole) {
+        t->p = start + 1;
+        put(t, "\\{");
+        return;
+    }
+    if (b == a) put(t, "{0");
+    pl_strbuf_add(&t->out, b == a ? a : start, (size_t)(t->p + 1 - (b == a ? a : start)));
+    t->p++;
+    if (t->p < t->end && (*t->p == '+' || *t->p == '?' || *t->p == '*'))
+        refuse(t, "a quantifier behind an interval is not supported", start, (size_t)(t->p + 1 - start));
+}
+
+static void translate(translation *t) {
+    while (t->p < t->end && !t->why) {
+        switch (*t->p) {
+        case '\\': escape(t, false); break;
+        case '[': class(t, 1); break;
+        case '(': group(t); break;
+        case '{': interval(t); break;
+        case '^':
+        case '$': refuse(t, "not supported", t->p, 1); break;
+        case '}': // plain
+            put(t, "\\}");
+            t->p++;
+            break;
+        default: pl_strbuf_add(&t->out, t->p++, 1);
+        }
+    }
+}
+
+// ---- PCRE2
+
+static pl_status compile(pl_regex *r, const char *pattern, const char *s, size_t n, pl_err *err) {
+    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    pcre2_compile_context *c = general ? pcre2_compile_context_create(general) : NULL;
+    int                    code = 0;
+    PCRE2_SIZE             where = 0;
+    pl_status              st = PL_OK;
+    if (c) {
+        pcre2_set_newline(c, PCRE2_NEWLINE_LF);
+        pcre2_set_parens_nest_limit(c, 100);
+        r->code = pcre2_compile((PCRE2_SPTR)s, n, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &where, c);
+    }
+    if (!c || (!r->code && code == PCRE2_ERROR_HEAP_FAILED)) {
+        st = pl_fail(err, PL_E_MEMORY, "regular expression '%.200s': out of memory", pattern);
+    } else if (!r->code) {
+        PCRE2_UCHAR why[128];
+        pcre2_get_error_message(code, why, sizeof why);
+        // Memory failures have several names.
+        st = pl_fail(err, code == PCRE2_ERROR_NOMEMORY || code == 121 ? PL_E_MEMORY : PL_E_INPUT,
+                     "regular expression '%.200s': %s", pattern, (const char *)why);
+    } else {
+        (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); // where it cannot, pcre2_match interprets
+    }
+    pcre2_compile_context_free(c);
+    pcre2_general_context_free(general);
+    return st;
+}
+
+pl_status pl_regex_compile(pl_regex **out, const char *pattern, pl_err *err) {
+    size_t n = strlen(pattern);
+    *out = NULL;
+    if (n > MAX_PATTERN) return pl_fail(err, PL_E_INPUT, "regular expression of %zu bytes is too long", n);
+    translation t = {.p = pattern, .end = pattern + n};
+    pl_strbuf_add(&t.out, "", 0);
+    translate(&t);
+    pl_regex *r = pl_calloc(1, sizeof *r);
+    if (r) r->pattern = pl_strdup(pattern);
+    pl_status st = PL_OK;
+    if (t.out.failed || !r || !r->pattern)
+        st = pl_fail(err, PL_E_MEMORY, "regular expression '%.200s': out of memory", pattern);
+    else if (t.why)
+        st = pl_fail(err, PL_E_INPUT, "regular expression '%.200s': '%s': %s", pattern, t.detail, t.why);
+    else
+        st = compile(r, pattern, t.out.s, t.out.n, err);
+    pl_strbuf_fini(&t.out);
+    if (st != PL_OK) {
+        pl_regex_free(r);
+        r = NULL;
+    }
+    *out = r;
+    return st;
+}
+
+void pl_regex_free(pl_regex *r) {
+    if (!r) return;
+    pcre2_code_free(r->code);
+    pl_free(r->pattern);
+    pl_free(r);
+}
+
+static bool matcher_ready(pl_matcher *m) {
+    if (m->data) return true;
+    pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
+    if (!general) return false;
+    m->context = pcre2_match_context_create(general);
+    m->stack = pcre2_jit_stack_create(STACK_START, STACK_MOST, general);
+    m->data = pcre2_match_data_create(1, general);
+    pcre2_general_context_free(general);
+    if (!m->context || !m->stack || !m->data) {
+        pl_matcher_fini(m);
+        return false;
+    }
+    pcre2_set_match_limit(m->context, MATCH_LIMIT);
+    pcre2_set_heap_limit(m->context, HEAP_LIMIT);
+    pcre2_jit_stack_assign(m->context, NULL, m->stack);
+    return true;
+}
+
+void pl_matcher_fini(pl_matcher *m) {
+    pcre2_match_data_free(m->data);
+    pcre2_jit_stack_free(m->stack);
+    pcre2_match_context_free(m->context);
+    *m = (pl_matcher){0};
+}
+
+static pl_status find(const pl_regex *r, pl_matcher *m, const char *s, size_t n, size_t from, bool *found,
+                      size_t *start, size_t *end, pl_err *err) {
+    *found = false;
+    if (!matcher_ready(m)) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
+    int rc = pcre2_match(r->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    if (rc == PCRE2_ERROR_NOMATCH) return PL_OK;
+    if (rc < 0) {
+        if (rc == PCRE2_ERROR_NOMEMORY) return pl_fail(err, PL_E_MEMORY, "regular expression: out of memory");
+        PCRE2_UCHAR why[128];
+        pcre2_get_error_message(rc, why, sizeof why);
+        return pl_fail(err, PL_E_INPUT,
+                       "the tokenizer's regular expression '%.200s' gave up at byte %zu: %s; it backtracks too much on "
+                       "this text",
+                       r->pattern, from, (const char *)why);
+    }
+    const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
+    *found = true;
+    *start = v[0];
+    *end = v[1];
+    return PL_OK;
+}
+
+pl_status pl_regex_next(const pl_regex *r, pl_matcher *m, const char *s, size_t n, pl_regex_walk *w, bool *found,
+                        size_t *start, size_t *end, pl_err *err) {
+    for (*found = false; w->from <= n;) {
+        PL_TRY(find(r, m, s, n, w->from, found, start, end, err));
+        if (!*found) break;
+        if (*start < *end || w->last != *end + 1) {
+            w->from = *end;
+            w->last = *end + 1;
+            return PL_OK;
+        }
+        *found = false;
+        if (*end == n) break;
+        w->from = *end + (size_t)pl_utf8_next(s + *end, n - *end, NULL);
+    }
+    w->from = n + 1;
+    return PL_OK;
+}

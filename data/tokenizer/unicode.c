@@ -1,0 +1,111 @@
+#include "data/tokenizer/unicode.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/utf8.h"
+#include <utf8proc.h>
+
+// Longest stretch handed to utf8proc at once; its sizes are 32 bits on some machines.
+#define MAX_STRETCH ((size_t)1 << 26)
+
+bool pl_unicode_is_space(uint32_t cp) {
+    if (cp < 0x80) return (cp >= 9 && cp <= 13) || cp == ' ';
+    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202f || cp == 0x205f || cp == 0x3000;
+}
+
+pl_char_class pl_unicode_class(uint32_t cp) {
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO: return PL_CHAR_LETTER;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO: return PL_CHAR_NUMBER;
+    default: return pl_unicode_is_space(cp) ? PL_CHAR_SPACE : PL_CHAR_OTHER;
+    }
+}
+
+bool pl_unicode_is_punct(uint32_t cp) {
+    if (cp < 0x80)
+        return (cp >= '!' && cp <= '/') || (cp >= ':' && cp <= '@') || (cp >= '[' && cp <= '`') ||
+               (cp >= '{' && cp <= '~');
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
+}
+
+bool pl_unicode_is_word(uint32_t cp) {
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC || cp == 0x200c ||
+           cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) || (cp >= 0x1f130 && cp <= 0x1f149) ||
+           (cp >= 0x1f150 && cp <= 0x1f169) || (cp >= 0x1f170 && cp <= 0x1f189);
+}
+
+// ---- normalisation
+
+// The first byte from which on a form may change a character: below U+0300 nothing composes, U+00A0 has a
+// compatibility decomposition, U+00C0 a canonical one.
+static uint8_t quiet_below(pl_unicode_form form) {
+    return form == PL_NFC ? 0xcc : form == PL_NFD ? 0xc3 : 0xc2;
+}
+
+bool pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n) {
+    uint8_t below = quiet_below(form);
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)s[i] >= below) return false;
+    return true;
+}
+
+static pl_status normalize_stretch(utf8proc_option_t options, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
+    const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)s;
+    if (n > MAX_STRETCH) return pl_fail(err, PL_E_INPUT, "text of %zu bytes without any ASCII is too long", n);
+    utf8proc_ssize_t  count = utf8proc_decompose(u, (utf8proc_ssize_t)n, NULL, 0, options);
+    utf8proc_int32_t *cp = count < 0 ? NULL : pl_malloc(((size_t)count + 1) * sizeof *cp);
+    if (count >= 0 && !cp) return pl_fail(err, PL_E_MEMORY, "normalising: out of memory");
+    if (count >= 0) count = utf8proc_decompose(u, (utf8proc_ssize_t)n, cp, count, options);
+    // In place: a code point takes four bytes, its UTF-8 at most as many.
+    if (count >= 0) count = utf8proc_reencode(cp, count, options);
+    if (count >= 0) pl_strbuf_add(to, (const char *)cp, (size_t)count);
+    pl_free(cp);
+    if (count < 0) return pl_fail(err, PL_E_INPUT, "normalising: %s", utf8proc_errmsg(count));
+    return PL_OK;
+}
+
+// ASCII never changes and never joins what stands before it, so only stretches of other characters, each with the one
+// ASCII character in front of it (which an accent may join), go through utf8proc.
+pl_status pl_unicode_normalize(pl_unicode_form form, const char *s, size_t n, pl_strbuf *to, pl_err *err) {
+    utf8proc_option_t options =
+        UTF8PROC_STABLE | (form == PL_NFC || form == PL_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+    if (form == PL_NFKC || form == PL_NFKD) options |= UTF8PROC_COMPAT;
+    size_t done = 0;
+    for (size_t at = 0; at < n;) {
+        if ((uint8_t)s[at] < 0x80) {
+            at++;
+            continue;
+        }
+        size_t end = at;
+        while (end < n && (uint8_t)s[end] >= 0x80)
+            end++;
+        if (!pl_unicode_is_normal(form, s + at, end - at)) {
+            size_t start = at > done ? at - 1 : at;
+            pl_strbuf_add(to, s + done, start - done);
+            PL_TRY(normalize_stretch(options, s + start, end - start, to, err));
+            done = end;
+        }
+        at = end;
+    }
+    pl_strbuf_add(to, s + done, n - done);
+    return PL_OK;
+}
+
+void pl_unicode_lower(const char *s, size_t n, pl_strbuf *to) {
+    for (size_t at = 0; at < n;) {
+        uint32_t cp;
+        char     c[4];
+        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
+        if (cp == 0x130) // the one character whose lower case is two: i and a dot above
+            pl_strbuf_add(to, "i\xCC\x87", 3);
+        else
+            pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp)));
+    }
+}

@@ -1,0 +1,27 @@
+// What Unicode says about characters, as pre-tokenizers and normalizers ask for it. Tables: utf8proc's.
+#ifndef PL_UNICODE_H
+#define PL_UNICODE_H
+
+#include "kernels/base/status.h"
+#include "kernels/base/strbuf.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum pl_char_class { PL_CHAR_OTHER, PL_CHAR_LETTER, PL_CHAR_NUMBER, PL_CHAR_SPACE } pl_char_class;
+
+// \p{L}, \p{N}, \s (White_Space), or none of them: the classes that GPT-2's split and its descendants are made of.
+pl_char_class pl_unicode_class(uint32_t cp);
+bool          pl_unicode_is_space(uint32_t cp); // White_Space
+bool          pl_unicode_is_punct(uint32_t cp); // category P, and ASCII's symbols, as Hugging Face's Punctuation has it
+bool          pl_unicode_is_word(uint32_t cp);  // \w: Alphabetic, marks, decimal numbers, connectors, joiners
+
+typedef enum pl_unicode_form { PL_NFC, PL_NFD, PL_NFKC, PL_NFKD } pl_unicode_form;
+
+// Whether s[0..n), valid UTF-8, is sure to be in the form already (a quick look; false means "perhaps not").
+bool      pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n);
+// Appends the normalised text.
+pl_status pl_unicode_normalize(pl_unicode_form form, const char *s, size_t n, pl_strbuf *to, pl_err *err);
+// Appends the text in lower case, character by character (no rule looks at neighbours).
+void      pl_unicode_lower(const char *s, size_t n, pl_strbuf *to);
+
+#endif

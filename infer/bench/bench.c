@@ -1,0 +1,323 @@
+#include "infer/bench/bench.h"
+
+#include "data/tokenizer/tokenizer.h"
+#include "infer/bench/parts.h"
+#include "infer/bench/shape.h"
+#include "infer/cli/show.h"
+#include "kernels/base/json_put.h"
+#include "kernels/op/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- read bandwidth ----
+
+// Copies within a device's memory, each byte read and written: the footprint is both blocks.
+static void put_copies(pl_json_out *o, pl_bench *b) {
+    for (double mb = 0.5; mb * 1048576 <= (double)b->copy_bytes && 2 * mb * 1048576 <= b->max_bytes; mb *= 2) {
+        double rate = pl_bench_copy_rate(b, (size_t)(mb * 1048576));
+        pl_json_out_object(o);
+        pl_put_num(o, "footprint_mb", 2 * mb);
+        pl_put_num(o, "copy_gb_per_second", rate > 0 ? rate / 1e9 : NAN);
+        pl_json_out_close(o, '}');
+    }
+}
+
+static void put_reads(pl_json_out *o, pl_bench *b) {
+    for (double mb = 1; mb <= 1024 && mb * 1048576 <= b->max_bytes; mb *= 2) {
+        double one = pl_probe_bandwidth(NULL, (size_t)(mb * 1048576));
+        double all = pl_probe_bandwidth(b->env->pool, (size_t)(mb * 1048576));
+        pl_json_out_object(o);
+        pl_put_num(o, "footprint_mb", mb);
+        pl_put_num(o, "one_thread_gb_per_second", one > 0 ? one / 1e9 : NAN);
+        pl_put_num(o, "all_threads_gb_per_second", all > 0 ? all / 1e9 : NAN);
+        pl_json_out_close(o, '}');
+    }
+}
+
+void pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b) {
+    pl_put_array(o, "bandwidth");
+    if (b->copy_bytes)
+        put_copies(o, b);
+    else
+        put_reads(o, b);
+    pl_json_out_close(o, ']');
+}
+
+// ---- the command ----
+
+static const pl_cli_option options[] = {
+    {.name = "target", .type = PL_CLI_TEXT, .arg = "DIR|FILE", .help = "decode, step: the model"},
+    {.name = "shape",
+     .type = PL_CLI_TEXT,
+     .arg = "NAME",
+     .help = "decode, step: instead of --target, a model of this shape with random weights: " PL_SHAPE_NAMES},
+    {.name = "layers",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .min = 1,
+     .max = 1024,
+     .help = "of --shape [the model's], so that a large one fits a small machine"},
+    {.name = "head",
+     .type = PL_CLI_TEXT,
+     .arg = "HEAD",
+     .deflt = "full",
+     .help = "step: the drafter's head: full, trimmed:ROWS, lowrank:RANK"},
+    {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
+    {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = "decode: how it drafts"},
+    {.name = "context",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "32",
+     .min = 1,
+     .max = 1 << 24,
+     .help = "decode: tokens of the prompt"},
+    {.name = "new-tokens",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "64",
+     .min = 2,
+     .max = 1 << 24,
+     .help = "decode: tokens after it"},
+    {.name = "repeats",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "5",
+     .min = 1,
+     .max = 1000,
+     .help = "decode, step: runs of each"},
+    {.name = "batch",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "step: sequences of a training step"},
+    {.name = "seq-len",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "512",
+     .min = 8,
+     .max = 1 << 20,
+     .help = "step: tokens of a sequence; train on a device: rows"},
+    {.name = "unroll",
+     .type = PL_CLI_INT,
+     .arg = "K",
+     .deflt = "5",
+     .min = 1,
+     .max = PL_MAX_UNROLL,
+     .help = "step: steps of the drafter's training-time test"},
+    {.name = "vocab",
+     .type = PL_CLI_INT,
+     .arg = "V",
+     .deflt = "128256",
+     .min = 32,
+     .max = 4194304,
+     .help = "linear, heads, on a device train: rows of the output matrix"},
+    {.name = "hidden",
+     .type = PL_CLI_INT,
+     .arg = "D",
+     .deflt = "2048",
+     .min = 8,
+     .max = 65536,
+     .help = "linear, heads, attention, on a device train: width of the hidden state"},
+    {.name = "ranks",
+     .type = PL_CLI_TEXT,
+     .arg = "R,...",
+     .help = "heads: ranks of low-rank heads [D/2, D/4, D/8, D/16]"},
+    {.name = "weights",
+     .type = PL_CLI_CHOICE,
+     .arg = "bf16|fp32|both",
+     .deflt = "both",
+     .help = "heads: how their weights are held"},
+    {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
+    {.name = "max-mb",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "2048",
+     .min = 1,
+     .max = 1 << 24,
+     .help = "leaves out weight matrices and caches above this size"},
+    {0}};
+
+enum {
+    BANDWIDTH = 1,
+    LINEAR = 2,
+    TRAIN = 4,
+    HEADS = 8,
+    DECODE = 16,
+    STEP = 32,
+    TOKENIZE = 64,
+    ATTENTION = 128,
+    DRAW = 256
+};
+static const char *const kinds[] = {"bandwidth", "linear",   "train",     "heads", "decode",
+                                    "step",      "tokenize", "attention", "draw"};
+
+static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
+    int n = (int)(sizeof kinds / sizeof *kinds);
+    *mask = 0;
+    for (int i = 0; i < a->n_positional; i++) {
+        int k = 0;
+        while (k < n && strcmp(kinds[k], a->positional[i]) != 0)
+            k++;
+        if (k == n) {
+            const char *near = pl_cli_nearest(a->positional[i], kinds, n);
+            return pl_fail(err, PL_E_USAGE,
+                           "%s: unknown bench%s%s; known are bandwidth, linear, train, heads, attention, draw, decode, "
+                           "step, tokenize",
+                           a->positional[i], near ? "; did you mean " : "", near ? near : "");
+        }
+        *mask |= 1u << k;
+    }
+    bool target = pl_cli_has(a, "target"), shape = pl_cli_has(a, "shape");
+    if (*mask == 0) {
+        *mask = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION | DRAW;
+        if (target) *mask |= DECODE | STEP;
+        if (shape) *mask |= DECODE;
+    }
+    if (*mask & (DECODE | STEP) && !target && !shape)
+        return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model, or a --shape",
+                       *mask & DECODE ? "decode" : "step");
+    if (shape && pl_cli_has(a, "drafter"))
+        return pl_fail(err, PL_E_USAGE, "--drafter: is for --target; a --shape brings drafters of its own");
+    if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
+        return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
+    return PL_OK;
+}
+
+static pl_status read_ranks(const pl_cli_args *a, pl_bench_heads *h, pl_err *err) {
+    int32_t *ids;
+    int64_t  n;
+    if (!pl_cli_has(a, "ranks")) return PL_OK;
+    pl_status st = pl_cli_ids(pl_cli_text(a, "ranks"), &ids, &n, err);
+    if (st != PL_OK) return pl_fail_at(err, st, "--ranks");
+    int most = (int)(sizeof h->rank / sizeof *h->rank);
+    if (n > most) st = pl_fail(err, PL_E_USAGE, "--ranks: %lld of them, at most %d", (long long)n, most);
+    for (int64_t i = 0; i < n && st == PL_OK; i++) {
+        if (ids[i] < 1 || ids[i] > h->width)
+            st = pl_fail(err, PL_E_USAGE, "--ranks: %d: must lie in 1..%lld, the width", ids[i], (long long)h->width);
+        h->rank[h->n_ranks++] = ids[i];
+    }
+    pl_free(ids);
+    return st;
+}
+
+static void write_rest(pl_json_out *o, const pl_bench *b) {
+    pl_machine m;
+    char       cuda[512];
+    if (b->n_left) {
+        pl_put_array(o, "left_out");
+        for (int i = 0; i < b->n_left; i++) {
+            pl_json_out_object(o);
+            pl_put_str(o, "name", b->left[i].name);
+            pl_put_str(o, "why", b->left[i].why);
+            pl_json_out_close(o, '}');
+        }
+        pl_json_out_close(o, ']');
+    }
+    pl_machine_describe(&m, b->env);
+    m.peak_flops = b->peak;
+    if (b->copy_bytes) {
+        pl_backend_cuda_describe(cuda, sizeof cuda);
+        pl_put_str(o, "cuda", cuda);
+        pl_put_num(o, "copy_bytes_per_second", b->copy_rate > 0 ? b->copy_rate : NAN);
+    }
+    pl_json_out_key(o, "machine");
+    pl_machine_write(o, &m);
+    pl_put_str(o, "commit", pl_commit());
+    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
+}
+
+static bool next(unsigned mask, unsigned kind) {
+    return mask & kind && pl_bench_go_on(NULL) == PL_OK;
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    unsigned       mask;
+    pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "hidden")};
+    int            weights = pl_cli_choice(a, "weights");
+    for (int t = 0; t < 2; t++)
+        heads.dtype[t] = weights == 2 || weights == t;
+    PL_TRY(wanted(a, &mask, err));
+    PL_TRY(read_ranks(a, &heads, err));
+    if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
+        return pl_fail(err, PL_E_USAGE, "draw: is timed on a --device; a host draws node by node, from laws");
+    pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
+                                .pre = pl_cli_text(a, "pre"),
+                                .drafter = pl_cli_text(a, "drafter"),
+                                .tree = pl_cli_text(a, "tree"),
+                                .context = (int)pl_cli_int(a, "context"),
+                                .new_tokens = (int)pl_cli_int(a, "new-tokens"),
+                                .repeats = (int)pl_cli_int(a, "repeats")};
+    pl_bench_step     step = {.target = decode.target,
+                              .batch = pl_cli_int(a, "batch"),
+                              .seq_len = pl_cli_int(a, "seq-len"),
+                              .unroll = (int)pl_cli_int(a, "unroll"),
+                              .head = pl_cli_text(a, "head"),
+                              .repeats = decode.repeats};
+    pl_bench_tokenize tokenize = {
+        .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
+    pl_bench_shape shape = {.context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats};
+    PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
+    step.shape = shape.name;
+    step.layers = shape.layers;
+    pl_bench b;
+    PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
+    pl_json_out local, *o = pl_show_begin(env, &local);
+    pl_status   st = PL_OK;
+    if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
+    if (next(mask, LINEAR)) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
+    if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
+    if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
+    if (next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
+    if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
+    if (env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
+    if (next(mask, DECODE))
+        st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
+    if (st == PL_OK && next(mask, STEP)) st = env->bench_step(o, env, &step, err);
+    if (st == PL_OK && next(mask, TOKENIZE)) st = pl_bench_put_tokenize(o, &tokenize, err);
+    if (st == PL_OK) st = pl_bench_go_on(err);
+    if (st == PL_OK) write_rest(o, &b);
+    pl_bench_close(&b);
+    if (st == PL_OK) return pl_show_end(env, &local, err);
+    pl_show_abort(&local);
+    return st;
+}
+
+const pl_command pl_command_bench = {
+    .name = "bench",
+    .summary = "kernels, decode steps and training steps against this machine's limits",
+    .positional = "[bandwidth|linear|train|heads|attention|draw|decode|step|tokenize...]",
+    .max_positional = 9,
+    .devices = true,
+    .options = options,
+    .about =
+        "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
+        "over\n"
+        "the bandwidth measured at that footprint, or operations over the measured peak. Floors are sampled in pairs\n"
+        "with the timings, and share_of_floor is the median over pairs (share_p10, share_p90: its spread), so that a\n"
+        "machine whose limits move does not move the share. Both are the best of several tries. A floor counts what\n"
+        "must be read once, and no more: of a head its projection and rows, for specvocab the scorer and the exact\n"
+        "rows of its candidates, for dynaspec the router and the rows of the clusters that it chose, without what\n"
+        "packing adds. Beside the heads: the rows that a routed head reads of 27 clusters in 128, as spans of sorted\n"
+        "panels and one by one from a row-major matrix.\n\n"
+        "  bandwidth  reading memory, by footprint           train   products with gradients, one by one\n"
+        "  linear     products with packed weights           step    whole training steps, the optimizer's update\n"
+        "  heads      hidden state to most probable token            included: the target itself, and an EAGLE-3\n"
+        "  attention  rows over a cache of keys                      drafter for it; floor: the model's flops (each\n"
+        "  decode     tokens of --target, per method                 product once forward, twice backward, nothing\n"
+        "                                                            that is recomputed) at the peak of fma\n"
+        "  tokenize   --tokenizer on --file, MB/s            draw   on a device: the target's tokens, its logits\n"
+        "                                                            read once\n\n"
+        "decode --shape: plain decoding, verification by nodes, draft steps by head, whole cycles and where their\n"
+        "time goes, beside the goals for a GPU; no figure fails the run.\n"
+        "On a device the floor is bytes over the bandwidth of copies within its memory (read and written counted), "
+        "and\n"
+        "weights that would stay in its cache are taken in turn; operations have no floor there.\n\n"
+        "Without names: everything but tokenize (decode and step where there is a --target, decode for a --shape).",
+    .example = "paceline bench heads --vocab 32000 --hidden 1024 --json",
+    .run = run,
+};

@@ -1,0 +1,233 @@
+// bench: draft heads of every kind with random weights, hidden state to the most probable token, each through the
+// interface that decoding uses and beside the seconds that reading its weights takes.
+#include "infer/bench/parts.h"
+#include "infer/bench/typical_heads.h"
+#include "infer/head/dynaspec.h"
+#include "infer/model/target.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/json_put.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MOST 64
+#define HEAD_PARAMS 12
+
+// What host and device both see.
+typedef struct head_rows {
+    int32_t token[1], group[1], id[1];
+} head_rows;
+
+// One head, several times where a device reads its copies in turn.
+typedef struct head_case {
+    pl_head    head[PL_BENCH_COPIES];
+    pl_params  params[PL_BENCH_COPIES];
+    int        n, turn, level;
+    pl_tensor  x, hidden, embed; // one row each
+    void      *row;              // their memory
+    size_t     row_bytes;
+    head_rows *rows;
+} head_case;
+
+typedef struct head_list {
+    pl_bench             *b;
+    const pl_bench_heads *o;
+    pl_bench_case         c[MOST];
+    head_case             h[MOST];
+    int                   n, full[2]; // full[t]: the case that others of its dtype are compared with
+} head_list;
+
+static pl_head_rows rows_of(const head_case *h) {
+    return (pl_head_rows){.x = h->x,
+                          .level = h->level,
+                          .hidden = h->hidden,
+                          .embed = h->embed,
+                          .token = h->rows->token,
+                          .group = h->rows->group};
+}
+
+static void head_step(pl_ctx *ctx, void *arg) {
+    head_case   *h = arg;
+    pl_head_rows rows = rows_of(h);
+    pl_head_topk(ctx, &h->head[h->turn], &rows, 1, h->rows->id, NULL, NULL);
+    h->turn = (h->turn + 1) % h->n;
+}
+
+static bool make_rows(pl_bench *b, head_case *h, int64_t width) {
+    pl_err err;
+    float *x = pl_malloc((size_t)width * sizeof *x);
+    for (int64_t i = 0; x && i < width; i++)
+        x[i] = (float)(i * 7919 % 1009 - 504) / 504;
+    bool ok = x && pl_bench_input(b, &h->x, &h->row_bytes, 1, width) &&
+              pl_memory_write(b->env->backend->memory, h->x.data, x, h->row_bytes, &err) == PL_OK;
+    h->row = h->x.data;
+    h->hidden = h->embed = h->x;
+    h->rows = pl_bench_shared(b, sizeof *h->rows);
+    pl_free(x);
+    return ok && h->rows;
+}
+
+// Bytes of what a routed head read for this very row: its clusters need not have the mean size.
+static double routed_bytes(pl_bench_case *c, head_case *h, pl_dtype t) {
+    const pl_params *ps = &h->params[0];
+    const pl_head   *head = &h->head[0];
+    pl_ctx_begin(&c->ctx);
+    pl_head_rows    rows = rows_of(h);
+    pl_head_support s = head->kind->support(&c->ctx, head, &rows);
+    double          bytes = (double)pl_route_rows(&c->ctx, s.spans) * (double)head->rank; // of one row, so of one group
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].tensor != &head->out) bytes += (double)ps->p[i].spec.rows * fmax(1, (double)ps->p[i].spec.cols);
+    return bytes * (double)pl_dtype_size(t);
+}
+
+// As much memory as the head reads, in one piece: the largest of its matrices has that, or all but some percent of it.
+static void set_footprint(pl_bench_case *c, const head_case *h) {
+    const pl_params *ps = &h->params[0];
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].owned_bytes > c->memory_bytes) {
+            c->memory = ps->p[i].owned;
+            c->memory_bytes = ps->p[i].owned_bytes;
+        }
+    if ((double)c->memory_bytes > c->bytes) c->memory_bytes = (size_t)c->bytes;
+}
+
+// The next copy of a head; PL_E_USAGE for one that --max-mb leaves out.
+static pl_status add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t rows, bool equal, pl_dtype t,
+                          pl_err *err) {
+    pl_bench  *b = l->b;
+    pl_head   *head = &h->head[h->n];
+    pl_params *ps = &h->params[h->n];
+    PL_TRY(pl_head_init(head, &spec, l->o->width, rows, err));
+    PL_TRY(pl_params_init(ps, HEAD_PARAMS, err));
+    ps->memory = b->env->backend->memory;
+    head->kind->params(head, ps);
+    double bytes = 0;
+    for (int i = 0; i < ps->n; i++)
+        bytes += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols * (double)pl_dtype_size(t);
+    if (bytes > b->max_bytes) return PL_E_USAGE;
+    if (head->routed) PL_TRY(pl_typical_clusters(head, equal, err));
+    if (h->n == 0) return pl_params_tile(ps, t, (uint64_t)l->n, &b->ctx, err);
+    PL_TRY(pl_params_hold(ps, t, err));
+    pl_ctx_copy(&b->ctx, ps->block, h->params[0].block, ps->block_bytes);
+    return pl_ctx_sync(&b->ctx, err);
+}
+
+// One head of `rows` rows at a draft depth; larger than --max-mb: left out.
+static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, bool equal, pl_dtype t) {
+    pl_err    err = {0};
+    pl_status st = PL_OK;
+    if (l->n == MOST || pl_bench_go_on(NULL) != PL_OK) return;
+    pl_bench_case *c = &l->c[l->n];
+    head_case     *h = &l->h[l->n];
+    snprintf(c->name, sizeof c->name, "%.50s-%s", name, pl_weights_name(t));
+    l->n++;
+    h->level = level;
+    for (int most = 1; h->n < most && (st = add_copy(l, h, spec, rows, equal, t, &err)) == PL_OK; h->n++)
+        if (h->n == 0) most = pl_bench_copies(l->b, h->params[0].block_bytes);
+    if (h->n == 0 && st != PL_E_USAGE) pl_bench_leave_out(l->b, c->name, &err);
+    if (h->n == 0 || !make_rows(l->b, h, l->o->width)) return;
+    c->step = head_step;
+    c->arg = h;
+    c->bytes = pl_head_step_bytes(&h->head[0], level);
+    pl_bench_ready(l->b, c);
+    if (c->ready && h->head[0].routed) c->bytes = routed_bytes(c, h, t);
+    c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
+    set_footprint(c, h);
+}
+
+// SpecVocab by scorers of rank d/8 and d/16.
+static void add_listing(head_list *l, pl_dtype t) {
+    for (int part = 8; part <= 16; part *= 2) {
+        char       name[64];
+        pl_hf_head spec;
+        if (!pl_typical_specvocab(&spec, l->o->vocab, l->o->width, part)) return;
+        snprintf(name, sizeof name, "specvocab-%d-%d", spec.rank, spec.candidates);
+        add_head(l, name, spec, l->o->vocab, 0, true, t);
+    }
+}
+
+// DynaSpec with equal and unequal clusters, at depth 0 and 3.
+static void add_routed(head_list *l, pl_dtype t) {
+    pl_hf_head spec;
+    if (!pl_typical_dynaspec(&spec, l->o->vocab, l->o->width)) return;
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        int  level = i / 2 * 3;
+        snprintf(name, sizeof name, "dynaspec-%lld/%d-%s", (long long)pl_routed_budget(&spec, level), spec.clusters,
+                 i % 2 ? "unequal" : "equal");
+        add_head(l, name, spec, l->o->vocab, level, i % 2 == 0, t);
+    }
+}
+
+static void add_heads(head_list *l, pl_dtype t) {
+    const pl_bench_heads *o = l->o;
+    char                  name[64];
+    l->full[t == PL_F32] = l->n;
+    add_head(l, "full", pl_hf_head_make("full", 0), o->vocab, 0, true, t);
+    for (int part = 2; part <= 16 && o->vocab / part > 0; part *= 2) {
+        snprintf(name, sizeof name, "trimmed-V/%d", part);
+        add_head(l, name, pl_hf_head_make("full", 0), o->vocab / part, 0, true, t);
+    }
+    for (int i = 0; i < (o->n_ranks ? o->n_ranks : 4); i++) {
+        int64_t rank = o->n_ranks ? o->rank[i] : o->width >> (i + 1);
+        if (rank < 1) continue;
+        snprintf(name, sizeof name, "lowrank-%lld", (long long)rank);
+        add_head(l, name, pl_hf_head_make("lowrank", (int)rank), o->vocab, 0, true, t);
+    }
+    add_listing(l, t);
+    add_routed(l, t);
+}
+
+// How much faster than the full head of the same dtype: the median over rounds.
+static double over_full(const head_list *l, int i) {
+    const pl_bench_case *full = &l->c[l->full[l->h[i].head[0].out.dtype == PL_F32]];
+    double               ratio[PL_BENCH_TRIES];
+    if (!full->ready) return NAN;
+    int n = full->n < l->c[i].n ? full->n : l->c[i].n;
+    for (int k = 0; k < n; k++)
+        ratio[k] = full->seconds[k] / l->c[i].seconds[k];
+    return n ? pl_stats(ratio, n).median : NAN;
+}
+
+static void write_head(pl_json_out *o, const head_list *l, int i) {
+    const pl_head *h = &l->h[i].head[0];
+    pl_json_out_object(o);
+    pl_put_str(o, "name", l->c[i].name);
+    pl_put_str(o, "kind", h->kind->name);
+    pl_put_int(o, "rank", h->spec.rank);
+    pl_put_str(o, "weights", pl_weights_name(h->out.dtype));
+    pl_put_int(o, "vocab", h->vocab);
+    pl_put_int(o, "width", h->d);
+    pl_bench_write(o, &l->c[i]);
+    pl_put_num(o, "speedup_over_full", over_full(l, i));
+    pl_json_out_close(o, '}');
+}
+
+// The copy after the last one may have been begun.
+static void drop_head(pl_bench *b, head_case *h) {
+    for (int i = 0; i < PL_BENCH_COPIES; i++) {
+        pl_params_fini(&h->params[i]);
+        pl_head_fini(&h->head[i]);
+    }
+    pl_bench_drop(b, h->row, h->row_bytes);
+    pl_bench_drop_shared(b, h->rows, sizeof *h->rows);
+}
+
+void pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
+    head_list *l = pl_calloc(1, sizeof *l);
+    pl_put_array(o, "heads");
+    if (l) {
+        *l = (head_list){.b = b, .o = h};
+        for (int t = 0; t < 2; t++)
+            if (h->dtype[t]) add_heads(l, t ? PL_F32 : PL_BF16);
+        pl_bench_time(b, l->c, l->n);
+    }
+    for (int i = 0; l && i < l->n; i++)
+        if (l->c[i].ready) write_head(o, l, i);
+    for (int i = 0; l && i < l->n; i++) {
+        pl_bench_done(&l->c[i]);
+        drop_head(b, &l->h[i]);
+    }
+    pl_free(l);
+    pl_json_out_close(o, ']');
+}

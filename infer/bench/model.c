@@ -1,0 +1,285 @@
+#include "infer/bench/model.h"
+
+#include "infer/bench/typical_heads.h"
+#include "infer/head/dynaspec.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/topk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WIDE 10                         // of the trees that are verified, and of a level
+#define DEEP (PL_BENCH_ROWS / WIDE + 2) // nodes of a path, at most
+#define TILED_SEED 7
+#define SPARE 128 // positions beyond the longest text: a tree's
+
+// ---- weights ----
+
+// An EAGLE-3 drafter without weights.
+static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
+    pl_bench_head      *h = &m->head[m->n_heads];
+    pl_backbone_options o = {.head = head, .own_head = true};
+    if (vocab < m->target.vocab) {
+        o.d2t = m->ids;
+        o.draft_vocab = vocab;
+    }
+    o.n_taps = pl_llama_default_taps(m->target.n_layers, o.tap);
+    snprintf(h->name, sizeof h->name, "%s", name);
+    PL_TRY(pl_backbone_create(&h->backbone, &pl_backbone_eagle3, &m->target, &o, m->target.be, err));
+    m->n_heads++;
+    return h->backbone->head.routed ? pl_typical_clusters(&h->backbone->head, true, err) : PL_OK;
+}
+
+static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
+    int64_t    v = m->target.vocab, trimmed = v > 32000 ? 32000 : v / 4;
+    pl_hf_head routed;
+    char       name[32];
+    pl_typical_dynaspec(&routed, v, m->target.shape.d);
+    routed.k0 = (int)(routed.clusters * 27.0 / 128 + 0.5); // 27k of 128k rows
+    routed.fixed = true;
+    PL_TRY(add_drafter(m, "full", pl_hf_head_make("full", 0), v, err));
+    snprintf(name, sizeof name, "frspec-%lld", (long long)trimmed);
+    PL_TRY(add_drafter(m, name, pl_hf_head_make("full", 0), trimmed, err));
+    PL_TRY(add_drafter(m, "slimspec-d/8", pl_hf_head_make("lowrank", (int)(m->target.shape.d / 8)), v, err));
+    snprintf(name, sizeof name, "dynaspec-%lld", (long long)(v * routed.k0 / routed.clusters));
+    return add_drafter(m, name, routed, v, err);
+}
+
+static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
+    int64_t values = pl_params_count(&m->target.params);
+    for (int i = 0; i < m->n_heads; i++)
+        values += pl_params_count(&m->head[i].backbone->params);
+    PL_TRY(pl_bench_shape_room(values, b->env->backend, err));
+    PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
+    m->read_bytes = m->target.params.block_bytes;
+    double step = pl_llama_step_bytes(&m->target, 0);
+    if (step < (double)m->read_bytes) m->read_bytes = (size_t)step;
+    for (int i = 0; i < m->n_heads; i++) {
+        pl_backbone *e = m->head[i].backbone;
+        e->embed = m->target.embed; // which was not there yet when the drafter was made
+        PL_TRY(pl_params_tile(&e->params, PL_BF16, TILED_SEED + 1 + (uint64_t)i, &b->ctx, err));
+    }
+    return PL_OK;
+}
+
+// ---- rows of one session ----
+
+// What host and device both see.
+typedef struct pl_bench_view {
+    int32_t  id[PL_BENCH_ROWS], pos[PL_BENCH_ROWS], group[PL_BENCH_ROWS], path[PL_BENCH_ROWS][DEEP];
+    int32_t  choice[PL_BENCH_ROWS * WIDE];
+    float    value[PL_BENCH_ROWS * WIDE], lse[PL_BENCH_ROWS];
+    pl_kvrow row[]; // [layers][rows]
+} pl_bench_view;
+
+static size_t view_bytes(int layers, int rows) {
+    return sizeof(pl_bench_view) + (size_t)layers * (size_t)rows * sizeof(pl_kvrow);
+}
+
+// Node 0 is the root, WIDE nodes stand below it, and each other one below the one WIDE before it. Without a root: a
+// level of siblings.
+static pl_bench_view *make_view(pl_bench *b, const pl_kv *kv, int rows, bool root, int context, int64_t vocab) {
+    pl_bench_view *v = pl_bench_shared(b, view_bytes(kv->layers, rows));
+    for (int i = 0; v && i < rows; i++) {
+        int n = 1, up[DEEP] = {i};
+        for (; root && up[n - 1] > 0; n++)
+            up[n] = up[n - 1] > WIDE ? up[n - 1] - WIDE : 0;
+        for (int k = 0; k < n; k++)
+            v->path[i][k] = context + up[n - 1 - k];
+        v->id[i] = (int32_t)((int64_t)(i + 1) * 7919 % vocab);
+        v->pos[i] = context + n - 1;
+        pl_kv_row(kv, &v->row[i], rows, context, v->path[i], n, context + i);
+    }
+    return v;
+}
+
+static void drop_view(pl_bench *b, pl_bench_view *v, const pl_kv *kv, int rows) {
+    pl_bench_drop_shared(b, v, view_bytes(kv->layers, rows));
+}
+
+static pl_status make_cache(pl_kv *kv, pl_bench *b, const pl_bench_model *m, int layers, const pl_layer_shape *s,
+                            pl_err *err) {
+    PL_TRY(pl_kv_create(kv, layers, m->context + PL_BENCH_ROWS, s, b->env->backend, err));
+    pl_bench_fill(b, kv->block, kv->bytes);
+    return pl_ctx_sync(&b->ctx, err);
+}
+
+// ---- the target's forward ----
+
+static void verify_step(pl_ctx *ctx, void *arg) {
+    pl_bench_rows  *r = arg;
+    const pl_llama *t = &r->m->target;
+    pl_llama_out    out = {0};
+    pl_view         view = {.pos = r->view->pos, .cos = t->cos, .sin = t->sin, .row = r->view->row, .m = r->rows};
+    pl_llama_forward(ctx, t, r->view->id, r->rows, &view, NULL, 0, &out);
+    pl_tensor logits = pl_linear(ctx, out.hidden, t->head);
+    pl_topk(ctx, &(pl_topk_args){.x = logits, .id = r->view->choice, .k = 1});
+}
+
+static pl_status make_verify(pl_bench_model *m, pl_bench *b, pl_err *err) {
+    static const int rows[PL_BENCH_VERIFY] = {1, 8, 16, 32, PL_BENCH_ROWS};
+    PL_TRY(make_cache(&m->kv, b, m, m->target.n_layers, &m->target.shape, err));
+    for (int i = 0; i < PL_BENCH_VERIFY; i++) {
+        pl_bench_rows *r = &m->verify[i];
+        *r = (pl_bench_rows){.m = m, .rows = rows[i]};
+        r->view = make_view(b, &m->kv, r->rows, true, m->context, m->target.vocab);
+        if (!r->view) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+        r->c = &m->c[m->n_cases++];
+        snprintf(r->c->name, sizeof r->c->name, "verify %d rows", r->rows);
+        r->c->step = verify_step;
+        r->c->arg = r;
+        r->c->bytes = pl_llama_step_bytes(&m->target, m->context);
+        r->c->flops = r->rows * pl_llama_step_bytes(&m->target, 0); // a product and a sum for each value of two bytes
+        r->c->memory = m->target.params.block;
+        r->c->memory_bytes = m->read_bytes;
+        pl_bench_ready(b, r->c);
+    }
+    return PL_OK;
+}
+
+// ---- a drafter's level ----
+
+static pl_tensor layer_of(pl_ctx *ctx, const pl_bench_level *l) {
+    const pl_backbone *e = l->head->backbone;
+    pl_tensor          hidden;
+    pl_view            view = {.pos = l->view->pos, .cos = e->cos, .sin = e->sin, .row = l->view->row, .m = l->rows};
+    return e->kind->step(ctx, e, l->view->id, l->x, &view, &hidden, (pl_tensor){0});
+}
+
+static pl_head_rows head_rows_of(const pl_bench_level *l, pl_tensor y) {
+    return (pl_head_rows){.x = y,
+                          .level = 1,
+                          .hidden = l->x,
+                          .token = l->view->id,
+                          .embed = l->head->backbone->embed,
+                          .group = l->view->group};
+}
+
+// A chain wants the best token, a tree the ten best and their probabilities.
+static void head_of(pl_ctx *ctx, const pl_bench_level *l, const pl_head_rows *rows) {
+    pl_head_topk(ctx, &l->head->backbone->head, rows, l->k, l->view->choice, l->view->value,
+                 l->k > 1 ? l->view->lse : NULL);
+}
+
+static void level_step(pl_ctx *ctx, void *arg) {
+    const pl_bench_level *l = arg;
+    pl_head_rows          rows = head_rows_of(l, (pl_tensor){0});
+    pl_head_begin(ctx, &l->head->backbone->head, &rows);
+    rows.x = layer_of(ctx, l);
+    head_of(ctx, l, &rows);
+}
+
+static void layer_step(pl_ctx *ctx, void *arg) {
+    layer_of(ctx, arg);
+}
+
+static void head_step(pl_ctx *ctx, void *arg) {
+    const pl_bench_level *l = arg;
+    pl_head_rows          rows = head_rows_of(l, l->x);
+    head_of(ctx, l, &rows);
+}
+
+static void product_step(pl_ctx *ctx, void *arg) {
+    const pl_bench_level *l = arg;
+    const pl_head        *h = &l->head->backbone->head;
+    pl_linear(ctx, h->kind->project(ctx, h, l->x, (pl_tensor){0}), h->out);
+}
+
+// What a routed head reads for these rows: the union of their clusters.
+static double head_bytes(pl_bench_level *l) {
+    const pl_head *h = &l->head->backbone->head;
+    pl_bench_case *c = l->part[PL_BENCH_HEAD];
+    double         bytes = pl_head_step_bytes(h, 1);
+    if (!h->kind->support || !c->ready) return bytes;
+    pl_ctx_begin(&c->ctx);
+    pl_head_rows    rows = head_rows_of(l, l->x);
+    pl_head_support s = h->kind->support(&c->ctx, h, &rows);
+    double          listed = s.spans.groups == 1 ? (double)pl_route_rows(&c->ctx, s.spans) : (double)h->vocab;
+    return pl_router_bytes(&h->routed->router, PL_BF16) + listed * (double)h->rank * (double)pl_dtype_size(PL_BF16);
+}
+
+static void ready_part(pl_bench *b, pl_bench_model *m, pl_bench_level *l, int part, const char *name,
+                       void (*step)(pl_ctx *, void *)) {
+    pl_bench_case *c = l->part[part] = &m->c[m->n_cases++];
+    snprintf(c->name, sizeof c->name, "%s of %s, %d rows", name, l->head->name, l->rows);
+    c->step = step;
+    c->arg = l;
+    pl_bench_ready(b, c);
+}
+
+static void set_part(pl_bench_level *l, int part, double bytes) {
+    pl_bench_case   *c = l->part[part];
+    const pl_params *ps = &l->head->backbone->params;
+    c->bytes = bytes;
+    c->flops = bytes * l->rows; // a product and a sum for each value of two bytes
+    c->memory = ps->block;
+    c->memory_bytes = bytes < (double)ps->block_bytes ? (size_t)bytes : ps->block_bytes;
+}
+
+static pl_status make_level(pl_bench_level *l, pl_bench *b, pl_bench_model *m, const pl_bench_head *h, int rows,
+                            pl_err *err) {
+    bool whole = h->backbone->head.kind->support == NULL; // all rows are read: there is a bare product
+    *l = (pl_bench_level){.head = h, .rows = rows, .k = rows};
+    l->view = make_view(b, &h->kv, rows, false, m->context, m->target.vocab);
+    if (!l->view || !pl_bench_input(b, &l->x, &l->x_bytes, rows, m->target.shape.d))
+        return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    ready_part(b, m, l, PL_BENCH_LEVEL, "level", level_step);
+    ready_part(b, m, l, PL_BENCH_LAYER, "layer", layer_step);
+    ready_part(b, m, l, PL_BENCH_HEAD, "head", head_step);
+    if (whole) ready_part(b, m, l, PL_BENCH_PRODUCT, "product", product_step);
+    double layer = pl_backbone_step_bytes(h->backbone, 0), head = head_bytes(l);
+    layer += 2.0 * (double)h->kv.width * (double)h->kv.elem * m->context;
+    set_part(l, PL_BENCH_LEVEL, layer + head);
+    set_part(l, PL_BENCH_LAYER, layer);
+    set_part(l, PL_BENCH_HEAD, head);
+    if (whole) set_part(l, PL_BENCH_PRODUCT, head);
+    return PL_OK;
+}
+
+// ---- all of it ----
+
+pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
+    pl_hf_config c;
+    m->context = s->context;
+    m->max_len = s->context + 2 * s->steps + SPARE;
+    PL_TRY(pl_bench_shape_find(&c, s->name, s->layers, m->max_len + SPARE, err));
+    m->deep_tree = c.vocab_size < 1000 ? "eagle2:12,4,3" : "eagle2:60,10,6";
+    m->prompt = pl_malloc((size_t)s->context * sizeof *m->prompt);
+    m->ids = pl_malloc((size_t)c.vocab_size * sizeof *m->ids);
+    if (!m->prompt || !m->ids) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    for (int i = 0; i < s->context; i++)
+        m->prompt[i] = (int32_t)((7 * i + 3) % c.vocab_size);
+    for (int i = 0; i < c.vocab_size; i++)
+        m->ids[i] = i;
+    PL_TRY(pl_llama_init(&m->target, &c, b->env->backend, true, err));
+    PL_TRY(add_drafters(m, err));
+    PL_TRY(make_weights(m, b, err));
+    PL_TRY(make_verify(m, b, err));
+    for (int i = 0; i < m->n_heads; i++) {
+        pl_bench_head *h = &m->head[i];
+        PL_TRY(make_cache(&h->kv, b, m, 1, &h->backbone->shape, err));
+        for (int w = 0; w < PL_BENCH_WIDTHS; w++)
+            PL_TRY(make_level(&h->level[w], b, m, h, w ? WIDE : 1, err));
+    }
+    return PL_OK;
+}
+
+void pl_bench_model_drop(pl_bench_model *m, pl_bench *b) {
+    for (int i = 0; i < m->n_cases; i++)
+        pl_bench_done(&m->c[i]);
+    for (int i = 0; i < PL_BENCH_VERIFY; i++)
+        drop_view(b, m->verify[i].view, &m->kv, m->verify[i].rows);
+    for (int i = 0; i < PL_BENCH_HEADS; i++) {
+        pl_bench_head *h = &m->head[i];
+        for (int w = 0; w < PL_BENCH_WIDTHS; w++) {
+            drop_view(b, h->level[w].view, &h->kv, h->level[w].rows);
+            pl_bench_drop(b, h->level[w].x.data, h->level[w].x_bytes);
+        }
+        pl_kv_destroy(&h->kv);
+        pl_backbone_destroy(h->backbone);
+    }
+    pl_kv_destroy(&m->kv);
+    pl_llama_fini(&m->target);
+    pl_free(m->prompt);
+    pl_free(m->ids);
+}

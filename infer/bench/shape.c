@@ -1,0 +1,384 @@
+#include "infer/bench/shape.h"
+
+#include "infer/bench/model.h"
+#include "infer/decode/decode.h"
+#include "infer/decode/runner.h"
+#include "infer/drafter/backbone.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/json_put.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GOAL_PLAIN 0.85  // share of the floor
+#define GOAL_DRAFT 1.3   // over the floor
+#define GOAL_VERIFY 1.15 // over one row
+#define GOAL_CYCLE 6.3e-3
+#define GOAL_SHAPE "llama3-8b" // the cycle's, an H200's
+#define COLD 4                 // steps of a run that are not counted
+#define BLOCK 8                // steps between two samples of the bandwidth
+#define ROOM 0.9               // of the host's available memory, for weights
+
+// ---- shapes ----
+
+static const struct shape {
+    const char *name;
+    int         vocab, d, layers, heads, kv_heads, inter;
+    bool        tied, bias;
+    double      theta;
+} shapes[] = {
+    {"llama3-8b", 128256, 4096, 32, 32, 8, 14336, false, false, 500000},
+    {"llama2-7b", 32000, 4096, 32, 32, 32, 11008, false, false, 10000},
+    {"llama3.2-1b", 128256, 2048, 16, 32, 8, 8192, true, false, 500000},
+    {"qwen2-7b", 152064, 3584, 28, 28, 4, 18944, false, true, 1000000},
+    {"tiny", 600, 64, 2, 4, 2, 96, false, true, 10000},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err) {
+    const struct shape *s = NULL;
+    for (int i = 0; i < SHAPES; i++)
+        if (strcmp(shapes[i].name, name) == 0) s = &shapes[i];
+    if (!s) return pl_fail(err, PL_E_USAGE, "--shape %s: no such shape; known are " PL_SHAPE_NAMES, name);
+    pl_hf_config_init(c);
+    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
+    snprintf(c->model_type, sizeof c->model_type, "llama");
+    c->hidden_size = s->d;
+    c->intermediate_size = s->inter;
+    c->num_hidden_layers = layers ? layers : s->layers;
+    c->num_attention_heads = s->heads;
+    c->num_key_value_heads = s->kv_heads;
+    c->head_dim = s->d / s->heads;
+    c->vocab_size = s->vocab;
+    c->max_position_embeddings = positions;
+    c->rms_norm_eps = 1e-5;
+    c->rope.theta = s->theta;
+    c->tie_word_embeddings = s->tied;
+    c->qkv_bias = s->bias;
+    c->dtype = PL_BF16;
+    return PL_OK;
+}
+
+pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *layers, pl_err *err) {
+    pl_hf_config c;
+    *name = pl_cli_text(a, "shape");
+    *layers = pl_cli_has(a, "layers") ? (int)pl_cli_int(a, "layers") : 0;
+    if (*name && pl_cli_has(a, "target"))
+        return pl_fail(err, PL_E_USAGE, "--shape: stands in for --target; give one of them");
+    if (*layers && !*name) return pl_fail(err, PL_E_USAGE, "--layers: is for --shape");
+    return *name ? pl_bench_shape_find(&c, *name, *layers, 1, err) : PL_OK;
+}
+
+// What the host can still give, 0 where the system does not say.
+static double available(void) {
+    double kib = 0;
+    char   line[256];
+    FILE  *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err) {
+    double bytes = (double)values * (double)pl_dtype_size(PL_BF16), have = ROOM * available();
+    // The emulated device's memory is the host's.
+    if ((be->memory && be != pl_backend_emulated()) || have == 0 || bytes < have) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY,
+                   "random weights take %.1f GiB, there is room for %.1f GiB; take a smaller model or, of a --shape, "
+                   "give fewer --layers",
+                   bytes / 1073741824, have / 1073741824);
+}
+
+// ---- the decode loop ----
+
+typedef struct loop {
+    const char          *name, *tree;
+    const pl_bench_head *head; // NULL: plain
+    double               tau;  // at which the speed is told; NaN: as measured
+    pl_drafter          *drafter;
+    pl_engine           *engine;
+    pl_session          *session;
+    bool                 ready;
+    int                  n, depth;
+    double               bytes;                                                    // of a cycle
+    double               seconds[PL_BENCH_MAX_PAIRS], floor[PL_BENCH_MAX_PAIRS];   // of a step
+    double               target[PL_BENCH_MAX_PAIRS], drafting[PL_BENCH_MAX_PAIRS]; // of it; what is left is the verdict
+} loop;
+
+static pl_status open_loop(loop *l, pl_bench *b, const pl_bench_model *m, pl_err *err) {
+    pl_engine_options eo = {.max_sessions = 1, .max_rows = 64, .max_len = m->max_len};
+    pl_tree_policy    policy;
+    l->bytes = pl_llama_step_bytes(&m->target, m->context);
+    if (l->head) {
+        PL_TRY(pl_tree_policy_parse(&policy, l->tree, err));
+        l->depth = policy.depth;
+        PL_TRY(pl_drafter_backbone_create(&l->drafter, l->head->backbone, l->head->name, &m->target, &policy, 1,
+                                          eo.max_rows, m->max_len, err));
+        l->bytes += l->depth * pl_backbone_step_bytes(l->head->backbone, l->depth);
+    }
+    PL_TRY(pl_engine_create(&l->engine, b->env->backend, b->env->pool, &m->target, l->drafter, &eo, err));
+    l->ready = true;
+    return PL_OK;
+}
+
+static void close_loop(loop *l) {
+    pl_engine_destroy(l->engine);
+    pl_drafter_destroy(l->drafter);
+    l->engine = NULL;
+    l->drafter = NULL;
+    l->ready = false;
+}
+
+// Reads the prompt; the first step that decodes comes next.
+static pl_status start(loop *l, const pl_bench_model *m, pl_err *err) {
+    pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 1 << 20};
+    if (l->session) pl_engine_end(l->engine, l->session);
+    l->session = NULL;
+    PL_TRY(pl_engine_start(l->engine, m->prompt, m->context, &so, &l->session, err));
+    while (l->session->n_read < m->context) {
+        PL_TRY(pl_bench_go_on(err));
+        PL_TRY(pl_engine_step(l->engine, err));
+    }
+    return PL_OK;
+}
+
+// `steps` more samples, in blocks with the bandwidth sampled before or, every other time, after.
+static pl_status run_loop(loop *l, pl_bench *b, const pl_bench_model *m, int steps, pl_err *err) {
+    PL_TRY(start(l, m, err));
+    for (int i = -COLD; i < steps && l->n < PL_BENCH_MAX_PAIRS;) {
+        int    first = l->n;
+        double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
+        for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
+            PL_TRY(pl_bench_go_on(err));
+            if (l->session->finish != PL_RUNNING) PL_TRY(start(l, m, err));
+            const pl_session_stats *s = &l->session->stats;
+            pl_session_stats        was = *s;
+            PL_TRY(pl_engine_step(l->engine, err));
+            if (i < 0) continue;
+            double verdict = s->parts.verify - was.parts.verify;
+            l->seconds[l->n] = s->seconds - was.seconds;
+            l->target[l->n] = s->parts.target - was.parts.target;
+            l->drafting[l->n] = l->seconds[l->n] - l->target[l->n] - verdict;
+            l->n++;
+        }
+        if (rate == 0 && l->n > first) rate = pl_bench_rate(b, m->target.params.block, m->read_bytes);
+        for (int k = first; k < l->n; k++)
+            l->floor[k] = l->bytes / rate;
+    }
+    return PL_OK;
+}
+
+// Rounds over all loops; one that fails is left out.
+static pl_status run_loops(loop *l, int n, pl_bench *b, const pl_bench_model *m, const pl_bench_shape *s, pl_err *err) {
+    for (int round = 0; round < s->repeats; round++)
+        for (int i = 0; i < n; i++) {
+            pl_err    why = {0};
+            pl_status st = l[i].ready ? run_loop(&l[i], b, m, s->steps, &why) : PL_OK;
+            if (st == PL_OK) continue;
+            if (st == PL_E_INTERRUPTED) {
+                *err = why;
+                return st;
+            }
+            pl_bench_leave_out(b, l[i].name, &why);
+            close_loop(&l[i]);
+        }
+    return PL_OK;
+}
+
+static double median(const double *x, int n) {
+    return n ? pl_stats(x, n).median : NAN;
+}
+
+// ---- what is said ----
+
+// Columns of a goal: what it is, what was reached, whether that is better (for people and machines alike; a run does
+// not fail by it).
+static void put_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
+    pl_put_str(o, "goal_of", what);
+    pl_put_num(o, "reached", reached);
+    pl_put_num(o, "goal", goal);
+    pl_put_str(o, "met",
+               !isfinite(goal) || !isfinite(reached)        ? "-"
+               : (more ? reached >= goal : reached <= goal) ? "yes"
+                                                            : "no");
+}
+
+static void put_plain(pl_json_out *o, const loop *l) {
+    pl_put_array(o, "plain");
+    if (l->ready && l->n) {
+        double share[PL_BENCH_MAX_PAIRS];
+        for (int i = 0; i < l->n; i++)
+            share[i] = l->floor[i] / l->seconds[i];
+        pl_json_out_object(o);
+        pl_put_num(o, "tokens_per_second", 1 / median(l->seconds, l->n));
+        pl_put_num(o, "seconds", median(l->seconds, l->n));
+        pl_put_num(o, "target_seconds", median(l->target, l->n));
+        pl_put_num(o, "bytes", l->bytes);
+        pl_bench_write_pairs(o, &(pl_bench_pairs){l->seconds, l->floor, l->n});
+        put_goal(o, "share_of_floor", median(share, l->n), GOAL_PLAIN, true);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void put_verify(pl_json_out *o, const pl_bench_model *m) {
+    double one = pl_bench_seconds(m->verify[0].c);
+    pl_put_array(o, "verify");
+    for (int i = 0; i < PL_BENCH_VERIFY; i++) {
+        const pl_bench_rows *r = &m->verify[i];
+        if (!r->c->ready) continue;
+        double over = pl_bench_seconds(r->c) / one;
+        pl_json_out_object(o);
+        pl_put_int(o, "rows", r->rows);
+        pl_put_num(o, "seconds", pl_bench_seconds(r->c));
+        pl_put_num(o, "bytes", r->c->bytes);
+        pl_bench_write_pairs(o, &(pl_bench_pairs){r->c->seconds, r->c->floor, r->c->n});
+        put_goal(o, "over_one_row", over, i ? GOAL_VERIFY : NAN, false);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static double part_seconds(const pl_bench_level *l, int part) {
+    return l->part[part] ? pl_bench_seconds(l->part[part]) : NAN;
+}
+
+static void put_draft(pl_json_out *o, const pl_bench_model *m) {
+    pl_put_array(o, "draft");
+    for (int i = 0; i < m->n_heads; i++)
+        for (int r = 0; r < PL_BENCH_WIDTHS; r++) {
+            const pl_bench_level *l = &m->head[i].level[r];
+            const pl_bench_case  *c = l->part[PL_BENCH_LEVEL];
+            if (!c->ready) continue;
+            double over[PL_BENCH_TRIES];
+            for (int k = 0; k < c->n; k++)
+                over[k] = c->seconds[k] / c->floor[k];
+            pl_json_out_object(o);
+            pl_put_str(o, "head", m->head[i].name);
+            pl_put_int(o, "rows", l->rows);
+            pl_put_num(o, "seconds", pl_bench_seconds(c));
+            pl_put_num(o, "layer_seconds", part_seconds(l, PL_BENCH_LAYER));
+            pl_put_num(o, "head_seconds", part_seconds(l, PL_BENCH_HEAD));
+            pl_put_num(o, "product_seconds", part_seconds(l, PL_BENCH_PRODUCT));
+            pl_put_num(o, "bytes", c->bytes);
+            pl_put_num(o, "floor_seconds", median(c->floor, c->n));
+            put_goal(o, "over_floor", median(over, c->n), GOAL_DRAFT, false);
+            pl_json_out_close(o, '}');
+        }
+    pl_json_out_close(o, ']');
+}
+
+static void put_cycle(pl_json_out *o, const loop *l, int n, const pl_bench_shape *s) {
+    pl_put_array(o, "cycle");
+    for (int i = 0; i < n; i++) {
+        if (!l[i].ready || !l[i].n) continue;
+        double seconds = median(l[i].seconds, l[i].n);
+        bool   chain = strncmp(l[i].tree, "chain", 5) == 0, goal = chain && !s->layers;
+        pl_json_out_object(o);
+        pl_put_str(o, "head", l[i].head->name);
+        pl_put_str(o, "tree", l[i].tree);
+        pl_put_num(o, "seconds", seconds);
+        pl_put_num(o, "target_seconds", median(l[i].target, l[i].n));
+        pl_put_num(o, "draft_seconds", median(l[i].drafting, l[i].n));
+        pl_put_num(o, "at_tau", l[i].tau);
+        pl_put_num(o, "tokens_per_second", l[i].tau / seconds);
+        pl_put_num(o, "bytes", l[i].bytes);
+        pl_put_num(o, "floor_seconds", median(l[i].floor, l[i].n));
+        pl_put_num(o, "measured_tau", pl_stats_acceptance(&l[i].session->stats));
+        put_goal(o, "seconds", seconds, goal && strcmp(s->name, GOAL_SHAPE) == 0 ? GOAL_CYCLE : NAN, false);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void put_parts_row(pl_json_out *o, const char *head, const char *tree, double layer, double product, double topk,
+                          double rest) {
+    pl_json_out_object(o);
+    pl_put_str(o, "head", head);
+    pl_put_str(o, "tree", tree);
+    pl_put_num(o, "layer", layer);
+    pl_put_num(o, "head_product", product);
+    pl_put_num(o, "softmax_topk", topk);
+    pl_put_num(o, "rest", rest);
+    pl_json_out_close(o, '}');
+}
+
+// Shares of drafting. What a head takes beyond its bare product is softmax and top-k; where rows are listed there is no
+// bare product, and the head is one part.
+static void put_parts(pl_json_out *o, const loop *l, int n, const pl_bench_model *m) {
+    pl_put_array(o, "parts");
+    for (int i = 0; i < n; i++) {
+        if (!l[i].ready || !l[i].n) continue;
+        bool                  wide = strncmp(l[i].tree, "chain", 5) != 0;
+        const pl_bench_level *first = &l[i].head->level[0], *other = &l[i].head->level[wide];
+        double                all = median(l[i].drafting, l[i].n), deeper = l[i].depth - 1;
+        double                layer = deeper * part_seconds(other, PL_BENCH_LAYER);
+        double                head = part_seconds(first, PL_BENCH_HEAD) + deeper * part_seconds(other, PL_BENCH_HEAD);
+        double product = part_seconds(first, PL_BENCH_PRODUCT) + deeper * part_seconds(other, PL_BENCH_PRODUCT);
+        if (!isfinite(product) || product > head) product = head;
+        put_parts_row(o, l[i].head->name, l[i].tree, layer / all, product / all, (head - product) / all,
+                      1 - (layer + head) / all);
+    }
+    put_parts_row(o, "full, FR-Spec fig. 6", m->deep_tree, 0.33, 0.49, 0.13, 0.05);
+    pl_json_out_close(o, ']');
+}
+
+static void put_model(pl_json_out *o, const pl_bench_model *m, const pl_bench_shape *s) {
+    pl_put_object(o, "model");
+    pl_put_str(o, "shape", s->name);
+    pl_put_int(o, "layers", m->target.n_layers);
+    pl_put_bool(o, "whole", !s->layers);
+    pl_put_int(o, "context", m->context);
+    pl_put_num(o, "weights_bytes", (double)pl_params_bytes(&m->target.params));
+    pl_put_num(o, "step_bytes", pl_llama_step_bytes(&m->target, m->context));
+    pl_json_out_close(o, '}');
+}
+
+// ---- the bench ----
+
+static int list_loops(loop *l, const pl_bench_model *m) {
+    int n = 0;
+    l[n++] = (loop){.name = "plain", .tau = NAN};
+    for (int deep = 0; deep < 2; deep++)
+        for (int i = 0; i < m->n_heads; i++)
+            l[n++] = (loop){.name = m->head[i].name,
+                            .head = &m->head[i],
+                            .tree = deep ? m->deep_tree : "chain:7",
+                            .tau = deep ? 3.89 : 3.91};
+    return n;
+}
+
+pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, pl_err *err) {
+    pl_bench_model *m = pl_calloc(1, sizeof *m);
+    loop           *l = pl_calloc(1 + 2 * PL_BENCH_HEADS, sizeof *l);
+    int             n = 0;
+    pl_status       st = m && l ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    if (st == PL_OK) st = pl_bench_model_make(m, b, s, err);
+    if (st == PL_OK) n = list_loops(l, m);
+    for (int i = 0; i < n; i++) {
+        pl_err why = {0};
+        if (open_loop(&l[i], b, m, &why) == PL_OK) continue;
+        pl_bench_leave_out(b, l[i].name, &why);
+        close_loop(&l[i]);
+    }
+    if (st == PL_OK) {
+        if (s->repeats < b->rounds) b->rounds = s->repeats;
+        pl_bench_time(b, m->c, m->n_cases);
+        st = run_loops(l, n, b, m, s, err);
+    }
+    if (st == PL_OK) {
+        put_model(o, m, s);
+        put_plain(o, &l[0]);
+        put_verify(o, m);
+        put_draft(o, m);
+        put_cycle(o, l + 1, n - 1, s);
+        put_parts(o, l + 1, n - 1, m);
+    }
+    for (int i = 0; i < n; i++)
+        close_loop(&l[i]);
+    if (m) pl_bench_model_drop(m, b);
+    pl_free(l);
+    pl_free(m);
+    return st;
+}

@@ -1,0 +1,24 @@
+// The machine that a result was measured on.
+#ifndef PL_MACHINE_H
+#define PL_MACHINE_H
+
+#include "infer/cli/env.h"
+#include "kernels/base/probe.h"
+
+typedef struct pl_machine {
+    char        cpu[128], os[160], isa[64]; // processor, system, instruction sets that backends exist for here
+    const char *backend;
+    int         cores, threads;
+    double      memory;                     // bytes
+    double      bandwidth_bytes, bandwidth; // measured at this footprint; 0: not measured
+    double      peak_flops;                 // 0: not measured
+} pl_machine;
+
+void   pl_machine_describe(pl_machine *m, const pl_env *env); // measures nothing
+void   pl_machine_write(pl_json_out *o, const pl_machine *m); // one object
+double pl_peak_memory(void);                                  // bytes this process has held at most
+
+// What this program was built from and with. pl_version is in paceline.h.
+const char *pl_commit(void);
+
+#endif

@@ -1,0 +1,300 @@
+#include "infer/command/decode.h"
+
+#include "infer/decode/runner.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
+#include "kernels/base/strbuf.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PROMPT_MAX ((size_t)256 << 20) // bytes of a prompt file
+#define NEW_MAX (1 << 24)
+
+static const pl_cli_option options[] = {
+    {.name = "target",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR|FILE",
+     .help = "the model: a Hugging Face folder or a llama2.c file"},
+    {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "its tokenizer, where the target brings none"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "drafter",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR|NAME",
+     .help = "draft head's checkpoint, or lookup[:N[,MAX]], recycle[:NODES[,keep]]; without it, plain decoding"},
+    {.name = "prompt",
+     .letter = 'p',
+     .type = PL_CLI_TEXT,
+     .arg = "TEXT",
+     .help = "text to go on with; BOS in front as the tokenizer says"},
+    {.name = "prompt-ids",
+     .type = PL_CLI_TEXT,
+     .arg = "IDS",
+     .help = "the prompt as token ids, 1,2,3, taken as they are"},
+    {.name = "prompt-file",
+     .letter = 'f',
+     .type = PL_CLI_TEXT,
+     .arg = "F",
+     .help = "the prompt from a file (its last line end left out)"},
+    {.name = "max-new-tokens",
+     .letter = 'n',
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "256",
+     .min = 1,
+     .max = NEW_MAX,
+     .help = "longest answer"},
+    {.name = "temperature", .type = PL_CLI_REAL, .arg = "T", .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
+    {.name = "top-k",
+     .type = PL_CLI_INT,
+     .arg = "K",
+     .deflt = "0",
+     .min = 0,
+     .max = 1 << 30,
+     .help = "sample from the K most probable tokens; 0: from all"},
+    {.name = "top-p",
+     .type = PL_CLI_REAL,
+     .arg = "P",
+     .deflt = "1",
+     .min = 0,
+     .max = 1,
+     .help = "sample from the most probable tokens that hold this share"},
+    {.name = "min-p",
+     .type = PL_CLI_REAL,
+     .arg = "P",
+     .deflt = "0",
+     .min = 0,
+     .max = 1,
+     .help = "sample from tokens at least P times as probable as the best"},
+    {.name = "repetition-penalty",
+     .type = PL_CLI_REAL,
+     .arg = "R",
+     .deflt = "1",
+     .min = 0.01,
+     .max = 100,
+     .help = "above 1: tokens that occurred become less probable"},
+    {.name = "verify",
+     .type = PL_CLI_TEXT,
+     .arg = "VERIFIER",
+     .deflt = "match",
+     .help = "how drafted tokens are accepted: a name of the list below"},
+    {.name = "tree",
+     .type = PL_CLI_TEXT,
+     .arg = "TREE",
+     .help = PL_TREE_HELP " [the drafter's own; checkpoints: auto]"},
+    {.name = "dtype",
+     .type = PL_CLI_CHOICE,
+     .arg = "bf16|fp32",
+     .help = "of the weights in memory [as the file stores them]"},
+    {0}};
+
+typedef struct decoding {
+    const pl_env *env;
+    pl_detok      detok;
+    bool          has_text; // there is a tokenizer
+    int           failed;   // errno of standard output
+    pl_strbuf     text;     // with --json
+} decoding;
+
+static void put(decoding *d, const char *s, size_t n) {
+    if (!n) return;
+    if (d->env->json) {
+        pl_strbuf_add(&d->text, s, n);
+    } else if (!d->failed && (fwrite(s, 1, n, d->env->text) < n || fflush(d->env->text) != 0)) {
+        d->failed = errno ? errno : EIO;
+    }
+}
+
+static bool on_token(void *arg, int32_t token) {
+    decoding   *d = arg;
+    const char *s;
+    if (d->has_text) {
+        size_t n = pl_detok_push(&d->detok, token, &s);
+        put(d, s, n);
+    }
+    return !d->failed; // else nobody listens any more
+}
+
+static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t **ids, int64_t *n, pl_err *err) {
+    const char *text = pl_cli_text(a, "prompt"), *file = pl_cli_text(a, "prompt-file");
+    const char *given = pl_cli_text(a, "prompt-ids");
+    if (given) {
+        pl_status st = pl_cli_ids(given, ids, n, err);
+        return st == PL_OK ? PL_OK : pl_fail_at(err, st, "--prompt-ids");
+    }
+    if (!t->tok)
+        return pl_fail(err, PL_E_USAGE, "%s: has no tokenizer for a prompt of text; give --tokenizer or --prompt-ids",
+                       pl_cli_text(a, "target"));
+    uint8_t *data = NULL;
+    size_t   bytes = text ? strlen(text) : 0;
+    if (file) {
+        PL_TRY(pl_file_read(file, &data, &bytes, PROMPT_MAX, err));
+        text = (const char *)data;
+        if (bytes > 0 && text[bytes - 1] == '\n') bytes--;
+    }
+    pl_status st = pl_tokenizer_encode(t->tok, text, bytes, PL_TOK_ADD_BOS, ids, n, err);
+    if (st != PL_OK) st = pl_fail_at(err, st, "%s", file ? file : "--prompt");
+    pl_free(data);
+    return st;
+}
+
+static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
+    int prompts = pl_cli_has(a, "prompt") + pl_cli_has(a, "prompt-ids") + pl_cli_has(a, "prompt-file");
+    if (!pl_cli_has(a, "target")) return pl_fail(err, PL_E_USAGE, "--target: is missing; it names the model");
+    if (prompts == 0) return pl_fail(err, PL_E_USAGE, "--prompt: is missing; give it, --prompt-file or --prompt-ids");
+    if (prompts > 1) return pl_fail(err, PL_E_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
+    if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
+        return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
+    if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))
+        return pl_fail(err, PL_E_USAGE, "--verify: needs a --drafter");
+    return PL_OK;
+}
+
+static const char *lossy(const pl_verifier *v) {
+    return v->lossless ? "" : " (lossy)";
+}
+
+static void list_verifiers(FILE *f) {
+    fprintf(f, "\nVerifiers (at temperature 0 all of them are greedy verification):\n");
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        char               name[64];
+        snprintf(name, sizeof name, "%s%s", v->name, lossy(v));
+        fprintf(f, "  %-27s %s\n", name, v->help);
+    }
+}
+
+static const char *finish_name(pl_finish f) {
+    return f == PL_STOPPED ? "stop" : f == PL_LENGTH ? "length" : f == PL_CONTEXT ? "context" : "running";
+}
+
+static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *v, pl_err *err) {
+    char              used[PL_TREE_TEXT];
+    pl_json_out      *o = d->env->result;
+    const pl_session *s = r->session;
+    int32_t           n;
+    const int32_t    *answer = pl_session_answer(s, &n);
+    pl_put_ids(o, "prompt_tokens", s->tokens, s->n_prompt);
+    pl_put_ids(o, "tokens", answer, n);
+    pl_json_out_key(o, "text");
+    if (d->has_text) {
+        size_t bytes = d->text.n;
+        char  *text = pl_strbuf_take(&d->text);
+        if (!text) return pl_fail(err, PL_E_MEMORY, "text: out of memory");
+        pl_json_out_strn(o, text, bytes);
+        pl_free(text);
+    } else {
+        pl_json_out_null(o);
+    }
+    pl_put_str(o, "finish", finish_name(s->finish));
+    pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
+    pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
+    pl_put_str(o, "tree", r->drafter ? r->drafter->tree : NULL);
+    pl_put_str(o, "verify", r->drafter ? v->name : NULL);
+    pl_put_bool(o, "lossless", !r->drafter || v->lossless);
+    pl_engine_tree(r->engine, used, sizeof used);
+    pl_put_str(o, "tree_used", r->drafter ? used : NULL);
+    pl_put_object(o, "stats");
+    pl_stats_write(o, &s->stats, s->n_prompt);
+    pl_json_out_close(o, '}');
+    return PL_OK;
+}
+
+static void log_stats(const pl_runner *r, const pl_verifier *v) {
+    const pl_session       *s = r->session;
+    const pl_session_stats *t = &s->stats;
+    pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", s->n_prompt, t->prefill_seconds,
+           s->n_prompt / t->prefill_seconds);
+    if (t->steps == 0) return;
+    pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,
+           t->seconds, pl_stats_speed(t), (long long)t->steps, pl_stats_acceptance(t));
+    if (!r->drafter || t->drafted == 0) return;
+    char text[256] = "", tree[PL_TREE_TEXT];
+    int  depth = pl_stats_depth(t), at = 0;
+    for (int i = 0; i < depth && i < 16 && at < (int)sizeof text - 8; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, " %.2f", pl_stats_position(t, i));
+    pl_engine_tree(r->engine, tree, sizeof tree);
+    pl_log("drafts: %lld of %lld accepted (%.1f %%) by %s%s; by position%s; tree %s", (long long)t->accepted,
+           (long long)t->drafted, 100 * pl_stats_accepted(t), v->name, lossy(v), text, tree);
+}
+
+// A text that begins here has no space in front; one that goes on has what the model put there.
+static bool starts_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!pl_tokenizer_is_special(tok, ids[i])) return false;
+    return true;
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    PL_TRY(check_usage(a, err));
+    pl_target          target = {0};
+    pl_runner          r = {0};
+    decoding           d = {.env = env};
+    int32_t           *prompt = NULL;
+    int64_t            n = 0;
+    pl_status          st = PL_OK;
+    int                max_new = (int)pl_cli_int(a, "max-new-tokens"), dtype = pl_cli_choice(a, "dtype");
+    const char        *path = pl_cli_text(a, "target"), *tree = pl_cli_text(a, "tree");
+    pl_sampling        sampling = {.temperature = pl_cli_real(a, "temperature"),
+                                   .top_k = (int)pl_cli_int(a, "top-k"),
+                                   .top_p = pl_cli_real(a, "top-p"),
+                                   .min_p = pl_cli_real(a, "min-p"),
+                                   .repetition_penalty = pl_cli_real(a, "repetition-penalty"),
+                                   .seed = env->seed};
+    const pl_verifier *verifier = pl_verifier_find(pl_cli_text(a, "verify"), err);
+    if (!verifier) return PL_E_USAGE;
+    PL_TRY(pl_sampling_check(&sampling, err));
+    PL_TRY_GOTO(st, done,
+                pl_target_open(&target, path, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"),
+                               dtype < 0    ? PL_WEIGHTS_AUTO
+                               : dtype == 0 ? PL_WEIGHTS_BF16
+                                            : PL_WEIGHTS_FP32,
+                               env->backend, err));
+    if (!target.tok && !env->json) {
+        st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids",
+                     path);
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, read_prompt(a, &target, &prompt, &n, err));
+    pl_runner_options o = {.drafter = pl_cli_text(a, "drafter"), .tree = tree, .verifier = verifier};
+    // No larger a cache than this text can fill; a prompt that alone is too long is told by the run.
+    if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
+    PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
+    d.has_text = target.tok != NULL;
+    if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
+    st = pl_runner_run(&r, prompt, n, &sampling, max_new, on_token, &d, err);
+    if (d.has_text) {
+        const char *s;
+        size_t      bytes = pl_detok_flush(&d.detok, &s);
+        put(&d, s, bytes);
+        if (!env->json && r.session && r.session->n_tokens > r.session->n_prompt) put(&d, "\n", 1);
+    }
+    if (st != PL_OK) goto done;
+    if (d.failed) {
+        errno = d.failed;
+        PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
+    }
+    if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, verifier, err));
+    log_stats(&r, verifier);
+done:
+    if (d.has_text) pl_detok_fini(&d.detok);
+    pl_strbuf_fini(&d.text);
+    pl_runner_close(&r);
+    pl_target_close(&target);
+    pl_free(prompt);
+    return st;
+}
+
+const pl_command pl_command_decode = {
+    .name = "decode",
+    .summary = "one answer, streamed, with its statistics",
+    .options = options,
+    .about = "Goes on with a prompt. With a draft head the answer comes faster: with the verifier match it is plain\n"
+             "decoding's, token for token; other lossless verifiers keep its law. The text goes to standard output,\n"
+             "figures to standard error.",
+    .lists = list_verifiers,
+    .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
+    .devices = true,
+    .run = run,
+};

@@ -1,0 +1,153 @@
+#include "data/tokenizer/tokenizer.h"
+#include "infer/command/decode.h"
+#include "kernels/base/files.h"
+#include "kernels/base/strbuf.h"
+#include "kernels/base/utf8.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_MAX_BYTES ((size_t)4 << 30)
+
+static const pl_cli_option options[] = {
+    {.name = "tokenizer",
+     .type = PL_CLI_TEXT,
+     .arg = "PATH",
+     .help = "tokenizer file, or a model folder that holds one"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "text", .letter = 't', .type = PL_CLI_TEXT, .arg = "T", .help = "text to encode"},
+    {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "text from a file, as it is"},
+    {.name = "no-special",
+     .type = PL_CLI_FLAG,
+     .help = "no BOS in front, and special tokens in the text are plain text"},
+    {.name = "decode",
+     .letter = 'd',
+     .type = PL_CLI_TEXT,
+     .arg = "IDS",
+     .help = "ids to text instead: 1,2,3 (or with blanks); - reads them from standard input"},
+    {0}};
+
+static pl_status read_all(int fd, pl_strbuf *b, pl_err *err) {
+    char    chunk[65536];
+    ssize_t n;
+    while ((n = read(fd, chunk, sizeof chunk)) != 0) {
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return pl_fail_errno(err, "standard input");
+        pl_strbuf_add(b, chunk, (size_t)n);
+    }
+    return PL_OK;
+}
+
+// JSON holds text alone: what is not UTF-8 shows as U+FFFD there, and then the bytes stand beside it in hexadecimal.
+static pl_status put_text(pl_json_out *o, const char *text, size_t n_text, const char *bytes, size_t n_bytes,
+                          pl_err *err) {
+    pl_json_out_key(o, "text");
+    pl_json_out_strn(o, text, n_text);
+    if (pl_utf8_valid(bytes, n_bytes) == n_bytes) return PL_OK;
+    static const char digits[] = "0123456789abcdef";
+    pl_strbuf         hex = {0};
+    for (size_t i = 0; i < n_bytes; i++) {
+        uint8_t b = (uint8_t)bytes[i];
+        pl_strbuf_add(&hex, (char[]){digits[b >> 4], digits[b & 15]}, 2);
+    }
+    pl_status st = hex.failed ? pl_fail(err, PL_E_MEMORY, "text of %zu bytes: out of memory", n_bytes) : PL_OK;
+    if (st == PL_OK) {
+        pl_json_out_key(o, "bytes_hex");
+        pl_json_out_strn(o, hex.s, hex.n);
+    }
+    pl_strbuf_fini(&hex);
+    return st;
+}
+
+static pl_status decode(const pl_env *env, const pl_tokenizer *tok, const char *given, pl_err *err) {
+    pl_strbuf in = {0};
+    char     *text = NULL, *bytes = NULL, *list = NULL;
+    int32_t  *ids = NULL;
+    int64_t   n = 0;
+    size_t    n_text = 0, n_bytes = 0;
+    pl_status st = PL_OK;
+    if (strcmp(given, "-") == 0) {
+        PL_TRY_GOTO(st, done, read_all(STDIN_FILENO, &in, err));
+        list = pl_strbuf_take(&in);
+        if (!list) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "standard input: out of memory"));
+        given = list;
+    }
+    st = pl_cli_ids(given, &ids, &n, err);
+    if (st == PL_OK) st = pl_tokenizer_decode_bytes(tok, ids, n, &bytes, &n_bytes, err);
+    if (st == PL_OK && env->json) st = pl_tokenizer_decode(tok, ids, n, &text, &n_text, err);
+    if (st != PL_OK) {
+        st = pl_fail_at(err, st, "--decode");
+        goto done;
+    }
+    if (env->json) {
+        st = put_text(env->result, text, n_text, bytes, n_bytes, err);
+    } else {
+        fwrite(bytes, 1, n_bytes, env->text);
+        if (isatty(fileno(env->text))) fputc('\n', env->text);
+    }
+done:
+    pl_strbuf_fini(&in);
+    pl_free(list);
+    pl_free(ids);
+    pl_free(text);
+    pl_free(bytes);
+    return st;
+}
+
+static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli_args *a, pl_err *err) {
+    const char *text = pl_cli_text(a, "text"), *file = pl_cli_text(a, "file");
+    uint8_t    *data = NULL;
+    size_t      bytes = text ? strlen(text) : 0;
+    int32_t    *ids = NULL;
+    int64_t     n = 0;
+    if (file) {
+        PL_TRY(pl_file_read(file, &data, &bytes, FILE_MAX_BYTES, err));
+        text = (const char *)data;
+    }
+    unsigned  flags = pl_cli_has(a, "no-special") ? PL_TOK_NO_SPECIAL : PL_TOK_ADD_BOS;
+    pl_status st = pl_tokenizer_encode(tok, text, bytes, flags, &ids, &n, err);
+    pl_free(data);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s", file ? file : "--text");
+    if (env->json) {
+        pl_json_out_key(env->result, "ids");
+        pl_json_out_array(env->result);
+        for (int64_t i = 0; i < n; i++)
+            pl_json_out_int(env->result, ids[i]);
+        pl_json_out_close(env->result, ']');
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            fprintf(env->text, "%s%d", i ? " " : "", ids[i]);
+        fputc('\n', env->text);
+    }
+    pl_free(ids);
+    return PL_OK;
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    int inputs = pl_cli_has(a, "text") + pl_cli_has(a, "file") + pl_cli_has(a, "decode");
+    if (!pl_cli_has(a, "tokenizer"))
+        return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
+    if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file and --decode: give exactly one of them");
+    pl_tokenizer *tok;
+    PL_TRY(pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
+    pl_status st = pl_cli_has(a, "decode") ? decode(env, tok, pl_cli_text(a, "decode"), err) : encode(env, tok, a, err);
+    pl_tokenizer_close(tok);
+    return st;
+}
+
+const pl_command pl_command_tokenize = {
+    .name = "tokenize",
+    .summary = "text to token ids, and back",
+    .options = options,
+    .about =
+        "Tokenizers: SentencePiece .model, tokenizer.json (BPE), vocab.json + merges.txt, tiktoken rank files, "
+        "llama2.c .bin.\n"
+        "A folder stands for its tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, else "
+        "tokenizer.bin.\n"
+        "--decode writes exactly the bytes that the ids stand for (a line feed behind them on a terminal only). With\n"
+        "--json \"text\" shows what is not UTF-8 as U+FFFD, and \"bytes_hex\" holds the exact bytes where there is "
+        "such.",
+    .example = "paceline tokenize --tokenizer checkpoints/tiny --text \"Hello there\"",
+    .run = run,
+};

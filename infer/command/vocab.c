@@ -1,0 +1,246 @@
+#include "infer/command/vocab.h"
+
+#include "data/counts/tally.h"
+#include "infer/report/svg.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
+#include "kernels/base/strbuf.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SIZES 6
+#define POINTS 200
+
+static const pl_cli_option options[] = {
+    {.name = "tokenizer",
+     .type = PL_CLI_TEXT,
+     .arg = "PATH",
+     .help = "tokenizer file, or a model folder that holds one (not needed for datasets)"},
+    {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "field",
+     .type = PL_CLI_TEXT,
+     .arg = "NAME",
+     .help = "of JSON records, count this member (\"output\", \"conversations\") instead of the prompt"},
+    {.name = "against",
+     .letter = 'a',
+     .type = PL_CLI_TEXT,
+     .arg = "FILE",
+     .many = true,
+     .help = "also say how much of this text the list covers; may be given again"},
+    {.name = "against-field", .type = PL_CLI_TEXT, .arg = "NAME", .help = "--field of the files given with --against"},
+    {.name = "list",
+     .letter = 'l',
+     .type = PL_CLI_TEXT,
+     .arg = "FILE",
+     .help = "write the ids by rank, for drafter.head.vocab (counted over all documents)"},
+    {.name = "plot", .type = PL_CLI_TEXT, .arg = "FILE", .help = "write the coverage curves as a page"},
+    {0}};
+
+// ---- what is said
+
+typedef struct measured {
+    const char *name;
+    pl_tally    t;
+} measured;
+
+typedef struct report {
+    const pl_env *env;
+    measured     *m; // 0: what the list is made of; then --against
+    int           n;
+    int32_t      *rank, *half_rank; // by all of m[0]; by its even documents
+    int32_t       occurred, half_occurred, vocab;
+} report;
+
+static void say_sizes(int32_t vocab, int32_t size[SIZES]) {
+    for (int i = 0; i < SIZES; i++)
+        size[i] = vocab >> (i + 1) > 0 ? vocab >> (i + 1) : 1;
+}
+
+// The list of a half is judged by the other half: on what it was counted in, a list flatters itself.
+static double coverage(const report *r, int which, int64_t k) {
+    const pl_tally *t = &r->m[which].t;
+    return which == 0 ? pl_counts_coverage(&t->half[1], r->half_rank, k) : pl_counts_coverage(&t->all, r->rank, k);
+}
+
+static void write_json(const report *r) {
+    pl_json_out *o = r->env->result;
+    int32_t      size[SIZES];
+    say_sizes(r->vocab, size);
+    pl_put_int(o, "vocab_size", r->vocab);
+    pl_put_array(o, "inputs");
+    for (int i = 0; i < r->n; i++) {
+        const pl_tally *t = &r->m[i].t;
+        pl_json_out_object(o);
+        pl_put_str(o, "name", r->m[i].name);
+        pl_put_str(o, "judged_on", i == 0 ? "its odd documents, the list from its even ones" : "all of it");
+        pl_put_int(o, "documents", t->all.documents);
+        pl_put_int(o, "tokens", t->all.tokens);
+        if (i == 0) pl_put_int(o, "ids_that_occur", r->occurred);
+        pl_put_array(o, "coverage");
+        for (int k = 0; k < SIZES; k++) {
+            pl_json_out_object(o);
+            pl_put_int(o, "size", size[k]);
+            pl_put_num(o, "share", coverage(r, i, size[k]));
+            pl_json_out_close(o, '}');
+        }
+        pl_json_out_close(o, ']');
+        int64_t need = i == 0 ? pl_counts_needed(&t->half[1], r->half_rank, r->vocab, 0.95)
+                              : pl_counts_needed(&t->all, r->rank, r->vocab, 0.95);
+        pl_put_int(o, "ids_for_95_percent", need);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void write_table(const report *r) {
+    FILE   *f = r->env->text;
+    int32_t size[SIZES];
+    say_sizes(r->vocab, size);
+    fprintf(f, "vocabulary of %d; list from %s: %lld tokens in %lld documents, %d ids occur\n", r->vocab, r->m[0].name,
+            (long long)r->m[0].t.all.tokens, (long long)r->m[0].t.all.documents, r->occurred);
+    fprintf(f, "%-44s %12s", "coverage of", "tokens");
+    for (int k = 0; k < SIZES; k++)
+        fprintf(f, "  V/%-2d=%-6d", 1 << (k + 1), size[k]);
+    fprintf(f, "  95 %% needs\n");
+    for (int i = 0; i < r->n; i++) {
+        const pl_tally  *t = &r->m[i].t;
+        const char      *name = pl_path_name(r->m[i].name);
+        const pl_counts *on = i == 0 ? &t->half[1] : &t->all;
+        int64_t          need = pl_counts_needed(on, i == 0 ? r->half_rank : r->rank, r->vocab, 0.95);
+        fprintf(f, "%-30.30s %-13s %12lld", name, i == 0 ? "(held-out)" : "", (long long)on->tokens);
+        for (int k = 0; k < SIZES; k++)
+            fprintf(f, "  %9.2f %%", 100 * coverage(r, i, size[k]));
+        fprintf(f, "  %lld (%.1f %% of V)\n", (long long)need, 100 * (double)need / r->vocab);
+    }
+}
+
+static pl_status plot(const report *r, const char *path, pl_err *err) {
+    pl_strbuf b = {0};
+    pl_line  *line = pl_calloc((size_t)r->n, sizeof *line);
+    double   *xy = pl_calloc((size_t)r->n * 2 * POINTS, sizeof *xy);
+    pl_status st = line && xy ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (int i = 0; st == PL_OK && i < r->n; i++) {
+        double *x = xy + (int64_t)i * 2 * POINTS, *y = x + POINTS;
+        for (int k = 0; k < POINTS; k++) {
+            int64_t size = 1 + (int64_t)((double)(r->vocab - 1) * k / (POINTS - 1));
+            x[k] = 100 * (double)size / r->vocab;
+            y[k] = 100 * coverage(r, i, size);
+        }
+        line[i] = (pl_line){.label = pl_path_name(r->m[i].name), .x = x, .y = y, .n = POINTS, .colour = i};
+    }
+    if (st == PL_OK) {
+        pl_html_page_begin(&b, "Coverage of token lists");
+        pl_svg_lines(&b, "share of tokens covered, % (list by frequency)", "% of the vocabulary", line, r->n, true);
+        pl_html_page_end(&b);
+        size_t n = b.n;
+        char  *text = pl_strbuf_take(&b);
+        st = text ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        pl_free(text);
+    }
+    pl_strbuf_fini(&b);
+    pl_free(line);
+    pl_free(xy);
+    return st;
+}
+
+static pl_status rank(report *r, pl_err *err) {
+    r->vocab = r->m[0].t.all.vocab;
+    r->rank = pl_malloc((size_t)r->vocab * sizeof *r->rank);
+    r->half_rank = pl_malloc((size_t)r->vocab * sizeof *r->half_rank);
+    if (!r->rank || !r->half_rank) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    r->occurred = pl_counts_rank(&r->m[0].t.all, r->rank);
+    r->half_occurred = pl_counts_rank(&r->m[0].t.half[0], r->half_rank);
+    return PL_OK;
+}
+
+static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    report        r = {.env = env};
+    pl_tokenizer *tok = NULL;
+    const char  **against = pl_calloc((size_t)a->n_given + 1, sizeof *against);
+    int           n_against = 0;
+    pl_status     st = PL_OK;
+    if (against) pl_cli_list(a, "against", against, &n_against);
+    r.m = pl_calloc((size_t)n_against + 1, sizeof *r.m);
+    if (!against || !r.m) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
+    r.n = n_against + 1;
+    if (pl_cli_has(a, "tokenizer"))
+        PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
+    r.m[0].name = a->positional[0];
+    for (int i = 0; i < a->n_positional; i++)
+        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), err));
+    for (int i = 0; i < n_against; i++) {
+        r.m[i + 1].name = against[i];
+        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[i + 1].t, tok, against[i], pl_cli_text(a, "against-field"), err));
+    }
+    PL_TRY_GOTO(st, done, rank(&r, err));
+    if (pl_cli_has(a, "list")) {
+        PL_TRY_GOTO(st, done, pl_counts_write(&r.m[0].t.all, pl_cli_text(a, "list"), err));
+        pl_log("vocab: %d ids by rank in %s", r.occurred, pl_cli_text(a, "list"));
+    }
+    if (pl_cli_has(a, "plot")) PL_TRY_GOTO(st, done, plot(&r, pl_cli_text(a, "plot"), err));
+    if (env->json)
+        write_json(&r);
+    else
+        write_table(&r);
+done:
+    for (int i = 0; r.m && i < r.n; i++)
+        pl_tally_fini(&r.m[i].t);
+    pl_free(r.m);
+    pl_free(r.rank);
+    pl_free(r.half_rank);
+    pl_free(against);
+    pl_tokenizer_close(tok);
+    return st;
+}
+
+// ---- overlap: tokens that stand for the same bytes in both vocabularies
+
+static pl_status overlap(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_tokenizer *x = NULL, *y = NULL;
+    pl_status     st = PL_OK;
+    if (a->n_positional != 3) return pl_fail(err, PL_E_USAGE, "vocab overlap: give two tokenizers, vocab overlap A B");
+    PL_TRY_GOTO(st, done, pl_tokenizer_open(&x, a->positional[1], err));
+    PL_TRY_GOTO(st, done, pl_tokenizer_open(&y, a->positional[2], err));
+    int64_t shared = pl_tokenizer_shared(x, y, err);
+    if (shared < 0) {
+        st = PL_E_MEMORY;
+        goto done;
+    }
+    if (env->json) {
+        pl_put_int(env->result, "shared", shared);
+        pl_put_int(env->result, "vocab_a", pl_tokenizer_vocab_size(x));
+        pl_put_int(env->result, "vocab_b", pl_tokenizer_vocab_size(y));
+    } else {
+        fprintf(env->text, "%lld tokens stand for the same bytes: %.1f %% of %d and %.1f %% of %d\n", (long long)shared,
+                100.0 * (double)shared / pl_tokenizer_vocab_size(x), pl_tokenizer_vocab_size(x),
+                100.0 * (double)shared / pl_tokenizer_vocab_size(y), pl_tokenizer_vocab_size(y));
+    }
+done:
+    pl_tokenizer_close(x);
+    pl_tokenizer_close(y);
+    return st;
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    if (strcmp(a->positional[0], "overlap") == 0) return overlap(env, a, err);
+    return count_and_say(env, a, err);
+}
+
+const pl_command pl_command_vocab = {
+    .name = "vocab",
+    .summary = "counts tokens: lists for trimmed heads, their coverage; overlap of two vocabularies",
+    .positional = "overlap A B | INPUT...",
+    .min_positional = 1,
+    .max_positional = 1 << 20,
+    .options = options,
+    .about =
+        "Counts the tokens of texts (files, folders of *.txt), JSON or JSONL records (--field names the member) and\n"
+        "datasets (what the target generated), and says which share of tokens the most frequent V/2, V/4, ... ids\n"
+        "cover: of the inputs by halves (list from even documents, judged on odd ones), of --against as they are.\n"
+        "vocab overlap A B counts the tokens that two tokenizers have in common.",
+    .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "
+               "data/prompts/train.jsonl",
+    .run = run,
+};

@@ -1,0 +1,577 @@
+#include "infer/decode/decode.h"
+
+#include "infer/decode/judge.h"
+#include "infer/decode/pace.h"
+#include "infer/drafter/backbone.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/topk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// One session's part of a step's rows.
+typedef struct part {
+    pl_session *s;
+    int         row0, rows;
+    bool        decoding; // root + tree; else a chunk of the prompt
+    bool        last;     // the chunk that ends the prompt
+    pl_judged   judged;
+    pl_verdict  verdict;
+    int32_t     first, count; // rows that became final
+} part;
+
+struct pl_engine {
+    pl_ctx            ctx;
+    const pl_llama   *target;
+    pl_drafter       *drafter;
+    pl_engine_options opt;
+    pl_final_fn       on_final;
+    void             *on_final_arg;
+    pl_pace           pace;
+    pl_session       *session; // [max_sessions]
+    int               slots;   // of each cache: max_len + a tree
+    // taps of drafter and options together
+    int               n_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
+    // one step's rows
+    part             *parts;
+    int               n_parts;
+    pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
+    int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
+    pl_kvrow         *row; // [layers][max_rows]
+    pl_judge          judge;
+    pl_draft_item    *item;
+};
+
+// ---- sizes and life -------------------------------------------------------------------------------------------------
+
+static int add_taps(int *all, int n, const int *tap, int n_tap, int *where) {
+    for (int i = 0; i < n_tap; i++) {
+        int j = 0;
+        while (j < n && all[j] != tap[i])
+            j++;
+        PL_CHECK(j < PL_MAX_TAPS, "more than %d different tap layers", PL_MAX_TAPS);
+        if (j == n) all[n++] = tap[i];
+        where[i] = j;
+    }
+    return n;
+}
+
+// The features a consumer asked for, out of all that were tapped.
+static pl_tensor select_features(pl_ctx *ctx, const pl_llama_out *out, const int *where, int n) {
+    pl_llama_out some = {0};
+    for (int i = 0; i < n; i++)
+        some.tap[i] = out->tap[where[i]];
+    return n ? pl_features(ctx, &some, n) : (pl_tensor){0};
+}
+
+typedef struct forward_out {
+    pl_llama_out out;
+    pl_tensor    logits, features, drafter_features;
+} forward_out;
+
+static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_draws, forward_out *f) {
+    pl_ctx *ctx = &e->ctx;
+    pl_view view = {.pos = e->pos, .cos = e->target->cos, .sin = e->target->sin, .row = e->row, .m = rows};
+    pl_llama_forward(ctx, e->target, e->id, rows, &view, e->tap, e->n_taps, &f->out);
+    pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
+    f->logits = pl_linear(ctx, hidden, e->target->head);
+    if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
+    pl_judge_draw(&e->judge, ctx, f->logits, n_draws);
+    f->features = select_features(ctx, &f->out, e->capture_tap, e->opt.n_taps);
+    f->drafter_features = (pl_tensor){0};
+    if (e->drafter) f->drafter_features = select_features(ctx, &f->out, e->drafter_tap, e->drafter->n_taps);
+}
+
+// Whether a step's logits come to the host: where laws are made of them, or somebody looks on.
+static bool reads_logits(const pl_engine *e, bool sampled) {
+    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->judge.draws);
+}
+
+static void measure_step(pl_ctx *ctx, void *arg) {
+    pl_engine  *e = arg;
+    forward_out f;
+    forward(e, e->opt.max_rows, e->opt.max_rows, true, e->opt.max_rows, &f);
+    pl_gather(ctx, f.out.hidden, e->logits_index, e->opt.max_rows);
+    if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
+    if (f.features.data) pl_ctx_read(ctx, &f.features);
+    pl_ctx_read(ctx, &f.out.hidden);
+    if (e->drafter) e->drafter->kind->propose(e->drafter, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
+}
+
+// The pages of laws that are never used are never touched.
+static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
+    size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
+    PL_TRY(pl_law_work_init(&x->work, e->target->vocab, err));
+    x->law = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->law);
+    if (e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 0;
+    if (nodes) x->q = pl_calloc(pl_size_mul(nodes, v, 1), sizeof *x->q);
+    if (!x->law || (nodes && !x->q))
+        return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)e->target->vocab);
+    x->proposing = (pl_proposing){.kind = e->opt.verifier->proposal,
+                                  .sampling = &x->opt.sampling,
+                                  .coin = &x->draft_coin.base,
+                                  .q = x->q,
+                                  .q_rows = (int)nodes,
+                                  .vocab = e->target->vocab,
+                                  .work = &x->work,
+                                  .law = x->law + 3 * v};
+    return PL_OK;
+}
+
+// Sampled children and verifiers of chains restrict the trees.
+static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_err *err) {
+    if (!d) return PL_OK;
+    const pl_tree_policy *p = &d->policy;
+    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape)
+        return pl_fail(err, PL_E_USAGE,
+                       "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
+                       "tree, or verifier \"match\"",
+                       v->name, p->kind->name);
+    if (v->chain && (p->width > 1 || p->k > 1))
+        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" judges chains, not the tree \"%s\": take chain:LENGTH|auto",
+                       v->name, p->kind->name);
+    return PL_OK;
+}
+
+static void take_arrays(void *arg) {
+    pl_engine *e = arg;
+    size_t     rows = (size_t)e->opt.max_rows;
+    e->id = pl_arena_alloc(&e->arrays, rows * sizeof *e->id);
+    e->pos = pl_arena_alloc(&e->arrays, rows * sizeof *e->pos);
+    e->path = pl_arena_alloc(&e->arrays, rows * PL_TREE_MAX * sizeof *e->path);
+    e->logits_index = pl_arena_alloc(&e->arrays, rows * sizeof *e->logits_index);
+    e->argmax = pl_arena_alloc(&e->arrays, rows * sizeof *e->argmax);
+    e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
+    pl_judge_take(&e->judge, &e->arrays, e->opt.max_rows);
+}
+
+static pl_status allocate(pl_engine *e, pl_err *err) {
+    size_t rows = (size_t)e->opt.max_rows, s = (size_t)e->opt.max_sessions;
+    e->session = pl_calloc(s, sizeof *e->session);
+    e->parts = pl_calloc(s, sizeof *e->parts);
+    e->item = pl_calloc(s, sizeof *e->item);
+    e->logits_row = pl_calloc(rows, sizeof *e->logits_row);
+    e->final_row = pl_calloc(rows, sizeof *e->final_row);
+    if (!e->session || !e->parts || !e->item || !e->logits_row || !e->final_row)
+        return pl_fail(err, PL_E_MEMORY, "decode engine of %d rows: out of memory", e->opt.max_rows);
+    PL_TRY(pl_arena_init_shared(&e->arrays, "decode engine", e->ctx.be->memory, take_arrays, e, err));
+    for (size_t i = 0; i < s; i++) {
+        pl_session *x = &e->session[i];
+        x->slot = (int)i;
+        x->tokens = pl_calloc((size_t)e->slots + 1, sizeof *x->tokens);
+        if (!x->tokens) return pl_fail(err, PL_E_MEMORY, "session of %d positions: out of memory", e->opt.max_len);
+        PL_TRY(pl_kv_create(&x->kv, e->target->n_layers, e->slots, &e->target->shape, e->ctx.be, err));
+        PL_TRY(allocate_sampling(e, x, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
+                           pl_drafter *drafter, const pl_engine_options *o, pl_err *err) {
+    *out = NULL;
+    pl_engine *e = pl_calloc(1, sizeof *e);
+    if (!e) return pl_fail(err, PL_E_MEMORY, "decode engine: out of memory");
+    e->target = target;
+    e->drafter = drafter;
+    e->opt = *o;
+    if (!e->opt.verifier) e->opt.verifier = &pl_verify_match;
+    int positions = target->config.max_position_embeddings;
+    if (e->opt.max_len <= 0 || e->opt.max_len > positions) e->opt.max_len = positions;
+    int tree = drafter ? drafter->policy.max_nodes : 1;
+    pl_judge_init(&e->judge, e->opt.verifier, drafter != NULL, target->vocab, e->opt.max_sessions, be->memory != NULL);
+    PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
+             e->opt.max_sessions, tree);
+    e->slots = e->opt.max_len + tree;
+    e->n_taps = add_taps(e->tap, 0, o->tap, o->n_taps, e->capture_tap);
+    if (drafter) e->n_taps = add_taps(e->tap, e->n_taps, drafter->tap, drafter->n_taps, e->drafter_tap);
+    pl_pace_init(&e->pace, drafter ? &drafter->policy : NULL);
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
+    e->ctx.repeats = true;
+    PL_TRY_GOTO(st, fail, check_verifier(e->opt.verifier, drafter, err));
+    PL_TRY_GOTO(st, fail, allocate(e, err));
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));
+    *out = e;
+    return PL_OK;
+fail:
+    pl_engine_destroy(e);
+    return st;
+}
+
+void pl_engine_destroy(pl_engine *e) {
+    if (!e) return;
+    for (int i = 0; e->session && i < e->opt.max_sessions; i++) {
+        pl_free(e->session[i].tokens);
+        pl_kv_destroy(&e->session[i].kv);
+        pl_law_work_fini(&e->session[i].work);
+        pl_free(e->session[i].law);
+        pl_free(e->session[i].q);
+    }
+    void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    pl_ctx_fini(&e->ctx);
+    pl_arena_fini(&e->arrays);
+    pl_free(e);
+}
+
+void pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg) {
+    e->on_final = fn;
+    e->on_final_arg = arg;
+}
+
+// ---- sessions -------------------------------------------------------------------------------------------------------
+
+pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
+                          pl_err *err) {
+    *out = NULL;
+    if (n < 1) return pl_fail(err, PL_E_INPUT, "the prompt is empty: give at least one token");
+    if (n >= e->opt.max_len)
+        return pl_fail(err, PL_E_INPUT, "the prompt has %d tokens, the context holds %d; shorten it", n,
+                       e->opt.max_len);
+    for (int i = 0; i < n; i++)
+        if (prompt[i] < 0 || prompt[i] >= e->target->vocab)
+            return pl_fail(err, PL_E_INPUT, "prompt token %d is %d, outside the vocabulary of %lld", i, prompt[i],
+                           (long long)e->target->vocab);
+    PL_CHECK(o->max_new >= 1, "max_new %d", o->max_new);
+    for (int i = 0; i < e->opt.max_sessions; i++) {
+        pl_session *s = &e->session[i];
+        if (s->live) continue;
+        memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
+        s->n_tokens = s->n_prompt = n;
+        pl_judge_text(&e->judge, s);
+        s->n_read = 0;
+        s->finish = PL_RUNNING;
+        s->stopped_by = -1;
+        s->opt = *o;
+        s->stats = (pl_session_stats){0};
+        s->live = true;
+        s->tree.n = 0;
+        if (e->drafter) e->drafter->kind->reset(e->drafter, i);
+        *out = s;
+        return PL_OK;
+    }
+    PL_CHECK(false, "no free slot among %d", e->opt.max_sessions);
+    return PL_E_USAGE;
+}
+
+pl_session *pl_engine_session(pl_engine *e, int slot) {
+    return e->session[slot].live ? &e->session[slot] : NULL;
+}
+
+int pl_engine_free_slots(const pl_engine *e) {
+    int n = 0;
+    for (int i = 0; i < e->opt.max_sessions; i++)
+        n += !e->session[i].live;
+    return n;
+}
+
+void pl_engine_end(pl_engine *e, pl_session *s) {
+    (void)e;
+    s->live = false;
+}
+
+// ---- one step -------------------------------------------------------------------------------------------------------
+
+static void add_row(pl_engine *e, int m, int stride, const pl_session *s, int32_t token, int32_t pos, int32_t n_ctx,
+                    const int32_t *path, int n_path, int32_t slot, bool logits, int *n_logits) {
+    e->id[m] = token;
+    e->pos[m] = pos;
+    pl_kv_row(&s->kv, &e->row[m], stride, n_ctx, path, n_path, slot);
+    e->logits_row[m] = -1;
+    if (logits) {
+        e->logits_row[m] = *n_logits;
+        e->logits_index[(*n_logits)++] = m;
+    }
+}
+
+// The root and its tree: node i reads from slot n_read + i.
+static void add_tree(pl_engine *e, part *p, int m, int stride, int *n_logits) {
+    pl_session *s = p->s;
+    for (int i = 0; i < s->tree.n; i++, m++) {
+        int32_t *path = e->path + (size_t)m * PL_TREE_MAX;
+        int      n = pl_tree_path(&s->tree, i, path);
+        for (int j = 0; j < n; j++)
+            path[j] += s->n_read;
+        add_row(e, m, stride, s, s->tree.token[i], s->n_read + s->tree.depth[i], s->n_read, path, n, s->n_read + i,
+                true, n_logits);
+    }
+}
+
+static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
+    pl_session *s = p->s;
+    for (int i = 0; i < p->rows; i++, m++) {
+        int32_t t = s->n_read + i;
+        bool    logits = e->opt.all_logits || (p->last && i == p->rows - 1);
+        add_row(e, m, stride, s, s->tokens[t], t, s->n_read, NULL, i + 1, t, logits, n_logits);
+    }
+}
+
+// What a part's verdict is about; a prompt's last row is a bare root.
+static void ask_verdict(pl_engine *e, part *p) {
+    int root = p->decoding ? p->row0 : p->row0 + p->rows - 1;
+    p->judged =
+        (pl_judged){.s = p->s, .position = p->decoding ? p->s->n_read : p->s->n_prompt - 1, .row = e->logits_row[root]};
+    if (!p->decoding) pl_tree_root(&p->s->tree, p->s->tokens[p->judged.position]);
+    pl_judge_ask(&e->judge, &p->judged);
+}
+
+// Decoding sessions first, then prompts in the rows that are left. Returns the rows.
+static int plan_rows(pl_engine *e) {
+    int m = 0;
+    e->n_parts = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < e->opt.max_sessions; i++) {
+            pl_session *s = &e->session[i];
+            if (!s->live || s->finish != PL_RUNNING) continue;
+            bool decoding = s->n_read >= s->n_prompt;
+            if (decoding != (pass == 0)) continue;
+            int left = e->opt.max_rows - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
+            if (want > left) want = left;
+            if (want == 0) continue;
+            e->parts[e->n_parts++] = (part){.s = s,
+                                            .row0 = m,
+                                            .rows = want,
+                                            .decoding = decoding,
+                                            .last = !decoding && s->n_read + want == s->n_prompt};
+            m += want;
+        }
+    return m;
+}
+
+typedef struct verify_job {
+    pl_engine   *e;
+    const float *logits;
+} verify_job;
+
+// Verdict of one part.
+static void verify_part(void *arg, int i, int parts) {
+    (void)parts;
+    verify_job *j = arg;
+    part       *p = &j->e->parts[i];
+    if (p->decoding || p->last) pl_judge_verdict(&j->e->judge, &p->judged, j->logits, j->e->argmax, &p->verdict);
+}
+
+static bool is_stop(const pl_session *s, int32_t token) {
+    for (int i = 0; i < s->opt.n_stop; i++)
+        if (s->opt.stop[i] == token) return true;
+    return false;
+}
+
+// Appends one emitted token; false when the session ends with it.
+static bool emit(pl_engine *e, pl_session *s, int32_t token) {
+    s->tokens[s->n_tokens++] = token;
+    pl_judge_said(&e->judge, s, token);
+    if (is_stop(s, token)) {
+        s->finish = PL_STOPPED;
+        s->stopped_by = token;
+    } else if (s->n_tokens - s->n_prompt >= s->opt.max_new) {
+        s->finish = PL_LENGTH;
+    } else if (s->n_tokens >= e->opt.max_len) {
+        s->finish = PL_CONTEXT;
+    }
+    return s->finish == PL_RUNNING;
+}
+
+static void count_ranks(pl_session *s, const pl_verdict *v) {
+    const pl_tree *t = &s->tree;
+    for (int i = 0; i <= v->n && i < PL_SHAPE_LEVELS; i++)
+        for (int child = t->first[v->path[i]]; child >= 0; child = t->sibling[child]) {
+            if (t->rank[child] >= PL_SHAPE_RANKS) continue;
+            s->stats.rank_offered[i][t->rank[child]]++;
+            s->stats.rank_accepted[i][t->rank[child]] += i < v->n && child == v->path[i + 1];
+        }
+}
+
+static void commit_decoding(pl_engine *e, part *p) {
+    pl_session *s = p->s;
+    pl_verdict *v = &p->verdict;
+    int32_t     n0 = s->n_tokens, slot[PL_TREE_MAX];
+    int         kept = 0;
+    bool        go = true;
+    // Emission ends inside the block where a stop token or a limit falls.
+    while (go && kept < v->n)
+        go = emit(e, s, s->tree.token[v->path[++kept]]);
+    if (go) emit(e, s, v->bonus);
+    pl_pace_accepted(&e->pace, &s->tree, v);
+    s->stats.steps++;
+    s->stats.emitted += s->n_tokens - n0;
+    s->stats.accepted += kept;
+    s->stats.drafted += s->tree.n - 1;
+    int depth = 0;
+    for (int i = 1; i < s->tree.n; i++)
+        if (s->tree.depth[i] > depth) depth = s->tree.depth[i];
+    for (int i = 0; i < depth; i++) {
+        s->stats.position_drafted[i]++;
+        s->stats.position_accepted[i] += i < v->n;
+    }
+    count_ranks(s, v);
+    // Rows of the root and the accepted nodes become final. (After a stop inside the block there is nothing to keep.)
+    p->first = s->n_read;
+    p->count = kept + 1;
+    for (int i = 0; i <= kept; i++) {
+        slot[i] = s->n_read + v->path[i];
+        e->final_row[p->row0 + i] = p->row0 + v->path[i];
+    }
+    pl_kv_move(&e->ctx, &s->kv, s->n_read, slot, kept + 1);
+    s->n_read += kept + 1;
+}
+
+static void commit_chunk(pl_engine *e, part *p) {
+    pl_session *s = p->s;
+    p->first = s->n_read;
+    p->count = p->rows;
+    for (int i = 0; i < p->rows; i++)
+        e->final_row[p->row0 + i] = p->row0 + i;
+    s->n_read += p->rows;
+    if (p->last) emit(e, s, p->verdict.bonus);
+}
+
+static void report_final(pl_engine *e, const forward_out *f, const float *logits) {
+    if (!e->on_final) return;
+    pl_tensor features = f->features, hidden = f->out.hidden;
+    if (features.data) features.data = pl_ctx_read(&e->ctx, &f->features);
+    hidden.data = pl_ctx_read(&e->ctx, &f->out.hidden);
+    if (e->ctx.err.status != PL_OK) return; // told when the step ends
+    for (int i = 0; i < e->n_parts; i++) {
+        part *p = &e->parts[i];
+        e->on_final(e->on_final_arg, &(pl_final_rows){.session = p->s,
+                                                      .first = p->first,
+                                                      .count = p->count,
+                                                      .row = e->final_row + p->row0,
+                                                      .features = features,
+                                                      .hidden = hidden,
+                                                      .logits = logits,
+                                                      .logits_row = e->logits_row,
+                                                      .argmax = e->argmax});
+    }
+}
+
+// How this cycle's candidates are drawn; NULL: they are not.
+static pl_proposing *prepare_drawing(pl_session *s) {
+    if (s->proposing.kind == PL_PROPOSE_TOP || s->opt.sampling.temperature == 0) return NULL;
+    s->proposing.q_used = 0;
+    pl_rng_coin_init(&s->draft_coin, s->opt.sampling.seed, PL_STREAM_DRAFT, s->opt.key, s->n_tokens - 1);
+    return &s->proposing;
+}
+
+// Hands final rows to the drafter and asks running, decoding sessions' next trees of it.
+static void draft(pl_engine *e, const forward_out *f) {
+    int n = 0, depth_max = e->drafter ? e->drafter->policy.depth : 0;
+    for (int i = 0; i < e->n_parts; i++) {
+        part       *p = &e->parts[i];
+        pl_session *s = p->s;
+        if (s->finish != PL_RUNNING) continue;
+        bool decoding = s->n_read >= s->n_prompt;
+        if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
+        if (!e->drafter) continue;
+        // No deeper than what may still be emitted: the bonus token takes one place.
+        int left = s->opt.max_new - (s->n_tokens - s->n_prompt) - 1, room = e->opt.max_len - s->n_tokens - 1;
+        int depth = depth_max < left ? depth_max : left;
+        if (depth > room) depth = room;
+        e->item[n++] = (pl_draft_item){.slot = s->slot,
+                                       .tokens = s->tokens,
+                                       .n_tokens = s->n_tokens,
+                                       .first = p->first,
+                                       .count = p->count,
+                                       .feature_row = e->final_row + p->row0,
+                                       .row0 = p->row0,
+                                       .rows = p->rows,
+                                       .tree = decoding && depth > 0 ? &s->tree : NULL,
+                                       .depth = depth,
+                                       .proposing = prepare_drawing(s)};
+    }
+    if (!n || e->ctx.err.status != PL_OK) return;
+    e->drafter->kind->propose(e->drafter, &e->ctx,
+                              &(pl_draft_batch){.item = e->item,
+                                                .n = n,
+                                                .features = f->drafter_features,
+                                                .token = e->id,
+                                                .logits = f->logits,
+                                                .logits_row = e->logits_row});
+    for (int i = 0; i < n; i++)
+        if (e->item[i].tree) pl_tree_finish(&e->drafter->policy, e->item[i].tree);
+}
+
+// Steps that read prompts as well say nothing about the cost of rows.
+static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
+    pl_pace_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
+    if (!e->pace.adapt) return;
+    for (int i = 0; i < e->n_parts; i++) {
+        if (!e->parts[i].decoding) return;
+        if (e->parts[i].s->finish == PL_RUNNING) pl_pace_drafted(&c, &e->parts[i].s->tree);
+    }
+    pl_pace_step(&e->pace, &e->drafter->policy, &c);
+}
+
+pl_status pl_engine_step(pl_engine *e, pl_err *err) {
+    double t0 = pl_now();
+    int    rows = plan_rows(e), n_logits = 0;
+    if (rows == 0) return PL_OK;
+    bool greedy = e->opt.all_logits, sampled = false;
+    pl_judge_begin(&e->judge);
+    for (int i = 0; i < e->n_parts; i++) {
+        part *p = &e->parts[i];
+        if (p->decoding)
+            add_tree(e, p, p->row0, rows, &n_logits);
+        else
+            add_chunk(e, p, p->row0, rows, &n_logits);
+        if (pl_judge_greedy(p->s))
+            greedy = true;
+        else
+            sampled = true;
+        if (p->decoding || p->last) ask_verdict(e, p);
+    }
+    pl_ctx_begin(&e->ctx);
+    forward_out f;
+    forward(e, rows, n_logits, greedy && n_logits > 0, e->judge.n_draws, &f);
+    verify_job job = {.e = e};
+    if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
+    PL_TRY(pl_ctx_sync(&e->ctx, err));
+    double t_target = pl_now();
+    pl_parallel(sampled && !e->judge.draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
+    for (int i = 0; i < e->n_parts; i++) {
+        part *p = &e->parts[i];
+        if ((p->decoding || p->last) && p->verdict.bonus < 0)
+            return pl_fail(err, PL_E_INPUT,
+                           "the target's logits are not numbers at position %d; its weights are broken", p->s->n_read);
+        if (p->decoding)
+            commit_decoding(e, p);
+        else
+            commit_chunk(e, p);
+    }
+    report_final(e, &f, job.logits);
+    double t1 = pl_now();
+    if (e->drafter) e->drafter->parts = (pl_draft_parts){0};
+    draft(e, &f);
+    PL_TRY(pl_ctx_sync(&e->ctx, err));
+    double        t2 = pl_now();
+    pl_step_parts parts = {.target = t_target - t0, .verify = t1 - t_target};
+    if (e->drafter) parts.draft = e->drafter->parts;
+    for (int i = 0; i < e->n_parts; i++) {
+        part *p = &e->parts[i];
+        if (!p->decoding) {
+            p->s->stats.prefill_seconds += t2 - t0;
+            continue;
+        }
+        p->s->stats.seconds += t2 - t0;
+        pl_step_parts_add(&p->s->stats.parts, &parts);
+    }
+    learn_pace(e, rows, t1 - t0, t2 - t1);
+    return PL_OK;
+}
+
+void pl_engine_tree(const pl_engine *e, char *text, size_t size) {
+    if (!e->drafter) {
+        snprintf(text, size, "none");
+    } else if (!e->pace.adapt || e->pace.chosen.n == 0) {
+        snprintf(text, size, "%s", e->drafter->policy.text);
+    } else {
+        pl_tree_policy p;
+        pl_tree_shape_set(&p, e->pace.chosen.n, e->pace.chosen.parent);
+        pl_tree_shape_text(&p, text, size);
+    }
+}

@@ -1,0 +1,131 @@
+// The decode loop: draft, verify, commit, for one session or many.
+//
+// A forward takes rows; a row belongs to a session. One prompt with a draft tree, sixty-four prompts with chains, a
+// prefill chunk beside decoding rows: all are rows of one target forward. Plain decoding is the same loop with trees
+// that are only a root. A row's bits never depend on the other rows (kernels/op/linear.h, attention.h), so what a
+// session emits does not depend on its company, on the drafter, or on the number of threads.
+//
+// One step:  rows (root + tree of each decoding session, then prompt chunks)  ->  target forward  ->  verify
+//            ->  commit (cache rows moved into place, tokens appended, stop tokens)  ->  drafter takes the final rows
+//            in and proposes the next trees.
+#ifndef PL_DECODE_H
+#define PL_DECODE_H
+
+#include "infer/drafter/drafter.h"
+#include "infer/model/kv.h"
+#include "infer/model/llama.h"
+#include "infer/tree/best.h"
+#include "infer/verify/verify.h"
+
+#define PL_MAX_STOP 16
+
+typedef struct pl_engine  pl_engine;
+typedef struct pl_session pl_session;
+
+typedef struct pl_engine_options {
+    int                max_sessions; // sequences in flight
+    int                max_rows;     // rows of one target forward; prompts go in chunks of what is left
+    int                max_len;      // positions of a session, prompt included; 0: the target's
+    const pl_verifier *verifier;     // NULL: pl_verify_match; one that draws children needs a tree of fixed shape
+    // Capture of the target's features for datasets: the taps (see pl_llama_forward), 0 when not wanted. A drafter's
+    // own taps are taken in any case.
+    int                n_taps, tap[PL_MAX_TAPS];
+    bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
+    // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the
+    // host where verdicts are made by laws alone (infer/decode/judge.h); comparing devices row by row needs them all.
+    bool               see_logits;
+} pl_engine_options;
+
+// Rows of one session that became final in a step: positions first..first+count-1. Everything is borrowed until the
+// callback returns.
+typedef struct pl_final_rows {
+    pl_session    *session;
+    int32_t        first, count;
+    const int32_t *row;        // [count] row in the tensors below
+    pl_tensor      features;   // [rows, n_taps * d] rounded to bf16, options' taps; .data NULL when none
+    pl_tensor      hidden;     // [rows, d] after the final norm
+    const float   *logits;     // [rows, V]: valid for rows that have logits; NULL on a device, but for see_logits
+    const int32_t *logits_row; // [rows] row of logits, -1: none
+    const int32_t *argmax;     // [logits rows]
+} pl_final_rows;
+typedef void (*pl_final_fn)(void *arg, const pl_final_rows *rows);
+
+typedef struct pl_session_options {
+    pl_sampling sampling;
+    uint64_t    key; // distinguishes sessions of one seed
+    int         max_new;
+    int         n_stop;
+    int32_t     stop[PL_MAX_STOP];
+} pl_session_options;
+
+typedef enum pl_finish { PL_RUNNING, PL_STOPPED, PL_LENGTH, PL_CONTEXT } pl_finish;
+
+// Where a session's seconds went: the target's forward, verdict and commit, and drafting by its own parts.
+typedef struct pl_step_parts {
+    double         target, verify;
+    pl_draft_parts draft;
+} pl_step_parts;
+
+// What a session has done. Prefill's time and the token it emits are left out of steps, seconds and emitted.
+typedef struct pl_session_stats {
+    int64_t       emitted, steps, drafted, accepted;
+    int64_t       position_drafted[PL_TREE_MAX], position_accepted[PL_TREE_MAX]; // by depth - 1
+    // At the node of depth l of the accepted path: children offered at rank r, and how often that one was accepted.
+    int64_t       rank_offered[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], rank_accepted[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
+    double        seconds, prefill_seconds;
+    pl_step_parts parts; // of `seconds`: those of a step count for each of its sessions, as the step's seconds do
+} pl_session_stats;
+
+struct pl_session {
+    int32_t           *tokens;                     // prompt, then what was emitted (the stop token included)
+    int32_t            n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache
+    int                slot;
+    pl_finish          finish;
+    int32_t            stopped_by; // the stop token, when finish is PL_STOPPED
+    pl_session_options opt;
+    pl_session_stats   stats;
+    pl_kv              kv;
+    pl_tree            tree;
+    bool               live;
+    // Sampling: scratch, and the laws that the tree's children were drawn from.
+    pl_law_work        work;
+    double            *law; // [4][V]: p, q, r of verification, the drafter's
+    double            *q;   // [nodes][V]
+    pl_rng_coin        draft_coin;
+    pl_proposing       proposing;
+};
+
+// Borrows target, drafter (may be NULL) and pool; they outlive the engine.
+pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
+                           pl_drafter *drafter, const pl_engine_options *o, pl_err *err);
+void      pl_engine_destroy(pl_engine *e);
+void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg);
+
+// Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits.
+pl_status   pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
+                            pl_err *err);
+pl_session *pl_engine_session(pl_engine *e, int slot); // NULL when the slot is free
+int         pl_engine_free_slots(const pl_engine *e);
+void        pl_engine_end(pl_engine *e, pl_session *s); // frees the slot
+// One step for all running sessions. Sessions that finish stay in their slots until ended.
+pl_status   pl_engine_step(pl_engine *e, pl_err *err);
+// The tree in use: as it was asked for, or, where it adapts, what the last choice settled on ("chain:4", "none" where
+// plain decoding is faster). text: PL_TREE_TEXT bytes hold any.
+void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
+
+static inline void pl_step_parts_add(pl_step_parts *to, const pl_step_parts *p) {
+    to->target += p->target;
+    to->verify += p->verify;
+    to->draft.take_in += p->draft.take_in;
+    to->draft.layer += p->draft.layer;
+    to->draft.head += p->draft.head;
+    to->draft.draw += p->draft.draw;
+}
+
+// Target tokens of the answer: without prompt and without the stop token.
+static inline const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
+    *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
+    return s->tokens + s->n_prompt;
+}
+
+#endif

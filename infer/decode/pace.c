@@ -1,0 +1,265 @@
+#include "infer/decode/pace.h"
+
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DECAY 0.995 // of the counts, a step that adds to them
+#define PSEUDO 4.0  // observations that the share one level higher is worth
+#define WINDOW 128  // visits of a row count's running average
+#define DRIFT 8     // visits of any in which all follow the machine's pace
+#define OUTLIER 1.5 // times what was expected: no visit counts as further off
+#define HOPELESS 0.7
+#define EXACT 64 // row counts with a bucket of their own
+#define START 3  // tokens of the chain that looks whether drafting has begun to pay
+
+void pl_pace_init(pl_pace *p, const pl_tree_policy *policy) {
+    *p = (pl_pace){.adapt = policy && policy->adapt};
+    if (!p->adapt) return;
+    PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
+                 policy->max_nodes <= PL_SHAPE_NODES,
+             "an adapting tree of %d nodes, %d levels", policy->max_nodes, policy->depth_max);
+}
+
+// ---- costs ----------------------------------------------------------------------------------------------------------
+
+static int bucket(int rows) {
+    if (rows < EXACT) return rows;
+    int b = EXACT + (int)(8 * log2((double)rows / EXACT));
+    return b < PL_PACE_BUCKETS ? b : PL_PACE_BUCKETS - 1;
+}
+
+void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds) {
+    int b = bucket(rows);
+    if (c->drift == 0) c->drift = 1;
+    if (c->visits[b] == 0) {
+        c->visits[b] = 1;
+        c->rows[b] = rows;
+        c->seconds[b] = seconds / c->drift;
+        return;
+    }
+    if (c->visits[b] < WINDOW) c->visits[b]++;
+    if (c->visits[b] == 2 && seconds < c->drift * c->seconds[b]) { // the first time is often cold
+        c->seconds[b] = seconds / c->drift;
+        return;
+    }
+    double expected = c->drift * c->seconds[b], r;
+    if (b >= EXACT) expected *= rows / c->rows[b]; // row counts that share a bucket are large: cost is in proportion
+    r = expected > 0 ? seconds / expected : 1;
+    if (r > OUTLIER) r = OUTLIER;
+    if (r < 1 / OUTLIER) r = 1 / OUTLIER;
+    double drift = c->drift * (1 + (r - 1) / DRIFT);
+    c->seconds[b] *= 1 + (r * c->drift / drift - 1) / c->visits[b];
+    c->drift = drift;
+}
+
+void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at) {
+    double x[PL_PACE_BUCKETS], y[PL_PACE_BUCKETS], w[PL_PACE_BUCKETS];
+    int    m = 0, k = 0;
+    for (int b = 0; b < PL_PACE_BUCKETS; b++) {
+        if (c->visits[b] == 0) continue;
+        x[m] = c->rows[b];
+        y[m] = c->seconds[b] * c->drift;
+        w[m++] = c->visits[b];
+    }
+    pl_shape_rising(y, w, m);
+    double slope = m > 1 ? (y[m - 1] - y[0]) / (x[m - 1] - x[0]) : 0;
+    for (int i = 1; i <= n; i++) {
+        double rows = (double)i * step;
+        while (k < m && x[k] < rows)
+            k++;
+        if (m == 0)
+            at[i] = 0;
+        else if (k == m)
+            at[i] = y[m - 1] + slope * (rows - x[m - 1]);
+        else if (k == 0 || x[k] == rows)
+            at[i] = y[k];
+        else
+            at[i] = y[k - 1] + (y[k] - y[k - 1]) * (rows - x[k - 1]) / (x[k] - x[k - 1]);
+    }
+}
+
+void pl_pace_drafted(pl_pace_cycle *c, const pl_tree *t) {
+    for (int l = 0; l < t->notes.levels && l < PL_SHAPE_LEVELS; l++) {
+        if (l == c->levels) {
+            c->levels++;
+            c->level_rows[l] = 0;
+            c->level_at[l] = t->notes.at[l];
+        }
+        c->level_rows[l] += t->notes.rows[l];
+        if (t->notes.at[l] < c->level_at[l]) c->level_at[l] = t->notes.at[l];
+    }
+}
+
+static void learn_costs(pl_pace *p, const pl_pace_cycle *c) {
+    double deeper = 0;
+    for (int l = 1; l < c->levels; l++) {
+        double seconds = c->level_at[l] - c->level_at[l - 1];
+        pl_pace_cost_add(&p->draft, c->level_rows[l], seconds);
+        deeper += seconds;
+    }
+    pl_pace_cost_add(&p->verify, c->rows, c->verifying);
+    pl_pace_cost_add(c->levels ? &p->first : &p->idle, c->sessions, c->drafting - deeper);
+}
+
+// ---- acceptance -----------------------------------------------------------------------------------------------------
+
+void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v) {
+    const pl_tree_notes *o = &t->notes;
+    for (int i = 0; p->adapt && i <= v->n && i < PL_SHAPE_LEVELS; i++) {
+        int32_t right = i < v->n ? t->token[v->path[i + 1]] : v->bonus;
+        for (int e = 0; e < o->n; e++) {
+            if (o->node[e] != v->path[i]) continue;
+            p->observed = true;
+            const int32_t *id = o->candidate + e * o->k;
+            bool           found = false;
+            for (int r = 0; r < o->k && r < PL_SHAPE_RANKS && id[r] >= 0; r++) {
+                p->counts.seen[i][r]++;
+                if (found || id[r] != right) continue;
+                p->counts.hit[i][r]++;
+                found = true;
+            }
+        }
+    }
+}
+
+void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c) {
+    static const double guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
+    for (int l = 0; l < c->levels; l++) {
+        double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
+        for (int r = 0; r < c->ranks; r++) {
+            double above = l ? c->accept[l - 1][r] : guess[r];
+            weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;
+            falling[c->ranks - 1 - r] = (n->hit[l][r] + PSEUDO * above) / (n->seen[l][r] + PSEUDO);
+        }
+        pl_shape_rising(falling, weight, c->ranks);
+        for (int r = 0; r < c->ranks; r++)
+            c->accept[l][r] = falling[c->ranks - 1 - r];
+    }
+}
+
+// ---- choosing -------------------------------------------------------------------------------------------------------
+
+void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c) {
+    *c = (pl_shape_costs){
+        .levels = policy->depth_max, .ranks = policy->k, .width = policy->width, .nodes = policy->max_nodes};
+    pl_pace_acceptance(&p->counts, c);
+    double first[2], idle[2];
+    pl_pace_cost_read(&p->first, sessions, 1, first);
+    pl_pace_cost_read(&p->idle, sessions, 1, idle);
+    pl_pace_cost_read(&p->verify, sessions, c->nodes, c->verify);
+    for (int n = 1; n <= c->nodes; n++)
+        c->verify[n] += n > 1 ? first[1] : idle[1];
+    pl_pace_cost_read(&p->draft, sessions, c->width, c->draft);
+}
+
+static void choose(pl_pace *p, pl_tree_policy *policy, int sessions) {
+    double t0 = pl_now();
+    pl_pace_costs(p, policy, sessions, &p->costs);
+    pl_shape_best(&p->costs, &p->chosen);
+    pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    p->choices++;
+    p->last = pl_now() - t0;
+    p->seconds += p->last;
+    p->since = 0;
+}
+
+static void set_chain(pl_tree_policy *policy, int length) {
+    int32_t parent[PL_SHAPE_NODES];
+    if (length > policy->depth_max) length = policy->depth_max;
+    for (int i = 0; i <= length; i++)
+        parent[i] = i - 1;
+    pl_tree_shape_set(policy, length + 1, parent);
+}
+
+// Children by level; whatever passes the policy's limits is left out.
+static void set_levels(pl_tree_policy *policy, const int *by, int levels) {
+    int32_t parent[PL_SHAPE_NODES];
+    int     n = 1, first = 0;
+    for (int l = 0; l < levels && l < policy->depth_max; l++) {
+        int end = n < first + policy->width ? n : first + policy->width;
+        int next = n;
+        for (; first < end; first++)
+            for (int r = 0; r < by[l] && r < policy->k && n < policy->max_nodes; r++)
+                parent[n++] = first;
+        first = next;
+    }
+    pl_tree_shape_set(policy, n, parent);
+}
+
+// Row counts and widths far enough apart to tell what a row costs.
+static void calibrate(const pl_pace *p, pl_tree_policy *policy) {
+    static const int by[6][8] = {{0}, {1, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1}, {3, 2, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
+    static const int levels[6] = {0, 2, 5, 4, 3, 8};
+    int              i = (int)(p->cycles % 6);
+    set_levels(policy, by[i], levels[i]);
+}
+
+// The chosen tree with its best path one node longer.
+static bool explore_deeper(const pl_pace *p, pl_tree_policy *policy) {
+    pl_tree_policy *q = policy;
+    pl_tree_shape_set(q, p->chosen.n, p->chosen.parent);
+    int32_t parent[PL_SHAPE_NODES];
+    int     n = q->shape_n, node = 0, depth = 0;
+    while (q->shape_children[node]) {
+        node = q->shape_child[node];
+        depth++;
+    }
+    if (n >= q->max_nodes || depth >= q->depth_max) return false;
+    memcpy(parent, q->shape_parent, (size_t)n * sizeof *parent);
+    parent[n] = node;
+    pl_tree_shape_set(policy, n + 1, parent);
+    return true;
+}
+
+// The best chain where a tree was chosen, the best tree where a chain was.
+static bool explore_rival(const pl_pace *p, pl_tree_policy *policy) {
+    pl_shape_costs c = p->costs;
+    pl_shape       rival;
+    c.branching = true;
+    for (int i = 1; i < p->chosen.n; i++)
+        if (p->chosen.parent[i] != i - 1) c.branching = false;
+    if (!c.branching) c.ranks = c.width = 1;
+    if (c.branching && c.ranks == 1) return false;
+    pl_shape_best(&c, &rival);
+    if (rival.n < 2 || rival.emitted * p->chosen.seconds < HOPELESS * p->chosen.emitted * rival.seconds) return false;
+    pl_tree_shape_set(policy, rival.n, rival.parent);
+    return true;
+}
+
+// False: nothing else is worth a cycle.
+static bool explore(pl_pace *p, pl_tree_policy *policy) {
+    p->detour = 1;
+    p->explored++;
+    if (p->chosen.n > 1) return p->explored % 2 ? explore_deeper(p, policy) : explore_rival(p, policy);
+    p->detour = PL_PACE_PROBE;
+    set_chain(policy, START);
+    return p->explored % 2;
+}
+
+void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
+    if (!p->adapt || c->sessions < 1) return;
+    for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
+        for (int r = 0; r < PL_SHAPE_RANKS; r++) {
+            p->counts.seen[l][r] *= DECAY;
+            p->counts.hit[l][r] *= DECAY;
+        }
+    p->observed = false; // what was learnt is not forgotten while nothing is drafted
+    bool cold = p->detour == PL_PACE_PROBE;
+    if (!cold) learn_costs(p, c);
+    p->since += c->verifying + c->drafting;
+    long i = ++p->cycles;
+    if (p->detour > 0 && --p->detour > 0) return;
+    if (i < PL_PACE_CALIBRATION)
+        calibrate(p, policy);
+    else if (p->choices == 0 || (i % PL_PACE_REVIEW == 0 && p->last < PL_PACE_SHARE * p->since))
+        choose(p, policy, c->sessions);
+    else
+        pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    if (i >= PL_PACE_CALIBRATION && i % PL_PACE_EXPLORE == PL_PACE_EXPLORE / 2 && !explore(p, policy)) {
+        p->detour = 0;
+        pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
+    }
+}

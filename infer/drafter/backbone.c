@@ -1,0 +1,235 @@
+#include "infer/drafter/backbone.h"
+
+#include "infer/head/draft_vocab.h"
+
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/op/concat.h"
+#include "kernels/op/round.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle1, &pl_backbone_eagle3};
+enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32 };
+
+static const pl_backbone_kind *find(pl_hf_backbone which) {
+    int i = 0;
+    while (i < KINDS && kinds[i]->which != which)
+        i++;
+    PL_CHECK(i < KINDS, "backbone %d", (int)which);
+    return kinds[i];
+}
+
+const pl_backbone_kind *pl_backbone_find(const char *name) {
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(pl_hf_backbone_name(kinds[i]->which), name) == 0) return kinds[i];
+    return NULL;
+}
+
+const char *pl_backbone_name(const pl_backbone *b) {
+    return pl_hf_backbone_name(b->kind->which);
+}
+
+// Everything but weights, from the drafter's own config.
+static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, const pl_llama *target,
+                      const pl_backend *be, pl_err *err) {
+    *out = NULL;
+    pl_backbone *b = pl_calloc(1, kind->size);
+    if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
+    *b = (pl_backbone){.kind = kind, .config = *c, .d_target = target->shape.d, .embed = target->embed};
+    b->embed.grad = NULL; // frozen
+    int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
+    pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
+    if (positions.max_position_embeddings < target->config.max_position_embeddings)
+        positions.max_position_embeddings = target->config.max_position_embeddings;
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
+    PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
+    if (c->target_head) pl_head_share(&b->head, target->head);
+    PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS, err));
+    b->params.memory = be->memory;
+    kind->init(b);
+    b->head_param = b->params.n;
+    b->head.kind->params(&b->head, &b->params);
+    PL_TRY_GOTO(st, fail,
+                pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, be->real, be->memory, err));
+    *out = b;
+    return PL_OK;
+fail:
+    pl_backbone_destroy(b);
+    return st;
+}
+
+pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, const char *where, pl_err *err) {
+    if (n < 1) return pl_fail(err, PL_E_INPUT, "%s: no tap layers are given", where);
+    for (int i = 0; i < n; i++)
+        if (tap[i] < 0 || tap[i] > target->n_layers)
+            return pl_fail(err, PL_E_INPUT, "%s: tap layer %d does not exist, the target has %d layers", where, tap[i],
+                           target->n_layers);
+    return PL_OK;
+}
+
+pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
+                             const pl_backbone_options *o, const pl_backend *be, pl_err *err) {
+    *out = NULL;
+    pl_hf_config c = target->config;
+    c.backbone = kind->which;
+    snprintf(c.model_type, sizeof c.model_type, "llama");
+    c.head = o->head;
+    if (!*c.head.kind) strcpy(c.head.kind, "full");
+    if (strcmp(c.head.kind, "full") == 0) c.head.rank = 0;
+    c.num_hidden_layers = 1;
+    if (o->inter) c.intermediate_size = o->inter;
+    c.tie_word_embeddings = false;
+    c.dtype = PL_BF16;
+    kind->configure(&c, target, o);
+    if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
+    PL_TRY(kind->check(&c, target, "drafter.taps", err));
+    if (o->d2t && c.target_head)
+        return pl_fail(err, PL_E_INPUT,
+                       "drafter.head.vocab: the target's own matrix is not trimmed; give "
+                       "drafter.head.frozen: false");
+    PL_TRY(init(out, kind, &c, target, be, err));
+    if (!o->d2t) return PL_OK;
+    pl_head *h = &(*out)->head;
+    h->d2t = pl_malloc((size_t)o->draft_vocab * sizeof *h->d2t);
+    if (h->d2t) {
+        memcpy(h->d2t, o->d2t, (size_t)o->draft_vocab * sizeof *h->d2t);
+        return PL_OK;
+    }
+    pl_backbone_destroy(*out);
+    *out = NULL;
+    return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
+}
+
+// A drafter of another target fails at the first number that differs.
+static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const char *dir, pl_err *err) {
+    int64_t dt = c->target_hidden_size ? c->target_hidden_size : c->hidden_size;
+    if (dt != target->shape.d)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: made for a target of width %lld, this one has %lld; use the drafter's own "
+                       "target",
+                       dir, (long long)dt, (long long)target->shape.d);
+    if (c->vocab_size != target->vocab)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: made for a vocabulary of %d, the target has %lld; use the drafter's own "
+                       "target",
+                       dir, c->vocab_size, (long long)target->vocab);
+    if (c->hidden_size != target->shape.d)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: width %d differs from the target's %lld and needs an embedding of its "
+                       "own",
+                       dir, c->hidden_size, (long long)target->shape.d);
+    if (c->num_hidden_layers != 1)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d: drafters of one layer are supported", dir,
+                       c->num_hidden_layers);
+    return PL_OK;
+}
+
+// What lies beside the weights of a head such as this.
+static bool head_has(const pl_head *h, const char *tensor) {
+    const char *table = h->kind->table_name;
+    return (table && strcmp(tensor, table) == 0) ||
+           (h->spec.redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
+}
+
+// A tensor that the model does not know says that the file is another model.
+static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src, const char *dir, pl_err *err) {
+    enum { NAMES = 64 };
+    const char *name[NAMES];
+    int64_t     n;
+    if (!b->kind->ignores) return PL_OK;
+    PL_TRY(pl_params_check(&b->params, src, err)); // what lacks is told before what is too much
+    PL_TRY(pl_params_unclaimed(&b->params, src, name, NAMES, &n, err));
+    for (int64_t i = 0; i < n && i < NAMES; i++)
+        if (!b->kind->ignores(name[i]) && !head_has(&b->head, name[i]))
+            return pl_fail(err, PL_E_UNSUPPORTED,
+                           "%s: tensor \"%.80s\": an %s drafter as its config.json has it has none", dir, name[i],
+                           pl_backbone_name(b));
+    return PL_OK;
+}
+
+static pl_status read_outside(pl_backbone *b, const pl_weight_source *src, int64_t vocab, const char *dir,
+                              pl_err *err) {
+    pl_head *h = &b->head;
+    if (!h->d2t)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: paceline.head.redistribute is for a trimmed draft vocabulary, this is whole", dir);
+    return pl_outside_read(&h->outside, h->spec.redistribute, src, vocab, h->d2t, h->vocab, err);
+}
+
+pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
+    *out = NULL;
+    pl_hf_config      c;
+    pl_weight_source *src = NULL;
+    pl_backbone      *b = NULL;
+    pl_status         st;
+    PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
+    const pl_backbone_kind *kind = find(c.backbone);
+    PL_TRY(check_fits(&c, target, dir, err));
+    PL_TRY(kind->check(&c, target, dir, err));
+    PL_TRY(pl_weight_source_open(&src, dir, err));
+    PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, target->be, err));
+    PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
+    if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
+    if (b->head.vocab < target->vocab || b->head.kind->read_table)
+        PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
+    if (c.head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
+    st = pl_params_load(&b->params, src, t, err);
+    src = NULL; // taken over
+    if (st != PL_OK) goto fail;
+    *out = b;
+    return PL_OK;
+fail:
+    pl_weight_source_close(src);
+    pl_backbone_destroy(b);
+    return st;
+}
+
+void pl_backbone_destroy(pl_backbone *b) {
+    if (!b) return;
+    if (b->rope) pl_memory_destroy(b->params.memory, PL_LOCAL, b->rope, b->rope_bytes);
+    pl_params_fini(&b->params);
+    pl_head_fini(&b->head);
+    pl_free(b);
+}
+
+pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *const *data, pl_dtype t, pl_err *err) {
+    char                  *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
+    pl_status              st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_hf_config           c = b->config;
+    pl_draft_vocab_tensors map = {0};
+    pl_st_source           extra[4];
+    int                    n_extra = 0;
+    c.dtype = t;
+    if (st == PL_OK) st = pl_hf_config_write(config, &c, err);
+    if (st == PL_OK && b->head.d2t)
+        st = pl_draft_vocab_tensors_init(&map, b->head.d2t, b->head.vocab, b->config.vocab_size, err);
+    for (int i = 0; i < 2 && b->head.d2t; i++)
+        extra[n_extra++] = map.tensor[i];
+    if (b->head.outside.on) extra[n_extra++] = pl_outside_tensor(&b->head.outside);
+    if (b->head.kind->table) extra[n_extra++] = b->head.kind->table(&b->head);
+    if (st == PL_OK) st = pl_params_write(&b->params, model, data, t, extra, n_extra, err);
+    pl_draft_vocab_tensors_fini(&map);
+    pl_free(config);
+    pl_free(model);
+    return st;
+}
+
+double pl_backbone_step_bytes(const pl_backbone *b, int depth) {
+    const pl_tensor *skipped = b->kind->fuse_only ? b->kind->fuse_only(b) : NULL;
+    double           layer = 0, head = 0;
+    for (int i = 0; i < b->head_param; i++)
+        if (b->params.p[i].tensor != skipped) layer += (double)b->params.p[i].owned_bytes;
+    for (int t = 0; t < depth; t++)
+        head += pl_head_step_bytes(&b->head, t);
+    return layer + (depth > 0 ? head / depth : 0);
+}
+
+pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps) {
+    pl_tensor f = out->tap[0];
+    for (int i = 1; i < n_taps; i++)
+        f = pl_concat(ctx, f, out->tap[i]);
+    return pl_round(ctx, f);
+}

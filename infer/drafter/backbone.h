@@ -1,0 +1,92 @@
+// A drafter's backbone: what lies between the target's features and the draft head. One row in, one row out:
+//
+//   hidden_0 = fuse(features_t)                          once for each position whose features are known
+//   (y, hidden') = step(token_{t+1}, hidden_t)           y: what the head reads, logits = head(y): token t+2
+// Row t consumes the hidden of position t and the embedding of token t+1, and predicts token t+2. Its hidden comes from
+// the target's features where they are known, and is the row's own previous output where they are not (decoding ahead;
+// unroll step k of training, with rope position t + k). A backbone is one file with one pl_backbone_kind; the drafter
+// loop (infer/drafter/rollout.c) and training (train/task/unroll.h) know nothing else about it. The embedding is the
+// target's, frozen and shared.
+#ifndef PL_BACKBONE_H
+#define PL_BACKBONE_H
+
+#include "infer/head/head.h"
+#include "infer/model/layer.h"
+#include "infer/model/llama.h"
+
+typedef struct pl_backbone pl_backbone;
+
+// What a new drafter is made of; zeros take the target's (or the stated default).
+typedef struct pl_backbone_options {
+    pl_hf_head     head; // kind "": full
+    const int32_t *d2t;  // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
+    int64_t        draft_vocab;
+    bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
+    bool           bias;                     // EAGLE-1: fc has a bias
+    int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
+    int            inter;                    // MLP width; 0: the target's
+} pl_backbone_options;
+
+typedef struct pl_backbone_kind {
+    pl_hf_backbone which;
+    size_t         size; // of its struct, which begins with a pl_backbone
+    // hidden is a prediction of the target's feature of the next position: training may regress it.
+    bool           predicts_features;
+    // Completes the config of a new drafter, which begins as a copy of the target's.
+    void (*configure)(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o);
+    // Refuses, with one line, a config that is computed otherwise or whose taps the target lacks. May fill in taps.
+    pl_status (*check)(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err);
+    // Shape, taps and parameter list (without the head's) from b->config.
+    void (*init)(pl_backbone *b);
+    // features [M, n_taps * d_target] -> hidden [M, d].
+    pl_tensor (*fuse)(pl_ctx *ctx, const pl_backbone *b, pl_tensor features);
+    // One step for M rows: returns what the head reads [M, d] and, in *hidden_out, what the next step consumes.
+    // y.data not NULL: the result is written there (a slice of a larger tensor).
+    pl_tensor (*step)(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
+                      pl_tensor *hidden_out, pl_tensor y);
+    // A tensor of a checkpoint that the model may leave unread; any other that it does not know is refused. NULL: all.
+    bool (*ignores)(const char *name);
+    // Parameter that `fuse` reads and `step` does not, NULL: none.
+    const pl_tensor *(*fuse_only)(const pl_backbone *b);
+} pl_backbone_kind;
+
+struct pl_backbone {
+    const pl_backbone_kind *kind;
+    pl_hf_config            config; // the drafter's own
+    pl_layer_shape          shape;
+    int                     n_taps, tap[PL_MAX_TAPS]; // the features that `fuse` reads, see pl_llama_forward
+    int64_t                 d_target;
+    pl_tensor               embed; // the target's; borrowed
+    pl_head                 head;
+    pl_tensor               cos, sin; // for all positions of the target, whatever the drafter's config says
+    void                   *rope;
+    size_t                  rope_bytes;
+    pl_params               params;
+    int                     head_param; // the head's own parameters are head_param and those after it
+};
+
+// NULL: none of that name.
+const pl_backbone_kind *pl_backbone_find(const char *name);
+const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": recipe key drafter.kind
+
+// Shapes and parameter list of a new drafter for a target, on be; no weights (a trainer binds them).
+pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
+                             const pl_backbone_options *o, const pl_backend *be, pl_err *err);
+// A checkpoint directory as the backbone it declares itself to be, weights held in t for inference, in the target's
+// memory. Refused with one line when it does not fit the target.
+pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err);
+void      pl_backbone_destroy(pl_backbone *b); // NULL is allowed
+
+// Writes config.json and model.safetensors into dir (which exists). data: one row-major block per parameter.
+pl_status pl_backbone_write(const pl_backbone *b, const char *dir, const float *const *data, pl_dtype t, pl_err *err);
+// Bytes that one draft step must read, the mean over `depth` levels.
+double    pl_backbone_step_bytes(const pl_backbone *b, int depth);
+// The taps side by side, each rounded to bf16: [M, n_taps * d_target], what datasets store and `fuse` reads.
+pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps);
+
+// For the kinds: every tap is one that the target has.
+pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, const char *where, pl_err *err);
+
+extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3;
+
+#endif

@@ -1,0 +1,92 @@
+#include "infer/drafter/drafter.h"
+
+#include "kernels/base/files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool declares_backbone(const pl_hf_config *c) {
+    return c->backbone != PL_HF_NO_BACKBONE;
+}
+static const pl_drafter_source backbone = {
+    .name = "backbone", .declared = declares_backbone, .open = pl_drafter_backbone_open};
+
+static const pl_drafter_source *const sources[] = {&backbone, &pl_drafter_lookup, &pl_drafter_recycle};
+enum { SOURCES = sizeof sources / sizeof *sources };
+
+// The source that `what` names; NULL: it is a folder.
+static const pl_drafter_source *named(const char *what, const char **from) {
+    size_t n = strcspn(what, ":");
+    for (int i = 0; i < SOURCES; i++) {
+        const pl_drafter_source *s = sources[i];
+        if (!s->syntax || strlen(s->name) != n || memcmp(s->name, what, n) != 0) continue;
+        *from = what[n] ? what + n + 1 : "";
+        return s;
+    }
+    return NULL;
+}
+
+static void join_syntax(char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < SOURCES; i++)
+        if (sources[i]->syntax && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", sources[i]->syntax);
+}
+
+static pl_status find(const pl_drafter_source **out, const char *what, const char **from, pl_err *err) {
+    char         known[256];
+    pl_hf_config c;
+    *out = named(what, from);
+    if (*out) return PL_OK;
+    *from = what;
+    if (!pl_path_exists(what)) {
+        join_syntax(known, sizeof known);
+        return pl_fail(err, PL_E_INPUT, "drafter \"%s\": no such checkpoint; without one there are: %s", what, known);
+    }
+    PL_TRY(pl_hf_config_read(&c, what, PL_HF_DRAFTER, err));
+    for (int i = 0; i < SOURCES && !*out; i++)
+        if (sources[i]->declared && sources[i]->declared(&c)) *out = sources[i];
+    if (*out) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED, "%s: \"%s\" is no drafter that is known here", what, c.architecture);
+}
+
+static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *from,
+                       const char *tree, pl_err *err) {
+    if (s && s->shape) {
+        snprintf(name, PL_DRAFTER_TREE, "%s", tree ? tree : "");
+        return s->shape(p, name, from, tree, err);
+    }
+    snprintf(name, PL_DRAFTER_TREE, "%s", tree && *tree ? tree : "auto");
+    return pl_tree_policy_parse(p, tree, err);
+}
+
+bool pl_drafter_is_folder(const char *what) {
+    const char *from;
+    return !named(what, &from);
+}
+
+pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err) {
+    const char              *from = what;
+    const pl_drafter_source *s = named(what, &from);
+    char                     name[PL_DRAFTER_TREE];
+    return shape(s, p, name, from, tree, err);
+}
+
+pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_llama *target, pl_dtype t, const char *tree,
+                          int max_sessions, int max_rows, int slots, pl_err *err) {
+    const pl_drafter_source *s;
+    const char              *from;
+    pl_tree_policy           policy;
+    char                     name[PL_DRAFTER_TREE];
+    *out = NULL;
+    PL_TRY(find(&s, what, &from, err));
+    PL_TRY(shape(s, &policy, name, from, tree, err));
+    PL_TRY(s->open(out, from, target, t, &policy, max_sessions, max_rows, slots, err));
+    memcpy((*out)->tree, name, sizeof name);
+    return PL_OK;
+}
+
+void pl_drafter_destroy(pl_drafter *d) {
+    if (d) d->kind->destroy(d);
+}

@@ -1,0 +1,91 @@
+#include "infer/drafter/eagle3.h"
+
+#include "kernels/op/concat.h"
+#include "kernels/op/embed.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
+    // Engines know the full head; any other is declared as ours, so that they refuse it instead of decoding wrongly.
+    bool full = strcmp(c->head.kind, "full") == 0;
+    snprintf(c->architecture, sizeof c->architecture, "%s", full ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
+    c->draft_vocab_size = (int)target->vocab;
+    c->target_hidden_size = (int)target->shape.d;
+    c->n_taps = o->n_taps;
+    memcpy(c->tap, o->tap, sizeof c->tap);
+    c->tap_numbering = PL_HF_TAPS_INPUT;
+}
+
+static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
+    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: norm_output, fc_norm, norm_before_fc and norm_before_residual "
+                       "(EAGLE-3.1) are not supported",
+                       where);
+    if (c->n_taps == 0) c->n_taps = pl_llama_default_taps(target->n_layers, c->tap); // published heads that name none
+    return pl_backbone_check_taps(c->tap, c->n_taps, target, where, err);
+}
+
+static void init(pl_backbone *b) {
+    pl_eagle3          *e = (pl_eagle3 *)b;
+    pl_params          *ps = &b->params;
+    const pl_hf_config *c = &b->config;
+    int64_t             d = b->shape.d;
+    b->shape.d_attn = 2 * d;
+    b->n_taps = c->n_taps;
+    for (int i = 0; i < c->n_taps; i++)
+        b->tap[i] = c->tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
+    pl_params_add(ps, &e->fc, PL_PARAM_MATRIX, b->n_taps * b->d_target, "fc.weight", d, NULL, 0, NULL, 0)->init_std =
+        1 / sqrt((double)b->n_taps * (double)b->d_target);
+    // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what
+    // it adds must soon outweigh the fused features beside it.
+    int first = ps->n;
+    pl_layer_params(ps, &e->layer, &b->shape, "midlayer.", 1);
+    for (int i = first; i < ps->n; i++)
+        ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
+    pl_params_add(ps, &e->hidden_norm, PL_PARAM_NORM, 0, "midlayer.hidden_norm.weight", d, NULL, 0, NULL, 0);
+    pl_params_add(ps, &e->layer.norm_attn, PL_PARAM_NORM, 0, "midlayer.input_layernorm.weight", d, NULL, 0, NULL, 0);
+    pl_params_add(ps, &e->layer.norm_mlp, PL_PARAM_NORM, 0, "midlayer.post_attention_layernorm.weight", d, NULL, 0,
+                  NULL, 0);
+    pl_params_add(ps, &e->norm, PL_PARAM_NORM, 0, "norm.weight", d, NULL, 0, NULL, 0);
+}
+
+static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
+    return pl_linear(ctx, features, ((const pl_eagle3 *)b)->fc);
+}
+
+static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
+                      pl_tensor *hidden_out, pl_tensor y) {
+    const pl_eagle3 *e = (const pl_eagle3 *)b;
+    double           eps = b->shape.eps;
+    int64_t          m = pl_tensor_rows(&hidden);
+    pl_tensor        emb = pl_rmsnorm(ctx, pl_embed(ctx, b->embed, token, m), e->layer.norm_attn, eps);
+    pl_tensor        x = pl_concat(ctx, emb, pl_rmsnorm(ctx, hidden, e->hidden_norm, eps));
+    pl_tensor        h = hidden;
+    pl_tensor        delta = pl_layer_attention(ctx, &b->shape, &e->layer, x, view, 0);
+    x = pl_rmsnorm_residual(ctx, &h, delta, e->layer.norm_mlp, eps);
+    delta = pl_layer_mlp(ctx, &e->layer, x);
+    if (y.data)
+        pl_rmsnorm_residual_into(ctx, y, &h, delta, e->norm, eps);
+    else
+        y = pl_rmsnorm_residual(ctx, &h, delta, e->norm, eps);
+    *hidden_out = h;
+    return y;
+}
+
+static const pl_tensor *fuse_only(const pl_backbone *b) {
+    return &((const pl_eagle3 *)b)->fc;
+}
+
+const pl_backbone_kind pl_backbone_eagle3 = {.which = PL_HF_EAGLE3,
+                                             .size = sizeof(pl_eagle3),
+                                             .configure = configure,
+                                             .check = check,
+                                             .init = init,
+                                             .fuse = fuse,
+                                             .step = step,
+                                             .fuse_only = fuse_only};

@@ -1,0 +1,199 @@
+// Token recycling (Luo et al. 2024, "Turning Trash into Treasure", arXiv 2408.08696): what the target considered behind
+// a token, the last time it read that token, is drafted behind it now.
+//
+//   "recycle[:NODES[,keep]]"   NODES (4) drafted tokens
+//   adjacency [V][8]           the target's 8 best tokens behind each token, -1 where it has not been read
+//   drafting                   a tree of fixed shape: node i is candidate rank[i] of its parent's token; where there is
+//                              none, the node and what hangs on it are left out
+//   after each forward         adjacency[token] := top-8 of its row of logits, for every row that has logits, rejected
+//                              drafts included, in the order of the rows: of equal tokens the later row stays
+// The shape holds the NODES paths with the largest product of their ranks' shares (Chen et al. 2024, Sequoia, its
+// optimum for shares that depend on the rank alone), for the shares below. The paper's own hand-made shape has 80.
+//
+// Every slot has a matrix of its own, empty when a session begins: what a session drafts, and so how fast it is, does
+// not depend on who had the slot before or who shares the batch, and nothing of one user's text can be told from
+// another's speed. The paper's matrix lives across questions; `keep` does that for the sessions of one slot, one after
+// the other, for whoever decodes alone. 32 V bytes per session, taken when the drafter is opened.
+#include "infer/drafter/drafter.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/op/topk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define K 8
+#define NODES 4 // the fastest for a model of 15 M parameters on two cores; where rows cost nothing, the paper's 80
+
+// How often the target's token is candidate 0, 1, ... of the matrix, where there is a row.
+static const double share[K] = {0.48, 0.12, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015};
+
+typedef struct recycle {
+    pl_drafter base;
+    int64_t    vocab;
+    int        k; // 8, less for a vocabulary of fewer tokens
+    bool       keep;
+    int32_t   *adjacency; // [sessions][V][K]
+    int        rows;      // of one forward at most
+} recycle;
+
+static int32_t *row_of(const recycle *d, int slot, int32_t token) {
+    return d->adjacency + ((int64_t)slot * d->vocab + token) * K;
+}
+
+// ---- the shape ------------------------------------------------------------------------------------------------------
+
+// Parents of nodes 1..nodes, grown best first: of all next children of all nodes the one with the largest product
+// joins.
+static void make_shape(int nodes, int32_t *parent) {
+    double product[PL_TREE_MAX] = {1};
+    int    children[PL_TREE_MAX] = {0};
+    for (int n = 1; n <= nodes; n++) {
+        int    best = 0;
+        double most = -1;
+        for (int i = 0; i < n; i++)
+            if (children[i] < K && product[i] * share[children[i]] > most) {
+                best = i;
+                most = product[i] * share[children[i]];
+            }
+        parent[n] = best;
+        children[best]++;
+        product[n] = most;
+    }
+}
+
+static pl_status own_policy(pl_tree_policy *p, int nodes, pl_err *err) {
+    int32_t parent[PL_TREE_MAX];
+    char    text[PL_TREE_TEXT];
+    size_t  n = (size_t)snprintf(text, sizeof text, "static:");
+    make_shape(nodes, parent);
+    for (int i = 1; i <= nodes; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", i > 1 ? "," : "", parent[i]);
+    return pl_tree_policy_parse(p, text, err);
+}
+
+// ---- drafting -------------------------------------------------------------------------------------------------------
+
+static void take_in(recycle *d, pl_ctx *ctx, const pl_draft_batch *b) {
+    if (b->logits.dim[0] == 0) return;
+    PL_CHECK(b->logits.dim[0] <= d->rows, "%lld rows, at most %d", (long long)b->logits.dim[0], d->rows);
+    int32_t *top = pl_ctx_bytes(ctx, pl_size_mul((size_t)b->logits.dim[0], (size_t)d->k, sizeof *top));
+    pl_topk(ctx, &(pl_topk_args){.x = b->logits, .id = top, .k = d->k});
+    if (!pl_ctx_wait(ctx)) return;
+    for (int i = 0; i < b->n; i++)
+        for (int r = b->item[i].row0; r < b->item[i].row0 + b->item[i].rows; r++)
+            if (b->logits_row[r] >= 0)
+                memcpy(row_of(d, b->item[i].slot, b->token[r]), top + (int64_t)b->logits_row[r] * d->k,
+                       (size_t)d->k * sizeof *top);
+}
+
+// arg: the slot's matrix.
+static void remembered(void *arg, const pl_tree_policy *p, const pl_tree *t, int node, int32_t *id) {
+    const int32_t *row = (const int32_t *)arg + (int64_t)t->token[node] * K;
+    for (int r = 0; r < p->k; r++)
+        id[r] = r < K ? row[r] : -1;
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    recycle *d = (recycle *)base;
+    if (ctx->measuring) { // the largest forward
+        pl_draft_batch most = {.logits = pl_tensor_2d(NULL, ctx->be->real, d->rows, d->vocab)};
+        take_in(d, ctx, &most);
+        return;
+    }
+    take_in(d, ctx, b);
+    if (ctx->err.status != PL_OK) return;
+    for (int i = 0; i < b->n; i++)
+        if (b->item[i].tree)
+            pl_tree_draft(&base->policy, b->item[i].tree, b->item[i].depth, remembered, row_of(d, b->item[i].slot, 0));
+}
+
+// memset's 0xff is -1 everywhere.
+static void clear(recycle *d, int slot) {
+    memset(row_of(d, slot, 0), 0xff, (size_t)d->vocab * K * sizeof *d->adjacency);
+}
+
+static void reset(pl_drafter *base, int slot) {
+    recycle *d = (recycle *)base;
+    if (!d->keep) clear(d, slot);
+}
+
+// A cycle reads the logits of all its rows once more and a row of the matrix per node, whatever its depth.
+static double step_bytes(const pl_drafter *base) {
+    const recycle *d = (const recycle *)base;
+    int            levels = base->policy.depth > 0 ? base->policy.depth : 1; // 0: an adapting policy drafts nothing now
+    return base->policy.max_nodes * ((double)d->vocab * sizeof(float) + 2.0 * K * sizeof(int32_t)) / levels;
+}
+
+static void destroy(pl_drafter *base) {
+    recycle *d = (recycle *)base;
+    pl_free(d->adjacency);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {
+    .name = "recycle", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static pl_status parse(const char *args, int *nodes, bool *keep, pl_err *err) {
+    char       *end = (char *)args;
+    long        n = NODES;
+    const char *word = args;
+    if (*args && strcmp(args, "keep") != 0) {
+        n = strtol(args, &end, 10);
+        word = *end == ',' && end[1] ? end + 1 : end;
+        if (end == args) n = 0;
+    }
+    *keep = strcmp(word, "keep") == 0;
+    *nodes = (int)n;
+    if (n >= 1 && n < PL_TREE_MAX && (*keep || !*word)) return PL_OK;
+    return pl_fail(err, PL_E_USAGE, "drafter \"recycle:%s\": expected recycle[:NODES[,keep]], NODES in 1..%d", args,
+                   PL_TREE_MAX - 1);
+}
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    int  nodes;
+    bool keep;
+    PL_TRY(parse(args, &nodes, &keep, err));
+    if (!tree || !*tree) {
+        snprintf(name, PL_DRAFTER_TREE, "%d nodes", nodes);
+        return own_policy(p, nodes, err);
+    }
+    PL_TRY(pl_tree_policy_parse(p, tree, err));
+    if (!p->needs_logp && p->k <= K) return PL_OK;
+    return pl_fail(err, PL_E_USAGE,
+                   "drafter \"recycle\" drafts chains and trees of a given shape with at most %d children, not \"%s\"; "
+                   "leave --tree out for its own",
+                   K, tree);
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_llama *target, pl_dtype t,
+                      const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err) {
+    (void)t, (void)slots;
+    int  nodes;
+    bool keep;
+    *out = NULL;
+    PL_TRY(parse(args, &nodes, &keep, err));
+    recycle *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
+    d->vocab = target->vocab;
+    d->k = d->vocab < K ? (int)d->vocab : K;
+    d->keep = keep;
+    d->rows = max_rows;
+    d->adjacency = pl_calloc(pl_size_mul((size_t)max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
+    if (!d->adjacency) {
+        destroy(&d->base);
+        return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory", max_sessions,
+                       (long long)target->vocab, K);
+    }
+    for (int s = 0; s < max_sessions; s++)
+        clear(d, s);
+    *out = &d->base;
+    return PL_OK;
+}
+
+const pl_drafter_source pl_drafter_recycle = {
+    .name = "recycle", .syntax = "recycle[:NODES[,keep]]", .shape = shape, .open = open};

@@ -1,0 +1,387 @@
+#include "infer/eval/eval.h"
+
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
+
+#include <string.h>
+
+#define WARM_UP 32 // tokens each method decodes before anything is timed
+
+typedef struct eval {
+    const pl_env          *env;
+    const pl_eval_options *o;
+    pl_results            *r;
+    const pl_target       *target[2]; // bf16, fp32 (NULL: not asked for)
+    pl_target              fp32;
+    int                    n;      // methods at one temperature: method m is configuration m % n
+    pl_runner             *runner; // [n]
+    int32_t              **prompt; // [prompts]
+    int64_t               *prompt_n;
+    int32_t              **said; // [n] answer to the prompt in hand
+    int64_t               *said_n;
+} eval;
+
+// ---- prompts ----
+
+static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
+    const pl_target *t = e->o->target;
+    int32_t         *ids;
+    int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
+    pl_status        st = pl_tokenizer_encode(t->tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &ids, &n, err);
+    if (st != PL_OK)
+        return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts",
+                          (long long)p->line);
+    e->prompt[i] = ids;
+    if (n > room) {
+        // The end of a text is what it is continued from; BOS stays in front.
+        int64_t keep = n > 0 && ids[0] == pl_tokenizer_bos_id(t->tok) ? 1 : 0;
+        memmove(ids + keep, ids + n - (room - keep), (size_t)(room - keep) * sizeof *ids);
+        n = room;
+        e->r->truncated++;
+    }
+    if (n < 1)
+        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name,
+                       (long long)p->line);
+    e->prompt_n[i] = n;
+    e->r->prompt_tokens += n;
+    e->r->category[i] = pl_strdup(p->category);
+    return e->r->category[i] ? PL_OK : pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+}
+
+static pl_status encode_all(eval *e, pl_err *err) {
+    const pl_prompts *p = e->o->prompts;
+    pl_results       *r = e->r;
+    int               positions = e->o->target->model.config.max_position_embeddings;
+    if (e->o->max_new_tokens > positions - 3)
+        return pl_fail(err, PL_E_INPUT,
+                       "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
+                       e->o->max_new_tokens, positions);
+    r->n_prompts = p->n;
+    r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
+    r->picked = pl_calloc((size_t)r->n_prompts, sizeof *r->picked);
+    e->prompt = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt);
+    e->prompt_n = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt_n);
+    if (!r->category || !r->picked || !e->prompt || !e->prompt_n)
+        return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    for (int64_t i = 0; i < r->n_prompts; i++)
+        PL_TRY(encode(e, &p->p[i], i, err));
+    return PL_OK;
+}
+
+static int longest(const eval *e) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->r->n_prompts; i++)
+        if (e->prompt_n[i] > n) n = e->prompt_n[i];
+    return (int)n;
+}
+
+// ---- methods ----
+
+// From what the drafter is: "lookup", "eagle3-lowrank".
+static pl_status describe_drafter(pl_method *m, const pl_eval_drafter *d, const pl_drafter *drafter, pl_err *err) {
+    pl_hf_config c = {0};
+    bool         folder = pl_drafter_is_folder(d->drafter);
+    if (folder) PL_TRY(pl_hf_config_read(&c, d->drafter, PL_HF_DRAFTER, err));
+    if (folder)
+        snprintf(m->kind, sizeof m->kind, "%.8s-%.22s", drafter->kind->name, *c.head.kind ? c.head.kind : "full");
+    else
+        snprintf(m->kind, sizeof m->kind, "%s", drafter->kind->name);
+    m->drafter = pl_strdup(d->drafter);
+    m->tree = pl_strdup(drafter->tree);
+    if (folder) m->checkpoint = pl_strdup(d->drafter);
+    if (m->drafter && m->tree && (m->checkpoint || !folder)) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", d->drafter);
+}
+
+static bool name_taken(const eval *e, int m) {
+    for (int k = 0; k < m; k++)
+        if (strcmp(e->r->method[k].name, e->r->method[m].name) == 0) return true;
+    return false;
+}
+
+// Its own name, else its kind, or what was asked for where that says more ("recycle:6"); where that is taken, what it
+// drafts and how it is verified behind it.
+static pl_status name_drafter(const eval *e, int m, const pl_eval_drafter *d, pl_err *err) {
+    pl_method  *a = &e->r->method[m];
+    bool        given = d->name && *d->name;
+    const char *kind = a->checkpoint ? a->kind : a->drafter;
+    snprintf(a->name, sizeof a->name, "%s", given ? d->name : kind);
+    if (!given && name_taken(e, m)) snprintf(a->name, sizeof a->name, "%.31s %.30s", kind, a->tree);
+    if (!given && name_taken(e, m)) snprintf(a->name, sizeof a->name, "%.24s %.20s %.16s", kind, a->tree, a->verify);
+    if (!name_taken(e, m)) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "eval: two methods would be called \"%s\"; give one a name", a->name);
+}
+
+static pl_promise promise_of(const pl_verifier *v, double temperature) {
+    if (temperature == 0 || (!v->couple && !v->verify)) return PL_PROMISE_IDENTICAL; // greedy; sample-then-match
+    return v->lossless ? PL_PROMISE_DISTRIBUTION : PL_PROMISE_NONE;
+}
+
+static pl_status allocate_answers(eval *e, int m, pl_err *err) {
+    pl_method *a = &e->r->method[m];
+    int64_t    n = e->r->n_prompts * a->seeds;
+    a->hash = pl_hash(NULL, 0);
+    a->answer = pl_calloc((size_t)n, sizeof *a->answer);
+    if (!a->answer) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    for (int64_t i = 0; i < n; i++)
+        a->answer[i].identical = true;
+    return PL_OK;
+}
+
+static pl_status open_method(eval *e, int m, const pl_eval_drafter *d, bool fp32, pl_err *err) {
+    pl_method         *a = &e->r->method[m];
+    const pl_target   *t = e->target[fp32];
+    const pl_verifier *v = &pl_verify_match;
+    e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
+    if (!e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    pl_runner_options ro = {.max_len = longest(e) + e->o->max_new_tokens + 1};
+    if (d) {
+        if (d->verify && *d->verify) v = pl_verifier_find(d->verify, err);
+        if (!v) return PL_E_INPUT;
+        ro.drafter = d->drafter;
+        ro.tree = d->tree;
+        ro.verifier = v;
+    }
+    PL_TRY(pl_runner_open(&e->runner[m], e->env->backend, e->env->pool, t, &ro, err));
+    const pl_drafter *drafter = e->runner[m].drafter;
+    snprintf(a->kind, sizeof a->kind, "plain");
+    snprintf(a->name, sizeof a->name, "%s", fp32 ? "plain-fp32" : "plain");
+    a->weights = pl_weights_name(t->dtype);
+    a->verify = v->name;
+    a->weight_bytes = (double)pl_params_bytes(&t->model.params);
+    if (drafter) {
+        PL_TRY(describe_drafter(a, d, drafter, err));
+        PL_TRY(name_drafter(e, m, d, err));
+        a->draft_step_bytes = drafter->kind->step_bytes(drafter);
+        if (a->checkpoint) a->weight_bytes += a->draft_step_bytes;
+    }
+    for (int t0 = 0; t0 < e->o->n_temperatures; t0++)
+        e->r->method[t0 * e->n + m].promise = promise_of(v, e->o->temperature[t0]);
+    return PL_OK;
+}
+
+// Configuration c again, at another temperature.
+static pl_status repeat_method(eval *e, int t, int c, pl_err *err) {
+    const pl_method *from = &e->r->method[c];
+    pl_method       *a = &e->r->method[t * e->n + c];
+    pl_promise       promise = a->promise;
+    *a = *from;
+    a->promise = promise;
+    a->answer = NULL;
+    a->drafter = from->drafter ? pl_strdup(from->drafter) : NULL;
+    a->checkpoint = from->checkpoint ? pl_strdup(from->checkpoint) : NULL;
+    a->tree = from->tree ? pl_strdup(from->tree) : NULL;
+    size_t n = strnlen(a->name, sizeof a->name - 16);
+    snprintf(a->name + n, sizeof a->name - n, "@T=%.4g", e->o->temperature[t]);
+    if (!a->drafter == !from->drafter && !a->checkpoint == !from->checkpoint && !a->tree == !from->tree) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY, "methods: out of memory");
+}
+
+static pl_status open_methods(eval *e, pl_err *err) {
+    pl_results *r = e->r;
+    int         plain = e->o->plain_fp32 ? 2 : 1;
+    size_t      n = (size_t)(plain + e->o->n_drafters), all = n * (size_t)e->o->n_temperatures;
+    r->method = pl_calloc(all, sizeof *r->method);
+    e->runner = pl_calloc(n, sizeof *e->runner);
+    e->said = pl_calloc(n, sizeof *e->said);
+    e->said_n = pl_calloc(n, sizeof *e->said_n);
+    if (!r->method || !e->runner || !e->said || !e->said_n) return pl_fail(err, PL_E_MEMORY, "methods: out of memory");
+    r->n_methods = (int)all;
+    e->n = (int)n;
+    for (int c = 0; c < e->n; c++)
+        PL_TRY(open_method(e, c, c < plain ? NULL : &e->o->drafter[c - plain], plain == 2 && c == 1, err));
+    for (int m = 0; m < r->n_methods; m++) {
+        int t = m / e->n;
+        if (t > 0) PL_TRY(repeat_method(e, t, m % e->n, err));
+        r->method[m].temperature = e->o->temperature[t];
+        r->method[m].seeds = e->o->temperature[t] > 0 ? e->o->seeds : 1;
+        r->method[m].base = t * e->n;
+        PL_TRY(allocate_answers(e, m, err));
+    }
+    return PL_OK;
+}
+
+// The plain configuration with the weights of configuration c.
+static int reference(const eval *e, int c) {
+    return e->o->plain_fp32 && c == 1 ? 1 : 0;
+}
+
+// ---- running ----
+
+// The same seed everywhere would give all prompts the same draws.
+static pl_sampling sampling_of(const eval *e, int t, int64_t i, int seed) {
+    return (pl_sampling){.temperature = e->o->temperature[t],
+                         .top_p = 1,
+                         .seed = e->o->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
+}
+
+// Configuration c at temperature t; `first`: the first repeat.
+static pl_status answer(eval *e, int t, int c, int64_t i, int seed, bool first, pl_err *err) {
+    pl_runner  *run = &e->runner[c];
+    pl_method  *a = &e->r->method[t * e->n + c];
+    pl_answer  *x = &a->answer[i * a->seeds + seed];
+    pl_sampling s = sampling_of(e, t, i, seed);
+    pl_status   st = pl_runner_run(run, e->prompt[i], e->prompt_n[i], &s, e->o->max_new_tokens, NULL, NULL, err);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s", a->name);
+    const pl_session_stats *stats = &run->session->stats;
+    pl_stats_add(&a->stats, stats);
+    x->seconds += stats->seconds;
+    x->prefill_seconds += stats->prefill_seconds;
+    x->emitted += stats->emitted;
+    x->steps += stats->steps;
+    int32_t        n;
+    const int32_t *tokens = pl_session_answer(run->session, &n);
+    memcpy(e->said[c], tokens, (size_t)n * sizeof *tokens);
+    e->said_n[c] = n;
+    if (!first) return PL_OK;
+    x->tokens = n;
+    x->repeated = pl_repeated_tokens(tokens, n);
+    a->hash = pl_hash_more(a->hash, &n, sizeof n);
+    a->hash = pl_hash_more(a->hash, tokens, (size_t)n * sizeof *tokens);
+    return x->repeated < 0 ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
+}
+
+static void compare(eval *e, int t, int64_t i, int seed) {
+    for (int c = 0; c < e->n; c++) {
+        pl_method *a = &e->r->method[t * e->n + c];
+        int        ref = reference(e, c);
+        if (e->said_n[c] != e->said_n[ref] ||
+            memcmp(e->said[c], e->said[ref], (size_t)e->said_n[c] * sizeof **e->said) != 0)
+            a->answer[i * a->seeds + seed].identical = false;
+    }
+}
+
+static pl_status warm_up(eval *e, int t, pl_err *err) {
+    pl_sampling s = sampling_of(e, t, 0, 0);
+    int         n = e->o->max_new_tokens < WARM_UP ? e->o->max_new_tokens : WARM_UP;
+    for (int c = 0; c < e->n; c++)
+        PL_TRY(pl_runner_run(&e->runner[c], e->prompt[0], e->prompt_n[0], &s, n, NULL, NULL, err));
+    return PL_OK;
+}
+
+// All methods of temperature t, side by side.
+static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, pl_err *err) {
+    pl_results *r = e->r;
+    int         seeds = r->method[t * e->n].seeds;
+    PL_TRY(warm_up(e, t, err));
+    for (int k = 0; k < r->repeats * seeds; k++)
+        for (int64_t i = 0; i < r->n_prompts; i++) {
+            for (int j = 0; j < e->n; j++)
+                PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k < seeds, err));
+            compare(e, t, i, k % seeds);
+            pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
+        }
+    return PL_OK;
+}
+
+static pl_status run_all(eval *e, pl_err *err) {
+    pl_progress p;
+    pl_status   st = PL_OK;
+    int64_t     done = 0, rounds = 0;
+    for (int t = 0; t < e->o->n_temperatures; t++)
+        rounds += e->r->method[t * e->n].seeds;
+    pl_progress_begin(&p, "eval", 0, e->r->n_prompts * e->r->repeats * rounds);
+    for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
+        st = run_temperature(e, t, &p, &done, err);
+    pl_progress_end(&p);
+    return st;
+}
+
+// ---- floors ----
+
+// Asked before and after the run: the better one is what the machine could do.
+static void measure_bandwidth(eval *e) {
+    for (int m = 0; m < e->n; m++) {
+        pl_method *a = &e->r->method[m];
+        double     footprint = pl_llama_step_bytes(&e->runner[m].target->model, 0) + a->draft_step_bytes;
+        double     rate = 0;
+        for (int k = 0; k < m && rate == 0; k++) // methods with the same weights share a figure of this round
+            if (e->r->method[k].weights == a->weights && e->r->method[k].draft_step_bytes == a->draft_step_bytes)
+                rate = e->r->method[k].bandwidth;
+        if (rate == 0) rate = pl_probe_bandwidth(e->env->pool, (size_t)footprint);
+        if (rate > a->bandwidth) a->bandwidth = rate;
+        if (m == 0) {
+            e->r->machine.bandwidth_bytes = footprint;
+            e->r->machine.bandwidth = a->bandwidth;
+        }
+    }
+}
+
+static void finish_figures(eval *e) {
+    pl_results *r = e->r;
+    for (int m = 0; m < r->n_methods; m++) {
+        pl_method       *a = &r->method[m];
+        const pl_method *base = &r->method[a->base];
+        double           context = 0;
+        int64_t          n = r->n_prompts * base->seeds;
+        for (int64_t i = 0; i < n; i++)
+            context += (double)e->prompt_n[i / base->seeds] + (double)base->answer[i].tokens / 2;
+        if (m == 0) r->mean_context = context / (double)n;
+        a->step_bytes = pl_llama_step_bytes(&e->runner[m % e->n].target->model, (int64_t)(context / (double)n));
+        a->bandwidth = r->method[m % e->n].bandwidth;
+        pl_engine_tree(e->runner[m % e->n].engine, a->tree_used, sizeof a->tree_used);
+    }
+}
+
+// ---- the whole ----
+
+static pl_status open_targets(eval *e, pl_err *err) {
+    const pl_eval_options *o = e->o;
+    e->target[0] = o->target;
+    if (!o->plain_fp32) return PL_OK;
+    PL_TRY(pl_target_open(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, err));
+    e->target[1] = &e->fp32;
+    return PL_OK;
+}
+
+static pl_status describe(eval *e, pl_err *err) {
+    pl_results *r = e->r;
+    pl_machine_describe(&r->machine, e->env);
+    r->repeats = e->o->repeats;
+    r->max_new_tokens = e->o->max_new_tokens;
+    r->seed = e->o->seed;
+    snprintf(r->recipe_hash, sizeof r->recipe_hash, "%s", e->o->recipe_hash ? e->o->recipe_hash : "");
+    snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->o->target->model.fingerprint);
+    r->target = pl_strdup(e->o->path);
+    r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
+    return r->target && r->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
+}
+
+static void close_eval(eval *e) {
+    for (int m = 0; e->runner && m < e->n; m++)
+        pl_runner_close(&e->runner[m]);
+    for (int m = 0; e->said && m < e->n; m++)
+        pl_free(e->said[m]);
+    for (int64_t i = 0; e->prompt && i < e->r->n_prompts; i++)
+        pl_free(e->prompt[i]);
+    pl_free(e->runner);
+    pl_free(e->said);
+    pl_free(e->said_n);
+    pl_free(e->prompt);
+    pl_free(e->prompt_n);
+    pl_target_close(&e->fp32);
+}
+
+pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err) {
+    *out = NULL;
+    eval      e = {.env = env, .o = o, .r = pl_calloc(1, sizeof *e.r)};
+    pl_status st = PL_OK;
+    if (!e.r) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
+    PL_TRY_GOTO(st, done, open_targets(&e, err));
+    PL_TRY_GOTO(st, done, describe(&e, err));
+    PL_TRY_GOTO(st, done, encode_all(&e, err));
+    PL_TRY_GOTO(st, done, open_methods(&e, err));
+    measure_bandwidth(&e);
+    PL_TRY_GOTO(st, done, run_all(&e, err));
+    measure_bandwidth(&e);
+    finish_figures(&e);
+done:
+    close_eval(&e);
+    if (st == PL_OK)
+        *out = e.r;
+    else
+        pl_results_destroy(e.r);
+    return st;
+}

@@ -1,0 +1,404 @@
+#include "infer/eval/results.h"
+
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESAMPLES 1000
+#define GRAM 4
+#define MAX_COLUMNS 32 // categories that have a column
+
+void pl_results_destroy(pl_results *r) {
+    if (!r) return;
+    for (int i = 0; i < r->n_methods; i++) {
+        pl_free(r->method[i].drafter);
+        pl_free(r->method[i].checkpoint);
+        pl_free(r->method[i].tree);
+        pl_free(r->method[i].answer);
+    }
+    for (int64_t i = 0; r->category && i < r->n_prompts; i++)
+        pl_free(r->category[i]);
+    pl_free(r->method);
+    pl_free(r->category);
+    pl_free(r->picked);
+    pl_free(r->target);
+    pl_free(r->prompts);
+    pl_free(r);
+}
+
+int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n) {
+    if (n <= GRAM) return 0;
+    int64_t grams = n - GRAM + 1, slots = 4, inside = 0, counted = 0; // tokens below `counted` have been counted
+    while (slots < 2 * grams)
+        slots *= 2;
+    int64_t *first = pl_malloc(pl_size_mul((size_t)slots, sizeof *first, 1)); // start of the first such gram, or -1
+    if (!first) return -1;
+    memset(first, 0xff, (size_t)slots * sizeof *first);
+    for (int64_t i = 0; i < grams; i++) {
+        int64_t at = (int64_t)(pl_hash(tokens + i, GRAM * sizeof *tokens) & (uint64_t)(slots - 1));
+        while (first[at] >= 0 && memcmp(tokens + first[at], tokens + i, GRAM * sizeof *tokens) != 0)
+            at = (at + 1) & (slots - 1);
+        if (first[at] < 0) {
+            first[at] = i;
+            continue;
+        }
+        int64_t from = i > counted ? i : counted;
+        inside += i + GRAM - from;
+        counted = i + GRAM;
+    }
+    pl_free(first);
+    return inside;
+}
+
+// ---- figures ----
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : NAN;
+}
+
+// A method's and its base's answers to some prompts.
+typedef struct picked {
+    const pl_answer *a, *base;
+    const int64_t   *prompt; // [n]
+    int64_t          n;
+    int              seeds;
+} picked;
+
+typedef struct sums {
+    double emitted, seconds, steps, base_emitted, base_seconds;
+} sums;
+
+static void add(sums *s, const pl_answer *a, const pl_answer *base) {
+    s->emitted += (double)a->emitted;
+    s->seconds += a->seconds;
+    s->steps += (double)a->steps;
+    s->base_emitted += (double)base->emitted;
+    s->base_seconds += base->seconds;
+}
+
+static double speedup_of(const sums *s) {
+    return ratio(ratio(s->emitted, s->seconds), ratio(s->base_emitted, s->base_seconds));
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static pl_interval middle(double x[RESAMPLES]) {
+    qsort(x, RESAMPLES, sizeof *x, by_value);
+    return (pl_interval){x[RESAMPLES * 25 / 1000], x[RESAMPLES - 1 - RESAMPLES * 25 / 1000]};
+}
+
+static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_interval *acceptance) {
+    double x[RESAMPLES], y[RESAMPLES];
+    for (int k = 0; k < RESAMPLES; k++) {
+        pl_rng   rng = pl_rng_make(seed, PL_STREAM_NOISE, (uint64_t)k);
+        uint64_t draw = 0;
+        sums     s = {0};
+        for (int64_t i = 0; i < p->n; i++) {
+            int64_t prompt = p->prompt[pl_rng_below(rng, draw++, (uint64_t)p->n)];
+            for (int j = 0; j < p->seeds; j++) {
+                int64_t at = prompt * p->seeds;
+                if (p->seeds > 1) at += (int64_t)pl_rng_below(rng, draw++, (uint64_t)p->seeds);
+                add(&s, &p->a[at], &p->base[at]);
+            }
+        }
+        x[k] = speedup_of(&s);
+        y[k] = ratio(s.emitted, s.steps);
+    }
+    *speedup = middle(x);
+    *acceptance = middle(y);
+}
+
+void pl_results_share(const pl_results *r, int m, const char *category, pl_share *f) {
+    const pl_method *a = &r->method[m], *base = &r->method[a->base];
+    picked           p = {.a = a->answer, .base = base->answer, .prompt = r->picked, .seeds = a->seeds};
+    sums             s = {0};
+    *f = (pl_share){.speedup_95 = {NAN, NAN}, .acceptance_95 = {NAN, NAN}};
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        if (category && strcmp(r->category[i], category) != 0) continue;
+        for (int j = 0; j < a->seeds; j++)
+            add(&s, &a->answer[i * a->seeds + j], &base->answer[i * a->seeds + j]);
+        r->picked[p.n++] = i;
+    }
+    f->prompts = p.n;
+    f->emitted = (int64_t)s.emitted;
+    f->speed = ratio(s.emitted, s.seconds);
+    f->speedup = m == a->base ? 1 : speedup_of(&s);
+    f->acceptance = ratio(s.emitted, s.steps);
+    if (p.n > 0) bootstrap(r->seed, &p, &f->speedup_95, &f->acceptance_95);
+}
+
+const char *pl_results_category(const pl_results *r, int i) {
+    for (int64_t k = 0; k < r->n_prompts; k++) {
+        bool seen = !*r->category[k];
+        for (int64_t j = 0; j < k && !seen; j++)
+            seen = strcmp(r->category[j], r->category[k]) == 0;
+        if (!seen && i-- == 0) return r->category[k];
+    }
+    return NULL;
+}
+
+// Levels drafted per step, on average.
+static double mean_depth(const pl_session_stats *s) {
+    double levels = 0;
+    for (int i = 0; i < PL_TREE_MAX; i++)
+        levels += (double)s->position_drafted[i];
+    return ratio(levels, (double)s->steps);
+}
+
+static double cycle_bytes(const pl_method *m) {
+    double depth = mean_depth(&m->stats);
+    return m->step_bytes + (isnan(depth) ? 0 : depth * m->draft_step_bytes);
+}
+
+void pl_results_figures(const pl_results *r, int m, pl_figures *f) {
+    const pl_method *a = &r->method[m];
+    int64_t          tokens = 0, repeated = 0;
+    *f = (pl_figures){0};
+    pl_results_share(r, m, NULL, &f->all);
+    f->floor = ratio(pl_stats_acceptance(&a->stats) * a->bandwidth, cycle_bytes(a));
+    for (int64_t i = 0; i < r->n_prompts * a->seeds; i++) {
+        tokens += a->answer[i].tokens;
+        repeated += a->answer[i].repeated;
+        f->different += !a->answer[i].identical;
+    }
+    f->identical = f->different == 0;
+    f->repeated = ratio((double)repeated, (double)tokens);
+}
+
+// ---- results.json ----
+
+static void write_share(pl_json_out *o, const pl_share *f) {
+    pl_put_num(o, "tokens_per_second", f->speed);
+    pl_put_num(o, "speedup", f->speedup);
+    pl_put_num(o, "speedup_low", f->speedup_95.low);
+    pl_put_num(o, "speedup_high", f->speedup_95.high);
+    pl_put_num(o, "acceptance_length", f->acceptance);
+    pl_put_num(o, "acceptance_length_low", f->acceptance_95.low);
+    pl_put_num(o, "acceptance_length_high", f->acceptance_95.high);
+}
+
+static void write_categories(pl_json_out *o, const pl_results *r, int m) {
+    const char *name;
+    pl_put_array(o, "categories");
+    for (int i = 0; (name = pl_results_category(r, i)) != NULL; i++) {
+        pl_share f;
+        pl_results_share(r, m, name, &f);
+        pl_json_out_object(o);
+        pl_put_str(o, "name", name);
+        pl_put_int(o, "prompts", f.prompts);
+        pl_put_int(o, "tokens", f.emitted);
+        write_share(o, &f);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+// identical_outputs is a finding where equality is promised, and null with the reason where it is not.
+static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *f) {
+    static const char *const names[] = {"identical", "distribution", "none"};
+    static const char *const reasons[] = {
+        NULL, "the verifier promises plain decoding's distribution, not its tokens: answers differ by chance",
+        "the verifier is lossy: it promises neither plain decoding's tokens nor its distribution"};
+    bool promised = a->promise == PL_PROMISE_IDENTICAL;
+    pl_json_out_key(o, "identical_outputs");
+    if (promised)
+        pl_json_out_bool(o, f->identical);
+    else
+        pl_json_out_null(o);
+    pl_put_str(o, "identical_outputs_reason", reasons[a->promise]);
+    pl_put_str(o, "promise", names[a->promise]);
+    pl_put_int(o, "different_outputs", f->different);
+}
+
+// What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
+static void write_seconds(pl_json_out *o, const pl_results *r, const pl_method *a) {
+    pl_put_array(o, "seconds_by_prompt");
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        double seconds = 0;
+        for (int k = 0; k < a->seeds; k++)
+            seconds += a->answer[i * a->seeds + k].seconds;
+        pl_json_out_num(o, seconds);
+    }
+    pl_json_out_close(o, ']');
+}
+
+static void write_method(pl_json_out *o, const pl_results *r, int m) {
+    const pl_method        *a = &r->method[m];
+    const pl_session_stats *s = &a->stats;
+    pl_figures              f;
+    char                    hash[17];
+    pl_results_figures(r, m, &f);
+    pl_hash_hex(hash, a->hash);
+    pl_json_out_object(o);
+    pl_put_str(o, "name", a->name);
+    write_share(o, &f.all);
+    write_promise(o, a, &f);
+    pl_put_int(o, "prompts", r->n_prompts);
+    pl_put_num(o, "temperature", a->temperature);
+    pl_put_int(o, "seeds", a->seeds);
+    pl_put_str(o, "kind", a->kind);
+    pl_put_str(o, "weights", a->weights);
+    pl_put_str(o, "drafter", a->drafter);
+    pl_put_str(o, "checkpoint", a->checkpoint);
+    pl_put_str(o, "tree", a->tree);
+    pl_put_str(o, "tree_used", a->tree ? a->tree_used : NULL);
+    pl_put_str(o, "verify", a->drafter ? a->verify : NULL);
+    pl_put_int(o, "tokens", s->emitted);
+    pl_put_num(o, "seconds", s->seconds);
+    pl_put_int(o, "steps", s->steps);
+    pl_put_int(o, "drafted", s->drafted);
+    pl_put_int(o, "accepted", s->accepted);
+    pl_put_num(o, "accepted_over_drafted", pl_stats_accepted(s));
+    pl_put_num(o, "mean_draft_depth", mean_depth(s));
+    pl_stats_write_acceptance(o, s);
+    pl_stats_write_parts(o, s);
+    pl_put_num(o, "prefill_seconds", s->prefill_seconds);
+    pl_put_num(o, "prefill_tokens_per_second",
+               ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
+    pl_put_num(o, "repeated_4gram_share", f.repeated);
+    pl_put_num(o, "cycle_bytes", cycle_bytes(a));
+    pl_put_num(o, "bandwidth_bytes_per_second", a->bandwidth);
+    pl_put_num(o, "floor_tokens_per_second", f.floor);
+    pl_put_num(o, "share_of_floor", ratio(pl_stats_speed(s), f.floor));
+    pl_put_num(o, "weight_bytes", a->weight_bytes);
+    pl_put_str(o, "answers_hash", hash);
+    write_seconds(o, r, a);
+    write_categories(o, r, m);
+    pl_json_out_close(o, '}');
+}
+
+void pl_results_write(pl_json_out *o, const pl_results *r) {
+    int fastest = 0;
+    pl_put_array(o, "methods");
+    for (int m = 0; m < r->n_methods; m++) {
+        write_method(o, r, m);
+        if (!r->method[m].drafter && r->method[m].base == 0 &&
+            pl_stats_speed(&r->method[m].stats) > pl_stats_speed(&r->method[fastest].stats))
+            fastest = m;
+    }
+    pl_json_out_close(o, ']');
+    pl_json_out_key(o, "machine");
+    pl_machine_write(o, &r->machine);
+    pl_put_str(o, "commit", pl_commit());
+    pl_put_str(o, "recipe_hash", *r->recipe_hash ? r->recipe_hash : NULL);
+    pl_put_str(o, "fastest_plain", r->n_methods ? r->method[fastest].name : NULL);
+    pl_put_object(o, "settings");
+    pl_put_str(o, "target", r->target);
+    pl_put_str(o, "target_fingerprint", r->fingerprint);
+    pl_put_str(o, "prompts", r->prompts);
+    pl_put_int(o, "n_prompts", r->n_prompts);
+    pl_put_int(o, "prompt_tokens", r->prompt_tokens);
+    pl_put_int(o, "truncated_prompts", r->truncated);
+    pl_put_num(o, "mean_context", r->mean_context);
+    pl_put_int(o, "max_new_tokens", r->max_new_tokens);
+    pl_put_array(o, "temperatures");
+    for (int m = 0; m < r->n_methods; m++)
+        if (r->method[m].base == m) pl_json_out_num(o, r->method[m].temperature);
+    pl_json_out_close(o, ']');
+    pl_put_int(o, "repeats", r->repeats);
+    pl_put_int(o, "batch", 1);
+    pl_put_int(o, "seed", (int64_t)r->seed);
+    pl_json_out_close(o, '}');
+    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
+}
+
+// ---- the table ----
+
+static int name_width(const pl_results *r) {
+    int width = 24;
+    for (int m = 0; m < r->n_methods; m++)
+        if ((int)strlen(r->method[m].name) > width) width = (int)strlen(r->method[m].name);
+    return width;
+}
+
+static void method_line(FILE *f, const pl_results *r, int m, int width) {
+    const pl_method *a = &r->method[m];
+    pl_figures       g;
+    char             interval[32] = "", acceptance[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
+    pl_results_figures(r, m, &g);
+    if (m != a->base) snprintf(interval, sizeof interval, "%.2f..%.2f", g.all.speedup_95.low, g.all.speedup_95.high);
+    if (a->drafter)
+        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", g.all.acceptance_95.low, g.all.acceptance_95.high);
+    if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
+    if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
+    if (a->promise != PL_PROMISE_IDENTICAL)
+        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in law" : "lossy");
+    else if (!g.identical)
+        snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
+    fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,
+            interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
+}
+
+// Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
+static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    const char *name;
+    pl_share    share;
+    char        cell[32];
+    int         column[MAX_COLUMNS], n = 0;
+    if (!pl_results_category(r, 1)) return;
+    fprintf(f, "\n%-*s", width, "speed-up (accept)");
+    for (; n < MAX_COLUMNS && (name = pl_results_category(r, n)) != NULL; n++) {
+        column[n] = (int)strlen(name) > 12 ? (int)strlen(name) : 12;
+        fprintf(f, "  %*s", column[n], name);
+    }
+    fprintf(f, "\n%-*s", width, "prompts");
+    for (int i = 0; i < n; i++) {
+        pl_results_share(r, from, pl_results_category(r, i), &share);
+        fprintf(f, "  %*lld", column[i], (long long)share.prompts);
+    }
+    fputc('\n', f);
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter) continue;
+        fprintf(f, "%-*s", width, r->method[m].name);
+        for (int i = 0; i < n; i++) {
+            pl_results_share(r, m, pl_results_category(r, i), &share);
+            snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
+            fprintf(f, "  %*s", column[i], cell);
+        }
+        fputc('\n', f);
+    }
+}
+
+void pl_results_table(FILE *f, const pl_results *r) {
+    int width = name_width(r), seeds = 1;
+    fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, "method", "tokens/s", "speed-up", "95 %",
+            "accept", "95 %", "acc/draft", "identical", "floor", "repeated");
+    for (int m = 0; m < r->n_methods; m++) {
+        method_line(f, r, m, width);
+        if (r->method[m].seeds > seeds) seeds = r->method[m].seeds;
+    }
+    for (int from = 0, to; from < r->n_methods; from = to) {
+        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
+            to++;
+        category_lines(f, r, from, to, width);
+    }
+    fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
+    for (int m = 0; m < r->n_methods; m++)
+        if (r->method[m].base == m) fprintf(f, "%s %g", m ? "," : "", r->method[m].temperature);
+    if (seeds > 1) fprintf(f, " (%d seeds above 0)", seeds);
+    fprintf(f, ", batch 1, %d threads on %s; floor: share of what reading each cycle's bytes alone would allow\n",
+            r->machine.threads, r->machine.cpu);
+}
+
+pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 1);
+    pl_json_out_object(&o);
+    pl_results_write(&o, r);
+    pl_json_out_close(&o, '}');
+    PL_TRY(pl_json_out_end(&o, err));
+    char     *path = pl_path_join(dir, "results.json");
+    pl_status st =
+        path ? pl_file_write_atomic(path, o.text, o.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(o.text);
+    pl_free(path);
+    return st;
+}

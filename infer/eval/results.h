@@ -1,0 +1,102 @@
+// What an evaluation has measured, what follows from it, and results.json.
+//
+// Conventions: acceptance length = emitted tokens / steps over all prompts, the bonus token included (plain decoding is
+// 1); tokens_per_second = emitted tokens / seconds over all prompts; both leave out prefill and the token it emits.
+// acceptance_by_position[i]: of the steps that drafted at least i + 1 tokens deep, the share that accepted the token at
+// that depth and all before it; seconds_by_prompt: without prefill, of all seeds and repeats. A method is judged
+// against plain decoding with the same weights at the same temperature and seeds. Intervals hold 95 % of 1,000
+// bootstrap samples: prompts are drawn with replacement, and for each its decoding seeds (Davison and Hinkley
+// 1997, 3.8: two levels), the same ones for the method and for plain decoding.
+#ifndef PL_RESULTS_H
+#define PL_RESULTS_H
+
+#include "infer/cli/machine.h"
+#include "infer/decode/runner.h"
+
+// One method's answer to one prompt with one seed; all repeats added up, but the tokens, which are the first repeat's.
+typedef struct pl_answer {
+    double  seconds, prefill_seconds;
+    int64_t emitted, steps;
+    int64_t tokens, repeated; // of the answer; of them, inside a 4-gram that the answer had before
+    bool    identical;
+} pl_answer;
+
+// What a method says of its answers.
+typedef enum pl_promise {
+    PL_PROMISE_IDENTICAL,    // plain decoding's own tokens
+    PL_PROMISE_DISTRIBUTION, // other tokens of the same law
+    PL_PROMISE_NONE,         // a lossy verifier
+} pl_promise;
+
+typedef struct pl_method {
+    char             name[64], kind[32];
+    const char      *weights;                 // "bf16" or "fp32"
+    char            *drafter;                 // as it was named; NULL: plain
+    char            *checkpoint;              // NULL: plain, or a drafter without one
+    char            *tree;                    // as asked for
+    char             tree_used[PL_TREE_TEXT]; // at the end: what `auto` settled on
+    const char      *verify;                  // the verifier's name
+    pl_promise       promise;
+    double           temperature;
+    int              seeds, base;      // decoding seeds per prompt; the plain method at this temperature
+    pl_session_stats stats;            // all prompts, seeds and repeats
+    pl_answer       *answer;           // [prompts][seeds]
+    double           step_bytes;       // one step of the target at the mean context
+    double           draft_step_bytes; // one level of drafting
+    double           weight_bytes;     // held in memory: target and drafter
+    double           bandwidth;        // bytes/s measured at the footprint of one cycle
+    uint64_t         hash;             // over all answers
+} pl_method;
+
+typedef struct pl_results {
+    pl_method *method; // temperature by temperature, each beginning with "plain"
+    int        n_methods;
+    int64_t    n_prompts, prompt_tokens, truncated;
+    char     **category; // [n_prompts]; "" when it has none
+    int64_t   *picked;   // [n_prompts] scratch of pl_results_share
+    pl_machine machine;
+    char       recipe_hash[17];
+    char      *target, *prompts; // paths
+    char       fingerprint[17];
+    int        max_new_tokens, repeats;
+    double     mean_context;
+    uint64_t   seed;
+} pl_results;
+
+void pl_results_destroy(pl_results *r);
+
+typedef struct pl_interval {
+    double low, high;
+} pl_interval;
+
+// Figures of a method over some prompts.
+typedef struct pl_share {
+    int64_t     prompts, emitted;
+    double      speed, speedup, acceptance; // speed-up against its base
+    pl_interval speedup_95, acceptance_95;
+} pl_share;
+// category: NULL for all prompts.
+void pl_results_share(const pl_results *r, int m, const char *category, pl_share *f);
+
+// Figures of method m that need more than its own stats.
+typedef struct pl_figures {
+    pl_share all;
+    double   floor;     // tokens/s if every cycle only read its bytes, at the measured bandwidth
+    double   repeated;  // share of the answers' tokens inside repeated 4-grams
+    bool     identical; // every answer equals plain decoding's
+    int64_t  different; // answers that do not
+} pl_figures;
+void pl_results_figures(const pl_results *r, int m, pl_figures *f);
+
+// Prompts' categories in order of appearance, without "": the i-th, or NULL past the last.
+const char *pl_results_category(const pl_results *r, int i);
+
+void      pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
+void      pl_results_table(FILE *f, const pl_results *r);
+// dir/results.json, whole or not at all.
+pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);
+
+// Of n tokens, those inside a 4-gram that occurred earlier among them; -1 when out of memory.
+int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n);
+
+#endif

@@ -1,0 +1,399 @@
+#include "infer/generate/generator.h"
+
+#include "infer/decode/decode.h"
+#include "infer/drafter/backbone.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "kernels/base/log.h"
+
+#include <string.h>
+
+// A document under construction; jobs in flight or waiting for earlier ones sit in a ring.
+typedef struct job {
+    int64_t   number;
+    bool      done;
+    int64_t   n, capacity;
+    int32_t  *tokens, *argmax;
+    uint8_t  *mask;
+    uint16_t *features, *last;
+    int64_t   answer;
+} job;
+
+struct pl_generator {
+    const pl_llama      *target;
+    pl_generator_options opt;
+    pl_engine           *engine;
+    int32_t            **prompt; // [n_prompts] token ids
+    int64_t             *prompt_n, n_prompts;
+    int                  n_stop;
+    int32_t              stop[PL_MAX_STOP];
+    job                 *ring;
+    int                  ring_size;
+    int64_t              next_start, next_out; // job numbers
+    int64_t              in_out;               // ring index of the document lent to the caller, or -1
+};
+
+static int64_t features_width(const pl_generator *g) {
+    return g->opt.n_taps * g->target->shape.d;
+}
+
+static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = pl_f32_to_bf16(src[i]);
+}
+
+// Rows that the engine has made final: into the job's buffers, rounded to bf16.
+static void on_final(void *arg, const pl_final_rows *r) {
+    pl_generator *g = arg;
+    job          *j = &g->ring[r->session->opt.key % (uint64_t)g->ring_size];
+    int64_t       d = g->target->shape.d, w = features_width(g);
+    for (int i = 0; i < r->count; i++) {
+        int64_t t = r->first + i, row = r->row[i];
+        PL_CHECK(t < j->capacity && t == j->n, "row %lld of a document of %lld", (long long)t, (long long)j->n);
+        j->tokens[t] = r->session->tokens[t];
+        j->mask[t] = t >= r->session->n_prompt;
+        j->argmax[t] = r->argmax[r->logits_row[row]];
+        if (w) to_bf16(j->features + t * w, pl_f32(&r->features) + row * w, w);
+        to_bf16(j->last + t * d, pl_f32(&r->hidden) + row * d, d);
+        j->n++;
+    }
+}
+
+static pl_status allocate_job(pl_generator *g, job *j, int64_t rows, pl_err *err) {
+    size_t n = (size_t)rows, w = (size_t)features_width(g), d = (size_t)g->target->shape.d;
+    j->capacity = rows;
+    j->tokens = pl_malloc(n * sizeof *j->tokens);
+    j->argmax = pl_malloc(n * sizeof *j->argmax);
+    j->mask = pl_malloc(n);
+    j->features = pl_malloc(pl_size_mul(n, w ? w : 1, sizeof *j->features));
+    j->last = pl_malloc(pl_size_mul(n, d, sizeof *j->last));
+    if (!j->tokens || !j->argmax || !j->mask || !j->features || !j->last)
+        return pl_fail(err, PL_E_MEMORY, "document of %lld rows: out of memory", (long long)rows);
+    return PL_OK;
+}
+
+static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const pl_prompts *prompts, int64_t *longest,
+                                pl_err *err) {
+    int limit = g->target->config.max_position_embeddings - 1;
+    g->n_prompts = prompts->n;
+    g->prompt = pl_calloc((size_t)prompts->n, sizeof *g->prompt);
+    g->prompt_n = pl_calloc((size_t)prompts->n, sizeof *g->prompt_n);
+    if (!g->prompt || !g->prompt_n)
+        return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
+    *longest = 0;
+    for (int64_t i = 0; i < prompts->n; i++) {
+        const pl_prompt *p = &prompts->p[i];
+        PL_TRY(pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &g->prompt[i], &g->prompt_n[i], err));
+        if (g->prompt_n[i] < 1 || g->prompt_n[i] >= limit)
+            return pl_fail(err, PL_E_INPUT,
+                           "data.prompts: line %lld: the prompt has %lld tokens, the target's context "
+                           "takes 1..%d; shorten it",
+                           (long long)p->line, (long long)g->prompt_n[i], limit - 1);
+        for (int64_t k = 0; k < g->prompt_n[i]; k++)
+            if (g->prompt[i][k] >= g->target->vocab)
+                return pl_fail(err, PL_E_INPUT,
+                               "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
+                               "give the target's own tokenizer",
+                               g->prompt[i][k], (long long)g->target->vocab);
+        if (g->prompt_n[i] > *longest) *longest = g->prompt_n[i];
+    }
+    return PL_OK;
+}
+
+pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
+                              const pl_prompts *prompts, const pl_generator_options *o, pl_err *err) {
+    *out = NULL;
+    pl_generator *g = pl_calloc(1, sizeof *g);
+    if (!g) return pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+    g->target = target;
+    g->opt = *o;
+    g->in_out = -1;
+    g->next_start = g->next_out = o->first_job;
+    for (int i = 0; i < target->config.n_eos && i < PL_MAX_STOP; i++)
+        g->stop[g->n_stop++] = target->config.eos_token_id[i];
+    pl_status st;
+    int64_t   longest = 0;
+    PL_TRY_GOTO(st, fail, encode_prompts(g, tok, prompts, &longest, err));
+    int64_t len = longest + o->max_new + 1, context = target->config.max_position_embeddings;
+    if (len > context) len = context;
+    // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
+    g->ring_size = 2 * o->sessions;
+    g->ring = pl_calloc((size_t)g->ring_size, sizeof *g->ring);
+    if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
+    for (int i = 0; i < g->ring_size; i++) {
+        g->ring[i].number = -1;
+        PL_TRY_GOTO(st, fail, allocate_job(g, &g->ring[i], len, err));
+    }
+    pl_engine_options eo = {.max_sessions = o->sessions,
+                            .max_rows = o->sessions > 32 ? 2 * o->sessions : 64,
+                            .max_len = (int)len,
+                            .n_taps = o->n_taps,
+                            .all_logits = true};
+    memcpy(eo.tap, o->tap, sizeof eo.tap);
+    PL_TRY_GOTO(st, fail, pl_engine_create(&g->engine, env->backend, env->pool, target, NULL, &eo, err));
+    pl_engine_on_final(g->engine, on_final, g);
+    *out = g;
+    return PL_OK;
+fail:
+    pl_generator_destroy(g);
+    return st;
+}
+
+void pl_generator_destroy(pl_generator *g) {
+    if (!g) return;
+    pl_engine_destroy(g->engine);
+    for (int64_t i = 0; g->prompt && i < g->n_prompts; i++)
+        pl_free(g->prompt[i]);
+    for (int i = 0; g->ring && i < g->ring_size; i++) {
+        pl_free(g->ring[i].tokens);
+        pl_free(g->ring[i].argmax);
+        pl_free(g->ring[i].mask);
+        pl_free(g->ring[i].features);
+        pl_free(g->ring[i].last);
+    }
+    pl_free(g->prompt);
+    pl_free(g->prompt_n);
+    pl_free(g->ring);
+    pl_free(g);
+}
+
+int64_t pl_generator_jobs(const pl_generator *g) {
+    return g->opt.samples < 0 ? -1 : g->n_prompts * (g->opt.samples + (g->opt.greedy ? 1 : 0));
+}
+
+static pl_status start_jobs(pl_generator *g, pl_err *err) {
+    int64_t jobs = pl_generator_jobs(g);
+    while (pl_engine_free_slots(g->engine) > 0 && (jobs < 0 || g->next_start < jobs)) {
+        job *j = &g->ring[g->next_start % g->ring_size];
+        if (g->next_start - g->next_out >= g->ring_size) return PL_OK; // the ring is full of documents that wait
+        int64_t            p = g->next_start % g->n_prompts, round = g->next_start / g->n_prompts;
+        bool               greedy = g->opt.greedy && round == 0;
+        pl_session_options so = {.sampling = {.temperature = greedy ? 0 : g->opt.temperature,
+                                              .top_p = greedy ? 1 : g->opt.top_p,
+                                              .seed = g->opt.seed},
+                                 .key = (uint64_t)g->next_start,
+                                 .max_new = g->opt.max_new,
+                                 .n_stop = g->n_stop};
+        pl_session        *s;
+        memcpy(so.stop, g->stop, sizeof so.stop);
+        j->number = g->next_start;
+        j->done = false;
+        j->n = 0;
+        PL_TRY(pl_engine_start(g->engine, g->prompt[p], (int)g->prompt_n[p], &so, &s, err));
+        g->next_start++;
+    }
+    return PL_OK;
+}
+
+pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
+    *doc = (pl_generated){0};
+    if (g->in_out >= 0) {
+        g->ring[g->in_out].number = -1;
+        g->in_out = -1;
+        g->next_out++;
+    }
+    int64_t jobs = pl_generator_jobs(g);
+    if (jobs >= 0 && g->next_out >= jobs) return PL_OK;
+    job *want = &g->ring[g->next_out % g->ring_size];
+    while (want->number != g->next_out || !want->done) {
+        PL_TRY(start_jobs(g, err));
+        PL_TRY(pl_engine_step(g->engine, err));
+        for (int i = 0; i < g->opt.sessions; i++) {
+            pl_session *s = pl_engine_session(g->engine, i);
+            if (!s || s->finish == PL_RUNNING) continue;
+            job *j = &g->ring[s->opt.key % (uint64_t)g->ring_size];
+            j->done = true;
+            j->answer = s->n_tokens - s->n_prompt;
+            pl_engine_end(g->engine, s);
+        }
+    }
+    g->in_out = g->next_out % g->ring_size;
+    *doc = (pl_generated){.n = want->n,
+                          .tokens = want->tokens,
+                          .mask = want->mask,
+                          .features = want->features,
+                          .last = want->last,
+                          .argmax = want->argmax,
+                          .answer = want->answer};
+    return PL_OK;
+}
+
+// ---- the stage ------------------------------------------------------------------------------------------------------
+
+const pl_recipe_key pl_generate_keys[] = {
+    {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target: a Hugging Face folder or a llama2.c file"},
+    {.path = "target.tokenizer", .type = PL_RECIPE_PATH, .help = "its tokenizer, where the folder does not hold one"},
+    {.path = "target.pre", .type = PL_RECIPE_STRING, .help = PL_TOK_PRE_HELP},
+    {.path = "target.dtype",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "bf16",
+     .choices = {"bf16", "fp32"},
+     .help = "how the target's weights are held"},
+    {.path = "data.prompts", .type = PL_RECIPE_PATH, .help = "prompts: JSONL, a JSON list or paragraphs of text"},
+    {.path = "data.mode",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "offline",
+     .choices = {"offline", "online"},
+     .help = "offline stores features; online runs the target while training and stores nothing"},
+    {.path = "data.taps",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "true",
+     .help = "store EAGLE-3's tap layers beside the last hidden; EAGLE-1 needs none"},
+    {.path = "data.max_new_tokens",
+     .type = PL_RECIPE_INT,
+     .deflt = "128",
+     .min = 2,
+     .max = 1 << 20,
+     .help = "length of an answer at most"},
+    {.path = "data.greedy", .type = PL_RECIPE_BOOL, .deflt = "true", .help = "one greedy answer per prompt"},
+    {.path = "data.samples",
+     .type = PL_RECIPE_INT,
+     .deflt = "2",
+     .min = 0,
+     .max = 100000,
+     .help = "sampled answers per prompt"},
+    {.path = "data.temperature",
+     .type = PL_RECIPE_REAL,
+     .deflt = "1",
+     .min = 0.01,
+     .max = 100,
+     .help = "of sampled answers"},
+    {.path = "data.top_p", .type = PL_RECIPE_REAL, .deflt = "1", .min = 1e-6, .max = 1, .help = "of sampled answers"},
+    {.path = "data.sessions",
+     .type = PL_RECIPE_INT,
+     .deflt = "32",
+     .min = 1,
+     .max = 1024,
+     .help = "answers generated side by side",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "data.rows_per_shard",
+     .type = PL_RECIPE_INT,
+     .deflt = "65536",
+     .min = 1,
+     .max = 1e9,
+     .help = "rows of a dataset shard"},
+    {.path = "seed", .type = PL_RECIPE_INT, .deflt = "1", .min = 0, .max = 9e15, .help = "of everything random"},
+    {0}};
+
+void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps) {
+    *o = (pl_generator_options){.n_taps = n_taps,
+                                .max_new = (int)pl_recipe_int(r, "data.max_new_tokens"),
+                                .greedy = pl_recipe_bool(r, "data.greedy"),
+                                .samples = (int)pl_recipe_int(r, "data.samples"),
+                                .temperature = pl_recipe_real(r, "data.temperature"),
+                                .top_p = pl_recipe_real(r, "data.top_p"),
+                                .sessions = (int)pl_recipe_int(r, "data.sessions"),
+                                .seed = (uint64_t)pl_recipe_int(r, "seed")};
+    memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
+}
+
+pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err) {
+    *train = *held = NULL;
+    pl_prompts *all = NULL;
+    PL_TRY(pl_recipe_require(r, "data.prompts", err));
+    PL_TRY(pl_prompts_read(&all, pl_recipe_str(r, "data.prompts"), err));
+    const char *eval = pl_recipe_str(r, "eval.prompts");
+    pl_status   st = PL_OK;
+    if (eval) {
+        st = pl_prompts_read(held, eval, err);
+        if (st == PL_OK)
+            *train = all;
+        else
+            pl_prompts_destroy(all);
+        return st;
+    }
+    int64_t holdout = pl_recipe_int(r, "eval.holdout");
+    if (holdout >= all->n)
+        st = pl_recipe_fail(r, "eval.holdout", err, "%lld prompts held out of %lld leave none to train on; lower it",
+                            (long long)holdout, (long long)all->n);
+    else
+        st = pl_prompts_split(all, (uint64_t)pl_recipe_int(r, "seed"), holdout, train, held, err);
+    pl_prompts_destroy(all);
+    return st;
+}
+
+static pl_status settings_json(const pl_generator_options *o, char **text, pl_err *err) {
+    pl_json_out j;
+    pl_json_out_begin(&j, 0);
+    pl_json_out_object(&j);
+    pl_json_out_key(&j, "max_new_tokens"), pl_json_out_int(&j, o->max_new);
+    pl_json_out_key(&j, "greedy"), pl_json_out_bool(&j, o->greedy);
+    pl_json_out_key(&j, "samples"), pl_json_out_int(&j, o->samples);
+    pl_json_out_key(&j, "temperature"), pl_json_out_num(&j, o->temperature);
+    pl_json_out_key(&j, "top_p"), pl_json_out_num(&j, o->top_p);
+    pl_json_out_key(&j, "seed"), pl_json_out_int(&j, (int64_t)o->seed);
+    pl_json_out_close(&j, '}');
+    PL_TRY(pl_json_out_end(&j, err));
+    *text = j.text;
+    return PL_OK;
+}
+
+static pl_status write_all(pl_generator *g, pl_dataset_writer *w, pl_err *err) {
+    pl_progress  p;
+    pl_generated doc;
+    int64_t      jobs = pl_generator_jobs(g), done = g->opt.first_job, tokens = 0;
+    pl_progress_begin(&p, "generate", done, jobs);
+    pl_status st = PL_OK;
+    for (; done < jobs && st == PL_OK; done++) {
+        st = pl_generator_next(g, &doc, err);
+        if (st == PL_OK)
+            st = pl_dataset_append(w, doc.n, doc.tokens, doc.mask, doc.features, doc.last, doc.argmax, err);
+        tokens += doc.answer;
+        pl_progress_update(&p, done + 1, "%lld tokens", (long long)tokens);
+        if (st == PL_OK && pl_stop_requested())
+            st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; run the same command to go on",
+                         (long long)(done + 1), (long long)jobs);
+    }
+    pl_progress_end(&p);
+    return st;
+}
+
+pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    pl_llama             target = {0};
+    pl_tokenizer        *tok = NULL;
+    pl_prompts          *train = NULL, *held = NULL;
+    pl_generator        *g = NULL;
+    pl_dataset_writer   *w = NULL;
+    char                *dir = NULL, *settings = NULL;
+    int                  taps[PL_MAX_TAPS], n_taps;
+    pl_generator_options o;
+    pl_status            st;
+    PL_TRY(pl_recipe_require(r, "target.path", err));
+    const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
+    pl_dtype    t = pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32;
+    PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
+    PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, env->backend, err));
+    PL_TRY_GOTO(st, done,
+                pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
+    n_taps = pl_recipe_bool(r, "data.taps") ? pl_llama_default_taps(target.n_layers, taps) : 0;
+    pl_generator_options_from(&o, r, taps, n_taps);
+    PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));
+    pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,
+                              .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
+                              .template_name = "plain",
+                              .generation = settings,
+                              .vocab_size = (int32_t)target.vocab,
+                              .d = (int32_t)target.shape.d,
+                              .A = n_taps};
+    for (int i = 0; i < n_taps; i++)
+        attrs.tap_layer_ids[i] = taps[i];
+    dir = pl_path_join(out_dir, "dataset");
+    if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
+    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, pl_recipe_int(r, "data.rows_per_shard"), err));
+    o.first_job = pl_dataset_writer_docs(w);
+    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &target, tok, train, &o, err));
+    PL_TRY_GOTO(st, done, write_all(g, w, err));
+    st = pl_dataset_writer_close(w, err);
+    w = NULL;
+done:
+    pl_dataset_writer_destroy(w); // whole shards stay: the next run goes on from there
+    pl_generator_destroy(g);
+    pl_prompts_destroy(train);
+    pl_prompts_destroy(held);
+    pl_tokenizer_close(tok);
+    pl_llama_fini(&target);
+    pl_free(dir);
+    pl_free(settings);
+    return st;
+}

@@ -1,0 +1,136 @@
+#include "infer/head/draft_vocab.h"
+
+#include "data/counts/counts.h"
+#include "kernels/base/arena.h"
+
+#include <string.h>
+
+pl_status pl_draft_vocab_from_list(int32_t **d2t, int64_t *n, const char *path, int64_t size, int64_t vocab,
+                                   const char *tokenizer, pl_err *err) {
+    pl_counts c;
+    int32_t  *id = NULL;
+    pl_status st = PL_OK;
+    *d2t = NULL;
+    *n = 0;
+    PL_TRY(pl_counts_read(&c, path, err));
+    if (c.vocab > vocab)
+        PL_TRY_GOTO(st, done,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: counted in a vocabulary of %d, the target has %lld; count with the "
+                            "target's own tokenizer",
+                            path, c.vocab, (long long)vocab));
+    if (tokenizer && strcmp(tokenizer, c.tokenizer) != 0)
+        PL_TRY_GOTO(st, done,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: counted with tokenizer %s, the target's is %s; count with the target's "
+                            "own tokenizer",
+                            path, c.tokenizer, tokenizer));
+    id = pl_malloc((size_t)c.vocab * sizeof *id);
+    if (!id) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
+    int64_t seen = pl_counts_rank(&c, id);
+    if (seen == 0) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "%s: lists no token", path));
+    if (size == 0) size = c.size;
+    *n = size > 0 && size < seen ? size : seen;
+    *d2t = id;
+    id = NULL;
+done:
+    pl_free(id);
+    pl_counts_fini(&c);
+    return st;
+}
+
+static pl_status find(const pl_weight_entry **e, const pl_weight_source *src, const char *name, int64_t n, bool needed,
+                      pl_err *err) {
+    const char *where = pl_weight_source_path(src);
+    *e = pl_weight_source_find(src, name);
+    if (!*e && !needed) return PL_OK;
+    if (!*e)
+        return pl_fail(err, PL_E_INPUT, "%s: no tensor \"%s\", which a trimmed draft vocabulary needs", where, name);
+    if ((*e)->rank != 1 || (*e)->shape[0] != n)
+        return pl_fail(err, PL_E_INPUT, "%s: tensor \"%s\": expected [%lld]", where, name, (long long)n);
+    return PL_OK;
+}
+
+static pl_status offset_at(int64_t *offset, const pl_weight_entry *e, int64_t i, const char *where, pl_err *err) {
+    int32_t narrow;
+    switch (e->dtype) {
+    case PL_I64: memcpy(offset, (const char *)e->data + i * 8, 8); return PL_OK;
+    case PL_I32:
+        memcpy(&narrow, (const char *)e->data + i * 4, 4);
+        *offset = narrow;
+        return PL_OK;
+    default:
+        return pl_fail(err, PL_E_INPUT, "%s: tensor \"d2t\": is %s, expected int64", where, pl_dtype_name(e->dtype));
+    }
+}
+
+static pl_status read_ids(int32_t *d2t, uint8_t *drafted, const pl_weight_entry *e, const char *where, int64_t n,
+                          int64_t vocab, pl_err *err) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset = 0;
+        PL_TRY(offset_at(&offset, e, i, where, err));
+        if (offset < -i || offset >= vocab - i)
+            return pl_fail(err, PL_E_INPUT, "%s: d2t[%lld] is %lld, which leads outside the vocabulary of %lld", where,
+                           (long long)i, (long long)offset, (long long)vocab);
+        int64_t id = i + offset;
+        if (drafted[id])
+            return pl_fail(err, PL_E_INPUT, "%s: d2t[%lld]: target id %lld is drafted twice", where, (long long)i,
+                           (long long)id);
+        drafted[id] = 1;
+        d2t[i] = (int32_t)id;
+    }
+    return PL_OK;
+}
+
+static pl_status check_marks(const pl_weight_entry *e, const uint8_t *drafted, const char *where, int64_t vocab,
+                             pl_err *err) {
+    if (e->dtype != PL_BOOL && e->dtype != PL_U8)
+        return pl_fail(err, PL_E_INPUT, "%s: tensor \"t2d\": is %s, expected bool", where, pl_dtype_name(e->dtype));
+    for (int64_t i = 0; i < vocab; i++)
+        if ((((const uint8_t *)e->data)[i] != 0) != drafted[i])
+            return pl_fail(err, PL_E_INPUT, "%s: t2d and d2t differ over target id %lld", where, (long long)i);
+    return PL_OK;
+}
+
+pl_status pl_draft_vocab_read(int32_t **d2t, const pl_weight_source *src, int64_t n, int64_t vocab, pl_err *err) {
+    const char            *where = pl_weight_source_path(src);
+    const pl_weight_entry *to, *marks;
+    pl_status              st = PL_OK;
+    *d2t = NULL;
+    PL_TRY(find(&to, src, "d2t", n, true, err));
+    PL_TRY(find(&marks, src, "t2d", vocab, false, err));
+    int32_t *ids = pl_malloc(pl_size_mul((size_t)n, sizeof *ids, 1));
+    uint8_t *drafted = pl_calloc((size_t)vocab, 1);
+    if (!ids || !drafted) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", where));
+    PL_TRY_GOTO(st, done, read_ids(ids, drafted, to, where, n, vocab, err));
+    if (marks) PL_TRY_GOTO(st, done, check_marks(marks, drafted, where, vocab, err));
+    *d2t = ids;
+    ids = NULL;
+done:
+    pl_free(ids);
+    pl_free(drafted);
+    return st;
+}
+
+pl_status pl_draft_vocab_tensors_init(pl_draft_vocab_tensors *t, const int32_t *d2t, int64_t n, int64_t vocab,
+                                      pl_err *err) {
+    *t = (pl_draft_vocab_tensors){.d2t = pl_malloc(pl_size_mul((size_t)n, sizeof *t->d2t, 1)),
+                                  .t2d = pl_calloc((size_t)vocab, 1)};
+    if (!t->d2t || !t->t2d) {
+        pl_draft_vocab_tensors_fini(t);
+        return pl_fail(err, PL_E_MEMORY, "draft vocabulary of %lld: out of memory", (long long)n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        t->d2t[i] = d2t[i] - i;
+        t->t2d[d2t[i]] = 1;
+    }
+    t->tensor[0] = (pl_st_source){.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {n}, .data = t->d2t};
+    t->tensor[1] = (pl_st_source){.name = "t2d", .dtype = PL_BOOL, .rank = 1, .shape = {vocab}, .data = t->t2d};
+    return PL_OK;
+}
+
+void pl_draft_vocab_tensors_fini(pl_draft_vocab_tensors *t) {
+    pl_free(t->d2t);
+    pl_free(t->t2d);
+    *t = (pl_draft_vocab_tensors){0};
+}

@@ -1,0 +1,18 @@
+// The dense head: logits = lm_head . x, over the target's vocabulary or a trimmed draft vocabulary (d2t).
+#include "infer/head/head.h"
+
+#include "kernels/base/check.h"
+
+static void params(pl_head *h, pl_params *ps) {
+    if (h->shared) return;
+    pl_params_add(ps, &h->out, PL_PARAM_MATRIX, h->d, "lm_head.weight", h->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
+}
+
+// The identity. A caller that wants the result in a place of its own has put x there already.
+static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {
+    (void)ctx, (void)h;
+    PL_CHECK(y.data == NULL || y.data == x.data, "a full head does not move rows");
+    return x;
+}
+
+const pl_head_kind pl_head_full = {.name = "full", .params = params, .project = project};

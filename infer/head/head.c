@@ -1,0 +1,221 @@
+#include "infer/head/head.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/gatherdot.h"
+#include "kernels/op/linear.h"
+
+#include <math.h>
+#include <string.h>
+
+static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank, &pl_head_specvocab, &pl_head_dynaspec};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+const pl_head_kind *pl_head_find(const char *name, pl_err *err) {
+    char   known[256] = "";
+    size_t used = 0;
+    for (int i = 0; i < KINDS; i++) {
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+        size_t n = strlen(kinds[i]->name);
+        if (used + n + 3 < sizeof known) {
+            if (used) memcpy(known + used, ", ", 2), used += 2;
+            memcpy(known + used, kinds[i]->name, n + 1), used += n;
+        }
+    }
+    pl_fail(err, PL_E_INPUT, "head kind \"%s\" is not known; known are: %s", name, known);
+    return NULL;
+}
+
+pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err) {
+    *h = (pl_head){.spec = *spec, .d = d, .vocab = vocab, .rank = d};
+    if (!*h->spec.kind) strcpy(h->spec.kind, "full");
+    h->kind = pl_head_find(h->spec.kind, err);
+    if (!h->kind) return PL_E_INPUT;
+    if (spec->redistribute > 0 && h->kind != &pl_head_full && h->kind != &pl_head_lowrank)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": redistribute is for heads that draft a fixed list of tokens",
+                       h->kind->name);
+    return h->kind->init ? h->kind->init(h, err) : PL_OK;
+}
+
+void pl_head_fini(pl_head *h) {
+    if (h->kind && h->kind->fini) h->kind->fini(h);
+    pl_free(h->d2t);
+    pl_outside_fini(&h->outside);
+    *h = (pl_head){0};
+}
+
+void pl_head_share(pl_head *h, pl_tensor out) {
+    PL_CHECK(h->kind == &pl_head_full && !h->d2t, "a head of kind %s cannot be the target's", h->kind->name);
+    h->shared = true;
+    h->out = out;
+    h->out.grad = NULL;
+}
+
+int64_t pl_head_budget(const pl_head *h, int level) {
+    if (!h->spec.position_aware || level < 2) return h->vocab;
+    int64_t rows = h->vocab / (level + 1);
+    return rows > 0 ? rows : 1;
+}
+
+pl_drafted pl_head_drafted(const pl_head *h) {
+    return (pl_drafted){.n = h->vocab, .d2t = h->d2t, .outside = h->outside.on ? &h->outside : NULL};
+}
+
+// One group that reads a prefix, or all rows.
+static pl_head_support prefix(pl_ctx *ctx, const pl_head *h, int64_t rows, int level) {
+    struct {
+        int     row[2];
+        pl_span span;
+    } *s = pl_ctx_bytes(ctx, sizeof *s);
+    if (ctx->measuring) return (pl_head_support){0};
+    s->row[0] = 0;
+    s->row[1] = (int)rows;
+    s->span = (pl_span){.count = (int32_t)pl_head_budget(h, level)};
+    return (pl_head_support){.row = s->row, .spans = {.span = &s->span, .groups = 1, .most = 1}};
+}
+
+void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r) {
+    if (!h->kind->foresees || !h->kind->foresees(h)) return;
+    pl_ctx_fork(ctx);
+    r->support = h->kind->support(ctx, h, r);
+    r->foreseen = true;
+    pl_ctx_back(ctx);
+}
+
+static pl_head_support support(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_ctx_join(ctx);
+    if (r->foreseen) return r->support;
+    return h->kind->support ? h->kind->support(ctx, h, r) : prefix(ctx, h, pl_tensor_rows(&r->x), r->level);
+}
+
+// Products with all rows of a matrix that is not packed for products with all of them. The ids are one list for each
+// row of x.
+static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor w) {
+    int64_t  m = pl_tensor_rows(&x);
+    int32_t *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof *id));
+    for (int64_t i = 0; i < m * h->vocab && !ctx->measuring; i++)
+        id[i] = (int32_t)(i % h->vocab);
+    return pl_gatherdot(ctx, x, w, id, h->vocab);
+}
+
+static pl_tensor all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_tensor x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x, h->out) : pl_linear(ctx, x, h->out);
+}
+
+pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    pl_tensor y = h->exact.data ? gathered(ctx, h, r->x, h->exact) : all_logits(ctx, h, r);
+    y.data = pl_ctx_read(ctx, &y);
+    return y;
+}
+
+// Group g's spans, where the host has read them.
+static const pl_span *spans_of(const pl_head_support *s, int g, int *n) {
+    *n = s->spans.held ? s->spans.held[g] : s->spans.most;
+    return s->spans.span + (size_t)g * (size_t)s->spans.most;
+}
+
+static void forbid(float *z, int64_t from, int64_t to) {
+    for (int64_t v = from; v < to; v++)
+        z[v] = -INFINITY;
+}
+
+// The rows of one group's support, once for each of its rows of x.
+static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t rows) {
+    int64_t n = 0;
+    for (int i = 0; i < n_spans; i++)
+        for (int32_t v = 0; v < span[i].count; v++)
+            id[n++] = span[i].first + v;
+    for (int64_t row = 1; row < rows; row++)
+        memcpy(id + row * n, id, (size_t)n * sizeof *id);
+}
+
+// Of rows that are packed by segments, as the host has them, only those of the support are read.
+static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    enum { SPARE = 64 }; // elements of a row that the alignment of a group's blocks may take
+    pl_tensor       x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    pl_tensor       y = pl_ctx_const(ctx, x.dim[0], h->vocab);
+    pl_head_support s = support(ctx, h, r);
+    if (ctx->measuring) {
+        pl_arena_alloc(&ctx->frame, pl_size_mul((size_t)x.dim[0], (size_t)h->vocab + SPARE, sizeof(int32_t)));
+        pl_ctx_const(ctx, x.dim[0], h->vocab + SPARE);
+    }
+    s.spans = pl_route_read(ctx, s.spans);
+    if (!s.spans.span) {
+        y.data = NULL;
+        return y;
+    }
+    forbid(pl_f32(&y), 0, x.dim[0] * h->vocab);
+    for (int g = 0; g < s.spans.groups; g++) {
+        pl_tensor      some = x;
+        int            n_spans;
+        const pl_span *span = spans_of(&s, g, &n_spans);
+        int64_t        rows = s.row[g + 1] - s.row[g], n = pl_spans_rows(span, n_spans);
+        int32_t       *id = pl_arena_alloc(&ctx->frame, (size_t)(rows * n) * sizeof *id);
+        list_support(id, span, n_spans, rows);
+        some.data = pl_f32(&x) + s.row[g] * h->rank;
+        some.dim[0] = rows;
+        pl_tensor z = pl_gatherdot(ctx, some, h->out, id, n);
+        for (int64_t i = 0; i < rows * n; i++)
+            pl_f32(&y)[(s.row[g] + i / n) * h->vocab + id[i]] = pl_f32(&z)[i];
+    }
+    return y;
+}
+
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    if (h->kind->logits) return h->kind->logits(ctx, h, r);
+    if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
+    pl_tensor       y = all_logits(ctx, h, r);
+    pl_head_support s = {0};
+    if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
+    if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
+    y.data = pl_ctx_read(ctx, &y);
+    if (!y.data) return y;
+    for (int g = 0; g < s.spans.groups; g++) {
+        int            n_spans;
+        const pl_span *span = spans_of(&s, g, &n_spans);
+        for (int row = s.row[g]; row < s.row[g + 1]; row++) {
+            float  *z = pl_f32(&y) + row * h->vocab;
+            int64_t at = 0;
+            for (int i = 0; i < n_spans; i++) {
+                forbid(z, at, span[i].first);
+                at = span[i].first + span[i].count;
+            }
+            forbid(z, at, h->vocab);
+        }
+    }
+    return y;
+}
+
+void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
+    if (h->kind->topk) {
+        h->kind->topk(ctx, h, r, k, id, value, lse);
+        return;
+    }
+    pl_headtopk_args all = {
+        .x = h->kind->project(ctx, h, r->x, (pl_tensor){0}), .w = h->out, .k = k, .id = id, .value = value, .lse = lse};
+    pl_head_support s = support(ctx, h, r);
+    if (ctx->measuring || ctx->err.status != PL_OK) {
+        pl_headtopk(ctx, &all);
+        return;
+    }
+    for (int g = 0; g < s.spans.groups; g++) {
+        pl_headtopk_args one = all;
+        one.x.data = pl_f32(&all.x) + s.row[g] * h->rank;
+        one.x.dim[0] = s.row[g + 1] - s.row[g];
+        one.span = s.spans.span + (size_t)g * (size_t)s.spans.most;
+        one.held = s.spans.held ? s.spans.held + g : NULL;
+        one.n_spans = s.spans.most;
+        one.id = id + s.row[g] * k;
+        if (value) one.value = value + s.row[g] * k;
+        if (lse) one.lse = lse + s.row[g];
+        pl_headtopk(ctx, &one);
+    }
+}
+
+double pl_head_step_bytes(const pl_head *h, int level) {
+    if (h->kind->step_bytes) return h->kind->step_bytes(h, level);
+    double bytes = (double)pl_head_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
+    if (!h->down.data) return bytes;
+    return bytes + (double)h->rank * (double)h->d * (double)pl_dtype_size(h->down.dtype);
+}

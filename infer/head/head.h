@@ -1,0 +1,118 @@
+// Draft heads: from the drafter's hidden state to a distribution over (draft) tokens.
+//
+// Every head here is a projection followed by one dense matrix:  logits = out . project(x)
+//   full      project = identity,          out = lm_head [Vd, d]                         full.c
+//   lowrank   project = down [r, d],       out = up [V, r]      (SlimSpec: z = W_up W_down h)   lowrank.c
+//   specvocab the same as a scorer, whose candidates exact rows [V, d] rescore                  specvocab.c
+//   dynaspec  project = identity,          out = lm_head sorted by cluster, a router's support  dynaspec.c
+// Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
+// serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
+// support: the proposal's law is the softmax over the support, and tokens outside come from the target alone.
+// A head adds one file: its kind's name, its weights, its projection, its support.
+#ifndef PL_HEAD_H
+#define PL_HEAD_H
+
+#include "checkpoints/hf.h"
+#include "infer/head/outside.h"
+#include "infer/model/params.h"
+#include "kernels/op/route.h"
+
+typedef struct pl_head pl_head;
+
+// The supports of rows: group g's rows are row[g]..row[g+1]-1, and its spans (ascending, apart) the g-th of `spans`.
+// Which ones those are a device may know alone (spans.held); pl_route_read tells the host.
+typedef struct pl_head_support {
+    const int *row; // [spans.groups + 1]
+    pl_spans   spans;
+} pl_head_support;
+
+// What a head reads: one row for each node whose candidates are wanted.
+typedef struct pl_head_rows {
+    pl_tensor       x;     // [M, d] normed outputs of the backbone
+    int             level; // draft depth of the candidates: 0 for the first
+    // For heads that read them (reads_inputs):
+    pl_tensor       hidden; // [M, d] what the backbone's step consumed to compute the row
+    const int32_t  *token;  // [M] and the token beside it
+    pl_tensor       embed;  // [V, d] the target's embedding
+    const int32_t  *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
+    // What pl_head_begin has found.
+    bool            foreseen;
+    pl_head_support support;
+} pl_head_rows;
+
+typedef struct pl_head_kind {
+    const char *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
+    bool        reads_inputs;
+    // Completes h from h->spec, and refuses a spec that makes no head with one line. NULL: nothing to do.
+    pl_status (*init)(pl_head *h, pl_err *err);
+    // What init made. NULL: nothing.
+    void (*fini)(pl_head *h);
+    // Adds the head's weights (names of facts: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
+    void (*params)(pl_head *h, pl_params *ps);
+    // A table of the checkpoint beside the weights: its tensor's name, how it is read from one (refused with one line
+    // where it is missing or broken), and as it is written (borrowed from h). A head that has one has its d2t in the
+    // checkpoint too. NULL: none.
+    const char *table_name;
+    pl_status (*read_table)(pl_head *h, const pl_weight_source *src, pl_err *err);
+    pl_st_source (*table)(const pl_head *h);
+    // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.
+    pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
+    // Whether `support` asks for the step's inputs alone, not for x. NULL: no.
+    bool (*foresees)(const pl_head *h);
+    // The rows of out that are read; what it returns lies in ctx's frame. NULL: all, or the position-aware prefix.
+    pl_head_support (*support)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // Instead of the general ones, for heads whose law is no softmax over rows of out. NULL: the general ones.
+    void (*topk)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+    pl_tensor (*logits)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // Bytes that one draft step at this depth must read; NULL: out's rows and down.
+    double (*step_bytes)(const pl_head *h, int level);
+} pl_head_kind;
+
+struct pl_head {
+    const pl_head_kind    *kind;
+    pl_hf_head             spec;           // as the config has it; kind never ""
+    int64_t                d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
+    pl_tensor              out;            // [Vd, rank]
+    pl_tensor              down;           // [rank, d] (lowrank, specvocab)
+    pl_tensor              exact;          // [Vd, d] row-major, never trained (specvocab)
+    bool                   shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
+    struct pl_head_routed *routed;         // dynaspec (infer/head/dynaspec.h); owned
+    int32_t               *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
+    pl_outside             outside;        // where spec.redistribute > 0
+};
+
+// By name; NULL and one line naming the known kinds.
+const pl_head_kind *pl_head_find(const char *name, pl_err *err);
+// spec->kind "": a full head. What the kind does not have (a rank) is ignored; what it must have is checked.
+pl_status           pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err);
+void                pl_head_fini(pl_head *h);
+// Before params: a full head becomes the target's output matrix.
+void                pl_head_share(pl_head *h, pl_tensor out);
+
+// Rows of out that a position-aware head (DynaSpec, appendix A.1; papers: FR-Spec with a budget by depth) reads at this
+// depth: all Vd at depths 0 and 1, floor(Vd / (t + 1)) after, at least 1. Its rows lie in order of frequency, so that
+// these are the most frequent. Other heads read all Vd.
+int64_t    pl_head_budget(const pl_head *h, int level);
+// Which tokens its logits are over.
+pl_drafted pl_head_drafted(const pl_head *h);
+
+// Before the backbone's step that computes x: what of the head asks for its inputs alone is queued beside it (a branch:
+// no wait until the head is asked). r without x, kept by the caller for the calls below.
+void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
+
+// logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
+// outside a row's support: their softmax is the law that is proposed from.
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// The same over all rows, whatever the support: of out, or of the exact rows where out is their scorer.
+pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// id, value and lse lie in the step's shared memory (pl_ctx_bytes) and are read after pl_ctx_wait.
+// The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
+// log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
+// topk over pl_head_logits, bit for bit.
+void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+// Bytes that one draft step at this depth must read.
+double pl_head_step_bytes(const pl_head *h, int level);
+
+extern const pl_head_kind pl_head_full, pl_head_lowrank, pl_head_specvocab, pl_head_dynaspec;
+
+#endif

@@ -1,0 +1,88 @@
+// SpecVocab's head (arXiv 2602.13836): a low-rank scorer lists candidates, exact rows rescore them.
+//   s = W_up (W_down h)              scorer, [Vd]: efficient_lm_head.weight [Vd, r], efficient_lm_head_down_proj.weight
+//                                    [r, d], the tensors of EAGLE-4's candidate head
+//   C = the `candidates` best ids of s; equal scores: the lower id
+//   z[v] = W[v] . h for v in C       lm_head.weight [Vd, d], bits as if all of it had been computed
+//   q = softmax of z over C          the law that is proposed from; ids outside C come from the target alone
+// A step reads Vd r + r d + |C| d elements rather than Vd d. Each row has candidates of its own; they come by id, so
+// that the exact rows are read in the order in which they lie. W is kept row-major, once (gatherdot.h says why not in
+// panels).
+//
+// Training: the scorer learns as a low-rank head does, by the objective at each step of the unroll (out and project are
+// its own), onto W as it is: no gradient reaches W, which is frozen always. The loss is the scorer's law's; acceptance
+// held out, by which the best checkpoint is chosen, is that of q (train/task/rescored.h).
+#include "infer/head/head.h"
+
+#include "kernels/op/gatherdot.h"
+#include "kernels/op/linear.h"
+
+#include <math.h>
+
+static pl_status init(pl_head *h, pl_err *err) {
+    int64_t most = h->vocab < PL_HEADTOPK_MAX ? h->vocab : PL_HEADTOPK_MAX;
+    PL_TRY(pl_head_lowrank.init(h, err));
+    if (h->spec.candidates < 1 || h->spec.candidates > most)
+        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": candidates %d must lie in 1..%lld", h->kind->name,
+                       h->spec.candidates, (long long)most);
+    if (h->spec.position_aware)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": position_aware is for heads whose rows lie in order of frequency",
+                       h->kind->name);
+    return PL_OK;
+}
+
+static void params(pl_head *h, pl_params *ps) {
+    pl_head_lowrank.params(h, ps);
+    pl_params_add(ps, &h->exact, PL_PARAM_EMBED, h->d, "lm_head.weight", h->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
+}
+
+static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {
+    return pl_head_lowrank.project(ctx, h, x, y);
+}
+
+// The candidates of each row [M, C], ascending, and their exact logits [M, C].
+static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
+    int64_t n = h->spec.candidates;
+    *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
+    pl_headtopk(ctx, &(pl_headtopk_args){
+                         .x = project(ctx, h, x, (pl_tensor){0}), .w = h->out, .k = (int)n, .by_id = true, .id = *id});
+    return pl_gatherdot(ctx, x, h->exact, *id, n);
+}
+
+static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
+    int32_t  *candidate;
+    pl_tensor z = rescore(ctx, h, r->x, &candidate);
+    pl_topk(ctx, &(pl_topk_args){.x = z, .name = candidate, .k = k, .id = id, .value = value, .lse = lse});
+}
+
+static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    int32_t  *candidate;
+    int64_t   m = r->x.dim[0], n = h->spec.candidates;
+    pl_tensor z = rescore(ctx, h, r->x, &candidate), y = pl_tensor_2d(NULL, ctx->be->real, m, h->vocab);
+    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof(float)));
+    z.data = pl_ctx_read(ctx, &z);
+    if (!z.data) return y;
+    y.data = to;
+    for (int64_t i = 0; i < m; i++) {
+        float *row = pl_f32(&y) + i * h->vocab;
+        for (int64_t v = 0; v < h->vocab; v++)
+            row[v] = -INFINITY;
+        for (int64_t j = 0; j < n; j++)
+            row[candidate[i * n + j]] = pl_f32(&z)[i * n + j];
+    }
+    return y;
+}
+
+static double step_bytes(const pl_head *h, int level) {
+    (void)level;
+    double scorer = (double)(h->vocab + h->d) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
+    return scorer + (double)h->spec.candidates * (double)h->d * (double)pl_dtype_size(h->exact.dtype);
+}
+
+const pl_head_kind pl_head_specvocab = {.name = "specvocab",
+                                        .init = init,
+                                        .params = params,
+                                        .project = project,
+                                        .topk = topk,
+                                        .logits = logits,
+                                        .step_bytes = step_bytes};

@@ -1,0 +1,44 @@
+// How often a verifier accepts, and how often any could: a diagnostic of one node with the target's law p, the
+// drafter's law q and n children made from q. Offline: nothing of it runs while decoding.
+#ifndef PL_ACCEPTANCE_H
+#define PL_ACCEPTANCE_H
+
+#include "infer/sample/propose.h"
+#include "infer/verify/verify.h"
+
+#define PL_ACCEPTANCE_CHILDREN 8
+
+typedef struct pl_acceptance {
+    int64_t     v;
+    void       *sorted; // [v] tokens by p / q
+    double     *w;      // [5][v] scratch
+    double     *q;      // [v] the drafter's law of a trial
+    float      *logits; // [v]
+    pl_law_work law;
+    pl_tree     tree;
+} pl_acceptance;
+
+pl_status pl_acceptance_init(pl_acceptance *a, int64_t v, pl_err *err);
+void      pl_acceptance_fini(pl_acceptance *a);
+
+// The optimal-transport bound of a draft, for 1..n_max children into bound[n_max]:
+//
+//   alpha* = 1 + min over sets H of tokens ( p(H) - Pr[all children in H] )        (facts: inference §3.6; Hu et al.
+//   2025)
+//
+// No lossless verifier accepts more often. Deterministic children: p of them. The best and one drawn: p(best) + sum
+// over the others of min(p, q'). Drawn ones: the minimum over the prefixes of the tokens sorted by p / q. With
+// replacement it is exact: Pr = q(H)^n, a concave function of (p(H), q(H)) is minimised at a vertex of their convex
+// hull, and the vertices are these prefixes. Without replacement it is exact in every case that tests compare with all
+// subsets; Pr is computed as that of n exponential clocks of rates q in H ringing before the first one outside, by
+// quadrature.
+void pl_acceptance_bound(pl_acceptance *a, pl_proposal kind, const double *p, const double *q, int n_max,
+                         double *bound);
+
+// The probability that verifier v accepts one of n children (it has to be able to judge them: a chain's are one): its
+// closed form where it states one, *variance 0; else the share of `trials` runs of drafting and verification, and the
+// variance of that share.
+double pl_acceptance_expected(pl_acceptance *a, const pl_verifier *v, const double *p, const double *q, int n,
+                              int trials, pl_coin *coin, double *variance);
+
+#endif

@@ -1,0 +1,70 @@
+// One function per thing that `inspect` knows: members of an open object, "kind" first.
+#ifndef PL_INSPECT_PARTS_H
+#define PL_INSPECT_PARTS_H
+
+#include "data/text/prompts.h"
+#include "infer/cli/env.h"
+#include "infer/decode/runner.h"
+
+typedef struct pl_inspect_options {
+    bool        full_hash, tensors;
+    const char *pre; // data/tokenizer/tokenizer.h; NULL
+} pl_inspect_options;
+
+// path: a folder with config.json, or a config.json.
+pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err);
+bool      pl_inspect_is_llama2c(const char *path); // opens as one
+
+pl_status pl_inspect_model(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_llama2c(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_safetensors(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_dataset(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_tokens(pl_json_out *o, const char *path, pl_err *err);
+pl_status pl_inspect_tokenizer(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err);
+pl_status pl_inspect_recipe(pl_json_out *o, const pl_env *env, const char *path, pl_err *err);
+pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err);
+pl_status pl_inspect_run(pl_json_out *o, const char *path, pl_err *err);
+pl_status pl_inspect_results(pl_json_out *o, const char *path, pl_err *err);
+pl_status pl_inspect_prompts(pl_json_out *o, const char *path, pl_err *err);
+
+typedef struct pl_inspect_acceptance_options {
+    const char *drafter, *prompts; // prompts NULL: the target's own text
+    const char *pre;               // data/tokenizer/tokenizer.h; NULL
+    int         children;          // 1..PL_ACCEPTANCE_CHILDREN
+    int64_t     positions;
+    double      temperature; // above 0
+} pl_inspect_acceptance_options;
+// path: a target. Expected acceptance of one node's children by each verifier, averaged over positions of decoded text,
+// beside the transport bound (infer/inspect/acceptance.h).
+pl_status pl_inspect_acceptance(pl_json_out *o, const pl_env *env, const char *path,
+                                const pl_inspect_acceptance_options *opt, pl_err *err);
+
+typedef struct pl_inspect_ceilings_options {
+    const char       *drafter, *prompts; // prompts NULL: the target's own text
+    const pl_prompts *texts;             // of `prompts`, where they have been read; NULL
+    uint64_t          seed;              // drawn answers have seeds of their own from it on
+    int64_t           positions;         // drafts looked at
+    int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
+    int               n_best;
+    double            temperature; // above 0: of both laws
+    bool              sampled;     // answers are drawn at that temperature; else greedy
+} pl_inspect_ceilings_options;
+// infer/inspect/ceilings.h by depth, over chains of the drafter's best tokens along the answers of the target, whose file is
+// `path`; the drafter's weights are held as the target's are. A row counts at depth d where the d tokens drafted before
+// it are the answer's.
+pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
+                              const pl_inspect_ceilings_options *opt, pl_err *err);
+
+// Texts to look on at while a runner decodes them, until `*positions`, which the looking counts, reaches `most`.
+typedef struct pl_inspect_texts {
+    const char       *target, *prompts; // folder of the target; prompts NULL: its own text from the first token on
+    const pl_prompts *texts;            // what `prompts` names, where it has been read; NULL
+    int64_t           most;
+    int               tokens; // at most, that are written for each position
+    const int64_t    *positions;
+} pl_inspect_texts;
+// Each prompt with a seed of its own: sampling->seed and on. PL_E_INPUT where no position came.
+pl_status pl_inspect_decode(const pl_inspect_texts *t, pl_runner *runner, pl_sampling *sampling, pl_err *err);
+
+#endif

@@ -1,0 +1,51 @@
+#include "infer/model/kv.h"
+
+#include "kernels/base/check.h"
+
+#include <string.h>
+
+pl_status pl_kv_create(pl_kv *kv, int layers, int slots, const pl_layer_shape *s, const pl_backend *be, pl_err *err) {
+    *kv = (pl_kv){.layers = layers,
+                  .slots = slots,
+                  .width = (int64_t)s->nkv * s->hd,
+                  .elem = pl_dtype_size(be->real),
+                  .memory = be->memory};
+    kv->bytes = pl_size_mul(pl_size_mul((size_t)layers, (size_t)slots, 2), (size_t)kv->width, kv->elem);
+    kv->block = pl_memory_create(kv->memory, PL_LOCAL, kv->bytes, err);
+    return kv->block ? PL_OK : PL_E_MEMORY;
+}
+
+void pl_kv_destroy(pl_kv *kv) {
+    if (kv->block) pl_memory_destroy(kv->memory, PL_LOCAL, kv->block, kv->bytes);
+    *kv = (pl_kv){0};
+}
+
+static size_t plane(const pl_kv *kv) {
+    return (size_t)kv->slots * (size_t)kv->width * kv->elem;
+}
+void *pl_kv_k(const pl_kv *kv, int layer) {
+    return (uint8_t *)kv->block + 2 * (size_t)layer * plane(kv);
+}
+void *pl_kv_v(const pl_kv *kv, int layer) {
+    return (uint8_t *)kv->block + (2 * (size_t)layer + 1) * plane(kv);
+}
+
+void pl_kv_row(const pl_kv *kv, pl_kvrow *row, int64_t m, int32_t n_ctx, const int32_t *path, int32_t n_path,
+               int32_t slot) {
+    PL_CHECK(slot < kv->slots, "slot %d of %d", slot, kv->slots);
+    for (int l = 0; l < kv->layers; l++)
+        row[l * m] = (pl_kvrow){
+            .k = pl_kv_k(kv, l), .v = pl_kv_v(kv, l), .path = path, .n_ctx = n_ctx, .n_path = n_path, .slot = slot};
+}
+
+void pl_kv_move(pl_ctx *ctx, pl_kv *kv, int32_t n_ctx, const int32_t *from, int n) {
+    size_t   row = (size_t)kv->width * kv->elem;
+    uint8_t *base = kv->block;
+    for (int i = 0; i < n; i++) {
+        // Ascending slots never overtake their destination, so moving in order overwrites nothing still needed.
+        PL_CHECK(from[i] >= n_ctx + i, "slot %d moves to %d", from[i], n_ctx + i);
+        if (from[i] != n_ctx + i)
+            pl_ctx_copy_pieces(ctx, base + (size_t)(n_ctx + i) * row, base + (size_t)from[i] * row, row, plane(kv),
+                               2 * (size_t)kv->layers);
+    }
+}

@@ -1,0 +1,40 @@
+#include "infer/model/layer.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/bias.h"
+#include "kernels/op/kvstore.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rope.h"
+#include "kernels/op/swiglu.h"
+
+pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,
+                             int layer) {
+    pl_tensor qkv = pl_linear(ctx, x, w->wqkv);
+    if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
+    pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
+                                 .cos = view->cos,
+                                 .sin = view->sin,
+                                 .pos = view->pos,
+                                 .n_rot = s->nh + s->nkv,
+                                 .hd = s->hd,
+                                 .offset = view->offset});
+    // Queries and keys are made of bf16 factors where the weight's values are of that type.
+    pl_dtype  numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
+    pl_tensor o;
+    if (view->row) {
+        const pl_kvrow *row = view->row + (int64_t)layer * view->m;
+        pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+        o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    } else if (view->block) {
+        PL_CHECK(view->n_blocks < PL_MAX_UNROLL, "%d unroll steps, at most %d", view->n_blocks, PL_MAX_UNROLL);
+        view->block[view->n_blocks++] = qkv;
+        o = pl_attention_blocks_in(ctx, numbers, view->block, view->n_blocks, view->lo, s->nh, s->nkv, s->hd);
+    } else {
+        o = pl_attention_blocks_in(ctx, numbers, &qkv, 1, view->lo, s->nh, s->nkv, s->hd);
+    }
+    return pl_linear(ctx, o, w->wo);
+}
+
+pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
+    return pl_linear(ctx, pl_swiglu(ctx, pl_linear(ctx, x, w->wgu)), w->wdown);
+}

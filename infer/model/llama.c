@@ -1,0 +1,229 @@
+#include "infer/model/llama.h"
+
+#include "checkpoints/fingerprint.h"
+#include "checkpoints/llama2c.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/op/embed.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
+#include "kernels/op/rope.h"
+#include "kernels/tape.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err) {
+    *s = (pl_layer_shape){.d = c->hidden_size,
+                          .d_attn = c->hidden_size,
+                          .inter = c->intermediate_size,
+                          .nh = c->num_attention_heads,
+                          .nkv = c->num_key_value_heads,
+                          .hd = c->head_dim,
+                          .eps = c->rms_norm_eps};
+    if (s->hd % 2)
+        return pl_fail(err, PL_E_INPUT, "config.json: head_dim: %d is odd, rotary embedding needs pairs", s->hd);
+    return PL_OK;
+}
+
+pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
+                         pl_dtype real, const pl_memory *memory, pl_err *err) {
+    int64_t half = c->head_dim / 2, n = c->max_position_embeddings;
+    size_t  one = pl_size_mul((size_t)n, (size_t)half, pl_dtype_size(real));
+    *bytes = pl_size_mul(one, 2, 1);
+    *block = pl_memory_create(memory, PL_LOCAL, *bytes, err);
+    if (!*block) return PL_E_MEMORY;
+    uint8_t *stage = pl_memory_stage(memory, *block, *bytes);
+    if (!stage) return pl_fail(err, PL_E_MEMORY, "rope tables of %lld positions: out of memory", (long long)n);
+    pl_rope_spec spec = {.theta = c->rope.theta,
+                         .hd = c->head_dim,
+                         .factor = c->rope.factor,
+                         .low_freq_factor = c->rope.low_freq_factor,
+                         .high_freq_factor = c->rope.high_freq_factor,
+                         .original_positions = c->rope.original_max_position_embeddings};
+    spec.scaling = c->rope.scaling == PL_HF_ROPE_LLAMA3   ? PL_ROPE_LLAMA3
+                   : c->rope.scaling == PL_HF_ROPE_LINEAR ? PL_ROPE_LINEAR
+                                                          : PL_ROPE_DEFAULT;
+    *cos = pl_tensor_2d(*block, real, n, half);
+    *sin = pl_tensor_2d((uint8_t *)*block + one, real, n, half);
+    pl_rope_table(stage, stage + one, real, &spec, n);
+    return pl_memory_put(memory, *block, stage, *bytes, PL_OK, err);
+}
+
+void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
+    char    n[6][96];
+    int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
+    snprintf(n[0], sizeof n[0], "%sself_attn.q_proj.weight", prefix);
+    snprintf(n[1], sizeof n[1], "%sself_attn.k_proj.weight", prefix);
+    snprintf(n[2], sizeof n[2], "%sself_attn.v_proj.weight", prefix);
+    snprintf(n[3], sizeof n[3], "%sself_attn.o_proj.weight", prefix);
+    snprintf(n[4], sizeof n[4], "%smlp.gate_proj.weight", prefix);
+    snprintf(n[5], sizeof n[5], "%smlp.up_proj.weight", prefix);
+    pl_params_add(ps, &w->wqkv, PL_PARAM_MATRIX, s->d_attn, n[0], q, n[1], kv, n[2], kv)->init_std = 0.02;
+    pl_params_add(ps, &w->wo, PL_PARAM_MATRIX, q, n[3], s->d, NULL, 0, NULL, 0)->init_std = 0.02 * out_scale;
+    pl_params_add(ps, &w->wgu, PL_PARAM_MATRIX, s->d, n[4], s->inter, n[5], s->inter, NULL, 0)->init_std = 0.02;
+    snprintf(n[0], sizeof n[0], "%smlp.down_proj.weight", prefix);
+    pl_params_add(ps, &w->wdown, PL_PARAM_MATRIX, s->inter, n[0], s->d, NULL, 0, NULL, 0)->init_std = 0.02 * out_scale;
+}
+
+static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
+    char    n[3][96];
+    int64_t kv = (int64_t)s->nkv * s->hd;
+    for (int i = 0; i < 3; i++)
+        snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.bias", prefix, "qkv"[i]);
+    pl_params_add(ps, &w->bqkv, PL_PARAM_BIAS, 0, n[0], (int64_t)s->nh * s->hd, n[1], kv, n[2], kv);
+}
+
+static void list_params(pl_llama *m, bool packed) {
+    pl_params *ps = &m->params;
+    int64_t    d = m->shape.d;
+    pl_param  *embed =
+        pl_params_add(ps, &m->embed, PL_PARAM_EMBED, d, "model.embed_tokens.weight", m->vocab, NULL, 0, NULL, 0);
+    embed->init_std = 0.02;
+    if (m->config.tie_word_embeddings) embed->spec.alias = "lm_head.weight"; // files hold either of the tied names
+    // GPT-2's scaling of what is added to the residual stream keeps its variance bounded with depth.
+    double out_scale = 1 / sqrt(2.0 * m->n_layers);
+    for (int l = 0; l < m->n_layers; l++) {
+        char prefix[48], name[96];
+        snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
+        snprintf(name, sizeof name, "%sinput_layernorm.weight", prefix);
+        pl_params_add(ps, &m->layer[l].norm_attn, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
+        pl_layer_params(ps, &m->layer[l], &m->shape, prefix, out_scale);
+        if (m->config.qkv_bias) add_biases(ps, &m->layer[l], &m->shape, prefix);
+        snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
+        pl_params_add(ps, &m->layer[l].norm_mlp, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
+    }
+    pl_params_add(ps, &m->norm, PL_PARAM_NORM, 0, "model.norm.weight", d, NULL, 0, NULL, 0);
+    if (!m->config.tie_word_embeddings)
+        pl_params_add(ps, &m->head, PL_PARAM_MATRIX, d, "lm_head.weight", m->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
+    else if (packed)
+        pl_params_add(ps, &m->head, PL_PARAM_MATRIX, d, "lm_head.weight", m->vocab, NULL, 0, NULL, 0)->spec.alias =
+            "model.embed_tokens.weight";
+}
+
+pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
+    *m = (pl_llama){.be = be, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
+    m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
+    if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 7 * m->n_layers + 3, err));
+    m->params.memory = be->memory;
+    list_params(m, packed);
+    PL_TRY_GOTO(st, fail,
+                pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, be->real, be->memory, err));
+    return PL_OK;
+fail:
+    pl_llama_fini(m);
+    return st;
+}
+
+static pl_status open_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
+    if (!pl_path_is_dir(path)) return pl_llama2c_open(src, config, path, err);
+    PL_TRY(pl_hf_config_read(config, path, PL_HF_TARGET, err));
+    return pl_weight_source_open(src, path, err);
+}
+
+pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
+    pl_hf_config      config;
+    pl_weight_source *src;
+    PL_TRY(open_source(&src, &config, path, err));
+    pl_status st = pl_fingerprint(out, src, &config, false, err);
+    pl_weight_source_close(src);
+    return st;
+}
+
+pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
+    *m = (pl_llama){0};
+    pl_hf_config      config;
+    pl_weight_source *src = NULL;
+    char              print[17];
+    pl_status         st;
+    PL_TRY(open_source(&src, &config, path, err));
+    PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
+    PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, be, true, err));
+    memcpy(m->fingerprint, print, sizeof print);
+    st = pl_params_load(&m->params, src, t, err);
+    if (st != PL_OK) pl_llama_fini(m);
+    return st;
+fail:
+    pl_weight_source_close(src);
+    return st;
+}
+
+void pl_llama_fini(pl_llama *m) {
+    if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
+    pl_params_fini(&m->params);
+    pl_free(m->layer);
+    *m = (pl_llama){0};
+}
+
+// One layer as a stretch of the tape.
+typedef struct layer_run {
+    const pl_llama *m;
+    pl_view        *view;
+    int             layer;
+    pl_tensor       h, delta; // the residual stream and what the last sub-layer adds to it
+    pl_tensor      *input;    // out: the stream at this layer's input; NULL: nobody asks
+} layer_run;
+
+enum { STREAM, DELTA, LAYER_OUT };
+
+static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const layer_run *r = arg;
+    const pl_llama  *m = r->m;
+    const pl_layer  *w = &m->layer[r->layer];
+    double           eps = m->shape.eps;
+    pl_tensor        h = r->h;
+    pl_tensor        x = r->layer == 0 ? pl_rmsnorm(ctx, h, w->norm_attn, eps)
+                                       : pl_rmsnorm_residual(ctx, &h, r->delta, w->norm_attn, eps);
+    if (r->input) *r->input = h;
+    pl_tensor delta = pl_layer_attention(ctx, &m->shape, w, x, r->view, r->layer);
+    x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
+    out[DELTA] = pl_layer_mlp(ctx, w, x);
+    out[STREAM] = h;
+}
+
+void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
+                      int n_taps, pl_llama_out *out) {
+    PL_CHECK(!view->rerun || n_taps == 0, "%d taps of layers that are not kept", n_taps);
+    pl_tensor shape = {.dim = {rows, m->shape.d, 1, 1}}, input;
+    layer_run r = {.m = m, .view = view, .h = pl_embed(ctx, m->embed, id, rows), .input = n_taps ? &input : NULL};
+    for (r.layer = 0; r.layer < m->n_layers; r.layer++) {
+        pl_tensor o[LAYER_OUT] = {shape, shape};
+        if (view->rerun)
+            pl_tape_stretch(ctx, run_layer, &r, sizeof r, o, LAYER_OUT);
+        else
+            run_layer(ctx, &r, o);
+        r.h = o[STREAM];
+        r.delta = o[DELTA];
+        for (int i = 0; i < n_taps; i++)
+            if (taps[i] == r.layer) out->tap[i] = input;
+    }
+    pl_tensor h = r.h;
+    out->hidden = pl_rmsnorm_residual(ctx, &h, r.delta, m->norm, m->shape.eps);
+    for (int i = 0; i < n_taps; i++) {
+        if (taps[i] == m->n_layers) out->tap[i] = h;
+        if (taps[i] == PL_TAP_FINAL) out->tap[i] = out->hidden;
+    }
+}
+
+int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]) {
+    int want[3] = {2, n_layers / 2, n_layers - 3}, n = 0;
+    if (n_layers < 7) {
+        want[0] = (2 * n_layers + 3) / 6; // L/3 rounded half up
+        want[1] = (4 * n_layers + 3) / 6;
+        want[2] = n_layers;
+    }
+    for (int i = 0; i < 3; i++)
+        if (n == 0 || taps[n - 1] != want[i]) taps[n++] = want[i];
+    return n;
+}
+
+double pl_llama_step_bytes(const pl_llama *m, int64_t context) {
+    double bytes = 0;
+    for (int i = 0; i < m->params.n; i++)
+        if (m->params.p[i].kind != PL_PARAM_EMBED) bytes += (double)m->params.p[i].owned_bytes;
+    return bytes + 2.0 * m->n_layers * (double)(m->shape.nkv * m->shape.hd) * sizeof(float) * (double)context;
+}

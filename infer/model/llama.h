@@ -1,0 +1,66 @@
+// A Llama-family target: the model definition, shared by pretraining, feature generation and decoding.
+#ifndef PL_LLAMA_H
+#define PL_LLAMA_H
+
+#include "checkpoints/hf.h"
+#include "infer/model/layer.h"
+#include "infer/model/params.h"
+
+#define PL_MAX_TAPS 8
+#define PL_TAP_FINAL (-1) // as a tap: the last hidden after the final norm, what the head reads
+
+typedef struct pl_llama {
+    const pl_backend *be; // where it computes: its tensors lie in be->memory
+    pl_hf_config      config;
+    pl_layer_shape    shape;
+    int               n_layers;
+    int64_t           vocab;
+    pl_tensor         embed; // [V, d] row-major
+    pl_tensor         norm;  // [d]
+    pl_tensor head;     // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
+    pl_layer *layer;    // [n_layers]
+    pl_tensor cos, sin; // [max_position_embeddings, hd/2]
+    pl_params params;
+    void     *rope;
+    size_t    rope_bytes;
+    char      fingerprint[17];
+} pl_llama;
+
+// For a backend: shapes, parameter list and rope tables (of its reals, in its memory); no weights yet: pl_llama_open
+// loads them, a trainer binds its own. packed: the head becomes a parameter of its own even when tied (panels beside
+// the embedding's rows).
+pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err);
+// A Hugging Face directory or a llama2.c file, weights held in t (PL_F32 or PL_BF16) for inference on be, which is of
+// PL_F32 reals. What drafts for the model lies in the same memory.
+pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
+void      pl_llama_fini(pl_llama *m);
+// The same fingerprint without reading the weights.
+pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
+
+// The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
+// norm), as engines number EAGLE-3's auxiliary layers; PL_TAP_FINAL: `hidden`.
+typedef struct pl_llama_out {
+    pl_tensor hidden;           // [M, d] after the final norm: what the head reads
+    pl_tensor tap[PL_MAX_TAPS]; // [M, d] each
+} pl_llama_out;
+
+// Runs M rows through all layers. id: [M] tokens. Tensors live in the frame.
+void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
+                      int n_taps, pl_llama_out *out);
+
+// EAGLE-3's layers: inputs of 2, L/2 and L-3; for L < 7 at L/3, 2L/3 (rounded half up) and L, duplicates dropped.
+// Returns how many.
+int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]);
+
+// Bytes that one decode step must read: weights (embedding row aside) plus `context` cached positions.
+double pl_llama_step_bytes(const pl_llama *m, int64_t context);
+
+// The width and rope of a layer from a config: shared with drafters.
+pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err);
+// cos and sin tables in one block of `memory` (PL_LOCAL), which the caller frees with pl_memory_destroy.
+pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
+                         pl_dtype real, const pl_memory *memory, pl_err *err);
+// Adds a decoder layer's weights under names "<prefix>self_attn.q_proj.weight" and so on; norms are the caller's.
+void      pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale);
+
+#endif

@@ -1,0 +1,72 @@
+// A model's weights as one list: which tensor, which names in a file, how it is held. Everything that treats all
+// weights alike (loading, packing, initialising, training, saving, counting bytes) is a loop over this list; a module
+// writes its list once and has all of it.
+#ifndef PL_PARAMS_H
+#define PL_PARAMS_H
+
+#include "checkpoints/weights.h"
+#include "kernels/backend.h"
+
+typedef enum pl_param_kind {
+    PL_PARAM_NORM,   // [n]: kept in be->real, initialised to 1, no weight decay
+    PL_PARAM_BIAS,   // [n]: the same, initialised to 0
+    PL_PARAM_MATRIX, // [rows, cols]: packed into panels for inference, by segments where it has some
+    PL_PARAM_EMBED,  // [rows, cols]: looked up by row, kept row-major
+} pl_param_kind;
+
+typedef struct pl_param {
+    pl_weight_spec     spec; // part[].name points into name below
+    char               name[3][96];
+    pl_tensor         *tensor; // borrowed: the module's field, filled by load or bind
+    pl_param_kind      kind;
+    double             init_std; // of the normal distribution that initialises a matrix; 0: zeros (norms: ones)
+    void              *owned;    // its part of the list's block when loaded (NULL: bound, or a view of the mapped file)
+    size_t             owned_bytes;
+    const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
+} pl_param;
+
+typedef struct pl_params {
+    pl_param         *p;
+    int               n, capacity;
+    pl_weight_source *src;   // kept open while embeddings are views of the mapped file; owned
+    uint8_t          *block; // what was loaded, in one piece: on huge pages, which single weights are too small for
+    size_t            block_bytes;
+    const pl_memory  *memory; // of block, NULL: the host's; set before load and draw
+} pl_params;
+
+pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
+void      pl_params_fini(pl_params *ps); // frees what was loaded
+// Adds a weight made of up to three named parts stacked by rows (name1, name2 NULL when there are fewer).
+// cols 0: a vector of `rows0` elements. Returns the entry for further settings (alias, init_std).
+pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
+                        int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2);
+
+// What p needs of a file. Its part names point into p (entries may move while more are added).
+pl_weight_spec pl_param_spec(const pl_param *p);
+
+// For inference: checks all of them against the source, then reads and packs tensor by tensor (matrices in dtype t,
+// F32 or BF16; norms in fp32; embeddings stay in the mapped file where they lie there as t, else are copied row-major).
+// A device's memory gets copies of all, one tensor at a time. Takes over the source, also on failure.
+pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err);
+// Instead of loading, for benches and plans: the same memory in the same layouts, matrices uniform with variance
+// 1 / cols, norms 1, biases 0; a value depends on seed, entry and place alone.
+pl_status pl_params_draw(pl_params *ps, pl_dtype t, uint64_t seed, pl_pool *pool, pl_err *err);
+// The same distribution for models of gigabytes: of each matrix some megabyte is drawn, and repeated by copies on ctx
+// within the backend's memory, so that rows far apart are alike. Waits.
+pl_status pl_params_tile(pl_params *ps, pl_dtype t, uint64_t seed, pl_ctx *ctx, pl_err *err);
+// The same memory without values, all zero: for a copy (of `block`) of weights that are drawn elsewhere.
+pl_status pl_params_hold(pl_params *ps, pl_dtype t, pl_err *err);
+// All of them are in the source in their shapes, or one line says what is not.
+pl_status pl_params_check(const pl_params *ps, const pl_weight_source *src, pl_err *err);
+// Tensors of the source that no entry claims: *count is their number, the first min(count, cap) names go to names.
+pl_status pl_params_unclaimed(const pl_params *ps, const pl_weight_source *src, const char **names, int64_t cap,
+                              int64_t *count, pl_err *err);
+// The trainer binds tensors to memory of its own instead: see train/loop/block.h.
+
+int64_t   pl_params_count(const pl_params *ps); // elements
+size_t    pl_params_bytes(const pl_params *ps); // bytes held in memory after load
+// Writes a safetensors file: data[i] is parameter i, row-major, rounded to t; extra tensors as they are.
+pl_status pl_params_write(const pl_params *ps, const char *path, const float *const *data, pl_dtype t,
+                          const pl_st_source *extra, int n_extra, pl_err *err);
+
+#endif

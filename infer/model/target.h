@@ -1,0 +1,31 @@
+// A target as a user names it: weights in the dtype that suits the file, its tokenizer, its stop tokens.
+#ifndef PL_TARGET_H
+#define PL_TARGET_H
+
+#include "data/tokenizer/tokenizer.h"
+#include "infer/decode/decode.h"
+
+typedef enum pl_weights { PL_WEIGHTS_AUTO, PL_WEIGHTS_BF16, PL_WEIGHTS_FP32 } pl_weights;
+
+typedef struct pl_target {
+    pl_llama      model;
+    pl_dtype      dtype; // PL_F32 or PL_BF16: how the matrices are held
+    pl_tokenizer *tok;   // NULL: none, see below
+    int           n_stop;
+    int32_t       stop[PL_MAX_STOP]; // the config's eos ids; where it names none, the tokenizer's
+} pl_target;
+
+// For be. path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without
+// one and a llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
+pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
+                         const pl_backend *be, pl_err *err);
+void      pl_target_close(pl_target *t);
+
+// The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
+pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
+                                pl_err *err);
+// The dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
+pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
+const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"
+
+#endif

@@ -1,0 +1,150 @@
+#include "infer/sample/law.h"
+
+#include "kernels/base/arena.h"
+
+#include <math.h>
+#include <string.h>
+
+pl_status pl_sampling_check(const pl_sampling *s, pl_err *err) {
+    if (s->temperature != 0 && !(s->temperature >= PL_COLDEST && s->temperature <= 1000))
+        return pl_fail(err, PL_E_USAGE, "--temperature: must be 0 (greedy) or lie in %g..1000", PL_COLDEST);
+    if (s->top_k < 0) return pl_fail(err, PL_E_USAGE, "--top-k: must be 0 (off) or positive");
+    if (!(s->top_p > 0 && s->top_p <= 1)) return pl_fail(err, PL_E_USAGE, "--top-p: must lie in (0, 1]");
+    if (!(s->min_p >= 0 && s->min_p <= 1)) return pl_fail(err, PL_E_USAGE, "--min-p: must lie in 0..1");
+    if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 100))
+        return pl_fail(err, PL_E_USAGE, "--repetition-penalty: must lie above 0 and within 100 (1 is off)");
+    return PL_OK;
+}
+
+bool pl_sampling_has_history(const pl_sampling *s) {
+    return s->repetition_penalty > 0 && s->repetition_penalty != 1;
+}
+
+pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
+    *k = (pl_law_work){.w = pl_calloc((size_t)v, sizeof *k->w),
+                       .id = pl_calloc((size_t)v, sizeof *k->id),
+                       .softmax = pl_softmax_cpu()};
+    if (k->w && k->id) return PL_OK;
+    pl_law_work_fini(k);
+    return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)v);
+}
+
+void pl_law_work_fini(pl_law_work *k) {
+    pl_free(k->w);
+    pl_free(k->id);
+    *k = (pl_law_work){0};
+}
+
+static inline void penalise_one(float *w, int64_t t, float penalty) {
+    w[t] = w[t] > 0 ? w[t] / penalty : w[t] * penalty;
+}
+
+// Each token that occurred once.
+static void penalise(float *w, int64_t v, float penalty, const pl_history *h) {
+    for (int64_t i = 0; h->said && i < pl_said_words(v); i++)
+        for (uint32_t bits = h->said[i]; bits; bits &= bits - 1)
+            penalise_one(w, 32 * i + __builtin_ctz(bits), penalty);
+    for (int64_t i = 0; i < h->n_path; i++) {
+        int32_t t = h->path[i];
+        int64_t before = 0;
+        while (h->path[before] != t)
+            before++;
+        if (before == i && !(h->said && pl_said_has(h->said, t))) penalise_one(w, t, penalty);
+    }
+}
+
+static inline bool better(const float *w, int32_t a, int32_t b) {
+    return w[a] > w[b] || (w[a] == w[b] && a < b);
+}
+
+static void swap(int32_t *a, int32_t *b) {
+    int32_t t = *a;
+    *a = *b;
+    *b = t;
+}
+
+// Puts in front of id[0..n) the shortest run of best tokens that holds `mass` or counts `most`; returns its length and
+// *kept, its mass. Quickselect: the order within is not sorted, the set is exact.
+static int64_t best_run(const float *w, int32_t *id, int64_t n, int64_t most, double mass, double *kept) {
+    int64_t lo = 0, hi = n; // id[0..lo) is in; the run ends within [lo, hi]
+    *kept = 0;
+    while (lo < hi && lo < most && *kept < mass) {
+        int64_t mid = lo + (hi - lo) / 2, last = hi - 1;
+        if (better(w, id[last], id[lo])) swap(&id[last], &id[lo]);
+        if (better(w, id[mid], id[lo])) swap(&id[mid], &id[lo]);
+        if (better(w, id[last], id[mid])) swap(&id[last], &id[mid]);
+        int32_t pivot = id[mid];
+        swap(&id[mid], &id[last]);
+        int64_t at = lo;
+        double  sum = 0;
+        for (int64_t i = lo; i < last; i++)
+            if (better(w, id[i], pivot)) {
+                sum += (double)w[id[i]];
+                swap(&id[i], &id[at++]);
+            }
+        swap(&id[at], &id[last]);
+        // [lo, at) are better than the pivot at `at`.
+        if (at > most || *kept + sum >= mass) {
+            hi = at;
+            continue;
+        }
+        *kept += sum;
+        lo = at;
+        if (lo < most && *kept < mass) *kept += (double)w[id[lo++]];
+    }
+    return lo;
+}
+
+// Tokens that top-k, top-p and min-p leave, in front of id; w are weights relative to the best one's 1.
+static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_t v, double *sum) {
+    int64_t n = 0;
+    // All tokens below (1 - p) / v of the sum hold less than 1 - p of it: top-p's run ends before them. Half of that,
+    // for the sums' rounding.
+    double  least = s->top_k == 0 && s->top_p < 1 ? 0.5 * (1 - s->top_p) * *sum / (double)v : 0;
+    for (int64_t i = 0; i < v; i++) {
+        id[n] = (int32_t)i;
+        n += (double)w[i] >= least;
+    }
+    if (s->top_k > 0 && s->top_k < n) n = best_run(w, id, n, s->top_k, INFINITY, sum);
+    if (s->top_p < 1) n = best_run(w, id, n, n, s->top_p * *sum, sum);
+    if (s->min_p > 0) {
+        int64_t at = 0;
+        *sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            if ((double)w[id[i]] >= s->min_p) {
+                *sum += (double)w[id[i]];
+                id[at++] = id[i];
+            }
+        n = at;
+    }
+    return n;
+}
+
+bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k) {
+    const float *x = logits;
+    if (pl_sampling_has_history(s)) {
+        memcpy(k->w, logits, (size_t)v * sizeof *k->w);
+        penalise(k->w, v, (float)s->repetition_penalty, h);
+        x = k->w;
+    }
+    float top;
+    if (!k->softmax->top(x, v, &top) || isinf(top)) return false;
+    if (s->temperature == 0) {
+        int64_t best = 0;
+        while (x[best] != top) // the lowest among equals
+            best++;
+        memset(p, 0, (size_t)v * sizeof *p);
+        p[best] = 1;
+        return true;
+    }
+    double sum = k->softmax->weigh(k->w, x, v, top, (float)(1 / s->temperature));
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p == 0) {
+        k->softmax->scale(p, k->w, v, 1 / sum);
+        return true;
+    }
+    int64_t n = support(s, k->w, k->id, v, &sum);
+    memset(p, 0, (size_t)v * sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[k->id[i]] = (double)k->w[k->id[i]] / sum;
+    return true;
+}

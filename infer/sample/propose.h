@@ -1,0 +1,34 @@
+// Candidates for the children of one node, from the drafter's logits: chosen or drawn.
+#ifndef PL_PROPOSE_H
+#define PL_PROPOSE_H
+
+#include "infer/head/outside.h"
+#include "infer/sample/coin.h"
+#include "infer/sample/law.h"
+#include "infer/tree/tree.h"
+
+// How a session wants its candidates. For sampled proposals the drafter's law q is its softmax under the session's own
+// temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the head
+// redistributes (infer/head/outside.h): exactly the law that is drawn from, in the same numbers, is what verification
+// divides by.
+typedef struct pl_proposing {
+    pl_proposal        kind;
+    const pl_sampling *sampling;
+    pl_coin           *coin;
+    double            *q; // [q_rows, vocab]: laws of the nodes expanded so far
+    int                q_used, q_rows;
+    int64_t            vocab; // the target's
+    pl_law_work       *work;  // over the larger of target's and draft vocabulary
+    double            *law;   // [the same] scratch
+} pl_proposing;
+
+// Draws k candidates for `node`: id (the target's ids, -1 after the last when q's support is exhausted) in the order to
+// offer them and logp (of q). Marks the node in the tree with kind and q. logits: [drafted->n]. kind is not
+// PL_PROPOSE_TOP. Logits that are not numbers give no candidates.
+void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
+                     int32_t *id, float *logp);
+
+// Index of the largest weight, the lowest among equals: the order of the best.
+int64_t pl_propose_best(const double *w, int64_t n);
+
+#endif

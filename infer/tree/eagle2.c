@@ -1,0 +1,85 @@
+// EAGLE-2's dynamic tree: expand the most probable nodes of each level, then verify the most probable of all.
+#include "infer/tree/tree.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/topk.h"
+
+#include <stdlib.h>
+
+static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
+    long        x[3];
+    const char *at = args;
+    int         n = 0;
+    for (char *end; n < 3; at = end + 1) {
+        x[n] = strtol(at, &end, 10);
+        if (end == at || *at < '0' || *at > '9') break;
+        n++;
+        if (*end != ',' || n == 3) {
+            at = end;
+            break;
+        }
+    }
+    if (n < 3 || *at)
+        return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": expected eagle2:NODES,WIDTH,DEPTH, as eagle2:60,10,6",
+                       args);
+    long nodes = x[0], width = x[1], depth = x[2];
+    if (nodes < 2 || nodes > PL_TREE_MAX)
+        return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": NODES is %ld, the root included; expected 2..%d", args,
+                       nodes, PL_TREE_MAX);
+    if (width < 1 || width > PL_TOPK_MAX)
+        return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": WIDTH is %ld; expected 1..%d", args, width, PL_TOPK_MAX);
+    if (depth < 1 || depth > PL_TREE_MAX - 1)
+        return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": DEPTH is %ld; expected 1..%d", args, depth,
+                       PL_TREE_MAX - 1);
+    long grown = 1 + width + (depth - 1) * width * width;
+    if (grown > PL_TREE_GROWN)
+        return pl_fail(err, PL_E_USAGE, "tree \"eagle2:%s\": would grow to %ld nodes, %d fit; lower WIDTH or DEPTH",
+                       args, grown, PL_TREE_GROWN);
+    p->k = p->width = (int)width;
+    p->depth = (int)depth;
+    p->max_nodes = (int)(nodes < grown ? nodes : grown);
+    p->needs_logp = true;
+    return PL_OK;
+}
+
+// The m nodes of lo..hi-1 with the largest scores, best first, equal ones in order; returns how many.
+static int best(const pl_tree *t, int lo, int hi, int m, int *out) {
+    int n = 0;
+    for (int i = lo; i < hi; i++) {
+        if (n == m && !(t->score[i] > t->score[out[n - 1]])) continue;
+        int at = n < m ? n++ : n - 1;
+        for (; at > 0 && t->score[i] > t->score[out[at - 1]]; at--)
+            out[at] = out[at - 1];
+        out[at] = i;
+    }
+    return n;
+}
+
+static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *frontier, int n, const int32_t *id,
+                const float *logp, int *next) {
+    (void)level;
+    int first = t->n;
+    for (int f = 0; f < n; f++, id += p->k, logp += p->k)
+        for (int r = 0; r < p->k && id[r] >= 0; r++) {
+            // A log-probability that rounding left above 0 would let a child precede its parent.
+            float s = t->score[frontier[f]] + (logp[r] < 0 ? logp[r] : 0);
+            pl_tree_add(t, frontier[f], id[r], s);
+        }
+    return best(t, first, t->n, p->width, next);
+}
+
+static void finish(const pl_tree_policy *p, pl_tree *t) {
+    if (t->n <= p->max_nodes) return;
+    int  kept[PL_TREE_MAX], n = best(t, 1, t->n, p->max_nodes - 1, kept);
+    bool keep[PL_TREE_GROWN] = {true};
+    for (int i = 0; i < n; i++)
+        keep[kept[i]] = true;
+    pl_tree_prune(t, keep);
+}
+
+const pl_tree_kind pl_tree_eagle2 = {.name = "eagle2",
+                                     .syntax = "eagle2:NODES,WIDTH,DEPTH",
+                                     .parse = parse,
+                                     .grow = grow,
+                                     .by_score = true,
+                                     .finish = finish};

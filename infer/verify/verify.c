@@ -1,0 +1,107 @@
+#include "infer/verify/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const pl_verifier *const verifiers[] = {&pl_verify_match,         &pl_verify_rejection, &pl_verify_recursive_iid,
+                                               &pl_verify_recursive_wor, &pl_verify_kseq,      &pl_verify_block,
+                                               &pl_verify_transport,     &pl_verify_typical};
+enum { VERIFIERS = sizeof verifiers / sizeof *verifiers };
+
+void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
+    int32_t token[PL_TREE_MAX];
+    int     node = out->path[out->n];
+    for (;;) {
+        int64_t position = in->position + in->tree->depth[node] + 1;
+        if (in->own) {
+            out->bonus = in->own[node];
+        } else if (!in->law(in->arg, node, in->p)) {
+            out->bonus = -1;
+        } else {
+            pl_children c = {.kind = in->tree->kind[node], .q = in->tree->q[node], .token = token};
+            c.n = c.q ? pl_tree_draws(in->tree, node, token) : 0;
+            bool coupled = c.n > 0 && c.kind == v->proposal && v->couple;
+            out->bonus =
+                coupled ? v->couple(in, &c, position) : (int32_t)in->coin->draw(in->coin, in->p, in->v, position);
+        }
+        int child = out->bonus < 0 ? -1 : pl_tree_child(in->tree, node, out->bonus);
+        if (child < 0) return;
+        node = child;
+        out->path[++out->n] = node;
+    }
+}
+
+void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
+    bool drawn = in->tree->q[0] != NULL; // else there is nothing to judge paths by
+    out->n = 0;
+    out->path[0] = 0;
+    if (v->verify && !in->own && (drawn || v->proposal == PL_PROPOSE_TOP))
+        v->verify(v, in, out);
+    else
+        pl_verify_walk(v, in, out);
+}
+
+bool pl_verifier_matches(const pl_verifier *v) {
+    return !v->couple && !v->verify;
+}
+
+double pl_surplus(const double *p, const double *q, int64_t v, double scale) {
+    enum { LANES = 8 }; // a single sum would wait for the adder at every token
+    double  lane[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= v; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            double d = scale * p[i + j] - q[i + j];
+            lane[j] += d > 0 ? d : 0;
+        }
+    for (; i < v; i++) {
+        double d = scale * p[i] - q[i];
+        sum += d > 0 ? d : 0;
+    }
+    for (int j = 0; j < LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+bool pl_residual(double *p, const double *q, int64_t v) {
+    double sum = pl_surplus(p, q, v, 1);
+    if (!(sum > 0)) return false;
+    for (int64_t i = 0; i < v; i++) {
+        double d = p[i] - q[i];
+        p[i] = d > 0 ? d / sum : 0;
+    }
+    return true;
+}
+
+double pl_overlap(const double *p, const double *q, int64_t v) {
+    double sum = 0;
+    for (int64_t i = 0; i < v; i++)
+        sum += p[i] < q[i] ? p[i] : q[i];
+    return sum;
+}
+
+bool pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x) {
+    return q[x] > 0 && coin->flip(coin, p[x] / q[x]);
+}
+
+int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x) {
+    if (pl_ratio_test(in->coin, in->p, q, x)) return x;
+    pl_residual(in->p, q, in->v);
+    return (int32_t)in->coin->draw(in->coin, in->p, in->v, -1);
+}
+
+const pl_verifier *pl_verifier_at(int i) {
+    return i < VERIFIERS ? verifiers[i] : NULL;
+}
+
+const pl_verifier *pl_verifier_find(const char *name, pl_err *err) {
+    char known[256] = "";
+    for (int i = 0; i < VERIFIERS; i++) {
+        if (strcmp(verifiers[i]->name, name) == 0) return verifiers[i];
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s%s", used ? ", " : "", verifiers[i]->name,
+                 verifiers[i]->lossless ? "" : " (lossy)");
+    }
+    pl_fail(err, PL_E_USAGE, "verifier \"%s\" is not known; known are: %s", name, known);
+    return NULL;
+}

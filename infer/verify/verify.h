@@ -1,0 +1,105 @@
+// Verification: which drafted tokens the target would have emitted itself.
+//
+// It is a coupling problem (facts: inference §3.0). At a node with the target's law p and children proposed in a known
+// way, choose Y ~ p jointly with the children so that Y is among them as often as possible; emit Y; where it is a child
+// go on there, else stop. Whatever the coupling, emitted tokens follow the target's law: verifiers differ in how often
+// Y is a child, and are one file each, infer/verify_<name>.c. A verifier that does not keep the law says so
+// (lossless = false) and is called lossy wherever it is named.
+//
+// At temperature 0 all of them are greedy verification: the law is one token.
+#ifndef PL_VERIFY_H
+#define PL_VERIFY_H
+
+#include "infer/sample/coin.h"
+#include "infer/sample/law.h"
+#include "infer/tree/tree.h"
+
+// What one verification found.
+typedef struct pl_verdict {
+    int     n;                 // accepted drafted tokens
+    int32_t path[PL_TREE_MAX]; // root, then the accepted nodes: n + 1 entries
+    int32_t bonus;             // the target's own next token, emitted after the accepted ones; -1: NaN logits
+} pl_verdict;
+
+// The children of one node in the order in which they were offered.
+typedef struct pl_children {
+    pl_proposal    kind;
+    int            n;
+    const int32_t *token; // [n]; PL_PROPOSE_IID may repeat
+    const double  *q;     // [v], sums to 1; NULL for PL_PROPOSE_TOP
+} pl_children;
+
+typedef struct pl_verify_in {
+    const pl_tree *tree;
+    // The target's law of the token after `node`, into p[v] (a sum of 1); false: its logits are not numbers.
+    bool (*law)(void *arg, int node, double *p);
+    void          *arg;
+    // [tree->n] or NULL: the target's own token after each node, where it is known already (-1: not numbers). At
+    // temperature 0 the law is this token; else it is what `coin` would draw, for verifiers that match alone.
+    const int32_t *own;
+    int64_t        v;
+    int64_t        position; // of the root in the session's text; the token after a node of depth i is position+i+1
+    pl_coin       *coin;
+    double        *p, *q, *r; // [v] scratch each
+} pl_verify_in;
+
+typedef struct pl_verifier pl_verifier;
+struct pl_verifier {
+    const char *name, *help;
+    pl_proposal proposal; // how children must be drawn for it to do more than matching
+    bool        lossless;
+    bool        chain; // needs a chain
+    // One node: Y ~ p, p = in->p (overwritten), coupled with children drawn as `proposal` says; others are matched and
+    // do not come here. in->q and in->r are scratch. NULL: all are matched.
+    int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);
+    // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk. v: the verifier itself.
+    void (*verify)(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
+    // The probability that one node's n children, made by infer/sample/propose.h from q, hold Y (for a lossy verifier: that
+    // one of them is accepted), in closed form; NULL or NaN: none is known (infer/inspect/acceptance.h then measures). w: [v]
+    // scratch.
+    double (*acceptance)(const double *p, const double *q, int64_t v, int n, double *w);
+};
+
+// Runs a verifier. Where the target's own tokens are given they are matched: greedy verification at temperature 0.
+void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
+// On from the last node of out->path, one node at a time, each by v->couple.
+void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
+
+// The residual law of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where nothing is
+// left (p equals q up to rounding: a rejection of probability 0).
+bool    pl_residual(double *p, const double *q, int64_t v);
+// sum max(scale p - q, 0)
+double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
+// sum min(p, q): how often two laws can agree.
+double  pl_overlap(const double *p, const double *q, int64_t v);
+// Tests x, drawn from q: true with probability min(1, p(x) / q(x)).
+bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
+// Speculative sampling at one node (facts: inference §3.1): x if it passes the ratio test, else a draw from the
+// residual. Y ~ p whenever x ~ q. p is overwritten.
+int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
+
+// Whether every node is matched: its verdicts need no laws, only the target's own tokens, wherever they are drawn.
+bool pl_verifier_matches(const pl_verifier *v);
+
+// By name; NULL and one line naming the known ones.
+const pl_verifier *pl_verifier_find(const char *name, pl_err *err);
+const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and for tests that walk all
+
+// Sample-then-match, the default: draw the target's token as plain decoding would, keyed by (seed, position); if it is
+// among the children go there. Accepts with probability p(children), the best any verifier can do with deterministic
+// children (facts: inference §3.3), and equals plain decoding token for token at every temperature.
+extern const pl_verifier pl_verify_match;
+// Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) along a sampled chain.
+extern const pl_verifier pl_verify_rejection;
+// Recursive rejection among several sampled children: with replacement (SpecInfer), without (RSD, Sequoia).
+extern const pl_verifier pl_verify_recursive_iid, pl_verify_recursive_wor;
+// k-SEQ (SpecTr, Sun et al. 2023).
+extern const pl_verifier pl_verify_kseq;
+// Block verification (Sun et al. 2024): a sampled chain judged as a whole.
+extern const pl_verifier pl_verify_block;
+// The drafter's best n-1 tokens and one sampled from the rest: attains the optimal-transport bound of its draft.
+extern const pl_verifier pl_verify_transport;
+// Medusa's typical acceptance: LOSSY.
+extern const pl_verifier pl_verify_typical;
+
+#endif

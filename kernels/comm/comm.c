@@ -1,0 +1,187 @@
+#include "kernels/comm/comm.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+#include "kernels/comm/impl.h"
+#include "kernels/op/add.h"
+
+#include <string.h>
+
+static const pl_transport *const transports[] = {&pl_transport_nccl, &pl_transport_local};
+enum { TRANSPORTS = sizeof transports / sizeof *transports };
+
+enum { GRAIN = 64 }; // bytes: where pieces begin
+
+int pl_comm_rank(const pl_comm *c) {
+    return c ? c->rank : 0;
+}
+
+int pl_comm_ranks(const pl_comm *c) {
+    return c ? c->ranks : 1;
+}
+
+const char *pl_comm_transport(const pl_comm *c) {
+    return c && c->transport ? c->transport->name : "none";
+}
+
+// ---- choosing a transport
+
+static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_err *err) {
+    bool automatic = strcmp(name, "auto") == 0;
+    for (int i = 0; i < TRANSPORTS; i++) {
+        const pl_transport *t = transports[i];
+        if (!automatic && strcmp(t->name, name) != 0) continue;
+        pl_status st = t->open(c, be, err);
+        if (st == PL_OK) {
+            c->transport = t;
+            return PL_OK;
+        }
+        if (!automatic) return pl_fail_at(err, st, "--transport %s", name);
+        if (be->memory && err) pl_log("--transport auto: not %s: %.*s", t->name, (int)strcspn(err->msg, ";"), err->msg);
+    }
+    return pl_fail(err, PL_E_USAGE, "--transport %s: expected " PL_TRANSPORTS_SYNTAX, name);
+}
+
+pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err) {
+    if (!c) return PL_OK;
+    PL_CHECK(!c->transport, "a comm is opened once, not as %s and as %s", c->transport->name, transport);
+    PL_TRY(choose(c, transport, be, err));
+    double all[2] = {be->memory != NULL, c->transport != &pl_transport_local};
+    PL_TRY(pl_comm_sum_doubles(c, all, 2, err));
+    if (all[0] > 0 && all[0] < c->ranks)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%.0f of %d ranks have a GPU; use fewer ranks or --device cpu", all[0],
+                       c->ranks);
+    if (all[1] > 0 && all[1] < c->ranks) { // auto: what only some of them can, none does
+        if (c->transport->close) c->transport->close(c);
+        c->transport = &pl_transport_local;
+    }
+    return PL_OK;
+}
+
+// ---- sums
+
+// The tree over n values: value i takes in the subtrees to its left that are as large as its own, and the last one all
+// that are left. What stands in the last value then is the sum.
+static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
+    for (int i = 0; i < n; i++)
+        for (int first = i; first > 0;) { // of the subtree that ends with i
+            int left = first & -first;    // size of the one before it
+            if (left > i - first + 1 && i < n - 1) break;
+            add(arg, first - 1, i);
+            first -= left;
+        }
+}
+
+typedef struct pieces {
+    pl_ctx   *ctx;
+    pl_tensor rank[PL_RANKS_MAX]; // what each rank brings to the sum
+} pieces;
+
+static void add_piece(void *arg, int left, int into) {
+    const pieces *p = arg;
+    pl_add(p->ctx, p->rank[left], p->rank[into], p->rank[into]);
+}
+
+typedef struct round {
+    uint8_t *x;            // bytes of the tensor that this round sums
+    size_t   bytes, piece; // all of it; a rank's piece, the last ones smaller or empty
+} round;
+
+static size_t piece_bytes(const round *r, int rank) {
+    size_t at = (size_t)rank * r->piece;
+    return at >= r->bytes ? 0 : r->bytes - at < r->piece ? r->bytes - at : r->piece;
+}
+
+// Everybody's values of this rank's piece come together in `room`, and their sum goes to everybody.
+static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
+    pl_comm_swap bring = {0}, take = {0};
+    pieces       p = {.ctx = ctx};
+    pl_dtype     real = ctx->be->real;
+    size_t       mine = piece_bytes(r, c->rank);
+    uint8_t     *own = r->x + (size_t)c->rank * r->piece, *room = c->room;
+    for (int i = 0; i < c->ranks; i++) {
+        void *at = i == c->rank ? own : room + (size_t)i * r->piece;
+        p.rank[i] = pl_tensor_2d(at, real, 1, (int64_t)(mine / pl_dtype_size(real)));
+        if (i == c->rank) continue;
+        bring.out[i] = take.in[i] = r->x + (size_t)i * r->piece;
+        bring.out_bytes[i] = take.in_bytes[i] = piece_bytes(r, i);
+        bring.in[i] = at;
+        take.out[i] = own;
+        bring.in_bytes[i] = take.out_bytes[i] = mine;
+    }
+    PL_TRY(c->transport->swap(c, ctx, &bring, err));
+    if (mine > 0) {
+        tree(c->ranks, add_piece, &p);
+        if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
+    }
+    return c->transport->swap(c, ctx, &take, err);
+}
+
+pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
+    if (!c) return PL_OK;
+    PL_CHECK(c->transport && !pl_ctx_recording(ctx), "a sum over %d ranks without a transport, or on a tape", c->ranks);
+    if (!c->room) {
+        c->memory = ctx->be->memory;
+        c->room = pl_memory_create(c->memory, PL_LOCAL, PL_COMM_WINDOW, err);
+        if (!c->room) return PL_E_MEMORY;
+    }
+    PL_CHECK(c->memory == ctx->be->memory, "sums in two memories (%s)", ctx->be->name);
+    size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1);
+    size_t most = PL_COMM_WINDOW / (size_t)c->ranks / GRAIN * GRAIN;
+    for (size_t at = 0; at < all;) {
+        round r = {.x = (uint8_t *)x + at, .bytes = all - at};
+        if (r.bytes > most * (size_t)c->ranks) r.bytes = most * (size_t)c->ranks;
+        r.piece = (r.bytes / (size_t)c->ranks + GRAIN - 1) / GRAIN * GRAIN;
+        if (r.piece * (size_t)c->ranks < r.bytes) r.piece += GRAIN;
+        PL_TRY(sum_round(c, ctx, &r, err));
+        at += r.bytes;
+    }
+    return c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
+}
+
+static void add_doubles(void *arg, int left, int into) {
+    double *x = arg;
+    x[into] = x[left] + x[into];
+}
+
+pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
+    double one[PL_RANKS_MAX];
+    if (!c) return PL_OK;
+    PL_CHECK(n >= 0 && n <= 4096, "%d doubles", n);
+    memcpy(pl_comm_window(c, c->rank), x, (size_t)n * sizeof *x);
+    PL_TRY(pl_comm_meet(c, PL_MEET_DOUBLES, err));
+    for (int i = 0; i < n; i++) {
+        for (int r = 0; r < c->ranks; r++)
+            one[r] = ((const double *)pl_comm_window_seen(c, r))[i];
+        tree(c->ranks, add_doubles, one);
+        x[i] = one[c->ranks - 1];
+    }
+    return PL_OK;
+}
+
+// ---- words
+
+pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
+    if (!c) return PL_OK;
+    for (size_t at = 0; at < bytes;) {
+        size_t n = bytes - at < PL_COMM_WINDOW ? bytes - at : PL_COMM_WINDOW;
+        if (c->rank == 0) memcpy(pl_comm_window(c, 0), (uint8_t *)data + at, n);
+        PL_TRY(pl_comm_meet(c, PL_MEET_BROADCAST, err));
+        if (c->rank > 0) memcpy((uint8_t *)data + at, pl_comm_window_seen(c, 0), n);
+        at += n;
+    }
+    return PL_OK;
+}
+
+pl_status pl_comm_barrier(pl_comm *c, pl_err *err) {
+    return c ? pl_comm_meet(c, PL_MEET_BARRIER, err) : PL_OK;
+}
+
+pl_status pl_comm_enter(pl_comm *c, pl_err *err) {
+    return pl_comm_rank(c) > 0 ? pl_comm_barrier(c, err) : PL_OK;
+}
+
+pl_status pl_comm_leave(pl_comm *c, pl_err *err) {
+    return pl_comm_rank(c) == 0 ? pl_comm_barrier(c, err) : PL_OK;
+}

@@ -1,0 +1,66 @@
+// Ranks: processes of one machine that train one model together, each with its share of every step.
+//
+// pl_comm_fork turns one process into `ranks` of them. Rank 0 is the process that called it and the parent of the
+// others. They share a block of memory in which they meet; what a rank has to tell all goes through it, and so does a
+// failure: when a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting.
+// All functions are collective unless they say otherwise: every rank calls the same ones in the same order. A NULL
+// pl_comm is a single rank, for which they cost nothing.
+//
+// The sum over ranks takes the fixed binary tree of train/loop/slots.h:
+//   ((x0 + x1) + (x2 + x3)) + (x4 + x5)      for six ranks
+// in be->real, so its bits depend on the addends alone, on no timing and on no transport, and a rank that brings the
+// sum of a power of two of slots is a subtree of the tree over slots. Tensors are cut: each rank collects one piece
+// from all ranks, adds in the tree's order, and gives the sum to all. A rank sends and receives 2 (ranks - 1) / ranks
+// times the tensor, which is what a ring all-reduce moves.
+//
+// How pieces travel is the transport's:
+//   local   through the shared memory; any backend (device memory by download and upload)
+//   nccl    NVIDIA GPUs, one per rank, on the context's stream; libnccl is loaded when it is chosen
+#ifndef PL_COMM_H
+#define PL_COMM_H
+
+#include "kernels/backend.h"
+
+#define PL_RANKS_MAX 64
+#define PL_TRANSPORTS_SYNTAX "auto|local|nccl"
+
+typedef struct pl_comm pl_comm;
+
+// From here on `ranks` processes run, each returning from this call with a comm of its own. Before any thread, device
+// or file is opened: forked processes have one thread and share descriptors. Ranks above 0 ignore SIGINT and SIGTERM
+// (rank 0 decides, and asks them) and are killed when rank 0 ends. A group of one meets nobody, but takes the same way.
+// PL_E_MEMORY, PL_E_IO.
+pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
+// Which transport sums tensors of this backend; called once, before the first sum. auto: nccl for GPUs where it can be
+// loaded, else local. PL_E_USAGE: no such transport; PL_E_UNSUPPORTED: not for this backend, not in this build, not on
+// this machine, or the ranks' backends differ in kind.
+pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err);
+// Not collective. Rank 0 waits for the others to end (and ends them where they do not, or where a rank has failed).
+void      pl_comm_close(pl_comm *c);
+
+int         pl_comm_rank(const pl_comm *c);  // 0 for NULL
+int         pl_comm_ranks(const pl_comm *c); // 1 for NULL
+const char *pl_comm_transport(const pl_comm *c);
+
+// x[n], reals in the memory of ctx's backend, becomes the sum over ranks, with the same bits on all of them. In order
+// with the ops of ctx, which records nothing; done on return. The first call takes room for pieces from that memory.
+pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err);
+// The same for doubles of the host, in the same tree; n <= 4096.
+pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err);
+// Host bytes of rank 0 to all.
+pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err);
+// Returns once all ranks have called it.
+pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
+// What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.
+// Where rank 0 fails in between, it does not leave but calls pl_comm_fail.
+pl_status pl_comm_enter(pl_comm *c, pl_err *err);
+pl_status pl_comm_leave(pl_comm *c, pl_err *err);
+
+// Not collective. This rank has failed and goes: the others' calls return `why` from now on, as "rank N: ...". The
+// first failure of a group is the one that is told.
+void pl_comm_fail(pl_comm *c, const pl_err *why);
+
+// What this build and this machine have of NCCL, for people.
+void pl_comm_describe_nccl(char *out, size_t room);
+
+#endif

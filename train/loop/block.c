@@ -1,0 +1,276 @@
+#include "train/loop/block.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/rng.h"
+
+#include <string.h>
+
+static size_t bytes_of(const pl_param_block *b, int64_t n) {
+    return pl_size_mul((size_t)n, pl_dtype_size(b->real), 1);
+}
+
+static size_t halves(int64_t n) {
+    return pl_size_mul((size_t)n, sizeof(uint16_t), 1);
+}
+
+static void *element(const pl_param_block *b, void *block, int64_t at) {
+    return (uint8_t *)block + (size_t)at * pl_dtype_size(b->real);
+}
+
+static double rounded(const pl_param_block *b, double x) {
+    return b->round_to == PL_BF16 ? (double)pl_round_bf16((float)x) : x;
+}
+
+static void put(const pl_param_block *b, void *block, int64_t i, double x) {
+    if (b->real == PL_F64)
+        ((double *)block)[i] = x;
+    else
+        ((float *)block)[i] = (float)x;
+}
+
+static double get(const pl_param_block *b, const void *block, int64_t i) {
+    return b->real == PL_F64 ? ((const double *)block)[i] : (double)((const float *)block)[i];
+}
+
+int64_t pl_param_block_count(const pl_param_block *b, int i) {
+    const pl_weight_spec *s = &b->params->p[i].spec;
+    return s->rows * (s->cols > 0 ? s->cols : 1);
+}
+
+// Which of the three stretches a parameter lies in: 0 decayed, 1 undecayed, 2 frozen.
+static int stretch(const pl_param_block *b, int i, bool decay_embed) {
+    pl_param_kind kind = b->params->p[i].kind;
+    if (b->frozen[i]) return 2;
+    return kind == PL_PARAM_MATRIX || (kind == PL_PARAM_EMBED && decay_embed) ? 0 : 1;
+}
+
+static void lay_out(pl_param_block *b, bool decay_embed) {
+    int64_t at = 0;
+    for (int s = 0; s < 3; s++) {
+        for (int i = 0; i < b->params->n; i++) {
+            if (stretch(b, i, decay_embed) != s) continue;
+            b->at[i] = at;
+            at += (pl_param_block_count(b, i) + PL_BLOCK_GRAIN - 1) / PL_BLOCK_GRAIN * PL_BLOCK_GRAIN;
+        }
+        if (s == 0) b->n_decayed = at;
+        if (s == 1) b->n = at;
+    }
+    b->n_work = at;
+}
+
+static void bind(pl_param_block *b) {
+    for (int i = 0; i < b->params->n; i++) {
+        const pl_param *p = &b->params->p[i];
+        void           *data = element(b, b->work, b->at[i]);
+        *p->tensor = p->spec.cols > 0 ? pl_tensor_2d(data, b->real, p->spec.rows, p->spec.cols)
+                                      : pl_tensor_1d(data, b->real, p->spec.rows);
+        if (b->work16) p->tensor->bf16 = b->work16 + b->at[i];
+        if (!b->frozen[i]) p->tensor->grad = element(b, b->grad, b->at[i]);
+    }
+}
+
+pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_param_block_options *o, pl_err *err) {
+    pl_dtype real = o->backend->real;
+    PL_CHECK(real == PL_F32 || real == PL_F64, "blocks of %s", pl_dtype_name(real));
+    PL_CHECK(o->round_to == PL_F32 || o->round_to == PL_BF16, "rounding to %s", pl_dtype_name(o->round_to));
+    *b = (pl_param_block){.params = params, .real = real, .round_to = o->round_to, .memory = o->backend->memory};
+    b->at = pl_calloc((size_t)params->n, sizeof *b->at);
+    b->frozen = pl_calloc((size_t)params->n, sizeof *b->frozen);
+    if (!b->at || !b->frozen) {
+        pl_param_block_destroy(b);
+        return pl_fail(err, PL_E_MEMORY, "training: out of memory for a list of %d parameters", params->n);
+    }
+    if (o->frozen) memcpy(b->frozen, o->frozen, (size_t)params->n * sizeof *b->frozen);
+    lay_out(b, o->decay_embed);
+    void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
+    bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
+    if (b->memory && b->round_to == PL_BF16 && ok)
+        ok = (b->work16 = pl_memory_create(b->memory, PL_LOCAL, halves(b->n_work), err)) != NULL;
+    for (int i = 0; i < 4 && ok; i++)
+        ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n), err)) != NULL;
+    if (!ok) {
+        pl_param_block_destroy(b);
+        return PL_E_MEMORY;
+    }
+    bind(b);
+    return PL_OK;
+}
+
+void pl_param_block_destroy(pl_param_block *b) {
+    void *block[4] = {b->w, b->m, b->v, b->grad};
+    for (int i = 0; i < 4; i++)
+        if (block[i]) pl_memory_destroy(b->memory, PL_LOCAL, block[i], bytes_of(b, b->n));
+    if (b->work) pl_memory_destroy(b->memory, PL_LOCAL, b->work, bytes_of(b, b->n_work));
+    if (b->work16) pl_memory_destroy(b->memory, PL_LOCAL, b->work16, halves(b->n_work));
+    pl_free(b->at);
+    pl_free(b->frozen);
+    *b = (pl_param_block){0};
+}
+
+// Puts the working copy's elements from `at` on into the bf16 copy as well; `from`: what the host has of them.
+static pl_status put_halves(const pl_param_block *b, int64_t at, const float *from, int64_t n, pl_err *err) {
+    if (!b->work16 || n == 0) return PL_OK;
+    uint16_t *h = pl_memory_stage(b->memory, b->work16 + at, halves(n));
+    if (h) pl_from_f32(h, PL_BF16, from, (size_t)n);
+    pl_status st = h ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    return pl_memory_put(b->memory, b->work16 + at, h, halves(n), st, err);
+}
+
+// A parameter while the host fills it: its master (unless frozen) and its working copy.
+typedef struct filling {
+    void  *w, *work;
+    size_t bytes;
+} filling;
+
+static pl_status fill_begin(const pl_param_block *b, int i, filling *f, pl_err *err) {
+    *f = (filling){.bytes = bytes_of(b, pl_param_block_count(b, i))};
+    f->work = pl_memory_stage(b->memory, element(b, b->work, b->at[i]), f->bytes);
+    if (f->work && !b->frozen[i]) f->w = pl_memory_stage(b->memory, element(b, b->w, b->at[i]), f->bytes);
+    if (f->work && (f->w || b->frozen[i])) return PL_OK;
+    if (b->memory) pl_free(f->work);
+    return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->params->p[i].name[0]);
+}
+
+static void store(const pl_param_block *b, const filling *f, int64_t j, double x) {
+    if (f->w) put(b, f->w, j, x);
+    put(b, f->work, j, rounded(b, x));
+}
+
+static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_err *err) {
+    pl_status st = put_halves(b, b->at[i], f->work, pl_param_block_count(b, i), err);
+    if (f->w) st = pl_memory_put(b->memory, element(b, b->w, b->at[i]), f->w, f->bytes, st, err);
+    return pl_memory_put(b->memory, element(b, b->work, b->at[i]), f->work, f->bytes, st, err);
+}
+
+pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err) {
+    for (int i = 0; i < b->params->n; i++) {
+        const pl_param *p = &b->params->p[i];
+        pl_rng          rng = pl_rng_make(seed, PL_STREAM_INIT, (uint64_t)i);
+        int64_t         n = pl_param_block_count(b, i);
+        filling         f;
+        PL_TRY(fill_begin(b, i, &f, err));
+        for (int64_t j = 0; j < n; j++) {
+            double x = p->kind == PL_PARAM_NORM ? 1
+                       : p->init_std > 0        ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)
+                                                : 0;
+            store(b, &f, j, (double)(float)x);
+        }
+        PL_TRY(fill_end(b, i, &f, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err) {
+    int64_t n = pl_param_block_count(b, i);
+    filling f;
+    PL_TRY(fill_begin(b, i, &f, err));
+    for (int64_t j = 0; j < n; j++)
+        store(b, &f, j, (double)values[j]);
+    return fill_end(b, i, &f, err);
+}
+
+pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err) {
+    int64_t     n = pl_param_block_count(b, i);
+    const void *from = element(b, b->frozen[i] ? b->work : b->w, b->at[i]);
+    if (b->real == PL_F32) return pl_memory_read(b->memory, values, from, bytes_of(b, n), err);
+    for (int64_t j = 0; j < n; j++) // only the host has doubles
+        values[j] = (float)get(b, from, j);
+    return PL_OK;
+}
+
+pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err) {
+    for (int i = 0; i < b->params->n; i++) {
+        pl_weight_spec spec = b->params->p[i].spec;
+        for (int k = 0; k < spec.n_parts; k++)
+            spec.part[k].name = b->params->p[i].name[k];
+        float *values = pl_malloc(pl_size_mul((size_t)pl_param_block_count(b, i), sizeof *values, 1));
+        if (!values) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->params->p[i].name[0]);
+        pl_status st = pl_weight_read_f32(src, &spec, values, err);
+        if (st == PL_OK) st = pl_param_block_set(b, i, values, err);
+        pl_free(values);
+        pl_weight_drop(src, &spec);
+        if (st != PL_OK) return st;
+    }
+    return PL_OK;
+}
+
+pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
+    size_t    bytes = bytes_of(b, b->n);
+    void     *work = pl_memory_stage(b->memory, b->work, bytes);
+    pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    // On the host work is the block itself; of a device's, the masters come into it and are rounded where they lie.
+    if (st == PL_OK && b->memory) st = pl_memory_read(b->memory, work, b->w, bytes, err);
+    const void *master = b->memory ? work : b->w;
+    for (int64_t j = 0; j < b->n && st == PL_OK; j++)
+        put(b, work, j, rounded(b, get(b, master, j)));
+    if (st == PL_OK) st = put_halves(b, 0, work, b->n, err);
+    return pl_memory_put(b->memory, b->work, work, bytes, st, err);
+}
+
+enum { ZERO_PARTS = 64 };
+
+typedef struct zero_job {
+    uint8_t *p;
+    size_t   bytes;
+} zero_job;
+
+static void zero_part(void *arg, int part, int parts) {
+    const zero_job *z = arg;
+    long            lo, hi;
+    pl_range((long)z->bytes, 4096, part, parts, &lo, &hi);
+    if (hi > lo) memset(z->p + lo, 0, (size_t)(hi - lo));
+}
+
+void pl_param_block_zero_grad(pl_param_block *b, pl_ctx *ctx) {
+    zero_job z = {b->grad, bytes_of(b, b->n)};
+    if (b->memory)
+        pl_ctx_zero(ctx, b->grad, z.bytes);
+    else
+        pl_parallel(ctx ? ctx->pool : NULL, z.bytes < (1 << 16) ? 1 : ZERO_PARTS, zero_part, &z);
+}
+
+pl_status pl_param_view_init(pl_param_view *v, const pl_param_block *b, pl_err *err) {
+    bool      own = b->real == PL_F32 && !b->memory;
+    pl_status st = PL_OK;
+    *v = (pl_param_view){.data = pl_calloc((size_t)b->params->n, sizeof *v->data)};
+    if (v->data && !own) v->copy = pl_malloc(pl_size_mul((size_t)b->n_work, sizeof *v->copy, 1));
+    if (!v->data || (!own && !v->copy))
+        st = pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the weights");
+    else if (b->memory)
+        st = pl_memory_read(b->memory, v->copy, b->work, bytes_of(b, b->n_work), err);
+    for (int64_t j = 0; st == PL_OK && b->real != PL_F32 && j < b->n_work; j++)
+        v->copy[j] = (float)get(b, b->work, j);
+    const float *base = own ? b->work : v->copy;
+    for (int i = 0; i < b->params->n && st == PL_OK; i++)
+        v->data[i] = base + b->at[i];
+    if (st != PL_OK) pl_param_view_fini(v);
+    return st;
+}
+
+void pl_param_view_fini(pl_param_view *v) {
+    pl_free(v->data);
+    pl_free(v->copy);
+    *v = (pl_param_view){0};
+}
+
+pl_status pl_param_state_init(pl_param_state *s, const pl_param_block *b, pl_err *err) {
+    const void *from[3] = {b->w, b->m, b->v};
+    size_t      bytes = bytes_of(b, b->n);
+    pl_status   st = PL_OK;
+    *s = (pl_param_state){.part = {b->w, b->m, b->v}};
+    if (!b->memory) return PL_OK;
+    s->copy = pl_malloc(pl_size_mul(bytes, 3, 1));
+    if (!s->copy) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the state");
+    for (size_t i = 0; i < 3 && st == PL_OK; i++) {
+        s->part[i] = (uint8_t *)s->copy + i * bytes;
+        st = pl_memory_read(b->memory, (uint8_t *)s->copy + i * bytes, from[i], bytes, err);
+    }
+    if (st != PL_OK) pl_param_state_fini(s);
+    return st;
+}
+
+void pl_param_state_fini(pl_param_state *s) {
+    pl_free(s->copy);
+    *s = (pl_param_state){0};
+}

@@ -1,0 +1,74 @@
+// A model's parameters as a trainer holds them: five blocks of the same layout.
+//
+//   w     fp32 masters                 work  what the ops compute with: round(w) to the checkpoint's dtype
+//   grad  gradients                    m, v  AdamW's moments
+// All in be->real (fp32; double where gradients are checked) and in the backend's memory: bf16 working values are held
+// as the reals they are. On a device, whose products take them in bf16, there is a second copy:
+//   work16  bf16, the values of work
+// Decayed matrices lie first and undecayed parameters after them, so AdamW is two calls. Frozen parameters follow in
+// `work` alone. Each parameter starts on a multiple of PL_BLOCK_GRAIN elements; the gaps are zero and stay zero.
+#ifndef PL_TRAIN_BLOCK_H
+#define PL_TRAIN_BLOCK_H
+
+#include "infer/model/params.h"
+#include "kernels/base/parallel.h"
+#include <stdbool.h>
+
+#define PL_BLOCK_GRAIN 16 // elements: one cache line of floats
+
+typedef struct pl_param_block {
+    pl_params       *params; // borrowed
+    pl_dtype         real, round_to;
+    int64_t          n, n_decayed, n_work; // trained elements; how many of them decay; trained and frozen
+    int64_t         *at;     // [params->n] first element of each parameter in work (and, unless frozen, in all)
+    bool            *frozen; // [params->n]
+    void            *w, *m, *v, *grad, *work;
+    uint16_t        *work16; // NULL but on devices with round_to PL_BF16
+    const pl_memory *memory; // of these
+} pl_param_block;
+
+typedef struct pl_param_block_options {
+    const pl_backend *backend;
+    pl_dtype          round_to;    // of the checkpoint: PL_BF16, or PL_F32 for none
+    const bool       *frozen;      // [params->n] or NULL: everything is trained
+    bool              decay_embed; // whether weight decay takes embeddings (norms it never takes)
+} pl_param_block_options;
+
+// Allocates the blocks (zero) and points every parameter's tensor into work and grad (row-major; grad NULL where
+// frozen). params must outlive the block. PL_E_MEMORY.
+pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_param_block_options *o, pl_err *err);
+void      pl_param_block_destroy(pl_param_block *b);
+
+int64_t pl_param_block_count(const pl_param_block *b, int i); // elements of parameter i
+
+// Masters and working copy of all parameters: normal with the parameter's init_std, a pure function of
+// (seed, PL_STREAM_INIT, index of the parameter, element); norms are 1.
+pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err);
+// Parameter i from row-major floats, the working copy with it; and its masters (frozen: its working copy) back.
+pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err);
+pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err);
+// All parameters from a checkpoint, which must have them in their shapes.
+pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err);
+// The working copy of trained parameters anew from the masters (after a state was read).
+pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err);
+
+// In order with the ops of ctx; the host's memory with its threads (ctx NULL: with one).
+void pl_param_block_zero_grad(pl_param_block *b, pl_ctx *ctx);
+
+// The working copy as floats, one pointer per parameter, for pl_params_write. Ends with pl_param_view_fini.
+typedef struct pl_param_view {
+    const float **data; // [params->n]
+    float        *copy; // where the block does not hold floats of the host
+} pl_param_view;
+pl_status pl_param_view_init(pl_param_view *v, const pl_param_block *b, pl_err *err);
+void      pl_param_view_fini(pl_param_view *v);
+
+// What a training state holds of a block: w, m and v [n] where the host reads them. Ends with pl_param_state_fini.
+typedef struct pl_param_state {
+    const void *part[3];
+    void       *copy; // where the block is not the host's
+} pl_param_state;
+pl_status pl_param_state_init(pl_param_state *s, const pl_param_block *b, pl_err *err);
+void      pl_param_state_fini(pl_param_state *s);
+
+#endif

@@ -1,0 +1,84 @@
+// The training loop, the same for every model: slots, gradient tree, update, metrics, evaluation, checkpoints, resume.
+//
+// What is trained is a task: a parameter block and a few functions. Everything that a task does at a step is a pure
+// function of (its identity, step, slot, its cursor), so a run resumed from a checkpoint is the uninterrupted run bit
+// for bit, whatever had been written after the checkpoint.
+//
+// In a run's directory:
+//   checkpoints/last/   the model's files and `training_state` (masters, moments, step, cursor, best score, identity)
+//   checkpoints/best/   the model's files at the best evaluation; without evaluations, at the end
+//   metrics.jsonl       a line per logged step, a line per evaluation
+// Both folders are replaced as a whole; a kill at any instant leaves the old one or the new one.
+//
+// Ranks (kernels/comm/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that of one
+// process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A state
+// holds nothing of ranks: a run goes on with any number of them.
+#ifndef PL_TRAIN_TRAINER_H
+#define PL_TRAIN_TRAINER_H
+
+#include "kernels/comm/comm.h"
+#include "train/loop/block.h"
+#include "train/loop/metrics.h"
+#include "train/loop/optim.h"
+#include "train/loop/schedule.h"
+#include "train/loop/slots.h"
+
+// The scalars that every slot adds up; a task's own follow.
+enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_OWN };
+
+typedef struct pl_task pl_task;
+struct pl_task {
+    const char       *name; // of the stage in metrics: "target", "eagle3"
+    pl_param_block   *block;
+    const pl_backend *backend;
+    pl_pool          *pool;
+    pl_comm          *comm; // the ranks that share each step's slots; NULL: one
+    int               n_slots;
+    char              identity[128]; // what must agree between a state and the run that resumes from it
+    int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
+    int               n_cursor;
+
+    // One slot of a step (both from 1 and 0): forward and backward, gradients accumulated into the block's (zero at
+    // call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT]; sums[PL_SUM_TOKENS]:
+    // rows worked on; sums[PL_SUM_OWN...]: the task's own. All zero at call.
+    pl_status (*slot)(pl_task *t, int64_t step, int slot, double *sums, pl_err *err);
+    // Moves the cursor as that slot would, and does nothing else: the slot is another rank's. NULL: nothing to move.
+    pl_status (*skip)(pl_task *t, int64_t step, int slot, pl_err *err);
+    // More to say about a step, from the sums over all slots. May be NULL.
+    void (*report)(pl_task *t, const double *sums, pl_metrics *m);
+    // Held-out evaluation after a step, for the metrics line. *score: higher is better. NULL: no evaluation.
+    pl_status (*evaluate)(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err);
+    // The model's files into dir, which exists.
+    pl_status (*save_model)(pl_task *t, const char *dir, pl_err *err);
+};
+
+typedef struct pl_trainer_options {
+    const char      *out_dir; // made where missing
+    pl_schedule      schedule;
+    pl_optim_options optim;
+    int64_t          steps;              // 0: the task's model as it is, evaluated and written
+    int64_t          checkpoint_every;   // steps; 0: only at the end and when stopped
+    double           checkpoint_minutes; // and when this much time has passed since the last one; 0: never for time
+    int64_t          eval_every;         // steps; 0: only at the end
+    int64_t          log_every;          // steps between metrics lines, >= 1
+    int64_t          stop_after;         // stop as if asked to, once this step is done; 0: no
+} pl_trainer_options;
+
+// Trains to options->steps from checkpoints/last where there is one, else from the block as it is. Returns at once when
+// that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT
+// when last/ belongs to another run (identity), or the loss is not finite.
+pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
+
+// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this
+// rank's share) and optim are over the task's block. step counts from 1; seconds: of the whole.
+typedef struct pl_step_result {
+    double loss, lr, grad_norm, tokens, seconds;
+    double sums[PL_SLOT_SUMS];
+} pl_step_result;
+pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
+                          pl_err *err);
+
+// The step that checkpoints/last holds; 0 where there is none.
+pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err);
+
+#endif

@@ -1,0 +1,318 @@
+#include "train/run/bench_step.h"
+
+#include "infer/bench/parts.h"
+#include "infer/bench/shape.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/rng.h"
+#include "train/loop/trainer.h"
+#include "train/source/teacher.h"
+#include "train/task/lm.h"
+#include "train/task/unroll.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEARNING_RATE 1e-5 // small: the same rows are learned again and again
+#define STEP_DECAY 0.8
+
+typedef struct bench {
+    const pl_bench_step *s;
+    const pl_env        *env;
+    pl_teacher           teacher;
+    pl_params            random; // of a teacher by shape: embedding and output matrix
+    pl_hf_head           head;
+    int64_t              drafted; // tokens that the head has rows for
+    int32_t             *ids;     // [seq_len + 1]
+} bench;
+
+// One case. The task comes first: its functions find the rest behind it.
+typedef struct target_case {
+    pl_task task;
+    pl_lm   lm;
+} target_case;
+
+typedef struct drafter_case {
+    pl_task        task;
+    pl_backbone   *model;
+    pl_param_block block;
+    pl_unroll      u;
+} drafter_case;
+
+// ---- flops: each product once forward and, where both operands learn, twice backward ----
+
+static double matrices(const pl_params *ps) {
+    double n = 0;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].kind == PL_PARAM_MATRIX) n += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols;
+    return n;
+}
+
+// Scores and values of one layer over `rows` rows, forward and backward, where the rows see `seen` keys in all.
+static double attention_flops(const pl_layer_shape *s, double seen) {
+    return 3 * 4.0 * s->nh * s->hd * seen;
+}
+
+static double causal(const bench *b) {
+    double n = (double)b->s->seq_len;
+    return (double)b->s->batch * n * (n + 1) / 2;
+}
+
+static double target_flops(const bench *b, const pl_llama *m) {
+    double rows = (double)(b->s->batch * b->s->seq_len), weights = matrices(&m->params);
+    if (m->config.tie_word_embeddings) weights += (double)m->vocab * (double)m->shape.d;
+    return 6 * weights * rows + m->n_layers * attention_flops(&m->shape, causal(b));
+}
+
+// fc learns from features, which are constants; the teacher's logits have no backward.
+static double drafter_flops(const bench *b, const pl_backbone *e) {
+    double rows = (double)(b->s->batch * b->s->seq_len), flops = 0;
+    double fc = (double)pl_tensor_count(e->kind->fuse_only(e));
+    double teacher = (double)pl_tensor_count(&b->teacher.head);
+    for (int k = 0; k < b->s->unroll; k++)
+        flops += 6 * (matrices(&e->params) - fc) * rows + attention_flops(&e->shape, causal(b) + k * rows);
+    return flops + 4 * fc * rows + 2 * teacher * rows;
+}
+
+// ---- the target ----
+
+static pl_status target_slot(pl_task *t, int64_t step, int slot, double *sums, pl_err *err) {
+    pl_lm     *lm = &((target_case *)t)->lm;
+    pl_lm_sums got;
+    (void)step, (void)slot;
+    PL_TRY(pl_lm_learn(lm, &got, err));
+    sums[PL_SUM_LOSS] = got.loss;
+    sums[PL_SUM_WEIGHT] = (double)got.count;
+    sums[PL_SUM_TOKENS] = (double)lm->rows;
+    return PL_OK;
+}
+
+static pl_status make_target(target_case *c, const bench *b, pl_err *err) {
+    const pl_bench_step *s = b->s;
+    pl_hf_config         config = b->teacher.model.config;
+    pl_lm_options        o = {.backend = b->env->backend, .pool = b->env->pool, .round_to = PL_BF16};
+    o.capacity = s->batch * s->seq_len;
+    PL_TRY(pl_lm_create(&c->lm, &config, &o, err));
+    PL_TRY(pl_param_block_init(&c->lm.block, b->env->seed, err));
+    for (int64_t i = 0; i < s->batch; i++)
+        pl_lm_add(&c->lm, b->ids, NULL, s->seq_len);
+    c->task.name = "target";
+    c->task.block = &c->lm.block;
+    c->task.slot = target_slot;
+    return PL_OK;
+}
+
+// ---- the drafter ----
+
+static pl_status drafter_slot(pl_task *t, int64_t step, int slot, double *sums, pl_err *err) {
+    pl_unroll     *u = &((drafter_case *)t)->u;
+    pl_unroll_sums got = {0};
+    (void)step, (void)slot;
+    PL_TRY(pl_unroll_learn(u, err));
+    pl_unroll_add(u, false, &got);
+    sums[PL_SUM_LOSS] = got.loss;
+    sums[PL_SUM_WEIGHT] = got.weight;
+    sums[PL_SUM_TOKENS] = (double)u->pack.rows;
+    return PL_OK;
+}
+
+static void fill_bf16(uint16_t *x, int64_t n, pl_rng r) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = pl_f32_to_bf16(pl_rng_normal(r, (uint64_t)i));
+}
+
+static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
+    int64_t   n = b->s->seq_len;
+    uint8_t  *mask = pl_malloc((size_t)n);
+    uint16_t *features = pl_malloc(pl_size_mul((size_t)n, (size_t)p->width, sizeof *features));
+    uint16_t *last = pl_malloc(pl_size_mul((size_t)n, (size_t)p->d, sizeof *last));
+    bool      ok = mask && features && last;
+    if (ok) {
+        memset(mask, 1, (size_t)n);
+        fill_bf16(features, n * p->width, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 1));
+        fill_bf16(last, n * p->d, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 2));
+        pl_feature_doc doc = {
+            .n = n, .tokens = b->ids, .mask = mask, .features = features, .last = last, .argmax = b->ids + 1};
+        pl_pack_clear(p);
+        for (int64_t i = 0; i < b->s->batch; i++)
+            pl_pack_add(p, &doc, 0, n);
+        pl_pack_close(p);
+    }
+    pl_free(mask);
+    pl_free(features);
+    pl_free(last);
+    return ok ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory for features");
+}
+
+// "full", "trimmed:ROWS", "lowrank:RANK".
+static pl_status read_head(bench *b, pl_err *err) {
+    const pl_llama *target = &b->teacher.model;
+    const char     *text = b->s->head, *colon = strchr(text, ':');
+    size_t          kind = colon ? (size_t)(colon - text) : strlen(text);
+    char           *end = NULL;
+    long            n = colon ? strtol(colon + 1, &end, 10) : 0;
+    bool            number = colon && colon[1] >= '0' && colon[1] <= '9' && !*end && n >= 1;
+    b->head = pl_hf_head_make("full", 0);
+    b->drafted = target->vocab;
+    if (strcmp(text, "full") == 0) return PL_OK;
+    if (number && kind == 7 && strncmp(text, "trimmed", kind) == 0 && n <= target->vocab) {
+        b->drafted = n;
+        return PL_OK;
+    }
+    if (number && kind == 7 && strncmp(text, "lowrank", kind) == 0 && n <= target->shape.d) {
+        b->head = pl_hf_head_make("lowrank", (int)n);
+        return PL_OK;
+    }
+    return pl_fail(err, PL_E_USAGE,
+                   "--head %s: expected full, trimmed:ROWS (at most %lld) or lowrank:RANK (at most %lld)", text,
+                   (long long)target->vocab, (long long)target->shape.d);
+}
+
+static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
+    const pl_bench_step *s = b->s;
+    pl_backbone_options  o = {.head = b->head};
+    int32_t             *d2t = NULL;
+    pl_unroll_options    uo = {
+           .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
+    pl_param_block_options bo = {.backend = b->env->backend, .round_to = PL_BF16};
+    if (b->drafted < b->teacher.model.vocab) {
+        o.draft_vocab = b->drafted;
+        o.d2t = d2t = pl_malloc((size_t)b->drafted * sizeof *d2t);
+        if (!d2t) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+        for (int64_t i = 0; i < b->drafted; i++)
+            d2t[i] = (int32_t)i;
+    }
+    pl_status st = pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err);
+    pl_free(d2t);
+    PL_TRY(st);
+    PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
+    PL_TRY(pl_param_block_init(&c->block, b->env->seed, err));
+    PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
+    PL_TRY(fill_pack(&c->u.pack, b, err));
+    c->task.name = "eagle3";
+    c->task.block = &c->block;
+    c->task.slot = drafter_slot;
+    return PL_OK;
+}
+
+// ---- timing ----
+
+static void write(pl_json_out *o, const pl_task *t, const bench *b, double flops, const double *seconds,
+                  const double *floor) {
+    pl_sample_stats s = pl_stats(seconds, b->s->repeats);
+    double          tokens = (double)(b->s->batch * b->s->seq_len);
+    pl_json_out_object(o);
+    pl_put_str(o, "name", t->name);
+    pl_put_int(o, "parameters", pl_params_count(t->block->params));
+    pl_put_num(o, "tokens", tokens);
+    pl_put_num(o, "tokens_per_second", tokens / s.median);
+    pl_put_num(o, "seconds", s.median);
+    pl_put_num(o, "p10", s.p10);
+    pl_put_num(o, "p90", s.p90);
+    pl_put_num(o, "flops", flops);
+    pl_put_num(o, "flops_per_second", flops / s.median);
+    if (!b->env->backend->memory) // a device's peak is not known
+        pl_bench_write_pairs(o, &(pl_bench_pairs){seconds, floor, b->s->repeats});
+    pl_json_out_close(o, '}');
+}
+
+static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double flops, pl_err *err) {
+    pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
+    pl_slots         slots = {0};
+    pl_optim         optim = {0};
+    int              n = b->s->repeats;
+    double          *seconds = pl_calloc(2 * (size_t)n, sizeof *seconds), *floor = seconds ? seconds + n : NULL;
+    pl_step_result   r;
+    pl_status        st = seconds ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    t->backend = b->env->backend;
+    t->pool = b->env->pool;
+    t->n_slots = 1;
+    if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
+    if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
+    for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
+        bool   host = !t->backend->memory;
+        double before = host ? pl_probe_flops_once(t->pool) : 0;
+        st = pl_bench_go_on(err);
+        if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
+        if (st != PL_OK || k < 0) continue;
+        // A step is long: the peak is what it was around it.
+        seconds[k] = r.seconds;
+        if (host) floor[k] = flops / (0.5 * (before + pl_probe_flops_once(t->pool)));
+    }
+    if (st == PL_OK) write(o, t, b, flops, seconds, floor);
+    pl_slots_fini(&slots);
+    pl_optim_fini(&optim);
+    pl_free(seconds);
+    return st;
+}
+
+static pl_status bench_target(pl_json_out *o, const bench *b, pl_err *err) {
+    target_case *c = pl_calloc(1, sizeof *c);
+    if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    pl_status st = make_target(c, b, err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, target_flops(b, &c->lm.model), err);
+    pl_lm_destroy(&c->lm);
+    pl_free(c);
+    return st;
+}
+
+static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
+    drafter_case *c = pl_calloc(1, sizeof *c);
+    if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    pl_status st = make_drafter(c, b, err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, drafter_flops(b, c->model), err);
+    pl_unroll_destroy(&c->u);
+    pl_param_block_destroy(&c->block);
+    pl_backbone_destroy(c->model);
+    pl_free(c);
+    return st;
+}
+
+// A teacher of random matrices, made where they are read.
+static pl_status make_teacher(bench *b, pl_err *err) {
+    pl_teacher  *t = &b->teacher;
+    pl_ctx       ctx;
+    pl_hf_config c;
+    int64_t      positions = b->s->seq_len + b->s->unroll + 1;
+    PL_TRY(pl_bench_shape_find(&c, b->s->shape, b->s->layers, (int)positions, err));
+    PL_TRY(pl_llama_init(&t->model, &c, b->env->backend, false, err));
+    PL_TRY(pl_params_init(&b->random, 2, err));
+    b->random.memory = b->env->backend->memory;
+    pl_params_add(&b->random, &t->model.embed, PL_PARAM_EMBED, c.hidden_size, "embed", c.vocab_size, NULL, 0, NULL, 0);
+    if (!c.tie_word_embeddings)
+        pl_params_add(&b->random, &t->head, PL_PARAM_EMBED, c.hidden_size, "head", c.vocab_size, NULL, 0, NULL, 0);
+    PL_TRY(pl_ctx_init(&ctx, b->env->backend, b->env->pool));
+    pl_status st = pl_params_tile(&b->random, PL_BF16, b->env->seed, &ctx, err);
+    pl_ctx_fini(&ctx);
+    if (c.tie_word_embeddings) t->head = t->model.embed;
+    t->model.head = t->head;
+    return st;
+}
+
+pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
+    bench     b = {.s = s, .env = env};
+    pl_status st;
+    if (s->shape)
+        PL_TRY_GOTO(st, done, make_teacher(&b, err));
+    else
+        PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
+    PL_TRY_GOTO(st, done, read_head(&b, err));
+    const pl_hf_config *config = &b.teacher.model.config;
+    if (s->seq_len + s->unroll > config->max_position_embeddings)
+        PL_TRY_GOTO(st, done,
+                    pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --seq-len", s->target,
+                            config->max_position_embeddings));
+    b.ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b.ids);
+    if (!b.ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "bench: out of memory"));
+    for (int64_t i = 0; i <= s->seq_len; i++)
+        b.ids[i] = (int32_t)((7 * i + 3) % b.drafted); // every row's choice is one that the head drafts: all count
+    pl_put_array(o, "step");
+    if (!s->shape) PL_TRY_GOTO(st, done, bench_target(o, &b, err)); // a model of billions is another machine's work
+    PL_TRY_GOTO(st, done, bench_drafter(o, &b, err));
+    pl_json_out_close(o, ']');
+done:
+    pl_teacher_close(&b.teacher);
+    pl_params_fini(&b.random);
+    pl_free(b.ids);
+    return st;
+}

@@ -1,0 +1,16 @@
+// `paceline bench step`: whole training steps, timed as the trainer runs them (train/loop/trainer.h), against the peak of
+// fma.
+//
+// Two cases for a target: pretraining a model of its shape, and training an EAGLE-3 drafter for it, with the head that
+// is asked for; for a --shape the drafter alone. On a device there is no floor, but flops per second.
+// The data are made up (pseudo-random tokens and features): a step's cost does not depend on them.
+#ifndef PL_TRAIN_BENCH_STEP_H
+#define PL_TRAIN_BENCH_STEP_H
+
+#include "infer/bench/bench.h"
+
+// pl_env.bench_step. Adds the array "step". PL_E_INPUT when the target cannot be read or its context is too short for
+// the sequences; PL_E_MEMORY when a case does not fit.
+pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err);
+
+#endif

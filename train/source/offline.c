@@ -1,0 +1,185 @@
+#include "train/source/source.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "kernels/base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct offline {
+    pl_feature_source base;
+    pl_dataset       *ds;
+    int64_t          *member;    // [base.docs] numbers in the dataset
+    int64_t          *order;     // [base.docs] this epoch's permutation of member; NULL: as they are, once
+    int64_t           epoch, at; // epoch of `order`; document in the buffers, -1: none
+    uint64_t          seed;
+    int64_t           capacity; // rows of the buffers
+    int32_t          *tokens, *argmax;
+    uint8_t          *mask;
+    uint16_t         *features, *last;
+    int64_t           n; // rows of document `at`
+} offline;
+
+static void destroy(pl_feature_source *s) {
+    offline *o = (offline *)s;
+    if (!o) return;
+    if (o->ds) pl_dataset_close(o->ds);
+    pl_free(o->member);
+    pl_free(o->order);
+    pl_free(o->tokens);
+    pl_free(o->argmax);
+    pl_free(o->mask);
+    pl_free(o->features);
+    pl_free(o->last);
+    pl_free(o);
+}
+
+static pl_status make_room(offline *o, int64_t n, pl_err *err) {
+    if (n <= o->capacity) return PL_OK;
+    void **p[5] = {(void **)&o->tokens, (void **)&o->argmax, (void **)&o->mask, (void **)&o->features,
+                   (void **)&o->last};
+    size_t row[5] = {sizeof *o->tokens, sizeof *o->argmax, sizeof *o->mask,
+                     (size_t)(o->base.taps * o->base.d) * sizeof *o->features, (size_t)o->base.d * sizeof *o->last};
+    for (int i = 0; i < 5; i++) {
+        if (row[i] == 0) continue;
+        void *q = pl_realloc(*p[i], pl_size_mul((size_t)n, row[i], 1));
+        if (!q) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for a document of %lld rows", (long long)n);
+        *p[i] = q;
+    }
+    o->capacity = n;
+    return PL_OK;
+}
+
+static void shuffle(offline *o, int64_t epoch) {
+    pl_rng_permute(pl_rng_make(o->seed, PL_STREAM_SHUFFLE, (uint64_t)epoch), o->order, o->base.docs);
+    o->epoch = epoch;
+}
+
+// Its number in the dataset.
+static int64_t number_of(offline *o, int64_t at) {
+    int64_t docs = o->base.docs;
+    PL_CHECK(at >= 0 && (o->order || at < docs), "document %lld of %lld", (long long)at, (long long)docs);
+    if (o->order && at / docs != o->epoch) shuffle(o, at / docs);
+    return o->member[o->order ? o->order[at % docs] : at];
+}
+
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    int64_t first;
+    return pl_dataset_doc(((offline *)s)->ds, number_of((offline *)s, at), &first, n, err);
+}
+
+static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+    offline *o = (offline *)s;
+    if (at != o->at) {
+        int64_t number = number_of(o, at), first;
+        o->at = -1;
+        PL_TRY(pl_dataset_doc(o->ds, number, &first, &o->n, err));
+        PL_TRY(make_room(o, o->n, err));
+        pl_dataset_rows_out to = {
+            .tokens = o->tokens, .mask = o->mask, .argmax = o->argmax, .features = o->features, .last = o->last};
+        PL_TRY(pl_dataset_read_doc(o->ds, number, &to, err));
+        o->at = at;
+    }
+    *doc = (pl_feature_doc){
+        .n = o->n, .tokens = o->tokens, .mask = o->mask, .features = o->features, .last = o->last, .argmax = o->argmax};
+    return PL_OK;
+}
+
+static pl_status open_side(offline **out, const char *dir, const pl_dataset_open_options *opt, uint64_t seed,
+                           pl_err *err) {
+    offline *o = pl_calloc(1, sizeof *o);
+    *out = NULL;
+    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    *o = (offline){.base = {.get = get, .rows = rows, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
+    pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
+    if (st == PL_OK) {
+        const pl_dataset_attrs *a = pl_dataset_get_attrs(o->ds);
+        o->base.d = a->d;
+        o->base.taps = opt->want && opt->want->A < 0 ? 0 : a->A;
+        o->member = pl_calloc((size_t)pl_dataset_docs(o->ds), sizeof *o->member);
+        if (!o->member) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    }
+    if (st == PL_OK)
+        *out = o;
+    else
+        destroy(&o->base);
+    return st;
+}
+
+// What deciding about a document needs of it.
+typedef struct look {
+    int64_t n, answer; // rows; of them, answer tokens
+    bool    held;
+} look;
+
+static pl_status look_at(offline *o, int64_t number, uint64_t seed, int64_t every, look *l, pl_err *err) {
+    int64_t first, prompt = 0;
+    *l = (look){0};
+    PL_TRY(pl_dataset_doc(o->ds, number, &first, &l->n, err));
+    PL_TRY(make_room(o, l->n, err));
+    PL_TRY(pl_dataset_read_doc(o->ds, number, &(pl_dataset_rows_out){.tokens = o->tokens, .mask = o->mask}, err));
+    while (prompt < l->n && !o->mask[prompt])
+        prompt++;
+    for (int64_t i = 0; i < l->n; i++)
+        l->answer += o->mask[i];
+    uint64_t h = pl_hash_more(pl_hash(&seed, sizeof seed), o->tokens, (size_t)prompt * sizeof *o->tokens);
+    l->held = every > 0 && h % (uint64_t)every == 0;
+    return PL_OK;
+}
+
+static pl_status divide(offline *train, offline *held, const char *dir, uint64_t seed, int64_t every, pl_err *err) {
+    int64_t docs = pl_dataset_docs(train->ds), rows = 0, answer = 0;
+    for (int64_t i = 0; i < docs; i++) {
+        look l;
+        PL_TRY(look_at(train, i, seed, every, &l, err));
+        if (l.held) {
+            held->member[held->base.docs++] = i;
+        } else {
+            train->member[train->base.docs++] = i;
+            rows += l.n;
+            answer += l.answer;
+        }
+    }
+    if (answer == 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: no token of %lld training documents is marked as an answer; the loss mask is empty", dir,
+                       (long long)train->base.docs);
+    if (every > 0 && held->base.docs == 0)
+        pl_log_warn("%s: none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
+                    dir, (long long)docs);
+    if (10 * answer < rows)
+        pl_log_warn("%s: only %.1f%% of the training rows are answers", dir, 100.0 * (double)answer / (double)rows);
+    pl_log("dataset: %lld training documents, %lld rows, %.1f%% answers; %lld documents held out",
+           (long long)train->base.docs, (long long)rows, 100.0 * (double)answer / (double)rows,
+           (long long)held->base.docs);
+    return PL_OK;
+}
+
+pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
+                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, pl_err *err) {
+    offline *t = NULL, *h = NULL;
+    *train = *held = NULL;
+    // The second reader of the same files need not check all of them again.
+    pl_dataset_open_options all = {.want = want}, again = {.want = want, .lazy = true};
+    pl_status               st = open_side(&t, dir, &all, seed, err);
+    if (st == PL_OK) st = open_side(&h, dir, &again, seed, err);
+    if (st == PL_OK) st = divide(t, h, dir, seed, every, err);
+    if (st == PL_OK) {
+        t->order = pl_calloc((size_t)t->base.docs, sizeof *t->order);
+        if (!t->order) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    }
+    if (st == PL_OK) {
+        snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(t->ds));
+        *train = &t->base;
+    }
+    if (st == PL_OK && h->base.docs > 0) {
+        *held = &h->base;
+        h = NULL;
+    }
+    if (h) destroy(&h->base);
+    if (st != PL_OK && t) destroy(&t->base);
+    return st;
+}

@@ -1,0 +1,172 @@
+#include "train/source/online.h"
+
+#include "infer/generate/generator.h"
+#include "kernels/base/check.h"
+#include "kernels/base/hash.h"
+
+#include <string.h>
+
+// A document that was kept.
+typedef struct kept {
+    pl_feature_doc doc;
+    void          *memory;
+} kept;
+
+typedef struct online {
+    pl_feature_source    base;
+    pl_llama             target;
+    pl_tokenizer        *tok;
+    pl_prompts          *prompts;
+    const pl_env        *env;
+    pl_generator_options opt;
+    pl_generator        *gen;
+    int64_t              at; // number of the document that gen gave last, -1: none
+    pl_generated         last;
+    kept                *kept; // [base.docs] of a held-out source, else NULL
+} online;
+
+static pl_feature_doc view(const pl_generated *g) {
+    return (pl_feature_doc){
+        .n = g->n, .tokens = g->tokens, .mask = g->mask, .features = g->features, .last = g->last, .argmax = g->argmax};
+}
+
+// The generator runs forward; asked for another number, it starts there.
+static pl_status advance(online *o, int64_t at, pl_err *err) {
+    if (o->gen && at == o->at) return PL_OK;
+    if (!o->gen || at != o->at + 1) {
+        pl_generator_destroy(o->gen);
+        o->gen = NULL;
+        o->at = -1;
+        o->opt.first_job = at;
+        PL_TRY(pl_generator_create(&o->gen, o->env, &o->target, o->tok, o->prompts, &o->opt, err));
+    }
+    PL_TRY(pl_generator_next(o->gen, &o->last, err));
+    PL_CHECK(o->last.n > 0, "document %lld is empty", (long long)at);
+    o->at = at;
+    return PL_OK;
+}
+
+static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+    online *o = (online *)s;
+    if (o->kept) {
+        *doc = o->kept[at % s->docs].doc;
+        return PL_OK;
+    }
+    PL_TRY(advance(o, at, err));
+    *doc = view(&o->last);
+    return PL_OK;
+}
+
+// A document is as long as the target's answer: it has to be made.
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    pl_feature_doc doc;
+    PL_TRY(get(s, at, &doc, err));
+    *n = doc.n;
+    return PL_OK;
+}
+
+static void destroy(pl_feature_source *s) {
+    online *o = (online *)s;
+    if (!o) return;
+    pl_generator_destroy(o->gen);
+    for (int64_t i = 0; o->kept && i < s->docs; i++)
+        pl_free(o->kept[i].memory);
+    pl_free(o->kept);
+    pl_prompts_destroy(o->prompts);
+    pl_tokenizer_close(o->tok);
+    pl_llama_fini(&o->target);
+    pl_free(o);
+}
+
+static pl_status keep(kept *k, const pl_generated *g, int64_t taps, int64_t d, pl_err *err) {
+    size_t n = (size_t)g->n, f = n * (size_t)(taps * d) * 2, l = n * (size_t)d * 2;
+    char  *p = k->memory = pl_malloc(n * 9 + f + l + 64);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
+    k->doc.n = g->n;
+    k->doc.tokens = memcpy(p, g->tokens, n * 4), p += n * 4;
+    k->doc.argmax = memcpy(p, g->argmax, n * 4), p += n * 4;
+    k->doc.features = memcpy(p, g->features, f), p += f;
+    k->doc.last = memcpy(p, g->last, l), p += l;
+    k->doc.mask = memcpy(p, g->mask, n);
+    return PL_OK;
+}
+
+static pl_status keep_all(online *o, pl_err *err) {
+    o->base.docs = o->prompts->n * (o->opt.samples + (o->opt.greedy ? 1 : 0));
+    o->kept = pl_calloc((size_t)o->base.docs, sizeof *o->kept);
+    if (!o->kept) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
+    for (int64_t i = 0; i < o->base.docs; i++) {
+        PL_TRY(advance(o, i, err));
+        PL_TRY(keep(&o->kept[i], &o->last, o->base.taps, o->base.d, err));
+    }
+    pl_generator_destroy(o->gen);
+    o->gen = NULL;
+    return PL_OK;
+}
+
+// prompts are taken over, also on failure.
+static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompts *prompts,
+                        const int *taps, int n_taps, bool held, pl_err *err) {
+    *out = NULL;
+    online *o = pl_calloc(1, sizeof *o);
+    if (!o) {
+        pl_prompts_destroy(prompts);
+        return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+    }
+    const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
+    pl_status   st;
+    o->base = (pl_feature_source){.taps = n_taps, .get = get, .rows = rows, .destroy = destroy};
+    o->prompts = prompts;
+    o->env = env;
+    o->at = -1;
+    pl_generator_options_from(&o->opt, r, taps, n_taps);
+    if (held)
+        o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, were a prompt to stand on both sides
+    else
+        o->opt.samples = -1;
+    PL_TRY_GOTO(st, fail,
+                pl_llama_open(&o->target, path, pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32,
+                              env->backend, err));
+    PL_TRY_GOTO(st, fail,
+                pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
+    o->base.d = o->target.shape.d;
+    uint64_t h = pl_hash(o->target.fingerprint, 16);
+    for (int64_t i = 0; i < prompts->n; i++)
+        h = pl_hash_more(h, prompts->p[i].text, strlen(prompts->p[i].text) + 1);
+    pl_hash_hex(o->base.identity, h);
+    if (held) PL_TRY_GOTO(st, fail, keep_all(o, err));
+    *out = &o->base;
+    return PL_OK;
+fail:
+    destroy(&o->base);
+    return st;
+}
+
+pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const pl_env *env,
+                            const int *taps, int n_taps, int64_t every, pl_err *err) {
+    *train = *held = NULL;
+    pl_prompts *mine = NULL, *eval = NULL, *a = NULL, *b = NULL;
+    PL_TRY(pl_recipe_require(r, "target.path", err));
+    PL_TRY(pl_recipe_prompts(r, &mine, &eval, err));
+    pl_prompts_destroy(eval); // kept for the evaluation of decoding
+    pl_status st = PL_OK;
+    if (every > 1 && mine->n / every > 0)
+        st = pl_prompts_split(mine, (uint64_t)pl_recipe_int(r, "seed") + 1, mine->n / every, &a, &b, err);
+    if (a) {
+        pl_prompts_destroy(mine);
+        mine = a;
+    }
+    if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // who evaluates
+        st = create(held, r, env, b, taps, n_taps, true, err);
+    else
+        pl_prompts_destroy(b);
+    if (st == PL_OK)
+        st = create(train, r, env, mine, taps, n_taps, false, err);
+    else
+        pl_prompts_destroy(mine);
+    if (st != PL_OK && *held) {
+        (*held)->destroy(*held);
+        *held = NULL;
+    }
+    return st;
+}

@@ -1,0 +1,45 @@
+// Where a drafter's training documents come from: a stream of documents with the target's features.
+//
+// Documents are numbered over all epochs from 0, and a document's content is a pure function of its number, so that the
+// number of the next document is all that a resumed run must know. Offline sources read a dataset in another order each
+// epoch; an online source computes what it is asked for.
+#ifndef PL_TRAIN_SOURCE_H
+#define PL_TRAIN_SOURCE_H
+
+#include "data/dataset/dataset.h"
+#include "kernels/base/status.h"
+#include <stdint.h>
+
+// Row t holds token t and what the target computed when it read it. Borrowed until the next call.
+typedef struct pl_feature_doc {
+    int64_t         n;
+    const int32_t  *tokens;
+    const uint8_t  *mask;     // 1: the token is the target's answer, worth predicting
+    const uint16_t *features; // [n, taps * d] bf16; NULL where the task asked for none
+    const uint16_t *last;     // [n, d] bf16, after the final norm
+    const int32_t  *argmax;   // the target's most probable next token
+} pl_feature_doc;
+
+typedef struct pl_feature_source pl_feature_source;
+struct pl_feature_source {
+    int64_t d, taps;      // widths; taps 0: documents come without features
+    int64_t docs;         // documents per epoch; 0: not known
+    char    identity[17]; // of what the documents are made from: resuming with another is refused
+    // Document `at`. Called with the same number again, the next one, or (first of all) any. A source that has no more
+    // documents fails.
+    pl_status (*get)(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err);
+    // How many rows document `at` has, for who passes it over; numbers are asked for as with get.
+    pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
+    void (*destroy)(pl_feature_source *s);
+};
+
+// Both sides of a dataset folder. Held out is every document whose prompt (its tokens up to the first answer token)
+// hashes, with the seed, to 0 modulo `every` (0: nothing is): answers to one prompt stay on one side. `want` is as in
+// pl_dataset_open_options; want->A < 0 says that no features are needed: none are read, whatever the dataset has.
+// train: shuffled by (seed, epoch), without end. held: `docs` documents in the dataset's order, NULL where nothing is
+// held out (with a warning where something should have been). PL_E_INPUT when no token of the training side is marked
+// as an answer.
+pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
+                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, pl_err *err);
+
+#endif

@@ -1,0 +1,77 @@
+#include "train/source/stamp.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/log.h"
+
+#include <string.h>
+
+static char *stamp_path(const char *out_dir, const char *name) {
+    char *dir = pl_path_join(out_dir, ".stamps");
+    char *path = dir ? pl_path_join(dir, name) : NULL;
+    pl_free(dir);
+    return path;
+}
+
+bool pl_stage_stamped(const char *out_dir, const char *name, const char *hash) {
+    char    *path = stamp_path(out_dir, name);
+    uint8_t *data = NULL;
+    size_t   n = 0;
+    bool     same = path && pl_path_exists(path) && pl_file_read(path, &data, &n, 64, NULL) == PL_OK && n == 16 &&
+                memcmp(data, hash, 16) == 0;
+    pl_free(data);
+    pl_free(path);
+    return same;
+}
+
+pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err) {
+    char     *dir = pl_path_join(out_dir, ".stamps"), *path = stamp_path(out_dir, name);
+    pl_status st = dir && path ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = pl_file_write_atomic(path, hash, 16, err);
+    pl_free(dir);
+    pl_free(path);
+    return st;
+}
+
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err) {
+    if (pl_stage_stamped(out_dir, name, hash)) return PL_OK;
+    char     *path = pl_path_join(out_dir, product);
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK && pl_path_exists(path)) {
+        pl_log("%s: made from another recipe, making it anew", path);
+        st = pl_tree_remove(path, err);
+    }
+    if (st == PL_OK) st = pl_stage_stamp(out_dir, name, hash, err);
+    pl_free(path);
+    return st;
+}
+
+pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *yes, pl_err *err) {
+    pl_dataset *ds;
+    char       *manifest = pl_path_join(dir, "manifest.json");
+    bool        begun = manifest && pl_path_exists(manifest);
+    *yes = false;
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(manifest);
+    if (!begun) return PL_OK;
+    PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = want, .lazy = true, .incomplete = true}, err));
+    *yes = pl_dataset_complete(ds);
+    pl_dataset_close(ds);
+    return PL_OK;
+}
+
+pl_status pl_stage_names(const pl_recipe *r, const char *list, pl_err *err) {
+    for (int i = 0; i < pl_recipe_list_count(r, list); i++) {
+        const pl_recipe *item = pl_recipe_item(r, list, i);
+        PL_TRY(pl_recipe_require(item, "name", err));
+        const char *name = pl_recipe_str(item, "name");
+        if (!*name || *name == '.' ||
+            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != strlen(name))
+            return pl_recipe_fail(item, "name", err, "\"%s\" is no folder name; use letters, digits, '.', '_', '-'",
+                                  name);
+        for (int k = 0; k < i; k++)
+            if (strcmp(pl_recipe_str(pl_recipe_item(r, list, k), "name"), name) == 0)
+                return pl_recipe_fail(item, "name", err, "\"%s\" stands twice", name);
+    }
+    return PL_OK;
+}

@@ -1,0 +1,24 @@
+// What the stages of `run` share: stamps, which say what a product was made from, and names that become folders.
+//
+// OUT/.stamps/NAME holds the 16-digit hash that a product was made from: of the recipe keys that matter to it, of its
+// inputs' content, of the stage before it. A product whose stamp agrees is kept.
+#ifndef PL_TRAIN_STAGE_H
+#define PL_TRAIN_STAGE_H
+
+#include "data/dataset/dataset.h"
+#include "recipes/recipe.h"
+
+bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
+pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
+// The stamp of a product whose making begins now: OUT/`product`, made from something else, goes away first.
+pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err);
+
+// *yes: whether the folder `dir` holds a dataset that is whole already; a run that ended between its last document and
+// its stamp left only the stamp to do. want: as in pl_dataset_open_options; a dataset made with something else is
+// refused with one line.
+pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *yes, pl_err *err);
+
+// Every item of a LIST_OF_MAPS has a `name` of its own that a file or folder can have: letters, digits, '.', '_', '-'.
+pl_status pl_stage_names(const pl_recipe *r, const char *list, pl_err *err);
+
+#endif

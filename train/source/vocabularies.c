@@ -1,0 +1,307 @@
+#include "train/source/vocabularies.h"
+
+#include "data/counts/tally.h"
+#include "data/dataset/dataset.h"
+#include "data/text/text.h"
+#include "infer/model/target.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "kernels/base/strbuf.h"
+#include "train/source/stamp.h"
+
+#include <glob.h>
+#include <string.h>
+
+enum { SIZE_ALL, SIZE_BCL };
+
+const pl_recipe_key pl_vocabulary_keys[] = {
+    {.path = "name",
+     .type = PL_RECIPE_STRING,
+     .help = "of the list, for drafter.head.vocab",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "text",
+     .type = PL_RECIPE_STRING_LIST,
+     .help = "count these text files, folders of *.txt or glob patterns",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "jsonl",
+     .type = PL_RECIPE_STRING_LIST,
+     .help = "count records of these JSON or JSONL files or glob patterns",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "field",
+     .type = PL_RECIPE_STRING,
+     .help = "of a record, count this member instead of the prompt",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "dataset",
+     .type = PL_RECIPE_BOOL,
+     .deflt = "false",
+     .help = "count the target's answers in the dataset",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "size",
+     .type = PL_RECIPE_ENUM,
+     .deflt = "all",
+     .choices = {"all", "bcl"},
+     .help = "how many ids are drafted where a drafter names no vocab_size; bcl: by coverage against latency",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "alpha",
+     .type = PL_RECIPE_REAL,
+     .deflt = "0.5",
+     .min = 0,
+     .max = 1,
+     .help = "size: bcl: weight of coverage, 1 - alpha of latency",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "min_coverage",
+     .type = PL_RECIPE_REAL,
+     .deflt = "0.9",
+     .min = 0,
+     .max = 1,
+     .help = "size: bcl: share of the counted tokens that the list holds at least",
+     .stages = PL_RECIPE_NO_STAGE},
+    {.path = "head_share",
+     .type = PL_RECIPE_REAL,
+     .deflt = "1",
+     .min = 0,
+     .max = 1,
+     .help = "size: bcl: the head's share of a draft step over the whole vocabulary; 1: only the head's time counts",
+     .stages = PL_RECIPE_NO_STAGE},
+    {0}};
+
+// ---- sources
+
+// The files of glob patterns, each pattern's in order.
+typedef struct paths {
+    glob_t g;
+    bool   filled;
+} paths;
+
+static pl_status find_paths(paths *p, const pl_recipe *item, const char *key, pl_err *err) {
+    int                n;
+    const char *const *list = pl_recipe_list(item, key, &n);
+    *p = (paths){0};
+    for (int i = 0; i < n; i++) {
+        int rc = glob(list[i], p->filled ? GLOB_APPEND : 0, NULL, &p->g);
+        p->filled = true;
+        if (rc == GLOB_NOMATCH) return pl_recipe_fail(item, key, err, "\"%s\" matches no file", list[i]);
+        if (rc == GLOB_NOSPACE) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", list[i]);
+        if (rc != 0) return pl_fail(err, PL_E_IO, "%s: cannot be listed", list[i]);
+    }
+    return PL_OK;
+}
+
+static void drop_paths(paths *p) {
+    if (p->filled) globfree(&p->g);
+}
+
+static size_t count_paths(const paths *p) {
+    return p->filled ? p->g.gl_pathc : 0;
+}
+
+static pl_status dataset_path(char **path, const pl_recipe *r, const pl_recipe *item, const char *out_dir,
+                              pl_err *err) {
+    const char *given = pl_recipe_str(r, "data.dataset");
+    if (!given && strcmp(pl_recipe_str(r, "data.mode"), "offline") != 0)
+        return pl_recipe_fail(item, "dataset", err,
+                              "data.mode: %s stores no answers; use data.mode: offline, or count "
+                              "text",
+                              pl_recipe_str(r, "data.mode"));
+    *path = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
+    return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+}
+
+typedef struct sources {
+    const pl_recipe    *item;
+    const char         *field;
+    const pl_tokenizer *tok;
+    paths               text, jsonl;
+    char               *dataset; // NULL: not counted
+} sources;
+
+static pl_status check_item(const pl_recipe *item, pl_err *err) {
+    static const char *const only_bcl[] = {"alpha", "min_coverage", "head_share"};
+    int                      n_text, n_jsonl;
+    pl_recipe_list(item, "text", &n_text);
+    pl_recipe_list(item, "jsonl", &n_jsonl);
+    if (n_text + n_jsonl == 0 && !pl_recipe_bool(item, "dataset"))
+        return pl_recipe_fail(item, "name", err, "\"%s\" has nothing to count; give text, jsonl or dataset: true",
+                              pl_recipe_str(item, "name"));
+    if (pl_recipe_has(item, "field") && n_jsonl == 0)
+        return pl_recipe_fail(item, "field", err, "is for jsonl, which is not given");
+    for (size_t i = 0; i < sizeof only_bcl / sizeof *only_bcl; i++)
+        if (pl_recipe_has(item, only_bcl[i]) && pl_recipe_choice(item, "size") != SIZE_BCL)
+            return pl_recipe_fail(item, only_bcl[i], err, "is for size: bcl");
+    return PL_OK;
+}
+
+static pl_status find_sources(sources *s, const pl_recipe *r, const char *out_dir, pl_err *err) {
+    s->field = pl_recipe_str(s->item, "field");
+    PL_TRY(check_item(s->item, err));
+    PL_TRY(find_paths(&s->text, s->item, "text", err));
+    PL_TRY(find_paths(&s->jsonl, s->item, "jsonl", err));
+    return pl_recipe_bool(s->item, "dataset") ? dataset_path(&s->dataset, r, s->item, out_dir, err) : PL_OK;
+}
+
+static void drop_sources(sources *s) {
+    drop_paths(&s->text);
+    drop_paths(&s->jsonl);
+    pl_free(s->dataset);
+}
+
+static pl_status hash_file(uint64_t *h, const char *path, pl_err *err) {
+    pl_map m;
+    PL_TRY(pl_map_open(&m, path, err));
+    *h = pl_hash_more(*h, path, strlen(path) + 1);
+    *h = pl_hash_more(*h, m.data, m.size);
+    pl_map_close(&m);
+    return PL_OK;
+}
+
+static pl_status hash_text(uint64_t *h, const char *path, pl_err *err) {
+    pl_corpus *c;
+    PL_TRY(pl_corpus_read(&c, &path, 1, (pl_text_options){.encoding = PL_TEXT_LATIN1}, err));
+    for (int64_t i = 0; i < c->n; i++) {
+        *h = pl_hash_more(*h, c->docs[i].name, strlen(c->docs[i].name) + 1);
+        *h = pl_hash_more(*h, c->docs[i].text, c->docs[i].bytes + 1);
+    }
+    pl_corpus_destroy(c);
+    return PL_OK;
+}
+
+// What the list depends on.
+static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
+    char keys[17];
+    PL_TRY(pl_recipe_hash(s->item, 0, keys, err));
+    uint64_t h = pl_hash(keys, 16);
+    h = pl_hash_more(h, pl_tokenizer_fingerprint(s->tok), 16);
+    for (size_t i = 0; i < count_paths(&s->text); i++)
+        PL_TRY(hash_text(&h, s->text.g.gl_pathv[i], err));
+    for (size_t i = 0; i < count_paths(&s->jsonl); i++)
+        PL_TRY(hash_file(&h, s->jsonl.g.gl_pathv[i], err));
+    if (s->dataset) {
+        pl_dataset *ds;
+        PL_TRY(pl_dataset_open(&ds, s->dataset, &(pl_dataset_open_options){.lazy = true}, err));
+        h = pl_hash_more(h, pl_dataset_fingerprint(ds), 16);
+        pl_dataset_close(ds);
+    }
+    pl_hash_hex(out, h);
+    return PL_OK;
+}
+
+static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
+    for (size_t i = 0; i < count_paths(&s->text); i++)
+        PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
+    for (size_t i = 0; i < count_paths(&s->jsonl); i++)
+        PL_TRY(pl_tally_records(t, s->tok, s->jsonl.g.gl_pathv[i], s->field, err));
+    return s->dataset ? pl_tally_dataset(t, s->tok, s->dataset, err) : PL_OK;
+}
+
+// ---- the list
+
+static pl_status choose_size(pl_counts *c, const pl_recipe *item, const char *path, pl_err *err) {
+    pl_bcl o = {.alpha = pl_recipe_real(item, "alpha"),
+                .min_coverage = pl_recipe_real(item, "min_coverage"),
+                .head_share = pl_recipe_real(item, "head_share")};
+    double coverage, utility;
+    if (pl_recipe_choice(item, "size") != SIZE_BCL) return PL_OK;
+    PL_TRY(pl_counts_bcl(&c->size, c, &o, &coverage, &utility, err));
+    pl_log("%s: bcl: %lld of %d ids, coverage %.4f, utility %.4f", path, (long long)c->size, c->vocab, coverage,
+           utility);
+    return PL_OK;
+}
+
+static pl_status write_list(const pl_tally *t, const char *path, pl_err *err) {
+    int32_t *id = pl_malloc((size_t)t->all.vocab * sizeof *id);
+    if (!id) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_log("%s: %lld tokens in %lld documents, %d ids", path, (long long)t->all.tokens, (long long)t->all.documents,
+           pl_counts_rank(&t->all, id));
+    pl_counts_rank(&t->half[0], id);
+    if (t->half[1].tokens > 0)
+        pl_log("%s: of every second document a list from the others holds %.1f %% in V/4 ids, %.1f %% in V/8", path,
+               100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 4),
+               100 * pl_counts_coverage(&t->half[1], id, t->all.vocab / 8));
+    pl_free(id);
+    return pl_counts_write(&t->all, path, err);
+}
+
+// file: of out_dir.
+static pl_status make(const sources *s, const char *out_dir, const char *file, const char *path, const char *stamp,
+                      pl_err *err) {
+    char     hash[17];
+    pl_tally t = {0};
+    PL_TRY(hash_sources(s, hash, err));
+    // The list is written whole, in one step: where it is and its stamp is right, it is done.
+    if (pl_stage_stamped(out_dir, stamp, hash) && pl_path_exists(path)) {
+        pl_log("%s: up to date", path);
+        return PL_OK;
+    }
+    PL_TRY(pl_stage_begin(out_dir, stamp, hash, file, err));
+    pl_status st = count(s, &t, err);
+    if (st == PL_OK) st = choose_size(&t.all, s->item, path, err);
+    if (st == PL_OK) st = write_list(&t, path, err);
+    pl_tally_fini(&t);
+    return st;
+}
+
+// out_dir NULL: as seen from there.
+static char *list_path(const char *out_dir, const char *name) {
+    return out_dir ? pl_sprintf("%s/vocab/%s.json", out_dir, name) : pl_sprintf("vocab/%s.json", name);
+}
+
+pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    int           n = pl_recipe_list_count(r, "vocabularies");
+    pl_tokenizer *tok = NULL;
+    char         *dir = NULL;
+    pl_status     st = PL_OK;
+    if (n == 0) return PL_OK;
+    PL_TRY(pl_stage_names(r, "vocabularies", err));
+    PL_TRY(pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
+                               pl_recipe_str(r, "target.pre"), err));
+    if (!tok)
+        return pl_recipe_fail(r, "vocabularies", err, "the target brings no tokenizer; name it with target.tokenizer");
+    dir = pl_path_join(out_dir, "vocab");
+    st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    for (int i = 0; i < n && st == PL_OK; i++) {
+        sources     s = {.item = pl_recipe_item(r, "vocabularies", i), .tok = tok};
+        const char *name = pl_recipe_str(s.item, "name");
+        char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
+        if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        if (st == PL_OK) st = find_sources(&s, r, out_dir, err);
+        if (st == PL_OK) st = make(&s, out_dir, file, path, stamp, err);
+        drop_sources(&s);
+        pl_free(path);
+        pl_free(file);
+        pl_free(stamp);
+    }
+    pl_free(dir);
+    pl_tokenizer_close(tok);
+    return st;
+}
+
+pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, const char *out_dir, pl_err *err) {
+    pl_strbuf known = {0};
+    bool      listed = false;
+    *path = NULL;
+    if (!name) return PL_OK;
+    for (int i = 0; i < pl_recipe_list_count(r, "vocabularies"); i++) {
+        const char *other = pl_recipe_str(pl_recipe_item(r, "vocabularies", i), "name");
+        if (!other) continue;
+        listed |= strcmp(other, name) == 0;
+        if (known.n) pl_strbuf_add(&known, ", ", 2);
+        pl_strbuf_add(&known, other, strlen(other));
+    }
+    *path = listed ? list_path(out_dir, name) : pl_strdup(name);
+    char     *names = pl_strbuf_take(&known);
+    pl_status st = *path && names ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
+    if (st == PL_OK && !pl_path_exists(*path)) {
+        st = listed
+                 ? pl_fail(err, PL_E_INPUT, "head.vocab: %s is not there yet; paceline run makes it", *path)
+                 : pl_fail(err, PL_E_INPUT, "head.vocab: \"%s\" is no file and none of the recipe's vocabularies (%s)",
+                           name, *names ? names : "it has none");
+    }
+    pl_free(names);
+    if (st != PL_OK) {
+        pl_free(*path);
+        *path = NULL;
+    }
+    return st;
+}

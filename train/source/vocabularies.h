@@ -1,0 +1,27 @@
+// Draft vocabularies as a stage of a recipe: token lists counted for the target's tokenizer, which drafters then name.
+//
+//     vocabularies:
+//       - {name: general, text: [books/*.txt]}                          # FR-Spec (arXiv 2502.14856): a text corpus
+//       - {name: chat, jsonl: [chat.json], field: output}
+//       - {name: answers, dataset: true}                                # VocabTrim (2506.22694): the target's own text
+//       - {name: bcl, dataset: true, size: bcl, alpha: 0.5, min_coverage: 0.9}   # BCL (2603.05210): data/counts/counts.h
+//     drafters:
+//       - {name: frspec-8, head: {vocab: general, vocab_size: 2048}}
+// Each becomes OUT/vocab/NAME.json, the list that `paceline vocab --list` writes (data/counts/counts.h); an item may name
+// several sources, whose counts are added. Same inputs, same list: no randomness is in it.
+#ifndef PL_TRAIN_VOCABULARIES_H
+#define PL_TRAIN_VOCABULARIES_H
+
+#include "recipes/recipe.h"
+
+extern const pl_recipe_key pl_vocabulary_keys[]; // of an item
+
+// Makes the lists that are not up to date: by the item's keys, the tokenizer and the content of the sources. After the
+// dataset, which is data.dataset or OUT/dataset.
+pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *err);
+
+// The list that a drafter's head.vocab names: an item's OUT/vocab/NAME.json, else a path. It is there, or one line says
+// what is wrong with the name. *path NULL with PL_OK where name is NULL; pl_free.
+pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, const char *out_dir, pl_err *err);
+
+#endif

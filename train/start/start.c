@@ -1,0 +1,172 @@
+#include "train/start/start.h"
+
+#include "checkpoints/fingerprint.h"
+#include "infer/drafter/eagle1.h"
+#include "infer/drafter/eagle3.h"
+#include "kernels/base/arena.h"
+#include "train/start/lowrank.h"
+#include "train/start/start_from.h"
+
+#include <math.h>
+
+const pl_backend *pl_start_backend(const pl_env *env) {
+    return env->backend->memory ? pl_backend_cpu() : env->backend;
+}
+
+static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
+    int i = 0;
+    while (s->model->params.p[i].tensor != which)
+        i++;
+    return pl_param_block_set(s->block, i, values, err);
+}
+
+// The rows of the target's output matrix that the head has, into one of its matrices.
+static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err) {
+    const pl_head   *h = &s->model->head;
+    const pl_tensor *from = &s->teacher->host_head;
+    int64_t          d = from->dim[1];
+    float           *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)d, sizeof *rows));
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    for (int64_t j = 0; j < h->vocab; j++) {
+        int64_t id = h->d2t ? h->d2t[j] : j;
+        pl_to_f32(rows + j * d, (const uint8_t *)from->data + (size_t)(id * d) * pl_dtype_size(from->dtype),
+                  from->dtype, (size_t)d);
+    }
+    pl_status st = set_param(s, to, rows, err);
+    pl_free(rows);
+    return st;
+}
+
+static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err) {
+    const pl_head *h = &s->model->head;
+    float         *up = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->rank, sizeof *up));
+    float         *down = pl_malloc(pl_size_mul((size_t)h->rank, (size_t)h->d, sizeof *down));
+    pl_status      st = up && down ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    if (st == PL_OK)
+        st = pl_lowrank_factors(up, down, &s->teacher->host_head, h->d2t, h->vocab, h->rank,
+                                (uint64_t)pl_recipe_int(s->r, "seed"), pl_start_backend(env), env->pool, err);
+    if (st == PL_OK) st = set_param(s, &h->out, up, err);
+    if (st == PL_OK) st = set_param(s, &h->down, down, err);
+    pl_free(up);
+    pl_free(down);
+    return st;
+}
+
+static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
+    enum { AUTO, TARGET, RANDOM };
+    const pl_head *h = &s->model->head;
+    int            init = pl_recipe_choice(s->r, "drafter.head.init");
+    bool           fits = h->d == s->teacher->head.dim[1];
+    bool           factors = h->kind == &pl_head_lowrank || h->kind == &pl_head_specvocab;
+    if (h->shared) return PL_OK;
+    if (h->kind == &pl_head_specvocab && fits) PL_TRY(head_from_target(s, &h->exact, err)); // never trained
+    if (init == RANDOM) return PL_OK;
+    if (fits && h->kind == &pl_head_full) return head_from_target(s, &h->out, err);
+    if (fits && factors) return lowrank_from_target(s, env, err);
+    if (init == AUTO) return PL_OK;
+    return pl_recipe_fail(s->r, "drafter.head.init", err, "a head of this kind or width cannot start from the target");
+}
+
+// The final norm starts as the target's, whose output its head is made for.
+static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *err) {
+    const pl_params *ps = &s->teacher->model.params;
+    int              i = 0;
+    while (ps->p[i].tensor != &s->teacher->model.norm)
+        i++;
+    pl_weight_spec spec = ps->p[i].spec;
+    spec.part[0].name = ps->p[i].name[0];
+    float *gain = pl_malloc((size_t)spec.rows * sizeof *gain);
+    if (!gain) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a norm");
+    pl_status st = pl_weight_read_f32(s->teacher->src, &spec, gain, err);
+    if (st == PL_OK) st = set_param(s, norm, gain, err);
+    pl_free(gain);
+    return st;
+}
+
+static double rms_of(const uint16_t *x, int64_t rows, int64_t stride, int64_t d) {
+    double sum = 0;
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t k = 0; k < d; k++) {
+            double v = (double)pl_bf16_to_f32(x[t * stride + k]);
+            sum += v * v;
+        }
+    return sqrt(sum / (double)(rows * d));
+}
+
+static double rms_of_embeddings(const pl_tensor *embed, const int32_t *id, int64_t n) {
+    int64_t d = embed->dim[1];
+    double  sum = 0;
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t k = 0; k < d; k++) {
+            float x;
+            pl_to_f32(&x, (const uint8_t *)embed->data + (size_t)(id[t] * d + k) * pl_dtype_size(embed->dtype),
+                      embed->dtype, 1);
+            sum += (double)x * (double)x;
+        }
+    return sqrt(sum / (double)(n * d));
+}
+
+// Multiplies the i-th d columns of fc by gain[i].
+static pl_status scale_columns(pl_start *s, const pl_tensor *fc, const double *gain, int64_t d, pl_err *err) {
+    int i = 0;
+    while (s->model->params.p[i].tensor != fc)
+        i++;
+    int64_t n = pl_param_block_count(s->block, i), width = s->model->params.p[i].spec.cols;
+    float  *w = pl_malloc(pl_size_mul((size_t)n, sizeof *w, 1));
+    if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
+    pl_status st = pl_param_block_get(s->block, i, w, err);
+    for (int64_t k = 0; k < n && st == PL_OK; k++)
+        w[k] = (float)((double)w[k] * gain[k % width / d]);
+    if (st == PL_OK) st = set_param(s, fc, w, err);
+    pl_free(w);
+    return st;
+}
+
+// Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
+// 30); the drafter's one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or
+// the layer would spend its training outgrowing the features.
+static pl_status start_eagle3(pl_start *s, const pl_feature_doc *doc, pl_err *err) {
+    const pl_eagle3 *e = (const pl_eagle3 *)s->model;
+    int64_t          d = e->base.d_target;
+    double           gain[PL_MAX_TAPS];
+    for (int i = 0; i < e->base.n_taps; i++) {
+        double rms = rms_of(doc->features + i * d, doc->n, e->base.n_taps * d, d);
+        gain[i] = rms > 0 ? 1 / rms : 1;
+    }
+    PL_TRY(norm_from_target(s, &e->norm, err));
+    return scale_columns(s, &e->fc, gain, d, err);
+}
+
+// What comes out is compared with features, whose scale the target's final norm sets; embeddings are often far
+// smaller. Both halves start with the features' variance.
+static pl_status start_eagle1(pl_start *s, const pl_feature_doc *doc, pl_err *err) {
+    const pl_eagle1 *e = (const pl_eagle1 *)s->model;
+    int64_t          d = e->base.d_target;
+    double           embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n);
+    double           gain[2] = {embedding > 0 ? rms_of(doc->last, doc->n, d, d) / embedding : 1, 1};
+    return scale_columns(s, &e->fc, gain, d, err);
+}
+
+pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
+    const char       *dir = pl_recipe_str(r, "drafter.start");
+    pl_weight_source *src;
+    pl_hf_config      c;
+    *out = 0;
+    if (!dir) return PL_OK;
+    PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
+    PL_TRY(pl_weight_source_open(&src, dir, err));
+    pl_status st = pl_fingerprint(out, src, &c, true, err);
+    pl_weight_source_close(src);
+    return st;
+}
+
+pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
+    pl_feature_doc doc;
+    const char    *from = pl_recipe_str(s->r, "drafter.start");
+    enum { AUTO };
+    PL_TRY(pl_param_block_init(s->block, (uint64_t)pl_recipe_int(s->r, "seed"), err));
+    if (!from || pl_recipe_choice(s->r, "drafter.head.init") != AUTO) PL_TRY(start_head(s, env, err));
+    if (from) return pl_start_from(s, from, env, err);
+    PL_TRY(s->source->get(s->source, 0, &doc, err));
+    return s->model->kind == &pl_backbone_eagle3 ? start_eagle3(s, &doc, err) : start_eagle1(s, &doc, err);
+}

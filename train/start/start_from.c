@@ -1,0 +1,180 @@
+#include "train/start/start_from.h"
+
+#include "infer/head/draft_vocab.h"
+#include "kernels/base/arena.h"
+#include "train/start/lowrank.h"
+
+#include <string.h>
+
+typedef struct origin {
+    const char       *dir;
+    pl_hf_config      config;
+    pl_weight_source *src;
+    int64_t           rows; // of its head
+    int32_t          *row;  // [V] the head's row of each target id, -1: none
+} origin;
+
+static void origin_close(origin *o) {
+    pl_weight_source_close(o->src);
+    pl_free(o->row);
+}
+
+static pl_status map_rows(origin *o, int64_t vocab, pl_err *err) {
+    int32_t *d2t = NULL;
+    o->rows = o->config.draft_vocab_size ? o->config.draft_vocab_size : vocab;
+    o->row = pl_malloc(pl_size_mul((size_t)vocab, sizeof *o->row, 1));
+    if (!o->row) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", o->dir);
+    if (o->rows < vocab) PL_TRY(pl_draft_vocab_read(&d2t, o->src, o->rows, vocab, err));
+    for (int64_t v = 0; v < vocab; v++)
+        o->row[v] = d2t ? -1 : (int32_t)v;
+    for (int64_t i = 0; d2t && i < o->rows; i++)
+        o->row[d2t[i]] = (int32_t)i;
+    pl_free(d2t);
+    return PL_OK;
+}
+
+static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, pl_err *err) {
+    *o = (origin){.dir = dir};
+    pl_status st;
+    PL_TRY_GOTO(st, fail, pl_hf_config_read(&o->config, dir, PL_HF_DRAFTER, err));
+    PL_TRY_GOTO(st, fail, pl_weight_source_open(&o->src, dir, err));
+    const pl_hf_config *c = &o->config, *mine = &b->config;
+    if (c->backbone != mine->backbone)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir,
+                            pl_hf_backbone_name(c->backbone), pl_backbone_name(b)));
+    if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d", dir,
+                            c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size));
+    if (c->n_taps != mine->n_taps || memcmp(c->tap, mine->tap, (size_t)c->n_taps * sizeof *c->tap) != 0)
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_INPUT, "%s: its taps are other layers; give drafter.taps", dir));
+    PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
+    return PL_OK;
+fail:
+    origin_close(o);
+    return st;
+}
+
+static pl_status missing(const origin *o, int64_t id, pl_err *err) {
+    return pl_fail(err, PL_E_INPUT, "%s: its head has no row for token %lld; start from a head of all tokens", o->dir,
+                   (long long)id);
+}
+
+// Rows of a matrix of the checkpoint, for target ids.
+static pl_status copy_rows(float *to, const origin *o, const char *name, const int32_t *id, int64_t n, int64_t width,
+                           pl_err *err) {
+    pl_weight_spec spec = {.part = {{.name = name, .rows = o->rows}}, .n_parts = 1, .rows = o->rows, .cols = width};
+    PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t target = id ? id[i] : i;
+        int32_t row = o->row[target];
+        if (row < 0) return missing(o, target, err);
+        PL_TRY(pl_weight_read_rows(o->src, &spec, row, 1, to + i * width, err));
+    }
+    return PL_OK;
+}
+
+static pl_status full_rows(float *to, const origin *o, const pl_start *s, const int32_t *id, int64_t n, int64_t d,
+                           pl_err *err) {
+    const pl_tensor *w = &s->teacher->host_head;
+    const char      *kind = *o->config.head.kind ? o->config.head.kind : "full";
+    if (!o->config.target_head) {
+        if (strcmp(kind, "full") != 0 && strcmp(kind, "specvocab") != 0)
+            return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir, kind);
+        return copy_rows(to, o, "lm_head.weight", id, n, d, err);
+    }
+    for (int64_t i = 0; i < n; i++)
+        pl_to_f32(to + i * d, (const uint8_t *)w->data + (size_t)((id ? id[i] : i) * d) * pl_dtype_size(w->dtype),
+                  w->dtype, (size_t)d);
+    return PL_OK;
+}
+
+pl_status pl_start_head_rows(float *rows, const pl_start *s, const char *dir, const int32_t *id, int64_t n, int64_t d,
+                             pl_err *err) {
+    origin o;
+    PL_TRY(origin_open(&o, dir, s->model, err));
+    pl_status st = full_rows(rows, &o, s, id, n, d, err);
+    origin_close(&o);
+    return st;
+}
+
+static int param_of(const pl_start *s, const pl_tensor *t) {
+    int i = 0;
+    while (s->model->params.p[i].tensor != t)
+        i++;
+    return i;
+}
+
+static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl_err *err) {
+    const pl_head *h = &s->model->head;
+    float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, to), rows, err);
+    pl_free(rows);
+    return st;
+}
+
+static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, pl_err *err) {
+    const pl_head *h = &s->model->head;
+    const char    *kind = o->config.head.kind;
+    bool      same = (strcmp(kind, "lowrank") == 0 || strcmp(kind, "specvocab") == 0) && o->config.head.rank == h->rank;
+    size_t    n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
+    float    *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
+    float    *rows = same ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
+    pl_status st = up && down && (same || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    if (st == PL_OK && same) {
+        pl_weight_spec spec = {.part = {{.name = "efficient_lm_head_down_proj.weight", .rows = h->rank}},
+                               .n_parts = 1,
+                               .rows = h->rank,
+                               .cols = h->d};
+        st = copy_rows(up, o, "efficient_lm_head.weight", h->d2t, h->vocab, h->rank, err);
+        if (st == PL_OK) st = pl_weight_source_check(o->src, &spec, 1, err);
+        if (st == PL_OK) st = pl_weight_read_f32(o->src, &spec, down, err);
+    } else if (st == PL_OK) {
+        pl_tensor w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
+        st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
+        if (st == PL_OK)
+            st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_recipe_int(s->r, "seed"),
+                                    pl_start_backend(env), env->pool, err);
+    }
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->out), up, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->down), down, err);
+    pl_free(up);
+    pl_free(down);
+    pl_free(rows);
+    return st;
+}
+
+static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
+    const pl_params *ps = &s->model->params;
+    for (int i = 0; i < s->model->head_param; i++) {
+        pl_weight_spec spec = pl_param_spec(&ps->p[i]);
+        PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
+        float *w = pl_calloc((size_t)pl_param_block_count(s->block, i), sizeof *w);
+        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", ps->p[i].name[0]);
+        pl_status st = PL_OK;
+        if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
+        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+        pl_free(w);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
+pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err *err) {
+    enum { AUTO };
+    const pl_head *h = &s->model->head;
+    bool           inherits = !h->shared && pl_recipe_choice(s->r, "drafter.head.init") == AUTO;
+    origin         o;
+    PL_TRY(origin_open(&o, dir, s->model, err));
+    pl_status st = backbone(s, &o, err);
+    if (st == PL_OK && h->kind == &pl_head_specvocab) st = full_head(s, &o, &h->exact, err);
+    if (st == PL_OK && inherits) {
+        bool dense = h->kind == &pl_head_full || h->kind == &pl_head_dynaspec;
+        st = dense ? full_head(s, &o, &h->out, err) : lowrank_head(s, &o, env, err);
+    }
+    origin_close(&o);
+    return st;
+}

@@ -1,0 +1,306 @@
+#include "train/task/drafter.h"
+
+#include "data/tokenizer/tokenizer.h"
+#include "infer/head/draft_vocab.h"
+#include "infer/model/target.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "train/keys.h"
+#include "train/loop/trainer.h"
+#include "train/source/sources.h"
+#include "train/source/teacher.h"
+#include "train/source/vocabularies.h"
+#include "train/start/nearest.h"
+#include "train/start/start.h"
+#include "train/task/unroll.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct eagle {
+    pl_task            task;
+    const pl_recipe   *r;
+    pl_teacher         teacher;
+    pl_backbone       *model;
+    pl_param_block     block;
+    pl_unroll          u;
+    pl_feature_source *train, *held; // held NULL: no evaluation
+    int64_t            cursor[2];    // next document, its next row
+    int64_t            eval_rows;
+    pl_dtype           dtype; // of the checkpoint
+    pl_feature_noise   noise;
+} eagle;
+
+// A slot's own sums: for each step of the unroll the counted rows, their divergence, how many agree with the target,
+// their regression loss.
+enum {
+    SUM_COUNT = PL_SUM_OWN,
+    SUM_LOSS = SUM_COUNT + PL_MAX_UNROLL,
+    SUM_AGREE = SUM_LOSS + PL_MAX_UNROLL,
+    SUM_FEATURE = SUM_AGREE + PL_MAX_UNROLL
+};
+_Static_assert(SUM_FEATURE + PL_MAX_UNROLL <= PL_SLOT_SUMS, "a slot's scalars");
+
+// ---- the task
+
+static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err *err) {
+    eagle         *e = (eagle *)t;
+    pl_unroll_sums s = {0};
+    (void)step, (void)number; // the cursor says where the data goes on
+    PL_TRY(pl_pack_fill(&e->u.pack, e->train, -1, e->cursor, &e->noise, err));
+    PL_TRY(pl_unroll_learn(&e->u, err));
+    pl_unroll_add(&e->u, false, &s);
+    sums[PL_SUM_LOSS] = s.loss;
+    sums[PL_SUM_WEIGHT] = s.weight;
+    sums[PL_SUM_TOKENS] = (double)e->u.pack.rows;
+    for (int k = 0; k < e->u.opt.learn_steps; k++) {
+        sums[SUM_COUNT + k] = s.count[k];
+        sums[SUM_LOSS + k] = s.step_loss[k];
+        sums[SUM_AGREE + k] = s.agree[k];
+        sums[SUM_FEATURE + k] = s.feature_loss[k];
+    }
+    return PL_OK;
+}
+
+static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
+    eagle *e = (eagle *)t;
+    (void)step, (void)number;
+    return pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
+}
+
+static void put_steps(pl_metrics *m, const char *key, const double *sum, const double *count, int steps) {
+    double mean[PL_MAX_UNROLL];
+    for (int k = 0; k < steps; k++)
+        mean[k] = count[k] > 0 ? sum[k] / count[k] : 0;
+    pl_metrics_nums(m, key, mean, steps);
+}
+
+static void report(pl_task *t, const double *sums, pl_metrics *m) {
+    const pl_unroll_options *o = &((eagle *)t)->u.opt;
+    int                      steps = o->learn_steps;
+    pl_metrics_num(m, "rows_counted", sums[SUM_COUNT]);
+    put_steps(m, "step_loss", sums + SUM_LOSS, sums + SUM_COUNT, steps);
+    put_steps(m, "step_accuracy", sums + SUM_AGREE, sums + SUM_COUNT, steps);
+    if (o->feature_weight > 0) put_steps(m, "step_feature_loss", sums + SUM_FEATURE, sums + SUM_COUNT, steps);
+}
+
+static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err) {
+    eagle         *e = (eagle *)t;
+    pl_unroll_sums s = {0};
+    int64_t        at[2] = {0}, rows = 0;
+    int            steps = e->u.pack.steps;
+    bool           outside = e->u.pack.outside;
+    e->u.pack.outside = true; // a token that the head cannot draft ends a draft, whatever training makes of it
+    while (at[0] < e->held->docs && rows < e->eval_rows) {
+        pl_status st = pl_pack_fill(&e->u.pack, e->held, e->held->docs, at, NULL, err);
+        if (st == PL_OK) st = pl_unroll_score(&e->u, err);
+        if (st != PL_OK) {
+            e->u.pack.outside = outside;
+            return st;
+        }
+        pl_unroll_add(&e->u, true, &s);
+        rows += e->u.pack.rows;
+    }
+    e->u.pack.outside = outside;
+    double greedy = pl_unroll_greedy_length(&s, steps), sampled = pl_unroll_sampled_length(&s, steps);
+    double loss = s.weight > 0 ? s.loss / s.weight : 0;
+    pl_metrics_num(m, "eval_loss", loss);
+    pl_metrics_num(m, "eval_acceptance_length", greedy);
+    pl_metrics_num(m, "eval_acceptance_length_sampled", sampled);
+    put_steps(m, "eval_step_loss", s.step_loss, s.count, steps);
+    if (e->u.opt.feature_weight > 0) put_steps(m, "eval_step_feature_loss", s.feature_loss, s.count, steps);
+    put_steps(m, "eval_step_accuracy", s.agree, s.count, steps);
+    put_steps(m, "eval_step_acceptance", s.accept, s.count, steps);
+    pl_metrics_int(m, "eval_rows", rows);
+    pl_metrics_num(m, "eval_rows_counted", s.count[0]);
+    pl_log("step %lld: held out loss %.4f, expected acceptance length %.3f greedy, %.3f sampled", (long long)step, loss,
+           greedy, sampled);
+    *score = greedy;
+    return PL_OK;
+}
+
+static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
+    eagle        *e = (eagle *)t;
+    pl_param_view view;
+    PL_TRY(pl_param_view_init(&view, &e->block, err));
+    pl_status st = pl_backbone_write(e->model, dir, view.data, e->dtype, err);
+    pl_param_view_fini(&view);
+    return st;
+}
+
+// ---- preparation
+
+// "auto" freezes a full head whose backbone was made for the target's.
+static bool freezes_head(const pl_recipe *r) {
+    enum { AUTO, YES };
+    int frozen = pl_recipe_choice(r, "drafter.head.frozen");
+    if (frozen != AUTO) return frozen == YES;
+    return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(pl_recipe_str(r, "drafter.head.kind"), "full") == 0;
+}
+
+// The tokens that the head drafts; *d2t NULL: all of them.
+static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
+                             pl_err *err) {
+    char         *list;
+    pl_tokenizer *tok = NULL;
+    *d2t = NULL;
+    *n = 0;
+    PL_TRY(pl_vocabulary_path(&list, r, pl_recipe_str(r, "drafter.head.vocab"), out_dir, err));
+    if (!list) return PL_OK;
+    pl_status st = pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
+                                       pl_recipe_str(r, "target.pre"), err);
+    if (st == PL_OK)
+        st = pl_draft_vocab_from_list(d2t, n, list, pl_recipe_int(r, "drafter.head.vocab_size"), vocab,
+                                      tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
+    pl_tokenizer_close(tok);
+    pl_free(list);
+    return st;
+}
+
+// On which drafted tokens the others hang, of a head that redistributes.
+static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
+    pl_head         *h = &e->model->head;
+    const pl_tensor *rows = &e->teacher.host_head;
+    if (h->spec.redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
+    if (!h->d2t)
+        return pl_recipe_fail(e->r, "drafter.head.redistribute", err,
+                              "all tokens are drafted; give drafter.head.vocab, the list to draft from");
+    int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
+    if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    pl_status st = pl_nearest_rows(on, rows, h->d2t, h->vocab, pl_start_backend(env), env->pool, err);
+    if (st == PL_OK)
+        st =
+            pl_outside_init(&h->outside, h->spec.redistribute, on, rows->dim[0], h->d2t, h->vocab, "drafter.head", err);
+    pl_free(on);
+    return st;
+}
+
+static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_recipe    *r = e->r;
+    int                 n_taps;
+    const int64_t      *taps = pl_recipe_ints(r, "drafter.taps", &n_taps);
+    pl_backbone_options o = {.head = pl_train_head_read(r),
+                             .own_head = !freezes_head(r),
+                             .bias = pl_recipe_bool(r, "drafter.bias"),
+                             .inter = (int)pl_recipe_int(r, "drafter.intermediate")};
+    if (n_taps > PL_MAX_TAPS)
+        return pl_recipe_fail(r, "drafter.taps", err, "%d layers, at most %d", n_taps, PL_MAX_TAPS);
+    for (o.n_taps = 0; o.n_taps < n_taps; o.n_taps++)
+        o.tap[o.n_taps] = (int)taps[o.n_taps];
+    int32_t  *d2t = NULL;
+    pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
+    o.d2t = d2t;
+    if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
+    pl_free(d2t);
+    return st == PL_OK ? init_outside(e, env, err) : st;
+}
+
+static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
+    pl_params *ps = &e->model->params;
+    bool      *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
+    if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    enum { NONE, BACKBONE };
+    bool head = freezes_head(e->r), backbone = pl_recipe_choice(e->r, "drafter.freeze") == BACKBONE;
+    for (int i = 0; i < ps->n; i++)
+        frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].tensor == &e->model->head.exact;
+    pl_param_block_options o = {.backend = env->backend,
+                                .round_to = e->dtype,
+                                .frozen = frozen,
+                                .decay_embed = pl_recipe_bool(e->r, "train.decay_embeddings")};
+    pl_status              st = pl_param_block_create(&e->block, ps, &o, err);
+    pl_free(frozen);
+    return st;
+}
+
+static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
+    const pl_recipe  *r = e->r;
+    bool              regress = e->model->kind->predicts_features;
+    int               learn = (int)pl_recipe_int(r, "train.unroll"), look = (int)pl_recipe_int(r, "train.eval_steps");
+    pl_unroll_options o = {.capacity = pl_recipe_int(r, "train.slot_rows"),
+                           .learn_steps = learn > 0 ? learn
+                                          : regress ? 1
+                                                    : 5,
+                           .step_decay = pl_recipe_real(r, "train.step_decay"),
+                           .token_weight = regress ? pl_recipe_real(r, "train.token_weight") : 1,
+                           .feature_weight = regress ? pl_recipe_real(r, "train.feature_weight") : 0};
+    o.objective = pl_objective_named(pl_recipe_str(r, "train.objective"));
+    o.recompute = pl_recipe_bool(r, "train.recompute");
+    o.unmasked = !pl_recipe_bool(r, "train.masked_teacher");
+    o.js_beta = pl_recipe_real(r, "train.js_beta");
+    o.lk_decay = pl_recipe_real(r, "train.lk_decay");
+    o.steps = look > 0 ? look : 4;
+    if (o.steps < o.learn_steps) o.steps = o.learn_steps;
+    e->noise = (pl_feature_noise){.width = regress ? pl_recipe_real(r, "train.noise") : 0,
+                                  .seed = (uint64_t)pl_recipe_int(r, "seed")};
+    return pl_unroll_create(&e->u, e->model, e->teacher.head, &o, env->backend, env->pool, err);
+}
+
+static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_recipe *r = e->r;
+    char             recipe[17], start_id[17];
+    int64_t          slots = pl_recipe_int(r, "train.slots");
+    PL_TRY(pl_recipe_require(r, "target.path", err));
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
+    PL_TRY(pl_start_identity(start_id, r, err));
+    e->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
+    e->eval_rows = pl_recipe_int(r, "train.eval_tokens");
+    pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
+    PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
+    PL_TRY(init_model(e, out_dir, env, err));
+    PL_TRY(create_block(e, env, err));
+    PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher.model, e->model->tap, e->model->n_taps,
+                              err));
+    pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
+    PL_TRY(pl_start_weights(&start, env, err));
+    PL_TRY(create_unroll(e, env, err));
+    e->task.name = pl_backbone_name(e->model);
+    e->task.block = &e->block;
+    e->task.backend = env->backend;
+    e->task.pool = env->pool;
+    e->task.comm = env->comm;
+    e->task.n_slots = slots > 0 ? (int)slots : 1;
+    e->task.cursor = e->cursor;
+    e->task.n_cursor = 2;
+    e->task.slot = slot;
+    e->task.skip = skip;
+    e->task.report = report;
+    e->task.save_model = save_model;
+    if (e->held) e->task.evaluate = evaluate;
+    char vocabulary[32] = "";
+    if (e->model->head.d2t)
+        snprintf(vocabulary, sizeof vocabulary, " vocab %016llx",
+                 (unsigned long long)pl_hash(e->model->head.d2t, (size_t)e->model->head.vocab * sizeof(int32_t)));
+    snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s%s", e->task.name, recipe,
+             e->teacher.model.fingerprint, e->train->identity, vocabulary, *start_id ? " start " : "", start_id);
+    pl_log("%s: %.2f M parameters, %s head, %d steps of unroll, %.0f MB of activations", e->task.name,
+           (double)pl_params_count(&e->model->params) / 1e6,
+           e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,
+           (double)e->u.ctx.frame.size / 1e6);
+    return PL_OK;
+}
+
+static void destroy(eagle *e) {
+    if (e->train) e->train->destroy(e->train);
+    if (e->held) e->held->destroy(e->held);
+    pl_unroll_destroy(&e->u);
+    pl_param_block_destroy(&e->block);
+    pl_backbone_destroy(e->model);
+    pl_teacher_close(&e->teacher);
+    pl_free(e);
+}
+
+pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
+    pl_trainer_options o;
+    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
+    o.stop_after = stop_after;
+    eagle *e = pl_calloc(1, sizeof *e);
+    if (!e) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    e->r = r;
+    pl_status st = prepare(e, out_dir, env, err);
+    if (st == PL_OK) st = pl_trainer_run(&e->task, &o, err);
+    destroy(e);
+    return st;
+}

@@ -1,0 +1,15 @@
+// kind: drafter. Trains a drafter with a backbone (infer/drafter/backbone.h; drafter.kind: eagle3, eagle1, or eagle2, which is
+// eagle1's model) by training-time test (train/task/unroll.h) on documents of a feature source: a dataset (data.mode:
+// offline) or the target itself (online).
+//
+// checkpoints/{last,best} hold config.json and model.safetensors. Best is by the expected greedy acceptance length on
+// held-out documents. A dataset of another target, of other layers or widths is refused.
+#ifndef PL_TRAIN_EAGLE_H
+#define PL_TRAIN_EAGLE_H
+
+#include "infer/cli/env.h"
+
+// stop_after: see pl_train_run_until.
+pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
+
+#endif

@@ -1,0 +1,131 @@
+#include "train/task/lm.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/divergence.h"
+
+#include <string.h>
+
+typedef struct lm_pass {
+    pl_lm  *lm;
+    int64_t rows;
+    bool    learn;
+} lm_pass;
+
+// What a step does; on a measuring context it only sizes memory.
+static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
+    pl_lm       *lm = p->lm;
+    pl_llama    *m = &lm->model;
+    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .rerun = lm->recompute};
+    pl_llama_out out;
+    pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
+    pl_divergence_args a = {.objective = PL_OBJ_LABEL,
+                            .x = out.hidden,
+                            .w = m->head,
+                            .label = lm->label,
+                            .weight = lm->weight,
+                            .student_argmax = p->learn ? NULL : lm->argmax};
+    pl_tensor          loss = pl_divergence(ctx, &a);
+    if (p->learn) pl_tape_backward(ctx);
+    loss.data = pl_ctx_read(ctx, &loss);
+    return loss;
+}
+
+// The larger of scoring and learning.
+static void measure(pl_ctx *ctx, void *arg) {
+    lm_pass  p = *(lm_pass *)arg;
+    pl_tape *tape = ctx->tape;
+    ctx->tape = NULL;
+    p.learn = false;
+    pass(ctx, &p);
+    ctx->tape = tape;
+    pl_ctx_begin(ctx);
+    p.learn = true;
+    pass(ctx, &p);
+}
+
+static void take_rows(void *arg) {
+    pl_lm *lm = arg;
+    size_t n = (size_t)lm->capacity;
+    lm->id = pl_arena_alloc(&lm->arrays, n * sizeof *lm->id);
+    lm->pos = pl_arena_alloc(&lm->arrays, n * sizeof *lm->pos);
+    lm->lo = pl_arena_alloc(&lm->arrays, n * sizeof *lm->lo);
+    lm->label = pl_arena_alloc(&lm->arrays, n * sizeof *lm->label);
+    lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
+    lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
+}
+
+pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
+    PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
+    *lm = (pl_lm){.capacity = o->capacity, .recompute = o->recompute};
+    pl_param_block_options bo = {.backend = o->backend, .round_to = o->round_to, .decay_embed = o->decay_embed};
+    lm_pass                p = {.lm = lm, .rows = o->capacity};
+    pl_status              st;
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
+    PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
+    PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
+    if (config->tie_word_embeddings) lm->model.head = lm->model.embed; // one matrix, one gradient
+    PL_TRY_GOTO(st, fail, pl_arena_init_shared(&lm->arrays, "training rows", o->backend->memory, take_rows, lm, err));
+    PL_TRY_GOTO(st, fail, pl_tape_init(&lm->tape, 0, err));
+    lm->ctx.tape = &lm->tape;
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&lm->ctx, measure, &p, err));
+    return PL_OK;
+fail:
+    pl_lm_destroy(lm);
+    return st;
+}
+
+void pl_lm_destroy(pl_lm *lm) {
+    pl_ctx_fini(&lm->ctx);
+    pl_tape_fini(&lm->tape);
+    pl_param_block_destroy(&lm->block);
+    pl_llama_fini(&lm->model);
+    pl_arena_fini(&lm->arrays);
+    *lm = (pl_lm){0};
+}
+
+void pl_lm_clear(pl_lm *lm) {
+    lm->rows = 0;
+}
+
+void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n) {
+    PL_CHECK(lm->rows + n <= lm->capacity, "%lld rows and %lld more, room for %lld", (long long)lm->rows, (long long)n,
+             (long long)lm->capacity);
+    int64_t first = lm->rows; // of the document
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = lm->rows + i;
+        if (i > 0 && doc && doc[i] != doc[i - 1]) first = row;
+        bool learn = !doc || doc[i + 1] == doc[i];
+        lm->id[row] = ids[i];
+        lm->pos[row] = (int32_t)(row - first);
+        lm->lo[row] = (int32_t)first;
+        lm->label[row] = learn ? ids[i + 1] : -1;
+        lm->weight[row] = learn ? 1 : 0;
+    }
+    lm->rows += n;
+}
+
+static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
+    lm_pass p = {.lm = lm, .rows = lm->rows, .learn = learn};
+    *sums = (pl_lm_sums){0};
+    if (lm->rows == 0) return PL_OK;
+    lm->ctx.tape = learn ? &lm->tape : NULL;
+    pl_ctx_begin(&lm->ctx);
+    pl_tensor loss = pass(&lm->ctx, &p);
+    lm->ctx.tape = &lm->tape;
+    PL_TRY(pl_ctx_sync(&lm->ctx, err));
+    for (int64_t i = 0; i < lm->rows; i++) {
+        if (lm->label[i] < 0) continue;
+        sums->loss += pl_real_at(&loss, i);
+        sums->count++;
+        if (!learn) sums->correct += lm->argmax[i] == lm->label[i];
+    }
+    return PL_OK;
+}
+
+pl_status pl_lm_learn(pl_lm *lm, pl_lm_sums *sums, pl_err *err) {
+    return run(lm, true, sums, err);
+}
+
+pl_status pl_lm_score(pl_lm *lm, pl_lm_sums *sums, pl_err *err) {
+    return run(lm, false, sums, err);
+}

@@ -1,0 +1,54 @@
+// A Llama-family model under training: packed rows in, hard cross-entropy out, gradients into its parameter block.
+//
+// A row is one token of one window; windows stand side by side. Rows of different documents never see each other: a row
+// attends to its own document within its window, and its position counts from where that document starts there.
+#ifndef PL_TRAIN_LM_H
+#define PL_TRAIN_LM_H
+
+#include "infer/model/llama.h"
+#include "kernels/tape.h"
+#include "train/loop/block.h"
+
+typedef struct pl_lm {
+    pl_llama       model; // bound to block
+    pl_param_block block;
+    pl_ctx         ctx;
+    pl_tape        tape;
+    bool           recompute;
+    int64_t        capacity, rows;
+    pl_arena       arrays;                         // of the rows below
+    int32_t       *id, *pos, *lo, *label, *argmax; // [capacity]; label -1: nothing to learn
+    float         *weight;                         // [capacity]: 1 where there is a label
+} pl_lm;
+
+// Sums over the rows of one run.
+typedef struct pl_lm_sums {
+    double  loss;           // nats
+    int64_t count, correct; // rows with a label; of them, those where the label is the most probable token (scoring)
+} pl_lm_sums;
+
+typedef struct pl_lm_options {
+    const pl_backend *backend;
+    pl_pool          *pool;
+    int64_t           capacity; // rows
+    pl_dtype          round_to; // PL_BF16 or PL_F32
+    bool              decay_embed;
+    bool              recompute; // layers are run again in backward instead of kept: less memory, the same bits
+} pl_lm_options;
+
+// Memory for the model, the block and the activations of `capacity` rows with their gradients. Weights are zero: see
+// pl_param_block_init and _read. The lm must stay where it is.
+pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err);
+void      pl_lm_destroy(pl_lm *lm);
+
+void pl_lm_clear(pl_lm *lm);
+// One window of n inputs: ids [n+1], the label of input i is ids[i+1]. doc [n+1] numbers the document of each id
+// (NULL: all of one); where input and label are of two documents nothing is learned.
+void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n);
+
+// Forward and backward over the rows that were added: gradients of the summed loss are added to the block's.
+pl_status pl_lm_learn(pl_lm *lm, pl_lm_sums *sums, pl_err *err);
+// Forward alone.
+pl_status pl_lm_score(pl_lm *lm, pl_lm_sums *sums, pl_err *err);
+
+#endif

@@ -1,0 +1,176 @@
+#include "train/task/pack.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/rng.h"
+
+#include <string.h>
+
+static pl_status no_memory(pl_pack *p, int64_t capacity, pl_err *err) {
+    pl_pack_fini(p);
+    return pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows; make train.slot_rows smaller",
+                   (long long)capacity);
+}
+
+static void take_arrays(void *arg) {
+    pl_pack *p = arg;
+    size_t   n = (size_t)p->capacity, stacked = n * (size_t)p->steps;
+    p->token = pl_arena_alloc(&p->arrays, stacked * sizeof *p->token);
+    p->teacher_row = pl_arena_alloc(&p->arrays, stacked * sizeof *p->teacher_row);
+    p->weight = pl_arena_alloc(&p->arrays, stacked * sizeof *p->weight);
+    p->pos = pl_arena_alloc(&p->arrays, n * sizeof *p->pos);
+    p->lo = pl_arena_alloc(&p->arrays, n * sizeof *p->lo);
+    // Uploaded for each slot: a GPU takes them from here without a staged copy.
+    size_t e = pl_dtype_size(p->real);
+    p->features = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->width, e));
+    p->last = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, e));
+}
+
+pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
+                       const pl_backend *be, pl_err *err) {
+    PL_CHECK(capacity >= 1 && capacity * steps <= INT32_MAX && steps >= 1 && steps <= PL_MAX_UNROLL,
+             "%lld rows, %d steps", (long long)capacity, steps);
+    *p = (pl_pack){.capacity = capacity,
+                   .steps = steps,
+                   .d = b->d_target,
+                   .width = b->n_taps * b->d_target,
+                   .positions = b->config.max_position_embeddings,
+                   .from_last = b->tap[0] == PL_TAP_FINAL,
+                   .real = be->real};
+    double w = 1;
+    for (int k = 0; k < steps; k++, w *= step_decay)
+        p->step_weight[k] = (float)w;
+    size_t n = (size_t)capacity;
+    PL_TRY(pl_arena_init_shared(&p->arrays, "training rows", be->memory, take_arrays, p, err));
+    p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
+    if (!p->target_argmax) return no_memory(p, capacity, err);
+    if (b->head.d2t) {
+        p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
+        if (!p->drafted) return no_memory(p, capacity, err);
+        for (int64_t j = 0; j < b->head.vocab; j++)
+            p->drafted[b->head.d2t[j]] = 1;
+    }
+    return PL_OK;
+}
+
+void pl_pack_fini(pl_pack *p) {
+    pl_arena_fini(&p->arrays);
+    pl_free(p->target_argmax);
+    pl_free(p->drafted);
+    *p = (pl_pack){0};
+}
+
+void pl_pack_clear(pl_pack *p) {
+    p->rows = p->docs = 0;
+}
+
+static void widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
+    size_t at = (size_t)(row * cols), count = (size_t)(n * cols);
+    if (real == PL_F32) {
+        pl_to_f32((float *)to + at, from, PL_BF16, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        ((double *)to)[at + i] = (double)pl_bf16_to_f32(from[i]);
+}
+
+// Whether row t of a document counts at step k: see the header. `end`: rows of the piece.
+static bool counts(const pl_pack *p, const pl_feature_doc *doc, int64_t t, int k, int64_t end) {
+    int64_t teacher = t + 1 + k, predicted = t + 2 + k;
+    if (teacher >= end || predicted >= p->positions) return false;
+    if (!doc->mask[predicted < doc->n ? predicted : doc->n - 1]) return false;
+    return p->outside || !p->drafted || p->drafted[doc->argmax[teacher]];
+}
+
+void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n) {
+    PL_CHECK(from >= 0 && n >= 0 && from + n <= doc->n && p->rows + n <= p->capacity,
+             "rows %lld and %lld more of a document of %lld, room for %lld", (long long)from, (long long)n,
+             (long long)doc->n, (long long)(p->capacity - p->rows));
+    int64_t first = p->rows, end = from + n, last_pos = p->positions - p->steps;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t t = from + i, row = first + i;
+        // A row so late that a step would leave the rope table stands at the last place that does not; such rows and
+        // those that see them do not count.
+        p->pos[row] = (int32_t)(t < last_pos ? t : last_pos);
+        p->lo[row] = (int32_t)first;
+        p->target_argmax[row] = doc->argmax[t];
+        for (int k = 0; k < p->steps; k++) {
+            int64_t at = k * p->capacity + row, id = t + 1 + k;
+            bool    in = counts(p, doc, t, k, end) && t <= last_pos;
+            p->token[at] = id < doc->n ? doc->tokens[id] : -1;
+            p->teacher_row[at] = in ? (int32_t)(row + 1 + k) : -1;
+            p->weight[at] = in ? p->step_weight[k] : 0;
+        }
+    }
+    const uint16_t *features = p->from_last ? doc->last : doc->features;
+    PL_CHECK(features, "a document without the drafter's features, %lld wide", (long long)p->width);
+    widen(p->features, p->real, first, features + from * p->width, n, p->width);
+    widen(p->last, p->real, first, doc->last + from * p->d, n, p->d);
+    p->rows += n;
+    p->docs++;
+}
+
+void pl_pack_close(pl_pack *p) {
+    for (int k = 1; k < p->steps; k++) {
+        size_t n = (size_t)p->rows;
+        memmove(p->token + k * p->rows, p->token + k * p->capacity, n * sizeof *p->token);
+        memmove(p->teacher_row + k * p->rows, p->teacher_row + k * p->capacity, n * sizeof *p->teacher_row);
+        memmove(p->weight + k * p->rows, p->weight + k * p->capacity, n * sizeof *p->weight);
+    }
+}
+
+// Rows [from, from + n) of document `number`, the last n of the pack.
+static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number, const pl_feature_doc *doc,
+                      int64_t from, int64_t n) {
+    pl_rng  rng = pl_rng_make(noise->seed, PL_STREAM_NOISE, (uint64_t)number);
+    double  width = noise->width * 512 / (double)doc->n;
+    int64_t at = (p->rows - n) * p->width;
+    for (int64_t i = 0; i < n * p->width; i++) {
+        double e = width * (pl_rng_uniform(rng, (uint64_t)(from * p->width + i)) - 0.5);
+        if (p->real == PL_F64)
+            ((double *)p->features)[at + i] += e;
+        else
+            ((float *)p->features)[at + i] += (float)e;
+    }
+}
+
+// How much of a document of `rows` rows a pack takes from the cursor on, which moves; `taken`: rows that it has.
+// Nothing where the document waits for a new pack; *full: there is no more room for another one.
+static int64_t take_piece(int64_t rows, int64_t capacity, int64_t taken, int64_t cursor[2], bool *full) {
+    int64_t left = rows - cursor[1], room = capacity - taken;
+    PL_CHECK(left >= 0, "row %lld of a document of %lld", (long long)cursor[1], (long long)rows);
+    *full = left > room;
+    if (left > room && taken > 0) return 0;
+    if (left > room) {
+        cursor[1] += room;
+        return room;
+    }
+    cursor[0]++;
+    cursor[1] = 0;
+    return left;
+}
+
+pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
+                       pl_err *err) {
+    pl_pack_clear(p);
+    for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
+        pl_feature_doc doc;
+        int64_t        number = cursor[0], from = cursor[1];
+        PL_TRY(s->get(s, number, &doc, err));
+        int64_t n = take_piece(doc.n, p->capacity, p->rows, cursor, &full);
+        if (n == 0 && full) break; // a new pack for it
+        pl_pack_add(p, &doc, from, n);
+        if (noise && noise->width > 0) add_noise(p, noise, number, &doc, from, n);
+    }
+    pl_pack_close(p);
+    return PL_OK;
+}
+
+pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err) {
+    int64_t taken = 0, rows;
+    for (bool full = false; !full && taken < p->capacity;) {
+        PL_TRY(s->rows(s, cursor[0], &rows, err));
+        taken += take_piece(rows, p->capacity, taken, cursor, &full);
+    }
+    return PL_OK;
+}

@@ -1,0 +1,313 @@
+#include "train/task/target.h"
+
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "kernels/base/log.h"
+#include "train/keys.h"
+#include "train/loop/trainer.h"
+#include "train/source/textdata.h"
+#include "train/task/heldout.h"
+#include "train/task/lm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { AUTO_SLOT_ROWS = 2048 }; // train.slots 0: activations of so many rows stay below a gigabyte in small models
+
+// The shape of the steps from one step on: windows of seq_len, `per_slot` of them in a slot.
+typedef struct phase {
+    int64_t          seq_len, batch, per_slot, first_step;
+    pl_tokens const *tokens;
+    uint64_t         seed; // of the windows' order
+} phase;
+
+typedef struct pretrain {
+    pl_task          task;
+    const pl_recipe *r;
+    pl_textdata      data;
+    pl_lm            lm;
+    phase            phase[2];
+    int              n_phases;
+    pl_heldout       held[2];   // one per phase
+    int32_t         *ids, *doc; // [longest window + 1]
+} pretrain;
+
+static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
+    int i = p->n_phases - 1;
+    while (i > 0 && step < p->phase[i].first_step)
+        i--;
+    *index = i;
+    return &p->phase[i];
+}
+
+// ---- the task
+
+static pl_status slot(pl_task *t, int64_t step, int s, double *sums, pl_err *err) {
+    pretrain    *p = (pretrain *)t;
+    int          index;
+    const phase *ph = phase_of(p, step, &index);
+    pl_lm_sums   got;
+    pl_lm_clear(&p->lm);
+    for (int64_t i = 0; i < ph->per_slot; i++) {
+        int64_t position = (step - ph->first_step) * ph->batch + s * ph->per_slot + i;
+        pl_tokens_window(ph->tokens, ph->seq_len, ph->seed, position, p->ids, p->doc);
+        pl_lm_add(&p->lm, p->ids, p->doc, ph->seq_len);
+    }
+    PL_TRY(pl_lm_learn(&p->lm, &got, err));
+    sums[PL_SUM_LOSS] = got.loss;
+    sums[PL_SUM_WEIGHT] = (double)got.count;
+    sums[PL_SUM_TOKENS] = (double)p->lm.rows;
+    return PL_OK;
+}
+
+static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err) {
+    pretrain         *p = (pretrain *)t;
+    pl_heldout_result r;
+    int               index;
+    const phase      *ph = phase_of(p, step, &index);
+    PL_TRY(pl_heldout_score(&p->held[index], &p->lm, &r, err));
+    pl_metrics_num(m, "eval_bits_per_byte", r.bits_per_byte);
+    pl_metrics_num(m, "eval_loss", r.loss);
+    pl_metrics_num(m, "eval_accuracy", r.accuracy);
+    pl_metrics_int(m, "eval_tokens", r.tokens);
+    pl_metrics_int(m, "eval_bytes", r.bytes);
+    pl_metrics_int(m, "eval_seq_len", ph->seq_len);
+    pl_log("step %lld: held out %.4f bits/byte, loss %.4f, accuracy %.1f%%", (long long)step, r.bits_per_byte, r.loss,
+           100 * r.accuracy);
+    *score = -r.bits_per_byte;
+    return PL_OK;
+}
+
+// ---- the model's files
+
+static pl_status write_text(const char *dir, const char *name, pl_json_out *o, pl_err *err) {
+    PL_TRY(pl_json_out_end(o, err));
+    char     *path = pl_path_join(dir, name);
+    pl_status st =
+        path ? pl_file_write_atomic(path, o->text, o->len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    pl_free(o->text);
+    return st;
+}
+
+static void put_int(pl_json_out *o, const char *key, int64_t v) {
+    pl_json_out_key(o, key);
+    pl_json_out_int(o, v);
+}
+
+static void put_str(pl_json_out *o, const char *key, const char *v) {
+    pl_json_out_key(o, key);
+    pl_json_out_str(o, v);
+}
+
+static void put_bool(pl_json_out *o, const char *key, bool v) {
+    pl_json_out_key(o, key);
+    pl_json_out_bool(o, v);
+}
+
+static pl_status write_generation(const pretrain *p, const char *dir, pl_err *err) {
+    const pl_hf_config *c = &p->lm.model.config;
+    pl_json_out         o;
+    pl_json_out_begin(&o, 2);
+    pl_json_out_object(&o);
+    if (c->bos_token_id >= 0) put_int(&o, "bos_token_id", c->bos_token_id);
+    if (c->n_eos > 0) put_int(&o, "eos_token_id", c->eos_token_id[0]);
+    put_int(&o, "max_length", c->max_position_embeddings);
+    pl_json_out_close(&o, '}');
+    return write_text(dir, "generation_config.json", &o, err);
+}
+
+static pl_status write_tokenizer_config(const pretrain *p, const char *dir, pl_err *err) {
+    const pl_tokenizer *tok = p->data.tok;
+    int32_t             bos = pl_tokenizer_bos_id(tok), eos = pl_tokenizer_eos_id(tok);
+    pl_json_out         o;
+    pl_json_out_begin(&o, 2);
+    pl_json_out_object(&o);
+    put_bool(&o, "add_bos_token", pl_tokenizer_adds_bos(tok));
+    put_bool(&o, "add_eos_token", false);
+    if (bos >= 0) put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
+    if (eos >= 0) put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
+    if (pl_tokenizer_find(tok, "<unk>") >= 0) put_str(&o, "unk_token", "<unk>");
+    put_bool(&o, "clean_up_tokenization_spaces", false);
+    put_bool(&o, "legacy", false);
+    put_int(&o, "model_max_length", p->lm.model.config.max_position_embeddings);
+    // The class by which others open it; the SentencePiece kinds are Llama's.
+    bool llama = strcmp(pl_tokenizer_kind(tok), "sentencepiece") == 0 || strcmp(pl_tokenizer_kind(tok), "llama2c") == 0;
+    put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
+    pl_tokenizer_put_config(tok, &o);
+    pl_json_out_close(&o, '}');
+    return write_text(dir, "tokenizer_config.json", &o, err);
+}
+
+static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
+    pretrain     *p = (pretrain *)t;
+    char         *config = pl_path_join(dir, "config.json"), *weights = pl_path_join(dir, "model.safetensors");
+    pl_param_view view = {0};
+    pl_status     st = config && weights ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = pl_hf_config_write(config, &p->lm.model.config, err);
+    if (st == PL_OK) st = pl_param_view_init(&view, &p->lm.block, err);
+    if (st == PL_OK)
+        st = pl_params_write(&p->lm.model.params, weights, view.data, p->lm.model.config.dtype, NULL, 0, err);
+    pl_param_view_fini(&view);
+    pl_free(config);
+    pl_free(weights);
+    if (st == PL_OK) st = pl_tokenizer_copy(p->data.tok, p->data.tokenizer_path, dir, err);
+    if (st == PL_OK) st = write_tokenizer_config(p, dir, err);
+    if (st == PL_OK) st = write_generation(p, dir, err);
+    return st;
+}
+
+// ---- preparation
+
+static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
+    const pl_recipe *r = p->r;
+    int32_t          pieces = pl_tokenizer_vocab_size(p->data.tok);
+    int64_t          vocab = pl_recipe_int(r, "target.new.vocab");
+    if (vocab == 0) vocab = pieces;
+    if (vocab < pieces)
+        return pl_recipe_fail(r, "target.new.vocab", err, "the tokenizer has %d pieces; use 0 or at least that",
+                              pieces);
+    pl_hf_config_init(c);
+    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
+    snprintf(c->model_type, sizeof c->model_type, "llama");
+    c->hidden_size = (int)pl_recipe_int(r, "target.new.hidden_size");
+    c->intermediate_size = (int)pl_recipe_int(r, "target.new.intermediate");
+    c->num_hidden_layers = (int)pl_recipe_int(r, "target.new.layers");
+    c->num_attention_heads = (int)pl_recipe_int(r, "target.new.heads");
+    c->num_key_value_heads = (int)pl_recipe_int(r, "target.new.kv_heads");
+    c->vocab_size = (int)vocab;
+    c->max_position_embeddings = (int)pl_recipe_int(r, "target.new.positions");
+    c->rms_norm_eps = pl_recipe_real(r, "target.new.norm_eps");
+    c->rope.theta = pl_recipe_real(r, "target.new.rope_theta");
+    c->tie_word_embeddings = pl_recipe_bool(r, "target.new.tie");
+    c->bos_token_id = pl_tokenizer_bos_id(p->data.tok);
+    if (pl_tokenizer_eos_id(p->data.tok) >= 0) c->eos_token_id[c->n_eos++] = pl_tokenizer_eos_id(p->data.tok);
+    c->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
+    if (c->hidden_size % c->num_attention_heads)
+        return pl_recipe_fail(r, "target.new.heads", err, "%d does not divide target.new.hidden_size, %d",
+                              c->num_attention_heads, c->hidden_size);
+    if (c->num_attention_heads % c->num_key_value_heads)
+        return pl_recipe_fail(r, "target.new.kv_heads", err, "%d does not divide target.new.heads, %d",
+                              c->num_key_value_heads, c->num_attention_heads);
+    c->head_dim = c->hidden_size / c->num_attention_heads;
+    return pl_hf_config_check(c, "target.new", err);
+}
+
+// How many slots: as told, or the fewest (dividing the batch) that keep a slot within AUTO_SLOT_ROWS.
+static pl_status slots_of(const pl_recipe *r, int64_t batch, int64_t seq_len, int *slots, pl_err *err) {
+    int64_t want = pl_recipe_int(r, "train.slots"), n = want > 0 ? want : 1;
+    if (want == 0)
+        while (n < batch && (batch % n != 0 || batch / n * seq_len > AUTO_SLOT_ROWS))
+            n++;
+    if (n > PL_SLOTS_MAX || batch % n != 0)
+        return pl_recipe_fail(r, "train.slots", err, "%lld slots do not divide train.batch, %lld sequences",
+                              (long long)n, (long long)batch);
+    *slots = (int)n;
+    return PL_OK;
+}
+
+static pl_status check_phase(const pretrain *p, const char *key, const phase *ph, pl_err *err) {
+    int64_t positions = pl_recipe_int(p->r, "target.new.positions");
+    if (ph->seq_len > positions)
+        return pl_recipe_fail(p->r, key, err, "longer than target.new.positions, %lld", (long long)positions);
+    if (pl_tokens_windows(ph->tokens, ph->seq_len) < 1)
+        return pl_recipe_fail(p->r, key, err, "the text has only %lld tokens", (long long)ph->tokens->n);
+    return PL_OK;
+}
+
+static pl_status phases_of(pretrain *p, pl_err *err) {
+    const pl_recipe *r = p->r;
+    int64_t          steps = pl_recipe_int(r, "train.steps"), long_steps = pl_recipe_int(r, "train.long_steps");
+    int64_t          long_len = pl_recipe_int(r, "train.long_seq_len");
+    uint64_t         seed = (uint64_t)pl_recipe_int(r, "seed");
+    phase           *a = &p->phase[0], *b = &p->phase[1];
+    *a = (phase){.seq_len = pl_recipe_int(r, "train.seq_len"),
+                 .batch = pl_recipe_int(r, "train.batch"),
+                 .first_step = 1,
+                 .tokens = p->data.train,
+                 .seed = seed};
+    PL_TRY(slots_of(r, a->batch, a->seq_len, &p->task.n_slots, err));
+    PL_TRY(check_phase(p, "train.seq_len", a, err));
+    a->per_slot = a->batch / p->task.n_slots;
+    p->n_phases = 1;
+    if (long_steps == 0) return PL_OK;
+
+    if (long_steps > steps)
+        return pl_recipe_fail(r, "train.long_steps", err, "more than train.steps, %lld", (long long)steps);
+    int64_t rows = a->per_slot * a->seq_len;
+    if (long_len == 0 || rows % long_len != 0)
+        return pl_recipe_fail(r, "train.long_seq_len", err, "%lld does not divide the %lld tokens of a slot",
+                              (long long)long_len, (long long)rows);
+    *b = *a;
+    b->seq_len = long_len;
+    b->per_slot = rows / long_len;
+    b->batch = b->per_slot * p->task.n_slots;
+    b->first_step = steps - long_steps + 1;
+    b->seed = seed + 1;
+    p->n_phases = 2;
+    return check_phase(p, "train.long_seq_len", b, err);
+}
+
+static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
+    pl_hf_config config;
+    char         recipe[17];
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
+    PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
+    PL_TRY(config_of(&config, p, err));
+    PL_TRY(phases_of(p, err));
+    PL_TRY(pl_recipe_hash(p->r, PL_STAGE_TARGET, recipe, err));
+    int64_t       rows = p->phase[0].per_slot * p->phase[0].seq_len, window = 0;
+    pl_lm_options o = {.backend = env->backend,
+                       .pool = env->pool,
+                       .capacity = rows,
+                       .round_to = config.dtype,
+                       .decay_embed = pl_recipe_bool(p->r, "train.decay_embeddings"),
+                       .recompute = pl_recipe_bool(p->r, "train.recompute")};
+    PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
+    PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)pl_recipe_int(p->r, "seed"), err));
+    for (int i = 0; i < p->n_phases; i++) {
+        const phase *ph = &p->phase[i];
+        if (window < ph->seq_len) window = ph->seq_len;
+        if (p->data.held)
+            PL_TRY(pl_heldout_init(&p->held[i], p->data.held, p->data.tok, ph->seq_len,
+                                   pl_recipe_int(p->r, "train.eval_tokens"), err));
+    }
+    p->ids = pl_calloc((size_t)window + 1, sizeof *p->ids);
+    p->doc = pl_calloc((size_t)window + 1, sizeof *p->doc);
+    if (!p->ids || !p->doc) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a window");
+
+    p->task.name = "target";
+    p->task.block = &p->lm.block;
+    p->task.backend = env->backend;
+    p->task.pool = env->pool;
+    p->task.comm = env->comm;
+    p->task.slot = slot;
+    p->task.save_model = save_model;
+    if (p->data.held) p->task.evaluate = evaluate;
+    snprintf(p->task.identity, sizeof p->task.identity, "target recipe %s text %s", recipe, p->data.stamp);
+    pl_log("target: %.2f M parameters, %lld training tokens, %lld tokens a step in %d slots, %.0f MB of activations",
+           (double)pl_params_count(&p->lm.model.params) / 1e6, (long long)p->data.train->n,
+           (long long)(rows * p->task.n_slots), p->task.n_slots, (double)p->lm.ctx.frame.size / 1e6);
+    return PL_OK;
+}
+
+pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
+    pl_trainer_options o;
+    PL_TRY(pl_train_options_read(&o, r, out_dir, err));
+    o.stop_after = stop_after;
+    pretrain *p = pl_calloc(1, sizeof *p);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    p->r = r;
+    pl_status st = prepare(p, out_dir, env, err);
+    if (st == PL_OK) st = pl_trainer_run(&p->task, &o, err);
+    for (int i = 0; i < 2; i++)
+        pl_heldout_fini(&p->held[i]);
+    pl_lm_destroy(&p->lm);
+    pl_textdata_close(&p->data);
+    pl_free(p->ids);
+    pl_free(p->doc);
+    pl_free(p);
+    return st;
+}

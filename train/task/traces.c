@@ -1,0 +1,464 @@
+#include "train/task/traces.h"
+
+#include "checkpoints/fingerprint.h"
+#include "infer/drafter/backbone.h"
+#include "infer/drafter/drafter.h"
+#include "infer/head/draft_vocab.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "kernels/op/linear.h"
+#include "train/source/sources.h"
+#include "train/source/stamp.h"
+#include "train/start/start.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SESSIONS = 8, CHUNK = 64, ROWS = SESSIONS * CHUNK, ROWS_PER_SHARD = 65536 };
+
+// A document that is being drafted along, and the rows traced so far.
+typedef struct session {
+    int64_t             n;
+    int32_t            *tokens;
+    uint8_t            *mask;
+    uint16_t           *features; // what the drafter reads
+    bool                held;
+    int64_t             at;    // tokens committed
+    int64_t             taken; // rows taken in
+    pl_tree             tree;
+    pl_dataset_rows_out rows; // owned
+    int64_t             n_rows, room;
+} session;
+
+typedef struct capture {
+    pl_draft_watch     watch; // of the drafter; first, so that what it is called with is the capture
+    const pl_recipe   *r;
+    pl_teacher         teacher;
+    pl_llama           target;     // the teacher's, its head packed
+    void              *head_block; // in the backend's memory
+    size_t             head_bytes;
+    pl_drafter        *drafter;
+    pl_feature_source *train, *held;
+    pl_dataset_writer *writer;
+    pl_ctx             ctx;
+    session            session[SESSIONS];
+    int                sessions; // documents in hand
+    pl_draft_item      item[SESSIONS];
+    int                item_session[SESSIONS], items;
+    int64_t            n_features;  // rows of the items in hand, one item's behind another's
+    pl_arena           arrays;      // of what is sent to the ops: features
+    int32_t           *feature_row; // [ROWS]
+    float             *features;    // [ROWS, width]
+    int64_t            width, d, top, rows_max, positions;
+    int64_t            rows, written;    // rows and documents of the dataset
+    int64_t            next[2], docs[2]; // of either side: next document, how many
+    pl_err             watch_err;        // memory ran out in the watcher
+} capture;
+
+// ---- what the drafter's head reads
+
+static pl_status grow(session *s, int64_t d, int64_t top, pl_err *err) {
+    if (s->n_rows < s->room) return PL_OK;
+    int64_t room = s->room ? 2 * s->room : 256;
+    struct {
+        void **p;
+        size_t size;
+    } part[] = {{(void **)&s->rows.tokens, sizeof(int32_t)},
+                {(void **)&s->rows.depth, 1},
+                {(void **)&s->rows.beam, 1},
+                {(void **)&s->rows.held, 1},
+                {(void **)&s->rows.top_id, sizeof(int32_t) * (size_t)top},
+                {(void **)&s->rows.top_prob, sizeof(float) * (size_t)top},
+                {(void **)&s->rows.hidden, sizeof(uint16_t) * (size_t)d},
+                {(void **)&s->rows.output, sizeof(uint16_t) * (size_t)d}};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        void *q = pl_realloc(*part[i].p, pl_size_mul((size_t)room, part[i].size, 1));
+        if (!q) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
+        *part[i].p = q;
+    }
+    s->room = room;
+    return PL_OK;
+}
+
+// A level's rows, where the host reads them.
+typedef struct level_rows {
+    const int32_t *token, *id; // [m], [m, top]
+    const float   *hidden, *x; // [m, d]
+    const float   *value, *lse;
+    const int32_t *d2t;
+    int            level;
+} level_rows;
+
+static void add_row(capture *c, session *s, const level_rows *r, int64_t row, int beam) {
+    if (c->watch_err.status != PL_OK || grow(s, c->d, c->top, &c->watch_err) != PL_OK) return;
+    int64_t at = s->n_rows++, d = c->d;
+    s->rows.tokens[at] = r->token[row];
+    s->rows.depth[at] = (uint8_t)r->level;
+    s->rows.beam[at] = (uint8_t)beam;
+    s->rows.held[at] = s->held;
+    pl_from_f32(s->rows.hidden + at * d, PL_BF16, r->hidden + row * d, (size_t)d);
+    pl_from_f32(s->rows.output + at * d, PL_BF16, r->x + row * d, (size_t)d);
+    for (int64_t k = 0; k < c->top; k++) {
+        int32_t id = r->id[row * c->top + k];
+        s->rows.top_id[at * c->top + k] = r->d2t ? r->d2t[id] : id;
+        s->rows.top_prob[at * c->top + k] = expf(fminf(r->value[row * c->top + k] - r->lse[row], 0));
+    }
+}
+
+static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    capture *c = (capture *)w;
+    int64_t  m = pl_tensor_rows(&r->x);
+    size_t   best = pl_size_mul((size_t)m, (size_t)c->top, sizeof(float));
+    int32_t *id = pl_ctx_bytes(ctx, best);
+    float   *value = pl_ctx_bytes(ctx, best), *lse = pl_ctx_bytes(ctx, (size_t)m * sizeof *lse);
+    pl_head_topk(ctx, h, r, (int)c->top, id, value, lse);
+    level_rows rows = {.token = r->token,
+                       .id = id,
+                       .hidden = pl_ctx_read(ctx, &r->hidden),
+                       .x = pl_ctx_read(ctx, &r->x),
+                       .value = value,
+                       .lse = lse,
+                       .d2t = h->d2t,
+                       .level = r->level};
+    if (!pl_ctx_wait(ctx)) return;
+    for (int64_t row = 0, first = 0; row < m; row++) {
+        if (r->group[row] != r->group[first]) first = row;
+        add_row(c, &c->session[c->item_session[r->group[row]]], &rows, row, (int)(row - first));
+    }
+}
+
+// ---- documents
+
+// The first position from `at` on whose token the target wrote and that can be drafted; n: none.
+static int64_t position(const uint8_t *mask, int64_t n, int64_t at) {
+    if (at < 2) at = 2; // one row is needed to draft from
+    while (at < n && !mask[at])
+        at++;
+    return at;
+}
+
+static void *copy(const void *from, size_t n) {
+    void *p = pl_malloc(n);
+    if (p) memcpy(p, from, n);
+    return p;
+}
+
+static void drop(session *s) {
+    void *owned[] = {s->tokens,    s->mask,        s->features,      s->rows.tokens, s->rows.depth, s->rows.beam,
+                     s->rows.held, s->rows.top_id, s->rows.top_prob, s->rows.hidden, s->rows.output};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    memset(s, 0, offsetof(session, tree));
+    s->rows = (pl_dataset_rows_out){0};
+    s->n_rows = s->room = 0;
+}
+
+// The next document to draft along; s->n 0: there are no more. Sides are mixed in proportion, held-out ones first.
+static pl_status next_doc(capture *c, session *s, pl_err *err) {
+    while (c->next[0] < c->docs[0] || c->next[1] < c->docs[1]) {
+        pl_feature_doc doc;
+        int64_t        all = c->docs[0] + c->docs[1], i = c->next[0] + c->next[1];
+        bool           held = c->next[1] < c->docs[1] &&
+                    (c->next[0] == c->docs[0] || (double)c->next[1] / (double)c->docs[1] <= (double)i / (double)all);
+        pl_feature_source *from = held ? c->held : c->train;
+        PL_TRY(from->get(from, c->next[held]++, &doc, err));
+        int64_t         n = doc.n < c->positions ? doc.n : c->positions;
+        const uint16_t *features = c->train->taps > 0 ? doc.features : doc.last;
+        *s = (session){.n = n, .held = held, .at = position(doc.mask, n, 0)};
+        if (s->at >= n) continue;
+        s->tokens = copy(doc.tokens, (size_t)n * sizeof *s->tokens);
+        s->mask = copy(doc.mask, (size_t)n);
+        s->features = copy(features, pl_size_mul((size_t)n, (size_t)c->width, sizeof *s->features));
+        if (s->tokens && s->mask && s->features) return PL_OK;
+        drop(s);
+        return pl_fail(err, PL_E_MEMORY, "traces: out of memory for a document of %lld rows", (long long)n);
+    }
+    s->n = 0;
+    return PL_OK;
+}
+
+// ---- drafting
+
+// Rows of the session's committed text that the drafter has not seen, CHUNK at most; after the last of them, a tree.
+static void add_item(capture *c, int number) {
+    session *s = &c->session[number];
+    int64_t  left = s->at - 1 - s->taken, count = left < CHUNK ? left : CHUNK;
+    int64_t  depth = s->n - s->at, most = c->drafter->policy.depth;
+    int      i = c->items++;
+    int64_t  row0 = c->n_features;
+    for (int64_t j = 0; j < count; j++) {
+        c->feature_row[row0 + j] = (int32_t)(row0 + j);
+        pl_to_f32(c->features + (row0 + j) * c->width, s->features + (s->taken + j) * c->width, PL_BF16,
+                  (size_t)c->width);
+    }
+    c->item_session[i] = number;
+    c->item[i] = (pl_draft_item){.slot = number,
+                                 .tokens = s->tokens,
+                                 .n_tokens = (int32_t)s->at,
+                                 .first = (int32_t)s->taken,
+                                 .count = (int32_t)count,
+                                 .feature_row = c->feature_row + row0};
+    s->taken += count;
+    c->n_features += count;
+    if (count < left) return;
+    pl_tree_root(&s->tree, s->tokens[s->at - 1]);
+    c->item[i].tree = &s->tree;
+    c->item[i].depth = (int)(depth < most ? depth : most);
+}
+
+// Where decoding would go on: after what the tree foresaw and one token more.
+static void advance(capture *c, int i) {
+    session *s = &c->session[c->item_session[i]];
+    int64_t  at = s->at;
+    if (!c->item[i].tree) return;
+    pl_tree_finish(&c->drafter->policy, &s->tree);
+    for (int node = 0; at < s->n && (node = pl_tree_child(&s->tree, node, s->tokens[at])) >= 0;)
+        at++;
+    s->at = position(s->mask, s->n, at + 1);
+}
+
+static void propose(capture *c, pl_ctx *ctx, int64_t rows) {
+    pl_draft_batch b = {.item = c->item, .n = c->items, .features = pl_ctx_write(ctx, c->features, rows, c->width)};
+    c->drafter->kind->propose(c->drafter, ctx, &b);
+}
+
+static pl_status draft(capture *c, pl_err *err) {
+    for (;;) {
+        c->items = 0;
+        c->n_features = 0;
+        for (int i = 0; i < c->sessions; i++)
+            if (c->session[i].at < c->session[i].n) add_item(c, i);
+        if (c->items == 0) return PL_OK;
+        pl_ctx_begin(&c->ctx);
+        propose(c, &c->ctx, c->n_features);
+        PL_TRY(pl_ctx_sync(&c->ctx, err));
+        if (c->watch_err.status != PL_OK) return pl_fail(err, c->watch_err.status, "%s", c->watch_err.msg);
+        for (int i = 0; i < c->items; i++)
+            advance(c, i);
+    }
+}
+
+static bool enough(const capture *c) {
+    return c->rows_max > 0 && c->rows >= c->rows_max;
+}
+
+// One group of documents, written in order. *more false: there are no more, or rows enough.
+static pl_status run_group(capture *c, bool *more, pl_err *err) {
+    pl_status st = PL_OK;
+    for (c->sessions = 0; c->sessions < SESSIONS && st == PL_OK; c->sessions++) {
+        st = next_doc(c, &c->session[c->sessions], err);
+        if (st != PL_OK || c->session[c->sessions].n == 0) break;
+    }
+    if (st == PL_OK) st = draft(c, err);
+    for (int i = 0; i < c->sessions; i++) {
+        session *s = &c->session[i];
+        if (st == PL_OK && !enough(c)) {
+            st = pl_dataset_append_traces(c->writer, s->n_rows, &s->rows, err);
+            c->rows += s->n_rows;
+            c->written++;
+        }
+        drop(s);
+    }
+    *more = c->sessions == SESSIONS && !enough(c);
+    return st;
+}
+
+// A measuring context walks the largest step; there are no items yet.
+static void measure(pl_ctx *ctx, void *arg) {
+    propose(arg, ctx, ROWS);
+}
+
+// ---- preparation
+
+// The target's matrix as decoding holds it, where the drafter's head is the target's.
+static pl_status pack_head(capture *c, pl_err *err) {
+    pl_tensor        from = c->teacher.host_head;
+    int64_t          v = from.dim[0], d = from.dim[1];
+    const pl_memory *m = c->teacher.model.be->memory;
+    c->target = c->teacher.model;
+    c->head_bytes = pl_panels_bytes(v, d, from.dtype);
+    c->head_block = pl_memory_create(m, PL_LOCAL, c->head_bytes, err);
+    if (!c->head_block) return PL_E_MEMORY;
+    float    *row = pl_malloc((size_t)d * sizeof *row);
+    void     *panels = row ? pl_memory_stage(m, c->head_block, c->head_bytes) : NULL;
+    pl_status st = panels ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory for the target's head");
+    for (int64_t i = 0; i < v && st == PL_OK; i++) {
+        pl_to_f32(row, (const uint8_t *)from.data + (size_t)(i * d) * pl_dtype_size(from.dtype), from.dtype, (size_t)d);
+        pl_panels_pack(panels, from.dtype, i, 1, v, d, row);
+    }
+    pl_free(row);
+    PL_TRY(pl_memory_put(m, c->head_block, panels, c->head_bytes, st, err));
+    c->target.head = pl_tensor_2d(c->head_block, from.dtype, v, d);
+    c->target.head.layout = PL_PANELS;
+    return PL_OK;
+}
+
+// Of the rows of a checkpoint's full head and the tokens they stand for.
+static pl_status head_fingerprint(char out[17], const capture *c, const char *dir, const pl_hf_config *config,
+                                  pl_err *err) {
+    const char       *name[] = {"lm_head.weight", "d2t"};
+    const pl_tensor  *shared = &c->teacher.host_head;
+    pl_weight_source *src;
+    uint64_t          h = pl_hash("", 0);
+    if (config->target_head) {
+        h = pl_hash_more(h, shared->data, (size_t)pl_tensor_count(shared) * pl_dtype_size(shared->dtype));
+        pl_hash_hex(out, h);
+        return PL_OK;
+    }
+    PL_TRY(pl_weight_source_open(&src, dir, err));
+    for (int i = 0; i < 2; i++) {
+        const pl_weight_entry *e = pl_weight_source_find(src, name[i]);
+        if (e) h = pl_hash_more(h, e->data, e->bytes);
+    }
+    pl_weight_source_close(src);
+    pl_hash_hex(out, h);
+    return PL_OK;
+}
+
+static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_hf_config *config, pl_err *err) {
+    pl_tree_policy policy;
+    int64_t        top = pl_recipe_int(c->r, "traces.top"), positions = c->target.config.max_position_embeddings;
+    const char    *kind = *config->head.kind ? config->head.kind : "full";
+    if (strcmp(kind, "full") != 0 || config->head.position_aware)
+        return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s%s; traces come from a full head, over all its rows",
+                       dir, kind, config->head.position_aware ? ", position-aware" : "");
+    PL_TRY(pl_tree_policy_parse(&policy, pl_recipe_str(c->r, "traces.tree"), err));
+    if (policy.adapt)
+        return pl_recipe_fail(c->r, "traces.tree", err, "\"%s\" follows measured times; name a tree of its own shape",
+                              policy.text);
+    int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
+    if (top > vocab)
+        return pl_recipe_fail(c->r, "traces.top", err, "%lld ids of a head of %lld rows", (long long)top,
+                              (long long)vocab);
+    c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
+    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &c->target, t, &policy, SESSIONS, ROWS, (int)c->positions, err));
+    c->watch.see = see;
+    c->drafter->watch = &c->watch;
+    c->top = top;
+    return PL_OK;
+}
+
+static void take_arrays(void *arg) {
+    capture *c = arg;
+    c->features = pl_arena_alloc(&c->arrays, pl_size_mul(ROWS, (size_t)c->width, sizeof *c->features));
+}
+
+static pl_status make_room(capture *c, pl_err *err) {
+    c->width = c->train->taps > 0 ? c->train->taps * c->train->d : c->train->d;
+    c->d = c->target.shape.d;
+    PL_TRY(pl_arena_init_shared(&c->arrays, "traced rows", c->teacher.model.be->memory, take_arrays, c, err));
+    c->feature_row = pl_calloc(ROWS, sizeof *c->feature_row);
+    return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
+}
+
+static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
+    pl_dataset_attrs a = {.target_fingerprint = c->target.fingerprint,
+                          .tokenizer_fingerprint = "",
+                          .template_name = "",
+                          .generation = c->train->identity,
+                          .vocab_size = (int32_t)c->target.vocab,
+                          .d = (int32_t)c->d,
+                          .drafter_fingerprint = drafter,
+                          .head_fingerprint = head,
+                          .tree = c->drafter->policy.text,
+                          .top = (int32_t)c->top};
+    return pl_dataset_writer_create(&c->writer, to, &a, ROWS_PER_SHARD, err);
+}
+
+// A capture that was stopped goes on after the documents that are on disk.
+static pl_status skip_docs(capture *c, pl_err *err) {
+    c->rows = pl_dataset_writer_rows(c->writer);
+    c->written = pl_dataset_writer_docs(c->writer);
+    for (int64_t i = c->written; i > 0; i--) {
+        PL_TRY(next_doc(c, &c->session[0], err));
+        if (c->session[0].n == 0) break;
+        drop(&c->session[0]);
+    }
+    return PL_OK;
+}
+
+static pl_status prepare(capture *c, const char *dataset_dir, const char *to, const pl_env *env, pl_err *err) {
+    const pl_recipe *r = c->r;
+    char             drafter[17], head[17];
+    pl_hf_config     config;
+    PL_TRY(pl_recipe_require(r, "target.path", err));
+    PL_TRY(pl_recipe_require(r, "drafter.start", err));
+    const char *dir = pl_recipe_str(r, "drafter.start");
+    pl_dtype    t = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
+    PL_TRY(pl_start_identity(drafter, r, err));
+    PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
+    PL_TRY(pl_teacher_open(&c->teacher, pl_recipe_str(r, "target.path"), t, env->backend, err));
+    PL_TRY(pack_head(c, err));
+    PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
+    PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->target, c->drafter->tap, c->drafter->n_taps,
+                              err));
+    c->rows_max = pl_recipe_int(r, "traces.rows");
+    c->docs[0] = c->train->docs > 0 ? c->train->docs : INT64_MAX / 2;
+    c->docs[1] = c->held ? c->held->docs : 0;
+    if (c->train->docs <= 0 && c->rows_max == 0)
+        return pl_recipe_fail(r, "traces.rows", err, "online data have no end; say how many rows to trace");
+    PL_TRY(make_room(c, err));
+    PL_TRY(head_fingerprint(head, c, dir, &config, err));
+    PL_TRY(open_writer(c, to, drafter, head, err));
+    PL_TRY(pl_ctx_init(&c->ctx, env->backend, env->pool));
+    PL_TRY(pl_ctx_measure(&c->ctx, measure, c, err));
+    return skip_docs(c, err);
+}
+
+static pl_status run(capture *c, const char *to, pl_err *err) {
+    pl_progress p;
+    pl_status   st = PL_OK;
+    bool        more = !enough(c), by_rows = c->rows_max > 0;
+    pl_progress_begin(&p, "traces", by_rows ? c->rows : c->written, by_rows ? c->rows_max : c->docs[0] + c->docs[1]);
+    while (more && st == PL_OK) {
+        st = run_group(c, &more, err);
+        pl_progress_update(&p, by_rows ? c->rows : c->written, "%lld rows", (long long)c->rows);
+        if (st == PL_OK && more && pl_stop_requested()) {
+            st = pl_dataset_flush(c->writer, err);
+            if (st == PL_OK)
+                st = pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after %lld documents; the same command goes on", to,
+                             (long long)c->written);
+        }
+    }
+    pl_progress_end(&p);
+    return st;
+}
+
+static void fini(capture *c) {
+    for (int i = 0; i < SESSIONS; i++)
+        drop(&c->session[i]);
+    pl_dataset_writer_destroy(c->writer);
+    if (c->train) c->train->destroy(c->train);
+    if (c->held) c->held->destroy(c->held);
+    if (c->drafter) pl_drafter_destroy(c->drafter);
+    pl_ctx_fini(&c->ctx);
+    pl_arena_fini(&c->arrays);
+    if (c->head_block) pl_memory_destroy(c->teacher.model.be->memory, PL_LOCAL, c->head_block, c->head_bytes);
+    pl_teacher_close(&c->teacher);
+    pl_free(c->feature_row);
+    pl_free(c);
+}
+
+pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
+                            pl_err *err) {
+    bool             whole;
+    pl_dataset_attrs want = {
+        .A = -1, .tree = pl_recipe_str(r, "traces.tree"), .top = (int32_t)pl_recipe_int(r, "traces.top")};
+    PL_TRY(pl_stage_dataset(to, &want, &whole, err));
+    if (whole) return PL_OK;
+    capture *c = pl_calloc(1, sizeof *c);
+    if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
+    c->r = r;
+    pl_status st = prepare(c, dataset_dir, to, env, err);
+    if (st == PL_OK) st = run(c, to, err);
+    if (st == PL_OK) {
+        pl_log("%s: %lld rows of %lld documents", to, (long long)c->rows, (long long)c->written);
+        pl_dataset_writer *w = c->writer;
+        c->writer = NULL;
+        st = pl_dataset_writer_close(w, err);
+    }
+    fini(c);
+    return st;
+}

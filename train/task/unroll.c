@@ -1,0 +1,269 @@
+#include "train/task/unroll.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/smoothl1.h"
+
+#include <string.h>
+
+enum { TOKEN, FEATURE }; // the two weights
+
+typedef struct unroll_pass {
+    pl_unroll *u;
+    int64_t    rows;
+    bool       learn;
+    // Out, where the host reads them: [steps * rows], and [rows] of each step.
+    pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL];
+    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step (scoring); the teacher's rows
+} unroll_pass;
+
+// Rows [at, at + n) of a tensor, with their gradient.
+static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
+    pl_tensor s = *t;
+    size_t    bytes = (size_t)(at * t->dim[1]) * pl_dtype_size(t->dtype);
+    s.data = (uint8_t *)t->data + bytes;
+    if (t->grad) s.grad = (uint8_t *)t->grad + bytes;
+    s.dim[0] = n;
+    return s;
+}
+
+// One step as a stretch of the tape: what later steps need of it are its hidden states and its keys and values.
+typedef struct unroll_step {
+    unroll_pass     *p;
+    int              k;
+    pl_tensor        hidden, y; // what it consumes; where the head's rows go
+    const pl_tensor *block;     // [k] of the steps before
+} unroll_step;
+
+enum { HIDDEN, KEYS, STEP_OUT };
+
+static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const unroll_step *s = arg;
+    pl_backbone       *b = s->p->u->model;
+    const pl_pack     *rows = &s->p->u->pack;
+    bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
+    pl_tensor block[PL_MAX_UNROLL];
+    pl_view   view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
+    memcpy(block, s->block, (size_t)s->k * sizeof *block);
+    view.n_blocks = view.offset = s->k;
+    const int32_t *token = rows->token + s->k * s->p->rows;
+    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], full ? s->y : (pl_tensor){0});
+    if (!full) b->head.kind->project(ctx, &b->head, x, s->y);
+    out[KEYS] = block[s->k];
+    s->p->x[s->k] = x;
+}
+
+static void pass(pl_ctx *ctx, unroll_pass *p) {
+    pl_unroll   *u = p->u;
+    pl_backbone *b = u->model;
+    pl_pack     *k_rows = &u->pack;
+    int          steps = p->learn ? u->opt.learn_steps : k_rows->steps;
+    int64_t      rows = p->rows;
+    pl_tensor    block[PL_MAX_UNROLL];
+    pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
+    pl_tensor    last = pl_ctx_write(ctx, k_rows->last, rows, k_rows->d);
+    pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
+    for (int k = 0; k < steps; k++) {
+        unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = slice(&out, k * rows, rows), .block = block};
+        pl_tensor   made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
+                                      [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
+        if (u->opt.recompute)
+            pl_tape_stretch(ctx, run_step, &s, sizeof s, made, STEP_OUT);
+        else
+            run_step(ctx, &s, made);
+        hidden = made[HIDDEN];
+        block[k] = made[KEYS];
+        if (u->opt.feature_weight > 0)
+            p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
+                                                                      .t = last,
+                                                                      .row = k_rows->teacher_row + k * rows,
+                                                                      .weight = u->weight[FEATURE] + k * rows,
+                                                                      .beta = 1});
+    }
+    if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
+    pl_divergence_args a = {.objective = u->opt.objective,
+                            .unmasked = u->opt.unmasked,
+                            .js_beta = u->opt.js_beta,
+                            .lk_decay = u->opt.lk_decay,
+                            .x = out,
+                            .w = b->head.out,
+                            .xt = last,
+                            .wt = u->wt,
+                            .teacher_row = k_rows->teacher_row,
+                            .weight = u->weight[TOKEN],
+                            .d2t = u->d2t,
+                            .accept = p->accept,
+                            .student_argmax = u->student_argmax};
+    p->loss = pl_divergence(ctx, &a);
+    p->last = last;
+    p->teacher_stat = a.teacher_stat;
+    if (p->learn) pl_tape_backward(ctx);
+    p->loss.data = pl_ctx_read(ctx, &p->loss);
+    if (!p->learn && pl_rescored_wanted(&b->head)) p->teacher_stat.data = pl_ctx_read(ctx, &p->teacher_stat);
+    if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+    for (int k = 0; k < steps && u->opt.feature_weight > 0; k++)
+        p->feature_loss[k].data = pl_ctx_read(ctx, &p->feature_loss[k]);
+}
+
+// The larger of scoring and learning.
+static void measure(pl_ctx *ctx, void *arg) {
+    const unroll_pass *most = arg;
+    unroll_pass        score = {.u = most->u, .rows = most->rows}, learn = score;
+    pl_tape           *tape = ctx->tape;
+    learn.learn = true;
+    ctx->tape = NULL;
+    pass(ctx, &score);
+    ctx->tape = tape;
+    pl_ctx_begin(ctx);
+    pass(ctx, &learn);
+}
+
+static void take_arrays(void *arg) {
+    pl_unroll     *u = arg;
+    size_t         n = (size_t)u->opt.capacity * (size_t)u->opt.steps;
+    const pl_head *h = &u->model->head;
+    u->weight[TOKEN] = pl_arena_alloc(&u->arrays, n * sizeof **u->weight);
+    u->weight[FEATURE] = pl_arena_alloc(&u->arrays, n * sizeof **u->weight);
+    u->student_argmax = pl_arena_alloc(&u->arrays, n * sizeof *u->student_argmax);
+    if (h->d2t) u->d2t = pl_arena_alloc(&u->arrays, (size_t)h->vocab * sizeof *u->d2t);
+}
+
+static pl_status create_arrays(pl_unroll *u, pl_err *err) {
+    const pl_head *h = &u->model->head;
+    PL_TRY(pl_arena_init_shared(&u->arrays, "training rows", u->ctx.be->memory, take_arrays, u, err));
+    if (h->d2t) memcpy(u->d2t, h->d2t, (size_t)h->vocab * sizeof *u->d2t);
+    return PL_OK;
+}
+
+pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
+                           const pl_backend *be, pl_pool *pool, pl_err *err) {
+    *u = (pl_unroll){.model = model, .wt = wt, .opt = *o};
+    if (u->opt.learn_steps == 0) u->opt.learn_steps = o->steps;
+    PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
+             u->opt.learn_steps, o->steps, o->token_weight);
+    PL_CHECK(o->objective != PL_OBJ_LABEL, "a drafter learns from a teacher, not from labels");
+    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features, "regression of %s's hidden states",
+             pl_backbone_name(model));
+    unroll_pass most = {.u = u, .rows = o->capacity};
+    pl_status   st;
+    PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
+    PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
+    u->pack.outside = o->unmasked;
+    size_t n = (size_t)o->capacity * (size_t)o->steps;
+    PL_TRY_GOTO(st, fail, create_arrays(u, err));
+    u->accept = pl_calloc(n, sizeof *u->accept);
+    u->loss = pl_calloc(n, sizeof *u->loss);
+    u->feature_loss = pl_calloc(n, sizeof *u->feature_loss);
+    if (!u->accept || !u->loss || !u->feature_loss)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_MEMORY, "training: out of memory for %lld rows", (long long)o->capacity));
+    PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
+    u->ctx.tape = &u->tape;
+    PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
+    if (pl_rescored_wanted(&model->head)) PL_TRY_GOTO(st, fail, pl_rescored_create(&u->own, model, wt, be, pool, err));
+    return PL_OK;
+fail:
+    pl_unroll_destroy(u);
+    return st;
+}
+
+void pl_unroll_destroy(pl_unroll *u) {
+    pl_rescored_destroy(&u->own);
+    pl_ctx_fini(&u->ctx);
+    pl_tape_fini(&u->tape);
+    pl_pack_fini(&u->pack);
+    pl_arena_fini(&u->arrays);
+    void *owned[] = {u->accept, u->loss, u->feature_loss};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    *u = (pl_unroll){0};
+}
+
+// A row's weight in one of the two losses, as the ops have it.
+static float scaled(double weight, float row) {
+    return (float)(weight * (double)row);
+}
+
+// The head's own law instead of the one it learns.
+static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
+    for (int k = 0; k < u->ran; k++) {
+        int64_t at = k * p->rows;
+        PL_TRY(pl_rescored_run(&u->own, p->x[k], p->last, p->teacher_stat, u->pack.teacher_row + at,
+                               u->weight[TOKEN] + at, p->rows, u->accept + at, u->student_argmax + at, err));
+    }
+    return PL_OK;
+}
+
+static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
+    unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
+    u->ran = learn ? u->opt.learn_steps : u->pack.steps;
+    if (p.rows == 0) return PL_OK;
+    for (int64_t i = 0; i < u->ran * p.rows; i++) {
+        u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);
+        u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->pack.weight[i]);
+    }
+    u->ctx.tape = learn ? &u->tape : NULL;
+    pl_ctx_begin(&u->ctx);
+    pass(&u->ctx, &p);
+    u->ctx.tape = &u->tape;
+    PL_TRY(pl_ctx_sync(&u->ctx, err));
+    for (int64_t i = 0; i < u->ran * p.rows; i++) {
+        u->loss[i] = pl_real_at(&p.loss, i);
+        if (u->opt.feature_weight > 0) u->feature_loss[i] = pl_real_at(&p.feature_loss[i / p.rows], i % p.rows);
+        if (!learn) u->accept[i] = (float)pl_real_at(&p.accept, i);
+    }
+    return learn || !pl_rescored_wanted(&u->model->head) ? PL_OK : score_own(u, &p, err);
+}
+
+pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {
+    return run(u, true, err);
+}
+
+pl_status pl_unroll_score(pl_unroll *u, pl_err *err) {
+    return run(u, false, err);
+}
+
+void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
+    const pl_pack *p = &u->pack;
+    const int32_t *d2t = u->model->head.d2t;
+    for (int64_t row = 0; row < p->rows; row++) {
+        double agreed = 1, accepted = 1;
+        bool   whole = true;
+        for (int k = 0; k < u->ran; k++) {
+            int64_t i = k * p->rows + row;
+            whole = whole && p->weight[i] > 0;
+            if (p->weight[i] <= 0) continue;
+            int32_t id = u->student_argmax[i];
+            double  agree = id >= 0 && (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
+            double  accept = scored ? (double)u->accept[i] : 0;
+            s->loss += (double)scaled(u->opt.token_weight, p->weight[i]) * u->loss[i] +
+                       (double)scaled(u->opt.feature_weight, p->weight[i]) * u->feature_loss[i];
+            s->weight += (double)p->weight[i];
+            s->count[k]++;
+            s->step_loss[k] += u->loss[i];
+            s->feature_loss[k] += u->feature_loss[i];
+            s->agree[k] += agree;
+            s->accept[k] += accept;
+            if (!whole) continue;
+            agreed *= agree;
+            accepted *= accept;
+            s->chain[k]++;
+            s->chain_agree[k] += agreed;
+            s->chain_accept[k] += accepted;
+        }
+    }
+}
+
+static double length(const double *chain, const double *sum, int steps) {
+    double tau = 1;
+    for (int k = 0; k < steps; k++)
+        if (chain[k] > 0) tau += sum[k] / chain[k];
+    return tau;
+}
+
+double pl_unroll_greedy_length(const pl_unroll_sums *s, int steps) {
+    return length(s->chain, s->chain_agree, steps);
+}
+
+double pl_unroll_sampled_length(const pl_unroll_sums *s, int steps) {
+    return length(s->chain, s->chain_accept, steps);
+}
