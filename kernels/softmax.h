@@ -1,5 +1,6 @@
-// Softmax of one row in double, by parts, for sampling: what stands between logits and a law (infer/sample/law.h). Plain
-// functions rather than ops: verification calls them row by row from the pool's threads, where no context may be used.
+// Softmax of one row in double, by parts, for sampling: what stands between logits and a distribution
+// (infer/sample/distribution.h). Plain functions rather than ops: verification calls them row by row from the pool's
+// threads, where no context may be used.
 //
 //   top = max x;   w[i] = exp((x[i] - top) inv_t);   sum = sum_i w[i];   p[i] = w[i] scale
 // Bits depend on the row and on the instruction set alone (AVX2 and AVX-512 agree): sums are PL_SUM_LANES partial sums

@@ -202,7 +202,7 @@ shown_faults() { # every failure that every command can meet; a quarter of an ho
     while read -r line; do say faults "$line"; done < <(grep -E '^[a-z]+ \([0-9]+ s\)|^  ' "$work/faults.log")
 }
 
-shown_verify() { # each verifier's law through the decode loop, a million draws a test
+shown_verify() { # each verifier's distribution through the decode loop, a million draws a test
     program >/dev/null
     (cd "$root" && PACELINE_TEST_DRAWS=1000000 "$root"/build/test_verify_chi2) >"$work/verify.log" 2>&1 || { tail -n 5 "$work/verify.log"; fail verify "see above"; return; }
     grep ', z ' "$work/verify.log"

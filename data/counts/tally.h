@@ -13,8 +13,8 @@ typedef struct pl_tally {
 
 void pl_tally_fini(pl_tally *t);
 
-// A file, a folder of *.txt or a glob pattern (data/text/text.h), cut into documents of about 4 KiB, so that halves of one
-// book can be compared; Project Gutenberg's licence is left out.
+// A file, a folder of *.txt or a glob pattern (data/text/text.h), cut into documents of about 4 KiB, so that halves of
+// one book can be compared; Project Gutenberg's licence is left out.
 pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err);
 // JSON or JSONL records: of each its member `field` (data/text/prompts.h), NULL: its prompt.
 pl_status pl_tally_records(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err);

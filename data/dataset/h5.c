@@ -21,7 +21,8 @@ static const struct {
 static const char OFFSETS[] = "doc_offsets";
 static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
                   SHIFT[] = "unshifted: row t holds the features of token t",
-                  STEP[] = "token and hidden: what a draft step consumed; output: what the head read; top: its law";
+                  STEP[] =
+                      "token and hidden: what a draft step consumed; output: what the head read; top: its distribution";
 
 // Bytes: 16 rows, the least that a chunk holds, of 16 taps of 2^18 elements, wider than any model.
 #define MAX_CHUNK ((double)(1 << 28))

@@ -16,7 +16,8 @@ typedef struct pl_spm pl_spm;
 
 // Failures leave a message in msg[0..msg_size): PL_E_MEMORY, PL_E_IO (threads), PL_E_INPUT for all that the library
 // does not like.
-// proto: a serialised ModelProto that has been checked before (data/tokenizer/spm_proto.h): the library trusts some of it.
+// proto: a serialised ModelProto that has been checked before (data/tokenizer/spm_proto.h): the library trusts some of
+// it.
 pl_status pl_spm_open(pl_spm **out, const void *proto, size_t n, char *msg, size_t msg_size);
 void      pl_spm_close(pl_spm *s);
 int       pl_spm_vocab_size(const pl_spm *s);

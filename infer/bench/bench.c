@@ -244,7 +244,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(wanted(a, &mask, err));
     PL_TRY(read_ranks(a, &heads, err));
     if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
-        return pl_fail(err, PL_E_USAGE, "draw: is timed on a --device; a host draws node by node, from laws");
+        return pl_fail(err, PL_E_USAGE, "draw: is timed on a --device; a host draws node by node, from distributions");
     pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
                                 .pre = pl_cli_text(a, "pre"),
                                 .drafter = pl_cli_text(a, "drafter"),

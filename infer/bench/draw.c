@@ -1,5 +1,5 @@
 // bench: the target's tokens drawn beside its logits, as decoding on a device has them. A host draws node by node from
-// laws (infer/decode/judge.h): there is nothing to time there.
+// distributions (infer/decode/verification.h): there is nothing to time there.
 #include "kernels/op/draw.h"
 #include "infer/bench/parts.h"
 #include "kernels/base/json_put.h"

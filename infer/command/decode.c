@@ -291,7 +291,8 @@ const pl_command pl_command_decode = {
     .summary = "one answer, streamed, with its statistics",
     .options = options,
     .about = "Goes on with a prompt. With a draft head the answer comes faster: with the verifier match it is plain\n"
-             "decoding's, token for token; other lossless verifiers keep its law. The text goes to standard output,\n"
+             "decoding's, token for token; other lossless verifiers keep its distribution. The text goes to standard "
+             "output,\n"
              "figures to standard error.",
     .lists = list_verifiers,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",

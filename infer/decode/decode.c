@@ -1,7 +1,7 @@
 #include "infer/decode/decode.h"
 
-#include "infer/decode/judge.h"
-#include "infer/decode/pace.h"
+#include "infer/decode/autotuner.h"
+#include "infer/decode/verification.h"
 #include "infer/drafter/backbone.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
@@ -18,7 +18,7 @@ typedef struct part {
     int         row0, rows;
     bool        decoding; // root + tree; else a chunk of the prompt
     bool        last;     // the chunk that ends the prompt
-    pl_judged   judged;
+    pl_verified verified;
     pl_verdict  verdict;
     int32_t     first, count; // rows that became final
 } part;
@@ -30,7 +30,7 @@ struct pl_engine {
     pl_engine_options opt;
     pl_final_fn       on_final;
     void             *on_final_arg;
-    pl_pace           pace;
+    pl_autotuner      tuner;
     pl_session       *session; // [max_sessions]
     int               slots;   // of each cache: max_len + a tree
     // taps of drafter and options together
@@ -41,7 +41,7 @@ struct pl_engine {
     pl_arena          arrays; // of what ops read and give beside tensors: id, pos, path, logits_index, argmax, row
     int32_t          *id, *pos, *path, *logits_index, *logits_row, *argmax, *final_row;
     pl_kvrow         *row; // [layers][max_rows]
-    pl_judge          judge;
+    pl_verification   verification;
     pl_draft_item    *item;
 };
 
@@ -79,15 +79,15 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
     pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
     f->logits = pl_linear(ctx, hidden, e->target->head);
     if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
-    pl_judge_draw(&e->judge, ctx, f->logits, n_draws);
+    pl_verification_draw(&e->verification, ctx, f->logits, n_draws);
     f->features = select_features(ctx, &f->out, e->capture_tap, e->opt.n_taps);
     f->drafter_features = (pl_tensor){0};
     if (e->drafter) f->drafter_features = select_features(ctx, &f->out, e->drafter_tap, e->drafter->n_taps);
 }
 
-// Whether a step's logits come to the host: where laws are made of them, or somebody looks on.
+// Whether a step's logits come to the host: where distributions are made of them, or somebody looks on.
 static bool reads_logits(const pl_engine *e, bool sampled) {
-    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->judge.draws);
+    return !e->ctx.be->memory || e->opt.see_logits || (sampled && !e->verification.draws);
 }
 
 static void measure_step(pl_ctx *ctx, void *arg) {
@@ -101,14 +101,14 @@ static void measure_step(pl_ctx *ctx, void *arg) {
     if (e->drafter) e->drafter->kind->propose(e->drafter, &e->ctx, &(pl_draft_batch){.features = f.drafter_features});
 }
 
-// The pages of laws that are never used are never touched.
+// The pages of distributions that are never used are never touched.
 static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     size_t v = (size_t)e->target->vocab, nodes = e->drafter ? (size_t)e->drafter->policy.max_nodes : 0;
-    PL_TRY(pl_law_work_init(&x->work, e->target->vocab, err));
-    x->law = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->law);
+    PL_TRY(pl_distribution_work_init(&x->work, e->target->vocab, err));
+    x->dist = pl_calloc(pl_size_mul(4, v, 1), sizeof *x->dist);
     if (e->opt.verifier->proposal == PL_PROPOSE_TOP) nodes = 0;
     if (nodes) x->q = pl_calloc(pl_size_mul(nodes, v, 1), sizeof *x->q);
-    if (!x->law || (nodes && !x->q))
+    if (!x->dist || (nodes && !x->q))
         return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)e->target->vocab);
     x->proposing = (pl_proposing){.kind = e->opt.verifier->proposal,
                                   .sampling = &x->opt.sampling,
@@ -117,7 +117,7 @@ static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
                                   .q_rows = (int)nodes,
                                   .vocab = e->target->vocab,
                                   .work = &x->work,
-                                  .law = x->law + 3 * v};
+                                  .dist = x->dist + 3 * v};
     return PL_OK;
 }
 
@@ -145,7 +145,7 @@ static void take_arrays(void *arg) {
     e->logits_index = pl_arena_alloc(&e->arrays, rows * sizeof *e->logits_index);
     e->argmax = pl_arena_alloc(&e->arrays, rows * sizeof *e->argmax);
     e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
-    pl_judge_take(&e->judge, &e->arrays, e->opt.max_rows);
+    pl_verification_take(&e->verification, &e->arrays, e->opt.max_rows);
 }
 
 static pl_status allocate(pl_engine *e, pl_err *err) {
@@ -181,13 +181,14 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     int positions = target->config.max_position_embeddings;
     if (e->opt.max_len <= 0 || e->opt.max_len > positions) e->opt.max_len = positions;
     int tree = drafter ? drafter->policy.max_nodes : 1;
-    pl_judge_init(&e->judge, e->opt.verifier, drafter != NULL, target->vocab, e->opt.max_sessions, be->memory != NULL);
+    pl_verification_init(&e->verification, e->opt.verifier, drafter != NULL, target->vocab, e->opt.max_sessions,
+                         be->memory != NULL);
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
     e->n_taps = add_taps(e->tap, 0, o->tap, o->n_taps, e->capture_tap);
     if (drafter) e->n_taps = add_taps(e->tap, e->n_taps, drafter->tap, drafter->n_taps, e->drafter_tap);
-    pl_pace_init(&e->pace, drafter ? &drafter->policy : NULL);
+    pl_autotuner_init(&e->tuner, drafter ? &drafter->policy : NULL);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
     e->ctx.repeats = true;
@@ -206,8 +207,8 @@ void pl_engine_destroy(pl_engine *e) {
     for (int i = 0; e->session && i < e->opt.max_sessions; i++) {
         pl_free(e->session[i].tokens);
         pl_kv_destroy(&e->session[i].kv);
-        pl_law_work_fini(&e->session[i].work);
-        pl_free(e->session[i].law);
+        pl_distribution_work_fini(&e->session[i].work);
+        pl_free(e->session[i].dist);
         pl_free(e->session[i].q);
     }
     void *owned[] = {e->session, e->parts, e->item, e->logits_row, e->final_row};
@@ -242,7 +243,7 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         if (s->live) continue;
         memcpy(s->tokens, prompt, (size_t)n * sizeof *prompt);
         s->n_tokens = s->n_prompt = n;
-        pl_judge_text(&e->judge, s);
+        pl_verification_text(&e->verification, s);
         s->n_read = 0;
         s->finish = PL_RUNNING;
         s->stopped_by = -1;
@@ -313,10 +314,10 @@ static void add_chunk(pl_engine *e, part *p, int m, int stride, int *n_logits) {
 // What a part's verdict is about; a prompt's last row is a bare root.
 static void ask_verdict(pl_engine *e, part *p) {
     int root = p->decoding ? p->row0 : p->row0 + p->rows - 1;
-    p->judged =
-        (pl_judged){.s = p->s, .position = p->decoding ? p->s->n_read : p->s->n_prompt - 1, .row = e->logits_row[root]};
-    if (!p->decoding) pl_tree_root(&p->s->tree, p->s->tokens[p->judged.position]);
-    pl_judge_ask(&e->judge, &p->judged);
+    p->verified = (pl_verified){
+        .s = p->s, .position = p->decoding ? p->s->n_read : p->s->n_prompt - 1, .row = e->logits_row[root]};
+    if (!p->decoding) pl_tree_root(&p->s->tree, p->s->tokens[p->verified.position]);
+    pl_verification_ask(&e->verification, &p->verified);
 }
 
 // Decoding sessions first, then prompts in the rows that are left. Returns the rows.
@@ -352,7 +353,8 @@ static void verify_part(void *arg, int i, int parts) {
     (void)parts;
     verify_job *j = arg;
     part       *p = &j->e->parts[i];
-    if (p->decoding || p->last) pl_judge_verdict(&j->e->judge, &p->judged, j->logits, j->e->argmax, &p->verdict);
+    if (p->decoding || p->last)
+        pl_verification_verdict(&j->e->verification, &p->verified, j->logits, j->e->argmax, &p->verdict);
 }
 
 static bool is_stop(const pl_session *s, int32_t token) {
@@ -364,7 +366,7 @@ static bool is_stop(const pl_session *s, int32_t token) {
 // Appends one emitted token; false when the session ends with it.
 static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     s->tokens[s->n_tokens++] = token;
-    pl_judge_said(&e->judge, s, token);
+    pl_verification_said(&e->verification, s, token);
     if (is_stop(s, token)) {
         s->finish = PL_STOPPED;
         s->stopped_by = token;
@@ -396,7 +398,7 @@ static void commit_decoding(pl_engine *e, part *p) {
     while (go && kept < v->n)
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
-    pl_pace_accepted(&e->pace, &s->tree, v);
+    pl_autotuner_accepted(&e->tuner, &s->tree, v);
     s->stats.steps++;
     s->stats.emitted += s->n_tokens - n0;
     s->stats.accepted += kept;
@@ -498,13 +500,13 @@ static void draft(pl_engine *e, const forward_out *f) {
 
 // Steps that read prompts as well say nothing about the cost of rows.
 static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
-    pl_pace_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
-    if (!e->pace.adapt) return;
+    pl_autotuner_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
+    if (!e->tuner.adapt) return;
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
-        if (e->parts[i].s->finish == PL_RUNNING) pl_pace_drafted(&c, &e->parts[i].s->tree);
+        if (e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
     }
-    pl_pace_step(&e->pace, &e->drafter->policy, &c);
+    pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);
 }
 
 pl_status pl_engine_step(pl_engine *e, pl_err *err) {
@@ -512,14 +514,14 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     int    rows = plan_rows(e), n_logits = 0;
     if (rows == 0) return PL_OK;
     bool greedy = e->opt.all_logits, sampled = false;
-    pl_judge_begin(&e->judge);
+    pl_verification_begin(&e->verification);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if (p->decoding)
             add_tree(e, p, p->row0, rows, &n_logits);
         else
             add_chunk(e, p, p->row0, rows, &n_logits);
-        if (pl_judge_greedy(p->s))
+        if (pl_verification_greedy(p->s))
             greedy = true;
         else
             sampled = true;
@@ -527,12 +529,13 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     }
     pl_ctx_begin(&e->ctx);
     forward_out f;
-    forward(e, rows, n_logits, greedy && n_logits > 0, e->judge.n_draws, &f);
+    forward(e, rows, n_logits, greedy && n_logits > 0, e->verification.n_draws, &f);
     verify_job job = {.e = e};
     if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));
     double t_target = pl_now();
-    pl_parallel(sampled && !e->judge.draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part, &job);
+    pl_parallel(sampled && !e->verification.draws && e->n_parts > 1 ? e->ctx.pool : NULL, e->n_parts, verify_part,
+                &job);
     for (int i = 0; i < e->n_parts; i++) {
         part *p = &e->parts[i];
         if ((p->decoding || p->last) && p->verdict.bonus < 0)
@@ -567,11 +570,11 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
 void pl_engine_tree(const pl_engine *e, char *text, size_t size) {
     if (!e->drafter) {
         snprintf(text, size, "none");
-    } else if (!e->pace.adapt || e->pace.chosen.n == 0) {
+    } else if (!e->tuner.adapt || e->tuner.chosen.n == 0) {
         snprintf(text, size, "%s", e->drafter->policy.text);
     } else {
         pl_tree_policy p;
-        pl_tree_shape_set(&p, e->pace.chosen.n, e->pace.chosen.parent);
+        pl_tree_shape_set(&p, e->tuner.chosen.n, e->tuner.chosen.parent);
         pl_tree_shape_text(&p, text, size);
     }
 }

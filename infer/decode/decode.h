@@ -32,7 +32,8 @@ typedef struct pl_engine_options {
     int                n_taps, tap[PL_MAX_TAPS];
     bool               all_logits; // the head runs over every row, also of prompts (datasets store each row's argmax)
     // A diagnostic: final rows show their logits also where a device must hand them back. Decoding needs them on the
-    // host where verdicts are made by laws alone (infer/decode/judge.h); comparing devices row by row needs them all.
+    // host where verdicts are made by distributions alone (infer/decode/verification.h); comparing devices row by row
+    // needs them all.
     bool               see_logits;
 } pl_engine_options;
 
@@ -77,22 +78,22 @@ typedef struct pl_session_stats {
 } pl_session_stats;
 
 struct pl_session {
-    int32_t           *tokens;                     // prompt, then what was emitted (the stop token included)
-    int32_t            n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache
-    int                slot;
-    pl_finish          finish;
-    int32_t            stopped_by; // the stop token, when finish is PL_STOPPED
-    pl_session_options opt;
-    pl_session_stats   stats;
-    pl_kv              kv;
-    pl_tree            tree;
-    bool               live;
-    // Sampling: scratch, and the laws that the tree's children were drawn from.
-    pl_law_work        work;
-    double            *law; // [4][V]: p, q, r of verification, the drafter's
-    double            *q;   // [nodes][V]
-    pl_rng_coin        draft_coin;
-    pl_proposing       proposing;
+    int32_t             *tokens;                     // prompt, then what was emitted (the stop token included)
+    int32_t              n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache
+    int                  slot;
+    pl_finish            finish;
+    int32_t              stopped_by; // the stop token, when finish is PL_STOPPED
+    pl_session_options   opt;
+    pl_session_stats     stats;
+    pl_kv                kv;
+    pl_tree              tree;
+    bool                 live;
+    // Sampling: scratch, and the distributions that the tree's children were drawn from.
+    pl_distribution_work work;
+    double              *dist; // [4][V]: p, q, r of verification, the drafter's
+    double              *q;    // [nodes][V]
+    pl_rng_coin          draft_coin;
+    pl_proposing         proposing;
 };
 
 // Borrows target, drafter (may be NULL) and pool; they outlive the engine.

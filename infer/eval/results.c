@@ -330,7 +330,7 @@ static void method_line(FILE *f, const pl_results *r, int m, int width) {
     if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
     if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
     if (a->promise != PL_PROMISE_IDENTICAL)
-        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in law" : "lossy");
+        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in distribution" : "lossy");
     else if (!g.identical)
         snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
     fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,

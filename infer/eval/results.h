@@ -24,7 +24,7 @@ typedef struct pl_answer {
 // What a method says of its answers.
 typedef enum pl_promise {
     PL_PROMISE_IDENTICAL,    // plain decoding's own tokens
-    PL_PROMISE_DISTRIBUTION, // other tokens of the same law
+    PL_PROMISE_DISTRIBUTION, // other tokens of the same distribution
     PL_PROMISE_NONE,         // a lossy verifier
 } pl_promise;
 

@@ -261,8 +261,8 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     return st;
 }
 
-// dir/METHOD.json (infer/inspect/ceilings.h), with laws at the first temperature above 0, at which answers are drawn then;
-// where there is none, at 1, along greedy answers.
+// dir/METHOD.json (infer/inspect/ceilings.h), with distributions at the first temperature above 0, at which answers are
+// drawn then; where there is none, at 1, along greedy answers.
 static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *dir,
                               int64_t positions, pl_err *err) {
     pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,

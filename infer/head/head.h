@@ -7,7 +7,7 @@
 //   dynaspec  project = identity,          out = lm_head sorted by cluster, a router's support  dynaspec.c
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
-// support: the proposal's law is the softmax over the support, and tokens outside come from the target alone.
+// support: the proposal's distribution is the softmax over the support, and tokens outside come from the target alone.
 // A head adds one file: its kind's name, its weights, its projection, its support.
 #ifndef PL_HEAD_H
 #define PL_HEAD_H
@@ -61,7 +61,7 @@ typedef struct pl_head_kind {
     bool (*foresees)(const pl_head *h);
     // The rows of out that are read; what it returns lies in ctx's frame. NULL: all, or the position-aware prefix.
     pl_head_support (*support)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
-    // Instead of the general ones, for heads whose law is no softmax over rows of out. NULL: the general ones.
+    // Instead of the general ones, for heads whose distribution is no softmax over rows of out. NULL: the general ones.
     void (*topk)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
     pl_tensor (*logits)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
     // Bytes that one draft step at this depth must read; NULL: out's rows and down.
@@ -101,7 +101,7 @@ pl_drafted pl_head_drafted(const pl_head *h);
 void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
-// outside a row's support: their softmax is the law that is proposed from.
+// outside a row's support: their softmax is the distribution that is proposed from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // The same over all rows, whatever the support: of out, or of the exact rows where out is their scorer.
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);

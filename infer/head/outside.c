@@ -65,7 +65,7 @@ static void spread(const pl_outside *o, double *q, const double *q_list, const i
         q[d2t[x]] = o->n[x] ? (1 - o->share) * q_list[x] : q_list[x];
 }
 
-void pl_drafted_law(const pl_drafted *d, double *q, int64_t v, const double *q_list) {
+void pl_drafted_distribution(const pl_drafted *d, double *q, int64_t v, const double *q_list) {
     if (d->outside) {
         spread(d->outside, q, q_list, d->d2t);
         return;

@@ -8,9 +8,9 @@
 //
 // So every token can be drafted, and sampled verification, which takes any q', stays exact. What it can win is at most
 // what the target gives to tokens outside; what it costs is up to e of what was accepted before. Greedy candidates are
-// the head's own. It acts on the law after the session's temperature, top-k, top-p and min-p: a token of the list that
-// these leave out, or that a position-aware head does not read, gives nothing. What training reports as acceptance is
-// without it.
+// the head's own. It acts on the distribution after the session's temperature, top-k, top-p and min-p: a token of the
+// list that these leave out, or that a position-aware head does not read, gives nothing. What training reports as
+// acceptance is without it.
 #ifndef PL_OUTSIDE_H
 #define PL_OUTSIDE_H
 
@@ -42,8 +42,8 @@ typedef struct pl_drafted {
     const pl_outside *outside; // NULL: nothing outside is drafted
 } pl_drafted;
 
-// q [v]: the law of the target's tokens that candidates are drawn from, of the law of draft ids q_list [d->n], which is
-// not q. The sum stays what it was, to rounding.
-void pl_drafted_law(const pl_drafted *d, double *q, int64_t v, const double *q_list);
+// q [v]: the distribution of the target's tokens that candidates are drawn from, of the distribution of draft ids
+// q_list [d->n], which is not q. The sum stays what it was, to rounding.
+void pl_drafted_distribution(const pl_drafted *d, double *q, int64_t v, const double *q_list);
 
 #endif

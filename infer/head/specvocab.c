@@ -3,14 +3,14 @@
 //                                    [r, d], the tensors of EAGLE-4's candidate head
 //   C = the `candidates` best ids of s; equal scores: the lower id
 //   z[v] = W[v] . h for v in C       lm_head.weight [Vd, d], bits as if all of it had been computed
-//   q = softmax of z over C          the law that is proposed from; ids outside C come from the target alone
+//   q = softmax of z over C          the distribution that is proposed from; ids outside C come from the target alone
 // A step reads Vd r + r d + |C| d elements rather than Vd d. Each row has candidates of its own; they come by id, so
 // that the exact rows are read in the order in which they lie. W is kept row-major, once (gatherdot.h says why not in
 // panels).
 //
 // Training: the scorer learns as a low-rank head does, by the objective at each step of the unroll (out and project are
-// its own), onto W as it is: no gradient reaches W, which is frozen always. The loss is the scorer's law's; acceptance
-// held out, by which the best checkpoint is chosen, is that of q (train/task/rescored.h).
+// its own), onto W as it is: no gradient reaches W, which is frozen always. The loss is the scorer's distribution's;
+// acceptance held out, by which the best checkpoint is chosen, is that of q (train/task/rescored.h).
 #include "infer/head/head.h"
 
 #include "kernels/op/gatherdot.h"

@@ -22,14 +22,14 @@ pl_status pl_acceptance_init(pl_acceptance *a, int64_t v, pl_err *err) {
                          .w = pl_calloc(pl_size_mul(5, n, 1), sizeof *a->w),
                          .q = pl_calloc(n, sizeof *a->q),
                          .logits = pl_calloc(n, sizeof *a->logits)};
-    pl_status st = pl_law_work_init(&a->law, v, err);
+    pl_status st = pl_distribution_work_init(&a->dist, v, err);
     if (st == PL_OK && a->sorted && a->w && a->q && a->logits) return PL_OK;
     pl_acceptance_fini(a);
     return st != PL_OK ? st : pl_fail(err, PL_E_MEMORY, "acceptance over %lld tokens: out of memory", (long long)v);
 }
 
 void pl_acceptance_fini(pl_acceptance *a) {
-    pl_law_work_fini(&a->law);
+    pl_distribution_work_fini(&a->dist);
     pl_free(a->sorted);
     pl_free(a->w);
     pl_free(a->q);
@@ -120,13 +120,13 @@ void pl_acceptance_bound(pl_acceptance *a, pl_proposal kind, const double *p, co
 
 // ---- what a verifier does -------------------------------------------------------------------------------------------
 
-typedef struct known_law {
+typedef struct known_dist {
     const double *p;
     int64_t       v;
-} known_law;
+} known_dist;
 
-static bool law_of(void *arg, int node, double *p) {
-    const known_law *l = arg;
+static bool dist_of(void *arg, int node, double *p) {
+    const known_dist *l = arg;
     (void)node;
     memcpy(p, l->p, (size_t)l->v * sizeof *p);
     return true;
@@ -136,7 +136,7 @@ static bool law_of(void *arg, int node, double *p) {
 static bool trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n, pl_coin *coin) {
     static const pl_sampling all = {.temperature = 1, .top_p = 1};
     int64_t                  size = a->v;
-    known_law                law = {.p = p, .v = size};
+    known_dist               dist = {.p = p, .v = size};
     int32_t                  id[PL_ACCEPTANCE_CHILDREN];
     float                    logp[PL_ACCEPTANCE_CHILDREN];
     pl_verdict               out;
@@ -146,11 +146,11 @@ static bool trial(pl_acceptance *a, const pl_verifier *v, const double *p, int n
                                   .q = a->q,
                                   .q_rows = 1,
                                   .vocab = size,
-                                  .work = &a->law,
-                                  .law = a->w + 3 * size};
+                                  .work = &a->dist,
+                                  .dist = a->w + 3 * size};
     pl_verify_in             in = {.tree = &a->tree,
-                                   .law = law_of,
-                                   .arg = &law,
+                                   .dist = dist_of,
+                                   .arg = &dist,
                                    .v = size,
                                    .coin = coin,
                                    .p = a->w,

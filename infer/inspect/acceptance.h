@@ -1,5 +1,5 @@
-// How often a verifier accepts, and how often any could: a diagnostic of one node with the target's law p, the
-// drafter's law q and n children made from q. Offline: nothing of it runs while decoding.
+// How often a verifier accepts, and how often any could: a diagnostic of one node with the target's distribution p, the
+// drafter's distribution q and n children made from q. Offline: nothing of it runs while decoding.
 #ifndef PL_ACCEPTANCE_H
 #define PL_ACCEPTANCE_H
 
@@ -9,13 +9,13 @@
 #define PL_ACCEPTANCE_CHILDREN 8
 
 typedef struct pl_acceptance {
-    int64_t     v;
-    void       *sorted; // [v] tokens by p / q
-    double     *w;      // [5][v] scratch
-    double     *q;      // [v] the drafter's law of a trial
-    float      *logits; // [v]
-    pl_law_work law;
-    pl_tree     tree;
+    int64_t              v;
+    void                *sorted; // [v] tokens by p / q
+    double              *w;      // [5][v] scratch
+    double              *q;      // [v] the drafter's distribution of a trial
+    float               *logits; // [v]
+    pl_distribution_work dist;
+    pl_tree              tree;
 } pl_acceptance;
 
 pl_status pl_acceptance_init(pl_acceptance *a, int64_t v, pl_err *err);

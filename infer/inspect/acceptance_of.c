@@ -10,7 +10,7 @@
 #define VERIFIERS 32
 #define DRAFTS (PL_PROPOSE_TOP_ONE + 1)
 
-// A verifier that plain-samples the text, for the laws of target and drafter that pass by.
+// A verifier that plain-samples the text, for the distributions of target and drafter that pass by.
 typedef struct recorder {
     pl_verifier   verifier;
     pl_acceptance acceptance;
@@ -47,7 +47,7 @@ static void weigh(recorder *r, const double *p, const double *q) {
 static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {
     recorder     *r = (recorder *)(uintptr_t)v; // its own verifier, which the engine sees as read-only
     const double *q = in->tree->q[0];
-    if (r->positions < r->most && in->law(in->arg, 0, in->p)) weigh(r, in->p, q);
+    if (r->positions < r->most && in->dist(in->arg, 0, in->p)) weigh(r, in->p, q);
     pl_verify_walk(v, in, out);
 }
 

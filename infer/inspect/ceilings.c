@@ -58,7 +58,7 @@ static double best_mass(pl_ceilings *c, const double *p, int64_t k) {
     return sum;
 }
 
-// How much of the whole head's law and how many of its best lie in the support. Takes c->q.
+// How much of the whole head's distribution and how many of its best lie in the support. Takes c->q.
 static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums *s) {
     if (!softmax(c, r->whole, r->vd, c->q)) return false;
     for (int64_t j = 0; j < r->vd; j++)
@@ -77,7 +77,7 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     return true;
 }
 
-// A token of S: what p and the law that is proposed from give it.
+// A token of S: what p and the distribution that is proposed from give it.
 static void add_token(pl_ceiling_sums *s, double p, double q) {
     s->achieved += fmin(p, q);
     s->ceiling += p;
@@ -89,7 +89,7 @@ static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     if (!softmax(c, r->logits, r->vd, c->q)) return false;
     if (r->outside) {
         pl_drafted list = {.n = r->vd, .d2t = r->d2t, .outside = r->outside};
-        pl_drafted_law(&list, c->sorted, c->v, c->q);
+        pl_drafted_distribution(&list, c->sorted, c->v, c->q);
         for (int64_t y = 0; y < c->v; y++)
             if (c->sorted[y] > 0) add_token(s, r->p[y], c->sorted[y]);
     } else { // by the list, so that a map that names a token twice breaks the order

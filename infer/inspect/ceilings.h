@@ -1,5 +1,6 @@
 // Ceilings of acceptance (DynaSpec's lemmas 1 and 2): what a head's support costs, apart from what its logits cost. At
-// a context with the target's law p and a head that proposes from q, the softmax over its support S of k tokens,
+// a context with the target's distribution p and a head that proposes from q, the softmax over its support S of k
+// tokens,
 //
 //   achieved = sum_j min(p_j, q_j)  <=  ceiling = p(S)  <=  oracle = H_k(p), the mass of the k best tokens of p
 //
@@ -36,7 +37,7 @@ typedef struct pl_ceilings {
 // One row: what was known where a token at this depth was drafted.
 typedef struct pl_ceiling_row {
     int               depth;
-    const double     *p;      // [v] the target's law
+    const double     *p;      // [v] the target's distribution
     const float      *logits; // [vd] the head's, -infinity outside its support
     const float      *whole;  // [vd] of all its rows; NULL: it reads them all
     const int32_t    *d2t;    // [vd] or NULL

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// Looks on twice: at what the head reads while the drafter drafts, and at the target's laws when the draft is verified,
-// where it decides which text is written.
+// Looks on twice: at what the head reads while the drafter drafts, and at the target's distributions when the draft is
+// verified, where it decides which text is written.
 typedef struct looker {
     pl_draft_watch watch;
     pl_verifier    verifier;
@@ -46,7 +46,7 @@ static void look(looker *l, const pl_verify_in *in, int node) {
     int            depth = in->tree->depth[node];
     size_t         at = (size_t)depth * (size_t)l->ceilings.v;
     pl_ceiling_row row = {.depth = depth, .p = in->p, .logits = l->logits + at};
-    if (depth >= l->levels || l->err.status != PL_OK || !in->law(in->arg, node, in->p)) return;
+    if (depth >= l->levels || l->err.status != PL_OK || !in->dist(in->arg, node, in->p)) return;
     row.whole = l->routed ? l->whole + at : NULL;
     row.d2t = l->head->d2t;
     row.vd = l->head->vocab;
@@ -58,7 +58,7 @@ static void look(looker *l, const pl_verify_in *in, int node) {
 static void follow_best(const pl_verify_in *in, pl_verdict *out) {
     int node = 0;
     for (out->n = 0, out->path[0] = 0;; out->path[++out->n] = node) {
-        if (!in->law(in->arg, node, in->p)) {
+        if (!in->dist(in->arg, node, in->p)) {
             out->bonus = -1;
             return;
         }

@@ -65,7 +65,7 @@ static const pl_cli_option options[] = {
      .deflt = "1",
      .min = 0.01,
      .max = 1000,
-     .help = "--acceptance, --ceilings: of both laws; --ceilings: answers are drawn at it [greedy]"},
+     .help = "--acceptance, --ceilings: of both distributions; --ceilings: answers are drawn at it [greedy]"},
     {0}};
 
 typedef enum what {
@@ -265,7 +265,7 @@ const pl_command pl_command_inspect = {
         "With --ceilings PATH is a target too: by depth of the draft, how many tokens the head's support has, what is\n"
         "achieved (the mean of sum min(p, q)), the ceiling that the support sets (p of it) and the oracle's (p of as\n"
         "many of its best tokens); for a head that leaves rows unread how often the best token and the best --top of\n"
-        "the whole head are in the support, and the share of its law that is retained.",
+        "the whole head are in the support, and the share of its distribution that is retained.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .devices = true,
     .run = run,

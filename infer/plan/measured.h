@@ -7,13 +7,13 @@
 #define PL_PLAN_MEASURED 64
 
 typedef struct pl_plan_method {
-    char          *name, *checkpoint; // owned; the folder as it is found from here
-    bool           ranked;            // counts are filled; else rates
-    pl_pace_counts counts;
-    double         rate[PL_SHAPE_LEVELS]; // by level, given that all before were accepted
-    int            n_rates;
-    double         tau, speed, plain_speed; // measured, of the fastest tree that was evaluated; NaN: not known
-    char           tree[PL_TREE_TEXT];      // that tree, "" where it is not known
+    char               *name, *checkpoint; // owned; the folder as it is found from here
+    bool                ranked;            // counts are filled; else rates
+    pl_autotuner_counts counts;
+    double              rate[PL_SHAPE_LEVELS]; // by level, given that all before were accepted
+    int                 n_rates;
+    double              tau, speed, plain_speed; // measured, of the fastest tree that was evaluated; NaN: not known
+    char                tree[PL_TREE_TEXT];      // that tree, "" where it is not known
 } pl_plan_method;
 
 typedef struct pl_plan_methods {

@@ -15,22 +15,22 @@ void pl_plan_acceptance_rates(pl_plan_acceptance *a, const double *rate, int n) 
         a->accept[l][0] = rate[l < n ? l : n - 1];
 }
 
-void pl_plan_acceptance_counts(pl_plan_acceptance *a, const pl_pace_counts *n) {
+void pl_plan_acceptance_counts(pl_plan_acceptance *a, const pl_autotuner_counts *n) {
     pl_shape_costs c = {.levels = PL_SHAPE_LEVELS, .ranks = 1};
     while (c.ranks < PL_SHAPE_RANKS && n->seen[0][c.ranks] >= OBSERVED)
         c.ranks++;
-    pl_pace_acceptance(n, &c);
+    pl_autotuner_acceptance(n, &c);
     *a = (pl_plan_acceptance){.ranks = c.ranks};
     memcpy(a->accept, c.accept, sizeof a->accept);
 }
 
-double pl_plan_seconds(const pl_pace_cost *c, double rows) {
+double pl_plan_seconds(const pl_autotuner_cost *c, double rows) {
     double at[2], low = floor(rows), share = rows - low;
     if (low < 1) low = 1, share = 0;
-    pl_pace_cost_read(c, (int)low, 1, at);
+    pl_autotuner_cost_read(c, (int)low, 1, at);
     double below = at[1];
     if (share == 0) return below;
-    pl_pace_cost_read(c, (int)low + 1, 1, at);
+    pl_autotuner_cost_read(c, (int)low + 1, 1, at);
     return below + share * (at[1] - below);
 }
 
@@ -70,7 +70,8 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     out->speed = b * out->emitted / out->seconds;
 }
 
-// tree/best.h charges a tree by its rows and widths alone: what depends on the tokens emitted is charged as for `emitted`.
+// tree/best.h charges a tree by its rows and widths alone: what depends on the tokens emitted is charged as for
+// `emitted`.
 static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, double emitted,
                         pl_shape_costs *s) {
     double b = c->batch;

@@ -2,16 +2,15 @@
 // seconds of each part of a cycle and from acceptance. Prediction alone; infer/plan/rig.h measures.
 //
 // One cycle of B sessions, each with a tree T of n nodes (root included) and w_l expanded nodes at depth l, emits
-//   tau = E(T) = 1 + sum over the drafted nodes of the product of accept[l][rank] along their paths   (infer/tree/best.h)
+//   tau = E(T) = 1 + sum over the drafted nodes of the product of accept[l][rank] along their paths (infer/tree/best.h)
 // tokens a session, which for a chain of gamma tokens with the same alpha at every depth is
 //   Omega(alpha, gamma) = (1 - alpha^(gamma+1)) / (1 - alpha)               (DynaSpec eq. 1; Leviathan et al. 2023)
 // and takes
 //   T = target(B n) + B tau verify + take_in(B tau) + first(B) + sum_{l >= 1} [layer(B w_l) + head(B w_l)] + other
 // target: forward, output matrix, argmax or, on a device, draws. verify: a verdict (where a host draws, the target's
-// law), per token. take_in: fuse and layer for the rows that became final. first, head: the head at level 0, when other
-// weights have been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau / T; plain
-// decoding:
-// B / (target(B) + B verify + other). A draft step of DynaSpec's model (§4.3) is
+// distribution), per token. take_in: fuse and layer for the rows that became final. first, head: the head at level 0,
+// when other weights have been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau
+// / T; plain decoding: B / (target(B) + B verify + other). A draft step of DynaSpec's model (§4.3) is
 //   T_D = T_emb + max(T_core, T_meta) + T_index+gemm
 // with T_core the layer, T_meta a router (0 where there is none), T_index+gemm the head over its shortlist; `layer` is
 // T_emb and T_core together, and `head` holds a router's seconds, because it runs after the layer here.
@@ -26,20 +25,20 @@
 #ifndef PL_PLAN_H
 #define PL_PLAN_H
 
-#include "infer/decode/pace.h"
+#include "infer/decode/autotuner.h"
 
 #define PL_PLAN_CHAIN 15 // longest chain that is planned
 
 typedef struct pl_plan_costs {
-    int          batch;
-    pl_pace_cost target, take_in, layer, first, head; // seconds by rows of all sessions
+    int               batch;
+    pl_autotuner_cost target, take_in, layer, first, head; // seconds by rows of all sessions
     // Of `head` at depth l: heads whose shortlist shrinks with the depth; 0: 1.
-    double       level_share[PL_SHAPE_LEVELS];
-    double       verify; // seconds per emitted token
-    double       other;  // seconds of a cycle
+    double            level_share[PL_SHAPE_LEVELS];
+    double            verify; // seconds per emitted token
+    double            other;  // seconds of a cycle
     // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: a router; choosing
     // the k best instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
-    double       embed, router, top_k, log_sum_exp;
+    double            embed, router, top_k, log_sum_exp;
 } pl_plan_costs;
 
 // How often drafts are right.
@@ -59,7 +58,7 @@ typedef struct pl_plan_cycle {
 // From rates of rank 0 by level, each given that all before were accepted; levels beyond n take the last one. n >= 1.
 void pl_plan_acceptance_rates(pl_plan_acceptance *a, const double *rate, int n);
 // From counts; ranks offered fewer than 16 times at the root are left out.
-void pl_plan_acceptance_counts(pl_plan_acceptance *a, const pl_pace_counts *n);
+void pl_plan_acceptance_counts(pl_plan_acceptance *a, const pl_autotuner_counts *n);
 
 // The cycle of a tree: parents before children, siblings in order of rank, parent[0] not read, 1 <= n <= 64 nodes, at
 // most PL_SHAPE_LEVELS levels. n = 1: plain decoding, without a drafter.
@@ -68,7 +67,7 @@ void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, cons
 // The fastest tree of at most `nodes` nodes, a chain where `chain`; at least one token is drafted.
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
 // Seconds of `rows` rows, which need not be whole.
-double pl_plan_seconds(const pl_pace_cost *c, double rows);
+double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
 
 typedef struct pl_plan_slimspec {
     double rho, lambda, kappa;

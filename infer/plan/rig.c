@@ -82,10 +82,10 @@ static void add_sample(part_samples *p, int rows, double seconds) {
     if (s->n < SAMPLES) s->x[s->n++] = seconds;
 }
 
-static void read_samples(const part_samples *p, pl_pace_cost *c) {
-    *c = (pl_pace_cost){0};
+static void read_samples(const part_samples *p, pl_autotuner_cost *c) {
+    *c = (pl_autotuner_cost){0};
     for (int i = 0; i < p->n; i++)
-        pl_pace_cost_add(c, p->size[i].rows, pl_stats(p->size[i].x, p->size[i].n).median);
+        pl_autotuner_cost_add(c, p->size[i].rows, pl_stats(p->size[i].x, p->size[i].n).median);
 }
 
 static double median_of(const part_samples *p) {

@@ -1,13 +1,13 @@
 // Measuring for the planner: cycles of decoding with given trees, built from the modules that decode, part by part.
 //
 // A part that is timed alone finds its weights in caches that the parts between empty while decoding, and would look
-// cheaper than it is. So every subject (a drafter with its head) runs whole cycles in the order of infer/decode/decode.h (the
-// target's forward over root and tree, rows that became final taken in, head, layer, head, layer, ...) with the clock
-// read between parts; only what is accepted is made up. Trees of several row counts and widths tell what a row costs.
-// Rounds go over all subjects and trees, with steps of plain decoding (the engine itself) in between, so that drift of
-// the machine hits all alike; a figure is the median over rounds. The first round warms up and is not counted. On a
-// device each part is waited for, also where decoding goes on queueing: parts are dearer there by a wait of some
-// microseconds, all alike.
+// cheaper than it is. So every subject (a drafter with its head) runs whole cycles in the order of
+// infer/decode/decode.h (the target's forward over root and tree, rows that became final taken in, head, layer, head,
+// layer, ...) with the clock read between parts; only what is accepted is made up. Trees of several row counts and
+// widths tell what a row costs. Rounds go over all subjects and trees, with steps of plain decoding (the engine itself)
+// in between, so that drift of the machine hits all alike; a figure is the median over rounds. The first round warms up
+// and is not counted. On a device each part is waited for, also where decoding goes on queueing: parts are dearer there
+// by a wait of some microseconds, all alike.
 #ifndef PL_PLAN_RIG_H
 #define PL_PLAN_RIG_H
 

@@ -27,7 +27,8 @@ static void put_seconds(pl_json_out *o, const pl_plan *p, const char *key, doubl
     put_figure(o, p, name, p->env->json ? seconds : seconds * 1e6);
 }
 
-static void put_rows(pl_json_out *o, const pl_plan *p, const char *key, const pl_pace_cost *c, const int *rows, int n) {
+static void put_rows(pl_json_out *o, const pl_plan *p, const char *key, const pl_autotuner_cost *c, const int *rows,
+                     int n) {
     pl_put_array(o, key);
     for (int i = 0; i < n; i++) {
         pl_json_out_object(o);

@@ -184,13 +184,14 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
                                         "lost to the choice of rows",
                                         "best in support",
                                         "best few in support",
-                                        "law retained"};
+                                        "distribution retained"};
     pl_html_addf(
         b, "<p>Means over all draft depths, at the temperature told. Achieved: the sum of min(p, q). Ceiling: p of the "
            "tokens in the head's support, which no logits over it can exceed. Oracle: p of as many of the target's own "
            "best "
            "tokens, which no choice of so many can exceed. For heads that leave rows unread: how often the "
-           "whole head's best token and all of its best few are among those read, and how much of its law is.</p>\n"
+           "whole head's best token and all of its best few are among those read, and how much of its distribution "
+           "is.</p>\n"
            "<div class=\"wide\"><table><thead><tr><th>head</th><th class=\"n\">temperature</th>"
            "<th class=\"n\">tokens in support</th>");
     for (size_t k = 0; k < sizeof heads / sizeof *heads; k++)

@@ -20,9 +20,9 @@ int  pl_report_by_name(const struct dirent **a, const struct dirent **b);
 
 // ---- heads.c: methods of one results.json (at most PL_REPORT_METHODS) ----
 
-// SlimSpec's (rho, lambda) plane (infer/plan/plan.h), one for each temperature, tree and verifier at which a full head and
-// another one were evaluated: rho = acceptance lengths' ratio, lambda = ratio of the head's seconds a level drafted;
-// level curves of the speed-up over the full head for its measured kappa and, dashed, for kappa = 0.25.
+// SlimSpec's (rho, lambda) plane (infer/plan/plan.h), one for each temperature, tree and verifier at which a full head
+// and another one were evaluated: rho = acceptance lengths' ratio, lambda = ratio of the head's seconds a level
+// drafted; level curves of the speed-up over the full head for its measured kappa and, dashed, for kappa = 0.25.
 void pl_report_planes(pl_strbuf *b, const pl_json *j, const cJSON *methods);
 // Where the seconds of a token go, and those of drafting (FR-Spec fig. 6, DynaSpec fig. 2).
 // Methods of one temperature; suffix goes behind the titles.

@@ -40,7 +40,7 @@ static int draw_top_one(pl_proposing *o, pl_tree *t, int node, double *q, int k,
 }
 
 static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float *logp) {
-    double *w = o->law;
+    double *w = o->dist;
     double  left = 1;
     int     n = 0;
     if (o->kind == PL_PROPOSE_WOR) memcpy(w, q, (size_t)o->vocab * sizeof *w);
@@ -58,14 +58,14 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp) {
     PL_CHECK(o->kind != PL_PROPOSE_TOP && k >= 1, "proposal %d, %d candidates", (int)o->kind, k);
-    PL_CHECK(o->q_used < o->q_rows, "laws of more than %d nodes", o->q_rows);
+    PL_CHECK(o->q_used < o->q_rows, "distributions of more than %d nodes", o->q_rows);
     pl_sampling s = *o->sampling;
     s.repetition_penalty = 1;
     double *q = o->q + (int64_t)o->q_used++ * o->vocab;
     int     n = 0;
     bool    all = drafted->n == o->vocab && !drafted->d2t;
-    if (pl_law(all ? q : o->law, logits, drafted->n, &s, &(pl_history){0}, o->work)) {
-        if (!all) pl_drafted_law(drafted, q, o->vocab, o->law);
+    if (pl_distribution(all ? q : o->dist, logits, drafted->n, &s, &(pl_history){0}, o->work)) {
+        if (!all) pl_drafted_distribution(drafted, q, o->vocab, o->dist);
         t->kind[node] = o->kind;
         t->q[node] = q;
         n = o->kind == PL_PROPOSE_TOP_ONE ? draw_top_one(o, t, node, q, k, id, logp) : draw_all(o, q, k, id, logp);

@@ -4,22 +4,22 @@
 
 #include "infer/head/outside.h"
 #include "infer/sample/coin.h"
-#include "infer/sample/law.h"
+#include "infer/sample/distribution.h"
 #include "infer/tree/tree.h"
 
-// How a session wants its candidates. For sampled proposals the drafter's law q is its softmax under the session's own
-// temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the head
-// redistributes (infer/head/outside.h): exactly the law that is drawn from, in the same numbers, is what verification
-// divides by.
+// How a session wants its candidates. For sampled proposals the drafter's distribution q is its softmax under the
+// session's own temperature, top-k, top-p and min-p (without history), zero outside the draft vocabulary unless the
+// head redistributes (infer/head/outside.h): exactly the distribution that is drawn from, in the same numbers, is what
+// verification divides by.
 typedef struct pl_proposing {
-    pl_proposal        kind;
-    const pl_sampling *sampling;
-    pl_coin           *coin;
-    double            *q; // [q_rows, vocab]: laws of the nodes expanded so far
-    int                q_used, q_rows;
-    int64_t            vocab; // the target's
-    pl_law_work       *work;  // over the larger of target's and draft vocabulary
-    double            *law;   // [the same] scratch
+    pl_proposal           kind;
+    const pl_sampling    *sampling;
+    pl_coin              *coin;
+    double               *q; // [q_rows, vocab]: distributions of the nodes expanded so far
+    int                   q_used, q_rows;
+    int64_t               vocab; // the target's
+    pl_distribution_work *work;  // over the larger of target's and draft vocabulary
+    double               *dist;  // [the same] scratch
 } pl_proposing;
 
 // Draws k candidates for `node`: id (the target's ids, -1 after the last when q's support is exhausted) in the order to

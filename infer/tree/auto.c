@@ -1,5 +1,5 @@
-// The tree that measured costs choose (infer/decode/pace.h), chains among them. What is drafted is a given shape; each level
-// leaves notes of its time and of all its candidates, from which the next shapes are chosen.
+// The tree that measured costs choose (infer/decode/autotuner.h), chains among them. What is drafted is a given shape;
+// each level leaves notes of its time and of all its candidates, from which the next shapes are chosen.
 #include "infer/tree/tree.h"
 
 #include "kernels/base/check.h"

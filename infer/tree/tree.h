@@ -16,8 +16,8 @@
     "how drafters draft: auto (by measured costs), chain:N|auto, static:4x2x1 or its parents, "                        \
     "eagle2:NODES,WIDTH,DEPTH"
 
-// How the children of a node were chosen. Verification needs it: to couple the target's law with sampled children it
-// must know the law they were drawn from (facts: inference §3.0).
+// How the children of a node were chosen. Verification needs it: to couple the target's distribution with sampled
+// children it must know the distribution they were drawn from (facts: inference §3.0).
 typedef enum pl_proposal {
     PL_PROPOSE_TOP,     // without randomness: the drafter's best, an n-gram, anything that depends on the past alone
     PL_PROPOSE_IID,     // drawn independently from q; repeats are possible and count
@@ -25,7 +25,8 @@ typedef enum pl_proposal {
     PL_PROPOSE_TOP_ONE, // first one drawn from q, then tokens where q is zero: the best n-1 (MDSD's greedy draft)
 } pl_proposal;
 
-// What a growing tree tells policies that adapt (infer/decode/pace.h); written by their `grow`, not kept by pl_tree_prune.
+// What a growing tree tells policies that adapt (infer/decode/autotuner.h); written by their `grow`, not kept by
+// pl_tree_prune.
 typedef struct pl_tree_notes {
     int     levels;                   // levels proposed
     double  at[PL_TREE_MAX];          // when the candidates of a level were known: pl_now, see pl_tree_notes_share
@@ -46,7 +47,8 @@ typedef struct pl_tree {
     float         score[PL_TREE_GROWN];  // cumulative log-probability of the path under the drafter (0 for the root)
     int32_t       drawn[PL_TREE_GROWN];  // draws offered as children of the node
     int32_t       first[PL_TREE_GROWN], last[PL_TREE_GROWN], sibling[PL_TREE_GROWN]; // children in order; -1: none
-    // Of each node's children. q: [V of the target] the law they were drawn from, sums to 1; NULL for PL_PROPOSE_TOP.
+    // Of each node's children. q: [V of the target] the distribution they were drawn from, sums to 1; NULL for
+    // PL_PROPOSE_TOP.
     pl_proposal   kind[PL_TREE_GROWN];
     const double *q[PL_TREE_GROWN];
     // Children as they were offered, one entry for each pl_tree_add: in order for each node, repeats included.
@@ -73,7 +75,7 @@ typedef struct pl_tree_kind {
     const char *name;   // "chain"
     const char *syntax; // "chain:LENGTH"
     // How many children a node gets does not depend on which tokens were drawn. Only such trees can hold sampled
-    // children: choosing among drawn nodes would change the law they follow.
+    // children: choosing among drawn nodes would change the distribution they follow.
     bool        fixed_shape;
     // Reads what follows "name:".
     pl_status (*parse)(pl_tree_policy *p, const char *args, pl_err *err);
@@ -105,7 +107,7 @@ struct pl_tree_policy {
     int                 width;              // frontier nodes at most
     int                 max_nodes;          // root included
     bool                needs_logp;         // the policy compares scores: the head must compute log-sum-exp
-    bool                adapt; // shape and depth are set while decoding, by measured costs (infer/decode/pace.h)
+    bool                adapt; // shape and depth are set while decoding, by measured costs (infer/decode/autotuner.h)
     // Trees of a given shape (shape_n > 0), in breadth-first order: node i of 1..n-1 is the rank[i]-th candidate of
     // node parent[i], and the children of node s are child[s], child[s] + 1, ..., children[s] of them, in order of rank
     // 0, 1, 2, ...

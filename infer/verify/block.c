@@ -1,5 +1,5 @@
 // Block verification: Sun et al. 2024, "Block verification accelerates speculative decoding" (facts: inference §3.7).
-// Along a sampled chain d_1 .. d_g, with p_i, q_i the laws of its i-th token:
+// Along a sampled chain d_1 .. d_g, with p_i, q_i the distributions of its i-th token:
 //
 //   pi_0 = 1,  pi_i = min(1, pi_{i-1} p_i(d_i) / q_i(d_i))
 //   h_i = s / (s + 1 - pi_i),  s = sum_x max(pi_i p_{i+1}(x) - q_{i+1}(x), 0)   for i < g,  h_g = pi_g
@@ -21,7 +21,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
         int           n = q && t->kind[node] == PL_PROPOSE_IID ? pl_tree_draws(t, node, token) : 0;
         out->path[depth] = node;
         // The block ends where no draw follows; also at logits that are not numbers, which matter only if reached.
-        if (n == 0 || !in->law(in->arg, node, p)) {
+        if (n == 0 || !in->dist(in->arg, node, p)) {
             if (in->coin->flip(in->coin, pi)) { // h_g; pi is 1 where nothing was drafted
                 out->n = depth;
                 pl_verify_walk(v, in, out);

@@ -2,7 +2,7 @@
 //
 //   Each of k draws from q is accepted with probability min(1, p / (rho q)). With b = sum min(q, p / rho) a node
 //   accepts with probability a = 1 - (1 - b)^k, and x with probability min(q, p / rho)(x) a / b. That stays below p
-//   wherever a <= rho b, so the residual p - min(q, p / rho) a / b makes the law exact for every such rho; the
+//   wherever a <= rho b, so the residual p - min(q, p / rho) a / b makes the distribution exact for every such rho; the
 //   smallest, where equality holds, accepts most.
 #include "infer/verify/verify.h"
 
@@ -22,7 +22,7 @@ static double accepted(double b, int k) {
 }
 
 // a - rho b falls in rho, from >= 0 at 1 to <= 0 at k. Regula falsi, with the value at the end that stays halved
-// (Illinois), from within: the result is on the side where the law is exact.
+// (Illinois), from within: the result is on the side where the distribution is exact.
 static double solve(const double *p, const double *q, int64_t v, int k) {
     double lo = 1, hi = k, f_lo, f_hi, b = kept(p, q, v, lo);
     f_lo = accepted(b, k) - b;

@@ -16,7 +16,7 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
     return held;
 }
 
-// Every node is matched: the walk draws from the target's law and looks the token up.
+// Every node is matched: the walk draws from the target's distribution and looks the token up.
 const pl_verifier pl_verify_match = {.name = "match",
                                      .help =
                                          "draw the target's token, follow it where drafted: plain sampling's tokens",

@@ -1,5 +1,5 @@
 // Recursive rejection: the children of a node are tested in the order in which they were drawn; each rejection replaces
-// the target's law by its residual (facts: inference §3.4).
+// the target's distribution by its residual (facts: inference §3.4).
 //   with replacement:    q stays; the second of two equal draws finds a residual of 0 there.  Miao et al. 2023,
 //   SpecInfer without replacement: q loses the rejected token.       Jeon et al. 2024, recursive SD (RSD); Chen et al.
 //   2024, Sequoia

@@ -1,7 +1,7 @@
 // Typical acceptance: Cai et al. 2024, "Medusa" (facts: inference §3.9). LOSSY: its output does not follow the target's
-// law. A drafted token is accepted where the target finds it typical,
+// distribution. A drafted token is accepted where the target finds it typical,
 //   p(x) > min(eps, delta exp(-H(p))),  eps = 0.09, delta = 0.3,  H the entropy in nats,
-// the longest path wins, the likeliest among equals; the token after it is drawn from the target's law.
+// the longest path wins, the likeliest among equals; the token after it is drawn from the target's distribution.
 #include "infer/verify/verify.h"
 
 #include "infer/sample/propose.h"
@@ -34,7 +34,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
         for (int c = i + 1; c < t->n; c++) {
             if (t->parent[c] != i) continue;
             if (least < 0) {
-                if (!in->law(in->arg, i, in->p)) break;
+                if (!in->dist(in->arg, i, in->p)) break;
                 least = threshold(in->p, in->v);
             }
             double share = in->p[t->token[c]];
@@ -42,7 +42,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
         }
     }
     out->n = pl_tree_path(t, best, out->path) - 1;
-    bool ok = in->law(in->arg, best, in->p);
+    bool ok = in->dist(in->arg, best, in->p);
     out->bonus = ok ? (int32_t)in->coin->draw(in->coin, in->p, in->v, in->position + t->depth[best] + 1) : -1;
 }
 
@@ -57,10 +57,10 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
     return 0;
 }
 
-const pl_verifier pl_verify_typical = {.name = "typical",
-                                       .help =
-                                           "tokens that the target finds typical (Medusa); changes the output's law",
-                                       .proposal = PL_PROPOSE_TOP,
-                                       .lossless = false,
-                                       .verify = verify,
-                                       .acceptance = acceptance};
+const pl_verifier pl_verify_typical = {
+    .name = "typical",
+    .help = "tokens that the target finds typical (Medusa); changes the output's distribution",
+    .proposal = PL_PROPOSE_TOP,
+    .lossless = false,
+    .verify = verify,
+    .acceptance = acceptance};

@@ -15,7 +15,7 @@ void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *ou
         int64_t position = in->position + in->tree->depth[node] + 1;
         if (in->own) {
             out->bonus = in->own[node];
-        } else if (!in->law(in->arg, node, in->p)) {
+        } else if (!in->dist(in->arg, node, in->p)) {
             out->bonus = -1;
         } else {
             pl_children c = {.kind = in->tree->kind[node], .q = in->tree->q[node], .token = token};

@@ -1,17 +1,17 @@
 // Verification: which drafted tokens the target would have emitted itself.
 //
-// It is a coupling problem (facts: inference §3.0). At a node with the target's law p and children proposed in a known
-// way, choose Y ~ p jointly with the children so that Y is among them as often as possible; emit Y; where it is a child
-// go on there, else stop. Whatever the coupling, emitted tokens follow the target's law: verifiers differ in how often
-// Y is a child, and are one file each, infer/verify_<name>.c. A verifier that does not keep the law says so
-// (lossless = false) and is called lossy wherever it is named.
+// It is a coupling problem (facts: inference §3.0). At a node with the target's distribution p and children proposed in
+// a known way, choose Y ~ p jointly with the children so that Y is among them as often as possible; emit Y; where it is
+// a child go on there, else stop. Whatever the coupling, emitted tokens follow the target's distribution: verifiers
+// differ in how often Y is a child, and are one file each, infer/verify_<name>.c. A verifier that does not keep the
+// distribution says so (lossless = false) and is called lossy wherever it is named.
 //
-// At temperature 0 all of them are greedy verification: the law is one token.
+// At temperature 0 all of them are greedy verification: the distribution is one token.
 #ifndef PL_VERIFY_H
 #define PL_VERIFY_H
 
 #include "infer/sample/coin.h"
-#include "infer/sample/law.h"
+#include "infer/sample/distribution.h"
 #include "infer/tree/tree.h"
 
 // What one verification found.
@@ -31,11 +31,11 @@ typedef struct pl_children {
 
 typedef struct pl_verify_in {
     const pl_tree *tree;
-    // The target's law of the token after `node`, into p[v] (a sum of 1); false: its logits are not numbers.
-    bool (*law)(void *arg, int node, double *p);
+    // The target's distribution of the token after `node`, into p[v] (a sum of 1); false: its logits are not numbers.
+    bool (*dist)(void *arg, int node, double *p);
     void          *arg;
     // [tree->n] or NULL: the target's own token after each node, where it is known already (-1: not numbers). At
-    // temperature 0 the law is this token; else it is what `coin` would draw, for verifiers that match alone.
+    // temperature 0 the distribution is this token; else it is what `coin` would draw, for verifiers that match alone.
     const int32_t *own;
     int64_t        v;
     int64_t        position; // of the root in the session's text; the token after a node of depth i is position+i+1
@@ -54,9 +54,9 @@ struct pl_verifier {
     int32_t (*couple)(const pl_verify_in *in, const pl_children *c, int64_t position);
     // Verifiers that judge whole paths replace the walk; NULL: pl_verify_walk. v: the verifier itself.
     void (*verify)(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
-    // The probability that one node's n children, made by infer/sample/propose.h from q, hold Y (for a lossy verifier: that
-    // one of them is accepted), in closed form; NULL or NaN: none is known (infer/inspect/acceptance.h then measures). w: [v]
-    // scratch.
+    // The probability that one node's n children, made by infer/sample/propose.h from q, hold Y (for a lossy verifier:
+    // that one of them is accepted), in closed form; NULL or NaN: none is known (infer/inspect/acceptance.h then
+    // measures). w: [v] scratch.
     double (*acceptance)(const double *p, const double *q, int64_t v, int n, double *w);
 };
 
@@ -65,12 +65,12 @@ void pl_verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
 // On from the last node of out->path, one node at a time, each by v->couple.
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out);
 
-// The residual law of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where nothing is
-// left (p equals q up to rounding: a rejection of probability 0).
+// The residual distribution of a rejected draw from q: p := max(p - q, 0) / its sum; false, and p as it was, where
+// nothing is left (p equals q up to rounding: a rejection of probability 0).
 bool    pl_residual(double *p, const double *q, int64_t v);
 // sum max(scale p - q, 0)
 double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
-// sum min(p, q): how often two laws can agree.
+// sum min(p, q): how often two distributions can agree.
 double  pl_overlap(const double *p, const double *q, int64_t v);
 // Tests x, drawn from q: true with probability min(1, p(x) / q(x)).
 bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
@@ -78,7 +78,8 @@ bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x
 // residual. Y ~ p whenever x ~ q. p is overwritten.
 int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
 
-// Whether every node is matched: its verdicts need no laws, only the target's own tokens, wherever they are drawn.
+// Whether every node is matched: its verdicts need no distributions, only the target's own tokens, wherever they are
+// drawn.
 bool pl_verifier_matches(const pl_verifier *v);
 
 // By name; NULL and one line naming the known ones.

@@ -107,7 +107,7 @@ static __global__ void teacher_stat_kernel(pl_divergence_args a, work w) {
     if (a.teacher_argmax) a.teacher_argmax[r] = best;
 }
 
-// What one row's objective reads besides its two laws.
+// What one row's objective reads besides its two distributions.
 struct row_facts {
     int64_t teacher, choice; // choice: draft id of the label or the teacher's choice, -1: outside
     float   lse, lse_t;      // student's; teacher's over what its p is normalised by

@@ -1,5 +1,5 @@
-// The target's tokens, a block for each row: its logits are read from cache as often as its law asks for, nothing is
-// written but the token, and no block waits for another. Two steps, each a walk down sums:
+// The target's tokens, a block for each row: its logits are read from cache as often as its distribution asks for,
+// nothing is written but the token, and no block waits for another. Two steps, each a walk down sums:
 //   the end of a run of best tokens (top-k, top-p)   keys of select.cuh, digit by digit: a histogram of the keys that
 //       have the digits found so far, of their counts or their shares, then the digit at which the run ends;
 //   the token where u falls                          in order of ids.
@@ -13,7 +13,7 @@ typedef unsigned long long pl_share;
 
 constexpr int DRAW_THREADS = 1024, DRAW_BINS = 2048, AT_ONCE = 8;
 
-struct law { // one row's, the same in all threads of its block
+struct dist { // one row's, the same in all threads of its block
     const float    *x;
     const uint32_t *said; // NULL: no penalty
     const int32_t  *path; // [n_path]
@@ -24,7 +24,7 @@ struct law { // one row's, the same in all threads of its block
     pl_key          least; // tokens left: those whose keys reach it
 };
 
-static __device__ __forceinline__ float logit_of(const law &l, float x, int64_t v) {
+static __device__ __forceinline__ float logit_of(const dist &l, float x, int64_t v) {
     if (!l.said) return x;
     bool occurred = l.said[v / 32] >> (v % 32) & 1;
     for (int i = 0; i < l.n_path; i++)
@@ -32,17 +32,17 @@ static __device__ __forceinline__ float logit_of(const law &l, float x, int64_t 
     return !occurred ? x : x > 0 ? x / l.penalty : x * l.penalty;
 }
 
-static __device__ __forceinline__ float weight_of(const law &l, float z) {
+static __device__ __forceinline__ float weight_of(const dist &l, float z) {
     return z < l.top ? expf((z - l.top) * l.inv_t) : 1.0f;
 }
 
-static __device__ __forceinline__ pl_share share_of(const law &l, float weight) {
+static __device__ __forceinline__ pl_share share_of(const dist &l, float weight) {
     return (pl_share)(weight * l.unit);
 }
 
 // The logits of ids from, from + stride, ... below `to`, several loads under way at a time: each(z, v).
 template <typename F>
-static __device__ __forceinline__ void each(const law &l, int64_t from, int64_t to, int stride, F f) {
+static __device__ __forceinline__ void each(const dist &l, int64_t from, int64_t to, int stride, F f) {
     for (int64_t v0 = from; v0 < to; v0 += (int64_t)AT_ONCE * stride) {
         float x[AT_ONCE];
 #pragma unroll
@@ -91,7 +91,7 @@ static __device__ int64_t find(int64_t n, pl_share *rest, pl_share *room, B begi
 // is measured: N unsigned: tokens; N pl_share: their shares, rest then of begin(their sum). Tokens below a weight of
 // `thin` count in that sum alone: the run ends before them.
 template <typename N, typename B>
-static __device__ pl_key run_end(const law &l, N *bin, pl_share *room, double thin, B begin) {
+static __device__ pl_key run_end(const dist &l, N *bin, pl_share *room, double thin, B begin) {
     constexpr bool SHARES = sizeof(N) == sizeof(pl_share);
     pl_key         found = 0;
     pl_share       rest = 0;
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
     __shared__ int32_t  path[PL_DRAW_PATH], n_path;
     const pl_draw_row   r = j.row[blockIdx.x];
     int                 lane = (int)threadIdx.x % PL_WARP, warp = (int)threadIdx.x / PL_WARP;
-    law                 l = {};
+    dist                l = {};
     l.x = j.x + r.at * j.V, l.V = j.V, l.unit = j.unit, l.penalty = r.penalty;
     if (r.penalty != 1) {
         l.said = j.said + r.text * ((j.V + 31) / 32);

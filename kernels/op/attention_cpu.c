@@ -124,8 +124,8 @@ STEP(6)
 STEP(7)
 STEP(8)
 #undef STEP
-    static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off,
-                                                    int count, int vectors) {
+static __attribute__((noinline)) void step_wide(chain *c, const float *k, const float *v, const int64_t *off, int count,
+                                                int vectors) {
     group_step(c, k, v, off, count, vectors);
 }
 

@@ -19,8 +19,8 @@
 //               masked: the best of the draft ids; unmasked: the best of all; a row whose choice is outside the draft
 //               ids has loss 0 and no gradient. Ties: the lowest id
 //   tv          1 - alpha = sum_j max(q_j - p_j, 0)            dz_k = q_k (R - r_k)
-//               total variation of p and q as laws over all V ids (unmasked: the acceptance probability's complement;
-//               Leviathan et al. 2023, arXiv 2211.17192, corollary 3.6)
+//               total variation of p and q as distributions over all V ids (unmasked: the acceptance probability's
+//               complement; Leviathan et al. 2023, arXiv 2211.17192, corollary 3.6)
 //   tvd++       the value of tv                                dz_k = q_k (R - r_k) / sqrt(R (1 - R))
 //               Goel et al. 2024, arXiv 2403.00858: grad tv = -E_{x~q}[r(x) grad log q(x)] with the reward replaced by
 //               the advantage (r - mean) / deviation. Over which tokens the paper estimates mean and deviation could
@@ -32,7 +32,7 @@
 //                                                              dz_k = q_k (g_k - sum_j q_j g_j),
 //                                                              g_j = (1 - b) log(q_j / M_j)
 //               DistillSpec's and GKD's (arXiv 2306.13649) generalised Jensen-Shannon divergence; unmasked: with the
-//               lost mass's constant b (1 - m) log(1/b), so that it is the divergence of laws over all V ids
+//               lost mass's constant b (1 - m) log(1/b), so that it is the divergence of distributions over all V ids
 //   lk-alpha    - log alpha                                    dz_k = q_k (R - r_k) / alpha
 //   lk-lambda   l kl + (1 - l) tv, l = exp(-lk_decay alpha)    dz_k = l (m q_k - p_k) + (1 - l) q_k (R - r_k)
 //               LK losses (Samarin et al. 2026, arXiv 2602.23881); l is held constant in the gradient. l is the row's

@@ -2,24 +2,24 @@
 #include "kernels/ref.h"
 #include <tgmath.h>
 
-// One row's two laws, whole: every objective is a function of them that returns the loss and, where dz is asked for,
-// the gradient.
-typedef struct laws {
+// One row's two distributions, whole: every objective is a function of them that returns the loss and, where dz is
+// asked for, the gradient.
+typedef struct dists {
     int64_t        n;             // draft ids
     const pl_real *log_p, *log_q; // label: log_p NULL
     pl_real        mass;          // of p
     int64_t        choice;        // draft id of the label or of the teacher's choice; -1: outside
     pl_real        beta, decay;
-} laws;
+} dists;
 
-typedef pl_real (*objective_fn)(const laws *r, pl_real *dz);
+typedef pl_real (*objective_fn)(const dists *r, pl_real *dz);
 
-static void kl_gradient(const laws *r, pl_real *dz) {
+static void kl_gradient(const dists *r, pl_real *dz) {
     for (int64_t j = 0; j < r->n && dz; j++)
         dz[j] = r->mass * exp(r->log_q[j]) - exp(r->log_p[j]);
 }
 
-static pl_real kl(const laws *r, pl_real *dz) {
+static pl_real kl(const dists *r, pl_real *dz) {
     pl_real loss = 0;
     for (int64_t j = 0; j < r->n; j++)
         loss += exp(r->log_p[j]) * (r->log_p[j] - r->log_q[j]);
@@ -27,7 +27,7 @@ static pl_real kl(const laws *r, pl_real *dz) {
     return loss;
 }
 
-static pl_real soft_ce(const laws *r, pl_real *dz) {
+static pl_real soft_ce(const dists *r, pl_real *dz) {
     pl_real loss = 0;
     for (int64_t j = 0; j < r->n; j++)
         loss -= exp(r->log_p[j]) * r->log_q[j];
@@ -35,7 +35,7 @@ static pl_real soft_ce(const laws *r, pl_real *dz) {
     return loss;
 }
 
-static pl_real one_id(const laws *r, pl_real *dz) {
+static pl_real one_id(const dists *r, pl_real *dz) {
     for (int64_t j = 0; j < r->n && dz; j++)
         dz[j] = r->choice < 0 ? 0 : exp(r->log_q[j]) - (pl_real)(j == r->choice);
     return r->choice < 0 ? 0 : -r->log_q[r->choice];
@@ -46,7 +46,7 @@ typedef struct overlap {
     pl_real alpha, tv, above, below; // above: q's mass where p > q; below: its rest
 } overlap;
 
-static overlap measure_overlap(const laws *r) {
+static overlap measure_overlap(const dists *r) {
     overlap o = {0};
     for (int64_t j = 0; j < r->n; j++) {
         pl_real p = exp(r->log_p[j]), q = exp(r->log_q[j]);
@@ -57,40 +57,40 @@ static overlap measure_overlap(const laws *r) {
     return o;
 }
 
-static void tv_gradient(const laws *r, const overlap *o, pl_real scale, pl_real keep, pl_real *dz) {
+static void tv_gradient(const dists *r, const overlap *o, pl_real scale, pl_real keep, pl_real *dz) {
     for (int64_t j = 0; j < r->n && dz; j++) {
         pl_real q = exp(r->log_q[j]);
         dz[j] = (keep != 0 ? keep * dz[j] : 0) + scale * q * (exp(r->log_p[j]) > q ? -o->below : o->above);
     }
 }
 
-static pl_real tv(const laws *r, pl_real *dz) {
+static pl_real tv(const dists *r, pl_real *dz) {
     overlap o = measure_overlap(r);
     tv_gradient(r, &o, 1, 0, dz);
     return o.tv;
 }
 
-static pl_real tvdpp(const laws *r, pl_real *dz) {
+static pl_real tvdpp(const dists *r, pl_real *dz) {
     overlap o = measure_overlap(r);
     tv_gradient(r, &o, 1 / sqrt(fmax(o.above * o.below, (pl_real)PL_DIV_MIN_VARIANCE)), 0, dz);
     return o.tv;
 }
 
-static pl_real lk_alpha(const laws *r, pl_real *dz) {
+static pl_real lk_alpha(const dists *r, pl_real *dz) {
     overlap o = measure_overlap(r);
     pl_real alpha = fmax(o.alpha, (pl_real)PL_DIV_MIN_OVERLAP);
     tv_gradient(r, &o, 1 / alpha, 0, dz);
     return o.tv < 0.5 ? -log1p(-o.tv) : -log(alpha);
 }
 
-static pl_real lk_lambda(const laws *r, pl_real *dz) {
+static pl_real lk_lambda(const dists *r, pl_real *dz) {
     overlap o = measure_overlap(r);
     pl_real lambda = exp(-r->decay * o.alpha), loss = lambda * kl(r, dz);
     tv_gradient(r, &o, 1 - lambda, lambda, dz);
     return loss + (1 - lambda) * o.tv;
 }
 
-static pl_real reverse_kl(const laws *r, pl_real *dz) {
+static pl_real reverse_kl(const dists *r, pl_real *dz) {
     pl_real loss = 0;
     for (int64_t j = 0; j < r->n; j++)
         loss += exp(r->log_q[j]) * (r->log_q[j] - r->log_p[j]);
@@ -100,12 +100,12 @@ static pl_real reverse_kl(const laws *r, pl_real *dz) {
 }
 
 // log M_j of the mixture, from the larger of its two parts.
-static pl_real log_mixture(const laws *r, int64_t j) {
+static pl_real log_mixture(const dists *r, int64_t j) {
     pl_real a = log(r->beta) + r->log_p[j], b = log1p(-r->beta) + r->log_q[j];
     return fmax(a, b) + log1p(exp(-fabs(a - b)));
 }
 
-static pl_real js(const laws *r, pl_real *dz) {
+static pl_real js(const dists *r, pl_real *dz) {
     pl_real from_p = 0, from_q = 0;
     for (int64_t j = 0; j < r->n; j++) {
         pl_real m = log_mixture(r, j);
@@ -181,9 +181,9 @@ static pl_real log_sum_exp(const pl_real *z, int64_t n) {
 
 // The row's logits into scratch, the student's as log q; returns what an objective reads. stat: the teacher row's, all
 // of it written.
-static laws read_row(const pl_divergence_args *a, const rows *s, int64_t i, pl_real stat[4]) {
+static dists read_row(const pl_divergence_args *a, const rows *s, int64_t i, pl_real stat[4]) {
     int64_t Vd = a->w.dim[0];
-    laws    r = {.n = Vd,
+    dists   r = {.n = Vd,
                  .log_q = s->z,
                  .log_p = s->log_p,
                  .mass = 1,
@@ -226,7 +226,7 @@ void PL_REF(divergence_fwd)(pl_ctx *ctx, const void *args) {
         if (takes_part(a, i)) {
             int64_t teacher = taught(a) ? a->teacher_row[i] : 0;
             pl_real unused[4], *stat = taught(a) ? (pl_real *)a->teacher_stat.data + teacher * 4 : unused;
-            laws    r = read_row(a, &s, i, stat);
+            dists   r = read_row(a, &s, i, stat);
             loss = objectives[a->objective](&r, NULL);
             best = argmax(s.z, r.n);
             if (taught(a) && a->teacher_argmax) a->teacher_argmax[teacher] = (int32_t)argmax(s.t, a->wt.dim[0]);
@@ -249,7 +249,7 @@ void PL_REF(divergence_bwd)(pl_ctx *ctx, const void *args) {
     for (int64_t i = 0; i < a->x.dim[0] && !ctx->measuring; i++) {
         if (!takes_part(a, i)) continue;
         pl_real        stat[4];
-        laws           r = read_row(a, &s, i, stat);
+        dists          r = read_row(a, &s, i, stat);
         const pl_real *x = (const pl_real *)a->x.data + i * d;
         pl_real       *dx = a->x.grad ? (pl_real *)a->x.grad + i * d : NULL, *dw = a->w.grad;
         objectives[a->objective](&r, s.dz);

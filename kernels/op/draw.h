@@ -1,24 +1,24 @@
-// The target's own token of each row: a draw from the law of the next token, made where the logits are.
+// The target's own token of each row: a draw from the distribution of the next token, made where the logits are.
 //   z = the row's logits, those of tokens that occurred divided by the repetition penalty where positive, else
 //       multiplied with it (Keskar et al. 2019, CTRL);
 //   temperature 0: id = the lowest id of the largest z.  Else w_v = exp((z_v - max z) / temperature), of which
-//   top-k, top-p and min-p leave tokens, in this order (infer/sample/law.h), and
+//   top-k, top-p and min-p leave tokens, in this order (infer/sample/distribution.h), and
 //   id = the lowest v for which the sum of w over the tokens left, up to v, exceeds u times the sum over all of them.
-// So a row's token is a function of its logits, its law, what came before it and its u, which the caller takes from
-// (seed, position) (infer/sample/coin.h): what else is drawn beside it does not matter. -1: a logit is not a number, or the
-// largest is infinite.
+// So a row's token is a function of its logits, its distribution, what came before it and its u, which the caller takes
+// from (seed, position) (infer/sample/coin.h): what else is drawn beside it does not matter. -1: a logit is not a
+// number, or the largest is infinite.
 //
 // Order, where tokens are left out: larger z first, of equal z the lower id.
 // Bits: ref's weights are in the backend's type, sums in double in order. CUDA's weights are in fp32 and summed as
 // integers, of 62 - ceil(log2 V) bits to the best one's 1: exact, in any order; a token below that last place is never
-// drawn. Against the law in double a token differs only where u, or the share at which a filter cuts, lies within
-// PL_DRAW_SHARE of a boundary between two tokens' shares: a weight is off by 2^-22 of itself and by three roundings of
-// its exponent, 2^-24 of it each, and the mean of exponents over a law is log V at most.
-// Cost: 4 M V bytes of logits, once from where the product left them and a few times more from cache (kernels/cuda).
+// drawn. Against the distribution in double a token differs only where u, or the share at which a filter cuts, lies
+// within PL_DRAW_SHARE of a boundary between two tokens' shares: a weight is off by 2^-22 of itself and by three
+// roundings of its exponent, 2^-24 of it each, and the mean of exponents over a distribution is log V at most. Cost: 4
+// M V bytes of logits, once from where the product left them and a few times more from cache (kernels/cuda).
 //
 // Hosts have ref's plain loops for this op: decoding on a host draws node by node as it walks a tree, by
-// infer/sample/law.h's functions, and never computes the law of a node that nobody visits. On a device the rows of a tree
-// are drawn together, which costs it less than handing logits to the host.
+// infer/sample/distribution.h's functions, and never computes the distribution of a node that nobody visits. On a
+// device the rows of a tree are drawn together, which costs it less than handing logits to the host.
 #ifndef PL_OP_DRAW_H
 #define PL_OP_DRAW_H
 #include "kernels/backend.h"

@@ -42,10 +42,10 @@ static void learn(pl_ctx *ctx, void *arg) {
     ((pl_divergence_args *)arg)->loss = a.loss;
 }
 
-static void check(golden *g, const pl_backend *be, pl_objective o, const char *laws) {
+static void check(golden *g, const pl_backend *be, pl_objective o, const char *dists) {
     numbers    *m = golden_room(be, sizeof *m);
     float       x[N * WIDTH], w[V * WIDTH], xt[TEACHERS * TEACHER_WIDTH];
-    int32_t    *d2t = strcmp(laws, "all") == 0 ? NULL : m->d2t;
+    int32_t    *d2t = strcmp(dists, "all") == 0 ? NULL : m->d2t;
     const char *name = pl_objective_name(o);
     int         vd = d2t ? VD : V;
     pl_err      err;
@@ -61,7 +61,7 @@ static void check(golden *g, const pl_backend *be, pl_objective o, const char *l
     }
     memcpy(m->d2t, golden_ints(g, VD, "d2t"), sizeof m->d2t);
     pl_divergence_args a = {.objective = o,
-                            .unmasked = strcmp(laws, "unmasked") == 0,
+                            .unmasked = strcmp(dists, "unmasked") == 0,
                             .js_beta = 0.3,
                             .lk_decay = 3,
                             .x = reals(be, m->x, x, NULL, N, WIDTH),
@@ -87,12 +87,12 @@ static void check(golden *g, const pl_backend *be, pl_objective o, const char *l
 
     // A loss is a sum of differences of logarithms near log V; gradients are differences of probabilities.
     char loss[64];
-    snprintf(loss, sizeof loss, "%s/%s/loss", name, laws);
+    snprintf(loss, sizeof loss, "%s/%s/loss", name, dists);
     golden_expect_slack(g, be, a.loss, 1e-6, loss);
-    golden_expect(g, be, a.accept, "%s/accept", laws);
-    snprintf(loss, sizeof loss, "%s/%s/dx", name, laws);
+    golden_expect(g, be, a.accept, "%s/accept", dists);
+    snprintf(loss, sizeof loss, "%s/%s/dx", name, dists);
     golden_expect_slack(g, be, pl_tensor_2d(m->dx, be->real, N, WIDTH), 3e-6, loss);
-    golden_expect_matrix(g, be, pl_tensor_2d(m->dw, be->real, vd, WIDTH), 3e-6, "%s/%s/dw", name, laws);
+    golden_expect_matrix(g, be, pl_tensor_2d(m->dw, be->real, vd, WIDTH), 3e-6, "%s/%s/dw", name, dists);
     pl_ctx_fini(&ctx);
     pl_tape_fini(&tape);
     golden_release();
@@ -100,7 +100,7 @@ static void check(golden *g, const pl_backend *be, pl_objective o, const char *l
 
 static void objectives(void **state) {
     (void)state;
-    static const char *const laws[] = {"all", "masked", "unmasked"};
+    static const char *const dists[] = {"all", "masked", "unmasked"};
     const pl_backend        *be[GOLDEN_BACKENDS];
     int                      n = golden_backends(be);
     golden                   g;
@@ -109,7 +109,7 @@ static void objectives(void **state) {
         golden_begin(&g);
         for (int o = 0; o < PL_OBJ_LABEL; o++)
             for (int k = 0; k < 3; k++)
-                check(&g, be[b], (pl_objective)o, laws[k]);
+                check(&g, be[b], (pl_objective)o, dists[k]);
         golden_all_asked(&g, "");
     }
     golden_close(&g);

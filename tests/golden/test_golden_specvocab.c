@@ -1,4 +1,4 @@
-// SpecVocab's head against PyTorch: which rows are candidates, the law over them, and the best of it.
+// SpecVocab's head against PyTorch: which rows are candidates, the distribution over them, and the best of it.
 #include "infer/head/head.h"
 #include "kernels/base/arena.h"
 #include "kernels/op/linear.h"
@@ -46,7 +46,7 @@ static pl_tensor matrix(const pl_backend *be, const char *name, int64_t n, int64
 static void check(golden *g, const pl_backend *be, pl_dtype t) {
     run           *r = golden_room(be, sizeof *r);
     const int32_t *candidate = golden_ints(g, N * CANDIDATES, "candidates");
-    float          law[N * CANDIDATES];
+    float          dist[N * CANDIDATES];
     pl_err         err = {0};
     pl_ctx         ctx;
     pl_hf_head     spec = {.kind = "specvocab", .rank = RANK, .candidates = CANDIDATES};
@@ -73,7 +73,7 @@ static void check(golden *g, const pl_backend *be, pl_dtype t) {
         }
         assert_int_equal(n, CANDIDATES);
         for (int k = 0; k < CANDIDATES; k++)
-            law[i * CANDIDATES + k] = (float)((double)z[candidate[i * CANDIDATES + k]] - log(sum));
+            dist[i * CANDIDATES + k] = (float)((double)z[candidate[i * CANDIDATES + k]] - log(sum));
         // The best are the logits' best, and their sum is over the candidates.
         for (int k = 0; k < BEST; k++) {
             int32_t v = r->id[i * BEST + k];
@@ -85,13 +85,13 @@ static void check(golden *g, const pl_backend *be, pl_dtype t) {
         }
         assert_true(fabs((double)r->lse[i] - log(sum)) < 1e-6);
     }
-    golden_expect(g, be, pl_tensor_2d(law, PL_F32, N, CANDIDATES), "law");
+    golden_expect(g, be, pl_tensor_2d(dist, PL_F32, N, CANDIDATES), "law");
     pl_ctx_fini(&ctx);
     pl_head_fini(&r->h);
     golden_release();
 }
 
-static void candidates_and_law(void **state) {
+static void candidates_and_dist(void **state) {
     (void)state;
     golden            g;
     const pl_backend *be[GOLDEN_BACKENDS];
@@ -108,7 +108,7 @@ static void candidates_and_law(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(candidates_and_law),
+        cmocka_unit_test(candidates_and_dist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

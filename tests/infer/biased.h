@@ -7,7 +7,7 @@
 
 // Draws from p, and where the token was not drafted draws anew instead of emitting it.
 extern const pl_verifier test_biased_fresh;
-// After a rejection draws from the target's law, not from the residual.
+// After a rejection draws from the target's distribution, not from the residual.
 extern const pl_verifier test_biased_no_residual;
 // Tests k draws with replacement in turn, merging repeats as if they were one.
 extern const pl_verifier test_biased_merged;

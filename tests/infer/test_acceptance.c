@@ -14,8 +14,8 @@
 
 enum { V = 5, N = 3, MASKS = 1 << V };
 
-// Two laws over v tokens: any, with zeros, with ties, peaked, equal.
-static void laws(int look, uint64_t seed, int64_t v, double *p, double *q) {
+// Two distributions over v tokens: any, with zeros, with ties, peaked, equal.
+static void dists(int look, uint64_t seed, int64_t v, double *p, double *q) {
     pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)look);
     double sp = 0, sq = 0;
     for (int64_t i = 0; i < v; i++) {
@@ -51,7 +51,7 @@ static void draws(const double *w, double left, bool replace, int n, int mask, d
     }
 }
 
-// The law of the set of children.
+// The distribution of the set of children.
 static void children(pl_proposal kind, const double *q, int n, double *set) {
     double w[V];
     int    mask = 0, best = kind == PL_PROPOSE_TOP ? n : kind == PL_PROPOSE_TOP_ONE ? n - 1 : 0;
@@ -127,7 +127,7 @@ static void bound_is_the_optimum(void **state) {
     assert_int_equal(pl_acceptance_init(&work, V, &err), PL_OK);
     for (int look = 0; look < 5; look++)
         for (uint64_t seed = 0; seed < 200; seed++) {
-            laws(look, seed, V, p, q);
+            dists(look, seed, V, p, q);
             for (int kind = 0; kind <= PL_PROPOSE_TOP_ONE; kind++) {
                 pl_acceptance_bound(&work, (pl_proposal)kind, p, q, N, bound);
                 for (int n = 1; n <= N; n++) {
@@ -155,7 +155,7 @@ static void bound_of_many_tokens(void **state) {
     assert_int_equal(pl_acceptance_init(&work, MANY, &err), PL_OK);
     for (int look = 0; look < 5; look++) {
         int order[MANY];
-        laws(look, 7, MANY, p, q);
+        dists(look, 7, MANY, p, q);
         int drawn = 0;
         for (int i = 0; i < MANY; i++) { // insertion sort by p / q of those that can be drawn
             if (!(q[i] > 0)) continue;
@@ -215,7 +215,7 @@ static void verifiers_stay_below(void **state) {
     assert_int_equal(pl_acceptance_init(&work, V, &err), PL_OK);
     for (int look = 0; look < 5; look++)
         for (uint64_t seed = 0; seed < 8; seed++) {
-            laws(look, seed, V, p, q);
+            dists(look, seed, V, p, q);
             for (int i = 0; pl_verifier_at(i); i++) {
                 const pl_verifier *v = pl_verifier_at(i);
                 if (!v->lossless) continue;

@@ -19,7 +19,7 @@
 // A vocabulary so small that a random drafter is often right.
 enum { V = 6, VOCAB = 9, DRAFTED = 6, POSITIONS = 1500 };
 
-static const double law[V] = {0.30, 0.05, 0.25, 0.10, 0.20, 0.10};
+static const double dist[V] = {0.30, 0.05, 0.25, 0.10, 0.20, 0.10};
 
 // The support's tokens as a list of draft ids, or as a mask over all ids.
 static void every_support(void **state) {
@@ -44,10 +44,10 @@ static void every_support(void **state) {
             }
             for (int v = 0; v < V; v++)
                 if (set >> v & 1) {
-                    achieved += fmin(law[v], q[v] / sum);
-                    inside += law[v];
+                    achieved += fmin(dist[v], q[v] / sum);
+                    inside += dist[v];
                 }
-            pl_ceiling_row row = {.depth = 1, .p = law, .logits = logits, .d2t = listed ? d2t : NULL, .vd = n};
+            pl_ceiling_row row = {.depth = 1, .p = dist, .logits = logits, .d2t = listed ? d2t : NULL, .vd = n};
             if (pl_ceilings_add(&c, &row, &err) != PL_OK) fail_msg("%s", err.msg);
             assert_int_equal(c.at[1].rows, 1);
             assert_true(c.at[1].support == k);
@@ -61,7 +61,7 @@ static void every_support(void **state) {
 }
 
 // Logits in proportion to p attain what p(S) allows once p(S) is 1, and never more; twice the same token in a map is
-// more than an oracle can have and is refused, as is what is no law.
+// more than an oracle can have and is refused, as is what is no distribution.
 static void the_order_is_asserted(void **state) {
     (void)state;
     pl_ceilings   c;
@@ -70,8 +70,8 @@ static void the_order_is_asserted(void **state) {
     const int32_t twice[2] = {0, 0}, once[2] = {0, 2};
     assert_int_equal(pl_ceilings_init(&c, V, 1, 1, &err), PL_OK);
     for (int v = 0; v < V; v++)
-        logits[v] = (float)log(law[v]);
-    pl_ceiling_row row = {.p = law, .logits = logits, .vd = V};
+        logits[v] = (float)log(dist[v]);
+    pl_ceiling_row row = {.p = dist, .logits = logits, .vd = V};
     assert_int_equal(pl_ceilings_add(&c, &row, &err), PL_OK);
     assert_true(fabs(c.at[0].achieved - 1) < 1e-6 && fabs(c.at[0].ceiling - 1) < 1e-12);
     row.vd = 2;
@@ -104,7 +104,7 @@ static void recall(void **state) {
         logits[left_out] = -INFINITY;
         in += 1 - exp((double)whole[left_out]) / sum;
         assert_int_equal(
-            pl_ceilings_add(&c, &(pl_ceiling_row){.p = law, .logits = logits, .whole = whole, .vd = V}, &err), PL_OK);
+            pl_ceilings_add(&c, &(pl_ceiling_row){.p = dist, .logits = logits, .whole = whole, .vd = V}, &err), PL_OK);
     }
     assert_true(c.at[0].routed == V && c.at[0].best == V - 1 && c.at[0].bests == V - 2);
     assert_true(fabs(c.at[0].retained - in) < 1e-6);
@@ -207,7 +207,7 @@ static void inspect_all(const pl_backend *be, int64_t positions) {
     for (int kind = 0; kind < KINDS; kind++) {
         write_head(test_mkdir(draft), &m, kind);
         for (int sampled = 0; sampled < 2; sampled++) {
-            // A flat law: some of what is drafted is drawn.
+            // A flat distribution: some of what is drafted is drawn.
             pl_inspect_ceilings_options opt = {.drafter = draft,
                                                .seed = 3,
                                                .positions = positions,

@@ -8,7 +8,7 @@
 //   - Logits are the CPU's within what rounding costs; greedy text is the CPU's, and so is drawn text where that is
 //   fp32's
 //     rounding.
-//   - Tokens are drawn on the device: no step downloads anything, under any law.
+//   - Tokens are drawn on the device: no step downloads anything, under any distribution.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/verify/verify.h"
@@ -38,7 +38,7 @@ typedef struct transcript {
 static transcript        *record_to; // by key
 static const pl_verifier *verifier;  // NULL: match
 static float             *logits_to; // [MAX_LEN, TEST_VOCAB] by position; NULL: not wanted
-static const pl_sampling *law;       // NULL: by temperature alone
+static const pl_sampling *dist;      // NULL: by temperature alone
 static bool               unseen;    // nobody looks at final rows
 
 static void record(void *arg, const pl_final_rows *r) {
@@ -76,7 +76,7 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
         pl_session_options so = {.sampling = {.temperature = temperature, .top_p = 1, .seed = 3},
                                  .key = key0 + (uint64_t)i,
                                  .max_new = MAX_NEW};
-        if (law) so.sampling = *law;
+        if (dist) so.sampling = *dist;
         int len = prompt_of(so.key, ids);
         memset(&out[so.key], 0, sizeof out[so.key]);
         assert_int_equal(pl_engine_start(e, ids, len, &so, &s[i], &err), PL_OK);
@@ -219,8 +219,8 @@ static void drafters(pl_dtype t, double temperature) {
     test_rmdir(dir);
 }
 
-// Children that are drawn come from the head's law, which the host reads: the queued device gives what the same kernels
-// give at once on memory that the host shares.
+// Children that are drawn come from the head's distribution, which the host reads: the queued device gives what the
+// same kernels give at once on memory that the host shares.
 static void drawn(void **state) {
     (void)state;
     if (getenv("PACELINE_TEST_DEVICE")) skip(); // tensor cores sum in an order of their own
@@ -248,14 +248,14 @@ static void drawn(void **state) {
     test_rmdir(dir);
 }
 
-// Laws with every processor; the last one is penalised greedy decoding, whose tokens are drawn as well.
-static const pl_sampling drawn_laws[] = {
+// Distributions with every processor; the last one is penalised greedy decoding, whose tokens are drawn as well.
+static const pl_sampling drawn_dists[] = {
     {.temperature = 1, .top_p = 1, .seed = 3},
     {.temperature = 1.2, .top_k = 40, .top_p = 0.95, .min_p = 0.01, .repetition_penalty = 1.2, .seed = 4},
     {.temperature = 0.7, .top_p = 0.8, .repetition_penalty = 0.9, .seed = 5},
     {.temperature = 0, .top_p = 1, .repetition_penalty = 1.5},
 };
-enum { LAWS = sizeof drawn_laws / sizeof *drawn_laws };
+enum { DISTRIBUTIONS = sizeof drawn_dists / sizeof *drawn_dists };
 
 static int64_t downloads;
 static void (*download)(pl_ctx *ctx, void *to, const void *from, size_t bytes);
@@ -277,8 +277,8 @@ static const pl_backend *counting(void) {
     return &be;
 }
 
-// Under each law plain decoding's tokens, alone, in company, in chains and in trees, and with a drafter, without a
-// single download; verifiers that couple take theirs.
+// Under each distribution plain decoding's tokens, alone, in company, in chains and in trees, and with a drafter,
+// without a single download; verifiers that couple take theirs.
 static void nothing_comes_back(void **state) {
     (void)state;
     static transcript plain[SESSIONS], got[SESSIONS];
@@ -289,8 +289,8 @@ static void nothing_comes_back(void **state) {
     pl_llama_fini(&m);
     open_on(&m, dir, PL_BF16, counting());
     unseen = true;
-    for (int i = 0; i < LAWS; i++) {
-        law = &drawn_laws[i];
+    for (int i = 0; i < DISTRIBUTIONS; i++) {
+        dist = &drawn_dists[i];
         downloads = 0;
         for (uint64_t key = 0; key < SESSIONS; key++)
             run(&m, NULL, 16, key, 1, 0, plain);
@@ -304,9 +304,9 @@ static void nothing_comes_back(void **state) {
         with(&draftings[0], &m, PL_BF16, 0, 0, got);
         same(&plain[0], &got[0], "eagle-3", 0);
         same(&plain[1], &got[1], "eagle-3", 1);
-        if (downloads) fail_msg("law %d: %lld downloads", i, (long long)downloads);
+        if (downloads) fail_msg("distribution %d: %lld downloads", i, (long long)downloads);
     }
-    law = NULL;
+    dist = NULL;
     verifier = pl_verifier_find("rejection", &err);
     run(&m, NULL, 16, 0, 1, 1, plain); // nothing to couple with
     assert_true(verifier && downloads == 0);
@@ -369,46 +369,47 @@ static void like_the_cpu(void **state) {
     }
 }
 
-// The host's law of the device's logits, and the coin of the position: the token after `position`.
-static int32_t drawn_on_the_host(const transcript *t, const float *z, uint64_t key, int position, pl_law_work *work) {
+// The host's distribution of the device's logits, and the coin of the position: the token after `position`.
+static int32_t drawn_on_the_host(const transcript *t, const float *z, uint64_t key, int position,
+                                 pl_distribution_work *work) {
     uint32_t    said[(TEST_VOCAB + 31) / 32] = {0};
     double      p[TEST_VOCAB];
     pl_rng_coin coin;
     for (int i = 0; i <= position; i++)
         pl_said_add(said, t->tokens[i]);
-    assert_true(pl_law(p, z + position * TEST_VOCAB, TEST_VOCAB, law, &(pl_history){.said = said}, work));
-    pl_rng_coin_init(&coin, law->seed, PL_STREAM_ACCEPT, key, position);
+    assert_true(pl_distribution(p, z + position * TEST_VOCAB, TEST_VOCAB, dist, &(pl_history){.said = said}, work));
+    pl_rng_coin_init(&coin, dist->seed, PL_STREAM_ACCEPT, key, position);
     return (int32_t)pl_draw_at(p, TEST_VOCAB, pl_rng_coin_own(&coin, position + 1));
 }
 
 // Text of the device's own logits: none of these uniform numbers lies within PL_DRAW_SHARE of a boundary.
-static void drawn_from_the_law(void **state) {
+static void drawn_from_the_dist(void **state) {
     (void)state;
-    static transcript there[SESSIONS], other[SESSIONS];
-    static float      z[MAX_LEN * TEST_VOCAB];
-    pl_law_work       work;
-    pl_err            err = {0};
-    char              dir[64];
-    pl_llama          m;
+    static transcript    there[SESSIONS], other[SESSIONS];
+    static float         z[MAX_LEN * TEST_VOCAB];
+    pl_distribution_work work;
+    pl_err               err = {0};
+    char                 dir[64];
+    pl_llama             m;
     make(&m, dir, PL_F32);
-    if (pl_law_work_init(&work, TEST_VOCAB, &err) != PL_OK) fail_msg("%s", err.msg);
-    for (int i = 0; i < LAWS; i++)
+    if (pl_distribution_work_init(&work, TEST_VOCAB, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < DISTRIBUTIONS; i++)
         for (uint64_t key = 0; key < SESSIONS; key++) {
             int32_t prompt[MAX_LEN];
             int     n = prompt_of(key, prompt);
-            law = &drawn_laws[i];
+            dist = &drawn_dists[i];
             logits_to = z;
             run(&m, NULL, 16, key, 1, 0, there);
             logits_to = NULL;
             for (int at = n - 1; at + 1 < there[key].n; at++)
                 assert_int_equal(there[key].tokens[at + 1], drawn_on_the_host(&there[key], z, key, at, &work));
-            law = &drawn_laws[(i + 1) % LAWS]; // another law, other text
+            dist = &drawn_dists[(i + 1) % DISTRIBUTIONS]; // another distribution, other text
             run(&m, NULL, 16, key, 1, 0, other);
             assert_int_equal(other[key].n, there[key].n);
             assert_memory_not_equal(other[key].tokens, there[key].tokens, sizeof(int32_t) * (size_t)there[key].n);
         }
-    law = NULL;
-    pl_law_work_fini(&work);
+    dist = NULL;
+    pl_distribution_work_fini(&work);
     pl_llama_fini(&m);
     test_rmdir(dir);
 }
@@ -438,7 +439,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_greedy),     cmocka_unit_test(bf16_sampled),       cmocka_unit_test(fp32_greedy),
         cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled),   cmocka_unit_test(drawn),
-        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_from_the_law),
+        cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_from_the_dist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

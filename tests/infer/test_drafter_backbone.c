@@ -18,25 +18,25 @@
 
 #include "tests/device.h"
 
-enum { SESSIONS = 4, MAX_ROWS = 40, SLOTS = 120, STEPS = 4, LAWS = 128, DRAFTED = 12 };
+enum { SESSIONS = 4, MAX_ROWS = 40, SLOTS = 120, STEPS = 4, DISTRIBUTIONS = 128, DRAFTED = 12 };
 
 // Sessions 0..2 take the best; the last one, where it is asked for, draws.
 typedef struct bench {
-    pl_llama      *target;
-    pl_drafter    *d;
-    pl_ctx         ctx;
-    float         *features; // [MAX_ROWS, taps * d]
-    int64_t        width;
-    int32_t        tokens[SLOTS], row[MAX_ROWS];
-    pl_tree        tree[SESSIONS];
-    pl_draft_item  item[SESSIONS];
-    pl_draft_batch batch;
-    pl_proposing   proposing;
-    pl_sampling    sampling;
-    pl_rng_coin    coin;
-    pl_law_work    work;
-    double        *q, *law;
-    uint64_t       waits, allocations; // of the last draft
+    pl_llama            *target;
+    pl_drafter          *d;
+    pl_ctx               ctx;
+    float               *features; // [MAX_ROWS, taps * d]
+    int64_t              width;
+    int32_t              tokens[SLOTS], row[MAX_ROWS];
+    pl_tree              tree[SESSIONS];
+    pl_draft_item        item[SESSIONS];
+    pl_draft_batch       batch;
+    pl_proposing         proposing;
+    pl_sampling          sampling;
+    pl_rng_coin          coin;
+    pl_distribution_work work;
+    double              *q, *dist;
+    uint64_t             waits, allocations; // of the last draft
 } bench;
 
 typedef struct drafting {
@@ -107,19 +107,19 @@ static bench *open_bench(pl_llama *m, const char *dir, const char *tree, bool re
     b->target = m;
     b->width = (int64_t)b->d->n_taps * m->shape.d;
     b->features = malloc((size_t)(MAX_ROWS * b->width) * sizeof(float));
-    b->q = malloc(LAWS * (size_t)m->vocab * sizeof *b->q);
-    b->law = malloc((size_t)m->vocab * sizeof *b->law);
-    assert_true(b->features && b->q && b->law);
-    must(pl_law_work_init(&b->work, m->vocab, &err), &err);
+    b->q = malloc(DISTRIBUTIONS * (size_t)m->vocab * sizeof *b->q);
+    b->dist = malloc((size_t)m->vocab * sizeof *b->dist);
+    assert_true(b->features && b->q && b->dist);
+    must(pl_distribution_work_init(&b->work, m->vocab, &err), &err);
     b->sampling = (pl_sampling){.temperature = 1, .top_p = 1};
     b->proposing = (pl_proposing){.kind = PL_PROPOSE_WOR,
                                   .sampling = &b->sampling,
                                   .coin = &b->coin.base,
                                   .q = b->q,
-                                  .q_rows = LAWS,
+                                  .q_rows = DISTRIBUTIONS,
                                   .vocab = m->vocab,
                                   .work = &b->work,
-                                  .law = b->law};
+                                  .dist = b->dist};
     must(pl_ctx_init(&b->ctx, m->be, NULL), &err);
     b->ctx.repeats = repeats;
     must(pl_ctx_measure(&b->ctx, queue, b, &err), &err);
@@ -129,10 +129,10 @@ static bench *open_bench(pl_llama *m, const char *dir, const char *tree, bool re
 static void close_bench(bench *b) {
     pl_ctx_fini(&b->ctx);
     pl_drafter_destroy(b->d);
-    pl_law_work_fini(&b->work);
+    pl_distribution_work_fini(&b->work);
     free(b->features);
     free(b->q);
-    free(b->law);
+    free(b->dist);
     free(b);
 }
 
@@ -297,7 +297,7 @@ static void other_nodes_are_refused(void **state) {
 // Who looks on sees each level's tokens, the tree's own, where the host reads them; the tree is the same.
 typedef struct looker {
     pl_draft_watch watch;
-    int            levels, rows, token[LAWS], depth[LAWS], item[LAWS];
+    int            levels, rows, token[DISTRIBUTIONS], depth[DISTRIBUTIONS], item[DISTRIBUTIONS];
 } looker;
 
 static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
@@ -306,7 +306,7 @@ static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_
     if (ctx->measuring) return;
     l->levels++;
     for (int i = 0; i < r->x.dim[0]; i++, l->rows++) {
-        assert_true(l->rows < LAWS);
+        assert_true(l->rows < DISTRIBUTIONS);
         l->token[l->rows] = r->token[i];
         l->depth[l->rows] = r->level;
         l->item[l->rows] = r->group[i];

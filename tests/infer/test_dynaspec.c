@@ -150,7 +150,7 @@ static void by_definition(world *w, int from, int to, bool in[TEST_VOCAB]) {
         }
 }
 
-// logits and topk tell the same law: finite on the support alone, the k best of it in order.
+// logits and topk tell the same distribution: finite on the support alone, the k best of it in order.
 static void check_group(world *w, int from, int to, const bool in[TEST_VOCAB], int k) {
     const pl_head *h = &w->b->head;
     pl_err         err = {0};

@@ -1,5 +1,5 @@
-// Redistribution of a trimmed head's mass: the law by hand, what a checkpoint's tensor may not be, ceilings of heads
-// that have it, drafting with one from a checkpoint.
+// Redistribution of a trimmed head's mass: the distribution by hand, what a checkpoint's tensor may not be, ceilings of
+// heads that have it, drafting with one from a checkpoint.
 #include "infer/head/outside.h"
 #include "infer/inspect/ceilings.h"
 #include "kernels/base/files.h"
@@ -18,21 +18,21 @@ enum { V = 7, N = 3 };
 static const int32_t d2t[N] = {4, 1, 6};
 static const int32_t on[V] = {0, 1, 0, 2, 0, 0, 2}; // 0, 2 and 5 hang on token 4, 3 on token 6, nothing on token 1
 
-static void law_by_hand(void **state) {
+static void dist_by_hand(void **state) {
     (void)state;
     pl_outside   o;
     pl_err       err = {0};
     const double list[N] = {0.5, 0.3, 0.2}, e = 0.12;
     double       q[V], sum = 0;
     assert_int_equal(pl_outside_init(&o, 120, on, V, d2t, N, "x", &err), PL_OK);
-    pl_drafted_law(&(pl_drafted){.n = N, .d2t = d2t, .outside = &o}, q, V, list);
+    pl_drafted_distribution(&(pl_drafted){.n = N, .d2t = d2t, .outside = &o}, q, V, list);
     const double expected[V] = {0.5 * e / 3, 0.3, 0.5 * e / 3, 0.2 * e, 0.5 * (1 - e), 0.5 * e / 3, 0.2 * (1 - e)};
     for (int y = 0; y < V; y++) {
         assert_true(fabs(q[y] - expected[y]) < 1e-15);
         sum += q[y];
     }
     assert_true(fabs(sum - 1) < 1e-15);
-    pl_drafted_law(&(pl_drafted){.n = N, .d2t = d2t}, q, V, list); // without
+    pl_drafted_distribution(&(pl_drafted){.n = N, .d2t = d2t}, q, V, list); // without
     for (int y = 0; y < V; y++)
         assert_true(q[y] == (y == 4 ? 0.5 : y == 1 ? 0.3 : y == 6 ? 0.2 : 0));
     pl_outside_fini(&o);
@@ -59,7 +59,7 @@ static void refusals(void **state) {
     }
 }
 
-// Against sums over all tokens of the law that is drawn from.
+// Against sums over all tokens of the distribution that is drawn from.
 static void ceilings(void **state) {
     (void)state;
     static const double p[V] = {0.05, 0.1, 0.2, 0.05, 0.3, 0.1, 0.2};
@@ -76,7 +76,7 @@ static void ceilings(void **state) {
             sum += list[j] = exp((double)logits[j]);
         for (int j = 0; j < N; j++)
             list[j] /= sum;
-        pl_drafted_law(&(pl_drafted){.n = N, .d2t = d2t, .outside = &o}, q, V, list);
+        pl_drafted_distribution(&(pl_drafted){.n = N, .d2t = d2t, .outside = &o}, q, V, list);
         for (int y = 0; y < V; y++)
             if (q[y] > 0) {
                 achieved += fmin(p[y], q[y]);
@@ -167,7 +167,7 @@ static void drafted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(law_by_hand),
+        cmocka_unit_test(dist_by_hand),
         cmocka_unit_test(refusals),
         cmocka_unit_test(ceilings),
         cmocka_unit_test(drafted),

@@ -24,9 +24,9 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
 }
 
-static void add_line(pl_pace_cost *c, double at_one, double slope, int rows) {
+static void add_line(pl_autotuner_cost *c, double at_one, double slope, int rows) {
     for (int i = 1; i <= rows; i++)
-        pl_pace_cost_add(c, i, at_one + slope * (i - 1));
+        pl_autotuner_cost_add(c, i, at_one + slope * (i - 1));
 }
 
 // Costs in arbitrary seconds; head_share scales the head.
@@ -149,8 +149,8 @@ static void test_best(void **state) {
         }
     }
     // Counts: what was hardly offered is not known.
-    pl_pace_counts     n = {0};
-    pl_plan_acceptance a;
+    pl_autotuner_counts n = {0};
+    pl_plan_acceptance  a;
     n.seen[0][0] = n.seen[0][1] = 1000;
     n.hit[0][0] = 600;
     n.hit[0][1] = 100;
@@ -212,8 +212,8 @@ static void test_rig(void **state) {
         if (pl_plan_measure(s, 2, &plain, pl_backend_cpu(), m.pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
         assert_true(plain.rounds >= 3 && plain.step > 0 && plain.costs.verify > 0 && plain.costs.batch == batch);
         for (int i = 0; i < 2; i++) {
-            const pl_pace_cost *part[] = {&s[i].costs.target, &s[i].costs.take_in, &s[i].costs.layer, &s[i].costs.first,
-                                          &s[i].costs.head};
+            const pl_autotuner_cost *part[] = {&s[i].costs.target, &s[i].costs.take_in, &s[i].costs.layer,
+                                               &s[i].costs.first, &s[i].costs.head};
             for (int k = 0; k < 5; k++) {
                 double before = 0;
                 for (int rows = batch; rows <= 16 * batch; rows++) {
@@ -255,7 +255,8 @@ static void test_rig_device(void **state) {
     for (int hot = 0; hot < 2; hot++) { // the argmax, then draws
         pl_plan_rig_options o = {.target = &target, .batch = 1, .context = 16, .temperature = hot};
         if (pl_plan_measure(&s, 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
-        const pl_pace_cost *part[] = {&s.costs.target, &s.costs.take_in, &s.costs.layer, &s.costs.first, &s.costs.head};
+        const pl_autotuner_cost *part[] = {&s.costs.target, &s.costs.take_in, &s.costs.layer, &s.costs.first,
+                                           &s.costs.head};
         for (int k = 0; k < 5; k++)
             assert_true(pl_plan_seconds(part[k], 1) > 0 && isfinite(pl_plan_seconds(part[k], 16)));
     }

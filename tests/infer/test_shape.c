@@ -1,5 +1,5 @@
-// The planner of trees against every tree there is, and the pace that feeds it against simulated machines.
-#include "infer/decode/pace.h"
+// The planner of trees against every tree there is, and the autotuner that feeds it against simulated machines.
+#include "infer/decode/autotuner.h"
 
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
@@ -264,44 +264,45 @@ static void rising(void **state) {
     }
 }
 
-// ---- the pace -------------------------------------------------------------------------------------------------------
+// ---- the autotuner
+// -------------------------------------------------------------------------------------------------------
 
 static void costs_by_rows(void **state) {
     (void)state;
-    pl_pace_cost c = {0};
-    double       at[65];
-    pl_pace_cost_read(&c, 1, 64, at);
+    pl_autotuner_cost c = {0};
+    double            at[65];
+    pl_autotuner_cost_read(&c, 1, 64, at);
     assert_true(at[1] == 0 && at[64] == 0);
-    pl_pace_cost_add(&c, 4, 9); // cold
+    pl_autotuner_cost_add(&c, 4, 9); // cold
     for (int i = 0; i < 20; i++) {
-        pl_pace_cost_add(&c, 4, 2);
-        pl_pace_cost_add(&c, 8, 4);
+        pl_autotuner_cost_add(&c, 4, 2);
+        pl_autotuner_cost_add(&c, 8, 4);
     }
-    pl_pace_cost_read(&c, 1, 64, at);
+    pl_autotuner_cost_read(&c, 1, 64, at);
     assert_true(fabs(at[4] - 2) < 1e-9); // the cold one is forgotten
     assert_true(fabs(at[1] - 2) < 1e-9 && fabs(at[6] - 3) < 1e-9 && fabs(at[8] - 4) < 1e-9);
     assert_true(fabs(at[64] - (4 + 56 * 0.5)) < 1e-9); // the mean slope goes on
-    pl_pace_cost_read(&c, 4, 2, at);                   // rows of four sessions
+    pl_autotuner_cost_read(&c, 4, 2, at);              // rows of four sessions
     assert_true(fabs(at[1] - 2) < 1e-9 && fabs(at[2] - 4) < 1e-9);
-    pl_pace_cost_add(&c, 8, 4000); // something else ran
-    pl_pace_cost_read(&c, 1, 8, at);
+    pl_autotuner_cost_add(&c, 8, 4000); // something else ran
+    pl_autotuner_cost_read(&c, 1, 8, at);
     assert_true(at[8] < 4.5);
     for (int i = 0; i < 150; i++) {
-        pl_pace_cost_add(&c, 4, 2);
-        pl_pace_cost_add(&c, 8, 4);
+        pl_autotuner_cost_add(&c, 4, 2);
+        pl_autotuner_cost_add(&c, 8, 4);
     }
     for (int i = 0; i < 60; i++) // the machine slows down: counts that are not visited follow
-        pl_pace_cost_add(&c, 8, 8);
-    pl_pace_cost_read(&c, 1, 8, at);
+        pl_autotuner_cost_add(&c, 8, 8);
+    pl_autotuner_cost_read(&c, 1, 8, at);
     assert_true(fabs(at[8] - 8) < 0.1 && fabs(at[4] - 4) < 0.5);
     for (int i = 0; i < 40; i++)
-        pl_pace_cost_add(&c, 16, 1); // more rows for less: noise, pooled
-    pl_pace_cost_read(&c, 1, 16, at);
+        pl_autotuner_cost_add(&c, 16, 1); // more rows for less: noise, pooled
+    pl_autotuner_cost_read(&c, 1, 16, at);
     for (int i = 2; i <= 16; i++)
         assert_true(at[i] >= at[i - 1]);
     for (int rows = 60; rows < 5000; rows++) // large counts share buckets
-        pl_pace_cost_add(&c, rows, 1e-3 * rows);
-    pl_pace_cost_read(&c, 64, 64, at);
+        pl_autotuner_cost_add(&c, rows, 1e-3 * rows);
+    pl_autotuner_cost_read(&c, 64, 64, at);
     assert_true(at[30] > 1.6 && at[30] < 2.2);
 }
 
@@ -372,21 +373,21 @@ static void simulate_verdict(const pl_tree *t, const machine *m, dice *d, pl_ver
 static double settle(const machine *m, const char *tree, int cycles, char *text, double *spent) {
     pl_tree_policy p;
     pl_err         err = {0};
-    pl_pace        pace;
+    pl_autotuner   tuner;
     pl_tree       *t = calloc((size_t)m->sessions, sizeof *t);
     dice           d = {.r = pl_rng_make(9, PL_STREAM_TEST, (uint64_t)m->sessions)};
     assert_int_equal(pl_tree_policy_parse(&p, tree, &err), PL_OK);
-    pl_pace_init(&pace, &p);
+    pl_autotuner_init(&tuner, &p);
     double now = 0;
     for (int s = 0; s < m->sessions; s++)
         simulate_draft(&p, &t[s], m, &(double){0});
     for (int i = 0; i < cycles; i++) {
-        pl_pace_cycle c = {.sessions = m->sessions};
-        double        t0 = now, end = now, t1;
+        pl_autotuner_cycle c = {.sessions = m->sessions};
+        double             t0 = now, end = now, t1;
         for (int s = 0; s < m->sessions; s++) {
             pl_verdict v;
             simulate_verdict(&t[s], m, &d, &v);
-            pl_pace_accepted(&pace, &t[s], &v);
+            pl_autotuner_accepted(&tuner, &t[s], &v);
             c.rows += t[s].n;
         }
         now += verify_cost(m, c.rows) * (0.95 + 0.1 * uniform(&d));
@@ -395,29 +396,29 @@ static double settle(const machine *m, const char *tree, int cycles, char *text,
         for (int s = 0; s < m->sessions; s++) { // the levels of all sessions run together
             end = now;
             simulate_draft(&p, &t[s], m, &end);
-            pl_pace_drafted(&c, &t[s]);
+            pl_autotuner_drafted(&c, &t[s]);
         }
         now = end;
         c.drafting = now - t1;
-        pl_pace_step(&pace, &p, &c);
+        pl_autotuner_step(&tuner, &p, &c);
     }
     pl_shape_costs c = truth(m, &p);
     pl_shape       best;
     double         emitted, seconds;
     int            widest, deepest;
-    pl_tree_shape_set(&p, pace.chosen.n, pace.chosen.parent);
+    pl_tree_shape_set(&p, tuner.chosen.n, tuner.chosen.parent);
     pl_tree_shape_text(&p, text, PL_TREE_TEXT);
     pl_shape_best(&c, &best);
     // What it believes of the machine is so, where it has been.
     pl_shape_costs known;
-    pl_pace_costs(&pace, &p, m->sessions, &known);
-    int n = pace.chosen.n;
+    pl_autotuner_costs(&tuner, &p, m->sessions, &known);
+    int n = tuner.chosen.n;
     if (fabs(known.verify[n] / c.verify[n] - 1) > 0.08 || fabs(known.draft[1] / c.draft[1] - 1) > 0.08)
         fail_msg("%s: %d nodes cost %g, not %g; a level %g, not %g", m->name, n, known.verify[n], c.verify[n],
                  known.draft[1], c.draft[1]);
     assert_true(fabs(known.accept[0][0] - c.accept[0][0]) < 0.1);
-    judge(&c, pace.chosen.n, pace.chosen.parent, &emitted, &seconds, &widest, &deepest);
-    *spent = pace.seconds / (double)pace.choices;
+    judge(&c, tuner.chosen.n, tuner.chosen.parent, &emitted, &seconds, &widest, &deepest);
+    *spent = tuner.seconds / (double)tuner.choices;
     free(t);
     return emitted / seconds * best.seconds / best.emitted;
 }
@@ -445,35 +446,35 @@ static void settles_on_what_pays(void **state) {
         }
 }
 
-// The drafter gets worse: the pace follows.
+// The drafter gets worse: the autotuner follows.
 static void follows_changes(void **state) {
     (void)state;
     pl_tree_policy p;
     pl_err         err = {0};
-    pl_pace        pace;
+    pl_autotuner   tuner;
     pl_tree       *t = calloc(1, sizeof *t);
     machine        m = {"", {0.9, 0.03, 0.01}, 1, 1, 0.05, 1, 0.05, 0.005, 0.05, 1};
     dice           d = {.r = pl_rng_make(12, PL_STREAM_TEST, 0)};
     double         now = 0;
     int            nodes[2];
     assert_int_equal(pl_tree_policy_parse(&p, "auto", &err), PL_OK);
-    pl_pace_init(&pace, &p);
+    pl_autotuner_init(&tuner, &p);
     simulate_draft(&p, t, &m, &now);
     for (int half = 0; half < 2; half++) {
         for (int i = 0; i < 1500; i++) {
-            pl_pace_cycle c = {.sessions = 1, .rows = t->n};
-            pl_verdict    v;
-            double        t0 = now;
+            pl_autotuner_cycle c = {.sessions = 1, .rows = t->n};
+            pl_verdict         v;
+            double             t0 = now;
             simulate_verdict(t, &m, &d, &v);
-            pl_pace_accepted(&pace, t, &v);
+            pl_autotuner_accepted(&tuner, t, &v);
             now += verify_cost(&m, t->n);
             c.verifying = now - t0;
             simulate_draft(&p, t, &m, &now);
-            pl_pace_drafted(&c, t);
+            pl_autotuner_drafted(&c, t);
             c.drafting = now - t0 - c.verifying;
-            pl_pace_step(&pace, &p, &c);
+            pl_autotuner_step(&tuner, &p, &c);
         }
-        nodes[half] = pace.chosen.n;
+        nodes[half] = tuner.chosen.n;
         m.accept[0] = 0.1;
     }
     print_message("%d nodes, then %d\n", nodes[0], nodes[1]);

@@ -1,6 +1,6 @@
 // Losslessness through the production path: engine, kernels, EAGLE-3 drafter, drawn trees, verifiers. Of many short
-// answers to one prompt the joint law of all tokens is known (from plain decoding's logits); a G-test compares. Seeds
-// are fixed. Biased controls must fail.
+// answers to one prompt the joint distribution of all tokens is known (from plain decoding's logits); a G-test
+// compares. Seeds are fixed. Biased controls must fail.
 //   PACELINE_TEST_DRAWS: emitted draws of each test [50000]
 #include "tests/infer/biased.h"
 #include "tests/infer/fixture.h"
@@ -52,24 +52,24 @@ static pl_tree_policy policy_of(int k, int depth) {
 
 // ---- what should come -----------------------------------------------------------------------------------------------
 
-typedef struct plain_law {
-    const pl_sampling *sampling;
-    pl_law_work        work;
-    double             p[V];
-} plain_law;
+typedef struct plain_dist {
+    const pl_sampling   *sampling;
+    pl_distribution_work work;
+    double               p[V];
+} plain_dist;
 
-static void take_law(void *arg, const pl_final_rows *r) {
-    plain_law *l = arg;
-    int        last = r->logits_row[r->row[r->count - 1]];
+static void take_dist(void *arg, const pl_final_rows *r) {
+    plain_dist *l = arg;
+    int         last = r->logits_row[r->row[r->count - 1]];
     if (last < 0 || r->first + r->count != r->session->n_prompt) return;
     uint32_t said[1] = {0}; // V is below 32
     for (int i = 0; i < r->session->n_prompt; i++)
         pl_said_add(said, r->session->tokens[i]);
     pl_history h = {.said = said};
-    assert_true(pl_law(l->p, r->logits + (int64_t)last * V, V, l->sampling, &h, &l->work));
+    assert_true(pl_distribution(l->p, r->logits + (int64_t)last * V, V, l->sampling, &h, &l->work));
 }
 
-static void expect_after(pl_engine *e, plain_law *l, int32_t *tokens, int n, double weight, double *cell) {
+static void expect_after(pl_engine *e, plain_dist *l, int32_t *tokens, int n, double weight, double *cell) {
     pl_err      err = {0};
     pl_session *s;
     int         at = 0;
@@ -92,20 +92,20 @@ static void expect_after(pl_engine *e, plain_law *l, int32_t *tokens, int n, dou
     }
 }
 
-// The joint law of LENGTH tokens, from plain decoding's logits after every beginning.
+// The joint distribution of LENGTH tokens, from plain decoding's logits after every beginning.
 static void expect(const world *w, const pl_sampling *s, double *cell) {
     pl_err            err = {0};
     pl_engine        *e;
     int32_t           tokens[MAX_LEN] = {0};
-    plain_law         l = {.sampling = s};
+    plain_dist        l = {.sampling = s};
     pl_engine_options o = {.max_sessions = 1, .max_rows = MAX_LEN, .max_len = MAX_LEN};
-    assert_int_equal(pl_law_work_init(&l.work, V, &err), PL_OK);
+    assert_int_equal(pl_distribution_work_init(&l.work, V, &err), PL_OK);
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, NULL, &o, &err), PL_OK);
-    pl_engine_on_final(e, take_law, &l);
+    pl_engine_on_final(e, take_dist, &l);
     memcpy(tokens, prompt, sizeof prompt);
     expect_after(e, &l, tokens, 0, 1, cell);
     pl_engine_destroy(e);
-    pl_law_work_fini(&l.work);
+    pl_distribution_work_fini(&l.work);
 }
 
 // ---- what comes -----------------------------------------------------------------------------------------------------
@@ -160,13 +160,13 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
 
 // How far a G-test's statistic lies above what chance gives, in standard deviations (Wilson and Hilferty 1931). Cells
 // where less than 5 are expected are put together.
-static double deviation(const sample *s, const double *law) {
+static double deviation(const sample *s, const double *dist) {
     double g = 0, few = 0;
     double few_seen = 0;
     int    df = -1;
     for (int i = 0; i <= CELLS; i++) {
-        double seen = i < CELLS ? (double)s->cell[i] : few_seen, want = i < CELLS ? law[i] * (double)s->answers : few;
-        if (i < CELLS && law[i] == 0 && seen > 0) return INFINITY;
+        double seen = i < CELLS ? (double)s->cell[i] : few_seen, want = i < CELLS ? dist[i] * (double)s->answers : few;
+        if (i < CELLS && dist[i] == 0 && seen > 0) return INFINITY;
         if (i < CELLS && want < 5) {
             few += want;
             few_seen += seen;
@@ -193,12 +193,12 @@ static int64_t answers_wanted(void) {
 
 // Returns the deviation.
 static double check(const world *w, const pl_verifier *v, int k, const pl_sampling *sampling, const char *what) {
-    static double  law[CELLS];
+    static double  dist[CELLS];
     static sample  s;
     pl_tree_policy policy = policy_of(k, 2);
-    expect(w, sampling, law);
+    expect(w, sampling, dist);
     draw(w, v, &policy, sampling, answers_wanted(), &s);
-    double z = deviation(&s, law), per_step = (double)s.accepted / (double)s.steps;
+    double z = deviation(&s, dist), per_step = (double)s.accepted / (double)s.steps;
     print_message("%-28s %s of %d, %s: %lld draws, %.2f accepted a step, z %.2f\n", v->name, what, k,
                   sampling == &plain ? "plain" : "processed", (long long)(s.answers * (LENGTH - 1)), per_step, z);
     assert_true(per_step > 0.1); // drafts count
@@ -216,7 +216,7 @@ static void close_world(world *w) {
     test_rmdir(w->draft);
 }
 
-static void law_is_the_targets(void **state) {
+static void dist_is_the_targets(void **state) {
     (void)state;
     world w;
     open_world(&w, &(pl_backbone_options){0});
@@ -230,8 +230,8 @@ static void law_is_the_targets(void **state) {
     close_world(&w);
 }
 
-// A head whose law leaves tokens out, others for each row: they come all the same.
-static void law_with_candidates(void **state) {
+// A head whose distribution leaves tokens out, others for each row: they come all the same.
+static void dist_with_candidates(void **state) {
     (void)state;
     world w;
     open_world(&w, &(pl_backbone_options){.head = {.kind = "specvocab", .rank = 3, .candidates = 3}});
@@ -244,7 +244,7 @@ static void law_with_candidates(void **state) {
 }
 
 // A list of three tokens that gives a fifth of its mass to the others.
-static void law_redistributed(void **state) {
+static void dist_redistributed(void **state) {
     (void)state;
     static const int32_t d2t[] = {4, 1, 2};
     world                w;
@@ -329,8 +329,8 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(law_is_the_targets),         cmocka_unit_test(law_with_candidates),
-        cmocka_unit_test(law_redistributed),          cmocka_unit_test(controls_fail),
+        cmocka_unit_test(dist_is_the_targets),        cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),         cmocka_unit_test(controls_fail),
         cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

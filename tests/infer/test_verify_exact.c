@@ -1,7 +1,7 @@
 // Every verifier enumerated: over all draws of the children and all coins of verification, what is emitted (continued
-// by the target where verification stopped early) follows the target's joint law, to rounding. Laws of toy vocabularies
-// have zeros, ties, trimmed drafters (with and without their mass redistributed), p equal to q, children that are the
-// whole support. Biased controls must fail.
+// by the target where verification stopped early) follows the target's joint distribution, to rounding. Distributions
+// of toy vocabularies have zeros, ties, trimmed drafters (with and without their mass redistributed), p equal to q,
+// children that are the whole support. Biased controls must fail.
 #include "infer/sample/propose.h"
 #include "infer/verify/verify.h"
 #include "kernels/base/rng.h"
@@ -32,23 +32,23 @@ typedef enum look {
 } look;
 
 typedef struct toy {
-    int         v, vd, depth, children[LEVELS]; // per level; vd < v: the drafter's vocabulary is trimmed
-    bool        spread;                         // and what it leaves out is drafted too
-    look        look;
-    pl_sampling sampling;
-    bool        argmax_draft; // a control: the drafter's best token passed off as drawn from q
-    int32_t     d2t[V_MAX];
-    pl_outside  outside;
-    double      p[PREFIXES][V_MAX]; // by prefix of the path: a number in base v behind all shorter prefixes
-    float       logits[PREFIXES][V_MAX];
-    pl_law_work work;
+    int                  v, vd, depth, children[LEVELS]; // per level; vd < v: the drafter's vocabulary is trimmed
+    bool                 spread;                         // and what it leaves out is drafted too
+    look                 look;
+    pl_sampling          sampling;
+    bool                 argmax_draft; // a control: the drafter's best token passed off as drawn from q
+    int32_t              d2t[V_MAX];
+    pl_outside           outside;
+    double               p[PREFIXES][V_MAX]; // by prefix of the path: a number in base v behind all shorter prefixes
+    float                logits[PREFIXES][V_MAX];
+    pl_distribution_work work;
     // of one run
-    pl_tree     tree;
-    double      q[PREFIXES][V_MAX], law[V_MAX];
+    pl_tree              tree;
+    double               q[PREFIXES][V_MAX], dist[V_MAX];
 } toy;
 
 typedef struct outcome {
-    double  error;    // largest deviation of the joint law
+    double  error;    // largest deviation of the joint distribution
     double  accepted; // drafted tokens accepted, on average
     double  any;      // probability that at least one is
     int64_t runs;
@@ -63,13 +63,13 @@ static pl_drafted drafted(const toy *t) {
 }
 
 static void unmake(toy *t) {
-    pl_law_work_fini(&t->work);
+    pl_distribution_work_fini(&t->work);
     pl_outside_fini(&t->outside);
 }
 
 static void make(toy *t, uint64_t seed) {
     pl_err err = {0};
-    assert_int_equal(pl_law_work_init(&t->work, t->v, &err), PL_OK);
+    assert_int_equal(pl_distribution_work_init(&t->work, t->v, &err), PL_OK);
     for (int i = 0; i < t->vd; i++)
         t->d2t[i] = t->vd < t->v ? i + (i >= (int)(seed % (uint64_t)t->v)) : i; // one token is left out
     if (t->spread) {
@@ -99,7 +99,7 @@ static void make(toy *t, uint64_t seed) {
             if (t->look == DRAFTER_ZEROS && i != 0 && !here) drafter[i] = -INFINITY;
             if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
         }
-        assert_true(pl_law(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
+        assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
         float copy[V_MAX];
         memcpy(copy, drafter, sizeof copy);
         for (int i = 0; i < t->vd; i++)
@@ -107,13 +107,13 @@ static void make(toy *t, uint64_t seed) {
     }
 }
 
-// The drafter's whole law at a prefix; all 0 where it has none.
-static void drafter_law(toy *t, int prefix, double *q) {
-    double law[V_MAX];
+// The drafter's whole distribution at a prefix; all 0 where it has none.
+static void drafter_dist(toy *t, int prefix, double *q) {
+    double dist[V_MAX];
     memset(q, 0, (size_t)t->v * sizeof *q);
-    if (!pl_law(law, t->logits[prefix], t->vd, &t->sampling, &(pl_history){0}, &t->work)) return;
+    if (!pl_distribution(dist, t->logits[prefix], t->vd, &t->sampling, &(pl_history){0}, &t->work)) return;
     pl_drafted d = drafted(t);
-    pl_drafted_law(&d, q, t->v, law);
+    pl_drafted_distribution(&d, q, t->v, dist);
 }
 
 static int prefix_of(const toy *t, int node) {
@@ -124,7 +124,7 @@ static int prefix_of(const toy *t, int node) {
     return x;
 }
 
-static bool law_of(void *arg, int node, double *p) {
+static bool dist_of(void *arg, int node, double *p) {
     toy *t = arg;
     memcpy(p, t->p[prefix_of(t, node)], (size_t)t->v * sizeof *p);
     return true;
@@ -140,7 +140,7 @@ static void candidates(toy *t, pl_proposing *o, int node, int k, int32_t *id) {
         pl_propose_draw(o, &t->tree, node, t->logits[x], &d, k, id, logp);
         return;
     }
-    drafter_law(t, x, q);
+    drafter_dist(t, x, q);
     if (t->argmax_draft) {
         t->tree.kind[node] = PL_PROPOSE_IID;
         t->tree.q[node] = memcpy(o->q + (ptrdiff_t)o->q_used++ * t->v, q, (size_t)t->v * sizeof *q);
@@ -160,7 +160,7 @@ static void draft(toy *t, pl_proposal kind, pl_coin *coin) {
                       .q_rows = PREFIXES,
                       .vocab = t->v,
                       .work = &t->work,
-                      .law = t->law};
+                      .dist = t->dist};
     int          from = 0;
     pl_tree_root(&t->tree, 0);
     for (int level = 0; level < t->depth; level++) {
@@ -196,7 +196,7 @@ static outcome enumerate(toy *t, const pl_verifier *v) {
         pl_verdict out;
         draft(t, v->proposal, &e.coin);
         pl_verify_in in = {
-            .tree = &t->tree, .law = law_of, .arg = t, .v = t->v, .coin = &e.coin, .p = p, .q = q, .r = r};
+            .tree = &t->tree, .dist = dist_of, .arg = t, .v = t->v, .coin = &e.coin, .p = p, .q = q, .r = r};
         pl_verify(v, &in, &out);
         assert_true(out.bonus >= 0 && out.bonus < t->v);
         int x = prefix_after(t, prefix_of(t, out.path[out.n]), out.bonus);
@@ -243,7 +243,7 @@ static void set(toy *t, int shape, look l, int list, uint64_t seed) {
 
 static toy the_toy;
 
-static void law_is_exact(void **state) {
+static void dist_is_exact(void **state) {
     (void)state;
     int64_t cases = 0, runs = 0;
     double  worst = 0;
@@ -284,7 +284,7 @@ static void acceptance_is_the_closed_form(void **state) {
                     double  q[V_MAX], w[V_MAX];
                     int     n = t->children[0];
                     outcome o = enumerate(t, v);
-                    drafter_law(t, 0, q);
+                    drafter_dist(t, 0, q);
                     double stated = v->acceptance(t->p[0], q, t->v, n, w), overlap = pl_overlap(t->p[0], q, t->v);
                     if (n == 1 && v->proposal != PL_PROPOSE_TOP) assert_true(fabs(o.any - overlap) < 1e-12);
                     unmake(t);
@@ -330,7 +330,7 @@ static double error_of(const pl_verifier *v, int shape, bool argmax_draft, bool 
         set(t, shape, PLAIN, false, 3 * seed);
         t->argmax_draft = argmax_draft;
         if (trimmed) {
-            drafter_law(t, 0, whole); // before one token is left out
+            drafter_dist(t, 0, whole); // before one token is left out
             test_biased_q = whole;
             unmake(t);
             t->vd = t->v - 1;
@@ -351,9 +351,9 @@ static void controls_fail(void **state) {
         bool               argmax_draft, trimmed;
     } control[] = {{&test_biased_fresh, "a fresh draw on a mismatch", 1, false, false},
                    {&test_biased_fresh, "the same, a tree", 4, false, false},
-                   {&test_biased_no_residual, "the target's law after a rejection", 0, false, false},
+                   {&test_biased_no_residual, "the target's distribution after a rejection", 0, false, false},
                    {&test_biased_merged, "repeats merged", 2, false, false},
-                   {&test_biased_untrimmed, "the untrimmed law in the residual", 0, false, true},
+                   {&test_biased_untrimmed, "the untrimmed distribution in the residual", 0, false, true},
                    {&pl_verify_rejection, "the best token, tested as if drawn", 0, true, false},
                    {&pl_verify_block, "the best tokens of a chain, judged as if drawn", 8, true, false},
                    {&pl_verify_typical, "typical acceptance", 1, false, false}};
@@ -364,8 +364,8 @@ static void controls_fail(void **state) {
     }
 }
 
-// A drafted token that either law gives no probability to is never emitted unless the target may say it, even where the
-// coin shows 0; and a number that is none stops decoding only where it is reached.
+// A drafted token that either distribution gives no probability to is never emitted unless the target may say it, even
+// where the coin shows 0; and a number that is none stops decoding only where it is reached.
 static bool never(pl_coin *c, double p) {
     (void)c;
     return 0.0 < p; // a uniform of 0
@@ -387,25 +387,26 @@ static bool broken_below(void *arg, int node, double *p) {
 static void edges(void **state) {
     (void)state;
     pl_coin coin = {.flip = never, .draw = lowest};
-    double  p[3], q[3], r[3], law[3] = {0, 0.25, 0.75}, draft_law[3] = {0.5, 0.5, 0};
+    double  p[3], q[3], r[3], dist[3] = {0, 0.25, 0.75}, draft_dist[3] = {0.5, 0.5, 0};
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         static pl_tree     t;
         pl_verdict         out;
-        pl_verify_in in = {.tree = &t, .law = broken_below, .arg = law, .v = 3, .coin = &coin, .p = p, .q = q, .r = r};
+        pl_verify_in       in = {
+                  .tree = &t, .dist = broken_below, .arg = dist, .v = 3, .coin = &coin, .p = p, .q = q, .r = r};
         for (int32_t token = 0; token < 2; token++) {
             pl_tree_root(&t, 2);
             int child = pl_tree_add(&t, 0, token, 0);
             pl_tree_add(&t, child, 1, 0);
             if (v->proposal != PL_PROPOSE_TOP) {
                 t.kind[0] = t.kind[child] = v->proposal;
-                t.q[0] = t.q[child] = draft_law;
+                t.q[0] = t.q[child] = draft_dist;
             }
             pl_verify(v, &in, &out);
             if (token == 0) { // p is 0
                 assert_int_equal(out.n, 0);
                 assert_true(out.bonus > 0);
-            } else { // accepted; the law behind it is no number
+            } else { // accepted; the distribution behind it is no number
                 assert_int_equal(out.bonus, -1);
             }
         }
@@ -414,7 +415,7 @@ static void edges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(law_is_exact),
+        cmocka_unit_test(dist_is_exact),
         cmocka_unit_test(acceptance_is_the_closed_form),
         cmocka_unit_test(block_beats_rejection),
         cmocka_unit_test(controls_fail),

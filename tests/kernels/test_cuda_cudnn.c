@@ -1,6 +1,7 @@
-// cuDNN behind attention over blocks (kernels/cuda/lib/cudnn_attention.h): the library as it is installed, or its absence;
-// its plans finished for GPUs that are only described, with a stand-in for the driver; and on the emulated device, with
-// a stand-in for the library that reads the graphs as its manual says and computes them, operation by operation.
+// cuDNN behind attention over blocks (kernels/cuda/lib/cudnn_attention.h): the library as it is installed, or its
+// absence; its plans finished for GPUs that are only described, with a stand-in for the driver; and on the emulated
+// device, with a stand-in for the library that reads the graphs as its manual says and computes them, operation by
+// operation.
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/lib/cudnn_table.h"

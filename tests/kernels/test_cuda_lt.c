@@ -1,6 +1,6 @@
-// cuBLASLt behind training's products (kernels/cuda/lib/lt.h): the library as it is installed, or its absence, without a
-// GPU; and on the emulated device, with a stand-in that reads the descriptors as the library's manual says and computes
-// the product they describe, every shape and orientation that training has.
+// cuBLASLt behind training's products (kernels/cuda/lib/lt.h): the library as it is installed, or its absence, without
+// a GPU; and on the emulated device, with a stand-in that reads the descriptors as the library's manual says and
+// computes the product they describe, every shape and orientation that training has.
 #define PL_CUDA_SUFFIX emulated
 #include "kernels/cuda/emulate/device_emulated.h"
 #include "kernels/cuda/lib/lt_table.h"

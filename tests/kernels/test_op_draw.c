@@ -1,5 +1,5 @@
-// Draws beside a law in double that is written down here once more, by sorting: tokens, and how near to the boundary
-// between two tokens' shares, or to a filter's cut, a backend may be wrong.
+// Draws beside a distribution in double that is written down here once more, by sorting: tokens, and how near to the
+// boundary between two tokens' shares, or to a filter's cut, a backend may be wrong.
 #include "kernels/base/rng.h"
 #include "kernels/op/draw.h"
 #include "kernels/op/embed.h"
@@ -43,8 +43,8 @@ static void fill(draws *to, int rows, int V, int levels, double scale) {
                         (int32_t)pl_rng_below(rng, (uint64_t)(t * V + i) + 1000000, (uint64_t)V));
 }
 
-// Laws of all kinds, over rows that stand in trees.
-static void laws_of(draws *to, int which) {
+// Distributions of all kinds, over rows that stand in trees.
+static void dists_of(draws *to, int which) {
     static const double temperature[] = {1, 0.7, 0, 2.5, 1, 0.05}, top_p[] = {1, 0.9, 0.5, 1, 0.999},
                         min_p[] = {0, 0, 0.05, 0, 0, 0, 0.4};
     pl_rng rng = rng_of(which);
@@ -93,21 +93,22 @@ static void all_backends(void **state) {
     for (int i = 0; i < (int)(sizeof shape / sizeof *shape); i++)
         for (int k = 0; k < 3; k++) {
             fill(&d, shape[i].rows, shape[i].V, shape[i].levels, shape[i].scale);
-            laws_of(&d, 10 * i + k);
-            op_check(build, &d, OP_NO_TAPE, "draw of %dx%d, laws %d", d.rows, d.V, 10 * i + k);
+            dists_of(&d, 10 * i + k);
+            op_check(build, &d, OP_NO_TAPE, "draw of %dx%d, distributions %d", d.rows, d.V, 10 * i + k);
         }
 }
 
-// ---- the law, once more ---------------------------------------------------------------------------------------------
+// ---- the distribution, once more
+// ---------------------------------------------------------------------------------------------
 
-typedef struct law {
+typedef struct dist {
     int    n;           // tokens left
     int    order[MOST]; // of all tokens, best first; the first n are left
     double z[MOST], w[MOST], sum;
     bool   in[MOST];
-} law;
+} dist;
 
-static law truth;
+static dist truth;
 
 static int by_logit_then_id(const void *x, const void *y) {
     int a = *(const int *)x, b = *(const int *)y;
@@ -122,14 +123,14 @@ static double mass_of_best(int n) {
     return sum;
 }
 
-static void find_law(const draws *s, int i) {
+static void find_dist(const draws *s, int i) {
     const pl_draw_row *r = &s->row[i];
     for (int v = 0; v < s->V; v++) {
         bool occurred = pl_said_has(s->said + r->text * pl_said_words(s->V), v);
         for (int at = i; s->row[at].parent >= 0; at = s->row[at].parent)
             occurred |= s->row[at].token == v;
         truth.z[v] = (double)s->z[r->at * s->V + v];
-        if (occurred && r->penalty != 1) // in fp32, as the law has it: ties come of it
+        if (occurred && r->penalty != 1) // in fp32, as the distribution has it: ties come of it
             truth.z[v] =
                 (double)(truth.z[v] > 0 ? s->z[r->at * s->V + v] / r->penalty : s->z[r->at * s->V + v] * r->penalty);
         truth.order[v] = v;
@@ -186,9 +187,9 @@ static void boundaries_between_tokens(void **state) {
         for (int k = 0; k < (c == 3 ? 3 : 10); k++) {
             fill(&d, 1, sizes[c], c == 1 && k % 2 ? 6 : 0, 3);
             d.n = 1;
-            laws_of(&d, 31 * c + k);
+            dists_of(&d, 31 * c + k);
             if (d.row[0].temperature == 0) d.row[0].temperature = 1.5;
-            find_law(&d, 0);
+            find_dist(&d, 0);
             int    n = 0, stride = truth.n / 20 + 1, seen = 0;
             double upto = 0;
             for (int v = 0; v < d.V && n + 2 <= MOST_ROWS; v++) {
@@ -225,12 +226,12 @@ static void boundaries_of_top_p(void **state) {
         for (int n = 1; n < d.V && rows + 2 <= MOST_ROWS && n < 1000; n += 1 + n / 2)
             for (int side = 0; side < 2; side++) {
                 d.row[0] = all;
-                find_law(&d, 0);
+                find_dist(&d, 0);
                 double p = mass_of_best(n) / truth.sum + (side ? 1 : -1) * 1.01 * PL_DRAW_SHARE;
                 double share = truth.w[truth.order[n - 1]] / truth.sum, next = truth.w[truth.order[n]] / truth.sum;
                 if (n >= truth.n || !(p < 1) || share <= 4 * PL_DRAW_SHARE || next <= 4 * PL_DRAW_SHARE) continue;
                 d.row[0].top_p = p;
-                find_law(&d, 0);
+                find_dist(&d, 0);
                 assert_int_equal(truth.n, n + side);
                 // A u within the share of the last token: another's, if it is not in.
                 int    last = truth.order[n];
@@ -253,7 +254,7 @@ static void boundaries_of_top_p(void **state) {
 
 // ---- known ones -----------------------------------------------------------------------------------------------------
 
-// One law, `n` uniforms, what they give.
+// One distribution, `n` uniforms, what they give.
 static void known(const float *z, int V, pl_draw_row r, int n, const double *u, const int *want, const char *what) {
     memset(&d, 0, sizeof d);
     d.rows = 1;
@@ -270,8 +271,8 @@ static void known(const float *z, int V, pl_draw_row r, int n, const double *u, 
     same_draws(&d, want, what);
 }
 
-#define KNOWN(what, z, law, u, ...)                                                                                    \
-    known((const float[])z, (int)(sizeof((const float[])z) / sizeof(float)), (pl_draw_row)law,                         \
+#define KNOWN(what, z, dist, u, ...)                                                                                   \
+    known((const float[])z, (int)(sizeof((const float[])z) / sizeof(float)), (pl_draw_row)dist,                        \
           (int)(sizeof((const double[])u) / sizeof(double)), (const double[])u, (const int[])__VA_ARGS__, what)
 #define OF(...)                                                                                                        \
     { __VA_ARGS__ }
@@ -345,7 +346,7 @@ static void rows_alone(void **state) {
     for (int b = 0; (be = op_backend(b)); b++) {
         fill(&d, 9, 611, 0, 3);
         d.n = 64;
-        laws_of(&d, 5);
+        dists_of(&d, 5);
         op_run *all = op_run_once(build, &d, be, 2, OP_NO_TAPE);
         for (int i = 0; i < d.n; i++) {
             one = d;

@@ -56,7 +56,8 @@ static const char target_lines[] = "kind=target\ndata.text=BASE/text.txt\ndata.t
 const char        small_data_lines[] = "target.path=BASE/target/checkpoints/last\ndata.prompts=BASE/prompts.jsonl\n"
                                        "data.max_new_tokens=40\ndata.samples=1\neval.holdout=5\ntrain.holdout=8\n"
                                        "train.slot_rows=200\ntrain.slots=3\ntrain.unroll=3\ntrain.lr=5e-3\n"
-                                       "train.warmup=5\ntrain.eval_every=20\ntrain.checkpoint_every=15\ntrain.log_every=1\n"
+                                       "train.warmup=5\ntrain.eval_every=20\ntrain.checkpoint_every=15\n"
+                                       "train.log_every=1\n"
                                        "data.dataset=BASE/data/dataset\ntrain.steps=60\ntrain.clip=0.5\n";
 
 static void write_files(void) {

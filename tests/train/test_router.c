@@ -96,21 +96,21 @@ static void free_rows(rows *r) {
         free(owned[i]);
 }
 
-typedef struct law {
+typedef struct dist {
     const pl_head *head;
     pl_tensor      x;
     int32_t        id[TOP];
     float          value[TOP], lse;
-} law;
+} dist;
 
 static void best_of(pl_ctx *ctx, void *arg) {
-    law         *l = arg;
+    dist        *l = arg;
     pl_head_rows r = {.x = l->x};
     pl_head_topk(ctx, l->head, &r, TOP, l->id, l->value, &l->lse);
 }
 
-// Rows are what they say: the head's own law of `output`; roots of trees are single rows of depth 0 that consume a
-// token of the text; every level has at most the tree's width; both sides are there.
+// Rows are what they say: the head's own distribution of `output`; roots of trees are single rows of depth 0 that
+// consume a token of the text; every level has at most the tree's width; both sides are there.
 static void traces_hold(void **state) {
     (void)state;
     pl_err err = {0};
@@ -126,7 +126,7 @@ static void traces_hold(void **state) {
     assert_int_equal(pl_llama_open(&m, target, PL_BF16, pl_backend_cpu(), &err), PL_OK);
     assert_int_equal(pl_backbone_open(&b, best, &m, PL_BF16, &err), PL_OK);
     float x[D];
-    law   l = {.head = &b->head, .x = pl_tensor_2d(x, PL_F32, 1, D)};
+    dist  l = {.head = &b->head, .x = pl_tensor_2d(x, PL_F32, 1, D)};
     assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
     assert_int_equal(pl_ctx_measure(&ctx, best_of, &l, &err), PL_OK);
     assert_true(r.n > 1000);

@@ -588,9 +588,9 @@ static void make_specvocab(setup *s, const pl_backend *be, int candidates, bool 
     if (pl_unroll_score(&s->u, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
-// What is held out of a specvocab head is the law that it proposes from: here once more, by plain loops, from what
-// the head read.
-static void rescored_law(void **state) {
+// What is held out of a specvocab head is the distribution that it proposes from: here once more, by plain loops, from
+// what the head read.
+static void rescored_dist(void **state) {
     (void)state;
     static setup s;
     for (int c = 0; c < 8; c++) {
@@ -691,7 +691,7 @@ int main(void) {
         cmocka_unit_test(steps_are_a_chain),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(lengths),
-        cmocka_unit_test(rescored_law),
+        cmocka_unit_test(rescored_dist),
         cmocka_unit_test(rescored_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

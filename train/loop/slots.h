@@ -26,8 +26,8 @@ typedef struct pl_slots {
 
 // Which slots rank `rank` of `ranks` works on: [*first, *first + *n). Shares are whole subtrees of the tree above,
 // blocks of the smallest power of two that makes at most `ranks` of them, so that the sum of the ranks' sums by the
-// tree over ranks (kernels/comm/comm.h) has the bits of one process's. The last share may be smaller; ranks behind it have
-// none.
+// tree over ranks (kernels/comm/comm.h) has the bits of one process's. The last share may be smaller; ranks behind it
+// have none.
 void pl_slots_share(int n_slots, int rank, int ranks, int *first, int *n);
 
 pl_status pl_slots_init(pl_slots *s, int n_slots, int64_t n, const pl_backend *be, pl_err *err);

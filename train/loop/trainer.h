@@ -10,9 +10,9 @@
 //   metrics.jsonl       a line per logged step, a line per evaluation
 // Both folders are replaced as a whole; a kill at any instant leaves the old one or the new one.
 //
-// Ranks (kernels/comm/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that of one
-// process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A state
-// holds nothing of ranks: a run goes on with any number of them.
+// Ranks (kernels/comm/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that
+// of one process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A
+// state holds nothing of ranks: a run goes on with any number of them.
 #ifndef PL_TRAIN_TRAINER_H
 #define PL_TRAIN_TRAINER_H
 

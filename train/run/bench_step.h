@@ -1,5 +1,5 @@
-// `paceline bench step`: whole training steps, timed as the trainer runs them (train/loop/trainer.h), against the peak of
-// fma.
+// `paceline bench step`: whole training steps, timed as the trainer runs them (train/loop/trainer.h), against the peak
+// of fma.
 //
 // Two cases for a target: pretraining a model of its shape, and training an EAGLE-3 drafter for it, with the head that
 // is asked for; for a --shape the drafter alone. On a device there is no floor, but flops per second.

@@ -3,9 +3,9 @@
 //   kind: target    train
 //   kind: drafter   generate (offline data)  ->  vocabularies  ->  train, once per drafter  ->  eval
 //                   before a routed head is trained: traces of the drafter that it starts from (train/task/traces.h)
-// Each stage leaves a stamp (train/source/stamp.h). A product whose stamp agrees is kept (and an unfinished one gone on with);
-// one whose stamp differs is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else the one
-// drafter in OUT itself.
+// Each stage leaves a stamp (train/source/stamp.h). A product whose stamp agrees is kept (and an unfinished one gone on
+// with); one whose stamp differs is made anew. With a list `drafters` every item is trained in OUT/drafters/NAME, else
+// the one drafter in OUT itself.
 #ifndef PL_TRAIN_PIPELINE_H
 #define PL_TRAIN_PIPELINE_H
 

@@ -1,5 +1,5 @@
-// Training on several ranks (kernels/comm/comm.h): rank 0 walks through the command as a single process would, and hands
-// each training to the others, which do nothing else. A job says everything: recipe, folder, where to stop.
+// Training on several ranks (kernels/comm/comm.h): rank 0 walks through the command as a single process would, and
+// hands each training to the others, which do nothing else. A job says everything: recipe, folder, where to stop.
 #ifndef PL_TRAIN_RANKS_H
 #define PL_TRAIN_RANKS_H
 

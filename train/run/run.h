@@ -4,9 +4,9 @@
 
 #include "infer/cli/env.h"
 
-// Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); goes on where an earlier call
-// stopped and returns at once when nothing is left to do. The effective recipe is written to out_dir/recipe.yaml.
-// PL_E_INTERRUPTED: stopped on request with its state saved.
+// Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); goes on where an
+// earlier call stopped and returns at once when nothing is left to do. The effective recipe is written to
+// out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // The same, stopping as if asked to once step `stop_after` is done; 0: no. For tests of resuming.
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,

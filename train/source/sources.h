@@ -1,5 +1,5 @@
-// The documents of a recipe, for a drafter's training and for whatever else runs along them (train/task/traces.h): a dataset
-// (data.mode: offline) or the target itself (online), divided by train.holdout.
+// The documents of a recipe, for a drafter's training and for whatever else runs along them (train/task/traces.h): a
+// dataset (data.mode: offline) or the target itself (online), divided by train.holdout.
 #ifndef PL_TRAIN_SOURCES_H
 #define PL_TRAIN_SOURCES_H
 

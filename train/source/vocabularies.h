@@ -4,11 +4,11 @@
 //       - {name: general, text: [books/*.txt]}                          # FR-Spec (arXiv 2502.14856): a text corpus
 //       - {name: chat, jsonl: [chat.json], field: output}
 //       - {name: answers, dataset: true}                                # VocabTrim (2506.22694): the target's own text
-//       - {name: bcl, dataset: true, size: bcl, alpha: 0.5, min_coverage: 0.9}   # BCL (2603.05210): data/counts/counts.h
+//       - {name: bcl, dataset: true, size: bcl, alpha: 0.5, min_coverage: 0.9} # BCL (2603.05210; counts.h)
 //     drafters:
 //       - {name: frspec-8, head: {vocab: general, vocab_size: 2048}}
-// Each becomes OUT/vocab/NAME.json, the list that `paceline vocab --list` writes (data/counts/counts.h); an item may name
-// several sources, whose counts are added. Same inputs, same list: no randomness is in it.
+// Each becomes OUT/vocab/NAME.json, the list that `paceline vocab --list` writes (data/counts/counts.h); an item may
+// name several sources, whose counts are added. Same inputs, same list: no randomness is in it.
 #ifndef PL_TRAIN_VOCABULARIES_H
 #define PL_TRAIN_VOCABULARIES_H
 

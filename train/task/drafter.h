@@ -1,6 +1,6 @@
-// kind: drafter. Trains a drafter with a backbone (infer/drafter/backbone.h; drafter.kind: eagle3, eagle1, or eagle2, which is
-// eagle1's model) by training-time test (train/task/unroll.h) on documents of a feature source: a dataset (data.mode:
-// offline) or the target itself (online).
+// kind: drafter. Trains a drafter with a backbone (infer/drafter/backbone.h; drafter.kind: eagle3, eagle1, or eagle2,
+// which is eagle1's model) by training-time test (train/task/unroll.h) on documents of a feature source: a dataset
+// (data.mode: offline) or the target itself (online).
 //
 // checkpoints/{last,best} hold config.json and model.safetensors. Best is by the expected greedy acceptance length on
 // held-out documents. A dataset of another target, of other layers or widths is refused.

@@ -1,8 +1,8 @@
 // What is held out of a head that proposes from other logits than those it is trained on (SpecVocab,
-// infer/head/specvocab.c): the law of exact logits over the candidates that the scorer lists,
+// infer/head/specvocab.c): the distribution of exact logits over the candidates that the scorer lists,
 //   q = softmax of z over C,  C the best `candidates` of the scorer,  accept = sum over C of min(p, q)
-// with p the target's law over its whole vocabulary, and argmax q. Both are those of decoding to rounding (scores are
-// summed in another order here, so that candidates at the edge of the list may differ).
+// with p the target's distribution over its whole vocabulary, and argmax q. Both are those of decoding to rounding
+// (scores are summed in another order here, so that candidates at the edge of the list may differ).
 #ifndef PL_TRAIN_RESCORED_H
 #define PL_TRAIN_RESCORED_H
 
@@ -22,7 +22,7 @@ typedef struct pl_rescored {
     int32_t           *argmax;
 } pl_rescored;
 
-// Whether a head's own law is another than the one that is trained.
+// Whether a head's own distribution is another than the one that is trained.
 bool      pl_rescored_wanted(const pl_head *h);
 pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor wt, const pl_backend *be,
                              pl_pool *pool, pl_err *err);

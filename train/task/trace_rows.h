@@ -1,5 +1,6 @@
-// Rows of traces (train/task/traces.h) for a step of a router's training: documents in the order of the epoch's shuffle, cut
-// where a step is full. What a step holds is a pure function of (seed, cursor), so that a resumed run sees the same.
+// Rows of traces (train/task/traces.h) for a step of a router's training: documents in the order of the epoch's
+// shuffle, cut where a step is full. What a step holds is a pure function of (seed, cursor), so that a resumed run sees
+// the same.
 #ifndef PL_TRAIN_TRACE_ROWS_H
 #define PL_TRAIN_TRACE_ROWS_H
 

@@ -183,7 +183,7 @@ static float scaled(double weight, float row) {
     return (float)(weight * (double)row);
 }
 
-// The head's own law instead of the one it learns.
+// The head's own distribution instead of the one it learns.
 static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
     for (int k = 0; k < u->ran; k++) {
         int64_t at = k * p->rows;

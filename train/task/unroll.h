@@ -7,11 +7,11 @@
 //   loss     sum over counted rows of step_decay^k ( token_weight D(p(. | x_0..x_{t+1+k}), q_k(. | row t))
 //                                                  + feature_weight SmoothL1(hidden_{k+1}, f_{t+1+k}) )
 // D: an objective of kernels/op/divergence.h, KL(p || q) unless another is chosen; with a trimmed head p is restricted
-// to the draft ids and rows count whose choice is one, or (unmasked) p is the target's own law and all rows count.
-// f: the target's last hidden after its final norm; only for backbones that predict it. EAGLE-1's own training is K = 1
-// with weights 0.1 and 1 (its cross-entropy with the teacher's distribution is KL plus a constant).
-// Gradients flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one
-// call of the divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
+// to the draft ids and rows count whose choice is one, or (unmasked) p is the target's own distribution and all rows
+// count. f: the target's last hidden after its final norm; only for backbones that predict it. EAGLE-1's own training
+// is K = 1 with weights 0.1 and 1 (its cross-entropy with the teacher's distribution is KL plus a constant). Gradients
+// flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one call of the
+// divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
 #ifndef PL_TRAIN_UNROLL_H
 #define PL_TRAIN_UNROLL_H
 
@@ -42,7 +42,7 @@ typedef struct pl_unroll {
     pl_pack           pack; // the rows
     pl_ctx            ctx;
     pl_tape           tape;
-    pl_rescored       own;            // where the head's own law is scored
+    pl_rescored       own;            // where the head's own distribution is scored
     int               ran;            // steps of the last run
     pl_arena          arrays;         // of what ops read and give beside tensors: weight, student_argmax, d2t
     int32_t          *d2t;            // the head's, where the ops see it; NULL: draft id = target id
@@ -60,8 +60,8 @@ void      pl_unroll_destroy(pl_unroll *u);
 
 // Forward and backward over the rows of the pack; gradients of the weighted sum of losses are added to the parameters'.
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err);
-// Forward alone, with acceptance. Of a head whose own law is another than the one it learns (train/task/rescored.h),
-// acceptance and choices are its own law's; the loss is that of learning.
+// Forward alone, with acceptance. Of a head whose own distribution is another than the one it learns
+// (train/task/rescored.h), acceptance and choices are its own distribution's; the loss is that of learning.
 pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
 
 // What a run says about its rows, added up over runs.

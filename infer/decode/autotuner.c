@@ -1,4 +1,4 @@
-#include "infer/decode/pace.h"
+#include "infer/decode/autotuner.h"
 
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
@@ -15,8 +15,8 @@
 #define EXACT 64 // row counts with a bucket of their own
 #define START 3  // tokens of the chain that looks whether drafting has begun to pay
 
-void pl_pace_init(pl_pace *p, const pl_tree_policy *policy) {
-    *p = (pl_pace){.adapt = policy && policy->adapt};
+void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
+    *p = (pl_autotuner){.adapt = policy && policy->adapt};
     if (!p->adapt) return;
     PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
                  policy->max_nodes <= PL_SHAPE_NODES,
@@ -28,10 +28,10 @@ void pl_pace_init(pl_pace *p, const pl_tree_policy *policy) {
 static int bucket(int rows) {
     if (rows < EXACT) return rows;
     int b = EXACT + (int)(8 * log2((double)rows / EXACT));
-    return b < PL_PACE_BUCKETS ? b : PL_PACE_BUCKETS - 1;
+    return b < PL_AUTOTUNER_BUCKETS ? b : PL_AUTOTUNER_BUCKETS - 1;
 }
 
-void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds) {
+void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds) {
     int b = bucket(rows);
     if (c->drift == 0) c->drift = 1;
     if (c->visits[b] == 0) {
@@ -55,10 +55,10 @@ void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds) {
     c->drift = drift;
 }
 
-void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at) {
-    double x[PL_PACE_BUCKETS], y[PL_PACE_BUCKETS], w[PL_PACE_BUCKETS];
+void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double *at) {
+    double x[PL_AUTOTUNER_BUCKETS], y[PL_AUTOTUNER_BUCKETS], w[PL_AUTOTUNER_BUCKETS];
     int    m = 0, k = 0;
-    for (int b = 0; b < PL_PACE_BUCKETS; b++) {
+    for (int b = 0; b < PL_AUTOTUNER_BUCKETS; b++) {
         if (c->visits[b] == 0) continue;
         x[m] = c->rows[b];
         y[m] = c->seconds[b] * c->drift;
@@ -81,7 +81,7 @@ void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at) {
     }
 }
 
-void pl_pace_drafted(pl_pace_cycle *c, const pl_tree *t) {
+void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t) {
     for (int l = 0; l < t->notes.levels && l < PL_SHAPE_LEVELS; l++) {
         if (l == c->levels) {
             c->levels++;
@@ -93,20 +93,20 @@ void pl_pace_drafted(pl_pace_cycle *c, const pl_tree *t) {
     }
 }
 
-static void learn_costs(pl_pace *p, const pl_pace_cycle *c) {
+static void learn_costs(pl_autotuner *p, const pl_autotuner_cycle *c) {
     double deeper = 0;
     for (int l = 1; l < c->levels; l++) {
         double seconds = c->level_at[l] - c->level_at[l - 1];
-        pl_pace_cost_add(&p->draft, c->level_rows[l], seconds);
+        pl_autotuner_cost_add(&p->draft, c->level_rows[l], seconds);
         deeper += seconds;
     }
-    pl_pace_cost_add(&p->verify, c->rows, c->verifying);
-    pl_pace_cost_add(c->levels ? &p->first : &p->idle, c->sessions, c->drafting - deeper);
+    pl_autotuner_cost_add(&p->verify, c->rows, c->verifying);
+    pl_autotuner_cost_add(c->levels ? &p->first : &p->idle, c->sessions, c->drafting - deeper);
 }
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
-void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v) {
+void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *v) {
     const pl_tree_notes *o = &t->notes;
     for (int i = 0; p->adapt && i <= v->n && i < PL_SHAPE_LEVELS; i++) {
         int32_t right = i < v->n ? t->token[v->path[i + 1]] : v->bonus;
@@ -125,7 +125,7 @@ void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v) {
     }
 }
 
-void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c) {
+void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
     static const double guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
     for (int l = 0; l < c->levels; l++) {
         double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
@@ -142,22 +142,22 @@ void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c) {
 
 // ---- choosing -------------------------------------------------------------------------------------------------------
 
-void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c) {
+void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c) {
     *c = (pl_shape_costs){
         .levels = policy->depth_max, .ranks = policy->k, .width = policy->width, .nodes = policy->max_nodes};
-    pl_pace_acceptance(&p->counts, c);
+    pl_autotuner_acceptance(&p->counts, c);
     double first[2], idle[2];
-    pl_pace_cost_read(&p->first, sessions, 1, first);
-    pl_pace_cost_read(&p->idle, sessions, 1, idle);
-    pl_pace_cost_read(&p->verify, sessions, c->nodes, c->verify);
+    pl_autotuner_cost_read(&p->first, sessions, 1, first);
+    pl_autotuner_cost_read(&p->idle, sessions, 1, idle);
+    pl_autotuner_cost_read(&p->verify, sessions, c->nodes, c->verify);
     for (int n = 1; n <= c->nodes; n++)
         c->verify[n] += n > 1 ? first[1] : idle[1];
-    pl_pace_cost_read(&p->draft, sessions, c->width, c->draft);
+    pl_autotuner_cost_read(&p->draft, sessions, c->width, c->draft);
 }
 
-static void choose(pl_pace *p, pl_tree_policy *policy, int sessions) {
+static void choose(pl_autotuner *p, pl_tree_policy *policy, int sessions) {
     double t0 = pl_now();
-    pl_pace_costs(p, policy, sessions, &p->costs);
+    pl_autotuner_costs(p, policy, sessions, &p->costs);
     pl_shape_best(&p->costs, &p->chosen);
     pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
     p->choices++;
@@ -190,7 +190,7 @@ static void set_levels(pl_tree_policy *policy, const int *by, int levels) {
 }
 
 // Row counts and widths far enough apart to tell what a row costs.
-static void calibrate(const pl_pace *p, pl_tree_policy *policy) {
+static void calibrate(const pl_autotuner *p, pl_tree_policy *policy) {
     static const int by[6][8] = {{0}, {1, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1}, {3, 2, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
     static const int levels[6] = {0, 2, 5, 4, 3, 8};
     int              i = (int)(p->cycles % 6);
@@ -198,7 +198,7 @@ static void calibrate(const pl_pace *p, pl_tree_policy *policy) {
 }
 
 // The chosen tree with its best path one node longer.
-static bool explore_deeper(const pl_pace *p, pl_tree_policy *policy) {
+static bool explore_deeper(const pl_autotuner *p, pl_tree_policy *policy) {
     pl_tree_policy *q = policy;
     pl_tree_shape_set(q, p->chosen.n, p->chosen.parent);
     int32_t parent[PL_SHAPE_NODES];
@@ -215,7 +215,7 @@ static bool explore_deeper(const pl_pace *p, pl_tree_policy *policy) {
 }
 
 // The best chain where a tree was chosen, the best tree where a chain was.
-static bool explore_rival(const pl_pace *p, pl_tree_policy *policy) {
+static bool explore_rival(const pl_autotuner *p, pl_tree_policy *policy) {
     pl_shape_costs c = p->costs;
     pl_shape       rival;
     c.branching = true;
@@ -230,16 +230,16 @@ static bool explore_rival(const pl_pace *p, pl_tree_policy *policy) {
 }
 
 // False: nothing else is worth a cycle.
-static bool explore(pl_pace *p, pl_tree_policy *policy) {
+static bool explore(pl_autotuner *p, pl_tree_policy *policy) {
     p->detour = 1;
     p->explored++;
     if (p->chosen.n > 1) return p->explored % 2 ? explore_deeper(p, policy) : explore_rival(p, policy);
-    p->detour = PL_PACE_PROBE;
+    p->detour = PL_AUTOTUNER_PROBE;
     set_chain(policy, START);
     return p->explored % 2;
 }
 
-void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
+void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c) {
     if (!p->adapt || c->sessions < 1) return;
     for (int l = 0; p->observed && l < PL_SHAPE_LEVELS; l++)
         for (int r = 0; r < PL_SHAPE_RANKS; r++) {
@@ -247,18 +247,18 @@ void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c) {
             p->counts.hit[l][r] *= DECAY;
         }
     p->observed = false; // what was learnt is not forgotten while nothing is drafted
-    bool cold = p->detour == PL_PACE_PROBE;
+    bool cold = p->detour == PL_AUTOTUNER_PROBE;
     if (!cold) learn_costs(p, c);
     p->since += c->verifying + c->drafting;
     long i = ++p->cycles;
     if (p->detour > 0 && --p->detour > 0) return;
-    if (i < PL_PACE_CALIBRATION)
+    if (i < PL_AUTOTUNER_CALIBRATION)
         calibrate(p, policy);
-    else if (p->choices == 0 || (i % PL_PACE_REVIEW == 0 && p->last < PL_PACE_SHARE * p->since))
+    else if (p->choices == 0 || (i % PL_AUTOTUNER_REVIEW == 0 && p->last < PL_AUTOTUNER_SHARE * p->since))
         choose(p, policy, c->sessions);
     else
         pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
-    if (i >= PL_PACE_CALIBRATION && i % PL_PACE_EXPLORE == PL_PACE_EXPLORE / 2 && !explore(p, policy)) {
+    if (i >= PL_AUTOTUNER_CALIBRATION && i % PL_AUTOTUNER_EXPLORE == PL_AUTOTUNER_EXPLORE / 2 && !explore(p, policy)) {
         p->detour = 0;
         pl_tree_shape_set(policy, p->chosen.n, p->chosen.parent);
     }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "infer/sample/coin.h"
-#include "infer/sample/law.h"
+#include "infer/sample/distribution.h"
 #include "infer/verify/verify.h"
 #include "kernels/cuda/emulate/device_emulated.h"
 #include <math.h>
@@ -69,22 +69,22 @@ static void residuals(void **state) {
     }
 }
 
-// The law without filters is the softmax; with temperature 0 the lowest of the best.
-static void laws(void **state) {
+// The distribution without filters is the softmax; with temperature 0 the lowest of the best.
+static void dists(void **state) {
     (void)state;
     enum { V = 1037 };
-    static float  x[V];
-    static double p[V];
-    pl_law_work   k;
-    pl_rng        r = pl_rng_make(6, PL_STREAM_TEST, 0);
-    assert_int_equal(pl_law_work_init(&k, V, NULL), PL_OK);
+    static float         x[V];
+    static double        p[V];
+    pl_distribution_work k;
+    pl_rng               r = pl_rng_make(6, PL_STREAM_TEST, 0);
+    assert_int_equal(pl_distribution_work_init(&k, V, NULL), PL_OK);
     for (int i = 0; i < V; i++)
         x[i] = (float)(3 * pl_rng_normal(r, (uint64_t)i));
     x[800] = x[30] = 20;
     for (int t = 0; t < 3; t++) {
         pl_sampling s = {.temperature = t == 0 ? 0 : t == 1 ? 1 : 0.6, .top_p = 1};
         double      sum = 0, total = 0;
-        assert_true(pl_law(p, x, V, &s, &(pl_history){0}, &k));
+        assert_true(pl_distribution(p, x, V, &s, &(pl_history){0}, &k));
         for (int i = 0; i < V; i++) {
             sum += exp(((double)x[i] - 20) / (t == 0 ? 1 : s.temperature));
             total += p[i];
@@ -98,19 +98,19 @@ static void laws(void **state) {
                 assert_true(fabs(p[i] - want) <= 1e-5 * want);
         }
     }
-    pl_law_work_fini(&k);
+    pl_distribution_work_fini(&k);
 }
 
-// The op draw, which devices have, gives the token that a host finds from the whole law: under every processor, with
-// tokens that occurred in the text and on the way through a tree.
-static void op_draws_from_the_law(void **state) {
+// The op draw, which devices have, gives the token that a host finds from the whole distribution: under every
+// processor, with tokens that occurred in the text and on the way through a tree.
+static void op_draws_from_the_dist(void **state) {
     (void)state;
     enum { V = 203, N = 24, ROUNDS = 12, WORDS = (V + 31) / 32 };
     static const pl_backend *(*const backends[])(void) = {pl_backend_ref, pl_backend_cuda_emulated};
-    static double p[V];
-    pl_law_work   k;
-    int           checked = 0, others = 0;
-    assert_int_equal(pl_law_work_init(&k, V, NULL), PL_OK);
+    static double        p[V];
+    pl_distribution_work k;
+    int                  checked = 0, others = 0;
+    assert_int_equal(pl_distribution_work_init(&k, V, NULL), PL_OK);
     for (int b = 0; b < 2; b++) {
         const pl_backend *be = backends[b]();
         float            *x = pl_memory_create(be->memory, PL_SHARED, N * V * sizeof *x, NULL);
@@ -151,12 +151,13 @@ static void op_draws_from_the_law(void **state) {
                 pl_history h = {.said = said, .path = path};
                 for (int at = i; row[at].parent >= 0; at = row[at].parent)
                     path[h.n_path++] = row[at].token;
-                assert_true(pl_law(p, x + i * V, V, &s, &h, &k));
+                assert_true(pl_distribution(p, x + i * V, V, &s, &h, &k));
                 int64_t want = pl_draw_at(p, V, row[i].u);
-                if (id[i] != want) fail_msg("%s, law %d, row %d: %d, not %d", be->name, c, i, id[i], (int)want);
+                if (id[i] != want)
+                    fail_msg("%s, distribution %d, row %d: %d, not %d", be->name, c, i, id[i], (int)want);
                 checked++;
                 h = (pl_history){0};
-                assert_true(pl_law(p, x + i * V, V, &s, &h, &k));
+                assert_true(pl_distribution(p, x + i * V, V, &s, &h, &k));
                 others += pl_draw_at(p, V, row[i].u) != want; // what came before counts
             }
             memset(said, 0, WORDS * sizeof *said);
@@ -168,22 +169,22 @@ static void op_draws_from_the_law(void **state) {
         pl_memory_destroy(be->memory, PL_SHARED, id, N * sizeof *id);
     }
     assert_true(checked == 2 * N * ROUNDS && others > 50);
-    pl_law_work_fini(&k);
+    pl_distribution_work_fini(&k);
 }
 
-// What is taken gives a law: the coldest and the hottest.
+// What is taken gives a distribution: the coldest and the hottest.
 static void ranges(void **state) {
     (void)state;
-    static const double given[] = {0, PL_COLDEST, 1000}, refused[] = {-1, PL_COLDEST / 2, 3e-39, 1001, NAN};
-    static const float  x[] = {-1e4f, 3, 20, -INFINITY, 20};
-    pl_law_work         work;
-    pl_err              err = {0};
-    assert_int_equal(pl_law_work_init(&work, 5, &err), PL_OK);
+    static const double  given[] = {0, PL_COLDEST, 1000}, refused[] = {-1, PL_COLDEST / 2, 3e-39, 1001, NAN};
+    static const float   x[] = {-1e4f, 3, 20, -INFINITY, 20};
+    pl_distribution_work work;
+    pl_err               err = {0};
+    assert_int_equal(pl_distribution_work_init(&work, 5, &err), PL_OK);
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         pl_sampling s = {.temperature = given[i], .top_p = 1};
         double      p[5];
         assert_int_equal(pl_sampling_check(&s, &err), PL_OK);
-        assert_true(pl_law(p, x, 5, &s, &(pl_history){0}, &work));
+        assert_true(pl_distribution(p, x, 5, &s, &(pl_history){0}, &work));
         assert_true(fabs(p[0] + p[1] + p[2] + p[3] + p[4] - 1) < 1e-12 && p[2] >= p[4] && p[3] == 0);
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -191,7 +192,7 @@ static void ranges(void **state) {
         assert_int_equal(pl_sampling_check(&s, &err), PL_E_USAGE);
         assert_non_null(strstr(err.msg, "--temperature: must be 0 (greedy) or lie in 1e-06..1000"));
     }
-    pl_law_work_fini(&work);
+    pl_distribution_work_fini(&work);
 }
 
 int main(void) {
@@ -199,8 +200,8 @@ int main(void) {
         cmocka_unit_test(ranges),
         cmocka_unit_test(draws),
         cmocka_unit_test(residuals),
-        cmocka_unit_test(laws),
-        cmocka_unit_test(op_draws_from_the_law),
+        cmocka_unit_test(dists),
+        cmocka_unit_test(op_draws_from_the_dist),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // What to draft, from measurements: the shape of the tree and its depth, chosen anew every few cycles.
 //
-// A pace belongs to an engine whose policy adapts (`auto`, `chain:auto`). It learns while decoding:
+// A autotuner belongs to an engine whose policy adapts (`auto`, `chain:auto`). It learns while decoding:
 //   acceptance  At every node of the accepted path that the drafter expanded, where the target's token stood among all
 //               of the drafter's candidates there, also those that were not verified (children that are drawn: among
 //               the draws). accept[l][r] is the share of rank r at depth l, by running counts; few observations lean
@@ -18,72 +18,73 @@
 // are left out. With s sessions in flight a tree of n nodes is charged as s n rows and a level of w nodes as s w.
 // infer/tree/best.h turns these into the best tree; no tree at all (plain decoding) is a choice among them.
 //
-// Order: PL_PACE_CALIBRATION cycles of given shapes, then a choice every PL_PACE_REVIEW cycles, or at larger multiples
-// where choosing (some 50 microseconds with `auto`) would take more than PL_PACE_SHARE of the time. One cycle in
-// PL_PACE_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is chosen or the
-// best tree where a chain is, where that one is not hopeless. Where nothing is drafted, PL_PACE_PROBE cycles in twice
-// as many do, the first of them uncounted: no cache holds the drafter's weights then. Decoding is lossless, so with
-// verifier "match" the tokens do not depend on any of it; with verifiers that draw, timing decides what is drawn, not
-// its law. Nothing is allocated.
-#ifndef PL_PACE_H
-#define PL_PACE_H
+// Order: PL_AUTOTUNER_CALIBRATION cycles of given shapes, then a choice every PL_AUTOTUNER_REVIEW cycles, or at larger
+// multiples where choosing (some 50 microseconds with `auto`) would take more than PL_AUTOTUNER_SHARE of the time. One
+// cycle in PL_AUTOTUNER_EXPLORE drafts something else: in turn one level deeper, and the best chain where a tree is
+// chosen or the best tree where a chain is, where that one is not hopeless. Where nothing is drafted,
+// PL_AUTOTUNER_PROBE cycles in twice as many do, the first of them uncounted: no cache holds the drafter's weights
+// then. Decoding is lossless, so with verifier "match" the tokens do not depend on any of it; with verifiers that draw,
+// timing decides what is drawn, not its distribution. Nothing is allocated.
+#ifndef PL_AUTOTUNER_H
+#define PL_AUTOTUNER_H
 
 #include "infer/tree/best.h"
 #include "infer/verify/verify.h"
 
-#define PL_PACE_CALIBRATION 12
-#define PL_PACE_REVIEW 16
-#define PL_PACE_EXPLORE 64
-#define PL_PACE_PROBE 4
-#define PL_PACE_SHARE 0.005
-#define PL_PACE_BUCKETS 96
+#define PL_AUTOTUNER_CALIBRATION 12
+#define PL_AUTOTUNER_REVIEW 16
+#define PL_AUTOTUNER_EXPLORE 64
+#define PL_AUTOTUNER_PROBE 4
+#define PL_AUTOTUNER_SHARE 0.005
+#define PL_AUTOTUNER_BUCKETS 96
 
 // Seconds by rows; counts up to 64 one by one, larger ones by eighths of an octave.
-typedef struct pl_pace_cost {
-    double visits[PL_PACE_BUCKETS], rows[PL_PACE_BUCKETS], seconds[PL_PACE_BUCKETS]; // means, in units of `drift`
+typedef struct pl_autotuner_cost {
+    double visits[PL_AUTOTUNER_BUCKETS], rows[PL_AUTOTUNER_BUCKETS],
+        seconds[PL_AUTOTUNER_BUCKETS]; // means, in units of `drift`
     double drift;
-} pl_pace_cost;
+} pl_autotuner_cost;
 
-void pl_pace_cost_add(pl_pace_cost *c, int rows, double seconds);
+void pl_autotuner_cost_add(pl_autotuner_cost *c, int rows, double seconds);
 // at[i], i in 1..n: seconds of i * step rows. Zeros where nothing was measured.
-void pl_pace_cost_read(const pl_pace_cost *c, int step, int n, double *at);
+void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double *at);
 
 // Nodes at depth l of accepted paths whose candidate of rank r was looked at, and those where the target agreed.
-typedef struct pl_pace_counts {
+typedef struct pl_autotuner_counts {
     double seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
-} pl_pace_counts;
+} pl_autotuner_counts;
 // c->accept of c->levels levels and c->ranks ranks, not rising with the rank; a level leans on the one above by 4
 // pseudo-observations, the first one on a guess.
-void pl_pace_acceptance(const pl_pace_counts *n, pl_shape_costs *c);
+void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
 
-typedef struct pl_pace {
-    bool           adapt, observed; // some tree was judged since the last step
-    long           cycles, choices, explored;
-    int            detour; // cycles that still draft something else than what was chosen
-    pl_pace_counts counts; // decayed
-    pl_pace_cost   verify, draft, first, idle;
-    pl_shape       chosen;      // what the last choice settled on
-    double         seconds;     // spent on choosing
-    double         last, since; // of that the last choice; decoding since then
-    pl_shape_costs costs;       // of the last choice
-} pl_pace;
+typedef struct pl_autotuner {
+    bool                adapt, observed; // some tree was judged since the last step
+    long                cycles, choices, explored;
+    int                 detour; // cycles that still draft something else than what was chosen
+    pl_autotuner_counts counts; // decayed
+    pl_autotuner_cost   verify, draft, first, idle;
+    pl_shape            chosen;      // what the last choice settled on
+    double              seconds;     // spent on choosing
+    double              last, since; // of that the last choice; decoding since then
+    pl_shape_costs      costs;       // of the last choice
+} pl_autotuner;
 
 // One engine step of decoding rows alone; begins as {0}.
-typedef struct pl_pace_cycle {
+typedef struct pl_autotuner_cycle {
     int    sessions, rows;      // decoding; rows of the target's forward
     double verifying, drafting; // seconds of the step before drafting, and of drafting
-    // Of the trees it drafted, by pl_pace_drafted:
+    // Of the trees it drafted, by pl_autotuner_drafted:
     int    levels, level_rows[PL_SHAPE_LEVELS];
     double level_at[PL_SHAPE_LEVELS]; // when the first session's candidates were known
-} pl_pace_cycle;
-void pl_pace_drafted(pl_pace_cycle *c, const pl_tree *t);
+} pl_autotuner_cycle;
+void pl_autotuner_drafted(pl_autotuner_cycle *c, const pl_tree *t);
 
-void pl_pace_init(pl_pace *p, const pl_tree_policy *policy); // NULL: no drafter
+void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy); // NULL: no drafter
 // A tree's verdict, before the tree is grown anew.
-void pl_pace_accepted(pl_pace *p, const pl_tree *t, const pl_verdict *v);
+void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *v);
 // After a step: sets the policy's shape for the next one.
-void pl_pace_step(pl_pace *p, pl_tree_policy *policy, const pl_pace_cycle *c);
+void pl_autotuner_step(pl_autotuner *p, pl_tree_policy *policy, const pl_autotuner_cycle *c);
 // What the measurements say now, for `sessions` sessions within the policy's limits.
-void pl_pace_costs(const pl_pace *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c);
+void pl_autotuner_costs(const pl_autotuner *p, const pl_tree_policy *policy, int sessions, pl_shape_costs *c);
 
 #endif

@@ -1,4 +1,4 @@
-#include "infer/sample/law.h"
+#include "infer/sample/distribution.h"
 
 #include "kernels/base/arena.h"
 
@@ -20,19 +20,19 @@ bool pl_sampling_has_history(const pl_sampling *s) {
     return s->repetition_penalty > 0 && s->repetition_penalty != 1;
 }
 
-pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err) {
-    *k = (pl_law_work){.w = pl_calloc((size_t)v, sizeof *k->w),
-                       .id = pl_calloc((size_t)v, sizeof *k->id),
-                       .softmax = pl_softmax_cpu()};
+pl_status pl_distribution_work_init(pl_distribution_work *k, int64_t v, pl_err *err) {
+    *k = (pl_distribution_work){.w = pl_calloc((size_t)v, sizeof *k->w),
+                                .id = pl_calloc((size_t)v, sizeof *k->id),
+                                .softmax = pl_softmax_cpu()};
     if (k->w && k->id) return PL_OK;
-    pl_law_work_fini(k);
+    pl_distribution_work_fini(k);
     return pl_fail(err, PL_E_MEMORY, "sampling over %lld tokens: out of memory", (long long)v);
 }
 
-void pl_law_work_fini(pl_law_work *k) {
+void pl_distribution_work_fini(pl_distribution_work *k) {
     pl_free(k->w);
     pl_free(k->id);
-    *k = (pl_law_work){0};
+    *k = (pl_distribution_work){0};
 }
 
 static inline void penalise_one(float *w, int64_t t, float penalty) {
@@ -120,7 +120,8 @@ static int64_t support(const pl_sampling *s, const float *w, int32_t *id, int64_
     return n;
 }
 
-bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k) {
+bool pl_distribution(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
+                     pl_distribution_work *k) {
     const float *x = logits;
     if (pl_sampling_has_history(s)) {
         memcpy(k->w, logits, (size_t)v * sizeof *k->w);

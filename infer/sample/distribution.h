@@ -1,12 +1,12 @@
-// The law of the next token: logits after the processors, as probabilities.
+// The distribution of the next token: logits after the processors, as probabilities.
 //
 // The processors apply once, in this order (that of Hugging Face's generate), before verification and to every path
 // alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
 // where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
-// Plain decoding draws from this law and every verifier couples with it, so none of them can skip a processor. A device
-// draws from it by the op draw (kernels/op/draw.h), which has it once more.
-#ifndef PL_LAW_H
-#define PL_LAW_H
+// Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
+// A device draws from it by the op draw (kernels/op/draw.h), which has it once more.
+#ifndef PL_DISTRIBUTION_H
+#define PL_DISTRIBUTION_H
 
 #include "kernels/base/status.h"
 #include "kernels/op/draw.h"
@@ -26,17 +26,17 @@ typedef struct pl_sampling {
 } pl_sampling;
 
 pl_status pl_sampling_check(const pl_sampling *s, pl_err *err); // ranges, one line
-// The law depends on what was said before, not on the logits alone.
+// The distribution depends on what was said before, not on the logits alone.
 bool      pl_sampling_has_history(const pl_sampling *s);
 
-// Scratch for laws over v tokens, one per thread of use.
-typedef struct pl_law_work {
+// Scratch for distributions over v tokens, one per thread of use.
+typedef struct pl_distribution_work {
     float            *w;  // [v]
     int32_t          *id; // [v]
     const pl_softmax *softmax;
-} pl_law_work;
-pl_status pl_law_work_init(pl_law_work *k, int64_t v, pl_err *err);
-void      pl_law_work_fini(pl_law_work *k);
+} pl_distribution_work;
+pl_status pl_distribution_work_init(pl_distribution_work *k, int64_t v, pl_err *err);
+void      pl_distribution_work_fini(pl_distribution_work *k);
 
 // What came before a token: the session's text as a set (pl_said_add) and, in a tree, the drafted tokens on the way to
 // it. Read only where pl_sampling_has_history.
@@ -46,8 +46,9 @@ typedef struct pl_history {
     int64_t         n_path;
 } pl_history;
 
-// p[v]: the law, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a number, or the
-// largest is infinite.
-bool pl_law(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h, pl_law_work *k);
+// p[v]: the distribution, a sum of 1 (one token of probability 1 where temperature is 0). false: a logit is not a
+// number, or the largest is infinite.
+bool pl_distribution(double *p, const float *logits, int64_t v, const pl_sampling *s, const pl_history *h,
+                     pl_distribution_work *k);
 
 #endif
