@@ -14,10 +14,9 @@
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"
 #include "infer/model/llama.h"
+#include "infer/model/target.h"
 #include "infer/tree/best.h"
 #include "infer/verify/verify.h"
-
-#define PL_MAX_STOP 16
 
 typedef struct pl_engine  pl_engine;
 typedef struct pl_session pl_session;

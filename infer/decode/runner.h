@@ -3,6 +3,7 @@
 #ifndef PL_RUNNER_H
 #define PL_RUNNER_H
 
+#include "infer/decode/decode.h"
 #include "infer/model/target.h"
 #include "kernels/base/json.h"
 

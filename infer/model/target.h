@@ -3,7 +3,9 @@
 #define PL_TARGET_H
 
 #include "data/tokenizer/tokenizer.h"
-#include "infer/decode/decode.h"
+#include "infer/model/llama.h"
+
+#define PL_MAX_STOP 16 // stop tokens of a target, and of a session that reads from it
 
 typedef enum pl_weights { PL_WEIGHTS_AUTO, PL_WEIGHTS_BF16, PL_WEIGHTS_FP32 } pl_weights;
 

@@ -2,6 +2,7 @@
 
 #include "infer/bench/shape.h"
 #include "infer/bench/typical_heads.h"
+#include "infer/drafter/drafter.h"
 #include "infer/plan/parts.h"
 #include "kernels/base/files.h"
 
