@@ -7,7 +7,7 @@
 #define PL_BENCH_PARTS_H
 
 #include "infer/bench/bench.h"
-#include "infer/bench/shape.h"
+#include "infer/bench/shapes.h"
 #include "infer/cli/machine.h"
 
 #define PL_BENCH_TRIES 9
@@ -119,7 +119,5 @@ void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a
 // decoded.
 pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_err *err);
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err);
-// Decoding with a model of a known shape and random weights (infer/bench/shape.h): several arrays.
-pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, pl_err *err);
 
 #endif

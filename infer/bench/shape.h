@@ -1,7 +1,5 @@
-// Models by shape: known sizes with random weights, which are made where they are read. A step's cost does not depend
-// on what the weights say.
-//
-// `bench decode --shape` reports, each beside what must be read at the bandwidth measured in the same run:
+// `bench decode --shape`: a model of a known shape with random weights (infer/bench/shapes.h). It reports, each beside
+// what must be read at the bandwidth measured in the same run:
 //   plain    the decode loop without a drafter
 //   verify   the target's forward, head and argmax over 1, 8, 16, 32, 60 rows of a tree ten wide
 //   draft    one level of an EAGLE-3 drafter, layer and head, with the full head, FR-Spec's trimmed to 32k rows (to a
@@ -15,23 +13,9 @@
 #ifndef PL_BENCH_SHAPE_H
 #define PL_BENCH_SHAPE_H
 
-#include "checkpoints/hf.h"
-#include "infer/cli/cli.h"
+#include "infer/bench/parts.h"
 
-#define PL_SHAPE_NAMES "llama3-8b, llama2-7b, llama3.2-1b, qwen2-7b, tiny (for tests)"
-
-typedef struct pl_bench_shape {
-    const char *name;
-    int         layers; // 0: the model's
-    int         context, steps, repeats;
-} pl_bench_shape;
-
-// The config of a shape with this many layers (0: its own) and positions.
-pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err);
-// --shape and --layers of a command that has --target too, checked. *name NULL: not given; *layers 0: the shape's own.
-pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *layers, pl_err *err);
-// Whether the host's memory has room for so many random weights in bf16, where they would lie in it: it would promise
-// more than it has; a GPU refuses by itself.
-pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err);
+// Adds several arrays to an open object.
+pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *s, pl_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 #include "infer/plan/command.h"
 
-#include "infer/bench/shape.h"
+#include "infer/bench/shapes.h"
 #include "infer/bench/typical_heads.h"
 #include "infer/drafter/drafter.h"
 #include "infer/plan/parts.h"

@@ -1,7 +1,7 @@
 #include "train/run/bench_step.h"
 
 #include "infer/bench/parts.h"
-#include "infer/bench/shape.h"
+#include "infer/bench/shapes.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/rng.h"
