@@ -9,16 +9,6 @@
 #define GROUPS 6 // planes of one page
 #define CURVES 16
 
-double pl_report_num(const pl_json *j, const cJSON *obj, const char *key) {
-    double v;
-    return pl_json_opt_num(j, obj, key, -HUGE_VAL, HUGE_VAL, NAN, &v, NULL) == PL_OK ? v : NAN;
-}
-
-const char *pl_report_str(const pl_json *j, const cJSON *obj, const char *key) {
-    const char *s;
-    return pl_json_opt_str(j, obj, key, "", &s, NULL) == PL_OK ? s : "";
-}
-
 // ---- the (rho, lambda) plane ----
 
 typedef struct plane {

@@ -26,9 +26,6 @@ typedef struct run {
 
 // ---- reading ----
 
-int pl_report_by_name(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
 static int visible(const struct dirent *d) {
     return d->d_name[0] != '.';
 }
@@ -102,15 +99,6 @@ static double number(const run *r, const cJSON *obj, const char *key) {
 
 static const char *string(const run *r, const cJSON *obj, const char *key) {
     return pl_report_str(&r->results, obj, key);
-}
-
-void pl_report_cell(pl_strbuf *b, const char *fmt, double v, double scale) {
-    pl_html_addf(b, "<td class=\"n\">");
-    if (isfinite(v))
-        pl_html_addf(b, fmt, v * scale);
-    else
-        pl_html_addf(b, "–");
-    pl_html_addf(b, "</td>");
 }
 
 static void interval(pl_strbuf *b, const run *r, const cJSON *obj, const char *low, const char *high) {
