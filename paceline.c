@@ -18,7 +18,6 @@
 #include "train/keys.h"
 #include "train/run/bench_step.h"
 #include "train/run/pipeline.h"
-#include "train/run/ranks.h"
 #include "train/run/run.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
-#include "train/run/ranks.h"
+#include "train/run/run.h"
 #include "train/run/run.h"
 #include <signal.h>
 #include <stdio.h>

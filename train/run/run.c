@@ -2,7 +2,6 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "train/run/ranks.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/target.h"
@@ -27,6 +26,51 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
                   : pl_eagle_train(r, out_dir, env, stop_after, err);
 }
 
+// ---- rank 0 and the others ----
+
+typedef struct job {
+    int64_t stop_after;
+    size_t  out_dir, recipe; // bytes of the two texts that follow, each with its 0; none: the end
+} job;
+
+// Rank 0: the others train this too, now. Nothing where there are none.
+static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, int64_t stop_after, pl_err *err) {
+    char *text;
+    if (pl_comm_ranks(env->comm) == 1) return PL_OK; // nobody listens
+    PL_TRY(pl_recipe_dump(r, &text, err));
+    job       j = {.stop_after = stop_after, .out_dir = strlen(out_dir) + 1, .recipe = strlen(text) + 1};
+    char     *both = pl_malloc(j.out_dir + j.recipe);
+    pl_status st = both ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    if (st == PL_OK) {
+        memcpy(both, out_dir, j.out_dir);
+        memcpy(both + j.out_dir, text, j.recipe);
+        st = pl_comm_broadcast(env->comm, &j, sizeof j, err);
+    }
+    if (st == PL_OK) st = pl_comm_broadcast(env->comm, both, j.out_dir + j.recipe, err);
+    pl_free(both);
+    pl_free(text);
+    return st;
+}
+
+int pl_ranks_threads(int threads, int ranks) {
+    return threads > ranks ? threads / ranks : 1;
+}
+
+// Rank 0's env while it trains: `env` with a pool of its share, which is the caller's to destroy; NULL where the pool
+// of env will do. The others have no more than their share from the start.
+static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err *err) {
+    int ranks = pl_comm_ranks(env->comm), all = pl_pool_threads(env->pool);
+    *out = *env;
+    *pool = NULL;
+    if (ranks == 1 || pl_comm_rank(env->comm) > 0 || all == 1) return PL_OK;
+    PL_TRY(pl_pool_create(pool, pl_ranks_threads(all, ranks), err));
+    out->pool = *pool;
+    out->threads = pl_pool_threads(*pool);
+    return PL_OK;
+}
+
+// ---- a run ----
+
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
                              pl_err *err) {
     if (pl_comm_rank(env->comm) > 0) return train(r, out_dir, env, stop_after, err);
@@ -34,8 +78,8 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     pl_pool *pool;
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
-    PL_TRY(pl_ranks_hand_out(env, r, out_dir, stop_after, err));
-    PL_TRY(pl_ranks_env(&share, &pool, env, err));
+    PL_TRY(hand_out(env, r, out_dir, stop_after, err));
+    PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = train(r, out_dir, &share, stop_after, err);
     pl_pool_destroy(pool);
     return st;
@@ -43,4 +87,32 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
 
 pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     return pl_train_run_until(r, out_dir, env, 0, err);
+}
+
+// ---- the other ranks ----
+
+pl_status pl_ranks_end(const pl_env *env, pl_err *err) {
+    return pl_comm_broadcast(env->comm, &(job){0}, sizeof(job), err);
+}
+
+static pl_status serve(const pl_env *env, const job *j, pl_err *err) {
+    pl_recipe *r = NULL;
+    char      *both = pl_malloc(j->out_dir + j->recipe);
+    pl_status  st = both ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    if (st == PL_OK) st = pl_comm_broadcast(env->comm, both, j->out_dir + j->recipe, err);
+    if (st == PL_OK)
+        st = pl_recipe_parse(&r, both + j->out_dir, j->recipe - 1, "recipe", env->keys, env->n_keys, NULL, 0, err);
+    if (st == PL_OK) st = pl_train_run_until(r, both, env, j->stop_after, err);
+    pl_recipe_close(r);
+    pl_free(both);
+    return st;
+}
+
+pl_status pl_ranks_serve(const pl_env *env, pl_err *err) {
+    for (;;) {
+        job j;
+        PL_TRY(pl_comm_broadcast(env->comm, &j, sizeof j, err));
+        if (j.recipe == 0) return PL_OK;
+        PL_TRY(serve(env, &j, err));
+    }
 }

@@ -12,4 +12,16 @@ pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *en
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
                              pl_err *err);
 
+// ---- several ranks (kernels/comm/comm.h) ----
+// Rank 0 walks through the command as a single process would; pl_train_run hands each training to the others, which do
+// nothing else. A job says everything: recipe, folder, where to stop.
+
+// Rank 0: there is nothing more to do.
+pl_status pl_ranks_end(const pl_env *env, pl_err *err);
+// The others: train what rank 0 hands out until it ends.
+pl_status pl_ranks_serve(const pl_env *env, pl_err *err);
+
+// The threads that a rank trains with, of `threads` for all of them: at least one.
+int pl_ranks_threads(int threads, int ranks);
+
 #endif
