@@ -38,6 +38,14 @@ pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, in
     return p;
 }
 
+int pl_params_find(const pl_params *ps, const pl_tensor *tensor) {
+    int i = 0;
+    while (i < ps->n && ps->p[i].tensor != tensor)
+        i++;
+    PL_CHECK(i < ps->n, "a tensor that is none of %d parameters", ps->n);
+    return i;
+}
+
 pl_weight_spec pl_param_spec(const pl_param *p) {
     pl_weight_spec s = p->spec;
     for (int i = 0; i < s.n_parts; i++)

@@ -41,6 +41,9 @@ void      pl_params_fini(pl_params *ps); // frees what was loaded
 pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
                         int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2);
 
+// The entry of a tensor of the module, which must have one: its index in ps->p.
+int pl_params_find(const pl_params *ps, const pl_tensor *tensor);
+
 // What p needs of a file. Its part names point into p (entries may move while more are added).
 pl_weight_spec pl_param_spec(const pl_param *p);
 

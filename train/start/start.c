@@ -4,20 +4,14 @@
 #include "infer/drafter/eagle1.h"
 #include "infer/drafter/eagle3.h"
 #include "kernels/base/arena.h"
+#include "train/start/host.h"
 #include "train/start/lowrank.h"
 #include "train/start/start_from.h"
 
 #include <math.h>
 
-const pl_backend *pl_start_backend(const pl_env *env) {
-    return env->backend->memory ? pl_backend_cpu() : env->backend;
-}
-
 static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
-    int i = 0;
-    while (s->model->params.p[i].tensor != which)
-        i++;
-    return pl_param_block_set(s->block, i, values, err);
+    return pl_param_block_set(s->block, pl_params_find(&s->model->params, which), values, err);
 }
 
 // The rows of the target's output matrix that the head has, into one of its matrices.
@@ -70,10 +64,8 @@ static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
 // The final norm starts as the target's, whose output its head is made for.
 static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *err) {
     const pl_params *ps = &s->teacher->model.params;
-    int              i = 0;
-    while (ps->p[i].tensor != &s->teacher->model.norm)
-        i++;
-    pl_weight_spec spec = ps->p[i].spec;
+    int              i = pl_params_find(ps, &s->teacher->model.norm);
+    pl_weight_spec   spec = ps->p[i].spec;
     spec.part[0].name = ps->p[i].name[0];
     float *gain = pl_malloc((size_t)spec.rows * sizeof *gain);
     if (!gain) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a norm");
@@ -108,16 +100,14 @@ static double rms_of_embeddings(const pl_tensor *embed, const int32_t *id, int64
 
 // Multiplies the i-th d columns of fc by gain[i].
 static pl_status scale_columns(pl_start *s, const pl_tensor *fc, const double *gain, int64_t d, pl_err *err) {
-    int i = 0;
-    while (s->model->params.p[i].tensor != fc)
-        i++;
+    int     i = pl_params_find(&s->model->params, fc);
     int64_t n = pl_param_block_count(s->block, i), width = s->model->params.p[i].spec.cols;
     float  *w = pl_malloc(pl_size_mul((size_t)n, sizeof *w, 1));
     if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
     pl_status st = pl_param_block_get(s->block, i, w, err);
     for (int64_t k = 0; k < n && st == PL_OK; k++)
         w[k] = (float)((double)w[k] * gain[k % width / d]);
-    if (st == PL_OK) st = set_param(s, fc, w, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
     pl_free(w);
     return st;
 }

@@ -26,7 +26,4 @@ pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err);
 
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err);
 
-// What matrices of the host are multiplied on before training: the CPU, whatever device trains.
-const pl_backend *pl_start_backend(const pl_env *env);
-
 #endif

@@ -2,6 +2,7 @@
 
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
+#include "train/start/host.h"
 #include "train/start/lowrank.h"
 
 #include <string.h>
@@ -99,11 +100,8 @@ pl_status pl_start_head_rows(float *rows, const pl_start *s, const char *dir, co
     return st;
 }
 
-static int param_of(const pl_start *s, const pl_tensor *t) {
-    int i = 0;
-    while (s->model->params.p[i].tensor != t)
-        i++;
-    return i;
+static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
+    return pl_param_block_set(s->block, pl_params_find(&s->model->params, which), values, err);
 }
 
 static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl_err *err) {
@@ -111,7 +109,7 @@ static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl
     float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
-    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, to), rows, err);
+    if (st == PL_OK) st = set_param(s, to, rows, err);
     pl_free(rows);
     return st;
 }
@@ -139,8 +137,8 @@ static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, p
             st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_recipe_int(s->r, "seed"),
                                     pl_start_backend(env), env->pool, err);
     }
-    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->out), up, err);
-    if (st == PL_OK) st = pl_param_block_set(s->block, param_of(s, &h->down), down, err);
+    if (st == PL_OK) st = set_param(s, &h->out, up, err);
+    if (st == PL_OK) st = set_param(s, &h->down, down, err);
     pl_free(up);
     pl_free(down);
     pl_free(rows);

@@ -13,6 +13,7 @@
 #include "train/source/sources.h"
 #include "train/source/teacher.h"
 #include "train/source/vocabularies.h"
+#include "train/start/host.h"
 #include "train/start/nearest.h"
 #include "train/start/start.h"
 #include "train/task/unroll.h"

@@ -12,6 +12,7 @@
 #include "kernels/tape.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
+#include "train/start/host.h"
 #include "train/start/start_from.h"
 #include "train/task/clusters.h"
 #include "train/task/trace_rows.h"
@@ -380,7 +381,7 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
 
 // Log-odds of each cluster among the first rows, one row of either kind added.
 static pl_status start_bias(router_task *t, pl_err *err) {
-    int64_t   n = clusters(t), rows = 0, at[2] = {0}, i = 0;
+    int64_t   n = clusters(t), rows = 0, at[2] = {0};
     double   *count = pl_calloc((size_t)n, sizeof *count);
     float    *bias = pl_calloc((size_t)n, sizeof *bias);
     pl_status st = count && bias ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
@@ -394,9 +395,10 @@ static pl_status start_bias(router_task *t, pl_err *err) {
     }
     for (int64_t c = 0; c < n && st == PL_OK; c++)
         bias[c] = (float)log((count[c] + 1) / ((double)rows - count[c] + 1));
-    while (t->model->params.p[i].tensor != &routed(t)->router.b2)
-        i++;
-    if (st == PL_OK) st = pl_param_block_set(&t->block, (int)i, bias, err);
+    if (st == PL_OK) {
+        int b2 = pl_params_find(&t->model->params, &routed(t)->router.b2);
+        st = pl_param_block_set(&t->block, b2, bias, err);
+    }
     pl_free(count);
     pl_free(bias);
     return st;
