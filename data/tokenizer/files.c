@@ -1,6 +1,6 @@
 // Which files a tokenizer is, and where they go.
 #include "kernels/base/files.h"
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/open.h"
 #include "kernels/base/arena.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // Inside the tokenizer: BPE as Hugging Face's `tokenizers` has it, whatever file it came from (tokenizer.json,
-// vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer_hf*.c and data/tokenizer/ranks.c include this.
+// vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer/ includes this.
 #ifndef PL_TOKENIZER_HF_H
 #define PL_TOKENIZER_HF_H
 

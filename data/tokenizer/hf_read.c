@@ -1,6 +1,7 @@
 // Reads a tokenizer.json: everything that changes ids or text is understood or refused by its name. `truncation` and
 // `padding` are not read: they shape batches, not tokens.
 #include "data/tokenizer/hf.h"
+#include "data/tokenizer/open.h"
 #include "data/tokenizer/pre.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/hash.h"
@@ -34,12 +35,6 @@ const pl_tokenizer_vt pl_hf_vt = {"huggingface", pl_hf_encode, pl_hf_close};
 
 static pl_status out_of_memory(const pl_json *j, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
-}
-
-pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
-    return pl_fail(err, PL_E_INPUT,
-                   "%s: %s '%s' is not supported; only BPE tokenizers of the SentencePiece and byte-level kinds are",
-                   j->where, part, what);
 }
 
 static bool is(const char *a, const char *b) {
@@ -198,46 +193,6 @@ static pl_status read_post_processor(pl_tokenizer *tok, const pl_json *j, const 
 
 // ---- added tokens
 
-pl_status pl_hf_added_reserve(pl_hf *h, size_t more, pl_err *err) {
-    size_t       n = (size_t)h->n_added + more;
-    pl_hf_added *p = pl_realloc(h->added, (n + 1) * sizeof *p);
-    if (!p) return pl_fail(err, PL_E_MEMORY, "%zu added tokens: out of memory", n);
-    h->added = p;
-    return PL_OK;
-}
-
-pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, const pl_hf_added *flags, pl_err *err) {
-    pl_hf       *h = tok->impl;
-    pl_hf_added *a = &h->added[h->n_added];
-    size_t       n = strlen(content);
-    if (n == 0) return pl_fail(err, PL_E_INPUT, "an empty token");
-    int32_t there = pl_vocab_find(&h->model, content, n);
-    if (there >= 0 && there != id)
-        return pl_fail(err, PL_E_INPUT, "'%s' has id %d in the vocabulary, %d here", content, there, (int)id);
-    if (there < 0) {
-        pl_status st = pl_vocab_set(&tok->vocab, id, content, n, err);
-        if (st != PL_OK) return pl_fail_at(err, st, "'%s'", content);
-    }
-    *a = *flags;
-    a->id = (int32_t)id;
-    a->n = n;
-    a->s = NULL;
-    if (!a->normalized) {
-        a->s = pl_strdup(content);
-    } else {
-        pl_matcher m = {0};
-        pl_strbuf  b = {0};
-        pl_status  st = pl_hf_normalize(h, &m, content, n, &b, err);
-        pl_matcher_fini(&m);
-        if (st != PL_OK) return st;
-        a->n = b.n;
-        a->s = pl_strbuf_take(&b);
-    }
-    if (!a->s) return pl_fail(err, PL_E_MEMORY, "added tokens: out of memory");
-    h->n_added++; // from here on a->s is freed by close
-    return PL_OK;
-}
-
 static pl_status read_added(pl_tokenizer *tok, const pl_json *j, const cJSON *node, pl_err *err) {
     pl_hf_added a = {0};
     const char *s;
@@ -247,14 +202,6 @@ static pl_status read_added(pl_tokenizer *tok, const pl_json *j, const cJSON *no
     PL_TRY(pl_hf_added_flags(&a, j, node, err));
     pl_status st = pl_hf_added_add(tok, id, s, &a, err);
     return st == PL_E_INPUT ? pl_fail_at(err, st, "%s: added_tokens", j->where) : st;
-}
-
-pl_status pl_hf_added_flags(pl_hf_added *a, const pl_json *j, const cJSON *node, pl_err *err) {
-    PL_TRY(pl_json_opt_bool(j, node, "special", false, &a->special, err));
-    PL_TRY(pl_json_opt_bool(j, node, "normalized", !a->special, &a->normalized, err));
-    PL_TRY(pl_json_opt_bool(j, node, "lstrip", false, &a->lstrip, err));
-    PL_TRY(pl_json_opt_bool(j, node, "rstrip", false, &a->rstrip, err));
-    return pl_json_opt_bool(j, node, "single_word", false, &a->single_word, err);
 }
 
 static pl_status read_all_added(pl_tokenizer *tok, const pl_json *j, pl_err *err) {

@@ -1,6 +1,7 @@
 // Byte-level vocabularies whose files hold pieces alone: tiktoken rank files (Llama-3's tokenizer.model; each line a
 // piece in base64 and its rank, which is its id) and GPT-2's vocab.json with merges.txt.
 #include "data/tokenizer/hf.h"
+#include "data/tokenizer/open.h"
 #include "data/tokenizer/pre.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"

@@ -1,5 +1,5 @@
 // SentencePiece .model files. The library encodes; decoding is ours, so that streaming and whole texts agree.
-#include "data/tokenizer/impl.h"
+#include "data/tokenizer/open.h"
 #include "data/tokenizer/spm_proto.h"
 #include "data/tokenizer/spm_shim.h"
 #include "data/tokenizer/words.h"

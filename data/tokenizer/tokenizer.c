@@ -2,14 +2,9 @@
 #include "data/tokenizer/impl.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/files.h"
-#include "kernels/base/hash.h"
-#include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 #include <string.h>
-
-#define MAX_FILE ((size_t)256 << 20)
 
 void pl_tokenizer_replace(pl_strbuf *to, const char *from, size_t n, const char *a, size_t na, const char *b,
                           size_t nb) {
@@ -38,113 +33,6 @@ int pl_tokenizer_byte_piece(const char *s, size_t n) {
     if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>') return -1;
     int hi = hex_digit(s[3]), lo = hex_digit(s[4]);
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
-}
-
-static bool has_suffix(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
-static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, const pl_json *config,
-                            const uint8_t *data, size_t n, pl_err *err) {
-    const char *path = f->path;
-    size_t      i = 0;
-    while (i < n && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t'))
-        i++;
-    if (f->merges) return pl_tokenizer_open_pair(tok, path, f->merges, pre, config, data, n, err);
-    if (has_suffix(path, ".json") || (i < n && data[i] == '{'))
-        return pl_tokenizer_open_hf(tok, path, pre, data, n, err);
-    if (has_suffix(path, ".tiktoken") || pl_tokenizer_is_ranks(data, n))
-        return pl_tokenizer_open_ranks(tok, path, pre, config, data, n, err);
-    if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no pre-tokenizer; leave out the one given (%s)", path, pre);
-    // Both binary kinds may begin with 0x0a: as a protobuf tag its length byte follows, as llama2.c's little-endian
-    // int32 (longest piece) three zero bytes do.
-    if (has_suffix(path, ".bin") || (!has_suffix(path, ".model") && n >= 4 && !data[1] && !data[2] && !data[3]))
-        return pl_tokenizer_open_llama2c(tok, path, data, n, err);
-    return pl_tokenizer_open_spm(tok, path, data, n, err);
-}
-
-// ---- tokenizer_config.json
-
-// A special token in the configuration is a string or an object with "content".
-static pl_status config_token(const pl_json *j, const char *key, const pl_tokenizer *tok, int32_t *id, pl_err *err) {
-    const cJSON *node = pl_json_find(j, NULL, key);
-    const char  *s;
-    if (!node) return PL_OK;
-    if (cJSON_IsObject(node)) {
-        PL_TRY(pl_json_get_str(j, node, "content", &s, err));
-    } else {
-        PL_TRY(pl_json_str_of(j, node, &s, err));
-    }
-    int32_t found = pl_vocab_find(&tok->vocab, s, strlen(s));
-    if (found < 0) return pl_json_fail(j, node, err, "'%s' is not in the tokenizer's vocabulary", s);
-    *id = found;
-    return PL_OK;
-}
-
-// *j is zeroed where there is none beside the tokenizer's file.
-static pl_status open_config(pl_json *j, const char *path, pl_err *err) {
-    size_t dir = (size_t)(pl_path_name(path) - path);
-    char  *config = pl_sprintf("%.*stokenizer_config.json", (int)dir, path);
-    *j = (pl_json){0};
-    if (!config) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_path_exists(config) ? pl_json_open(j, config, MAX_FILE, 0, err) : PL_OK;
-    pl_free(config);
-    return st;
-}
-
-static pl_status read_config(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
-    bool add_eos;
-    PL_TRY(config_token(j, "bos_token", tok, &tok->bos, err));
-    PL_TRY(config_token(j, "eos_token", tok, &tok->eos, err));
-    PL_TRY(pl_json_opt_bool(j, NULL, "add_bos_token", tok->add_bos, &tok->add_bos, err));
-    PL_TRY(pl_json_opt_bool(j, NULL, "add_eos_token", false, &add_eos, err));
-    if (!add_eos) return PL_OK;
-    return pl_json_fail(j, pl_json_find(j, NULL, "add_eos_token"), err,
-                        "an EOS behind every text is not supported; set it to false");
-}
-
-// ---- open and close
-
-pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
-    return pl_tokenizer_open_pre(out, path, NULL, err);
-}
-
-pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char *pre, pl_err *err) {
-    *out = NULL;
-    pl_status          st;
-    pl_tokenizer_files f = {0};
-    pl_json            config = {0};
-    uint8_t           *data = NULL;
-    size_t             n = 0;
-    pl_tokenizer      *tok = pl_calloc(1, sizeof *tok);
-    if (!tok) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    tok->bos = tok->eos = tok->keep = -1;
-    PL_TRY_GOTO(st, done, pl_tokenizer_find_files(&f, path, err));
-    PL_TRY_GOTO(st, done, pl_file_read(f.path, &data, &n, MAX_FILE, err));
-    if (n == 0) {
-        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f.path);
-        goto done;
-    }
-    PL_TRY_GOTO(st, done, open_config(&config, f.path, err));
-    PL_TRY_GOTO(st, done, open_bytes(tok, &f, pre, config.root ? &config : NULL, data, n, err));
-    PL_CHECK(tok->surface.n == tok->vocab.n, "%d surfaces, %d pieces", tok->surface.n, tok->vocab.n);
-    if (config.root) PL_TRY_GOTO(st, done, read_config(tok, &config, err));
-    if (tok->bos < 0) tok->add_bos = false;
-    for (int32_t i = 0; i < tok->surface.n; i++) {
-        size_t len;
-        pl_vocab_piece(&tok->surface, i, &len);
-        if (len > tok->max_surface) tok->max_surface = len;
-    }
-    pl_hash_hex(tok->fingerprint,
-                pl_hash_more(pl_vocab_hash(&tok->vocab, tok->hash), tok->vt->kind, strlen(tok->vt->kind)));
-    *out = tok;
-done:
-    if (st != PL_OK) pl_tokenizer_close(tok);
-    pl_free(data);
-    pl_json_close(&config);
-    pl_tokenizer_files_fini(&f);
-    return st;
 }
 
 void pl_tokenizer_close(pl_tokenizer *tok) {

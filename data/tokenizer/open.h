@@ -1,0 +1,31 @@
+// Inside the tokenizer: one opener for each kind of file, and which files a path stands for. open.c alone calls them.
+#ifndef PL_TOKENIZER_OPEN_H
+#define PL_TOKENIZER_OPEN_H
+
+#include "data/tokenizer/impl.h"
+#include "kernels/base/json.h"
+
+// Each kind fills vocab, special, surface, strip, bos, eos, add_bos, hash, vt and impl from a file's bytes. On failure
+// tok may be half filled: the caller closes it. Messages begin with `path`. pre: the pre-tokenizer's name, or NULL.
+pl_status pl_tokenizer_open_spm(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_hf(pl_tokenizer *tok, const char *path, const char *pre, const uint8_t *data, size_t n,
+                               pl_err *err);
+pl_status pl_tokenizer_open_llama2c(pl_tokenizer *tok, const char *path, const uint8_t *data, size_t n, pl_err *err);
+// Files that hold a vocabulary alone. config: the tokenizer_config.json beside it, NULL if there is none.
+pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config,
+                                  const uint8_t *data, size_t n, pl_err *err);
+pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char *merges_path, const char *pre,
+                                 const pl_json *config, const uint8_t *data, size_t n, pl_err *err);
+bool      pl_tokenizer_is_ranks(const uint8_t *data, size_t n);
+
+// ---- files (files.c)
+
+typedef struct pl_tokenizer_files {
+    char *path;   // owned
+    char *merges; // owned; of a vocab.json, else NULL
+} pl_tokenizer_files;
+// The file or files that `path` stands for, by the rule in tokenizer.h.
+pl_status pl_tokenizer_find_files(pl_tokenizer_files *f, const char *path, pl_err *err);
+void      pl_tokenizer_files_fini(pl_tokenizer_files *f);
+
+#endif
