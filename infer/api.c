@@ -19,9 +19,6 @@ struct pl_decoder {
 const char *pl_version(void) {
     return PACELINE_VERSION;
 }
-const char *pl_commit(void) {
-    return PACELINE_COMMIT;
-}
 
 static int told(pl_status st, const pl_err *err, char *message, size_t size) {
     if (st != PL_OK && message && size) snprintf(message, size, "%s", err->msg);

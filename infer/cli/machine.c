@@ -62,3 +62,7 @@ double pl_peak_memory(void) {
     struct rusage u;
     return getrusage(RUSAGE_SELF, &u) == 0 ? 1024.0 * (double)u.ru_maxrss : 0;
 }
+
+const char *pl_commit(void) {
+    return PACELINE_COMMIT;
+}
