@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/utf8.h"
 #include "recipes/recipe_impl.h"
 
 #include <ctype.h>
@@ -236,9 +237,7 @@ static pl_status apply_set(pl_recipe *r, const char *path, const char *value, pl
 static pl_status read_set(pl_recipe *r, char *set, pl_err *err) {
     pl_recipe_place p = {.set = set, .at = ""};
     const char     *equal = strchr(set, '=');
-    uint32_t        code = 0;
-    for (size_t i = 0, n = strlen(set), len = 0; i < n; i += len)
-        if (!(len = (size_t)pl_recipe_utf8(set + i, n - i, &code))) return pl_recipe_place_fail(&p, err, "not UTF-8");
+    if (pl_utf8_valid(set, strlen(set)) < strlen(set)) return pl_recipe_place_fail(&p, err, "not UTF-8");
     if (!equal || equal == set) return pl_recipe_place_fail(&p, err, "expected key.path=value");
     char *path = pl_sprintf("%.*s", (int)(equal - set), set);
     if (!path) return memory(err);

@@ -2,6 +2,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/utf8.h"
 #include "recipes/recipe.h"
 #include "recipes/recipe_impl.h"
 
@@ -76,7 +77,7 @@ static void put_string(writer *w, const char *s) {
     put(w, "\"");
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
-        int      len = pl_recipe_utf8(s + i, n - i, &code);
+        int      len = pl_utf8_next(s + i, n - i, &code);
         PL_CHECK(len > 0, "a string that is not UTF-8 in a recipe, byte %zu", i);
         bool odd = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
                    code == 0xfffe || code == 0xffff;

@@ -77,8 +77,6 @@ const char *pl_recipe_type_name(pl_recipe_type t); // "an integer", ...
 const char *pl_recipe_range(const pl_recipe_key *row, char *buf, size_t size);
 // text in quotes, control characters escaped, cut after some 48 bytes, into buf.
 const char *pl_recipe_quote(const char *text, char *buf, size_t size);
-// Length of the UTF-8 sequence at s (of n > 0 bytes) and its code point; 0 when it is none.
-int         pl_recipe_utf8(const char *s, size_t n, uint32_t *code);
 
 // recipe_yaml.c
 // A whole document of keys into r.

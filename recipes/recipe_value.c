@@ -1,6 +1,7 @@
 // Typed values: how a scalar's text becomes a number, a name or a string, and what is said when it does not.
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/utf8.h"
 #include "recipes/recipe_impl.h"
 #include "recipes/spell.h"
 
@@ -17,37 +18,13 @@
 #define QUOTE_SIZE (4 * QUOTE_BYTES + 8)
 #define SET_BYTES 100
 
-int pl_recipe_utf8(const char *s, size_t n, uint32_t *code) {
-    const unsigned char *u = (const unsigned char *)s;
-    uint32_t             c = u[0], least;
-    int                  len;
-    if (c < 0x80)
-        len = 1, least = 0;
-    else if ((c & 0xe0u) == 0xc0)
-        len = 2, least = 0x80, c &= 0x1fu;
-    else if ((c & 0xf0u) == 0xe0)
-        len = 3, least = 0x800, c &= 0x0fu;
-    else if ((c & 0xf8u) == 0xf0)
-        len = 4, least = 0x10000, c &= 0x07u;
-    else
-        return 0;
-    if ((size_t)len > n) return 0;
-    for (int i = 1; i < len; i++) {
-        if ((u[i] & 0xc0u) != 0x80) return 0;
-        c = c << 6 | (u[i] & 0x3fu);
-    }
-    if (c < least || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return 0;
-    *code = c;
-    return len;
-}
-
 // At most `limit` bytes of text; control characters and stray bytes as \xNN, so that a message stays one line.
 static void show(const char *text, size_t limit, char *buf, size_t size) {
     size_t n = strlen(text), used = 0, i = 0;
     while (i < n && i < limit && used + 12 < size) {
         uint32_t code = 0;
-        int      len = pl_recipe_utf8(text + i, n - i, &code);
-        if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029) {
+        int      len = pl_utf8_next(text + i, n - i, &code);
+        if (len <= 0 || code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029) {
             used += (size_t)snprintf(buf + used, size - used, "\\x%02x", (unsigned)(unsigned char)text[i]);
             i++;
             continue;

@@ -1,5 +1,6 @@
 // YAML by libyaml's events: every value is typed, and every complaint placed, where the parser stands.
 #include "kernels/base/arena.h"
+#include "kernels/base/utf8.h"
 #include "recipes/recipe_impl.h"
 
 #include <stdio.h>
@@ -227,8 +228,8 @@ static pl_status check_bytes(const char *text, size_t n, pl_recipe_place place, 
     place.line = place.column = 1;
     for (size_t i = 0; i < n;) {
         uint32_t code = 0;
-        int      len = pl_recipe_utf8(text + i, n - i, &code);
-        if (len == 0) return pl_recipe_place_fail(&place, err, "not UTF-8; save the recipe as UTF-8 text");
+        int      len = pl_utf8_next(text + i, n - i, &code);
+        if (len <= 0) return pl_recipe_place_fail(&place, err, "not UTF-8; save the recipe as UTF-8 text");
         if (code == '\t') return pl_recipe_place_fail(&place, err, "a tab; use spaces (and \\t inside double quotes)");
         bool line_end = code == '\n' || code == '\r';
         if ((code < 0x20 && !line_end) || (code >= 0x7f && code < 0xa0 && code != 0x85) || code == 0xfffe ||

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/utf8.h"
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -30,20 +31,6 @@ static int peek(const scanner *s) {
 static void skip_blanks(scanner *s) {
     while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r'))
         s->p++;
-}
-
-size_t pl_utf8_length(const uint8_t *p, size_t n) {
-    if (p[0] < 0x80) return 1;
-    size_t   len = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    uint32_t c = p[0] & (0x7fu >> len);
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n < len) return 0;
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80) return 0;
-        c = c << 6 | (p[i] & 0x3fu);
-    }
-    if ((len == 3 && (c < 0x800 || (c >= 0xd800 && c < 0xe000))) || (len == 4 && (c < 0x10000 || c > 0x10ffff)))
-        return 0;
-    return len;
 }
 
 // The four hex digits behind "\u", or -1.
@@ -98,8 +85,8 @@ static bool scan_string(scanner *s) { // at the quote
         } else if (*p < 0x20) {
             return refuse(s, "raw control character in a string");
         } else {
-            size_t n = pl_utf8_length(p, (size_t)(s->end - p));
-            if (n == 0) return refuse(s, "not UTF-8");
+            int n = pl_utf8_next((const char *)p, (size_t)(s->end - p), NULL);
+            if (n <= 0) return refuse(s, "not UTF-8");
             s->p += n;
         }
     }

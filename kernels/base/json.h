@@ -73,9 +73,6 @@ pl_status pl_json_str_of(const pl_json *j, const cJSON *node, const char **out, 
 // The path is found by a search from the root, so this costs nothing until it is needed.
 pl_status pl_json_fail(const pl_json *j, const cJSON *node, pl_err *err, const char *fmt, ...) PL_PRINTF(4, 5);
 
-// Length of the UTF-8 sequence at p of n >= 1 bytes, 0 if there is none (overlong, surrogate, beyond U+10FFFF, cut).
-size_t pl_utf8_length(const uint8_t *p, size_t n);
-
 // ---- writing (json_out.c) ----
 
 // JSON text into a growing buffer; the same calls give the same bytes on every machine. With indent 0 everything is on

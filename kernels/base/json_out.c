@@ -1,6 +1,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
+#include "kernels/base/utf8.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -75,15 +76,15 @@ static void put_quoted(pl_json_out *o, const char *s, size_t n) {
     const uint8_t *p = (const uint8_t *)s, *end = p + n, *plain = p;
     put(o, "\"", 1);
     while (p < end) {
-        size_t len = pl_utf8_length(p, (size_t)(end - p));
+        int len = pl_utf8_next((const char *)p, (size_t)(end - p), NULL);
         if (len > 0 && *p >= 0x20 && *p != '"' && *p != '\\') {
             p += len;
             continue;
         }
         put(o, (const char *)plain, (size_t)(p - plain));
         char escape[8];
-        if (len == 0)
-            snprintf(escape, sizeof escape, "\xef\xbf\xbd");
+        if (len <= 0)
+            snprintf(escape, sizeof escape, PL_UTF8_REPLACEMENT);
         else if (*p == '\n')
             snprintf(escape, sizeof escape, "\\n");
         else if (*p == '\t')
