@@ -8,7 +8,7 @@
 #include "infer/command/doctor.h"
 #include "infer/command/vocab.h"
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "infer/inspect/inspect.h"
 #include "infer/plan/command.h"
 #include "infer/report/report.h"

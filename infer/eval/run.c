@@ -1,7 +1,7 @@
 // `eval`: from a recipe to results.json.
 #include "infer/cli/show.h"
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "infer/inspect/parts.h"
 #include "infer/report/report.h"
 #include "kernels/base/files.h"

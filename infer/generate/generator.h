@@ -5,17 +5,13 @@
 // answers are greedy where greedy answers are wanted; in the others they are sampled, each keyed by (seed, j). So a
 // producer that was stopped goes on with the next job, and online training (rounds without end) sees the same text as
 // offline training.
-#ifndef PL_GENERATE_H
-#define PL_GENERATE_H
+#ifndef PL_GENERATOR_H
+#define PL_GENERATOR_H
 
-#include "data/dataset/dataset.h"
 #include "data/text/prompts.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/cli/env.h"
 #include "infer/model/llama.h"
-#include "recipes/recipe.h"
-
-extern const pl_recipe_key pl_generate_keys[];
 
 // One document: n rows; row t holds token t, the features that the target computed for it and its own greedy next
 // token. The last emitted token has no row: the target never read it.
@@ -50,14 +46,5 @@ void      pl_generator_destroy(pl_generator *g);
 int64_t   pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
 // The next document in order, borrowed until the next call; n = 0 when there are no more.
 pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err);
-
-// What `generate` and online training take from a recipe (data.*), ready for pl_generator_create.
-void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps);
-
-// Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart.
-pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err);
-
-// The stage: writes out_dir/dataset (resuming one that was stopped).
-pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 
 #endif

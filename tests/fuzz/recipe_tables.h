@@ -3,7 +3,7 @@
 #define PL_FUZZ_RECIPE_TABLES_H
 
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 

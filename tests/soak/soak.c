@@ -4,7 +4,7 @@
 //   soak [--seconds=S] [--rounds=N] [--verbose]   ends with the first of the two that is reached (at least 10 rounds)
 // Prints first and last figures and the slope of each, and fails when one grows.
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"

@@ -8,7 +8,7 @@
 
 #include "infer/drafter/backbone.h"
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"

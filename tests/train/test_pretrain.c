@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "data/tokenizer/tokenizer.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "infer/model/llama.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"

@@ -10,13 +10,12 @@
 #include <cmocka.h>
 
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
-#include "train/run/run.h"
 #include "train/run/run.h"
 #include <signal.h>
 #include <stdio.h>

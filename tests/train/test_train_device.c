@@ -11,7 +11,7 @@
 
 #include "data/dataset/dataset.h"
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"

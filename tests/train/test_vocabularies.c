@@ -1,7 +1,7 @@
 // Vocabularies of a recipe: what is counted, when a list is made anew, which names lead to it, what is refused.
 #include "data/counts/tally.h"
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"

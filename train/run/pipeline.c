@@ -1,7 +1,7 @@
 #include "train/run/pipeline.h"
 
 #include "infer/eval/eval.h"
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"

@@ -1,6 +1,6 @@
 #include "train/source/online.h"
 
-#include "infer/generate/generator.h"
+#include "infer/generate/generate.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
 
