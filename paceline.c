@@ -77,9 +77,6 @@ static const pl_cli_option rank_options[] = {
      .help = "how ranks add their gradients: shared memory, or NCCL between GPUs"},
     {0}};
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
-enum { KEYS = sizeof keys / sizeof *keys };
-
 // ---- stages of a recipe ----
 
 static pl_status open_recipe(pl_recipe **r, const pl_env *env, const pl_cli_args *a, pl_err *err) {
@@ -92,7 +89,7 @@ static pl_status open_recipe(pl_recipe **r, const pl_env *env, const pl_cli_args
         snprintf(seed, sizeof seed, "seed=%llu", (unsigned long long)env->seed);
         sets[n++] = seed;
     }
-    pl_status st = pl_recipe_open(r, a->positional[0], keys, KEYS, sets, n, err);
+    pl_status st = pl_recipe_open(r, a->positional[0], env->keys, env->n_keys, sets, n, err);
     pl_free(sets);
     return st;
 }
@@ -152,7 +149,7 @@ static pl_status run(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     return run_stage(e, a, pl_pipeline_run, err);
 }
 static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_eval_run, err);
+    return run_stage(e, a, pl_pipeline_eval, err);
 }
 
 #define STAGE(verb, what, more, own)                                                                                   \
@@ -200,8 +197,10 @@ static void overview(FILE *f) {
 }
 
 static pl_status print_keys(pl_err *err) {
-    char *text;
-    PL_TRY(pl_recipe_help(keys, KEYS, &text, err));
+    char                *text;
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    PL_TRY(pl_recipe_help(tables, n, &text, err));
     fputs(text, stdout);
     pl_free(text);
     return PL_OK;
@@ -319,10 +318,9 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
                        .comm = comm,
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1,
-                       .keys = keys,
-                       .n_keys = KEYS,
                        .bench_step = pl_bench_step_put};
     int         threads;
+    env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
     if (first) pl_stop_install();
     PL_TRY(find_device(c, pl_cli_text(a, "device"), comm, &env.backend, err));

@@ -1,4 +1,5 @@
-// Opening, --set, getters. Values are read in recipe_value.c and recipe_yaml.c, written in recipe_dump.c.
+// Opening and --set. Values are read in recipe_value.c and recipe_yaml.c, handed out in recipe_fields.c, written in
+// recipe_dump.c.
 #include "recipes/recipe.h"
 
 #include "kernels/base/arena.h"
@@ -9,8 +10,6 @@
 
 #include <ctype.h>
 #include <locale.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define MAX_NESTING 8 // lists of mappings within each other
@@ -44,12 +43,15 @@ static void check_path(const char *path) {
 }
 
 static void check_row(const pl_recipe *r, int index, int nesting) {
-    const pl_recipe_key *row = r->rows[index];
+    const pl_key *row = r->rows[index];
     check_path(row->path);
-    PL_CHECK(row->type != PL_RECIPE_ENUM || row->choices[0], "recipe key %s: no choices", row->path);
-    PL_CHECK(row->choices[PL_RECIPE_MAX_CHOICES - 1] == NULL, "recipe key %s: too many choices", row->path);
+    bool number = row->type <= PL_KEY_BOOL || row->type == PL_KEY_ENUM;
+    PL_CHECK(row->type != PL_KEY_ENUM || pl_key_choice(row, 0), "recipe key %s: no choices", row->path);
+    PL_CHECK(row->choices[PL_KEY_MAX_CHOICES - 1] == NULL, "recipe key %s: too many choices", row->path);
+    PL_CHECK(!number || !row->field.form || row->deflt, "recipe key %s: fills a field and has no default", row->path);
     PL_CHECK(row->min <= row->max, "recipe key %s: range %g to %g", row->path, row->min, row->max);
-    PL_CHECK((row->type == PL_RECIPE_LIST_OF_MAPS) == (row->item != NULL), "recipe key %s: item table", row->path);
+    PL_CHECK((row->type == PL_KEY_LIST_OF_MAPS) == (row->item != NULL), "recipe key %s: item table", row->path);
+    PL_CHECK(!row->overrides || row->item, "recipe key %s: overrides without items", row->path);
     PL_CHECK(!row->late || (row->deflt && !row->item), "recipe key %s: late, without a default to leave out",
              row->path);
     for (int j = 0; j < r->n; j++) {
@@ -61,7 +63,7 @@ static void check_row(const pl_recipe *r, int index, int nesting) {
     PL_CHECK(nesting < MAX_NESTING, "recipe key %s: lists of mappings nested too deep", row->path);
 }
 
-static int table_length(const pl_recipe_key *table) {
+static int table_length(const pl_key *table) {
     int n = 0;
     while (table[n].path)
         n++;
@@ -70,9 +72,9 @@ static int table_length(const pl_recipe_key *table) {
 
 static void check_tables(const pl_recipe *r, int nesting);
 
-static void check_items(const pl_recipe_key *table, int nesting) {
-    const pl_recipe_key *rows[256];
-    pl_recipe            item = {.rows = rows, .n = table_length(table)};
+static void check_items(const pl_key *table, int nesting) {
+    const pl_key *rows[256];
+    pl_recipe     item = {.rows = rows, .n = table_length(table)};
     PL_CHECK(item.n <= 256, "item table of %d keys", item.n);
     for (int i = 0; i < item.n; i++)
         rows[i] = &table[i];
@@ -89,10 +91,10 @@ static void check_tables(const pl_recipe *r, int nesting) {
 // ---- creating ----
 
 // The value of a --set or a default: a scalar as it stands, a list as `a,b` or in YAML flow style.
-static pl_status read_text(pl_recipe_value *v, const pl_recipe *r, const pl_recipe_key *row, const char *text,
+static pl_status read_text(pl_recipe_value *v, const pl_recipe *r, const pl_key *row, const char *text,
                            const pl_recipe_place *p, pl_err *err) {
     if (!pl_recipe_type_is_list(row->type)) return pl_recipe_value_scalar(v, row, text, false, p, err);
-    if (row->type == PL_RECIPE_LIST_OF_MAPS || *text == '[') return pl_recipe_read_flow(v, r, row, text, p, err);
+    if (row->type == PL_KEY_LIST_OF_MAPS || *text == '[') return pl_recipe_read_flow(v, r, row, text, p, err);
     v->present = true;
     while (*text) {
         size_t n = strcspn(text, ","), from = strspn(text, " "), to = n;
@@ -110,9 +112,9 @@ static pl_status read_text(pl_recipe_value *v, const pl_recipe *r, const pl_reci
 }
 
 static pl_status read_default(pl_recipe *r, int index, pl_recipe_value *v, pl_err *err) {
-    const pl_recipe_key *row = r->rows[index];
-    pl_recipe_place      place = {.at = r->at, .path = row->path};
-    pl_err               why;
+    const pl_key   *row = r->rows[index];
+    pl_recipe_place place = {.at = r->at, .path = row->path};
+    pl_err          why;
     if (!row->deflt) return PL_OK;
     pl_status st = read_text(v, r, row, row->deflt, &place, &why);
     if (st == PL_E_MEMORY) return memory(err);
@@ -120,28 +122,60 @@ static pl_status read_default(pl_recipe *r, int index, pl_recipe_value *v, pl_er
     return PL_OK;
 }
 
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+// Adds the rows of table t; a key that is there already is one more field for its value.
+static void add_rows(pl_recipe *r, int t) {
+    for (const pl_key *row = r->tables[t]; row->path; row++) {
+        int there = row->field.form ? pl_recipe_find(r, row->path) : -1;
+        if (there < 0) {
+            r->table_of[r->n] = t;
+            r->rows[r->n++] = row;
+            continue;
+        }
+        const pl_key *first = r->rows[there];
+        PL_CHECK(first->field.form && first->type == row->type && same_text(first->deflt, row->deflt) &&
+                     first->min == row->min && first->max == row->max,
+                 "recipe key %s stands twice, not in agreement", row->path);
+        r->alias[r->n_alias++] = (pl_recipe_alias){.row = there, .key = row, .table = t};
+    }
+}
+
+static int count_rows(const pl_key *const tables[], int n_tables) {
+    int n = 0;
+    for (int t = 0; t < n_tables; t++)
+        n += table_length(tables[t]);
+    return n;
+}
+
 // A recipe with nothing but defaults. name (may be NULL) and at are copied.
-static pl_status create(pl_recipe **out, const pl_recipe_key *const tables[], int n_tables, const char *name,
-                        const char *at, pl_err *err) {
+static pl_status create(pl_recipe **out, const pl_key *const tables[], int n_tables, const char *name, const char *at,
+                        pl_err *err) {
     pl_status  st = PL_OK;
-    int        n = 0;
+    size_t     n = (size_t)count_rows(tables, n_tables) + 1;
     pl_recipe *r = pl_calloc(1, sizeof *r);
     *out = NULL;
     if (!r) return memory(err);
-    for (int t = 0; t < n_tables; t++)
-        n += table_length(tables[t]);
-    r->rows = pl_calloc((size_t)n + 1, sizeof(const pl_recipe_key *));
-    r->values = pl_calloc((size_t)n + 1, sizeof *r->values);
-    r->defaults = pl_calloc((size_t)n + 1, sizeof *r->defaults);
+    r->rows = pl_calloc(n, sizeof *r->rows);
+    r->table_of = pl_calloc(n, sizeof *r->table_of);
+    r->alias = pl_calloc(n, sizeof *r->alias);
+    r->values = pl_calloc(n, sizeof *r->values);
+    r->defaults = pl_calloc(n, sizeof *r->defaults);
+    r->tables = pl_calloc((size_t)n_tables + 1, sizeof *r->tables);
+    r->structs = pl_calloc((size_t)n_tables + 1, sizeof *r->structs);
     r->at = pl_strdup(at);
     r->name = name ? pl_strdup(name) : NULL;
-    if (!r->rows || !r->values || !r->defaults || !r->at || (name && !r->name)) {
+    if (!r->rows || !r->table_of || !r->alias || !r->values || !r->defaults || !r->tables || !r->structs || !r->at ||
+        (name && !r->name)) {
         st = memory(err);
         goto done;
     }
-    for (int t = 0; t < n_tables; t++)
-        for (const pl_recipe_key *row = tables[t]; row->path; row++)
-            r->rows[r->n++] = row;
+    for (; r->n_tables < n_tables; r->n_tables++) {
+        r->tables[r->n_tables] = tables[r->n_tables];
+        add_rows(r, r->n_tables);
+    }
     if (!*at) check_tables(r, 0);
     for (int i = 0; i < r->n; i++) {
         PL_TRY_GOTO(st, done, read_default(r, i, &r->values[i], err));
@@ -154,20 +188,41 @@ done:
     return st;
 }
 
-pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_recipe_key *row, int index, pl_err *err) {
-    pl_recipe *item = NULL;
-    char      *at = pl_sprintf("%s%s.%d.", parent->at, row->path, index);
-    if (!at)
+// The keys that items of an overriding list may give beside their own: checked as text, and for good as the keys that
+// they replace.
+static pl_key *overriding_keys(const pl_recipe *root) {
+    pl_key *key = pl_calloc((size_t)root->n + 1, sizeof *key);
+    int     n = 0;
+    for (int i = 0; key && i < root->n; i++) {
+        const pl_key *row = root->rows[i];
+        if (!row->each) continue;
+        key[n++] = (pl_key){.path = pl_recipe_short_path(row->path),
+                            .type = pl_recipe_type_is_list(row->type) ? PL_KEY_STRING_LIST : PL_KEY_STRING};
+    }
+    return key;
+}
+
+pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_key *row, int index, pl_err *err) {
+    pl_recipe    *item = NULL;
+    char         *at = pl_sprintf("%s%s.%d.", parent->at, row->path, index);
+    pl_key       *each = row->overrides ? overriding_keys(parent) : NULL;
+    const pl_key *tables[] = {row->item, each};
+    if (!at || (row->overrides && !each))
         memory(err);
     else
-        create(&item, &row->item, 1, parent->name, at, err);
+        create(&item, tables, each ? 2 : 1, parent->name, at, err);
+    if (item)
+        item->each = each;
+    else
+        pl_free(each);
     pl_free(at);
     return item;
 }
 
 void pl_recipe_destroy(pl_recipe *r) {
     if (!r) return;
-    for (int i = 0; i < r->n; i++) {
+    pl_recipe_drop_fields(r);
+    for (int i = 0; r->values && r->defaults && i < r->n; i++) {
         pl_recipe_value_clear(&r->values[i]);
         pl_recipe_value_clear(&r->defaults[i]);
     }
@@ -180,6 +235,11 @@ void pl_recipe_destroy(pl_recipe *r) {
     pl_free(r->values);
     pl_free(r->defaults);
     pl_free(r->rows);
+    pl_free(r->table_of);
+    pl_free(r->alias);
+    pl_free(r->tables);
+    pl_free(r->structs);
+    pl_free(r->each);
     pl_free(r->name);
     pl_free(r->at);
     pl_free(r);
@@ -192,9 +252,9 @@ static pl_status apply_set(pl_recipe *r, const char *path, const char *value, pl
 // The item that "INDEX.rest" names; an index one past the last appends.
 static pl_status apply_set_item(pl_recipe *r, int row_index, const char *tail, const char *value, pl_recipe_place *p,
                                 pl_err *err) {
-    const pl_recipe_key *row = r->rows[row_index];
-    pl_recipe_value     *v = &r->values[row_index];
-    int                  index = 0, digits = 0;
+    const pl_key    *row = r->rows[row_index];
+    pl_recipe_value *v = &r->values[row_index];
+    int              index = 0, digits = 0;
     while (isdigit((unsigned char)tail[digits]) && digits < 6)
         index = 10 * index + (tail[digits++] - '0');
     if (!digits || tail[digits] != '.' || !tail[digits + 1])
@@ -260,14 +320,14 @@ static pl_status read_sets(pl_recipe *r, const char *const sets[], int n_sets, p
 
 // ---- opening ----
 
-static pl_status parse(pl_recipe **out, const char *text, size_t n, const char *name,
-                       const pl_recipe_key *const tables[], int n_tables, const char *const sets[], int n_sets,
-                       pl_err *err) {
+static pl_status parse(pl_recipe **out, const char *text, size_t n, const char *name, const pl_key *const tables[],
+                       int n_tables, const char *const sets[], int n_sets, pl_err *err) {
     pl_recipe *r = NULL;
     pl_status  st = PL_OK;
     PL_TRY_GOTO(st, done, create(&r, tables, n_tables, name, "", err));
     if (text) PL_TRY_GOTO(st, done, pl_recipe_read_document(r, text, n, err));
     PL_TRY_GOTO(st, done, read_sets(r, sets, n_sets, err));
+    PL_TRY_GOTO(st, done, pl_recipe_fill(r, err));
     *out = r;
     r = NULL;
 done:
@@ -275,9 +335,8 @@ done:
     return st;
 }
 
-pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const char *name,
-                          const pl_recipe_key *const tables[], int n_tables, const char *const sets[], int n_sets,
-                          pl_err *err) {
+pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const char *name, const pl_key *const tables[],
+                          int n_tables, const char *const sets[], int n_sets, pl_err *err) {
     PL_CHECK(out && n_tables >= 0 && n_sets >= 0, "n_tables %d n_sets %d", n_tables, n_sets);
     *out = NULL;
     // Numbers are read and written with a decimal point, whatever the program around this library has set.
@@ -291,7 +350,7 @@ pl_status pl_recipe_parse(pl_recipe **out, const char *text, size_t n, const cha
     return st;
 }
 
-pl_status pl_recipe_open(pl_recipe **out, const char *path, const pl_recipe_key *const tables[], int n_tables,
+pl_status pl_recipe_open(pl_recipe **out, const char *path, const pl_key *const tables[], int n_tables,
                          const char *const sets[], int n_sets, pl_err *err) {
     uint8_t *text = NULL;
     size_t   n = 0;
@@ -305,140 +364,4 @@ pl_status pl_recipe_open(pl_recipe **out, const char *path, const pl_recipe_key 
 void pl_recipe_close(pl_recipe *r) {
     PL_CHECK(!r || !*r->at, "%s is an item's view, which its recipe closes", r ? r->at : "");
     pl_recipe_destroy(r);
-}
-
-// ---- getters ----
-
-static int must_find(const pl_recipe *r, const char *path) {
-    int i = pl_recipe_find(r, path);
-    PL_CHECK(i >= 0, "%s%s is in none of the recipe's tables", r->at, path);
-    return i;
-}
-
-static const pl_recipe_value *must_have(const pl_recipe *r, const char *path, bool type_fits) {
-    const pl_recipe_value *v = &r->values[must_find(r, path)];
-    PL_CHECK(type_fits, "recipe key %s%s has another type", r->at, path);
-    PL_CHECK(v->present, "recipe key %s%s has neither value nor default", r->at, path);
-    return v;
-}
-
-static pl_recipe_type type_of(const pl_recipe *r, const char *path) {
-    return r->rows[must_find(r, path)]->type;
-}
-
-int64_t pl_recipe_int(const pl_recipe *r, const char *path) {
-    return must_have(r, path, type_of(r, path) == PL_RECIPE_INT)->i;
-}
-
-double pl_recipe_real(const pl_recipe *r, const char *path) {
-    pl_recipe_type t = type_of(r, path);
-    return must_have(r, path, t == PL_RECIPE_REAL || t == PL_RECIPE_INT)->f;
-}
-
-bool pl_recipe_bool(const pl_recipe *r, const char *path) {
-    return must_have(r, path, type_of(r, path) == PL_RECIPE_BOOL)->b;
-}
-
-const char *pl_recipe_str(const pl_recipe *r, const char *path) {
-    int            i = must_find(r, path);
-    pl_recipe_type t = r->rows[i]->type;
-    PL_CHECK(t == PL_RECIPE_STRING || t == PL_RECIPE_PATH || t == PL_RECIPE_ENUM, "recipe key %s%s has another type",
-             r->at, path);
-    return r->values[i].text;
-}
-
-int pl_recipe_choice(const pl_recipe *r, const char *path) {
-    return (int)must_have(r, path, type_of(r, path) == PL_RECIPE_ENUM)->i;
-}
-
-static const pl_recipe_value *list_of(const pl_recipe *r, const char *path, pl_recipe_type type) {
-    int i = must_find(r, path);
-    PL_CHECK(r->rows[i]->type == type, "recipe key %s%s has another type", r->at, path);
-    return &r->values[i];
-}
-
-const char *const *pl_recipe_list(const pl_recipe *r, const char *path, int *n) {
-    const pl_recipe_value *v = list_of(r, path, PL_RECIPE_STRING_LIST);
-    *n = v->n;
-    return v->n ? (const char *const *)v->texts : NULL;
-}
-
-const int64_t *pl_recipe_ints(const pl_recipe *r, const char *path, int *n) {
-    const pl_recipe_value *v = list_of(r, path, PL_RECIPE_INT_LIST);
-    *n = v->n;
-    return v->n ? v->ints : NULL;
-}
-
-const double *pl_recipe_reals(const pl_recipe *r, const char *path, int *n) {
-    const pl_recipe_value *v = list_of(r, path, PL_RECIPE_REAL_LIST);
-    *n = v->n;
-    return v->n ? v->reals : NULL;
-}
-
-int pl_recipe_list_count(const pl_recipe *r, const char *path) {
-    return list_of(r, path, PL_RECIPE_LIST_OF_MAPS)->n;
-}
-
-const pl_recipe *pl_recipe_item(const pl_recipe *r, const char *path, int i) {
-    const pl_recipe_value *v = list_of(r, path, PL_RECIPE_LIST_OF_MAPS);
-    PL_CHECK(i >= 0 && i < v->n, "%s%s: item %d of %d", r->at, path, i, v->n);
-    return v->items[i];
-}
-
-bool pl_recipe_knows(const pl_recipe *r, const char *path) {
-    return pl_recipe_find(r, path) >= 0;
-}
-
-bool pl_recipe_has(const pl_recipe *r, const char *path) {
-    return r->values[must_find(r, path)].given;
-}
-
-bool pl_recipe_is_default(const pl_recipe *r, int i) {
-    const pl_recipe_value *v = &r->values[i], *d = &r->defaults[i];
-    if (r->rows[i]->type == PL_RECIPE_LIST_OF_MAPS || v->present != d->present || v->n != d->n) return false;
-    bool same = !v->text || strcmp(v->text, d->text) == 0;
-    for (int k = 0; k < v->n && same; k++)
-        same = strcmp(v->texts[k], d->texts[k]) == 0;
-    return same;
-}
-
-bool pl_recipe_differs(const pl_recipe *r, const char *path) {
-    int i = must_find(r, path);
-    PL_CHECK(r->rows[i]->type != PL_RECIPE_LIST_OF_MAPS, "recipe key %s%s has another type", r->at, path);
-    return !pl_recipe_is_default(r, i);
-}
-
-const char *pl_recipe_default(const pl_recipe *r, const char *path) {
-    return r->rows[must_find(r, path)]->deflt;
-}
-
-// ---- complaints of the keys' owners ----
-
-void pl_recipe_composed(pl_recipe *r) {
-    r->composed = true;
-}
-
-pl_status pl_recipe_require(const pl_recipe *r, const char *path, pl_err *err) {
-    int                  i = must_find(r, path);
-    const pl_recipe_key *row = r->rows[i];
-    pl_recipe_place      place = {.name = r->name, .line = r->line, .column = r->column, .at = r->at, .path = path};
-    const char          *help = row->help ? row->help : pl_recipe_type_name(row->type);
-    if (r->values[i].present) return PL_OK;
-    return pl_recipe_place_fail(&place, err, "missing (%s); add it to the recipe or give --set %s%s=VALUE", help, r->at,
-                                path);
-}
-
-pl_status pl_recipe_fail(const pl_recipe *r, const char *path, pl_err *err, const char *fmt, ...) {
-    char    why[sizeof err->msg];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(why, sizeof why, fmt, args);
-    va_end(args);
-    int                    i = must_find(r, path);
-    const pl_recipe_value *v = &r->values[i];
-    pl_recipe_place        place = {.name = r->name, .at = r->at, .path = path};
-    if (!r->composed) place.set = v->set, place.line = v->line, place.column = v->column;
-    if (v->given || !v->present || !r->rows[i]->deflt) return pl_recipe_place_fail(&place, err, "%s", why);
-    place.line = 0;
-    return pl_recipe_place_fail(&place, err, "%s (%s is its default)", why, r->rows[i]->deflt);
 }

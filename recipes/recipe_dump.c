@@ -13,12 +13,14 @@
 #include <strings.h>
 
 typedef struct writer {
-    char    *text;
-    size_t   n, size;
-    bool     failed; // out of memory; sticks
-    unsigned stages;
-    bool     hashed;      // without what a hash leaves out
-    bool     inline_next; // the next line follows a "- "
+    char                *text;
+    size_t               n, size;
+    bool                 failed; // out of memory; sticks
+    unsigned             stages;
+    bool                 hashed;      // without what a hash leaves out
+    bool                 inline_next; // the next line follows a "- "
+    const pl_key *const *tables;      // of help
+    int                  n_tables;
 } writer;
 
 static void put_bytes(writer *w, const char *s, size_t n) {
@@ -99,7 +101,7 @@ static void put_string(writer *w, const char *s) {
 }
 
 static bool is_counted(const writer *w, const pl_recipe *r, int i) {
-    const pl_recipe_key *row = r->rows[i];
+    const pl_key *row = r->rows[i];
     if (w->hashed && row->late && pl_recipe_is_default(r, i)) return false;
     return r->values[i].present && (!w->stages || !row->stages || (row->stages & w->stages));
 }
@@ -129,13 +131,12 @@ static void put_items(writer *w, const pl_recipe_value *v, int indent) {
 
 static void put_key(writer *w, const pl_recipe *r, int i, const char *name, int indent) {
     const pl_recipe_value *v = &r->values[i];
-    pl_recipe_type         type = r->rows[i]->type;
-    bool                   strings =
-        type == PL_RECIPE_STRING || type == PL_RECIPE_PATH || type == PL_RECIPE_ENUM || type == PL_RECIPE_STRING_LIST;
+    pl_key_type            type = r->rows[i]->type;
+    bool strings = type == PL_KEY_STRING || type == PL_KEY_PATH || type == PL_KEY_ENUM || type == PL_KEY_STRING_LIST;
     begin_line(w, indent);
     put(w, name);
     put(w, ":");
-    if (type == PL_RECIPE_LIST_OF_MAPS && v->n) {
+    if (type == PL_KEY_LIST_OF_MAPS && v->n) {
         put_items(w, v, indent + 1);
         return;
     }
@@ -197,16 +198,29 @@ pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_e
     return PL_OK;
 }
 
-static void put_help(writer *w, const pl_recipe_key *table, const char *at) {
+// What items of an overriding list may say beside their own keys.
+static void put_overriding(writer *w, const char *at) {
+    for (int t = 0; t < w->n_tables; t++)
+        for (const pl_key *row = w->tables[t]; row->path; row++) {
+            if (!row->each) continue;
+            put(w, at);
+            put(w, pl_recipe_short_path(row->path));
+            put(w, ": instead of ");
+            put(w, row->path);
+            put(w, "\n");
+        }
+}
+
+static void put_help(writer *w, const pl_key *table, const char *at) {
     char range[96];
-    for (const pl_recipe_key *row = table; row->path; row++) {
+    for (const pl_key *row = table; row->path; row++) {
         put(w, at);
         put(w, row->path);
         put(w, ": ");
-        put(w, row->type == PL_RECIPE_ENUM ? "one of " : pl_recipe_type_name(row->type));
-        for (int i = 0; row->type == PL_RECIPE_ENUM && i < PL_RECIPE_MAX_CHOICES && row->choices[i]; i++) {
+        put(w, row->type == PL_KEY_ENUM ? "one of " : pl_recipe_type_name(row->type));
+        for (int i = 0; row->type == PL_KEY_ENUM && pl_key_choice(row, i); i++) {
             put(w, i ? ", " : "");
-            put(w, row->choices[i]);
+            put(w, pl_key_choice(row, i));
         }
         put(w, pl_recipe_range(row, range, sizeof range));
         put(w, row->deflt ? "; default " : "; no default");
@@ -223,12 +237,13 @@ static void put_help(writer *w, const pl_recipe_key *table, const char *at) {
             put_help(w, row->item, below);
         else
             w->failed = true;
+        if (below && row->overrides) put_overriding(w, below);
         pl_free(below);
     }
 }
 
-pl_status pl_recipe_help(const pl_recipe_key *const tables[], int n_tables, char **text, pl_err *err) {
-    writer   w = {0};
+pl_status pl_recipe_help(const pl_key *const tables[], int n_tables, char **text, pl_err *err) {
+    writer   w = {.tables = tables, .n_tables = n_tables};
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t before = plain ? uselocale(plain) : (locale_t)0;
     for (int t = 0; t < n_tables; t++)

@@ -26,7 +26,8 @@ typedef struct pl_recipe_value {
     char      **texts; // lists of scalars, each as `text`
     int64_t    *ints;
     double     *reals;
-    pl_recipe **items; // LIST_OF_MAPS
+    pl_recipe **items;   // LIST_OF_MAPS
+    void       *structs; // their structs, side by side
 } pl_recipe_value;
 
 typedef struct pl_recipe_seen {
@@ -34,23 +35,62 @@ typedef struct pl_recipe_seen {
     int   line;
 } pl_recipe_seen;
 
+typedef struct pl_recipe_alias {
+    int           row; // whose value it has
+    const pl_key *key;
+    int           table;
+} pl_recipe_alias;
+
 struct pl_recipe {
-    char                 *name; // file, or NULL; the views share the root's
-    char                 *at;   // "" or "drafters.0."
-    const pl_recipe_key **rows;
-    int                   n;
-    pl_recipe_value      *values;       // one per row
-    pl_recipe_value      *defaults;     // likewise, what values began as
-    int                   line, column; // of an item in the file; 0: not from there
-    bool                  composed;
-    char                **sets; // root: copies of the --set arguments
-    int                   n_sets;
-    pl_recipe_seen       *seen; // while reading: keys and sections met, for duplicates
-    int                   n_seen;
+    char            *name; // file, or NULL; the views share the root's
+    char            *at;   // "" or "drafters.0."
+    const pl_key   **tables;
+    void           **structs; // one per table: what its keys fill, NULL: nothing
+    int              n_tables;
+    const pl_key   **rows; // of all tables
+    int             *table_of;
+    int              n;
+    pl_recipe_alias *alias; // further fields of keys that stand in several tables
+    int              n_alias;
+    pl_key          *each;         // of an item: the rows by which it overrides keys; owned
+    bool             is_item;      // its structs lie in the list's array
+    pl_recipe_value *values;       // one per row
+    pl_recipe_value *defaults;     // likewise, what values began as
+    int              line, column; // of an item in the file; 0: not from there
+    bool             composed;
+    char           **sets; // root: copies of the --set arguments
+    int              n_sets;
+    pl_recipe_seen  *seen; // while reading: keys and sections met, for duplicates
+    int              n_seen;
 };
 
+// recipe_fields.c
+// Makes and fills the structs of r's tables from its values, once these are final.
+pl_status pl_recipe_fill(pl_recipe *r, pl_err *err);
+void      pl_recipe_drop_fields(pl_recipe *r);
+
+// By name: for the recipe's own files and for tests of reading. Aborts when the path is not in the tables, has another
+// type, or (numbers, booleans, choices) has neither value nor default. Pointers live as long as the recipe.
+int64_t     pl_recipe_int(const pl_recipe *r, const char *path);
+double      pl_recipe_real(const pl_recipe *r, const char *path); // also an INT
+bool        pl_recipe_bool(const pl_recipe *r, const char *path);
+const char *pl_recipe_str(const pl_recipe *r, const char *path);    // STRING, PATH, ENUM; NULL: no value, no default
+int         pl_recipe_choice(const pl_recipe *r, const char *path); // ENUM: index into the row's choices
+// Lists: *n elements; NULL and 0 when absent or empty.
+const char *const *pl_recipe_list(const pl_recipe *r, const char *path, int *n);
+const int64_t     *pl_recipe_ints(const pl_recipe *r, const char *path, int *n);
+const double      *pl_recipe_reals(const pl_recipe *r, const char *path, int *n);
+// LIST_OF_MAPS: the number of items, and item i of them (0 <= i < count, else it aborts): a view, owned by r.
+int                pl_recipe_list_count(const pl_recipe *r, const char *path);
+const pl_recipe   *pl_recipe_item(const pl_recipe *r, const char *path, int i);
+bool               pl_recipe_knows(const pl_recipe *r, const char *path); // the path is a key of the tables
+bool               pl_recipe_has(const pl_recipe *r, const char *path);   // given in the file or by --set
+
+// "lr" for "train.lr": a key's name in the items that override it.
+const char *pl_recipe_short_path(const char *path);
+
 // recipe.c
-pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_recipe_key *row, int index, pl_err *err);
+pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_key *row, int index, pl_err *err);
 void       pl_recipe_destroy(pl_recipe *r);                      // a recipe or an item
 int        pl_recipe_find(const pl_recipe *r, const char *path); // index of the row or -1
 // The first row below the section `path`, or -1 when it is no section.
@@ -62,19 +102,19 @@ bool       pl_recipe_is_default(const pl_recipe *r, int i);
 pl_status   pl_recipe_place_fail(const pl_recipe_place *p, pl_err *err, const char *fmt, ...) PL_PRINTF(3, 4);
 pl_status   pl_recipe_unknown(const pl_recipe *r, const pl_recipe_place *p, pl_err *err);
 // "expected an integer, found WHAT"
-pl_status   pl_recipe_mismatch(const pl_recipe_key *row, const pl_recipe_place *p, const char *what, pl_err *err);
+pl_status   pl_recipe_mismatch(const pl_key *row, const pl_recipe_place *p, const char *what, pl_err *err);
 // A scalar, or one more element of a list; v starts zeroed and is cleared by the caller when this fails.
-pl_status   pl_recipe_value_scalar(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+pl_status   pl_recipe_value_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                                    const pl_recipe_place *p, pl_err *err);
-pl_status   pl_recipe_value_append(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+pl_status   pl_recipe_value_append(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                                    const pl_recipe_place *p, pl_err *err);
 pl_status   pl_recipe_value_append_item(pl_recipe_value *v, pl_recipe *item, const pl_recipe_place *p, pl_err *err);
 void        pl_recipe_value_clear(pl_recipe_value *v);
 void        pl_recipe_value_move(pl_recipe_value *dst, pl_recipe_value *src); // src is left empty
-bool        pl_recipe_type_is_list(pl_recipe_type t);
-const char *pl_recipe_type_name(pl_recipe_type t); // "an integer", ...
+bool        pl_recipe_type_is_list(pl_key_type t);
+const char *pl_recipe_type_name(pl_key_type t); // "an integer", ...
 // The range of a row as words (" from 1 to 9", " of at least 1", or ""), into buf.
-const char *pl_recipe_range(const pl_recipe_key *row, char *buf, size_t size);
+const char *pl_recipe_range(const pl_key *row, char *buf, size_t size);
 // text in quotes, control characters escaped, cut after some 48 bytes, into buf.
 const char *pl_recipe_quote(const char *text, char *buf, size_t size);
 
@@ -82,7 +122,7 @@ const char *pl_recipe_quote(const char *text, char *buf, size_t size);
 // A whole document of keys into r.
 pl_status pl_recipe_read_document(pl_recipe *r, const char *text, size_t n, pl_err *err);
 // One value in YAML flow style (of a --set or a default, as p says) for a list row.
-pl_status pl_recipe_read_flow(pl_recipe_value *v, const pl_recipe *r, const pl_recipe_key *row, const char *text,
+pl_status pl_recipe_read_flow(pl_recipe_value *v, const pl_recipe *r, const pl_key *row, const char *text,
                               const pl_recipe_place *p, pl_err *err);
 
 #endif

@@ -109,33 +109,33 @@ pl_status pl_recipe_unknown(const pl_recipe *r, const pl_recipe_place *p, pl_err
     return pl_recipe_place_fail(p, err, "unknown key; the nearest known one is %s%s", p->at, found.best);
 }
 
-bool pl_recipe_type_is_list(pl_recipe_type t) {
-    return t >= PL_RECIPE_STRING_LIST;
+bool pl_recipe_type_is_list(pl_key_type t) {
+    return t >= PL_KEY_STRING_LIST;
 }
 
-const char *pl_recipe_type_name(pl_recipe_type t) {
+const char *pl_recipe_type_name(pl_key_type t) {
     switch (t) {
-    case PL_RECIPE_INT: return "an integer";
-    case PL_RECIPE_REAL: return "a number";
-    case PL_RECIPE_BOOL: return "true or false";
-    case PL_RECIPE_STRING: return "a string";
-    case PL_RECIPE_ENUM: return "a name";
-    case PL_RECIPE_PATH: return "a path";
-    case PL_RECIPE_STRING_LIST: return "a list of strings";
-    case PL_RECIPE_INT_LIST: return "a list of integers";
-    case PL_RECIPE_REAL_LIST: return "a list of numbers";
-    case PL_RECIPE_LIST_OF_MAPS: return "a list of mappings";
+    case PL_KEY_INT: return "an integer";
+    case PL_KEY_REAL: return "a number";
+    case PL_KEY_BOOL: return "true or false";
+    case PL_KEY_STRING: return "a string";
+    case PL_KEY_ENUM: return "a name";
+    case PL_KEY_PATH: return "a path";
+    case PL_KEY_STRING_LIST: return "a list of strings";
+    case PL_KEY_INT_LIST: return "a list of integers";
+    case PL_KEY_REAL_LIST: return "a list of numbers";
+    case PL_KEY_LIST_OF_MAPS: return "a list of mappings";
     }
     PL_CHECK(false, "recipe type %d", (int)t);
     return "";
 }
 
 // The type of a list's elements; scalars are their own.
-static pl_recipe_type element_type(pl_recipe_type t) {
+static pl_key_type element_type(pl_key_type t) {
     switch (t) {
-    case PL_RECIPE_STRING_LIST: return PL_RECIPE_STRING;
-    case PL_RECIPE_INT_LIST: return PL_RECIPE_INT;
-    case PL_RECIPE_REAL_LIST: return PL_RECIPE_REAL;
+    case PL_KEY_STRING_LIST: return PL_KEY_STRING;
+    case PL_KEY_INT_LIST: return PL_KEY_INT;
+    case PL_KEY_REAL_LIST: return PL_KEY_REAL;
     default: return t;
     }
 }
@@ -152,7 +152,7 @@ static void format_number(double x, char *buf, size_t size) {
     }
 }
 
-const char *pl_recipe_range(const pl_recipe_key *row, char *buf, size_t size) {
+const char *pl_recipe_range(const pl_key *row, char *buf, size_t size) {
     char lo[32], hi[32];
     bool limited = row->min != 0 || row->max != 0;
     bool below = limited && isfinite(row->min), above = limited && isfinite(row->max);
@@ -169,25 +169,25 @@ const char *pl_recipe_range(const pl_recipe_key *row, char *buf, size_t size) {
     return buf;
 }
 
-static bool in_range(const pl_recipe_key *row, double x) {
+static bool in_range(const pl_key *row, double x) {
     return (row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max);
 }
 
-pl_status pl_recipe_mismatch(const pl_recipe_key *row, const pl_recipe_place *p, const char *what, pl_err *err) {
+pl_status pl_recipe_mismatch(const pl_key *row, const pl_recipe_place *p, const char *what, pl_err *err) {
     char   names[512];
     size_t used = 0;
-    if (row->type != PL_RECIPE_ENUM)
+    if (row->type != PL_KEY_ENUM)
         return pl_recipe_place_fail(p, err, "expected %s, found %s", pl_recipe_type_name(row->type), what);
     names[0] = 0;
-    for (int i = 0; i < PL_RECIPE_MAX_CHOICES && row->choices[i] && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", row->choices[i]);
+    for (int i = 0; pl_key_choice(row, i) && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", pl_key_choice(row, i));
     return pl_recipe_place_fail(p, err, "expected one of %s, found %s", names, what);
 }
 
-static pl_status scalar_mismatch(const pl_recipe_key *row, const pl_recipe_place *p, const char *text, bool quoted,
+static pl_status scalar_mismatch(const pl_key *row, const pl_recipe_place *p, const char *text, bool quoted,
                                  pl_err *err) {
-    char          what[QUOTE_SIZE];
-    pl_recipe_key element = *row;
+    char   what[QUOTE_SIZE];
+    pl_key element = *row;
     element.type = element_type(row->type);
     pl_recipe_quote(text, what, sizeof what);
     if (quoted)
@@ -196,7 +196,7 @@ static pl_status scalar_mismatch(const pl_recipe_key *row, const pl_recipe_place
     return pl_recipe_mismatch(&element, p, what, err);
 }
 
-static pl_status out_of_range(const pl_recipe_key *row, const pl_recipe_place *p, const char *text, pl_err *err) {
+static pl_status out_of_range(const pl_key *row, const pl_recipe_place *p, const char *text, pl_err *err) {
     char range[96], what[QUOTE_SIZE];
     show(text, QUOTE_BYTES, what, sizeof what);
     return pl_recipe_place_fail(p, err, "expected %s%s, found %s", pl_recipe_type_name(element_type(row->type)),
@@ -232,7 +232,7 @@ static bool is_real(const char *s) {
     return !*end;
 }
 
-static pl_status parse_int(pl_recipe_value *v, const pl_recipe_key *row, const char *text, const pl_recipe_place *p,
+static pl_status parse_int(pl_recipe_value *v, const pl_key *row, const char *text, const pl_recipe_place *p,
                            char *canon, size_t size, pl_err *err) {
     errno = 0;
     v->i = strtoll(text, NULL, 10);
@@ -247,7 +247,7 @@ static pl_status parse_int(pl_recipe_value *v, const pl_recipe_key *row, const c
     return PL_OK;
 }
 
-static pl_status parse_real(pl_recipe_value *v, const pl_recipe_key *row, const char *text, const pl_recipe_place *p,
+static pl_status parse_real(pl_recipe_value *v, const pl_key *row, const char *text, const pl_recipe_place *p,
                             char *canon, size_t size, pl_err *err) {
     v->f = strtod(text, NULL);
     if (v->f == 0) v->f = 0; // -0 and 0 are one value and must hash alike
@@ -261,46 +261,46 @@ static pl_status parse_real(pl_recipe_value *v, const pl_recipe_key *row, const 
     return PL_OK;
 }
 
-static pl_status parse_choice(pl_recipe_value *v, const pl_recipe_key *row, const char *text, const pl_recipe_place *p,
+static pl_status parse_choice(pl_recipe_value *v, const pl_key *row, const char *text, const pl_recipe_place *p,
                               pl_err *err) {
     int best = -1, distance = INT32_MAX;
-    for (int i = 0; i < PL_RECIPE_MAX_CHOICES && row->choices[i]; i++) {
-        if (!strcmp(row->choices[i], text)) {
+    for (int i = 0; pl_key_choice(row, i); i++) {
+        if (!strcmp(pl_key_choice(row, i), text)) {
             v->i = i;
             return PL_OK;
         }
-        int d = pl_spell_distance(text, row->choices[i]);
+        int d = pl_spell_distance(text, pl_key_choice(row, i));
         if (d < distance) best = i, distance = d;
     }
     char what[QUOTE_SIZE], more[QUOTE_SIZE + 64];
     pl_recipe_quote(text, what, sizeof what);
     if (best < 0 || !pl_spell_close(text, distance)) return pl_recipe_mismatch(row, p, what, err);
-    snprintf(more, sizeof more, "%s; did you mean %s?", what, row->choices[best]);
+    snprintf(more, sizeof more, "%s; did you mean %s?", what, pl_key_choice(row, best));
     return pl_recipe_mismatch(row, p, more, err);
 }
 
 // The typed value of one scalar into v->i/f/b, its canonical text into *canon (heap).
-static pl_status parse_scalar(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+static pl_status parse_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                               const pl_recipe_place *p, char **canon, pl_err *err) {
     char        number[64];
     const char *from = text;
     switch (element_type(row->type)) {
-    case PL_RECIPE_INT:
+    case PL_KEY_INT:
         if (quoted || !is_integer(text)) return scalar_mismatch(row, p, text, quoted, err);
         PL_TRY(parse_int(v, row, text, p, number, sizeof number, err));
         from = number;
         break;
-    case PL_RECIPE_REAL:
+    case PL_KEY_REAL:
         if (quoted || !is_real(text)) return scalar_mismatch(row, p, text, quoted, err);
         PL_TRY(parse_real(v, row, text, p, number, sizeof number, err));
         from = number;
         break;
-    case PL_RECIPE_BOOL:
+    case PL_KEY_BOOL:
         v->b = !strcmp(text, "true");
         if (quoted || (!v->b && strcmp(text, "false") != 0)) return scalar_mismatch(row, p, text, quoted, err);
         break;
-    case PL_RECIPE_ENUM: PL_TRY(parse_choice(v, row, text, p, err)); break;
-    case PL_RECIPE_PATH:
+    case PL_KEY_ENUM: PL_TRY(parse_choice(v, row, text, p, err)); break;
+    case PL_KEY_PATH:
         if (!*text) return pl_recipe_place_fail(p, err, "expected a path, found an empty string");
         break;
     default: break;
@@ -309,7 +309,7 @@ static pl_status parse_scalar(pl_recipe_value *v, const pl_recipe_key *row, cons
     return *canon ? PL_OK : pl_fail(err, PL_E_MEMORY, "out of memory while reading a recipe");
 }
 
-pl_status pl_recipe_value_scalar(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+pl_status pl_recipe_value_scalar(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                                  const pl_recipe_place *p, pl_err *err) {
     PL_TRY(parse_scalar(v, row, text, quoted, p, &v->text, err));
     v->present = true;
@@ -325,7 +325,7 @@ static pl_status grow(void **list, int n, size_t size, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_recipe_value_append(pl_recipe_value *v, const pl_recipe_key *row, const char *text, bool quoted,
+pl_status pl_recipe_value_append(pl_recipe_value *v, const pl_key *row, const char *text, bool quoted,
                                  const pl_recipe_place *p, pl_err *err) {
     void *texts = v->texts, *ints = v->ints, *reals = v->reals;
     v->present = true;
@@ -366,6 +366,7 @@ void pl_recipe_value_clear(pl_recipe_value *v) {
     }
     pl_free(v->texts);
     pl_free(v->items);
+    pl_free(v->structs);
     pl_free(v->ints);
     pl_free(v->reals);
     pl_free(v->text);

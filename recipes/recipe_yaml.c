@@ -102,9 +102,9 @@ static const char *found(const reader *rd, char *buf, size_t size) {
     }
 }
 
-static pl_status read_list(reader *rd, const pl_recipe *r, const pl_recipe_key *row, pl_recipe_value *v) {
+static pl_status read_list(reader *rd, const pl_recipe *r, const pl_key *row, pl_recipe_value *v) {
     char what[256], why[320];
-    if (row->type != PL_RECIPE_LIST_OF_MAPS && rd->event.type == YAML_SCALAR_EVENT && !is_null(rd))
+    if (row->type != PL_KEY_LIST_OF_MAPS && rd->event.type == YAML_SCALAR_EVENT && !is_null(rd))
         return pl_recipe_value_append(v, row, scalar(rd), is_quoted(rd), &rd->place, rd->err);
     if (rd->event.type != YAML_SEQUENCE_START_EVENT)
         return pl_recipe_mismatch(row, &rd->place, found(rd, what, sizeof what), rd->err);
@@ -112,7 +112,7 @@ static pl_status read_list(reader *rd, const pl_recipe *r, const pl_recipe_key *
     for (;;) {
         PL_TRY(next(rd));
         if (rd->event.type == YAML_SEQUENCE_END_EVENT) return PL_OK;
-        if (row->type == PL_RECIPE_LIST_OF_MAPS && rd->event.type == YAML_MAPPING_START_EVENT) {
+        if (row->type == PL_KEY_LIST_OF_MAPS && rd->event.type == YAML_MAPPING_START_EVENT) {
             pl_recipe *item = pl_recipe_item_create(r, row, v->n, rd->err);
             if (!item) return PL_E_MEMORY;
             bool in_file = rd->place.name && !rd->place.set;
@@ -124,7 +124,7 @@ static pl_status read_list(reader *rd, const pl_recipe *r, const pl_recipe_key *
             rd->place.path = NULL;
             PL_TRY(read_mapping(rd, item, ""));
             rd->place = here;
-        } else if (row->type != PL_RECIPE_LIST_OF_MAPS && rd->event.type == YAML_SCALAR_EVENT && !is_null(rd)) {
+        } else if (row->type != PL_KEY_LIST_OF_MAPS && rd->event.type == YAML_SCALAR_EVENT && !is_null(rd)) {
             PL_TRY(pl_recipe_value_append(v, row, scalar(rd), is_quoted(rd), &rd->place, rd->err));
         } else {
             snprintf(why, sizeof why, "%s in it", found(rd, what, sizeof what));
@@ -134,7 +134,7 @@ static pl_status read_list(reader *rd, const pl_recipe *r, const pl_recipe_key *
 }
 
 // The value at the current event.
-static pl_status read_value(reader *rd, const pl_recipe *r, const pl_recipe_key *row, pl_recipe_value *v) {
+static pl_status read_value(reader *rd, const pl_recipe *r, const pl_key *row, pl_recipe_value *v) {
     char what[256];
     v->line = rd->place.line;
     v->column = rd->place.column;
@@ -276,7 +276,7 @@ pl_status pl_recipe_read_document(pl_recipe *r, const char *text, size_t n, pl_e
     return st;
 }
 
-pl_status pl_recipe_read_flow(pl_recipe_value *v, const pl_recipe *r, const pl_recipe_key *row, const char *text,
+pl_status pl_recipe_read_flow(pl_recipe_value *v, const pl_recipe *r, const pl_key *row, const char *text,
                               const pl_recipe_place *p, pl_err *err) {
     reader    rd = {.place = *p};
     pl_status st = PL_OK;

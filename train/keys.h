@@ -5,10 +5,11 @@
 
 #include "checkpoints/hf_head.h"
 #include "infer/drafter/backbone.h"
+#include "infer/generate/generate.h"
 #include "recipes/recipe.h"
 #include "train/loop/trainer.h"
 
-// Bits of pl_recipe_key.stages: the products whose bytes depend on a key.
+// Bits of pl_key.stages: the products whose bytes depend on a key.
 enum {
     PL_STAGE_TOKENIZER = 1 << 4,
     PL_STAGE_TOKENS = 1 << 5,
@@ -17,10 +18,95 @@ enum {
     PL_STAGE_TRACES = 1 << 9,  // what a drafter with a full head met (1 << 8: answers, infer/generate/generator.h)
 };
 
-extern const pl_recipe_key pl_train_keys[];
+enum { PL_KIND_DRAFTER, PL_KIND_TARGET };                 // kind
+enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM };          // data.tokenizer.type
+enum { PL_INIT_AUTO, PL_INIT_TARGET, PL_INIT_RANDOM };    // drafter.head.init
+enum { PL_FROZEN_AUTO, PL_FROZEN_TRUE, PL_FROZEN_FALSE }; // drafter.head.frozen
+enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };              // drafter.freeze
+enum { PL_TRAIN_BF16, PL_TRAIN_F32 };                     // train.dtype
+typedef struct pl_train_recipe {
+    int kind;
+    struct {
+        struct {
+            int64_t hidden_size, layers, heads, kv_heads, intermediate, vocab, positions;
+            bool    tie;
+            double  rope_theta, norm_eps;
+        } new;
+    } target;
+    struct {
+        pl_strings text, code;
+        bool       gutenberg, unwrap;
+        int        encoding;
+        int64_t    chunk_bytes;
+        struct {
+            pl_strings names;
+            int64_t    every;
+        } holdout;
+        bool eos;
+        struct {
+            int64_t vocab_size;
+            int     type;
+            double  coverage;
+            int64_t max_lines;
+        } tokenizer;
+        const char *dataset;
+    } data;
+    struct {
+        int     kind;
+        pl_ints taps;
+        int64_t intermediate;
+        bool    bias;
+        struct {
+            const char *kind;
+            int64_t     rank, candidates;
+            const char *vocab;
+            int64_t     vocab_size;
+            bool        position_aware;
+            int64_t     redistribute;
+            int         init, frozen;
+            int64_t     clusters;
+            int         router;
+            int64_t     width, k0, k1, kmin;
+            bool        fixed, floored;
+            int64_t     top;
+        } head;
+        const char *start;
+        int         freeze;
+    } drafter;
+    struct {
+        const char *path, *tree;
+        int64_t     top, rows;
+    } traces;
+    struct {
+        int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows;
+        bool    recompute;
+        int64_t unroll, eval_steps;
+        int     objective;
+        bool    masked_teacher;
+        double  js_beta, lk_decay, token_weight, feature_weight, noise;
+        int64_t holdout;
+        double  step_decay, lr;
+        int     schedule;
+        double  min_lr_ratio;
+        int64_t warmup;
+        double  weight_decay;
+        bool    decay_embeddings;
+        double  beta1, beta2, eps, clip;
+        int     dtype;
+        int64_t eval_every, eval_tokens, checkpoint_every;
+        double  checkpoint_minutes;
+        int64_t log_every;
+    } train;
+} pl_train_recipe;
+extern const pl_key                  pl_train_keys[];
+static inline const pl_train_recipe *pl_train_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_train_keys);
+}
 
 // drafter.kind: the model, which EAGLE-2 shares with EAGLE-1.
 const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
+// Whether drafter.head.kind is a routed head, which is trained by a task of its own (train/task/routed.h).
+bool                    pl_train_routed(const pl_recipe *r);
 // drafter.head.
 pl_hf_head              pl_train_head_read(const pl_recipe *r);
 

@@ -12,6 +12,12 @@
 
 #define MAX_FILE ((size_t)2 << 30)
 
+const char *pl_text_encoding_name(int encoding) {
+    static const char *const names[] = {
+        [PL_TEXT_STRICT] = "strict", [PL_TEXT_LATIN1] = "latin1", [PL_TEXT_REPLACE] = "replace"};
+    return encoding < (int)(sizeof names / sizeof *names) ? names[encoding] : NULL;
+}
+
 // ---- a corpus that grows
 
 void pl_corpus_destroy(pl_corpus *c) {

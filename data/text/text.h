@@ -24,6 +24,8 @@ typedef enum pl_text_encoding {
     PL_TEXT_REPLACE, // each invalid byte becomes U+FFFD
 } pl_text_encoding;
 
+const char *pl_text_encoding_name(int encoding); // "strict"...; NULL past the last
+
 typedef struct pl_text_options {
     bool gutenberg; // drop Project Gutenberg's header, licence and production notes (files without markers are kept
                     // whole)

@@ -13,6 +13,28 @@
 static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle1, &pl_backbone_eagle3};
 enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32 };
 
+// EAGLE-2 is EAGLE-1's model with a tree of its own.
+static const struct choice {
+    const char             *name;
+    const pl_backbone_kind *kind;
+    const char             *tree;
+} choices[] = {{"eagle3", &pl_backbone_eagle3, NULL},
+               {"eagle1", &pl_backbone_eagle1, NULL},
+               {"eagle2", &pl_backbone_eagle1, "eagle2:60,10,6"}};
+enum { CHOICES = sizeof choices / sizeof *choices };
+
+const char *pl_backbone_choice(int i) {
+    return i < CHOICES ? choices[i].name : NULL;
+}
+
+const pl_backbone_kind *pl_backbone_at(int i) {
+    return choices[i].kind;
+}
+
+const char *pl_backbone_tree(int i) {
+    return choices[i].tree;
+}
+
 static const pl_backbone_kind *find(pl_hf_backbone which) {
     int i = 0;
     while (i < KINDS && kinds[i]->which != which)

@@ -65,6 +65,11 @@ struct pl_backbone {
     int                     head_param; // the head's own parameters are head_param and those after it
 };
 
+// What recipes call drafters (drafter.kind): a backbone's name, or one that stands for a backbone with a tree of its
+// own. NULL past the last.
+const char             *pl_backbone_choice(int i);
+const pl_backbone_kind *pl_backbone_at(int i);
+const char             *pl_backbone_tree(int i); // how it is evaluated where a recipe says nothing; NULL: any way
 // NULL: none of that name.
 const pl_backbone_kind *pl_backbone_find(const char *name);
 const char             *pl_backbone_name(const pl_backbone *b); // "eagle3": recipe key drafter.kind

@@ -13,7 +13,26 @@
 
 #define PL_EVAL_STAGE (1u << 16) // stage bit of keys that change the results alone
 
-extern const pl_recipe_key pl_eval_keys[];
+// The recipe's keys eval.*
+typedef struct pl_eval_drafter_recipe {
+    const char *name, *path, *kind, *drafter, *tree, *verify;
+} pl_eval_drafter_recipe;
+
+typedef struct pl_eval_recipe {
+    struct {
+        int64_t     max_new_tokens;
+        pl_reals    temperatures;
+        int64_t     seeds, repeats, limit;
+        const char *tree;
+        bool        plain_fp32;
+        int64_t     ceilings;
+        PL_KEY_ITEMS(pl_eval_drafter_recipe) drafters;
+    } eval;
+} pl_eval_recipe;
+extern const pl_key                 pl_eval_keys[];
+static inline const pl_eval_recipe *pl_eval_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_eval_keys);
+}
 
 typedef struct pl_eval_drafter {
     const char *name; // NULL or "": the drafter's kind and head, "eagle3-lowrank"; tree and verifier where they differ
@@ -41,17 +60,23 @@ typedef struct pl_eval_options {
 // *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning.
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err);
 
-// What a recipe says: these drafters (NULL: the run's own, trained in out_dir or, with a list `drafters`, in
-// out_dir/drafters/NAME), then those of eval.drafters. A recipe that pretrains a target has its new target timed.
-// Writes out_dir/results.json as soon as it is measured, then ceilings/ (emptied first: it is of this evaluation), then
-// report.html; prints the table or, with --json, adds the results' members. Where ceilings fail, what was measured is
-// kept, and reported.
-pl_status   pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
-                             int n_drafters, pl_err *err);
-// The tree of the run's own drafter, i of the list `drafters` or (i < 0) its only one: eval.tree; EAGLE-2's where the
-// recipe names none and drafter.kind (or the item's) is eagle2, which is EAGLE-1's model with that tree.
-const char *pl_eval_own_tree(const pl_recipe *r, int i);
-// The stage: pl_eval_drafters without drafters of its own.
-pl_status   pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+// A drafter that the recipe itself trains, in out_dir (name NULL) or in out_dir/drafters/NAME; left out where it has no
+// checkpoint yet.
+typedef struct pl_eval_own {
+    const char *name;
+    const char *tree; // where the recipe gives no eval.tree; NULL: eval.tree's default
+} pl_eval_own;
+
+typedef struct pl_eval_subject {
+    bool               pretrained; // the target is the one that was trained in out_dir; no drafters of its own
+    const pl_eval_own *own;
+    int                n;
+} pl_eval_subject;
+
+// The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is
+// measured, then ceilings/ (emptied first: it is of this evaluation), then report.html; prints the table or, with
+// --json, adds the results' members. Where ceilings fail, what was measured is kept, and reported.
+pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,
+                      pl_err *err);
 
 #endif

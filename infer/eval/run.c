@@ -12,98 +12,46 @@
 
 #define MAX_DRAFTERS 64
 
-static const pl_recipe_key drafter_keys[] = {
-    {.path = "name", .type = PL_RECIPE_STRING, .help = "in tables; the drafter's kind where absent"},
-    {.path = "path", .type = PL_RECIPE_PATH, .help = "a checkpoint's folder"},
-    {.path = "kind",
-     .type = PL_RECIPE_STRING,
+static const pl_key drafter_keys[] = {
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, name), .help = "in tables; the drafter's kind where absent"},
+    {PL_KEY_FIELD_PATH(pl_eval_drafter_recipe, path), .help = "a checkpoint's folder"},
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, kind),
      .help = "instead of path: a drafter without a checkpoint, lookup[:N[,MAX]] or recycle[:NODES[,keep]]"},
-    {.path = "drafter", .type = PL_RECIPE_STRING, .help = "instead of path: one of this recipe's `drafters`, by name"},
-    {.path = "tree",
-     .type = PL_RECIPE_STRING,
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, drafter),
+     .help = "instead of path: one of this recipe's `drafters`, by name"},
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, tree),
      .help = "how it drafts; where absent, its own shape, for checkpoints eval.tree"},
-    {.path = "verify", .type = PL_RECIPE_STRING, .help = "how drafts are accepted; match where absent"},
-    {0}};
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify), .help = "how drafts are accepted; match where absent"},
+    PL_KEYS_END(pl_eval_drafter_recipe)};
 
-const pl_recipe_key pl_eval_keys[] = {
-    {.path = "eval.prompts",
-     .type = PL_RECIPE_PATH,
-     .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts"},
-    {.path = "eval.holdout",
-     .type = PL_RECIPE_INT,
-     .deflt = "50",
-     .min = 1,
-     .max = 1e9,
-     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
-    {.path = "eval.max_new_tokens",
-     .type = PL_RECIPE_INT,
-     .deflt = "128",
-     .min = 2,
-     .max = 1 << 20,
-     .help = "length of an answer at most",
+const pl_key pl_eval_keys[] = {
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
+     .help = "length of an answer at most", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_REALS(pl_eval_recipe, eval.temperatures), .deflt = "[0]", .min = 0, .max = 1000,
+     .help = "every method at each of them; 0: greedy", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.seeds), .deflt = "5", .min = 1, .max = 1000,
+     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.repeats), .deflt = "1", .min = 1, .max = 1000,
+     .help = "times that every method answers every prompt", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
+     .help = "prompts at most, evenly chosen; 0: all", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto", .help = "checkpoints': " PL_TREE_HELP,
      .stages = PL_EVAL_STAGE},
-    {.path = "eval.temperatures",
-     .type = PL_RECIPE_REAL_LIST,
-     .deflt = "[0]",
-     .min = 0,
-     .max = 1000,
-     .help = "every method at each of them; 0: greedy",
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.seeds",
-     .type = PL_RECIPE_INT,
-     .deflt = "5",
-     .min = 1,
-     .max = 1000,
-     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0",
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.repeats",
-     .type = PL_RECIPE_INT,
-     .deflt = "1",
-     .min = 1,
-     .max = 1000,
-     .help = "times that every method answers every prompt",
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.limit",
-     .type = PL_RECIPE_INT,
-     .deflt = "0",
-     .min = 0,
-     .max = 1e9,
-     .help = "prompts at most, evenly chosen; 0: all",
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.tree",
-     .type = PL_RECIPE_STRING,
-     .deflt = "auto",
-     .help = "checkpoints': " PL_TREE_HELP,
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.plain_fp32",
-     .type = PL_RECIPE_BOOL,
-     .deflt = "true",
-     .help = "also time plain decoding with fp32 weights",
-     .stages = PL_EVAL_STAGE},
-    {.path = "eval.ceilings",
-     .type = PL_RECIPE_INT,
-     .deflt = "0",
-     .min = 0,
-     .max = 1e9,
+    {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
+     .help = "also time plain decoding with fp32 weights", .stages = PL_EVAL_STAGE},
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.ceilings), .deflt = "0", .min = 0, .max = 1e9,
      .help = "drafts of each checkpoint's head held against what its support allows, in ceilings/; 0: none",
      .stages = PL_EVAL_STAGE},
-    {.path = "eval.drafters",
-     .type = PL_RECIPE_LIST_OF_MAPS,
-     .deflt = "[]",
-     .item = drafter_keys,
-     .help = "further methods to time beside the run's own drafters",
-     .stages = PL_EVAL_STAGE},
-    {0}};
-
-static const char *known(const pl_recipe *r, const char *path) {
-    return pl_recipe_knows(r, path) ? pl_recipe_str(r, path) : NULL;
-}
+    {PL_KEY_FIELD_ITEMS(pl_eval_recipe, eval.drafters, pl_eval_drafter_recipe), .deflt = "[]", .item = drafter_keys,
+     .help = "further methods to time beside the run's own drafters", .stages = PL_EVAL_STAGE},
+    PL_KEYS_END(pl_eval_recipe)};
 
 static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char **name, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *held = NULL;
-    *name = pl_recipe_str(r, "eval.prompts");
+    *name = pl_split_recipe_of(r)->eval.prompts;
     if (*name) return pl_prompts_read(held, *name, err);
-    *name = known(r, "data.prompts");
+    *name = gen->data.prompts;
     if (!*name)
         return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
     pl_prompts *train;
@@ -144,85 +92,55 @@ static pl_status find_checkpoint(char **dir, const char *run, pl_err *err) {
     return PL_OK;
 }
 
-const char *pl_eval_own_tree(const pl_recipe *r, int i) {
-    const pl_recipe *item = i >= 0 ? pl_recipe_item(r, "drafters", i) : NULL;
-    bool             own = item && pl_recipe_knows(item, "kind") && pl_recipe_has(item, "kind");
-    const char      *kind = own ? pl_recipe_str(item, "kind") : known(r, "drafter.kind");
-    if (!pl_recipe_has(r, "eval.tree") && kind && strcmp(kind, "eagle2") == 0) return "eagle2:60,10,6";
-    return pl_recipe_str(r, "eval.tree");
-}
-
-// The run's own: the one trained in out_dir, and those of the list `drafters` in out_dir/drafters/NAME.
-static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, pl_err *err) {
-    char *dir;
-    PL_TRY(find_checkpoint(&dir, out_dir, err));
-    if (dir) {
-        c->owned[c->n] = dir;
-        PL_TRY(add(c, &(pl_eval_drafter){.drafter = dir}, pl_eval_own_tree(r, -1), err));
-    }
-    int n = pl_recipe_knows(r, "drafters") ? pl_recipe_list_count(r, "drafters") : 0;
-    for (int i = 0; i < n; i++) {
-        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
-        char       *run = pl_sprintf("%s/drafters/%s", out_dir, name ? name : "");
-        pl_status st = run ? find_checkpoint(&dir, run, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        pl_free(run);
-        if (st != PL_OK || !dir) {
-            PL_TRY(st);
-            continue;
-        }
-        st = add(c, &(pl_eval_drafter){.name = name, .drafter = dir}, pl_eval_own_tree(r, i), err);
-        if (st != PL_OK) {
-            pl_free(dir);
-            return st;
-        }
+// The run's own: the one trained in out_dir, and those of a list in out_dir/drafters/NAME.
+static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, const pl_eval_own *own, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    bool                  given = pl_recipe_given(r, &ev->eval.tree);
+    char                 *dir, *run = own->name ? pl_sprintf("%s/drafters/%s", out_dir, own->name) : pl_strdup(out_dir);
+    pl_status st = run ? find_checkpoint(&dir, run, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(run);
+    if (st != PL_OK || !dir) return st;
+    st = add(c, &(pl_eval_drafter){.name = own->name, .drafter = dir}, !given && own->tree ? own->tree : ev->eval.tree,
+             err);
+    if (st == PL_OK)
         c->owned[c->n - 1] = dir;
-    }
-    return PL_OK;
+    else
+        pl_free(dir);
+    return st;
 }
 
 // The folder of the run's drafter that eval.drafters[...].drafter names.
-static pl_status find_own(const chosen *c, const pl_recipe *item, const char *name, const char **dir, pl_err *err) {
+static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, const char **dir,
+                          pl_err *err) {
     for (int i = 0; i < c->own; i++)
-        if (c->d[i].name && strcmp(c->d[i].name, name) == 0) {
+        if (c->d[i].name && strcmp(c->d[i].name, item->drafter) == 0) {
             *dir = c->d[i].drafter;
             return PL_OK;
         }
-    return pl_recipe_fail(item, "drafter", err, "\"%s\" is none of the recipe's `drafters` that has been trained",
-                          name);
+    return pl_recipe_fail(r, &item->drafter, err, "\"%s\" is none of the recipe's `drafters` that has been trained",
+                          item->drafter);
 }
 
-static pl_status choose_others(chosen *c, const pl_recipe *r, const char *tree, pl_err *err) {
-    static const char *const ways[] = {"path", "kind", "drafter"};
-    c->own = c->n;
-    for (int i = 0; i < pl_recipe_list_count(r, "eval.drafters"); i++) {
-        const pl_recipe *item = pl_recipe_item(r, "eval.drafters", i);
-        const char      *way = NULL;
-        pl_eval_drafter  d = {.name = pl_recipe_str(item, "name"),
-                              .tree = pl_recipe_str(item, "tree"),
-                              .verify = pl_recipe_str(item, "verify")};
-        for (int k = 0; k < 3; k++) {
-            if (!pl_recipe_has(item, ways[k])) continue;
-            if (way) return pl_recipe_fail(item, ways[k], err, "stands beside `%s`; give one of them", way);
-            way = ways[k];
-        }
-        if (!way) PL_TRY(pl_recipe_require(item, "path", err));
-        d.drafter = pl_recipe_str(item, way);
-        if (strcmp(way, "drafter") == 0) PL_TRY(find_own(c, item, d.drafter, &d.drafter, err));
-        bool folder = pl_drafter_is_folder(d.drafter);
-        if (strcmp(way, "kind") == 0 && folder)
-            return pl_recipe_fail(item, "kind", err,
-                                  "\"%s\" is no drafter without a checkpoint; take `path` for folders", d.drafter);
-        if (strcmp(way, "path") == 0 && !folder)
-            return pl_recipe_fail(item, "path", err,
-                                  "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s", d.drafter,
-                                  d.drafter);
-        PL_TRY(add(c, &d, folder ? tree : NULL, err));
+static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
+    const char *const *const ways[] = {&item->path, &item->kind, &item->drafter};
+    const char *const       *way = NULL;
+    pl_eval_drafter          d = {.name = item->name, .tree = item->tree, .verify = item->verify};
+    for (int k = 0; k < 3; k++) {
+        if (!*ways[k]) continue;
+        if (way) return pl_recipe_fail(r, ways[k], err, "stands beside `%s`; give one of them", pl_recipe_path(r, way));
+        way = ways[k];
     }
-    return PL_OK;
-}
-
-static bool trains_target(const pl_recipe *r) {
-    return pl_recipe_knows(r, "kind") && strcmp(pl_recipe_str(r, "kind"), "target") == 0;
+    if (!way) return pl_recipe_require(r, &item->path, err);
+    d.drafter = *way;
+    if (way == &item->drafter) PL_TRY(find_own(c, r, item, &d.drafter, err));
+    bool folder = pl_drafter_is_folder(d.drafter);
+    if (way == &item->kind && folder)
+        return pl_recipe_fail(r, way, err, "\"%s\" is no drafter without a checkpoint; take `path` for folders",
+                              d.drafter);
+    if (way == &item->path && !folder)
+        return pl_recipe_fail(r, way, err, "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s",
+                              d.drafter, d.drafter);
+    return add(c, &d, folder ? pl_eval_recipe_of(r)->eval.tree : NULL, err);
 }
 
 // ---- ceilings ----
@@ -336,39 +254,43 @@ static pl_status open_target(pl_target *t, const pl_eval_options *o, const pl_en
 
 static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *path, const chosen *c,
                           pl_err *err) {
-    pl_prompts *held = NULL, prompts = {0};
-    pl_target   target = {0};
-    pl_results *results = NULL;
-    const char *name;
-    char        hash[17];
-    pl_status   st = PL_OK;
+    const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    pl_prompts               *held = NULL, prompts = {0};
+    pl_target                 target = {0};
+    pl_results               *results = NULL;
+    const char               *name;
+    char                      hash[17];
+    pl_status                 st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
     PL_TRY(read_prompts(r, &held, &name, err));
     pl_eval_options o = {.target = &target,
                          .path = path,
-                         .tokenizer = known(r, "target.tokenizer"),
-                         .pre = known(r, "target.pre"),
+                         .tokenizer = gen->target.tokenizer,
+                         .pre = gen->target.pre,
                          .drafter = c->d,
                          .n_drafters = c->n,
-                         .plain_fp32 = pl_recipe_bool(r, "eval.plain_fp32"),
+                         .plain_fp32 = ev->eval.plain_fp32,
                          .prompts = &prompts,
                          .prompts_name = name,
-                         .max_new_tokens = (int)pl_recipe_int(r, "eval.max_new_tokens"),
-                         .repeats = (int)pl_recipe_int(r, "eval.repeats"),
-                         .seeds = (int)pl_recipe_int(r, "eval.seeds"),
-                         .seed = (uint64_t)pl_recipe_int(r, "seed"),
+                         .max_new_tokens = (int)ev->eval.max_new_tokens,
+                         .temperature = ev->eval.temperatures.at,
+                         .n_temperatures = ev->eval.temperatures.n,
+                         .repeats = (int)ev->eval.repeats,
+                         .seeds = (int)ev->eval.seeds,
+                         .seed = (uint64_t)gen->seed,
                          .recipe_hash = hash};
-    o.temperature = pl_recipe_reals(r, "eval.temperatures", &o.n_temperatures);
     if (o.n_temperatures == 0)
-        PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "is empty; 0 is greedy decoding"));
+        PL_TRY_GOTO(st, done, pl_recipe_fail(r, &ev->eval.temperatures, err, "is empty; 0 is greedy decoding"));
     for (int i = 0; i < o.n_temperatures; i++)
         for (int k = 0; k < i; k++)
             if (o.temperature[k] == o.temperature[i])
-                PL_TRY_GOTO(st, done, pl_recipe_fail(r, "eval.temperatures", err, "%g stands twice", o.temperature[i]));
-    PL_TRY_GOTO(st, done, limit_prompts(&prompts, held, pl_recipe_int(r, "eval.limit"), err));
+                PL_TRY_GOTO(st, done,
+                            pl_recipe_fail(r, &ev->eval.temperatures, err, "%g stands twice", o.temperature[i]));
+    PL_TRY_GOTO(st, done, limit_prompts(&prompts, held, ev->eval.limit, err));
     PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
-    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, pl_recipe_int(r, "eval.ceilings"), err));
+    PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, ev->eval.ceilings, err));
     if (env->json)
         pl_results_write(env->result, results);
     else
@@ -381,30 +303,26 @@ done:
     return st;
 }
 
-pl_status pl_eval_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_drafter *drafter,
-                           int n_drafters, pl_err *err) {
-    chosen      c = {.n = 0};
-    const char *tree = pl_recipe_str(r, "eval.tree"), *target = known(r, "target.path");
-    char       *made = NULL; // the target that the recipe pretrains, timed as it is
-    pl_status   st = PL_OK;
-    if (trains_target(r))
-        PL_TRY_GOTO(st, done, find_checkpoint(&made, out_dir, err));
-    else if (!drafter)
-        PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, err));
-    for (int i = 0; drafter && i < n_drafters; i++)
-        PL_TRY_GOTO(st, done, add(&c, &drafter[i], tree, err));
-    PL_TRY_GOTO(st, done, choose_others(&c, r, tree, err));
+pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,
+                      pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    chosen                c = {.n = 0};
+    const char           *target = pl_generate_recipe_of(r)->target.path;
+    char                 *made = NULL; // the target that the recipe pretrains, timed as it is
+    pl_status             st = PL_OK;
+    if (s->pretrained) PL_TRY_GOTO(st, done, find_checkpoint(&made, out_dir, err));
+    for (int i = 0; i < s->n && !s->pretrained; i++)
+        PL_TRY_GOTO(st, done, choose_own(&c, r, out_dir, &s->own[i], err));
+    c.own = c.n;
+    for (int i = 0; i < ev->eval.drafters.n; i++)
+        PL_TRY_GOTO(st, done, choose_other(&c, r, &ev->eval.drafters.at[i], err));
     if (made) target = made;
-    if (!target) PL_TRY_GOTO(st, done, pl_recipe_require(r, "target.path", err));
-    if (c.n == 0 && !trains_target(r)) pl_log("eval: no drafter in %s; plain decoding alone", out_dir);
+    if (!target) PL_TRY_GOTO(st, done, pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
+    if (c.n == 0 && !s->pretrained) pl_log("eval: no drafter in %s; plain decoding alone", out_dir);
     st = evaluate(r, out_dir, env, target, &c, err);
 done:
     for (int i = 0; i < MAX_DRAFTERS; i++)
         pl_free(c.owned[i]);
     pl_free(made);
     return st;
-}
-
-pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
-    return pl_eval_drafters(r, out_dir, env, NULL, 0, err);
 }

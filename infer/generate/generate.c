@@ -8,79 +8,64 @@
 
 #include <string.h>
 
-const pl_recipe_key pl_generate_keys[] = {
-    {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target: a Hugging Face folder or a llama2.c file"},
-    {.path = "target.tokenizer", .type = PL_RECIPE_PATH, .help = "its tokenizer, where the folder does not hold one"},
-    {.path = "target.pre", .type = PL_RECIPE_STRING, .help = PL_TOK_PRE_HELP},
-    {.path = "target.dtype",
-     .type = PL_RECIPE_ENUM,
-     .deflt = "bf16",
-     .choices = {"bf16", "fp32"},
+const pl_key pl_generate_keys[] = {
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path),
+     .help = "the target: a Hugging Face folder or a llama2.c file"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, target.tokenizer),
+     .help = "its tokenizer, where the folder does not hold one"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, target.pre), .help = PL_TOK_PRE_HELP},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.dtype), .deflt = "bf16", .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
-    {.path = "data.prompts", .type = PL_RECIPE_PATH, .help = "prompts: JSONL, a JSON list or paragraphs of text"},
-    {.path = "data.mode",
-     .type = PL_RECIPE_ENUM,
-     .deflt = "offline",
-     .choices = {"offline", "online"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
-    {.path = "data.taps",
-     .type = PL_RECIPE_BOOL,
-     .deflt = "true",
+    {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
      .help = "store EAGLE-3's tap layers beside the last hidden; EAGLE-1 needs none"},
-    {.path = "data.max_new_tokens",
-     .type = PL_RECIPE_INT,
-     .deflt = "128",
-     .min = 2,
-     .max = 1 << 20,
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
      .help = "length of an answer at most"},
-    {.path = "data.greedy", .type = PL_RECIPE_BOOL, .deflt = "true", .help = "one greedy answer per prompt"},
-    {.path = "data.samples",
-     .type = PL_RECIPE_INT,
-     .deflt = "2",
-     .min = 0,
-     .max = 100000,
+    {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.greedy), .deflt = "true", .help = "one greedy answer per prompt"},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.samples), .deflt = "2", .min = 0, .max = 100000,
      .help = "sampled answers per prompt"},
-    {.path = "data.temperature",
-     .type = PL_RECIPE_REAL,
-     .deflt = "1",
-     .min = 0.01,
-     .max = 100,
+    {PL_KEY_FIELD_REAL(pl_generate_recipe, data.temperature), .deflt = "1", .min = 0.01, .max = 100,
      .help = "of sampled answers"},
-    {.path = "data.top_p", .type = PL_RECIPE_REAL, .deflt = "1", .min = 1e-6, .max = 1, .help = "of sampled answers"},
-    {.path = "data.sessions",
-     .type = PL_RECIPE_INT,
-     .deflt = "32",
-     .min = 1,
-     .max = 1024,
-     .help = "answers generated side by side",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "data.rows_per_shard",
-     .type = PL_RECIPE_INT,
-     .deflt = "65536",
-     .min = 1,
-     .max = 1e9,
+    {PL_KEY_FIELD_REAL(pl_generate_recipe, data.top_p), .deflt = "1", .min = 1e-6, .max = 1,
+     .help = "of sampled answers"},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.sessions), .deflt = "32", .min = 1, .max = 1024,
+     .help = "answers generated side by side", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.rows_per_shard), .deflt = "65536", .min = 1, .max = 1e9,
      .help = "rows of a dataset shard"},
-    {.path = "seed", .type = PL_RECIPE_INT, .deflt = "1", .min = 0, .max = 9e15, .help = "of everything random"},
-    {0}};
+    {PL_KEY_FIELD_INT(pl_generate_recipe, seed), .each = true, .deflt = "1", .min = 0, .max = 9e15,
+     .help = "of everything random"},
+    PL_KEYS_END(pl_generate_recipe)};
+
+const pl_key pl_split_keys[] = {
+    {PL_KEY_FIELD_PATH(pl_split_recipe, eval.prompts),
+     .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts"},
+    {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 1, .max = 1e9,
+     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
+    PL_KEYS_END(pl_split_recipe)};
 
 void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *o = (pl_generator_options){.n_taps = n_taps,
-                                .max_new = (int)pl_recipe_int(r, "data.max_new_tokens"),
-                                .greedy = pl_recipe_bool(r, "data.greedy"),
-                                .samples = (int)pl_recipe_int(r, "data.samples"),
-                                .temperature = pl_recipe_real(r, "data.temperature"),
-                                .top_p = pl_recipe_real(r, "data.top_p"),
-                                .sessions = (int)pl_recipe_int(r, "data.sessions"),
-                                .seed = (uint64_t)pl_recipe_int(r, "seed")};
+                                .max_new = (int)gen->data.max_new_tokens,
+                                .greedy = gen->data.greedy,
+                                .samples = (int)gen->data.samples,
+                                .temperature = gen->data.temperature,
+                                .top_p = gen->data.top_p,
+                                .sessions = (int)gen->data.sessions,
+                                .seed = (uint64_t)gen->seed};
     memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
 
 pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_split_recipe    *split = pl_split_recipe_of(r);
     *train = *held = NULL;
     pl_prompts *all = NULL;
-    PL_TRY(pl_recipe_require(r, "data.prompts", err));
-    PL_TRY(pl_prompts_read(&all, pl_recipe_str(r, "data.prompts"), err));
-    const char *eval = pl_recipe_str(r, "eval.prompts");
+    PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
+    PL_TRY(pl_prompts_read(&all, gen->data.prompts, err));
+    const char *eval = split->eval.prompts;
     pl_status   st = PL_OK;
     if (eval) {
         st = pl_prompts_read(held, eval, err);
@@ -90,12 +75,13 @@ pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts *
             pl_prompts_destroy(all);
         return st;
     }
-    int64_t holdout = pl_recipe_int(r, "eval.holdout");
+    int64_t holdout = split->eval.holdout;
     if (holdout >= all->n)
-        st = pl_recipe_fail(r, "eval.holdout", err, "%lld prompts held out of %lld leave none to train on; lower it",
-                            (long long)holdout, (long long)all->n);
+        st = pl_recipe_fail(r, &split->eval.holdout, err,
+                            "%lld prompts held out of %lld leave none to train on; lower it", (long long)holdout,
+                            (long long)all->n);
     else
-        st = pl_prompts_split(all, (uint64_t)pl_recipe_int(r, "seed"), holdout, train, held, err);
+        st = pl_prompts_split(all, (uint64_t)gen->seed, holdout, train, held, err);
     pl_prompts_destroy(all);
     return st;
 }
@@ -137,23 +123,23 @@ static pl_status write_all(pl_generator *g, int64_t first_job, pl_dataset_writer
 }
 
 pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
-    pl_llama             target = {0};
-    pl_tokenizer        *tok = NULL;
-    pl_prompts          *train = NULL, *held = NULL;
-    pl_generator        *g = NULL;
-    pl_dataset_writer   *w = NULL;
-    char                *dir = NULL, *settings = NULL;
-    int                  taps[PL_MAX_TAPS], n_taps;
-    pl_generator_options o;
-    pl_status            st;
-    PL_TRY(pl_recipe_require(r, "target.path", err));
-    const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
-    pl_dtype    t = pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    pl_llama                  target = {0};
+    pl_tokenizer             *tok = NULL;
+    pl_prompts               *train = NULL, *held = NULL;
+    pl_generator             *g = NULL;
+    pl_dataset_writer        *w = NULL;
+    char                     *dir = NULL, *settings = NULL;
+    int                       taps[PL_MAX_TAPS], n_taps;
+    pl_generator_options      o;
+    pl_status                 st;
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
+    pl_dtype    t = pl_target_dtype(gen);
     PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
     PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, env->backend, err));
-    PL_TRY_GOTO(st, done,
-                pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
-    n_taps = pl_recipe_bool(r, "data.taps") ? pl_llama_default_taps(target.n_layers, taps) : 0;
+    PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, gen->target.pre, err));
+    n_taps = gen->data.taps ? pl_llama_default_taps(target.n_layers, taps) : 0;
     pl_generator_options_from(&o, r, taps, n_taps);
     PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,
@@ -167,7 +153,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
         attrs.tap_layer_ids[i] = taps[i];
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
-    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, pl_recipe_int(r, "data.rows_per_shard"), err));
+    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));
     o.first_job = pl_dataset_writer_docs(w);
     PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &target, tok, train, &o, err));
     PL_TRY_GOTO(st, done, write_all(g, o.first_job, w, err));

@@ -5,7 +5,46 @@
 #include "infer/generate/generator.h"
 #include "recipes/recipe.h"
 
-extern const pl_recipe_key pl_generate_keys[];
+// The recipe's keys of the target and of the data that it makes (data.*), and the seed of everything random.
+enum { PL_TARGET_BF16, PL_TARGET_FP32 };  // target.dtype
+enum { PL_DATA_OFFLINE, PL_DATA_ONLINE }; // data.mode
+typedef struct pl_generate_recipe {
+    struct {
+        const char *path, *tokenizer, *pre;
+        int         dtype;
+    } target;
+    struct {
+        const char *prompts;
+        int         mode;
+        bool        taps;
+        int64_t     max_new_tokens;
+        bool        greedy;
+        int64_t     samples;
+        double      temperature, top_p;
+        int64_t     sessions, rows_per_shard;
+    } data;
+    int64_t seed;
+} pl_generate_recipe;
+extern const pl_key                     pl_generate_keys[];
+static inline const pl_generate_recipe *pl_generate_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_generate_keys);
+}
+
+// How data.prompts are split into those to train on and those to evaluate on.
+typedef struct pl_split_recipe {
+    struct {
+        const char *prompts;
+        int64_t     holdout;
+    } eval;
+} pl_split_recipe;
+extern const pl_key                  pl_split_keys[];
+static inline const pl_split_recipe *pl_split_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_split_keys);
+}
+
+static inline pl_dtype pl_target_dtype(const pl_generate_recipe *c) {
+    return c->target.dtype == PL_TARGET_FP32 ? PL_F32 : PL_BF16;
+}
 
 // What `generate` and online training take from a recipe (data.*), ready for pl_generator_create.
 void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps);

@@ -21,14 +21,15 @@ typedef struct pl_router {
     pl_tensor      w1, w2;
 } pl_router;
 
-// "mlp" (and "") or "coral"; false: none of that name.
-bool      pl_router_find(pl_router_kind *kind, const char *name);
+const char *pl_router_name(int kind); // "mlp", "coral"; NULL past the last
+// By that name, "" being mlp; false: none of that name.
+bool        pl_router_find(pl_router_kind *kind, const char *name);
 // Adds the weights, as router.*, to the list.
-void      pl_router_params(pl_router *r, pl_params *ps);
+void        pl_router_params(pl_router *r, pl_params *ps);
 // [M, C] scores: of embed and hidden [M, d] (mlp), of output [M, d] (coral). Rows are independent.
-pl_tensor pl_router_scores(pl_ctx *ctx, const pl_router *r, pl_tensor embed, pl_tensor hidden, pl_tensor output);
+pl_tensor   pl_router_scores(pl_ctx *ctx, const pl_router *r, pl_tensor embed, pl_tensor hidden, pl_tensor output);
 // Bytes of weights that scoring reads, held as t.
-double    pl_router_bytes(const pl_router *r, pl_dtype t);
+double      pl_router_bytes(const pl_router *r, pl_dtype t);
 
 // The k clusters with the highest scores join `chosen` [C] (bytes 0 or 1); equal scores: the lower cluster first.
 // k beyond C: all. best: scratch of min(k, C). False: a score is NaN.

@@ -10,9 +10,8 @@ static const char *const names[PL_OBJECTIVES] = {
     [PL_OBJ_LABEL] = "label",
 };
 
-const char *pl_objective_name(pl_objective o) {
-    PL_CHECK(o < PL_OBJECTIVES, "objective %d", (int)o);
-    return names[o];
+const char *pl_objective_name(int objective) {
+    return objective < PL_OBJECTIVES ? names[objective] : NULL;
 }
 
 pl_objective pl_objective_named(const char *name) {

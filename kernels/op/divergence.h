@@ -105,6 +105,6 @@ typedef struct pl_divergence_args {
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *args);
 
 // As recipes name it: "kl"...; pl_objective_named gives PL_OBJECTIVES for an unknown one.
-const char  *pl_objective_name(pl_objective o);
+const char  *pl_objective_name(int objective); // NULL past the last
 pl_objective pl_objective_named(const char *name);
 #endif

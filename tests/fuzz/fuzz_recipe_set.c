@@ -33,12 +33,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         p = strchr(p, '\n');
         if (p) *p++ = 0;
     }
-    pl_err     err;
-    pl_recipe *r = NULL;
-    char      *text = NULL;
-    if (pl_fuzz_result(
-            pl_recipe_parse(&r, yaml, sizeof yaml - 1, "x.yaml", fuzz_tables, FUZZ_TABLES, sets, n_sets, &err), &err,
-            &r)) {
+    pl_err               err;
+    int                  n_tables;
+    const pl_key *const *tables = fuzz_tables(&n_tables);
+    pl_recipe           *r = NULL;
+    char                *text = NULL;
+    if (pl_fuzz_result(pl_recipe_parse(&r, yaml, sizeof yaml - 1, "x.yaml", tables, n_tables, sets, n_sets, &err), &err,
+                       &r)) {
         pl_fuzz_must(pl_recipe_dump(r, &text, &err), &err);
         pl_free(text);
         pl_recipe_close(r);

@@ -2,12 +2,10 @@
 #ifndef PL_FUZZ_RECIPE_TABLES_H
 #define PL_FUZZ_RECIPE_TABLES_H
 
-#include "infer/eval/eval.h"
-#include "infer/generate/generate.h"
-#include "train/keys.h"
 #include "train/run/pipeline.h"
 
-static const pl_recipe_key *const fuzz_tables[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
-enum { FUZZ_TABLES = sizeof fuzz_tables / sizeof *fuzz_tables };
+static inline const pl_key *const *fuzz_tables(int *n) {
+    return pl_stage_tables(n);
+}
 
 #endif

@@ -7,6 +7,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
 #include "recipes/recipe.h"
+#include "recipes/recipe_impl.h"
 #include "tests/malformed.h"
 
 #include <math.h>
@@ -23,40 +24,74 @@
 
 enum { STAGE_DATA = 1, STAGE_TRAIN = 2 };
 
-static const pl_recipe_key head_keys[] = {
-    {.path = "name", .type = PL_RECIPE_STRING, .help = "name of the variant"},
-    {.path = "head.kind", .type = PL_RECIPE_ENUM, .deflt = "full", .choices = {"full", "lowrank", "routed"}},
-    {.path = "head.rank", .type = PL_RECIPE_INT, .deflt = "64", .min = 1, .max = 4096, .stages = STAGE_TRAIN},
-    {0}};
+typedef struct head_fields {
+    const char *name;
+    struct {
+        int     kind;
+        int64_t rank;
+    } head;
+} head_fields;
 
-static const pl_recipe_key train_keys[] = {
-    {.path = "train.steps",
-     .type = PL_RECIPE_INT,
-     .deflt = "300",
-     .min = 1,
-     .max = INFINITY,
-     .help = "optimizer steps",
+typedef struct train_fields {
+    struct {
+        int64_t steps;
+        double  lr;
+        int64_t offset;
+        double  floor;
+        bool    deterministic;
+        struct {
+            int      kind;
+            pl_reals betas;
+        } optim;
+    } train;
+} train_fields;
+
+typedef struct other_fields {
+    struct {
+        const char *path;
+        pl_ints     layers;
+    } target;
+    struct {
+        pl_strings prompts;
+        int        mode;
+    } data;
+    const char *title;
+    PL_KEY_ITEMS(head_fields) drafters;
+    struct {
+        const char *late;
+    } train;
+    int64_t seed;
+} other_fields;
+
+static const pl_key head_keys[] = {
+    {PL_KEY_FIELD_STRING(head_fields, name), .help = "name of the variant"},
+    {PL_KEY_FIELD_ENUM(head_fields, head.kind), .deflt = "full", .choices = {"full", "lowrank", "routed"}},
+    {PL_KEY_FIELD_INT(head_fields, head.rank), .deflt = "64", .min = 1, .max = 4096, .stages = STAGE_TRAIN},
+    PL_KEYS_END(head_fields)};
+
+static const pl_key train_keys[] = {
+    {PL_KEY_FIELD_INT(train_fields, train.steps), .deflt = "300", .min = 1, .max = INFINITY, .help = "optimizer steps",
      .stages = STAGE_TRAIN},
-    {.path = "train.lr", .type = PL_RECIPE_REAL, .deflt = "1e-4", .min = 0, .max = 1, .stages = STAGE_TRAIN},
-    {.path = "train.offset", .type = PL_RECIPE_INT, .deflt = "0", .stages = STAGE_TRAIN},
-    {.path = "train.floor", .type = PL_RECIPE_REAL, .deflt = "-1.5", .min = -INFINITY, .max = 2.5},
-    {.path = "train.deterministic", .type = PL_RECIPE_BOOL, .deflt = "false", .stages = STAGE_TRAIN},
-    {.path = "train.optim.kind", .type = PL_RECIPE_ENUM, .deflt = "adamw", .choices = {"adamw", "sgd"}},
-    {.path = "train.optim.betas", .type = PL_RECIPE_REAL_LIST, .deflt = "0.9,0.95", .min = 0, .max = 1},
-    {0}};
+    {PL_KEY_FIELD_REAL(train_fields, train.lr), .deflt = "1e-4", .min = 0, .max = 1, .stages = STAGE_TRAIN},
+    {PL_KEY_FIELD_INT(train_fields, train.offset), .deflt = "0", .stages = STAGE_TRAIN},
+    {PL_KEY_FIELD_REAL(train_fields, train.floor), .deflt = "-1.5", .min = -INFINITY, .max = 2.5},
+    {PL_KEY_FIELD_BOOL(train_fields, train.deterministic), .deflt = "false", .stages = STAGE_TRAIN},
+    {PL_KEY_FIELD_ENUM(train_fields, train.optim.kind), .deflt = "adamw", .choices = {"adamw", "sgd"}},
+    {PL_KEY_FIELD_REALS(train_fields, train.optim.betas), .deflt = "0.9,0.95", .min = 0, .max = 1},
+    PL_KEYS_END(train_fields)};
 
-static const pl_recipe_key other_keys[] = {
-    {.path = "target.path", .type = PL_RECIPE_PATH, .help = "the target's folder", .stages = STAGE_DATA | STAGE_TRAIN},
-    {.path = "target.layers", .type = PL_RECIPE_INT_LIST, .deflt = "[]", .min = 0, .max = 100},
-    {.path = "data.prompts", .type = PL_RECIPE_STRING_LIST, .stages = STAGE_DATA},
-    {.path = "data.mode", .type = PL_RECIPE_ENUM, .deflt = "offline", .choices = {"offline", "online", "bounded"}},
-    {.path = "title", .type = PL_RECIPE_STRING, .stages = PL_RECIPE_NO_STAGE},
-    {.path = "drafters", .type = PL_RECIPE_LIST_OF_MAPS, .item = head_keys, .help = "variants"},
-    {.path = "train.late", .type = PL_RECIPE_STRING, .deflt = ""},
-    {.path = "seed", .type = PL_RECIPE_INT, .deflt = "0"},
-    {0}};
+static const pl_key other_keys[] = {
+    {PL_KEY_FIELD_PATH(other_fields, target.path), .help = "the target's folder", .stages = STAGE_DATA | STAGE_TRAIN},
+    {PL_KEY_FIELD_INTS(other_fields, target.layers), .deflt = "[]", .min = 0, .max = 100},
+    {PL_KEY_FIELD_STRINGS(other_fields, data.prompts), .stages = STAGE_DATA},
+    {PL_KEY_FIELD_ENUM(other_fields, data.mode), .deflt = "offline", .choices = {"offline", "online", "bounded"}},
+    {PL_KEY_FIELD_STRING(other_fields, title), .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_ITEMS(other_fields, drafters, head_fields), .item = head_keys, .help = "variants"},
+    {PL_KEY_FIELD_STRING(other_fields, train.late), .deflt = ""},
+    {PL_KEY_FIELD_INT(other_fields, seed), .deflt = "0"},
+    PL_KEYS_END(other_fields)};
 
-static const pl_recipe_key *const tables[] = {train_keys, other_keys};
+static const pl_key *const tables[] = {train_keys, other_keys};
 #define N_TABLES 2
 
 static pl_status read_n(pl_recipe **r, const char *yaml, size_t n, const char *const *sets, int n_sets, pl_err *err) {

@@ -141,44 +141,53 @@ static void test_sets(void **state) {
 
 // ---- owners' complaints ----
 
+#define AT(table, S, f) table, offsetof(S, f)
+
+static const void *field_at(const pl_recipe *r, const pl_key *table, size_t offset) {
+    return (const char *)pl_recipe_struct(r, table) + offset;
+}
+
 // Another value than the default, however it is written, and the same of a recipe and of its dump.
 static void test_differs(void **state) {
     (void)state;
     static const struct {
-        const char *set, *path;
-        bool        differs;
-    } cases[] = {{"seed=0", "seed", false},
-                 {"seed=1", "seed", true},
-                 {"train.lr=0.0001", "train.lr", false},
-                 {"train.lr=0.0002", "train.lr", true},
-                 {"train.deterministic=false", "train.deterministic", false},
-                 {"train.deterministic=true", "train.deterministic", true},
-                 {"train.optim.kind=adamw", "train.optim.kind", false},
-                 {"train.optim.kind=sgd", "train.optim.kind", true},
-                 {"train.optim.betas=[0.90, 0.95]", "train.optim.betas", false},
-                 {"train.optim.betas=0.9", "train.optim.betas", true},
-                 {"train.optim.betas=0.9,0.96", "train.optim.betas", true},
-                 {"target.layers=[]", "target.layers", false},
-                 {"target.layers=3", "target.layers", true},
-                 {"train.late=", "train.late", false},
-                 {"target.path=x", "target.path", true}, // it has none
-                 {"seed=1", "target.path", false}};
+        const char   *set;
+        const pl_key *table;
+        size_t        offset;
+        bool          differs;
+    } cases[] = {{"seed=0", AT(other_keys, other_fields, seed), false},
+                 {"seed=1", AT(other_keys, other_fields, seed), true},
+                 {"train.lr=0.0001", AT(train_keys, train_fields, train.lr), false},
+                 {"train.lr=0.0002", AT(train_keys, train_fields, train.lr), true},
+                 {"train.deterministic=false", AT(train_keys, train_fields, train.deterministic), false},
+                 {"train.deterministic=true", AT(train_keys, train_fields, train.deterministic), true},
+                 {"train.optim.kind=adamw", AT(train_keys, train_fields, train.optim.kind), false},
+                 {"train.optim.kind=sgd", AT(train_keys, train_fields, train.optim.kind), true},
+                 {"train.optim.betas=[0.90, 0.95]", AT(train_keys, train_fields, train.optim.betas), false},
+                 {"train.optim.betas=0.9", AT(train_keys, train_fields, train.optim.betas), true},
+                 {"train.optim.betas=0.9,0.96", AT(train_keys, train_fields, train.optim.betas), true},
+                 {"target.layers=[]", AT(other_keys, other_fields, target.layers), false},
+                 {"target.layers=3", AT(other_keys, other_fields, target.layers), true},
+                 {"train.late=", AT(other_keys, other_fields, train.late), false},
+                 {"target.path=x", AT(other_keys, other_fields, target.path), true}, // it has none
+                 {"seed=1", AT(other_keys, other_fields, target.path), false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pl_recipe *r, *again;
         pl_err     err = {0};
         char      *text;
         assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, &cases[i].set, 1, &err), PL_OK);
-        assert_int_equal(pl_recipe_differs(r, cases[i].path), cases[i].differs);
+        const void *field = field_at(r, cases[i].table, cases[i].offset), *deflt = pl_recipe_default(r, field);
+        assert_int_equal(pl_recipe_differs(r, field), cases[i].differs);
         assert_int_equal(pl_recipe_dump(r, &text, &err), PL_OK);
         assert_int_equal(pl_recipe_parse(&again, text, strlen(text), "dump", tables, 2, NULL, 0, &err), PL_OK);
-        assert_int_equal(pl_recipe_differs(again, cases[i].path), cases[i].differs);
-        if (cases[i].differs && pl_recipe_default(r, cases[i].path)) { // back to it
-            char *set = pl_sprintf("%s=%s", cases[i].path, pl_recipe_default(r, cases[i].path));
+        assert_int_equal(pl_recipe_differs(again, field_at(again, cases[i].table, cases[i].offset)), cases[i].differs);
+        if (cases[i].differs && deflt) { // back to it
+            char *set = pl_sprintf("%s=%s", pl_recipe_path(r, field), (const char *)deflt);
             pl_recipe_close(again);
             assert_int_equal(
                 pl_recipe_parse(&again, text, strlen(text), "dump", tables, 2, (const char *const *)&set, 1, &err),
                 PL_OK);
-            assert_false(pl_recipe_differs(again, cases[i].path));
+            assert_false(pl_recipe_differs(again, field_at(again, cases[i].table, cases[i].offset)));
             pl_free(set);
         }
         pl_free(text);
@@ -192,32 +201,35 @@ static void test_require_and_fail(void **state) {
     static const char *const sets[] = {"train.steps=7", "drafters.1.head.rank=3"};
     pl_err                   err = {.msg = ""};
     pl_recipe               *r = must_read("train:\n  lr: 0.5\ndrafters:\n  - head.kind: full\n", sets, 2);
-    assert_int_equal(pl_recipe_require(r, "train.lr", &err), PL_OK);
-    assert_int_equal(pl_recipe_require(r, "seed", &err), PL_OK);
-    assert_int_equal(pl_recipe_require(r, "target.path", &err), PL_E_INPUT);
+    const train_fields      *t = pl_recipe_struct(r, train_keys);
+    const other_fields      *o = pl_recipe_struct(r, other_keys);
+    assert_int_equal(pl_recipe_require(r, &t->train.lr, &err), PL_OK);
+    assert_int_equal(pl_recipe_require(r, &o->seed, &err), PL_OK);
+    assert_int_equal(pl_recipe_require(r, &o->target.path, &err), PL_E_INPUT);
     assert_string_equal(err.msg, "x.yaml: target.path: missing (the target's folder); add it to the recipe or give "
                                  "--set target.path=VALUE");
-    assert_int_equal(pl_recipe_require(pl_recipe_item(r, "drafters", 0), "name", &err), PL_E_INPUT);
+    assert_int_equal(pl_recipe_require(r, &o->drafters.at[0].name, &err), PL_E_INPUT);
     assert_string_equal(err.msg, "x.yaml:4:5: drafters.0.name: missing (name of the variant); add it to the recipe or "
                                  "give --set drafters.0.name=VALUE");
-    assert_int_equal(pl_recipe_require(pl_recipe_item(r, "drafters", 1), "name", &err), PL_E_INPUT);
+    assert_int_equal(pl_recipe_require(r, &o->drafters.at[1].name, &err), PL_E_INPUT);
     assert_string_equal(err.msg, "x.yaml: drafters.1.name: missing (name of the variant); add it to the recipe or give "
                                  "--set drafters.1.name=VALUE");
 
-    assert_int_equal(pl_recipe_fail(r, "train.lr", &err, "too bold by %d", 2), PL_E_INPUT);
+    assert_int_equal(pl_recipe_fail(r, &t->train.lr, &err, "too bold by %d", 2), PL_E_INPUT);
     assert_string_equal(err.msg, "x.yaml:2:7: train.lr: too bold by 2");
-    pl_recipe_fail(r, "train.steps", &err, "too few");
+    pl_recipe_fail(r, &t->train.steps, &err, "too few");
     assert_string_equal(err.msg, "--set train.steps=7: too few");
-    pl_recipe_fail(r, "seed", &err, "dull");
+    pl_recipe_fail(r, &o->seed, &err, "dull");
     assert_string_equal(err.msg, "x.yaml: seed: dull (0 is its default)");
-    pl_recipe_fail(r, "title", &err, "needed here");
+    pl_recipe_fail(r, &o->title, &err, "needed here");
     assert_string_equal(err.msg, "x.yaml: title: needed here");
-    pl_recipe_fail(pl_recipe_item(r, "drafters", 0), "head.kind", &err, "no");
+    pl_recipe_fail(r, &o->drafters.at[0].head.kind, &err, "no");
     assert_string_equal(err.msg, "x.yaml:4:16: drafters.0.head.kind: no");
     pl_recipe_close(r);
 
     assert_int_equal(pl_recipe_open(&r, NULL, tables, N_TABLES, NULL, 0, &err), PL_OK);
-    assert_int_equal(pl_recipe_require(r, "title", &err), PL_E_INPUT);
+    o = pl_recipe_struct(r, other_keys);
+    assert_int_equal(pl_recipe_require(r, &o->title, &err), PL_E_INPUT);
     assert_string_equal(err.msg, "title: missing (a string); add it to the recipe or give --set title=VALUE");
     pl_recipe_close(r);
 }
@@ -386,13 +398,12 @@ static void test_hash(void **state) {
     hash_after("", 0, base);
     assert_string_not_equal(base, other);
     // A key that came later changes nothing until it is used.
-    static const pl_recipe_key before[] = {{.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"}, {0}};
-    static const pl_recipe_key after[] = {
-        {.path = "steps", .type = PL_RECIPE_INT, .deflt = "3"},
-        {.path = "more", .type = PL_RECIPE_INT, .deflt = "0", .late = true},
-        {.path = "rates", .type = PL_RECIPE_REAL_LIST, .deflt = "0,1e-1", .late = true},
-        {0}};
-    static const pl_recipe_key *const both[] = {before, after};
+    static const pl_key        before[] = {{.path = "steps", .type = PL_KEY_INT, .deflt = "3"}, {0}};
+    static const pl_key        after[] = {{.path = "steps", .type = PL_KEY_INT, .deflt = "3"},
+                                          {.path = "more", .type = PL_KEY_INT, .deflt = "0", .late = true},
+                                          {.path = "rates", .type = PL_KEY_REAL_LIST, .deflt = "0,1e-1", .late = true},
+                                          {0}};
+    static const pl_key *const both[] = {before, after};
     static const struct {
         int         table;
         const char *yaml;
@@ -445,15 +456,13 @@ static void test_help(void **state) {
 // A default of a list of mappings is read like a --set, and its items are not "given".
 static void test_default_items(void **state) {
     (void)state;
-    static const pl_recipe_key        list[] = {{.path = "v",
-                                                 .type = PL_RECIPE_LIST_OF_MAPS,
-                                                 .item = head_keys,
-                                                 .deflt = "[{name: a}, {name: b, head.rank: 2}]"},
-                                                {0}};
-    static const pl_recipe_key *const one[] = {list};
-    static const char *const          sets[] = {"v.1.head.rank=9"};
-    pl_recipe                        *r = NULL;
-    pl_err                            err;
+    static const pl_key list[] = {
+        {.path = "v", .type = PL_KEY_LIST_OF_MAPS, .item = head_keys, .deflt = "[{name: a}, {name: b, head.rank: 2}]"},
+        {0}};
+    static const pl_key *const one[] = {list};
+    static const char *const   sets[] = {"v.1.head.rank=9"};
+    pl_recipe                 *r = NULL;
+    pl_err                     err;
     assert_int_equal(pl_recipe_open(&r, NULL, one, 1, NULL, 0, &err), PL_OK);
     assert_int_equal(pl_recipe_list_count(r, "v"), 2);
     assert_false(pl_recipe_has(r, "v"));

@@ -194,33 +194,33 @@ static void get_item_past_end(const pl_recipe *r) {
     pl_recipe_item(r, "drafters", 0);
 }
 
-static void open_row(pl_recipe_key row) {
-    const pl_recipe_key        table[] = {row, {.path = "b.c", .type = PL_RECIPE_STRING}, {0}};
-    const pl_recipe_key *const one[] = {table};
-    pl_recipe                 *r = NULL;
+static void open_row(pl_key row) {
+    const pl_key        table[] = {row, {.path = "b.c", .type = PL_KEY_STRING}, {0}};
+    const pl_key *const one[] = {table};
+    pl_recipe          *r = NULL;
     pl_recipe_open(&r, NULL, one, 1, NULL, 0, NULL);
     pl_recipe_close(r);
 }
 
 static void bad_default(const pl_recipe *r) {
     (void)r;
-    open_row((pl_recipe_key){.path = "a", .type = PL_RECIPE_INT, .deflt = "x"});
+    open_row((pl_key){.path = "a", .type = PL_KEY_INT, .deflt = "x"});
 }
 static void default_out_of_range(const pl_recipe *r) {
     (void)r;
-    open_row((pl_recipe_key){.path = "a", .type = PL_RECIPE_INT, .deflt = "0", .min = 1, .max = 2});
+    open_row((pl_key){.path = "a", .type = PL_KEY_INT, .deflt = "0", .min = 1, .max = 2});
 }
 static void row_twice(const pl_recipe *r) {
     (void)r;
-    open_row((pl_recipe_key){.path = "b.c", .type = PL_RECIPE_INT});
+    open_row((pl_key){.path = "b.c", .type = PL_KEY_INT});
 }
 static void row_is_section(const pl_recipe *r) {
     (void)r;
-    open_row((pl_recipe_key){.path = "b", .type = PL_RECIPE_INT});
+    open_row((pl_key){.path = "b", .type = PL_KEY_INT});
 }
 static void good_row(const pl_recipe *r) {
     (void)r;
-    open_row((pl_recipe_key){.path = "b.d", .type = PL_RECIPE_INT, .deflt = "1", .min = 1, .max = 2});
+    open_row((pl_key){.path = "b.d", .type = PL_KEY_INT, .deflt = "1", .min = 1, .max = 2});
 }
 
 static bool aborts(void (*call)(const pl_recipe *), const pl_recipe *r) {

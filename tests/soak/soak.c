@@ -39,9 +39,6 @@ static const char recipe_text[] = "kind: drafter\n"
                                   "checkpoint_every: 1}\n"
                                   "eval: {prompts: " PACELINE_SOURCE_DIR "/data/prompts/heldout.jsonl}\n";
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
-enum { KEYS = sizeof keys / sizeof *keys };
-
 static void must(int ok, const char *what, const char *why) {
     if (ok) return;
     fprintf(stderr, "soak: %s: %s\n", what, why);
@@ -144,20 +141,22 @@ static void decode(const char *drafter) {
 }
 
 static void one_process(const char *out, uint64_t seed) {
-    pl_err      err;
-    pl_recipe  *r;
-    char        set[32], drafter[512];
-    const char *sets[] = {set};
-    pl_env      env = {
-             .backend = pl_backend_cpu(), .quiet = true, .text = stdout, .keys = keys, .n_keys = KEYS, .seed = seed};
+    pl_err               err;
+    pl_recipe           *r;
+    char                 set[32], drafter[512];
+    const char          *sets[] = {set};
+    int                  n_keys;
+    const pl_key *const *keys = pl_stage_tables(&n_keys);
+    pl_env               env = {
+                      .backend = pl_backend_cpu(), .quiet = true, .text = stdout, .keys = keys, .n_keys = n_keys, .seed = seed};
     snprintf(set, sizeof set, "seed=%llu", (unsigned long long)seed);
     snprintf(drafter, sizeof drafter, "%s/checkpoints/last", out);
     must(pl_tree_remove(out, &err) == PL_OK, "remove", err.msg);
     must(pl_dir_make(out, &err) == PL_OK, "make", err.msg);
     must(pl_pool_create(&env.pool, 2, &err) == PL_OK, "pool", err.msg);
     env.threads = pl_pool_threads(env.pool);
-    must(pl_recipe_parse(&r, recipe_text, sizeof recipe_text - 1, "soak", keys, KEYS, sets, 1, &err) == PL_OK, "recipe",
-         err.msg);
+    must(pl_recipe_parse(&r, recipe_text, sizeof recipe_text - 1, "soak", keys, n_keys, sets, 1, &err) == PL_OK,
+         "recipe", err.msg);
     must(pl_generate_run(r, out, &env, &err) == PL_OK, "generate", err.msg);
     must(pl_train_run(r, out, &env, &err) == PL_OK, "train", err.msg);
     pl_recipe_close(r);

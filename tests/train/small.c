@@ -14,6 +14,7 @@
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "train/keys.h"
+#include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +45,9 @@ pl_recipe *small_recipe(const char *lines) {
         text[used++] = 0;
         at += len + (at[len] == '\n');
     }
-    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys, pl_eval_keys};
-    if (pl_recipe_open(&r, NULL, tables, 3, (const char *const *)set, n, &err) != PL_OK) fail_msg("%s", err.msg);
+    int                  n_tables;
+    const pl_key *const *tables = pl_stage_tables(&n_tables);
+    if (pl_recipe_open(&r, NULL, tables, n_tables, (const char *const *)set, n, &err) != PL_OK) fail_msg("%s", err.msg);
     return r;
 }
 

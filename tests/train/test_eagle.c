@@ -275,18 +275,19 @@ static void refusals(void **state) {
     assert_non_null(strstr(err.msg, "another run"));
 }
 
-// EAGLE-2 is a model and a tree; a tree that the recipe names wins.
+// EAGLE-2 is a model and a tree.
 static void eagle2_brings_its_tree(void **state) {
     (void)state;
-    static const char *const lines[][2] = {{"drafter.kind=eagle2", "eagle2:60,10,6"},
-                                           {"drafter.kind=eagle2\neval.tree=chain:2", "chain:2"},
-                                           {"drafter.kind=eagle1", "auto"}};
-    for (int i = 0; i < 3; i++) {
+    static const char *const lines[][2] = {{"drafter.kind=eagle2", "eagle2:60,10,6"}, {"drafter.kind=eagle1", NULL}};
+    for (int i = 0; i < 2; i++) {
         pl_recipe     *r = small_recipe(lines[i][0]);
+        const char    *tree = pl_backbone_tree(pl_train_recipe_of(r)->drafter.kind);
         pl_tree_policy p;
         pl_err         err;
-        assert_string_equal(pl_eval_own_tree(r, -1), lines[i][1]);
-        assert_int_equal(pl_tree_policy_parse(&p, pl_eval_own_tree(r, -1), &err), PL_OK);
+        assert_ptr_equal(pl_train_backbone(r), &pl_backbone_eagle1);
+        if (!lines[i][1]) assert_null(tree);
+        if (lines[i][1]) assert_string_equal(tree, lines[i][1]);
+        if (tree) assert_int_equal(pl_tree_policy_parse(&p, tree, &err), PL_OK);
         pl_recipe_close(r);
     }
 }

@@ -21,9 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
-enum { KEYS = sizeof keys / sizeof *keys };
-
 // BASE/out by a recipe: the small target, and what `more` says.
 static pl_status run(const char *out, const char *more, pl_err *err) {
     pl_recipe *r;
@@ -34,10 +31,9 @@ static pl_status run(const char *out, const char *more, pl_err *err) {
                    "eval: {holdout: 5, limit: 1, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false, repeats: 1}\n"
                    "traces: {tree: 'chain:2', top: 4, rows: 300}\n%s",
                    small_base, small_base, more);
-    pl_env    env = small_env(NULL);
-    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", keys, KEYS, NULL, 0, err);
-    env.keys = keys;
-    env.n_keys = KEYS;
+    pl_env env = small_env(NULL);
+    env.keys = pl_stage_tables(&env.n_keys);
+    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", env.keys, env.n_keys, NULL, 0, err);
     env.text = tmpfile(); // the table of results
     assert_non_null(env.text);
     if (st == PL_OK) st = pl_pipeline_run(r, dir, &env, err);
@@ -79,7 +75,8 @@ static void shared_keys(void **state) {
     pl_recipe *r;
     pl_env     env = small_env(NULL);
     char      *dir = pl_path_join(small_base, "shared/drafters/routed");
-    assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", keys, KEYS, NULL, 0, &err), PL_OK);
+    env.keys = pl_stage_tables(&env.n_keys);
+    assert_int_equal(pl_recipe_parse(&r, (char *)text, n, "recipe", env.keys, env.n_keys, NULL, 0, &err), PL_OK);
     if (pl_train_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_recipe_close(r);
     pl_free(dir), pl_free(text);

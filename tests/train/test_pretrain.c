@@ -15,6 +15,7 @@
 #include "kernels/base/rng.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
+#include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include "train/task/heldout.h"
 #include <math.h>
@@ -67,11 +68,12 @@ static pl_recipe *recipe(const char *extra) {
              "  eval_tokens: 1024\n  long_seq_len: 64\n  long_steps: 10\n  checkpoint_every: 25\n  log_every: 1\n"
              "  weight_decay: 0.01\n%s",
              small_base, extra);
-    const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
     const char          *sets[] = {set};
     pl_recipe           *r;
     pl_err               err = {0};
-    if (pl_recipe_parse(&r, text, strlen(text), "test", tables, 2, sets, 1, &err) != PL_OK) fail_msg("%s", err.msg);
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    if (pl_recipe_parse(&r, text, strlen(text), "test", tables, n, sets, 1, &err) != PL_OK) fail_msg("%s", err.msg);
     return r;
 }
 
@@ -228,8 +230,9 @@ static void bad_recipes(void **state) {
         snprintf(set, sizeof set, "train.%.*s=%.*s", (int)(colon - bad[i].extra - 2), bad[i].extra + 2,
                  (int)strcspn(colon + 2, "\n"), colon + 2);
         sets[11] = set;
-        const pl_recipe_key *tables[] = {pl_train_keys, pl_generate_keys};
-        assert_int_equal(pl_recipe_open(&r, NULL, tables, 2, sets, 12, &err), PL_OK);
+        int                  n;
+        const pl_key *const *tables = pl_stage_tables(&n);
+        assert_int_equal(pl_recipe_open(&r, NULL, tables, n, sets, 12, &err), PL_OK);
         char  *dir = pl_path_join(small_base, out);
         pl_env env = {.backend = pl_backend_cpu()};
         assert_int_equal(pl_train_run(r, dir, &env, &err), PL_E_INPUT);

@@ -16,6 +16,7 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
+#include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include <signal.h>
 #include <stdio.h>
@@ -23,8 +24,6 @@
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
-
-static const pl_recipe_key *const keys[] = {pl_train_keys, pl_generate_keys, pl_eval_keys};
 
 static int dies_after_ms; // rank 1; 0: it does not
 
@@ -35,8 +34,7 @@ static pl_status by_ranks(int ranks, const char *out, const char *lines, int64_t
     if (ranks > 1) assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
     pl_env env = small_env(NULL);
     env.comm = c;
-    env.keys = keys;
-    env.n_keys = sizeof keys / sizeof *keys;
+    env.keys = pl_stage_tables(&env.n_keys);
     pl_status st = pl_comm_open(c, "auto", env.backend, err);
     if (pl_comm_rank(c) > 0) {
         pl_log_set(PL_LOG_MUTE);

@@ -399,12 +399,13 @@ static void refused(void **state) {
         static const char *const other[PL_ROUTER_UNREAD] = {
             "0,1", "40",      "true",  "backbone", "8",   "8", "100", "true", "50",  "random", "true", "3",
             "3",   "hard-ce", "false", "0.3",      "2.5", "1", "0.5", "0.1",  "0.9", "false",  "true"};
-        pl_err err = {0};
-        char   lines[2048], line[200];
-        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s=%s", ROUTED, pl_router_unread_keys[i].path,
-                 other[i]);
-        snprintf(line, sizeof line, "%s=%s: a routed head's run does not read it: %s", pl_router_unread_keys[i].path,
-                 other[i], pl_router_unread_keys[i].why);
+        pl_err      err = {0};
+        char        lines[2048], line[200];
+        pl_recipe  *defaults = small_recipe("");
+        const char *why, *path = pl_recipe_path(defaults, pl_router_unread(defaults, i, &why));
+        snprintf(lines, sizeof lines, "%straces.path=BASE/routed/traces\n%s=%s", ROUTED, path, other[i]);
+        snprintf(line, sizeof line, "%s=%s: a routed head's run does not read it: %s", path, other[i], why);
+        pl_recipe_close(defaults);
         assert_int_equal(small_run("bad", lines, 0, NULL, &err), PL_E_INPUT);
         if (!strstr(err.msg, line)) fail_msg("%s", err.msg);
     }

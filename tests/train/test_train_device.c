@@ -16,6 +16,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "tests/device.h"
+#include "train/run/pipeline.h"
 #include "train/run/run.h"
 #include <math.h>
 #include <stdio.h>
@@ -141,7 +142,7 @@ static void whole_way(void **state) {
     env.text = stdout;
     if (pl_generate_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_train_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
-    if (pl_eval_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_pipeline_eval(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     small_backend = NULL;
     pl_recipe_close(r);
     pl_free(dir);

@@ -242,11 +242,11 @@ static void gradient(const pl_backbone_kind *kind, const char *head, bool trimme
 static void objectives_by_name(void **state) {
     (void)state;
     for (int i = 0; pl_train_keys[i].path; i++) {
-        const pl_recipe_key *k = &pl_train_keys[i];
+        const pl_key *k = &pl_train_keys[i];
         if (strcmp(k->path, "train.objective") != 0) continue;
         int n = 0;
-        for (; k->choices[n]; n++)
-            assert_int_equal(pl_objective_named(k->choices[n]), n);
+        for (; pl_key_choice(k, n); n++)
+            assert_int_equal(pl_objective_named(pl_key_choice(k, n)), n);
         assert_int_equal(n, PL_OBJ_LABEL); // all but the one that has no teacher
         assert_string_equal(k->deflt, pl_objective_name(PL_OBJ_KL));
         assert_int_equal(pl_objective_named("nothing"), PL_OBJECTIVES);

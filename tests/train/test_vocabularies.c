@@ -18,8 +18,6 @@
 
 #include <cmocka.h>
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
-
 static char *dir; // of the test
 
 static int make_dir(void **state) {
@@ -44,10 +42,12 @@ static void write_text(const char *name, const char *text) {
 
 // %s: the test's folder, as often as it stands there.
 static pl_recipe *recipe(const char *fmt) {
-    pl_recipe *r;
-    pl_err     err = {0};
-    char      *text = pl_sprintf(fmt, dir, dir, dir);
-    if (pl_recipe_parse(&r, text, strlen(text), "r", keys, 4, NULL, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_recipe           *r;
+    pl_err               err = {0};
+    char                *text = pl_sprintf(fmt, dir, dir, dir);
+    int                  n;
+    const pl_key *const *tables = pl_stage_tables(&n);
+    if (pl_recipe_parse(&r, text, strlen(text), "r", tables, n, NULL, 0, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_free(text);
     return r;
 }

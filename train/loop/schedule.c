@@ -1,6 +1,13 @@
 #include "train/loop/schedule.h"
 
 #include <math.h>
+#include <stddef.h>
+
+const char *pl_schedule_name(int kind) {
+    static const char *const names[] = {
+        [PL_SCHEDULE_CONSTANT] = "constant", [PL_SCHEDULE_LINEAR] = "linear", [PL_SCHEDULE_COSINE] = "cosine"};
+    return kind < (int)(sizeof names / sizeof *names) ? names[kind] : NULL;
+}
 
 double pl_schedule_at(const pl_schedule *s, int64_t step) {
     if (step <= s->warmup) return s->lr * (double)step / (double)s->warmup;

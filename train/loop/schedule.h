@@ -9,6 +9,8 @@
 
 typedef enum pl_schedule_kind { PL_SCHEDULE_CONSTANT, PL_SCHEDULE_LINEAR, PL_SCHEDULE_COSINE } pl_schedule_kind;
 
+const char *pl_schedule_name(int kind); // "constant"...; NULL past the last
+
 typedef struct pl_schedule {
     pl_schedule_kind kind;
     double           lr, min_ratio;

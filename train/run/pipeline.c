@@ -18,91 +18,32 @@
 
 #define STAGE_GENERATE (1u << 8) // keys of `generate` name no stage: they matter to all
 
-// What an item of `drafters` may say, and what it stands for: each is checked as the key it replaces.
-static const pl_recipe_key drafter_keys[] = {
-    {.path = "name", .type = PL_RECIPE_STRING, .help = "of the drafter's folder and its line in the results"},
-    {.path = "kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.kind"},
-    {.path = "start", .type = PL_RECIPE_STRING, .help = "instead of drafter.start; a name is a drafter further up"},
-    {.path = "freeze", .type = PL_RECIPE_STRING, .help = "instead of drafter.freeze"},
-    {.path = "head.kind", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kind"},
-    {.path = "head.rank", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.rank"},
-    {.path = "head.candidates", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.candidates"},
-    {.path = "head.position_aware", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.position_aware"},
-    {.path = "head.redistribute", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.redistribute"},
-    {.path = "head.vocab", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab"},
-    {.path = "head.vocab_size", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.vocab_size"},
-    {.path = "head.init", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.init"},
-    {.path = "head.frozen", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.frozen"},
-    {.path = "head.clusters", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.clusters"},
-    {.path = "head.router", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.router"},
-    {.path = "head.width", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.width"},
-    {.path = "head.k0", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.k0"},
-    {.path = "head.k1", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.k1"},
-    {.path = "head.kmin", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.kmin"},
-    {.path = "head.fixed", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.fixed"},
-    {.path = "head.floored", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.floored"},
-    {.path = "head.top", .type = PL_RECIPE_STRING, .help = "instead of drafter.head.top"},
-    {.path = "unroll", .type = PL_RECIPE_STRING, .help = "instead of train.unroll"},
-    {.path = "lr", .type = PL_RECIPE_STRING, .help = "instead of train.lr"},
-    {.path = "noise", .type = PL_RECIPE_STRING, .help = "instead of train.noise"},
-    {.path = "objective", .type = PL_RECIPE_STRING, .help = "instead of train.objective"},
-    {.path = "masked_teacher", .type = PL_RECIPE_STRING, .help = "instead of train.masked_teacher"},
-    {.path = "warmup", .type = PL_RECIPE_STRING, .help = "instead of train.warmup"},
-    {.path = "steps", .type = PL_RECIPE_STRING, .help = "instead of train.steps"},
-    {.path = "seed", .type = PL_RECIPE_STRING, .help = "instead of seed, in training"},
-    {0}};
+enum { MAX_DRAFTERS = 64 };
 
-static const char *const replaces[][2] = {{"kind", "drafter.kind"},
-                                          {"freeze", "drafter.freeze"},
-                                          {"head.kind", "drafter.head.kind"},
-                                          {"head.rank", "drafter.head.rank"},
-                                          {"head.candidates", "drafter.head.candidates"},
-                                          {"head.position_aware", "drafter.head.position_aware"},
-                                          {"head.redistribute", "drafter.head.redistribute"},
-                                          {"head.vocab", "drafter.head.vocab"},
-                                          {"head.vocab_size", "drafter.head.vocab_size"},
-                                          {"head.init", "drafter.head.init"},
-                                          {"head.frozen", "drafter.head.frozen"},
-                                          {"head.clusters", "drafter.head.clusters"},
-                                          {"head.router", "drafter.head.router"},
-                                          {"head.width", "drafter.head.width"},
-                                          {"head.k0", "drafter.head.k0"},
-                                          {"head.k1", "drafter.head.k1"},
-                                          {"head.kmin", "drafter.head.kmin"},
-                                          {"head.fixed", "drafter.head.fixed"},
-                                          {"head.floored", "drafter.head.floored"},
-                                          {"head.top", "drafter.head.top"},
-                                          {"unroll", "train.unroll"},
-                                          {"lr", "train.lr"},
-                                          {"noise", "train.noise"},
-                                          {"objective", "train.objective"},
-                                          {"masked_teacher", "train.masked_teacher"},
-                                          {"warmup", "train.warmup"},
-                                          {"steps", "train.steps"},
-                                          {"seed", "seed"}};
-enum { REPLACES = sizeof replaces / sizeof *replaces };
+static const pl_key drafter_keys[] = {
+    {PL_KEY_FIELD_STRING(pl_pipeline_drafter, name), .help = "of the drafter's folder and its line in the results"},
+    PL_KEYS_END(pl_pipeline_drafter)};
 
-const pl_recipe_key pl_pipeline_keys[] = {
-    {.path = "drafters",
-     .type = PL_RECIPE_LIST_OF_MAPS,
-     .item = drafter_keys,
-     .stages = PL_EVAL_STAGE,
-     .help = "several drafters from one dataset, each with what differs from `drafter`"},
-    {.path = "vocabularies",
-     .type = PL_RECIPE_LIST_OF_MAPS,
-     .item = pl_vocabulary_keys,
-     .stages = PL_RECIPE_NO_STAGE,
-     .help =
-         "token lists for trimmed heads, counted in text or in the target's answers; drafter.head.vocab names them"},
-    {0}};
+const pl_key pl_pipeline_keys[] = {{PL_KEY_FIELD_ITEMS(pl_pipeline_recipe, drafters, pl_pipeline_drafter),
+                                    .item = drafter_keys, .overrides = true, .stages = PL_EVAL_STAGE,
+                                    .help = "several drafters from one dataset, each with what differs from `drafter`"},
+                                   PL_KEYS_END(pl_pipeline_recipe)};
+
+const pl_key *const *pl_stage_tables(int *n) {
+    static const pl_key *const tables[] = {pl_generate_keys,     pl_train_keys, pl_pipeline_keys,
+                                           pl_vocabularies_keys, pl_split_keys, pl_eval_keys};
+    *n = sizeof tables / sizeof *tables;
+    return tables;
+}
 
 // ---- stages ---------------------------------------------------------------------------------------------------------
 
 // What the dataset depends on: its keys, the target, the prompts to be answered.
 static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
-    char        keys[17];
-    pl_prompts *train = NULL, *held = NULL;
-    PL_TRY(pl_recipe_require(r, "target.path", err));
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    char                      keys[17];
+    pl_prompts               *train = NULL, *held = NULL;
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_hash(r, STAGE_GENERATE, keys, err));
     PL_TRY(pl_recipe_prompts(r, &train, &held, err));
     uint64_t h = pl_hash(keys, 16);
@@ -111,7 +52,7 @@ static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
     pl_prompts_destroy(train);
     pl_prompts_destroy(held);
     char target[17];
-    PL_TRY(pl_llama_fingerprint(target, pl_recipe_str(r, "target.path"), err));
+    PL_TRY(pl_llama_fingerprint(target, gen->target.path, err));
     h = pl_hash_more(h, target, 16);
     pl_hash_hex(out, h);
     return PL_OK;
@@ -133,108 +74,118 @@ static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env 
     return st;
 }
 
-static pl_status append_set(char **sets, int *n, char *text, pl_err *err) {
+// ---- the recipe of one drafter of the list
+// ---------------------------------------------------------------------------
+
+typedef struct sets {
+    char *set[8 + PL_ROUTER_UNREAD];
+    int   n;
+} sets;
+
+static pl_status append_set(sets *s, char *text, pl_err *err) {
     if (!text) return pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
-    sets[(*n)++] = text;
+    s->set[s->n++] = text;
     return PL_OK;
 }
 
 // Where drafter i starts: the checkpoint of a drafter further up the list, or what is no name of one, as it stands.
-static pl_status start_of(const pl_recipe *r, int i, const char *out_dir, char **path, pl_err *err) {
-    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    const char      *start = pl_recipe_str(item, "start"), *name = NULL;
-    int              k = 0, n = pl_recipe_list_count(r, "drafters");
+static pl_status start_of(const pl_recipe *r, int i, const char *start, const char *out_dir, char **path, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    int                       k = 0, n = pipe->drafters.n;
     *path = NULL;
-    for (; k < n; k++) {
-        name = pl_recipe_str(pl_recipe_item(r, "drafters", k), "name");
-        if (name && strcmp(name, start) == 0) break;
-    }
+    while (k < n && !(pipe->drafters.at[k].name && strcmp(pipe->drafters.at[k].name, start) == 0))
+        k++;
+    const void *item = &pipe->drafters.at[i], *field = &pl_train_recipe_of(r)->drafter.start;
     if (k < n && k >= i)
-        return pl_recipe_fail(item, "start", err, "\"%s\" does not stand before it in the list", start);
+        return pl_recipe_fail_override(r, item, field, err, "\"%s\" does not stand before it in the list", start);
     if (k == n && !pl_path_exists(start))
-        return pl_recipe_fail(item, "start", err, "\"%s\" is neither a drafter of the list nor a checkpoint", start);
-    *path = k < n ? pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name) : pl_strdup(start);
+        return pl_recipe_fail_override(r, item, field, err, "\"%s\" is neither a drafter of the list nor a checkpoint",
+                                       start);
+    *path = k < n ? pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, start) : pl_strdup(start);
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 
 // Where the drafter that item i starts from is traced: one place for all that start there with the same seed, named by
 // the drafter further up the list or, of another checkpoint, by a hash of where it lies.
 static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
-    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    bool             own = pl_recipe_has(item, "start"), seeded = pl_recipe_has(item, "seed");
-    const char      *start = own ? pl_recipe_str(item, "start") : pl_recipe_str(r, "drafter.start");
-    char             name[64], hash[17], seed[32];
+    const pl_pipeline_recipe  *pipe = pl_pipeline_recipe_of(r);
+    const pl_pipeline_drafter *item = &pipe->drafters.at[i];
+    const char                *own = pl_recipe_override(r, item, &pl_train_recipe_of(r)->drafter.start);
+    const char                *seed = pl_recipe_override(r, item, &pl_generate_recipe_of(r)->seed);
+    const char                *start = own ? own : pl_train_recipe_of(r)->drafter.start;
+    char                       name[64], hash[17], shared[32];
     pl_hash_hex(hash, start ? pl_hash(start, strlen(start)) : 0);
     snprintf(name, sizeof name, "start-%s", hash);
     for (int k = 0; k < i && own; k++)
-        if (strcmp(pl_recipe_str(pl_recipe_item(r, "drafters", k), "name"), start) == 0) name[0] = 0;
-    snprintf(seed, sizeof seed, "%lld", (long long)pl_recipe_int(r, "seed"));
-    return pl_sprintf("%s/traces/%s.%s", out_dir, *name ? name : start, seeded ? pl_recipe_str(item, "seed") : seed);
+        if (strcmp(pipe->drafters.at[k].name, start) == 0) name[0] = 0;
+    snprintf(shared, sizeof shared, "%lld", (long long)pl_generate_recipe_of(r)->seed);
+    return pl_sprintf("%s/traces/%s.%s", out_dir, *name ? name : start, seed ? seed : shared);
 }
 
-static const char *head_of(const pl_recipe *r, const pl_recipe *item) {
-    return pl_recipe_has(item, "head.kind") ? pl_recipe_str(item, "head.kind") : pl_recipe_str(r, "drafter.head.kind");
+// Of drafter i: what its item says, else what the drafters share.
+static const char *said(const pl_recipe *r, int i, const char *const *field) {
+    const char *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field);
+    return own ? own : *field;
 }
 
-static bool item_says(const pl_recipe *item, const char *path) {
-    for (int k = 0; k < REPLACES; k++)
-        if (strcmp(replaces[k][1], path) == 0) return pl_recipe_has(item, replaces[k][0]);
-    return false;
+static bool item_routed(const pl_recipe *r, int i) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const char *kind = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.head.kind);
+    return kind ? strcmp(kind, "dynaspec") == 0 : pl_train_routed(r);
 }
 
 // What the drafters share and means nothing to a routed one among them is not in its recipe; what its own item says
 // stays, to be refused.
-static pl_status leave_out_unread(char **sets, int *n, const pl_recipe *r, const pl_recipe *item, pl_err *err) {
+static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *err) {
     for (int k = 0; k < PL_ROUTER_UNREAD; k++) {
-        const char *path = pl_router_unread_keys[k].path;
-        if (!pl_recipe_differs(r, path) || item_says(item, path)) continue;
-        PL_TRY(append_set(sets, n, pl_sprintf("%s=%s", path, pl_recipe_default(r, path)), err));
+        const void *field = pl_router_unread(r, k, NULL);
+        if (!pl_recipe_differs(r, field) || pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field))
+            continue;
+        PL_TRY(append_set(s, pl_sprintf("%s=%s", pl_recipe_path(r, field), pl_recipe_default(r, field)), err));
     }
     return PL_OK;
 }
 
 // The file of drafter i's token list, NULL: all tokens. A list of this recipe lies in its folder, not in the drafter's.
 static pl_status vocabulary_of(const pl_recipe *r, int i, const char *out_dir, char **list, pl_err *err) {
-    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    bool             own = pl_recipe_has(item, "head.vocab");
-    const char      *name = own ? pl_recipe_str(item, "head.vocab") : pl_recipe_str(r, "drafter.head.vocab");
-    return pl_vocabulary_path(list, r, name, out_dir, err);
+    return pl_vocabulary_path(list, r, said(r, i, &pl_train_recipe_of(r)->drafter.head.vocab), out_dir, err);
+}
+
+static pl_status collect_sets(sets *s, const pl_recipe *r, int i, const char *out_dir, const char *list, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const char            *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.start);
+    if (!tr->data.dataset) PL_TRY(append_set(s, pl_sprintf("data.dataset=%s/dataset", out_dir), err));
+    if (!tr->traces.path) {
+        char     *traces = traces_of(r, i, out_dir);
+        pl_status st = append_set(s, traces ? pl_sprintf("traces.path=%s", traces) : NULL, err);
+        pl_free(traces);
+        PL_TRY(st);
+    }
+    if (own) {
+        char *start;
+        PL_TRY(start_of(r, i, own, out_dir, &start, err));
+        pl_status st = append_set(s, pl_sprintf("drafter.start=%s", start), err);
+        pl_free(start);
+        PL_TRY(st);
+    }
+    if (item_routed(r, i)) PL_TRY(leave_out_unread(s, r, i, err));
+    return list ? append_set(s, pl_sprintf("drafter.head.vocab=%s", list), err) : PL_OK;
 }
 
 // The recipe of drafter i alone: the whole recipe with the item's values in `drafter`; list: the file of its token
 // list, or NULL where that is named as it stands.
-static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, const char *out_dir, const char *list,
-                                pl_recipe **out, pl_err *err) {
-    const pl_recipe *item = pl_recipe_item(r, "drafters", i);
-    char            *text = NULL, *sets[REPLACES + PL_ROUTER_UNREAD + 5], *dataset = pl_path_join(out_dir, "dataset"),
-         *start = NULL;
-    int       n = 0;
-    pl_status st = dataset ? pl_recipe_dump(r, &text, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
-    if (st == PL_OK) st = append_set(sets, &n, pl_strdup("drafters=[]"), err);
-    if (st == PL_OK && !pl_recipe_has(r, "data.dataset"))
-        st = append_set(sets, &n, pl_sprintf("data.dataset=%s", dataset), err);
-    if (st == PL_OK && !pl_recipe_has(r, "traces.path")) {
-        char *traces = traces_of(r, i, out_dir);
-        st = append_set(sets, &n, traces ? pl_sprintf("traces.path=%s", traces) : NULL, err);
-        pl_free(traces);
-    }
-    if (st == PL_OK && pl_recipe_has(item, "start")) st = start_of(r, i, out_dir, &start, err);
-    if (st == PL_OK && start) st = append_set(sets, &n, pl_sprintf("drafter.start=%s", start), err);
-    for (int k = 0; k < REPLACES && st == PL_OK; k++)
-        if (pl_recipe_has(item, replaces[k][0]))
-            st = append_set(sets, &n, pl_sprintf("%s=%s", replaces[k][1], pl_recipe_str(item, replaces[k][0])), err);
-    if (st == PL_OK && strcmp(head_of(r, item), "dynaspec") == 0) st = leave_out_unread(sets, &n, r, item, err);
-    if (st == PL_OK && list) st = append_set(sets, &n, pl_sprintf("drafter.head.vocab=%s", list), err);
-    char *name = pl_sprintf("drafter \"%s\"", pl_recipe_str(item, "name"));
-    if (st == PL_OK)
-        st = pl_recipe_parse(out, text, strlen(text), name, env->keys, env->n_keys, (const char *const *)sets, n, err);
-    if (st == PL_OK) pl_recipe_composed(*out);
+static pl_status drafter_recipe(const pl_recipe *r, int i, const char *out_dir, const char *list, pl_recipe **out,
+                                pl_err *err) {
+    const pl_pipeline_drafter *item = &pl_pipeline_recipe_of(r)->drafters.at[i];
+    sets                       s = {.n = 0};
+    char                      *name = pl_sprintf("drafter \"%s\"", item->name);
+    *out = NULL;
+    pl_status st =
+        name ? collect_sets(&s, r, i, out_dir, list, err) : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    if (st == PL_OK) st = pl_recipe_of_item(out, r, item, name, (const char *const *)s.set, s.n, err);
+    for (int k = 0; k < s.n; k++)
+        pl_free(s.set[k]);
     pl_free(name);
-    for (int k = 0; k < n; k++)
-        pl_free(sets[k]);
-    pl_free(text);
-    pl_free(dataset);
-    pl_free(start);
     return st;
 }
 
@@ -242,7 +193,7 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const pl_env *env, co
 static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *dir, pl_err *err) {
     char  *path;
     pl_map list;
-    PL_TRY(pl_vocabulary_path(&path, r, pl_recipe_str(r, "drafter.head.vocab"), dir, err));
+    PL_TRY(pl_vocabulary_path(&path, r, pl_train_recipe_of(r)->drafter.head.vocab, dir, err));
     if (!path) return PL_OK;
     pl_status st = pl_map_open(&list, path, err);
     if (st == PL_OK) {
@@ -258,7 +209,7 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
                        const char *generated, char hash[17], pl_err *err) {
     char keys[17], start[17], done[256];
     snprintf(done, sizeof done, "%.200s.done", name);
-    PL_TRY(pl_recipe_require(r, "drafter.start", err));
+    PL_TRY(pl_recipe_require(r, &pl_train_recipe_of(r)->drafter.start, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_TRACES, keys, err));
     PL_TRY(pl_start_identity(start, r, err));
     pl_hash_hex(hash, pl_hash_more(pl_hash_more(pl_hash(keys, 16), generated, 16), start, strlen(start)));
@@ -273,10 +224,6 @@ static pl_status trace(const pl_recipe *r, const char *out_dir, const char *pare
     }
     pl_free(to);
     return st;
-}
-
-static bool routed(const pl_recipe *r) {
-    return strcmp(pl_recipe_str(r, "drafter.head.kind"), "dynaspec") == 0;
 }
 
 static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, const char *generated, pl_err *err) {
@@ -297,75 +244,95 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     return pl_stage_stamp(dir, "checkpoints.done", hash, err);
 }
 
-enum { MAX_DRAFTERS = 64 };
-
 // What can be said of the drafters' recipes before anything is made: token lists may not be there yet.
-static pl_status check_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, int n, pl_err *err) {
-    PL_TRY(pl_stage_names(r, "drafters", err));
-    for (int i = 0; i < n; i++) {
+static pl_status check_drafters(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
+    for (int i = 0; i < pipe->drafters.n; i++) {
         pl_recipe *one;
-        PL_TRY(drafter_recipe(r, i, env, out_dir, NULL, &one, err));
-        pl_status st = routed(one) ? pl_router_check(one, err) : PL_OK;
+        PL_TRY(drafter_recipe(r, i, out_dir, NULL, &one, err));
+        pl_status st = pl_train_routed(one) ? pl_router_check(one, err) : PL_OK;
         pl_recipe_close(one);
         PL_TRY(st);
     }
     return PL_OK;
 }
 
-static pl_status run_drafters(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *generated, int n,
-                              pl_err *err) {
-    pl_eval_drafter list[MAX_DRAFTERS] = {{0}};
-    char           *best[MAX_DRAFTERS] = {0};
-    pl_status       st = PL_OK;
-    for (int i = 0; i < n && st == PL_OK; i++) {
-        const char *name = pl_recipe_str(pl_recipe_item(r, "drafters", i), "name");
-        pl_recipe  *one = NULL;
-        char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name), *vocabulary = NULL;
-        best[i] = pl_sprintf("%s/drafters/%s/checkpoints/best", out_dir, name);
-        if (!dir || !best[i]) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        if (st == PL_OK) st = vocabulary_of(r, i, out_dir, &vocabulary, err);
-        if (st == PL_OK) st = drafter_recipe(r, i, env, out_dir, vocabulary, &one, err);
-        pl_log("drafter %d of %d: %s", i + 1, n, name);
-        char hash[17];
-        memcpy(hash, generated, sizeof hash);
-        if (st == PL_OK && routed(one) && !pl_recipe_has(r, "traces.path")) {
-            const char *path = pl_recipe_str(one, "traces.path");
-            char       *parent = pl_path_join(out_dir, "traces");
-            st = parent ? trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err)
-                        : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-            pl_free(parent);
-        }
-        if (st == PL_OK) st = train(one, dir, env, hash, err);
-        list[i] = (pl_eval_drafter){.name = name, .drafter = best[i], .tree = pl_eval_own_tree(r, i)};
-        pl_recipe_close(one);
-        pl_free(vocabulary);
-        pl_free(dir);
+static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, const pl_env *env, const char *generated,
+                             pl_err *err) {
+    const char *name = pl_pipeline_recipe_of(r)->drafters.at[i].name;
+    pl_recipe  *one = NULL;
+    char       *dir = pl_sprintf("%s/drafters/%s", out_dir, name), *parent = pl_path_join(out_dir, "traces");
+    char       *vocabulary = NULL, hash[17];
+    memcpy(hash, generated, sizeof hash);
+    pl_status st = dir && parent ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = vocabulary_of(r, i, out_dir, &vocabulary, err);
+    if (st == PL_OK) st = drafter_recipe(r, i, out_dir, vocabulary, &one, err);
+    pl_log("drafter %d of %d: %s", i + 1, pl_pipeline_recipe_of(r)->drafters.n, name);
+    if (st == PL_OK && pl_train_routed(one) && !pl_train_recipe_of(r)->traces.path) {
+        const char *path = pl_train_recipe_of(one)->traces.path;
+        st = trace(one, out_dir, parent, strrchr(path, '/') + 1, env, generated, hash, err);
     }
-    if (st == PL_OK) st = pl_eval_drafters(r, out_dir, env, list, n, err);
-    for (int i = 0; i < n; i++)
-        pl_free(best[i]);
+    if (st == PL_OK) st = train(one, dir, env, hash, err);
+    pl_recipe_close(one);
+    pl_free(vocabulary);
+    pl_free(parent);
+    pl_free(dir);
     return st;
 }
 
+// ---- evaluation -----------------------------------------------------------------------------------------------------
+
+// The backbone that drafter i of the list has.
+static int backbone_of(const pl_recipe *r, int i) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const char            *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.kind);
+    int                    k = 0;
+    if (!own) return tr->drafter.kind;
+    while (pl_backbone_choice(k) && strcmp(pl_backbone_choice(k), own) != 0)
+        k++;
+    return pl_backbone_choice(k) ? k : tr->drafter.kind;
+}
+
+pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    pl_eval_own               own[MAX_DRAFTERS + 1] = {{0}};
+    pl_eval_subject           s = {.pretrained = tr->kind == PL_KIND_TARGET, .own = own};
+    if (pipe->drafters.n > MAX_DRAFTERS)
+        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
+                              MAX_DRAFTERS);
+    own[s.n++].tree = pl_backbone_tree(tr->drafter.kind);
+    for (int i = 0; i < pipe->drafters.n; i++)
+        own[s.n++] = (pl_eval_own){.name = pipe->drafters.at[i].name, .tree = pl_backbone_tree(backbone_of(r, i))};
+    return pl_eval_run(r, out_dir, env, &s, err);
+}
+
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    const pl_pipeline_recipe     *pipe = pl_pipeline_recipe_of(r);
+    const pl_train_recipe        *tr = pl_train_recipe_of(r);
+    int                           n = pipe->drafters.n;
+    char                          generated[17];
     PL_TRY(pl_dir_make(out_dir, err));
-    if (strcmp(pl_recipe_str(r, "kind"), "target") == 0) {
-        if (pl_recipe_list_count(r, "vocabularies") > 0)
-            return pl_recipe_fail(r, "vocabularies", err, "kind: target has no draft head that would use them");
+    if (tr->kind == PL_KIND_TARGET) {
+        if (voc->vocabularies.n > 0)
+            return pl_recipe_fail(r, &voc->vocabularies, err, "kind: target has no draft head that would use them");
         return pl_train_run(r, out_dir, env, err);
     }
-    char generated[17];
-    int  n = pl_recipe_list_count(r, "drafters");
     if (n > MAX_DRAFTERS)
-        return pl_recipe_fail(r, "drafters", err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
-    if (n == 0 && routed(r)) PL_TRY(pl_router_check(r, err));
-    PL_TRY(check_drafters(r, out_dir, env, n, err));
+        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
+    if (n == 0 && pl_train_routed(r)) PL_TRY(pl_router_check(r, err));
+    PL_TRY(check_drafters(r, out_dir, err));
     PL_TRY(generate_hash(r, generated, err));
-    if (strcmp(pl_recipe_str(r, "data.mode"), "offline") == 0) PL_TRY(generate(r, out_dir, env, generated, err));
+    if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));
-    if (n > 0) return run_drafters(r, out_dir, env, generated, n, err);
-    if (routed(r) && !pl_recipe_has(r, "traces.path"))
-        PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
-    PL_TRY(train(r, out_dir, env, generated, err));
-    return pl_eval_run(r, out_dir, env, err);
+    for (int i = 0; i < n; i++)
+        PL_TRY(run_drafter(r, i, out_dir, env, generated, err));
+    if (n == 0) {
+        if (pl_train_routed(r) && !tr->traces.path)
+            PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
+        PL_TRY(train(r, out_dir, env, generated, err));
+    }
+    return pl_pipeline_eval(r, out_dir, env, err);
 }

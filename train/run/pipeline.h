@@ -10,9 +10,26 @@
 #define PL_TRAIN_PIPELINE_H
 
 #include "infer/cli/env.h"
+#include "recipes/recipe.h"
 
-extern const pl_recipe_key pl_pipeline_keys[];
+// The tables of every stage, in the order in which dumps show them.
+const pl_key *const *pl_stage_tables(int *n);
 
+// An item of `drafters`: beside its name it may give any key flagged `each` (kernels/base/key.h).
+typedef struct pl_pipeline_drafter {
+    const char *name;
+} pl_pipeline_drafter;
+
+typedef struct pl_pipeline_recipe {
+    PL_KEY_ITEMS(pl_pipeline_drafter) drafters;
+} pl_pipeline_recipe;
+extern const pl_key                     pl_pipeline_keys[];
+static inline const pl_pipeline_recipe *pl_pipeline_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_pipeline_keys);
+}
+
+// The stage `eval`: this run's drafters, and what eval.drafters names.
+pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "train/keys.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/target.h"
@@ -19,11 +20,9 @@ static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *e
 }
 
 static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
-    bool target = strcmp(pl_recipe_str(r, "kind"), "target") == 0;
-    if (target) return pl_pretrain(r, out_dir, env, stop_after, err);
-    bool routed = strcmp(pl_recipe_str(r, "drafter.head.kind"), "dynaspec") == 0;
-    return routed ? pl_router_train(r, out_dir, env, stop_after, err)
-                  : pl_eagle_train(r, out_dir, env, stop_after, err);
+    if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) return pl_pretrain(r, out_dir, env, stop_after, err);
+    return pl_train_routed(r) ? pl_router_train(r, out_dir, env, stop_after, err)
+                              : pl_eagle_train(r, out_dir, env, stop_after, err);
 }
 
 // ---- rank 0 and the others ----

@@ -107,13 +107,14 @@ static pl_status keep_all(online *o, pl_err *err) {
 // prompts are taken over, also on failure.
 static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompts *prompts,
                         const int *taps, int n_taps, bool held, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *out = NULL;
     online *o = pl_calloc(1, sizeof *o);
     if (!o) {
         pl_prompts_destroy(prompts);
         return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
     }
-    const char *path = pl_recipe_str(r, "target.path"), *tokenizer = pl_recipe_str(r, "target.tokenizer");
+    const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     pl_status   st;
     o->base = (pl_feature_source){.taps = n_taps, .get = get, .rows = rows, .destroy = destroy};
     o->prompts = prompts;
@@ -124,11 +125,8 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, were a prompt to stand on both sides
     else
         o->opt.samples = -1;
-    PL_TRY_GOTO(st, fail,
-                pl_llama_open(&o->target, path, pl_recipe_choice(r, "target.dtype") == 0 ? PL_BF16 : PL_F32,
-                              env->backend, err));
-    PL_TRY_GOTO(st, fail,
-                pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, pl_recipe_str(r, "target.pre"), err));
+    PL_TRY_GOTO(st, fail, pl_llama_open(&o->target, path, pl_target_dtype(gen), env->backend, err));
+    PL_TRY_GOTO(st, fail, pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
     o->base.d = o->target.shape.d;
     uint64_t h = pl_hash(o->target.fingerprint, 16);
     for (int64_t i = 0; i < prompts->n; i++)
@@ -144,14 +142,15 @@ fail:
 
 pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const pl_env *env,
                             const int *taps, int n_taps, int64_t every, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *train = *held = NULL;
     pl_prompts *mine = NULL, *eval = NULL, *a = NULL, *b = NULL;
-    PL_TRY(pl_recipe_require(r, "target.path", err));
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_prompts(r, &mine, &eval, err));
     pl_prompts_destroy(eval); // kept for the evaluation of decoding
     pl_status st = PL_OK;
     if (every > 1 && mine->n / every > 0)
-        st = pl_prompts_split(mine, (uint64_t)pl_recipe_int(r, "seed") + 1, mine->n / every, &a, &b, err);
+        st = pl_prompts_split(mine, (uint64_t)gen->seed + 1, mine->n / every, &a, &b, err);
     if (a) {
         pl_prompts_destroy(mine);
         mine = a;

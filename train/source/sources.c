@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "train/keys.h"
 #include "train/source/online.h"
 
 #include <string.h>
@@ -9,21 +10,22 @@
 pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
                              const char *out_dir, const pl_env *env, const pl_llama *target, const int *tap, int n_taps,
                              pl_err *err) {
-    int64_t every = pl_recipe_int(r, "train.holdout");
-    int     taps = tap[0] == PL_TAP_FINAL ? 0 : n_taps; // the last hidden comes anyway
-    if (every == 1) return pl_recipe_fail(r, "train.holdout", err, "1 leaves nothing to train on; use 2 or more");
-    if (strcmp(pl_recipe_str(r, "data.mode"), "online") == 0)
-        return pl_online_sources(train, held, r, env, tap, taps, every, err);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    int64_t                   every = tr->train.holdout;
+    int                       taps = tap[0] == PL_TAP_FINAL ? 0 : n_taps; // the last hidden comes anyway
+    if (every == 1) return pl_recipe_fail(r, &tr->train.holdout, err, "1 leaves nothing to train on; use 2 or more");
+    if (gen->data.mode == PL_DATA_ONLINE) return pl_online_sources(train, held, r, env, tap, taps, every, err);
     pl_dataset_attrs want = {.target_fingerprint = target->fingerprint,
                              .vocab_size = (int32_t)target->vocab,
                              .d = (int32_t)target->shape.d,
                              .A = taps > 0 ? taps : -1};
     for (int i = 0; i < want.A; i++)
         want.tap_layer_ids[i] = tap[i];
-    const char *given = pl_recipe_str(r, "data.dataset");
+    const char *given = tr->data.dataset;
     char       *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st = pl_offline_sources(train, held, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), every, err);
+    pl_status st = pl_offline_sources(train, held, dir, &want, (uint64_t)gen->seed, every, err);
     pl_free(dir);
     return st;
 }

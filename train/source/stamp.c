@@ -60,18 +60,18 @@ pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *
     return PL_OK;
 }
 
-pl_status pl_stage_names(const pl_recipe *r, const char *list, pl_err *err) {
-    for (int i = 0; i < pl_recipe_list_count(r, list); i++) {
-        const pl_recipe *item = pl_recipe_item(r, list, i);
-        PL_TRY(pl_recipe_require(item, "name", err));
-        const char *name = pl_recipe_str(item, "name");
-        if (!*name || *name == '.' ||
-            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != strlen(name))
-            return pl_recipe_fail(item, "name", err, "\"%s\" is no folder name; use letters, digits, '.', '_', '-'",
-                                  name);
+pl_status pl_stage_names(const pl_recipe *r, const void *items, int n, size_t size, pl_err *err) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char       *at = items;
+    for (int i = 0; i < n; i++) {
+        const char *const *field = (const void *)(at + (size_t)i * size);
+        PL_TRY(pl_recipe_require(r, field, err));
+        if (!**field || **field == '.' || strspn(*field, letters) != strlen(*field))
+            return pl_recipe_fail(r, field, err, "\"%s\" is no folder name; use letters, digits, '.', '_', '-'",
+                                  *field);
         for (int k = 0; k < i; k++)
-            if (strcmp(pl_recipe_str(pl_recipe_item(r, list, k), "name"), name) == 0)
-                return pl_recipe_fail(item, "name", err, "\"%s\" stands twice", name);
+            if (strcmp(*(const char *const *)(const void *)(at + (size_t)k * size), *field) == 0)
+                return pl_recipe_fail(r, field, err, "\"%s\" stands twice", *field);
     }
     return PL_OK;
 }

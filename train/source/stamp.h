@@ -18,7 +18,8 @@ pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash
 // refused with one line.
 pl_status pl_stage_dataset(const char *dir, const pl_dataset_attrs *want, bool *yes, pl_err *err);
 
-// Every item of a LIST_OF_MAPS has a `name` of its own that a file or folder can have: letters, digits, '.', '_', '-'.
-pl_status pl_stage_names(const pl_recipe *r, const char *list, pl_err *err);
+// Every item of a list of a recipe has a name of its own that a file or folder can have: letters, digits, '.', '_',
+// '-'. items: n structs of `size` bytes, each of which begins with the item's name.
+pl_status pl_stage_names(const pl_recipe *r, const void *items, int n, size_t size, pl_err *err);
 
 #endif

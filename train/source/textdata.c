@@ -24,15 +24,16 @@ static void texts_fini(texts *t) {
 }
 
 static pl_status split(texts *t, pl_corpus *all, const pl_recipe *r, pl_err *err) {
-    int                n_names;
-    const char *const *names = pl_recipe_list(r, "data.holdout.names", &n_names);
-    int64_t            every = pl_recipe_int(r, "data.holdout.every");
-    if (n_names > 0 && every > 0)
-        return pl_recipe_fail(r, "data.holdout.every", err, "give either this or data.holdout.names, not both");
-    if (every == 1) return pl_recipe_fail(r, "data.holdout.every", err, "1 leaves nothing to train on; use 2 or more");
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const pl_strings      *names = &tr->data.holdout.names;
+    int64_t                every = tr->data.holdout.every;
+    if (names->n > 0 && every > 0)
+        return pl_recipe_fail(r, &tr->data.holdout.every, err, "give either this or data.holdout.names, not both");
+    if (every == 1)
+        return pl_recipe_fail(r, &tr->data.holdout.every, err, "1 leaves nothing to train on; use 2 or more");
     pl_status st = PL_OK;
-    if (n_names > 0)
-        st = pl_corpus_split_names(all, names, n_names, &t->train, &t->held, err);
+    if (names->n > 0)
+        st = pl_corpus_split_names(all, names->at, names->n, &t->train, &t->held, err);
     else if (every > 0)
         st = pl_corpus_split_every(all, every, &t->train, &t->held, err);
     else
@@ -61,22 +62,21 @@ static pl_status join(pl_corpus *all, pl_corpus *more, pl_err *err) {
 }
 
 static pl_status read_texts(texts *t, const pl_recipe *r, pl_err *err) {
-    int                n, n_code;
-    const char *const *paths = pl_recipe_list(r, "data.text", &n), *const *code =
-                                                                       pl_recipe_list(r, "data.code", &n_code);
-    pl_text_options o = {.gutenberg = pl_recipe_bool(r, "data.gutenberg"),
-                         .unwrap = pl_recipe_bool(r, "data.unwrap"),
-                         .encoding = (pl_text_encoding)pl_recipe_choice(r, "data.encoding")};
-    int64_t         chunk = pl_recipe_int(r, "data.chunk_bytes");
-    pl_corpus      *all = NULL, *cut = NULL;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const pl_strings      *text = &tr->data.text, *code = &tr->data.code;
+    int64_t                chunk = tr->data.chunk_bytes;
+    pl_corpus             *all = NULL, *cut = NULL;
+    pl_text_options        o = {.gutenberg = tr->data.gutenberg, .unwrap = tr->data.unwrap};
+    o.encoding = (pl_text_encoding)tr->data.encoding;
     *t = (texts){0};
-    if (n == 0) return pl_recipe_fail(r, "data.text", err, "a target is trained on text; name files or folders here");
-    if (chunk != 0 && chunk < 64) return pl_recipe_fail(r, "data.chunk_bytes", err, "pieces below 64 bytes");
-    PL_TRY(pl_corpus_read(&all, paths, n, o, err));
-    if (n_code > 0) {
+    if (text->n == 0)
+        return pl_recipe_fail(r, &tr->data.text, err, "a target is trained on text; name files or folders here");
+    if (chunk != 0 && chunk < 64) return pl_recipe_fail(r, &tr->data.chunk_bytes, err, "pieces below 64 bytes");
+    PL_TRY(pl_corpus_read(&all, text->at, text->n, o, err));
+    if (code->n > 0) {
         // Line ends mean something in code, and headers of books do not stand there.
         pl_corpus *more = NULL;
-        pl_status  st = pl_corpus_read(&more, code, n_code, (pl_text_options){.encoding = o.encoding}, err);
+        pl_status  st = pl_corpus_read(&more, code->at, code->n, (pl_text_options){.encoding = o.encoding}, err);
         if (st == PL_OK) st = join(all, more, err);
         if (st != PL_OK) {
             pl_corpus_destroy(all);
@@ -94,7 +94,7 @@ static pl_status read_texts(texts *t, const pl_recipe *r, pl_err *err) {
         t->train = all; // nothing held out
     else
         pl_corpus_destroy(all);
-    if (st == PL_OK && t->train->n == 0) st = pl_recipe_fail(r, "data.text", err, "no text is left to train on");
+    if (st == PL_OK && t->train->n == 0) st = pl_recipe_fail(r, &tr->data.text, err, "no text is left to train on");
     if (st != PL_OK) texts_fini(t);
     return st;
 }
@@ -127,11 +127,15 @@ static pl_status put_stamp(const char *path, const char stamp[17], pl_err *err) 
 
 // ---- stages
 
+static const char *const tokenizer_type[] = {[PL_TOKENIZER_BPE] = "bpe", [PL_TOKENIZER_UNIGRAM] = "unigram"};
+
 // The tokenizer of the run: the one the recipe names, or one trained here.
 static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe *r, const char *out_dir, pl_err *err) {
-    const char *given = pl_recipe_str(r, "target.tokenizer");
-    char       *stamp_path = NULL, recipe[17], stamp[17];
-    pl_status   st = PL_OK;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const char               *given = gen->target.tokenizer;
+    char                     *stamp_path = NULL, recipe[17], stamp[17];
+    pl_status                 st = PL_OK;
     d->tokenizer_path = given ? pl_strdup(given) : pl_path_join(out_dir, "tokenizer.model");
     if (!given) stamp_path = pl_path_join(out_dir, "tokenizer.stamp");
     if (!d->tokenizer_path || (!given && !stamp_path))
@@ -141,26 +145,25 @@ static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe
     PL_TRY_GOTO(st, done, pl_recipe_hash(r, PL_STAGE_TOKENIZER, recipe, err));
     pl_hash_hex(stamp, corpus_hash(pl_hash(recipe, STAMP_BYTES), t->train));
     if (pl_path_exists(d->tokenizer_path) && stamped(stamp_path, stamp)) goto done;
-    pl_spm_train_options o = {.vocab_size = (int)pl_recipe_int(r, "data.tokenizer.vocab_size"),
-                              .model_type = pl_recipe_str(r, "data.tokenizer.type"),
+    pl_spm_train_options o = {.vocab_size = (int)tr->data.tokenizer.vocab_size,
+                              .model_type = tokenizer_type[tr->data.tokenizer.type],
                               .byte_fallback = true,
-                              .character_coverage = pl_recipe_real(r, "data.tokenizer.coverage"),
-                              .max_lines = pl_recipe_int(r, "data.tokenizer.max_lines"),
-                              .seed = (uint64_t)pl_recipe_int(r, "seed"),
+                              .character_coverage = tr->data.tokenizer.coverage,
+                              .max_lines = tr->data.tokenizer.max_lines,
+                              .seed = (uint64_t)gen->seed,
                               .quiet = true};
     pl_log("tokenizer: training %d pieces on %.1f MB of text", o.vocab_size, (double)t->train->bytes / 1e6);
     PL_TRY_GOTO(st, done, pl_spm_train(d->tokenizer_path, t->train, &o, err));
     st = put_stamp(stamp_path, stamp, err);
 done:
     pl_free(stamp_path);
-    if (st == PL_OK)
-        st = pl_tokenizer_open_pre(&d->tok, d->tokenizer_path, given ? pl_recipe_str(r, "target.pre") : NULL, err);
+    if (st == PL_OK) st = pl_tokenizer_open_pre(&d->tok, d->tokenizer_path, given ? gen->target.pre : NULL, err);
     return st;
 }
 
 static pl_status tokens_stage(pl_textdata *d, const texts *t, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const char *print = pl_tokenizer_fingerprint(d->tok);
-    bool        eos = pl_recipe_bool(r, "data.eos");
+    bool        eos = pl_train_recipe_of(r)->data.eos;
     char       *dir = pl_path_join(out_dir, "tokens");
     char       *train = pl_path_join(dir, "train.tokens"), *held = pl_path_join(dir, "held.tokens");
     char       *stamp = pl_path_join(dir, "stamp");

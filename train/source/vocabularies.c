@@ -3,69 +3,48 @@
 #include "data/counts/tally.h"
 #include "data/dataset/dataset.h"
 #include "data/text/text.h"
+#include "infer/generate/generate.h"
 #include "infer/model/target.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
+#include "train/keys.h"
 #include "train/source/stamp.h"
 
 #include <glob.h>
 #include <string.h>
 
-enum { SIZE_ALL, SIZE_BCL };
-
-const pl_recipe_key pl_vocabulary_keys[] = {
-    {.path = "name",
-     .type = PL_RECIPE_STRING,
-     .help = "of the list, for drafter.head.vocab",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "text",
-     .type = PL_RECIPE_STRING_LIST,
-     .help = "count these text files, folders of *.txt or glob patterns",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "jsonl",
-     .type = PL_RECIPE_STRING_LIST,
-     .help = "count records of these JSON or JSONL files or glob patterns",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "field",
-     .type = PL_RECIPE_STRING,
-     .help = "of a record, count this member instead of the prompt",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "dataset",
-     .type = PL_RECIPE_BOOL,
-     .deflt = "false",
-     .help = "count the target's answers in the dataset",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "size",
-     .type = PL_RECIPE_ENUM,
-     .deflt = "all",
-     .choices = {"all", "bcl"},
+static const pl_key item_keys[] = {
+    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, name), .help = "of the list, for drafter.head.vocab",
+     .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_STRINGS(pl_vocabulary_recipe, text),
+     .help = "count these text files, folders of *.txt or glob patterns", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_STRINGS(pl_vocabulary_recipe, jsonl),
+     .help = "count records of these JSON or JSONL files or glob patterns", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, field), .help = "of a record, count this member instead of the prompt",
+     .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_BOOL(pl_vocabulary_recipe, dataset), .deflt = "false",
+     .help = "count the target's answers in the dataset", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_ENUM(pl_vocabulary_recipe, size), .deflt = "all", .choices = {"all", "bcl"},
      .help = "how many ids are drafted where a drafter names no vocab_size; bcl: by coverage against latency",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "alpha",
-     .type = PL_RECIPE_REAL,
-     .deflt = "0.5",
-     .min = 0,
-     .max = 1,
-     .help = "size: bcl: weight of coverage, 1 - alpha of latency",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "min_coverage",
-     .type = PL_RECIPE_REAL,
-     .deflt = "0.9",
-     .min = 0,
-     .max = 1,
-     .help = "size: bcl: share of the counted tokens that the list holds at least",
-     .stages = PL_RECIPE_NO_STAGE},
-    {.path = "head_share",
-     .type = PL_RECIPE_REAL,
-     .deflt = "1",
-     .min = 0,
-     .max = 1,
+     .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_REAL(pl_vocabulary_recipe, alpha), .deflt = "0.5", .min = 0, .max = 1,
+     .help = "size: bcl: weight of coverage, 1 - alpha of latency", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_REAL(pl_vocabulary_recipe, min_coverage), .deflt = "0.9", .min = 0, .max = 1,
+     .help = "size: bcl: share of the counted tokens that the list holds at least", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_REAL(pl_vocabulary_recipe, head_share), .deflt = "1", .min = 0, .max = 1,
      .help = "size: bcl: the head's share of a draft step over the whole vocabulary; 1: only the head's time counts",
-     .stages = PL_RECIPE_NO_STAGE},
-    {0}};
+     .stages = PL_KEY_NO_STAGE},
+    PL_KEYS_END(pl_vocabulary_recipe)};
+
+const pl_key pl_vocabularies_keys[] = {
+    {PL_KEY_FIELD_ITEMS(pl_vocabularies_recipe, vocabularies, pl_vocabulary_recipe), .item = item_keys,
+     .stages = PL_KEY_NO_STAGE,
+     .help =
+         "token lists for trimmed heads, counted in text or in the target's answers; drafter.head.vocab names them"},
+    PL_KEYS_END(pl_vocabularies_recipe)};
 
 // ---- sources
 
@@ -75,16 +54,14 @@ typedef struct paths {
     bool   filled;
 } paths;
 
-static pl_status find_paths(paths *p, const pl_recipe *item, const char *key, pl_err *err) {
-    int                n;
-    const char *const *list = pl_recipe_list(item, key, &n);
+static pl_status find_paths(paths *p, const pl_recipe *r, const pl_strings *list, pl_err *err) {
     *p = (paths){0};
-    for (int i = 0; i < n; i++) {
-        int rc = glob(list[i], p->filled ? GLOB_APPEND : 0, NULL, &p->g);
+    for (int i = 0; i < list->n; i++) {
+        int rc = glob(list->at[i], p->filled ? GLOB_APPEND : 0, NULL, &p->g);
         p->filled = true;
-        if (rc == GLOB_NOMATCH) return pl_recipe_fail(item, key, err, "\"%s\" matches no file", list[i]);
-        if (rc == GLOB_NOSPACE) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", list[i]);
-        if (rc != 0) return pl_fail(err, PL_E_IO, "%s: cannot be listed", list[i]);
+        if (rc == GLOB_NOMATCH) return pl_recipe_fail(r, list, err, "\"%s\" matches no file", list->at[i]);
+        if (rc == GLOB_NOSPACE) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", list->at[i]);
+        if (rc != 0) return pl_fail(err, PL_E_IO, "%s: cannot be listed", list->at[i]);
     }
     return PL_OK;
 }
@@ -97,48 +74,42 @@ static size_t count_paths(const paths *p) {
     return p->filled ? p->g.gl_pathc : 0;
 }
 
-static pl_status dataset_path(char **path, const pl_recipe *r, const pl_recipe *item, const char *out_dir,
+static pl_status dataset_path(char **path, const pl_recipe *r, const pl_vocabulary_recipe *item, const char *out_dir,
                               pl_err *err) {
-    const char *given = pl_recipe_str(r, "data.dataset");
-    if (!given && strcmp(pl_recipe_str(r, "data.mode"), "offline") != 0)
-        return pl_recipe_fail(item, "dataset", err,
-                              "data.mode: %s stores no answers; use data.mode: offline, or count "
-                              "text",
-                              pl_recipe_str(r, "data.mode"));
+    const char *given = pl_train_recipe_of(r)->data.dataset;
+    if (!given && pl_generate_recipe_of(r)->data.mode == PL_DATA_ONLINE)
+        return pl_recipe_fail(r, &item->dataset, err,
+                              "data.mode: online stores no answers; use data.mode: offline, or count text");
     *path = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
 }
 
 typedef struct sources {
-    const pl_recipe    *item;
-    const char         *field;
-    const pl_tokenizer *tok;
-    paths               text, jsonl;
-    char               *dataset; // NULL: not counted
+    const pl_recipe            *r;
+    const pl_vocabulary_recipe *item;
+    const pl_tokenizer         *tok;
+    paths                       text, jsonl;
+    char                       *dataset; // NULL: not counted
 } sources;
 
-static pl_status check_item(const pl_recipe *item, pl_err *err) {
-    static const char *const only_bcl[] = {"alpha", "min_coverage", "head_share"};
-    int                      n_text, n_jsonl;
-    pl_recipe_list(item, "text", &n_text);
-    pl_recipe_list(item, "jsonl", &n_jsonl);
-    if (n_text + n_jsonl == 0 && !pl_recipe_bool(item, "dataset"))
-        return pl_recipe_fail(item, "name", err, "\"%s\" has nothing to count; give text, jsonl or dataset: true",
-                              pl_recipe_str(item, "name"));
-    if (pl_recipe_has(item, "field") && n_jsonl == 0)
-        return pl_recipe_fail(item, "field", err, "is for jsonl, which is not given");
+static pl_status check_item(const pl_recipe *r, const pl_vocabulary_recipe *item, pl_err *err) {
+    const double *only_bcl[] = {&item->alpha, &item->min_coverage, &item->head_share};
+    if (item->text.n + item->jsonl.n == 0 && !item->dataset)
+        return pl_recipe_fail(r, &item->name, err, "\"%s\" has nothing to count; give text, jsonl or dataset: true",
+                              item->name);
+    if (pl_recipe_given(r, &item->field) && item->jsonl.n == 0)
+        return pl_recipe_fail(r, &item->field, err, "is for jsonl, which is not given");
     for (size_t i = 0; i < sizeof only_bcl / sizeof *only_bcl; i++)
-        if (pl_recipe_has(item, only_bcl[i]) && pl_recipe_choice(item, "size") != SIZE_BCL)
-            return pl_recipe_fail(item, only_bcl[i], err, "is for size: bcl");
+        if (pl_recipe_given(r, only_bcl[i]) && item->size != PL_VOCABULARY_BCL)
+            return pl_recipe_fail(r, only_bcl[i], err, "is for size: bcl");
     return PL_OK;
 }
 
-static pl_status find_sources(sources *s, const pl_recipe *r, const char *out_dir, pl_err *err) {
-    s->field = pl_recipe_str(s->item, "field");
-    PL_TRY(check_item(s->item, err));
-    PL_TRY(find_paths(&s->text, s->item, "text", err));
-    PL_TRY(find_paths(&s->jsonl, s->item, "jsonl", err));
-    return pl_recipe_bool(s->item, "dataset") ? dataset_path(&s->dataset, r, s->item, out_dir, err) : PL_OK;
+static pl_status find_sources(sources *s, const char *out_dir, pl_err *err) {
+    PL_TRY(check_item(s->r, s->item, err));
+    PL_TRY(find_paths(&s->text, s->r, &s->item->text, err));
+    PL_TRY(find_paths(&s->jsonl, s->r, &s->item->jsonl, err));
+    return s->item->dataset ? dataset_path(&s->dataset, s->r, s->item, out_dir, err) : PL_OK;
 }
 
 static void drop_sources(sources *s) {
@@ -170,7 +141,7 @@ static pl_status hash_text(uint64_t *h, const char *path, pl_err *err) {
 // What the list depends on.
 static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
     char keys[17];
-    PL_TRY(pl_recipe_hash(s->item, 0, keys, err));
+    PL_TRY(pl_recipe_item_hash(s->r, s->item, keys, err));
     uint64_t h = pl_hash(keys, 16);
     h = pl_hash_more(h, pl_tokenizer_fingerprint(s->tok), 16);
     for (size_t i = 0; i < count_paths(&s->text); i++)
@@ -191,18 +162,16 @@ static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
     for (size_t i = 0; i < count_paths(&s->text); i++)
         PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
     for (size_t i = 0; i < count_paths(&s->jsonl); i++)
-        PL_TRY(pl_tally_records(t, s->tok, s->jsonl.g.gl_pathv[i], s->field, err));
+        PL_TRY(pl_tally_records(t, s->tok, s->jsonl.g.gl_pathv[i], s->item->field, err));
     return s->dataset ? pl_tally_dataset(t, s->tok, s->dataset, err) : PL_OK;
 }
 
 // ---- the list
 
-static pl_status choose_size(pl_counts *c, const pl_recipe *item, const char *path, pl_err *err) {
-    pl_bcl o = {.alpha = pl_recipe_real(item, "alpha"),
-                .min_coverage = pl_recipe_real(item, "min_coverage"),
-                .head_share = pl_recipe_real(item, "head_share")};
+static pl_status choose_size(pl_counts *c, const pl_vocabulary_recipe *item, const char *path, pl_err *err) {
+    pl_bcl o = {.alpha = item->alpha, .min_coverage = item->min_coverage, .head_share = item->head_share};
     double coverage, utility;
-    if (pl_recipe_choice(item, "size") != SIZE_BCL) return PL_OK;
+    if (item->size != PL_VOCABULARY_BCL) return PL_OK;
     PL_TRY(pl_counts_bcl(&c->size, c, &o, &coverage, &utility, err));
     pl_log("%s: bcl: %lld of %d ids, coverage %.4f, utility %.4f", path, (long long)c->size, c->vocab, coverage,
            utility);
@@ -248,24 +217,26 @@ static char *list_path(const char *out_dir, const char *name) {
 }
 
 pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *err) {
-    int           n = pl_recipe_list_count(r, "vocabularies");
-    pl_tokenizer *tok = NULL;
-    char         *dir = NULL;
-    pl_status     st = PL_OK;
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    const pl_generate_recipe     *gen = pl_generate_recipe_of(r);
+    int                           n = voc->vocabularies.n;
+    pl_tokenizer                 *tok = NULL;
+    char                         *dir = NULL;
+    pl_status                     st = PL_OK;
     if (n == 0) return PL_OK;
-    PL_TRY(pl_stage_names(r, "vocabularies", err));
-    PL_TRY(pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
-                               pl_recipe_str(r, "target.pre"), err));
+    PL_TRY(pl_stage_names(r, voc->vocabularies.at, n, sizeof *voc->vocabularies.at, err));
+    PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
     if (!tok)
-        return pl_recipe_fail(r, "vocabularies", err, "the target brings no tokenizer; name it with target.tokenizer");
+        return pl_recipe_fail(r, &voc->vocabularies, err,
+                              "the target brings no tokenizer; name it with target.tokenizer");
     dir = pl_path_join(out_dir, "vocab");
     st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     for (int i = 0; i < n && st == PL_OK; i++) {
-        sources     s = {.item = pl_recipe_item(r, "vocabularies", i), .tok = tok};
-        const char *name = pl_recipe_str(s.item, "name");
+        sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok};
+        const char *name = s.item->name;
         char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-        if (st == PL_OK) st = find_sources(&s, r, out_dir, err);
+        if (st == PL_OK) st = find_sources(&s, out_dir, err);
         if (st == PL_OK) st = make(&s, out_dir, file, path, stamp, err);
         drop_sources(&s);
         pl_free(path);
@@ -282,8 +253,9 @@ pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, 
     bool      listed = false;
     *path = NULL;
     if (!name) return PL_OK;
-    for (int i = 0; i < pl_recipe_list_count(r, "vocabularies"); i++) {
-        const char *other = pl_recipe_str(pl_recipe_item(r, "vocabularies", i), "name");
+    const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
+    for (int i = 0; i < voc->vocabularies.n; i++) {
+        const char *other = voc->vocabularies.at[i].name;
         if (!other) continue;
         listed |= strcmp(other, name) == 0;
         if (known.n) pl_strbuf_add(&known, ", ", 2);

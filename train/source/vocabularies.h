@@ -14,7 +14,24 @@
 
 #include "recipes/recipe.h"
 
-extern const pl_recipe_key pl_vocabulary_keys[]; // of an item
+// An item of `vocabularies`.
+enum { PL_VOCABULARY_ALL, PL_VOCABULARY_BCL }; // size
+typedef struct pl_vocabulary_recipe {
+    const char *name;
+    pl_strings  text, jsonl;
+    const char *field;
+    bool        dataset;
+    int         size;
+    double      alpha, min_coverage, head_share;
+} pl_vocabulary_recipe;
+
+typedef struct pl_vocabularies_recipe {
+    PL_KEY_ITEMS(pl_vocabulary_recipe) vocabularies;
+} pl_vocabularies_recipe;
+extern const pl_key                         pl_vocabularies_keys[];
+static inline const pl_vocabularies_recipe *pl_vocabularies_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_vocabularies_keys);
+}
 
 // Makes the lists that are not up to date: by the item's keys, the tokenizer and the content of the sources. After the
 // dataset, which is data.dataset or OUT/dataset.

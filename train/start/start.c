@@ -4,6 +4,7 @@
 #include "infer/drafter/eagle1.h"
 #include "infer/drafter/eagle3.h"
 #include "kernels/base/arena.h"
+#include "train/keys.h"
 #include "train/start/host.h"
 #include "train/start/lowrank.h"
 #include "train/start/start_from.h"
@@ -38,7 +39,7 @@ static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err
     pl_status      st = up && down ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     if (st == PL_OK)
         st = pl_lowrank_factors(up, down, &s->teacher->host_head, h->d2t, h->vocab, h->rank,
-                                (uint64_t)pl_recipe_int(s->r, "seed"), pl_start_backend(env), env->pool, err);
+                                (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
     if (st == PL_OK) st = set_param(s, &h->out, up, err);
     if (st == PL_OK) st = set_param(s, &h->down, down, err);
     pl_free(up);
@@ -47,9 +48,10 @@ static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err
 }
 
 static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(s->r);
     enum { AUTO, TARGET, RANDOM };
     const pl_head *h = &s->model->head;
-    int            init = pl_recipe_choice(s->r, "drafter.head.init");
+    int            init = tr->drafter.head.init;
     bool           fits = h->d == s->teacher->head.dim[1];
     bool           factors = h->kind == &pl_head_lowrank || h->kind == &pl_head_specvocab;
     if (h->shared) return PL_OK;
@@ -58,7 +60,8 @@ static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
     if (fits && h->kind == &pl_head_full) return head_from_target(s, &h->out, err);
     if (fits && factors) return lowrank_from_target(s, env, err);
     if (init == AUTO) return PL_OK;
-    return pl_recipe_fail(s->r, "drafter.head.init", err, "a head of this kind or width cannot start from the target");
+    return pl_recipe_fail(s->r, &tr->drafter.head.init, err,
+                          "a head of this kind or width cannot start from the target");
 }
 
 // The final norm starts as the target's, whose output its head is made for.
@@ -138,7 +141,7 @@ static pl_status start_eagle1(pl_start *s, const pl_feature_doc *doc, pl_err *er
 }
 
 pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
-    const char       *dir = pl_recipe_str(r, "drafter.start");
+    const char       *dir = pl_train_recipe_of(r)->drafter.start;
     pl_weight_source *src;
     pl_hf_config      c;
     *out = 0;
@@ -151,11 +154,13 @@ pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
 }
 
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
-    pl_feature_doc doc;
-    const char    *from = pl_recipe_str(s->r, "drafter.start");
+    const pl_train_recipe    *tr = pl_train_recipe_of(s->r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(s->r);
+    pl_feature_doc            doc;
+    const char               *from = tr->drafter.start;
     enum { AUTO };
-    PL_TRY(pl_param_block_init(s->block, (uint64_t)pl_recipe_int(s->r, "seed"), err));
-    if (!from || pl_recipe_choice(s->r, "drafter.head.init") != AUTO) PL_TRY(start_head(s, env, err));
+    PL_TRY(pl_param_block_init(s->block, (uint64_t)gen->seed, err));
+    if (!from || tr->drafter.head.init != AUTO) PL_TRY(start_head(s, env, err));
     if (from) return pl_start_from(s, from, env, err);
     PL_TRY(s->source->get(s->source, 0, &doc, err));
     return s->model->kind == &pl_backbone_eagle3 ? start_eagle3(s, &doc, err) : start_eagle1(s, &doc, err);

@@ -2,6 +2,7 @@
 
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
+#include "train/keys.h"
 #include "train/start/host.h"
 #include "train/start/lowrank.h"
 
@@ -134,7 +135,7 @@ static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, p
         pl_tensor w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
         st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
         if (st == PL_OK)
-            st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_recipe_int(s->r, "seed"),
+            st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_generate_recipe_of(s->r)->seed,
                                     pl_start_backend(env), env->pool, err);
     }
     if (st == PL_OK) st = set_param(s, &h->out, up, err);
@@ -164,7 +165,7 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
 pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err *err) {
     enum { AUTO };
     const pl_head *h = &s->model->head;
-    bool           inherits = !h->shared && pl_recipe_choice(s->r, "drafter.head.init") == AUTO;
+    bool           inherits = !h->shared && pl_train_recipe_of(s->r)->drafter.head.init == AUTO;
     origin         o;
     PL_TRY(origin_open(&o, dir, s->model, err));
     pl_status st = backbone(s, &o, err);

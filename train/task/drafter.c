@@ -136,25 +136,25 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 // "auto" freezes a full head whose backbone was made for the target's.
 static bool freezes_head(const pl_recipe *r) {
-    enum { AUTO, YES };
-    int frozen = pl_recipe_choice(r, "drafter.head.frozen");
-    if (frozen != AUTO) return frozen == YES;
-    return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(pl_recipe_str(r, "drafter.head.kind"), "full") == 0;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    if (tr->drafter.head.frozen != PL_FROZEN_AUTO) return tr->drafter.head.frozen == PL_FROZEN_TRUE;
+    return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(tr->drafter.head.kind, "full") == 0;
 }
 
 // The tokens that the head drafts; *d2t NULL: all of them.
 static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
                              pl_err *err) {
-    char         *list;
-    pl_tokenizer *tok = NULL;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    char                     *list;
+    pl_tokenizer             *tok = NULL;
     *d2t = NULL;
     *n = 0;
-    PL_TRY(pl_vocabulary_path(&list, r, pl_recipe_str(r, "drafter.head.vocab"), out_dir, err));
+    PL_TRY(pl_vocabulary_path(&list, r, tr->drafter.head.vocab, out_dir, err));
     if (!list) return PL_OK;
-    pl_status st = pl_target_tokenizer(&tok, pl_recipe_str(r, "target.path"), pl_recipe_str(r, "target.tokenizer"),
-                                       pl_recipe_str(r, "target.pre"), err);
+    pl_status st = pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err);
     if (st == PL_OK)
-        st = pl_draft_vocab_from_list(d2t, n, list, pl_recipe_int(r, "drafter.head.vocab_size"), vocab,
+        st = pl_draft_vocab_from_list(d2t, n, list, tr->drafter.head.vocab_size, vocab,
                                       tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
     pl_tokenizer_close(tok);
     pl_free(list);
@@ -167,7 +167,7 @@ static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     const pl_tensor *rows = &e->teacher.host_head;
     if (h->spec.redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
     if (!h->d2t)
-        return pl_recipe_fail(e->r, "drafter.head.redistribute", err,
+        return pl_recipe_fail(e->r, &pl_train_recipe_of(e->r)->drafter.head.redistribute, err,
                               "all tokens are drafted; give drafter.head.vocab, the list to draft from");
     int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
     if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
@@ -180,17 +180,16 @@ static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
 }
 
 static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe    *r = e->r;
-    int                 n_taps;
-    const int64_t      *taps = pl_recipe_ints(r, "drafter.taps", &n_taps);
-    pl_backbone_options o = {.head = pl_train_head_read(r),
-                             .own_head = !freezes_head(r),
-                             .bias = pl_recipe_bool(r, "drafter.bias"),
-                             .inter = (int)pl_recipe_int(r, "drafter.intermediate")};
-    if (n_taps > PL_MAX_TAPS)
-        return pl_recipe_fail(r, "drafter.taps", err, "%d layers, at most %d", n_taps, PL_MAX_TAPS);
-    for (o.n_taps = 0; o.n_taps < n_taps; o.n_taps++)
-        o.tap[o.n_taps] = (int)taps[o.n_taps];
+    const pl_recipe       *r = e->r;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    pl_backbone_options    o = {.head = pl_train_head_read(r),
+                                .own_head = !freezes_head(r),
+                                .bias = tr->drafter.bias,
+                                .inter = (int)tr->drafter.intermediate};
+    if (tr->drafter.taps.n > PL_MAX_TAPS)
+        return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
+    for (o.n_taps = 0; o.n_taps < tr->drafter.taps.n; o.n_taps++)
+        o.tap[o.n_taps] = (int)tr->drafter.taps.at[o.n_taps];
     int32_t  *d2t = NULL;
     pl_status st = draft_vocab(&d2t, &o.draft_vocab, r, out_dir, e->teacher.model.vocab, err);
     o.d2t = d2t;
@@ -200,56 +199,57 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
 }
 
 static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
-    pl_params *ps = &e->model->params;
-    bool      *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
+    const pl_train_recipe *tr = pl_train_recipe_of(e->r);
+    pl_params             *ps = &e->model->params;
+    bool                  *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    enum { NONE, BACKBONE };
-    bool head = freezes_head(e->r), backbone = pl_recipe_choice(e->r, "drafter.freeze") == BACKBONE;
+    bool head = freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].tensor == &e->model->head.exact;
-    pl_param_block_options o = {.backend = env->backend,
-                                .round_to = e->dtype,
-                                .frozen = frozen,
-                                .decay_embed = pl_recipe_bool(e->r, "train.decay_embeddings")};
-    pl_status              st = pl_param_block_create(&e->block, ps, &o, err);
+    pl_param_block_options o = {
+        .backend = env->backend, .round_to = e->dtype, .frozen = frozen, .decay_embed = tr->train.decay_embeddings};
+    pl_status st = pl_param_block_create(&e->block, ps, &o, err);
     pl_free(frozen);
     return st;
 }
 
 static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
-    const pl_recipe  *r = e->r;
-    bool              regress = e->model->kind->predicts_features;
-    int               learn = (int)pl_recipe_int(r, "train.unroll"), look = (int)pl_recipe_int(r, "train.eval_steps");
-    pl_unroll_options o = {.capacity = pl_recipe_int(r, "train.slot_rows"),
-                           .learn_steps = learn > 0 ? learn
-                                          : regress ? 1
-                                                    : 5,
-                           .step_decay = pl_recipe_real(r, "train.step_decay"),
-                           .token_weight = regress ? pl_recipe_real(r, "train.token_weight") : 1,
-                           .feature_weight = regress ? pl_recipe_real(r, "train.feature_weight") : 0};
-    o.objective = pl_objective_named(pl_recipe_str(r, "train.objective"));
-    o.recompute = pl_recipe_bool(r, "train.recompute");
-    o.unmasked = !pl_recipe_bool(r, "train.masked_teacher");
-    o.js_beta = pl_recipe_real(r, "train.js_beta");
-    o.lk_decay = pl_recipe_real(r, "train.lk_decay");
+    const pl_recipe          *r = e->r;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    bool                      regress = e->model->kind->predicts_features;
+    int                       learn = (int)tr->train.unroll, look = (int)tr->train.eval_steps;
+    pl_unroll_options         o = {.capacity = tr->train.slot_rows,
+                                   .learn_steps = learn > 0 ? learn
+                                                  : regress ? 1
+                                                            : 5,
+                                   .step_decay = tr->train.step_decay,
+                                   .token_weight = regress ? tr->train.token_weight : 1,
+                                   .feature_weight = regress ? tr->train.feature_weight : 0};
+    o.objective = (pl_objective)tr->train.objective;
+    o.recompute = tr->train.recompute;
+    o.unmasked = !tr->train.masked_teacher;
+    o.js_beta = tr->train.js_beta;
+    o.lk_decay = tr->train.lk_decay;
     o.steps = look > 0 ? look : 4;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
-    e->noise = (pl_feature_noise){.width = regress ? pl_recipe_real(r, "train.noise") : 0,
-                                  .seed = (uint64_t)pl_recipe_int(r, "seed")};
+    e->noise = (pl_feature_noise){.width = regress ? tr->train.noise : 0, .seed = (uint64_t)gen->seed};
     return pl_unroll_create(&e->u, e->model, e->teacher.head, &o, env->backend, env->pool, err);
 }
 
 static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe *r = e->r;
-    char             recipe[17], start_id[17];
-    int64_t          slots = pl_recipe_int(r, "train.slots");
-    PL_TRY(pl_recipe_require(r, "target.path", err));
+    const pl_recipe          *r = e->r;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    char                      recipe[17], start_id[17];
+    int64_t                   slots = tr->train.slots;
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(pl_start_identity(start_id, r, err));
-    e->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
-    e->eval_rows = pl_recipe_int(r, "train.eval_tokens");
-    pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
-    PL_TRY(pl_teacher_open(&e->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
+    e->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
+    e->eval_rows = tr->train.eval_tokens;
+    pl_dtype held = pl_target_dtype(gen);
+    PL_TRY(pl_teacher_open(&e->teacher, gen->target.path, held, env->backend, err));
     PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
     PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher.model, e->model->tap, e->model->n_taps,

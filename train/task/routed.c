@@ -265,10 +265,11 @@ static pl_status start_vocab(int32_t **id, int64_t *n, const pl_hf_config *c, co
 }
 
 static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
-    const char       *dir = pl_recipe_str(t->r, "drafter.start");
-    pl_hf_config      c;
-    pl_weight_source *src = NULL;
-    int32_t          *id = NULL;
+    const pl_train_recipe *tr = pl_train_recipe_of(t->r);
+    const char            *dir = tr->drafter.start;
+    pl_hf_config           c;
+    pl_weight_source      *src = NULL;
+    int32_t               *id = NULL;
     PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
     if (c.vocab_size != t->teacher.model.vocab || c.hidden_size != t->teacher.model.shape.d)
         return pl_fail(err, PL_E_INPUT,
@@ -277,8 +278,8 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                        dir, c.vocab_size, c.hidden_size, (long long)t->teacher.model.vocab,
                        (long long)t->teacher.model.shape.d);
     const char *name = pl_hf_backbone_name(c.backbone);
-    if (pl_recipe_differs(t->r, "drafter.kind") && pl_train_backbone(t->r) != pl_backbone_find(name))
-        return pl_recipe_fail(t->r, "drafter.kind", err, "drafter.start, %s, is an %s drafter", dir, name);
+    if (pl_recipe_differs(t->r, &tr->drafter.kind) && pl_train_backbone(t->r) != pl_backbone_find(name))
+        return pl_recipe_fail(t->r, &tr->drafter.kind, err, "drafter.start, %s, is an %s drafter", dir, name);
     PL_TRY(pl_weight_source_open(&src, dir, err));
     pl_backbone_options o = {.head = pl_train_head_read(t->r),
                              .bias = c.fc_bias == PL_HF_BIAS_YES || pl_weight_source_find(src, "fc.bias"),
@@ -306,20 +307,21 @@ static void log_clusters(const pl_clusters *c, double seconds) {
 }
 
 static pl_status make_clusters(router_task *t, const pl_start *start, const pl_env *env, pl_err *err) {
-    pl_head    *h = &t->model->head;
-    const char *dir = pl_recipe_str(t->r, "drafter.start");
-    float      *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
-    int32_t    *sorted = pl_malloc(pl_size_mul((size_t)h->vocab, sizeof *sorted, 1));
-    pl_clusters c = {0};
-    pl_status   st = rows && sorted ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
+    const pl_train_recipe    *tr = pl_train_recipe_of(t->r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(t->r);
+    pl_head                  *h = &t->model->head;
+    const char               *dir = tr->drafter.start;
+    float                    *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
+    int32_t                  *sorted = pl_malloc(pl_size_mul((size_t)h->vocab, sizeof *sorted, 1));
+    pl_clusters               c = {0};
+    pl_status st = rows && sorted ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     if (st == PL_OK) st = pl_start_head_rows(rows, start, dir, h->d2t, h->vocab, h->d, err);
     double began = pl_now();
     if (st == PL_OK) {
         pl_tensor         w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
         // On the program's own processor, whatever checks gradients in double.
         const pl_backend *be = pl_start_backend(env)->real == PL_F32 ? pl_start_backend(env) : pl_backend_ref();
-        st = pl_clusters_make(&c, &w, NULL, h->vocab, h->spec.clusters, (uint64_t)pl_recipe_int(t->r, "seed"), be,
-                              env->pool, err);
+        st = pl_clusters_make(&c, &w, NULL, h->vocab, h->spec.clusters, (uint64_t)gen->seed, be, env->pool, err);
     }
     if (st == PL_OK) {
         log_clusters(&c, pl_now() - began);
@@ -410,58 +412,73 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 #define HEAD "the head is drafter.start's, its rows sorted by cluster"
 #define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
 
-const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD] = {
-    {"drafter.taps", START},
-    {"drafter.intermediate", START},
-    {"drafter.bias", START},
-    {"drafter.freeze", "all but the router is frozen"},
-    {"drafter.head.rank", HEAD},
-    {"drafter.head.candidates", HEAD},
-    {"drafter.head.vocab_size", HEAD},
-    {"drafter.head.position_aware", "drafter.head.k0, k1 and kmin say what is read at each depth"},
-    {"drafter.head.redistribute", HEAD},
-    {"drafter.head.init", HEAD},
-    {"drafter.head.frozen", "all but the router is frozen"},
-    {"train.unroll", LOSS},
-    {"train.eval_steps", LOSS},
-    {"train.objective", LOSS},
-    {"train.masked_teacher", LOSS},
-    {"train.js_beta", LOSS},
-    {"train.lk_decay", LOSS},
-    {"train.token_weight", LOSS},
-    {"train.feature_weight", LOSS},
-    {"train.noise", LOSS},
-    {"train.step_decay", LOSS},
-    {"train.decay_embeddings", "a router has no embeddings"},
-    {"train.recompute", "a router is too shallow to be computed again"}};
+static const struct unread_key {
+    size_t      offset; // of its field
+    const char *why;
+} unread_key[PL_ROUTER_UNREAD] = {
+    {offsetof(pl_train_recipe, drafter.taps), START},
+    {offsetof(pl_train_recipe, drafter.intermediate), START},
+    {offsetof(pl_train_recipe, drafter.bias), START},
+    {offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
+    {offsetof(pl_train_recipe, drafter.head.rank), HEAD},
+    {offsetof(pl_train_recipe, drafter.head.candidates), HEAD},
+    {offsetof(pl_train_recipe, drafter.head.vocab_size), HEAD},
+    {offsetof(pl_train_recipe, drafter.head.position_aware),
+     "drafter.head.k0, k1 and kmin say what is read at each depth"},
+    {offsetof(pl_train_recipe, drafter.head.redistribute), HEAD},
+    {offsetof(pl_train_recipe, drafter.head.init), HEAD},
+    {offsetof(pl_train_recipe, drafter.head.frozen), "all but the router is frozen"},
+    {offsetof(pl_train_recipe, train.unroll), LOSS},
+    {offsetof(pl_train_recipe, train.eval_steps), LOSS},
+    {offsetof(pl_train_recipe, train.objective), LOSS},
+    {offsetof(pl_train_recipe, train.masked_teacher), LOSS},
+    {offsetof(pl_train_recipe, train.js_beta), LOSS},
+    {offsetof(pl_train_recipe, train.lk_decay), LOSS},
+    {offsetof(pl_train_recipe, train.token_weight), LOSS},
+    {offsetof(pl_train_recipe, train.feature_weight), LOSS},
+    {offsetof(pl_train_recipe, train.noise), LOSS},
+    {offsetof(pl_train_recipe, train.step_decay), LOSS},
+    {offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
+    {offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
 
-static pl_status unread(const pl_recipe *r, const char *path, const char *why, pl_err *err) {
-    if (!pl_recipe_differs(r, path)) return PL_OK;
-    return pl_recipe_fail(r, path, err, "a routed head's run does not read it: %s; leave it out", why);
+const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
+    if (why) *why = unread_key[k].why;
+    return (const char *)pl_train_recipe_of(r) + unread_key[k].offset;
+}
+
+static pl_status unread(const pl_recipe *r, const void *field, const char *why, pl_err *err) {
+    if (!pl_recipe_differs(r, field)) return PL_OK;
+    return pl_recipe_fail(r, field, err, "a routed head's run does not read it: %s; leave it out", why);
 }
 
 pl_status pl_router_check(const pl_recipe *r, pl_err *err) {
-    static const char *const budget[] = {"drafter.head.k1", "drafter.head.kmin", "drafter.head.floored"};
-    if (pl_recipe_str(r, "drafter.head.vocab"))
-        return pl_recipe_fail(r, "drafter.head.vocab", err,
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const void *const      budget[] = {&tr->drafter.head.k1, &tr->drafter.head.kmin, &tr->drafter.head.floored};
+    if (tr->drafter.head.vocab)
+        return pl_recipe_fail(r, &tr->drafter.head.vocab, err,
                               "a routed head has the rows of drafter.start's: start from a trimmed one and leave this "
                               "out (in `drafters`: head.vocab for each that reads it)");
-    for (int i = 0; i < PL_ROUTER_UNREAD; i++)
-        PL_TRY(unread(r, pl_router_unread_keys[i].path, pl_router_unread_keys[i].why, err));
-    for (int i = 0; i < 3 && pl_recipe_bool(r, "drafter.head.fixed"); i++)
+    for (int i = 0; i < PL_ROUTER_UNREAD; i++) {
+        const char *why;
+        const void *field = pl_router_unread(r, i, &why);
+        PL_TRY(unread(r, field, why, err));
+    }
+    for (int i = 0; i < 3 && tr->drafter.head.fixed; i++)
         PL_TRY(unread(r, budget[i], "drafter.head.fixed is k0 clusters at every depth", err));
-    if (strcmp(pl_recipe_str(r, "drafter.head.router"), "coral") == 0)
-        PL_TRY(unread(r, "drafter.head.width", "coral's hidden layer is as wide as the drafter", err));
+    if (tr->drafter.head.router == PL_ROUTER_CORAL)
+        PL_TRY(unread(r, &tr->drafter.head.width, "coral's hidden layer is as wide as the drafter", err));
     return PL_OK;
 }
 
 // ---- preparation
 
 static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe *r = t->r;
-    const char      *given = pl_recipe_str(r, "traces.path");
-    char             drafter[17], *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "traces");
-    int64_t          capacity = pl_recipe_int(r, "train.slot_rows");
+    const pl_recipe          *r = t->r;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const char               *given = tr->traces.path;
+    char                      drafter[17], *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "traces");
+    int64_t                   capacity = tr->train.slot_rows;
     pl_status st = dir ? pl_start_identity(drafter, r, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     if (st == PL_OK && !given) st = pl_traces_capture(r, out_dir, dir, env, err);
     pl_dataset_attrs want = {.target_fingerprint = t->teacher.model.fingerprint,
@@ -471,13 +488,12 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
                              .drafter_fingerprint = drafter,
                              .top = -1};
     // What a recipe asks of traces holds for given ones too.
-    if (pl_recipe_differs(r, "traces.tree")) want.tree = pl_recipe_str(r, "traces.tree");
-    if (pl_recipe_differs(r, "traces.top")) want.top = (int32_t)pl_recipe_int(r, "traces.top");
-    if (st == PL_OK)
-        st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)pl_recipe_int(r, "seed"), capacity, env->backend, err);
+    if (pl_recipe_differs(r, &tr->traces.tree)) want.tree = tr->traces.tree;
+    if (pl_recipe_differs(r, &tr->traces.top)) want.top = (int32_t)tr->traces.top;
+    if (st == PL_OK) st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)gen->seed, capacity, env->backend, err);
     pl_free(dir);
     if (st == PL_OK && t->top > t->rows.top)
-        st = pl_recipe_fail(r, "drafter.head.top", err, "%lld, the traces hold %lld tokens of each row",
+        st = pl_recipe_fail(r, &tr->drafter.head.top, err, "%lld, the traces hold %lld tokens of each row",
                             (long long)t->top, (long long)t->rows.top);
     return st;
 }
@@ -503,19 +519,21 @@ static pl_status make_room(router_task *t, const pl_backend *be, pl_err *err) {
 }
 
 static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_recipe *r = t->r;
-    char             recipe[17], start_id[17];
-    int64_t          slots = pl_recipe_int(r, "train.slots"), done;
-    PL_TRY(pl_recipe_require(r, "target.path", err));
-    PL_TRY(pl_recipe_require(r, "drafter.start", err));
+    const pl_recipe          *r = t->r;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    char                      recipe[17], start_id[17];
+    int64_t                   slots = tr->train.slots, done;
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    PL_TRY(pl_recipe_require(r, &tr->drafter.start, err));
     PL_TRY(pl_router_check(r, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_DRAFTER, recipe, err));
     PL_TRY(pl_start_identity(start_id, r, err));
-    t->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
-    t->eval_rows = pl_recipe_int(r, "train.eval_tokens");
-    t->top = pl_recipe_int(r, "drafter.head.top");
-    pl_dtype held = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
-    PL_TRY(pl_teacher_open(&t->teacher, pl_recipe_str(r, "target.path"), held, env->backend, err));
+    t->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
+    t->eval_rows = tr->train.eval_tokens;
+    t->top = tr->drafter.head.top;
+    pl_dtype held = pl_target_dtype(gen);
+    PL_TRY(pl_teacher_open(&t->teacher, gen->target.path, held, env->backend, err));
     PL_TRY(create_model(t, env, err));
     PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 captures them, the others find them
     PL_TRY(open_traces(t, out_dir, env, err));
@@ -526,8 +544,8 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     PL_TRY(pl_comm_enter(env->comm, err)); // a checkpoint that a kill left half-swapped is put back once
     PL_TRY(find_clusters(t, &start, out_dir, env, err));
     PL_TRY(pl_comm_leave(env->comm, err));
-    PL_TRY(pl_param_block_init(&t->block, (uint64_t)pl_recipe_int(r, "seed"), err));
-    PL_TRY(pl_start_from(&start, pl_recipe_str(r, "drafter.start"), env, err));
+    PL_TRY(pl_param_block_init(&t->block, (uint64_t)gen->seed, err));
+    PL_TRY(pl_start_from(&start, tr->drafter.start, env, err));
     PL_TRY(pl_trainer_done_steps(out_dir, &done, err));
     if (routed(t)->router.kind == PL_ROUTER_MLP && done == 0) PL_TRY(start_bias(t, err));
     PL_TRY(pl_ctx_init(&t->ctx, env->backend, env->pool));

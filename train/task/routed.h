@@ -21,10 +21,8 @@
 
 // Keys that no router's run reads, with what stands in their place.
 enum { PL_ROUTER_UNREAD = 23 };
-typedef struct pl_router_unread {
-    const char *path, *why;
-} pl_router_unread;
-extern const pl_router_unread pl_router_unread_keys[PL_ROUTER_UNREAD];
+// The k-th of them, k < PL_ROUTER_UNREAD, by its field; why may be NULL.
+const void *pl_router_unread(const pl_recipe *r, int k, const char **why);
 
 // Refuses with one line a recipe for a router that sets such a key, or one that another of its keys rules out, to
 // something else than its default. Reads the recipe alone.

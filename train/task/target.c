@@ -161,34 +161,35 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 // ---- preparation
 
 static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
-    const pl_recipe *r = p->r;
-    int32_t          pieces = pl_tokenizer_vocab_size(p->data.tok);
-    int64_t          vocab = pl_recipe_int(r, "target.new.vocab");
+    const pl_recipe       *r = p->r;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    int32_t                pieces = pl_tokenizer_vocab_size(p->data.tok);
+    int64_t                vocab = tr->target.new.vocab;
     if (vocab == 0) vocab = pieces;
     if (vocab < pieces)
-        return pl_recipe_fail(r, "target.new.vocab", err, "the tokenizer has %d pieces; use 0 or at least that",
+        return pl_recipe_fail(r, &tr->target.new.vocab, err, "the tokenizer has %d pieces; use 0 or at least that",
                               pieces);
     pl_hf_config_init(c);
     snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLM");
     snprintf(c->model_type, sizeof c->model_type, "llama");
-    c->hidden_size = (int)pl_recipe_int(r, "target.new.hidden_size");
-    c->intermediate_size = (int)pl_recipe_int(r, "target.new.intermediate");
-    c->num_hidden_layers = (int)pl_recipe_int(r, "target.new.layers");
-    c->num_attention_heads = (int)pl_recipe_int(r, "target.new.heads");
-    c->num_key_value_heads = (int)pl_recipe_int(r, "target.new.kv_heads");
+    c->hidden_size = (int)tr->target.new.hidden_size;
+    c->intermediate_size = (int)tr->target.new.intermediate;
+    c->num_hidden_layers = (int)tr->target.new.layers;
+    c->num_attention_heads = (int)tr->target.new.heads;
+    c->num_key_value_heads = (int)tr->target.new.kv_heads;
     c->vocab_size = (int)vocab;
-    c->max_position_embeddings = (int)pl_recipe_int(r, "target.new.positions");
-    c->rms_norm_eps = pl_recipe_real(r, "target.new.norm_eps");
-    c->rope.theta = pl_recipe_real(r, "target.new.rope_theta");
-    c->tie_word_embeddings = pl_recipe_bool(r, "target.new.tie");
+    c->max_position_embeddings = (int)tr->target.new.positions;
+    c->rms_norm_eps = tr->target.new.norm_eps;
+    c->rope.theta = tr->target.new.rope_theta;
+    c->tie_word_embeddings = tr->target.new.tie;
     c->bos_token_id = pl_tokenizer_bos_id(p->data.tok);
     if (pl_tokenizer_eos_id(p->data.tok) >= 0) c->eos_token_id[c->n_eos++] = pl_tokenizer_eos_id(p->data.tok);
-    c->dtype = pl_recipe_choice(r, "train.dtype") == 0 ? PL_BF16 : PL_F32;
+    c->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     if (c->hidden_size % c->num_attention_heads)
-        return pl_recipe_fail(r, "target.new.heads", err, "%d does not divide target.new.hidden_size, %d",
+        return pl_recipe_fail(r, &tr->target.new.heads, err, "%d does not divide target.new.hidden_size, %d",
                               c->num_attention_heads, c->hidden_size);
     if (c->num_attention_heads % c->num_key_value_heads)
-        return pl_recipe_fail(r, "target.new.kv_heads", err, "%d does not divide target.new.heads, %d",
+        return pl_recipe_fail(r, &tr->target.new.kv_heads, err, "%d does not divide target.new.heads, %d",
                               c->num_key_value_heads, c->num_attention_heads);
     c->head_dim = c->hidden_size / c->num_attention_heads;
     return pl_hf_config_check(c, "target.new", err);
@@ -196,19 +197,20 @@ static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
 
 // How many slots: as told, or the fewest (dividing the batch) that keep a slot within AUTO_SLOT_ROWS.
 static pl_status slots_of(const pl_recipe *r, int64_t batch, int64_t seq_len, int *slots, pl_err *err) {
-    int64_t want = pl_recipe_int(r, "train.slots"), n = want > 0 ? want : 1;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    int64_t                want = tr->train.slots, n = want > 0 ? want : 1;
     if (want == 0)
         while (n < batch && (batch % n != 0 || batch / n * seq_len > AUTO_SLOT_ROWS))
             n++;
     if (n > PL_SLOTS_MAX || batch % n != 0)
-        return pl_recipe_fail(r, "train.slots", err, "%lld slots do not divide train.batch, %lld sequences",
+        return pl_recipe_fail(r, &tr->train.slots, err, "%lld slots do not divide train.batch, %lld sequences",
                               (long long)n, (long long)batch);
     *slots = (int)n;
     return PL_OK;
 }
 
 static pl_status check_phase(const pretrain *p, const char *key, const phase *ph, pl_err *err) {
-    int64_t positions = pl_recipe_int(p->r, "target.new.positions");
+    int64_t positions = pl_train_recipe_of(p->r)->target.new.positions;
     if (ph->seq_len > positions)
         return pl_recipe_fail(p->r, key, err, "longer than target.new.positions, %lld", (long long)positions);
     if (pl_tokens_windows(ph->tokens, ph->seq_len) < 1)
@@ -217,16 +219,15 @@ static pl_status check_phase(const pretrain *p, const char *key, const phase *ph
 }
 
 static pl_status phases_of(pretrain *p, pl_err *err) {
-    const pl_recipe *r = p->r;
-    int64_t          steps = pl_recipe_int(r, "train.steps"), long_steps = pl_recipe_int(r, "train.long_steps");
-    int64_t          long_len = pl_recipe_int(r, "train.long_seq_len");
-    uint64_t         seed = (uint64_t)pl_recipe_int(r, "seed");
-    phase           *a = &p->phase[0], *b = &p->phase[1];
-    *a = (phase){.seq_len = pl_recipe_int(r, "train.seq_len"),
-                 .batch = pl_recipe_int(r, "train.batch"),
-                 .first_step = 1,
-                 .tokens = p->data.train,
-                 .seed = seed};
+    const pl_recipe          *r = p->r;
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    int64_t                   steps = tr->train.steps, long_steps = tr->train.long_steps;
+    int64_t                   long_len = tr->train.long_seq_len;
+    uint64_t                  seed = (uint64_t)gen->seed;
+    phase                    *a = &p->phase[0], *b = &p->phase[1];
+    *a = (phase){
+        .seq_len = tr->train.seq_len, .batch = tr->train.batch, .first_step = 1, .tokens = p->data.train, .seed = seed};
     PL_TRY(slots_of(r, a->batch, a->seq_len, &p->task.n_slots, err));
     PL_TRY(check_phase(p, "train.seq_len", a, err));
     a->per_slot = a->batch / p->task.n_slots;
@@ -234,10 +235,10 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
     if (long_steps == 0) return PL_OK;
 
     if (long_steps > steps)
-        return pl_recipe_fail(r, "train.long_steps", err, "more than train.steps, %lld", (long long)steps);
+        return pl_recipe_fail(r, &tr->train.long_steps, err, "more than train.steps, %lld", (long long)steps);
     int64_t rows = a->per_slot * a->seq_len;
     if (long_len == 0 || rows % long_len != 0)
-        return pl_recipe_fail(r, "train.long_seq_len", err, "%lld does not divide the %lld tokens of a slot",
+        return pl_recipe_fail(r, &tr->train.long_seq_len, err, "%lld does not divide the %lld tokens of a slot",
                               (long long)long_len, (long long)rows);
     *b = *a;
     b->seq_len = long_len;
@@ -250,8 +251,10 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
 }
 
 static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
-    pl_hf_config config;
-    char         recipe[17];
+    const pl_train_recipe    *tr = pl_train_recipe_of(p->r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(p->r);
+    pl_hf_config              config;
+    char                      recipe[17];
     PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
     PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
     PL_TRY(pl_comm_leave(env->comm, err));
@@ -263,16 +266,15 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
                        .pool = env->pool,
                        .capacity = rows,
                        .round_to = config.dtype,
-                       .decay_embed = pl_recipe_bool(p->r, "train.decay_embeddings"),
-                       .recompute = pl_recipe_bool(p->r, "train.recompute")};
+                       .decay_embed = tr->train.decay_embeddings,
+                       .recompute = tr->train.recompute};
     PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
-    PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)pl_recipe_int(p->r, "seed"), err));
+    PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)gen->seed, err));
     for (int i = 0; i < p->n_phases; i++) {
         const phase *ph = &p->phase[i];
         if (window < ph->seq_len) window = ph->seq_len;
         if (p->data.held)
-            PL_TRY(pl_heldout_init(&p->held[i], p->data.held, p->data.tok, ph->seq_len,
-                                   pl_recipe_int(p->r, "train.eval_tokens"), err));
+            PL_TRY(pl_heldout_init(&p->held[i], p->data.held, p->data.tok, ph->seq_len, tr->train.eval_tokens, err));
     }
     p->ids = pl_calloc((size_t)window + 1, sizeof *p->ids);
     p->doc = pl_calloc((size_t)window + 1, sizeof *p->doc);

@@ -9,6 +9,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/op/linear.h"
+#include "train/keys.h"
 #include "train/source/sources.h"
 #include "train/source/stamp.h"
 #include "train/start/start.h"
@@ -318,19 +319,20 @@ static pl_status head_fingerprint(char out[17], const capture *c, const char *di
 }
 
 static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_hf_config *config, pl_err *err) {
-    pl_tree_policy policy;
-    int64_t        top = pl_recipe_int(c->r, "traces.top"), positions = c->target.config.max_position_embeddings;
-    const char    *kind = *config->head.kind ? config->head.kind : "full";
+    const pl_train_recipe *tr = pl_train_recipe_of(c->r);
+    pl_tree_policy         policy;
+    int64_t                top = tr->traces.top, positions = c->target.config.max_position_embeddings;
+    const char            *kind = *config->head.kind ? config->head.kind : "full";
     if (strcmp(kind, "full") != 0 || config->head.position_aware)
         return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s%s; traces come from a full head, over all its rows",
                        dir, kind, config->head.position_aware ? ", position-aware" : "");
-    PL_TRY(pl_tree_policy_parse(&policy, pl_recipe_str(c->r, "traces.tree"), err));
+    PL_TRY(pl_tree_policy_parse(&policy, tr->traces.tree, err));
     if (policy.adapt)
-        return pl_recipe_fail(c->r, "traces.tree", err, "\"%s\" follows measured times; name a tree of its own shape",
-                              policy.text);
+        return pl_recipe_fail(c->r, &tr->traces.tree, err,
+                              "\"%s\" follows measured times; name a tree of its own shape", policy.text);
     int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
     if (top > vocab)
-        return pl_recipe_fail(c->r, "traces.top", err, "%lld ids of a head of %lld rows", (long long)top,
+        return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld ids of a head of %lld rows", (long long)top,
                               (long long)vocab);
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
     PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &c->target, t, &policy, SESSIONS, ROWS, (int)c->positions, err));
@@ -380,25 +382,27 @@ static pl_status skip_docs(capture *c, pl_err *err) {
 }
 
 static pl_status prepare(capture *c, const char *dataset_dir, const char *to, const pl_env *env, pl_err *err) {
-    const pl_recipe *r = c->r;
-    char             drafter[17], head[17];
-    pl_hf_config     config;
-    PL_TRY(pl_recipe_require(r, "target.path", err));
-    PL_TRY(pl_recipe_require(r, "drafter.start", err));
-    const char *dir = pl_recipe_str(r, "drafter.start");
-    pl_dtype    t = strcmp(pl_recipe_str(r, "target.dtype"), "fp32") == 0 ? PL_F32 : PL_BF16;
+    const pl_recipe          *r = c->r;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    char                      drafter[17], head[17];
+    pl_hf_config              config;
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    PL_TRY(pl_recipe_require(r, &tr->drafter.start, err));
+    const char *dir = tr->drafter.start;
+    pl_dtype    t = pl_target_dtype(gen);
     PL_TRY(pl_start_identity(drafter, r, err));
     PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
-    PL_TRY(pl_teacher_open(&c->teacher, pl_recipe_str(r, "target.path"), t, env->backend, err));
+    PL_TRY(pl_teacher_open(&c->teacher, gen->target.path, t, env->backend, err));
     PL_TRY(pack_head(c, err));
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
     PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->target, c->drafter->tap, c->drafter->n_taps,
                               err));
-    c->rows_max = pl_recipe_int(r, "traces.rows");
+    c->rows_max = tr->traces.rows;
     c->docs[0] = c->train->docs > 0 ? c->train->docs : INT64_MAX / 2;
     c->docs[1] = c->held ? c->held->docs : 0;
     if (c->train->docs <= 0 && c->rows_max == 0)
-        return pl_recipe_fail(r, "traces.rows", err, "online data have no end; say how many rows to trace");
+        return pl_recipe_fail(r, &tr->traces.rows, err, "online data have no end; say how many rows to trace");
     PL_TRY(make_room(c, err));
     PL_TRY(head_fingerprint(head, c, dir, &config, err));
     PL_TRY(open_writer(c, to, drafter, head, err));
@@ -443,9 +447,9 @@ static void fini(capture *c) {
 
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err) {
-    bool             whole;
-    pl_dataset_attrs want = {
-        .A = -1, .tree = pl_recipe_str(r, "traces.tree"), .top = (int32_t)pl_recipe_int(r, "traces.top")};
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    bool                   whole;
+    pl_dataset_attrs       want = {.A = -1, .tree = tr->traces.tree, .top = (int32_t)tr->traces.top};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
     if (whole) return PL_OK;
     capture *c = pl_calloc(1, sizeof *c);
