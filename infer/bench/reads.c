@@ -85,10 +85,12 @@ static pl_status add_copy(reads *a, matrix *m, int way, pl_dtype t, pl_err *err)
     pl_params *ps = &m->params[m->n];
     PL_TRY(pl_params_init(ps, 1, err));
     ps->memory = a->b->env->backend->memory;
-    pl_param *p = pl_params_add(ps, &m->w[m->n], way == SPANS ? PL_PARAM_MATRIX : PL_PARAM_EMBED, a->width,
-                                "lm_head.weight", a->vocab, NULL, 0, NULL, 0);
-    p->init_std = 0.02;
-    if (way == SPANS) p->segments = &a->head.routed->segments;
+    pl_params_add(ps, &(pl_param_args){.tensor = &m->w[m->n],
+                                       .kind = way == SPANS ? PL_PARAM_MATRIX : PL_PARAM_EMBED,
+                                       .part = {{"lm_head.weight", a->vocab}},
+                                       .cols = a->width,
+                                       .init_std = 0.02,
+                                       .segments = way == SPANS ? &a->head.routed->segments : NULL});
     if (m->n == 0) return pl_params_tile(ps, t, 7, &a->b->ctx, err);
     PL_TRY(pl_params_hold(ps, t, err));
     pl_ctx_copy(&a->b->ctx, ps->block, m->params[0].block, ps->block_bytes);

@@ -34,16 +34,20 @@ static void init(pl_backbone *b) {
     b->n_taps = 1;
     b->tap[0] = PL_TAP_FINAL;
     int first = ps->n;
-    pl_params_add(ps, &e->fc, PL_PARAM_MATRIX, 2 * d, "fc.weight", d, NULL, 0, NULL, 0);
+    pl_params_add(
+        ps, &(pl_param_args){.tensor = &e->fc, .kind = PL_PARAM_MATRIX, .part = {{"fc.weight", d}}, .cols = 2 * d});
     pl_layer_params(ps, &e->layer, &b->shape, "layers.0.", 1);
     for (int i = first; i < ps->n; i++)
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
-    pl_params_add(ps, &e->layer.norm_mlp, PL_PARAM_NORM, 0, "layers.0.post_attention_layernorm.weight", d, NULL, 0,
-                  NULL, 0);
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
+                                       .kind = PL_PARAM_NORM,
+                                       .part = {{"layers.0.post_attention_layernorm.weight", d}}});
     // Where config.json is silent (published files are), the weights decide.
     if (b->config.fc_bias != PL_HF_BIAS_NO)
-        pl_params_add(ps, &e->fc_bias, PL_PARAM_BIAS, 0, "fc.bias", d, NULL, 0, NULL, 0)->spec.optional =
-            b->config.fc_bias == PL_HF_BIAS_UNSTATED;
+        pl_params_add(ps, &(pl_param_args){.tensor = &e->fc_bias,
+                                           .kind = PL_PARAM_BIAS,
+                                           .part = {{"fc.bias", d}},
+                                           .optional = b->config.fc_bias == PL_HF_BIAS_UNSTATED});
 }
 
 static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {

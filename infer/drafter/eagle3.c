@@ -39,19 +39,27 @@ static void init(pl_backbone *b) {
     b->n_taps = c->n_taps;
     for (int i = 0; i < c->n_taps; i++)
         b->tap[i] = c->tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
-    pl_params_add(ps, &e->fc, PL_PARAM_MATRIX, b->n_taps * b->d_target, "fc.weight", d, NULL, 0, NULL, 0)->init_std =
-        1 / sqrt((double)b->n_taps * (double)b->d_target);
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"fc.weight", d}},
+                                       .cols = b->n_taps * b->d_target,
+                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target)});
     // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what
     // it adds must soon outweigh the fused features beside it.
     int first = ps->n;
     pl_layer_params(ps, &e->layer, &b->shape, "midlayer.", 1);
     for (int i = first; i < ps->n; i++)
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
-    pl_params_add(ps, &e->hidden_norm, PL_PARAM_NORM, 0, "midlayer.hidden_norm.weight", d, NULL, 0, NULL, 0);
-    pl_params_add(ps, &e->layer.norm_attn, PL_PARAM_NORM, 0, "midlayer.input_layernorm.weight", d, NULL, 0, NULL, 0);
-    pl_params_add(ps, &e->layer.norm_mlp, PL_PARAM_NORM, 0, "midlayer.post_attention_layernorm.weight", d, NULL, 0,
-                  NULL, 0);
-    pl_params_add(ps, &e->norm, PL_PARAM_NORM, 0, "norm.weight", d, NULL, 0, NULL, 0);
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->hidden_norm,
+                                       .kind = PL_PARAM_NORM,
+                                       .part = {{"midlayer.hidden_norm.weight", d}}});
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_attn,
+                                       .kind = PL_PARAM_NORM,
+                                       .part = {{"midlayer.input_layernorm.weight", d}}});
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
+                                       .kind = PL_PARAM_NORM,
+                                       .part = {{"midlayer.post_attention_layernorm.weight", d}}});
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}});
 }
 
 static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {

@@ -5,7 +5,11 @@
 
 static void params(pl_head *h, pl_params *ps) {
     if (h->shared) return;
-    pl_params_add(ps, &h->out, PL_PARAM_MATRIX, h->d, "lm_head.weight", h->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
+    pl_params_add(ps, &(pl_param_args){.tensor = &h->out,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"lm_head.weight", h->vocab}},
+                                       .cols = h->d,
+                                       .init_std = 0.02});
 }
 
 // The identity. A caller that wants the result in a place of its own has put x there already.

@@ -15,10 +15,16 @@ static pl_status init(pl_head *h, pl_err *err) {
 }
 
 static void params(pl_head *h, pl_params *ps) {
-    pl_params_add(ps, &h->down, PL_PARAM_MATRIX, h->d, "efficient_lm_head_down_proj.weight", h->rank, NULL, 0, NULL, 0)
-        ->init_std = 1 / sqrt((double)h->d);
-    pl_params_add(ps, &h->out, PL_PARAM_MATRIX, h->rank, "efficient_lm_head.weight", h->vocab, NULL, 0, NULL, 0)
-        ->init_std = 0.02;
+    pl_params_add(ps, &(pl_param_args){.tensor = &h->down,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"efficient_lm_head_down_proj.weight", h->rank}},
+                                       .cols = h->d,
+                                       .init_std = 1 / sqrt((double)h->d)});
+    pl_params_add(ps, &(pl_param_args){.tensor = &h->out,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"efficient_lm_head.weight", h->vocab}},
+                                       .cols = h->rank,
+                                       .init_std = 0.02});
 }
 
 static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {

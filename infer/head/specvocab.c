@@ -33,7 +33,11 @@ static pl_status init(pl_head *h, pl_err *err) {
 
 static void params(pl_head *h, pl_params *ps) {
     pl_head_lowrank.params(h, ps);
-    pl_params_add(ps, &h->exact, PL_PARAM_EMBED, h->d, "lm_head.weight", h->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
+    pl_params_add(ps, &(pl_param_args){.tensor = &h->exact,
+                                       .kind = PL_PARAM_EMBED,
+                                       .part = {{"lm_head.weight", h->vocab}},
+                                       .cols = h->d,
+                                       .init_std = 0.02});
 }
 
 static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {

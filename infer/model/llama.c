@@ -60,11 +60,27 @@ void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const 
     snprintf(n[3], sizeof n[3], "%sself_attn.o_proj.weight", prefix);
     snprintf(n[4], sizeof n[4], "%smlp.gate_proj.weight", prefix);
     snprintf(n[5], sizeof n[5], "%smlp.up_proj.weight", prefix);
-    pl_params_add(ps, &w->wqkv, PL_PARAM_MATRIX, s->d_attn, n[0], q, n[1], kv, n[2], kv)->init_std = 0.02;
-    pl_params_add(ps, &w->wo, PL_PARAM_MATRIX, q, n[3], s->d, NULL, 0, NULL, 0)->init_std = 0.02 * out_scale;
-    pl_params_add(ps, &w->wgu, PL_PARAM_MATRIX, s->d, n[4], s->inter, n[5], s->inter, NULL, 0)->init_std = 0.02;
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->wqkv,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{n[0], q}, {n[1], kv}, {n[2], kv}},
+                                       .cols = s->d_attn,
+                                       .init_std = 0.02});
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->wo,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{n[3], s->d}},
+                                       .cols = q,
+                                       .init_std = 0.02 * out_scale});
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->wgu,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{n[4], s->inter}, {n[5], s->inter}},
+                                       .cols = s->d,
+                                       .init_std = 0.02});
     snprintf(n[0], sizeof n[0], "%smlp.down_proj.weight", prefix);
-    pl_params_add(ps, &w->wdown, PL_PARAM_MATRIX, s->inter, n[0], s->d, NULL, 0, NULL, 0)->init_std = 0.02 * out_scale;
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->wdown,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{n[0], s->d}},
+                                       .cols = s->inter,
+                                       .init_std = 0.02 * out_scale});
 }
 
 static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
@@ -72,34 +88,43 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
     int64_t kv = (int64_t)s->nkv * s->hd;
     for (int i = 0; i < 3; i++)
         snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.bias", prefix, "qkv"[i]);
-    pl_params_add(ps, &w->bqkv, PL_PARAM_BIAS, 0, n[0], (int64_t)s->nh * s->hd, n[1], kv, n[2], kv);
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->bqkv,
+                                       .kind = PL_PARAM_BIAS,
+                                       .part = {{n[0], (int64_t)s->nh * s->hd}, {n[1], kv}, {n[2], kv}}});
 }
 
 static void list_params(pl_llama *m, bool packed) {
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
-    pl_param  *embed =
-        pl_params_add(ps, &m->embed, PL_PARAM_EMBED, d, "model.embed_tokens.weight", m->vocab, NULL, 0, NULL, 0);
-    embed->init_std = 0.02;
-    if (m->config.tie_word_embeddings) embed->spec.alias = "lm_head.weight"; // files hold either of the tied names
+    bool       tied = m->config.tie_word_embeddings; // files hold the matrix under either name
+    pl_params_add(ps, &(pl_param_args){.tensor = &m->embed,
+                                       .kind = PL_PARAM_EMBED,
+                                       .part = {{"model.embed_tokens.weight", m->vocab}},
+                                       .cols = d,
+                                       .init_std = 0.02,
+                                       .alias = tied ? "lm_head.weight" : NULL});
     // GPT-2's scaling of what is added to the residual stream keeps its variance bounded with depth.
     double out_scale = 1 / sqrt(2.0 * m->n_layers);
     for (int l = 0; l < m->n_layers; l++) {
         char prefix[48], name[96];
         snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
         snprintf(name, sizeof name, "%sinput_layernorm.weight", prefix);
-        pl_params_add(ps, &m->layer[l].norm_attn, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
+        pl_params_add(ps,
+                      &(pl_param_args){.tensor = &m->layer[l].norm_attn, .kind = PL_PARAM_NORM, .part = {{name, d}}});
         pl_layer_params(ps, &m->layer[l], &m->shape, prefix, out_scale);
         if (m->config.qkv_bias) add_biases(ps, &m->layer[l], &m->shape, prefix);
         snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
-        pl_params_add(ps, &m->layer[l].norm_mlp, PL_PARAM_NORM, 0, name, d, NULL, 0, NULL, 0);
+        pl_params_add(ps,
+                      &(pl_param_args){.tensor = &m->layer[l].norm_mlp, .kind = PL_PARAM_NORM, .part = {{name, d}}});
     }
-    pl_params_add(ps, &m->norm, PL_PARAM_NORM, 0, "model.norm.weight", d, NULL, 0, NULL, 0);
-    if (!m->config.tie_word_embeddings)
-        pl_params_add(ps, &m->head, PL_PARAM_MATRIX, d, "lm_head.weight", m->vocab, NULL, 0, NULL, 0)->init_std = 0.02;
-    else if (packed)
-        pl_params_add(ps, &m->head, PL_PARAM_MATRIX, d, "lm_head.weight", m->vocab, NULL, 0, NULL, 0)->spec.alias =
-            "model.embed_tokens.weight";
+    pl_params_add(ps, &(pl_param_args){.tensor = &m->norm, .kind = PL_PARAM_NORM, .part = {{"model.norm.weight", d}}});
+    if (tied && !packed) return;
+    pl_params_add(ps, &(pl_param_args){.tensor = &m->head,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"lm_head.weight", m->vocab}},
+                                       .cols = d,
+                                       .init_std = tied ? 0 : 0.02,
+                                       .alias = tied ? "model.embed_tokens.weight" : NULL});
 }
 
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {

@@ -21,21 +21,20 @@ void pl_params_fini(pl_params *ps) {
     *ps = (pl_params){0};
 }
 
-pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
-                        int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2) {
+void pl_params_add(pl_params *ps, const pl_param_args *a) {
     PL_CHECK(ps->n < ps->capacity, "parameter %d of %d", ps->n, ps->capacity);
-    pl_param   *p = &ps->p[ps->n++];
-    const char *name[3] = {name0, name1, name2};
-    int64_t     rows[3] = {rows0, rows1, rows2};
-    *p = (pl_param){.tensor = tensor, .kind = kind};
-    for (int i = 0; i < 3 && name[i]; i++) {
-        snprintf(p->name[i], sizeof p->name[i], "%s", name[i]);
-        p->spec.part[i] = (pl_weight_part){.name = p->name[i], .rows = rows[i]};
+    pl_param *p = &ps->p[ps->n++];
+    *p = (pl_param){.tensor = a->tensor,
+                    .kind = a->kind,
+                    .init_std = a->init_std,
+                    .segments = a->segments,
+                    .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
+    for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
+        snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);
+        p->spec.part[i] = (pl_weight_part){.name = p->name[i], .rows = a->part[i].rows};
         p->spec.n_parts = i + 1;
-        p->spec.rows += rows[i];
+        p->spec.rows += a->part[i].rows;
     }
-    p->spec.cols = cols;
-    return p;
 }
 
 int pl_params_find(const pl_params *ps, const pl_tensor *tensor) {

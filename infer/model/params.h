@@ -16,7 +16,7 @@ typedef enum pl_param_kind {
 
 typedef struct pl_param {
     pl_weight_spec     spec; // part[].name points into name below
-    char               name[3][96];
+    char               name[PL_WEIGHT_PARTS][96];
     pl_tensor         *tensor; // borrowed: the module's field, filled by load or bind
     pl_param_kind      kind;
     double             init_std; // of the normal distribution that initialises a matrix; 0: zeros (norms: ones)
@@ -36,10 +36,19 @@ typedef struct pl_params {
 
 pl_status pl_params_init(pl_params *ps, int capacity, pl_err *err);
 void      pl_params_fini(pl_params *ps); // frees what was loaded
-// Adds a weight made of up to three named parts stacked by rows (name1, name2 NULL when there are fewer).
-// cols 0: a vector of `rows0` elements. Returns the entry for further settings (alias, init_std).
-pl_param *pl_params_add(pl_params *ps, pl_tensor *tensor, pl_param_kind kind, int64_t cols, const char *name0,
-                        int64_t rows0, const char *name1, int64_t rows1, const char *name2, int64_t rows2);
+
+// One weight to be added; what is left out is 0.
+typedef struct pl_param_args {
+    pl_tensor         *tensor;
+    pl_param_kind      kind;
+    pl_weight_part     part[PL_WEIGHT_PARTS]; // stacked by rows; the first without a name ends them. Names are copied
+    int64_t            cols;                  // 0: a vector
+    double             init_std;
+    const pl_segments *segments;
+    const char        *alias;    // see pl_weight_spec
+    bool               optional; // likewise
+} pl_param_args;
+void pl_params_add(pl_params *ps, const pl_param_args *a);
 
 // The entry of a tensor of the module, which must have one: its index in ps->p.
 int pl_params_find(const pl_params *ps, const pl_tensor *tensor);

@@ -282,8 +282,9 @@ static void test_tiled_weights(void **state) {
         pl_err    err = {0};
         assert_int_equal(pl_params_init(&ps, 2, &err), PL_OK);
         ps.memory = be[i]->memory;
-        pl_params_add(&ps, &w, PL_PARAM_MATRIX, COLS, "w", ROWS, NULL, 0, NULL, 0);
-        pl_params_add(&ps, &norm, PL_PARAM_NORM, 0, "norm", COLS, NULL, 0, NULL, 0);
+        pl_params_add(&ps,
+                      &(pl_param_args){.tensor = &w, .kind = PL_PARAM_MATRIX, .part = {{"w", ROWS}}, .cols = COLS});
+        pl_params_add(&ps, &(pl_param_args){.tensor = &norm, .kind = PL_PARAM_NORM, .part = {{"norm", COLS}}});
         assert_int_equal(pl_ctx_init(&ctx, be[i], NULL), PL_OK);
         if (pl_params_tile(&ps, PL_BF16, 3, &ctx, &err) != PL_OK) fail_msg("%s", err.msg);
         assert_int_equal(ps.p[0].owned_bytes, bytes);

@@ -117,8 +117,9 @@ static void update(void **state) {
     pl_optim       optim;
     pl_err         err = {0};
     assert_int_equal(pl_params_init(&ps, 2, &err), PL_OK);
-    pl_params_add(&ps, &b, PL_PARAM_NORM, 0, "norm", 3, NULL, 0, NULL, 0);
-    pl_params_add(&ps, &a, PL_PARAM_MATRIX, 2, "matrix", 2, NULL, 0, NULL, 0)->init_std = 1;
+    pl_params_add(&ps, &(pl_param_args){.tensor = &b, .kind = PL_PARAM_NORM, .part = {{"norm", 3}}});
+    pl_params_add(&ps, &(pl_param_args){
+                           .tensor = &a, .kind = PL_PARAM_MATRIX, .part = {{"matrix", 2}}, .cols = 2, .init_std = 1});
     pl_param_block_options bo = {.backend = pl_backend_ref64(), .round_to = PL_F32};
     assert_int_equal(pl_param_block_create(&block, &ps, &bo, &err), PL_OK);
     assert_int_equal(pl_param_block_init(&block, 1, NULL), PL_OK);

@@ -72,7 +72,9 @@ static void toy_create(toy *y, pl_pool *pool) {
     pl_err err = {0};
     *y = (toy){0};
     assert_int_equal(pl_params_init(&y->params, 1, &err), PL_OK);
-    pl_params_add(&y->params, &y->w, PL_PARAM_MATRIX, DIM / 2, "w", 2, NULL, 0, NULL, 0)->init_std = 0.5;
+    pl_params_add(&y->params,
+                  &(pl_param_args){
+                      .tensor = &y->w, .kind = PL_PARAM_MATRIX, .part = {{"w", 2}}, .cols = DIM / 2, .init_std = 0.5});
     pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&y->block, &y->params, &bo, &err), PL_OK);
     assert_int_equal(pl_param_block_init(&y->block, 11, NULL), PL_OK);

@@ -278,9 +278,15 @@ static pl_status make_teacher(bench *b, pl_err *err) {
     PL_TRY(pl_llama_init(&t->model, &c, b->env->backend, false, err));
     PL_TRY(pl_params_init(&b->random, 2, err));
     b->random.memory = b->env->backend->memory;
-    pl_params_add(&b->random, &t->model.embed, PL_PARAM_EMBED, c.hidden_size, "embed", c.vocab_size, NULL, 0, NULL, 0);
+    pl_params_add(&b->random, &(pl_param_args){.tensor = &t->model.embed,
+                                               .kind = PL_PARAM_EMBED,
+                                               .part = {{"embed", c.vocab_size}},
+                                               .cols = c.hidden_size});
     if (!c.tie_word_embeddings)
-        pl_params_add(&b->random, &t->head, PL_PARAM_EMBED, c.hidden_size, "head", c.vocab_size, NULL, 0, NULL, 0);
+        pl_params_add(&b->random, &(pl_param_args){.tensor = &t->head,
+                                                   .kind = PL_PARAM_EMBED,
+                                                   .part = {{"head", c.vocab_size}},
+                                                   .cols = c.hidden_size});
     PL_TRY(pl_ctx_init(&ctx, b->env->backend, b->env->pool));
     pl_status st = pl_params_tile(&b->random, PL_BF16, b->env->seed, &ctx, err);
     pl_ctx_fini(&ctx);
