@@ -41,8 +41,8 @@ static pl_status open_loop(loop *l, pl_bench *b, const pl_bench_model *m, pl_err
     if (l->head) {
         PL_TRY(pl_tree_policy_parse(&policy, l->tree, err));
         l->depth = policy.depth;
-        PL_TRY(pl_drafter_backbone_create(&l->drafter, l->head->backbone, l->head->name, &m->target, &policy, 1,
-                                          eo.max_rows, m->max_len, err));
+        pl_drafter_options o = {.target = &m->target, .max_sessions = 1, .max_rows = eo.max_rows, .slots = m->max_len};
+        PL_TRY(pl_drafter_backbone_create(&l->drafter, l->head->backbone, l->head->name, &policy, &o, err));
         l->bytes += l->depth * pl_backbone_step_bytes(l->head->backbone, l->depth);
     }
     PL_TRY(pl_engine_create(&l->engine, b->env->backend, b->env->pool, &m->target, l->drafter, &eo, err));

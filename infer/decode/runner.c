@@ -27,9 +27,14 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
         PL_TRY(pl_drafter_shape(&policy, o->drafter, tree, err));
         least = policy.max_nodes;
     }
-    int rows = chunk_rows(&target->model, least);
-    if (o->drafter)
-        PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &target->model, target->dtype, tree, 1, rows, r->max_len, err));
+    int                rows = chunk_rows(&target->model, least);
+    pl_drafter_options d = {.target = &target->model,
+                            .dtype = target->dtype,
+                            .tree = tree,
+                            .max_sessions = 1,
+                            .max_rows = rows,
+                            .slots = r->max_len};
+    if (o->drafter) PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &d, err));
     if (r->drafter) r->drafter->watch = o->watch;
     pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len, .verifier = o->verifier};
     pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);

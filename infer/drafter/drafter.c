@@ -73,16 +73,15 @@ pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree
     return shape(s, p, name, from, tree, err);
 }
 
-pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_llama *target, pl_dtype t, const char *tree,
-                          int max_sessions, int max_rows, int slots, pl_err *err) {
+pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err) {
     const pl_drafter_source *s;
     const char              *from;
     pl_tree_policy           policy;
     char                     name[PL_DRAFTER_TREE];
     *out = NULL;
     PL_TRY(find(&s, what, &from, err));
-    PL_TRY(shape(s, &policy, name, from, tree, err));
-    PL_TRY(s->open(out, from, target, t, &policy, max_sessions, max_rows, slots, err));
+    PL_TRY(shape(s, &policy, name, from, o->tree, err));
+    PL_TRY(s->open(out, from, &policy, o, err));
     memcpy((*out)->tree, name, sizeof name);
     return PL_OK;
 }

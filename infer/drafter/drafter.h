@@ -87,6 +87,14 @@ struct pl_drafter {
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
 };
 
+typedef struct pl_drafter_options {
+    const pl_llama *target;                 // outlives the drafter
+    pl_dtype        dtype;                  // how its own weights are held: PL_F32 or PL_BF16
+    const char     *tree;                   // as --tree has it; NULL or "": the drafter's own default
+    int             max_sessions, max_rows; // of a call: see pl_drafter
+    int             slots;                  // positions per session
+} pl_drafter_options;
+
 // A way to come by a drafter. `from`: the checkpoint's folder or, for drafters that need none, what follows "NAME:"
 // ("" where nothing does).
 typedef struct pl_drafter_source {
@@ -96,32 +104,30 @@ typedef struct pl_drafter_source {
     // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
     // NULL: any tree, auto by default.
     pl_status (*shape)(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *from, const char *tree, pl_err *err);
-    pl_status (*open)(pl_drafter **out, const char *from, const pl_llama *target, pl_dtype t,
-                      const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err);
+    // policy: what `shape` made of o->tree, which is not read again.
+    pl_status (*open)(pl_drafter **out, const char *from, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err);
 } pl_drafter_source;
 
 // `what` names a drafter: NAME or NAME:ARGUMENTS of one that needs no checkpoint, else a checkpoint's folder, opened as
 // the drafter it declares itself to be. So that a command means the same in every working directory, a name wins over a
-// folder; a folder of that name is written ./NAME. t: weights held as PL_F32 or PL_BF16. slots: positions per session.
-// tree: NULL or "" takes the drafter's own default.
-pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_llama *target, pl_dtype t, const char *tree,
-                          int max_sessions, int max_rows, int slots, pl_err *err);
+// folder; a folder of that name is written ./NAME.
+pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
 void      pl_drafter_destroy(pl_drafter *d);
 // The tree that it would draft, before it is opened.
 pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
 // `what` is a checkpoint's folder (which need not exist), not a name.
 bool      pl_drafter_is_folder(const char *what);
 
-// Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint.
-pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
-                                   const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
-                                   pl_err *err);
+// Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint. The tree is policy's, o->tree is not read.
+pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
+                                   const pl_drafter_options *o, pl_err *err);
 
-// The same for a backbone that is there already, with weights in the target's memory; borrowed. name: for messages.
+// The same for a backbone that is there already, with weights in the target's memory, however they are held; borrowed.
+// name: for messages.
 struct pl_backbone;
 pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
-                                     const pl_llama *target, const pl_tree_policy *policy, int max_sessions,
-                                     int max_rows, int slots, pl_err *err);
+                                     const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
 
 extern const pl_drafter_source pl_drafter_lookup, pl_drafter_recycle;
 

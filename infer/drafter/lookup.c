@@ -134,29 +134,28 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
     return pl_fail(err, PL_E_USAGE, "drafter \"lookup\" drafts chains, not the tree \"%s\": take chain:LENGTH", tree);
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_llama *target, pl_dtype t,
-                      const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err) {
-    (void)target, (void)t;
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
     int gram, length;
     *out = NULL;
     PL_TRY(parse(args, &gram, &length, err));
     lookup *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->gram = gram;
     d->length = length ? length : LENGTH_MAX;
-    d->positions = slots;
+    d->positions = o->slots;
     d->size = 2;
-    while (d->size < 2 * (int64_t)slots)
+    while (d->size < 2 * (int64_t)o->slots)
         d->size *= 2;
-    d->table = pl_calloc(pl_size_mul((size_t)max_sessions, (size_t)gram, (size_t)d->size), sizeof *d->table);
-    d->indexed = pl_calloc((size_t)max_sessions, sizeof *d->indexed);
+    d->table = pl_calloc(pl_size_mul((size_t)o->max_sessions, (size_t)gram, (size_t)d->size), sizeof *d->table);
+    d->indexed = pl_calloc((size_t)o->max_sessions, sizeof *d->indexed);
     if (d->table && d->indexed) {
         *out = &d->base;
         return PL_OK;
     }
     destroy(&d->base);
-    return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": an index of %d positions: out of memory", slots);
+    return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": an index of %d positions: out of memory", o->slots);
 }
 
 const pl_drafter_source pl_drafter_lookup = {

@@ -169,27 +169,26 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
                    K, tree);
 }
 
-static pl_status open(pl_drafter **out, const char *args, const pl_llama *target, pl_dtype t,
-                      const pl_tree_policy *policy, int max_sessions, int max_rows, int slots, pl_err *err) {
-    (void)t, (void)slots;
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
     int  nodes;
     bool keep;
     *out = NULL;
     PL_TRY(parse(args, &nodes, &keep, err));
     recycle *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": out of memory");
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
-    d->vocab = target->vocab;
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
+    d->vocab = o->target->vocab;
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep;
-    d->rows = max_rows;
-    d->adjacency = pl_calloc(pl_size_mul((size_t)max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
+    d->rows = o->max_rows;
+    d->adjacency = pl_calloc(pl_size_mul((size_t)o->max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
     if (!d->adjacency) {
         destroy(&d->base);
-        return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory", max_sessions,
-                       (long long)target->vocab, K);
+        return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory",
+                       o->max_sessions, (long long)d->vocab, K);
     }
-    for (int s = 0; s < max_sessions; s++)
+    for (int s = 0; s < o->max_sessions; s++)
         clear(d, s);
     *out = &d->base;
     return PL_OK;

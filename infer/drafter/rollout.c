@@ -380,13 +380,12 @@ static void destroy(pl_drafter *base) {
 static const pl_drafter_kind kind = {
     .name = "backbone", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
 
-pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_llama *target, pl_dtype t,
-                                   const pl_tree_policy *policy, int max_sessions, int max_rows, int slots,
-                                   pl_err *err) {
+pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
+                                   const pl_drafter_options *o, pl_err *err) {
     pl_backbone *model;
     *out = NULL;
-    PL_TRY(pl_backbone_open(&model, dir, target, t, err));
-    pl_status st = pl_drafter_backbone_create(out, model, dir, target, policy, max_sessions, max_rows, slots, err);
+    PL_TRY(pl_backbone_open(&model, dir, o->target, o->dtype, err));
+    pl_status st = pl_drafter_backbone_create(out, model, dir, policy, o, err);
     if (st == PL_OK)
         ((backbone_drafter *)*out)->owned = model;
     else
@@ -414,12 +413,12 @@ static pl_status share_ids(backbone_drafter *d, const pl_backend *be, pl_err *er
 }
 
 pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model, const char *dir,
-                                     const pl_llama *target, const pl_tree_policy *policy, int max_sessions,
-                                     int max_rows, int slots, pl_err *err) {
+                                     const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
+    const pl_backend *be = o->target->be;
     *out = NULL;
     backbone_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = max_sessions, .max_rows = max_rows};
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
     d->model = model;
     pl_status st;
     if (policy->k > d->model->head.vocab)
@@ -432,8 +431,8 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
     d->base.kind = &d->kind;
     d->base.n_taps = d->model->n_taps;
     memcpy(d->base.tap, d->model->tap, sizeof d->base.tap);
-    d->memory = target->be->memory;
-    size_t k = (size_t)policy->k, s = (size_t)max_sessions, w = (size_t)policy->width, l = (size_t)policy->depth_max;
+    d->memory = be->memory;
+    size_t k = (size_t)policy->k, s = (size_t)o->max_sessions, w = (size_t)policy->width, l = (size_t)policy->depth_max;
     d->kv = pl_calloc(s, sizeof *d->kv);
     d->level = pl_calloc(l, sizeof *d->level);
     d->of = pl_calloc(l * s, sizeof *d->of);
@@ -450,11 +449,11 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
     for (size_t i = 0; i < l; i++)
         d->level[i].of = d->of + i * s;
     share_by_bytes(d);
-    PL_TRY_GOTO(st, fail, share_ids(d, target->be, err));
-    for (int i = 0; i < max_sessions; i++)
+    PL_TRY_GOTO(st, fail, share_ids(d, be, err));
+    for (int i = 0; i < o->max_sessions; i++)
         PL_TRY_GOTO(
             st, fail,
-            pl_kv_create(&d->kv[i], 1, slots + policy->width * policy->depth_max, &d->model->shape, target->be, err));
+            pl_kv_create(&d->kv[i], 1, o->slots + policy->width * policy->depth_max, &d->model->shape, be, err));
     *out = &d->base;
     return PL_OK;
 fail:

@@ -74,7 +74,15 @@ void test_lossless(const char *what, const char *tree) {
         run(&m, NULL, 1, SESSIONS, t, plain);
         for (int slots = 1; slots <= 4; slots += 3) {
             pl_drafter *d;
-            assert_int_equal(pl_drafter_open(&d, what, &m, PL_BF16, tree, slots, slots * 64, MAX_LEN, &err), PL_OK);
+            assert_int_equal(pl_drafter_open(&d, what,
+                                             &(pl_drafter_options){.target = &m,
+                                                                   .dtype = PL_BF16,
+                                                                   .tree = tree,
+                                                                   .max_sessions = slots,
+                                                                   .max_rows = slots * 64,
+                                                                   .slots = MAX_LEN},
+                                             &err),
+                             PL_OK);
             run(&m, d, slots, SESSIONS, t, got);
             for (int i = 0; i < SESSIONS; i++) {
                 if (got[i].n != plain[i].n ||

@@ -298,7 +298,14 @@ static void eagle3_is_lossless(void **state) {
                                    "eagle2:20,5,3"};
             for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
                 pl_drafter *d;
-                assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 80, 160, &err),
+                assert_int_equal(pl_drafter_open(&d, draft,
+                                                 &(pl_drafter_options){.target = &w->target,
+                                                                       .dtype = PL_BF16,
+                                                                       .tree = trees[i],
+                                                                       .max_sessions = 8,
+                                                                       .max_rows = 8 * 80,
+                                                                       .slots = 160},
+                                                 &err),
                                  PL_OK);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
                 pl_drafter_destroy(d);
@@ -341,7 +348,14 @@ static void eagle1_is_lossless(void **state) {
             for (int k = 0; k < 4; k++) {
                 int         n = k < 2 ? 8 : 1;
                 pl_drafter *d;
-                assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[k % 2], n, n * 17, 160, &err),
+                assert_int_equal(pl_drafter_open(&d, draft,
+                                                 &(pl_drafter_options){.target = &w->target,
+                                                                       .dtype = PL_BF16,
+                                                                       .tree = trees[k % 2],
+                                                                       .max_sessions = n,
+                                                                       .max_rows = n * 17,
+                                                                       .slots = 160},
+                                                 &err),
                                  PL_OK);
                 assert_string_equal(d->kind->name, "eagle1");
                 run(&w->target, d, NULL, n * 17, 0, n, t, -1, got);
@@ -377,7 +391,15 @@ static void drawn_children(void **state) {
         run_verifier = &v;
         for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
             pl_drafter *d;
-            assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, trees[i], 8, 8 * 64, 160, &err), PL_OK);
+            assert_int_equal(pl_drafter_open(&d, draft,
+                                             &(pl_drafter_options){.target = &w->target,
+                                                                   .dtype = PL_BF16,
+                                                                   .tree = trees[i],
+                                                                   .max_sessions = 8,
+                                                                   .max_rows = 8 * 64,
+                                                                   .slots = 160},
+                                             &err),
+                             PL_OK);
             run(&w->target, d, NULL, 8 * 64, 0, 8, 1, -1, got);
             pl_drafter_destroy(d);
             snprintf(what, sizeof what, "%s, proposal %d", trees[i], kind);
@@ -390,7 +412,15 @@ static void drawn_children(void **state) {
         pl_drafter       *d;
         pl_engine        *e;
         pl_engine_options o = {.max_sessions = 1, .max_rows = 64, .max_len = 160, .verifier = &v};
-        assert_int_equal(pl_drafter_open(&d, draft, &w->target, PL_BF16, "eagle2:20,5,3", 1, 64, 160, &err), PL_OK);
+        assert_int_equal(pl_drafter_open(&d, draft,
+                                         &(pl_drafter_options){.target = &w->target,
+                                                               .dtype = PL_BF16,
+                                                               .tree = "eagle2:20,5,3",
+                                                               .max_sessions = 1,
+                                                               .max_rows = 64,
+                                                               .slots = 160},
+                                         &err),
+                         PL_OK);
         assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_E_USAGE);
         assert_non_null(strstr(err.msg, "eagle2"));
         pl_drafter_destroy(d);
@@ -457,7 +487,13 @@ static void allocates_nothing(const char *tree) {
     int32_t     ids[4] = {1, 2, 3, 4};
     test_target(&m, test_mkdir(dir), 4, 2, PL_BF16);
     test_drafter_write(test_mkdir(draft), &m, "lowrank", 8, 3);
-    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, tree, 1, 64, 200, &err), PL_OK);
+    assert_int_equal(
+        pl_drafter_open(
+            &d, draft,
+            &(pl_drafter_options){
+                .target = &m, .dtype = PL_BF16, .tree = tree, .max_sessions = 1, .max_rows = 64, .slots = 200},
+            &err),
+        PL_OK);
     pl_engine_options o = {.max_sessions = 1, .max_rows = 64, .max_len = 200};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, d, &o, &err), PL_OK);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 150};

@@ -190,7 +190,11 @@ static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temper
     pl_err      err = {0};
     pl_drafter *d;
     if (g->kind) test_backbone_write(test_mkdir(dir), m, g->kind, &(pl_backbone_options){.head = g->head}, 5);
-    if (pl_drafter_open(&d, g->kind ? dir : g->what, m, t, g->tree, 2, 128, MAX_LEN, &err) != PL_OK)
+    if (pl_drafter_open(
+            &d, g->kind ? dir : g->what,
+            &(pl_drafter_options){
+                .target = m, .dtype = t, .tree = g->tree, .max_sessions = 2, .max_rows = 128, .slots = MAX_LEN},
+            &err) != PL_OK)
         fail_msg("%s", err.msg);
     run(m, d, 128, key, 2, temperature, out);
     pl_drafter_destroy(d);

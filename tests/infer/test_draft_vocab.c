@@ -85,7 +85,14 @@ static void through_a_checkpoint(void **state) {
             pl_engine  *e;
             pl_session *s;
             if (d)
-                assert_int_equal(pl_drafter_open(&drafter, draft, &m, PL_BF16, "eagle2:20,5,4", 1, 64, 128, &err),
+                assert_int_equal(pl_drafter_open(&drafter, draft,
+                                                 &(pl_drafter_options){.target = &m,
+                                                                       .dtype = PL_BF16,
+                                                                       .tree = "eagle2:20,5,4",
+                                                                       .max_sessions = 1,
+                                                                       .max_rows = 64,
+                                                                       .slots = 128},
+                                                 &err),
                                  PL_OK);
             pl_engine_options  o = {.max_sessions = 1, .max_rows = 64, .max_len = 128};
             pl_session_options so = {.sampling = {.temperature = t, .top_p = 1, .seed = 3}, .max_new = 60};
@@ -103,7 +110,15 @@ static void through_a_checkpoint(void **state) {
         assert_memory_equal(said[0], said[1], (size_t)n_said[0] * sizeof **said);
     }
     pl_drafter *wide;
-    assert_int_not_equal(pl_drafter_open(&wide, draft, &m, PL_BF16, "eagle2:60,50,2", 1, 64, 128, &err), PL_OK);
+    assert_int_not_equal(pl_drafter_open(&wide, draft,
+                                         &(pl_drafter_options){.target = &m,
+                                                               .dtype = PL_BF16,
+                                                               .tree = "eagle2:60,50,2",
+                                                               .max_sessions = 1,
+                                                               .max_rows = 64,
+                                                               .slots = 128},
+                                         &err),
+                         PL_OK);
     assert_null(strchr(err.msg, '\n'));
     pl_llama_fini(&m);
     test_rmdir(dir);

@@ -103,7 +103,15 @@ static bench *open_bench(pl_llama *m, const char *dir, const char *tree, bool re
     pl_err err = {0};
     bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    must(pl_drafter_open(&b->d, dir, m, PL_BF16, tree, SESSIONS, MAX_ROWS, SLOTS, &err), &err);
+    must(pl_drafter_open(&b->d, dir,
+                         &(pl_drafter_options){.target = m,
+                                               .dtype = PL_BF16,
+                                               .tree = tree,
+                                               .max_sessions = SESSIONS,
+                                               .max_rows = MAX_ROWS,
+                                               .slots = SLOTS},
+                         &err),
+         &err);
     b->target = m;
     b->width = (int64_t)b->d->n_taps * m->shape.d;
     b->features = malloc((size_t)(MAX_ROWS * b->width) * sizeof(float));

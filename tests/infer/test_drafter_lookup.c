@@ -53,7 +53,13 @@ static void equals_naive_search(void **state) {
         pl_err      err = {0};
         pl_drafter *d;
         int         hits = 0, misses = 0;
-        assert_int_equal(pl_drafter_open(&d, set[c].what, NULL, PL_F32, set[c].tree, SLOTS, 8, TEXT, &err), PL_OK);
+        assert_int_equal(
+            pl_drafter_open(
+                &d, set[c].what,
+                &(pl_drafter_options){
+                    .dtype = PL_F32, .tree = set[c].tree, .max_sessions = SLOTS, .max_rows = 8, .slots = TEXT},
+                &err),
+            PL_OK);
         assert_string_equal(d->tree, set[c].tree ? set[c].tree : c == 0 ? "chain:auto" : "chain:5");
         uint64_t before = pl_alloc_count();
         for (int round = 0; round < 2; round++) { // the second finds nothing of the first
@@ -99,7 +105,10 @@ static void fills_up(void **state) {
     static pl_tree t;
     pl_err         err = {0};
     pl_drafter    *d;
-    assert_int_equal(pl_drafter_open(&d, "lookup:3,4", NULL, PL_F32, NULL, 1, 8, 1024, &err), PL_OK);
+    assert_int_equal(
+        pl_drafter_open(&d, "lookup:3,4",
+                        &(pl_drafter_options){.dtype = PL_F32, .max_sessions = 1, .max_rows = 8, .slots = 1024}, &err),
+        PL_OK);
     for (int i = 0; i < 1024; i++)
         text[i] = i; // no two alike: every entry of the tables is taken
     draft(d, 0, text, 1024, 4, &t);
@@ -115,7 +124,12 @@ static void names(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err      err = {0};
         pl_drafter *d;
-        assert_int_not_equal(pl_drafter_open(&d, bad[i][0], NULL, PL_F32, bad[i][1], 1, 8, 64, &err), PL_OK);
+        assert_int_not_equal(
+            pl_drafter_open(&d, bad[i][0],
+                            &(pl_drafter_options){
+                                .dtype = PL_F32, .tree = bad[i][1], .max_sessions = 1, .max_rows = 8, .slots = 64},
+                            &err),
+            PL_OK);
         assert_null(d);
         assert_true(err.msg[0] && !strchr(err.msg, '\n'));
     }

@@ -79,7 +79,13 @@ static void equals_matrix_by_hand(void **state) {
         pl_ctx      ctx;
         pl_drafter *d;
         int         largest = 0;
-        assert_int_equal(pl_drafter_open(&d, whats[c], &small, PL_F32, NULL, SLOTS, ROWS, 64, &err), PL_OK);
+        assert_int_equal(
+            pl_drafter_open(
+                &d, whats[c],
+                &(pl_drafter_options){
+                    .target = &small, .dtype = PL_F32, .max_sessions = SLOTS, .max_rows = ROWS, .slots = 64},
+                &err),
+            PL_OK);
         assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
         assert_int_equal(pl_ctx_measure(&ctx, sized, d, &err), PL_OK);
         memset(matrix, 0xff, sizeof matrix);
@@ -168,7 +174,14 @@ static void names(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err      err = {0};
         pl_drafter *d;
-        if (pl_drafter_open(&d, bad[i][0], &small, PL_F32, bad[i][1], 1, 8, 64, &err) == PL_OK)
+        if (pl_drafter_open(&d, bad[i][0],
+                            &(pl_drafter_options){.target = &small,
+                                                  .dtype = PL_F32,
+                                                  .tree = bad[i][1],
+                                                  .max_sessions = 1,
+                                                  .max_rows = 8,
+                                                  .slots = 64},
+                            &err) == PL_OK)
             fail_msg("%s is taken", bad[i][0]);
         assert_null(d);
         assert_true(err.msg[0] && !strchr(err.msg, '\n'));
@@ -177,7 +190,12 @@ static void names(void **state) {
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         pl_err      err = {0};
         pl_drafter *d;
-        assert_int_equal(pl_drafter_open(&d, good[i], &small, PL_F32, NULL, 1, 8, 64, &err), PL_OK);
+        assert_int_equal(
+            pl_drafter_open(
+                &d, good[i],
+                &(pl_drafter_options){.target = &small, .dtype = PL_F32, .max_sessions = 1, .max_rows = 8, .slots = 64},
+                &err),
+            PL_OK);
         pl_drafter_destroy(d);
     }
 }

@@ -186,7 +186,15 @@ static void few_positions(void **state) {
     const pl_backbone_options plain = {0};
     world_init(&w, &plain);
     edit_config(&w, "\"max_position_embeddings\": 256", "\"max_position_embeddings\": 16");
-    assert_int_equal(pl_drafter_open(&d, w.draft, &w.target, PL_F32, "chain:3", 1, 16, 100, &err), PL_OK);
+    assert_int_equal(pl_drafter_open(&d, w.draft,
+                                     &(pl_drafter_options){.target = &w.target,
+                                                           .dtype = PL_F32,
+                                                           .tree = "chain:3",
+                                                           .max_sessions = 1,
+                                                           .max_rows = 16,
+                                                           .slots = 100},
+                                     &err),
+                     PL_OK);
     pl_engine_options o = {.max_sessions = 1, .max_rows = 16, .max_len = 100};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w.target, d, &o, &err), PL_OK);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 80};

@@ -133,7 +133,13 @@ static void drafted(void **state) {
     the_looker.verifier.verify = count;
     pl_engine_options  eo = {.max_sessions = 1, .max_rows = 16, .max_len = 256, .verifier = &the_looker.verifier};
     pl_session_options so = {.sampling = {.temperature = 1, .top_p = 1, .seed = 3}, .max_new = 200};
-    assert_int_equal(pl_drafter_open(&d, draft, &m, PL_BF16, "chain:3", 1, 16, 256, &err), PL_OK);
+    assert_int_equal(
+        pl_drafter_open(
+            &d, draft,
+            &(pl_drafter_options){
+                .target = &m, .dtype = PL_BF16, .tree = "chain:3", .max_sessions = 1, .max_rows = 16, .slots = 256},
+            &err),
+        PL_OK);
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, d, &eo, &err), PL_OK);
     assert_int_equal(pl_engine_start(e, (int32_t[]){5, 17, 40}, 3, &so, &s, &err), PL_OK);
     while (s->finish == PL_RUNNING)

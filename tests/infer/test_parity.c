@@ -149,7 +149,13 @@ static void replay(found *f, const pl_unroll *u, const text *t, const pl_llama *
     int32_t     row_of[ROWS + 1];
     for (int i = 0; i <= ROWS; i++)
         row_of[i] = i;
-    assert_int_equal(pl_drafter_open(&d, dir, m, PL_BF16, "chain:4", 1, 8, ROWS + 8, &err), PL_OK);
+    assert_int_equal(
+        pl_drafter_open(
+            &d, dir,
+            &(pl_drafter_options){
+                .target = m, .dtype = PL_BF16, .tree = "chain:4", .max_sessions = 1, .max_rows = 8, .slots = ROWS + 8},
+            &err),
+        PL_OK);
     bool      last = d->tap[0] == PL_TAP_FINAL;
     pl_tensor features = {.rank = 2, .dtype = PL_F32, .dim = {t->n, last ? t->d : t->width, 1, 1}};
     features.data = calloc((size_t)pl_tensor_count(&features), sizeof(float));

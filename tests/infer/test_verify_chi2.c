@@ -134,9 +134,12 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     pl_session *s[SESSIONS] = {0};
     int         rows = SESSIONS * policy->max_nodes, running = 0;
     memset(out, 0, sizeof *out);
-    assert_int_equal(pl_drafter_backbone_open(&d, w->draft, &w->target, PL_BF16, policy, SESSIONS, rows,
-                                              MAX_LEN + policy->max_nodes, &err),
-                     PL_OK);
+    pl_drafter_options od = {.target = &w->target,
+                             .dtype = PL_BF16,
+                             .max_sessions = SESSIONS,
+                             .max_rows = rows,
+                             .slots = MAX_LEN + policy->max_nodes};
+    assert_int_equal(pl_drafter_backbone_open(&d, w->draft, policy, &od, &err), PL_OK);
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
     for (int64_t started = 0; started < answers || running > 0;) {

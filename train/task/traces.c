@@ -335,7 +335,9 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
         return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld ids of a head of %lld rows", (long long)top,
                               (long long)vocab);
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
-    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &c->target, t, &policy, SESSIONS, ROWS, (int)c->positions, err));
+    pl_drafter_options o = {
+        .target = &c->target, .dtype = t, .max_sessions = SESSIONS, .max_rows = ROWS, .slots = (int)c->positions};
+    PL_TRY(pl_drafter_backbone_open(&c->drafter, dir, &policy, &o, err));
     c->watch.see = see;
     c->drafter->watch = &c->watch;
     c->top = top;
