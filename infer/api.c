@@ -125,17 +125,18 @@ int pl_decoder_generate(pl_decoder *d, const pl_decoder_request *request, pl_dec
         if (n) on_token(arg, -1, text, n);
     }
     if (st == PL_OK && stats) {
-        const pl_session *x = d->runner.session;
-        *stats = (pl_decoder_stats){.prompt_tokens = x->n_prompt,
-                                    .tokens = x->stats.emitted,
-                                    .steps = x->stats.steps,
-                                    .drafted = x->stats.drafted,
-                                    .accepted = x->stats.accepted,
-                                    .seconds = x->stats.seconds,
-                                    .prefill_seconds = x->stats.prefill_seconds,
-                                    .tokens_per_second = or_zero(pl_stats_speed(&x->stats)),
-                                    .acceptance_length = or_zero(pl_stats_acceptance(&x->stats)),
-                                    .stopped = x->finish == PL_STOPPED};
+        const pl_session       *session = d->runner.session;
+        const pl_session_stats *x = pl_session_statistics(session);
+        *stats = (pl_decoder_stats){.prompt_tokens = pl_session_prompt(session),
+                                    .tokens = x->emitted,
+                                    .steps = x->steps,
+                                    .drafted = x->drafted,
+                                    .accepted = x->accepted,
+                                    .seconds = x->seconds,
+                                    .prefill_seconds = x->prefill_seconds,
+                                    .tokens_per_second = or_zero(pl_stats_speed(x)),
+                                    .acceptance_length = or_zero(pl_stats_acceptance(x)),
+                                    .stopped = pl_session_finish(session) == PL_STOPPED};
     }
     if (t.has_text) pl_detok_fini(&t.detok);
     return told(st, &err, message, size);

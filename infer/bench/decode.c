@@ -72,7 +72,7 @@ static pl_status run_all(method *m, pl_bench *b, const buffer *memory, const int
             if (!m[i].open) continue;
             double rate = k >= 0 && k % 2 == 0 ? probe(b, memory, &m[i]) : 0;
             PL_TRY(pl_runner_run(&m[i].runner, prompt, d->context, &greedy, d->new_tokens, NULL, NULL, err));
-            const pl_session_stats *s = &m[i].runner.session->stats;
+            const pl_session_stats *s = pl_session_statistics(m[i].runner.session);
             if (k < 0) continue;
             if (k % 2 != 0) rate = probe(b, memory, &m[i]);
             pl_stats_add(&m[i].stats, s);

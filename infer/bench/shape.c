@@ -64,7 +64,7 @@ static pl_status start(loop *l, const pl_bench_model *m, pl_err *err) {
     if (l->session) pl_engine_end(l->engine, l->session);
     l->session = NULL;
     PL_TRY(pl_engine_start(l->engine, m->prompt, m->context, &so, &l->session, err));
-    while (l->session->n_read < m->context) {
+    while (pl_session_reading(l->session)) {
         PL_TRY(pl_bench_go_on(err));
         PL_TRY(pl_engine_step(l->engine, err));
     }
@@ -79,8 +79,8 @@ static pl_status run_loop(loop *l, pl_bench *b, const pl_bench_model *m, int ste
         double rate = i >= 0 && i / BLOCK % 2 == 0 ? pl_bench_rate(b, m->target.params.block, m->read_bytes) : 0;
         for (int k = 0; k < (i < 0 ? COLD : BLOCK) && i < steps && l->n < PL_BENCH_MAX_PAIRS; k++, i++) {
             PL_TRY(pl_bench_go_on(err));
-            if (l->session->finish != PL_RUNNING) PL_TRY(start(l, m, err));
-            const pl_session_stats *s = &l->session->stats;
+            if (pl_session_finish(l->session) != PL_RUNNING) PL_TRY(start(l, m, err));
+            const pl_session_stats *s = pl_session_statistics(l->session);
             pl_session_stats        was = *s;
             PL_TRY(pl_engine_step(l->engine, err));
             if (i < 0) continue;
@@ -213,7 +213,7 @@ static void put_cycle(pl_json_out *o, const loop *l, int n, const pl_bench_shape
         pl_put_num(o, "tokens_per_second", l[i].tau / seconds);
         pl_put_num(o, "bytes", l[i].bytes);
         pl_put_num(o, "floor_seconds", median(l[i].floor, l[i].n));
-        pl_put_num(o, "measured_tau", pl_stats_acceptance(&l[i].session->stats));
+        pl_put_num(o, "measured_tau", pl_stats_acceptance(pl_session_statistics(l[i].session)));
         put_goal(o, "seconds", seconds, goal && strcmp(s->name, GOAL_SHAPE) == 0 ? GOAL_CYCLE : NAN, false);
         pl_json_out_close(o, '}');
     }

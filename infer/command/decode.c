@@ -175,7 +175,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     const pl_session *s = r->session;
     int32_t           n;
     const int32_t    *answer = pl_session_answer(s, &n);
-    pl_put_ids(o, "prompt_tokens", s->tokens, s->n_prompt);
+    pl_put_ids(o, "prompt_tokens", pl_session_tokens(s), pl_session_prompt(s));
     pl_put_ids(o, "tokens", answer, n);
     pl_json_out_key(o, "text");
     if (d->has_text) {
@@ -187,7 +187,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     } else {
         pl_json_out_null(o);
     }
-    pl_put_str(o, "finish", finish_name(s->finish));
+    pl_put_str(o, "finish", finish_name(pl_session_finish(s)));
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
     pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
     pl_put_str(o, "tree", r->drafter ? r->drafter->tree : NULL);
@@ -196,16 +196,15 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     pl_engine_tree(r->engine, used, sizeof used);
     pl_put_str(o, "tree_used", r->drafter ? used : NULL);
     pl_put_object(o, "stats");
-    pl_stats_write(o, &s->stats, s->n_prompt);
+    pl_stats_write(o, pl_session_statistics(s), pl_session_prompt(s));
     pl_json_out_close(o, '}');
     return PL_OK;
 }
 
 static void log_stats(const pl_runner *r, const pl_verifier *v) {
-    const pl_session       *s = r->session;
-    const pl_session_stats *t = &s->stats;
-    pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", s->n_prompt, t->prefill_seconds,
-           s->n_prompt / t->prefill_seconds);
+    const pl_session_stats *t = pl_session_statistics(r->session);
+    int32_t                 n = pl_session_prompt(r->session);
+    pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", n, t->prefill_seconds, n / t->prefill_seconds);
     if (t->steps == 0) return;
     pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,
            t->seconds, pl_stats_speed(t), (long long)t->steps, pl_stats_acceptance(t));
@@ -268,7 +267,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         const char *s;
         size_t      bytes = pl_detok_flush(&d.detok, &s);
         put(&d, s, bytes);
-        if (!env->json && r.session && r.session->n_tokens > r.session->n_prompt) put(&d, "\n", 1);
+        if (!env->json && r.session && pl_session_length(r.session) > pl_session_prompt(r.session)) put(&d, "\n", 1);
     }
     if (st != PL_OK) goto done;
     if (d.failed) {

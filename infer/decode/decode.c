@@ -1,6 +1,7 @@
 #include "infer/decode/decode.h"
 
 #include "infer/decode/autotuner.h"
+#include "infer/decode/session.h"
 #include "infer/decode/verification.h"
 #include "infer/drafter/backbone.h"
 #include "kernels/base/check.h"
@@ -246,7 +247,6 @@ pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_s
         pl_verification_text(&e->verification, s);
         s->n_read = 0;
         s->finish = PL_RUNNING;
-        s->stopped_by = -1;
         s->opt = *o;
         s->stats = (pl_session_stats){0};
         s->live = true;
@@ -273,6 +273,39 @@ int pl_engine_free_slots(const pl_engine *e) {
 void pl_engine_end(pl_engine *e, pl_session *s) {
     (void)e;
     s->live = false;
+}
+
+const int32_t *pl_session_tokens(const pl_session *s) {
+    return s->tokens;
+}
+
+int32_t pl_session_length(const pl_session *s) {
+    return s->n_tokens;
+}
+
+int32_t pl_session_prompt(const pl_session *s) {
+    return s->n_prompt;
+}
+
+const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
+    *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
+    return s->tokens + s->n_prompt;
+}
+
+bool pl_session_reading(const pl_session *s) {
+    return s->n_read < s->n_prompt;
+}
+
+pl_finish pl_session_finish(const pl_session *s) {
+    return s->finish;
+}
+
+uint64_t pl_session_key(const pl_session *s) {
+    return s->opt.key;
+}
+
+const pl_session_stats *pl_session_statistics(const pl_session *s) {
+    return &s->stats;
 }
 
 // ---- one step -------------------------------------------------------------------------------------------------------
@@ -328,7 +361,7 @@ static int plan_rows(pl_engine *e) {
         for (int i = 0; i < e->opt.max_sessions; i++) {
             pl_session *s = &e->session[i];
             if (!s->live || s->finish != PL_RUNNING) continue;
-            bool decoding = s->n_read >= s->n_prompt;
+            bool decoding = !pl_session_reading(s);
             if (decoding != (pass == 0)) continue;
             int left = e->opt.max_rows - m, want = decoding ? s->tree.n : s->n_prompt - s->n_read;
             if (want > left) want = left;
@@ -369,7 +402,6 @@ static bool emit(pl_engine *e, pl_session *s, int32_t token) {
     pl_verification_said(&e->verification, s, token);
     if (is_stop(s, token)) {
         s->finish = PL_STOPPED;
-        s->stopped_by = token;
     } else if (s->n_tokens - s->n_prompt >= s->opt.max_new) {
         s->finish = PL_LENGTH;
     } else if (s->n_tokens >= e->opt.max_len) {
@@ -467,7 +499,7 @@ static void draft(pl_engine *e, const forward_out *f) {
         part       *p = &e->parts[i];
         pl_session *s = p->s;
         if (s->finish != PL_RUNNING) continue;
-        bool decoding = s->n_read >= s->n_prompt;
+        bool decoding = !pl_session_reading(s);
         if (decoding) pl_tree_root(&s->tree, s->tokens[s->n_tokens - 1]);
         if (!e->drafter) continue;
         // No deeper than what may still be emitted: the bonus token takes one place.

@@ -12,7 +12,6 @@
 #define PL_DECODE_H
 
 #include "infer/drafter/drafter.h"
-#include "infer/model/kv.h"
 #include "infer/model/llama.h"
 #include "infer/model/target.h"
 #include "infer/tree/best.h"
@@ -76,25 +75,6 @@ typedef struct pl_session_stats {
     pl_step_parts parts; // of `seconds`: those of a step count for each of its sessions, as the step's seconds do
 } pl_session_stats;
 
-struct pl_session {
-    int32_t             *tokens;                     // prompt, then what was emitted (the stop token included)
-    int32_t              n_tokens, n_prompt, n_read; // n_read: positions the target has in its cache
-    int                  slot;
-    pl_finish            finish;
-    int32_t              stopped_by; // the stop token, when finish is PL_STOPPED
-    pl_session_options   opt;
-    pl_session_stats     stats;
-    pl_kv                kv;
-    pl_tree              tree;
-    bool                 live;
-    // Sampling: scratch, and the distributions that the tree's children were drawn from.
-    pl_distribution_work work;
-    double              *dist; // [4][V]: p, q, r of verification, the drafter's
-    double              *q;    // [nodes][V]
-    pl_rng_coin          draft_coin;
-    pl_proposing         proposing;
-};
-
 // Borrows target, drafter (may be NULL) and pool; they outlive the engine.
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
                            pl_drafter *drafter, const pl_engine_options *o, pl_err *err);
@@ -113,6 +93,18 @@ pl_status   pl_engine_step(pl_engine *e, pl_err *err);
 // plain decoding is faster). text: PL_TREE_TEXT bytes hold any.
 void        pl_engine_tree(const pl_engine *e, char *text, size_t size);
 
+// ---- a session, until it is ended; what is pointed to is its own ----
+
+const int32_t *pl_session_tokens(const pl_session *s); // prompt, then what was emitted (the stop token included)
+int32_t        pl_session_length(const pl_session *s); // how many, both together
+int32_t        pl_session_prompt(const pl_session *s); // how many of the prompt
+// Target tokens of the answer: without prompt and without the stop token.
+const int32_t *pl_session_answer(const pl_session *s, int32_t *n);
+bool           pl_session_reading(const pl_session *s); // a part of its prompt is still to be read
+pl_finish      pl_session_finish(const pl_session *s);
+uint64_t       pl_session_key(const pl_session *s);
+const pl_session_stats *pl_session_statistics(const pl_session *s);
+
 static inline void pl_step_parts_add(pl_step_parts *to, const pl_step_parts *p) {
     to->target += p->target;
     to->verify += p->verify;
@@ -120,12 +112,6 @@ static inline void pl_step_parts_add(pl_step_parts *to, const pl_step_parts *p) 
     to->draft.layer += p->draft.layer;
     to->draft.head += p->draft.head;
     to->draft.draw += p->draft.draw;
-}
-
-// Target tokens of the answer: without prompt and without the stop token.
-static inline const int32_t *pl_session_answer(const pl_session *s, int32_t *n) {
-    *n = s->n_tokens - s->n_prompt - (s->finish == PL_STOPPED ? 1 : 0);
-    return s->tokens + s->n_prompt;
 }
 
 #endif

@@ -63,7 +63,7 @@ pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl
     PL_TRY(pl_engine_start(r->engine, prompt, (int)n, &o, &s, err));
     r->session = s;
     int32_t told = 0;
-    while (s->finish == PL_RUNNING) {
+    while (pl_session_finish(s) == PL_RUNNING) {
         if (pl_stop_requested()) return pl_fail(err, PL_E_INTERRUPTED, "interrupted after %d tokens", told);
         PL_TRY(pl_engine_step(r->engine, err));
         int32_t        count;

@@ -1,5 +1,6 @@
 #include "infer/decode/verification.h"
 
+#include "infer/decode/session.h"
 #include "kernels/base/check.h"
 
 #include <string.h>

@@ -225,7 +225,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, bool first, 
     pl_sampling s = sampling_of(e, t, i, seed);
     pl_status   st = pl_runner_run(run, e->prompt[i], e->prompt_n[i], &s, e->o->max_new_tokens, NULL, NULL, err);
     if (st != PL_OK) return pl_fail_at(err, st, "%s", a->name);
-    const pl_session_stats *stats = &run->session->stats;
+    const pl_session_stats *stats = pl_session_statistics(run->session);
     pl_stats_add(&a->stats, stats);
     x->seconds += stats->seconds;
     x->prefill_seconds += stats->prefill_seconds;

@@ -46,13 +46,13 @@ static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
 // Rows that the engine has made final: into the job's buffers, rounded to bf16.
 static void on_final(void *arg, const pl_final_rows *r) {
     pl_generator *g = arg;
-    job          *j = &g->ring[r->session->opt.key % (uint64_t)g->ring_size];
+    job          *j = &g->ring[pl_session_key(r->session) % (uint64_t)g->ring_size];
     int64_t       d = g->target->shape.d, w = features_width(g);
     for (int i = 0; i < r->count; i++) {
         int64_t t = r->first + i, row = r->row[i];
         PL_CHECK(t < j->capacity && t == j->n, "row %lld of a document of %lld", (long long)t, (long long)j->n);
-        j->tokens[t] = r->session->tokens[t];
-        j->mask[t] = t >= r->session->n_prompt;
+        j->tokens[t] = pl_session_tokens(r->session)[t];
+        j->mask[t] = t >= pl_session_prompt(r->session);
         j->argmax[t] = r->argmax[r->logits_row[row]];
         if (w) to_bf16(j->features + t * w, pl_f32(&r->features) + row * w, w);
         to_bf16(j->last + t * d, pl_f32(&r->hidden) + row * d, d);
@@ -201,10 +201,10 @@ pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
         PL_TRY(pl_engine_step(g->engine, err));
         for (int i = 0; i < g->opt.sessions; i++) {
             pl_session *s = pl_engine_session(g->engine, i);
-            if (!s || s->finish == PL_RUNNING) continue;
-            job *j = &g->ring[s->opt.key % (uint64_t)g->ring_size];
+            if (!s || pl_session_finish(s) == PL_RUNNING) continue;
+            job *j = &g->ring[pl_session_key(s) % (uint64_t)g->ring_size];
             j->done = true;
-            j->answer = s->n_tokens - s->n_prompt;
+            j->answer = pl_session_length(s) - pl_session_prompt(s);
             pl_engine_end(g->engine, s);
         }
     }

@@ -1,6 +1,7 @@
 #include "infer/plan/rig.h"
 
 #include "infer/decode/decode.h"
+#include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
@@ -344,7 +345,7 @@ static pl_status start_plain(rig *r, pl_err *err) {
         reading = false;
         for (int s = 0; s < r->o->batch; s++) {
             const pl_session *x = pl_engine_session(r->engine, s);
-            if (x->n_read < x->n_prompt) reading = true;
+            if (pl_session_reading(x)) reading = true;
         }
     }
     return PL_OK;
@@ -354,11 +355,11 @@ static pl_status run_plain(rig *r, bool keep, pl_err *err) {
     for (int i = 0; i < PLAIN_STEPS; i++) {
         for (int s = 0; s < r->o->batch; s++) {
             const pl_session *x = pl_engine_session(r->engine, s);
-            if (x && x->finish == PL_RUNNING) continue;
+            if (x && pl_session_finish(x) == PL_RUNNING) continue;
             PL_TRY(start_plain(r, err));
             break;
         }
-        const pl_session_stats *stats = &pl_engine_session(r->engine, 0)->stats;
+        const pl_session_stats *stats = pl_session_statistics(pl_engine_session(r->engine, 0));
         pl_session_stats        before = *stats;
         PL_TRY(pl_engine_step(r->engine, err));
         if (!keep || i < PLAIN_COLD) continue;

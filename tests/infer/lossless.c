@@ -48,11 +48,11 @@ static void run(const pl_llama *m, pl_drafter *d, int slots, int n, double tempe
         }
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
         for (int i = 0; i < started; i++) {
-            if (!s[i] || s[i]->finish == PL_RUNNING) continue;
-            out[i].n = s[i]->n_tokens;
-            out[i].steps = s[i]->stats.steps;
-            out[i].accepted = s[i]->stats.accepted;
-            memcpy(out[i].tokens, s[i]->tokens, (size_t)s[i]->n_tokens * sizeof *s[i]->tokens);
+            if (!s[i] || pl_session_finish(s[i]) == PL_RUNNING) continue;
+            out[i].n = pl_session_length(s[i]);
+            out[i].steps = pl_session_statistics(s[i])->steps;
+            out[i].accepted = pl_session_statistics(s[i])->accepted;
+            memcpy(out[i].tokens, pl_session_tokens(s[i]), (size_t)pl_session_length(s[i]) * sizeof(int32_t));
             pl_engine_end(e, s[i]);
             s[i] = NULL;
             ended++;

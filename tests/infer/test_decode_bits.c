@@ -2,6 +2,7 @@
 // shapes, company in the batch, threads or the length of the context.
 #include "tests/infer/fixture.h"
 
+#include "infer/decode/session.h"
 #include "kernels/base/hash.h"
 
 #include <setjmp.h>

@@ -47,7 +47,7 @@ static void record(void *arg, const pl_final_rows *r) {
         int at = r->logits_row[r->row[i]];
         if (at < 0) continue;
         const float *z = r->logits + (int64_t)at * TEST_VOCAB;
-        record_to[r->session->opt.key].bits[r->first + i] = pl_hash(z, TEST_VOCAB * sizeof *z) | 1;
+        record_to[pl_session_key(r->session)].bits[r->first + i] = pl_hash(z, TEST_VOCAB * sizeof *z) | 1;
         if (logits_to) memcpy(logits_to + (r->first + i) * TEST_VOCAB, z, TEST_VOCAB * sizeof *z);
     }
 }
@@ -85,14 +85,14 @@ static void run(const pl_llama *m, pl_drafter *d, int rows, uint64_t key0, int n
         if (pl_engine_step(e, &err) != PL_OK) fail_msg("%s", err.msg);
         running = false;
         for (int i = 0; i < n; i++)
-            running |= s[i]->finish == PL_RUNNING;
+            running |= pl_session_finish(s[i]) == PL_RUNNING;
     }
     for (int i = 0; i < n; i++) {
         transcript *t = &out[key0 + (uint64_t)i];
-        t->n = s[i]->n_tokens;
-        memcpy(t->tokens, s[i]->tokens, (size_t)t->n * sizeof *t->tokens);
-        t->drafted = s[i]->stats.drafted;
-        t->accepted = s[i]->stats.accepted;
+        t->n = pl_session_length(s[i]);
+        memcpy(t->tokens, pl_session_tokens(s[i]), (size_t)t->n * sizeof *t->tokens);
+        t->drafted = pl_session_statistics(s[i])->drafted;
+        t->accepted = pl_session_statistics(s[i])->accepted;
     }
     pl_engine_destroy(e);
 }

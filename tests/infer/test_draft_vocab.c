@@ -98,11 +98,11 @@ static void through_a_checkpoint(void **state) {
             pl_session_options so = {.sampling = {.temperature = t, .top_p = 1, .seed = 3}, .max_new = 60};
             assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, drafter, &o, &err), PL_OK);
             assert_int_equal(pl_engine_start(e, prompt, 4, &so, &s, &err), PL_OK);
-            while (s->finish == PL_RUNNING)
+            while (pl_session_finish(s) == PL_RUNNING)
                 assert_int_equal(pl_engine_step(e, &err), PL_OK);
-            n_said[d] = s->n_tokens - s->n_prompt;
-            memcpy(said[d], s->tokens + s->n_prompt, (size_t)n_said[d] * sizeof **said);
-            if (d) assert_true(s->stats.drafted > 0);
+            n_said[d] = pl_session_length(s) - pl_session_prompt(s);
+            memcpy(said[d], pl_session_tokens(s) + pl_session_prompt(s), (size_t)n_said[d] * sizeof **said);
+            if (d) assert_true(pl_session_statistics(s)->drafted > 0);
             pl_engine_destroy(e);
             pl_drafter_destroy(drafter);
         }

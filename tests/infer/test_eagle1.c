@@ -199,9 +199,9 @@ static void few_positions(void **state) {
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w.target, d, &o, &err), PL_OK);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = 80};
     assert_int_equal(pl_engine_start(e, (int32_t[]){1, 2, 3}, 3, &so, &s, &err), PL_OK);
-    while (s->finish == PL_RUNNING)
+    while (pl_session_finish(s) == PL_RUNNING)
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
-    assert_int_equal(s->n_tokens, 83);
+    assert_int_equal(pl_session_length(s), 83);
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
     world_fini(&w);

@@ -142,7 +142,7 @@ static void drafted(void **state) {
         PL_OK);
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &m, d, &eo, &err), PL_OK);
     assert_int_equal(pl_engine_start(e, (int32_t[]){5, 17, 40}, 3, &so, &s, &err), PL_OK);
-    while (s->finish == PL_RUNNING)
+    while (pl_session_finish(s) == PL_RUNNING)
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
     pl_engine_destroy(e);
     pl_drafter_destroy(d);

@@ -34,7 +34,7 @@ static void keep(void *arg, const pl_final_rows *r) {
     text *t = arg;
     for (int i = 0; i < r->count; i++) {
         int64_t at = r->first + i, row = r->row[i];
-        t->tokens[at] = r->session->tokens[at];
+        t->tokens[at] = pl_session_tokens(r->session)[at];
         t->argmax[at] = r->argmax[r->logits_row[row]];
         t->mask[at] = 1;
         for (int64_t k = 0; k < t->width; k++)
@@ -60,7 +60,7 @@ static void generate(text *t, const pl_llama *m, const int32_t *prompt, int n) {
     pl_engine_on_final(e, keep, t);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = ROWS + 1 - n};
     assert_int_equal(pl_engine_start(e, prompt, n, &so, &s, &err), PL_OK);
-    while (s->finish == PL_RUNNING)
+    while (pl_session_finish(s) == PL_RUNNING)
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
     pl_engine_destroy(e);
 }

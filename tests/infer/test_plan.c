@@ -360,7 +360,7 @@ static void test_statistics(void **state) {
         pl_sampling       s = {.temperature = 0, .top_p = 1};
         if (pl_runner_open(&r, pl_backend_cpu(), m.pool, &m.target, &ro, &err) != PL_OK) fail_msg("%s", err.msg);
         assert_int_equal(pl_runner_run(&r, prompt, 5, &s, 64, NULL, NULL, &err), PL_OK);
-        const pl_session_stats *t = &r.session->stats;
+        const pl_session_stats *t = pl_session_statistics(r.session);
         const pl_draft_parts   *d = &t->parts.draft;
         double                  sum = t->parts.target + t->parts.verify + d->take_in + d->layer + d->head + d->draw;
         assert_true(t->parts.target > 0 && t->parts.verify > 0 && d->take_in > 0 && d->head > 0 && d->draw == 0);

@@ -61,10 +61,10 @@ typedef struct plain_dist {
 static void take_dist(void *arg, const pl_final_rows *r) {
     plain_dist *l = arg;
     int         last = r->logits_row[r->row[r->count - 1]];
-    if (last < 0 || r->first + r->count != r->session->n_prompt) return;
+    if (last < 0 || r->first + r->count != pl_session_prompt(r->session)) return;
     uint32_t said[1] = {0}; // V is below 32
-    for (int i = 0; i < r->session->n_prompt; i++)
-        pl_said_add(said, r->session->tokens[i]);
+    for (int i = 0; i < pl_session_prompt(r->session); i++)
+        pl_said_add(said, pl_session_tokens(r->session)[i]);
     pl_history h = {.said = said};
     assert_true(pl_distribution(l->p, r->logits + (int64_t)last * V, V, l->sampling, &h, &l->work));
 }
@@ -81,7 +81,7 @@ static void expect_after(pl_engine *e, plain_dist *l, int32_t *tokens, int n, do
     }
     pl_session_options so = {.sampling = *l->sampling, .max_new = 1};
     assert_int_equal(pl_engine_start(e, tokens, PROMPT + n, &so, &s, &err), PL_OK);
-    while (s->finish == PL_RUNNING)
+    while (pl_session_finish(s) == PL_RUNNING)
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
     pl_engine_end(e, s);
     double p[V];
@@ -117,13 +117,13 @@ typedef struct sample {
 
 static void harvest(pl_session *s, sample *out) {
     int at = 0;
-    assert_int_equal(s->n_tokens, PROMPT + LENGTH);
+    assert_int_equal(pl_session_length(s), PROMPT + LENGTH);
     for (int i = 0; i < LENGTH; i++)
-        at = at * V + s->tokens[PROMPT + i];
+        at = at * V + pl_session_tokens(s)[PROMPT + i];
     out->cell[at]++;
     out->answers++;
-    out->accepted += s->stats.accepted;
-    out->steps += s->stats.steps;
+    out->accepted += pl_session_statistics(s)->accepted;
+    out->steps += pl_session_statistics(s)->steps;
 }
 
 static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *policy, const pl_sampling *sampling,
@@ -144,7 +144,7 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
     for (int64_t started = 0; started < answers || running > 0;) {
         for (int i = 0; i < SESSIONS; i++) {
-            if (s[i] && s[i]->finish != PL_RUNNING) {
+            if (s[i] && pl_session_finish(s[i]) != PL_RUNNING) {
                 harvest(s[i], out);
                 pl_engine_end(e, s[i]);
                 s[i] = NULL;
@@ -290,10 +290,10 @@ static text decode(const pl_llama *m, pl_drafter *d, const pl_verifier *v, doubl
                              .stop = {stop}};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, m, d, &o, &err), PL_OK);
     assert_int_equal(pl_engine_start(e, (int32_t[]){5, 17, 40}, 3, &so, &s, &err), PL_OK);
-    while (s->finish == PL_RUNNING)
+    while (pl_session_finish(s) == PL_RUNNING)
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
-    t.n = s->n_tokens;
-    memcpy(t.tokens, s->tokens, (size_t)t.n * sizeof *t.tokens);
+    t.n = pl_session_length(s);
+    memcpy(t.tokens, pl_session_tokens(s), (size_t)t.n * sizeof *t.tokens);
     pl_engine_destroy(e);
     return t;
 }
