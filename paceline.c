@@ -1,7 +1,6 @@
 // The door: the table of commands, what they have in common, and how a failure leaves the program.
 #include "paceline.h"
 
-#include "infer/bench/bench.h"
 #include "infer/cli/cli.h"
 #include "infer/cli/machine.h"
 #include "infer/command/decode.h"
@@ -16,7 +15,7 @@
 #include "kernels/base/log.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
-#include "train/run/bench_step.h"
+#include "train/run/bench.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
 
@@ -317,8 +316,8 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
                        .json = pl_cli_has(a, "json"),
                        .comm = comm,
                        .has_seed = pl_cli_has(a, "seed"),
-                       .seed = 1,
-                       .bench_step = pl_bench_step_put};
+                       .seed = 1};
+
     int         threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);

@@ -6,7 +6,6 @@
 #ifndef PL_BENCH_PARTS_H
 #define PL_BENCH_PARTS_H
 
-#include "infer/bench/bench.h"
 #include "infer/bench/shapes.h"
 #include "infer/cli/machine.h"
 

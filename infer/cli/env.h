@@ -9,24 +9,20 @@
 
 #include <stdio.h>
 
-struct pl_bench_step;
-typedef struct pl_env pl_env;
-struct pl_env {
-    const pl_backend    *backend;
-    pl_pool             *pool;
-    pl_comm             *comm;    // the ranks of training; NULL: one
-    int                  threads; // of the pool
-    bool                 quiet, json;
-    FILE                *text;   // results for people (stdout); NULL with --json
-    pl_json_out         *result; // with --json: an open object, to which the command adds its members; else NULL
+typedef struct pl_env {
+    const pl_backend           *backend;
+    pl_pool                    *pool;
+    pl_comm                    *comm;    // the ranks of training; NULL: one
+    int                         threads; // of the pool
+    bool                        quiet, json;
+    FILE                       *text;   // results for people (stdout); NULL with --json
+    pl_json_out                *result; // with --json: an open object, to which the command adds its members; else NULL
     // All tables of recipe keys, for whoever opens a recipe.
     const pl_key *const *keys;
-    int                  n_keys;
-    uint64_t             seed;     // --seed, else 1; recipes have it as `seed`
-    bool                 has_seed; // --seed was given
-    // Of `bench step` (infer/bench/bench.h): adds an array to an open object.
-    pl_status (*bench_step)(pl_json_out *o, const pl_env *env, const struct pl_bench_step *s, pl_err *err);
-};
+    int                         n_keys;
+    uint64_t                    seed;     // --seed, else 1; recipes have it as `seed`
+    bool                        has_seed; // --seed was given
+} pl_env;
 
 // A stage of a recipe: pl_generate_run, pl_eval_run, pl_run. The door has opened the recipe and made out_dir.
 typedef pl_status (*pl_stage_fn)(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);

@@ -295,7 +295,7 @@ static pl_status make_teacher(bench *b, pl_err *err) {
     return st;
 }
 
-pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
+pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
     bench     b = {.s = s, .env = env};
     pl_status st;
     if (s->shape)

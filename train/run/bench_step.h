@@ -7,10 +7,20 @@
 #ifndef PL_TRAIN_BENCH_STEP_H
 #define PL_TRAIN_BENCH_STEP_H
 
-#include "infer/bench/bench.h"
+#include "infer/cli/env.h"
 
-// pl_env.bench_step. Adds the array "step". PL_E_INPUT when the target cannot be read or its context is too short for
+typedef struct pl_bench_step {
+    const char *target; // the model: a folder or a file; NULL: `shape`
+    const char *shape;  // a shape's name (infer/bench/shapes.h), whose embedding and output matrix are random
+    int         layers; // of it; 0: the model's
+    const char *head;   // of the drafter: "full", "trimmed:ROWS", "lowrank:RANK"
+    int64_t     batch, seq_len;
+    int         unroll;  // of the drafter
+    int         repeats; // timed steps, 1 to 1000
+} pl_bench_step;
+
+// Adds the array "step" to an open object. PL_E_INPUT when the target cannot be read or its context is too short for
 // the sequences; PL_E_MEMORY when a case does not fit.
-pl_status pl_bench_step_put(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err);
+pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err);
 
 #endif
