@@ -88,7 +88,7 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         ids = pl_malloc((size_t)n * sizeof *ids);
         mask = pl_malloc((size_t)n);
         if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
-        PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_dataset_rows_out){.tokens = ids, .mask = mask}, err));
+        PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_columns){.tokens = ids, .loss_mask = mask}, err));
         for (int64_t k = 0; k < n; k++) {
             if (!mask[k]) continue;
             if (ids[k] >= vocab)

@@ -182,6 +182,10 @@ const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds) {
     return &ds->m.attrs.a;
 }
 
+pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a) {
+    return (pl_columns_shape){.d = a->d, .taps = a->A, .top = a->top};
+}
+
 int64_t pl_dataset_docs(const pl_dataset *ds) {
     return ds->m.docs;
 }
@@ -201,16 +205,16 @@ const char *pl_dataset_fingerprint(const pl_dataset *ds) {
 // ---- read
 
 // What readers index other tables with must lie in them, whatever a producer wrote.
-static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_dataset_rows_out *to, int64_t at,
-                            int64_t n, pl_err *err) {
+static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_columns *to, int64_t at, int64_t n,
+                            pl_err *err) {
     int32_t     V = ds->m.attrs.a.vocab_size;
     int64_t     top = ds->m.attrs.a.top;
     const char *bad = NULL;
     for (int64_t i = at; i < at + n; i++) {
         if (to->tokens && (to->tokens[i] < 0 || to->tokens[i] >= V)) bad = "a token";
         if (to->argmax && (to->argmax[i] < 0 || to->argmax[i] >= V)) bad = "an argmax";
-        if (to->mask && to->mask[i] > 1) bad = "a loss mask";
-        if (to->held && top && to->held[i] > 1) bad = "a mark of held-out rows";
+        if (to->loss_mask && to->loss_mask[i] > 1) bad = "a loss mask";
+        if (to->held_out && top && to->held_out[i] > 1) bad = "a mark of held-out rows";
     }
     for (int64_t i = at * top; i < (at + n) * top; i++) {
         if (to->top_id && (to->top_id[i] < 0 || to->top_id[i] >= V)) bad = "one of the best ids";
@@ -220,33 +224,22 @@ static pl_status check_rows(const pl_dataset *ds, const char *path, const pl_dat
 }
 
 // Rows [first, first + n) of one shard go to place `at` of the caller's buffers.
-static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t n, const pl_dataset_rows_out *to,
-                           int64_t at, pl_err *err) {
+static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t n, const pl_columns *to, int64_t at,
+                           pl_err *err) {
     const pl_h5_shard *h5;
     char              *path;
     pl_status          st = get_shard(ds, shard, &h5, &path, err);
-    size_t             row = (size_t)at;
-    const struct {
-        pl_h5_field field;
-        void       *to;
-        size_t      size;
-    } part[] = {{PL_H5_TOKENS, to->tokens, sizeof *to->tokens}, {PL_H5_MASK, to->mask, sizeof *to->mask},
-                {PL_H5_ARGMAX, to->argmax, sizeof *to->argmax}, {PL_H5_FEATURES, to->features, sizeof *to->features},
-                {PL_H5_LAST, to->last, sizeof *to->last},       {PL_H5_DEPTH, to->depth, sizeof *to->depth},
-                {PL_H5_BEAM, to->beam, sizeof *to->beam},       {PL_H5_HELD, to->held, sizeof *to->held},
-                {PL_H5_HIDDEN, to->hidden, sizeof *to->hidden}, {PL_H5_OUTPUT, to->output, sizeof *to->output},
-                {PL_H5_TOP_ID, to->top_id, sizeof *to->top_id}, {PL_H5_TOP_PROB, to->top_prob, sizeof *to->top_prob}};
-    for (size_t i = 0; i < sizeof part / sizeof *part && st == PL_OK; i++) {
-        size_t width = h5->width[part[i].field];
-        if (part[i].to && width > 0)
-            st = pl_h5_read(h5, path, part[i].field, first, n, (uint8_t *)part[i].to + row * width * part[i].size, err);
+    for (pl_column c = 0; c < PL_COLUMNS && st == PL_OK; c++) {
+        uint8_t *column = pl_columns_at(to, c);
+        size_t   row = h5->width[c] * pl_element_size(pl_column_element(c));
+        if (column && row > 0) st = pl_h5_read(h5, path, c, first, n, column + (size_t)at * row, err);
     }
     if (st == PL_OK) st = check_rows(ds, path, to, at, n, err);
     pl_free(path);
     return st;
 }
 
-pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_dataset_rows_out *to, pl_err *err) {
+pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_columns *to, pl_err *err) {
     PL_CHECK(first >= 0 && n >= 0 && first <= ds->m.rows && n <= ds->m.rows - first, "rows [%lld, +%lld) of %lld",
              (long long)first, (long long)n, (long long)ds->m.rows);
     for (int64_t done = 0; done < n;) {
@@ -270,7 +263,7 @@ pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t 
     return PL_OK;
 }
 
-pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_dataset_rows_out *to, pl_err *err) {
+pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err) {
     int64_t first, n;
     PL_TRY(pl_dataset_doc(ds, i, &first, &n, err));
     return pl_dataset_read(ds, first, n, to, err);

@@ -2,24 +2,14 @@
 // traces, what a trained drafter with a full head did along such text, from which routers learn (train/task/traces.h).
 //
 // A dataset is a folder of immutable shards shard-00000.h5, shard-00001.h5, ... and manifest.json. A shard with N rows
-// (tokens) in D documents holds
-//   tokens int32 [N] · loss_mask uint8 [N] · doc_offsets int64 [D+1] · argmax int32 [N] (the target's greedy next id
-//   after row t) · features uint16 [N, A*d], attribute dtype="bf16": the inputs of A target layers side by side ·
-//   last_hidden uint16 [N, d], attribute dtype="bf16": the target's last hidden after its final norm
-// Nothing is shifted: row t holds the features of token t. A shard of traces holds a row for each draft step's row:
-//   tokens int32 [N]: what the step consumed · hidden uint16 [N, d] "bf16": the hidden that it consumed · output uint16
-//   [N, d] "bf16": what the head read · depth uint8 [N], from 0 · beam uint8 [N]: row of its level · held_out uint8
-//   [N]: the document is no training document · top_id int32 [N, L], top_prob float32 [N, L]: the full head's L best
-//   target ids and their probabilities, descending · doc_offsets
-// Everything that must agree later is an attribute of the
-// shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's hash
-// is checked before HDF5 sees the file.
+// in D documents holds the columns of data/dataset/columns.h, each as a dataset of its name with n = N (bf16: uint16
+// with the attribute dtype="bf16"), and doc_offsets int64 [D+1]. Everything that must agree later is an attribute of
+// the shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's
+// hash is checked before HDF5 sees the file.
 #ifndef PL_DATASET_H
 #define PL_DATASET_H
 
-#include "kernels/base/status.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "data/dataset/columns.h"
 
 #define PL_DATASET_VERSION 1
 #define PL_DATASET_MAX_TAPS 16
@@ -42,19 +32,7 @@ typedef struct pl_dataset_attrs {
     int32_t     top;                 // L
 } pl_dataset_attrs;
 
-// Rows, by field. Reading: where to put them; NULL: not wanted, and what this kind of dataset lacks is left alone.
-typedef struct pl_dataset_rows_out {
-    int32_t  *tokens;   // [n]
-    uint8_t  *mask;     // [n]
-    int32_t  *argmax;   // [n]
-    uint16_t *features; // [n, A*d] bf16
-    uint16_t *last;     // [n, d] bf16
-    // traces
-    uint8_t  *depth, *beam, *held;
-    int32_t  *top_id;          // [n, L]
-    float    *top_prob;        // [n, L]
-    uint16_t *hidden, *output; // [n, d] bf16
-} pl_dataset_rows_out;
+pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a);
 
 // ---- writing
 
@@ -69,12 +47,9 @@ pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, con
 int64_t   pl_dataset_writer_docs(const pl_dataset_writer *w);
 int64_t   pl_dataset_writer_rows(const pl_dataset_writer *w);
 
-// One document of n > 0 rows: tokens [n], mask [n] (0 or 1), features [n, A*d] bf16 (NULL if A is 0), last [n, d]
-// bf16, argmax [n]. All are copied. After a failure the writer only accepts destroy.
-pl_status pl_dataset_append(pl_dataset_writer *w, int64_t n, const int32_t *tokens, const uint8_t *mask,
-                            const uint16_t *features, const uint16_t *last, const int32_t *argmax, pl_err *err);
-// One document of n > 0 rows of traces, from all of a trace's fields of *from. As above.
-pl_status pl_dataset_append_traces(pl_dataset_writer *w, int64_t n, const pl_dataset_rows_out *from, pl_err *err);
+// One document of n > 0 rows, with every column that the dataset has. All are copied. After a failure the writer only
+// accepts destroy.
+pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err);
 // Finishes the current shard (whole on disk, in the manifest), if it has rows: for producers with consumers beside.
 pl_status pl_dataset_flush(pl_dataset_writer *w, pl_err *err);
 // Finishes the last shard and marks the dataset complete. The writer is gone afterwards, also on failure.
@@ -107,8 +82,10 @@ const char             *pl_dataset_fingerprint(const pl_dataset *ds); // 16 hex 
 
 // Document i's first row and number of rows (rows are numbered over all shards). May open (and check) a shard.
 pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err);
-pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_dataset_rows_out *to, pl_err *err);
-// Rows [first, first + n), across documents and shards.
-pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_dataset_rows_out *to, pl_err *err);
+// Into the columns of *to that are not NULL, which have room for it; a column that this kind of dataset lacks is left
+// alone, as is to->n.
+pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err);
+// The same with rows [first, first + n), across documents and shards.
+pl_status pl_dataset_read(pl_dataset *ds, int64_t first, int64_t n, const pl_columns *to, pl_err *err);
 
 #endif

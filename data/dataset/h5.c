@@ -3,21 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum element { U8, I32, BF16, F32 } element;
-
-// A field of rank 2 where wide: [rows, width], else [rows].
-static const struct {
-    const char *name;
-    element     type;
-    bool        wide;
-} fields[PL_H5_FIELDS] = {
-    [PL_H5_TOKENS] = {"tokens", I32, false},    [PL_H5_MASK] = {"loss_mask", U8, false},
-    [PL_H5_ARGMAX] = {"argmax", I32, false},    [PL_H5_FEATURES] = {"features", BF16, true},
-    [PL_H5_LAST] = {"last_hidden", BF16, true}, [PL_H5_DEPTH] = {"depth", U8, false},
-    [PL_H5_BEAM] = {"beam", U8, false},         [PL_H5_HELD] = {"held_out", U8, false},
-    [PL_H5_HIDDEN] = {"hidden", BF16, true},    [PL_H5_OUTPUT] = {"output", BF16, true},
-    [PL_H5_TOP_ID] = {"top_id", I32, true},     [PL_H5_TOP_PROB] = {"top_prob", F32, true},
-};
 static const char OFFSETS[] = "doc_offsets";
 static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
                   SHIFT[] = "unshifted: row t holds the features of token t",
@@ -28,26 +13,26 @@ static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final no
 #define MAX_CHUNK ((double)(1 << 28))
 
 // HDF5's type ids are run-time values, so these cannot be tables.
-static hid_t file_type(int field) {
-    switch (fields[field].type) {
-    case U8: return H5T_STD_U8LE;
-    case I32: return H5T_STD_I32LE;
-    case BF16: return H5T_STD_U16LE;
-    case F32: break;
+static hid_t file_type(pl_column c) {
+    switch (pl_column_element(c)) {
+    case PL_ELEMENT_U8: return H5T_STD_U8LE;
+    case PL_ELEMENT_I32: return H5T_STD_I32LE;
+    case PL_ELEMENT_BF16: return H5T_STD_U16LE;
+    case PL_ELEMENT_F32: break;
     }
     return H5T_IEEE_F32LE;
 }
-static hid_t memory_type(int field) {
-    switch (fields[field].type) {
-    case U8: return H5T_NATIVE_UINT8;
-    case I32: return H5T_NATIVE_INT32;
-    case BF16: return H5T_NATIVE_UINT16;
-    case F32: break;
+static hid_t memory_type(pl_column c) {
+    switch (pl_column_element(c)) {
+    case PL_ELEMENT_U8: return H5T_NATIVE_UINT8;
+    case PL_ELEMENT_I32: return H5T_NATIVE_INT32;
+    case PL_ELEMENT_BF16: return H5T_NATIVE_UINT16;
+    case PL_ELEMENT_F32: break;
     }
     return H5T_NATIVE_FLOAT;
 }
-static int rank_of(int field) {
-    return fields[field].wide ? 2 : 1;
+static int rank_of(pl_column c) {
+    return pl_column_wide(c) ? 2 : 1;
 }
 
 // ---- errors
@@ -287,32 +272,21 @@ static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *
 
 static void reset(pl_h5_shard *s) {
     *s = (pl_h5_shard){.file = H5I_INVALID_HID};
-    for (int f = 0; f < PL_H5_FIELDS; f++)
-        s->set[f] = H5I_INVALID_HID;
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        s->set[c] = H5I_INVALID_HID;
 }
 
 static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
-    size_t d = (size_t)a->d, top = (size_t)a->top;
-    memset(s->width, 0, sizeof s->width);
-    s->width[PL_H5_TOKENS] = 1;
-    if (top) {
-        s->width[PL_H5_DEPTH] = s->width[PL_H5_BEAM] = s->width[PL_H5_HELD] = 1;
-        s->width[PL_H5_HIDDEN] = s->width[PL_H5_OUTPUT] = d;
-        s->width[PL_H5_TOP_ID] = s->width[PL_H5_TOP_PROB] = top;
-    } else {
-        s->width[PL_H5_MASK] = s->width[PL_H5_ARGMAX] = 1;
-        s->width[PL_H5_FEATURES] = (size_t)a->A * d;
-        s->width[PL_H5_LAST] = d;
-    }
+    pl_columns_shape shape = pl_dataset_shape(a);
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        s->width[c] = pl_column_width(c, &shape);
 }
 
 int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
-    static const int64_t size[] = {[U8] = 1, [I32] = 4, [BF16] = 2, [F32] = 4};
-    pl_h5_shard          s;
-    int64_t              n = 0;
-    set_widths(&s, a);
-    for (int f = 0; f < PL_H5_FIELDS; f++)
-        n += (int64_t)s.width[f] * size[fields[f].type];
+    pl_columns_shape shape = pl_dataset_shape(a);
+    int64_t          n = 0;
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        n += (int64_t)(pl_column_width(c, &shape) * pl_element_size(pl_column_element(c)));
     return n;
 }
 
@@ -330,17 +304,17 @@ static hid_t file_access(void) {
 }
 
 void pl_h5_close(pl_h5_shard *s) {
-    for (int f = 0; f < PL_H5_FIELDS; f++)
-        if (s->set[f] >= 0) H5Dclose(s->set[f]);
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        if (s->set[c] >= 0) H5Dclose(s->set[c]);
     if (s->file >= 0) H5Fclose(s->file);
     reset(s);
 }
 
 // Chunks of about 64 KiB, but not of a few rows each. Rows are read and written in order, so two chunks in HDF5's cache
 // are enough.
-static hid_t create_set(hid_t file, int field, size_t width) {
-    size_t  row = width * H5Tget_size(file_type(field)), rows = ((size_t)64 << 10) / row;
-    int     rank = rank_of(field);
+static hid_t create_set(hid_t file, pl_column column, size_t width) {
+    size_t  row = width * H5Tget_size(file_type(column)), rows = ((size_t)64 << 10) / row;
+    int     rank = rank_of(column);
     hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows > 16 ? rows : 16, width};
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
     hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
@@ -350,8 +324,8 @@ static hid_t create_set(hid_t file, int field, size_t width) {
     if (plist >= 0 && access >= 0 && space >= 0 && H5Pset_chunk(plist, rank, chunk) >= 0 &&
         H5Pset_obj_track_times(plist, false) >= 0 && H5Pset_fill_value(plist, H5T_NATIVE_INT, &zero) >= 0 &&
         H5Pset_chunk_cache(access, 101, cache, 1.0) >= 0)
-        set = H5Dcreate2(file, fields[field].name, file_type(field), space, H5P_DEFAULT, plist, access);
-    if (set >= 0 && fields[field].type == BF16 && !write_text(set, "dtype", "bf16")) {
+        set = H5Dcreate2(file, pl_column_name(column), file_type(column), space, H5P_DEFAULT, plist, access);
+    if (set >= 0 && pl_column_element(column) == PL_ELEMENT_BF16 && !write_text(set, "dtype", "bf16")) {
         H5Dclose(set);
         set = H5I_INVALID_HID;
     }
@@ -371,20 +345,20 @@ pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs 
     if (access >= 0) H5Pclose(access);
     if (create >= 0) H5Pclose(create);
     bool ok = s->file >= 0 && write_attrs(s->file, a);
-    for (int f = 0; f < PL_H5_FIELDS && ok; f++)
-        if (s->width[f] > 0) ok = (s->set[f] = create_set(s->file, f, s->width[f])) >= 0;
+    for (pl_column c = 0; c < PL_COLUMNS && ok; c++)
+        if (s->width[c] > 0) ok = (s->set[c] = create_set(s->file, c, s->width[c])) >= 0;
     if (ok) return PL_OK;
     pl_status st = h5_fail(err, PL_E_IO, path, "cannot create the shard");
     pl_h5_close(s);
     return st;
 }
 
-// Rows [first, first + n) of a field: the file's selection and the memory's shape.
-static bool select_rows(const pl_h5_shard *s, int f, int64_t first, int64_t n, hid_t *file_space, hid_t *memory) {
-    int     rank = rank_of(f);
-    hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, s->width[f]};
+// Rows [first, first + n) of a column: the file's selection and the memory's shape.
+static bool select_rows(const pl_h5_shard *s, pl_column c, int64_t first, int64_t n, hid_t *file_space, hid_t *memory) {
+    int     rank = rank_of(c);
+    hsize_t start[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, s->width[c]};
     *memory = H5Screate_simple(rank, count, NULL);
-    *file_space = H5Dget_space(s->set[f]);
+    *file_space = H5Dget_space(s->set[c]);
     return *memory >= 0 && *file_space >= 0 &&
            H5Sselect_hyperslab(*file_space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0;
 }
@@ -394,14 +368,15 @@ static void close_spaces(hid_t a, hid_t b) {
     if (b >= 0) H5Sclose(b);
 }
 
-pl_status pl_h5_append(pl_h5_shard *s, const char *path, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err) {
+pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, pl_err *err) {
+    int64_t n = doc->n;
     quiet();
-    for (int f = 0; f < PL_H5_FIELDS; f++) {
-        if (s->width[f] == 0) continue;
-        hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[f]};
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        if (s->width[c] == 0) continue;
+        hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[c]};
         hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
-        bool    ok = H5Dset_extent(s->set[f], size) >= 0 && select_rows(s, f, s->rows, n, &there, &here) &&
-                  H5Dwrite(s->set[f], memory_type(f), here, there, H5P_DEFAULT, data[f]) >= 0;
+        bool    ok = H5Dset_extent(s->set[c], size) >= 0 && select_rows(s, c, s->rows, n, &there, &here) &&
+                  H5Dwrite(s->set[c], memory_type(c), here, there, H5P_DEFAULT, pl_columns_at(doc, c)) >= 0;
         close_spaces(there, here);
         if (!ok) return h5_fail(err, PL_E_IO, path, "cannot write rows");
     }
@@ -420,9 +395,9 @@ pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offs
     if (plist >= 0) H5Pclose(plist);
     if (space >= 0) H5Sclose(space);
     // A full disk may show only when the chunk caches are flushed, here.
-    for (int f = 0; f < PL_H5_FIELDS; f++) {
-        if (s->set[f] >= 0) ok = H5Dclose(s->set[f]) >= 0 && ok;
-        s->set[f] = H5I_INVALID_HID;
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        if (s->set[c] >= 0) ok = H5Dclose(s->set[c]) >= 0 && ok;
+        s->set[c] = H5I_INVALID_HID;
     }
     ok = ok && H5Fflush(s->file, H5F_SCOPE_LOCAL) >= 0;
     pl_status st = ok ? PL_OK : h5_fail(err, PL_E_IO, path, "cannot finish the shard");
@@ -478,22 +453,22 @@ static int64_t first_dim(hid_t set) {
 }
 
 static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
-    for (int f = 0; f < PL_H5_FIELDS; f++) {
-        if (s->width[f] == 0) continue;
-        s->set[f] = open_set(s->file, fields[f].name);
-        if (s->set[f] < 0)
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        if (s->width[c] == 0) continue;
+        s->set[c] = open_set(s->file, pl_column_name(c));
+        if (s->set[c] < 0)
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' is missing, or not stored as a shard stores it; generate the dataset again", path,
-                           fields[f].name);
-        if (f == PL_H5_TOKENS) s->rows = first_dim(s->set[f]);
-        int       rank = rank_of(f);
-        pl_status st = fields[f].type == BF16 ? check_text(s->set[f], "dtype", "bf16") : PL_OK;
+                           pl_column_name(c));
+        if (c == PL_COLUMN_TOKENS) s->rows = first_dim(s->set[c]);
+        int       rank = rank_of(c);
+        pl_status st = pl_column_element(c) == PL_ELEMENT_BF16 ? check_text(s->set[c], "dtype", "bf16") : PL_OK;
         if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
-        if (st != PL_OK || s->rows < 0 || !has_shape(s->set[f], rank, (hsize_t)s->rows, s->width[f], file_type(f)))
+        if (st != PL_OK || s->rows < 0 || !has_shape(s->set[c], rank, (hsize_t)s->rows, s->width[c], file_type(c)))
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' has another shape or type than its attributes say; generate the "
                            "dataset again",
-                           path, fields[f].name);
+                           path, pl_column_name(c));
     }
     hid_t offsets = open_set(s->file, OFFSETS);
     s->docs = first_dim(offsets) - 1;
@@ -521,14 +496,14 @@ pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, 
     return st;
 }
 
-pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, int64_t first, int64_t n, void *to,
+pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, int64_t first, int64_t n, void *to,
                      pl_err *err) {
     quiet();
     hid_t there = H5I_INVALID_HID, here = H5I_INVALID_HID;
-    bool  ok = select_rows(s, (int)field, first, n, &there, &here) &&
-              H5Dread(s->set[field], memory_type((int)field), here, there, H5P_DEFAULT, to) >= 0;
+    bool  ok = select_rows(s, column, first, n, &there, &here) &&
+              H5Dread(s->set[column], memory_type(column), here, there, H5P_DEFAULT, to) >= 0;
     close_spaces(there, here);
-    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, fields[field].name);
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(column));
 }
 
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {

@@ -6,26 +6,10 @@
 #include "data/dataset/dataset.h"
 #include <hdf5.h>
 
-typedef enum pl_h5_field {
-    PL_H5_TOKENS,
-    PL_H5_MASK,
-    PL_H5_ARGMAX,
-    PL_H5_FEATURES,
-    PL_H5_LAST,
-    PL_H5_DEPTH,
-    PL_H5_BEAM,
-    PL_H5_HELD,
-    PL_H5_HIDDEN,
-    PL_H5_OUTPUT,
-    PL_H5_TOP_ID,
-    PL_H5_TOP_PROB,
-    PL_H5_FIELDS
-} pl_h5_field;
-
 typedef struct pl_h5_shard {
-    hid_t   file, set[PL_H5_FIELDS]; // < 0: not open, and what this kind of dataset lacks
+    hid_t   file, set[PL_COLUMNS]; // < 0: not open, and what this kind of dataset lacks
     int64_t rows, docs;
-    size_t  width[PL_H5_FIELDS]; // elements per row; 0: the dataset lacks the field
+    size_t  width[PL_COLUMNS]; // elements per row; 0: the dataset lacks the column
 } pl_h5_shard;
 
 // Attributes with strings of their own.
@@ -47,13 +31,13 @@ const char *pl_dataset_kind_name(const pl_dataset_attrs *a);
 
 // An empty shard in the existing file `path`, whose content is dropped.
 pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err);
-pl_status pl_h5_append(pl_h5_shard *s, const char *path, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err);
+pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, pl_err *err);
 // Writes doc_offsets [docs + 1] and closes.
 pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, int64_t docs, pl_err *err);
 
 // Opens for reading and checks shapes and types; attributes go to *o, which the caller finishes also on failure.
 pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, pl_err *err);
-pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_h5_field field, int64_t first, int64_t n, void *to,
+pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, int64_t first, int64_t n, void *to,
                      pl_err *err);
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err);
 void      pl_h5_close(pl_h5_shard *s);

@@ -164,41 +164,23 @@ static pl_status grow_offsets(pl_dataset_writer *w, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status append(pl_dataset_writer *w, int64_t n, const void *const data[PL_H5_FIELDS], pl_err *err) {
-    if (w->open && w->shard.rows + n > w->rows_per_shard) PL_TRY(finish_shard(w, err));
+static pl_status append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err) {
+    if (w->open && w->shard.rows + doc->n > w->rows_per_shard) PL_TRY(finish_shard(w, err));
     if (!w->open) PL_TRY(open_shard(w, err));
     PL_TRY(grow_offsets(w, err));
-    PL_TRY(pl_h5_append(&w->shard, w->file.temp, n, data, err));
+    PL_TRY(pl_h5_append(&w->shard, w->file.temp, doc, err));
     w->offsets[0] = 0;
     w->offsets[++w->docs] = w->shard.rows;
     return PL_OK;
 }
 
-pl_status pl_dataset_append(pl_dataset_writer *w, int64_t n, const int32_t *tokens, const uint8_t *mask,
-                            const uint16_t *features, const uint16_t *last, const int32_t *argmax, pl_err *err) {
+pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err) {
+    pl_columns_shape shape = pl_dataset_shape(&w->m.attrs.a);
     PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
-    PL_CHECK(n > 0 && tokens && mask && last && argmax && (features || w->m.attrs.a.A == 0) && w->m.attrs.a.top == 0,
-             "%lld rows", (long long)n);
-    const void *const data[PL_H5_FIELDS] = {[PL_H5_TOKENS] = tokens,
-                                            [PL_H5_MASK] = mask,
-                                            [PL_H5_ARGMAX] = argmax,
-                                            [PL_H5_FEATURES] = features,
-                                            [PL_H5_LAST] = last};
-    pl_status         st = append(w, n, data, err);
-    w->failed = st != PL_OK;
-    return st;
-}
-
-pl_status pl_dataset_append_traces(pl_dataset_writer *w, int64_t n, const pl_dataset_rows_out *from, pl_err *err) {
-    PL_CHECK(!w->failed, "%s: append after a failure", w->dir);
-    PL_CHECK(n > 0 && w->m.attrs.a.top > 0 && from->tokens && from->depth && from->beam && from->held && from->hidden &&
-                 from->output && from->top_id && from->top_prob,
-             "%lld rows", (long long)n);
-    const void *const data[PL_H5_FIELDS] = {
-        [PL_H5_TOKENS] = from->tokens, [PL_H5_DEPTH] = from->depth,      [PL_H5_BEAM] = from->beam,
-        [PL_H5_HELD] = from->held,     [PL_H5_HIDDEN] = from->hidden,    [PL_H5_OUTPUT] = from->output,
-        [PL_H5_TOP_ID] = from->top_id, [PL_H5_TOP_PROB] = from->top_prob};
-    pl_status st = append(w, n, data, err);
+    PL_CHECK(doc->n > 0, "%lld rows", (long long)doc->n);
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        PL_CHECK(pl_columns_at(doc, c) || pl_column_width(c, &shape) == 0, "a document without %s", pl_column_name(c));
+    pl_status st = append(w, doc, err);
     w->failed = st != PL_OK;
     return st;
 }

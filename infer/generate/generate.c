@@ -102,17 +102,19 @@ static pl_status settings_json(const pl_generator_options *o, char **text, pl_er
     return PL_OK;
 }
 
-static pl_status write_all(pl_generator *g, int64_t first_job, pl_dataset_writer *w, pl_err *err) {
-    pl_progress  p;
-    pl_generated doc;
-    int64_t      jobs = pl_generator_jobs(g), done = first_job, tokens = 0;
+// From document `done` on.
+static pl_status write_all(pl_generator *g, pl_dataset_writer *w, int64_t done, pl_err *err) {
+    pl_progress p;
+    pl_columns  doc;
+    int64_t     jobs = pl_generator_jobs(g), tokens = 0;
     pl_progress_begin(&p, "generate", done, jobs);
     pl_status st = PL_OK;
     for (; done < jobs && st == PL_OK; done++) {
         st = pl_generator_next(g, &doc, err);
-        if (st == PL_OK)
-            st = pl_dataset_append(w, doc.n, doc.tokens, doc.mask, doc.features, doc.last, doc.argmax, err);
-        tokens += doc.answer;
+        if (st == PL_OK) st = pl_dataset_append(w, &doc, err);
+        tokens++; // the last one, which has no row
+        for (int64_t t = 0; t < doc.n; t++)
+            tokens += doc.loss_mask[t];
         pl_progress_update(&p, done + 1, "%lld tokens", (long long)tokens);
         if (st == PL_OK && pl_stop_requested())
             st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; run the same command to go on",

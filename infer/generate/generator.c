@@ -11,13 +11,9 @@
 
 // A document under construction; jobs in flight or waiting for earlier ones sit in a ring.
 typedef struct job {
-    int64_t   number;
-    bool      done;
-    int64_t   n, capacity;
-    int32_t  *tokens, *argmax;
-    uint8_t  *mask;
-    uint16_t *features, *last;
-    int64_t   answer;
+    int64_t    number;
+    bool       done;
+    pl_columns doc;
 } job;
 
 struct pl_generator {
@@ -34,8 +30,8 @@ struct pl_generator {
     int64_t              in_out;               // ring index of the document lent to the caller, or -1
 };
 
-static int64_t features_width(const pl_generator *g) {
-    return g->opt.n_taps * g->target->shape.d;
+static pl_columns_shape shape_of(const pl_generator *g) {
+    return (pl_columns_shape){.d = g->target->shape.d, .taps = g->opt.n_taps};
 }
 
 static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
@@ -46,31 +42,18 @@ static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
 // Rows that the engine has made final: into the job's buffers, rounded to bf16.
 static void on_final(void *arg, const pl_final_rows *r) {
     pl_generator *g = arg;
-    job          *j = &g->ring[pl_session_key(r->session) % (uint64_t)g->ring_size];
-    int64_t       d = g->target->shape.d, w = features_width(g);
+    pl_columns   *doc = &g->ring[pl_session_key(r->session) % (uint64_t)g->ring_size].doc;
+    int64_t       d = g->target->shape.d, w = g->opt.n_taps * d;
     for (int i = 0; i < r->count; i++) {
         int64_t t = r->first + i, row = r->row[i];
-        PL_CHECK(t < j->capacity && t == j->n, "row %lld of a document of %lld", (long long)t, (long long)j->n);
-        j->tokens[t] = pl_session_tokens(r->session)[t];
-        j->mask[t] = t >= pl_session_prompt(r->session);
-        j->argmax[t] = r->argmax[r->logits_row[row]];
-        if (w) to_bf16(j->features + t * w, pl_f32(&r->features) + row * w, w);
-        to_bf16(j->last + t * d, pl_f32(&r->hidden) + row * d, d);
-        j->n++;
+        PL_CHECK(t < doc->room && t == doc->n, "row %lld of a document of %lld", (long long)t, (long long)doc->n);
+        doc->tokens[t] = pl_session_tokens(r->session)[t];
+        doc->loss_mask[t] = t >= pl_session_prompt(r->session);
+        doc->argmax[t] = r->argmax[r->logits_row[row]];
+        if (w) to_bf16(doc->features + t * w, pl_f32(&r->features) + row * w, w);
+        to_bf16(doc->last_hidden + t * d, pl_f32(&r->hidden) + row * d, d);
+        doc->n++;
     }
-}
-
-static pl_status allocate_job(pl_generator *g, job *j, int64_t rows, pl_err *err) {
-    size_t n = (size_t)rows, w = (size_t)features_width(g), d = (size_t)g->target->shape.d;
-    j->capacity = rows;
-    j->tokens = pl_malloc(n * sizeof *j->tokens);
-    j->argmax = pl_malloc(n * sizeof *j->argmax);
-    j->mask = pl_malloc(n);
-    j->features = pl_malloc(pl_size_mul(n, w ? w : 1, sizeof *j->features));
-    j->last = pl_malloc(pl_size_mul(n, d, sizeof *j->last));
-    if (!j->tokens || !j->argmax || !j->mask || !j->features || !j->last)
-        return pl_fail(err, PL_E_MEMORY, "document of %lld rows: out of memory", (long long)rows);
-    return PL_OK;
 }
 
 static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const pl_prompts *prompts, int64_t *longest,
@@ -115,7 +98,8 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     pl_status st;
     int64_t   longest = 0;
     PL_TRY_GOTO(st, fail, encode_prompts(g, tok, prompts, &longest, err));
-    int64_t len = longest + o->max_new + 1, context = target->config.max_position_embeddings;
+    pl_columns_shape shape = shape_of(g);
+    int64_t          len = longest + o->max_new + 1, context = target->config.max_position_embeddings;
     if (len > context) len = context;
     // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
     g->ring_size = 2 * o->sessions;
@@ -123,7 +107,7 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
     for (int i = 0; i < g->ring_size; i++) {
         g->ring[i].number = -1;
-        PL_TRY_GOTO(st, fail, allocate_job(g, &g->ring[i], len, err));
+        PL_TRY_GOTO(st, fail, pl_columns_reserve(&g->ring[i].doc, &shape, len, err));
     }
     pl_engine_options eo = {.max_sessions = o->sessions,
                             .max_rows = o->sessions > 32 ? 2 * o->sessions : 64,
@@ -145,13 +129,8 @@ void pl_generator_destroy(pl_generator *g) {
     pl_engine_destroy(g->engine);
     for (int64_t i = 0; g->prompt && i < g->n_prompts; i++)
         pl_free(g->prompt[i]);
-    for (int i = 0; g->ring && i < g->ring_size; i++) {
-        pl_free(g->ring[i].tokens);
-        pl_free(g->ring[i].argmax);
-        pl_free(g->ring[i].mask);
-        pl_free(g->ring[i].features);
-        pl_free(g->ring[i].last);
-    }
+    for (int i = 0; g->ring && i < g->ring_size; i++)
+        pl_columns_free(&g->ring[i].doc);
     pl_free(g->prompt);
     pl_free(g->prompt_n);
     pl_free(g->ring);
@@ -179,15 +158,15 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
         memcpy(so.stop, g->stop, sizeof so.stop);
         j->number = g->next_start;
         j->done = false;
-        j->n = 0;
+        j->doc.n = 0;
         PL_TRY(pl_engine_start(g->engine, g->prompt[p], (int)g->prompt_n[p], &so, &s, err));
         g->next_start++;
     }
     return PL_OK;
 }
 
-pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
-    *doc = (pl_generated){0};
+pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
+    *doc = (pl_columns){0};
     if (g->in_out >= 0) {
         g->ring[g->in_out].number = -1;
         g->in_out = -1;
@@ -202,19 +181,12 @@ pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err) {
         for (int i = 0; i < g->opt.sessions; i++) {
             pl_session *s = pl_engine_session(g->engine, i);
             if (!s || pl_session_finish(s) == PL_RUNNING) continue;
-            job *j = &g->ring[pl_session_key(s) % (uint64_t)g->ring_size];
-            j->done = true;
-            j->answer = pl_session_length(s) - pl_session_prompt(s);
+            g->ring[pl_session_key(s) % (uint64_t)g->ring_size].done = true;
             pl_engine_end(g->engine, s);
         }
     }
     g->in_out = g->next_out % g->ring_size;
-    *doc = (pl_generated){.n = want->n,
-                          .tokens = want->tokens,
-                          .mask = want->mask,
-                          .features = want->features,
-                          .last = want->last,
-                          .argmax = want->argmax,
-                          .answer = want->answer};
+    *doc = want->doc;
+    doc->room = 0; // lent
     return PL_OK;
 }

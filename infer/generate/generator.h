@@ -13,18 +13,6 @@
 #include "infer/cli/env.h"
 #include "infer/model/llama.h"
 
-// One document: n rows; row t holds token t, the features that the target computed for it and its own greedy next
-// token. The last emitted token has no row: the target never read it.
-typedef struct pl_generated {
-    int64_t         n;
-    const int32_t  *tokens;
-    const uint8_t  *mask;     // 1: the token belongs to the answer
-    const uint16_t *features; // [n, taps * d] bf16
-    const uint16_t *last;     // [n, d] bf16, after the final norm
-    const int32_t  *argmax;
-    int64_t         answer; // tokens generated
-} pl_generated;
-
 typedef struct pl_generator_options {
     int      n_taps, tap[PL_MAX_TAPS];
     int      max_new;
@@ -44,7 +32,8 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
                               const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
 void      pl_generator_destroy(pl_generator *g);
 int64_t   pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
-// The next document in order, borrowed until the next call; n = 0 when there are no more.
-pl_status pl_generator_next(pl_generator *g, pl_generated *doc, pl_err *err);
+// The next document in order, with all columns of features, borrowed until the next call; n = 0 when there are no more.
+// The last emitted token has no row: the target never read it.
+pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
 
 #endif

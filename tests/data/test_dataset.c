@@ -21,12 +21,12 @@ static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
 typedef struct doc {
     int64_t  n;
     int32_t  tokens[MAX_ROWS], argmax[MAX_ROWS];
-    uint8_t  mask[MAX_ROWS];
-    uint16_t features[MAX_ROWS * A * D], last[MAX_ROWS * D];
+    uint8_t  loss_mask[MAX_ROWS];
+    uint16_t features[MAX_ROWS * A * D], last_hidden[MAX_ROWS * D];
 } doc;
 
 // Document i: lengths and contents follow from i alone.
-static const doc *make(int64_t i) {
+static doc *make(int64_t i) {
     static doc d;
     unsigned   x = (unsigned)i * 2654435761u + 1;
     d.n = 1 + i * 7 % 23;
@@ -34,18 +34,27 @@ static const doc *make(int64_t i) {
         x = x * 1664525u + 1013904223u;
         d.tokens[k] = (int32_t)((x >> 8) % V);
         d.argmax[k] = (int32_t)((x >> 16) % V);
-        d.mask[k] = (x >> 20) & 1;
+        d.loss_mask[k] = (x >> 20) & 1;
     }
     for (int64_t k = 0; k < d.n * A * D; k++)
         d.features[k] = (uint16_t)(x = x * 1664525u + 1013904223u);
     for (int64_t k = 0; k < d.n * D; k++)
-        d.last[k] = (uint16_t)((x = x * 1664525u + 1013904223u) >> 9);
+        d.last_hidden[k] = (uint16_t)((x = x * 1664525u + 1013904223u) >> 9);
     return &d;
 }
 
+static pl_columns columns_of(doc *d) {
+    return (pl_columns){.n = d->n,
+                        .tokens = d->tokens,
+                        .loss_mask = d->loss_mask,
+                        .argmax = d->argmax,
+                        .features = d->features,
+                        .last_hidden = d->last_hidden};
+}
+
 static pl_status append(pl_dataset_writer *w, int64_t i, pl_err *err) {
-    const doc *d = make(i);
-    return pl_dataset_append(w, d->n, d->tokens, d->mask, d->features, d->last, d->argmax, err);
+    pl_columns d = columns_of(make(i));
+    return pl_dataset_append(w, &d, err);
 }
 
 static void write_docs(const char *dir, int64_t docs, int64_t rows_per_shard) {
@@ -64,16 +73,13 @@ static void check_doc(pl_dataset *ds, int64_t i) {
     const doc *want = make(i);
     assert_ok(pl_dataset_doc(ds, i, &first, &n, &err));
     assert_int_equal(n, want->n);
-    assert_ok(pl_dataset_read_doc(
-        ds, i,
-        &(pl_dataset_rows_out){
-            .tokens = got.tokens, .mask = got.mask, .argmax = got.argmax, .features = got.features, .last = got.last},
-        &err));
+    pl_columns to = columns_of(&got);
+    assert_ok(pl_dataset_read_doc(ds, i, &to, &err));
     assert_memory_equal(got.tokens, want->tokens, (size_t)n * 4);
     assert_memory_equal(got.argmax, want->argmax, (size_t)n * 4);
-    assert_memory_equal(got.mask, want->mask, (size_t)n);
+    assert_memory_equal(got.loss_mask, want->loss_mask, (size_t)n);
     assert_memory_equal(got.features, want->features, (size_t)n * A * D * 2);
-    assert_memory_equal(got.last, want->last, (size_t)n * D * 2);
+    assert_memory_equal(got.last_hidden, want->last_hidden, (size_t)n * D * 2);
 }
 
 static pl_dataset *open_ok(const char *dir) {
@@ -117,13 +123,13 @@ static void test_write_and_read(void **state) {
         int32_t *tokens = malloc((size_t)rows * 4), *argmax = malloc((size_t)rows * 4);
         assert_non_null(tokens);
         assert_non_null(argmax);
-        assert_ok(pl_dataset_read(ds, 0, rows, &(pl_dataset_rows_out){.tokens = tokens, .argmax = argmax}, &err));
+        assert_ok(pl_dataset_read(ds, 0, rows, &(pl_columns){.tokens = tokens, .argmax = argmax}, &err));
         for (int64_t i = 0, r = 0; i < 40; i++)
             for (int64_t t = 0, n = make(i)->n; t < n; t++, r++) {
                 assert_int_equal(tokens[r], make(i)->tokens[t]);
                 assert_int_equal(argmax[r], make(i)->argmax[t]);
             }
-        assert_ok(pl_dataset_read(ds, rows, 0, &(pl_dataset_rows_out){.tokens = tokens}, &err));
+        assert_ok(pl_dataset_read(ds, rows, 0, &(pl_columns){.tokens = tokens}, &err));
         free(tokens);
         free(argmax);
         pl_dataset_close(ds);
@@ -401,7 +407,7 @@ static void test_broken_shards(void **state) {
     while ((st = pl_dataset_doc(ds, i, &first, &rows, &err)) == PL_OK)
         i++;
     assert_says(st, PL_E_INPUT, &err, "shard-00001.h5: broken shard");
-    assert_says(pl_dataset_read(ds, 55, 20, &(pl_dataset_rows_out){.tokens = tokens}, &err), PL_E_INPUT, &err,
+    assert_says(pl_dataset_read(ds, 55, 20, &(pl_columns){.tokens = tokens}, &err), PL_E_INPUT, &err,
                 "shard-00001.h5: broken shard");
     check_doc(ds, 1); // still serves
     pl_dataset_close(ds);
@@ -550,8 +556,7 @@ static void test_any_shard(void **state) {
         memcpy(there, &was, 4);
         pl_dataset *ds = open_ok(dir);
         int32_t     out[MAX_ROWS];
-        assert_says(pl_dataset_read_doc(
-                        ds, 3, &(pl_dataset_rows_out){.tokens = k ? NULL : out, .argmax = k ? out : NULL}, &err),
+        assert_says(pl_dataset_read_doc(ds, 3, &(pl_columns){.tokens = k ? NULL : out, .argmax = k ? out : NULL}, &err),
                     PL_E_INPUT, &err, k ? "an argmax is out of range" : "a token is out of range");
         pl_dataset_close(ds);
     }
@@ -609,15 +614,16 @@ static void test_no_taps(void **state) {
     none.A = 0;
     assert_ok(pl_dataset_writer_create(&w, at("notaps"), &none, 30, &err));
     for (int64_t i = 0; i < 5; i++) {
-        const doc *d = make(i);
-        assert_ok(pl_dataset_append(w, d->n, d->tokens, d->mask, NULL, d->last, d->argmax, &err));
+        pl_columns d = columns_of(make(i));
+        d.features = NULL;
+        assert_ok(pl_dataset_append(w, &d, &err));
         if (i == 2) assert_ok(pl_dataset_flush(w, &err));
     }
     assert_ok(pl_dataset_writer_close(w, &err));
     pl_dataset *ds = open_ok(at("notaps"));
     uint16_t    last[MAX_ROWS * D], unused[4] = {1, 2, 3, 4};
-    assert_ok(pl_dataset_read_doc(ds, 4, &(pl_dataset_rows_out){.last = last, .features = unused}, &err));
-    assert_memory_equal(last, make(4)->last, (size_t)make(4)->n * D * 2);
+    assert_ok(pl_dataset_read_doc(ds, 4, &(pl_columns){.last_hidden = last, .features = unused}, &err));
+    assert_memory_equal(last, make(4)->last_hidden, (size_t)make(4)->n * D * 2);
     assert_int_equal(unused[0], 1);
     pl_dataset_close(ds);
     // A dataset without a document is a dataset.

@@ -18,20 +18,21 @@ static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
 typedef struct doc {
     int64_t  n;
     int32_t  tokens[MAX_ROWS], top_id[MAX_ROWS * TOP];
-    uint8_t  depth[MAX_ROWS], beam[MAX_ROWS], held[MAX_ROWS];
+    uint8_t  depth[MAX_ROWS], beam[MAX_ROWS], held_out[MAX_ROWS];
     float    top_prob[MAX_ROWS * TOP];
     uint16_t hidden[MAX_ROWS * D], output[MAX_ROWS * D];
 } doc;
 
-static pl_dataset_rows_out rows_of(doc *d) {
-    return (pl_dataset_rows_out){.tokens = d->tokens,
-                                 .depth = d->depth,
-                                 .beam = d->beam,
-                                 .held = d->held,
-                                 .top_id = d->top_id,
-                                 .top_prob = d->top_prob,
-                                 .hidden = d->hidden,
-                                 .output = d->output};
+static pl_columns rows_of(doc *d) {
+    return (pl_columns){.n = d->n,
+                        .tokens = d->tokens,
+                        .depth = d->depth,
+                        .beam = d->beam,
+                        .held_out = d->held_out,
+                        .hidden = d->hidden,
+                        .output = d->output,
+                        .top_id = d->top_id,
+                        .top_prob = d->top_prob};
 }
 
 static doc *make(int64_t i) {
@@ -42,7 +43,7 @@ static doc *make(int64_t i) {
         d.tokens[k] = (int32_t)((x = x * 1664525u + 1013904223u) % V);
         d.depth[k] = (uint8_t)(k % 3);
         d.beam[k] = (uint8_t)(k % 4);
-        d.held[k] = i % 4 == 0;
+        d.held_out[k] = i % 4 == 0;
     }
     for (int64_t k = 0; k < d.n * TOP; k++) {
         d.top_id[k] = (int32_t)((x = x * 1664525u + 1013904223u) % V);
@@ -60,9 +61,8 @@ static void write_from(const char *dir, int64_t rows_per_shard, int64_t stop) {
     pl_dataset_writer *w;
     assert_ok(pl_dataset_writer_create(&w, dir, &attrs, rows_per_shard, &err));
     for (int64_t i = pl_dataset_writer_docs(w); i < (stop ? stop : DOCS); i++) {
-        doc                *d = make(i);
-        pl_dataset_rows_out r = rows_of(d);
-        assert_ok(pl_dataset_append_traces(w, d->n, &r, &err));
+        pl_columns r = rows_of(make(i));
+        assert_ok(pl_dataset_append(w, &r, &err));
     }
     if (stop)
         pl_dataset_writer_destroy(w);
@@ -84,14 +84,14 @@ static void check(const char *dir) {
     assert_int_equal(a->top, TOP);
     assert_int_equal(pl_dataset_docs(ds), DOCS);
     for (int64_t i = 0; i < DOCS; i++) {
-        doc                *want = make(i);
-        pl_dataset_rows_out to = rows_of(&got);
-        size_t              n = (size_t)want->n;
+        doc       *want = make(i);
+        pl_columns to = rows_of(&got);
+        size_t     n = (size_t)want->n;
         assert_ok(pl_dataset_read_doc(ds, i, &to, &err));
         assert_memory_equal(got.tokens, want->tokens, n * 4);
         assert_memory_equal(got.depth, want->depth, n);
         assert_memory_equal(got.beam, want->beam, n);
-        assert_memory_equal(got.held, want->held, n);
+        assert_memory_equal(got.held_out, want->held_out, n);
         assert_memory_equal(got.top_id, want->top_id, n * TOP * 4);
         assert_memory_equal(got.top_prob, want->top_prob, n * TOP * 4);
         assert_memory_equal(got.hidden, want->hidden, n * D * 2);
@@ -158,7 +158,8 @@ static void wanted(void **state) {
     uint8_t            mark = 1;
     uint16_t           value = 0;
     assert_ok(pl_dataset_writer_create(&w, at("features"), &features, 10, &err));
-    assert_ok(pl_dataset_append(w, 1, &one, &mark, NULL, &value, &one, &err));
+    pl_columns row = {.n = 1, .tokens = &one, .loss_mask = &mark, .argmax = &one, .last_hidden = &value};
+    assert_ok(pl_dataset_append(w, &row, &err));
     assert_ok(pl_dataset_writer_close(w, &err));
     expect(at("features"), &any, "holds features, wanted are traces");
     assert_int_equal(pl_dataset_writer_create(&w, at("traces"), &features, 10, &err), PL_E_INPUT);
@@ -176,10 +177,10 @@ static void broken_rows(void **state) {
         doc *d = make(3);
         if (what == 0) d->top_id[7] = V;
         if (what == 1) d->top_prob[7] = -0.5f;
-        if (what == 2) d->held[2] = 2;
+        if (what == 2) d->held_out[2] = 2;
         if (what == 3) d->tokens[1] = -1;
-        pl_dataset_rows_out r = rows_of(d);
-        assert_ok(pl_dataset_append_traces(w, d->n, &r, &err));
+        pl_columns r = rows_of(d);
+        assert_ok(pl_dataset_append(w, &r, &err));
         assert_ok(pl_dataset_writer_close(w, &err));
         pl_dataset *ds;
         assert_ok(pl_dataset_open(&ds, at(name), &(pl_dataset_open_options){.want = &any}, &err));

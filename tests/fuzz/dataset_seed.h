@@ -32,7 +32,13 @@ static inline void seed_dataset(const char *dir) {
             features[i] = (uint16_t)(0x3f80 + i);
         for (int i = 0; i < SEED_ROWS * SEED_D; i++)
             last[i] = (uint16_t)(0x3f80 + i);
-        pl_fuzz_must(pl_dataset_append(w, SEED_ROWS, tokens, mask, features, last, argmax, &err), &err);
+        const pl_columns rows = {.n = SEED_ROWS,
+                                 .tokens = tokens,
+                                 .loss_mask = mask,
+                                 .argmax = argmax,
+                                 .features = features,
+                                 .last_hidden = last};
+        pl_fuzz_must(pl_dataset_append(w, &rows, &err), &err);
     }
     pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
 }
@@ -52,10 +58,11 @@ static inline void seed_traces(const char *dir) {
     uint8_t                       mark[SEED_ROWS] = {0};
     float                         prob[SEED_ROWS] = {0};
     uint16_t                      state[SEED_ROWS * SEED_D] = {0};
-    pl_dataset_rows_out           rows = {.tokens = id,
+    pl_columns                    rows = {.n = SEED_ROWS,
+                                          .tokens = id,
                                           .depth = mark,
                                           .beam = mark,
-                                          .held = mark,
+                                          .held_out = mark,
                                           .top_id = id,
                                           .top_prob = prob,
                                           .hidden = state,
@@ -64,7 +71,7 @@ static inline void seed_traces(const char *dir) {
     pl_dataset_writer            *w;
     pl_fuzz_must(pl_dataset_writer_create(&w, dir, &attrs, 100, &err), &err);
     for (int doc = 0; doc < SEED_DOCS; doc++)
-        pl_fuzz_must(pl_dataset_append_traces(w, SEED_ROWS, &rows, &err), &err);
+        pl_fuzz_must(pl_dataset_append(w, &rows, &err), &err);
     pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
 }
 
@@ -79,7 +86,7 @@ static inline void read_traces(pl_dataset *ds) {
         pl_err   err;
         if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
         if (n * a->d > 4096 || n * a->top > 4096) continue;
-        const pl_dataset_rows_out to = {.top_id = id, .top_prob = prob, .hidden = state};
+        const pl_columns to = {.top_id = id, .top_prob = prob, .hidden = state};
         if (!pl_fuzz_result(pl_dataset_read_doc(ds, i, &to, &err), &err, NULL)) continue;
         for (int64_t k = 0; k < n * a->top; k++)
             if (id[k] < 0 || id[k] >= a->vocab_size) pl_fuzz_finding("row %lld is out of range", (long long)k);
@@ -99,8 +106,8 @@ static inline void read_dataset(pl_dataset *ds) {
         if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
         if (first < 0 || n < 1 || first + n > pl_dataset_rows(ds)) pl_fuzz_finding("document %lld", (long long)i);
         if (n > 256 || n * a->d > 4096 || n * a->d * a->A > 4096) continue;
-        const pl_dataset_rows_out to = {
-            .tokens = tokens, .mask = mask, .argmax = argmax, .features = features, .last = last};
+        const pl_columns to = {
+            .tokens = tokens, .loss_mask = mask, .argmax = argmax, .features = features, .last_hidden = last};
         if (!pl_fuzz_result(pl_dataset_read_doc(ds, i, &to, &err), &err, NULL)) continue;
         for (int64_t k = 0; k < n; k++)
             if (tokens[k] < 0 || tokens[k] >= a->vocab_size || argmax[k] < 0 || argmax[k] >= a->vocab_size ||

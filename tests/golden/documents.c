@@ -21,13 +21,17 @@ void golden_document_read(golden *g, int i, golden_document *d) {
     for (int t = 0; t < d->n; t++) {
         d->tokens[t] = tokens[t];
         d->argmax[t] = argmax[t];
-        d->mask[t] = (uint8_t)mask[t];
+        d->loss_mask[t] = (uint8_t)mask[t];
     }
     to_bf16(d->features, (int64_t)d->n * TAPS * D, i, "features");
-    to_bf16(d->last, (int64_t)d->n * D, i, "last");
+    to_bf16(d->last_hidden, (int64_t)d->n * D, i, "last");
 }
 
-pl_feature_doc golden_document_rows(const golden_document *d) {
-    return (pl_feature_doc){
-        .n = d->n, .tokens = d->tokens, .mask = d->mask, .features = d->features, .last = d->last, .argmax = d->argmax};
+pl_columns golden_document_rows(golden_document *d) {
+    return (pl_columns){.n = d->n,
+                        .tokens = d->tokens,
+                        .loss_mask = d->loss_mask,
+                        .argmax = d->argmax,
+                        .features = d->features,
+                        .last_hidden = d->last_hidden};
 }

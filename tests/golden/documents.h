@@ -11,12 +11,12 @@ extern const int golden_doc_rows[DOCS];
 
 typedef struct golden_document {
     int32_t  n, tokens[LONGEST], argmax[LONGEST];
-    uint8_t  mask[LONGEST];
-    uint16_t features[LONGEST * TAPS * D], last[LONGEST * D];
+    uint8_t  loss_mask[LONGEST];
+    uint16_t features[LONGEST * TAPS * D], last_hidden[LONGEST * D];
 } golden_document;
 
 // Document i of a file that has doc/<i>/tokens, mask and argmax.
-void           golden_document_read(golden *g, int i, golden_document *d);
-pl_feature_doc golden_document_rows(const golden_document *d);
+void       golden_document_read(golden *g, int i, golden_document *d);
+pl_columns golden_document_rows(golden_document *d);
 
 #endif

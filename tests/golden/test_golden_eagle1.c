@@ -61,7 +61,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head) {
     pl_pack_clear(&s->u.pack);
     for (int i = 0; i < DOCS; i++) {
         golden_document_read(&s->g, i, &s->doc[i]);
-        pl_feature_doc doc = golden_document_rows(&s->doc[i]);
+        pl_columns doc = golden_document_rows(&s->doc[i]);
         doc.features = NULL; // the last hidden is all it needs
         pl_pack_add(&s->u.pack, &doc, 0, doc.n);
     }
@@ -194,7 +194,7 @@ static void draft_from(golden *g, const pl_backbone *b, const pl_backend *be, co
     draft *d = golden_room(be, sizeof *d);
     golden_document_read(g, 0, &d->text);
     assert_true(t + K < d->text.n);
-    pl_to_f32(d->values, d->text.last, PL_BF16, (size_t)d->text.n * D);
+    pl_to_f32(d->values, d->text.last_hidden, PL_BF16, (size_t)d->text.n * D);
     d->b = b;
     d->rows = t + 1;
     d->token = d->text.tokens + 1;

@@ -94,7 +94,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, const c
     for (int i = 0; i < DOCS; i++) {
         golden_document *d = &s->doc[i];
         golden_document_read(&s->g, i, d);
-        pl_feature_doc doc = golden_document_rows(d);
+        pl_columns doc = golden_document_rows(d);
         pl_pack_add(&s->u.pack, &doc, 0, doc.n);
     }
     pl_pack_close(&s->u.pack);

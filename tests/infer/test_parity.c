@@ -26,8 +26,8 @@ enum { ROWS = 180, K = 4, STEPS = 160, LAYERS = 8 };
 typedef struct text {
     int64_t   n, width, d;
     int32_t   tokens[ROWS + 1], argmax[ROWS + 1];
-    uint8_t   mask[ROWS + 1];
-    uint16_t *features, *last;
+    uint8_t   loss_mask[ROWS + 1];
+    uint16_t *features, *last_hidden;
 } text;
 
 static void keep(void *arg, const pl_final_rows *r) {
@@ -36,11 +36,11 @@ static void keep(void *arg, const pl_final_rows *r) {
         int64_t at = r->first + i, row = r->row[i];
         t->tokens[at] = pl_session_tokens(r->session)[at];
         t->argmax[at] = r->argmax[r->logits_row[row]];
-        t->mask[at] = 1;
+        t->loss_mask[at] = 1;
         for (int64_t k = 0; k < t->width; k++)
             t->features[at * t->width + k] = pl_f32_to_bf16(pl_f32(&r->features)[row * t->width + k]);
         for (int64_t k = 0; k < t->d; k++)
-            t->last[at * t->d + k] = pl_f32_to_bf16(pl_f32(&r->hidden)[row * t->d + k]);
+            t->last_hidden[at * t->d + k] = pl_f32_to_bf16(pl_f32(&r->hidden)[row * t->d + k]);
         t->n = at + 1;
     }
 }
@@ -55,7 +55,7 @@ static void generate(text *t, const pl_llama *m, const int32_t *prompt, int n) {
     t->d = m->shape.d;
     t->width = o.n_taps * t->d;
     t->features = calloc((size_t)(ROWS + 1) * (size_t)t->width, 2);
-    t->last = calloc((size_t)(ROWS + 1) * (size_t)t->d, 2);
+    t->last_hidden = calloc((size_t)(ROWS + 1) * (size_t)t->d, 2);
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, m, NULL, &o, &err), PL_OK);
     pl_engine_on_final(e, keep, t);
     pl_session_options so = {.sampling = {.top_p = 1}, .max_new = ROWS + 1 - n};
@@ -65,16 +65,20 @@ static void generate(text *t, const pl_llama *m, const int32_t *prompt, int n) {
     pl_engine_destroy(e);
 }
 
-static void load(pl_unroll *u, const text *t) {
-    pl_feature_doc doc = {
-        .n = t->n, .tokens = t->tokens, .mask = t->mask, .argmax = t->argmax, .features = t->features, .last = t->last};
+static void load(pl_unroll *u, text *t) {
+    pl_columns doc = {.n = t->n,
+                      .tokens = t->tokens,
+                      .loss_mask = t->loss_mask,
+                      .argmax = t->argmax,
+                      .features = t->features,
+                      .last_hidden = t->last_hidden};
     pl_pack_clear(&u->pack);
     pl_pack_add(&u->pack, &doc, 0, t->n);
     pl_pack_close(&u->pack);
 }
 
 // Trains on the text itself: enough that drafts are often right and sometimes wrong.
-static void train(pl_unroll *u, pl_param_block *b, const text *t) {
+static void train(pl_unroll *u, pl_param_block *b, text *t) {
     pl_err           err = {0};
     pl_optim         op;
     pl_optim_options o = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
@@ -159,7 +163,7 @@ static void replay(found *f, const pl_unroll *u, const text *t, const pl_llama *
     bool      last = d->tap[0] == PL_TAP_FINAL;
     pl_tensor features = {.rank = 2, .dtype = PL_F32, .dim = {t->n, last ? t->d : t->width, 1, 1}};
     features.data = calloc((size_t)pl_tensor_count(&features), sizeof(float));
-    pl_to_f32(features.data, last ? t->last : t->features, PL_BF16, (size_t)pl_tensor_count(&features));
+    pl_to_f32(features.data, last ? t->last_hidden : t->features, PL_BF16, (size_t)pl_tensor_count(&features));
     assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
     assert_int_equal(pl_ctx_measure(&ctx, size_drafter, &(sizing){d, features.dim[1]}, &err), PL_OK);
     for (int64_t row = 0; row + 2 < t->n; row++, f->compared++) {
@@ -254,7 +258,7 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     test_rmdir(draft);
     free(wt);
     free(t->features);
-    free(t->last);
+    free(t->last_hidden);
     free(t);
 }
 
@@ -307,7 +311,7 @@ static void given_drafter(void **state) {
         assert_int_equal(pl_unroll_score(&u, &err), PL_OK);
         replay(&f, &u, t, &m.model, draft);
         free(t->features);
-        free(t->last);
+        free(t->last_hidden);
         free(t);
         pl_free(ids);
     }

@@ -222,7 +222,7 @@ static void softmax(double *p, int n) {
 // Losses of step k and, in dr, the gradient of what the output matrix read; its own gradient in dout.
 static double losses(double *loss, double *dr, double *dout, const step *s, const dims *D, const pl_unroll *u, int k) {
     const float  *wt = u->wt.data; // F32 in the tests
-    const double *last = u->pack.last, *out = u->model->head.out.data;
+    const double *last = u->pack.last_hidden, *out = u->model->head.out.data;
     double        total = 0, *p = zeros((size_t)D->V), *q = zeros((size_t)D->V);
     for (int t = 0; t < D->M; t++) {
         int    i = k * D->M + t, teacher = u->pack.teacher_row[i];

@@ -177,18 +177,18 @@ static void frozen_head(void **state) {
     pl_free(dir), pl_free(from);
 }
 
-static uint64_t prompt_hash(const pl_feature_doc *doc) {
+static uint64_t prompt_hash(const pl_columns *doc) {
     size_t n = 0;
-    while ((int64_t)n < doc->n && !doc->mask[n])
+    while ((int64_t)n < doc->n && !doc->loss_mask[n])
         n++;
     assert_true(n > 2 && (int64_t)n < doc->n);
     return pl_hash(doc->tokens, n * sizeof *doc->tokens);
 }
 
-static uint64_t doc_hash(const pl_feature_doc *doc) {
+static uint64_t doc_hash(const pl_columns *doc) {
     uint64_t h = pl_hash(doc->tokens, (size_t)doc->n * sizeof *doc->tokens);
     h = pl_hash_more(h, doc->features, (size_t)doc->n * 3 * 32 * sizeof *doc->features);
-    return pl_hash_more(h, doc->last, (size_t)doc->n * 32 * sizeof *doc->last);
+    return pl_hash_more(h, doc->last_hidden, (size_t)doc->n * 32 * sizeof *doc->last_hidden);
 }
 
 // Answers to a prompt stay on one side; an epoch gives every training document once, each epoch in another order, and
@@ -199,7 +199,7 @@ static void sources(void **state) {
     pl_err             err = {0};
     char              *dir = pl_path_join(small_base, "data/dataset");
     pl_feature_source *train, *held;
-    pl_feature_doc     doc;
+    pl_columns         doc;
     uint64_t           held_prompt[MOST], first[MOST], second[MOST];
     int                moved = 0;
     if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, &err) != PL_OK) fail_msg("%s", err.msg);

@@ -63,37 +63,15 @@ static pl_status capture(const char *extra, const char *to, pl_pool *pool, pl_er
     return st;
 }
 
-typedef struct rows {
-    int64_t   n;
-    int32_t  *token, *top_id;
-    uint8_t  *depth, *beam, *held;
-    float    *top_prob;
-    uint16_t *hidden, *output;
-} rows;
-
-static rows read_rows(pl_dataset *ds) {
-    pl_err err = {0};
-    rows   r = {.n = pl_dataset_rows(ds)};
-    size_t n = (size_t)r.n;
-    r.token = malloc(n * 4), r.top_id = malloc(n * TOP * 4), r.top_prob = malloc(n * TOP * 4);
-    r.depth = malloc(n), r.beam = malloc(n), r.held = malloc(n);
-    r.hidden = malloc(n * D * 2), r.output = malloc(n * D * 2);
-    pl_dataset_rows_out to = {.tokens = r.token,
-                              .top_id = r.top_id,
-                              .top_prob = r.top_prob,
-                              .depth = r.depth,
-                              .beam = r.beam,
-                              .held = r.held,
-                              .hidden = r.hidden,
-                              .output = r.output};
-    if (pl_dataset_read(ds, 0, r.n, &to, &err) != PL_OK) fail_msg("%s", err.msg);
+static pl_columns read_rows(pl_dataset *ds) {
+    pl_err           err = {0};
+    pl_columns       r = {.n = pl_dataset_rows(ds)};
+    pl_columns_shape shape = pl_dataset_shape(pl_dataset_get_attrs(ds));
+    assert_int_equal(shape.d, D);
+    assert_int_equal(shape.top, TOP);
+    assert_int_equal(pl_columns_reserve(&r, &shape, r.n, &err), PL_OK);
+    if (pl_dataset_read(ds, 0, r.n, &r, &err) != PL_OK) fail_msg("%s", err.msg);
     return r;
-}
-
-static void free_rows(rows *r) {
-    void *owned[] = {r->token, r->top_id, r->top_prob, r->depth, r->beam, r->held, r->hidden, r->output};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        free(owned[i]);
 }
 
 typedef struct dist {
@@ -116,7 +94,7 @@ static void traces_hold(void **state) {
     pl_err err = {0};
     if (capture("", "traces", NULL, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_dataset  *ds = open_traces("traces");
-    rows         r = read_rows(ds);
+    pl_columns   r = read_rows(ds);
     char        *target = pl_path_join(small_base, "target/checkpoints/last");
     char        *best = pl_path_join(small_base, "full/checkpoints/best");
     pl_llama     m;
@@ -134,7 +112,7 @@ static void traces_hold(void **state) {
         assert_true(r.depth[i] < 4 && r.beam[i] < 2 && (r.depth[i] > 0 || r.beam[i] == 0));
         assert_true(i == 0 || r.depth[i] <= r.depth[i - 1] + 1);
         depths[r.depth[i]]++;
-        held += r.held[i];
+        held += r.held_out[i];
         if (i % 50) continue;
         pl_to_f32(x, r.output + i * D, PL_BF16, D); // rounded: near what the drafter computed from
         pl_ctx_begin(&ctx);
@@ -155,7 +133,7 @@ static void traces_hold(void **state) {
     pl_ctx_fini(&ctx);
     pl_backbone_destroy(b);
     pl_llama_fini(&m);
-    free_rows(&r);
+    pl_columns_free(&r);
     pl_dataset_close(ds);
     pl_free(target), pl_free(best);
 }
@@ -177,11 +155,11 @@ static void traces_again(void **state) {
     small_same("traces", "again", "manifest.json");
     assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
     pl_dataset *all = open_traces("traces"), *few = open_traces("few");
-    rows        a = read_rows(all), f = read_rows(few);
+    pl_columns  a = read_rows(all), f = read_rows(few);
     assert_true(f.n >= 500 && f.n < 1000 && pl_dataset_docs(few) < pl_dataset_docs(all));
-    assert_memory_equal(a.token, f.token, (size_t)f.n * 4);
+    assert_memory_equal(a.tokens, f.tokens, (size_t)f.n * 4);
     assert_memory_equal(a.output, f.output, (size_t)f.n * D * 2);
-    free_rows(&f);
+    pl_columns_free(&f);
     pl_dataset_close(few);
 
     // One that was stopped there goes on to the same rows.
@@ -202,13 +180,13 @@ static void traces_again(void **state) {
     few = open_traces("few");
     f = read_rows(few);
     assert_int_equal(f.n, a.n);
-    assert_memory_equal(a.token, f.token, (size_t)f.n * 4);
-    assert_memory_equal(a.held, f.held, (size_t)f.n);
+    assert_memory_equal(a.tokens, f.tokens, (size_t)f.n * 4);
+    assert_memory_equal(a.held_out, f.held_out, (size_t)f.n);
     assert_memory_equal(a.hidden, f.hidden, (size_t)f.n * D * 2);
     assert_memory_equal(a.output, f.output, (size_t)f.n * D * 2);
     assert_memory_equal(a.top_id, f.top_id, (size_t)f.n * TOP * 4);
     assert_memory_equal(a.top_prob, f.top_prob, (size_t)f.n * TOP * 4);
-    free_rows(&a), free_rows(&f);
+    pl_columns_free(&a), pl_columns_free(&f);
     pl_dataset_close(all), pl_dataset_close(few);
     pl_free(manifest), pl_free(text), pl_free(whole);
     pl_pool_destroy(pool);

@@ -26,8 +26,8 @@ typedef struct setup {
     pl_unroll      u;
     float          embed[VOCAB * D], head[VOCAB * D];
     int32_t        tokens[32], argmax[32];
-    uint8_t        mask[32];
-    uint16_t       features[32 * TAPS * D], last[32 * D];
+    uint8_t        loss_mask[32];
+    uint16_t       features[32 * TAPS * D], last_hidden[32 * D];
 } setup;
 
 static float noise(int what, int64_t i) {
@@ -77,13 +77,13 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
         s->tokens[i] = (int32_t)((i * 7 + 3) % VOCAB);
-        s->mask[i] = i >= 3;
+        s->loss_mask[i] = i >= 3;
         s->argmax[i] = (int32_t)((i * 5 + 1) % VOCAB);
     }
     for (int i = 0; i < 32 * TAPS * D; i++)
         s->features[i] = pl_f32_to_bf16(noise(3, i));
     for (int i = 0; i < 32 * D; i++)
-        s->last[i] = pl_f32_to_bf16(noise(4, i));
+        s->last_hidden[i] = pl_f32_to_bf16(noise(4, i));
 }
 
 static void make_kind(setup *s, const pl_backbone_kind *kind, const pl_backend *be, pl_pool *pool, const char *head,
@@ -103,18 +103,18 @@ static void destroy(setup *s) {
     pl_llama_fini(&s->target);
 }
 
-static pl_feature_doc doc_at(const setup *s, int from, int n) {
-    return (pl_feature_doc){.n = n,
-                            .tokens = s->tokens + from,
-                            .mask = s->mask + from,
-                            .argmax = s->argmax + from,
-                            .features = s->features + from * TAPS * D,
-                            .last = s->last + from * D};
+static pl_columns doc_at(setup *s, int from, int n) {
+    return (pl_columns){.n = n,
+                        .tokens = s->tokens + from,
+                        .loss_mask = s->loss_mask + from,
+                        .argmax = s->argmax + from,
+                        .features = s->features + from * TAPS * D,
+                        .last_hidden = s->last_hidden + from * D};
 }
 
 // Two documents of 9 and 6 rows.
 static void load_rows(setup *s) {
-    pl_feature_doc a = doc_at(s, 0, 9), b = doc_at(s, 12, 6);
+    pl_columns a = doc_at(s, 0, 9), b = doc_at(s, 12, 6);
     pl_pack_clear(&s->u.pack);
     pl_pack_add(&s->u.pack, &a, 0, 9);
     pl_pack_add(&s->u.pack, &b, 0, 6);
@@ -161,7 +161,7 @@ static void trimmed_vocabulary(void **state) {
     for (int i = 0; i < K * 15; i++) {
         if (p->teacher_row[i] < 0) continue;
         counted++;
-        assert_int_equal(p->target_argmax[p->teacher_row[i]] % 2, 1);
+        assert_int_equal(p->argmax[p->teacher_row[i]] % 2, 1);
     }
     assert_true(counted > 3);
     assert_true(loss_of(&s) > 0);
@@ -173,8 +173,8 @@ static void pieces(void **state) {
     (void)state;
     static setup s;
     make(&s, pl_backend_ref(), NULL, "full", false, PL_F32);
-    pl_feature_doc doc = doc_at(&s, 0, 31);
-    pl_pack       *p = &s.u.pack;
+    pl_columns doc = doc_at(&s, 0, 31);
+    pl_pack   *p = &s.u.pack;
     pl_pack_clear(p);
     pl_pack_add(p, &doc, 0, CAPACITY);
     pl_pack_close(p);
@@ -337,10 +337,10 @@ static void fewer_steps(void **state) {
 // A source of one document of 31 rows, over and over.
 typedef struct one_doc {
     pl_feature_source base;
-    const setup      *s;
+    setup            *s;
 } one_doc;
 
-static pl_status get_doc(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+static pl_status get_doc(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     (void)at, (void)err;
     *doc = doc_at(((one_doc *)s)->s, 0, 31);
     doc->features = NULL;
@@ -366,8 +366,8 @@ static void noise_on_features(void **state) {
         assert_int_equal(whole.rows, 31);
         memcpy(want[doc], whole.features, sizeof want[doc]);
         for (int i = 0; i < 31 * D; i++) {
-            double clean = (double)pl_bf16_to_f32(s.last[i]), off = (double)want[doc][i] - clean;
-            assert_true(((float *)whole.last)[i] == pl_bf16_to_f32(s.last[i]));
+            double clean = (double)pl_bf16_to_f32(s.last_hidden[i]), off = (double)want[doc][i] - clean;
+            assert_true(((float *)whole.last_hidden)[i] == pl_bf16_to_f32(s.last_hidden[i]));
             most = fmax(most, fabs(off));
             if (doc) epochs_differ += fabs((double)want[0][i] - (double)want[1][i]);
         }
@@ -384,7 +384,7 @@ static void noise_on_features(void **state) {
     }
     at[0] = at[1] = 0;
     assert_int_equal(pl_pack_fill(p, &source.base, 1, at, NULL, &err), PL_OK);
-    assert_memory_equal(p->features, p->last, (size_t)(CAPACITY * D) * sizeof(float));
+    assert_memory_equal(p->features, p->last_hidden, (size_t)(CAPACITY * D) * sizeof(float));
     pl_pack_fini(&whole);
     destroy(&s);
 }
@@ -437,9 +437,9 @@ static void rows_see_their_own_past(void **state) {
     assert_int_equal(pl_unroll_score(&s.u, &err), PL_OK);
     memcpy(both, s.u.loss, sizeof both);
 
-    pl_feature_doc b = doc_at(&s, 12, 6), longer = doc_at(&s, 12, 9);
+    pl_columns b = doc_at(&s, 12, 6), longer = doc_at(&s, 12, 9);
     for (int pass = 0; pass < 2; pass++) {
-        pl_feature_doc *doc = pass ? &longer : &b;
+        pl_columns *doc = pass ? &longer : &b;
         pl_pack_clear(&s.u.pack);
         pl_pack_add(&s.u.pack, doc, 0, doc->n);
         pl_pack_close(&s.u.pack);
@@ -480,7 +480,7 @@ static void steps_are_a_chain(void **state) {
     pl_ctx_begin(ctx);
     last = pl_ctx_const(ctx, 9, D);
     for (int i = 0; i < 9 * D; i++)
-        pl_f64(&last)[i] = (double)pl_bf16_to_f32(s.last[i]);
+        pl_f64(&last)[i] = (double)pl_bf16_to_f32(s.last_hidden[i]);
     hidden = s.model->kind->fuse(ctx, s.model, pl_tensor_2d(feat, PL_F64, T + 1, TAPS * D));
     int rows = T + 1, first = 0;
     for (int k = 0; k < K; k++) {
@@ -542,8 +542,8 @@ static void lengths(void **state) {
     (void)state;
     static setup s;
     make(&s, pl_backend_ref(), NULL, "full", false, PL_F32);
-    pl_feature_doc a = doc_at(&s, 4, 4); // steps count 3, 2, 1 rows
-    pl_pack       *p = &s.u.pack;
+    pl_columns a = doc_at(&s, 4, 4); // steps count 3, 2, 1 rows
+    pl_pack   *p = &s.u.pack;
     pl_pack_clear(p);
     pl_pack_add(p, &a, 0, 4);
     pl_pack_close(p);
@@ -552,9 +552,9 @@ static void lengths(void **state) {
             int i = k * 4 + t;
             s.u.loss[i] = 1;
             s.u.accept[i] = 0.5f;
-            s.u.student_argmax[i] = t + 1 + k < 4 ? p->target_argmax[t + 1 + k] : -1;
+            s.u.student_argmax[i] = t + 1 + k < 4 ? p->argmax[t + 1 + k] : -1;
         }
-    s.u.student_argmax[1] = (p->target_argmax[2] + 1) % VOCAB; // row 1 is wrong at once
+    s.u.student_argmax[1] = (p->argmax[2] + 1) % VOCAB; // row 1 is wrong at once
     pl_unroll_sums sums = {0};
     s.u.ran = K;
     pl_unroll_add(&s.u, true, &sums);
@@ -620,8 +620,8 @@ static void rescored_dist(void **state) {
             for (int v = 0; v < VOCAB; v++) {
                 double t = 0;
                 for (int k = 0; k < D; k++)
-                    t +=
-                        (double)s.head[v * D + k] * (double)pl_bf16_to_f32(s.last[last_row(p->teacher_row[i]) * D + k]);
+                    t += (double)s.head[v * D + k] *
+                         (double)pl_bf16_to_f32(s.last_hidden[last_row(p->teacher_row[i]) * D + k]);
                 total += p_full[v] = exp(t);
             }
             bool in[VOCAB];

@@ -121,27 +121,25 @@ static void fill_bf16(uint16_t *x, int64_t n, pl_rng r) {
         x[i] = pl_f32_to_bf16(pl_rng_normal(r, (uint64_t)i));
 }
 
+// A document of random features whose tokens are the bench's, `batch` times.
 static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
-    int64_t   n = b->s->seq_len;
-    uint8_t  *mask = pl_malloc((size_t)n);
-    uint16_t *features = pl_malloc(pl_size_mul((size_t)n, (size_t)p->width, sizeof *features));
-    uint16_t *last = pl_malloc(pl_size_mul((size_t)n, (size_t)p->d, sizeof *last));
-    bool      ok = mask && features && last;
-    if (ok) {
-        memset(mask, 1, (size_t)n);
-        fill_bf16(features, n * p->width, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 1));
-        fill_bf16(last, n * p->d, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 2));
-        pl_feature_doc doc = {
-            .n = n, .tokens = b->ids, .mask = mask, .features = features, .last = last, .argmax = b->ids + 1};
+    int64_t          n = b->s->seq_len;
+    pl_columns       doc = {.n = n};
+    pl_columns_shape shape = {.d = p->d, .taps = p->from_last ? 0 : p->width / p->d};
+    pl_status        st = pl_columns_reserve(&doc, &shape, n, err);
+    if (st == PL_OK) {
+        memcpy(doc.tokens, b->ids, (size_t)n * sizeof *doc.tokens);
+        memcpy(doc.argmax, b->ids + 1, (size_t)n * sizeof *doc.argmax);
+        memset(doc.loss_mask, 1, (size_t)n);
+        if (doc.features) fill_bf16(doc.features, n * p->width, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 1));
+        fill_bf16(doc.last_hidden, n * p->d, pl_rng_make(b->env->seed, PL_STREAM_NOISE, 2));
         pl_pack_clear(p);
         for (int64_t i = 0; i < b->s->batch; i++)
             pl_pack_add(p, &doc, 0, n);
         pl_pack_close(p);
     }
-    pl_free(mask);
-    pl_free(features);
-    pl_free(last);
-    return ok ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory for features");
+    pl_columns_free(&doc);
+    return st;
 }
 
 // "full", "trimmed:ROWS", "lowrank:RANK".

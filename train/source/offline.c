@@ -14,13 +14,9 @@ typedef struct offline {
     pl_dataset       *ds;
     int64_t          *member;    // [base.docs] numbers in the dataset
     int64_t          *order;     // [base.docs] this epoch's permutation of member; NULL: as they are, once
-    int64_t           epoch, at; // epoch of `order`; document in the buffers, -1: none
+    int64_t           epoch, at; // epoch of `order`; document in hand, -1: none
     uint64_t          seed;
-    int64_t           capacity; // rows of the buffers
-    int32_t          *tokens, *argmax;
-    uint8_t          *mask;
-    uint16_t         *features, *last;
-    int64_t           n; // rows of document `at`
+    pl_columns        doc; // document `at`
 } offline;
 
 static void destroy(pl_feature_source *s) {
@@ -29,28 +25,13 @@ static void destroy(pl_feature_source *s) {
     if (o->ds) pl_dataset_close(o->ds);
     pl_free(o->member);
     pl_free(o->order);
-    pl_free(o->tokens);
-    pl_free(o->argmax);
-    pl_free(o->mask);
-    pl_free(o->features);
-    pl_free(o->last);
+    pl_columns_free(&o->doc);
     pl_free(o);
 }
 
 static pl_status make_room(offline *o, int64_t n, pl_err *err) {
-    if (n <= o->capacity) return PL_OK;
-    void **p[5] = {(void **)&o->tokens, (void **)&o->argmax, (void **)&o->mask, (void **)&o->features,
-                   (void **)&o->last};
-    size_t row[5] = {sizeof *o->tokens, sizeof *o->argmax, sizeof *o->mask,
-                     (size_t)(o->base.taps * o->base.d) * sizeof *o->features, (size_t)o->base.d * sizeof *o->last};
-    for (int i = 0; i < 5; i++) {
-        if (row[i] == 0) continue;
-        void *q = pl_realloc(*p[i], pl_size_mul((size_t)n, row[i], 1));
-        if (!q) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory for a document of %lld rows", (long long)n);
-        *p[i] = q;
-    }
-    o->capacity = n;
-    return PL_OK;
+    pl_columns_shape shape = {.d = o->base.d, .taps = o->base.taps};
+    return pl_columns_reserve(&o->doc, &shape, n, err);
 }
 
 static void shuffle(offline *o, int64_t epoch) {
@@ -71,20 +52,19 @@ static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err)
     return pl_dataset_doc(((offline *)s)->ds, number_of((offline *)s, at), &first, n, err);
 }
 
-static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     offline *o = (offline *)s;
     if (at != o->at) {
-        int64_t number = number_of(o, at), first;
+        int64_t number = number_of(o, at), first, n;
         o->at = -1;
-        PL_TRY(pl_dataset_doc(o->ds, number, &first, &o->n, err));
-        PL_TRY(make_room(o, o->n, err));
-        pl_dataset_rows_out to = {
-            .tokens = o->tokens, .mask = o->mask, .argmax = o->argmax, .features = o->features, .last = o->last};
-        PL_TRY(pl_dataset_read_doc(o->ds, number, &to, err));
+        PL_TRY(pl_dataset_doc(o->ds, number, &first, &n, err));
+        PL_TRY(make_room(o, n, err));
+        PL_TRY(pl_dataset_read_doc(o->ds, number, &o->doc, err));
+        o->doc.n = n;
         o->at = at;
     }
-    *doc = (pl_feature_doc){
-        .n = o->n, .tokens = o->tokens, .mask = o->mask, .features = o->features, .last = o->last, .argmax = o->argmax};
+    *doc = o->doc;
+    doc->room = 0; // lent
     return PL_OK;
 }
 
@@ -120,12 +100,13 @@ static pl_status look_at(offline *o, int64_t number, uint64_t seed, int64_t ever
     *l = (look){0};
     PL_TRY(pl_dataset_doc(o->ds, number, &first, &l->n, err));
     PL_TRY(make_room(o, l->n, err));
-    PL_TRY(pl_dataset_read_doc(o->ds, number, &(pl_dataset_rows_out){.tokens = o->tokens, .mask = o->mask}, err));
-    while (prompt < l->n && !o->mask[prompt])
+    const pl_columns read = {.tokens = o->doc.tokens, .loss_mask = o->doc.loss_mask};
+    PL_TRY(pl_dataset_read_doc(o->ds, number, &read, err));
+    while (prompt < l->n && !read.loss_mask[prompt])
         prompt++;
     for (int64_t i = 0; i < l->n; i++)
-        l->answer += o->mask[i];
-    uint64_t h = pl_hash_more(pl_hash(&seed, sizeof seed), o->tokens, (size_t)prompt * sizeof *o->tokens);
+        l->answer += read.loss_mask[i];
+    uint64_t h = pl_hash_more(pl_hash(&seed, sizeof seed), read.tokens, (size_t)prompt * sizeof *read.tokens);
     l->held = every > 0 && h % (uint64_t)every == 0;
     return PL_OK;
 }

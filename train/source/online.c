@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-// A document that was kept.
-typedef struct kept {
-    pl_feature_doc doc;
-    void          *memory;
-} kept;
-
 typedef struct online {
     pl_feature_source    base;
     pl_llama             target;
@@ -20,15 +14,10 @@ typedef struct online {
     const pl_env        *env;
     pl_generator_options opt;
     pl_generator        *gen;
-    int64_t              at; // number of the document that gen gave last, -1: none
-    pl_generated         last;
-    kept                *kept; // [base.docs] of a held-out source, else NULL
+    int64_t              at;   // number of the document that gen gave last, -1: none
+    pl_columns           last; // that document, the generator's
+    pl_columns          *kept; // [base.docs] of a held-out source, else NULL
 } online;
-
-static pl_feature_doc view(const pl_generated *g) {
-    return (pl_feature_doc){
-        .n = g->n, .tokens = g->tokens, .mask = g->mask, .features = g->features, .last = g->last, .argmax = g->argmax};
-}
 
 // The generator runs forward; asked for another number, it starts there.
 static pl_status advance(online *o, int64_t at, pl_err *err) {
@@ -46,20 +35,21 @@ static pl_status advance(online *o, int64_t at, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status get(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err) {
+static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
     online *o = (online *)s;
     if (o->kept) {
-        *doc = o->kept[at % s->docs].doc;
+        *doc = o->kept[at % s->docs];
+        doc->room = 0; // lent
         return PL_OK;
     }
     PL_TRY(advance(o, at, err));
-    *doc = view(&o->last);
+    *doc = o->last;
     return PL_OK;
 }
 
 // A document is as long as the target's answer: it has to be made.
 static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
-    pl_feature_doc doc;
+    pl_columns doc;
     PL_TRY(get(s, at, &doc, err));
     *n = doc.n;
     return PL_OK;
@@ -70,7 +60,7 @@ static void destroy(pl_feature_source *s) {
     if (!o) return;
     pl_generator_destroy(o->gen);
     for (int64_t i = 0; o->kept && i < s->docs; i++)
-        pl_free(o->kept[i].memory);
+        pl_columns_free(&o->kept[i]);
     pl_free(o->kept);
     pl_prompts_destroy(o->prompts);
     pl_tokenizer_close(o->tok);
@@ -78,26 +68,14 @@ static void destroy(pl_feature_source *s) {
     pl_free(o);
 }
 
-static pl_status keep(kept *k, const pl_generated *g, int64_t taps, int64_t d, pl_err *err) {
-    size_t n = (size_t)g->n, f = n * (size_t)(taps * d) * 2, l = n * (size_t)d * 2;
-    char  *p = k->memory = pl_malloc(n * 9 + f + l + 64);
-    if (!p) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
-    k->doc.n = g->n;
-    k->doc.tokens = memcpy(p, g->tokens, n * 4), p += n * 4;
-    k->doc.argmax = memcpy(p, g->argmax, n * 4), p += n * 4;
-    k->doc.features = memcpy(p, g->features, f), p += f;
-    k->doc.last = memcpy(p, g->last, l), p += l;
-    k->doc.mask = memcpy(p, g->mask, n);
-    return PL_OK;
-}
-
 static pl_status keep_all(online *o, pl_err *err) {
+    pl_columns_shape shape = {.d = o->base.d, .taps = o->base.taps};
     o->base.docs = o->prompts->n * (o->opt.samples + (o->opt.greedy ? 1 : 0));
     o->kept = pl_calloc((size_t)o->base.docs, sizeof *o->kept);
     if (!o->kept) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
     for (int64_t i = 0; i < o->base.docs; i++) {
         PL_TRY(advance(o, i, err));
-        PL_TRY(keep(&o->kept[i], &o->last, o->base.taps, o->base.d, err));
+        PL_TRY(pl_columns_copy(&o->kept[i], &o->last, &shape, o->last.n, err));
     }
     pl_generator_destroy(o->gen);
     o->gen = NULL;

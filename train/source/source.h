@@ -10,24 +10,15 @@
 #include "kernels/base/status.h"
 #include <stdint.h>
 
-// Row t holds token t and what the target computed when it read it. Borrowed until the next call.
-typedef struct pl_feature_doc {
-    int64_t         n;
-    const int32_t  *tokens;
-    const uint8_t  *mask;     // 1: the token is the target's answer, worth predicting
-    const uint16_t *features; // [n, taps * d] bf16; NULL where the task asked for none
-    const uint16_t *last;     // [n, d] bf16, after the final norm
-    const int32_t  *argmax;   // the target's most probable next token
-} pl_feature_doc;
-
 typedef struct pl_feature_source pl_feature_source;
 struct pl_feature_source {
     int64_t d, taps;      // widths; taps 0: documents come without features
     int64_t docs;         // documents per epoch; 0: not known
     char    identity[17]; // of what the documents are made from: resuming with another is refused
-    // Document `at`. Called with the same number again, the next one, or (first of all) any. A source that has no more
+    // Document `at`: the columns of features, of which `features` is NULL where taps is 0; borrowed until the
+    // next call. Called with the same number again, the next one, or (first of all) any. A source that has no more
     // documents fails.
-    pl_status (*get)(pl_feature_source *s, int64_t at, pl_feature_doc *doc, pl_err *err);
+    pl_status (*get)(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err);
     // How many rows document `at` has, for who passes it over; numbers are asked for as with get.
     pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
     void (*destroy)(pl_feature_source *s);

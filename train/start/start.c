@@ -118,7 +118,7 @@ static pl_status scale_columns(pl_start *s, const pl_tensor *fc, const double *g
 // Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
 // 30); the drafter's one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or
 // the layer would spend its training outgrowing the features.
-static pl_status start_eagle3(pl_start *s, const pl_feature_doc *doc, pl_err *err) {
+static pl_status start_eagle3(pl_start *s, const pl_columns *doc, pl_err *err) {
     const pl_eagle3 *e = (const pl_eagle3 *)s->model;
     int64_t          d = e->base.d_target;
     double           gain[PL_MAX_TAPS];
@@ -132,11 +132,11 @@ static pl_status start_eagle3(pl_start *s, const pl_feature_doc *doc, pl_err *er
 
 // What comes out is compared with features, whose scale the target's final norm sets; embeddings are often far
 // smaller. Both halves start with the features' variance.
-static pl_status start_eagle1(pl_start *s, const pl_feature_doc *doc, pl_err *err) {
+static pl_status start_eagle1(pl_start *s, const pl_columns *doc, pl_err *err) {
     const pl_eagle1 *e = (const pl_eagle1 *)s->model;
     int64_t          d = e->base.d_target;
     double           embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n);
-    double           gain[2] = {embedding > 0 ? rms_of(doc->last, doc->n, d, d) / embedding : 1, 1};
+    double           gain[2] = {embedding > 0 ? rms_of(doc->last_hidden, doc->n, d, d) / embedding : 1, 1};
     return scale_columns(s, &e->fc, gain, d, err);
 }
 
@@ -156,7 +156,7 @@ pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
     const pl_train_recipe    *tr = pl_train_recipe_of(s->r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(s->r);
-    pl_feature_doc            doc;
+    pl_columns                doc;
     const char               *from = tr->drafter.start;
     enum { AUTO };
     PL_TRY(pl_param_block_init(s->block, (uint64_t)gen->seed, err));

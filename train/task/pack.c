@@ -23,7 +23,7 @@ static void take_arrays(void *arg) {
     // Uploaded for each slot: a GPU takes them from here without a staged copy.
     size_t e = pl_dtype_size(p->real);
     p->features = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->width, e));
-    p->last = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, e));
+    p->last_hidden = pl_arena_alloc(&p->arrays, pl_size_mul(n, (size_t)p->d, e));
 }
 
 pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int steps, double step_decay,
@@ -42,8 +42,8 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
         p->step_weight[k] = (float)w;
     size_t n = (size_t)capacity;
     PL_TRY(pl_arena_init_shared(&p->arrays, "training rows", be->memory, take_arrays, p, err));
-    p->target_argmax = pl_calloc(n, sizeof *p->target_argmax);
-    if (!p->target_argmax) return no_memory(p, capacity, err);
+    p->argmax = pl_calloc(n, sizeof *p->argmax);
+    if (!p->argmax) return no_memory(p, capacity, err);
     if (b->head.d2t) {
         p->drafted = pl_calloc((size_t)b->config.vocab_size, 1);
         if (!p->drafted) return no_memory(p, capacity, err);
@@ -55,7 +55,7 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
 
 void pl_pack_fini(pl_pack *p) {
     pl_arena_fini(&p->arrays);
-    pl_free(p->target_argmax);
+    pl_free(p->argmax);
     pl_free(p->drafted);
     *p = (pl_pack){0};
 }
@@ -75,14 +75,14 @@ static void widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, in
 }
 
 // Whether row t of a document counts at step k: see the header. `end`: rows of the piece.
-static bool counts(const pl_pack *p, const pl_feature_doc *doc, int64_t t, int k, int64_t end) {
+static bool counts(const pl_pack *p, const pl_columns *doc, int64_t t, int k, int64_t end) {
     int64_t teacher = t + 1 + k, predicted = t + 2 + k;
     if (teacher >= end || predicted >= p->positions) return false;
-    if (!doc->mask[predicted < doc->n ? predicted : doc->n - 1]) return false;
+    if (!doc->loss_mask[predicted < doc->n ? predicted : doc->n - 1]) return false;
     return p->outside || !p->drafted || p->drafted[doc->argmax[teacher]];
 }
 
-void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n) {
+void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
     PL_CHECK(from >= 0 && n >= 0 && from + n <= doc->n && p->rows + n <= p->capacity,
              "rows %lld and %lld more of a document of %lld, room for %lld", (long long)from, (long long)n,
              (long long)doc->n, (long long)(p->capacity - p->rows));
@@ -93,7 +93,7 @@ void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n)
         // those that see them do not count.
         p->pos[row] = (int32_t)(t < last_pos ? t : last_pos);
         p->lo[row] = (int32_t)first;
-        p->target_argmax[row] = doc->argmax[t];
+        p->argmax[row] = doc->argmax[t];
         for (int k = 0; k < p->steps; k++) {
             int64_t at = k * p->capacity + row, id = t + 1 + k;
             bool    in = counts(p, doc, t, k, end) && t <= last_pos;
@@ -102,10 +102,10 @@ void pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n)
             p->weight[at] = in ? p->step_weight[k] : 0;
         }
     }
-    const uint16_t *features = p->from_last ? doc->last : doc->features;
+    const uint16_t *features = p->from_last ? doc->last_hidden : doc->features;
     PL_CHECK(features, "a document without the drafter's features, %lld wide", (long long)p->width);
     widen(p->features, p->real, first, features + from * p->width, n, p->width);
-    widen(p->last, p->real, first, doc->last + from * p->d, n, p->d);
+    widen(p->last_hidden, p->real, first, doc->last_hidden + from * p->d, n, p->d);
     p->rows += n;
     p->docs++;
 }
@@ -120,8 +120,8 @@ void pl_pack_close(pl_pack *p) {
 }
 
 // Rows [from, from + n) of document `number`, the last n of the pack.
-static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number, const pl_feature_doc *doc,
-                      int64_t from, int64_t n) {
+static void add_noise(pl_pack *p, const pl_feature_noise *noise, int64_t number, const pl_columns *doc, int64_t from,
+                      int64_t n) {
     pl_rng  rng = pl_rng_make(noise->seed, PL_STREAM_NOISE, (uint64_t)number);
     double  width = noise->width * 512 / (double)doc->n;
     int64_t at = (p->rows - n) * p->width;
@@ -154,8 +154,8 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
                        pl_err *err) {
     pl_pack_clear(p);
     for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
-        pl_feature_doc doc;
-        int64_t        number = cursor[0], from = cursor[1];
+        pl_columns doc;
+        int64_t    number = cursor[0], from = cursor[1];
         PL_TRY(s->get(s, number, &doc, err));
         int64_t n = take_piece(doc.n, p->capacity, p->rows, cursor, &full);
         if (n == 0 && full) break; // a new pack for it

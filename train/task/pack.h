@@ -18,17 +18,17 @@ typedef struct pl_pack {
     int64_t  d, width;             // of a last hidden; of a row's features
     int64_t  positions;            // of the rope table
     pl_dtype real;
-    bool     from_last; // the drafter's feature is the last hidden, not the document's taps
+    bool     from_last; // what the drafter reads is last_hidden, not the taps of `features`
     float    step_weight[PL_MAX_UNROLL];
-    bool     outside;         // rows count whose choice is no draft id; set before a fill
-    uint8_t *drafted;         // [vocab] whether a target id is a draft id; NULL: all are
-    int32_t *token;           // [K][rows], once closed
-    int32_t *teacher_row;     // [K][rows], or -1
-    float   *weight;          // [K][rows]
-    int32_t *target_argmax;   // [capacity] the target's choice at each row
-    int32_t *pos, *lo;        // [capacity]
-    void    *features, *last; // [capacity, width], [capacity, d] reals of the host
-    pl_arena arrays;          // of what ops read: token, teacher_row, weight, pos, lo
+    bool     outside;                // rows count whose choice is no draft id; set before a fill
+    uint8_t *drafted;                // [vocab] whether a target id is a draft id; NULL: all are
+    int32_t *token;                  // [K][rows], once closed
+    int32_t *teacher_row;            // [K][rows], or -1
+    float   *weight;                 // [K][rows]
+    int32_t *argmax;                 // [capacity] the target's choice at each row
+    int32_t *pos, *lo;               // [capacity]
+    void    *features, *last_hidden; // [capacity, width] what the drafter reads, [capacity, d]; reals of the host
+    pl_arena arrays;                 // of what ops read: token, teacher_row, weight, pos, lo
 } pl_pack;
 
 // Noise on a drafter's features, which makes it robust to the errors of its own predictions (EAGLE's training):
@@ -46,7 +46,7 @@ pl_status pl_pack_init(pl_pack *p, const pl_backbone *b, int64_t capacity, int s
 void      pl_pack_fini(pl_pack *p);
 void      pl_pack_clear(pl_pack *p);
 // Rows [from, from + n) of a document; they must fit.
-void      pl_pack_add(pl_pack *p, const pl_feature_doc *doc, int64_t from, int64_t n);
+void      pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n);
 // After the last add: brings the K steps together, so that step k starts at k * rows, as the divergence engine wants
 // it.
 void      pl_pack_close(pl_pack *p);

@@ -46,7 +46,7 @@ static void put_candidates(pl_ctx *ctx, pl_rescored *r) {
     const pl_head *h = &r->model->head;
     int64_t        n = h->spec.candidates;
     r->exact = pl_gatherdot(ctx, r->exact, h->exact, r->id, n);
-    r->teacher = pl_gatherdot(ctx, pl_gather(ctx, r->last, r->of, r->m), r->wt, r->token, n);
+    r->teacher = pl_gatherdot(ctx, pl_gather(ctx, r->last_hidden, r->of, r->m), r->wt, r->token, n);
     r->exact.data = pl_ctx_read(ctx, &r->exact);
     r->teacher.data = pl_ctx_read(ctx, &r->teacher);
 }
@@ -106,7 +106,7 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
     *r = (pl_rescored){.model = model, .wt = wt, .m = BLOCK};
     // Of the widths that a call's tensors have; nothing is read while memory is measured.
     r->x = pl_tensor_2d(NULL, be->real, BLOCK, model->head.d);
-    r->last = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
+    r->last_hidden = pl_tensor_2d(NULL, be->real, BLOCK, wt.dim[1]);
     PL_TRY_GOTO(st, fail, pl_ctx_init(&r->ctx, be, pool));
     PL_TRY_GOTO(st, fail, pl_arena_init_shared(&r->arrays, "candidates", be->memory, take_arrays, r, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&r->ctx, measure, r, err));
@@ -122,11 +122,12 @@ void pl_rescored_destroy(pl_rescored *r) {
     *r = (pl_rescored){0};
 }
 
-pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor stat, const int32_t *teacher_row,
-                          const float *weight, int64_t n, float *accept, int32_t *argmax, pl_err *err) {
+pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last_hidden, pl_tensor stat,
+                          const int32_t *teacher_row, const float *weight, int64_t n, float *accept, int32_t *argmax,
+                          pl_err *err) {
     int32_t at[BLOCK];
     r->x = x;
-    r->last = last;
+    r->last_hidden = last_hidden;
     r->accept = accept;
     r->argmax = argmax;
     r->m = 0;

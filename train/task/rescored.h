@@ -14,7 +14,7 @@ typedef struct pl_rescored {
     pl_ctx             ctx;
     pl_arena           arrays;                // of the four lists below
     int32_t           *row, *of, *id, *token; // [block], [block], [block, candidates] twice
-    pl_tensor          x, last;               // of the call in hand
+    pl_tensor          x, last_hidden;        // of the call in hand
     int64_t            m;                     // rows of the block in hand
     pl_tensor          score, exact, teacher; // of that block
     double             lse_of[64];            // of the teacher rows
@@ -28,10 +28,11 @@ pl_status pl_rescored_create(pl_rescored *r, const pl_backbone *model, pl_tensor
                              pl_pool *pool, pl_err *err);
 void      pl_rescored_destroy(pl_rescored *r);
 
-// x [n, d]: what the head reads, row i predicts what row teacher_row[i] of last [T, d] does (< 0: does not count, nor
-// does weight 0; such rows are left as they are). stat [T, 4]: pl_divergence's teacher_stat, where the host reads it.
-// accept, argmax [n]. A score that is NaN has no place among the best: refused with one line.
-pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last, pl_tensor stat, const int32_t *teacher_row,
-                          const float *weight, int64_t n, float *accept, int32_t *argmax, pl_err *err);
+// x [n, d]: what the head reads, row i predicts what row teacher_row[i] of last_hidden [T, d] does (< 0: does not
+// count, nor does weight 0; such rows are left as they are). stat [T, 4]: pl_divergence's teacher_stat, where the host
+// reads it. accept, argmax [n]. A score that is NaN has no place among the best: refused with one line.
+pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last_hidden, pl_tensor stat,
+                          const int32_t *teacher_row, const float *weight, int64_t n, float *accept, int32_t *argmax,
+                          pl_err *err);
 
 #endif

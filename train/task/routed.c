@@ -81,7 +81,7 @@ typedef struct pass {
 static void forward(pl_ctx *ctx, pass *p) {
     router_task     *t = p->t;
     const pl_router *r = &routed(t)->router;
-    pl_tensor        embed = pl_embed(ctx, t->model->embed, t->rows.token, p->rows);
+    pl_tensor        embed = pl_embed(ctx, t->model->embed, t->rows.tokens, p->rows);
     pl_tensor        hidden = pl_ctx_write(ctx, t->rows.hidden, p->rows, t->rows.d);
     pl_tensor        output = pl_ctx_write(ctx, t->rows.output, p->rows, t->rows.d);
     p->scores = pl_router_scores(ctx, r, embed, hidden, output);

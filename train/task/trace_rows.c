@@ -16,7 +16,7 @@ static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
         int64_t first, n;
         uint8_t held;
         PL_TRY(pl_dataset_doc(t->ds, i, &first, &n, err));
-        PL_TRY(pl_dataset_read(t->ds, first, 1, &(pl_dataset_rows_out){.held = &held}, err));
+        PL_TRY(pl_dataset_read(t->ds, first, 1, &(pl_columns){.held_out = &held}, err));
         t->member[held][t->docs[held]++] = i;
     }
     if (t->docs[PL_TRACE_TRAIN] == 0) return pl_fail(err, PL_E_INPUT, "%s: no document is for training", dir);
@@ -28,7 +28,7 @@ static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
 static void take_arrays(void *arg) {
     pl_trace_rows *t = arg;
     size_t         n = (size_t)t->capacity, reals = pl_size_mul(n, (size_t)t->d, pl_dtype_size(t->real));
-    t->token = pl_arena_alloc(&t->arrays, n * sizeof *t->token);
+    t->tokens = pl_arena_alloc(&t->arrays, n * sizeof *t->tokens);
     t->hidden = pl_arena_alloc(&t->arrays, reals);
     t->output = pl_arena_alloc(&t->arrays, reals);
 }
@@ -90,14 +90,14 @@ static void widen(const pl_trace_rows *t, void *to, int64_t at, int64_t n) {
 
 // Rows [first, first + n) of the dataset to place `at` of the step.
 static pl_status take(pl_trace_rows *t, int64_t at, int64_t first, int64_t n, pl_err *err) {
-    pl_dataset_rows_out to = {.tokens = t->token + at,
-                              .depth = t->depth + at,
-                              .top_id = t->top_id + at * t->top,
-                              .top_prob = t->top_prob + at * t->top,
-                              .hidden = t->bf16};
+    pl_columns to = {.tokens = t->tokens + at,
+                     .depth = t->depth + at,
+                     .top_id = t->top_id + at * t->top,
+                     .top_prob = t->top_prob + at * t->top,
+                     .hidden = t->bf16};
     PL_TRY(pl_dataset_read(t->ds, first, n, &to, err));
     widen(t, t->hidden, at, n);
-    PL_TRY(pl_dataset_read(t->ds, first, n, &(pl_dataset_rows_out){.output = t->bf16}, err));
+    PL_TRY(pl_dataset_read(t->ds, first, n, &(pl_columns){.output = t->bf16}, err));
     widen(t, t->output, at, n);
     return PL_OK;
 }

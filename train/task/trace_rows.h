@@ -16,8 +16,8 @@ typedef struct pl_trace_rows {
     uint64_t    seed;
     int64_t     capacity, rows, d, top;
     pl_dtype    real;
-    pl_arena    arrays;          // of what ops read, or is sent to where they do: token, hidden, output
-    int32_t    *token;           // [rows]
+    pl_arena    arrays;          // of what ops read, or is sent to where they do: tokens, hidden, output
+    int32_t    *tokens;          // [rows]
     uint8_t    *depth;           // [rows]
     int32_t    *top_id;          // [rows, top] target ids
     float      *top_prob;        // [rows, top]

@@ -21,16 +21,12 @@ enum { SESSIONS = 8, CHUNK = 64, ROWS = SESSIONS * CHUNK, ROWS_PER_SHARD = 65536
 
 // A document that is being drafted along, and the rows traced so far.
 typedef struct session {
-    int64_t             n;
-    int32_t            *tokens;
-    uint8_t            *mask;
-    uint16_t           *features; // what the drafter reads
-    bool                held;
-    int64_t             at;    // tokens committed
-    int64_t             taken; // rows taken in
-    pl_tree             tree;
-    pl_dataset_rows_out rows; // owned
-    int64_t             n_rows, room;
+    pl_columns text; // owned: tokens, loss_mask and what the drafter reads
+    bool       held;
+    int64_t    at;    // tokens committed
+    int64_t    taken; // rows taken in
+    pl_tree    tree;
+    pl_columns rows; // owned
 } session;
 
 typedef struct capture {
@@ -60,27 +56,10 @@ typedef struct capture {
 
 // ---- what the drafter's head reads
 
-static pl_status grow(session *s, int64_t d, int64_t top, pl_err *err) {
-    if (s->n_rows < s->room) return PL_OK;
-    int64_t room = s->room ? 2 * s->room : 256;
-    struct {
-        void **p;
-        size_t size;
-    } part[] = {{(void **)&s->rows.tokens, sizeof(int32_t)},
-                {(void **)&s->rows.depth, 1},
-                {(void **)&s->rows.beam, 1},
-                {(void **)&s->rows.held, 1},
-                {(void **)&s->rows.top_id, sizeof(int32_t) * (size_t)top},
-                {(void **)&s->rows.top_prob, sizeof(float) * (size_t)top},
-                {(void **)&s->rows.hidden, sizeof(uint16_t) * (size_t)d},
-                {(void **)&s->rows.output, sizeof(uint16_t) * (size_t)d}};
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
-        void *q = pl_realloc(*part[i].p, pl_size_mul((size_t)room, part[i].size, 1));
-        if (!q) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
-        *part[i].p = q;
-    }
-    s->room = room;
-    return PL_OK;
+static pl_status grow(const capture *c, session *s, pl_err *err) {
+    pl_columns_shape shape = {.d = c->d, .top = c->top};
+    if (s->rows.n < s->rows.room) return PL_OK;
+    return pl_columns_reserve(&s->rows, &shape, s->rows.room ? 2 * s->rows.room : 256, err);
 }
 
 // A level's rows, where the host reads them.
@@ -93,12 +72,12 @@ typedef struct level_rows {
 } level_rows;
 
 static void add_row(capture *c, session *s, const level_rows *r, int64_t row, int beam) {
-    if (c->watch_err.status != PL_OK || grow(s, c->d, c->top, &c->watch_err) != PL_OK) return;
-    int64_t at = s->n_rows++, d = c->d;
+    if (c->watch_err.status != PL_OK || grow(c, s, &c->watch_err) != PL_OK) return;
+    int64_t at = s->rows.n++, d = c->d;
     s->rows.tokens[at] = r->token[row];
     s->rows.depth[at] = (uint8_t)r->level;
     s->rows.beam[at] = (uint8_t)beam;
-    s->rows.held[at] = s->held;
+    s->rows.held_out[at] = s->held;
     pl_from_f32(s->rows.hidden + at * d, PL_BF16, r->hidden + row * d, (size_t)d);
     pl_from_f32(s->rows.output + at * d, PL_BF16, r->x + row * d, (size_t)d);
     for (int64_t k = 0; k < c->top; k++) {
@@ -140,43 +119,28 @@ static int64_t position(const uint8_t *mask, int64_t n, int64_t at) {
     return at;
 }
 
-static void *copy(const void *from, size_t n) {
-    void *p = pl_malloc(n);
-    if (p) memcpy(p, from, n);
-    return p;
-}
-
 static void drop(session *s) {
-    void *owned[] = {s->tokens,    s->mask,        s->features,      s->rows.tokens, s->rows.depth, s->rows.beam,
-                     s->rows.held, s->rows.top_id, s->rows.top_prob, s->rows.hidden, s->rows.output};
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        pl_free(owned[i]);
-    memset(s, 0, offsetof(session, tree));
-    s->rows = (pl_dataset_rows_out){0};
-    s->n_rows = s->room = 0;
+    pl_columns_free(&s->text);
+    pl_columns_free(&s->rows);
 }
 
-// The next document to draft along; s->n 0: there are no more. Sides are mixed in proportion, held-out ones first.
+// The next document to draft along; s->text.n 0: there are no more. Sides are mixed in proportion, held-out ones first.
 static pl_status next_doc(capture *c, session *s, pl_err *err) {
     while (c->next[0] < c->docs[0] || c->next[1] < c->docs[1]) {
-        pl_feature_doc doc;
-        int64_t        all = c->docs[0] + c->docs[1], i = c->next[0] + c->next[1];
-        bool           held = c->next[1] < c->docs[1] &&
+        pl_columns doc;
+        int64_t    all = c->docs[0] + c->docs[1], i = c->next[0] + c->next[1];
+        bool       held = c->next[1] < c->docs[1] &&
                     (c->next[0] == c->docs[0] || (double)c->next[1] / (double)c->docs[1] <= (double)i / (double)all);
         pl_feature_source *from = held ? c->held : c->train;
         PL_TRY(from->get(from, c->next[held]++, &doc, err));
-        int64_t         n = doc.n < c->positions ? doc.n : c->positions;
-        const uint16_t *features = c->train->taps > 0 ? doc.features : doc.last;
-        *s = (session){.n = n, .held = held, .at = position(doc.mask, n, 0)};
+        int64_t n = doc.n < c->positions ? doc.n : c->positions;
+        *s = (session){.held = held, .at = position(doc.loss_mask, n, 0)};
         if (s->at >= n) continue;
-        s->tokens = copy(doc.tokens, (size_t)n * sizeof *s->tokens);
-        s->mask = copy(doc.mask, (size_t)n);
-        s->features = copy(features, pl_size_mul((size_t)n, (size_t)c->width, sizeof *s->features));
-        if (s->tokens && s->mask && s->features) return PL_OK;
-        drop(s);
-        return pl_fail(err, PL_E_MEMORY, "traces: out of memory for a document of %lld rows", (long long)n);
+        doc.argmax = NULL;
+        if (from->taps > 0) doc.last_hidden = NULL;
+        return pl_columns_copy(&s->text, &doc, &(pl_columns_shape){.d = from->d, .taps = from->taps}, n, err);
     }
-    s->n = 0;
+    s->text.n = 0;
     return PL_OK;
 }
 
@@ -184,19 +148,19 @@ static pl_status next_doc(capture *c, session *s, pl_err *err) {
 
 // Rows of the session's committed text that the drafter has not seen, CHUNK at most; after the last of them, a tree.
 static void add_item(capture *c, int number) {
-    session *s = &c->session[number];
-    int64_t  left = s->at - 1 - s->taken, count = left < CHUNK ? left : CHUNK;
-    int64_t  depth = s->n - s->at, most = c->drafter->policy.depth;
-    int      i = c->items++;
-    int64_t  row0 = c->n_features;
+    session        *s = &c->session[number];
+    int64_t         left = s->at - 1 - s->taken, count = left < CHUNK ? left : CHUNK;
+    int64_t         depth = s->text.n - s->at, most = c->drafter->policy.depth;
+    int             i = c->items++;
+    int64_t         row0 = c->n_features;
+    const uint16_t *features = c->train->taps > 0 ? s->text.features : s->text.last_hidden;
     for (int64_t j = 0; j < count; j++) {
         c->feature_row[row0 + j] = (int32_t)(row0 + j);
-        pl_to_f32(c->features + (row0 + j) * c->width, s->features + (s->taken + j) * c->width, PL_BF16,
-                  (size_t)c->width);
+        pl_to_f32(c->features + (row0 + j) * c->width, features + (s->taken + j) * c->width, PL_BF16, (size_t)c->width);
     }
     c->item_session[i] = number;
     c->item[i] = (pl_draft_item){.slot = number,
-                                 .tokens = s->tokens,
+                                 .tokens = s->text.tokens,
                                  .n_tokens = (int32_t)s->at,
                                  .first = (int32_t)s->taken,
                                  .count = (int32_t)count,
@@ -204,7 +168,7 @@ static void add_item(capture *c, int number) {
     s->taken += count;
     c->n_features += count;
     if (count < left) return;
-    pl_tree_root(&s->tree, s->tokens[s->at - 1]);
+    pl_tree_root(&s->tree, s->text.tokens[s->at - 1]);
     c->item[i].tree = &s->tree;
     c->item[i].depth = (int)(depth < most ? depth : most);
 }
@@ -215,9 +179,9 @@ static void advance(capture *c, int i) {
     int64_t  at = s->at;
     if (!c->item[i].tree) return;
     pl_tree_finish(&c->drafter->policy, &s->tree);
-    for (int node = 0; at < s->n && (node = pl_tree_child(&s->tree, node, s->tokens[at])) >= 0;)
+    for (int node = 0; at < s->text.n && (node = pl_tree_child(&s->tree, node, s->text.tokens[at])) >= 0;)
         at++;
-    s->at = position(s->mask, s->n, at + 1);
+    s->at = position(s->text.loss_mask, s->text.n, at + 1);
 }
 
 static void propose(capture *c, pl_ctx *ctx, int64_t rows) {
@@ -230,7 +194,7 @@ static pl_status draft(capture *c, pl_err *err) {
         c->items = 0;
         c->n_features = 0;
         for (int i = 0; i < c->sessions; i++)
-            if (c->session[i].at < c->session[i].n) add_item(c, i);
+            if (c->session[i].at < c->session[i].text.n) add_item(c, i);
         if (c->items == 0) return PL_OK;
         pl_ctx_begin(&c->ctx);
         propose(c, &c->ctx, c->n_features);
@@ -250,14 +214,14 @@ static pl_status run_group(capture *c, bool *more, pl_err *err) {
     pl_status st = PL_OK;
     for (c->sessions = 0; c->sessions < SESSIONS && st == PL_OK; c->sessions++) {
         st = next_doc(c, &c->session[c->sessions], err);
-        if (st != PL_OK || c->session[c->sessions].n == 0) break;
+        if (st != PL_OK || c->session[c->sessions].text.n == 0) break;
     }
     if (st == PL_OK) st = draft(c, err);
     for (int i = 0; i < c->sessions; i++) {
         session *s = &c->session[i];
         if (st == PL_OK && !enough(c)) {
-            st = pl_dataset_append_traces(c->writer, s->n_rows, &s->rows, err);
-            c->rows += s->n_rows;
+            st = pl_dataset_append(c->writer, &s->rows, err);
+            c->rows += s->rows.n;
             c->written++;
         }
         drop(s);
@@ -377,7 +341,7 @@ static pl_status skip_docs(capture *c, pl_err *err) {
     c->written = pl_dataset_writer_docs(c->writer);
     for (int64_t i = c->written; i > 0; i--) {
         PL_TRY(next_doc(c, &c->session[0], err));
-        if (c->session[0].n == 0) break;
+        if (c->session[0].text.n == 0) break;
         drop(&c->session[0]);
     }
     return PL_OK;

@@ -13,7 +13,8 @@ typedef struct unroll_pass {
     bool       learn;
     // Out, where the host reads them: [steps * rows], and [rows] of each step.
     pl_tensor  loss, accept, feature_loss[PL_MAX_UNROLL];
-    pl_tensor  x[PL_MAX_UNROLL], last, teacher_stat; // what the head read at each step (scoring); the teacher's rows
+    pl_tensor  x[PL_MAX_UNROLL];          // what the head read at each step (scoring)
+    pl_tensor  last_hidden, teacher_stat; // the teacher's rows
 } unroll_pass;
 
 // Rows [at, at + n) of a tensor, with their gradient.
@@ -60,7 +61,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     int64_t      rows = p->rows;
     pl_tensor    block[PL_MAX_UNROLL];
     pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
-    pl_tensor    last = pl_ctx_write(ctx, k_rows->last, rows, k_rows->d);
+    pl_tensor    last_hidden = pl_ctx_write(ctx, k_rows->last_hidden, rows, k_rows->d);
     pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
     for (int k = 0; k < steps; k++) {
         unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = slice(&out, k * rows, rows), .block = block};
@@ -74,7 +75,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
         block[k] = made[KEYS];
         if (u->opt.feature_weight > 0)
             p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
-                                                                      .t = last,
+                                                                      .t = last_hidden,
                                                                       .row = k_rows->teacher_row + k * rows,
                                                                       .weight = u->weight[FEATURE] + k * rows,
                                                                       .beta = 1});
@@ -86,7 +87,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .lk_decay = u->opt.lk_decay,
                             .x = out,
                             .w = b->head.out,
-                            .xt = last,
+                            .xt = last_hidden,
                             .wt = u->wt,
                             .teacher_row = k_rows->teacher_row,
                             .weight = u->weight[TOKEN],
@@ -94,7 +95,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .accept = p->accept,
                             .student_argmax = u->student_argmax};
     p->loss = pl_divergence(ctx, &a);
-    p->last = last;
+    p->last_hidden = last_hidden;
     p->teacher_stat = a.teacher_stat;
     if (p->learn) pl_tape_backward(ctx);
     p->loss.data = pl_ctx_read(ctx, &p->loss);
@@ -187,7 +188,7 @@ static float scaled(double weight, float row) {
 static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
     for (int k = 0; k < u->ran; k++) {
         int64_t at = k * p->rows;
-        PL_TRY(pl_rescored_run(&u->own, p->x[k], p->last, p->teacher_stat, u->pack.teacher_row + at,
+        PL_TRY(pl_rescored_run(&u->own, p->x[k], p->last_hidden, p->teacher_stat, u->pack.teacher_row + at,
                                u->weight[TOKEN] + at, p->rows, u->accept + at, u->student_argmax + at, err));
     }
     return PL_OK;
@@ -233,7 +234,7 @@ void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
             whole = whole && p->weight[i] > 0;
             if (p->weight[i] <= 0) continue;
             int32_t id = u->student_argmax[i];
-            double  agree = id >= 0 && (d2t ? d2t[id] : id) == p->target_argmax[p->teacher_row[i]];
+            double  agree = id >= 0 && (d2t ? d2t[id] : id) == p->argmax[p->teacher_row[i]];
             double  accept = scored ? (double)u->accept[i] : 0;
             s->loss += (double)scaled(u->opt.token_weight, p->weight[i]) * u->loss[i] +
                        (double)scaled(u->opt.feature_weight, p->weight[i]) * u->feature_loss[i];

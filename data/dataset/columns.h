@@ -1,0 +1,85 @@
+// A document's columns, one struct from the generation of answers to training. A document is a prompt and the target's
+// answer to it (features), or what a drafter's head did along one (traces).
+//
+//   column       element  shape      features: row t holds token t and what the target computed when it read it
+//   tokens       int32    [n]        token t
+//   loss_mask    uint8    [n]        1: the token belongs to the answer, worth predicting; 0: to the prompt
+//   argmax       int32    [n]        the target's most probable next token
+//   features     bf16     [n, A*d]   the inputs of A of the target's layers (taps) side by side; A 0: no such column
+//   last_hidden  bf16     [n, d]     the target's last hidden after its final norm
+//
+//                                    traces: a row for each row of a draft step
+//   tokens       int32    [n]        what the step consumed
+//   hidden       bf16     [n, d]     the hidden that it consumed
+//   output       bf16     [n, d]     what the head read
+//   depth        uint8    [n]        level of the draft, from 0
+//   beam         uint8    [n]        row of its level
+//   held_out     uint8    [n]        1: the document is no training document
+//   top_id       int32    [n, L]     the full head's L best target ids, best first
+//   top_prob     float32  [n, L]     their probabilities
+// The names are those of the shards on disk (data/dataset/dataset.h). Nothing is shifted.
+#ifndef PL_DATASET_COLUMNS_H
+#define PL_DATASET_COLUMNS_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Columns that a holder has no use for, or that the kind lacks, are NULL. Whoever lends a document says until when;
+// room 0: its columns are another's.
+typedef struct pl_columns {
+    int64_t   n, room; // rows; rows that its own columns have room for
+    int32_t  *tokens;
+    uint8_t  *loss_mask;
+    int32_t  *argmax;
+    uint16_t *features, *last_hidden;
+    uint8_t  *depth, *beam, *held_out;
+    uint16_t *hidden, *output;
+    int32_t  *top_id;
+    float    *top_prob;
+} pl_columns;
+
+// In the order in which shards hold them.
+typedef enum pl_column {
+    PL_COLUMN_TOKENS,
+    PL_COLUMN_LOSS_MASK,
+    PL_COLUMN_ARGMAX,
+    PL_COLUMN_FEATURES,
+    PL_COLUMN_LAST_HIDDEN,
+    PL_COLUMN_DEPTH,
+    PL_COLUMN_BEAM,
+    PL_COLUMN_HELD_OUT,
+    PL_COLUMN_HIDDEN,
+    PL_COLUMN_OUTPUT,
+    PL_COLUMN_TOP_ID,
+    PL_COLUMN_TOP_PROB,
+    PL_COLUMNS
+} pl_column;
+
+typedef enum pl_element { PL_ELEMENT_U8, PL_ELEMENT_I32, PL_ELEMENT_BF16, PL_ELEMENT_F32 } pl_element;
+
+// What the columns' shapes follow from. top 0: features; else traces (taps is 0).
+typedef struct pl_columns_shape {
+    int64_t d;    // width of one hidden
+    int64_t taps; // A
+    int64_t top;  // L
+} pl_columns_shape;
+
+const char *pl_column_name(pl_column c);
+pl_element  pl_column_element(pl_column c);
+size_t      pl_element_size(pl_element e);
+bool        pl_column_wide(pl_column c); // [n, width], however small the width; else [n]
+// Elements of a row; 0: documents of this shape lack the column.
+size_t      pl_column_width(pl_column c, const pl_columns_shape *s);
+
+void     *pl_columns_at(const pl_columns *doc, pl_column c);
+// Room for `rows` rows of every column that the shape has; what is there stays. A column that was NULL becomes the
+// document's own, so that only documents that own their columns (or have none) may grow.
+pl_status pl_columns_reserve(pl_columns *doc, const pl_columns_shape *s, int64_t rows, pl_err *err);
+// The first `rows` rows of the columns that `from` has become *to's own; *to was empty.
+pl_status pl_columns_copy(pl_columns *to, const pl_columns *from, const pl_columns_shape *s, int64_t rows, pl_err *err);
+// Frees what the document owns; it is empty afterwards. Not for one whose columns are another's.
+void      pl_columns_free(pl_columns *doc);
+
+#endif
