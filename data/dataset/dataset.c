@@ -25,6 +25,8 @@ struct pl_dataset {
     open_shard   open[OPEN_SHARDS];
     uint64_t     clock;
     char         fingerprint[17];
+    int          n_taps, place[PL_DATASET_MAX_TAPS]; // of the stored taps, those that reading gives
+    bool         some;                               // they are not simply all of them
 };
 
 void pl_dataset_close(pl_dataset *ds) {
@@ -142,14 +144,27 @@ static int64_t shard_of(const pl_dataset *ds, int64_t at, bool docs) {
 
 // ---- open
 
+// Which of the stored taps reading gives: those that are wanted, or all.
+static pl_status choose_taps(pl_dataset *ds, const char *dir, const pl_dataset_attrs *want, pl_err *err) {
+    const pl_dataset_attrs *have = &ds->m.attrs.a;
+    PL_TRY(pl_dataset_taps_find(ds->place, dir, have, want->A < 0 ? have : want, err));
+    ds->n_taps = want->A < 0 ? have->A : want->A;
+    ds->some = ds->n_taps != have->A;
+    for (int i = 0; i < ds->n_taps; i++)
+        ds->some = ds->some || ds->place[i] != i;
+    return PL_OK;
+}
+
 static pl_status open_dir(pl_dataset *ds, const char *dir, const pl_dataset_open_options *opt, pl_err *err) {
     uint64_t hash;
     ds->dir = pl_strdup(dir);
     if (!ds->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     PL_TRY(pl_manifest_read(&ds->m, dir, &hash, err));
     pl_hash_hex(ds->fingerprint, hash);
-    static const pl_dataset_attrs features = {.A = -1};
-    PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, opt->want ? opt->want : &features, err));
+    pl_dataset_attrs want = opt->want ? *opt->want : (pl_dataset_attrs){.A = -1}, but_taps = want;
+    but_taps.A = -1;
+    PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, &but_taps, err));
+    PL_TRY(choose_taps(ds, dir, &want, err));
     if (!ds->m.complete && !opt->incomplete)
         return pl_fail(err, PL_E_INPUT,
                        "%s: this dataset is not complete (%lld documents so far); run its generation "
@@ -184,6 +199,12 @@ const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds) {
 
 pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a) {
     return (pl_columns_shape){.d = a->d, .taps = a->A, .top = a->top};
+}
+
+pl_columns_shape pl_dataset_read_shape(const pl_dataset *ds) {
+    pl_columns_shape s = pl_dataset_shape(&ds->m.attrs.a);
+    s.taps = ds->n_taps;
+    return s;
 }
 
 int64_t pl_dataset_docs(const pl_dataset *ds) {
@@ -228,11 +249,17 @@ static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t
                            pl_err *err) {
     const pl_h5_shard *h5;
     char              *path;
+    pl_columns_shape   shape = pl_dataset_read_shape(ds);
     pl_status          st = get_shard(ds, shard, &h5, &path, err);
     for (pl_column c = 0; c < PL_COLUMNS && st == PL_OK; c++) {
         uint8_t *column = pl_columns_at(to, c);
-        size_t   row = h5->width[c] * pl_element_size(pl_column_element(c));
-        if (column && row > 0) st = pl_h5_read(h5, path, c, first, n, column + (size_t)at * row, err);
+        size_t   row = pl_column_width(c, &shape) * pl_element_size(pl_column_element(c));
+        if (!column || row == 0) continue;
+        column += (size_t)at * row;
+        if (c == PL_COLUMN_FEATURES && ds->some)
+            st = pl_h5_read_taps(h5, path, ds->place, ds->n_taps, shape.d, first, n, column, err);
+        else
+            st = pl_h5_read(h5, path, c, first, n, column, err);
     }
     if (st == PL_OK) st = check_rows(ds, path, to, at, n, err);
     pl_free(path);

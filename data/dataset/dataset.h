@@ -63,8 +63,9 @@ typedef struct pl_dataset pl_dataset; // for one thread at a time
 
 typedef struct pl_dataset_open_options {
     // NULL (features of any target), or what the reader was made for; its NULL strings, its d and vocab_size where 0,
-    // and its taps where A < 0 ask for nothing. top > 0: traces, of so many ids; < 0: traces of any. A mismatch is
-    // refused with one line that names both sides.
+    // and its taps where A < 0 ask for nothing. Taps that it asks for must be among the dataset's: `features` then are
+    // these alone, in its order. top > 0: traces, of so many ids; < 0: traces of any. A mismatch is refused with one
+    // line that names both sides.
     const pl_dataset_attrs *want;
     bool                    lazy;       // check each shard's hash when it is first read instead of all of them now
     bool                    incomplete; // accept a dataset whose producer has not finished (its whole shards)
@@ -74,7 +75,8 @@ typedef struct pl_dataset_open_options {
 pl_status pl_dataset_open(pl_dataset **out, const char *dir, const pl_dataset_open_options *opt, pl_err *err);
 void      pl_dataset_close(pl_dataset *ds);
 
-const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds); // strings borrowed from ds
+const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds);  // of what is stored; strings borrowed from ds
+pl_columns_shape        pl_dataset_read_shape(const pl_dataset *ds); // of what reading gives
 int64_t                 pl_dataset_docs(const pl_dataset *ds);
 int64_t                 pl_dataset_rows(const pl_dataset *ds);
 bool                    pl_dataset_complete(const pl_dataset *ds);

@@ -154,6 +154,25 @@ pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have,
     return PL_OK;
 }
 
+pl_status pl_dataset_taps_find(int place[PL_DATASET_MAX_TAPS], const char *path, const pl_dataset_attrs *have,
+                               const pl_dataset_attrs *want, pl_err *err) {
+    char h[160], w[160];
+    list_taps(h, have);
+    list_taps(w, want);
+    for (int32_t i = 0; i < want->A; i++) {
+        place[i] = 0;
+        while (place[i] < have->A && have->tap_layer_ids[place[i]] != want->tap_layer_ids[i])
+            place[i]++;
+        if (place[i] == have->A)
+            return pl_fail(
+                err, PL_E_INPUT,
+                "%s: it holds the inputs of layers [%s], wanted are [%s], %d is not among them; generate the "
+                "dataset again",
+                path, h, w, want->tap_layer_ids[i]);
+    }
+    return PL_OK;
+}
+
 static bool write_text(hid_t at, const char *name, const char *s) {
     hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR), attr = H5I_INVALID_HID;
     bool ok = type >= 0 && space >= 0 && H5Tset_size(type, strlen(s) + 1) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
@@ -504,6 +523,23 @@ pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, i
               H5Dread(s->set[column], memory_type(column), here, there, H5P_DEFAULT, to) >= 0;
     close_spaces(there, here);
     return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(column));
+}
+
+// Tap by tap: one selection of several would bring them into the order in which the file has them.
+pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t d,
+                          int64_t first, int64_t n, void *to, pl_err *err) {
+    hsize_t shape[2] = {(hsize_t)n, (hsize_t)(n_taps * d)}, count[2] = {(hsize_t)n, (hsize_t)d};
+    bool    ok = true;
+    quiet();
+    for (int i = 0; i < n_taps && ok; i++) {
+        hsize_t from[2] = {(hsize_t)first, (hsize_t)(place[i] * d)}, at[2] = {0, (hsize_t)(i * d)};
+        hid_t   here = H5Screate_simple(2, shape, NULL), there = H5Dget_space(s->set[PL_COLUMN_FEATURES]);
+        ok = here >= 0 && there >= 0 && H5Sselect_hyperslab(here, H5S_SELECT_SET, at, NULL, count, NULL) >= 0 &&
+             H5Sselect_hyperslab(there, H5S_SELECT_SET, from, NULL, count, NULL) >= 0 &&
+             H5Dread(s->set[PL_COLUMN_FEATURES], memory_type(PL_COLUMN_FEATURES), here, there, H5P_DEFAULT, to) >= 0;
+        close_spaces(there, here);
+    }
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(PL_COLUMN_FEATURES));
 }
 
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {

@@ -20,9 +20,13 @@ typedef struct pl_dataset_own_attrs {
 
 void      pl_dataset_own_fini(pl_dataset_own_attrs *o);
 pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a, pl_err *err);
-// Refuses `have` where it differs from what `want` asks for (see pl_dataset_open_options). One line, both sides.
+// Refuses `have` where it differs from what `want` asks for (see pl_dataset_open_options), here with exactly these
+// taps. One line, both sides.
 pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
                                  pl_err *err);
+// Where the taps that `want` asks for lie among those of `have`: place[i] of tap i. Refuses one that is not there.
+pl_status pl_dataset_taps_find(int place[PL_DATASET_MAX_TAPS], const char *path, const pl_dataset_attrs *have,
+                               const pl_dataset_attrs *want, pl_err *err);
 
 // Bytes of a row in the file.
 int64_t     pl_h5_row_bytes(const pl_dataset_attrs *a);
@@ -39,6 +43,9 @@ pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offs
 pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, pl_err *err);
 pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, int64_t first, int64_t n, void *to,
                      pl_err *err);
+// Of `features`, taps of width d: those that lie at place[0..n_taps), side by side in this order.
+pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t d,
+                          int64_t first, int64_t n, void *to, pl_err *err);
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err);
 void      pl_h5_close(pl_h5_shard *s);
 

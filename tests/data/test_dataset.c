@@ -452,13 +452,51 @@ static void test_wanted(void **state) {
     cases[5].want.d = 7;
     cases[5].says = "width 6, wanted is 7";
     cases[6].want.tap_layer_ids[1] = 6;
-    cases[6].says = "inputs of layers [2,5,8], wanted are [2,6,8]";
-    cases[7].want.A = 2;
-    cases[7].says = "inputs of layers [2,5,8], wanted are [2,5]";
+    cases[6].says = "inputs of layers [2,5,8], wanted are [2,6,8], 6 is not among them; generate the dataset again";
+    cases[7].want = (pl_dataset_attrs){.A = 1, .tap_layer_ids = {9}};
+    cases[7].says = "inputs of layers [2,5,8], wanted are [9], 9 is not among them";
     for (int i = 0; i < 8; i++) {
         assert_says(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &cases[i].want}, &err), PL_E_INPUT,
                     &err, cases[i].says);
         assert_null(ds);
+    }
+}
+
+// Some of the stored taps, in whatever order they are asked for, are the stored ones' columns; the rest is as ever.
+static void test_some_taps(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n, tap[A], place[A];
+    } cases[] = {{3, {2, 5, 8}, {0, 1, 2}}, {1, {5}, {1}},       {2, {2, 8}, {0, 2}},
+                 {3, {8, 2, 5}, {2, 0, 1}}, {2, {8, 8}, {2, 2}}, {0, {0}, {0}}};
+    pl_err err;
+    char   dir[600];
+    snprintf(dir, sizeof dir, "%s", at("some"));
+    write_docs(dir, 20, 30);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        pl_dataset      *ds;
+        pl_dataset_attrs want = {.A = cases[k].n};
+        memcpy(want.tap_layer_ids, cases[k].tap, sizeof cases[k].tap);
+        assert_ok(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &want}, &err));
+        pl_columns_shape shape = pl_dataset_read_shape(ds);
+        assert_int_equal(shape.taps, cases[k].n);
+        assert_int_equal(pl_dataset_get_attrs(ds)->A, A);
+        // All rows, over shards, in one piece.
+        pl_columns all = {0};
+        assert_ok(pl_columns_reserve(&all, &shape, pl_dataset_rows(ds), &err));
+        assert_ok(pl_dataset_read(ds, 0, pl_dataset_rows(ds), &all, &err));
+        for (int64_t i = 0, row = 0; i < 20; i++) {
+            const doc *want_doc = make(i);
+            for (int64_t t = 0; t < want_doc->n; t++, row++) {
+                assert_int_equal(all.tokens[row], want_doc->tokens[t]);
+                assert_memory_equal(all.last_hidden + row * D, want_doc->last_hidden + t * D, D * 2);
+                for (int32_t j = 0; j < cases[k].n; j++)
+                    assert_memory_equal(all.features + (row * cases[k].n + j) * D,
+                                        want_doc->features + (t * A + cases[k].place[j]) * D, D * 2);
+            }
+        }
+        pl_columns_free(&all);
+        pl_dataset_close(ds);
     }
 }
 
@@ -676,7 +714,7 @@ int main(void) {
         cmocka_unit_test(test_broken_shards),   cmocka_unit_test(test_wanted),
         cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_any_shard),
         cmocka_unit_test(test_broken_manifest), cmocka_unit_test(test_no_taps),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_some_taps),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

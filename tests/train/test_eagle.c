@@ -258,7 +258,7 @@ static void refusals(void **state) {
         {"drafter.head.redistribute=50", "give drafter.head.vocab"},
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\ndrafter.head.redistribute=50",
          "redistribute is for heads that draft a fixed list"},
-        {"drafter.taps=1,2", "layers [1,2,3]"}, // what the dataset has
+        {"drafter.taps=0,1", "layers [1,2,3], wanted are [0,1], 0 is not among them"},
         {"drafter.taps=9", "drafter.taps"},
         {"train.holdout=1", "train.holdout"},
         {"data.dataset=BASE/nowhere", "nowhere"},

@@ -76,9 +76,9 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     *o = (offline){.base = {.get = get, .rows = rows, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
     pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
     if (st == PL_OK) {
-        const pl_dataset_attrs *a = pl_dataset_get_attrs(o->ds);
-        o->base.d = a->d;
-        o->base.taps = opt->want && opt->want->A < 0 ? 0 : a->A;
+        pl_columns_shape shape = pl_dataset_read_shape(o->ds);
+        o->base.d = shape.d;
+        o->base.taps = opt->want && opt->want->A < 0 ? 0 : shape.taps;
         o->member = pl_calloc((size_t)pl_dataset_docs(o->ds), sizeof *o->member);
         if (!o->member) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     }
