@@ -158,7 +158,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));
     o.first_job = pl_dataset_writer_docs(w);
     PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &target, tok, train, &o, err));
-    PL_TRY_GOTO(st, done, write_all(g, o.first_job, w, err));
+    PL_TRY_GOTO(st, done, write_all(g, w, o.first_job, err));
     st = pl_dataset_writer_close(w, err);
     w = NULL;
 done:

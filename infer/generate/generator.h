@@ -8,6 +8,7 @@
 #ifndef PL_GENERATOR_H
 #define PL_GENERATOR_H
 
+#include "data/dataset/columns.h"
 #include "data/text/prompts.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/cli/env.h"
