@@ -113,8 +113,12 @@ bool pl_ctx_wait(pl_ctx *ctx) {
     return ctx->err.status == PL_OK;
 }
 
+bool pl_backend_branches(const pl_backend *be) {
+    return be->device && be->device->fork;
+}
+
 static bool branches(const pl_ctx *ctx) {
-    return ctx->be->device && ctx->be->device->fork;
+    return pl_backend_branches(ctx->be);
 }
 
 static void swap_scratch(pl_ctx *ctx) {

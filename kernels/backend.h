@@ -148,6 +148,8 @@ void      pl_ctx_fail(pl_ctx *ctx, pl_status status, const char *fmt, ...) PL_PR
 void pl_ctx_fork(pl_ctx *ctx);
 void pl_ctx_back(pl_ctx *ctx);
 void pl_ctx_join(pl_ctx *ctx);
+// Whether contexts of this backend run a branch beside the rest.
+bool pl_backend_branches(const pl_backend *be);
 
 // Copies in order with the ops. On host backends: memcpy, memset. A failed context copies nothing; then download
 // leaves `to` as it was.

@@ -38,6 +38,22 @@ static double share_of(const pl_plan_costs *c, int level) {
     return c->level_share[level] > 0 ? c->level_share[level] : 1;
 }
 
+// What a layer of `layer` seconds does not hide of a router.
+static double unhidden(const pl_plan_costs *c, double router, double layer) {
+    return c->overlaps ? fmax(router - layer, 0) : router;
+}
+
+double pl_plan_step(const pl_plan_costs *c, double rows) {
+    double layer = pl_plan_seconds(&c->layer, rows);
+    return layer + unhidden(c, pl_plan_seconds(&c->router, rows), layer) + pl_plan_seconds(&c->head, rows);
+}
+
+// The head at level 0, beside take_in of `rows` rows.
+static double first_seconds(const pl_plan_costs *c, double rows) {
+    double layer = pl_plan_seconds(&c->take_in, rows) - pl_plan_seconds(&c->fuse, rows);
+    return pl_plan_seconds(&c->first, c->batch) + unhidden(c, pl_plan_seconds(&c->router_first, c->batch), layer);
+}
+
 void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const int32_t *parent, int n,
                      pl_plan_cycle *out) {
     double f[PL_SHAPE_NODES] = {1};
@@ -60,11 +76,13 @@ void pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, const 
     out->other = c->other;
     if (n > 1) {
         out->take_in = pl_plan_seconds(&c->take_in, b * out->emitted);
-        out->head = pl_plan_seconds(&c->first, b);
+        out->head = first_seconds(c, b * out->emitted);
     }
     for (int l = 1; l < out->depth; l++) {
-        out->layer += pl_plan_seconds(&c->layer, b * expanded[l]);
-        out->head += share_of(c, l) * pl_plan_seconds(&c->head, b * expanded[l]);
+        double rows = b * expanded[l], layer = pl_plan_seconds(&c->layer, rows);
+        out->layer += layer;
+        out->head +=
+            share_of(c, l) * pl_plan_seconds(&c->head, rows) + unhidden(c, pl_plan_seconds(&c->router, rows), layer);
     }
     out->seconds = out->target + out->verify + out->take_in + out->layer + out->head + out->other;
     out->speed = b * out->emitted / out->seconds;
@@ -81,11 +99,11 @@ static void shape_costs(const pl_plan_costs *c, const pl_plan_acceptance *a, int
                           .nodes = nodes};
     memcpy(s->accept, a->accept, sizeof s->accept);
     double fixed =
-        c->other + pl_plan_seconds(&c->take_in, b * emitted) + pl_plan_seconds(&c->first, b) + b * emitted * c->verify;
+        c->other + pl_plan_seconds(&c->take_in, b * emitted) + first_seconds(c, b * emitted) + b * emitted * c->verify;
     for (int n = 1; n <= nodes; n++)
         s->verify[n] = pl_plan_seconds(&c->target, b * n) + fixed;
     for (int w = 1; w <= s->width; w++)
-        s->draft[w] = pl_plan_seconds(&c->layer, b * w) + pl_plan_seconds(&c->head, b * w);
+        s->draft[w] = pl_plan_step(c, b * w);
 }
 
 void pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best) {

@@ -10,10 +10,17 @@
 // target: forward, output matrix, argmax or, on a device, draws. verify: a verdict (where a host draws, the target's
 // distribution), per token. take_in: fuse and layer for the rows that became final. first, head: the head at level 0,
 // when other weights have been read since it ran last, and at deeper levels. other: tokens, caches, trees. Speed: B tau
-// / T; plain decoding: B / (target(B) + B verify + other). A draft step of DynaSpec's model (§4.3) is
+// / T; plain decoding: B / (target(B) + B verify + other).
+//
+// A routed head's router is charged as decoding runs it (pl_head_begin). A router that reads the step's inputs alone
+// runs beside the layer on a device that has branches, which makes a draft step that of DynaSpec's model (§4.3),
 //   T_D = T_emb + max(T_core, T_meta) + T_index+gemm
-// with T_core the layer, T_meta a router (0 where there is none), T_index+gemm the head over its shortlist; `layer` is
-// T_emb and T_core together, and `head` holds a router's seconds, because it runs after the layer here.
+// with T_core the layer, T_meta the router, T_index+gemm the head over its shortlist. Elsewhere, on a CPU or with a
+// router that reads the layer's output (CORAL), they run one after the other: the sum instead of the maximum. `layer`
+// is T_emb and T_core together, `router` embeds its tokens itself (T_emb and T_meta), and `head` is T_index+gemm; so
+// the step is max(layer, router) + head or layer + router + head. Of a cycle's seconds, `layer` is the layer's and
+// `head` the rest: what of the router the layer does not hide belongs to the head. At level 0 the layer that hides it
+// is take_in's without `fuse`, which has to end first.
 //
 // SlimSpec (arXiv 2605.10453, §3.2, eq. 4; symbols by facts: training §4), a head against the full one with everything
 // else equal (same tree, same batch):
@@ -32,13 +39,16 @@
 typedef struct pl_plan_costs {
     int               batch;
     pl_autotuner_cost target, take_in, layer, first, head; // seconds by rows of all sessions
+    pl_autotuner_cost router_first, router;                // at level 0 and deeper; nothing in them: no router
+    pl_autotuner_cost fuse;                                // part of take_in, before a router that can overlap
+    bool              overlaps;                            // the router runs beside the layer
     // Of `head` at depth l: heads whose shortlist shrinks with the depth; 0: 1.
     double            level_share[PL_SHAPE_LEVELS];
     double            verify; // seconds per emitted token
     double            other;  // seconds of a cycle
-    // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: a router; choosing
-    // the k best instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
-    double            embed, router, top_k, log_sum_exp;
+    // Told, not charged. Of one row, part of `layer`: embedding. Part of `head`, at `batch` rows: choosing the k best
+    // instead of the best one. Beside it: log-sum-exp, for trees that compare scores.
+    double            embed, top_k, log_sum_exp;
 } pl_plan_costs;
 
 // How often drafts are right.
@@ -68,6 +78,8 @@ void   pl_plan_predict(const pl_plan_costs *c, const pl_plan_acceptance *a, cons
 void   pl_plan_best(const pl_plan_costs *c, const pl_plan_acceptance *a, int nodes, bool chain, pl_shape *best);
 // Seconds of `rows` rows, which need not be whole.
 double pl_plan_seconds(const pl_autotuner_cost *c, double rows);
+// A draft step at level 1 or deeper, of `rows` rows: layer, router and head.
+double pl_plan_step(const pl_plan_costs *c, double rows);
 
 typedef struct pl_plan_slimspec {
     double rho, lambda, kappa;

@@ -44,9 +44,9 @@ typedef struct part_samples {
 typedef struct rig_subject {
     pl_plan_subject *s;
     pl_ctx           ctx;
-    bool             ready;
-    pl_kv           *kv; // [batch] the drafter's
-    part_samples     target, take_in, layer, first, head, embed, one, k, scored, router, by_level;
+    bool             ready, begins; // the head begins before the step
+    pl_kv           *kv;            // [batch] the drafter's
+    part_samples     target, take_in, fuse, layer, first, head, router_first, router, embed, one, k, scored, by_level;
 } rig_subject;
 
 typedef struct rig {
@@ -58,7 +58,7 @@ typedef struct rig {
     int                        n;
     pl_kv                     *kv;     // [batch] the target's
     pl_arena                   arrays; // of what ops read and give beside tensors:
-    int32_t                   *id, *pos, *index, *path, *choice;
+    int32_t                   *id, *pos, *index, *last, *path, *choice;
     int32_t                   *head_token, *group;
     float                     *value, *lse;
     pl_kvrow                  *row, *draft_row;
@@ -218,33 +218,52 @@ static pl_tensor target_part(rig *r, pl_ctx *ctx, int m) {
     return pl_features(ctx, &out, b->n_taps);
 }
 
-// What the head reads: rows `index` of a step from `from`, of which each session has m / batch.
-static pl_head_rows head_rows(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, int m, int level) {
+// What the head reads but for x, before a step from `from`: its rows `index`, NULL: all m. A router that needs the
+// step's inputs alone is begun. Each session has m / batch of the rows.
+static pl_head_rows begin_head(rig *r, pl_ctx *ctx, pl_tensor from, const int32_t *index, int m, int level) {
     const pl_backbone *b = r->now->s->backbone;
-    pl_head_rows       rows = {.x = pl_gather(ctx, y, r->index, m), .level = level};
+    pl_head_rows       rows = {.level = level};
     if (!b->head.kind->reads_inputs) return rows;
-    rows.hidden = pl_gather(ctx, from, r->index, m);
+    rows.hidden = index ? pl_gather(ctx, from, index, m) : from;
     rows.embed = b->embed;
     rows.token = r->head_token;
     rows.group = r->group;
     for (int i = 0; i < m && !ctx->measuring; i++) {
-        r->head_token[i] = r->id[r->index[i]];
+        r->head_token[i] = r->id[index ? index[i] : i];
         r->group[i] = i / (m / r->o->batch);
     }
+    pl_head_begin(ctx, &b->head, &rows);
     return rows;
 }
 
-static void head_part(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, int m, int level) {
-    pl_head_rows rows = head_rows(r, ctx, from, y, m, level);
-    pl_head_topk(ctx, &r->now->s->backbone->head, &rows, r->now->s->k, r->choice, r->value, NULL);
+static void head_part(rig *r, pl_ctx *ctx, const pl_head_rows *rows) {
+    pl_head_topk(ctx, &r->now->s->backbone->head, rows, r->now->s->k, r->choice, r->value, NULL);
 }
 
-// The end of a part: what was queued for it is done.
-static void lap(pl_ctx *ctx, part_samples *p, int rows, double *at, bool keep) {
+// The end of a part that began at `began`: what was queued for it is done.
+static void lap_since(pl_ctx *ctx, part_samples *p, int rows, double began, double *at, bool keep) {
     pl_ctx_wait(ctx);
-    double now = pl_now();
-    if (keep) add_sample(p, rows, now - *at);
-    *at = now;
+    *at = pl_now();
+    if (keep) add_sample(p, rows, *at - began);
+}
+
+static void lap(pl_ctx *ctx, part_samples *p, int rows, double *at, bool keep) {
+    lap_since(ctx, p, rows, *at, at, keep);
+}
+
+// A router, timed by itself: one that was begun before the step, and one that reads what the step has put out.
+static void lap_begun(pl_ctx *ctx, const pl_head_rows *rows, part_samples *p, int m, double *at, bool keep) {
+    if (!rows->foreseen) return;
+    pl_ctx_join(ctx);
+    lap(ctx, p, m, at, keep);
+}
+
+static void lap_late(rig *r, pl_ctx *ctx, pl_head_rows *rows, part_samples *p, int m, double *at, bool keep) {
+    const pl_head *h = &r->now->s->backbone->head;
+    if (!h->kind->support || rows->foreseen) return;
+    rows->support = h->kind->support(ctx, h, rows);
+    rows->foreseen = true;
+    lap(ctx, p, m, at, keep);
 }
 
 // What is told beside the parts, on the rows of the level just done.
@@ -253,8 +272,9 @@ static void run_extras(rig *r, rig_subject *s, pl_tensor from, pl_tensor y, bool
     const pl_head *h = &s->s->backbone->head;
     int            b = r->o->batch;
     for (int i = 0; i < b; i++)
-        r->index[i] = i;
-    pl_head_rows rows = head_rows(r, ctx, from, y, b, 1);
+        r->last[i] = i;
+    pl_head_rows rows = begin_head(r, ctx, from, r->last, b, 1);
+    rows.x = pl_gather(ctx, y, r->last, b);
     pl_head_topk(ctx, h, &rows, 1, r->choice, r->value, NULL); // its panels are near now
     pl_ctx_wait(ctx);
     double at = pl_now();
@@ -264,10 +284,6 @@ static void run_extras(rig *r, rig_subject *s, pl_tensor from, pl_tensor y, bool
     lap(ctx, &s->k, b, &at, keep);
     pl_head_topk(ctx, h, &rows, s->s->k, r->choice, r->value, r->lse);
     lap(ctx, &s->scored, b, &at, keep);
-    if (h->kind->support) {
-        h->kind->support(ctx, h, &rows);
-        lap(ctx, &s->router, b, &at, keep);
-    }
     r->id[0] = next_token(r);
     at = pl_now();
     pl_embed(ctx, s->s->backbone->embed, r->id, 1);
@@ -285,28 +301,44 @@ static void run_cycle(rig *r, rig_subject *s, const rig_tree *t, bool keep) {
     f = target_part(r, ctx, m);
     lap(ctx, &s->target, m, &at, keep);
     m = final_rows(r, t);
+    for (int i = 0; i < b; i++)
+        r->last[i] = (i + 1) * t->accepted - 1;
+    double began = at;
     f = pl_gather(ctx, f, r->index, m);
     from = s->s->backbone->kind->fuse(ctx, s->s->backbone, f);
+    if (s->begins) lap(ctx, &s->fuse, m, &at, keep);
+    double       fused = at;
+    pl_head_rows rows = begin_head(r, ctx, from, r->last, b, 0);
+    lap_begun(ctx, &rows, &s->router_first, b, &at, keep);
+    began += at - fused;
     y = draft_step(r, ctx, from, m, &hidden);
-    lap(ctx, &s->take_in, m, &at, keep);
-    for (int i = 0; i < b; i++)
-        r->index[i] = (i + 1) * t->accepted - 1;
-    head_part(r, ctx, from, y, b, 0);
-    hidden = pl_gather(ctx, hidden, r->index, b); // what level 1 begins with
+    lap_since(ctx, &s->take_in, m, began, &at, keep);
+    rows.x = pl_gather(ctx, y, r->last, b);
+    lap_late(r, ctx, &rows, &s->router_first, b, &at, keep);
+    head_part(r, ctx, &rows);
+    hidden = pl_gather(ctx, hidden, r->last, b); // what level 1 begins with
     lap(ctx, &s->first, b, &at, keep);
     for (int l = 1; l < t->levels; l++) {
         m = level_rows(r, t, l);
         from = pl_gather(ctx, hidden, r->index, m);
+        rows = begin_head(r, ctx, from, NULL, m, l);
+        lap_begun(ctx, &rows, &s->router, m, &at, keep);
         y = draft_step(r, ctx, from, m, &hidden);
         lap(ctx, &s->layer, m, &at, keep);
-        for (int i = 0; i < m; i++)
-            r->index[i] = i;
-        head_part(r, ctx, from, y, m, l);
+        rows.x = y;
+        lap_late(r, ctx, &rows, &s->router, m, &at, keep);
         double since = at;
+        head_part(r, ctx, &rows);
         lap(ctx, &s->head, m, &at, keep);
         if (keep && m == b) add_sample(&s->by_level, l, at - since);
     }
     if (t == &r->tree[r->n_trees - 1]) run_extras(r, s, from, y, keep);
+}
+
+static void measure_head(rig *r, pl_ctx *ctx, pl_tensor from, pl_tensor y, const int32_t *index, int m, int level) {
+    pl_head_rows rows = begin_head(r, ctx, from, index, m, level);
+    rows.x = index ? pl_gather(ctx, y, index, m) : y;
+    head_part(r, ctx, &rows);
 }
 
 // The largest cycle: all that a tree of any of the shapes can want.
@@ -317,15 +349,15 @@ static void measure_cycle(pl_ctx *ctx, void *arg) {
     pl_tensor          hidden, from, y, f = target_part(r, ctx, rows);
     from = b->kind->fuse(ctx, b, pl_gather(ctx, f, r->index, rows));
     y = draft_step(r, ctx, from, rows, &hidden);
-    head_part(r, ctx, from, y, r->o->batch, 0);
-    hidden = pl_gather(ctx, hidden, r->index, r->o->batch);
+    measure_head(r, ctx, from, y, r->last, r->o->batch, 0);
+    hidden = pl_gather(ctx, hidden, r->last, r->o->batch);
     for (int l = 1; l < r->levels; l++) {
         from = pl_gather(ctx, hidden, r->index, level);
         y = draft_step(r, ctx, from, level, &hidden);
-        head_part(r, ctx, from, y, level, l);
+        measure_head(r, ctx, from, y, NULL, level, l);
     }
     for (int i = 0; i < 5; i++) // run_extras
-        head_part(r, ctx, from, y, level, 1);
+        measure_head(r, ctx, from, y, r->last, level, 1);
     pl_embed(ctx, b->embed, r->id, 1);
 }
 
@@ -410,6 +442,7 @@ static void take_arrays(void *arg) {
     r->id = pl_arena_alloc(a, rows * sizeof *r->id);
     r->pos = pl_arena_alloc(a, rows * sizeof *r->pos);
     r->index = pl_arena_alloc(a, rows * sizeof *r->index);
+    r->last = pl_arena_alloc(a, rows * sizeof *r->last);
     r->path = pl_arena_alloc(a, rows * PL_SHAPE_LEVELS * sizeof *r->path);
     r->choice = pl_arena_alloc(a, rows * k * sizeof *r->choice);
     r->value = pl_arena_alloc(a, rows * k * sizeof *r->value);
@@ -436,8 +469,10 @@ static pl_status open_rig(rig *r, pl_plan_subject *subject, const pl_backend *be
     PL_TRY(make_caches(&r->kv, b, t->n_layers, slots, &t->shape, t->be, err));
     PL_TRY(open_plain(r, be, pool, err));
     for (int i = 0; i < r->n; i++) {
-        rig_subject *s = &r->subject[i];
+        rig_subject   *s = &r->subject[i];
+        const pl_head *h = &subject[i].backbone->head;
         s->s = &subject[i];
+        s->begins = h->kind->foresees && h->kind->foresees(h);
         PL_TRY(make_caches(&s->kv, b, 1, slots, &subject[i].backbone->shape, t->be, err));
         PL_TRY(pl_ctx_init(&s->ctx, be, pool));
         s->ready = true;
@@ -515,9 +550,12 @@ static void read_costs(const rig *r, pl_plan_plain *plain) {
         read_samples(&s->layer, &c->layer);
         read_samples(&s->first, &c->first);
         read_samples(&s->head, &c->head);
+        read_samples(&s->router_first, &c->router_first);
+        read_samples(&s->router, &c->router);
+        read_samples(&s->fuse, &c->fuse);
+        c->overlaps = s->begins && pl_backend_branches(s->ctx.be);
         read_levels(s, r->o->batch, c);
         c->embed = median_of(&s->embed);
-        c->router = median_of(&s->router);
         c->top_k = fmax(median_of(&s->k) - median_of(&s->one), 0);
         c->log_sum_exp = fmax(median_of(&s->scored) - median_of(&s->k), 0);
     }

@@ -3,11 +3,13 @@
 // A part that is timed alone finds its weights in caches that the parts between empty while decoding, and would look
 // cheaper than it is. So every subject (a drafter with its head) runs whole cycles in the order of
 // infer/decode/decode.h (the target's forward over root and tree, rows that became final taken in, head, layer, head,
-// layer, ...) with the clock read between parts; only what is accepted is made up. Trees of several row counts and
-// widths tell what a row costs. Rounds go over all subjects and trees, with steps of plain decoding (the engine itself)
-// in between, so that drift of the machine hits all alike; a figure is the median over rounds. The first round warms up
-// and is not counted. On a device each part is waited for, also where decoding goes on queueing: parts are dearer there
-// by a wait of some microseconds, all alike.
+// layer, ...; a routed head's router where decoding begins it) with the clock read between parts; only what is accepted
+// is made up. Trees of several row counts and widths tell what a row costs. Rounds go over all subjects and trees, with
+// steps of plain decoding (the engine itself) in between, so that drift of the machine hits all alike; a figure is the
+// median over rounds. The first round warms up and is not counted. On a device each part is waited for, also where
+// decoding goes on queueing: parts are dearer there by a wait of some microseconds, all alike. A router is a part of
+// its own, also where decoding runs it beside the layer: plan.h takes the longer of the two, which leaves out that both
+// then share the device's bandwidth.
 #ifndef PL_PLAN_RIG_H
 #define PL_PLAN_RIG_H
 

@@ -56,8 +56,7 @@ static void put_heads(pl_json_out *o, const pl_plan *p) {
     for (int i = 0; i < p->n; i++) {
         const pl_plan_head  *h = &p->head[i];
         const pl_plan_costs *c = &p->subject[i].costs;
-        double               layer = pl_plan_seconds(&c->layer, b), head = pl_plan_seconds(&c->head, b);
-        double               embed = fmin(c->embed, layer);
+        double               layer = pl_plan_seconds(&c->layer, b), embed = fmin(c->embed, layer);
         pl_json_out_object(o);
         pl_put_str(o, "name", h->name);
         pl_put_str(o, "kind", h->backbone->head.kind->name);
@@ -66,11 +65,12 @@ static void put_heads(pl_json_out *o, const pl_plan *p) {
         put_figure(o, p, "head_bytes", pl_head_step_bytes(&h->backbone->head, 0));
         put_seconds(o, p, "embed", embed);
         put_seconds(o, p, "core", layer - embed);
+        put_seconds(o, p, "router", pl_plan_seconds(&c->router, b));
+        pl_put_bool(o, "router_overlaps", c->overlaps);
         put_seconds(o, p, "head_first", pl_plan_seconds(&c->first, b));
-        put_seconds(o, p, "head", head);
-        put_seconds(o, p, "router", c->router);
-        put_seconds(o, p, "draft_step", layer + head);
-        put_seconds(o, p, "draft_step_overlapped", embed + fmax(layer - embed, c->router) + head - c->router);
+        put_seconds(o, p, "head", pl_plan_seconds(&c->head, b));
+        put_seconds(o, p, "draft_step", pl_plan_step(c, b));
+        if (p->env->json) put_seconds(o, p, "router_first", pl_plan_seconds(&c->router_first, b));
         put_seconds(o, p, "top_k", c->top_k);
         put_seconds(o, p, "log_sum_exp", c->log_sum_exp);
         put_seconds(o, p, "take_in", pl_plan_seconds(&c->take_in, b));

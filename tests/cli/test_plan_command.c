@@ -54,9 +54,13 @@ static void check_cycles(const pl_json *j, int batch) {
             test_num(j, e, "tokens_per_second") > best)
             best = test_num(j, e, "tokens_per_second");
     }
-    cJSON_ArrayForEach(e, test_array(j, NULL, "heads")) assert_true(
-        near(test_num(j, e, "draft_step_seconds"),
-             test_num(j, e, "embed_seconds") + test_num(j, e, "core_seconds") + test_num(j, e, "head_seconds")));
+    cJSON_ArrayForEach(e, test_array(j, NULL, "heads")) {
+        double embed = test_num(j, e, "embed_seconds"), core = test_num(j, e, "core_seconds"),
+               router = test_num(j, e, "router_seconds"), head = test_num(j, e, "head_seconds");
+        assert_true(near(test_num(j, e, "draft_step_seconds"), embed + core + router + head)); // on a CPU
+        assert_true((router > 0) == (strcmp(test_str(j, e, "kind"), "dynaspec") == 0));
+        assert_true(cJSON_IsFalse(pl_json_find(j, e, "router_overlaps")));
+    }
     cJSON_ArrayForEach(e, test_array(j, NULL, "chains")) {
         double alpha = test_num(j, e, "alpha"), gamma = test_num(j, e, "gamma");
         assert_true(near(test_num(j, e, "omega") * (1 - alpha), 1 - pow(alpha, gamma + 1)));

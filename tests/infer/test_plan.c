@@ -1,5 +1,6 @@
 // The planner: its arithmetic on made-up costs, the rig on a micro target, and the statistics it feeds on.
 #include "fixture.h"
+#include "infer/bench/typical_heads.h"
 #include "infer/decode/runner.h"
 #include "infer/model/target.h"
 #include "infer/plan/plan.h"
@@ -91,6 +92,43 @@ static void test_arithmetic(void **state) {
     assert_true(near(pl_plan_alpha(&a, 2), (0.5 + 0.125) / (1 + 0.5)));
 }
 
+// A router is charged as decoding runs it: after the layer's seconds, or beside them where a device does that.
+static void test_router(void **state) {
+    (void)state;
+    static const int32_t chain[] = {-1, 0, 1, 2, 3}, tree[] = {-1, 0, 0, 1, 1, 2};
+    pl_plan_acceptance   a;
+    pl_plan_cycle        without, sum, most;
+    made_acceptance(&a, 1);
+    for (int longer = 0; longer < 2; longer++) { // than the layer, which takes 0.75 for a row and 0.875 for two
+        pl_plan_costs c = made_costs(0.3, 1);
+        add_line(&c.fuse, 0.25, 0, 40);
+        pl_plan_predict(&c, &a, chain, 5, &without);
+        assert_true(near(pl_plan_step(&c, 2), 0.875 + 0.3 * 3.25));
+        add_line(&c.router, longer ? 1.0 : 0.5, 0.0625, 40);
+        add_line(&c.router_first, longer ? 1.25 : 0.5, 0, 40);
+        pl_plan_predict(&c, &a, chain, 5, &sum);
+        assert_true(near(sum.layer, without.layer) && near(sum.take_in, without.take_in));
+        assert_true(near(sum.head - without.head, longer ? 1.25 + 3 * 1.0 : 0.5 + 3 * 0.5));
+        assert_true(near(pl_plan_step(&c, 2), 0.875 + (longer ? 1.0625 : 0.5625) + 0.3 * 3.25));
+        c.overlaps = true;
+        pl_plan_predict(&c, &a, chain, 5, &most);
+        // max(layer, router) at each level; beside take_in's layer, which is 1 without the 0.25 of fuse.
+        double level0 = longer ? 1.25 - 0.75 : 0, level = longer ? 1.0 - 0.75 : 0;
+        assert_true(near(most.head - without.head + 1, level0 + 3 * level + 1));
+        assert_true(near(most.seconds - without.seconds + 1, level0 + 3 * level + 1) && most.layer == without.layer);
+        assert_true(near(pl_plan_step(&c, 2), fmax(0.875, longer ? 1.0625 : 0.5625) + 0.3 * 3.25));
+        // The choice of a tree charges what the prediction charges.
+        for (int beside = 0; beside < 2; beside++) {
+            pl_shape best;
+            c.overlaps = beside;
+            pl_plan_best(&c, &a, PL_PLAN_NODES, false, &best);
+            pl_plan_predict(&c, &a, best.parent, best.n, &sum);
+            pl_plan_predict(&c, &a, tree, 6, &most);
+            assert_true(near(best.seconds, sum.seconds) && sum.speed >= most.speed);
+        }
+    }
+}
+
 // rho (1 + kappa) / (1 + lambda kappa) is the ratio of speeds where the rest of the cycle does not know the head.
 static void test_slimspec(void **state) {
     (void)state;
@@ -162,6 +200,31 @@ static void test_best(void **state) {
     assert_true(fabs(a.accept[1][0] - 0.5) < 0.002 && a.accept[7][0] == a.accept[2][0]);
 }
 
+// A head whose router reads the step's inputs, or (coral) the layer's output.
+static pl_backbone *routed_backbone(const pl_llama *target, const char *router, const pl_backend *be, pl_pool *pool) {
+    pl_backbone        *b;
+    pl_err              err;
+    pl_backbone_options o = {.head = {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 4}};
+    snprintf(o.head.router, sizeof o.head.router, "%s", router);
+    if (pl_backbone_create(&b, &pl_backbone_eagle3, target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_typical_clusters(&b->head, true, &err), PL_OK);
+    assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
+    return b;
+}
+
+static void check_router(const pl_plan_costs *c, int batch, bool overlaps) {
+    assert_int_equal(c->overlaps, overlaps);
+    assert_true(pl_plan_seconds(&c->router_first, batch) > 0 && pl_plan_seconds(&c->head, batch) > 0);
+    for (int rows = batch; rows <= 4 * batch; rows++) {
+        double layer = pl_plan_seconds(&c->layer, rows), router = pl_plan_seconds(&c->router, rows);
+        double both = overlaps ? fmax(layer, router) : layer + router;
+        assert_true(router > 0 && near(pl_plan_step(c, rows), both + pl_plan_seconds(&c->head, rows)));
+    }
+    if (!overlaps) return;
+    assert_true(pl_plan_seconds(&c->fuse, batch) > 0);
+    assert_true(pl_plan_seconds(&c->fuse, batch) < pl_plan_seconds(&c->take_in, batch));
+}
+
 typedef struct micro {
     char      dir[64], head[96];
     pl_target target;
@@ -192,7 +255,7 @@ static void test_rig(void **state) {
         pl_backbone        *b, *full;
         pl_err              err;
         pl_plan_plain       plain;
-        pl_plan_subject     s[2] = {0};
+        pl_plan_subject     s[4] = {0};
         pl_backbone_options bo = {0};
         pl_shape            wide = {.n = 30};
         for (int i = 1; i < wide.n; i++)
@@ -203,15 +266,18 @@ static void test_rig(void **state) {
         assert_int_equal(pl_params_draw(&full->params, PL_BF16, 7, m.pool, &err), PL_OK);
         s[0] = (pl_plan_subject){.backbone = b, .k = 8};
         s[1] = (pl_plan_subject){.backbone = full, .k = 1};
+        s[2] = (pl_plan_subject){.backbone = routed_backbone(&m.target.model, "mlp", pl_backend_cpu(), m.pool), .k = 8};
+        s[3] =
+            (pl_plan_subject){.backbone = routed_backbone(&m.target.model, "coral", pl_backend_cpu(), m.pool), .k = 1};
         pl_plan_rig_options o = {.target = &m.target.model,
                                  .batch = batch,
                                  .context = 16,
                                  .temperature = batch == 1 ? 0 : 1,
                                  .seconds = 0,
                                  .tree = &wide};
-        if (pl_plan_measure(s, 2, &plain, pl_backend_cpu(), m.pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        if (pl_plan_measure(s, 4, &plain, pl_backend_cpu(), m.pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
         assert_true(plain.rounds >= 3 && plain.step > 0 && plain.costs.verify > 0 && plain.costs.batch == batch);
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 4; i++) {
             const pl_autotuner_cost *part[] = {&s[i].costs.target, &s[i].costs.take_in, &s[i].costs.layer,
                                                &s[i].costs.first, &s[i].costs.head};
             for (int k = 0; k < 5; k++) {
@@ -222,13 +288,16 @@ static void test_rig(void **state) {
                     before = at;
                 }
             }
-            assert_true(s[i].costs.embed > 0 && s[i].costs.router == 0);
+            assert_true(s[i].costs.embed > 0);
+            if (i < 2) assert_true(pl_plan_seconds(&s[i].costs.router, batch) == 0 && !s[i].costs.overlaps);
         }
+        check_router(&s[2].costs, batch, false);
+        check_router(&s[3].costs, batch, false);
         o.context = m.target.model.config.max_position_embeddings;
         assert_int_equal(pl_plan_measure(s, 2, &plain, pl_backend_cpu(), m.pool, &o, &err), PL_E_INPUT);
         assert_non_null(strstr(err.msg, "leaves no room"));
-        pl_backbone_destroy(b);
-        pl_backbone_destroy(full);
+        for (int i = 0; i < 4; i++)
+            pl_backbone_destroy((pl_backbone *)s[i].backbone);
     }
     close_micro(&m);
 }
@@ -261,6 +330,15 @@ static void test_rig_device(void **state) {
             assert_true(pl_plan_seconds(part[k], 1) > 0 && isfinite(pl_plan_seconds(part[k], 16)));
     }
     assert_true(plain.rounds >= 3 && plain.step > 0 && plain.step >= pl_plan_seconds(&plain.costs.target, 1));
+    // Routers, as decoding runs them there: one beside the layer, one that has to wait for it.
+    for (int late = 0; late < 2; late++) {
+        pl_plan_rig_options o = {.target = &target, .batch = 2, .context = 16};
+        pl_backbone        *routed = routed_backbone(&target, late ? "coral" : "mlp", be, pool);
+        s = (pl_plan_subject){.backbone = routed, .k = 2};
+        if (pl_plan_measure(&s, 1, &plain, be, pool, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        check_router(&s.costs, 2, pl_backend_branches(be) && !late);
+        pl_backbone_destroy(routed);
+    }
     pl_backbone_destroy(b);
     pl_llama_fini(&target);
     pl_pool_destroy(pool);
@@ -383,9 +461,9 @@ static void test_statistics(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic),    cmocka_unit_test(test_slimspec),
-                                       cmocka_unit_test(test_best),          cmocka_unit_test(test_rig),
-                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_rig_device),    cmocka_unit_test(test_tiled_weights)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_router),     cmocka_unit_test(test_slimspec),
+        cmocka_unit_test(test_best),       cmocka_unit_test(test_rig),        cmocka_unit_test(test_drawn_weights),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_rig_device), cmocka_unit_test(test_tiled_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
