@@ -155,6 +155,22 @@ static bool seen_before(const pl_results *r, int m) {
     return false;
 }
 
+// "greedy" holds those of temperature 0, where that is evaluated.
+static pl_status put_greedy(pl_json_out *out, const pl_env *env, const pl_eval_options *o,
+                            const pl_inspect_ceilings_options *opt, pl_err *err) {
+    pl_inspect_ceilings_options cold = *opt;
+    bool                        asked = false;
+    cold.temperature = 0;
+    cold.sampled = false;
+    for (int i = 0; i < o->n_temperatures; i++)
+        if (o->temperature[i] == 0) asked = true;
+    if (!asked) return PL_OK;
+    pl_put_object(out, "greedy");
+    PL_TRY(pl_inspect_ceilings(out, env, o->target, o->path, &cold, err));
+    pl_json_out_close(out, '}');
+    return PL_OK;
+}
+
 static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, const pl_method *m, const char *dir,
                                 pl_inspect_ceilings_options *opt, pl_err *err) {
     pl_json_out out;
@@ -163,6 +179,7 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
     pl_put_str(&out, "name", m->name);
     opt->drafter = m->checkpoint;
     pl_status st = pl_inspect_ceilings(&out, env, o->target, o->path, opt, err);
+    if (st == PL_OK) st = put_greedy(&out, env, o, opt, err);
     if (st != PL_OK) {
         pl_show_abort(&out);
         return st;
@@ -180,7 +197,8 @@ static pl_status write_ceilings(const pl_env *env, const pl_eval_options *o, con
 }
 
 // dir/METHOD.json (infer/inspect/ceilings.h), with distributions at the first temperature above 0, at which answers are
-// drawn then; where there is none, at 1, along greedy answers.
+// drawn then; where there is none, at 1, along greedy answers. Beside them those of temperature 0, where it is
+// evaluated.
 static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *dir,
                               int64_t positions, pl_err *err) {
     pl_inspect_ceilings_options opt = {.prompts = o->prompts_name,

@@ -1,5 +1,6 @@
 #include "infer/inspect/ceilings.h"
 
+#include "infer/sample/propose.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json_put.h"
@@ -11,7 +12,7 @@
 #define ROUNDING 1e-9 // of sums of the same numbers in another order
 
 pl_status pl_ceilings_init(pl_ceilings *c, int64_t v, double temperature, int n_best, pl_err *err) {
-    PL_CHECK(v > 0 && temperature > 0 && n_best > 0, "%lld tokens, temperature %g, %d best", (long long)v, temperature,
+    PL_CHECK(v > 0 && temperature >= 0 && n_best > 0, "%lld tokens, temperature %g, %d best", (long long)v, temperature,
              n_best);
     *c = (pl_ceilings){.v = v, .temperature = temperature, .n_best = n_best};
     c->sorted = pl_calloc((size_t)v, sizeof *c->sorted);
@@ -27,15 +28,19 @@ void pl_ceilings_fini(pl_ceilings *c) {
     *c = (pl_ceilings){0};
 }
 
-// softmax of z / T into q; false where it has none.
+// softmax of z / T into q, at temperature 0 all of it on the best, the first among equals; false where it has none.
 static bool softmax(const pl_ceilings *c, const float *z, int64_t n, double *q) {
-    float  max = -INFINITY;
-    double sum = 0;
+    float   max = -INFINITY;
+    double  sum = 0;
+    int64_t best = 0;
     for (int64_t j = 0; j < n; j++) {
         if (!(z[j] < INFINITY)) return false;
-        if (z[j] > max) max = z[j];
+        if (z[j] > max) max = z[j], best = j;
     }
     if (max == -INFINITY) return false;
+    for (int64_t j = 0; j < n && c->temperature == 0; j++)
+        q[j] = j == best;
+    if (c->temperature == 0) return true;
     for (int64_t j = 0; j < n; j++)
         sum += q[j] = exp(((double)z[j] - (double)max) / c->temperature);
     for (int64_t j = 0; j < n; j++)
@@ -48,9 +53,15 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
+// p at the temperature of q.
+static double target_mass(const pl_ceilings *c, const double *p, int64_t v) {
+    return c->temperature > 0 ? p[v] : v == c->target_best;
+}
+
 // H_k(p).
 static double best_mass(pl_ceilings *c, const double *p, int64_t k) {
     double sum = 0;
+    if (c->temperature == 0) return k > 0;
     memcpy(c->sorted, p, (size_t)c->v * sizeof *p);
     if (k < c->v) qsort(c->sorted, (size_t)c->v, sizeof *p, descending);
     for (int64_t i = 0; i < k && i < c->v; i++)
@@ -64,13 +75,15 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     for (int64_t j = 0; j < r->vd; j++)
         if (r->logits[j] > -INFINITY) s->retained += c->q[j];
     bool all = true;
+    for (int64_t j = 0; j < r->vd; j++)
+        c->q[j] = (double)r->whole[j];
     for (int i = 0; i < c->n_best && i < r->vd; i++) {
         int64_t best = 0;
         for (int64_t j = 1; j < r->vd; j++)
             if (c->q[j] > c->q[best]) best = j;
         all = all && r->logits[best] > -INFINITY;
         if (i == 0) s->best += all;
-        c->q[best] = -1;
+        c->q[best] = -INFINITY;
     }
     s->bests += all;
     s->routed++;
@@ -87,14 +100,14 @@ static void add_token(pl_ceiling_sums *s, double p, double q) {
 // The row's tokens, one by one. Takes c->q, and c->sorted where there is an outside.
 static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums *s) {
     if (!softmax(c, r->logits, r->vd, c->q)) return false;
-    if (r->outside) {
+    if (r->outside && c->temperature > 0) { // the best is never outside
         pl_drafted list = {.n = r->vd, .d2t = r->d2t, .outside = r->outside};
         pl_drafted_distribution(&list, c->sorted, c->v, c->q);
         for (int64_t y = 0; y < c->v; y++)
-            if (c->sorted[y] > 0) add_token(s, r->p[y], c->sorted[y]);
+            if (c->sorted[y] > 0) add_token(s, target_mass(c, r->p, y), c->sorted[y]);
     } else { // by the list, so that a map that names a token twice breaks the order
         for (int64_t j = 0; j < r->vd; j++)
-            if (r->logits[j] > -INFINITY) add_token(s, r->p[r->d2t ? r->d2t[j] : j], c->q[j]);
+            if (r->logits[j] > -INFINITY) add_token(s, target_mass(c, r->p, r->d2t ? r->d2t[j] : j), c->q[j]);
     }
     return true;
 }
@@ -103,6 +116,7 @@ pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err) 
     PL_CHECK(r->depth >= 0 && r->depth < PL_CEILINGS_DEPTH && r->vd > 0 && r->vd <= c->v, "depth %d, %lld of %lld ids",
              r->depth, (long long)r->vd, (long long)c->v);
     pl_ceiling_sums *s = &c->at[r->depth], row = {.rows = 1};
+    c->target_best = (int64_t)pl_propose_best(r->p, c->v);
     if (!add_tokens(c, r, &row) || (r->whole && !add_routed(c, r, &row)))
         return pl_fail(err, PL_E_INPUT, "the drafter's logits at depth %d are not numbers", r->depth);
     row.oracle = best_mass(c, r->p, (int64_t)row.support);

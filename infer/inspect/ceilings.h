@@ -8,6 +8,10 @@
 // loses against H_k(p) a better choice of tokens could be paid, with what achieved loses against p(S) better logits. A
 // row that breaks the order is an error of the program or of the drafter's map, and is refused.
 //
+// At temperature 0, all mass of p lies on the target's best token and all of q on the best of S (SlimSpec §4.2): per
+// row, achieved is whether the two are one token, the ceiling whether S holds the target's best, the oracle 1. Tokens
+// outside a list that redistributes are not in S then, for no greedy draft is one of them.
+//
 // A head that leaves rows of its matrix unread is held against the whole matrix as well: whether the whole head's best
 // token and its N best tokens lie in S, and how much of the whole head's q does.
 #ifndef PL_CEILINGS_H
@@ -28,10 +32,11 @@ typedef struct pl_ceiling_sums {
 
 typedef struct pl_ceilings {
     int64_t         v;           // the target's vocabulary
-    double          temperature; // of q; p comes with it
+    double          temperature; // of q; p comes with it, at 0 with any: its best token is all that is read
     int             n_best;
     pl_ceiling_sums at[PL_CEILINGS_DEPTH];
-    double         *sorted, *q; // [v] scratch
+    double         *sorted, *q;  // [v] scratch
+    int64_t         target_best; // of the row in hand
 } pl_ceilings;
 
 // One row: what was known where a token at this depth was drafted.

@@ -85,7 +85,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
 pl_status pl_inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_target *target, const char *path,
                               const pl_inspect_ceilings_options *opt, pl_err *err) {
     pl_runner   runner = {0};
-    pl_sampling sampling = {.temperature = opt->temperature, .top_p = 1, .seed = opt->seed};
+    pl_sampling sampling = {.temperature = opt->temperature > 0 ? opt->temperature : 1, .top_p = 1, .seed = opt->seed};
     pl_status   st = PL_OK;
     char        tree[32];
     if (!pl_drafter_is_folder(opt->drafter))

@@ -13,6 +13,8 @@
 
 #define JSON_MAX ((size_t)512 << 20)
 
+#define COLDEST 0.01 // of distributions that are told
+
 static const pl_cli_option options[] = {
     {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
     {.name = "tensors", .type = PL_CLI_FLAG, .help = "lists a model's tensors too"},
@@ -63,9 +65,11 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_REAL,
      .arg = "T",
      .deflt = "1",
-     .min = 0.01,
+     .min = 0,
      .max = 1000,
-     .help = "--acceptance, --ceilings: of both distributions; --ceilings: answers are drawn at it [greedy]"},
+     .help =
+         "--acceptance, --ceilings: of both distributions; --ceilings: 0: greedy decoding's; above, answers are drawn "
+         "[of both distributions, along greedy answers]"},
     {0}};
 
 typedef enum what {
@@ -210,7 +214,7 @@ static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cl
                                        .depth = (int)pl_cli_int(a, "depth"),
                                        .n_best = (int)pl_cli_int(a, "top"),
                                        .temperature = pl_cli_real(a, "temperature"),
-                                       .sampled = pl_cli_has(a, "temperature")};
+                                       .sampled = pl_cli_has(a, "temperature") && pl_cli_real(a, "temperature") > 0};
     if (!opt.drafter) return pl_fail(err, PL_E_USAGE, "--ceilings: needs a --drafter");
     pl_target   target;
     const char *path = a->positional[0];
@@ -228,12 +232,17 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     } of[] = {{"drafter", true, true},   {"prompts", true, true}, {"children", true, false},
               {"positions", true, true}, {"depth", false, true},  {"temperature", true, true},
               {"top", false, true}};
-    bool acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings");
+    bool   acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings");
+    double t = pl_cli_real(a, "temperature");
     if (acceptance && ceilings) return pl_fail(err, PL_E_USAGE, "--acceptance and --ceilings: one at a time");
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (pl_cli_has(a, of[i].name) && !(acceptance && of[i].acceptance) && !(ceilings && of[i].ceilings))
             return pl_fail(err, PL_E_USAGE, "--%s: needs %s%s%s", of[i].name, of[i].acceptance ? "--acceptance" : "",
                            of[i].acceptance && of[i].ceilings ? " or " : "", of[i].ceilings ? "--ceilings" : "");
+    if (acceptance && t < COLDEST)
+        return pl_fail(err, PL_E_USAGE, "--temperature %g: --acceptance needs at least %g", t, COLDEST);
+    if (t != 0 && t < COLDEST)
+        return pl_fail(err, PL_E_USAGE, "--temperature %g: must be 0 (greedy) or at least %g", t, COLDEST);
     return PL_OK;
 }
 
@@ -265,7 +274,9 @@ const pl_command pl_command_inspect = {
         "With --ceilings PATH is a target too: by depth of the draft, how many tokens the head's support has, what is\n"
         "achieved (the mean of sum min(p, q)), the ceiling that the support sets (p of it) and the oracle's (p of as\n"
         "many of its best tokens); for a head that leaves rows unread how often the best token and the best --top of\n"
-        "the whole head are in the support, and the share of its distribution that is retained.",
+        "the whole head are in the support, and the share of its distribution that is retained. With --temperature 0,\n"
+        "greedy decoding's: achieved is how often the head's best token is the target's, the ceiling how often the\n"
+        "target's best token is in the support.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .devices = true,
     .run = run,

@@ -47,8 +47,8 @@ typedef struct pl_inspect_ceilings_options {
     int64_t           positions;         // drafts looked at
     int               depth;             // tokens drafted at a time, 1..PL_CEILINGS_DEPTH
     int               n_best;
-    double            temperature; // above 0: of both distributions
-    bool              sampled;     // answers are drawn at that temperature; else greedy
+    double            temperature; // of both distributions; 0: of each its best token
+    bool              sampled;     // answers are drawn at that temperature, which is above 0; else greedy
 } pl_inspect_ceilings_options;
 // infer/inspect/ceilings.h by depth, over chains of the drafter's best tokens along the answers of the target, whose
 // file is `path`; the drafter's weights are held as the target's are. A row counts at depth d where the d tokens

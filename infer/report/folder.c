@@ -124,45 +124,54 @@ enum { ACHIEVED, CEILING, ORACLE, SUPPORT, RECALL_BEST, RECALL_TOP, RETAINED, RO
 static const char *const figures[] = {"achieved",    "ceiling",    "oracle",   "support",
                                       "recall_best", "recall_top", "retained", "rows"};
 
+typedef struct depths {
+    int    n;
+    double depth[DEPTHS], v[FIGURES][DEPTHS];
+} depths;
+
 typedef struct ceilings {
     char   name[96];
     double temperature;
-    int    n; // depths
-    double depth[DEPTHS], v[FIGURES][DEPTHS];
+    depths now, greedy; // at the temperature told, and of greedy decoding where that was asked for
 } ceilings;
 
-static pl_status read_ceilings(ceilings *c, const char *path, pl_err *err) {
-    pl_json      j;
+// The list of an object of the file.
+static pl_status read_depths(depths *c, const pl_json *j, const cJSON *of, pl_err *err) {
     const cJSON *list, *at;
-    const char  *name = pl_path_name(path), *given;
+    PL_TRY(pl_json_get_array(j, of, "ceilings", &list, err));
+    cJSON_ArrayForEach(at, list) {
+        if (c->n == DEPTHS || !cJSON_IsObject(at)) break;
+        c->depth[c->n] = pl_report_num(j, at, "depth");
+        for (int k = 0; k < FIGURES; k++)
+            c->v[k][c->n] = pl_report_num(j, at, figures[k]);
+        // Written with six digits.
+        if (c->v[ACHIEVED][c->n] > c->v[CEILING][c->n] + 1e-6 || c->v[CEILING][c->n] > c->v[ORACLE][c->n] + 1e-6)
+            return pl_json_fail(j, at, err, "achieved %g, ceiling %g, oracle %g: they must not fall in this order",
+                                c->v[ACHIEVED][c->n], c->v[CEILING][c->n], c->v[ORACLE][c->n]);
+        c->n++;
+    }
+    return PL_OK;
+}
+
+static pl_status read_ceilings(ceilings *c, const char *path, pl_err *err) {
+    pl_json     j;
+    const char *name = pl_path_name(path), *given;
     PL_TRY(pl_json_open(&j, path, FILE_MAX, 0, err));
-    pl_status st = pl_json_get_array(&j, NULL, "ceilings", &list, err);
-    if (st != PL_OK) list = NULL;
+    const cJSON *greedy = pl_json_find(&j, NULL, "greedy");
     given = pl_report_str(&j, NULL, "name");
     if (*given)
         snprintf(c->name, sizeof c->name, "%s", given);
     else
         snprintf(c->name, sizeof c->name, "%.*s", (int)(strlen(name) - 5), name);
     c->temperature = pl_report_num(&j, NULL, "temperature");
-    cJSON_ArrayForEach(at, list) {
-        if (c->n == DEPTHS || !cJSON_IsObject(at)) break;
-        c->depth[c->n] = pl_report_num(&j, at, "depth");
-        for (int k = 0; k < FIGURES; k++)
-            c->v[k][c->n] = pl_report_num(&j, at, figures[k]);
-        // Written with six digits.
-        if (c->v[ACHIEVED][c->n] > c->v[CEILING][c->n] + 1e-6 || c->v[CEILING][c->n] > c->v[ORACLE][c->n] + 1e-6) {
-            st = pl_json_fail(&j, at, err, "achieved %g, ceiling %g, oracle %g: they must not fall in this order",
-                              c->v[ACHIEVED][c->n], c->v[CEILING][c->n], c->v[ORACLE][c->n]);
-            break;
-        }
-        c->n++;
-    }
+    pl_status st = read_depths(&c->now, &j, NULL, err);
+    if (st == PL_OK && greedy) st = read_depths(&c->greedy, &j, greedy, err);
     pl_json_close(&j);
     return st;
 }
 
 // Mean over all rows, of all depths.
-static double mean_of(const ceilings *c, int figure) {
+static double mean_of(const depths *c, int figure) {
     double sum = 0, rows = 0;
     for (int i = 0; i < c->n; i++) {
         if (!isfinite(c->v[figure][i]) || !(c->v[ROWS][i] > 0)) continue;
@@ -184,33 +193,39 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
                                         "lost to the choice of rows",
                                         "best in support",
                                         "best few in support",
-                                        "distribution retained"};
+                                        "distribution retained",
+                                        "greedy: right",
+                                        "greedy: ceiling"};
     pl_html_addf(
         b, "<p>Means over all draft depths, at the temperature told. Achieved: the sum of min(p, q). Ceiling: p of the "
            "tokens in the head's support, which no logits over it can exceed. Oracle: p of as many of the target's own "
            "best "
            "tokens, which no choice of so many can exceed. For heads that leave rows unread: how often the "
            "whole head's best token and all of its best few are among those read, and how much of its distribution "
-           "is.</p>\n"
+           "is. Greedy, at temperature 0: how often the head's best token is the target's best, and how often the "
+           "target's best is among the head's tokens at all.</p>\n"
            "<div class=\"wide\"><table><thead><tr><th>head</th><th class=\"n\">temperature</th>"
            "<th class=\"n\">tokens in support</th>");
     for (size_t k = 0; k < sizeof heads / sizeof *heads; k++)
         pl_html_addf(b, "<th class=\"n\">%s</th>", heads[k]);
     pl_html_addf(b, "</tr></thead><tbody>\n");
     for (int i = 0; i < n; i++) {
-        double achieved = mean_of(&c[i], ACHIEVED), ceiling = mean_of(&c[i], CEILING), oracle = mean_of(&c[i], ORACLE);
+        const depths *d = &c[i].now;
+        double        achieved = mean_of(d, ACHIEVED), ceiling = mean_of(d, CEILING), oracle = mean_of(d, ORACLE);
         pl_html_addf(b, "<tr><td>");
         pl_html_text(b, c[i].name);
         pl_html_addf(b, "</td>");
         pl_report_cell(b, "%.4g", c[i].temperature, 1);
-        pl_report_cell(b, "%.0f", mean_of(&c[i], SUPPORT), 1);
+        pl_report_cell(b, "%.0f", mean_of(d, SUPPORT), 1);
         put_share(b, achieved);
         put_share(b, ceiling);
         put_share(b, oracle);
         put_share(b, ceiling - achieved);
         put_share(b, oracle - ceiling);
         for (int k = RECALL_BEST; k <= RETAINED; k++)
-            put_share(b, mean_of(&c[i], k));
+            put_share(b, mean_of(d, k));
+        put_share(b, mean_of(&c[i].greedy, ACHIEVED));
+        put_share(b, mean_of(&c[i].greedy, CEILING));
         pl_html_addf(b, "</tr>\n");
     }
     pl_html_addf(b, "</tbody></table></div>\n");
@@ -218,14 +233,20 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
 
 static void ceilings_chart(pl_strbuf *b, const ceilings *c) {
     static const char *const says[] = {"achieved: sum of min(p, q)", "ceiling: p of the head's tokens",
-                                       "oracle: the target's own best tokens, as many"};
-    pl_line                  line[ORACLE + 1];
+                                       "oracle: the target's own best tokens, as many",
+                                       "greedy: the head's best is the target's best",
+                                       "greedy: the target's best is among the head's tokens"};
+    pl_line                  line[sizeof says / sizeof *says];
     char                     title[160];
-    for (int k = 0; k <= ORACLE; k++)
-        line[k] = (pl_line){.label = says[k], .x = c->depth, .y = c->v[k], .n = c->n, .colour = k + 1};
+    int                      n = 0;
+    for (int k = ACHIEVED; k <= ORACLE; k++, n++)
+        line[n] = (pl_line){.label = says[n], .x = c->now.depth, .y = c->now.v[k], .n = c->now.n, .colour = n + 1};
+    for (int k = ACHIEVED; k <= CEILING && c->greedy.n; k++, n++)
+        line[n] =
+            (pl_line){.label = says[n], .x = c->greedy.depth, .y = c->greedy.v[k], .n = c->greedy.n, .colour = n + 1};
     snprintf(title, sizeof title, "%s", c->name);
     if (isfinite(c->temperature)) snprintf(title, sizeof title, "%s, temperature %.4g", c->name, c->temperature);
-    if (c->n) pl_svg_lines(b, title, "draft depth", line, ORACLE + 1, true);
+    if (c->now.n) pl_svg_lines(b, title, "draft depth", line, n, true);
 }
 
 static pl_status ceilings_section(pl_strbuf *b, const char *dir, pl_err *err) {

@@ -256,6 +256,13 @@ static void test_eval(void **state) {
     const cJSON *row = test_array(&j, NULL, "ceilings")->child;
     assert_true(test_num(&j, row, "depth") == 0 && test_num(&j, row, "rows") == 6 && test_num(&j, row, "ceiling") == 1);
     assert_true(test_num(&j, row, "achieved") > 0 && test_num(&j, row, "achieved") <= test_num(&j, row, "ceiling"));
+    // Beside them those of the temperature that was evaluated, 0.
+    const cJSON *cold = pl_json_find(&j, NULL, "greedy");
+    assert_non_null(cold);
+    assert_true(test_num(&j, cold, "temperature") == 0 && test_num(&j, cold, "positions") == 6);
+    row = test_array(&j, cold, "ceilings")->child;
+    assert_true(test_num(&j, row, "depth") == 0 && test_num(&j, row, "ceiling") == 1 &&
+                test_num(&j, row, "oracle") == 1);
     pl_json_close(&j);
     snprintf(file, sizeof file, "%s/run/report.html", scratch);
     char *html = test_read(file);

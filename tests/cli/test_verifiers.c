@@ -139,6 +139,18 @@ static void test_ceilings(void **state) {
     assert_int_equal(pl_json_get_num(&j, rows->child, "support", 1, 1e9, &support, NULL), PL_OK);
     assert_true(achieved < ceiling && fabs(ceiling - 1) < 1e-6); // it may draft every token
     pl_json_close(&j);
+    // Greedy decoding's: a share of drafts that are the target's best, of those whose support holds it, which is all.
+    test_run_json(&j, "inspect --json " TARGET " --ceilings --drafter %s --positions 5 --depth 2 --temperature 0",
+                  head);
+    assert_int_equal(pl_json_get_array(&j, NULL, "ceilings", &rows, NULL), PL_OK);
+    assert_string_equal(test_str(&j, NULL, "answers"), "greedy");
+    assert_true(test_num(&j, NULL, "temperature") == 0 && test_num(&j, rows->child, "ceiling") == 1);
+    assert_true(test_num(&j, rows->child, "achieved") * 5 == round(test_num(&j, rows->child, "achieved") * 5));
+    pl_json_close(&j);
+    test_run_fails(2, "--temperature 0.001: must be 0 (greedy) or at least 0.01",
+                   "inspect " TARGET " --ceilings --drafter %s --temperature 0.001", head);
+    test_run_fails(2, "--temperature 0: --acceptance needs at least 0.01",
+                   "inspect " TARGET " --acceptance --drafter %s --temperature 0", head);
     test_run(&o, "inspect " TARGET " --ceilings --drafter %s --positions 4 --prompts data/prompts/heldout.jsonl", head);
     assert_int_equal(o.code, 0);
     assert_non_null(strstr(o.out, "oracle"));

@@ -60,6 +60,39 @@ static void every_support(void **state) {
         assert_true(fabs(best[k] - oracle[k]) < 1e-15);
 }
 
+// At temperature 0 what is drafted is the best of S and what is accepted the target's best: the ceiling is whether S
+// holds it.
+static void at_temperature_zero(void **state) {
+    (void)state;
+    static const float z[V] = {0.5f, 2.0f, 2.0f, -1.0f, 3.0f, 0.0f};
+    static const int   best[] = {4, 1, 2, 0, 5, 3}; // by z, the lower id among equals
+    double             p[V] = {0};
+    pl_err             err = {0};
+    for (int target = 0; target < V; target++)
+        for (int set = 1; set < 1 << V; set++) {
+            pl_ceilings c;
+            float       logits[V];
+            int         drafted = 0;
+            for (int v = 0; v < V; v++) {
+                p[v] = v == target ? 0.4 : 0.12;
+                logits[v] = set >> v & 1 ? z[v] : -INFINITY;
+            }
+            while (!(set >> best[drafted] & 1))
+                drafted++;
+            pl_ceiling_row row = {.p = p, .logits = logits, .whole = z, .vd = V};
+            assert_int_equal(pl_ceilings_init(&c, V, 0, 3, &err), PL_OK);
+            if (pl_ceilings_add(&c, &row, &err) != PL_OK) fail_msg("%s", err.msg);
+            const pl_ceiling_sums *s = &c.at[0];
+            assert_true(s->support == __builtin_popcount((unsigned)set) && s->oracle == 1);
+            assert_true(s->ceiling == (set >> target & 1) && s->achieved == (best[drafted] == target));
+            bool three = true; // of the head's own
+            for (int i = 0; i < 3; i++)
+                three &= set >> best[i] & 1;
+            assert_true(s->best == (set >> best[0] & 1) && s->bests == three && s->retained == s->best);
+            pl_ceilings_fini(&c);
+        }
+}
+
 // Logits in proportion to p attain what p(S) allows once p(S) is 1, and never more; twice the same token in a map is
 // more than an oracle can have and is refused, as is what is no distribution.
 static void the_order_is_asserted(void **state) {
@@ -172,7 +205,7 @@ static void write_head(const char *dir, const pl_llama *target, int kind) {
 }
 
 // What must hold of any head of this kind; how many depths there are.
-static int check_depths(const pl_json *j, int kind, int64_t positions) {
+static int check_depths(const pl_json *j, int kind, bool cold, int64_t positions) {
     const cJSON *rows, *row;
     int          depths = 0;
     double       before = (double)positions;
@@ -183,16 +216,21 @@ static int check_depths(const pl_json *j, int kind, int64_t positions) {
         double a = figure(j, row, "achieved"), c = figure(j, row, "ceiling"), h = figure(j, row, "oracle");
         assert_true(depths++ > 0 ? n <= before : n == before);
         before = n;
-        bool   all = kind == WHOLE || kind == SPREAD, fewer = kind == BY_POSITION && depth >= 2;
+        bool   all = kind == WHOLE || (kind == SPREAD && !cold), fewer = kind == BY_POSITION && depth >= 2;
         double retained = figure(j, row, "retained");
         assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
-        assert_true(0 < a && a <= c + 1e-6 && c <= h + 1e-6);
+        assert_true((cold || 0 < a) && a <= c + 1e-6 && c <= h + 1e-6);
+        if (cold) assert_true(h == 1);
         if (all)
             assert_true(fabs(c - 1) < 1e-6);
-        else
+        else if (!cold)
             assert_true(c < 1 && h < 1);
-        if (kind == BY_POSITION || kind == CANDIDATES)
-            assert_true(fewer || kind == CANDIDATES ? retained < 1 && retained > 0 : fabs(retained - 1) < 1e-6);
+        if (kind == CANDIDATES && cold)
+            assert_true(retained == figure(j, row, "recall_best"));
+        else if (kind == BY_POSITION || kind == CANDIDATES)
+            assert_true(cold                          ? retained >= 0
+                        : fewer || kind == CANDIDATES ? retained < 1 && retained > 0
+                                                      : fabs(retained - 1) < 1e-6);
         else
             assert_true(isnan(retained) && isnan(figure(j, row, "recall_top")));
     }
@@ -206,21 +244,23 @@ static void inspect_all(const pl_backend *be, int64_t positions) {
     give_bos(dir);
     for (int kind = 0; kind < KINDS; kind++) {
         write_head(test_mkdir(draft), &m, kind);
-        for (int sampled = 0; sampled < 2; sampled++) {
-            // A flat distribution: some of what is drafted is drawn.
+        for (int sampled = 0; sampled < 3; sampled++) {
+            // A flat distribution: some of what is drafted is drawn. The last is greedy.
             pl_inspect_ceilings_options opt = {.drafter = draft,
                                                .seed = 3,
                                                .positions = positions,
                                                .depth = 4,
                                                .n_best = 3,
-                                               .temperature = sampled ? 2 : 1,
-                                               .sampled = sampled};
+                                               .temperature = sampled == 2 ? 0
+                                                              : sampled    ? 2
+                                                                           : 1,
+                                               .sampled = sampled == 1};
             char                       *text = look(dir, be, &opt);
             pl_json                     j;
             pl_err                      err = {0};
             if (pl_json_parse(&j, "ceilings", 0, text, strlen(text), 0, &err) != PL_OK) fail_msg("%s", err.msg);
-            int depths = check_depths(&j, kind, positions);
-            assert_true(depths >= (sampled && positions == POSITIONS ? 3 : 1));
+            int depths = check_depths(&j, kind, sampled == 2, positions);
+            assert_true(depths >= (sampled == 1 && positions == POSITIONS ? 3 : 1));
             pl_json_close(&j);
             pl_free(text);
         }
@@ -243,8 +283,9 @@ static void inspections_on_a_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_support), cmocka_unit_test(the_order_is_asserted),   cmocka_unit_test(recall),
-        cmocka_unit_test(inspections),   cmocka_unit_test(inspections_on_a_device),
+        cmocka_unit_test(every_support),         cmocka_unit_test(at_temperature_zero),
+        cmocka_unit_test(the_order_is_asserted), cmocka_unit_test(recall),
+        cmocka_unit_test(inspections),           cmocka_unit_test(inspections_on_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
