@@ -90,11 +90,13 @@ static bool add_routed(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
     return true;
 }
 
-// A token of S: what p and the distribution that is proposed from give it.
-static void add_token(pl_ceiling_sums *s, double p, double q) {
-    s->achieved += fmin(p, q);
-    s->ceiling += p;
+// Token y of S: what p and the distribution that is proposed from give it.
+static void add_token(const pl_ceilings *c, pl_ceiling_sums *s, const double *p, int64_t y, double q) {
+    double mass = target_mass(c, p, y);
+    s->achieved += fmin(mass, q);
+    s->ceiling += mass;
     s->support++;
+    if (y == c->target_best) s->target = 1;
 }
 
 // The row's tokens, one by one. Takes c->q, and c->sorted where there is an outside.
@@ -104,10 +106,10 @@ static bool add_tokens(pl_ceilings *c, const pl_ceiling_row *r, pl_ceiling_sums 
         pl_drafted list = {.n = r->vd, .d2t = r->d2t, .outside = r->outside};
         pl_drafted_distribution(&list, c->sorted, c->v, c->q);
         for (int64_t y = 0; y < c->v; y++)
-            if (c->sorted[y] > 0) add_token(s, target_mass(c, r->p, y), c->sorted[y]);
+            if (c->sorted[y] > 0) add_token(c, s, r->p, y, c->sorted[y]);
     } else { // by the list, so that a map that names a token twice breaks the order
         for (int64_t j = 0; j < r->vd; j++)
-            if (r->logits[j] > -INFINITY) add_token(s, target_mass(c, r->p, r->d2t ? r->d2t[j] : j), c->q[j]);
+            if (r->logits[j] > -INFINITY) add_token(c, s, r->p, r->d2t ? r->d2t[j] : j, c->q[j]);
     }
     return true;
 }
@@ -131,6 +133,7 @@ pl_status pl_ceilings_add(pl_ceilings *c, const pl_ceiling_row *r, pl_err *err) 
     s->achieved += row.achieved;
     s->ceiling += row.ceiling;
     s->oracle += row.oracle;
+    s->target += row.target;
     s->best += row.best;
     s->bests += row.bests;
     s->retained += row.retained;
@@ -153,8 +156,9 @@ void pl_ceilings_write(const pl_ceilings *c, pl_json_out *o) {
         put_mean(o, "achieved", s->achieved, s->rows);
         put_mean(o, "ceiling", s->ceiling, s->rows);
         put_mean(o, "oracle", s->oracle, s->rows);
-        put_mean(o, "recall_best", s->best, s->routed);
-        put_mean(o, "recall_top", s->bests, s->routed);
+        put_mean(o, "recall_target_best", s->target, s->rows);
+        put_mean(o, "recall_head_best", s->best, s->routed);
+        put_mean(o, "recall_head_top", s->bests, s->routed);
         put_mean(o, "retained", s->retained, s->routed);
         pl_json_out_close(o, '}');
     }

@@ -12,8 +12,11 @@
 // row, achieved is whether the two are one token, the ceiling whether S holds the target's best, the oracle 1. Tokens
 // outside a list that redistributes are not in S then, for no greedy draft is one of them.
 //
-// A head that leaves rows of its matrix unread is held against the whole matrix as well: whether the whole head's best
-// token and its N best tokens lie in S, and how much of the whole head's q does.
+// Of any head, at any temperature: recall_target_best, whether S holds the target's best token, which is what greedy
+// decoding needs. A head that leaves rows of its matrix unread is held against the whole matrix as well, which says
+// what its choice of rows loses of its own drafts and nothing of the target's tokens: recall_head_best,
+// recall_head_top, whether the whole head's best token and all of its N best lie in S; retained, how much of the whole
+// head's q does.
 #ifndef PL_CEILINGS_H
 #define PL_CEILINGS_H
 
@@ -27,7 +30,8 @@ typedef struct pl_ceiling_sums {
     int64_t rows, routed; // routed: rows that came with the whole head
     double  support;      // k
     double  achieved, ceiling, oracle;
-    double  best, bests, retained; // of the routed rows
+    double  target;                // rows whose S holds the target's best
+    double  best, bests, retained; // of the routed rows, against the whole head
 } pl_ceiling_sums;
 
 typedef struct pl_ceilings {

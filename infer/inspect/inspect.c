@@ -60,7 +60,7 @@ static const pl_cli_option options[] = {
      .deflt = "4",
      .min = 1,
      .max = 1024,
-     .help = "--ceilings: the whole head's best that recall_top asks for"},
+     .help = "--ceilings: the whole head's best tokens that recall_head_top asks for"},
     {.name = "temperature",
      .type = PL_CLI_REAL,
      .arg = "T",
@@ -273,8 +273,11 @@ const pl_command pl_command_inspect = {
         "error is the largest standard error of a row that is measured by drawing; 0: computed.\n"
         "With --ceilings PATH is a target too: by depth of the draft, how many tokens the head's support has, what is\n"
         "achieved (the mean of sum min(p, q)), the ceiling that the support sets (p of it) and the oracle's (p of as\n"
-        "many of its best tokens); for a head that leaves rows unread how often the best token and the best --top of\n"
-        "the whole head are in the support, and the share of its distribution that is retained. With --temperature 0,\n"
+        "many of its best tokens), and how often the target's best token is in the support (recall_target_best); for "
+        "a\n"
+        "head that leaves rows unread also how often the best token and all of the best --top of the whole head are\n"
+        "(recall_head_best, recall_head_top), and the share of its distribution that is retained. With --temperature "
+        "0,\n"
         "greedy decoding's: achieved is how often the head's best token is the target's, the ceiling how often the\n"
         "target's best token is in the support.",
     .example = "paceline inspect runs/first/checkpoints/best",

@@ -120,9 +120,10 @@ static pl_status coverage_section(pl_strbuf *b, const char *dir, pl_err *err) {
 
 // ---- ceilings ----
 
-enum { ACHIEVED, CEILING, ORACLE, SUPPORT, RECALL_BEST, RECALL_TOP, RETAINED, ROWS, FIGURES };
-static const char *const figures[] = {"achieved",    "ceiling",    "oracle",   "support",
-                                      "recall_best", "recall_top", "retained", "rows"};
+enum { ACHIEVED, CEILING, ORACLE, SUPPORT, TARGET_BEST, HEAD_BEST, HEAD_TOP, RETAINED, ROWS, FIGURES };
+static const char *const figures[] = {
+    "achieved",         "ceiling",         "oracle",   "support", "recall_target_best",
+    "recall_head_best", "recall_head_top", "retained", "rows"};
 
 typedef struct depths {
     int    n;
@@ -191,18 +192,20 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
                                         "oracle",
                                         "lost to logits",
                                         "lost to the choice of rows",
-                                        "best in support",
-                                        "best few in support",
-                                        "distribution retained",
+                                        "target's best in support",
+                                        "head's best in support",
+                                        "head's best few in support",
+                                        "head's distribution retained",
                                         "greedy: right",
                                         "greedy: ceiling"};
     pl_html_addf(
         b, "<p>Means over all draft depths, at the temperature told. Achieved: the sum of min(p, q). Ceiling: p of the "
            "tokens in the head's support, which no logits over it can exceed. Oracle: p of as many of the target's own "
            "best "
-           "tokens, which no choice of so many can exceed. For heads that leave rows unread: how often the "
-           "whole head's best token and all of its best few are among those read, and how much of its distribution "
-           "is. Greedy, at temperature 0: how often the head's best token is the target's best, and how often the "
+           "tokens, which no choice of so many can exceed. The target's best in support: how often its most probable "
+           "token is one of the head's. For heads that leave rows unread, against the head read whole: how often its "
+           "best token and all of its best few are among those read, and how much of its distribution is. Greedy, at "
+           "temperature 0: how often the head's best token is the target's best, and how often the "
            "target's best is among the head's tokens at all.</p>\n"
            "<div class=\"wide\"><table><thead><tr><th>head</th><th class=\"n\">temperature</th>"
            "<th class=\"n\">tokens in support</th>");
@@ -222,7 +225,7 @@ static void ceilings_table(pl_strbuf *b, const ceilings *c, int n) {
         put_share(b, oracle);
         put_share(b, ceiling - achieved);
         put_share(b, oracle - ceiling);
-        for (int k = RECALL_BEST; k <= RETAINED; k++)
+        for (int k = TARGET_BEST; k <= RETAINED; k++)
             put_share(b, mean_of(d, k));
         put_share(b, mean_of(&c[i].greedy, ACHIEVED));
         put_share(b, mean_of(&c[i].greedy, CEILING));

@@ -286,12 +286,12 @@ static void test_head_charts(void **state) {
     assert_int_equal(pl_counts_write(&c, path, NULL), PL_OK);
     pl_counts_fini(&c);
     snprintf(path, sizeof path, "%s/ceilings/slim.json", scratch);
-    test_write(
-        path,
-        "{\"temperature\":1,\"ceilings\":[{\"depth\":0,\"rows\":3,\"achieved\":0.5,\"ceiling\":0.75,"
-        "\"oracle\":0.875,\"retained\":0.25},{\"depth\":1,\"rows\":1,\"achieved\":0.3,\"ceiling\":0.35,"
-        "\"oracle\":0.475,\"retained\":0.65},7],\"greedy\":{\"temperature\":0,\"ceilings\":[{\"depth\":0,\"rows\":4,"
-        "\"achieved\":0.25,\"ceiling\":0.625,\"oracle\":1}]}}");
+    test_write(path, "{\"temperature\":1,\"ceilings\":[{\"depth\":0,\"rows\":3,\"achieved\":0.5,\"ceiling\":0.75,"
+                     "\"oracle\":0.875,\"recall_target_best\":1,\"retained\":0.25},{\"depth\":1,\"rows\":1,"
+                     "\"achieved\":0.3,\"ceiling\":0.35,"
+                     "\"oracle\":0.475,\"recall_target_best\":0.5,\"retained\":0.65},7],\"greedy\":{\"temperature\":0,"
+                     "\"ceilings\":[{\"depth\":0,\"rows\":4,"
+                     "\"achieved\":0.25,\"ceiling\":0.625,\"oracle\":1}]}}");
     if (pl_report_write(page, &run, 1, &err) != PL_OK) fail_msg("%s", err.msg);
     char *html = test_read(page);
     // kappa = 0.4 / (2 - 0.4); the head with another tree is not in the plane, which has two points.
@@ -304,10 +304,11 @@ static void test_head_charts(void **state) {
     assert_non_null(strstr(html, "Tokens of books that a list covers"));
     assert_non_null(strstr(html, "slim, temperature 1"));
     // Means over the 3 and 1 rows: achieved, ceiling, oracle, what lies between them, and what is not known.
-    assert_non_null(strstr(html, "<td class=\"n\">45.0 %</td><td class=\"n\">65.0 %</td><td class=\"n\">77.5 %</td>"
-                                 "<td class=\"n\">20.0 %</td><td class=\"n\">12.5 %</td><td class=\"n\">–</td>"
-                                 "<td class=\"n\">–</td><td class=\"n\">35.0 %</td>"
-                                 "<td class=\"n\">25.0 %</td><td class=\"n\">62.5 %</td></tr>"));
+    assert_non_null(strstr(
+        html, "<td class=\"n\">45.0 %</td><td class=\"n\">65.0 %</td><td class=\"n\">77.5 %</td>"
+              "<td class=\"n\">20.0 %</td><td class=\"n\">12.5 %</td><td class=\"n\">87.5 %</td><td class=\"n\">–</td>"
+              "<td class=\"n\">–</td><td class=\"n\">35.0 %</td>"
+              "<td class=\"n\">25.0 %</td><td class=\"n\">62.5 %</td></tr>"));
     assert_non_null(strstr(html, "greedy: the target's best is among the head's tokens"));
     static const char *const outside[] = {"http:", "https:", "<script", "url(", "src=", "nan", "inf"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)

@@ -51,6 +51,7 @@ static void every_support(void **state) {
             if (pl_ceilings_add(&c, &row, &err) != PL_OK) fail_msg("%s", err.msg);
             assert_int_equal(c.at[1].rows, 1);
             assert_true(c.at[1].support == k);
+            assert_true(c.at[1].target == (set & 1)); // the target's best is token 0
             assert_true(fabs(c.at[1].achieved - achieved) < 1e-7 && fabs(c.at[1].ceiling - inside) < 1e-15);
             best[k] = fmax(best[k], inside);
             oracle[k] = c.at[1].oracle; // depends on k alone
@@ -88,7 +89,8 @@ static void at_temperature_zero(void **state) {
             bool three = true; // of the head's own
             for (int i = 0; i < 3; i++)
                 three &= set >> best[i] & 1;
-            assert_true(s->best == (set >> best[0] & 1) && s->bests == three && s->retained == s->best);
+            assert_true(s->target == s->ceiling && s->best == (set >> best[0] & 1) && s->bests == three &&
+                        s->retained == s->best);
             pl_ceilings_fini(&c);
         }
 }
@@ -220,19 +222,21 @@ static int check_depths(const pl_json *j, int kind, bool cold, int64_t positions
         double retained = figure(j, row, "retained");
         assert_true(k == (all ? VOCAB : kind == CANDIDATES ? 5 : fewer ? DRAFTED / (depth + 1) : DRAFTED));
         assert_true((cold || 0 < a) && a <= c + 1e-6 && c <= h + 1e-6);
-        if (cold) assert_true(h == 1);
+        double target = figure(j, row, "recall_target_best"); // of any head, not of the head's own best
+        assert_true(0 <= target && target <= 1 && (!all || target == 1));
+        if (cold) assert_true(h == 1 && target == c);
         if (all)
             assert_true(fabs(c - 1) < 1e-6);
         else if (!cold)
             assert_true(c < 1 && h < 1);
         if (kind == CANDIDATES && cold)
-            assert_true(retained == figure(j, row, "recall_best"));
+            assert_true(retained == figure(j, row, "recall_head_best"));
         else if (kind == BY_POSITION || kind == CANDIDATES)
             assert_true(cold                          ? retained >= 0
                         : fewer || kind == CANDIDATES ? retained < 1 && retained > 0
                                                       : fabs(retained - 1) < 1e-6);
         else
-            assert_true(isnan(retained) && isnan(figure(j, row, "recall_top")));
+            assert_true(isnan(retained) && isnan(figure(j, row, "recall_head_top")));
     }
     return depths;
 }

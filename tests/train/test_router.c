@@ -284,10 +284,10 @@ static void learns(void **state) {
     size_t   n;
     double   mass = 0, top = 0;
     small_read("routed", "metrics.jsonl", &data, &n);
-    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_mass\":[")); at++)
-        mass = strtod(at + strlen("\"eval_mass\":["), NULL);
-    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_recall_first\":[")); at++)
-        top = strtod(at + strlen("\"eval_recall_first\":["), NULL);
+    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_head_mass\":[")); at++)
+        mass = strtod(at + strlen("\"eval_head_mass\":["), NULL);
+    for (const char *at = (const char *)data; (at = strstr(at, "\"eval_recall_head_best\":[")); at++)
+        top = strtod(at + strlen("\"eval_recall_head_best\":["), NULL);
     assert_true(mass > 0.8 && top > 0.8);
     pl_free(data);
 }

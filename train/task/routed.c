@@ -190,9 +190,9 @@ static void put_depths(pl_metrics *m, const char *key, const depth_sums *s, size
 }
 
 static void put_evaluation(pl_metrics *m, const depth_sums *s, int depths) {
-    put_depths(m, "eval_recall_first", s, offsetof(depth_sums, first), depths);
-    put_depths(m, "eval_recall_top", s, offsetof(depth_sums, top), depths);
-    put_depths(m, "eval_mass", s, offsetof(depth_sums, mass), depths);
+    put_depths(m, "eval_recall_head_best", s, offsetof(depth_sums, first), depths);
+    put_depths(m, "eval_recall_head_top", s, offsetof(depth_sums, top), depths);
+    put_depths(m, "eval_head_mass", s, offsetof(depth_sums, mass), depths);
     put_depths(m, "eval_shortlist", s, offsetof(depth_sums, shortlist), depths);
     put_depths(m, "eval_shortlist_read", s, offsetof(depth_sums, read), depths);
     double count[DEPTHS];
@@ -235,7 +235,8 @@ static pl_status evaluate(pl_task *task, int64_t step, pl_metrics *m, double *sc
     pl_metrics_num(m, "eval_mean_shortlist", all.shortlist / n);
     pl_metrics_num(m, "eval_mean_shortlist_read", all.read / n);
     pl_metrics_int(m, "eval_rows", rows);
-    pl_log("step %lld: held out loss %.4f, best token in %.1f%% of shortlists, mass %.4f, %.0f rows, %.0f read",
+    pl_log("step %lld: held out loss %.4f, the full head's best token in %.1f%% of shortlists, %.4f of its mass, %.0f "
+           "rows, %.0f read",
            (long long)step, loss / n, 100 * all.first / n, all.mass / n, all.shortlist / n, all.read / n);
     *score = all.mass / n;
     return PL_OK;

@@ -9,11 +9,14 @@
 //                                                                                      router coral (CORAL §3.3)
 // The bias of mlp's scores starts at the log-odds of each cluster in the first rows of the traces.
 //
-// Held-out metrics, by depth at that depth's budget: eval_recall_first, how often the chosen clusters hold the full
-// head's best token; eval_recall_top, the share of its drafter.head.top best; eval_mass, the share of the probability
-// of all traced tokens; eval_shortlist, rows of the chosen clusters, and eval_shortlist_read, rows of the panels
-// that they fill, which are what the fused head reads. Best is by mean mass. Rows are looked at one by one: the
-// union over the rows of a beam, which decoding reads, holds more.
+// Held-out metrics, by depth at that depth's budget: eval_recall_head_best, how often the chosen clusters hold the full
+// head's best token; eval_recall_head_top, the share of its drafter.head.top best; eval_head_mass, the share of its
+// probability of all traced tokens. All three are against the full head that the router stands in for, not against the
+// target, whose tokens traces do not have: how often a shortlist holds the target's best token is recall_target_best of
+// `inspect --ceilings` (infer/inspect/ceilings.h), which eval.ceilings writes. Further eval_shortlist, rows of the
+// chosen clusters, and eval_shortlist_read, rows of the panels that they fill, which are what the fused head reads.
+// Best is by mean mass. Rows are looked at one by one: the union over the rows of a beam, which decoding reads, holds
+// more.
 #ifndef PL_TRAIN_ROUTER_H
 #define PL_TRAIN_ROUTER_H
 

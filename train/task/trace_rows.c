@@ -21,7 +21,7 @@ static pl_status divide(pl_trace_rows *t, const char *dir, pl_err *err) {
     }
     if (t->docs[PL_TRACE_TRAIN] == 0) return pl_fail(err, PL_E_INPUT, "%s: no document is for training", dir);
     if (t->docs[PL_TRACE_HELD] == 0)
-        pl_log_warn("%s: no document is held out, the router's recall is not measured", dir);
+        pl_log_warn("%s: no document is held out, so that it is not measured what the router's shortlists hold", dir);
     return PL_OK;
 }
 
