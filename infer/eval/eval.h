@@ -74,8 +74,9 @@ typedef struct pl_eval_subject {
 } pl_eval_subject;
 
 // The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is
-// measured, then ceilings/ (emptied first: it is of this evaluation), then report.html; prints the table or, with
-// --json, adds the results' members. Where ceilings fail, what was measured is kept, and reported.
+// measured, then ceilings/, then report.html, those of an earlier evaluation being gone before the new results come;
+// prints the table or, with --json, adds the results' members. Where ceilings fail, what was measured is kept, and
+// reported.
 pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,
                       pl_err *err);
 

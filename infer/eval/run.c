@@ -223,13 +223,13 @@ static pl_status put_ceilings(const pl_env *env, const pl_eval_options *o, const
     return st;
 }
 
-// Those of an earlier evaluation go, for the report would show them beside these results; positions 0: no new ones.
-static pl_status renew_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
-                                int64_t positions, pl_err *err) {
+// Positions 0: none.
+static pl_status add_ceilings(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
+                              int64_t positions, pl_err *err) {
+    if (positions == 0) return PL_OK;
     char     *dir = pl_path_join(out_dir, "ceilings");
-    pl_status st = dir ? pl_tree_remove(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && positions > 0) st = pl_dir_make(dir, err);
-    if (st == PL_OK && positions > 0) st = put_ceilings(env, o, r, dir, positions, err);
+    pl_status st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) st = put_ceilings(env, o, r, dir, positions, err);
     pl_free(dir);
     return st;
 }
@@ -242,12 +242,26 @@ static pl_status write_report(const char *out_dir, pl_err *err) {
     return st;
 }
 
-// Hours of measuring are on the disk before anything else is asked for: whatever becomes of the ceilings, by a signal
-// too, results.json stays, and the report says what there is.
+// What an earlier evaluation left beside its results, and would be taken for these ones'.
+static pl_status drop_old(const char *out_dir, pl_err *err) {
+    static const char *const old[] = {"ceilings", "report.html"};
+    for (int i = 0; i < 2; i++) {
+        char     *path = pl_path_join(out_dir, old[i]);
+        pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+        pl_free(path);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
+// What stands beside results.json was made with it, whenever the process ends: the old goes before the new results
+// come. And hours of measuring are on the disk before anything else is asked for: whatever becomes of the rest, by a
+// signal too, results.json stays, and the report says what there is.
 static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
                               int64_t positions, pl_err *err) {
-    PL_TRY(pl_results_save(r, out_dir, err));
-    pl_status st = renew_ceilings(env, o, r, out_dir, positions, err);
+    pl_status st = drop_old(out_dir, err);
+    PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
+    if (st == PL_OK) st = add_ceilings(env, o, r, out_dir, positions, err);
     if (st == PL_OK) return write_report(out_dir, err);
     pl_fail_at(err, st, "results are kept in %s; ceilings", out_dir);
     write_report(out_dir, NULL); // the first failure is the one to tell

@@ -12,14 +12,19 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/json.h"
 #include "tests/train/small.h"
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 // BASE/out by a recipe: the small target, and what `more` says.
 static pl_status run(const char *out, const char *more, pl_err *err) {
@@ -152,8 +157,78 @@ static void starts_of_other_runs(void **state) {
     pl_free(more);
 }
 
+// ---- an evaluation that is killed
+
+static pl_status evaluate(const char *positions, pl_err *err) {
+    char lines[4096];
+    snprintf(lines, sizeof lines,
+             "%seval.limit=1\neval.max_new_tokens=4\neval.tree=chain:2\neval.plain_fp32=false\neval.ceilings=%s",
+             small_data_lines, positions);
+    pl_recipe *r = small_recipe(lines);
+    char      *dir = pl_path_join(small_base, "killed");
+    pl_env     env = small_env(NULL);
+    env.text = tmpfile();
+    pl_status st = env.text ? pl_eval_run(r, dir, &env, err) : PL_E_IO;
+    if (env.text) fclose(env.text);
+    pl_recipe_close(r);
+    pl_free(dir);
+    return st;
+}
+
+static double number_of(const char *name, const char *key) {
+    char   *path = pl_sprintf("%s/killed/%s", small_base, name);
+    pl_json j;
+    double  v = NAN;
+    pl_err  err = {0};
+    if (pl_json_open(&j, path, 1 << 20, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_json_get_num(&j, NULL, key, 0, 1e9, &v, &err), PL_OK);
+    pl_json_close(&j);
+    pl_free(path);
+    return v;
+}
+
+// Ends at every step of the disk in turn: what stands beside results.json was made with it.
+static void evaluation_killed(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    bool     done = false, mixed = false;
+    uint8_t *old, *now, *old_report, *now_report;
+    size_t   n_old, n_now, n_old_report, n_now_report;
+    if (small_run("killed", "train.steps=2\ntrain.warmup=1\ntrain.eval_every=0", 0, NULL, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    for (uint64_t n = 1; !done; n++) {
+        int status;
+        assert_true(n < 200);
+        if (evaluate("4", &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_true(number_of("ceilings/eagle3-full.json", "positions") == 4);
+        small_read("killed", "results.json", &old, &n_old);
+        small_read("killed", "report.html", &old_report, &n_old_report);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            pl_io_kill_after(n);
+            _exit(evaluate("3", NULL) == PL_OK ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        assert_true(done || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+        small_read("killed", "results.json", &now, &n_now);
+        bool same = n_now == n_old && memcmp(now, old, n_old) == 0;
+        if (!same && there("killed/ceilings/eagle3-full.json"))
+            assert_true(number_of("ceilings/eagle3-full.json", "positions") == 3);
+        if (!same && there("killed/report.html")) {
+            small_read("killed", "report.html", &now_report, &n_now_report);
+            assert_false(n_now_report == n_old_report && memcmp(now_report, old_report, n_old_report) == 0);
+            pl_free(now_report);
+        }
+        mixed |= !same && !done; // it was killed behind the results
+        pl_free(old), pl_free(now), pl_free(old_report);
+    }
+    assert_true(mixed && number_of("ceilings/eagle3-full.json", "positions") == 3 && there("killed/report.html"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(refused_at_once),
-                                       cmocka_unit_test(starts_of_other_runs)};
+                                       cmocka_unit_test(starts_of_other_runs), cmocka_unit_test(evaluation_killed)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }
