@@ -15,7 +15,7 @@
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 
-static const pl_recipe_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
+static const pl_key *const keys[] = {pl_generate_keys, pl_train_keys, pl_pipeline_keys, pl_eval_keys};
 
 static const char *of(const pl_recipe *r, int i, const char *key) {
     return pl_recipe_str(pl_recipe_item(r, "drafters", i), key);

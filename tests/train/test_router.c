@@ -12,6 +12,7 @@
 #include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/topk.h"
 #include "tests/train/small.h"
@@ -19,6 +20,7 @@
 #include "train/task/routed.h"
 #include "train/task/traces.h"
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,22 +164,50 @@ static void traces_again(void **state) {
     pl_columns_free(&f);
     pl_dataset_close(few);
 
-    // One that was stopped there goes on to the same rows.
-    char    *manifest = pl_path_join(small_base, "few/manifest.json"), *at;
-    uint8_t *text;
-    size_t   n;
-    small_read("few", "manifest.json", &text, &n);
-    at = strstr((char *)text, "\"complete\":");
-    assert_non_null(at);
-    at = strstr(at, "true");
-    assert_non_null(at);
-    memcpy(at, "null", 4); // as long as what it replaces, and then as it should be
-    assert_int_equal(pl_file_write_atomic(manifest, text, n, &err), PL_OK);
-    assert_int_equal(capture("", "few", pool, &err), PL_E_INPUT);
-    char *whole = pl_sprintf("%.*sfalse%s", (int)(at - (char *)text), (char *)text, at + 4);
-    assert_int_equal(pl_file_write_atomic(manifest, whole, strlen(whole), &err), PL_OK);
-    if (capture("", "few", pool, &err) != PL_OK) fail_msg("%s", err.msg);
-    few = open_traces("few");
+    // Of as many rows as were asked for then, and no others, complete or not.
+    char *manifest = pl_path_join(small_base, "few/manifest.json");
+    assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
+    for (int stopped = 0; stopped < 2; stopped++) {
+        static const char *const other[][2] = {{"", "200000"}, {"traces.rows=499", "499"}, {"traces.rows=0", "0"}};
+        for (int i = 0; i < 3; i++) {
+            char says[64];
+            assert_int_equal(capture(other[i][0], "few", pool, &err), PL_E_INPUT);
+            snprintf(says, sizeof says, "few: captured with traces.rows 500, wanted is %s; ", other[i][1]);
+            if (!strstr(err.msg, says)) fail_msg("%s", err.msg);
+        }
+        uint8_t *text;
+        size_t   n;
+        small_read("few", "manifest.json", &text, &n);
+        char *at = strstr((char *)text, "\"complete\":"), *whole;
+        assert_non_null(at);
+        at = strstr(at, stopped ? "false" : "true");
+        assert_non_null(at);
+        memcpy(at, "null", 4); // as long as what it replaces, and then as it should be
+        if (!stopped) {
+            assert_int_equal(pl_file_write_atomic(manifest, text, n, &err), PL_OK);
+            assert_int_equal(capture("", "few", pool, &err), PL_E_INPUT);
+            whole = pl_sprintf("%.*sfalse%s", (int)(at - (char *)text), (char *)text, at + 4);
+            assert_int_equal(pl_file_write_atomic(manifest, whole, strlen(whole), &err), PL_OK);
+            pl_free(whole);
+        }
+        pl_free(text);
+    }
+    assert_int_equal(capture("traces.rows=500", "few", pool, &err), PL_OK);
+
+    // One that was stopped after its first documents goes on to the same rows.
+    pl_stop_install();
+    assert_int_equal(raise(SIGTERM), 0);
+    assert_int_equal(capture("", "stopped", pool, &err), PL_E_INTERRUPTED);
+    pl_stop_install(); // forgets it
+    pl_dataset *part;
+    char       *dir = pl_path_join(small_base, "stopped");
+    assert_int_equal(pl_dataset_open(&part, dir, &(pl_dataset_open_options){.want = &any, .incomplete = true}, &err),
+                     PL_OK);
+    assert_true(pl_dataset_docs(part) > 0 && pl_dataset_docs(part) < pl_dataset_docs(all));
+    pl_dataset_close(part);
+    pl_free(dir);
+    if (capture("", "stopped", pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    few = open_traces("stopped");
     f = read_rows(few);
     assert_int_equal(f.n, a.n);
     assert_memory_equal(a.tokens, f.tokens, (size_t)f.n * 4);
@@ -188,7 +218,7 @@ static void traces_again(void **state) {
     assert_memory_equal(a.top_prob, f.top_prob, (size_t)f.n * TOP * 4);
     pl_columns_free(&a), pl_columns_free(&f);
     pl_dataset_close(all), pl_dataset_close(few);
-    pl_free(manifest), pl_free(text), pl_free(whole);
+    pl_free(manifest);
     pl_pool_destroy(pool);
 }
 

@@ -491,6 +491,8 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
     // What a recipe asks of traces holds for given ones too.
     if (pl_recipe_differs(r, &tr->traces.tree)) want.tree = tr->traces.tree;
     if (pl_recipe_differs(r, &tr->traces.top)) want.top = (int32_t)tr->traces.top;
+    if (st == PL_OK && given && pl_recipe_differs(r, &tr->traces.rows))
+        st = pl_traces_check_rows(dir, tr->traces.rows, err);
     if (st == PL_OK) st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)gen->seed, capacity, env->backend, err);
     pl_free(dir);
     if (st == PL_OK && t->top > t->rows.top)

@@ -15,6 +15,8 @@
 #include "train/start/start.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SESSIONS = 8, CHUNK = 64, ROWS = SESSIONS * CHUNK, ROWS_PER_SHARD = 65536 };
@@ -321,11 +323,15 @@ static pl_status make_room(capture *c, pl_err *err) {
     return c->feature_row ? PL_OK : pl_fail(err, PL_E_MEMORY, "traces: out of memory");
 }
 
+#define LIMIT ", traces.rows " // in the dataset's generation, behind what the text is made from
+
 static pl_status open_writer(capture *c, const char *to, const char *drafter, const char *head, pl_err *err) {
+    char generation[64];
+    snprintf(generation, sizeof generation, "%s" LIMIT "%lld", c->train->identity, (long long)c->rows_max);
     pl_dataset_attrs a = {.target_fingerprint = c->target.fingerprint,
                           .tokenizer_fingerprint = "",
                           .template_name = "",
-                          .generation = c->train->identity,
+                          .generation = generation,
                           .vocab_size = (int32_t)c->target.vocab,
                           .d = (int32_t)c->d,
                           .drafter_fingerprint = drafter,
@@ -411,12 +417,37 @@ static void fini(capture *c) {
     pl_free(c);
 }
 
+pl_status pl_traces_check_rows(const char *dir, int64_t rows, pl_err *err) {
+    pl_dataset      *ds;
+    pl_dataset_attrs any = {.top = -1, .A = -1};
+    PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &any, .lazy = true, .incomplete = true}, err));
+    const char *at = strstr(pl_dataset_get_attrs(ds)->generation, LIMIT);
+    long long   had = at ? strtoll(at + strlen(LIMIT), NULL, 10) : rows;
+    pl_dataset_close(ds);
+    if (had == rows) return PL_OK;
+    return pl_fail(
+        err, PL_E_INPUT,
+        "%s: captured with traces.rows %lld, wanted is %lld; set traces.rows to %lld, or remove the folder to "
+        "capture them anew",
+        dir, had, (long long)rows, had);
+}
+
+// A folder in which a capture has begun.
+static pl_status check_begun(const char *to, int64_t rows, pl_err *err) {
+    char *manifest = pl_path_join(to, "manifest.json");
+    if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", to);
+    bool begun = pl_path_exists(manifest);
+    pl_free(manifest);
+    return begun ? pl_traces_check_rows(to, rows, err) : PL_OK;
+}
+
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     bool                   whole;
     pl_dataset_attrs       want = {.A = -1, .tree = tr->traces.tree, .top = (int32_t)tr->traces.top};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
+    PL_TRY(check_begun(to, pl_recipe_int(r, "traces.rows"), err));
     if (whole) return PL_OK;
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");

@@ -19,9 +19,13 @@ enum { PL_TRACES_LONGEST = 4096 }; // rows of a document that are looked at, at 
 
 // Keys traces.*; drafter.start is the drafter, target.* and data.* the text (train/source/sources.h). dataset_dir:
 // holds the dataset where the recipe names none. Writes the folder `to`, going on with one that was stopped; returns at
-// once when it is complete. Refused with one line: a folder of traces by another tree or of another number of ids, a
-// tree that adapts (its shape depends on time), a drafter whose head is not full, more ids than its head has rows.
+// once when it is complete. Refused with one line: a folder of traces by another tree, of another number of ids or
+// begun with another traces.rows, a tree that adapts (its shape depends on time), a drafter whose head is not full,
+// more ids than its head has rows.
 pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const char *to, const pl_env *env,
                             pl_err *err);
+// Refuses with one line traces that were captured with another traces.rows. Traces from before that was written down
+// are taken as they are.
+pl_status pl_traces_check_rows(const char *dir, int64_t rows, pl_err *err);
 
 #endif
