@@ -447,7 +447,7 @@ pl_status pl_traces_capture(const pl_recipe *r, const char *dataset_dir, const c
     bool                   whole;
     pl_dataset_attrs       want = {.A = -1, .tree = tr->traces.tree, .top = (int32_t)tr->traces.top};
     PL_TRY(pl_stage_dataset(to, &want, &whole, err));
-    PL_TRY(check_begun(to, pl_recipe_int(r, "traces.rows"), err));
+    PL_TRY(check_begun(to, pl_train_recipe_of(r)->traces.rows, err));
     if (whole) return PL_OK;
     capture *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "traces: out of memory");
