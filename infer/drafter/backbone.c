@@ -92,6 +92,14 @@ pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, 
     return PL_OK;
 }
 
+// What asks for a list of tokens, most frequent first, of a head that has none.
+static pl_status check_listed(const pl_backbone_options *o, pl_err *err) {
+    const char *asks = o->head.position_aware ? "position_aware" : o->head.redistribute > 0 ? "redistribute" : NULL;
+    if (!asks || o->d2t) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "drafter.head.%s: all tokens are drafted, in order of their ids; give a list",
+                   asks);
+}
+
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
                              const pl_backbone_options *o, const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -113,6 +121,12 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
                        "drafter.head.frozen: false");
     PL_TRY(init(out, kind, &c, target, be, err));
+    pl_status st = check_listed(o, err);
+    if (st != PL_OK) {
+        pl_backbone_destroy(*out);
+        *out = NULL;
+        return st;
+    }
     if (!o->d2t) return PL_OK;
     pl_head *h = &(*out)->head;
     h->d2t = pl_malloc((size_t)o->draft_vocab * sizeof *h->d2t);
@@ -172,6 +186,12 @@ static pl_status check_claimed(const pl_backbone *b, const pl_weight_source *src
     return PL_OK;
 }
 
+// A list of all tokens is one too: it says in which order the rows lie.
+static bool has_list(const pl_backbone *b, const pl_weight_source *src, const pl_llama *target) {
+    return b->head.vocab < target->vocab || b->head.kind->read_table ||
+           (!b->head.shared && pl_weight_source_find(src, "d2t"));
+}
+
 static pl_status read_outside(pl_backbone *b, const pl_weight_source *src, int64_t vocab, const char *dir,
                               pl_err *err) {
     pl_head *h = &b->head;
@@ -195,8 +215,14 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     PL_TRY_GOTO(st, fail, init(&b, kind, &c, target, target->be, err));
     PL_TRY_GOTO(st, fail, check_claimed(b, src, dir, err));
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
-    if (b->head.vocab < target->vocab || b->head.kind->read_table)
+    if (has_list(b, src, target))
         PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
+    if (c.head.position_aware && !b->head.d2t)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: paceline.head.position_aware is for a trimmed draft vocabulary, most frequent token "
+                            "first, this is whole; train it anew with drafter.head.vocab",
+                            dir));
     if (c.head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
     st = pl_params_load(&b->params, src, t, err);
     src = NULL; // taken over

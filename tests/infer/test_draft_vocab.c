@@ -125,6 +125,48 @@ static void through_a_checkpoint(void **state) {
     test_rmdir(draft);
 }
 
+// A prefix of rows means the most frequent tokens where the rows lie in that order alone: a drafter of all tokens in
+// order of their ids that declares such a head is refused, made or read. A list may hold all tokens.
+static void by_position(void **state) {
+    (void)state;
+    char         dir[64], draft[64], config[96];
+    int32_t      all[TEST_VOCAB];
+    pl_err       err = {0};
+    pl_llama     m;
+    pl_backbone *b;
+    pl_hf_config c;
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    pl_backbone_options o = {.head = {.kind = "full", .position_aware = true}, .n_taps = 1, .tap = {1}};
+    assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle3, &m, &o, pl_backend_cpu(), &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafter.head.position_aware: "));
+    assert_null(b);
+    o.head = (pl_hf_head){.kind = "full", .redistribute = 9}; // the target's own matrix, by EAGLE-1's default
+    assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle1, &m, &o, pl_backend_cpu(), &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafter.head.redistribute: "));
+
+    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &(pl_backbone_options){0}, 9);
+    snprintf(config, sizeof config, "%s/config.json", draft);
+    assert_int_equal(pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err), PL_OK);
+    c.head = (pl_hf_head){.kind = "full", .position_aware = true};
+    assert_int_equal(pl_hf_config_write(config, &c, &err), PL_OK);
+    assert_int_equal(pl_backbone_open(&b, draft, &m, PL_BF16, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "paceline.head.position_aware is for a trimmed draft vocabulary"));
+    assert_null(strchr(err.msg, '\n'));
+    test_rmdir(draft);
+
+    for (int i = 0; i < TEST_VOCAB; i++)
+        all[i] = (41 * i + 7) % TEST_VOCAB;
+    o = (pl_backbone_options){.head = {.kind = "full", .position_aware = true}, .d2t = all, .draft_vocab = TEST_VOCAB};
+    test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
+    if (pl_backbone_open(&b, draft, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_non_null(b->head.d2t);
+    assert_memory_equal(b->head.d2t, all, sizeof all);
+    pl_backbone_destroy(b);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+    test_rmdir(draft);
+}
+
 static void refused(void **state) {
     (void)state;
     int64_t good[] = {2, 2, 4}, outside[] = {2, 2, 95}, below[] = {-1, 2, 4}, twice[] = {2, 1, 4}; // 2 3 6
@@ -184,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_list),
         cmocka_unit_test(through_a_checkpoint),
+        cmocka_unit_test(by_position),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "data/counts/counts.h"
+#include "data/tokenizer/tokenizer.h"
 #include "infer/drafter/backbone.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
@@ -255,7 +257,6 @@ static void refusals(void **state) {
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\n"
          "drafter.head.position_aware=true",
          "position_aware"},
-        {"drafter.head.redistribute=50", "give drafter.head.vocab"},
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4\ndrafter.head.candidates=9\ndrafter.head.redistribute=50",
          "redistribute is for heads that draft a fixed list"},
         {"drafter.taps=0,1", "layers [1,2,3], wanted are [0,1], 0 is not among them"},
@@ -273,6 +274,80 @@ static void refusals(void **state) {
     pl_err err = {0}; // the state of another recipe
     assert_int_equal(small_run("parts", "train.unroll=4", 0, NULL, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "another run"));
+}
+
+// What a head of all tokens, or the target's own, cannot do is refused by the recipe alone, before anything is made.
+static void refused_before_anything(void **state) {
+    (void)state;
+    static const struct {
+        const char *extra, *says;
+    } bad[] = {
+        {"drafter.head.position_aware=true",
+         "drafter.head.position_aware=true: all tokens are drafted, in order of their "
+         "ids; give drafter.head.vocab, the list to draft from"},
+        {"drafter.head.kind=lowrank\ndrafter.head.rank=4\ndrafter.head.position_aware=true", "give drafter.head.vocab"},
+        {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
+        {"drafter.kind=eagle1\ndrafter.head.position_aware=true",
+         "drafter.head.position_aware=true: the target's own matrix has no order of frequency; give drafter.head.vocab "
+         "and "
+         "drafter.head.frozen: false"},
+        {"drafter.kind=eagle2\ndrafter.head.redistribute=50",
+         "drafter.head.redistribute=50: the target's own matrix drafts all tokens; give drafter.head.vocab and "
+         "drafter.head.frozen: false"},
+        {"drafter.kind=eagle1\ndrafter.head.frozen=true\ndrafter.head.vocab=BASE/text.txt",
+         "text.txt: the target's own matrix is not trimmed; give drafter.head.frozen: false"},
+    };
+    char *dir = pl_path_join(small_base, "unmade");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_err err = {0};
+        assert_int_equal(small_run("unmade", bad[i].extra, 0, NULL, &err), PL_E_INPUT);
+        if (!strstr(err.msg, bad[i].says)) fail_msg("%s: %s", bad[i].says, err.msg);
+        assert_null(strchr(err.msg, '\n'));
+        assert_false(pl_path_exists(dir));
+    }
+    pl_free(dir);
+}
+
+static float *head_rows(const char *out) {
+    float            *w = malloc(380 * 32 * sizeof *w);
+    char             *dir = pl_path_join(small_base, out);
+    pl_weight_source *src;
+    pl_err            err = {0};
+    pl_weight_spec    spec = {.part = {{.name = "lm_head.weight", .rows = 380}}, .n_parts = 1, .rows = 380, .cols = 32};
+    assert_int_equal(pl_weight_source_open(&src, dir, &err), PL_OK);
+    assert_int_equal(pl_weight_read_f32(src, &spec, w, &err), PL_OK);
+    pl_weight_source_close(src);
+    pl_free(dir);
+    return w;
+}
+
+// A list may hold every token: what starts from such a drafter finds each token's row where the list put it.
+static void list_of_all_tokens(void **state) {
+    (void)state;
+    pl_err        err = {0};
+    pl_tokenizer *tok;
+    pl_counts     c;
+    char *target = pl_path_join(small_base, "target/checkpoints/last"), *list = pl_path_join(small_base, "all.json");
+    assert_int_equal(pl_tokenizer_open(&tok, target, &err), PL_OK);
+    assert_int_equal(pl_counts_init(&c, 380, pl_tokenizer_fingerprint(tok), "a test", &err), PL_OK);
+    for (int32_t id = 0; id < 380; id++)
+        for (int k = 0; k <= id; k++)
+            pl_counts_add(&c, &id, 1); // the last one is the most frequent
+    assert_int_equal(pl_counts_write(&c, list, &err), PL_OK);
+    static const char few[] = "train.dtype=f32\ntrain.lr=1e-9\ntrain.warmup=0\ntrain.steps=1\n";
+    char              extra[512];
+    snprintf(extra, sizeof extra, "%sdrafter.head.vocab=BASE/all.json\ndrafter.head.position_aware=true", few);
+    if (small_run("listed", extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    snprintf(extra, sizeof extra, "%sdrafter.start=BASE/listed/checkpoints/last", few);
+    if (small_run("unlisted", extra, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    float *listed = head_rows("listed/checkpoints/last"), *whole = head_rows("unlisted/checkpoints/last");
+    for (int i = 0; i < 380; i++)
+        for (int k = 0; k < 32; k++)
+            assert_true(fabsf(listed[i * 32 + k] - whole[(379 - i) * 32 + k]) < 1e-6f);
+    free(listed), free(whole);
+    pl_counts_fini(&c);
+    pl_tokenizer_close(tok);
+    pl_free(target), pl_free(list);
 }
 
 // EAGLE-2 is a model and a tree.
@@ -304,6 +379,8 @@ int main(void) {
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_before_anything),
+        cmocka_unit_test(list_of_all_tokens),
         cmocka_unit_test(eagle2_brings_its_tree),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);

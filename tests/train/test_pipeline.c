@@ -109,6 +109,17 @@ static void refused_at_once(void **state) {
     assert_int_equal(run("bad", TRAIN "drafters:\n  - {name: full}\n  - {name: b, start: ful}\n", &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafters.1.start: \"ful\" is neither a drafter of the list nor a checkpoint"));
     assert_false(there("bad/dataset"));
+    assert_int_equal(run("bad",
+                         TRAIN "drafter: {head: {position_aware: true}}\n"
+                               "drafters:\n  - {name: listed, head: {vocab: few}}\n  - {name: whole}\n"
+                               "vocabularies:\n  - {name: few, dataset: true}\n",
+                         &err),
+                     PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafter \"whole\": drafter.head.position_aware: all tokens are drafted"));
+    assert_false(there("bad/dataset"));
+    assert_int_equal(run("one_bad", TRAIN "drafter: {kind: eagle1, head: {position_aware: true}}\n", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafter.head.position_aware: the target's own matrix"));
+    assert_false(there("one_bad/dataset"));
     assert_int_equal(run("one_bad", TRAIN "drafter: {start: nothing, head: " ROUTED "}\n", &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "train.unroll: a routed head's run does not read it"));
     assert_false(there("one_bad/dataset"));

@@ -10,6 +10,7 @@
 #include "train/source/stamp.h"
 #include "train/source/vocabularies.h"
 #include "train/start/start.h"
+#include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/traces.h"
 
@@ -244,6 +245,10 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     return pl_stage_stamp(dir, "checkpoints.done", hash, err);
 }
 
+static pl_status check_drafter(const pl_recipe *r, pl_err *err) {
+    return pl_train_routed(r) ? pl_router_check(r, err) : pl_eagle_check(r, err);
+}
+
 // What can be said of the drafters' recipes before anything is made: token lists may not be there yet.
 static pl_status check_drafters(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
@@ -251,7 +256,7 @@ static pl_status check_drafters(const pl_recipe *r, const char *out_dir, pl_err 
     for (int i = 0; i < pipe->drafters.n; i++) {
         pl_recipe *one;
         PL_TRY(drafter_recipe(r, i, out_dir, NULL, &one, err));
-        pl_status st = pl_train_routed(one) ? pl_router_check(one, err) : PL_OK;
+        pl_status st = check_drafter(one, err);
         pl_recipe_close(one);
         PL_TRY(st);
     }
@@ -322,7 +327,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     }
     if (n > MAX_DRAFTERS)
         return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
-    if (n == 0 && pl_train_routed(r)) PL_TRY(pl_router_check(r, err));
+    if (n == 0) PL_TRY(check_drafter(r, err));
     PL_TRY(check_drafters(r, out_dir, err));
     PL_TRY(generate_hash(r, generated, err));
     if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, out_dir, env, generated, err));

@@ -26,7 +26,8 @@ static pl_status map_rows(origin *o, int64_t vocab, pl_err *err) {
     o->rows = o->config.draft_vocab_size ? o->config.draft_vocab_size : vocab;
     o->row = pl_malloc(pl_size_mul((size_t)vocab, sizeof *o->row, 1));
     if (!o->row) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", o->dir);
-    if (o->rows < vocab) PL_TRY(pl_draft_vocab_read(&d2t, o->src, o->rows, vocab, err));
+    bool listed = o->rows < vocab || (!o->config.target_head && pl_weight_source_find(o->src, "d2t"));
+    if (listed) PL_TRY(pl_draft_vocab_read(&d2t, o->src, o->rows, vocab, err));
     for (int64_t v = 0; v < vocab; v++)
         o->row[v] = d2t ? -1 : (int32_t)v;
     for (int64_t i = 0; d2t && i < o->rows; i++)

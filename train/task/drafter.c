@@ -141,6 +141,29 @@ static bool freezes_head(const pl_recipe *r) {
     return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(tr->drafter.head.kind, "full") == 0;
 }
 
+pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const pl_head_kind    *kind = pl_head_find(tr->drafter.head.kind, err);
+    bool                   full = kind == &pl_head_full, listed = tr->drafter.head.vocab;
+    bool                   shared = full && pl_train_backbone(r) == &pl_backbone_eagle1 && freezes_head(r);
+    if (!kind) return PL_E_INPUT;
+    if (!full && kind != &pl_head_lowrank) return PL_OK; // what other kinds draft is theirs to say
+    if (shared && listed)
+        return pl_recipe_fail(r, &tr->drafter.head.vocab, err,
+                              "the target's own matrix is not trimmed; give drafter.head.frozen: false");
+    const char *mend = shared ? "; give drafter.head.vocab and drafter.head.frozen: false"
+                              : "; give drafter.head.vocab, the list to draft from";
+    if (tr->drafter.head.position_aware && !listed)
+        return pl_recipe_fail(r, &tr->drafter.head.position_aware, err, "%s%s",
+                              shared ? "the target's own matrix has no order of frequency"
+                                     : "all tokens are drafted, in order of their ids",
+                              mend);
+    if (tr->drafter.head.redistribute > 0 && !listed)
+        return pl_recipe_fail(r, &tr->drafter.head.redistribute, err, "%s%s",
+                              shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
+    return PL_OK;
+}
+
 // The tokens that the head drafts; *d2t NULL: all of them.
 static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
                              pl_err *err) {
@@ -166,9 +189,6 @@ static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     pl_head         *h = &e->model->head;
     const pl_tensor *rows = &e->teacher.host_head;
     if (h->spec.redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
-    if (!h->d2t)
-        return pl_recipe_fail(e->r, &pl_train_recipe_of(e->r)->drafter.head.redistribute, err,
-                              "all tokens are drafted; give drafter.head.vocab, the list to draft from");
     int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
     if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = pl_nearest_rows(on, rows, h->d2t, h->vocab, pl_start_backend(env), env->pool, err);

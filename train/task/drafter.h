@@ -9,6 +9,10 @@
 
 #include "infer/cli/env.h"
 
+// Refuses with one line what the head that the recipe describes cannot do: a prefix of rows, or a redistribution, where
+// no list says which tokens come first, or which are outside. Reads the recipe alone.
+pl_status pl_eagle_check(const pl_recipe *r, pl_err *err);
+
 // stop_after: see pl_train_run_until.
 pl_status pl_eagle_train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err);
 
