@@ -5,6 +5,9 @@
 #include "kernels/softmax.h"
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 typedef void declare_op(pl_ctx *ctx, const void *args);
 #define DECLARE_BWD_0(name)
@@ -18,8 +21,12 @@ typedef void declare_op(pl_ctx *ctx, const void *args);
 // X86(x): only where the x86 variants are compiled.
 #if defined(__x86_64__)
 #define X86(...) __VA_ARGS__
+static bool runs_f16c(void) { // clang does not know it by name
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 static bool runs_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && runs_f16c();
 }
 static bool runs_avx512(void) {
     return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

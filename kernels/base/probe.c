@@ -17,8 +17,8 @@ typedef float (*flops_fn)(int passes);
 
 // One pair of loops per instruction set; W is the width of a machine vector in bytes, A the accumulators that hide the
 // latency of a multiply-add and still fit the register file. p is aligned to 64 and n a multiple of 8 W.
-#define PROBE(isa, W, A)                                                                                               \
-    static uint64_t read_##isa(const uint8_t *p, size_t n, int passes, size_t ahead) {                                 \
+#define PROBE(isa, W, A, target)                                                                                       \
+    target static uint64_t read_##isa(const uint8_t *p, size_t n, int passes, size_t ahead) {                          \
         typedef uint64_t vec __attribute__((vector_size(W)));                                                          \
         vec              s[8] = {{0}};                                                                                 \
         for (int pass = 0; pass < passes; pass++) {                                                                    \
@@ -35,7 +35,7 @@ typedef float (*flops_fn)(int passes);
             sum += s[j][0];                                                                                            \
         return sum;                                                                                                    \
     }                                                                                                                  \
-    static float flops_##isa(int passes) {                                                                             \
+    target static float flops_##isa(int passes) {                                                                      \
         typedef float vec __attribute__((vector_size(W)));                                                             \
         vec           s[A], a = {0}, b = {0};                                                                          \
         a += 1.0f - 1e-7f;                                                                                             \
@@ -62,16 +62,10 @@ typedef struct probe {
         read_##isa, flops_##isa, 2.0 * (A) * (W) / 4                                                                   \
     }
 
-PROBE(plain, 16, 10)
+PROBE(plain, 16, 10, )
 #if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-PROBE(avx2, 32, 10)
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f")
-PROBE(avx512, 64, 14)
-#pragma GCC pop_options
+PROBE(avx2, 32, 10, __attribute__((target("avx2,fma"))))
+PROBE(avx512, 64, 14, __attribute__((target("avx512f"))))
 
 static probe best_probe(void) {
     if (__builtin_cpu_supports("avx512f")) return PROBE_OF(avx512, 64, 14);

@@ -405,35 +405,32 @@ PL_INLINE pl_vf pl_vf_log1p_unit(pl_vf x) {
 
 // In place, PL_VN_LANES x PL_VN_LANES.
 PL_INLINE void pl_vn_transpose(pl_vn r[PL_VN_LANES]) {
-#define PL_SWAP(step, mlo, mhi)                                                                                        \
+#define PL_LANES(...) __VA_ARGS__
+#define PL_SWAP(step, lo, hi)                                                                                          \
     for (int a = 0; a < PL_VN_LANES; a++)                                                                              \
         if (!(a & (step))) {                                                                                           \
             pl_vn x = r[a], y = r[a + (step)];                                                                         \
-            r[a] = __builtin_shuffle(x, y, mlo);                                                                       \
-            r[a + (step)] = __builtin_shuffle(x, y, mhi);                                                              \
+            r[a] = __builtin_shufflevector(x, y, PL_LANES lo);                                                         \
+            r[a + (step)] = __builtin_shufflevector(x, y, PL_LANES hi);                                                \
         }
 #if PL_VN_LANES == 16
-    const pl_vni lo1 = {0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30};
-    const pl_vni lo2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
-    const pl_vni lo4 = {0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27};
-    const pl_vni lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
-    PL_SWAP(1, lo1, lo1 + 1)
-    PL_SWAP(2, lo2, lo2 + 2)
-    PL_SWAP(4, lo4, lo4 + 4)
-    PL_SWAP(8, lo8, lo8 + 8)
+    PL_SWAP(1, (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+            (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+    PL_SWAP(2, (0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+            (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+    PL_SWAP(4, (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+            (4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+    PL_SWAP(8, (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+            (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
 #elif PL_VN_LANES == 8
-    const pl_vni lo1 = {0, 8, 2, 10, 4, 12, 6, 14};
-    const pl_vni lo2 = {0, 1, 8, 9, 4, 5, 12, 13};
-    const pl_vni lo4 = {0, 1, 2, 3, 8, 9, 10, 11};
-    PL_SWAP(1, lo1, lo1 + 1)
-    PL_SWAP(2, lo2, lo2 + 2)
-    PL_SWAP(4, lo4, lo4 + 4)
+    PL_SWAP(1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15))
+    PL_SWAP(2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+    PL_SWAP(4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 #else
-    const pl_vni lo1 = {0, 4, 2, 6};
-    const pl_vni lo2 = {0, 1, 4, 5};
-    PL_SWAP(1, lo1, lo1 + 1)
-    PL_SWAP(2, lo2, lo2 + 2)
+    PL_SWAP(1, (0, 4, 2, 6), (1, 5, 3, 7))
+    PL_SWAP(2, (0, 1, 4, 5), (2, 3, 6, 7))
 #endif
+#undef PL_LANES
 #undef PL_SWAP
 }
 
