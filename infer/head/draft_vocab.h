@@ -1,9 +1,9 @@
 // Draft vocabularies: a head whose rows stand for some of the target's tokens. draft id i stands for target id d2t[i].
 //
-// In memory d2t holds absolute target ids. In a checkpoint it is EAGLE-3's pair (facts: training §2): "d2t" int64 [Vd],
-// the offset to add, target id = i + d2t[i], and "t2d" bool [V], whether a target id is drafted at all. Rows lie in the
-// order of the list they come from, most frequent first, so that a prefix of the rows is a smaller vocabulary of the
-// same kind.
+// In memory d2t holds absolute target ids. In a checkpoint it is the pair that published EAGLE-3 heads have: "d2t"
+// int64 [Vd], the offset to add, target id = i + d2t[i], and "t2d" bool [V], whether a target id is drafted at all.
+// Rows lie in the order of the list they come from, most frequent first, so that a prefix of the rows is a smaller
+// vocabulary of the same kind.
 #ifndef PL_DRAFT_VOCAB_H
 #define PL_DRAFT_VOCAB_H
 

@@ -1,4 +1,4 @@
-// DynaSpec's routed head (papers: DynaSpec §4): a router picks clusters of the full head's rows for each context, and
+// DynaSpec's routed head (arXiv 2510.13847, §4): a router picks clusters of the full head's rows for each context, and
 // only their rows are read.
 //
 //   support(rows of one session) = union over its rows of the rows of top-k_t(scores)    never across sessions

@@ -47,7 +47,7 @@ typedef struct pl_head_kind {
     pl_status (*init)(pl_head *h, pl_err *err);
     // What init made. NULL: nothing.
     void (*fini)(pl_head *h);
-    // Adds the head's weights (names of facts: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
+    // Adds the head's weights (as engines name them: lm_head.weight; efficient_lm_head*.weight) to the drafter's list.
     void (*params)(pl_head *h, pl_params *ps);
     // A table of the checkpoint beside the weights: its tensor's name, how it is read from one (refused with one line
     // where it is missing or broken), and as it is written (borrowed from h). A head that has one has its d2t in the
@@ -89,7 +89,7 @@ void                pl_head_fini(pl_head *h);
 // Before params: a full head becomes the target's output matrix.
 void                pl_head_share(pl_head *h, pl_tensor out);
 
-// Rows of out that a position-aware head (DynaSpec, appendix A.1; papers: FR-Spec with a budget by depth) reads at this
+// Rows of out that a position-aware head (arXiv 2510.13847, appendix A.1: FR-Spec with a budget by depth) reads at this
 // depth: all Vd at depths 0 and 1, floor(Vd / (t + 1)) after, at least 1. Its rows lie in order of frequency, so that
 // these are the most frequent. Other heads read all Vd.
 int64_t    pl_head_budget(const pl_head *h, int level);

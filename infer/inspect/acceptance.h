@@ -23,8 +23,7 @@ void      pl_acceptance_fini(pl_acceptance *a);
 
 // The optimal-transport bound of a draft, for 1..n_max children into bound[n_max]:
 //
-//   alpha* = 1 + min over sets H of tokens ( p(H) - Pr[all children in H] )        (facts: inference §3.6; Hu et al.
-//   2025)
+//   alpha* = 1 + min over sets H of tokens ( p(H) - Pr[all children in H] )        (Hu et al. 2025, arXiv 2502.18779)
 //
 // No lossless verifier accepts more often. Deterministic children: p of them. The best and one drawn: p(best) + sum
 // over the others of min(p, q'). Drawn ones: the minimum over the prefixes of the tokens sorted by p / q. With

@@ -22,8 +22,8 @@
 // `head` the rest: what of the router the layer does not hide belongs to the head. At level 0 the layer that hides it
 // is take_in's without `fuse`, which has to end first.
 //
-// SlimSpec (arXiv 2605.10453, §3.2, eq. 4; symbols by facts: training §4), a head against the full one with everything
-// else equal (same tree, same batch):
+// SlimSpec (arXiv 2605.10453, §3.2, eq. 4), a head against the full one with everything else equal (same tree, same
+// batch):
 //   rho = tau / tau_full,  lambda = H / H_full,  kappa = H_full / (T_full - H_full)     H: the head's seconds a cycle
 //   speed-up over the full head = rho (1 + kappa) / (1 + lambda kappa)
 //   a gain iff rho > (1 + lambda kappa) / (1 + kappa)

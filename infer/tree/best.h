@@ -1,5 +1,5 @@
 // The tree that pays best, from measured acceptances and costs: Sequoia's question (Chen et al. 2024, arXiv 2402.12374,
-// §3; facts: inference §3.4) with a draft cost that grows with a level's width.
+// §3) with a draft cost that grows with a level's width.
 //
 // accept[l][r] is the probability that the target's token after a node of depth l of the right path is the drafter's
 // r-th candidate there. It depends on depth and rank alone, so a node x at the end of ranks r_1 ... r_j is right with

@@ -17,7 +17,7 @@
     "eagle2:NODES,WIDTH,DEPTH"
 
 // How the children of a node were chosen. Verification needs it: to couple the target's distribution with sampled
-// children it must know the distribution they were drawn from (facts: inference §3.0).
+// children it must know the distribution they were drawn from (infer/verify/verify.h).
 typedef enum pl_proposal {
     PL_PROPOSE_TOP,     // without randomness: the drafter's best, an n-gram, anything that depends on the past alone
     PL_PROPOSE_IID,     // drawn independently from q; repeats are possible and count
@@ -156,7 +156,7 @@ int  pl_tree_shape_ahead(const pl_tree_policy *p, int level, int n, int32_t *pic
 extern const pl_tree_kind pl_tree_chain;
 // static:4x2x1: every node of level i gets that many children; static:0,0,0,1,1,4: the parents of nodes 1, 2, ...
 extern const pl_tree_kind pl_tree_static;
-// EAGLE-2's dynamic tree (Li et al. 2024, arXiv 2406.16858, §4; facts: inference §1.4, §3.8), eagle2:NODES,WIDTH,DEPTH.
+// EAGLE-2's dynamic tree (Li et al. 2024, arXiv 2406.16858, §4), eagle2:NODES,WIDTH,DEPTH.
 // With the score of a node s(node) = sum of log q over its path:
 //   expand  level 0: the root's best WIDTH tokens; level l: each of the WIDTH nodes of level l-1 with the largest s
 //           gets its WIDTH best tokens. All of them are candidates: WIDTH + (DEPTH - 1) WIDTH^2.

@@ -1,4 +1,4 @@
-// Block verification: Sun et al. 2024, "Block verification accelerates speculative decoding" (facts: inference §3.7).
+// Block verification: Sun et al. 2024, "Block verification accelerates speculative decoding" (arXiv 2403.10444).
 // Along a sampled chain d_1 .. d_g, with p_i, q_i the distributions of its i-th token:
 //
 //   pi_0 = 1,  pi_i = min(1, pi_{i-1} p_i(d_i) / q_i(d_i))

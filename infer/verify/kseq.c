@@ -1,4 +1,4 @@
-// k-SEQ: Sun et al. 2023, "SpecTr: fast speculative decoding via optimal transport" (facts: inference §3.5).
+// k-SEQ: Sun et al. 2023, "SpecTr: fast speculative decoding via optimal transport" (arXiv 2310.15141).
 //
 //   Each of k draws from q is accepted with probability min(1, p / (rho q)). With b = sum min(q, p / rho) a node
 //   accepts with probability a = 1 - (1 - b)^k, and x with probability min(q, p / rho)(x) a / b. That stays below p

@@ -1,8 +1,9 @@
 // Recursive rejection: the children of a node are tested in the order in which they were drawn; each rejection replaces
-// the target's distribution by its residual (facts: inference §3.4).
-//   with replacement:    q stays; the second of two equal draws finds a residual of 0 there.  Miao et al. 2023,
-//   SpecInfer without replacement: q loses the rejected token.       Jeon et al. 2024, recursive SD (RSD); Chen et al.
-//   2024, Sequoia
+// the target's distribution p by its residual, max(p - q, 0) normalised.
+//   with replacement:    q stays; the second of two equal draws finds a residual of 0 there.
+//                        Miao et al. 2023, SpecInfer (arXiv 2305.09781)
+//   without replacement: q loses the rejected token and is normalised.
+//                        Jeon et al. 2024, RSD (arXiv 2402.14160); Chen et al. 2024, Sequoia (arXiv 2402.12374)
 #include "infer/verify/verify.h"
 
 #include <math.h>

@@ -1,5 +1,8 @@
-// Speculative sampling: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding"; Chen et al.
-// 2023, "Accelerating large language model decoding with speculative sampling" (facts: inference §3.1).
+// Speculative sampling: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding" (arXiv
+// 2211.17192, §2.3); Chen et al. 2023, "Accelerating large language model decoding with speculative sampling" (arXiv
+// 2302.01318).
+//
+//   x ~ q is accepted with probability min(1, p(x) / q(x)); else the token is drawn from max(p - q, 0), normalised.
 #include "infer/verify/verify.h"
 
 #include "kernels/base/check.h"

@@ -1,5 +1,5 @@
 // Optimal coupling for the drafter's best n-1 tokens T and one token x drawn from the rest of its distribution, q'
-// (facts: inference §3.6; the "greedy" draft of Hu et al. 2025, "Towards optimal multi-draft speculative decoding").
+// (the "greedy" draft of Hu et al. 2025, "Towards optimal multi-draft speculative decoding", arXiv 2502.18779).
 //
 // It is speculative sampling with q': x is tested, and the residual's draw counts as accepted where it falls into T.
 // q' is 0 on T, so the residual keeps all of p(T) and a node accepts with probability

@@ -1,5 +1,5 @@
-// Typical acceptance: Cai et al. 2024, "Medusa" (facts: inference §3.9). LOSSY: its output does not follow the target's
-// distribution. A drafted token is accepted where the target finds it typical,
+// Typical acceptance: Cai et al. 2024, "Medusa" (arXiv 2401.10774, §2.3.1). LOSSY: its output does not follow the
+// target's distribution. A drafted token is accepted where the target finds it typical,
 //   p(x) > min(eps, delta exp(-H(p))),  eps = 0.09, delta = 0.3,  H the entropy in nats,
 // the longest path wins, the likeliest among equals; the token after it is drawn from the target's distribution.
 #include "infer/verify/verify.h"

@@ -1,9 +1,9 @@
 // Verification: which drafted tokens the target would have emitted itself.
 //
-// It is a coupling problem (facts: inference §3.0). At a node with the target's distribution p and children proposed in
+// It is a coupling problem. At a node with the target's distribution p and children proposed in
 // a known way, choose Y ~ p jointly with the children so that Y is among them as often as possible; emit Y; where it is
 // a child go on there, else stop. Whatever the coupling, emitted tokens follow the target's distribution: verifiers
-// differ in how often Y is a child, and are one file each, infer/verify_<name>.c. A verifier that does not keep the
+// differ in how often Y is a child, and are one file each, infer/verify/<name>.c. A verifier that does not keep the
 // distribution says so (lossless = false) and is called lossy wherever it is named.
 //
 // At temperature 0 all of them are greedy verification: the distribution is one token.
@@ -74,8 +74,8 @@ double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
 double  pl_overlap(const double *p, const double *q, int64_t v);
 // Tests x, drawn from q: true with probability min(1, p(x) / q(x)).
 bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
-// Speculative sampling at one node (facts: inference §3.1): x if it passes the ratio test, else a draw from the
-// residual. Y ~ p whenever x ~ q. p is overwritten.
+// Speculative sampling at one node (Leviathan et al. 2023, arXiv 2211.17192, §2.3): x if it passes the ratio test, else
+// a draw from the residual. Y ~ p whenever x ~ q. p is overwritten.
 int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x);
 
 // Whether every node is matched: its verdicts need no distributions, only the target's own tokens, wherever they are
@@ -88,7 +88,7 @@ const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and fo
 
 // Sample-then-match, the default: draw the target's token as plain decoding would, keyed by (seed, position); if it is
 // among the children go there. Accepts with probability p(children), the best any verifier can do with deterministic
-// children (facts: inference §3.3), and equals plain decoding token for token at every temperature.
+// children, and equals plain decoding token for token at every temperature.
 extern const pl_verifier pl_verify_match;
 // Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) along a sampled chain.
 extern const pl_verifier pl_verify_rejection;

@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-// Separate purposes never share noise (facts: shared drafting and accepting noise biases acceptance).
+// Separate purposes never share noise: a draft and the test that accepts it, made from one number, are not independent,
+// and the emitted distribution is no longer the target's.
 typedef enum pl_stream {
     PL_STREAM_INIT,    // weight initialisation
     PL_STREAM_SHUFFLE, // order of data

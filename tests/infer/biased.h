@@ -1,5 +1,5 @@
-// Verifiers that are wrong in ways that were shipped by others (facts: inference §3.1, §3.3, §3.9): controls, which the
-// tests of losslessness must tell from right ones.
+// Verifiers that are wrong in ways that decoders have been wrong: controls, which the tests of losslessness must tell
+// from right ones.
 #ifndef PL_TEST_INFER_BIASED_H
 #define PL_TEST_INFER_BIASED_H
 

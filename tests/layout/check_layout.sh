@@ -37,5 +37,9 @@ for f in $(git ls-files --cached --others --exclude-standard 'kernels/*' 'data/*
     lines=$(wc -l <"$f")
     [ "$lines" -le 700 ] || say "$f: $lines lines, more than a file's one idea needs"
 done
+# What a comment cites, a reader can open: papers by their arXiv number, files by their path here.
+while IFS= read -r hit; do
+    say "$hit: cites what is not in the repository"
+done < <(git grep --untracked -nE '(facts|papers):' -- '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.def' '*.yaml' '*.py' '*.md' | cut -d: -f1,2)
 [ "$bad" = 0 ] && echo "layout: ok"
 exit "$bad"
