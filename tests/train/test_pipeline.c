@@ -179,7 +179,7 @@ static pl_status evaluate(const char *positions, pl_err *err) {
     char      *dir = pl_path_join(small_base, "killed");
     pl_env     env = small_env(NULL);
     env.text = tmpfile();
-    pl_status st = env.text ? pl_eval_run(r, dir, &env, err) : PL_E_IO;
+    pl_status st = env.text ? pl_pipeline_eval(r, dir, &env, err) : PL_E_IO;
     if (env.text) fclose(env.text);
     pl_recipe_close(r);
     pl_free(dir);

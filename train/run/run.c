@@ -75,7 +75,8 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     if (pl_comm_rank(env->comm) > 0) return train(r, out_dir, env, stop_after, err);
     pl_env   share;
     pl_pool *pool;
-    if (pl_train_recipe_of(r)->kind == PL_KIND_DRAFTER) PL_TRY(pl_train_routed(r) ? pl_router_check(r, err) : pl_eagle_check(r, err));
+    if (pl_train_recipe_of(r)->kind == PL_KIND_DRAFTER)
+        PL_TRY(pl_train_routed(r) ? pl_router_check(r, err) : pl_eagle_check(r, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
     PL_TRY(hand_out(env, r, out_dir, stop_after, err));
