@@ -6,7 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/base/check.h"
-#include "kernels/op/linear.h"
+#include "kernels/panels.h"
 #include "kernels/segments.h"
 
 typedef PL_REF_REAL pl_real;

@@ -1,7 +1,8 @@
 #include "kernels/segments.h"
 
+#include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/op/linear.h"
+#include "kernels/panels.h"
 
 static int64_t units(int64_t rows) {
     return (rows + PL_HALF_PANEL - 1) / PL_HALF_PANEL;

@@ -12,7 +12,7 @@
 //   BF16  the same k-slow order, but the PL_PANEL 16-bit values of one k are interleaved in pairs (j, j + PL_PANEL/2):
 //         32-bit word j holds row j in its low half and row j + PL_PANEL/2 in its high half, so that `word << 16` and
 //         `word & 0xffff0000` are the fp32 values of 16 consecutive rows each.
-// Rows past N in the last panel are zero. See kernels/op/linear.h for pack and size.
+// Rows past N in the last panel are zero. See kernels/panels.h for pack and size.
 //
 // A matrix that is read by segments of rows (the clusters of a routed head) has panels that begin where its segments
 // do, so that no panel holds rows of two of them; kernels/segments.h. The last panel of a segment is half as wide where

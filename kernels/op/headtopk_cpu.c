@@ -4,10 +4,10 @@
 //   more rows               a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
 // A row's list is kept in order while k is small, as a bag of keys (kernels/cpu/keys.h) when it is not.
 // Which thread takes a panel changes nothing: lists are merged by (value, row of W), sums panel by panel in order.
-#include "kernels/cpu/best.h"
 #include "kernels/cpu/keys.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panels.h"
+#include "kernels/op/best_cpu.h"
 #include "kernels/op/headtopk.h"
 #include "kernels/op/linear.h"
 #include "kernels/segments.h"

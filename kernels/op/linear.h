@@ -14,6 +14,7 @@
 #ifndef PL_OP_LINEAR_H
 #define PL_OP_LINEAR_H
 #include "kernels/backend.h"
+#include "kernels/panels.h"
 
 typedef struct pl_linear_args {
     pl_tensor y;
@@ -25,20 +26,4 @@ pl_tensor pl_linear(pl_ctx *ctx, pl_tensor x, pl_tensor w);
 // Into a given y (e.g. logits that outlive the frame); not recorded with a gradient unless y.grad is set.
 void      pl_linear_into(pl_ctx *ctx, pl_tensor y, pl_tensor x, pl_tensor w);
 pl_cost   pl_linear_cost(int64_t m, const pl_tensor *w);
-
-// Packing (see kernels/tensor.h). Bytes of the packed form of [N, K].
-size_t pl_panels_bytes(int64_t n, int64_t k, pl_dtype t);
-// Packs `count` rows starting at row n0 from row-major floats (rounded to t). Rows past N of the last panel must have
-// been zeroed (pl_block_create does). Rows may come in pieces, so that a matrix is packed without a second copy of it.
-void   pl_panels_pack(void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n, int64_t k, const float *src);
-// Where a row's element of one k lies among the `width` of its panel.
-static inline size_t pl_panel_place(pl_dtype t, int64_t row, int width) {
-    return (size_t)(t == PL_F32 ? row : row % (width / 2) * 2 + row / (width / 2));
-}
-// Rows row0 .. row0 + count - 1 of a single panel that holds `width` elements of each k.
-void  pl_panel_pack(void *panel, pl_dtype t, int width, int64_t row0, int64_t count, int64_t k, const float *src);
-// One element back, as float: tests and ref.
-float pl_panels_at(const void *panels, pl_dtype t, int64_t n, int64_t k, int64_t cols);
-// One row back (K floats).
-void  pl_panels_row(float *dst, const void *panels, pl_dtype t, int64_t n, int64_t cols);
 #endif

@@ -1,7 +1,7 @@
 // The k largest logits: rows are cut into chunks of CHUNK ids, each chunk keeps its own best k in order, chunks merge
 // in order. Most of a chunk is only compared with the least of the best so far, BLOCK ids at a time.
-#include "kernels/cpu/best.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/op/best_cpu.h"
 #include "kernels/op/topk.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // The k best of a stream of (value, id) in order, for small k: larger values first, of equal values the earlier.
-#ifndef PL_CPU_BEST_H
-#define PL_CPU_BEST_H
+#ifndef PL_OP_BEST_CPU_H
+#define PL_OP_BEST_CPU_H
 
 #include "kernels/op/topk.h"
 #include <string.h>
