@@ -4,7 +4,8 @@
 // alike: repetition penalty (Keskar et al. 2019, CTRL: the logit of a token that occurred is divided by the penalty
 // where positive, multiplied where negative), temperature, top-k, top-p, min-p; after each the support is renormalised.
 // Plain decoding draws from this distribution and every verifier couples with it, so none of them can skip a processor.
-// A device draws from it by the op draw (kernels/op/draw.h), which has it once more.
+// A device draws from it by the op draw (kernels/op/draw.h), which has it once more; that both are one distribution is
+// tests/infer/test_distribution.c's device_and_host_sample_the_same_distribution.
 #ifndef PL_DISTRIBUTION_H
 #define PL_DISTRIBUTION_H
 

@@ -18,7 +18,9 @@
 //
 // Hosts have ref's plain loops for this op: decoding on a host draws node by node as it walks a tree, by
 // infer/sample/distribution.h's functions, and never computes the distribution of a node that nobody visits. On a
-// device the rows of a tree are drawn together, which costs it less than handing logits to the host.
+// device the rows of a tree are drawn together, which costs it less than handing logits to the host. So the
+// distribution is written twice; device_and_host_sample_the_same_distribution (tests/infer/test_distribution.c) holds
+// the two together.
 #ifndef PL_OP_DRAW_H
 #define PL_OP_DRAW_H
 #include "kernels/backend.h"

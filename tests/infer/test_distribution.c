@@ -10,6 +10,7 @@
 #include "infer/sample/distribution.h"
 #include "infer/verify/verify.h"
 #include "kernels/cuda/emulate/device_emulated.h"
+#include "tests/device.h"
 #include <math.h>
 #include <string.h>
 
@@ -172,6 +173,205 @@ static void op_draws_from_the_dist(void **state) {
     pl_distribution_work_fini(&k);
 }
 
+// ---- kernels/op/draw.h and infer/sample/distribution.h say the same distribution ----
+
+enum { PATH = 3, WIDEST = 4099, PROBES = 256, ROWS = PATH + PROBES };
+
+typedef struct sampled {
+    const char *what;
+    pl_sampling s;
+    bool        all; // leaves the distribution as temperature 1 alone has it
+} sampled;
+
+static const sampled samplings[] = {
+    {"as it is", {.temperature = 1, .top_p = 1}, true},
+    {"greedy", {.temperature = 0, .top_p = 1}, false},
+    {"greedy, with filters", {.temperature = 0, .top_k = 3, .top_p = 0.2, .min_p = 0.5}, false},
+    {"the coldest", {.temperature = PL_COLDEST, .top_p = 1}, false},
+    {"cold", {.temperature = 0.4, .top_p = 1}, false},
+    {"the hottest", {.temperature = 1000, .top_p = 1}, false},
+    {"top-k 1", {.temperature = 1, .top_k = 1, .top_p = 1}, false},
+    {"top-k 2", {.temperature = 1, .top_k = 2, .top_p = 1}, false},
+    {"top-k 30", {.temperature = 1.3, .top_k = 30, .top_p = 1}, false},
+    {"top-k of more than all", {.temperature = 1, .top_k = WIDEST + 1, .top_p = 1}, true},
+    {"top-p 0.5", {.temperature = 1, .top_p = 0.5}, false},
+    {"top-p 0.95", {.temperature = 0.8, .top_p = 0.95}, false},
+    {"the least top-p", {.temperature = 1, .top_p = 1e-300}, false},
+    {"min-p 1", {.temperature = 1, .top_p = 1, .min_p = 1}, false},
+    {"min-p 0.05", {.temperature = 1, .top_p = 1, .min_p = 0.05}, false},
+    {"penalty 1", {.temperature = 1, .top_p = 1, .repetition_penalty = 1}, true},
+    {"penalty 1.4", {.temperature = 1, .top_p = 1, .repetition_penalty = 1.4}, false},
+    {"penalty 0.7", {.temperature = 1, .top_p = 1, .repetition_penalty = 0.7}, false},
+    {"penalty 100", {.temperature = 1, .top_p = 1, .repetition_penalty = 100}, false},
+    {"top-p of top-k", {.temperature = 1, .top_k = 30, .top_p = 0.8}, false},
+    {"min-p of top-k", {.temperature = 1, .top_k = 30, .top_p = 1, .min_p = 0.2}, false},
+    {"min-p of top-p", {.temperature = 1.5, .top_p = 0.9, .min_p = 0.1}, false},
+    {"all of them", {.temperature = 0.7, .top_k = 40, .top_p = 0.9, .min_p = 0.02, .repetition_penalty = 1.3}, false}};
+
+// One row of logits, its text and drafted tokens, and a device's memory for draws from it.
+typedef struct sampler {
+    const pl_backend    *be;
+    pl_ctx               ctx;
+    pl_distribution_work work;
+    int64_t              v;
+    float               *x;    // [v]
+    pl_draw_row         *row;  // [ROWS]
+    uint32_t            *said; // [pl_said_words(WIDEST)]
+    int32_t             *id;   // [ROWS]
+    pl_history           h;
+} sampler;
+
+static double plain[WIDEST], host[WIDEST];
+
+static void *shared(const sampler *s, size_t n) {
+    void *p = pl_memory_create(s->be->memory, PL_SHARED, n, NULL);
+    assert_non_null(p);
+    return p;
+}
+
+static void sampler_open(sampler *s, const pl_backend *be) {
+    *s = (sampler){.be = be};
+    s->x = shared(s, WIDEST * sizeof *s->x);
+    s->row = shared(s, ROWS * sizeof *s->row);
+    s->said = shared(s, (size_t)pl_said_words(WIDEST) * sizeof *s->said);
+    s->id = shared(s, ROWS * sizeof *s->id);
+    assert_int_equal(pl_distribution_work_init(&s->work, WIDEST, NULL), PL_OK);
+    assert_int_equal(pl_ctx_init(&s->ctx, be, NULL), PL_OK);
+    assert_int_equal(pl_arena_reserve(&s->ctx.scratch, 1 << 20, NULL), PL_OK);
+}
+
+static void sampler_close(sampler *s) {
+    pl_ctx_fini(&s->ctx);
+    pl_distribution_work_fini(&s->work);
+    pl_memory_destroy(s->be->memory, PL_SHARED, s->x, WIDEST * sizeof *s->x);
+    pl_memory_destroy(s->be->memory, PL_SHARED, s->row, ROWS * sizeof *s->row);
+    pl_memory_destroy(s->be->memory, PL_SHARED, s->said, (size_t)pl_said_words(WIDEST) * sizeof *s->said);
+    pl_memory_destroy(s->be->memory, PL_SHARED, s->id, ROWS * sizeof *s->id);
+}
+
+// levels: 0: continuous logits of both signs; else whole numbers below it, so that filters cut among equals. A quarter
+// of the tokens occurred in the text; of the drafted ones the first did, too, and the others are one that did not.
+static void logits_of(sampler *s, int64_t v, int levels, int32_t path[PATH]) {
+    pl_rng r = pl_rng_make(8, PL_STREAM_TEST, (uint64_t)(v + levels));
+    s->v = v;
+    for (int64_t i = 0; i < v; i++)
+        s->x[i] =
+            levels ? (float)pl_rng_below(r, (uint64_t)i, (uint64_t)levels) - 1 : 3 * pl_rng_normal(r, (uint64_t)i);
+    memset(s->said, 0, (size_t)pl_said_words(v) * sizeof *s->said);
+    for (int64_t i = 0; i < v / 4; i++)
+        pl_said_add(s->said, (int32_t)pl_rng_below(r, (uint64_t)(WIDEST + i), (uint64_t)v));
+    for (int32_t t = 0; t < v; t++)
+        path[pl_said_has(s->said, t) ? 0 : 1] = t;
+    path[2] = path[1];
+    s->h = (pl_history){.said = s->said, .path = path, .n_path = PATH};
+}
+
+// Where the device's draws go over from one token to the next is where the host's distribution does: draws at u on
+// either side of each boundary between two tokens' shares, no further from it than a draw may be wrong on either side.
+// Returns how many boundaries were looked at.
+static int probe(sampler *s, const pl_sampling *l, const char *what) {
+    const double off = 2.02 * PL_DRAW_SHARE;
+    double       u[PROBES], upto = 0;
+    int          n = 0, left = 0, at = 0;
+    assert_true(pl_distribution(host, s->x, s->v, l, &s->h, &s->work));
+    for (int64_t i = 0; i < s->v; i++)
+        left += host[i] > 4 * off;
+    for (int64_t i = 0; i < s->v; i++) {
+        double before = upto;
+        upto += host[i];
+        if (host[i] <= 4 * off || at++ % (left / 120 + 1)) continue;
+        if (n + 2 > PROBES) break;
+        u[n++] = before + off; // its own share begins and ends
+        u[n++] = fmin(upto - off, 1 - 0x1p-53);
+    }
+    for (int i = 0; i < PATH + n; i++) { // a root, the path, and draws that have all of it before them
+        int before = i < PATH ? i - 1 : PATH - 1;
+        s->row[i] = (pl_draw_row){.u = i < PATH ? 0.5 : u[i - PATH],
+                                  .temperature = l->temperature,
+                                  .top_p = l->top_p,
+                                  .min_p = l->min_p,
+                                  .penalty = pl_sampling_has_history(l) ? (float)l->repetition_penalty : 1,
+                                  .top_k = l->top_k,
+                                  .token = before < 0 ? 0 : s->h.path[before],
+                                  .parent = before};
+    }
+    pl_draw(&s->ctx, &(pl_draw_args){.x = pl_tensor_2d(s->x, PL_F32, 1, s->v),
+                                     .row = s->row,
+                                     .n = PATH + n,
+                                     .said = s->said,
+                                     .texts = 1,
+                                     .id = s->id});
+    assert_int_equal(pl_ctx_sync(&s->ctx, NULL), PL_OK);
+    for (int i = 0; i < n; i++) {
+        int64_t want = pl_draw_at(host, s->v, u[i]);
+        if (s->id[PATH + i] != want)
+            fail_msg("%s over %d tokens on %s: u %.17g draws %d, the host's distribution %d", what, (int)s->v,
+                     s->be->name, u[i], s->id[PATH + i], (int)want);
+    }
+    return n;
+}
+
+// A filter's cut on either side of a token: top-p where the best tokens hold just less and just more than it, min-p
+// where the token's weight does.
+static int probe_cuts(sampler *s) {
+    const double off = 2.02 * PL_DRAW_SHARE;
+    double       order[WIDEST], upto = 0;
+    int          n = 0, probes = 0;
+    pl_sampling  l = {.temperature = 1, .top_p = 1};
+    assert_true(pl_distribution(plain, s->x, s->v, &l, &s->h, &s->work));
+    memcpy(order, plain, (size_t)s->v * sizeof *order);
+    for (int64_t i = 1; i < s->v; i++) // best first
+        for (int64_t k = i; k > 0 && order[k] > order[k - 1]; k--) {
+            double swap = order[k];
+            order[k] = order[k - 1];
+            order[k - 1] = swap;
+        }
+    for (int64_t i = 0; i + 1 < s->v && n < 12; i++) {
+        upto += order[i];
+        if (order[i] <= 8 * off || order[i + 1] <= 8 * off || upto + off >= 1) continue;
+        n++;
+        for (int side = -1; side <= 1; side += 2) {
+            probes += probe(s, &(pl_sampling){.temperature = 1, .top_p = upto + side * off}, "a cut of top-p");
+            double min_p = order[i] / order[0] * (1 + side * 1e-5);
+            if (min_p <= 1)
+                probes += probe(s, &(pl_sampling){.temperature = 1, .top_p = 1, .min_p = min_p}, "a cut of min-p");
+        }
+    }
+    return probes;
+}
+
+// Under every processor, alone and together, with tokens that occurred: the ref of the op, the emulated device and,
+// where PACELINE_TEST_GPU names one, the GPU.
+static void device_and_host_sample_the_same_distribution(void **state) {
+    (void)state;
+    const pl_backend    *be[3] = {pl_backend_ref(), pl_backend_cuda_emulated(), test_gpu()};
+    static const int64_t sizes[] = {5, 97, WIDEST};
+    for (int b = 0; b < 3 && be[b]; b++) {
+        sampler s;
+        int     probes = 0, cuts = 0;
+        sampler_open(&s, be[b]);
+        for (int c = 0; c < 3; c++)
+            for (int levels = 0; levels <= 9; levels += 9) {
+                int32_t path[PATH];
+                logits_of(&s, sizes[c], levels, path);
+                for (size_t k = 0; k < sizeof samplings / sizeof *samplings; k++) {
+                    const sampled *a = &samplings[k];
+                    probes += probe(&s, &a->s, a->what);
+                    pl_sampling alone = {.temperature = 1, .top_p = 1};
+                    assert_true(pl_distribution(plain, s.x, s.v, &alone, &s.h, &s.work));
+                    bool same = true;
+                    for (int64_t i = 0; i < s.v; i++)
+                        same &= fabs(host[i] - plain[i]) <= 1e-9;
+                    if (a->all ? !same : same && s.v > 5)
+                        fail_msg("%s over %d tokens: no such case", a->what, (int)s.v);
+                }
+                if (!levels) cuts += probe_cuts(&s);
+            }
+        assert_true(probes > 4000 && cuts > 1000);
+        sampler_close(&s);
+    }
+}
+
 // What is taken gives a distribution: the coldest and the hottest.
 static void ranges(void **state) {
     (void)state;
@@ -202,6 +402,7 @@ int main(void) {
         cmocka_unit_test(residuals),
         cmocka_unit_test(dists),
         cmocka_unit_test(op_draws_from_the_dist),
+        cmocka_unit_test(device_and_host_sample_the_same_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
