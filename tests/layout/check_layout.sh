@@ -5,8 +5,8 @@
 set -u
 cd "${PACELINE_LAYOUT_ROOT:-$(dirname "$0")/../..}" || exit 2
 
-# A folder includes folders to the left of a "<"; those between two "<" stand side by side and do not include each other.
-# "." is what lies in the top folder itself. The last lines: what a folder is refused although it stands below.
+# A folder includes folders to the left of a "<"; those between two "<" stand side by side and do not include each
+# other. "." is what lies in the top folder itself. The last line: what a folder is refused although it stands below.
 table='
 floors   kernels < data checkpoints recipes < infer < train
 kernels  base < . < cpu < op < comm < cuda
@@ -43,7 +43,7 @@ found=$(
     }
     FNR == 1 { mine = room(FILENAME); house = substr(mine, 1, index(mine, "/") - 1)
                outside = FILENAME !~ /^kernels\// && FILENAME !~ /\.(h|def)$/
-               if (!(mine in floor)) print FILENAME ": " mine " has no floor: give it one in tests/layout/check_layout.sh" }
+               if (!(mine in floor)) print FILENAME ": " mine " has no floor: tests/layout/check_layout.sh gives them" }
     FNR == 701 { print FILENAME ": more than 700 lines, more than the one idea of a file needs" }
     outside && /^[ \t]*#[ \t]*(if|ifdef|ifndef)([^A-Za-z0-9_]|$)/ {
         print FILENAME ":" FNR ": conditional compilation outside kernels/" }

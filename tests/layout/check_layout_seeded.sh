@@ -19,7 +19,7 @@ expect() { # FILE LINE WORDS
     printf '%s\n' "$2" >>"$copy/$file"
     if said=$(check); then
         echo "$file: \"$2\" goes unseen" && bad=1
-    elif ! printf '%s\n' "$said" | grep -qE "^$file(:[0-9]+)?: .*$3" || [ "$(printf '%s\n' "$said" | grep -vc "^$file:")" != 0 ]; then
+    elif ! grep -qE "^$file(:[0-9]+)?: .*$3" <<<"$said" || grep -qv "^$file:" <<<"$said"; then
         printf '%s: "%s" is answered by:\n%s\n' "$file" "$2" "$said" && bad=1
     fi
     cp "$file" "$copy/$file"

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Configuring where there is no cmocka: the program without tests, said in one line; with PACELINE_TESTS=ON one error
+# that names the package. (A CMOCKA_LIBRARY that is off is not looked for again.)
+set -u
+cd "$(dirname "$0")/../.."
+build=$(mktemp -d)
+trap 'rm -rf "$build"' EXIT
+bad=0
+configure() { cmake -S . -B "$build" -DPACELINE_CUDA=OFF -DCMOCKA_LIBRARY=OFF "$@" 2>&1; }
+
+if ! said=$(configure); then echo "$said" && echo "does not configure without cmocka" && exit 1; fi
+[ "$(grep -c 'tests: not built .*libcmocka-dev' <<<"$said")" = 1 ] || { echo "$said" && echo "want one line" && bad=1; }
+[ ! -e "$build/CTestTestfile.cmake" ] || { echo "there are tests without cmocka" && bad=1; }
+
+if said=$(configure -DPACELINE_TESTS=ON); then echo "PACELINE_TESTS=ON without cmocka configures" && bad=1; fi
+grep -q 'PACELINE_TESTS=ON, but cmocka (libcmocka-dev) was not found' <<<"$said" || { echo "$said" && bad=1; }
+
+if ! said=$(configure -DPACELINE_TESTS=OFF); then echo "$said" && echo "PACELINE_TESTS=OFF fails" && bad=1; fi
+! grep -q cmocka <<<"$said" || { echo "$said" && echo "PACELINE_TESTS=OFF speaks of cmocka" && bad=1; }
+[ "$bad" = 0 ] && echo "configure: ok"
+exit "$bad"
