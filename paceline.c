@@ -100,7 +100,7 @@ static char *out_folder(const pl_cli_args *a) {
     return pl_sprintf("runs/%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
-// The effective recipe: said, and kept in the run's folder.
+// The effective recipe is kept in the run's folder; where, and its hash, are told.
 static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl_err *err) {
     char *text = NULL, *path = NULL, hash[17];
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
@@ -108,13 +108,16 @@ static pl_status keep_recipe(const pl_recipe *r, const char *out, bool quiet, pl
     path = pl_path_join(out, "recipe.yaml");
     pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out);
     if (st == PL_OK) st = pl_file_write_atomic(path, text, strlen(text), err);
-    if (st == PL_OK && !quiet) fprintf(stderr, "# recipe %s, kept in %s\n%s", hash, path, text);
+    if (st == PL_OK && !quiet) fprintf(stderr, "recipe: %s (hash %s)\n", path, hash);
     pl_free(text);
     pl_free(path);
     return st;
 }
 
-static pl_status run_stage(const pl_env *env, const pl_cli_args *a, pl_stage_fn stage, pl_err *err) {
+// What can be refused by the recipe alone is refused before anything is printed or made.
+typedef pl_status (*check_fn)(const pl_recipe *r, const char *out_dir, pl_err *err);
+
+static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn check, pl_stage_fn stage, pl_err *err) {
     pl_recipe *r = NULL;
     char      *out = NULL;
     int        lock = -1;
@@ -122,6 +125,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, pl_stage_fn 
     PL_TRY_GOTO(st, done, open_recipe(&r, env, a, err));
     out = out_folder(a);
     if (!out) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "arguments: out of memory"));
+    PL_TRY_GOTO(st, done, check(r, out, err));
     PL_TRY_GOTO(st, done, pl_dir_make(out, err));
     PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
     PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
@@ -138,17 +142,26 @@ done:
     return st;
 }
 
+static pl_status check_generate(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    (void)out_dir;
+    return pl_generate_check(r, err);
+}
+static pl_status check_train(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    (void)out_dir;
+    return pl_train_check(r, err);
+}
+
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_generate_run, err);
+    return run_stage(e, a, check_generate, pl_generate_run, err);
 }
 static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_train_run, err);
+    return run_stage(e, a, check_train, pl_train_run, err);
 }
 static pl_status run(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_pipeline_run, err);
+    return run_stage(e, a, pl_pipeline_check, pl_pipeline_run, err);
 }
 static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_pipeline_eval, err);
+    return run_stage(e, a, pl_pipeline_eval_check, pl_pipeline_eval, err);
 }
 
 #define STAGE(verb, what, more, own)                                                                                   \
@@ -318,7 +331,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1};
 
-    int         threads;
+    int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
     if (first) pl_stop_install();

@@ -46,15 +46,21 @@ const pl_key pl_eval_keys[] = {
      .help = "further methods to time beside the run's own drafters", .stages = PL_EVAL_STAGE},
     PL_KEYS_END(pl_eval_recipe)};
 
-static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char **name, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    *held = NULL;
+// The file of the prompts; *all: none of them are trained on.
+static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, pl_err *err) {
     *name = pl_split_recipe_of(r)->eval.prompts;
-    if (*name) return pl_prompts_read(held, *name, err);
-    *name = gen->data.prompts;
-    if (!*name)
-        return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
+    *all = *name != NULL;
+    if (!*all) *name = pl_generate_recipe_of(r)->data.prompts;
+    if (*name) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
+}
+
+static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char **name, pl_err *err) {
     pl_prompts *train;
+    bool        all;
+    *held = NULL;
+    PL_TRY(name_prompts(r, name, &all, err));
+    if (all) return pl_prompts_read(held, *name, err);
     PL_TRY(pl_recipe_prompts(r, &train, held, err));
     pl_prompts_destroy(train);
     return PL_OK;
@@ -121,16 +127,23 @@ static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_dra
                           item->drafter);
 }
 
-static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
+// Which of its keys says what an item of eval.drafters is.
+static pl_status way_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, const char *const **way, pl_err *err) {
     const char *const *const ways[] = {&item->path, &item->kind, &item->drafter};
-    const char *const       *way = NULL;
-    pl_eval_drafter          d = {.name = item->name, .tree = item->tree, .verify = item->verify};
+    *way = NULL;
     for (int k = 0; k < 3; k++) {
         if (!*ways[k]) continue;
-        if (way) return pl_recipe_fail(r, ways[k], err, "stands beside `%s`; give one of them", pl_recipe_path(r, way));
-        way = ways[k];
+        if (*way)
+            return pl_recipe_fail(r, ways[k], err, "stands beside `%s`; give one of them", pl_recipe_path(r, *way));
+        *way = ways[k];
     }
-    if (!way) return pl_recipe_require(r, &item->path, err);
+    return *way ? PL_OK : pl_recipe_require(r, &item->path, err);
+}
+
+static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
+    const char *const *way;
+    pl_eval_drafter    d = {.name = item->name, .tree = item->tree, .verify = item->verify};
+    PL_TRY(way_of(r, item, &way, err));
     d.drafter = *way;
     if (way == &item->drafter) PL_TRY(find_own(c, r, item, &d.drafter, err));
     bool folder = pl_drafter_is_folder(d.drafter);
@@ -333,6 +346,17 @@ done:
     pl_free(prompts.p);
     pl_prompts_destroy(held);
     return st;
+}
+
+pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const char           *name, *const *way;
+    bool                  all;
+    if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
+    PL_TRY(name_prompts(r, &name, &all, err));
+    for (int i = 0; i < ev->eval.drafters.n; i++)
+        PL_TRY(way_of(r, &ev->eval.drafters.at[i], &way, err));
+    return PL_OK;
 }
 
 pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,

@@ -124,6 +124,12 @@ static pl_status write_all(pl_generator *g, pl_dataset_writer *w, int64_t done, 
     return st;
 }
 
+pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    return pl_recipe_require(r, &gen->data.prompts, err);
+}
+
 pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     pl_llama                  target = {0};
@@ -135,7 +141,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     int                       taps[PL_MAX_TAPS], n_taps;
     pl_generator_options      o;
     pl_status                 st;
-    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    PL_TRY(pl_generate_check(r, err));
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     pl_dtype    t = pl_target_dtype(gen);
     PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));

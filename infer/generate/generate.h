@@ -52,6 +52,8 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
 // Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart.
 pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err);
 
+// Refuses with one line a recipe that lacks a key which the stage needs.
+pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
 // The stage: writes out_dir/dataset (resuming one that was stopped).
 pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 

@@ -1,6 +1,7 @@
 // The command line: options, help, error lines and exit codes.
 #include "infer/cli/cli.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/files.h"
 #include "paceline.h"
 #include "program.h"
 
@@ -217,6 +218,60 @@ static void test_doctor(void **state) {
     unsetenv("PACELINE_THREADS");
 }
 
+// A recipe that lacks what one of its stages needs: one line, and nothing is made.
+static void test_incomplete_recipes(void **state) {
+    (void)state;
+    static const char *const bad[][3] = {
+        {"run", "", "target.path: missing"},
+        {"run", "target: {path: checkpoints/tiny}", "data.prompts: missing"},
+        {"run", "kind: target", "data.text: missing"},
+        {"run", "target: {path: checkpoints/tiny}\ndata: {prompts: p}\ndrafters: [{head: {kind: full}}]",
+         "drafters.0.name: missing"},
+        {"run", "target: {path: checkpoints/tiny}\ndata: {prompts: p}\nvocabularies: [{dataset: true}]",
+         "vocabularies.0.name: missing"},
+        {"run", "target: {path: checkpoints/tiny}\ndata: {prompts: p}\ndrafters: [{name: a, head: {kind: dynaspec}}]",
+         "drafter \"a\": drafter.start: missing"},
+        {"run", "target: {path: checkpoints/tiny}\ndata: {prompts: p}\ndrafter.head.kind: dynaspec",
+         "drafter.start: missing"},
+        {"run", "target: {path: checkpoints/tiny}\ndata: {prompts: p}\neval: {drafters: [{name: a}]}",
+         "eval.drafters.0.path: missing"},
+        {"generate", "data: {prompts: p}", "target.path: missing"},
+        {"generate", "target: {path: checkpoints/tiny}", "data.prompts: missing"},
+        {"train", "data: {prompts: p}", "target.path: missing"},
+        {"train", "kind: target", "data.text: missing"},
+        {"train", "target: {path: checkpoints/tiny}\ndata.mode: online", "data.prompts: missing"},
+        {"train", "target: {path: checkpoints/tiny}\ndrafter.head.kind: dynaspec", "drafter.start: missing"},
+        {"eval", "eval: {prompts: p}", "target.path: missing"},
+        {"eval", "target: {path: checkpoints/tiny}", "eval.prompts: is missing, and so is data.prompts"},
+        {"eval", "target: {path: checkpoints/tiny}\neval: {prompts: p, drafters: [{name: a}]}",
+         "eval.drafters.0.path: missing"}};
+    char scratch[64], file[128], out[96];
+    test_scratch(scratch);
+    snprintf(file, sizeof file, "%s/r.yaml", scratch);
+    snprintf(out, sizeof out, "%s/runs", scratch);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        test_write(file, bad[i][1]);
+        test_run_fails(2, bad[i][2], "%s %s --out %s/run", bad[i][0], file, out);
+        assert_false(pl_path_exists(out));
+    }
+    // A whole one is told in a line; what follows from it lies in the run's folder.
+    test_output o;
+    test_write(file, "kind: target\ndata: {text: nowhere}\ntrain: {steps: 77}");
+    test_run(&o, "train %s --out %s/run", file, out);
+    assert_int_equal(o.code, 2);
+    char *end = strchr(o.err, '\n'), says[160];
+    snprintf(says, sizeof says, "recipe: %s/run/recipe.yaml (hash ", out);
+    assert_non_null(end);
+    assert_int_equal(strncmp(o.err, says, strlen(says)), 0);
+    assert_int_equal(strncmp(end + 1, "paceline: train: nowhere", 24), 0);
+    test_run_fini(&o);
+    snprintf(file, sizeof file, "%s/run/recipe.yaml", out);
+    char *kept = test_read(file);
+    assert_non_null(strstr(kept, "steps: 77"));
+    pl_free(kept);
+    test_scratch_remove(scratch);
+}
+
 static void test_recipe_keys(void **state) {
     (void)state;
     test_output o;
@@ -229,9 +284,11 @@ static void test_recipe_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_bad_values), cmocka_unit_test(test_id_lists),
-        cmocka_unit_test(test_help),      cmocka_unit_test(test_version),    cmocka_unit_test(test_wrong_usage),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_doctor),     cmocka_unit_test(test_recipe_keys),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_id_lists),    cmocka_unit_test(test_help),
+        cmocka_unit_test(test_version),     cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_full_disk),   cmocka_unit_test(test_doctor),
+        cmocka_unit_test(test_recipe_keys), cmocka_unit_test(test_incomplete_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

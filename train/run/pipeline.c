@@ -245,18 +245,18 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     return pl_stage_stamp(dir, "checkpoints.done", hash, err);
 }
 
-static pl_status check_drafter(const pl_recipe *r, pl_err *err) {
-    return pl_train_routed(r) ? pl_router_check(r, err) : pl_eagle_check(r, err);
-}
-
 // What can be said of the drafters' recipes before anything is made: token lists may not be there yet.
 static pl_status check_drafters(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    if (pipe->drafters.n > MAX_DRAFTERS)
+        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
+                              MAX_DRAFTERS);
+    if (pipe->drafters.n == 0) return pl_train_check(r, err);
     PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
     for (int i = 0; i < pipe->drafters.n; i++) {
         pl_recipe *one;
         PL_TRY(drafter_recipe(r, i, out_dir, NULL, &one, err));
-        pl_status st = check_drafter(one, err);
+        pl_status st = pl_train_check(one, err);
         pl_recipe_close(one);
         PL_TRY(st);
     }
@@ -313,22 +313,33 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
     return pl_eval_run(r, out_dir, env, &s, err);
 }
 
-pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+// ---- the whole ------------------------------------------------------------------------------------------------------
+
+pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    (void)out_dir;
+    return pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, err);
+}
+
+pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
-    const pl_pipeline_recipe     *pipe = pl_pipeline_recipe_of(r);
-    const pl_train_recipe        *tr = pl_train_recipe_of(r);
-    int                           n = pipe->drafters.n;
-    char                          generated[17];
-    PL_TRY(pl_dir_make(out_dir, err));
-    if (tr->kind == PL_KIND_TARGET) {
+    if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) {
         if (voc->vocabularies.n > 0)
             return pl_recipe_fail(r, &voc->vocabularies, err, "kind: target has no draft head that would use them");
-        return pl_train_run(r, out_dir, env, err);
+        return pl_train_check(r, err);
     }
-    if (n > MAX_DRAFTERS)
-        return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", n, MAX_DRAFTERS);
-    if (n == 0) PL_TRY(check_drafter(r, err));
+    PL_TRY(pl_generate_check(r, err));
+    PL_TRY(pl_stage_names(r, voc->vocabularies.at, voc->vocabularies.n, sizeof *voc->vocabularies.at, err));
     PL_TRY(check_drafters(r, out_dir, err));
+    return pl_pipeline_eval_check(r, out_dir, err);
+}
+
+pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    int                    n = pl_pipeline_recipe_of(r)->drafters.n;
+    char                   generated[17];
+    PL_TRY(pl_pipeline_check(r, out_dir, err));
+    PL_TRY(pl_dir_make(out_dir, err));
+    if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
     PL_TRY(generate_hash(r, generated, err));
     if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));

@@ -19,6 +19,17 @@ static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *e
     return st;
 }
 
+pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    if (tr->kind == PL_KIND_TARGET) return pl_recipe_require(r, &tr->data.text, err);
+    PL_TRY(pl_recipe_require(r, &gen->target.path, err));
+    if (gen->data.mode == PL_DATA_ONLINE) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
+    if (!pl_train_routed(r)) return pl_eagle_check(r, err);
+    PL_TRY(pl_router_check(r, err));
+    return pl_recipe_require(r, &tr->drafter.start, err);
+}
+
 static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) return pl_pretrain(r, out_dir, env, stop_after, err);
     return pl_train_routed(r) ? pl_router_train(r, out_dir, env, stop_after, err)
@@ -75,8 +86,7 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     if (pl_comm_rank(env->comm) > 0) return train(r, out_dir, env, stop_after, err);
     pl_env   share;
     pl_pool *pool;
-    if (pl_train_recipe_of(r)->kind == PL_KIND_DRAFTER)
-        PL_TRY(pl_train_routed(r) ? pl_router_check(r, err) : pl_eagle_check(r, err));
+    PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
     PL_TRY(hand_out(env, r, out_dir, stop_after, err));

@@ -4,6 +4,8 @@
 
 #include "infer/cli/env.h"
 
+// Refuses with one line a recipe that lacks a key which training needs.
+pl_status pl_train_check(const pl_recipe *r, pl_err *err);
 // Trains by `kind` into out_dir (see train/loop/trainer.h, train/task/target.h, train/task/drafter.h); goes on where an
 // earlier call stopped and returns at once when nothing is left to do. The effective recipe is written to
 // out_dir/recipe.yaml. PL_E_INTERRUPTED: stopped on request with its state saved.
