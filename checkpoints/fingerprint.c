@@ -39,7 +39,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
                          c->norm_before_fc,
                          c->norm_before_residual,
                          (int)c->tap_numbering,
-                         c->head.rank,
+                         (int)pl_hf_head_int(&c->head, "rank"),
                          (int)c->rope.scaling,
                          c->rope.original_max_position_embeddings,
                          c->n_taps};

@@ -73,9 +73,6 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->draft_vocab_size < 0 || c->draft_vocab_size > c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: draft_vocab_size: %d is not between 1 and vocab_size %d", where,
                        c->draft_vocab_size, c->vocab_size);
-    if (c->head.rank < 0 || c->head.rank > c->hidden_size)
-        return pl_fail(err, PL_E_INPUT, "%s: paceline.head.rank: %d is not between 1 and hidden_size %d", where,
-                       c->head.rank, c->hidden_size);
     bool own = strcmp(c->architecture, PACELINE) == 0 || strcmp(c->architecture, PACELINE1) == 0;
     if (own && !*c->head.kind)
         return pl_fail(err, PL_E_INPUT, "%s: paceline.head.kind: missing; %s says that it has a head of its own", where,

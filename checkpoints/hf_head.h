@@ -1,5 +1,6 @@
-// What a draft head is, as a checkpoint's config.json states it in the object paceline.head and a recipe in
-// drafter.head (infer/head/head.h has the kinds and what their numbers mean).
+// What a draft head is, as a checkpoint's config.json states it in the object paceline.head: its kind and the settings
+// that this kind has (infer/head/head.h has the kinds, whose keys say what settings there are and what they mean). Here
+// they are names with a number, a flag or a text, so that this file knows none of them.
 #ifndef PL_HF_HEAD_H
 #define PL_HF_HEAD_H
 
@@ -8,35 +9,44 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// 0, false or "": not stated.
+enum { PL_HF_HEAD_SETTINGS = 24, PL_HF_HEAD_NAME = 32 };
+
+typedef enum pl_hf_form { PL_HF_INT, PL_HF_FLAG, PL_HF_TEXT } pl_hf_form;
+
+typedef struct pl_hf_setting {
+    char       name[PL_HF_HEAD_NAME];
+    pl_hf_form form;
+    int64_t    value; // INT: 1..2^31 - 1; FLAG: 1
+    char       text[PL_HF_HEAD_NAME];
+} pl_hf_setting;
+
+// Settings that are 0, false or "" are not stated.
 typedef struct pl_hf_head {
-    char kind[32];        // "full", "lowrank", ...
-    int  rank;            // of a low-rank head or scorer
-    bool position_aware;  // a trimmed head that reads fewer rows the deeper the draft
-    int  redistribute;    // a trimmed head: thousandths of its mass that go to tokens outside the list
-    int  candidates;      // rows that a scorer picks
-    int  clusters, width; // routed heads: clusters of rows; width of the router
-    int  k0, k1, kmin;    // routed heads: clusters read at depth 0, at depth 1, at least
-    bool fixed, floored;  // routed heads: k0 at every depth; the other rounding of the budget
-    char router[16];      // routed heads: what routes
+    char          kind[PL_HF_HEAD_NAME]; // "full", "lowrank", ...; "": not stated
+    int           n;
+    pl_hf_setting setting[PL_HF_HEAD_SETTINGS];
 } pl_hf_head;
 
-pl_hf_head pl_hf_head_make(const char *kind, int rank); // kind NULL: ""
+// "KIND" or "KIND:NAME=VALUE,NAME,...": a number, a text, or a flag that is set; "KIND:64" is short for rank=64.
+// PL_E_USAGE with one line.
+pl_status  pl_hf_head_parse(pl_hf_head *h, const char *text, pl_err *err);
+// The same of a text that is code: aborts.
+pl_hf_head pl_hf_head_of(const char *text);
+// Of this kind (NULL: "") and, where it is not 0, this rank.
+pl_hf_head pl_hf_head_make(const char *kind, int rank);
 
-// The members of the object paceline.head: kind, and what else is stated. An unknown member is refused.
+// NULL: not stated.
+const pl_hf_setting *pl_hf_head_find(const pl_hf_head *h, const char *name);
+int64_t              pl_hf_head_int(const pl_hf_head *h, const char *name); // 0: not stated
+// Adds or replaces a setting; a value of 0 takes it away.
+void                 pl_hf_head_set(pl_hf_head *h, const char *name, int64_t value);
+void                 pl_hf_head_set_flag(pl_hf_head *h, const char *name, bool on);
+void                 pl_hf_head_set_text(pl_hf_head *h, const char *name, const char *text);
+
+// The members of the object paceline.head.
 pl_status pl_hf_head_read(pl_hf_head *h, const pl_json *j, const cJSON *object, pl_err *err);
-void      pl_hf_head_put(pl_json_out *o, const pl_hf_head *h);
-// Continues a hash with all that is stated.
+void      pl_hf_head_put(pl_json_out *o, const pl_hf_head *h); // into an open object, in the order they were added
+// Continues a hash with all that is stated, in whatever order.
 uint64_t  pl_hf_head_hash(uint64_t hash, const pl_hf_head *h);
-
-// The numbers among the members, for readers and writers of other formats: *value of member i (an int or a bool);
-// NULL past the last.
-typedef struct pl_hf_head_member {
-    const char *name;
-    bool        flag; // a bool, else an int
-    size_t      offset;
-    int         max;
-} pl_hf_head_member;
-const pl_hf_head_member *pl_hf_head_member_at(int i);
 
 #endif

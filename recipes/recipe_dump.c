@@ -198,11 +198,19 @@ pl_status pl_recipe_hash(const pl_recipe *r, unsigned stages, char out[17], pl_e
     return PL_OK;
 }
 
+// Whether a table before t has the key, which is then told there.
+static bool told(const writer *w, int t, const char *path) {
+    for (int k = 0; k < t; k++)
+        for (const pl_key *row = w->tables[k]; row->path; row++)
+            if (strcmp(row->path, path) == 0) return true;
+    return false;
+}
+
 // What items of an overriding list may say beside their own keys.
 static void put_overriding(writer *w, const char *at) {
     for (int t = 0; t < w->n_tables; t++)
         for (const pl_key *row = w->tables[t]; row->path; row++) {
-            if (!row->each) continue;
+            if (!row->each || told(w, t, row->path)) continue;
             put(w, at);
             put(w, pl_recipe_short_path(row->path));
             put(w, ": instead of ");
@@ -211,9 +219,11 @@ static void put_overriding(writer *w, const char *at) {
         }
 }
 
-static void put_help(writer *w, const pl_key *table, const char *at) {
+// t: the table's number; 0 for a list's items.
+static void put_help(writer *w, const pl_key *table, int t, const char *at) {
     char range[96];
     for (const pl_key *row = table; row->path; row++) {
+        if (told(w, t, row->path)) continue;
         put(w, at);
         put(w, row->path);
         put(w, ": ");
@@ -234,7 +244,7 @@ static void put_help(writer *w, const pl_key *table, const char *at) {
         if (!row->item) continue;
         char *below = pl_sprintf("%s%s.N.", at, row->path);
         if (below)
-            put_help(w, row->item, below);
+            put_help(w, row->item, 0, below);
         else
             w->failed = true;
         if (below && row->overrides) put_overriding(w, below);
@@ -247,7 +257,7 @@ pl_status pl_recipe_help(const pl_key *const tables[], int n_tables, char **text
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t before = plain ? uselocale(plain) : (locale_t)0;
     for (int t = 0; t < n_tables; t++)
-        put_help(&w, tables[t], "");
+        put_help(&w, tables[t], t, "");
     if (plain) {
         uselocale(before);
         freelocale(plain);

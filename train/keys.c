@@ -2,10 +2,8 @@
 
 #include "data/dataset/dataset.h"
 #include "data/text/text.h"
-#include "infer/head/router.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/divergence.h"
-#include "kernels/op/headtopk.h"
 #include "kernels/op/topk.h"
 
 #include <stdio.h>
@@ -84,57 +82,6 @@ const pl_key pl_train_keys[] = {
      .help = "width of the MLP; 0: the target's", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
      .help = "eagle1: fc has a bias, which vLLM cannot load", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_STRING(pl_train_recipe, drafter.head.kind), .each = true, .deflt = "full",
-     .help = "full, lowrank, specvocab or dynaspec", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
-     .help = "of a low-rank head, or of specvocab's scorer", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.candidates), .each = true, .deflt = "0", .min = 0,
-     .max = PL_HEADTOPK_MAX, .help = "specvocab: rows that are rescored", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_PATH(pl_train_recipe, drafter.head.vocab), .each = true,
-     .help = "draft only the tokens of this list, most frequent first: a name of `vocabularies` or a file of paceline "
-             "vocab "
-             "--list; absent: all tokens",
-     .stages = PL_KEY_NO_STAGE}, // the list's content matters, not where it lies
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.vocab_size), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "of them the first so many; 0: as many as the list says, or all", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.head.position_aware), .each = true, .deflt = "false",
-     .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",
-     .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.redistribute), .each = true, .deflt = "0", .min = 0, .max = 999,
-     .help = "a trimmed head gives so many thousandths of its mass to the tokens outside its list, when candidates are "
-             "drawn",
-     .stages = PL_STAGE_DRAFTER, .late = true},
-    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.head.init), .each = true, .deflt = "auto",
-     .choices = {"auto", "target", "random"},
-     .help = "where the head starts; target: its rows, or their best low-rank factors; auto: target where possible",
-     .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.head.frozen), .each = true, .deflt = "auto",
-     .choices = {"auto", "true", "false"},
-     .help = "leave the head as it starts; auto: eagle1's full head, which then is the target's and not stored",
-     .stages = PL_STAGE_DRAFTER},
-
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.clusters), .each = true, .deflt = "256", .min = 1, .max = 1 << 22,
-     .help = "dynaspec: clusters of the head's rows", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.head.router), .each = true, .deflt = "mlp", .names = pl_router_name,
-     .help = "dynaspec: what chooses clusters (infer/head/router.h)", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.width), .each = true, .deflt = "128", .min = 1, .max = 1 << 20,
-     .help = "dynaspec: hidden units of the router mlp", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.k0), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read for the first drafted token; 0: an eighth of them", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.k1), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: k0",
-     .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.kmin), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read at any depth, at least; 0: k0, or half of a k1 that is given",
-     .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.head.fixed), .each = true, .deflt = "false",
-     .help = "dynaspec: k0 clusters at every depth", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.head.floored), .each = true, .deflt = "false",
-     .help = "dynaspec: floor(k1/(2t)) instead, as the paper's Algorithm 1 has it", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.head.top), .each = true, .deflt = "10", .min = 1,
-     .max = PL_DATASET_MAX_TOP,
-     .help = "dynaspec: the router learns the clusters of so many of the full head's best tokens; traces.top at most",
-     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),
      .help = "dynaspec: traces to learn from; absent: captured into the run's directory", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRING(pl_train_recipe, traces.tree), .deflt = "eagle2:10,2,6",
@@ -241,36 +188,17 @@ const pl_backbone_kind *pl_train_backbone(const pl_recipe *r) {
     return pl_backbone_at(pl_train_recipe_of(r)->drafter.kind);
 }
 
-bool pl_train_routed(const pl_recipe *r) {
-    return strcmp(pl_train_recipe_of(r)->drafter.head.kind, "dynaspec") == 0;
+const pl_head_kind *pl_train_head_kind(const pl_recipe *r) {
+    return pl_head_at(pl_head_recipe_of(r)->kind);
 }
 
-// What the recipe leaves open follows from the number of clusters, as recipes/dynaspec-sweep.yaml found it.
-static void read_routed(pl_hf_head *h, const pl_recipe *r) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    h->clusters = (int)tr->drafter.head.clusters;
-    h->fixed = tr->drafter.head.fixed;
-    h->k0 = (int)tr->drafter.head.k0;
-    if (h->k0 == 0) h->k0 = h->clusters > 8 ? h->clusters / 8 : 1;
-    snprintf(h->router, sizeof h->router, "%s", pl_router_name((int)tr->drafter.head.router));
-    if (strcmp(h->router, "mlp") == 0) h->width = (int)tr->drafter.head.width;
-    if (h->fixed) return;
-    h->floored = tr->drafter.head.floored;
-    h->k1 = (int)tr->drafter.head.k1;
-    h->kmin = (int)tr->drafter.head.kmin;
-    if (h->kmin == 0) h->kmin = h->k1 == 0 ? h->k0 : h->k1 > 2 ? h->k1 / 2 : 1;
-    if (h->k1 == 0) h->k1 = h->k0;
+bool pl_train_routed(const pl_recipe *r) {
+    return pl_train_head_kind(r)->routed;
 }
 
 pl_hf_head pl_train_head_read(const pl_recipe *r) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    pl_hf_head             h = {.rank = (int)tr->drafter.head.rank,
-                                .candidates = (int)tr->drafter.head.candidates,
-                                .position_aware = tr->drafter.head.position_aware,
-                                .redistribute = (int)tr->drafter.head.redistribute};
-    snprintf(h.kind, sizeof h.kind, "%s", tr->drafter.head.kind);
-    if (strcmp(h.kind, "dynaspec") == 0) read_routed(&h, r);
-    return h;
+    const pl_key *keys = pl_train_head_kind(r)->keys;
+    return pl_head_spec(pl_head_recipe_of(r), keys ? pl_recipe_struct(r, keys) : NULL);
 }
 
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err) {

@@ -9,21 +9,10 @@
 #include "recipes/recipe.h"
 #include "train/loop/trainer.h"
 
-// Bits of pl_key.stages: the products whose bytes depend on a key.
-enum {
-    PL_STAGE_TOKENIZER = 1 << 4,
-    PL_STAGE_TOKENS = 1 << 5,
-    PL_STAGE_TARGET = 1 << 6,  // a pretrained target
-    PL_STAGE_DRAFTER = 1 << 7, // a trained drafter
-    PL_STAGE_TRACES = 1 << 9,  // what a drafter with a full head met (1 << 8: answers, infer/generate/generator.h)
-};
-
-enum { PL_KIND_DRAFTER, PL_KIND_TARGET };                 // kind
-enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM };          // data.tokenizer.type
-enum { PL_INIT_AUTO, PL_INIT_TARGET, PL_INIT_RANDOM };    // drafter.head.init
-enum { PL_FROZEN_AUTO, PL_FROZEN_TRUE, PL_FROZEN_FALSE }; // drafter.head.frozen
-enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };              // drafter.freeze
-enum { PL_TRAIN_BF16, PL_TRAIN_F32 };                     // train.dtype
+enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind
+enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM }; // data.tokenizer.type
+enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
+enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
 typedef struct pl_train_recipe {
     int kind;
     struct {
@@ -52,24 +41,10 @@ typedef struct pl_train_recipe {
         const char *dataset;
     } data;
     struct {
-        int     kind;
-        pl_ints taps;
-        int64_t intermediate;
-        bool    bias;
-        struct {
-            const char *kind;
-            int64_t     rank, candidates;
-            const char *vocab;
-            int64_t     vocab_size;
-            bool        position_aware;
-            int64_t     redistribute;
-            int         init, frozen;
-            int64_t     clusters;
-            int         router;
-            int64_t     width, k0, k1, kmin;
-            bool        fixed, floored;
-            int64_t     top;
-        } head;
+        int         kind;
+        pl_ints     taps;
+        int64_t     intermediate;
+        bool        bias;
         const char *start;
         int         freeze;
     } drafter;
@@ -104,11 +79,16 @@ static inline const pl_train_recipe *pl_train_recipe_of(const pl_recipe *r) {
 }
 
 // drafter.kind: the model, which EAGLE-2 shares with EAGLE-1.
-const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
+const pl_backbone_kind             *pl_train_backbone(const pl_recipe *r);
+// drafter.head.*, beside the kind's own keys.
+static inline const pl_head_recipe *pl_head_recipe_of(const pl_recipe *r) {
+    return pl_recipe_struct(r, pl_head_keys);
+}
+const pl_head_kind *pl_train_head_kind(const pl_recipe *r);
 // Whether drafter.head.kind is a routed head, which is trained by a task of its own (train/task/routed.h).
-bool                    pl_train_routed(const pl_recipe *r);
+bool                pl_train_routed(const pl_recipe *r);
 // drafter.head.
-pl_hf_head              pl_train_head_read(const pl_recipe *r);
+pl_hf_head          pl_train_head_read(const pl_recipe *r);
 
 // The parts of a recipe that every kind of training shares.
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);

@@ -1,8 +1,7 @@
 // bench: draft heads of every kind with random weights, hidden state to the most probable token, each through the
 // interface that decoding uses and beside the seconds that reading its weights takes.
 #include "infer/bench/parts.h"
-#include "infer/bench/typical_heads.h"
-#include "infer/head/dynaspec.h"
+#include "infer/head/head.h"
 #include "infer/model/target.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
@@ -92,12 +91,11 @@ static void set_footprint(pl_bench_case *c, const head_case *h) {
 }
 
 // The next copy of a head; PL_E_USAGE for one that --max-mb leaves out.
-static pl_status add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t rows, bool equal, pl_dtype t,
-                          pl_err *err) {
+static pl_status add_copy(head_list *l, head_case *h, const pl_head_example *e, pl_dtype t, pl_err *err) {
     pl_bench  *b = l->b;
     pl_head   *head = &h->head[h->n];
     pl_params *ps = &h->params[h->n];
-    PL_TRY(pl_head_init(head, &spec, l->o->width, rows, err));
+    PL_TRY(pl_head_init(head, &e->spec, l->o->width, e->rows, err));
     PL_TRY(pl_params_init(ps, HEAD_PARAMS, err));
     ps->memory = b->env->backend->memory;
     head->kind->params(head, ps);
@@ -105,77 +103,42 @@ static pl_status add_copy(head_list *l, head_case *h, pl_hf_head spec, int64_t r
     for (int i = 0; i < ps->n; i++)
         bytes += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols * (double)pl_dtype_size(t);
     if (bytes > b->max_bytes) return PL_E_USAGE;
-    if (head->routed) PL_TRY(pl_typical_clusters(head, equal, err));
+    if (head->kind->draw_table) PL_TRY(head->kind->draw_table(head, e->uneven, err));
     if (h->n == 0) return pl_params_tile(ps, t, (uint64_t)l->n, &b->ctx, err);
     PL_TRY(pl_params_hold(ps, t, err));
     pl_ctx_copy(&b->ctx, ps->block, h->params[0].block, ps->block_bytes);
     return pl_ctx_sync(&b->ctx, err);
 }
 
-// One head of `rows` rows at a draft depth; larger than --max-mb: left out.
-static void add_head(head_list *l, const char *name, pl_hf_head spec, int64_t rows, int level, bool equal, pl_dtype t) {
+// Larger than --max-mb: left out.
+static void add_head(head_list *l, const pl_head_example *e, pl_dtype t) {
     pl_err    err = {0};
     pl_status st = PL_OK;
     if (l->n == MOST || pl_bench_go_on(NULL) != PL_OK) return;
     pl_bench_case *c = &l->c[l->n];
     head_case     *h = &l->h[l->n];
-    snprintf(c->name, sizeof c->name, "%.50s-%s", name, pl_weights_name(t));
+    snprintf(c->name, sizeof c->name, "%.47s-%s", e->name, pl_weights_name(t));
     l->n++;
-    h->level = level;
-    for (int most = 1; h->n < most && (st = add_copy(l, h, spec, rows, equal, t, &err)) == PL_OK; h->n++)
+    h->level = e->level;
+    for (int most = 1; h->n < most && (st = add_copy(l, h, e, t, &err)) == PL_OK; h->n++)
         if (h->n == 0) most = pl_bench_copies(l->b, h->params[0].block_bytes);
     if (h->n == 0 && st != PL_E_USAGE) pl_bench_leave_out(l->b, c->name, &err);
     if (h->n == 0 || !make_rows(l->b, h, l->o->width)) return;
     c->step = head_step;
     c->arg = h;
-    c->bytes = pl_head_step_bytes(&h->head[0], level);
+    c->bytes = pl_head_step_bytes(&h->head[0], e->level);
     pl_bench_ready(l->b, c);
-    if (c->ready && h->head[0].routed) c->bytes = routed_bytes(c, h, t);
+    if (c->ready && h->head[0].kind->routed) c->bytes = routed_bytes(c, h, t);
     c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
     set_footprint(c, h);
 }
 
-// SpecVocab by scorers of rank d/8 and d/16.
-static void add_listing(head_list *l, pl_dtype t) {
-    for (int part = 8; part <= 16; part *= 2) {
-        char       name[64];
-        pl_hf_head spec;
-        if (!pl_typical_specvocab(&spec, l->o->vocab, l->o->width, part)) return;
-        snprintf(name, sizeof name, "specvocab-%d-%d", spec.rank, spec.candidates);
-        add_head(l, name, spec, l->o->vocab, 0, true, t);
-    }
-}
-
-// DynaSpec with equal and unequal clusters, at depth 0 and 3.
-static void add_routed(head_list *l, pl_dtype t) {
-    pl_hf_head spec;
-    if (!pl_typical_dynaspec(&spec, l->o->vocab, l->o->width)) return;
-    for (int i = 0; i < 4; i++) {
-        char name[64];
-        int  level = i / 2 * 3;
-        snprintf(name, sizeof name, "dynaspec-%lld/%d-%s", (long long)pl_routed_budget(&spec, level), spec.clusters,
-                 i % 2 ? "unequal" : "equal");
-        add_head(l, name, spec, l->o->vocab, level, i % 2 == 0, t);
-    }
-}
-
 static void add_heads(head_list *l, pl_dtype t) {
-    const pl_bench_heads *o = l->o;
-    char                  name[64];
-    l->full[t == PL_F32] = l->n;
-    add_head(l, "full", pl_hf_head_make("full", 0), o->vocab, 0, true, t);
-    for (int part = 2; part <= 16 && o->vocab / part > 0; part *= 2) {
-        snprintf(name, sizeof name, "trimmed-V/%d", part);
-        add_head(l, name, pl_hf_head_make("full", 0), o->vocab / part, 0, true, t);
-    }
-    for (int i = 0; i < (o->n_ranks ? o->n_ranks : 4); i++) {
-        int64_t rank = o->n_ranks ? o->rank[i] : o->width >> (i + 1);
-        if (rank < 1) continue;
-        snprintf(name, sizeof name, "lowrank-%lld", (long long)rank);
-        add_head(l, name, pl_hf_head_make("lowrank", (int)rank), o->vocab, 0, true, t);
-    }
-    add_listing(l, t);
-    add_routed(l, t);
+    pl_head_shape   shape = {.vocab = l->o->vocab, .d = l->o->width, .rank = l->o->rank, .n_ranks = l->o->n_ranks};
+    pl_head_example e;
+    l->full[t == PL_F32] = l->n; // the first of them
+    for (int at = 0; pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_HEADS);)
+        add_head(l, &e, t);
 }
 
 // How much faster than the full head of the same dtype: the median over rounds.
@@ -194,7 +157,7 @@ static void write_head(pl_json_out *o, const head_list *l, int i) {
     pl_json_out_object(o);
     pl_put_str(o, "name", l->c[i].name);
     pl_put_str(o, "kind", h->kind->name);
-    pl_put_int(o, "rank", h->spec.rank);
+    pl_put_int(o, "rank", pl_hf_head_int(&h->spec, "rank"));
     pl_put_str(o, "weights", pl_weights_name(h->out.dtype));
     pl_put_int(o, "vocab", h->vocab);
     pl_put_int(o, "width", h->d);

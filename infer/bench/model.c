@@ -1,7 +1,7 @@
 #include "infer/bench/model.h"
 
-#include "infer/bench/typical_heads.h"
 #include "infer/head/dynaspec.h"
+#include "kernels/base/check.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/topk.h"
 
@@ -16,33 +16,28 @@
 // ---- weights ----
 
 // An EAGLE-3 drafter without weights.
-static pl_status add_drafter(pl_bench_model *m, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
+static pl_status add_drafter(pl_bench_model *m, const pl_head_example *e, pl_err *err) {
     pl_bench_head      *h = &m->head[m->n_heads];
-    pl_backbone_options o = {.head = head, .own_head = true};
-    if (vocab < m->target.vocab) {
+    pl_backbone_options o = {.head = e->spec, .own_head = true};
+    if (e->rows < m->target.vocab) {
         o.d2t = m->ids;
-        o.draft_vocab = vocab;
+        o.draft_vocab = e->rows;
     }
+    PL_CHECK(m->n_heads < (int)(sizeof m->head / sizeof *m->head), "%d heads", m->n_heads);
     o.n_taps = pl_llama_default_taps(m->target.n_layers, o.tap);
-    snprintf(h->name, sizeof h->name, "%s", name);
-    PL_TRY(pl_backbone_create(&h->backbone, &pl_backbone_eagle3, &m->target, &o, m->target.be, err));
+    snprintf(h->name, sizeof h->name, "%s", e->name);
+    PL_TRY(pl_backbone_create(&h->backbone, pl_backbone_at(0), &m->target, &o, m->target.be, err));
     m->n_heads++;
-    return h->backbone->head.routed ? pl_typical_clusters(&h->backbone->head, true, err) : PL_OK;
+    const pl_head_kind *kind = h->backbone->head.kind;
+    return kind->draw_table ? kind->draw_table(&h->backbone->head, e->uneven, err) : PL_OK;
 }
 
 static pl_status add_drafters(pl_bench_model *m, pl_err *err) {
-    int64_t    v = m->target.vocab, trimmed = v > 32000 ? 32000 : v / 4;
-    pl_hf_head routed;
-    char       name[32];
-    pl_typical_dynaspec(&routed, v, m->target.shape.d);
-    routed.k0 = (int)(routed.clusters * 27.0 / 128 + 0.5); // 27k of 128k rows
-    routed.fixed = true;
-    PL_TRY(add_drafter(m, "full", pl_hf_head_make("full", 0), v, err));
-    snprintf(name, sizeof name, "frspec-%lld", (long long)trimmed);
-    PL_TRY(add_drafter(m, name, pl_hf_head_make("full", 0), trimmed, err));
-    PL_TRY(add_drafter(m, "slimspec-d/8", pl_hf_head_make("lowrank", (int)(m->target.shape.d / 8)), v, err));
-    snprintf(name, sizeof name, "dynaspec-%lld", (long long)(v * routed.k0 / routed.clusters));
-    return add_drafter(m, name, routed, v, err);
+    pl_head_shape   shape = {.vocab = m->target.vocab, .d = m->target.shape.d};
+    pl_head_example e;
+    for (int at = 0; pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_CYCLE);)
+        PL_TRY(add_drafter(m, &e, err));
+    return PL_OK;
 }
 
 static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
@@ -182,7 +177,7 @@ static void head_step(pl_ctx *ctx, void *arg) {
 static void product_step(pl_ctx *ctx, void *arg) {
     const pl_bench_level *l = arg;
     const pl_head        *h = &l->head->backbone->head;
-    pl_linear(ctx, h->kind->project(ctx, h, l->x, (pl_tensor){0}), h->out);
+    pl_linear(ctx, pl_head_project(ctx, h, l->x, (pl_tensor){0}), h->out);
 }
 
 // What a routed head reads for these rows: the union of their clusters.
@@ -195,13 +190,14 @@ static double head_bytes(pl_bench_level *l) {
     pl_head_rows    rows = head_rows_of(l, l->x);
     pl_head_support s = h->kind->support(&c->ctx, h, &rows);
     double          listed = s.spans.groups == 1 ? (double)pl_route_rows(&c->ctx, s.spans) : (double)h->vocab;
-    return pl_router_bytes(&h->routed->router, PL_BF16) + listed * (double)h->rank * (double)pl_dtype_size(PL_BF16);
+    return pl_router_bytes(&pl_routed_of(h)->router, PL_BF16) +
+           listed * (double)h->rank * (double)pl_dtype_size(PL_BF16);
 }
 
 static void ready_part(pl_bench *b, pl_bench_model *m, pl_bench_level *l, int part, const char *name,
                        void (*step)(pl_ctx *, void *)) {
     pl_bench_case *c = l->part[part] = &m->c[m->n_cases++];
-    snprintf(c->name, sizeof c->name, "%s of %s, %d rows", name, l->head->name, l->rows);
+    snprintf(c->name, sizeof c->name, "%s of %.30s, %d rows", name, l->head->name, l->rows);
     c->step = step;
     c->arg = l;
     pl_bench_ready(b, c);

@@ -35,7 +35,7 @@ typedef struct pl_bench_level {
 } pl_bench_level;
 
 typedef struct pl_bench_head {
-    char           name[32];
+    char           name[48];
     pl_backbone   *backbone;
     pl_kv          kv;
     pl_bench_level level[PL_BENCH_WIDTHS];

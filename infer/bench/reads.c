@@ -3,7 +3,6 @@
 // they lie in a row-major matrix, each by its number (kernels/op/gatherdot.h), then the best of what comes. Both read
 // the same rows, 27 of 128 clusters of unequal sizes, and are timed in turn; a floor counts those rows once.
 #include "infer/bench/parts.h"
-#include "infer/bench/typical_heads.h"
 #include "infer/head/dynaspec.h"
 #include "infer/model/target.h"
 #include "kernels/base/json_put.h"
@@ -61,19 +60,24 @@ static void read_step(pl_ctx *ctx, void *arg) {
 
 // A head without weights, for its clusters: of unequal sizes, so that they begin anywhere in a panel.
 static bool choose(reads *a) {
-    pl_hf_head spec;
-    pl_err     err;
-    if (!pl_typical_dynaspec(&spec, a->vocab, a->width)) return false; // too few rows for clusters
-    if (pl_head_init(&a->head, &spec, a->width, a->vocab, &err) != PL_OK ||
-        pl_typical_clusters(&a->head, false, &err) != PL_OK) {
+    pl_head_shape   shape = {.vocab = a->vocab, .d = a->width};
+    pl_head_example e;
+    pl_err          err;
+    int             at = 0;
+    while (pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_HEADS) &&
+           !(pl_head_find(e.spec.kind, NULL)->routed && e.uneven))
+        ;
+    if (!pl_head_find(e.spec.kind, NULL)->routed) return false; // too few rows for clusters
+    if (pl_head_init(&a->head, &e.spec, a->width, a->vocab, &err) != PL_OK ||
+        a->head.kind->draw_table(&a->head, true, &err) != PL_OK) {
         pl_bench_leave_out(a->b, "routed_reads", &err);
         return false;
     }
-    a->clusters = spec.clusters;
+    a->clusters = pl_routed_of(&a->head)->own->clusters;
     a->chosen = (a->clusters * PART + OF - 1) / OF;
     a->span = pl_bench_shared(a->b, (size_t)a->chosen * sizeof *a->span);
     for (int64_t i = 0; i < a->chosen && a->span; i++) {
-        const int64_t *row = a->head.routed->offset + i * a->clusters / a->chosen;
+        const int64_t *row = pl_routed_of(&a->head)->offset + i * a->clusters / a->chosen;
         a->span[i] = (pl_span){.first = (int32_t)row[0], .count = (int32_t)(row[1] - row[0])};
     }
     a->listed = a->span ? pl_spans_rows(a->span, (int)a->chosen) : 0;
@@ -90,7 +94,7 @@ static pl_status add_copy(reads *a, matrix *m, int way, pl_dtype t, pl_err *err)
                                        .part = {{"lm_head.weight", a->vocab}},
                                        .cols = a->width,
                                        .init_std = 0.02,
-                                       .segments = way == SPANS ? &a->head.routed->segments : NULL});
+                                       .segments = way == SPANS ? &pl_routed_of(&a->head)->segments : NULL});
     if (m->n == 0) return pl_params_tile(ps, t, 7, &a->b->ctx, err);
     PL_TRY(pl_params_hold(ps, t, err));
     pl_ctx_copy(&a->b->ctx, ps->block, m->params[0].block, ps->block_bytes);

@@ -94,7 +94,7 @@ pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, 
 
 // What asks for a list of tokens, most frequent first, of a head that has none.
 static pl_status check_listed(const pl_backbone_options *o, pl_err *err) {
-    const char *asks = o->head.position_aware ? "position_aware" : o->head.redistribute > 0 ? "redistribute" : NULL;
+    const char *asks = pl_head_wants_list(&o->head);
     if (!asks || o->d2t) return PL_OK;
     return pl_fail(err, PL_E_INPUT, "drafter.head.%s: all tokens are drafted, in order of their ids; give a list",
                    asks);
@@ -108,7 +108,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     snprintf(c.model_type, sizeof c.model_type, "llama");
     c.head = o->head;
     if (!*c.head.kind) strcpy(c.head.kind, "full");
-    if (strcmp(c.head.kind, "full") == 0) c.head.rank = 0;
+    if (!pl_head_find(c.head.kind, err)) return PL_E_INPUT;
     c.num_hidden_layers = 1;
     if (o->inter) c.intermediate_size = o->inter;
     c.tie_word_embeddings = false;
@@ -166,8 +166,7 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
 // What lies beside the weights of a head such as this.
 static bool head_has(const pl_head *h, const char *tensor) {
     const char *table = h->kind->table_name;
-    return (table && strcmp(tensor, table) == 0) ||
-           (h->spec.redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
+    return (table && strcmp(tensor, table) == 0) || (h->redistribute > 0 && strcmp(tensor, PL_OUTSIDE_TENSOR) == 0);
 }
 
 // A tensor that the model does not know says that the file is another model.
@@ -198,7 +197,7 @@ static pl_status read_outside(pl_backbone *b, const pl_weight_source *src, int64
     if (!h->d2t)
         return pl_fail(err, PL_E_INPUT,
                        "%s: paceline.head.redistribute is for a trimmed draft vocabulary, this is whole", dir);
-    return pl_outside_read(&h->outside, h->spec.redistribute, src, vocab, h->d2t, h->vocab, err);
+    return pl_outside_read(&h->outside, h->redistribute, src, vocab, h->d2t, h->vocab, err);
 }
 
 pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *target, pl_dtype t, pl_err *err) {
@@ -217,13 +216,13 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     if (b->head.kind->read_table) PL_TRY_GOTO(st, fail, b->head.kind->read_table(&b->head, src, err));
     if (has_list(b, src, target))
         PL_TRY_GOTO(st, fail, pl_draft_vocab_read(&b->head.d2t, src, b->head.vocab, target->vocab, err));
-    if (c.head.position_aware && !b->head.d2t)
+    if (b->head.position_aware && !b->head.d2t)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT,
                             "%s: paceline.head.position_aware is for a trimmed draft vocabulary, most frequent token "
                             "first, this is whole; train it anew with drafter.head.vocab",
                             dir));
-    if (c.head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
+    if (b->head.redistribute > 0) PL_TRY_GOTO(st, fail, read_outside(b, src, target->vocab, dir, err));
     st = pl_params_load(&b->params, src, t, err);
     src = NULL; // taken over
     if (st != PL_OK) goto fail;

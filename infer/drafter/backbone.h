@@ -27,6 +27,11 @@ typedef struct pl_backbone_options {
     int            inter;                    // MLP width; 0: the target's
 } pl_backbone_options;
 
+// Root mean squares of a document's features.
+typedef struct pl_feature_rms {
+    double tap[PL_MAX_TAPS], last_hidden, embedding;
+} pl_feature_rms;
+
 typedef struct pl_backbone_kind {
     pl_hf_backbone which;
     size_t         size; // of its struct, which begins with a pl_backbone
@@ -46,6 +51,11 @@ typedef struct pl_backbone_kind {
                       pl_tensor *hidden_out, pl_tensor y);
     // A tensor of a checkpoint that the model may leave unread; any other that it does not know is refused. NULL: all.
     bool (*ignores)(const char *name);
+    // What the columns of its PL_START_FEATURES weight are multiplied by before training: a gain for each d_target of
+    // them, from the sizes of what they read on the first training document. NULL: it has no such weight.
+    void (*gains)(const pl_backbone *b, const pl_feature_rms *in, double *gain);
+    // Published drafters have no head of their own but the target's, which is then not in their checkpoint.
+    bool shares_head;
     // Parameter that `fuse` reads and `step` does not, NULL: none.
     const pl_tensor *(*fuse_only)(const pl_backbone *b);
 } pl_backbone_kind;

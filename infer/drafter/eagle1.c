@@ -13,8 +13,7 @@
 
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     (void)target;
-    bool full = strcmp(c->head.kind, "full") == 0;
-    c->target_head = full && !o->own_head;
+    c->target_head = pl_head_find(c->head.kind, NULL)->published && !o->own_head;
     if (c->target_head) c->head = (pl_hf_head){0};
     snprintf(c->architecture, sizeof c->architecture, "%s", c->target_head ? "LlamaForCausalLMEagle" : "PacelineEagle");
     c->fc_bias = o->bias ? PL_HF_BIAS_YES : PL_HF_BIAS_NO;
@@ -34,8 +33,11 @@ static void init(pl_backbone *b) {
     b->n_taps = 1;
     b->tap[0] = PL_TAP_FINAL;
     int first = ps->n;
-    pl_params_add(
-        ps, &(pl_param_args){.tensor = &e->fc, .kind = PL_PARAM_MATRIX, .part = {{"fc.weight", d}}, .cols = 2 * d});
+    pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"fc.weight", d}},
+                                       .cols = 2 * d,
+                                       .start = PL_START_FEATURES});
     pl_layer_params(ps, &e->layer, &b->shape, "layers.0.", 1);
     for (int i = first; i < ps->n; i++)
         ps->p[i].init_std = 1 / sqrt((double)ps->p[i].spec.cols);
@@ -68,6 +70,14 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     return *hidden_out;
 }
 
+// What comes out is compared with features, whose scale the target's final norm sets; embeddings are often far smaller.
+// Both halves start with the features' variance.
+static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
+    (void)b;
+    gain[0] = in->embedding > 0 ? in->last_hidden / in->embedding : 1;
+    gain[1] = 1;
+}
+
 // The copy of the target's embedding, and a buffer that old versions of transformers save.
 static bool ignores(const char *name) {
     static const char buffer[] = "rotary_emb.inv_freq";
@@ -84,4 +94,6 @@ const pl_backbone_kind pl_backbone_eagle1 = {.which = PL_HF_EAGLE1,
                                              .init = init,
                                              .fuse = fuse,
                                              .step = step,
+                                             .gains = gains,
+                                             .shares_head = true,
                                              .ignores = ignores};

@@ -11,8 +11,8 @@
 
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     // Engines know the full head; any other is declared as ours, so that they refuse it instead of decoding wrongly.
-    bool full = strcmp(c->head.kind, "full") == 0;
-    snprintf(c->architecture, sizeof c->architecture, "%s", full ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
+    bool published = pl_head_find(c->head.kind, NULL)->published;
+    snprintf(c->architecture, sizeof c->architecture, "%s", published ? "LlamaForCausalLMEagle3" : "PacelineEagle3");
     c->draft_vocab_size = (int)target->vocab;
     c->target_hidden_size = (int)target->shape.d;
     c->n_taps = o->n_taps;
@@ -43,7 +43,8 @@ static void init(pl_backbone *b) {
                                        .kind = PL_PARAM_MATRIX,
                                        .part = {{"fc.weight", d}},
                                        .cols = b->n_taps * b->d_target,
-                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target)});
+                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target),
+                                       .start = PL_START_FEATURES});
     // One layer has no depth to be shy of: every matrix starts at the scale that keeps its input's variance, since what
     // it adds must soon outweigh the fused features beside it.
     int first = ps->n;
@@ -59,7 +60,9 @@ static void init(pl_backbone *b) {
     pl_params_add(ps, &(pl_param_args){.tensor = &e->layer.norm_mlp,
                                        .kind = PL_PARAM_NORM,
                                        .part = {{"midlayer.post_attention_layernorm.weight", d}}});
-    pl_params_add(ps, &(pl_param_args){.tensor = &e->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}});
+    pl_params_add(
+        ps, &(pl_param_args){
+                .tensor = &e->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
 }
 
 static pl_tensor fuse(pl_ctx *ctx, const pl_backbone *b, pl_tensor features) {
@@ -85,6 +88,14 @@ static pl_tensor step(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, p
     return y;
 }
 
+// Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
+// 30); the one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or the layer
+// would spend its training outgrowing the features.
+static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
+    for (int i = 0; i < b->n_taps; i++)
+        gain[i] = in->tap[i] > 0 ? 1 / in->tap[i] : 1;
+}
+
 static const pl_tensor *fuse_only(const pl_backbone *b) {
     return &((const pl_eagle3 *)b)->fc;
 }
@@ -96,4 +107,5 @@ const pl_backbone_kind pl_backbone_eagle3 = {.which = PL_HF_EAGLE3,
                                              .init = init,
                                              .fuse = fuse,
                                              .step = step,
+                                             .gains = gains,
                                              .fuse_only = fuse_only};

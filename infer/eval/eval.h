@@ -11,8 +11,6 @@
 #include "data/text/prompts.h"
 #include "infer/eval/results.h"
 
-#define PL_EVAL_STAGE (1u << 16) // stage bit of keys that change the results alone
-
 // The recipe's keys eval.*
 typedef struct pl_eval_drafter_recipe {
     const char *name, *path, *kind, *drafter, *tree, *verify;

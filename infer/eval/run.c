@@ -26,24 +26,24 @@ static const pl_key drafter_keys[] = {
 
 const pl_key pl_eval_keys[] = {
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
-     .help = "length of an answer at most", .stages = PL_EVAL_STAGE},
+     .help = "length of an answer at most", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_REALS(pl_eval_recipe, eval.temperatures), .deflt = "[0]", .min = 0, .max = 1000,
-     .help = "every method at each of them; 0: greedy", .stages = PL_EVAL_STAGE},
+     .help = "every method at each of them; 0: greedy", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.seeds), .deflt = "5", .min = 1, .max = 1000,
-     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_EVAL_STAGE},
+     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.repeats), .deflt = "1", .min = 1, .max = 1000,
-     .help = "times that every method answers every prompt", .stages = PL_EVAL_STAGE},
+     .help = "times that every method answers every prompt", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
-     .help = "prompts at most, evenly chosen; 0: all", .stages = PL_EVAL_STAGE},
+     .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto", .help = "checkpoints': " PL_TREE_HELP,
-     .stages = PL_EVAL_STAGE},
+     .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
-     .help = "also time plain decoding with fp32 weights", .stages = PL_EVAL_STAGE},
+     .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.ceilings), .deflt = "0", .min = 0, .max = 1e9,
      .help = "drafts of each checkpoint's head held against what its support allows, in ceilings/; 0: none",
-     .stages = PL_EVAL_STAGE},
+     .stages = PL_STAGE_RESULTS},
     {PL_KEY_FIELD_ITEMS(pl_eval_recipe, eval.drafters, pl_eval_drafter_recipe), .deflt = "[]", .item = drafter_keys,
-     .help = "further methods to time beside the run's own drafters", .stages = PL_EVAL_STAGE},
+     .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_RESULTS},
     PL_KEYS_END(pl_eval_recipe)};
 
 // The file of the prompts; *all: none of them are trained on.
@@ -350,8 +350,8 @@ done:
 
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const char           *name, *const *way;
-    bool                  all;
+    const char *name, *const *way;
+    bool all;
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
     PL_TRY(name_prompts(r, &name, &all, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)

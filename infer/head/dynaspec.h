@@ -21,14 +21,30 @@
 #include "infer/head/head.h"
 #include "infer/head/router.h"
 
-struct pl_head_routed {
-    pl_router   router;
-    int64_t    *offset, *unit; // [clusters + 1]; owned
-    pl_segments segments;      // both of them: how out is packed
-};
+// Its settings.
+typedef struct pl_dynaspec {
+    int  clusters, router, width; // router: pl_router_kind
+    int  k0, k1, kmin;
+    bool fixed, floored;
+    int  top; // of training: the router learns the clusters of so many of the full head's best tokens
+} pl_dynaspec;
 
-// k_t, at most spec->clusters.
-int64_t   pl_routed_budget(const pl_hf_head *spec, int level);
+extern const pl_key pl_dynaspec_keys[];
+
+typedef struct pl_routed {
+    const pl_dynaspec *own;
+    pl_router          router;
+    int64_t           *offset, *unit; // [clusters + 1]; owned
+    pl_segments        segments;      // both of them: how out is packed
+} pl_routed;
+
+// Of a head whose kind is routed.
+static inline pl_routed *pl_routed_of(const pl_head *h) {
+    return h->state;
+}
+
+// k_t, at most the clusters there are.
+int64_t   pl_routed_budget(const pl_dynaspec *s, int level);
 // Takes over the table of a head that is being made: [clusters + 1], from pl_malloc. Before weights are loaded or
 // drawn.
 void      pl_routed_set_offsets(pl_head *h, int64_t *offset);

@@ -1,7 +1,7 @@
 // The dense head: logits = lm_head . x, over the target's vocabulary or a trimmed draft vocabulary (d2t).
 #include "infer/head/head.h"
 
-#include "kernels/base/check.h"
+#include <stdio.h>
 
 static void params(pl_head *h, pl_params *ps) {
     if (h->shared) return;
@@ -9,14 +9,31 @@ static void params(pl_head *h, pl_params *ps) {
                                        .kind = PL_PARAM_MATRIX,
                                        .part = {{"lm_head.weight", h->vocab}},
                                        .cols = h->d,
-                                       .init_std = 0.02});
+                                       .init_std = 0.02,
+                                       .start = PL_START_DENSE});
 }
 
-// The identity. A caller that wants the result in a place of its own has put x there already.
-static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {
-    (void)ctx, (void)h;
-    PL_CHECK(y.data == NULL || y.data == x.data, "a full head does not move rows");
-    return x;
+// All rows, a half to a sixteenth of them; as many as FR-Spec keeps of 128k (arXiv 2502.14856); a half of which fewer
+// are read the deeper the draft.
+static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
+    enum { PARTS = 5, FRSPEC = PARTS, AWARE, EXAMPLES };
+    e->spec = pl_hf_head_make("full", 0);
+    if (i < PARTS) {
+        snprintf(e->name, sizeof e->name, i ? "trimmed-V/%d" : "full", 1 << i);
+        e->rows = s->vocab >> i;
+        e->in = PL_EXAMPLE_HEADS | PL_EXAMPLE_PLAN | (i == 0 ? PL_EXAMPLE_CYCLE : 0);
+    } else if (i == FRSPEC) {
+        e->rows = s->vocab > 32000 ? 32000 : s->vocab / 4;
+        snprintf(e->name, sizeof e->name, "trimmed-%lld", (long long)e->rows);
+        e->in = PL_EXAMPLE_CYCLE;
+    } else if (i == AWARE) {
+        snprintf(e->name, sizeof e->name, "position-aware-V/2");
+        pl_hf_head_set_flag(&e->spec, "position_aware", true);
+        e->rows = s->vocab / 2;
+        e->in = PL_EXAMPLE_PLAN;
+    }
+    return i < EXAMPLES;
 }
 
-const pl_head_kind pl_head_full = {.name = "full", .params = params, .project = project};
+const pl_head_kind pl_head_full = {
+    .name = "full", .listed = true, .dense = "lm_head.weight", .published = true, .params = params, .example = example};

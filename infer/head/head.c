@@ -1,28 +1,158 @@
 #include "infer/head/head.h"
 
+#include "infer/head/settings.h"
 #include "kernels/base/check.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-static const pl_head_kind *const kinds[] = {&pl_head_full, &pl_head_lowrank, &pl_head_specvocab, &pl_head_dynaspec};
+#define PL_HEAD(name) extern const pl_head_kind pl_head_##name;
+#include "infer/head/heads.def"
+#undef PL_HEAD
+#define PL_HEAD(name) &pl_head_##name,
+static const pl_head_kind *const kinds[] = {
+#include "infer/head/heads.def"
+};
+#undef PL_HEAD
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+const pl_head_kind *pl_head_at(int i) {
+    return i < KINDS ? kinds[i] : NULL;
+}
+
+const char *pl_head_name(int i) {
+    return i < KINDS ? kinds[i]->name : NULL;
+}
 
 const pl_head_kind *pl_head_find(const char *name, pl_err *err) {
     char   known[256] = "";
     size_t used = 0;
     for (int i = 0; i < KINDS; i++) {
         if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
-        size_t n = strlen(kinds[i]->name);
-        if (used + n + 3 < sizeof known) {
-            if (used) memcpy(known + used, ", ", 2), used += 2;
-            memcpy(known + used, kinds[i]->name, n + 1), used += n;
-        }
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", kinds[i]->name);
     }
     pl_fail(err, PL_E_INPUT, "head kind \"%s\" is not known; known are: %s", name, known);
     return NULL;
+}
+
+bool pl_head_next_example(pl_head_example *e, int *at, const pl_head_shape *s, unsigned in) {
+    enum { STRIDE = 1 << 10 }; // *at: kind and number
+    while (*at / STRIDE < KINDS) {
+        const pl_head_kind *kind = kinds[*at / STRIDE];
+        *e = (pl_head_example){.rows = s->vocab};
+        if (!kind->example || !kind->example(e, *at % STRIDE, s)) {
+            *at = (*at / STRIDE + 1) * STRIDE;
+            continue;
+        }
+        ++*at;
+        if (e->rows > 0 && (e->in & in)) return true;
+    }
+    return false;
+}
+
+// ---- settings
+
+const pl_key pl_head_keys[] = {
+    {PL_KEY_AS_ENUM("drafter.head.kind", pl_head_recipe, kind), .each = true, .deflt = "full", .names = pl_head_name,
+     .help = "how the head chooses among the tokens", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_PATH("drafter.head.vocab", pl_head_recipe, vocab), .each = true,
+     .help = "draft only the tokens of this list, most frequent first: a name of `vocabularies` or a file of paceline "
+             "vocab --list; absent: all tokens",
+     .stages = PL_KEY_NO_STAGE}, // the list's content matters, not where it lies
+    {PL_KEY_AS_INT("drafter.head.vocab_size", pl_head_recipe, vocab_size), .each = true, .deflt = "0", .min = 0,
+     .max = 1 << 22, .help = "of them the first so many; 0: as many as the list says, or all",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_BOOL("drafter.head.position_aware", pl_head_recipe, position_aware), .each = true, .deflt = "false",
+     .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_INT("drafter.head.redistribute", pl_head_recipe, redistribute), .each = true, .deflt = "0", .min = 0,
+     .max = 999,
+     .help = "a trimmed head gives so many thousandths of its mass to the tokens outside its list, when candidates are "
+             "drawn",
+     .stages = PL_STAGE_DRAFTER, .late = true},
+    {PL_KEY_AS_ENUM("drafter.head.init", pl_head_recipe, init), .each = true, .deflt = "auto",
+     .choices = {"auto", "target", "random"},
+     .help = "where the head starts; target: its rows, or their best low-rank factors; auto: target where possible",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_AS_ENUM("drafter.head.frozen", pl_head_recipe, frozen), .each = true, .deflt = "auto",
+     .choices = {"auto", "true", "false"},
+     .help = "leave the head as it starts; auto: eagle1's full head, which then is the target's and not stored",
+     .stages = PL_STAGE_DRAFTER},
+    PL_KEYS_END(pl_head_recipe)};
+
+#define POSITION_AWARE "position_aware"
+#define REDISTRIBUTE "redistribute"
+
+const char *pl_head_wants_list(const pl_hf_head *spec) {
+    return pl_hf_head_find(spec, POSITION_AWARE) ? POSITION_AWARE
+           : pl_hf_head_find(spec, REDISTRIBUTE) ? REDISTRIBUTE
+                                                 : NULL;
+}
+
+static size_t own_size(const pl_head_kind *kind) {
+    const pl_key *row = kind->keys;
+    while (row && row->path)
+        row++;
+    return row ? row->size : 0;
+}
+
+pl_hf_head pl_head_spec(const pl_head_recipe *r, const void *own) {
+    const pl_head_kind *kind = kinds[r->kind];
+    pl_hf_head          spec = pl_hf_head_make(kind->name, 0);
+    size_t              size = own_size(kind);
+    void               *settled = size ? pl_malloc(size) : NULL;
+    PL_CHECK(!size || settled, "head settings: out of memory for %zu bytes", size);
+    if (size) memcpy(settled, own, size);
+    if (kind->settle) kind->settle(settled);
+    pl_head_settings_state(&spec, kind->keys, settled);
+    pl_hf_head_set_flag(&spec, POSITION_AWARE, r->position_aware);
+    pl_hf_head_set(&spec, REDISTRIBUTE, r->redistribute);
+    pl_free(settled);
+    return spec;
+}
+
+// A setting of another kind is ignored: formats write more than a kind reads.
+static bool known(const char *name) {
+    for (int i = 0; i < KINDS; i++)
+        if (pl_head_settings_know(kinds[i]->keys, name)) return true;
+    return strcmp(name, POSITION_AWARE) == 0 || strcmp(name, REDISTRIBUTE) == 0;
+}
+
+static pl_status read_settings(pl_head *h, pl_err *err) {
+    size_t               size = own_size(h->kind);
+    const pl_hf_setting *aware = pl_hf_head_find(&h->spec, POSITION_AWARE);
+    const pl_hf_setting *share = pl_hf_head_find(&h->spec, REDISTRIBUTE);
+    for (int i = 0; i < h->spec.n; i++)
+        if (!known(h->spec.setting[i].name))
+            return pl_fail(err, PL_E_INPUT, "paceline.head.%s: unknown; written by a newer paceline?",
+                           h->spec.setting[i].name);
+    if (aware && aware->form != PL_HF_FLAG)
+        return pl_fail(err, PL_E_INPUT, "paceline.head." POSITION_AWARE ": expected true or false");
+    if (share && (share->form != PL_HF_INT || share->value > 999))
+        return pl_fail(err, PL_E_INPUT, "paceline.head." REDISTRIBUTE ": expected an integer from 1 to 999");
+    h->position_aware = aware;
+    h->redistribute = share ? (int)share->value : 0;
+    if (size == 0) return PL_OK;
+    h->own = pl_calloc(1, size);
+    if (!h->own) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
+    return pl_head_settings_read(h->own, h->kind->keys, &h->spec, err);
+}
+
+static pl_status init(pl_head *h, pl_err *err) {
+    PL_TRY(read_settings(h, err));
+    if (h->redistribute > 0 && !h->kind->listed)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": redistribute is for heads that draft a fixed list of tokens",
+                       h->kind->name);
+    if (h->position_aware && !h->kind->listed)
+        return pl_fail(err, PL_E_INPUT,
+                       "head of kind \"%s\": position_aware is for heads whose rows lie in order of frequency",
+                       h->kind->name);
+    return h->kind->init ? h->kind->init(h, err) : PL_OK;
 }
 
 pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err) {
@@ -30,31 +160,36 @@ pl_status pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vo
     if (!*h->spec.kind) strcpy(h->spec.kind, "full");
     h->kind = pl_head_find(h->spec.kind, err);
     if (!h->kind) return PL_E_INPUT;
-    if (spec->redistribute > 0 && h->kind != &pl_head_full && h->kind != &pl_head_lowrank)
-        return pl_fail(err, PL_E_INPUT,
-                       "head of kind \"%s\": redistribute is for heads that draft a fixed list of tokens",
-                       h->kind->name);
-    return h->kind->init ? h->kind->init(h, err) : PL_OK;
+    pl_status st = init(h, err);
+    if (st != PL_OK) pl_head_fini(h);
+    return st;
 }
 
 void pl_head_fini(pl_head *h) {
     if (h->kind && h->kind->fini) h->kind->fini(h);
+    pl_free(h->own);
     pl_free(h->d2t);
     pl_outside_fini(&h->outside);
     *h = (pl_head){0};
 }
 
 void pl_head_share(pl_head *h, pl_tensor out) {
-    PL_CHECK(h->kind == &pl_head_full && !h->d2t, "a head of kind %s cannot be the target's", h->kind->name);
+    PL_CHECK(h->kind->published && !h->d2t, "a head of kind %s cannot be the target's", h->kind->name);
     h->shared = true;
     h->out = out;
     h->out.grad = NULL;
 }
 
 int64_t pl_head_budget(const pl_head *h, int level) {
-    if (!h->spec.position_aware || level < 2) return h->vocab;
+    if (!h->position_aware || level < 2) return h->vocab;
     int64_t rows = h->vocab / (level + 1);
     return rows > 0 ? rows : 1;
+}
+
+pl_tensor pl_head_project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {
+    if (h->kind->project) return h->kind->project(ctx, h, x, y);
+    PL_CHECK(y.data == NULL || y.data == x.data, "a head without a projection does not move rows");
+    return x;
 }
 
 pl_drafted pl_head_drafted(const pl_head *h) {
@@ -99,7 +234,7 @@ static pl_tensor gathered(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor 
 }
 
 static pl_tensor all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    pl_tensor x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    pl_tensor x = pl_head_project(ctx, h, r->x, (pl_tensor){0});
     return h->out.layout == PL_SEGMENTS ? gathered(ctx, h, x, h->out) : pl_linear(ctx, x, h->out);
 }
 
@@ -133,7 +268,7 @@ static void list_support(int32_t *id, const pl_span *span, int n_spans, int64_t 
 // Of rows that are packed by segments, as the host has them, only those of the support are read.
 static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     enum { SPARE = 64 }; // elements of a row that the alignment of a group's blocks may take
-    pl_tensor       x = h->kind->project(ctx, h, r->x, (pl_tensor){0});
+    pl_tensor       x = pl_head_project(ctx, h, r->x, (pl_tensor){0});
     pl_tensor       y = pl_ctx_const(ctx, x.dim[0], h->vocab);
     pl_head_support s = support(ctx, h, r);
     if (ctx->measuring) {
@@ -193,7 +328,7 @@ void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, i
         return;
     }
     pl_headtopk_args all = {
-        .x = h->kind->project(ctx, h, r->x, (pl_tensor){0}), .w = h->out, .k = k, .id = id, .value = value, .lse = lse};
+        .x = pl_head_project(ctx, h, r->x, (pl_tensor){0}), .w = h->out, .k = k, .id = id, .value = value, .lse = lse};
     pl_head_support s = support(ctx, h, r);
     if (ctx->measuring || ctx->err.status != PL_OK) {
         pl_headtopk(ctx, &all);

@@ -8,13 +8,16 @@
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
 // support: the proposal's distribution is the softmax over the support, and tokens outside come from the target alone.
-// A head adds one file: its kind's name, its weights, its projection, its support.
+// A head is one file and one line in heads.def: its kind has its name, its settings (the keys of recipes and what its
+// checkpoint states), its weights and what they start as, its projection, its support, how a held-out draft of it is
+// scored, and the examples that benches and plans measure before one is trained.
 #ifndef PL_HEAD_H
 #define PL_HEAD_H
 
 #include "checkpoints/hf.h"
 #include "infer/head/outside.h"
 #include "infer/model/params.h"
+#include "kernels/base/key.h"
 #include "kernels/op/route.h"
 
 typedef struct pl_head pl_head;
@@ -40,9 +43,46 @@ typedef struct pl_head_rows {
     pl_head_support support;
 } pl_head_rows;
 
+// A head that nobody has trained, at settings that are usual for a vocabulary and a width: what a kind costs before one
+// is trained.
+enum {
+    PL_EXAMPLE_HEADS = 1, // for `bench heads`
+    PL_EXAMPLE_PLAN = 2,  // for `plan`
+    PL_EXAMPLE_CYCLE = 4, // for `bench decode --shape`
+};
+typedef struct pl_head_example {
+    char       name[48]; // "trimmed-V/8"
+    pl_hf_head spec;
+    int64_t    rows;   // of its vocabulary; 0: there is no such head for this shape
+    int        level;  // draft depth at which it is measured
+    bool       uneven; // its table (pl_head_kind.draw_table) is uneven
+    unsigned   in;     // who measures it: bits of the above
+} pl_head_example;
+
+// Where examples come from.
+typedef struct pl_head_shape {
+    int64_t        vocab, d;
+    const int64_t *rank; // the ranks asked for; NULL: the usual ones
+    int            n_ranks;
+} pl_head_shape;
+
 typedef struct pl_head_kind {
-    const char *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
+    const char   *name; // "full", "lowrank": recipe key drafter.head.kind and config paceline.head.kind
+    // Its settings, each a key drafter.head.NAME of recipes and NAME of the config's paceline.head; they fill a struct
+    // of the kind's own, pl_head.own. 0 of a number means that nothing is stated. NULL: it has none.
+    const pl_key *keys;
+    // Fills in what a recipe leaves open. NULL: nothing.
+    void (*settle)(void *own);
     bool        reads_inputs;
+    // It reads all its rows, or a prefix, and may draft a list of tokens and redistribute mass to the others.
+    bool        listed;
+    // What the head of another drafter, or the target's, is to one that starts from it:
+    const char *dense;    // the tensor of its checkpoint that holds rows [Vd, d] that others start from; NULL: none
+    bool        factored; // out and down are factors, which one of the same rank starts from as they are
+    // Published drafters have it: a checkpoint with it needs no paceline.head, and it can be the target's own matrix.
+    bool        published;
+    // Its clusters are chosen by a router, which alone is trained (train/task/routed.h).
+    bool        routed;
     // Completes h from h->spec, and refuses a spec that makes no head with one line. NULL: nothing to do.
     pl_status (*init)(pl_head *h, pl_err *err);
     // What init made. NULL: nothing.
@@ -55,7 +95,8 @@ typedef struct pl_head_kind {
     const char *table_name;
     pl_status (*read_table)(pl_head *h, const pl_weight_source *src, pl_err *err);
     pl_st_source (*table)(const pl_head *h);
-    // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent.
+    // [M, d] -> [M, width of out]; y.data NULL: a new tensor. Rows are independent. NULL: the identity (the step that
+    // computes x then writes it where y is).
     pl_tensor (*project)(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
     // Whether `support` asks for the step's inputs alone, not for x. NULL: no.
     bool (*foresees)(const pl_head *h);
@@ -64,30 +105,66 @@ typedef struct pl_head_kind {
     // Instead of the general ones, for heads whose distribution is no softmax over rows of out. NULL: the general ones.
     void (*topk)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
     pl_tensor (*logits)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // For heads that propose by the logits of `exact` over the best rows of `out`: how many rows those are. Held-out
+    // acceptance is then that of the softmax over them (train/task/rescored.h). NULL: by the logits of `out`.
+    int64_t (*shortlisted)(const pl_head *h);
+    // Example i, from 0; false: there is none further.
+    bool (*example)(pl_head_example *e, int i, const pl_head_shape *s);
+    // Gives an untrained head its table. NULL: it has none.
+    pl_status (*draw_table)(pl_head *h, bool uneven, pl_err *err);
     // Bytes that one draft step at this depth must read; NULL: out's rows and down.
     double (*step_bytes)(const pl_head *h, int level);
 } pl_head_kind;
 
 struct pl_head {
-    const pl_head_kind    *kind;
-    pl_hf_head             spec;           // as the config has it; kind never ""
-    int64_t                d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
-    pl_tensor              out;            // [Vd, rank]
-    pl_tensor              down;           // [rank, d] (lowrank, specvocab)
-    pl_tensor              exact;          // [Vd, d] row-major, never trained (specvocab)
-    bool                   shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
-    struct pl_head_routed *routed;         // dynaspec (infer/head/dynaspec.h); owned
-    int32_t               *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
-    pl_outside             outside;        // where spec.redistribute > 0
+    const pl_head_kind *kind;
+    pl_hf_head          spec;           // as the config has it; kind never ""
+    void               *own;            // the kind's settings, filled by its keys; owned
+    bool                position_aware; // settings of any head that drafts a list
+    int                 redistribute;   // thousandths of its mass that go to tokens outside the list
+    int64_t             d, vocab, rank; // vocab: draft vocabulary Vd; rank: width of out's rows (d for a full head)
+    pl_tensor           out;            // [Vd, rank]
+    pl_tensor           down;           // [rank, d] (lowrank, specvocab)
+    pl_tensor           exact;          // [Vd, d] row-major, never trained (specvocab)
+    bool                shared;         // out is the target's own matrix: borrowed, frozen, not in the checkpoint
+    void               *state;          // what the kind keeps beside; its init and fini see to it
+    int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
+    pl_outside          outside;        // where spec.redistribute > 0
 };
 
+// Examples of all kinds that any of `in` measures, of which this shape has one, in turn: *at begins as 0, false after
+// the last.
+bool pl_head_next_example(pl_head_example *e, int *at, const pl_head_shape *s, unsigned in);
+
+// The kinds of heads.def in turn; NULL past the last.
+const pl_head_kind *pl_head_at(int i);
+const char         *pl_head_name(int i);
 // By name; NULL and one line naming the known kinds.
 const pl_head_kind *pl_head_find(const char *name, pl_err *err);
+
+// What recipes say of any head beside its kind's own keys: drafter.head.*.
+enum { PL_INIT_AUTO, PL_INIT_TARGET, PL_INIT_RANDOM };    // init
+enum { PL_FROZEN_AUTO, PL_FROZEN_TRUE, PL_FROZEN_FALSE }; // frozen
+typedef struct pl_head_recipe {
+    int         kind;
+    const char *vocab;
+    int64_t     vocab_size;
+    bool        position_aware;
+    int         redistribute, init, frozen;
+} pl_head_recipe;
+extern const pl_key pl_head_keys[];
+// The head that a recipe asks for; own: the struct that the kind's keys have filled (NULL: it has none).
+pl_hf_head          pl_head_spec(const pl_head_recipe *r, const void *own);
+// The setting of spec that wants a list of tokens, most frequent first; NULL: none does.
+const char         *pl_head_wants_list(const pl_hf_head *spec);
 // spec->kind "": a full head. What the kind does not have (a rank) is ignored; what it must have is checked.
 pl_status           pl_head_init(pl_head *h, const pl_hf_head *spec, int64_t d, int64_t vocab, pl_err *err);
 void                pl_head_fini(pl_head *h);
 // Before params: a full head becomes the target's output matrix.
 void                pl_head_share(pl_head *h, pl_tensor out);
+
+// [M, d] -> [M, width of out], by the kind; y as pl_head_kind.project takes it.
+pl_tensor pl_head_project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y);
 
 // Rows of out that a position-aware head (arXiv 2510.13847, appendix A.1: FR-Spec with a budget by depth) reads at this
 // depth: all Vd at depths 0 and 1, floor(Vd / (t + 1)) after, at least 1. Its rows lie in order of frequency, so that
@@ -113,6 +190,7 @@ void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k,
 // Bytes that one draft step at this depth must read.
 double pl_head_step_bytes(const pl_head *h, int level);
 
-extern const pl_head_kind pl_head_full, pl_head_lowrank, pl_head_specvocab, pl_head_dynaspec;
+// Kinds that others are made of.
+extern const pl_head_kind pl_head_full, pl_head_lowrank;
 
 #endif

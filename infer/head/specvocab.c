@@ -17,17 +17,30 @@
 #include "kernels/op/linear.h"
 
 #include <math.h>
+#include <stdio.h>
+
+typedef struct specvocab {
+    int rank; // first, as lowrank's settings have it
+    int candidates;
+} specvocab;
+
+static const pl_key keys[] = {{PL_KEY_AS_INT("drafter.head.rank", specvocab, rank), .each = true, .deflt = "0",
+                               .min = 0, .max = 65536, .help = "of the scorer", .stages = PL_STAGE_DRAFTER},
+                              {PL_KEY_AS_INT("drafter.head.candidates", specvocab, candidates), .each = true,
+                               .deflt = "0", .min = 0, .max = PL_HEADTOPK_MAX,
+                               .help = "specvocab: rows that are rescored", .stages = PL_STAGE_DRAFTER},
+                              PL_KEYS_END(specvocab)};
+
+static int64_t candidates(const pl_head *h) {
+    return ((const specvocab *)h->own)->candidates;
+}
 
 static pl_status init(pl_head *h, pl_err *err) {
     int64_t most = h->vocab < PL_HEADTOPK_MAX ? h->vocab : PL_HEADTOPK_MAX;
     PL_TRY(pl_head_lowrank.init(h, err));
-    if (h->spec.candidates < 1 || h->spec.candidates > most)
-        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": candidates %d must lie in 1..%lld", h->kind->name,
-                       h->spec.candidates, (long long)most);
-    if (h->spec.position_aware)
-        return pl_fail(err, PL_E_INPUT,
-                       "head of kind \"%s\": position_aware is for heads whose rows lie in order of frequency",
-                       h->kind->name);
+    if (candidates(h) < 1 || candidates(h) > most)
+        return pl_fail(err, PL_E_INPUT, "head of kind \"%s\": candidates %lld must lie in 1..%lld", h->kind->name,
+                       (long long)candidates(h), (long long)most);
     return PL_OK;
 }
 
@@ -37,7 +50,9 @@ static void params(pl_head *h, pl_params *ps) {
                                        .kind = PL_PARAM_EMBED,
                                        .part = {{"lm_head.weight", h->vocab}},
                                        .cols = h->d,
-                                       .init_std = 0.02});
+                                       .init_std = 0.02,
+                                       .start = PL_START_DENSE,
+                                       .fixed = true});
 }
 
 static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y) {
@@ -46,7 +61,7 @@ static pl_tensor project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor y
 
 // The candidates of each row [M, C], ascending, and their exact logits [M, C].
 static pl_tensor rescore(pl_ctx *ctx, const pl_head *h, pl_tensor x, int32_t **id) {
-    int64_t n = h->spec.candidates;
+    int64_t n = candidates(h);
     *id = pl_ctx_bytes(ctx, pl_size_mul((size_t)x.dim[0], (size_t)n, sizeof **id));
     pl_headtopk(ctx, &(pl_headtopk_args){
                          .x = project(ctx, h, x, (pl_tensor){0}), .w = h->out, .k = (int)n, .by_id = true, .id = *id});
@@ -61,7 +76,7 @@ static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, in
 
 static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int32_t  *candidate;
-    int64_t   m = r->x.dim[0], n = h->spec.candidates;
+    int64_t   m = r->x.dim[0], n = candidates(h);
     pl_tensor z = rescore(ctx, h, r->x, &candidate), y = pl_tensor_2d(NULL, ctx->be->real, m, h->vocab);
     void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof(float)));
     z.data = pl_ctx_read(ctx, &z);
@@ -80,13 +95,34 @@ static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
 static double step_bytes(const pl_head *h, int level) {
     (void)level;
     double scorer = (double)(h->vocab + h->d) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
-    return scorer + (double)h->spec.candidates * (double)h->d * (double)pl_dtype_size(h->exact.dtype);
+    return scorer + (double)candidates(h) * (double)h->d * (double)pl_dtype_size(h->exact.dtype);
+}
+
+// Scorers of rank d/8 and d/16, with 2,004 candidates of the Llama-3 vocabulary.
+static bool example(pl_head_example *e, int i, const pl_head_shape *s) {
+    int     part = 8 << i;
+    int64_t rank = s->d / part, n = s->vocab / 64 < PL_HEADTOPK_MAX ? s->vocab / 64 : PL_HEADTOPK_MAX;
+    if (i > 1) return false;
+    snprintf(e->name, sizeof e->name, "specvocab-d/%d-%lld", part, (long long)n);
+    e->in = PL_EXAMPLE_HEADS | (i == 0 ? PL_EXAMPLE_PLAN : 0);
+    if (rank < 1 || n < 1) {
+        e->rows = 0;
+        return true;
+    }
+    e->spec = pl_hf_head_make("specvocab", (int)rank);
+    pl_hf_head_set(&e->spec, "candidates", n);
+    return true;
 }
 
 const pl_head_kind pl_head_specvocab = {.name = "specvocab",
+                                        .keys = keys,
+                                        .factored = true,
+                                        .dense = "lm_head.weight",
                                         .init = init,
                                         .params = params,
                                         .project = project,
                                         .topk = topk,
                                         .logits = logits,
+                                        .shortlisted = candidates,
+                                        .example = example,
                                         .step_bytes = step_bytes};

@@ -30,7 +30,7 @@ static looker *from_watch(pl_draft_watch *w) {
 
 static void see(pl_draft_watch *w, pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     looker   *l = from_watch(w);
-    bool      routed = h->kind->support || h->spec.position_aware || h->exact.data;
+    bool      routed = h->kind->support || h->position_aware || h->exact.data;
     pl_tensor part = pl_head_logits(ctx, h, r), whole = part;
     if (routed) whole = pl_head_all_logits(ctx, h, r);
     if (!part.data || !whole.data || r->level >= PL_CEILINGS_DEPTH) return;

@@ -194,15 +194,14 @@ pl_status pl_inspect_state(pl_json_out *o, const char *path, pl_err *err) {
 
 // What a head states beside its kind: head_rank, head_clusters, ...
 static void put_head(pl_json_out *o, const pl_hf_head *h) {
-    for (int i = 0; pl_hf_head_member_at(i); i++) {
-        const pl_hf_head_member *m = pl_hf_head_member_at(i);
-        const void              *at = (const char *)h + m->offset;
-        char                     name[48];
-        snprintf(name, sizeof name, "head_%s", m->name);
-        if (m->flag && *(const bool *)at) pl_put_bool(o, name, true);
-        if (!m->flag && *(const int *)at) pl_put_int(o, name, *(const int *)at);
+    for (int i = 0; i < h->n; i++) {
+        const pl_hf_setting *s = &h->setting[i];
+        char                 name[48];
+        snprintf(name, sizeof name, "head_%s", s->name);
+        if (s->form == PL_HF_TEXT) pl_put_str(o, name, s->text);
+        if (s->form == PL_HF_FLAG) pl_put_bool(o, name, true);
+        if (s->form == PL_HF_INT) pl_put_int(o, name, s->value);
     }
-    if (*h->router) pl_put_str(o, "head_router", h->router);
 }
 
 pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_options opt, pl_err *err) {

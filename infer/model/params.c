@@ -28,6 +28,8 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
                     .kind = a->kind,
                     .init_std = a->init_std,
                     .segments = a->segments,
+                    .start = a->start,
+                    .fixed = a->fixed,
                     .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
         snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);

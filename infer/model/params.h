@@ -14,6 +14,16 @@ typedef enum pl_param_kind {
     PL_PARAM_EMBED,  // [rows, cols]: looked up by row, kept row-major
 } pl_param_kind;
 
+// What a weight is before training (train/start/start.h), beside what other drafters may lend it.
+typedef enum pl_param_start {
+    PL_START_DRAWN,      // drawn by init_std; norms 1, biases 0
+    PL_START_DENSE,      // a head's rows [V, d]: the target's output matrix, or another drafter's rows
+    PL_START_UP,         // the best low-rank factors of those rows: up [V, r]
+    PL_START_DOWN,       // and down [r, d]
+    PL_START_FINAL_NORM, // the target's final norm
+    PL_START_FEATURES    // drawn, then each d columns scaled to the features that they read (pl_backbone_kind.gains)
+} pl_param_start;
+
 typedef struct pl_param {
     pl_weight_spec     spec; // part[].name points into name below
     char               name[PL_WEIGHT_PARTS][96];
@@ -23,6 +33,8 @@ typedef struct pl_param {
     void              *owned;    // its part of the list's block when loaded (NULL: bound, or a view of the mapped file)
     size_t             owned_bytes;
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
+    pl_param_start     start;
+    bool               fixed; // never trained
 } pl_param;
 
 typedef struct pl_params {
@@ -47,6 +59,8 @@ typedef struct pl_param_args {
     const pl_segments *segments;
     const char        *alias;    // see pl_weight_spec
     bool               optional; // likewise
+    pl_param_start     start;
+    bool               fixed;
 } pl_param_args;
 void pl_params_add(pl_params *ps, const pl_param_args *a);
 

@@ -1,9 +1,9 @@
 #include "infer/plan/command.h"
 
 #include "infer/bench/shapes.h"
-#include "infer/bench/typical_heads.h"
 #include "infer/drafter/drafter.h"
 #include "infer/plan/parts.h"
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 
 #include <stdlib.h>
@@ -137,7 +137,7 @@ static void name_drafter(const pl_plan *p, pl_plan_head *h, const char *dir) {
 }
 
 static bool is_full(const pl_backbone *b, const pl_target *t) {
-    return b->head.kind == &pl_head_full && b->head.vocab == t->model.vocab;
+    return b->head.kind->published && b->head.vocab == t->model.vocab;
 }
 
 static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
@@ -180,14 +180,14 @@ static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
 
 // A head that nobody has trained: random weights on a backbone of the first drafter's shape, EAGLE-3 where none is
 // given.
-static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64_t vocab, pl_err *err) {
+static pl_status add_random(pl_plan *p, const pl_head_example *e, pl_err *err) {
     const pl_backbone  *like = p->n ? p->head[0].backbone : NULL;
-    pl_backbone_options o = {.head = head, .own_head = true};
-    if (name_taken(p, name)) return PL_OK;
+    pl_backbone_options o = {.head = e->spec, .own_head = true};
+    if (name_taken(p, e->name)) return PL_OK;
     if (p->n == PL_PLAN_HEADS) return pl_fail(err, PL_E_USAGE, "more than %d heads", PL_PLAN_HEADS);
-    if (vocab < p->target.model.vocab) {
+    if (e->rows < p->target.model.vocab) {
         o.d2t = p->ids;
-        o.draft_vocab = vocab;
+        o.draft_vocab = e->rows;
     }
     if (like) {
         o.n_taps = like->n_taps;
@@ -198,11 +198,16 @@ static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64
     }
     pl_plan_head *h = &p->head[p->n];
     *h = (pl_plan_head){0};
-    snprintf(h->name, sizeof h->name, "%s", name);
-    PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : &pl_backbone_eagle3, &p->target.model, &o,
+    snprintf(h->name, sizeof h->name, "%s", e->name);
+    PL_TRY(pl_backbone_create(&h->backbone, like ? like->kind : pl_backbone_at(0), &p->target.model, &o,
                               p->env->backend, err));
+    const pl_head_kind *kind = h->backbone->head.kind;
+    if (kind->shortlisted && kind->shortlisted(&h->backbone->head) < PL_SHAPE_RANKS) {
+        pl_backbone_destroy(h->backbone);
+        return PL_OK;
+    }
     p->n++;
-    if (h->backbone->head.routed) PL_TRY(pl_typical_clusters(&h->backbone->head, true, err));
+    if (kind->draw_table) PL_TRY(kind->draw_table(&h->backbone->head, e->uneven, err));
     PL_TRY(draw(p, &h->backbone->params, (uint64_t)p->n, err));
     h->full = is_full(h->backbone, &p->target);
     PL_TRY(find_acceptance(p, h, NULL, err));
@@ -210,43 +215,31 @@ static pl_status add_random(pl_plan *p, const char *name, pl_hf_head head, int64
     return PL_OK;
 }
 
-// Heads that read some of their rows: SpecVocab's list, DynaSpec's clusters (equal ones: what a router finds in real
-// ones is known after training), a trimmed one whose budget falls with the depth.
-static pl_status add_selective(pl_plan *p, pl_err *err) {
-    int64_t    v = p->target.model.vocab, d = p->target.model.shape.d;
-    pl_hf_head aware = pl_hf_head_make("full", 0), listing, routed;
-    aware.position_aware = true;
-    if (v / 2 >= PL_SHAPE_RANKS) PL_TRY(add_random(p, "position-aware V/2", aware, v / 2, err));
-    if (pl_typical_specvocab(&listing, v, d, 8) && listing.candidates >= PL_SHAPE_RANKS)
-        PL_TRY(add_random(p, "specvocab d/8", listing, v, err));
-    if (pl_typical_dynaspec(&routed, v, d)) PL_TRY(add_random(p, "dynaspec M/4", routed, v, err));
-    return PL_OK;
-}
-
+// What the kinds of heads offer (a routed one's clusters are equal: what a router finds in real ones is known after
+// training), of which PL_SHAPE_RANKS rows can be drafted at least.
 static pl_status add_heads(pl_plan *p, pl_err *err) {
-    int64_t v = p->target.model.vocab, d = p->target.model.shape.d;
-    char    name[64];
-    p->ids = pl_malloc((size_t)v * sizeof *p->ids);
+    pl_head_shape   shape = {.vocab = p->target.model.vocab, .d = p->target.model.shape.d};
+    pl_head_example e;
+    int             at = 0;
+    p->ids = pl_malloc((size_t)shape.vocab * sizeof *p->ids);
     if (!p->ids) return pl_fail(err, PL_E_MEMORY, "plan: out of memory");
-    for (int64_t i = 0; i < v; i++)
+    for (int64_t i = 0; i < shape.vocab; i++)
         p->ids[i] = (int32_t)i;
     p->reference = -1;
     for (int i = p->n - 1; i >= 0; i--)
         if (p->head[i].full) p->reference = i;
+    bool first =
+        pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_PLAN); // the full head, with which others are compared
+    PL_CHECK(first && e.rows == shape.vocab, "the first example is the full head");
     if (p->reference < 0) {
-        PL_TRY(add_random(p, "full", pl_hf_head_make("full", 0), v, err));
+        PL_TRY(add_random(p, &e, err));
         p->reference = p->n - 1;
     }
     if (pl_cli_choice(p->args, "heads") == 1) return PL_OK;
-    for (int part = 2; part <= 16 && v / part >= PL_SHAPE_RANKS; part *= 2) {
-        snprintf(name, sizeof name, "trimmed V/%d", part);
-        PL_TRY(add_random(p, name, pl_hf_head_make("full", 0), v / part, err));
+    while (pl_head_next_example(&e, &at, &shape, PL_EXAMPLE_PLAN)) {
+        if (e.rows >= PL_SHAPE_RANKS) PL_TRY(add_random(p, &e, err));
     }
-    for (int part = 2; part <= 16 && d / part >= 1; part *= 2) {
-        snprintf(name, sizeof name, "lowrank d/%d", part);
-        PL_TRY(add_random(p, name, pl_hf_head_make("lowrank", (int)(d / part)), v, err));
-    }
-    return add_selective(p, err);
+    return PL_OK;
 }
 
 // Heads of which nothing is known are taken to be right as often as the full one.

@@ -24,6 +24,17 @@
 #define PL_KEY_MAX_CHOICES 32      // names of an ENUM, plus the NULL that ends them
 #define PL_KEY_NO_STAGE (1u << 31) // `stages` of a key that changes no product (log intervals and the like)
 
+// Bits of pl_key.stages: the products whose bytes depend on a key. Their values stand in hashes of runs.
+enum {
+    PL_STAGE_TOKENIZER = 1 << 4,
+    PL_STAGE_TOKENS = 1 << 5,
+    PL_STAGE_TARGET = 1 << 6,   // a pretrained target
+    PL_STAGE_DRAFTER = 1 << 7,  // a trained drafter
+    PL_STAGE_ANSWERS = 1 << 8,  // a dataset of the target's answers
+    PL_STAGE_TRACES = 1 << 9,   // what a drafter with a full head met
+    PL_STAGE_RESULTS = 1 << 16, // an evaluation's
+};
+
 typedef enum pl_key_type {
     PL_KEY_INT,    // decimal; field: int64_t or int
     PL_KEY_REAL,   // finite; double
@@ -94,6 +105,7 @@ typedef struct pl_key {
     // section ("lr" for train.lr): the recipe of that item alone has this value instead.
     bool                 overrides;
     bool                 each;
+    bool                 unstored; // of keys that a checkpoint states as well: how it is trained, which none states
     pl_field             field;
     size_t               size; // of the struct, in the row that ends a table
 } pl_key;
@@ -115,6 +127,7 @@ typedef struct pl_key {
 #define PL_KEY_AS_INT(path, S, f) PL_KEY_AS_(path, S, f, PL_KEY_INT, int64_t : PL_FIELD_INT64, int : PL_FIELD_INT)
 #define PL_KEY_AS_REAL(path, S, f) PL_KEY_AS_(path, S, f, PL_KEY_REAL, double : PL_FIELD_REAL)
 #define PL_KEY_AS_BOOL(path, S, f) PL_KEY_AS_(path, S, f, PL_KEY_BOOL, bool : PL_FIELD_BOOL)
+#define PL_KEY_AS_PATH(path, S, f) PL_KEY_AS_(path, S, f, PL_KEY_PATH, const char * : PL_FIELD_TEXT)
 #define PL_KEY_AS_ENUM(path, S, f) PL_KEY_AS_(path, S, f, PL_KEY_ENUM, int : PL_FIELD_INT)
 #define PL_KEY_AS_(name, S, f, t, ...)                                                                                 \
     .path = (name), .type = (t), .field = {_Generic(((S *)0)->f, __VA_ARGS__), offsetof(S, f)}

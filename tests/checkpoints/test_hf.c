@@ -233,7 +233,7 @@ static void test_drafter(void **state) {
                OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":16},\"tap_numbering\":\"input\"}");
     assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
     assert_string_equal(c.head.kind, "low_rank");
-    assert_int_equal(c.head.rank, 16);
+    assert_int_equal(pl_hf_head_int(&c.head, "rank"), 16);
     assert_int_equal(c.tap_numbering, PL_HF_TAPS_INPUT);
     put_config(at("d.json"), NULL, "\"draft_vocab_size\":100"); // as some heads are published
     assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
@@ -263,11 +263,9 @@ static void test_drafter(void **state) {
         {"architectures", EAGLE ",\"bias\":true", "bias: true is not supported"},
         {"architectures", EAGLE ",\"paceline\":{\"tap_numbering\":\"both\"}", "expected \"input\" or \"output\""},
         {"architectures", EAGLE ",\"paceline\":{\"hd\":{}}", "paceline.hd: unknown; written by a newer paceline?"},
-        {"architectures", EAGLE ",\"paceline\":{\"head\":{\"kind\":\"x\",\"size\":1}}", "paceline.head.size: unknown"},
         {"architectures", EAGLE ",\"paceline\":{\"head\":{}}", "paceline.head.kind: missing"},
         {"architectures", OWN "\"paceline\":{}", "paceline.head.kind: missing"},
-        {"architectures", OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":65}}",
-         "paceline.head.rank: 65 is not between 1 and hidden_size 64"},
+        {"architectures", OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":[65]}}", "paceline.head.rank"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_config(at("d.json"), bad[i].drop, bad[i].more);
@@ -305,7 +303,7 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
         {a->norm_output, b->norm_output},
         {a->norm_before_fc, b->norm_before_fc},
         {a->norm_before_residual, b->norm_before_residual},
-        {a->head.rank, b->head.rank},
+        {(int)pl_hf_head_int(&a->head, "rank"), (int)pl_hf_head_int(&b->head, "rank")},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i][0] != pairs[i][1]) fail_msg("field %zu: %d and %d", i, pairs[i][0], pairs[i][1]);
@@ -376,13 +374,13 @@ static void test_round_trip(void **state) {
     c.tap_numbering = PL_HF_TAPS_INPUT;
     c.fc_norm = c.norm_before_residual = true;
     strcpy(c.head.kind, "low_rank");
-    c.head.rank = 16;
+    pl_hf_head_set(&c.head, "rank", 16);
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));
     assert_same(&c, &back);
     strcpy(c.architecture, "LlamaForCausalLMEagle3");
     c.head.kind[0] = 0;
-    c.head.rank = 0;
+    pl_hf_head_set(&c.head, "rank", 0);
     c.tap_numbering = PL_HF_TAPS_UNSTATED;
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_DRAFTER, &err));

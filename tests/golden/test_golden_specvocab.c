@@ -49,7 +49,8 @@ static void check(golden *g, const pl_backend *be, pl_dtype t) {
     float          dist[N * CANDIDATES];
     pl_err         err = {0};
     pl_ctx         ctx;
-    pl_hf_head     spec = {.kind = "specvocab", .rank = RANK, .candidates = CANDIDATES};
+    pl_hf_head     spec = pl_hf_head_make("specvocab", RANK);
+    pl_hf_head_set(&spec, "candidates", CANDIDATES);
     assert_int_equal(pl_head_init(&r->h, &spec, WIDTH, V, &err), PL_OK);
     r->h.out = matrix(be, "specvocab/up", V, RANK, t, PL_PANELS);
     r->h.down = matrix(be, "specvocab/down", RANK, WIDTH, t, PL_PANELS);

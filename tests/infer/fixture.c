@@ -88,7 +88,7 @@ static void hang_outside(pl_head *h, int64_t vocab) {
         on[y] = (int32_t)(y % h->vocab);
     for (int64_t j = 0; j < h->vocab; j++)
         on[h->d2t[j]] = (int32_t)j;
-    must(pl_outside_init(&h->outside, h->spec.redistribute, on, vocab, h->d2t, h->vocab, "fixture", &err), &err);
+    must(pl_outside_init(&h->outside, h->redistribute, on, vocab, h->d2t, h->vocab, "fixture", &err), &err);
     free(on);
 }
 
@@ -98,7 +98,7 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
     pl_backbone        *b;
     pl_backbone_options options = *o;
     int32_t            *order = calloc((size_t)target->vocab, sizeof *order);
-    bool                routed = strcmp(o->head.kind, "dynaspec") == 0;
+    bool                routed = *o->head.kind && pl_head_find(o->head.kind, NULL)->routed;
     if (routed && !o->d2t) {
         for (int32_t i = 0; i < target->vocab; i++)
             order[i] = (i + 5) % (int32_t)target->vocab;
@@ -106,8 +106,9 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
         options.draft_vocab = target->vocab;
     }
     must(pl_backbone_create(&b, kind, target, &options, pl_backend_cpu(), &err), &err);
-    if (routed) pl_routed_set_offsets(&b->head, random_clusters(b->head.spec.clusters, b->head.vocab, seed));
-    if (o->head.redistribute > 0) hang_outside(&b->head, target->vocab);
+    if (routed)
+        pl_routed_set_offsets(&b->head, random_clusters(pl_routed_of(&b->head)->own->clusters, b->head.vocab, seed));
+    if (b->head.redistribute > 0) hang_outside(&b->head, target->vocab);
     free(order);
     float **data = random_values(&b->params, seed);
     must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);

@@ -196,12 +196,12 @@ static void write_head(const char *dir, const pl_llama *target, int kind) {
     pl_backbone_options o = {0};
     for (int i = 0; i < DRAFTED; i++)
         d2t[i] = (4 * i + 7) % VOCAB;
-    if (kind == CANDIDATES) o.head = (pl_hf_head){.kind = "specvocab", .rank = 4, .candidates = 5};
+    if (kind == CANDIDATES) o.head = pl_hf_head_of("specvocab:rank=4,candidates=5");
     if (kind == TRIMMED || kind == BY_POSITION || kind == SPREAD) {
         o.d2t = d2t;
         o.draft_vocab = DRAFTED;
-        o.head.position_aware = kind == BY_POSITION;
-        o.head.redistribute = kind == SPREAD ? 100 : 0;
+        pl_hf_head_set_flag(&o.head, "position_aware", kind == BY_POSITION);
+        pl_hf_head_set(&o.head, "redistribute", kind == SPREAD ? 100 : 0);
     }
     test_backbone_write(dir, target, &pl_backbone_eagle3, &o, 9);
 }

@@ -278,22 +278,20 @@ static void stop_inside_block(void **state) {
 // The EAGLE-3 drafter itself, random weights, with every kind of head and of tree: same output at temperature 0 and 1.
 static void eagle3_is_lossless(void **state) {
     (void)state;
-    char                    dir[64], draft[64], what[128];
-    pl_err                  err = {0};
-    world                  *w = calloc(1, sizeof *w);
-    transcript             *got = calloc(SESSIONS, sizeof *got);
-    int64_t                 accepted = 0;
-    static const pl_hf_head heads[] = {{.kind = "full"},
-                                       {.kind = "lowrank", .rank = 12},
-                                       {.kind = "specvocab", .rank = 12, .candidates = 20},
-                                       {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 5, .k1 = 3, .kmin = 1}};
+    char                     dir[64], draft[64], what[128];
+    pl_err                   err = {0};
+    world                   *w = calloc(1, sizeof *w);
+    transcript              *got = calloc(SESSIONS, sizeof *got);
+    int64_t                  accepted = 0;
+    static const char *const heads[] = {"full", "lowrank:rank=12", "specvocab:rank=12,candidates=20",
+                                        "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1"};
     test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
     for (int temperature = 0; temperature < 2; temperature++) {
         for (uint64_t k = 0; k < 8; k++)
             run(&w->target, NULL, NULL, 1, k, 1, temperature, -1, w->plain);
         for (size_t head = 0; head < sizeof heads / sizeof *heads; head++) {
             test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3,
-                                &(pl_backbone_options){.head = heads[head]}, 33);
+                                &(pl_backbone_options){.head = pl_hf_head_of(heads[head])}, 33);
             const char *trees[] = {"chain:1",      "chain:4",      "chain:auto",         "auto",
                                    "static:4x2x1", "static:8x4x1", "static:0,0,0,1,1,4", "eagle2:60,10,6",
                                    "eagle2:20,5,3"};
@@ -310,7 +308,7 @@ static void eagle3_is_lossless(void **state) {
                                  PL_OK);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
                 pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "%.31s, %.60s, temperature %d", heads[head].kind, trees[i], temperature);
+                snprintf(what, sizeof what, "%.31s, %.60s, temperature %d", heads[head], trees[i], temperature);
                 for (int k = 0; k < 8; k++) {
                     same(&w->plain[k], &got[k], what);
                     if (i >= 4) accepted += got[k].accepted;
@@ -330,15 +328,14 @@ static void eagle3_is_lossless(void **state) {
 // EAGLE-1 with its target's head, with one of its own and with a bias; greedy and sampled; alone and in a batch.
 static void eagle1_is_lossless(void **state) {
     (void)state;
-    static const pl_backbone_options kinds[] = {
-        {.bias = true},
-        {.own_head = true},
-        {.head = {.kind = "lowrank", .rank = 12}},
-        {.head = {.kind = "dynaspec", .router = "coral", .clusters = 9, .k0 = 2, .fixed = true}}};
-    char        dir[64], draft[64];
-    pl_err      err = {0};
-    world      *w = calloc(1, sizeof *w);
-    transcript *got = calloc(SESSIONS, sizeof *got);
+    const pl_backbone_options kinds[] = {{.bias = true},
+                                         {.own_head = true},
+                                         {.head = pl_hf_head_of("lowrank:rank=12")},
+                                         {.head = pl_hf_head_of("dynaspec:router=coral,clusters=9,k0=2,fixed")}};
+    char                      dir[64], draft[64];
+    pl_err                    err = {0};
+    world                    *w = calloc(1, sizeof *w);
+    transcript               *got = calloc(SESSIONS, sizeof *got);
     test_target(&w->target, test_mkdir(dir), 4, 23, PL_BF16);
     for (int t = 0; t < 2; t++) {
         for (uint64_t k = 0; k < 8; k++)

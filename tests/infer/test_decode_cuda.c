@@ -167,19 +167,16 @@ static void check(pl_dtype t, double temperature) {
 
 typedef struct drafting {
     const pl_backbone_kind *kind; // NULL: a drafter by name
-    pl_hf_head              head;
+    const char             *head;
     const char             *what, *tree;
 } drafting;
 
 static const drafting draftings[] = {
-    {&pl_backbone_eagle3, {.kind = "full"}, "eagle-3", "eagle2:12,3,3"},
-    {&pl_backbone_eagle3, {.kind = "full"}, "eagle-3", "chain:4"},
-    {&pl_backbone_eagle1, {.kind = "lowrank", .rank = 8}, "eagle-1", "chain:4"},
-    {&pl_backbone_eagle3, {.kind = "specvocab", .rank = 12, .candidates = 20}, "specvocab", "chain:4"},
-    {&pl_backbone_eagle3,
-     {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 5, .k1 = 3, .kmin = 1},
-     "dynaspec",
-     "static:3x2"},
+    {&pl_backbone_eagle3, "full", "eagle-3", "eagle2:12,3,3"},
+    {&pl_backbone_eagle3, "full", "eagle-3", "chain:4"},
+    {&pl_backbone_eagle1, "lowrank:rank=8", "eagle-1", "chain:4"},
+    {&pl_backbone_eagle3, "specvocab:rank=12,candidates=20", "specvocab", "chain:4"},
+    {&pl_backbone_eagle3, "dynaspec:clusters=12,width=20,k0=5,k1=3,kmin=1", "dynaspec", "static:3x2"},
     {.what = "lookup", .tree = "chain:4"},
     {.what = "recycle"},
 };
@@ -189,7 +186,8 @@ static void with(const drafting *g, const pl_llama *m, pl_dtype t, double temper
     char        dir[64];
     pl_err      err = {0};
     pl_drafter *d;
-    if (g->kind) test_backbone_write(test_mkdir(dir), m, g->kind, &(pl_backbone_options){.head = g->head}, 5);
+    if (g->kind)
+        test_backbone_write(test_mkdir(dir), m, g->kind, &(pl_backbone_options){.head = pl_hf_head_of(g->head)}, 5);
     if (pl_drafter_open(
             &d, g->kind ? dir : g->what,
             &(pl_drafter_options){

@@ -136,18 +136,18 @@ static void by_position(void **state) {
     pl_backbone *b;
     pl_hf_config c;
     test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
-    pl_backbone_options o = {.head = {.kind = "full", .position_aware = true}, .n_taps = 1, .tap = {1}};
+    pl_backbone_options o = {.head = pl_hf_head_of("full:position_aware"), .n_taps = 1, .tap = {1}};
     assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle3, &m, &o, pl_backend_cpu(), &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafter.head.position_aware: "));
     assert_null(b);
-    o.head = (pl_hf_head){.kind = "full", .redistribute = 9}; // the target's own matrix, by EAGLE-1's default
+    o.head = pl_hf_head_of("full:redistribute=9"); // the target's own matrix, by EAGLE-1's default
     assert_int_equal(pl_backbone_create(&b, &pl_backbone_eagle1, &m, &o, pl_backend_cpu(), &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafter.head.redistribute: "));
 
     test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &(pl_backbone_options){0}, 9);
     snprintf(config, sizeof config, "%s/config.json", draft);
     assert_int_equal(pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err), PL_OK);
-    c.head = (pl_hf_head){.kind = "full", .position_aware = true};
+    c.head = pl_hf_head_of("full:position_aware");
     assert_int_equal(pl_hf_config_write(config, &c, &err), PL_OK);
     assert_int_equal(pl_backbone_open(&b, draft, &m, PL_BF16, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "paceline.head.position_aware is for a trimmed draft vocabulary"));
@@ -156,7 +156,7 @@ static void by_position(void **state) {
 
     for (int i = 0; i < TEST_VOCAB; i++)
         all[i] = (41 * i + 7) % TEST_VOCAB;
-    o = (pl_backbone_options){.head = {.kind = "full", .position_aware = true}, .d2t = all, .draft_vocab = TEST_VOCAB};
+    o = (pl_backbone_options){.head = pl_hf_head_of("full:position_aware"), .d2t = all, .draft_vocab = TEST_VOCAB};
     test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
     if (pl_backbone_open(&b, draft, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_non_null(b->head.d2t);

@@ -6,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include "infer/bench/typical_heads.h"
 #include "infer/head/dynaspec.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/rng.h"
@@ -22,7 +21,7 @@
 static void budgets(void **state) {
     (void)state;
     static const int rounded[] = {20, 10, 3, 2, 1, 1, 1}, floored[] = {20, 10, 2, 1, 1, 1, 1};
-    pl_hf_head       s = {.clusters = 100, .k0 = 20, .k1 = 10};
+    pl_dynaspec      s = {.clusters = 100, .k0 = 20, .k1 = 10};
     for (int t = 0; t < 7; t++) {
         s.floored = false;
         assert_int_equal(pl_routed_budget(&s, t), rounded[t]);
@@ -102,9 +101,9 @@ static void measure(pl_ctx *ctx, void *arg) {
     pl_head_topk(ctx, &w->b->head, &w->rows, PL_TOPK_MAX, w->id, w->value, w->lse);
 }
 
-static void open_world(world *w, const pl_hf_head *head) {
+static void open_world(world *w, const char *head) {
     pl_err              err = {0};
-    pl_backbone_options o = {.head = *head};
+    pl_backbone_options o = {.head = pl_hf_head_of(head)};
     pl_rng              rng = pl_rng_make(9, PL_STREAM_TEST, 0);
     test_target(&w->target, test_mkdir(w->dir), 2, 11, PL_BF16);
     test_backbone_write(test_mkdir(w->draft), &w->target, &pl_backbone_eagle3, &o, 5);
@@ -134,18 +133,18 @@ static void close_world(world *w) {
 // Draft ids that a group of rows reads, from the scores by the definition.
 static void by_definition(world *w, int from, int to, bool in[TEST_VOCAB]) {
     const pl_head *h = &w->b->head;
-    int64_t        n = h->spec.clusters, k = pl_routed_budget(&h->spec, w->rows.level);
+    int64_t        n = pl_routed_of(h)->own->clusters, k = pl_routed_budget(pl_routed_of(h)->own, w->rows.level);
     memset(in, 0, TEST_VOCAB * sizeof *in);
     pl_ctx_begin(&w->ctx);
     pl_tensor e = pl_embed(&w->ctx, w->rows.embed, w->token, ROWS);
-    pl_tensor s = pl_router_scores(&w->ctx, &h->routed->router, e, w->rows.hidden, w->rows.x);
+    pl_tensor s = pl_router_scores(&w->ctx, &pl_routed_of(h)->router, e, w->rows.hidden, w->rows.x);
     for (int row = from; row < to; row++)
         for (int64_t c = 0; c < n; c++) {
             const float *z = pl_f32(&s) + row * n;
             int64_t      before = 0;
             for (int64_t o = 0; o < n; o++)
                 before += z[o] > z[c] || (z[o] == z[c] && o < c);
-            for (int64_t v = h->routed->offset[c]; v < h->routed->offset[c + 1] && before < k; v++)
+            for (int64_t v = pl_routed_of(h)->offset[c]; v < pl_routed_of(h)->offset[c + 1] && before < k; v++)
                 in[v] = true;
         }
 }
@@ -180,18 +179,17 @@ static void check_group(world *w, int from, int to, const bool in[TEST_VOCAB], i
 
 static void supports(void **state) {
     (void)state;
-    static const pl_hf_head heads[] = {
-        {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 2},
-        {.kind = "dynaspec", .clusters = 12, .router = "coral", .k0 = 3, .fixed = true},
-        {.kind = "dynaspec", .clusters = 1, .width = 3, .k0 = 1, .k1 = 1},     // everything is one cluster
-        {.kind = "dynaspec", .clusters = 97, .width = 8, .k0 = 200, .k1 = 3}}; // k beyond the count
-    static const int32_t group[ROWS] = {0, 0, 0, 2, 5, 5, 5};
-    static const int     first[] = {0, 3, 4, ROWS};
+    static const char *const heads[] = {"dynaspec:clusters=12,width=20,k0=4,k1=2",
+                                        "dynaspec:clusters=12,router=coral,k0=3,fixed",
+                                        "dynaspec:clusters=1,width=3,k0=1,k1=1",     // everything is one cluster
+                                        "dynaspec:clusters=97,width=8,k0=200,k1=3"}; // k beyond the count
+    static const int32_t     group[ROWS] = {0, 0, 0, 2, 5, 5, 5};
+    static const int         first[] = {0, 3, 4, ROWS};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         world *w = calloc(1, sizeof *w);
         bool   in[TEST_VOCAB], alone[TEST_VOCAB];
         int    differ = 0;
-        open_world(w, &heads[i]);
+        open_world(w, heads[i]);
         for (w->rows.level = 0; w->rows.level < 4; w->rows.level++) {
             w->rows.group = group;
             for (int g = 0; g < 3; g++) {
@@ -204,7 +202,7 @@ static void supports(void **state) {
             by_definition(w, 0, ROWS, in);
             check_group(w, 0, ROWS, in, 10);
         }
-        assert_int_equal(differ > 0, heads[i].clusters != 1);
+        assert_int_equal(differ > 0, i != 2);
         close_world(w);
         free(w);
     }
@@ -214,7 +212,7 @@ static void nan_is_refused(void **state) {
     (void)state;
     world *w = calloc(1, sizeof *w);
     pl_err err = {0};
-    open_world(w, &(pl_hf_head){.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 2});
+    open_world(w, "dynaspec:clusters=12,width=20,k0=4,k1=2");
     w->hidden[3 * D] = NAN;
     pl_ctx_begin(&w->ctx);
     pl_head_topk(&w->ctx, &w->b->head, &w->rows, 4, w->id, w->value, w->lse);
@@ -224,62 +222,95 @@ static void nan_is_refused(void **state) {
     free(w);
 }
 
+// The next example of a kind, for benches and plans; its rows are 0 where the shape has none.
+static pl_head_example example_of(const char *kind, int n, int64_t vocab, int64_t d) {
+    pl_head_example e = {.rows = vocab};
+    pl_head_shape   shape = {.vocab = vocab, .d = d};
+    assert_true(pl_head_find(kind, NULL)->example(&e, n, &shape));
+    return e;
+}
+
 // Heads for measuring: their clusters are a table that a checkpoint could have.
-static void typical(void **state) {
+static void examples(void **state) {
     (void)state;
     static const int64_t vocabs[] = {512, 1000, 50257, 128256};
     for (size_t i = 0; i < sizeof vocabs / sizeof *vocabs; i++)
-        for (int equal = 0; equal < 2; equal++) {
-            pl_hf_head spec;
-            pl_head    h;
-            pl_err     err = {0};
-            int64_t    v = vocabs[i], least = v, most = 0;
-            assert_true(pl_typical_dynaspec(&spec, v, 64));
-            if (pl_head_init(&h, &spec, 64, v, &err) != PL_OK) fail_msg("%s", err.msg);
-            assert_int_equal(pl_typical_clusters(&h, equal, &err), PL_OK);
-            const int64_t *o = h.routed->offset;
-            assert_true(o[0] == 0 && o[spec.clusters] == v);
-            for (int c = 0; c < spec.clusters; c++) {
+        for (int n = 0; n < 4; n++) {
+            pl_head_example e = example_of("dynaspec", n, vocabs[i], 64);
+            pl_head         h;
+            pl_err          err = {0};
+            int64_t         v = vocabs[i], least = v, most = 0;
+            assert_int_equal(e.rows, v);
+            if (pl_head_init(&h, &e.spec, 64, v, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_int_equal(h.kind->draw_table(&h, e.uneven, &err), PL_OK);
+            const int64_t *o = pl_routed_of(&h)->offset, clusters = pl_routed_of(&h)->own->clusters;
+            assert_true(o[0] == 0 && o[clusters] == v);
+            for (int64_t c = 0; c < clusters; c++) {
                 int64_t rows = o[c + 1] - o[c];
                 assert_true(rows >= 0);
                 least = rows < least ? rows : least;
                 most = rows > most ? rows : most;
             }
-            if (equal)
-                assert_true(most - least <= 1 && least >= 128);
-            else
+            if (e.uneven)
                 assert_true(most > least + 1);
+            else
+                assert_true(most - least <= 1 && least >= 128);
             pl_head_fini(&h);
         }
-    pl_hf_head spec;
-    assert_false(pl_typical_dynaspec(&spec, 511, 64)); // a quarter of three clusters
-    assert_false(pl_typical_dynaspec(&spec, 512, 7));
-    assert_true(pl_typical_specvocab(&spec, 128256, 4096, 8) && spec.rank == 512 && spec.candidates == 2004);
-    assert_false(pl_typical_specvocab(&spec, 63, 4096, 8));
-    assert_false(pl_typical_specvocab(&spec, 128256, 15, 16));
+    assert_int_equal(example_of("dynaspec", 0, 511, 64).rows, 0); // a quarter of three clusters
+    assert_int_equal(example_of("dynaspec", 0, 512, 7).rows, 0);
+    pl_head_example e = example_of("specvocab", 0, 128256, 4096);
+    assert_int_equal(pl_hf_head_int(&e.spec, "rank"), 512);
+    assert_int_equal(pl_hf_head_int(&e.spec, "candidates"), 2004);
+    assert_int_equal(example_of("specvocab", 0, 63, 4096).rows, 0);
+    assert_int_equal(example_of("specvocab", 1, 128256, 15).rows, 0);
+}
+
+// Every kind's examples are heads that can be made, each under a name of its own.
+static void examples_can_be_made(void **state) {
+    (void)state;
+    pl_head_shape   shape = {.vocab = 1000, .d = 64};
+    pl_head_example e;
+    char            seen[64][48];
+    int             n = 0;
+    for (int at = 0; pl_head_next_example(&e, &at, &shape, ~0u); n++) {
+        pl_head h;
+        pl_err  err = {0};
+        if (pl_head_init(&h, &e.spec, shape.d, e.rows, &err) != PL_OK) fail_msg("%s: %s", e.name, err.msg);
+        pl_head_fini(&h);
+        for (int k = 0; k < n; k++)
+            assert_string_not_equal(seen[k], e.name);
+        strcpy(seen[n], e.name);
+    }
+    assert_true(n >= 15);
 }
 
 // ---- what is refused
 
-static void refuse_spec(const pl_hf_head *spec, const char *line) {
-    pl_head h;
-    pl_err  err = {0};
-    assert_int_equal(pl_head_init(&h, spec, D, TEST_VOCAB, &err), PL_E_INPUT);
+static void refuse_spec(const char *text, const char *line) {
+    pl_head    h;
+    pl_err     err = {0};
+    pl_hf_head spec = pl_hf_head_of(text);
+    assert_int_equal(pl_head_init(&h, &spec, D, TEST_VOCAB, &err), PL_E_INPUT);
     if (!strstr(err.msg, line)) fail_msg("%s", err.msg);
     pl_head_fini(&h);
 }
 
 static void specs(void **state) {
     (void)state;
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .width = 4, .k0 = 1, .k1 = 1}, "clusters 0 must lie in 1..97");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 98, .width = 4, .k0 = 1, .k1 = 1}, "clusters 98");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k1 = 1}, "k0 0");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k0 = 1}, "k1 0");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .k0 = 1, .k1 = 1}, "width 0");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .width = 4, .k0 = 1, .k1 = 1, .position_aware = true},
-                "k0, k1 and kmin say what is read at each depth");
-    refuse_spec(&(pl_hf_head){.kind = "dynaspec", .clusters = 9, .k0 = 1, .k1 = 1, .router = "mln"},
-                "router \"mln\" is not known; known are: mlp, coral");
+    refuse_spec("dynaspec:width=4,k0=1,k1=1", "clusters 0 must lie in 1..97");
+    refuse_spec("dynaspec:clusters=98,width=4,k0=1,k1=1", "clusters 98");
+    refuse_spec("dynaspec:clusters=9,width=4,k1=1", "k0 0");
+    refuse_spec("dynaspec:clusters=9,width=4,k0=1", "k1 0");
+    refuse_spec("dynaspec:clusters=9,k0=1,k1=1", "width 0");
+    refuse_spec("dynaspec:clusters=9,width=4,k0=1,k1=1,position_aware",
+                "position_aware is for heads whose rows lie in order of frequency");
+    refuse_spec("full:size=1", "paceline.head.size: unknown; written by a newer paceline?");
+    refuse_spec("lowrank:rank", "rank: expected an integer");
+    refuse_spec("lowrank:rank=70000", "rank 70000 must lie in 1..65536");
+    refuse_spec("full:position_aware=2", "expected true or false");
+    refuse_spec("full:redistribute=1000", "expected an integer from 1 to 999");
+    refuse_spec("dynaspec:clusters=9,k0=1,k1=1,router=mln", "router \"mln\" is not known; known are: mlp, coral");
 }
 
 // A checkpoint whose table is another's.
@@ -322,7 +353,7 @@ static void another_vocabulary(void **state) {
     pl_llama            m, o;
     pl_backbone        *b;
     pl_err              err = {0};
-    pl_backbone_options options = {.head = {.kind = "dynaspec", .clusters = 9, .width = 8, .k0 = 2, .k1 = 2}};
+    pl_backbone_options options = {.head = pl_hf_head_of("dynaspec:clusters=9,width=8,k0=2,k1=2")};
     test_target(&m, test_mkdir(dir), 2, 11, PL_BF16);
     test_target_sized(&o, test_mkdir(other), 2, TEST_VOCAB + 3, 12, PL_BF16);
     test_backbone_write(test_mkdir(draft), &o, &pl_backbone_eagle3, &options, 5);
@@ -340,16 +371,14 @@ static void another_vocabulary(void **state) {
 // One session or several, in which each has a support of its own; trees that want more candidates than a cluster has.
 static void lossless(void **state) {
     (void)state;
-    static const pl_hf_head heads[] = {
-        {.kind = "dynaspec", .clusters = 24, .width = 16, .k0 = 10, .k1 = 6},
-        {.kind = "dynaspec", .clusters = 24, .router = "coral", .k0 = 8, .fixed = true},
-        {.kind = "dynaspec", .clusters = 1, .width = 4, .k0 = 1, .k1 = 1},
-        {.kind = "dynaspec", .clusters = 97, .width = 4, .k0 = 30, .k1 = 8, .kmin = 5, .floored = true}};
+    static const char *const heads[] = {
+        "dynaspec:clusters=24,width=16,k0=10,k1=6", "dynaspec:clusters=24,router=coral,k0=8,fixed",
+        "dynaspec:clusters=1,width=4,k0=1,k1=1", "dynaspec:clusters=97,width=4,k0=30,k1=8,kmin=5,floored"};
     char     dir[64], draft[64];
     pl_llama m;
     test_target(&m, test_mkdir(dir), 3, 11, PL_BF16); // as lossless.c makes it
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-        pl_backbone_options o = {.head = heads[i]};
+        pl_backbone_options o = {.head = pl_hf_head_of(heads[i])};
         test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 5);
         test_lossless(draft, "eagle2:20,8,3");
         test_lossless(draft, "static:8x3");
@@ -361,10 +390,17 @@ static void lossless(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(budgets),  cmocka_unit_test(choosing),           cmocka_unit_test(spans),
-        cmocka_unit_test(supports), cmocka_unit_test(nan_is_refused),     cmocka_unit_test(specs),
-        cmocka_unit_test(tables),   cmocka_unit_test(another_vocabulary), cmocka_unit_test(lossless),
-        cmocka_unit_test(typical),
+        cmocka_unit_test(budgets),
+        cmocka_unit_test(choosing),
+        cmocka_unit_test(spans),
+        cmocka_unit_test(supports),
+        cmocka_unit_test(nan_is_refused),
+        cmocka_unit_test(specs),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(another_vocabulary),
+        cmocka_unit_test(lossless),
+        cmocka_unit_test(examples),
+        cmocka_unit_test(examples_can_be_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ static void routed_head(void **state) {
     (void)state;
     world                     w;
     pl_err                    err;
-    const pl_backbone_options o = {.head = {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 2}};
+    const pl_backbone_options o = {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=4,k1=2")};
     world_init(&w, &o);
     if (open_it(&w, &err) != PL_OK) fail_msg("%s", err.msg);
     world_fini(&w);

@@ -120,7 +120,7 @@ static void drafted(void **state) {
     pl_llama m;
     pl_err   err = {0};
     test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
-    pl_backbone_options o = {.head = {.redistribute = 250}, .d2t = d2t, .draft_vocab = N};
+    pl_backbone_options o = {.head = pl_hf_head_of("full:redistribute=250"), .d2t = d2t, .draft_vocab = N};
     test_backbone_write(test_mkdir(draft), &m, &pl_backbone_eagle3, &o, 9);
     pl_backbone *b;
     if (pl_backbone_open(&b, draft, &m, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -150,19 +150,19 @@ static void drafted(void **state) {
     double share = (double)the_looker.outside / (double)the_looker.drafted;
     if (!(fabs(share - 0.25) < 0.08)) fail_msg("%.3f of what was drafted lies outside", share);
     // One that says it redistributes and has no tensor, or no list.
-    o.head.redistribute = 0;
+    pl_hf_head_set(&o.head, "redistribute", 0);
     test_backbone_write(draft, &m, &pl_backbone_eagle3, &o, 9);
     pl_hf_config c;
     char         path[96];
     snprintf(path, sizeof path, "%s/config.json", draft);
     assert_int_equal(pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err), PL_OK);
-    c.head.redistribute = 100;
+    pl_hf_head_set(&c.head, "redistribute", 100);
     assert_int_equal(pl_hf_config_write(path, &c, &err), PL_OK);
     assert_int_equal(pl_backbone_open(&b, draft, &m, PL_BF16, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "no tensor \"outside\""));
     test_backbone_write(draft, &m, &pl_backbone_eagle3, &(pl_backbone_options){0}, 9);
     assert_int_equal(pl_hf_config_read(&c, draft, PL_HF_DRAFTER, &err), PL_OK);
-    c.head.redistribute = 100;
+    pl_hf_head_set(&c.head, "redistribute", 100);
     assert_int_equal(pl_hf_config_write(path, &c, &err), PL_OK);
     assert_int_equal(pl_backbone_open(&b, draft, &m, PL_BF16, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "trimmed"));

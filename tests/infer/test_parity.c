@@ -340,7 +340,7 @@ static void trimmed(void **state) {
         d2t[i] = (37 * i + 5) % TEST_VOCAB;
     parity("eagle3, trimmed head", &pl_backbone_eagle3, &(pl_backbone_options){.d2t = d2t, .draft_vocab = 70}, 0);
     parity("eagle3, trimmed low-rank head", &pl_backbone_eagle3,
-           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}, .d2t = d2t, .draft_vocab = 70}, 0);
+           &(pl_backbone_options){.head = pl_hf_head_of("lowrank:rank=16"), .d2t = d2t, .draft_vocab = 70}, 0);
     parity("eagle1, trimmed head", &pl_backbone_eagle1,
            &(pl_backbone_options){.own_head = true, .d2t = d2t, .draft_vocab = 70}, 0);
 }
@@ -348,7 +348,7 @@ static void trimmed(void **state) {
 static void eagle3_lowrank(void **state) {
     (void)state;
     parity("eagle3, low-rank head", &pl_backbone_eagle3,
-           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}}, 0);
+           &(pl_backbone_options){.head = pl_hf_head_of("lowrank:rank=16")}, 0);
 }
 
 static void eagle1_target_head(void **state) {
@@ -369,7 +369,7 @@ static void eagle1_own_head(void **state) {
 static void eagle1_lowrank(void **state) {
     (void)state;
     parity("eagle1, low-rank head", &pl_backbone_eagle1,
-           &(pl_backbone_options){.head = {.kind = "lowrank", .rank = 16}}, 2);
+           &(pl_backbone_options){.head = pl_hf_head_of("lowrank:rank=16")}, 2);
 }
 
 int main(void) {

@@ -1,6 +1,5 @@
 // The planner: its arithmetic on made-up costs, the rig on a micro target, and the statistics it feeds on.
 #include "fixture.h"
-#include "infer/bench/typical_heads.h"
 #include "infer/decode/runner.h"
 #include "infer/model/target.h"
 #include "infer/plan/plan.h"
@@ -204,10 +203,10 @@ static void test_best(void **state) {
 static pl_backbone *routed_backbone(const pl_llama *target, const char *router, const pl_backend *be, pl_pool *pool) {
     pl_backbone        *b;
     pl_err              err;
-    pl_backbone_options o = {.head = {.kind = "dynaspec", .clusters = 12, .width = 20, .k0 = 4, .k1 = 4}};
-    snprintf(o.head.router, sizeof o.head.router, "%s", router);
+    pl_backbone_options o = {.head = pl_hf_head_of("dynaspec:clusters=12,width=20,k0=4,k1=4")};
+    pl_hf_head_set_text(&o.head, "router", router);
     if (pl_backbone_create(&b, &pl_backbone_eagle3, target, &o, be, &err) != PL_OK) fail_msg("%s", err.msg);
-    assert_int_equal(pl_typical_clusters(&b->head, true, &err), PL_OK);
+    assert_int_equal(b->head.kind->draw_table(&b->head, false, &err), PL_OK);
     assert_int_equal(pl_params_draw(&b->params, PL_BF16, 7, pool, &err), PL_OK);
     return b;
 }

@@ -237,7 +237,7 @@ static void dist_is_the_targets(void **state) {
 static void dist_with_candidates(void **state) {
     (void)state;
     world w;
-    open_world(&w, &(pl_backbone_options){.head = {.kind = "specvocab", .rank = 3, .candidates = 3}});
+    open_world(&w, &(pl_backbone_options){.head = pl_hf_head_of("specvocab:rank=3,candidates=3")});
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         if (v->lossless) assert_true(check(&w, v, v->chain ? 1 : 2, &plain, "3 candidates") < 4);
@@ -251,7 +251,8 @@ static void dist_redistributed(void **state) {
     (void)state;
     static const int32_t d2t[] = {4, 1, 2};
     world                w;
-    open_world(&w, &(pl_backbone_options){.head = {.redistribute = 200}, .d2t = d2t, .draft_vocab = 3});
+    open_world(&w,
+               &(pl_backbone_options){.head = pl_hf_head_of("full:redistribute=200"), .d2t = d2t, .draft_vocab = 3});
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
         if (v->lossless) assert_true(check(&w, v, v->chain ? 1 : 2, &plain, "redistributed") < 4);

@@ -249,7 +249,6 @@ static void refusals(void **state) {
     static const struct {
         const char *extra, *says;
     } bad[] = {
-        {"drafter.head.kind=routed", "routed"},
         {"drafter.head.kind=lowrank", "rank"},
         {"drafter.head.kind=specvocab\ndrafter.head.candidates=9", "rank 0"},
         {"drafter.head.kind=specvocab\ndrafter.head.rank=4", "candidates 0 must lie in 1.."},

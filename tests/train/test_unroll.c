@@ -575,7 +575,7 @@ static int last_row(int row) {
 static void make_specvocab(setup *s, const pl_backend *be, int candidates, bool trimmed) {
     pl_err     err = {0};
     pl_hf_head spec = pl_hf_head_make("specvocab", 3);
-    spec.candidates = candidates;
+    pl_hf_head_set(&spec, "candidates", candidates);
     make_spec(s, &pl_backbone_eagle3, be, NULL, &spec, trimmed, PL_F32);
     for (int i = 0; i < s->model->params.n; i++)
         if (s->model->params.p[i].tensor == &s->model->head.exact) {

@@ -142,28 +142,38 @@ static pl_status fill_pack(pl_pack *p, const bench *b, pl_err *err) {
     return st;
 }
 
-// "full", "trimmed:ROWS", "lowrank:RANK".
+// "trimmed:ROWS", an example's name ("lowrank-d/8") or a head's settings ("lowrank:rank=64").
 static pl_status read_head(bench *b, pl_err *err) {
-    const pl_llama *target = &b->teacher.model;
-    const char     *text = b->s->head, *colon = strchr(text, ':');
-    size_t          kind = colon ? (size_t)(colon - text) : strlen(text);
-    char           *end = NULL;
-    long            n = colon ? strtol(colon + 1, &end, 10) : 0;
-    bool            number = colon && colon[1] >= '0' && colon[1] <= '9' && !*end && n >= 1;
+    static const char trimmed[] = "trimmed:";
+    const pl_llama   *target = &b->teacher.model;
+    const char       *text = b->s->head;
+    pl_head_shape     shape = {.vocab = target->vocab, .d = target->shape.d};
+    pl_head_example   e;
+    pl_err            why;
+    char             *end = NULL;
     b->head = pl_hf_head_make("full", 0);
     b->drafted = target->vocab;
-    if (strcmp(text, "full") == 0) return PL_OK;
-    if (number && kind == 7 && strncmp(text, "trimmed", kind) == 0 && n <= target->vocab) {
-        b->drafted = n;
-        return PL_OK;
+    if (strncmp(text, trimmed, sizeof trimmed - 1) == 0) {
+        const char *number = text + sizeof trimmed - 1;
+        b->drafted = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : 0;
+        if (b->drafted >= 1 && b->drafted <= target->vocab && !*end) return PL_OK;
+        return pl_fail(err, PL_E_USAGE, "--head %s: expected trimmed:ROWS, at most %lld", text,
+                       (long long)target->vocab);
     }
-    if (number && kind == 7 && strncmp(text, "lowrank", kind) == 0 && n <= target->shape.d) {
-        b->head = pl_hf_head_make("lowrank", (int)n);
-        return PL_OK;
-    }
-    return pl_fail(err, PL_E_USAGE,
-                   "--head %s: expected full, trimmed:ROWS (at most %lld) or lowrank:RANK (at most %lld)", text,
-                   (long long)target->vocab, (long long)target->shape.d);
+    for (int at = 0; pl_head_next_example(&e, &at, &shape, ~0u);)
+        if (strcmp(e.name, text) == 0) {
+            b->head = e.spec;
+            b->drafted = e.rows;
+            return PL_OK;
+        }
+    const pl_head_kind *kind = NULL;
+    if (pl_hf_head_parse(&b->head, text, &why) == PL_OK) kind = pl_head_find(b->head.kind, &why);
+    if (kind && kind->routed)
+        return pl_fail(err, PL_E_USAGE, "--head %s: a routed head's steps train its router alone; time another", text);
+    pl_head tried = {0};
+    bool    ok = kind && pl_head_init(&tried, &b->head, target->shape.d, target->vocab, &why) == PL_OK;
+    pl_head_fini(&tried);
+    return ok ? PL_OK : pl_fail(err, PL_E_USAGE, "--head %s: %s", text, why.msg);
 }
 
 static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
@@ -180,7 +190,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
         for (int64_t i = 0; i < b->drafted; i++)
             d2t[i] = (int32_t)i;
     }
-    pl_status st = pl_backbone_create(&c->model, &pl_backbone_eagle3, &b->teacher.model, &o, b->env->backend, err);
+    pl_status st = pl_backbone_create(&c->model, pl_backbone_at(0), &b->teacher.model, &o, b->env->backend, err);
     pl_free(d2t);
     PL_TRY(st);
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));

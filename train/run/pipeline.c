@@ -2,6 +2,7 @@
 
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
@@ -17,8 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAGE_GENERATE (1u << 8) // keys of `generate` name no stage: they matter to all
-
 enum { MAX_DRAFTERS = 64 };
 
 static const pl_key drafter_keys[] = {
@@ -26,14 +25,23 @@ static const pl_key drafter_keys[] = {
     PL_KEYS_END(pl_pipeline_drafter)};
 
 const pl_key pl_pipeline_keys[] = {{PL_KEY_FIELD_ITEMS(pl_pipeline_recipe, drafters, pl_pipeline_drafter),
-                                    .item = drafter_keys, .overrides = true, .stages = PL_EVAL_STAGE,
+                                    .item = drafter_keys, .overrides = true, .stages = PL_STAGE_RESULTS,
                                     .help = "several drafters from one dataset, each with what differs from `drafter`"},
                                    PL_KEYS_END(pl_pipeline_recipe)};
 
 const pl_key *const *pl_stage_tables(int *n) {
-    static const pl_key *const tables[] = {pl_generate_keys,     pl_train_keys, pl_pipeline_keys,
-                                           pl_vocabularies_keys, pl_split_keys, pl_eval_keys};
-    *n = sizeof tables / sizeof *tables;
+    enum { MOST = 64 };
+    static const pl_key       *tables[MOST];
+    static const pl_key *const before[] = {pl_generate_keys, pl_train_keys, pl_head_keys};
+    static const pl_key *const after[] = {pl_pipeline_keys, pl_vocabularies_keys, pl_split_keys, pl_eval_keys};
+    *n = 0;
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        tables[(*n)++] = before[i];
+    for (int i = 0; pl_head_at(i); i++)
+        if (pl_head_at(i)->keys) tables[(*n)++] = pl_head_at(i)->keys;
+    for (size_t i = 0; i < sizeof after / sizeof *after; i++)
+        tables[(*n)++] = after[i];
+    PL_CHECK(*n <= MOST, "%d tables of keys", *n);
     return tables;
 }
 
@@ -45,7 +53,7 @@ static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
     char                      keys[17];
     pl_prompts               *train = NULL, *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
-    PL_TRY(pl_recipe_hash(r, STAGE_GENERATE, keys, err));
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_ANSWERS, keys, err));
     PL_TRY(pl_recipe_prompts(r, &train, &held, err));
     uint64_t h = pl_hash(keys, 16);
     for (int64_t i = 0; i < train->n; i++)
@@ -79,12 +87,13 @@ static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env 
 // ---------------------------------------------------------------------------
 
 typedef struct sets {
-    char *set[8 + PL_ROUTER_UNREAD];
+    char *set[128];
     int   n;
 } sets;
 
 static pl_status append_set(sets *s, char *text, pl_err *err) {
     if (!text) return pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
+    PL_CHECK(s->n < (int)(sizeof s->set / sizeof *s->set), "%d settings", s->n);
     s->set[s->n++] = text;
     return PL_OK;
 }
@@ -130,16 +139,17 @@ static const char *said(const pl_recipe *r, int i, const char *const *field) {
 }
 
 static bool item_routed(const pl_recipe *r, int i) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const char *kind = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.head.kind);
-    return kind ? strcmp(kind, "dynaspec") == 0 : pl_train_routed(r);
+    const void         *item = &pl_pipeline_recipe_of(r)->drafters.at[i];
+    const char         *own = pl_recipe_override(r, item, &pl_head_recipe_of(r)->kind);
+    const pl_head_kind *kind = own ? pl_head_find(own, NULL) : pl_train_head_kind(r);
+    return kind && kind->routed;
 }
 
 // What the drafters share and means nothing to a routed one among them is not in its recipe; what its own item says
 // stays, to be refused.
 static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *err) {
-    for (int k = 0; k < PL_ROUTER_UNREAD; k++) {
-        const void *field = pl_router_unread(r, k, NULL);
+    const void *field;
+    for (int k = 0; (field = pl_router_unread(r, k, NULL)); k++) {
         if (!pl_recipe_differs(r, field) || pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field))
             continue;
         PL_TRY(append_set(s, pl_sprintf("%s=%s", pl_recipe_path(r, field), pl_recipe_default(r, field)), err));
@@ -149,7 +159,7 @@ static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *er
 
 // The file of drafter i's token list, NULL: all tokens. A list of this recipe lies in its folder, not in the drafter's.
 static pl_status vocabulary_of(const pl_recipe *r, int i, const char *out_dir, char **list, pl_err *err) {
-    return pl_vocabulary_path(list, r, said(r, i, &pl_train_recipe_of(r)->drafter.head.vocab), out_dir, err);
+    return pl_vocabulary_path(list, r, said(r, i, &pl_head_recipe_of(r)->vocab), out_dir, err);
 }
 
 static pl_status collect_sets(sets *s, const pl_recipe *r, int i, const char *out_dir, const char *list, pl_err *err) {
@@ -194,7 +204,7 @@ static pl_status drafter_recipe(const pl_recipe *r, int i, const char *out_dir, 
 static pl_status hash_vocabulary(uint64_t *h, const pl_recipe *r, const char *dir, pl_err *err) {
     char  *path;
     pl_map list;
-    PL_TRY(pl_vocabulary_path(&path, r, pl_train_recipe_of(r)->drafter.head.vocab, dir, err));
+    PL_TRY(pl_vocabulary_path(&path, r, pl_head_recipe_of(r)->vocab, dir, err));
     if (!path) return PL_OK;
     pl_status st = pl_map_open(&list, path, err);
     if (st == PL_OK) {

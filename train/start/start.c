@@ -1,9 +1,8 @@
 #include "train/start/start.h"
 
 #include "checkpoints/fingerprint.h"
-#include "infer/drafter/eagle1.h"
-#include "infer/drafter/eagle3.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/check.h"
 #include "train/keys.h"
 #include "train/start/host.h"
 #include "train/start/lowrank.h"
@@ -32,7 +31,7 @@ static pl_status head_from_target(pl_start *s, const pl_tensor *to, pl_err *err)
     return st;
 }
 
-static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err) {
+static pl_status factors_from_target(pl_start *s, int up_at, int down_at, const pl_env *env, pl_err *err) {
     const pl_head *h = &s->model->head;
     float         *up = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->rank, sizeof *up));
     float         *down = pl_malloc(pl_size_mul((size_t)h->rank, (size_t)h->d, sizeof *down));
@@ -40,28 +39,33 @@ static pl_status lowrank_from_target(pl_start *s, const pl_env *env, pl_err *err
     if (st == PL_OK)
         st = pl_lowrank_factors(up, down, &s->teacher->host_head, h->d2t, h->vocab, h->rank,
                                 (uint64_t)pl_generate_recipe_of(s->r)->seed, pl_start_backend(env), env->pool, err);
-    if (st == PL_OK) st = set_param(s, &h->out, up, err);
-    if (st == PL_OK) st = set_param(s, &h->down, down, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, up_at, up, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, down_at, down, err);
     pl_free(up);
     pl_free(down);
     return st;
 }
 
+int pl_start_param(const pl_backbone *b, pl_param_start what, bool fixed) {
+    for (int i = b->head_param; i < b->params.n; i++)
+        if (b->params.p[i].start == what && b->params.p[i].fixed == fixed) return i;
+    return -1;
+}
+
+// What is never trained starts as the target's, whatever the recipe says of the rest.
 static pl_status start_head(pl_start *s, const pl_env *env, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(s->r);
-    enum { AUTO, TARGET, RANDOM };
-    const pl_head *h = &s->model->head;
-    int            init = tr->drafter.head.init;
-    bool           fits = h->d == s->teacher->head.dim[1];
-    bool           factors = h->kind == &pl_head_lowrank || h->kind == &pl_head_specvocab;
-    if (h->shared) return PL_OK;
-    if (h->kind == &pl_head_specvocab && fits) PL_TRY(head_from_target(s, &h->exact, err)); // never trained
-    if (init == RANDOM) return PL_OK;
-    if (fits && h->kind == &pl_head_full) return head_from_target(s, &h->out, err);
-    if (fits && factors) return lowrank_from_target(s, env, err);
-    if (init == AUTO) return PL_OK;
-    return pl_recipe_fail(s->r, &tr->drafter.head.init, err,
-                          "a head of this kind or width cannot start from the target");
+    const pl_backbone    *b = s->model;
+    const pl_head_recipe *hd = pl_head_recipe_of(s->r);
+    bool                  fits = b->head.d == s->teacher->head.dim[1];
+    int fixed = pl_start_param(b, PL_START_DENSE, true), dense = pl_start_param(b, PL_START_DENSE, false);
+    int up = pl_start_param(b, PL_START_UP, false), down = pl_start_param(b, PL_START_DOWN, false);
+    if (b->head.shared) return PL_OK;
+    if (fixed >= 0 && fits) PL_TRY(head_from_target(s, b->params.p[fixed].tensor, err));
+    if (hd->init == PL_INIT_RANDOM) return PL_OK;
+    if (fits && dense >= 0) return head_from_target(s, b->params.p[dense].tensor, err);
+    if (fits && up >= 0 && down >= 0) return factors_from_target(s, up, down, env, err);
+    if (hd->init == PL_INIT_AUTO) return PL_OK;
+    return pl_recipe_fail(s->r, &hd->init, err, "a head of this kind or width cannot start from the target");
 }
 
 // The final norm starts as the target's, whose output its head is made for.
@@ -101,43 +105,37 @@ static double rms_of_embeddings(const pl_tensor *embed, const int32_t *id, int64
     return sqrt(sum / (double)(n * d));
 }
 
-// Multiplies the i-th d columns of fc by gain[i].
-static pl_status scale_columns(pl_start *s, const pl_tensor *fc, const double *gain, int64_t d, pl_err *err) {
-    int     i = pl_params_find(&s->model->params, fc);
-    int64_t n = pl_param_block_count(s->block, i), width = s->model->params.p[i].spec.cols;
+// Multiplies the i-th d columns of parameter p by gain[i].
+static pl_status scale_columns(pl_start *s, int p, const double *gain, int64_t d, pl_err *err) {
+    int64_t n = pl_param_block_count(s->block, p), width = s->model->params.p[p].spec.cols;
     float  *w = pl_malloc(pl_size_mul((size_t)n, sizeof *w, 1));
     if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
-    pl_status st = pl_param_block_get(s->block, i, w, err);
+    pl_status st = pl_param_block_get(s->block, p, w, err);
     for (int64_t k = 0; k < n && st == PL_OK; k++)
         w[k] = (float)((double)w[k] * gain[k % width / d]);
-    if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, p, w, err);
     pl_free(w);
     return st;
 }
 
-// Taps are raw residual streams, whose size differs between layers and models by orders of magnitude (some grow past
-// 30); the drafter's one layer adds to what fc makes of them. fc starts so that each tap arrives with unit variance, or
-// the layer would spend its training outgrowing the features.
-static pl_status start_eagle3(pl_start *s, const pl_columns *doc, pl_err *err) {
-    const pl_eagle3 *e = (const pl_eagle3 *)s->model;
-    int64_t          d = e->base.d_target;
-    double           gain[PL_MAX_TAPS];
-    for (int i = 0; i < e->base.n_taps; i++) {
-        double rms = rms_of(doc->features + i * d, doc->n, e->base.n_taps * d, d);
-        gain[i] = rms > 0 ? 1 / rms : 1;
+// What starts from the target or from the size of its features, by its parameter's own word.
+static pl_status start_backbone(pl_start *s, const pl_columns *doc, pl_err *err) {
+    const pl_backbone *b = s->model;
+    int64_t            d = b->d_target;
+    double             gain[PL_MAX_TAPS + 1];
+    pl_feature_rms     rms = {.embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n),
+                              .last_hidden = rms_of(doc->last_hidden, doc->n, d, d)};
+    for (int i = 0; i < b->n_taps && doc->features; i++)
+        rms.tap[i] = rms_of(doc->features + i * d, doc->n, b->n_taps * d, d);
+    for (int i = 0; i < b->head_param; i++) {
+        const pl_param *p = &b->params.p[i];
+        if (p->start == PL_START_FINAL_NORM) PL_TRY(norm_from_target(s, p->tensor, err));
+        if (p->start != PL_START_FEATURES) continue;
+        PL_CHECK(p->spec.cols <= (PL_MAX_TAPS + 1) * d, "%lld columns", (long long)p->spec.cols);
+        b->kind->gains(b, &rms, gain);
+        PL_TRY(scale_columns(s, i, gain, d, err));
     }
-    PL_TRY(norm_from_target(s, &e->norm, err));
-    return scale_columns(s, &e->fc, gain, d, err);
-}
-
-// What comes out is compared with features, whose scale the target's final norm sets; embeddings are often far
-// smaller. Both halves start with the features' variance.
-static pl_status start_eagle1(pl_start *s, const pl_columns *doc, pl_err *err) {
-    const pl_eagle1 *e = (const pl_eagle1 *)s->model;
-    int64_t          d = e->base.d_target;
-    double           embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n);
-    double           gain[2] = {embedding > 0 ? rms_of(doc->last_hidden, doc->n, d, d) / embedding : 1, 1};
-    return scale_columns(s, &e->fc, gain, d, err);
+    return PL_OK;
 }
 
 pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
@@ -154,14 +152,11 @@ pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err) {
 }
 
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err) {
-    const pl_train_recipe    *tr = pl_train_recipe_of(s->r);
-    const pl_generate_recipe *gen = pl_generate_recipe_of(s->r);
-    pl_columns                doc;
-    const char               *from = tr->drafter.start;
-    enum { AUTO };
-    PL_TRY(pl_param_block_init(s->block, (uint64_t)gen->seed, err));
-    if (!from || tr->drafter.head.init != AUTO) PL_TRY(start_head(s, env, err));
+    pl_columns  doc;
+    const char *from = pl_train_recipe_of(s->r)->drafter.start;
+    PL_TRY(pl_param_block_init(s->block, (uint64_t)pl_generate_recipe_of(s->r)->seed, err));
+    if (!from || pl_head_recipe_of(s->r)->init != PL_INIT_AUTO) PL_TRY(start_head(s, env, err));
     if (from) return pl_start_from(s, from, env, err);
     PL_TRY(s->source->get(s->source, 0, &doc, err));
-    return s->model->kind == &pl_backbone_eagle3 ? start_eagle3(s, &doc, err) : start_eagle1(s, &doc, err);
+    return start_backbone(s, &doc, err);
 }

@@ -24,6 +24,9 @@ typedef struct pl_start {
 // Of the checkpoint that drafter.start names: what a product that depends on it must remember. "" without one.
 pl_status pl_start_identity(char out[17], const pl_recipe *r, pl_err *err);
 
+// The parameter of the head that starts so, NULL-like -1: it has none.
+int pl_start_param(const pl_backbone *b, pl_param_start what, bool fixed);
+
 pl_status pl_start_weights(pl_start *s, const pl_env *env, pl_err *err);
 
 #endif

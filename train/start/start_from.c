@@ -9,11 +9,12 @@
 #include <string.h>
 
 typedef struct origin {
-    const char       *dir;
-    pl_hf_config      config;
-    pl_weight_source *src;
-    int64_t           rows; // of its head
-    int32_t          *row;  // [V] the head's row of each target id, -1: none
+    const char         *dir;
+    pl_hf_config        config;
+    const pl_head_kind *head;
+    pl_weight_source   *src;
+    int64_t             rows; // of its head
+    int32_t            *row;  // [V] the head's row of each target id, -1: none
 } origin;
 
 static void origin_close(origin *o) {
@@ -42,6 +43,8 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
     PL_TRY_GOTO(st, fail, pl_hf_config_read(&o->config, dir, PL_HF_DRAFTER, err));
     PL_TRY_GOTO(st, fail, pl_weight_source_open(&o->src, dir, err));
     const pl_hf_config *c = &o->config, *mine = &b->config;
+    o->head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
+    if (!o->head) PL_TRY_GOTO(st, fail, PL_E_INPUT);
     if (c->backbone != mine->backbone)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir,
@@ -81,11 +84,11 @@ static pl_status copy_rows(float *to, const origin *o, const char *name, const i
 static pl_status full_rows(float *to, const origin *o, const pl_start *s, const int32_t *id, int64_t n, int64_t d,
                            pl_err *err) {
     const pl_tensor *w = &s->teacher->host_head;
-    const char      *kind = *o->config.head.kind ? o->config.head.kind : "full";
     if (!o->config.target_head) {
-        if (strcmp(kind, "full") != 0 && strcmp(kind, "specvocab") != 0)
-            return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir, kind);
-        return copy_rows(to, o, "lm_head.weight", id, n, d, err);
+        if (!o->head->dense)
+            return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s; start from a full head", o->dir,
+                           o->head->name);
+        return copy_rows(to, o, o->head->dense, id, n, d, err);
     }
     for (int64_t i = 0; i < n; i++)
         pl_to_f32(to + i * d, (const uint8_t *)w->data + (size_t)((id ? id[i] : i) * d) * pl_dtype_size(w->dtype),
@@ -102,34 +105,28 @@ pl_status pl_start_head_rows(float *rows, const pl_start *s, const char *dir, co
     return st;
 }
 
-static pl_status set_param(pl_start *s, const pl_tensor *which, const float *values, pl_err *err) {
-    return pl_param_block_set(s->block, pl_params_find(&s->model->params, which), values, err);
-}
-
-static pl_status full_head(pl_start *s, const origin *o, const pl_tensor *to, pl_err *err) {
+static pl_status dense_head(pl_start *s, const origin *o, int at, pl_err *err) {
     const pl_head *h = &s->model->head;
     float         *rows = pl_malloc(pl_size_mul((size_t)h->vocab, (size_t)h->d, sizeof *rows));
     if (!rows) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = full_rows(rows, o, s, h->d2t, h->vocab, h->d, err);
-    if (st == PL_OK) st = set_param(s, to, rows, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, at, rows, err);
     pl_free(rows);
     return st;
 }
 
-static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, pl_err *err) {
-    const pl_head *h = &s->model->head;
-    const char    *kind = o->config.head.kind;
-    bool      same = (strcmp(kind, "lowrank") == 0 || strcmp(kind, "specvocab") == 0) && o->config.head.rank == h->rank;
-    size_t    n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
-    float    *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
-    float    *rows = same ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
-    pl_status st = up && down && (same || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+// The factors of a head of the same rank as they are, else the best ones of the other's rows.
+static pl_status factored_head(pl_start *s, const origin *o, int up_at, int down_at, const pl_env *env, pl_err *err) {
+    const pl_head  *h = &s->model->head;
+    const pl_param *p = s->model->params.p;
+    bool            same = o->head->factored && pl_hf_head_int(&o->config.head, "rank") == h->rank;
+    size_t          n = (size_t)h->vocab, r = (size_t)h->rank, d = (size_t)h->d;
+    float          *up = pl_malloc(pl_size_mul(n, r, sizeof *up)), *down = pl_malloc(pl_size_mul(r, d, sizeof *down));
+    float          *rows = same ? NULL : pl_malloc(pl_size_mul(n, d, sizeof *rows));
+    pl_status       st = up && down && (same || rows) ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory");
     if (st == PL_OK && same) {
-        pl_weight_spec spec = {.part = {{.name = "efficient_lm_head_down_proj.weight", .rows = h->rank}},
-                               .n_parts = 1,
-                               .rows = h->rank,
-                               .cols = h->d};
-        st = copy_rows(up, o, "efficient_lm_head.weight", h->d2t, h->vocab, h->rank, err);
+        pl_weight_spec spec = pl_param_spec(&p[down_at]);
+        st = copy_rows(up, o, p[up_at].name[0], h->d2t, h->vocab, h->rank, err);
         if (st == PL_OK) st = pl_weight_source_check(o->src, &spec, 1, err);
         if (st == PL_OK) st = pl_weight_read_f32(o->src, &spec, down, err);
     } else if (st == PL_OK) {
@@ -139,8 +136,8 @@ static pl_status lowrank_head(pl_start *s, const origin *o, const pl_env *env, p
             st = pl_lowrank_factors(up, down, &w, NULL, h->vocab, h->rank, (uint64_t)pl_generate_recipe_of(s->r)->seed,
                                     pl_start_backend(env), env->pool, err);
     }
-    if (st == PL_OK) st = set_param(s, &h->out, up, err);
-    if (st == PL_OK) st = set_param(s, &h->down, down, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, up_at, up, err);
+    if (st == PL_OK) st = pl_param_block_set(s->block, down_at, down, err);
     pl_free(up);
     pl_free(down);
     pl_free(rows);
@@ -164,17 +161,16 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
 }
 
 pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err *err) {
-    enum { AUTO };
-    const pl_head *h = &s->model->head;
-    bool           inherits = !h->shared && pl_train_recipe_of(s->r)->drafter.head.init == AUTO;
-    origin         o;
-    PL_TRY(origin_open(&o, dir, s->model, err));
+    const pl_backbone *b = s->model;
+    bool               inherits = !b->head.shared && pl_head_recipe_of(s->r)->init == PL_INIT_AUTO;
+    int    fixed = pl_start_param(b, PL_START_DENSE, true), dense = pl_start_param(b, PL_START_DENSE, false);
+    int    up = pl_start_param(b, PL_START_UP, false), down = pl_start_param(b, PL_START_DOWN, false);
+    origin o;
+    PL_TRY(origin_open(&o, dir, b, err));
     pl_status st = backbone(s, &o, err);
-    if (st == PL_OK && h->kind == &pl_head_specvocab) st = full_head(s, &o, &h->exact, err);
-    if (st == PL_OK && inherits) {
-        bool dense = h->kind == &pl_head_full || h->kind == &pl_head_dynaspec;
-        st = dense ? full_head(s, &o, &h->out, err) : lowrank_head(s, &o, env, err);
-    }
+    if (st == PL_OK && fixed >= 0) st = dense_head(s, &o, fixed, err);
+    if (st == PL_OK && inherits && dense >= 0) st = dense_head(s, &o, dense, err);
+    if (st == PL_OK && inherits && up >= 0 && down >= 0) st = factored_head(s, &o, up, down, env, err);
     origin_close(&o);
     return st;
 }

@@ -136,30 +136,29 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 // "auto" freezes a full head whose backbone was made for the target's.
 static bool freezes_head(const pl_recipe *r) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    if (tr->drafter.head.frozen != PL_FROZEN_AUTO) return tr->drafter.head.frozen == PL_FROZEN_TRUE;
-    return pl_train_backbone(r) == &pl_backbone_eagle1 && strcmp(tr->drafter.head.kind, "full") == 0;
+    int frozen = pl_head_recipe_of(r)->frozen;
+    if (frozen != PL_FROZEN_AUTO) return frozen == PL_FROZEN_TRUE;
+    return pl_train_backbone(r)->shares_head && pl_train_head_kind(r)->published;
 }
 
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const pl_head_kind    *kind = pl_head_find(tr->drafter.head.kind, err);
-    bool                   full = kind == &pl_head_full, listed = tr->drafter.head.vocab;
-    bool                   shared = full && pl_train_backbone(r) == &pl_backbone_eagle1 && freezes_head(r);
-    if (!kind) return PL_E_INPUT;
-    if (!full && kind != &pl_head_lowrank) return PL_OK; // what other kinds draft is theirs to say
+    const pl_head_recipe *hd = pl_head_recipe_of(r);
+    const pl_head_kind   *kind = pl_train_head_kind(r);
+    bool                  listed = hd->vocab;
+    bool                  shared = kind->published && pl_train_backbone(r)->shares_head && freezes_head(r);
+    if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
     if (shared && listed)
-        return pl_recipe_fail(r, &tr->drafter.head.vocab, err,
+        return pl_recipe_fail(r, &hd->vocab, err,
                               "the target's own matrix is not trimmed; give drafter.head.frozen: false");
     const char *mend = shared ? "; give drafter.head.vocab and drafter.head.frozen: false"
                               : "; give drafter.head.vocab, the list to draft from";
-    if (tr->drafter.head.position_aware && !listed)
-        return pl_recipe_fail(r, &tr->drafter.head.position_aware, err, "%s%s",
+    if (hd->position_aware && !listed)
+        return pl_recipe_fail(r, &hd->position_aware, err, "%s%s",
                               shared ? "the target's own matrix has no order of frequency"
                                      : "all tokens are drafted, in order of their ids",
                               mend);
-    if (tr->drafter.head.redistribute > 0 && !listed)
-        return pl_recipe_fail(r, &tr->drafter.head.redistribute, err, "%s%s",
+    if (hd->redistribute > 0 && !listed)
+        return pl_recipe_fail(r, &hd->redistribute, err, "%s%s",
                               shared ? "the target's own matrix drafts all tokens" : "all tokens are drafted", mend);
     return PL_OK;
 }
@@ -167,18 +166,18 @@ pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
 // The tokens that the head drafts; *d2t NULL: all of them.
 static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, const char *out_dir, int64_t vocab,
                              pl_err *err) {
-    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const pl_head_recipe     *hd = pl_head_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     char                     *list;
     pl_tokenizer             *tok = NULL;
     *d2t = NULL;
     *n = 0;
-    PL_TRY(pl_vocabulary_path(&list, r, tr->drafter.head.vocab, out_dir, err));
+    PL_TRY(pl_vocabulary_path(&list, r, hd->vocab, out_dir, err));
     if (!list) return PL_OK;
     pl_status st = pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err);
     if (st == PL_OK)
-        st = pl_draft_vocab_from_list(d2t, n, list, tr->drafter.head.vocab_size, vocab,
-                                      tok ? pl_tokenizer_fingerprint(tok) : NULL, err);
+        st = pl_draft_vocab_from_list(d2t, n, list, hd->vocab_size, vocab, tok ? pl_tokenizer_fingerprint(tok) : NULL,
+                                      err);
     pl_tokenizer_close(tok);
     pl_free(list);
     return st;
@@ -188,13 +187,12 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
 static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     pl_head         *h = &e->model->head;
     const pl_tensor *rows = &e->teacher.host_head;
-    if (h->spec.redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
+    if (h->redistribute == 0 || pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 writes it down
     int32_t *on = pl_malloc(pl_size_mul((size_t)rows->dim[0], sizeof *on, 1));
     if (!on) return pl_fail(err, PL_E_MEMORY, "training: out of memory for the head");
     pl_status st = pl_nearest_rows(on, rows, h->d2t, h->vocab, pl_start_backend(env), env->pool, err);
     if (st == PL_OK)
-        st =
-            pl_outside_init(&h->outside, h->spec.redistribute, on, rows->dim[0], h->d2t, h->vocab, "drafter.head", err);
+        st = pl_outside_init(&h->outside, h->redistribute, on, rows->dim[0], h->d2t, h->vocab, "drafter.head", err);
     pl_free(on);
     return st;
 }
@@ -225,7 +223,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     bool head = freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
     for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].tensor == &e->model->head.exact;
+        frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].fixed;
     pl_param_block_options o = {
         .backend = env->backend, .round_to = e->dtype, .frozen = frozen, .decay_embed = tr->train.decay_embeddings};
     pl_status st = pl_param_block_create(&e->block, ps, &o, err);

@@ -13,7 +13,11 @@ enum { BLOCK = 64 }; // rows whose scores over the whole vocabulary are held at 
 _Static_assert(BLOCK == sizeof(((pl_rescored *)0)->lse_of) / sizeof(double), "a block's rows");
 
 bool pl_rescored_wanted(const pl_head *h) {
-    return h->kind == &pl_head_specvocab;
+    return h->kind->shortlisted != NULL;
+}
+
+static int64_t shortlisted(const pl_rescored *r) {
+    return r->model->head.kind->shortlisted(&r->model->head);
 }
 
 // ---- the best of a row ----
@@ -22,7 +26,7 @@ bool pl_rescored_wanted(const pl_head *h) {
 static void list_part(void *arg, int part, int parts) {
     pl_rescored   *r = arg;
     const pl_head *h = &r->model->head;
-    int64_t        n = h->spec.candidates;
+    int64_t        n = h->kind->shortlisted(h);
     int32_t       *id = r->id + part * n;
     (void)parts;
     if (!pl_best_of(&r->score, part * h->vocab, h->vocab, n, id)) {
@@ -38,13 +42,13 @@ static void list_part(void *arg, int part, int parts) {
 static void put_scores(pl_ctx *ctx, pl_rescored *r) {
     const pl_head *h = &r->model->head;
     r->exact = pl_gather(ctx, r->x, r->row, r->m); // the rows themselves until they are scored
-    r->score = pl_linear(ctx, h->kind->project(ctx, h, r->exact, (pl_tensor){0}), h->out);
+    r->score = pl_linear(ctx, pl_head_project(ctx, h, r->exact, (pl_tensor){0}), h->out);
     r->score.data = pl_ctx_read(ctx, &r->score);
 }
 
 static void put_candidates(pl_ctx *ctx, pl_rescored *r) {
     const pl_head *h = &r->model->head;
-    int64_t        n = h->spec.candidates;
+    int64_t        n = h->kind->shortlisted(h);
     r->exact = pl_gatherdot(ctx, r->exact, h->exact, r->id, n);
     r->teacher = pl_gatherdot(ctx, pl_gather(ctx, r->last_hidden, r->of, r->m), r->wt, r->token, n);
     r->exact.data = pl_ctx_read(ctx, &r->exact);
@@ -58,8 +62,8 @@ static void measure(pl_ctx *ctx, void *arg) {
 }
 
 // accept and argmax of row `part` of the block. Equal logits: the lower id.
-static void judge_row(const pl_rescored *r, int part, int at) {
-    int64_t n = r->model->head.spec.candidates, first = part * n, best = first;
+static void score_row(const pl_rescored *r, int part, int at) {
+    int64_t n = shortlisted(r), first = part * n, best = first;
     double  sum = 0, accept = 0;
     for (int64_t i = first; i < first + n; i++) {
         double z = pl_real_at(&r->exact, i), most = pl_real_at(&r->exact, best);
@@ -80,12 +84,13 @@ static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
     PL_TRY(pl_ctx_sync(&r->ctx, err));
     pl_parallel(r->ctx.pool, (int)r->m, list_part, r);
     for (int64_t i = 0; i < r->m; i++)
-        if (r->id[i * r->model->head.spec.candidates] < 0)
-            return pl_fail(err, PL_E_INPUT, "specvocab: a candidate's score is NaN; lower train.lr");
+        if (r->id[i * shortlisted(r)] < 0)
+            return pl_fail(err, PL_E_INPUT, "%s: a candidate's score is NaN; lower train.lr",
+                           r->model->head.kind->name);
     put_candidates(&r->ctx, r);
     PL_TRY(pl_ctx_sync(&r->ctx, err));
     for (int i = 0; i < r->m; i++)
-        judge_row(r, i, at[i]);
+        score_row(r, i, at[i]);
     return PL_OK;
 }
 
@@ -93,7 +98,7 @@ static pl_status run_block(pl_rescored *r, const int32_t *at, pl_err *err) {
 
 static void take_arrays(void *arg) {
     pl_rescored *r = arg;
-    size_t       list = (size_t)BLOCK * (size_t)r->model->head.spec.candidates;
+    size_t       list = (size_t)BLOCK * (size_t)shortlisted(r);
     r->row = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->row);
     r->of = pl_arena_alloc(&r->arrays, BLOCK * sizeof *r->of);
     r->id = pl_arena_alloc(&r->arrays, list * sizeof *r->id);

@@ -43,8 +43,8 @@ typedef struct router_task {
     pl_span         *span;                      // [clusters]
 } router_task;
 
-static struct pl_head_routed *routed(const router_task *t) {
-    return t->model->head.routed;
+static pl_routed *routed(const router_task *t) {
+    return pl_routed_of(&t->model->head);
 }
 
 static int64_t clusters(const router_task *t) {
@@ -154,13 +154,12 @@ static int64_t rows_read(const int64_t *offset, int64_t n, const uint8_t *chosen
 }
 
 static pl_status judge_row(router_task *t, const float *score, int64_t row, depth_sums *s, pl_err *err) {
-    const pl_head *h = &t->model->head;
     const int32_t *id = t->rows.top_id + row * t->rows.top;
     const float   *prob = t->rows.top_prob + row * t->rows.top;
     int64_t        n = clusters(t);
     double         hits = 0, wanted = 0, held = 0, all = 0;
     memset(t->chosen, 0, (size_t)n);
-    if (!pl_router_choose(score, n, pl_routed_budget(&h->spec, t->rows.depth[row]), t->best, t->chosen))
+    if (!pl_router_choose(score, n, pl_routed_budget(routed(t)->own, t->rows.depth[row]), t->best, t->chosen))
         return pl_fail(err, PL_E_INPUT, "router: a score is NaN; lower train.lr");
     for (int64_t k = 0; k < t->rows.top; k++) {
         int32_t c = t->cluster[id[k]];
@@ -173,12 +172,12 @@ static pl_status judge_row(router_task *t, const float *score, int64_t row, dept
         all += (double)prob[k];
         held += in ? (double)prob[k] : 0;
     }
-    int spans = pl_route_spans(h->routed->offset, n, t->chosen, t->span);
+    int spans = pl_route_spans(routed(t)->offset, n, t->chosen, t->span);
     s->count++;
     s->top += hits / wanted;
     s->mass += all > 0 ? held / all : 0;
     s->shortlist += (double)pl_spans_rows(t->span, spans);
-    s->read += (double)rows_read(h->routed->offset, n, t->chosen);
+    s->read += (double)rows_read(routed(t)->offset, n, t->chosen);
     return PL_OK;
 }
 
@@ -322,7 +321,7 @@ static pl_status make_clusters(router_task *t, const pl_start *start, const pl_e
         pl_tensor         w = pl_tensor_2d(rows, PL_F32, h->vocab, h->d);
         // On the program's own processor, whatever checks gradients in double.
         const pl_backend *be = pl_start_backend(env)->real == PL_F32 ? pl_start_backend(env) : pl_backend_ref();
-        st = pl_clusters_make(&c, &w, NULL, h->vocab, h->spec.clusters, (uint64_t)gen->seed, be, env->pool, err);
+        st = pl_clusters_make(&c, &w, NULL, h->vocab, clusters(t), (uint64_t)gen->seed, be, env->pool, err);
     }
     if (st == PL_OK) {
         log_clusters(&c, pl_now() - began);
@@ -365,7 +364,7 @@ static pl_status find_clusters(router_task *t, const pl_start *start, const char
     for (int64_t v = 0; v < t->teacher.model.vocab; v++)
         t->cluster[v] = -1;
     for (int64_t c = 0; c < clusters(t); c++)
-        for (int64_t i = h->routed->offset[c]; i < h->routed->offset[c + 1]; i++)
+        for (int64_t i = routed(t)->offset[c]; i < routed(t)->offset[c + 1]; i++)
             t->cluster[h->d2t[i]] = (int32_t)c;
     return PL_OK;
 }
@@ -375,7 +374,7 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
     bool      *frozen = pl_calloc((size_t)ps->n, sizeof *frozen);
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < t->model->head_param || ps->p[i].tensor == &t->model->head.out;
+        frozen[i] = i < t->model->head_param || ps->p[i].fixed;
     pl_param_block_options o = {.backend = env->backend, .round_to = t->dtype, .frozen = frozen};
     pl_status              st = pl_param_block_create(&t->block, ps, &o, err);
     pl_free(frozen);
@@ -414,37 +413,49 @@ static pl_status start_bias(router_task *t, pl_err *err) {
 #define LOSS "a router learns which clusters hold the best traced tokens, by a loss of its own"
 
 static const struct unread_key {
-    size_t      offset; // of its field
-    const char *why;
-} unread_key[PL_ROUTER_UNREAD] = {
-    {offsetof(pl_train_recipe, drafter.taps), START},
-    {offsetof(pl_train_recipe, drafter.intermediate), START},
-    {offsetof(pl_train_recipe, drafter.bias), START},
-    {offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
-    {offsetof(pl_train_recipe, drafter.head.rank), HEAD},
-    {offsetof(pl_train_recipe, drafter.head.candidates), HEAD},
-    {offsetof(pl_train_recipe, drafter.head.vocab_size), HEAD},
-    {offsetof(pl_train_recipe, drafter.head.position_aware),
+    const pl_key *table;
+    size_t        offset; // of its field
+    const char   *why;
+} unread_key[] = {
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.taps), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.intermediate), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.bias), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
+    {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},
+    {pl_head_keys, offsetof(pl_head_recipe, position_aware),
      "drafter.head.k0, k1 and kmin say what is read at each depth"},
-    {offsetof(pl_train_recipe, drafter.head.redistribute), HEAD},
-    {offsetof(pl_train_recipe, drafter.head.init), HEAD},
-    {offsetof(pl_train_recipe, drafter.head.frozen), "all but the router is frozen"},
-    {offsetof(pl_train_recipe, train.unroll), LOSS},
-    {offsetof(pl_train_recipe, train.eval_steps), LOSS},
-    {offsetof(pl_train_recipe, train.objective), LOSS},
-    {offsetof(pl_train_recipe, train.masked_teacher), LOSS},
-    {offsetof(pl_train_recipe, train.js_beta), LOSS},
-    {offsetof(pl_train_recipe, train.lk_decay), LOSS},
-    {offsetof(pl_train_recipe, train.token_weight), LOSS},
-    {offsetof(pl_train_recipe, train.feature_weight), LOSS},
-    {offsetof(pl_train_recipe, train.noise), LOSS},
-    {offsetof(pl_train_recipe, train.step_decay), LOSS},
-    {offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
-    {offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
+    {pl_head_keys, offsetof(pl_head_recipe, redistribute), HEAD},
+    {pl_head_keys, offsetof(pl_head_recipe, init), HEAD},
+    {pl_head_keys, offsetof(pl_head_recipe, frozen), "all but the router is frozen"},
+    {pl_train_keys, offsetof(pl_train_recipe, train.unroll), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.eval_steps), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.objective), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.masked_teacher), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.js_beta), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.lk_decay), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.token_weight), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.feature_weight), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.noise), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.step_decay), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
+    {pl_train_keys, offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
+enum { UNREAD = sizeof unread_key / sizeof *unread_key };
 
+static const void *field_of(const pl_recipe *r, const pl_key *table, size_t offset) {
+    return (const char *)pl_recipe_struct(r, table) + offset;
+}
+
+// After the list: the settings of heads of other kinds.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why) {
-    if (why) *why = unread_key[k].why;
-    return (const char *)pl_train_recipe_of(r) + unread_key[k].offset;
+    if (why) *why = k < UNREAD ? unread_key[k].why : HEAD;
+    if (k < UNREAD) return field_of(r, unread_key[k].table, unread_key[k].offset);
+    k -= UNREAD;
+    for (int i = 0; pl_head_at(i); i++) {
+        const pl_head_kind *kind = pl_head_at(i);
+        for (const pl_key *row = kind->keys; row && row->path && !kind->routed; row++)
+            if (k-- == 0) return field_of(r, kind->keys, row->field.offset);
+    }
+    return NULL;
 }
 
 static pl_status unread(const pl_recipe *r, const void *field, const char *why, pl_err *err) {
@@ -453,21 +464,20 @@ static pl_status unread(const pl_recipe *r, const void *field, const char *why, 
 }
 
 pl_status pl_router_check(const pl_recipe *r, pl_err *err) {
-    const pl_train_recipe *tr = pl_train_recipe_of(r);
-    const void *const      budget[] = {&tr->drafter.head.k1, &tr->drafter.head.kmin, &tr->drafter.head.floored};
-    if (tr->drafter.head.vocab)
-        return pl_recipe_fail(r, &tr->drafter.head.vocab, err,
+    const pl_dynaspec *own = pl_recipe_struct(r, pl_dynaspec_keys);
+    const void *const  budget[] = {&own->k1, &own->kmin, &own->floored};
+    if (pl_head_recipe_of(r)->vocab)
+        return pl_recipe_fail(r, &pl_head_recipe_of(r)->vocab, err,
                               "a routed head has the rows of drafter.start's: start from a trimmed one and leave this "
                               "out (in `drafters`: head.vocab for each that reads it)");
-    for (int i = 0; i < PL_ROUTER_UNREAD; i++) {
-        const char *why;
-        const void *field = pl_router_unread(r, i, &why);
+    const char *why;
+    const void *field;
+    for (int i = 0; (field = pl_router_unread(r, i, &why)); i++)
         PL_TRY(unread(r, field, why, err));
-    }
-    for (int i = 0; i < 3 && tr->drafter.head.fixed; i++)
+    for (int i = 0; i < 3 && own->fixed; i++)
         PL_TRY(unread(r, budget[i], "drafter.head.fixed is k0 clusters at every depth", err));
-    if (tr->drafter.head.router == PL_ROUTER_CORAL)
-        PL_TRY(unread(r, &tr->drafter.head.width, "coral's hidden layer is as wide as the drafter", err));
+    if (own->router == PL_ROUTER_CORAL)
+        PL_TRY(unread(r, &own->width, "coral's hidden layer is as wide as the drafter", err));
     return PL_OK;
 }
 
@@ -496,8 +506,8 @@ static pl_status open_traces(router_task *t, const char *out_dir, const pl_env *
     if (st == PL_OK) st = pl_trace_rows_open(&t->rows, dir, &want, (uint64_t)gen->seed, capacity, env->backend, err);
     pl_free(dir);
     if (st == PL_OK && t->top > t->rows.top)
-        st = pl_recipe_fail(r, &tr->drafter.head.top, err, "%lld, the traces hold %lld tokens of each row",
-                            (long long)t->top, (long long)t->rows.top);
+        st = pl_recipe_fail(r, &((const pl_dynaspec *)pl_recipe_struct(r, pl_dynaspec_keys))->top, err,
+                            "%lld, the traces hold %lld tokens of each row", (long long)t->top, (long long)t->rows.top);
     return st;
 }
 
@@ -534,7 +544,7 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     PL_TRY(pl_start_identity(start_id, r, err));
     t->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     t->eval_rows = tr->train.eval_tokens;
-    t->top = tr->drafter.head.top;
+    t->top = ((const pl_dynaspec *)pl_recipe_struct(r, pl_dynaspec_keys))->top;
     pl_dtype held = pl_target_dtype(gen);
     PL_TRY(pl_teacher_open(&t->teacher, gen->target.path, held, env->backend, err));
     PL_TRY(create_model(t, env, err));

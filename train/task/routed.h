@@ -23,8 +23,7 @@
 #include "infer/cli/env.h"
 
 // Keys that no router's run reads, with what stands in their place.
-enum { PL_ROUTER_UNREAD = 23 };
-// The k-th of them, k < PL_ROUTER_UNREAD, by its field; why may be NULL.
+// The k-th of them by its field, NULL past the last; why may be NULL.
 const void *pl_router_unread(const pl_recipe *r, int k, const char **why);
 
 // Refuses with one line a recipe for a router that sets such a key, or one that another of its keys rules out, to

@@ -288,10 +288,12 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
     const pl_train_recipe *tr = pl_train_recipe_of(c->r);
     pl_tree_policy         policy;
     int64_t                top = tr->traces.top, positions = c->target.config.max_position_embeddings;
-    const char            *kind = *config->head.kind ? config->head.kind : "full";
-    if (strcmp(kind, "full") != 0 || config->head.position_aware)
+    const pl_head_kind    *kind = pl_head_find(*config->head.kind ? config->head.kind : "full", err);
+    bool                   aware = pl_hf_head_find(&config->head, "position_aware");
+    if (!kind) return PL_E_INPUT;
+    if (!kind->published || aware)
         return pl_fail(err, PL_E_INPUT, "%s: its head is of kind %s%s; traces come from a full head, over all its rows",
-                       dir, kind, config->head.position_aware ? ", position-aware" : "");
+                       dir, kind->name, aware ? ", position-aware" : "");
     PL_TRY(pl_tree_policy_parse(&policy, tr->traces.tree, err));
     if (policy.adapt)
         return pl_recipe_fail(c->r, &tr->traces.tree, err,

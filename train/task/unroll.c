@@ -41,14 +41,14 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const unroll_step *s = arg;
     pl_backbone       *b = s->p->u->model;
     const pl_pack     *rows = &s->p->u->pack;
-    bool      full = b->head.kind == &pl_head_full; // its projection is the identity: step writes the rows themselves
-    pl_tensor block[PL_MAX_UNROLL];
-    pl_view   view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
+    bool               identity = !b->head.kind->project; // step writes the head's rows themselves
+    pl_tensor          block[PL_MAX_UNROLL];
+    pl_view            view = {.pos = rows->pos, .cos = b->cos, .sin = b->sin, .lo = rows->lo, .block = block};
     memcpy(block, s->block, (size_t)s->k * sizeof *block);
     view.n_blocks = view.offset = s->k;
     const int32_t *token = rows->token + s->k * s->p->rows;
-    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], full ? s->y : (pl_tensor){0});
-    if (!full) b->head.kind->project(ctx, &b->head, x, s->y);
+    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], identity ? s->y : (pl_tensor){0});
+    if (!identity) pl_head_project(ctx, &b->head, x, s->y);
     out[KEYS] = block[s->k];
     s->p->x[s->k] = x;
 }
