@@ -142,17 +142,13 @@ done:
     return st;
 }
 
-static pl_status check_generate(const pl_recipe *r, const char *out_dir, pl_err *err) {
-    (void)out_dir;
-    return pl_generate_check(r, err);
-}
 static pl_status check_train(const pl_recipe *r, const char *out_dir, pl_err *err) {
     (void)out_dir;
     return pl_train_check(r, err);
 }
 
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, check_generate, pl_generate_run, err);
+    return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, err);
 }
 static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     return run_stage(e, a, check_train, pl_train_run, err);

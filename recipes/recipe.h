@@ -68,6 +68,8 @@ pl_status pl_recipe_fail(const pl_recipe *r, const void *field, pl_err *err, con
 
 // Lists whose items override keys (pl_key.overrides): what item says instead of r's key, as text; NULL: nothing.
 const char *pl_recipe_override(const pl_recipe *r, const void *item, const void *field);
+// Whether it says something; also of lists.
+bool        pl_recipe_overrides(const pl_recipe *r, const void *item, const void *field);
 // As pl_recipe_fail, of what the item says instead; it must say something.
 pl_status pl_recipe_fail_override(const pl_recipe *r, const void *item, const void *field, pl_err *err, const char *fmt,
                                   ...) PL_PRINTF(5, 6);

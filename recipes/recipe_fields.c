@@ -316,6 +316,13 @@ const char *pl_recipe_override(const pl_recipe *r, const void *item, const void 
     return k >= 0 ? from->values[k].text : NULL;
 }
 
+bool pl_recipe_overrides(const pl_recipe *r, const void *item, const void *field) {
+    int              list;
+    const pl_recipe *from = must_find_item(r, item, &list);
+    place            p = must_find_field(r, field);
+    return p.r == r && overriding_row(r, from, p.row) >= 0;
+}
+
 pl_status pl_recipe_fail_override(const pl_recipe *r, const void *item, const void *field, pl_err *err, const char *fmt,
                                   ...) {
     char    why[sizeof err->msg];

@@ -76,7 +76,7 @@ const pl_key pl_train_keys[] = {
      .help =
          "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not given",
      .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .deflt = "[]", .min = 0, .max = 1024,
+    {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .each = true, .deflt = "[]", .min = 0, .max = 1024,
      .help = "eagle3: target layers whose inputs are the features; empty: the paper's", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.intermediate), .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "width of the MLP; 0: the target's", .stages = PL_STAGE_DRAFTER},

@@ -83,12 +83,12 @@ fail:
     return st;
 }
 
-pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, const char *where, pl_err *err) {
+pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err) {
     if (n < 1) return pl_fail(err, PL_E_INPUT, "%s: no tap layers are given", where);
     for (int i = 0; i < n; i++)
-        if (tap[i] < 0 || tap[i] > target->n_layers)
+        if (tap[i] < 0 || tap[i] > n_layers)
             return pl_fail(err, PL_E_INPUT, "%s: tap layer %d does not exist, the target has %d layers", where, tap[i],
-                           target->n_layers);
+                           n_layers);
     return PL_OK;
 }
 
@@ -98,6 +98,12 @@ static pl_status check_listed(const pl_backbone_options *o, pl_err *err) {
     if (!asks || o->d2t) return PL_OK;
     return pl_fail(err, PL_E_INPUT, "drafter.head.%s: all tokens are drafted, in order of their ids; give a list",
                    asks);
+}
+
+void pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
+    const pl_backbone_kind *kind = find(c->backbone);
+    *t = (pl_taps){0};
+    if (kind->taps) kind->taps(t, c, n_layers);
 }
 
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,

@@ -41,6 +41,8 @@ typedef struct pl_backbone_kind {
     void (*configure)(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o);
     // Refuses, with one line, a config that is computed otherwise or whose taps the target lacks. May fill in taps.
     pl_status (*check)(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err);
+    // The layers whose inputs a drafter of this config reads. NULL: it reads the last hidden alone.
+    void (*taps)(pl_taps *t, const pl_hf_config *c, int n_layers);
     // Shape, taps and parameter list (without the head's) from b->config.
     void (*init)(pl_backbone *b);
     // features [M, n_taps * d_target] -> hidden [M, d].
@@ -99,8 +101,10 @@ double    pl_backbone_step_bytes(const pl_backbone *b, int depth);
 // The taps side by side, each rounded to bf16: [M, n_taps * d_target], what datasets store and `fuse` reads.
 pl_tensor pl_features(pl_ctx *ctx, const pl_llama_out *out, int n_taps);
 
-// For the kinds: every tap is one that the target has.
-pl_status pl_backbone_check_taps(const int *tap, int n, const pl_llama *target, const char *where, pl_err *err);
+// What a drafter of this config reads of a target of n_layers beside its last hidden; n 0: nothing.
+void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
+// Every tap is one that a target of n_layers has.
+pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
 extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3;
 

@@ -20,14 +20,27 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
     c->tap_numbering = PL_HF_TAPS_INPUT;
 }
 
+// Published heads name no layers where they mean the paper's.
+static void fill_taps(pl_hf_config *c, int n_layers) {
+    if (c->n_taps == 0) c->n_taps = pl_llama_default_taps(n_layers, c->tap);
+}
+
 static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
     if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "%s: norm_output, fc_norm, norm_before_fc and norm_before_residual "
                        "(EAGLE-3.1) are not supported",
                        where);
-    if (c->n_taps == 0) c->n_taps = pl_llama_default_taps(target->n_layers, c->tap); // published heads that name none
-    return pl_backbone_check_taps(c->tap, c->n_taps, target, where, err);
+    fill_taps(c, target->n_layers);
+    return pl_backbone_check_taps(c->tap, c->n_taps, target->n_layers, where, err);
+}
+
+static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
+    pl_hf_config filled = *c;
+    fill_taps(&filled, n_layers);
+    t->n = filled.n_taps;
+    for (int i = 0; i < t->n; i++)
+        t->layer[i] = filled.tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
 }
 
 static void init(pl_backbone *b) {
@@ -36,9 +49,10 @@ static void init(pl_backbone *b) {
     const pl_hf_config *c = &b->config;
     int64_t             d = b->shape.d;
     b->shape.d_attn = 2 * d;
-    b->n_taps = c->n_taps;
-    for (int i = 0; i < c->n_taps; i++)
-        b->tap[i] = c->tap[i] + (c->tap_numbering == PL_HF_TAPS_OUTPUT ? 1 : 0); // output of i is input of i + 1
+    pl_taps t;
+    taps(&t, c, 0); // check has filled them in
+    b->n_taps = t.n;
+    memcpy(b->tap, t.layer, sizeof t.layer);
     pl_params_add(ps, &(pl_param_args){.tensor = &e->fc,
                                        .kind = PL_PARAM_MATRIX,
                                        .part = {{"fc.weight", d}},
@@ -104,6 +118,7 @@ const pl_backbone_kind pl_backbone_eagle3 = {.which = PL_HF_EAGLE3,
                                              .size = sizeof(pl_eagle3),
                                              .configure = configure,
                                              .check = check,
+                                             .taps = taps,
                                              .init = init,
                                              .fuse = fuse,
                                              .step = step,

@@ -20,7 +20,8 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
-     .help = "store EAGLE-3's tap layers beside the last hidden; EAGLE-1 needs none"},
+     .help = "store the inputs of the layers that the drafters read (drafter.taps) beside the last hidden; EAGLE-1 "
+             "reads none"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
      .help = "length of an answer at most"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.greedy), .deflt = "true", .help = "one greedy answer per prompt"},
@@ -130,7 +131,13 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     return pl_recipe_require(r, &gen->data.prompts, err);
 }
 
-pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
+    *t = (pl_taps){0};
+    if (pl_generate_recipe_of(r)->data.taps) t->n = pl_llama_default_taps(n_layers, t->layer);
+}
+
+pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
+                          pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     pl_llama                  target = {0};
     pl_tokenizer             *tok = NULL;
@@ -138,7 +145,7 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_generator             *g = NULL;
     pl_dataset_writer        *w = NULL;
     char                     *dir = NULL, *settings = NULL;
-    int                       taps[PL_MAX_TAPS], n_taps;
+    pl_taps                   own;
     pl_generator_options      o;
     pl_status                 st;
     PL_TRY(pl_generate_check(r, err));
@@ -147,8 +154,9 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
     PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, env->backend, err));
     PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, gen->target.pre, err));
-    n_taps = gen->data.taps ? pl_llama_default_taps(target.n_layers, taps) : 0;
-    pl_generator_options_from(&o, r, taps, n_taps);
+    pl_generate_taps(&own, r, target.n_layers);
+    if (!taps) taps = &own;
+    pl_generator_options_from(&o, r, taps->layer, taps->n);
     PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,
                               .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
@@ -156,9 +164,9 @@ pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env 
                               .generation = settings,
                               .vocab_size = (int32_t)target.vocab,
                               .d = (int32_t)target.shape.d,
-                              .A = n_taps};
-    for (int i = 0; i < n_taps; i++)
-        attrs.tap_layer_ids[i] = taps[i];
+                              .A = taps->n};
+    for (int i = 0; i < taps->n; i++)
+        attrs.tap_layer_ids[i] = taps->layer[i];
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
     PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));

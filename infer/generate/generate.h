@@ -54,7 +54,10 @@ pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts *
 
 // Refuses with one line a recipe that lacks a key which the stage needs.
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
-// The stage: writes out_dir/dataset (resuming one that was stopped).
-pl_status pl_generate_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
+// The stage: writes out_dir/dataset (resuming one that was stopped), with the inputs of these layers. taps NULL: those
+// of pl_generate_taps.
+pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
+// Where nothing is known of the drafters: EAGLE-3's layers of a target of n_layers, or (data.taps: false) none.
+void      pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers);
 
 #endif

@@ -159,6 +159,13 @@ pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     return st;
 }
 
+pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
+    pl_weight_source *src;
+    PL_TRY(open_source(&src, config, path, err));
+    pl_weight_source_close(src);
+    return PL_OK;
+}
+
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;

@@ -9,6 +9,10 @@
 #define PL_MAX_TAPS 8
 #define PL_TAP_FINAL (-1) // as a tap: the last hidden after the final norm, what the head reads
 
+typedef struct pl_taps {
+    int n, layer[PL_MAX_TAPS]; // layers whose inputs are read, see pl_llama_forward
+} pl_taps;
+
 typedef struct pl_llama {
     const pl_backend *be; // where it computes: its tensors lie in be->memory
     pl_hf_config      config;
@@ -34,8 +38,9 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 // PL_F32 reals. What drafts for the model lies in the same memory.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 void      pl_llama_fini(pl_llama *m);
-// The same fingerprint without reading the weights.
+// The same fingerprint and config without reading the weights.
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
+pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err);
 
 // The residual stream at the *input* of layer taps[i] (0-based; n_layers: the last layer's output before the final
 // norm), as engines number EAGLE-3's auxiliary layers; PL_TAP_FINAL: `hidden`.

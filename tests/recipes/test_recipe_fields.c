@@ -120,6 +120,8 @@ static void overrides(void **state) {
     assert_string_equal(pl_recipe_override(r, &v[0], &w->train.steps), "3");
     assert_null(pl_recipe_override(r, &v[1], &w->train.steps));
     assert_null(pl_recipe_override(r, &v[0], &w->train.lr));
+    assert_true(pl_recipe_overrides(r, &v[0], &w->train.taps) && pl_recipe_overrides(r, &v[0], &w->train.steps));
+    assert_false(pl_recipe_overrides(r, &v[1], &w->train.taps) || pl_recipe_overrides(r, &v[0], &w->train.lr));
     assert_int_equal(pl_recipe_fail_override(r, &v[0], &w->train.steps, &err, "no"), PL_E_INPUT);
     assert_string_equal(err.msg, "x.yaml:3:26: variants.0.steps: no");
 

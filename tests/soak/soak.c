@@ -157,7 +157,7 @@ static void one_process(const char *out, uint64_t seed) {
     env.threads = pl_pool_threads(env.pool);
     must(pl_recipe_parse(&r, recipe_text, sizeof recipe_text - 1, "soak", keys, n_keys, sets, 1, &err) == PL_OK,
          "recipe", err.msg);
-    must(pl_generate_run(r, out, &env, &err) == PL_OK, "generate", err.msg);
+    must(pl_generate_run(r, NULL, out, &env, &err) == PL_OK, "generate", err.msg);
     must(pl_train_run(r, out, &env, &err) == PL_OK, "train", err.msg);
     pl_recipe_close(r);
     pl_pool_destroy(env.pool);

@@ -98,7 +98,7 @@ int small_setup(void **state) {
     pl_recipe *r = small_recipe(target_lines), *d = small_recipe(small_data_lines);
     char      *target = pl_path_join(small_base, "target"), *data = pl_path_join(small_base, "data");
     pl_status  st = pl_train_run(r, target, &env, &err);
-    if (st == PL_OK) st = pl_generate_run(d, data, &env, &err);
+    if (st == PL_OK) st = pl_generate_run(d, NULL, data, &env, &err);
     if (st != PL_OK) print_error("%s\n", err.msg);
     pl_recipe_close(r), pl_recipe_close(d);
     pl_free(target), pl_free(data);

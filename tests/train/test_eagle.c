@@ -128,7 +128,7 @@ static void eagle1_sources(void **state) {
     assert_int_equal(small_run("online1", EAGLE1 "data.mode=online", 3, NULL, &err), PL_E_INTERRUPTED);
     snprintf(lines, sizeof lines, "%sdata.taps=false", small_data_lines);
     pl_recipe *r = small_recipe(lines);
-    if (pl_generate_run(r, bare, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_generate_run(r, NULL, bare, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     pl_recipe_close(r);
     assert_int_equal(small_run("bare1", EAGLE1 "data.dataset=BASE/bare/dataset", 20, NULL, &err), PL_E_INTERRUPTED);
     assert_int_equal(small_run("taps1", EAGLE1, 20, NULL, &err), PL_E_INTERRUPTED);
@@ -136,6 +136,23 @@ static void eagle1_sources(void **state) {
     assert_int_equal(small_run("bare3", "data.dataset=BASE/bare/dataset", 0, NULL, &err),
                      PL_E_INPUT); // EAGLE-3 needs taps
     pl_free(bare);
+}
+
+// Some of a dataset's layers, in another order, are those of a dataset that was made with them.
+static void some_taps(void **state) {
+    (void)state;
+    pl_err     err = {0};
+    pl_env     env = small_env(NULL);
+    char      *dir = pl_path_join(small_base, "turned");
+    pl_recipe *r = small_recipe(small_data_lines);
+    if (pl_generate_run(r, &(pl_taps){.n = 2, .layer = {3, 1}}, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_recipe_close(r);
+    const char *own = "drafter.taps=3,1\ndata.dataset=BASE/turned/dataset";
+    if (small_run("own_taps", own, 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
+    if (small_run("some_taps", "drafter.taps=3,1", 20, NULL, &err) != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
+    small_same("own_taps", "some_taps", "checkpoints/last/model.safetensors");
+    small_same("own_taps", "some_taps", "checkpoints/last/config.json");
+    pl_free(dir);
 }
 
 static void resume_is_bit_for_bit(void **state) {
@@ -374,6 +391,7 @@ int main(void) {
         cmocka_unit_test(learns_eagle1),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
+        cmocka_unit_test(some_taps),
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),

@@ -140,7 +140,7 @@ static void whole_way(void **state) {
     small_backend = test_device();
     pl_env env = small_env(NULL);
     env.text = stdout;
-    if (pl_generate_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_generate_run(r, NULL, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_train_run(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     if (pl_pipeline_eval(r, dir, &env, &err) != PL_OK) fail_msg("%s", err.msg);
     small_backend = NULL;

@@ -9,6 +9,7 @@
 #include "train/keys.h"
 #include "train/run/run.h"
 #include "train/source/stamp.h"
+#include "train/source/taps.h"
 #include "train/source/vocabularies.h"
 #include "train/start/start.h"
 #include "train/task/drafter.h"
@@ -47,10 +48,19 @@ const pl_key *const *pl_stage_tables(int *n) {
 
 // ---- stages ---------------------------------------------------------------------------------------------------------
 
-// What the dataset depends on: its keys, the target, the prompts to be answered.
-static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
+// What the drafters need of a dataset, and what the target can give.
+typedef struct plan {
+    bool    trains;   // else a dataset is made, and nothing of it
+    int     n_layers; // of the target
+    pl_taps taps;     // to be stored
+} plan;
+
+// What the dataset depends on: its keys, the target, the prompts to be answered, taps that are not those of every
+// recipe that names none.
+static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    char                      keys[17];
+    pl_taps                   usual;
+    char                      keys[17], taps[64];
     pl_prompts               *train = NULL, *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_ANSWERS, keys, err));
@@ -63,11 +73,15 @@ static pl_status generate_hash(const pl_recipe *r, char out[17], pl_err *err) {
     char target[17];
     PL_TRY(pl_llama_fingerprint(target, gen->target.path, err));
     h = pl_hash_more(h, target, 16);
+    pl_generate_taps(&usual, r, p->n_layers);
+    pl_taps_text(taps, &p->taps);
+    if (!pl_taps_same(&usual, &p->taps)) h = pl_hash_more(h, taps, strlen(taps) + 1);
     pl_hash_hex(out, h);
     return PL_OK;
 }
 
-static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *hash, pl_err *err) {
+static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir, const pl_env *env, const char *hash,
+                          pl_err *err) {
     bool  whole;
     char *dataset = pl_path_join(out_dir, "dataset");
     if (!dataset) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
@@ -76,7 +90,7 @@ static pl_status generate(const pl_recipe *r, const char *out_dir, const pl_env 
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
         st = pl_stage_dataset(dataset, NULL, &whole, err);
-        if (st == PL_OK && !whole) st = pl_generate_run(r, out_dir, env, err);
+        if (st == PL_OK && !whole) st = pl_generate_run(r, &p->taps, out_dir, env, err);
         if (st == PL_OK) st = pl_stage_stamp(out_dir, "dataset.done", hash, err);
     }
     pl_free(dataset);
@@ -150,7 +164,7 @@ static bool item_routed(const pl_recipe *r, int i) {
 static pl_status leave_out_unread(sets *s, const pl_recipe *r, int i, pl_err *err) {
     const void *field;
     for (int k = 0; (field = pl_router_unread(r, k, NULL)); k++) {
-        if (!pl_recipe_differs(r, field) || pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field))
+        if (!pl_recipe_differs(r, field) || pl_recipe_overrides(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field))
             continue;
         PL_TRY(append_set(s, pl_sprintf("%s=%s", pl_recipe_path(r, field), pl_recipe_default(r, field)), err));
     }
@@ -255,21 +269,77 @@ static pl_status train(const pl_recipe *r, const char *dir, const pl_env *env, c
     return pl_stage_stamp(dir, "checkpoints.done", hash, err);
 }
 
-// What can be said of the drafters' recipes before anything is made: token lists may not be there yet.
-static pl_status check_drafters(const pl_recipe *r, const char *out_dir, pl_err *err) {
+// A dataset that is given holds what the drafter reads.
+static pl_status check_dataset(const char *dir, const pl_taps *t, pl_err *err) {
+    pl_dataset      *ds;
+    pl_dataset_attrs want = {.A = t->n};
+    for (int i = 0; i < t->n; i++)
+        want.tap_layer_ids[i] = t->layer[i];
+    PL_TRY(pl_dataset_open(&ds, dir, &(pl_dataset_open_options){.want = &want, .lazy = true, .incomplete = true}, err));
+    pl_dataset_close(ds);
+    return PL_OK;
+}
+
+// What the drafter of recipe `one` (name NULL: the only one) reads, into the plan; refused where this run's data will
+// not have it. given: data.dataset of the whole recipe.
+static pl_status plan_taps(plan *p, const pl_recipe *one, const char *name, const char *given, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(one);
+    pl_taps                   t;
+    char                      list[64];
+    PL_TRY(pl_drafter_taps(&t, one, p->n_layers, err));
+    if (!p->trains) return pl_taps_add(&p->taps, &t, err);
+    if (gen->data.mode == PL_DATA_ONLINE) return PL_OK;
+    if (given) {
+        pl_status st = check_dataset(given, &t, err);
+        return st != PL_OK && name ? pl_fail_at(err, st, "drafter \"%s\"", name) : st;
+    }
+    pl_taps_text(list, &t);
+    if (t.n > 0 && !gen->data.taps)
+        return pl_recipe_fail(one, &gen->data.taps, err,
+                              "false stores no layer's input, the %s drafter reads those of [%s]; leave data.taps out",
+                              pl_backbone_choice(pl_train_recipe_of(one)->drafter.kind), list);
+    return pl_taps_add(&p->taps, &t, err);
+}
+
+// Whether drafter i is a routed one that learns from traces which are given, or from those of a drafter further up: it
+// reads nothing, or what that one does.
+static bool reads_nothing_more(const pl_recipe *r, int i) {
     const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    const char               *own = pl_recipe_override(r, &pipe->drafters.at[i], &tr->drafter.start);
+    if (!item_routed(r, i)) return false;
+    if (tr->traces.path) return true;
+    for (int k = 0; k < i && own; k++)
+        if (strcmp(pipe->drafters.at[k].name, own) == 0) return true;
+    return false;
+}
+
+// What can be said of the drafters' recipes before anything is made (token lists may not be there yet), and what they
+// read.
+static pl_status check_drafters(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    pl_hf_config              target;
+    bool                      only = pipe->drafters.n == 0;
     if (pipe->drafters.n > MAX_DRAFTERS)
         return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
                               MAX_DRAFTERS);
-    if (pipe->drafters.n == 0) return pl_train_check(r, err);
+    if (only && p->trains) PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_stage_names(r, pipe->drafters.at, pipe->drafters.n, sizeof *pipe->drafters.at, err));
+    PL_TRY(pl_llama_config(&target, gen->target.path, err));
+    p->n_layers = target.num_hidden_layers;
+    if (only && !(pl_train_routed(r) && tr->traces.path)) PL_TRY(plan_taps(p, r, NULL, tr->data.dataset, err));
     for (int i = 0; i < pipe->drafters.n; i++) {
         pl_recipe *one;
         PL_TRY(drafter_recipe(r, i, out_dir, NULL, &one, err));
-        pl_status st = pl_train_check(one, err);
+        pl_status st = p->trains ? pl_train_check(one, err) : PL_OK;
+        if (st == PL_OK && !reads_nothing_more(r, i))
+            st = plan_taps(p, one, pipe->drafters.at[i].name, tr->data.dataset, err);
         pl_recipe_close(one);
         PL_TRY(st);
     }
+    if (p->taps.n == 0 || !gen->data.taps) pl_generate_taps(&p->taps, r, p->n_layers);
     return PL_OK;
 }
 
@@ -330,7 +400,7 @@ pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err
     return pl_eval_check(r, pl_train_recipe_of(r)->kind == PL_KIND_TARGET, err);
 }
 
-pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+static pl_status check(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
     if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) {
         if (voc->vocabularies.n > 0)
@@ -339,19 +409,41 @@ pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err
     }
     PL_TRY(pl_generate_check(r, err));
     PL_TRY(pl_stage_names(r, voc->vocabularies.at, voc->vocabularies.n, sizeof *voc->vocabularies.at, err));
-    PL_TRY(check_drafters(r, out_dir, err));
+    PL_TRY(check_drafters(p, r, out_dir, err));
     return pl_pipeline_eval_check(r, out_dir, err);
+}
+
+pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    plan p = {.trains = true};
+    return check(&p, r, out_dir, err);
+}
+
+static pl_status check_generate(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
+    PL_TRY(pl_generate_check(r, err));
+    return check_drafters(p, r, out_dir, err);
+}
+
+pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    plan p = {.trains = false};
+    return check_generate(&p, r, out_dir, err);
+}
+
+pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    plan p = {.trains = false};
+    PL_TRY(check_generate(&p, r, out_dir, err));
+    return pl_generate_run(r, &p.taps, out_dir, env, err);
 }
 
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     int                    n = pl_pipeline_recipe_of(r)->drafters.n;
+    plan                   p = {.trains = true};
     char                   generated[17];
-    PL_TRY(pl_pipeline_check(r, out_dir, err));
+    PL_TRY(check(&p, r, out_dir, err));
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
-    PL_TRY(generate_hash(r, generated, err));
-    if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, out_dir, env, generated, err));
+    PL_TRY(generate_hash(r, &p, generated, err));
+    if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, &p, out_dir, env, generated, err));
     PL_TRY(pl_vocabularies_run(r, out_dir, err));
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));

@@ -29,10 +29,14 @@ static inline const pl_pipeline_recipe *pl_pipeline_recipe_of(const pl_recipe *r
 }
 
 // Refuse with one line a recipe that lacks a key which a stage needs, or of which it can be seen that a later stage
-// will refuse it. They read the recipe and whether the folders that it starts from are there.
+// will refuse it. They read the recipe, the configs of the target and of what drafters start from, and the manifest of
+// a dataset that is given.
+pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_pipeline_eval_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err);
 
+// The stage `generate` (infer/generate/generate.h), with the layers that the recipe's drafters read.
+pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // The stage `eval`: this run's drafters, and what eval.drafters names.
 pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // Checks first, before anything is made.
