@@ -8,7 +8,7 @@
 
 typedef struct online {
     pl_feature_source    base;
-    pl_llama             target;
+    const pl_llama      *target; // borrowed
     pl_tokenizer        *tok;
     pl_prompts          *prompts;
     const pl_env        *env;
@@ -27,7 +27,7 @@ static pl_status advance(online *o, int64_t at, pl_err *err) {
         o->gen = NULL;
         o->at = -1;
         o->opt.first_job = at;
-        PL_TRY(pl_generator_create(&o->gen, o->env, &o->target, o->tok, o->prompts, &o->opt, err));
+        PL_TRY(pl_generator_create(&o->gen, o->env, o->target, o->tok, o->prompts, &o->opt, err));
     }
     PL_TRY(pl_generator_next(o->gen, &o->last, err));
     PL_CHECK(o->last.n > 0, "document %lld is empty", (long long)at);
@@ -64,7 +64,6 @@ static void destroy(pl_feature_source *s) {
     pl_free(o->kept);
     pl_prompts_destroy(o->prompts);
     pl_tokenizer_close(o->tok);
-    pl_llama_fini(&o->target);
     pl_free(o);
 }
 
@@ -84,7 +83,7 @@ static pl_status keep_all(online *o, pl_err *err) {
 
 // prompts are taken over, also on failure.
 static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompts *prompts,
-                        const int *taps, int n_taps, bool held, pl_err *err) {
+                        const pl_llama *target, const int *taps, int n_taps, bool held, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *out = NULL;
     online *o = pl_calloc(1, sizeof *o);
@@ -95,6 +94,7 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     pl_status   st;
     o->base = (pl_feature_source){.taps = n_taps, .get = get, .rows = rows, .destroy = destroy};
+    o->target = target;
     o->prompts = prompts;
     o->env = env;
     o->at = -1;
@@ -103,10 +103,9 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, were a prompt to stand on both sides
     else
         o->opt.samples = -1;
-    PL_TRY_GOTO(st, fail, pl_llama_open(&o->target, path, pl_target_dtype(gen), env->backend, err));
     PL_TRY_GOTO(st, fail, pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
-    o->base.d = o->target.shape.d;
-    uint64_t h = pl_hash(o->target.fingerprint, 16);
+    o->base.d = target->shape.d;
+    uint64_t h = pl_hash(target->fingerprint, 16);
     for (int64_t i = 0; i < prompts->n; i++)
         h = pl_hash_more(h, prompts->p[i].text, strlen(prompts->p[i].text) + 1);
     pl_hash_hex(o->base.identity, h);
@@ -119,7 +118,7 @@ fail:
 }
 
 pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const pl_env *env,
-                            const int *taps, int n_taps, int64_t every, pl_err *err) {
+                            const pl_llama *target, const int *taps, int n_taps, int64_t every, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *train = *held = NULL;
     pl_prompts *mine = NULL, *eval = NULL, *a = NULL, *b = NULL;
@@ -134,11 +133,11 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
         mine = a;
     }
     if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // who evaluates
-        st = create(held, r, env, b, taps, n_taps, true, err);
+        st = create(held, r, env, b, target, taps, n_taps, true, err);
     else
         pl_prompts_destroy(b);
     if (st == PL_OK)
-        st = create(train, r, env, mine, taps, n_taps, false, err);
+        st = create(train, r, env, mine, target, taps, n_taps, false, err);
     else
         pl_prompts_destroy(mine);
     if (st != PL_OK && *held) {

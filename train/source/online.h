@@ -3,13 +3,14 @@
 #define PL_TRAIN_SOURCE_ONLINE_H
 
 #include "infer/cli/env.h"
+#include "infer/model/llama.h"
 #include "train/source/source.h"
 
 // From a recipe's data.* and target.*: train answers without end, round after round of the prompts (document number =
 // job number of infer/generate/generator.h, so a resumed run sees the same text); held out are answers to `every`-th
-// part of the prompts, generated once and kept in memory. Opens target and tokenizer of its own. taps: as the
-// drafter's.
+// part of the prompts, generated once and kept in memory. Borrows the target; opens a tokenizer of its own. taps: as
+// the drafter's.
 pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const pl_env *env,
-                            const int *taps, int n_taps, int64_t every, pl_err *err);
+                            const pl_llama *target, const int *taps, int n_taps, int64_t every, pl_err *err);
 
 #endif

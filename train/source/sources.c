@@ -8,17 +8,18 @@
 #include <string.h>
 
 pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
-                             const char *out_dir, const pl_env *env, const pl_llama *target, const int *tap, int n_taps,
-                             pl_err *err) {
+                             const char *out_dir, const pl_env *env, const pl_teacher *teacher, const int *tap,
+                             int n_taps, pl_err *err) {
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     int64_t                   every = tr->train.holdout;
     int                       taps = tap[0] == PL_TAP_FINAL ? 0 : n_taps; // the last hidden comes anyway
     if (every == 1) return pl_recipe_fail(r, &tr->train.holdout, err, "1 leaves nothing to train on; use 2 or more");
-    if (gen->data.mode == PL_DATA_ONLINE) return pl_online_sources(train, held, r, env, tap, taps, every, err);
-    pl_dataset_attrs want = {.target_fingerprint = target->fingerprint,
-                             .vocab_size = (int32_t)target->vocab,
-                             .d = (int32_t)target->shape.d,
+    if (gen->data.mode == PL_DATA_ONLINE)
+        return pl_online_sources(train, held, r, env, &teacher->whole, tap, taps, every, err);
+    pl_dataset_attrs want = {.target_fingerprint = teacher->model.fingerprint,
+                             .vocab_size = (int32_t)teacher->model.vocab,
+                             .d = (int32_t)teacher->model.shape.d,
                              .A = taps > 0 ? taps : -1};
     for (int i = 0; i < want.A; i++)
         want.tap_layer_ids[i] = tap[i];
@@ -28,4 +29,10 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
     pl_status st = pl_offline_sources(train, held, dir, &want, (uint64_t)gen->seed, every, err);
     pl_free(dir);
     return st;
+}
+
+pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_backend *be, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    bool                      whole = gen->data.mode == PL_DATA_ONLINE;
+    return (whole ? pl_teacher_open_whole : pl_teacher_open)(t, gen->target.path, pl_target_dtype(gen), be, err);
 }

@@ -7,10 +7,14 @@
 #include "train/source/source.h"
 #include "train/source/teacher.h"
 
-// tap, n_taps: the features that the drafter reads. out_dir: holds the dataset where the recipe names none. *held NULL:
+// teacher: opened whole where data are online (pl_sources_teacher). tap, n_taps: the features that the drafter reads.
+// out_dir: holds the dataset where the recipe names none. *held NULL:
 // nothing is held out.
 pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
-                             const char *out_dir, const pl_env *env, const pl_llama *target, const int *tap, int n_taps,
-                             pl_err *err);
+                             const char *out_dir, const pl_env *env, const pl_teacher *teacher, const int *tap,
+                             int n_taps, pl_err *err);
+// The teacher of a recipe's target, with the target's layers where it answers while the drafter learns (data.mode:
+// online): it is loaded once.
+pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_backend *be, pl_err *err);
 
 #endif

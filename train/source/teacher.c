@@ -56,13 +56,17 @@ static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
     t->host_embed = t->model.embed;
     t->host_head = t->head;
     if (!t->model.be->memory) return PL_OK;
-    PL_TRY(place(t, 0, &t->model.embed, err));
+    if (t->whole.be)
+        t->model.embed = t->whole.embed;
+    else
+        PL_TRY(place(t, 0, &t->model.embed, err));
     if (!tied) return place(t, 1, &t->head, err);
     t->head = t->model.embed;
     return PL_OK;
 }
 
-pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
+static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
+                              pl_err *err) {
     pl_hf_config config;
     char         print[17];
     pl_status    st;
@@ -76,9 +80,12 @@ pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, t->src, &config, false, err));
     PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, be, false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
+    if (whole) PL_TRY_GOTO(st, fail, pl_llama_open(&t->whole, path, dtype, be, err));
+    bool lent = whole && !be->memory; // the host reads the whole target's embedding where it lies
+    if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
         const pl_param *p = &t->model.params.p[i];
-        if (p->tensor == &t->model.embed) PL_TRY_GOTO(st, fail, take(t, 0, &t->model.embed, p, dtype, err));
+        if (p->tensor == &t->model.embed && !lent) PL_TRY_GOTO(st, fail, take(t, 0, &t->model.embed, p, dtype, err));
         if (p->tensor == &t->model.head) PL_TRY_GOTO(st, fail, take(t, 1, &t->head, p, dtype, err));
     }
     bool tied = !t->head.data;
@@ -91,11 +98,20 @@ fail:
     return st;
 }
 
+pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
+    return open_teacher(t, path, dtype, be, false, err);
+}
+
+pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
+    return open_teacher(t, path, dtype, be, true, err);
+}
+
 void pl_teacher_close(pl_teacher *t) {
     size_t bytes[2] = {bytes_of(&t->host_embed), bytes_of(&t->host_head)};
     for (int i = 0; i < 2; i++)
         if (t->there[i]) pl_memory_destroy(t->model.be->memory, PL_LOCAL, t->there[i], bytes[i]);
     pl_llama_fini(&t->model);
+    pl_llama_fini(&t->whole);
     for (int i = 0; i < 2; i++)
         if (t->block[i]) pl_block_destroy(t->block[i], t->bytes[i]);
     if (t->src) pl_weight_source_close(t->src);

@@ -266,12 +266,10 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_start_identity(start_id, r, err));
     e->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     e->eval_rows = tr->train.eval_tokens;
-    pl_dtype held = pl_target_dtype(gen);
-    PL_TRY(pl_teacher_open(&e->teacher, gen->target.path, held, env->backend, err));
+    PL_TRY(pl_sources_teacher(&e->teacher, r, env->backend, err));
     PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
-    PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher.model, e->model->tap, e->model->n_taps,
-                              err));
+    PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher, e->model->tap, e->model->n_taps, err));
     pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
     PL_TRY(pl_start_weights(&start, env, err));
     PL_TRY(create_unroll(e, env, err));

@@ -35,7 +35,7 @@ typedef struct capture {
     pl_draft_watch     watch; // of the drafter; first, so that what it is called with is the capture
     const pl_recipe   *r;
     pl_teacher         teacher;
-    pl_llama           target;     // the teacher's, its head packed
+    pl_llama           target;     // the teacher's, its head packed; borrowed
     void              *head_block; // in the backend's memory
     size_t             head_bytes;
     pl_drafter        *drafter;
@@ -239,8 +239,13 @@ static void measure(pl_ctx *ctx, void *arg) {
 
 // ---- preparation
 
-// The target's matrix as decoding holds it, where the drafter's head is the target's.
+// The target's matrix as decoding holds it, where the drafter's head is the target's: the whole target's own where it
+// is here anyway.
 static pl_status pack_head(capture *c, pl_err *err) {
+    if (c->teacher.whole.be) {
+        c->target = c->teacher.whole;
+        return PL_OK;
+    }
     pl_tensor        from = c->teacher.host_head;
     int64_t          v = from.dim[0], d = from.dim[1];
     const pl_memory *m = c->teacher.model.be->memory;
@@ -364,14 +369,13 @@ static pl_status prepare(capture *c, const char *dataset_dir, const char *to, co
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_require(r, &tr->drafter.start, err));
     const char *dir = tr->drafter.start;
-    pl_dtype    t = pl_target_dtype(gen);
     PL_TRY(pl_start_identity(drafter, r, err));
     PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
-    PL_TRY(pl_teacher_open(&c->teacher, gen->target.path, t, env->backend, err));
+    PL_TRY(pl_sources_teacher(&c->teacher, r, env->backend, err));
     PL_TRY(pack_head(c, err));
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
-    PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->target, c->drafter->tap, c->drafter->n_taps,
-                              err));
+    PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->teacher, c->drafter->tap,
+                              c->drafter->n_taps, err));
     c->rows_max = tr->traces.rows;
     c->docs[0] = c->train->docs > 0 ? c->train->docs : INT64_MAX / 2;
     c->docs[1] = c->held ? c->held->docs : 0;
