@@ -1,5 +1,5 @@
 // The recipe keys of this floor: what is trained, on what, how. The target's own and the seed are infer's
-// (infer/generate/generator.h).
+// (infer/generate/generate.h).
 #ifndef PL_TRAIN_KEYS_H
 #define PL_TRAIN_KEYS_H
 
@@ -7,6 +7,7 @@
 #include "infer/drafter/backbone.h"
 #include "infer/generate/generate.h"
 #include "recipes/recipe.h"
+#include "kernels/base/stages.h"
 #include "train/loop/trainer.h"
 
 enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind

@@ -7,6 +7,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/stages.h"
 
 #include <string.h>
 
@@ -26,24 +27,24 @@ static const pl_key drafter_keys[] = {
 
 const pl_key pl_eval_keys[] = {
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
-     .help = "length of an answer at most", .stages = PL_STAGE_RESULTS},
+     .help = "length of an answer at most", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_REALS(pl_eval_recipe, eval.temperatures), .deflt = "[0]", .min = 0, .max = 1000,
-     .help = "every method at each of them; 0: greedy", .stages = PL_STAGE_RESULTS},
+     .help = "every method at each of them; 0: greedy", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.seeds), .deflt = "5", .min = 1, .max = 1000,
-     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_STAGE_RESULTS},
+     .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.repeats), .deflt = "1", .min = 1, .max = 1000,
-     .help = "times that every method answers every prompt", .stages = PL_STAGE_RESULTS},
+     .help = "times that every method answers every prompt", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
-     .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_RESULTS},
+     .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto", .help = "checkpoints': " PL_TREE_HELP,
-     .stages = PL_STAGE_RESULTS},
+     .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
-     .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_RESULTS},
+     .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.ceilings), .deflt = "0", .min = 0, .max = 1e9,
      .help = "drafts of each checkpoint's head held against what its support allows, in ceilings/; 0: none",
-     .stages = PL_STAGE_RESULTS},
+     .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_ITEMS(pl_eval_recipe, eval.drafters, pl_eval_drafter_recipe), .deflt = "[]", .item = drafter_keys,
-     .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_RESULTS},
+     .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_eval_recipe)};
 
 // The file of the prompts; *all: none of them are trained on.

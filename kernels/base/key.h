@@ -17,23 +17,13 @@
 #ifndef PL_KEY_H
 #define PL_KEY_H
 
+#include "kernels/base/stages.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define PL_KEY_MAX_CHOICES 32      // names of an ENUM, plus the NULL that ends them
 #define PL_KEY_NO_STAGE (1u << 31) // `stages` of a key that changes no product (log intervals and the like)
-
-// Bits of pl_key.stages: the products whose bytes depend on a key. Their values stand in hashes of runs.
-enum {
-    PL_STAGE_TOKENIZER = 1 << 4,
-    PL_STAGE_TOKENS = 1 << 5,
-    PL_STAGE_TARGET = 1 << 6,   // a pretrained target
-    PL_STAGE_DRAFTER = 1 << 7,  // a trained drafter
-    PL_STAGE_ANSWERS = 1 << 8,  // a dataset of the target's answers
-    PL_STAGE_TRACES = 1 << 9,   // what a drafter with a full head met
-    PL_STAGE_RESULTS = 1 << 16, // an evaluation's
-};
 
 typedef enum pl_key_type {
     PL_KEY_INT,    // decimal; field: int64_t or int

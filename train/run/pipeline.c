@@ -26,7 +26,7 @@ static const pl_key drafter_keys[] = {
     PL_KEYS_END(pl_pipeline_drafter)};
 
 const pl_key pl_pipeline_keys[] = {{PL_KEY_FIELD_ITEMS(pl_pipeline_recipe, drafters, pl_pipeline_drafter),
-                                    .item = drafter_keys, .overrides = true, .stages = PL_STAGE_RESULTS,
+                                    .item = drafter_keys, .overrides = true, .stages = PL_STAGE_EVAL,
                                     .help = "several drafters from one dataset, each with what differs from `drafter`"},
                                    PL_KEYS_END(pl_pipeline_recipe)};
 
@@ -63,7 +63,7 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     char                      keys[17], taps[64];
     pl_prompts               *train = NULL, *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
-    PL_TRY(pl_recipe_hash(r, PL_STAGE_ANSWERS, keys, err));
+    PL_TRY(pl_recipe_hash(r, PL_STAGE_GENERATE, keys, err));
     PL_TRY(pl_recipe_prompts(r, &train, &held, err));
     uint64_t h = pl_hash(keys, 16);
     for (int64_t i = 0; i < train->n; i++)
