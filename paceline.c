@@ -32,7 +32,8 @@ static const pl_cli_option common_options[] = {
      .arg = PL_DEVICES_SYNTAX,
      .deflt = "cpu",
      .help =
-         "where to compute; auto: a GPU where one can be used; emulated: its kernels on the CPU, for tests, very slow"},
+         "where to compute; auto: a GPU if one can be used, else the CPU; emulated: the GPU's code run by the CPU, for "
+         "tests, very slow"},
     {.name = "threads",
      .type = PL_CLI_INT,
      .arg = "N",
@@ -44,7 +45,7 @@ static const pl_cli_option common_options[] = {
      .arg = "N",
      .min = 0,
      .max = 9e15,
-     .help = "of random draws [1, or the recipe's]"},
+     .help = "seed of random draws [1, or the recipe's]"},
     {.name = "json", .type = PL_CLI_FLAG, .help = "one JSON document on standard output and nothing else"},
     {.name = "quiet", .letter = 'q', .type = PL_CLI_FLAG, .help = "nothing on standard error but warnings and errors"},
     {.name = "help", .letter = 'h', .type = PL_CLI_FLAG, .help = "this text"},
@@ -68,12 +69,13 @@ static const pl_cli_option rank_options[] = {
      .deflt = "1",
      .min = 1,
      .max = PL_RANKS_MAX,
-     .help = "processes that share the slots of each training step and the threads; with --device cuda a GPU each"},
+     .help = "processes that divide the slots (train.slots) of each training step and the threads among them; with "
+             "--device cuda each has a GPU of its own"},
     {.name = "transport",
      .type = PL_CLI_TEXT,
      .arg = PL_TRANSPORTS_SYNTAX,
      .deflt = "auto",
-     .help = "how ranks add their gradients: shared memory, or NCCL between GPUs"},
+     .help = "how ranks sum their gradients: in shared memory (local), or by NCCL between GPUs"},
     {0}};
 
 // ---- stages of a recipe ----
@@ -173,17 +175,19 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
                                               .example =                                                               \
                                                   "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
                                               .run = verb}
-STAGE(generate, "prompts to a dataset: the target's answers and features",
-      "Writes OUT/dataset. A run that was stopped goes on where it was when it is started again.", NULL);
-STAGE(train, "dataset to checkpoint, or, with kind: target, text to a small target",
-      "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. A run that was stopped goes on bit for bit,\n"
-      "with any number of ranks.",
+STAGE(generate, "makes a training dataset: the target's answers to prompts, with its hidden states",
+      "Writes OUT/dataset. The same command goes on with a run that was stopped.", NULL);
+STAGE(train, "trains a drafter on a dataset or, with kind: target, a small target on text",
+      "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. The same command goes on with a run that was\n"
+      "stopped; its weights are then, with any number of ranks, bit for bit those of a run that was not.",
       rank_options);
-STAGE(eval, "checkpoint to acceptance lengths and speed-ups",
+STAGE(eval, "measures acceptance lengths and speed-ups of trained drafters",
       "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.", NULL);
 
-STAGE(run, "the stages above in order, skipping what is up to date",
-      "What was made from the same recipe and inputs is kept; what was stopped goes on; the rest is made anew.",
+STAGE(run, "generate, train and eval in order, skipping what is up to date",
+      "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are "
+      "made\n"
+      "anew.",
       rank_options);
 
 static const pl_command *const commands[] = {&generate_command, &train_command,      &eval_command,
@@ -252,7 +256,7 @@ static pl_status find_device(const pl_command *c, const char *device, const pl_c
     char note[sizeof err->msg], numbered[32];
     int  ranks = pl_comm_ranks(comm);
     if (ranks > 1 && strncmp(device, "cuda:", 5) == 0)
-        return pl_fail(err, PL_E_USAGE, "--device %s: one GPU for %d ranks; use --device cuda, which takes a GPU each",
+        return pl_fail(err, PL_E_USAGE, "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
                        device, ranks);
     snprintf(numbered, sizeof numbered, "cuda:%d", pl_comm_rank(comm));
     if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;

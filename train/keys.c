@@ -43,7 +43,8 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_REAL(pl_train_recipe, target.new.norm_eps), .deflt = "1e-5", .min = 1e-12, .max = 1e-2,
      .help = "kind: target: epsilon of the norms", .stages = PL_STAGE_TARGET},
 
-    {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.text), .help = "text files, folders of *.txt, or glob patterns",
+    {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.text),
+     .help = "kind: target: text files, folders of *.txt, or glob patterns",
      .stages = TEXT},
     {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.code),
      .help = "further files read as they are, line by line (source code)", .stages = TEXT},
@@ -64,7 +65,7 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_INT(pl_train_recipe, data.tokenizer.vocab_size), .deflt = "4096", .min = 300, .max = 1 << 20,
      .help = "pieces of the tokenizer that is trained", .stages = PL_STAGE_TOKENIZER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, data.tokenizer.type), .deflt = "bpe", .choices = {"bpe", "unigram"},
-     .help = "its model", .stages = PL_STAGE_TOKENIZER},
+     .help = "kind of the tokenizer that is trained", .stages = PL_STAGE_TOKENIZER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, data.tokenizer.coverage), .deflt = "0.9995", .min = 0.5, .max = 1,
      .help = "share of characters with a piece; others become bytes", .stages = PL_STAGE_TOKENIZER},
     {PL_KEY_FIELD_INT(pl_train_recipe, data.tokenizer.max_lines), .deflt = "0", .min = 0, .max = BIG,
@@ -77,7 +78,9 @@ const pl_key pl_train_keys[] = {
          "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not given",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .each = true, .deflt = "[]", .min = 0, .max = 1024,
-     .help = "eagle3: target layers whose inputs are the features; empty: the paper's", .stages = PL_STAGE_DRAFTER},
+     .help = "eagle3: target layers whose inputs the drafter reads; empty: an early, a middle and a late one, as in "
+             "the paper",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.intermediate), .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "width of the MLP; 0: the target's", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
@@ -96,10 +99,10 @@ const pl_key pl_train_keys[] = {
              "and its head or what can be made of it (fewer rows, low-rank factors)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.freeze), .each = true, .deflt = "none", .choices = {"none", "backbone"},
-     .help = "what is not trained beside a frozen head", .stages = PL_STAGE_DRAFTER},
+     .help = "backbone: train the head alone", .stages = PL_STAGE_DRAFTER},
 
     {PL_KEY_FIELD_INT(pl_train_recipe, train.steps), .each = true, .deflt = "1000", .min = 0, .max = BIG,
-     .help = "updates; 0: the drafter as it starts, evaluated and written", .stages = TRAIN},
+     .help = "optimizer steps; 0: the drafter is evaluated and written as it starts", .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.batch), .deflt = "16", .min = 1, .max = 1 << 20,
      .help = "kind: target: sequences per step", .stages = PL_STAGE_TARGET},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.seq_len), .deflt = "512", .min = 2, .max = 1 << 20,
@@ -110,11 +113,11 @@ const pl_key pl_train_keys[] = {
      .help = "kind: target: how many of the last steps are long", .stages = PL_STAGE_TARGET},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.slots), .deflt = "0", .min = 0, .max = PL_SLOTS_MAX,
      .help =
-         "parts of a step that are in memory one at a time, and that --ranks share; 0: target: so that one has at most "
-         "2048 rows; drafter: 1",
+         "parts of a step, computed one after another to save memory, and divided among --ranks; 0: kind: target: as "
+         "many as keep each within 2048 rows; kind: drafter: 1",
      .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.slot_rows), .deflt = "2048", .min = 8, .max = 1 << 20,
-     .help = "kind: drafter: rows of a slot, at most", .stages = PL_STAGE_DRAFTER},
+     .help = "kind: drafter: tokens of a slot, at most", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, train.recompute), .deflt = "false",
      .help = "layers (kind: target) or steps of the unroll (drafter) are computed again in backward instead of kept: "
              "less memory, more time, the same weights",
@@ -123,7 +126,7 @@ const pl_key pl_train_keys[] = {
      .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more is HASS's)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_steps), .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
-     .help = "kind: drafter: steps ahead that evaluations look; 0: as train.unroll, at least 4",
+     .help = "kind: drafter: draft depths that held-out evaluations cover; 0: as train.unroll, at least 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = objective_choice,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "
@@ -146,7 +149,7 @@ const pl_key pl_train_keys[] = {
      .help = "eagle1: width of the uniform noise on the features of a document of 512 rows, as 1/rows elsewhere",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.holdout), .deflt = "20", .min = 0, .max = BIG,
-     .help = "kind: drafter: one prompt in so many is held out for estimates of acceptance; 0: none",
+     .help = "kind: drafter: every n-th prompt is held out to estimate acceptance; 0: none",
      .stages = PL_STAGE_DRAFTER | PL_STAGE_TRACES}, // traces say which documents
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.step_decay), .deflt = "0.8", .min = 0, .max = 1,
      .help = "kind: drafter: unroll step k weighs step_decay^k", .stages = PL_STAGE_DRAFTER},
@@ -171,7 +174,7 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.clip), .deflt = "1", .min = 0, .max = 1e9,
      .help = "largest norm of the gradient; 0: no clipping", .stages = TRAIN},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.dtype), .deflt = "bf16", .choices = {"bf16", "f32"},
-     .help = "of the checkpoint, and what the model computes with while it is trained", .stages = TRAIN},
+     .help = "weights of the checkpoint, and of the model while it is trained", .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_every), .deflt = "0", .min = 0, .max = BIG,
      .help = "steps between held-out evaluations; 0: only at the end", .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_tokens), .deflt = "65536", .min = 1, .max = BIG,

@@ -45,7 +45,8 @@ enum {
 };
 
 // For options and recipe keys that name a pre-tokenizer.
-#define PL_TOK_PRE_HELP "pre-tokenizer of a tokenizer that names none: gpt-2, llama-3, qwen2; default: as known"
+#define PL_TOK_PRE_HELP                                                                                                \
+    "pre-tokenizer of a tokenizer that names none: gpt-2, llama-3, qwen2; default: that of a known vocabulary"
 
 // path: a file or a folder, see above. pre: the pre-tokenizer's name, NULL where nobody named one.
 // PL_E_INPUT for a file that is broken, PL_E_UNSUPPORTED for one that asks for what is not built, PL_E_IO if

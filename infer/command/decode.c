@@ -27,7 +27,7 @@ static const pl_cli_option options[] = {
      .letter = 'p',
      .type = PL_CLI_TEXT,
      .arg = "TEXT",
-     .help = "text to go on with; BOS in front as the tokenizer says"},
+     .help = "text to continue; BOS is put in front where the tokenizer asks for it"},
     {.name = "prompt-ids",
      .type = PL_CLI_TEXT,
      .arg = "IDS",
@@ -287,12 +287,11 @@ done:
 
 const pl_command pl_command_decode = {
     .name = "decode",
-    .summary = "one answer, streamed, with its statistics",
+    .summary = "answers one prompt, streamed, with statistics",
     .options = options,
-    .about = "Goes on with a prompt. With a draft head the answer comes faster: with the verifier match it is plain\n"
-             "decoding's, token for token; other lossless verifiers keep its distribution. The text goes to standard "
-             "output,\n"
-             "figures to standard error.",
+    .about = "Continues a prompt. With a draft head the answer comes faster. With the verifier match it is, token for\n"
+             "token, what plain decoding gives; the other lossless verifiers keep its distribution. The text goes to\n"
+             "standard output, figures to standard error.",
     .lists = list_verifiers,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
     .devices = true,

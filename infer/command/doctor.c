@@ -117,7 +117,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_doctor = {
     .name = "doctor",
-    .summary = "what this build and this machine offer",
+    .summary = "lists what this build and this machine offer",
     .example = "paceline doctor --json",
     .devices = true,
     .run = run,

@@ -230,7 +230,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_vocab = {
     .name = "vocab",
-    .summary = "counts tokens: lists for trimmed heads, their coverage; overlap of two vocabularies",
+    .summary = "counts tokens: makes lists for trimmed heads, measures their coverage; compares two vocabularies",
     .positional = "overlap A B | INPUT...",
     .min_positional = 1,
     .max_positional = 1 << 20,
@@ -238,7 +238,9 @@ const pl_command pl_command_vocab = {
     .about =
         "Counts the tokens of texts (files, folders of *.txt), JSON or JSONL records (--field names the member) and\n"
         "datasets (what the target generated), and says which share of tokens the most frequent V/2, V/4, ... ids\n"
-        "cover: of the inputs by halves (list from even documents, judged on odd ones), of --against as they are.\n"
+        "cover: of the inputs (a list counted on their even documents, tested on the odd ones) and of each --against "
+        "(the\n"
+        "list counted on all inputs).\n"
         "vocab overlap A B counts the tokens that two tokenizers have in common.",
     .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "
                "data/prompts/train.jsonl",

@@ -132,7 +132,7 @@ static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_er
                        "tree, or verifier \"match\"",
                        v->name, p->kind->name);
     if (v->chain && (p->width > 1 || p->k > 1))
-        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" judges chains, not the tree \"%s\": take chain:LENGTH|auto",
+        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" takes chains, not the tree \"%s\": take chain:LENGTH|auto",
                        v->name, p->kind->name);
     return PL_OK;
 }

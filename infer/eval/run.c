@@ -14,15 +14,15 @@
 #define MAX_DRAFTERS 64
 
 static const pl_key drafter_keys[] = {
-    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, name), .help = "in tables; the drafter's kind where absent"},
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, name), .help = "name in tables; absent: the drafter's kind"},
     {PL_KEY_FIELD_PATH(pl_eval_drafter_recipe, path), .help = "a checkpoint's folder"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, kind),
      .help = "instead of path: a drafter without a checkpoint, lookup[:N[,MAX]] or recycle[:NODES[,keep]]"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, drafter),
      .help = "instead of path: one of this recipe's `drafters`, by name"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, tree),
-     .help = "how it drafts; where absent, its own shape, for checkpoints eval.tree"},
-    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify), .help = "how drafts are accepted; match where absent"},
+     .help = "shape of its drafts; absent: eval.tree for checkpoints, its own shape for others"},
+    {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify), .help = "verifier, how drafts are accepted; absent: match"},
     PL_KEYS_END(pl_eval_drafter_recipe)};
 
 const pl_key pl_eval_keys[] = {
@@ -36,12 +36,14 @@ const pl_key pl_eval_keys[] = {
      .help = "times that every method answers every prompt", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
      .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_EVAL},
-    {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto", .help = "checkpoints': " PL_TREE_HELP,
+    {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto",
+     .help = "of drafters with a checkpoint: " PL_TREE_HELP,
      .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
      .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.ceilings), .deflt = "0", .min = 0, .max = 1e9,
-     .help = "drafts of each checkpoint's head held against what its support allows, in ceilings/; 0: none",
+     .help = "of each checkpoint, so many drafts are compared with the most that the tokens its head may propose "
+             "would allow; in ceilings/; 0: none",
      .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_ITEMS(pl_eval_recipe, eval.drafters, pl_eval_drafter_recipe), .deflt = "[]", .item = drafter_keys,
      .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_EVAL},

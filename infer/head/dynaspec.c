@@ -63,7 +63,8 @@ const pl_key pl_dynaspec_keys[] = {
     {PL_KEY_AS_INT("drafter.head.clusters", pl_dynaspec, clusters), .each = true, .deflt = "256", .min = 1,
      .max = 1 << 22, .help = "dynaspec: clusters of the head's rows", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.router", pl_dynaspec, router), .each = true, .deflt = "mlp", .names = pl_router_name,
-     .help = "dynaspec: what chooses clusters (infer/head/router.h)", .stages = PL_STAGE_DRAFTER},
+     .help = "dynaspec: what chooses the clusters: DynaSpec's MLP on the draft step's inputs, or CORAL's on the "
+             "layer's output", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.width", pl_dynaspec, width), .each = true, .deflt = "128", .min = 1, .max = 1 << 20,
      .help = "dynaspec: hidden units of the router mlp", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.k0", pl_dynaspec, k0), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
@@ -72,7 +73,7 @@ const pl_key pl_dynaspec_keys[] = {
      .help = "dynaspec: clusters read for the second, floor((k1+t)/(2t)) at depth t; 0: k0",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.kmin", pl_dynaspec, kmin), .each = true, .deflt = "0", .min = 0, .max = 1 << 22,
-     .help = "dynaspec: clusters read at any depth, at least; 0: k0, or half of a k1 that is given",
+     .help = "dynaspec: least number of clusters read at any depth; 0: k0, or half of k1 where that is given",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.fixed", pl_dynaspec, fixed), .each = true, .deflt = "false",
      .help = "dynaspec: k0 clusters at every depth", .stages = PL_STAGE_DRAFTER},
@@ -80,7 +81,8 @@ const pl_key pl_dynaspec_keys[] = {
      .help = "dynaspec: floor(k1/(2t)) instead, as the paper's Algorithm 1 has it", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.top", pl_dynaspec, top), .each = true, .unstored = true, .deflt = "10", .min = 1,
      .max = PL_DATASET_MAX_TOP,
-     .help = "dynaspec: the router learns the clusters of so many of the full head's best tokens; traces.top at most",
+     .help = "dynaspec: the router learns to choose the clusters of so many of the full head's best tokens; at most "
+             "traces.top",
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(pl_dynaspec)};
 

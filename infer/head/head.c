@@ -64,23 +64,24 @@ const pl_key pl_head_keys[] = {
              "vocab --list; absent: all tokens",
      .stages = PL_KEY_NO_STAGE}, // the list's content matters, not where it lies
     {PL_KEY_AS_INT("drafter.head.vocab_size", pl_head_recipe, vocab_size), .each = true, .deflt = "0", .min = 0,
-     .max = 1 << 22, .help = "of them the first so many; 0: as many as the list says, or all",
+     .max = 1 << 22, .help = "draft only the first so many tokens of drafter.head.vocab; 0: as many as the list itself says, else all",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.position_aware", pl_head_recipe, position_aware), .each = true, .deflt = "false",
      .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_INT("drafter.head.redistribute", pl_head_recipe, redistribute), .each = true, .deflt = "0", .min = 0,
      .max = 999,
-     .help = "a trimmed head gives so many thousandths of its mass to the tokens outside its list, when candidates are "
-             "drawn",
+     .help = "a trimmed head gives so many thousandths of its probability to the tokens outside its list, where "
+             "candidates are drawn",
      .stages = PL_STAGE_DRAFTER, .late = true},
     {PL_KEY_AS_ENUM("drafter.head.init", pl_head_recipe, init), .each = true, .deflt = "auto",
      .choices = {"auto", "target", "random"},
-     .help = "where the head starts; target: its rows, or their best low-rank factors; auto: target where possible",
+     .help = "what the head starts from; target: the target's output rows or their best low-rank factors; auto: "
+             "target where possible",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_ENUM("drafter.head.frozen", pl_head_recipe, frozen), .each = true, .deflt = "auto",
      .choices = {"auto", "true", "false"},
-     .help = "leave the head as it starts; auto: eagle1's full head, which then is the target's and not stored",
+     .help = "do not train the head; auto: true for eagle1's full head, which is then the target's own and not stored",
      .stages = PL_STAGE_DRAFTER},
     PL_KEYS_END(pl_head_recipe)};
 

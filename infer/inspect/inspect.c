@@ -21,7 +21,7 @@ static const pl_cli_option options[] = {
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "acceptance",
      .type = PL_CLI_FLAG,
-     .help = "PATH is a target: how often each verifier accepts, beside the optimum"},
+     .help = "PATH is a target: how often each verifier accepts, beside the most that any could"},
     {.name = "ceilings",
      .type = PL_CLI_FLAG,
      .help = "PATH is a target: what a draft head's choice of tokens lets through, by depth"},
@@ -67,9 +67,8 @@ static const pl_cli_option options[] = {
      .deflt = "1",
      .min = 0,
      .max = 1000,
-     .help =
-         "--acceptance, --ceilings: of both distributions; --ceilings: 0: greedy decoding's; above, answers are drawn "
-         "[of both distributions, along greedy answers]"},
+     .help = "--acceptance, --ceilings: temperature of both distributions; --ceilings: 0: greedy decoding; where it is "
+             "given and above 0, the answers are drawn at it too, else they are greedy"},
     {0}};
 
 typedef enum what {
@@ -262,24 +261,26 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_inspect = {
     .name = "inspect",
-    .summary = "what a model, checkpoint, dataset, tokenizer, recipe, state or run holds",
+    .summary = "shows what a model, checkpoint, dataset, tokenizer, recipe, training state or run holds",
     .positional = "PATH",
     .min_positional = 1,
     .max_positional = 1,
     .options = options,
-    .about =
-        "Finds out by itself what PATH is. With --acceptance PATH is a target: decodes with it and, where it decodes,\n"
-        "asks of each verifier how often it would accept 1 to N children of a --drafter, and how often any could.\n"
-        "error is the largest standard error of a row that is measured by drawing; 0: computed.\n"
-        "With --ceilings PATH is a target too: by depth of the draft, how many tokens the head's support has, what is\n"
-        "achieved (the mean of sum min(p, q)), the ceiling that the support sets (p of it) and the oracle's (p of as\n"
-        "many of its best tokens), and how often the target's best token is in the support (recall_target_best); for "
-        "a\n"
-        "head that leaves rows unread also how often the best token and all of the best --top of the whole head are\n"
-        "(recall_head_best, recall_head_top), and the share of its distribution that is retained. With --temperature "
-        "0,\n"
-        "greedy decoding's: achieved is how often the head's best token is the target's, the ceiling how often the\n"
-        "target's best token is in the support.",
+    .about = "Finds out by itself what PATH is.\n"
+             "\n"
+             "--acceptance: PATH is a target. Decodes with it, computes at every position how often each verifier\n"
+             "would accept one of 1 to N children that the --drafter proposes, and beside it the most that any\n"
+             "verifier could (bound). error is the largest standard error of a row that is estimated by drawing; 0:\n"
+             "the row is computed.\n"
+             "\n"
+             "--ceilings: PATH is a target, with distribution p; the draft head proposes from q. By depth of the\n"
+             "draft: support, how many tokens the head may propose; achieved, the mean of sum min(p, q); ceiling, p\n"
+             "of the support, which no q over it can exceed; oracle, p of as many of the target's best tokens;\n"
+             "recall_target_best, how often the target's best token is in the support. For a head that leaves rows\n"
+             "unread, against the same head with all its rows: recall_head_best and recall_head_top, how often its\n"
+             "best token and all of its --top best are in the support; retained, the share of its distribution that\n"
+             "is. With --temperature 0, greedy decoding: achieved is how often the head's best token is the target's\n"
+             "best, ceiling how often the target's best token is in the support.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .devices = true,
     .run = run,

@@ -31,7 +31,8 @@ static pl_status read_tree(pl_plan *p, pl_err *err) {
     int  n = chain ? policy.depth + 1 : policy.shape_n;
     if (policy.adapt || n < 2)
         return pl_fail(err, PL_E_USAGE,
-                       "--tree %s: its shape depends on what is drafted; plan takes all, auto, chain:auto, chain:N or "
+                       "--tree %s: its shape depends on what is drafted, which is not known ahead; plan takes all, "
+                       "auto, chain:auto, chain:N or "
                        "static:...",
                        text);
     if (n > PL_SHAPE_NODES || policy.depth > PL_SHAPE_LEVELS || policy.k > PL_SHAPE_RANKS)
@@ -403,7 +404,8 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "all|none",
      .deflt = "all",
-     .help = "heads that are planned beside the drafters, with random weights: trimmed and low-rank ones by size"},
+     .help = "all: beside the drafters, heads with random weights are planned too: trimmed and low-rank ones by size, "
+             "specvocab, dynaspec"},
     {.name = "temperature", .type = PL_CLI_REAL, .arg = "T", .deflt = "0", .min = 0, .max = 1000, .help = "0: greedy"},
     {.name = "batch", .type = PL_CLI_INT, .arg = "B", .deflt = "1", .min = 1, .max = 64, .help = "sessions at once"},
     {.name = "context",
@@ -423,25 +425,27 @@ static const pl_cli_option options[] = {
      .deflt = "20",
      .min = 0,
      .max = 86400,
-     .help = "to measure, about; three rounds at least"},
+     .help = "seconds of measuring, about; at least three rounds"},
     {0}};
 
 const pl_command pl_command_plan = {
     .name = "plan",
-    .summary = "which draft head, size, chain or tree pays on this machine or device",
+    .summary = "predicts which draft head, size, chain or tree is fastest on this machine or device",
     .options = options,
     .devices = true,
-    .about =
-        "Measures whole cycles part by part (target by rows, layer, head by kind and size) at this temperature, batch\n"
-        "and context, and predicts speeds from acceptance: that of --results, else the training's own metrics, else\n"
-        "what is given or assumed. Heads nobody has trained are taken to be right as often as the full one: least_rho\n"
-        "says which share of its acceptance length they must keep to pay. A draft step takes embed + core + router +\n"
-        "head; where router_overlaps (a device runs a routed head's router beside the layer), embed +\n"
-        "max(core, router - embed) + head.\n\n"
-        "  rho = tau / tau of the full head    lambda = head's seconds / full head's    kappa = full head's seconds /\n"
-        "  rest of its cycle, all for the same tree; slimspec_speedup = rho (1 + kappa) / (1 + lambda kappa), over "
-        "the\n"
-        "  full head; omega = (1 - alpha^(gamma+1)) / (1 - alpha). Speed-ups without \"full\" are over plain decoding.",
+    .about = "Measures cycles of speculative decoding part by part (the target's forward by rows, the drafter's\n"
+             "layer, draft heads by kind and size) at this temperature, batch and context, and predicts speeds from\n"
+             "acceptance: that of --results, else that seen in the drafter's training, else what is given or assumed.\n"
+             "Heads that nobody has trained are assumed to be accepted as often as the full one; least_rho says which\n"
+             "share of its acceptance length they must keep to be faster. A draft step takes embed + core + router +\n"
+             "head; where router_overlaps (a device runs a routed head's router beside the layer), embed + max(core,\n"
+             "router - embed) + head.\n"
+             "\n"
+             "For the same tree: rho = tau / tau of the full head, tau: tokens per cycle; lambda = seconds of the\n"
+             "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"
+             "slimspec_speedup = rho (1 + kappa) / (1 + lambda kappa), over the full head. For a chain of gamma\n"
+             "tokens of which a share alpha of those verified is accepted: omega = (1 - alpha^(gamma+1)) / (1 -\n"
+             "alpha) tokens. Speed-ups without \"full\" in their name are over plain decoding.",
     .example = "paceline plan --target checkpoints/tiny --results runs/quickstart",
     .run = run,
 };

@@ -13,8 +13,8 @@
 
 // For help texts; names every kind.
 #define PL_TREE_HELP                                                                                                   \
-    "how drafters draft: auto (by measured costs), chain:N|auto, static:4x2x1 or its parents, "                        \
-    "eagle2:NODES,WIDTH,DEPTH"
+    "what shape is drafted: auto (a tree chosen while decoding, by measured costs), chain:N or chain:auto, "           \
+    "static:4x2x1 (children by depth) or static:0,0,1 (parents), eagle2:NODES,WIDTH,DEPTH"
 
 // How the children of a node were chosen. Verification needs it: to couple the target's distribution with sampled
 // children it must know the distribution they were drawn from (infer/verify/verify.h).

@@ -55,8 +55,7 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
 }
 
 const pl_verifier pl_verify_block = {.name = "block",
-                                     .help =
-                                         "a sampled chain judged as a whole: never shorter than rejection on average",
+                                     .help = "a sampled chain verified as a whole: on average no less than rejection",
                                      .proposal = PL_PROPOSE_IID,
                                      .lossless = true,
                                      .chain = true,

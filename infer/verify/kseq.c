@@ -73,7 +73,7 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
 }
 
 const pl_verifier pl_verify_kseq = {.name = "k-seq",
-                                    .help = "children drawn with replacement, judged alike (SpecTr)",
+                                    .help = "children drawn with replacement, each accepted by the same rule (SpecTr)",
                                     .proposal = PL_PROPOSE_IID,
                                     .lossless = true,
                                     .couple = couple,

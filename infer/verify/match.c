@@ -17,9 +17,9 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
 }
 
 // Every node is matched: the walk draws from the target's distribution and looks the token up.
-const pl_verifier pl_verify_match = {.name = "match",
-                                     .help =
-                                         "draw the target's token, follow it where drafted: plain sampling's tokens",
-                                     .proposal = PL_PROPOSE_TOP,
-                                     .lossless = true,
-                                     .acceptance = acceptance};
+const pl_verifier pl_verify_match = {
+    .name = "match",
+    .help = "draws the target's tokens and keeps the drafts that agree: plain sampling's tokens",
+    .proposal = PL_PROPOSE_TOP,
+    .lossless = true,
+    .acceptance = acceptance};

@@ -34,7 +34,7 @@ static double acceptance(const double *p, const double *q, int64_t v, int n, dou
 
 const pl_verifier pl_verify_transport = {
     .name = "transport",
-    .help = "the best tokens and one drawn from the rest, tested first: optimal for this draft",
+    .help = "the best tokens and one drawn from the rest, tested first: accepted as often as can be",
     .proposal = PL_PROPOSE_TOP_ONE,
     .lossless = true,
     .couple = couple,

@@ -165,7 +165,7 @@ static void refusals(void **state) {
     test_run_fails(2, "give one of them",
                    "bench decode --shape tiny --target " PACELINE_SOURCE_DIR "/checkpoints/tiny");
     test_run_fails(2, "--layers: is for --shape", "bench linear --layers 2");
-    test_run_fails(2, "is timed on a --device", "bench draw");
+    test_run_fails(2, "times a GPU's draws; give --device", "bench draw");
     test_run_fails(2, "of its own", "bench decode --shape tiny --drafter lookup");
     // 400 layers of the 8B model are 175 GiB.
     if ((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) > 150.0 * (1 << 30)) return;

@@ -429,7 +429,7 @@ static void refused(void **state) {
     }
     static const char *const worse[][2] = {
         {"drafter.start=BASE/routed/checkpoints/best", "its head is of kind dynaspec; traces come from a full head"},
-        {"traces.tree=auto", "follows measured times"}};
+        {"traces.tree=auto", "changes with measured times"}};
     for (size_t i = 0; i < sizeof worse / sizeof *worse; i++) {
         pl_err err = {0};
         assert_int_not_equal(capture(worse[i][0], "worse", NULL, &err), PL_OK);

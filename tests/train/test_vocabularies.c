@@ -117,7 +117,7 @@ static void test_lists(void **state) {
     assert_int_equal(pl_vocabulary_path(&path, r, "fwe", dir, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "\"fwe\" is no file and none of the recipe's vocabularies (both, few)"));
     assert_int_equal(pl_vocabulary_path(&path, r, "few", "elsewhere", &err), PL_E_INPUT);
-    assert_non_null(strstr(err.msg, "paceline run makes it"));
+    assert_non_null(strstr(err.msg, "make it with paceline run"));
     assert_null(path);
     // Nothing changed: nothing is written. One source changed: its lists alone are.
     ino_t was[2] = {inode("both"), inode("few")};

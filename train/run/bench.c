@@ -209,7 +209,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(wanted(a, &mask, err));
     PL_TRY(read_ranks(a, &heads, err));
     if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
-        return pl_fail(err, PL_E_USAGE, "draw: is timed on a --device; a host draws node by node, from distributions");
+        return pl_fail(err, PL_E_USAGE,
+                       "draw: times a GPU's draws; give --device (the CPU draws from distributions, "
+                       "one tree node at a time)");
     pl_bench_decode   decode = {.target = pl_cli_text(a, "target"),
                                 .pre = pl_cli_text(a, "pre"),
                                 .drafter = pl_cli_text(a, "drafter"),
@@ -254,35 +256,39 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_bench = {
     .name = "bench",
-    .summary = "kernels, decode steps and training steps against this machine's limits",
+    .summary = "times kernels, decoding and training steps against this machine's limits",
     .positional = "[bandwidth|linear|train|heads|attention|draw|decode|step|tokenize...]",
     .max_positional = 9,
     .devices = true,
     .options = options,
     .about =
-        "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor: bytes "
-        "over\n"
-        "the bandwidth measured at that footprint, or operations over the measured peak. Floors are sampled in pairs\n"
-        "with the timings, and share_of_floor is the median over pairs (share_p10, share_p90: its spread), so that a\n"
-        "machine whose limits move does not move the share. Both are the best of several tries. A floor counts what\n"
-        "must be read once, and no more: of a head its projection and rows, for specvocab the scorer and the exact\n"
-        "rows of its candidates, for dynaspec the router and the rows of the clusters that it chose, without what\n"
-        "packing adds. Beside the heads: the rows that a routed head reads of 27 clusters in 128, as spans of sorted\n"
-        "panels and one by one from a row-major matrix.\n\n"
-        "  bandwidth  reading memory, by footprint           train   products with gradients, one by one\n"
-        "  linear     products with packed weights           step    whole training steps, the optimizer's update\n"
-        "  heads      hidden state to most probable token            included: the target itself, and an EAGLE-3\n"
-        "  attention  rows over a cache of keys                      drafter for it; floor: the model's flops (each\n"
-        "  decode     tokens of --target, per method                 product once forward, twice backward, nothing\n"
-        "                                                            that is recomputed) at the peak of fma\n"
-        "  tokenize   --tokenizer on --file, MB/s            draw   on a device: the target's tokens, its logits\n"
-        "                                                            read once\n\n"
-        "decode --shape: plain decoding, verification by nodes, draft steps by head, whole cycles and where their\n"
-        "time goes, beside the goals for a GPU; no figure fails the run.\n"
-        "On a device the floor is bytes over the bandwidth of copies within its memory (read and written counted), "
-        "and\n"
-        "weights that would stay in its cache are taken in turn; operations have no floor there.\n\n"
-        "Without names: everything but tokenize (decode and step where there is a --target, decode for a --shape).",
+        "Every time is the median of interleaved runs, with the 10th and 90th percentile, beside its floor, the\n"
+        "least time that this machine allows: bytes that must be read over the bandwidth measured for so much\n"
+        "memory, or operations over the measured peak. Bandwidth and peak are the best of several tries, taken\n"
+        "in pairs with the timings; share_of_floor is the median over the pairs (share_p10, share_p90: its\n"
+        "spread), so that a machine whose speed moves does not move the share. A floor counts what must be read\n"
+        "once, and no more: of a head its projection and rows, for specvocab the scorer and the exact rows of\n"
+        "its candidates, for dynaspec the router and the rows of the clusters that it chose, without what\n"
+        "packing adds. Beside the heads: the rows that a routed head reads of 27 clusters in 128, as runs of\n"
+        "neighbouring rows and one by one.\n"
+        "\n"
+        "  bandwidth  reading memory, by its size            train   matrix products of training, one by one\n"
+        "  linear     products with packed weights           step    whole training steps with the optimizer's\n"
+        "  heads      hidden state to most probable token            update: the target itself, and an EAGLE-3\n"
+        "  attention  rows over a cache of keys                      drafter for it; floor: the model's operations\n"
+        "  decode     tokens of --target, per method                 (each product once forward, twice backward,\n"
+        "                                                            nothing recomputed) at the measured peak\n"
+        "  tokenize   --tokenizer on --file, MB/s            draw    on a device: drawing tokens from the target's\n"
+        "                                                            logits, which are read once\n"
+        "\n"
+        "decode --shape: plain decoding, verification by nodes, draft steps by head, whole cycles and where\n"
+        "their time goes, beside goals for a GPU, which are shown and not enforced.\n"
+        "On a device the floor is bytes over the bandwidth of copies within its memory (read and written\n"
+        "counted); weights that would stay in its cache are replaced by others from run to run, and operations\n"
+        "have no floor.\n"
+        "\n"
+        "Without names: everything but tokenize (decode and step where there is a --target, decode for a\n"
+        "--shape).",
     .example = "paceline bench heads --vocab 32000 --hidden 1024 --json",
     .run = run,
 };

@@ -22,7 +22,8 @@
 enum { MAX_DRAFTERS = 64 };
 
 static const pl_key drafter_keys[] = {
-    {PL_KEY_FIELD_STRING(pl_pipeline_drafter, name), .help = "of the drafter's folder and its line in the results"},
+    {PL_KEY_FIELD_STRING(pl_pipeline_drafter, name), .help = "name of the drafter's folder and of its line in the "
+                                                             "results"},
     PL_KEYS_END(pl_pipeline_drafter)};
 
 const pl_key pl_pipeline_keys[] = {{PL_KEY_FIELD_ITEMS(pl_pipeline_recipe, drafters, pl_pipeline_drafter),
@@ -121,7 +122,7 @@ static pl_status start_of(const pl_recipe *r, int i, const char *start, const ch
         k++;
     const void *item = &pipe->drafters.at[i], *field = &pl_train_recipe_of(r)->drafter.start;
     if (k < n && k >= i)
-        return pl_recipe_fail_override(r, item, field, err, "\"%s\" does not stand before it in the list", start);
+        return pl_recipe_fail_override(r, item, field, err, "\"%s\" comes after it in the list; put it before", start);
     if (k == n && !pl_path_exists(start))
         return pl_recipe_fail_override(r, item, field, err, "\"%s\" is neither a drafter of the list nor a checkpoint",
                                        start);

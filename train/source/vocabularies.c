@@ -17,13 +17,14 @@
 #include <string.h>
 
 static const pl_key item_keys[] = {
-    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, name), .help = "of the list, for drafter.head.vocab",
+    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, name), .help = "name of the list, for drafter.head.vocab",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRINGS(pl_vocabulary_recipe, text),
      .help = "count these text files, folders of *.txt or glob patterns", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRINGS(pl_vocabulary_recipe, jsonl),
      .help = "count records of these JSON or JSONL files or glob patterns", .stages = PL_KEY_NO_STAGE},
-    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, field), .help = "of a record, count this member instead of the prompt",
+    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, field), .help = "jsonl: count this member of each record instead of "
+                                                               "the prompt",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_BOOL(pl_vocabulary_recipe, dataset), .deflt = "false",
      .help = "count the target's answers in the dataset", .stages = PL_KEY_NO_STAGE},
@@ -95,7 +96,7 @@ typedef struct sources {
 static pl_status check_item(const pl_recipe *r, const pl_vocabulary_recipe *item, pl_err *err) {
     const double *only_bcl[] = {&item->alpha, &item->min_coverage, &item->head_share};
     if (item->text.n + item->jsonl.n == 0 && !item->dataset)
-        return pl_recipe_fail(r, &item->name, err, "\"%s\" has nothing to count; give text, jsonl or dataset: true",
+        return pl_recipe_fail(r, &item->name, err, "\"%s\" names nothing to count; give text, jsonl or dataset: true",
                               item->name);
     if (pl_recipe_given(r, &item->field) && item->jsonl.n == 0)
         return pl_recipe_fail(r, &item->field, err, "is for jsonl, which is not given");
@@ -266,7 +267,7 @@ pl_status pl_vocabulary_path(char **path, const pl_recipe *r, const char *name, 
     pl_status st = *path && names ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", name);
     if (st == PL_OK && !pl_path_exists(*path)) {
         st = listed
-                 ? pl_fail(err, PL_E_INPUT, "head.vocab: %s is not there yet; paceline run makes it", *path)
+                 ? pl_fail(err, PL_E_INPUT, "head.vocab: %s is not there yet; make it with paceline run", *path)
                  : pl_fail(err, PL_E_INPUT, "head.vocab: \"%s\" is no file and none of the recipe's vocabularies (%s)",
                            name, *names ? names : "it has none");
     }

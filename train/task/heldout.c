@@ -66,7 +66,8 @@ pl_status pl_heldout_init(pl_heldout *h, const pl_tokens *tokens, const pl_token
         }
     }
     if (st == PL_OK) st = count_bytes(h, tok, err);
-    if (st == PL_OK && h->bytes == 0) st = pl_fail(err, PL_E_INPUT, "held-out text: its tokens spell no text");
+    if (st == PL_OK && h->bytes == 0)
+        st = pl_fail(err, PL_E_INPUT, "held-out text: its tokens stand for no characters; hold out other text");
     if (st != PL_OK) pl_heldout_fini(h);
     return st;
 }

@@ -302,11 +302,12 @@ static pl_status open_drafter(capture *c, const char *dir, pl_dtype t, const pl_
     PL_TRY(pl_tree_policy_parse(&policy, tr->traces.tree, err));
     if (policy.adapt)
         return pl_recipe_fail(c->r, &tr->traces.tree, err,
-                              "\"%s\" follows measured times; name a tree of its own shape", policy.text);
+                              "\"%s\" changes with measured times; name a tree of a fixed kind, as eagle2:10,2,6",
+                              policy.text);
     int64_t vocab = config->draft_vocab_size ? config->draft_vocab_size : c->target.vocab;
     if (top > vocab)
-        return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld ids of a head of %lld rows", (long long)top,
-                              (long long)vocab);
+        return pl_recipe_fail(c->r, &tr->traces.top, err, "%lld best tokens are to be kept of a head of %lld",
+                              (long long)top, (long long)vocab);
     c->positions = positions < PL_TRACES_LONGEST ? positions : PL_TRACES_LONGEST;
     pl_drafter_options o = {
         .target = &c->target, .dtype = t, .max_sessions = SESSIONS, .max_rows = ROWS, .slots = (int)c->positions};
