@@ -122,6 +122,22 @@ static pl_status read_default(pl_recipe *r, int index, pl_recipe_value *v, pl_er
     return PL_OK;
 }
 
+pl_status pl_recipe_unset(pl_recipe *r, int index, const pl_recipe_place *p, pl_err *err) {
+    pl_recipe_value v = {0};
+    pl_status       st = read_default(r, index, &v, err);
+    if (st != PL_OK) {
+        pl_recipe_value_clear(&v);
+        return st;
+    }
+    pl_recipe_value_move(&r->values[index], &v);
+    if (!r->each || r->table_of[index] != 1) return PL_OK;
+    r->values[index].undone = true;
+    r->values[index].set = p->set;
+    r->values[index].line = p->line;
+    r->values[index].column = p->column;
+    return PL_OK;
+}
+
 static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
@@ -285,8 +301,10 @@ static pl_status apply_set(pl_recipe *r, const char *path, const char *value, pl
         return pl_recipe_place_fail(p, err, "%s%s is a section; set one of its keys, such as %s%s", r->at, path, r->at,
                                     r->rows[first]->path);
     if (index < 0) return pl_recipe_unknown(r, p, err);
+    if (strcmp(value, "null") == 0) return pl_recipe_unset(r, index, p, err);
+    bool            quoted = !pl_recipe_type_is_list(r->rows[index]->type) && strcmp(value, "\"null\"") == 0;
     pl_recipe_value v = {.given = true, .set = p->set};
-    pl_status       st = read_text(&v, r, r->rows[index], value, p, err);
+    pl_status       st = read_text(&v, r, r->rows[index], quoted ? "null" : value, p, err);
     if (st == PL_OK)
         pl_recipe_value_move(&r->values[index], &v);
     else

@@ -15,8 +15,14 @@
 //
 // The tables say how a scalar is read, so nothing is guessed: `name: 123` is text for a STRING. Booleans are true and
 // false. A quoted scalar is never a number or a boolean. Where a list is wanted a scalar is a list of one.
-// Refused with file:line:column: unknown, duplicate and complex keys, wrong types, values out of range, null values
-// (an empty section is fine), anchors, aliases, tags, tabs, bytes that are not UTF-8, a second document.
+//
+// A key whose value is null (or ~; --set key=null) is as if it were not given: it has its default, or no value. In an
+// item that overrides keys (pl_key.overrides) null undoes what all items share: for that item the key is not given. The
+// text null is written in quotes, for --set as well: 'key="null"'.
+//
+// Refused with file:line:column: unknown, duplicate and complex keys, wrong types, values out of range, keys with
+// nothing behind them (an empty section is fine), null in a list, anchors, aliases, tags, tabs, bytes that are not
+// UTF-8, a second document.
 #ifndef PL_RECIPE_H
 #define PL_RECIPE_H
 
@@ -66,10 +72,13 @@ pl_status pl_recipe_require(const pl_recipe *r, const void *field, pl_err *err);
 //     recipes/x.yaml:7:10: train.warmup: longer than train.steps
 pl_status pl_recipe_fail(const pl_recipe *r, const void *field, pl_err *err, const char *fmt, ...) PL_PRINTF(4, 5);
 
-// Lists whose items override keys (pl_key.overrides): what item says instead of r's key, as text; NULL: nothing.
+// Lists whose items override keys (pl_key.overrides): what item says instead of r's key, as text; NULL: nothing. Where
+// it says null, the key's default, NULL where it has none.
 const char *pl_recipe_override(const pl_recipe *r, const void *item, const void *field);
 // Whether it says something; also of lists.
 bool        pl_recipe_overrides(const pl_recipe *r, const void *item, const void *field);
+// The item says null: for it r's key is not given.
+bool        pl_recipe_undone(const pl_recipe *r, const void *item, const void *field);
 // As pl_recipe_fail, of what the item says instead; it must say something.
 pl_status pl_recipe_fail_override(const pl_recipe *r, const void *item, const void *field, pl_err *err, const char *fmt,
                                   ...) PL_PRINTF(5, 6);

@@ -103,7 +103,7 @@ static void put_string(writer *w, const char *s) {
 static bool is_counted(const writer *w, const pl_recipe *r, int i) {
     const pl_key *row = r->rows[i];
     if (w->hashed && row->late && pl_recipe_is_default(r, i)) return false;
-    return r->values[i].present && (!w->stages || !row->stages || (row->stages & w->stages));
+    return (r->values[i].present || r->values[i].undone) && (!w->stages || !row->stages || (row->stages & w->stages));
 }
 
 static void begin_line(writer *w, int indent) {
@@ -141,6 +141,10 @@ static void put_key(writer *w, const pl_recipe *r, int i, const char *name, int 
         return;
     }
     put(w, " ");
+    if (v->undone) {
+        put(w, "null\n");
+        return;
+    }
     if (pl_recipe_type_is_list(type)) put(w, "[");
     for (int j = 0; j < (pl_recipe_type_is_list(type) ? v->n : 1); j++) {
         const char *text = pl_recipe_type_is_list(type) ? v->texts[j] : v->text;

@@ -303,7 +303,9 @@ static const pl_recipe *must_find_item(const pl_recipe *r, const void *item, int
 static int overriding_row(const pl_recipe *root, const pl_recipe *item, int i) {
     const char *path = pl_recipe_short_path(root->rows[i]->path);
     for (int k = 0; root->rows[i]->each && k < item->n; k++)
-        if (item->table_of[k] == 1 && strcmp(item->rows[k]->path, path) == 0 && item->values[k].given) return k;
+        if (item->table_of[k] == 1 && strcmp(item->rows[k]->path, path) == 0 &&
+            (item->values[k].given || item->values[k].undone))
+            return k;
     return -1;
 }
 
@@ -313,7 +315,16 @@ const char *pl_recipe_override(const pl_recipe *r, const void *item, const void 
     place            p = must_find_field(r, field);
     int              k = p.r == r ? overriding_row(r, from, p.row) : -1;
     PL_CHECK(k < 0 || !pl_recipe_type_is_list(from->rows[k]->type), "%s is a list", r->rows[p.row]->path);
-    return k >= 0 ? from->values[k].text : NULL;
+    if (k < 0) return NULL;
+    return from->values[k].undone ? r->defaults[p.row].text : from->values[k].text;
+}
+
+bool pl_recipe_undone(const pl_recipe *r, const void *item, const void *field) {
+    int              list;
+    const pl_recipe *from = must_find_item(r, item, &list);
+    place            p = must_find_field(r, field);
+    int              k = p.r == r ? overriding_row(r, from, p.row) : -1;
+    return k >= 0 && from->values[k].undone;
 }
 
 bool pl_recipe_overrides(const pl_recipe *r, const void *item, const void *field) {
@@ -339,7 +350,8 @@ pl_status pl_recipe_fail_override(const pl_recipe *r, const void *item, const vo
 
 static char *set_of(const char *path, const pl_recipe_value *v, bool list) {
     pl_strbuf text = {0};
-    if (!list) return pl_sprintf("%s=%s", path, v->text);
+    if (v->undone) return pl_sprintf("%s=null", path);
+    if (!list) return pl_sprintf(strcmp(v->text, "null") == 0 ? "%s=\"%s\"" : "%s=%s", path, v->text);
     pl_strbuf_add(&text, path, strlen(path));
     pl_strbuf_add(&text, "=[", 2);
     for (int i = 0; i < v->n; i++) {

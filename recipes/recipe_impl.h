@@ -16,7 +16,8 @@ typedef struct pl_recipe_place {
 
 typedef struct pl_recipe_value {
     bool        present, given;
-    const char *set; // owned by the recipe
+    bool        undone; // a key of an overriding item that was given as null
+    const char *set;    // owned by the recipe
     int         line, column;
     int64_t     i; // INT; ENUM: index into choices
     double      f; // REAL, and INT as a double
@@ -91,7 +92,9 @@ const char *pl_recipe_short_path(const char *path);
 
 // recipe.c
 pl_recipe *pl_recipe_item_create(const pl_recipe *parent, const pl_key *row, int index, pl_err *err);
-void       pl_recipe_destroy(pl_recipe *r);                      // a recipe or an item
+void       pl_recipe_destroy(pl_recipe *r); // a recipe or an item
+// As if the key had not been given.
+pl_status  pl_recipe_unset(pl_recipe *r, int index, const pl_recipe_place *p, pl_err *err);
 int        pl_recipe_find(const pl_recipe *r, const char *path); // index of the row or -1
 // The first row below the section `path`, or -1 when it is no section.
 int        pl_recipe_section(const pl_recipe *r, const char *path);

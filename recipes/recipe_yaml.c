@@ -171,7 +171,13 @@ static pl_status read_section(reader *rd, pl_recipe *r, const char *path, int fi
                                 r->rows[first]->path, found(rd, what, sizeof what));
 }
 
+// Nothing at all behind a key is a slip, null is said.
+static bool says_null(const reader *rd) {
+    return is_null(rd) && *scalar(rd);
+}
+
 static pl_status read_leaf(reader *rd, pl_recipe *r, int index) {
+    if (says_null(rd)) return pl_recipe_unset(r, index, &rd->place, rd->err);
     pl_recipe_value v = {.given = rd->place.set || rd->place.name, .set = rd->place.set};
     pl_status       st = read_value(rd, r, r->rows[index], &v);
     if (st == PL_OK)

@@ -105,13 +105,62 @@ static void test_list_of_maps(void **state) {
     pl_recipe_close(r);
 }
 
+// null, in a file or by --set: as if the key were not given.
+static void test_null(void **state) {
+    (void)state;
+    static const char *const given[] = {"train.steps=5", "title=t", "data.prompts=a,b", "target.layers=1"};
+    static const char *const undone[] = {"train.steps=5",    "title=t",    "data.prompts=a,b",  "target.layers=1",
+                                         "train.steps=null", "title=null", "data.prompts=null", "target.layers=null"};
+    static const char *const files[] = {
+        "", "train: {steps: null, lr: ~, optim: {kind: Null, betas: NULL}}\ntitle: ~\ndata: {prompts: null}\n",
+        "drafters: null\ntarget: {path: ~}\n"};
+    char *plain = NULL, *text;
+    char  hash[2][17];
+    for (int i = 0; i < 4; i++) {
+        int        n = -1;
+        pl_recipe *r = i < 3 ? must_read(files[i], NULL, 0) : must_read("", undone, 8);
+        assert_int_equal(pl_recipe_dump(r, &text, NULL), PL_OK);
+        assert_int_equal(pl_recipe_hash(r, 0, hash[i > 0], NULL), PL_OK);
+        if (i == 0)
+            plain = text;
+        else
+            assert_string_equal(text, plain);
+        assert_string_equal(hash[i > 0], hash[0]);
+        assert_int_equal(pl_recipe_int(r, "train.steps"), 300);
+        assert_false(pl_recipe_has(r, "train.steps"));
+        assert_false(pl_recipe_has(r, "title"));
+        assert_null(pl_recipe_str(r, "title"));
+        assert_null(pl_recipe_list(r, "data.prompts", &n));
+        assert_int_equal(n, 0);
+        if (i > 0) pl_free(text);
+        pl_recipe_close(r);
+    }
+    pl_free(plain);
+    // The last one wins; quoted it is the text.
+    static const char *const again[] = {"title=null", "train.steps=null", "train.steps=7"};
+    pl_recipe               *r = must_read("title: \"null\"\n", NULL, 0);
+    assert_string_equal(pl_recipe_str(r, "title"), "null");
+    pl_recipe_close(r);
+    r = must_read("title: a\n", again, 3);
+    assert_null(pl_recipe_str(r, "title"));
+    assert_int_equal(pl_recipe_int(r, "train.steps"), 7);
+    pl_recipe_close(r);
+    r = must_read("title: null\n", given, 4);
+    assert_string_equal(pl_recipe_str(r, "title"), "t");
+    pl_recipe_close(r);
+    // A key of an item.
+    r = must_read("drafters: [{name: a, head.rank: null}]\n", NULL, 0);
+    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "drafters", 0), "head.rank"), 64);
+    pl_recipe_close(r);
+}
+
 static void test_sets(void **state) {
     (void)state;
     static const char *const sets[] = {
         "train.steps=5",           "train.steps=6",         "train.lr=1e-3",
         "title=a: b # c = d",      "target.layers=2, 5 ,8", "data.prompts=[a, \"b,c\"]",
         "drafters.0.head.rank=16", "drafters.2.name=third", "drafters.2.head.kind=routed",
-        "train.optim.betas=",      "train.late=null"};
+        "train.optim.betas=",      "train.late=\"null\""};
     int        n = -1;
     pl_recipe *r = must_read(drafters_yaml, sets, sizeof sets / sizeof *sets);
     assert_int_equal(pl_recipe_int(r, "train.steps"), 6);
@@ -321,7 +370,7 @@ static void test_round_trip(void **state) {
     const char              *sets[] = {set};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
         char *text = NULL;
-        snprintf(set, sizeof set, "title=%s", strings[i]);
+        snprintf(set, sizeof set, strcmp(strings[i], "null") == 0 ? "title=\"%s\"" : "title=%s", strings[i]);
         pl_recipe *r = must_read(drafters_yaml, sets, 1);
         assert_int_equal(pl_recipe_dump(r, &text, NULL), PL_OK);
         pl_recipe *again = must_read(text, NULL, 0);
@@ -506,6 +555,7 @@ int main(void) {
         cmocka_unit_test(test_scalar_is_list_of_one),
         cmocka_unit_test(test_list_of_maps),
         cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_null),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_require_and_fail),
         cmocka_unit_test(test_dump),

@@ -45,7 +45,6 @@ static const struct {
     {"train: {lr: inf}\n", "x.yaml:1:13: train.lr: expected a number, found \"inf\""},
     {"train: {deterministic: yes}\n", "x.yaml:1:24: train.deterministic: expected true or false, found \"yes\""},
     {"title:\n", "x.yaml:1:7: title: expected a string, found nothing"},
-    {"title: ~\n", "x.yaml:1:8: title: expected a string, found nothing"},
     {"target: {path: ''}\n", "x.yaml:1:16: target.path: expected a path, found an empty string"},
     {"data: {mode: onlin}\n", "x.yaml:1:14: data.mode: expected one of offline, online, bounded, found \"onlin\"; "
                               "did you mean online?"},

@@ -93,7 +93,8 @@ typedef struct whole {
         pl_ints taps;
     } train;
     PL_KEY_ITEMS(variant) variants;
-    int64_t seed;
+    int64_t     seed;
+    const char *note;
 } whole;
 
 static const pl_key variant_keys[] = {{PL_KEY_FIELD_STRING(variant, name)}, PL_KEYS_END(variant)};
@@ -103,8 +104,61 @@ static const pl_key whole_keys[] = {
     {PL_KEY_FIELD_INTS(whole, train.taps), .each = true, .deflt = "[]", .min = 0, .max = 9},
     {PL_KEY_FIELD_ITEMS(whole, variants, variant), .item = variant_keys, .overrides = true},
     {PL_KEY_FIELD_INT(whole, seed), .each = true, .deflt = "1"},
+    {PL_KEY_FIELD_STRING(whole, note), .each = true},
     PL_KEYS_END(whole)};
 static const pl_key *const whole_tables[] = {whole_keys};
+
+// What all items share and one of them does without.
+static void undone(void **state) {
+    (void)state;
+    static const char yaml[] =
+        "train: {steps: 7, taps: [4]}\nnote: shared\nvariants:\n"
+        "  - {name: bare, steps: null, taps: ~, note: null}\n  - {name: \"null\", note: \"null\"}\n"
+        "  - {name: plain}\n";
+    pl_recipe *r, *again, *one;
+    pl_err     err = {0};
+    char      *text, *twice, hash[4][17];
+    assert_int_equal(pl_recipe_parse(&r, yaml, sizeof yaml - 1, "x.yaml", whole_tables, 1, NULL, 0, &err), PL_OK);
+    const whole   *w = pl_recipe_struct(r, whole_keys), *o;
+    const variant *v = w->variants.at;
+    assert_true(pl_recipe_undone(r, &v[0], &w->note) && pl_recipe_undone(r, &v[0], &w->train.steps));
+    assert_false(pl_recipe_undone(r, &v[1], &w->note) || pl_recipe_undone(r, &v[2], &w->note));
+    assert_null(pl_recipe_override(r, &v[0], &w->note));
+    assert_string_equal(pl_recipe_override(r, &v[0], &w->train.steps), "10"); // its default
+    assert_string_equal(pl_recipe_override(r, &v[1], &w->note), "null");
+    pl_recipe_fail_override(r, &v[0], &w->note, &err, "no");
+    assert_string_equal(err.msg, "x.yaml:4:46: variants.0.note: no");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pl_recipe_of_item(&one, r, &v[i], "one", NULL, 0, &err), PL_OK);
+        o = pl_recipe_struct(one, whole_keys);
+        assert_int_equal(o->train.steps, i ? 7 : 10);
+        assert_int_equal(o->train.taps.n, i ? 1 : 0);
+        if (i)
+            assert_string_equal(o->note, i == 1 ? "null" : "shared");
+        else
+            assert_null(o->note);
+        assert_int_equal(pl_recipe_item_hash(r, &v[i], hash[i], &err), PL_OK);
+        pl_recipe_close(one);
+    }
+    assert_string_not_equal(hash[0], hash[2]);
+    // The effective recipe says so too.
+    assert_int_equal(pl_recipe_dump(r, &text, &err), PL_OK);
+    assert_non_null(strstr(text, "note: null"));
+    assert_int_equal(pl_recipe_parse(&again, text, strlen(text), "y.yaml", whole_tables, 1, NULL, 0, &err), PL_OK);
+    assert_int_equal(pl_recipe_dump(again, &twice, &err), PL_OK);
+    assert_string_equal(twice, text);
+    pl_recipe_close(again);
+    pl_free(text), pl_free(twice);
+    pl_recipe_close(r);
+    // By --set as well, and back.
+    static const char *const sets[] = {"variants.2.note=null", "variants.0.note=own"};
+    assert_int_equal(pl_recipe_parse(&r, yaml, sizeof yaml - 1, "x.yaml", whole_tables, 1, sets, 2, &err), PL_OK);
+    w = pl_recipe_struct(r, whole_keys);
+    v = w->variants.at;
+    assert_true(pl_recipe_undone(r, &v[2], &w->note));
+    assert_string_equal(pl_recipe_override(r, &v[0], &w->note), "own");
+    pl_recipe_close(r);
+}
 
 static void overrides(void **state) {
     (void)state;
@@ -160,6 +214,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(filled),
         cmocka_unit_test(shared),
+        cmocka_unit_test(undone),
         cmocka_unit_test(overrides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

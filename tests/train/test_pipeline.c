@@ -87,6 +87,29 @@ static void shared_keys(void **state) {
     pl_free(dir), pl_free(text);
 }
 
+// A list of tokens that all share, and a drafter that has no use for one: null undoes it.
+static void shared_list_undone(void **state) {
+    (void)state;
+    pl_err      err = {0};
+    uint8_t    *text;
+    size_t      n;
+    const char *list = TRAIN "vocabularies: [{name: answers, dataset: true}]\ndrafter: {head: {vocab: answers}}\n"
+                             "drafters:\n  - {name: trimmed}\n  - {name: routed, start: trimmed, head: ";
+    const char *head = "{kind: dynaspec, clusters: 8, width: 8, top: 2";
+    char       *without = pl_sprintf("%s%s}}\n", list, head), *with = pl_sprintf("%s%s, vocab: null}}\n", list, head);
+    assert_int_equal(run("undone", without, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "drafter.head.vocab: a routed head has the rows of drafter.start's"));
+    assert_non_null(strstr(err.msg, "head.vocab: null"));
+    if (run("undone", with, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_read("undone", "drafters/trimmed/recipe.yaml", &text, &n);
+    assert_non_null(strstr((char *)text, "answers.json"));
+    pl_free(text);
+    small_read("undone", "drafters/routed/recipe.yaml", &text, &n);
+    assert_null(strstr((char *)text, "answers.json"));
+    pl_free(text);
+    pl_free(without), pl_free(with);
+}
+
 static void refused_at_once(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -239,7 +262,8 @@ static void evaluation_killed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(refused_at_once),
-                                       cmocka_unit_test(starts_of_other_runs), cmocka_unit_test(evaluation_killed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(shared_list_undone),
+                                       cmocka_unit_test(refused_at_once), cmocka_unit_test(starts_of_other_runs),
+                                       cmocka_unit_test(evaluation_killed)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

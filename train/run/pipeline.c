@@ -130,6 +130,13 @@ static pl_status start_of(const pl_recipe *r, int i, const char *start, const ch
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "recipe: out of memory");
 }
 
+// Of drafter i: what its item says, else what the drafters share.
+static const char *said(const pl_recipe *r, int i, const char *const *field) {
+    const pl_pipeline_drafter *item = &pl_pipeline_recipe_of(r)->drafters.at[i];
+    const char                *own = pl_recipe_override(r, item, field);
+    return own || pl_recipe_undone(r, item, field) ? own : *field;
+}
+
 // Where the drafter that item i starts from is traced: one place for all that start there with the same seed, named by
 // the drafter further up the list or, of another checkpoint, by a hash of where it lies.
 static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
@@ -137,7 +144,7 @@ static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     const pl_pipeline_drafter *item = &pipe->drafters.at[i];
     const char                *own = pl_recipe_override(r, item, &pl_train_recipe_of(r)->drafter.start);
     const char                *seed = pl_recipe_override(r, item, &pl_generate_recipe_of(r)->seed);
-    const char                *start = own ? own : pl_train_recipe_of(r)->drafter.start;
+    const char                *start = said(r, i, &pl_train_recipe_of(r)->drafter.start);
     char                       name[64], hash[17], shared[32];
     pl_hash_hex(hash, start ? pl_hash(start, strlen(start)) : 0);
     snprintf(name, sizeof name, "start-%s", hash);
@@ -145,12 +152,6 @@ static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
         if (strcmp(pipe->drafters.at[k].name, start) == 0) name[0] = 0;
     snprintf(shared, sizeof shared, "%lld", (long long)pl_generate_recipe_of(r)->seed);
     return pl_sprintf("%s/traces/%s.%s", out_dir, *name ? name : start, seed ? seed : shared);
-}
-
-// Of drafter i: what its item says, else what the drafters share.
-static const char *said(const pl_recipe *r, int i, const char *const *field) {
-    const char *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], field);
-    return own ? own : *field;
 }
 
 static bool item_routed(const pl_recipe *r, int i) {

@@ -469,7 +469,7 @@ pl_status pl_router_check(const pl_recipe *r, pl_err *err) {
     if (pl_head_recipe_of(r)->vocab)
         return pl_recipe_fail(r, &pl_head_recipe_of(r)->vocab, err,
                               "a routed head has the rows of drafter.start's: start from a trimmed one and leave this "
-                              "out (in `drafters`: head.vocab for each that reads it)");
+                              "out (in `drafters`: head.vocab: null for a routed one)");
     const char *why;
     const void *field;
     for (int i = 0; (field = pl_router_unread(r, i, &why)); i++)
