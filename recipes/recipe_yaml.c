@@ -198,13 +198,12 @@ static pl_status read_pair(reader *rd, pl_recipe *r, const char *prefix) {
     int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", scalar(rd));
     if (n >= (int)sizeof path) memcpy(path + sizeof path - 4, "...", 4); // longer than any known one
     rd->place.path = path;
-    int index = pl_recipe_find(r, path), first = index < 0 ? pl_recipe_section(r, path) : -1;
-    if (index < 0 && first < 0) return pl_recipe_unknown(r, &rd->place, rd->err);
-    PL_TRY(note_seen(rd, r, path));
-    PL_TRY(next(rd));
-    PL_TRY(index >= 0 ? read_leaf(rd, r, index) : read_section(rd, r, path, first));
+    int       index = pl_recipe_find(r, path), first = index < 0 ? pl_recipe_section(r, path) : -1;
+    pl_status st = index < 0 && first < 0 ? pl_recipe_unknown(r, &rd->place, rd->err) : note_seen(rd, r, path);
+    if (st == PL_OK) st = next(rd);
+    if (st == PL_OK) st = index >= 0 ? read_leaf(rd, r, index) : read_section(rd, r, path, first);
     rd->place.path = NULL; // `path` ends here
-    return PL_OK;
+    return st;
 }
 
 // The pairs of a mapping, whose start is the current event, up to its end.

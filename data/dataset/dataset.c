@@ -285,6 +285,7 @@ pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t 
     int64_t k = shard_of(ds, i, true), local = i - ds->m.shards[k].first_doc;
     if (!ds->state[k].offsets) PL_TRY(touch(ds, k, err));
     const int64_t *offsets = ds->state[k].offsets;
+    PL_CHECK(offsets, "shard %lld was read without its offsets", (long long)k);
     *first_row = ds->m.shards[k].first_row + offsets[local];
     *n = offsets[local + 1] - offsets[local];
     return PL_OK;

@@ -189,7 +189,7 @@ static pl_status read_decoder(pl_hf *h, const pl_json *j, const cJSON *node, boo
         pl_hf_norm *r = &h->decode[h->n_decode++];
         if (is(type, "Replace")) return read_replace(r, j, node, false, err);
         char         mark[8];
-        pl_hf_scheme scheme;
+        pl_hf_scheme scheme = PL_HF_NEVER;
         bool         split;
         PL_TRY(read_metaspace(j, node, mark, &scheme, &split, err));
         h->decode_strip = scheme != PL_HF_NEVER;

@@ -83,7 +83,7 @@ static float float_of(uint64_t bits) {
 
 static const char *read_piece(pl_spm_piece *piece, const field *at) {
     cursor c = enter(at);
-    field  f;
+    field  f = {0};
     *piece = (pl_spm_piece){.type = PL_SPM_NORMAL};
     while (next_field(&c, &f)) {
         if (f.number == 1 && want(&c, &f, 2)) piece->s = f.bytes;

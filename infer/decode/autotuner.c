@@ -17,7 +17,7 @@
 
 void pl_autotuner_init(pl_autotuner *p, const pl_tree_policy *policy) {
     *p = (pl_autotuner){.adapt = policy && policy->adapt};
-    if (!p->adapt) return;
+    if (!policy || !p->adapt) return;
     PL_CHECK(policy->depth_max <= PL_SHAPE_LEVELS && policy->k <= PL_SHAPE_RANKS && policy->width <= PL_SHAPE_WIDTH &&
                  policy->max_nodes <= PL_SHAPE_NODES,
              "an adapting tree of %d nodes, %d levels", policy->max_nodes, policy->depth_max);

@@ -1,5 +1,6 @@
 #include "infer/eval/eval.h"
 
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
@@ -81,6 +82,7 @@ static int longest(const eval *e) {
 
 // From what the drafter is: "lookup", "eagle3-lowrank".
 static pl_status describe_drafter(pl_method *m, const pl_eval_drafter *d, const pl_drafter *drafter, pl_err *err) {
+    PL_CHECK(d, "%s was opened, but not asked for", drafter->kind->name);
     pl_hf_config c = {0};
     bool         folder = pl_drafter_is_folder(d->drafter);
     if (folder) PL_TRY(pl_hf_config_read(&c, d->drafter, PL_HF_DRAFTER, err));
@@ -182,7 +184,7 @@ static pl_status repeat_method(eval *e, int t, int c, pl_err *err) {
 static pl_status open_methods(eval *e, pl_err *err) {
     pl_results *r = e->r;
     int         plain = e->o->plain_fp32 ? 2 : 1;
-    size_t      n = (size_t)(plain + e->o->n_drafters), all = n * (size_t)e->o->n_temperatures;
+    size_t      n = (size_t)plain + (size_t)e->o->n_drafters, all = n * (size_t)e->o->n_temperatures;
     r->method = pl_calloc(all, sizeof *r->method);
     e->runner = pl_calloc(n, sizeof *e->runner);
     e->said = pl_calloc(n, sizeof *e->said);
@@ -316,8 +318,10 @@ static void finish_figures(eval *e) {
         const pl_method *base = &r->method[a->base];
         double           context = 0;
         int64_t          n = r->n_prompts * base->seeds;
-        for (int64_t i = 0; i < n; i++)
-            context += (double)e->prompt_n[i / base->seeds] + (double)base->answer[i].tokens / 2;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t prompt = i / base->seeds;
+            context += (double)e->prompt_n[prompt] + (double)base->answer[i].tokens / 2;
+        }
         if (m == 0) r->mean_context = context / (double)n;
         a->step_bytes = pl_llama_step_bytes(&e->runner[m % e->n].target->model, (int64_t)(context / (double)n));
         a->bandwidth = r->method[m % e->n].bandwidth;

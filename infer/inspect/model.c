@@ -34,7 +34,7 @@ pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     const cJSON *name = cJSON_IsArray(names) ? names->child : NULL;
     const cJSON *layers = cJSON_GetObjectItemCaseSensitive(j.root, "num_hidden_layers");
     *drafter = cJSON_HasObjectItem(j.root, "draft_vocab_size") ||
-               (cJSON_IsString(name) && strstr(name->valuestring, "Eagle") != NULL);
+               (name && cJSON_IsString(name) && strstr(name->valuestring, "Eagle") != NULL);
     bool one_layer = !*drafter && cJSON_IsNumber(layers) && layers->valuedouble == 1;
     pl_json_close(&j);
     return one_layer ? has_fc(path, drafter, err) : PL_OK;

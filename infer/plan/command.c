@@ -138,6 +138,7 @@ static void name_drafter(const pl_plan *p, pl_plan_head *h, const char *dir) {
 }
 
 static bool is_full(const pl_backbone *b, const pl_target *t) {
+    PL_CHECK(b, "a head of the plan has no backbone");
     return b->head.kind->published && b->head.vocab == t->model.vocab;
 }
 

@@ -77,8 +77,8 @@ static int legend_height(const char *const *label, int n) {
 
 // Where entry i stands; its label is written 30 to the right.
 static void legend_place(const char *const *label, int n, int i, double y0, double *x, double *y) {
-    int columns = legend_columns(label, n), rows = (n + columns - 1) / columns;
-    *x = 64 + (WIDTH - 64.0) / columns * (i / rows);
+    int columns = legend_columns(label, n), rows = (n + columns - 1) / columns, column = i / rows;
+    *x = 64 + (WIDTH - 64.0) / columns * column;
     *y = y0 + 22.0 * (i % rows);
 }
 

@@ -44,6 +44,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
 
 // The m nodes of lo..hi-1 with the largest scores, best first, equal ones in order; returns how many.
 static int best(const pl_tree *t, int lo, int hi, int m, int *out) {
+    PL_CHECK(m > 0, "the best %d of a level", m);
     int n = 0;
     for (int i = lo; i < hi; i++) {
         if (n == m && !(t->score[i] > t->score[out[n - 1]])) continue;

@@ -7,6 +7,7 @@
 // The longest i whose independent test of probability h_i succeeds (h_0 = 1) is accepted; then comes a draw from p
 // after all g, else from max(pi_i p_{i+1} - q_{i+1}, 0). It never accepts fewer tokens on average than token by token.
 #include "infer/verify/verify.h"
+#include "kernels/base/check.h"
 
 #include <math.h>
 
@@ -43,6 +44,7 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
         if (pi > 1) pi = 1;
         node = pl_tree_child(t, node, token[0]);
     }
+    PL_CHECK(q_kept, "a block ended at draw %d before its first test", depth);
     if (pl_surplus(kept, q_kept, in->v, pi_kept) > 0)
         for (int64_t i = 0; i < in->v; i++)
             kept[i] = fmax(pi_kept * kept[i] - q_kept[i], 0);

@@ -17,7 +17,7 @@ static void store(pl_err *err, pl_status status, const char *text) {
         n--;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
-        err->msg[i] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
+        err->msg[i] = (char)(c < 0x20 || c == 0x7f ? ' ' : c);
     }
     err->msg[n] = 0;
     err->status = status;

@@ -13,7 +13,7 @@ typedef struct pl_strbuf {
 
 static inline void pl_strbuf_add(pl_strbuf *b, const char *s, size_t n) {
     if (b->failed) return;
-    if (n >= b->cap - b->n) { // one byte more than asked for: a place for a terminating 0
+    if (!b->s || n >= b->cap - b->n) { // one byte more than asked for: a place for a terminating 0
         size_t cap = b->cap ? b->cap : 256;
         while (n >= cap - b->n)
             cap *= 2;

@@ -64,7 +64,7 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, 
     const size_t *ahead = tries > 1 ? ahead_near : &ahead_once[G];
     uintptr_t     off[TRIES];
     for (int t = 0; t < tries; t++)
-        off[t] = ahead[t];
+        off[t] = ahead[t]; // NOLINT(clang-analyzer-core.uninitialized.Assign): a constant of either table
     int64_t k = 0;
     for (int turned = 0; turned <= tries; turned++) {
         const int64_t left = turned < tries ? (int64_t)(ahead[turned] / step) : 0;

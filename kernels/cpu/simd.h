@@ -73,7 +73,7 @@ PL_INLINE pl_vn pl_vn_set1(float x) {
 
 PL_INLINE pl_vn pl_vn_loadu(const float *p) {
     pl_vn r;
-    memcpy(&r, p, sizeof r);
+    memcpy(&r, p, sizeof r); // NOLINT(clang-analyzer-core.NonNullParamChecker): a kind of row loads what it has
     return r;
 }
 

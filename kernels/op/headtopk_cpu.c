@@ -204,19 +204,20 @@ static void merge_part(void *arg, int part, int parts) {
     pl_range((long)j->rows, 1, part, parts, &lo, &hi);
     for (int64_t r = lo; r < hi; r++) {
         uint64_t *key = j->tmp + part * 2 * j->parts * top, *tmp = key + j->parts * top, bound;
+        pl_best  *best = j->list[r].best; // NULL: lists are keys
         int       n = 0;
         for (int p = 0; p < j->parts; p++) {
             list *l = &j->list[p * j->rows + r];
-            if (l->best) {
+            if (best) {
                 for (int i = 0; i < l->best->held && p > 0; i++)
-                    pl_best_insert(j->list[r].best, top, l->best->value[i], l->best->id[i]);
+                    pl_best_insert(best, top, l->best->value[i], l->best->id[i]);
                 continue;
             }
             memcpy(key + n, l->keys.key, (size_t)l->keys.n * sizeof *key);
             n += l->keys.n;
         }
-        if (j->best) {
-            write_best(j->a, j->first_row + r, j->list[r].best);
+        if (best) {
+            write_best(j->a, j->first_row + r, best);
             continue;
         }
         if (n > top) n = pl_keys_cut(key, n, top, 0, &bound);
@@ -229,8 +230,8 @@ static void refuse_nan(pl_ctx *ctx, const job *j, int64_t r) {
     for (int p = 0; p < j->parts; p++) {
         int64_t nan = j->list[p * j->rows + r].nan;
         if (nan < 0 || ctx->err.status != PL_OK) continue;
-        pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights",
-                    (long long)(j->first_row + r), (long long)nan);
+        pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %lld; check the weights", (long long)j->first_row + r,
+                    (long long)nan);
     }
 }
 
@@ -251,7 +252,8 @@ static void list_items(job *j, item *to, const pl_headtopk_args *a) {
     const pl_span *span = a->span ? a->span : &all;
     int64_t        n = 0, segment = 0, before = 0;
     int            spans = pl_headtopk_spans(a);
-    for (int i = 0; i < spans; i++) {
+    for (int i = 0; i < spans; i++) { // one where a->span is NULL
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
         int64_t end = (int64_t)span[i].first + span[i].count;
         for (int64_t v = span[i].first; v < end;) {
             pl_panel p = pl_panel_of(&a->w, v, &segment);

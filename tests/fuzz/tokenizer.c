@@ -6,8 +6,8 @@
 
 static const char *const texts[] = {
     "", " ", "the cat sat\n on  a mat, and 12.5 dogs</s> <s>",
-    "\xe2\x96\x81\xe2\x96\x81"
-    "caf\xc3\xa9 e\xcc\x81 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\t\r\n",
+    ("\xe2\x96\x81\xe2\x96\x81"
+     "caf\xc3\xa9 e\xcc\x81 \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80\t\r\n"),
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
 
 static void stream(const pl_tokenizer *tok, const int32_t *ids, int64_t n) {

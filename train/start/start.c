@@ -122,7 +122,7 @@ static pl_status scale_columns(pl_start *s, int p, const double *gain, int64_t d
 static pl_status start_backbone(pl_start *s, const pl_columns *doc, pl_err *err) {
     const pl_backbone *b = s->model;
     int64_t            d = b->d_target;
-    double             gain[PL_MAX_TAPS + 1];
+    double             gain[PL_MAX_TAPS + 1] = {0};
     pl_feature_rms     rms = {.embedding = rms_of_embeddings(&s->teacher->host_embed, doc->tokens, doc->n),
                               .last_hidden = rms_of(doc->last_hidden, doc->n, d, d)};
     for (int i = 0; i < b->n_taps && doc->features; i++)

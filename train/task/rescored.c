@@ -130,7 +130,7 @@ void pl_rescored_destroy(pl_rescored *r) {
 pl_status pl_rescored_run(pl_rescored *r, pl_tensor x, pl_tensor last_hidden, pl_tensor stat,
                           const int32_t *teacher_row, const float *weight, int64_t n, float *accept, int32_t *argmax,
                           pl_err *err) {
-    int32_t at[BLOCK];
+    int32_t at[BLOCK] = {0};
     r->x = x;
     r->last_hidden = last_hidden;
     r->accept = accept;

@@ -291,7 +291,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     snprintf(p->task.identity, sizeof p->task.identity, "target recipe %s text %s", recipe, p->data.stamp);
     pl_log("target: %.2f M parameters, %lld training tokens, %lld tokens a step in %d slots, %.0f MB of activations",
            (double)pl_params_count(&p->lm.model.params) / 1e6, (long long)p->data.train->n,
-           (long long)(rows * p->task.n_slots), p->task.n_slots, (double)p->lm.ctx.frame.size / 1e6);
+           (long long)rows * p->task.n_slots, p->task.n_slots, (double)p->lm.ctx.frame.size / 1e6);
     return PL_OK;
 }
 
