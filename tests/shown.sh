@@ -3,7 +3,7 @@
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 #   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
-#   of generate, train, decode (3600 s).
+#   of generate, train, decode (3600 s). tidy [FILES.c...]: clang-tidy.
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
 # they train them once.
@@ -303,6 +303,28 @@ shown_cuda_archs() { # all CUDA sources for the three architectures, warnings as
     say cuda-archs "$(find "$b" -name '*.cu.o' | wc -l) CUDA sources for sm_80, sm_90 and sm_100, $((SECONDS - t0)) s"
 }
 
+tidy_one() { # FILE: its findings
+    local known=(--extra-arg=-include "--extra-arg=$root/tests/layout/tidy.h") name
+    for name in $(sed -nE 's/^pl_status pl_((json_|recipe_)?fail)\(.*/\U\1/p' "$root/$1"); do known+=("--extra-arg=-DPL_TIDY_DEFINES_$name"); done
+    (cd "$root" && clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option "${known[@]}" "$1" 2>"$work/tidy.err") |
+        grep -E '^[^ ]+:[0-9]+:[0-9]+: (warning|error): ' || true
+}
+
+shown_tidy() { # clang-tidy (.clang-tidy) over every product .c file that is compiled here, two at a time
+    command -v clang-tidy >/dev/null || { fail tidy "please install clang-tidy"; return; }
+    program >/dev/null
+    export work root
+    export -f tidy_one
+    local files=("$@") n
+    [ $# -gt 0 ] || mapfile -t files < <(cd "$root" && git ls-files 'kernels/*.c' 'data/*.c' 'checkpoints/*.c' 'recipes/*.c' 'infer/*.c' 'train/*.c' paceline.c)
+    # Without its command line a file (cuBLASLt's where there is no toolkit) could not be read.
+    printf '%s\n' "${files[@]}" | while read -r f; do grep -qF "\"$root/$f\"" "$root/build/compile_commands.json" && echo "$f"; done >"$work/tidy.files"
+    xargs -P 2 -I {} bash -c 'tidy_one {}' <"$work/tidy.files" | sed "s|$root/||" | sort -u >"$work/tidy.log"
+    cat "$work/tidy.log"
+    n=$(wc -l <"$work/tidy.log")
+    [ "$n" = 0 ] && say tidy "$(wc -l <"$work/tidy.files") files, no findings" || fail tidy "$n findings"
+}
+
 names=$(declare -F | sed -n 's/^declare -f shown_//p' | tr _ -)
 [ "${1:-}" != --list ] || { echo "$names"; exit 0; }
 # shellcheck disable=SC2086
@@ -315,6 +337,7 @@ while [ $# -gt 0 ]; do
     soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
     fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
+    tidy) while [[ "${1:-}" == *.c ]]; do args+=("$1") && shift; done ;;
     esac
     "shown_${name//-/_}" "${args[@]}"
 done
