@@ -148,6 +148,7 @@ static bool is_dataset(const char *path) {
 
 pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
     if (is_dataset(path)) return pl_tally_dataset(t, tok, path, err);
+    if (!tok && !pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
     if (!tok) return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
     if (ends_in(path, ".json") || ends_in(path, ".jsonl")) return pl_tally_records(t, tok, path, field, err);
     return pl_tally_text(t, tok, path, err);

@@ -77,10 +77,11 @@ pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts *
         return st;
     }
     int64_t holdout = split->eval.holdout;
+    char    mend[64] = "bring more prompts";
+    if (all->n > 1) snprintf(mend, sizeof mend, "take fewer (--set eval.holdout=%lld)", (long long)(all->n + 9) / 10);
     if (holdout >= all->n)
-        st = pl_recipe_fail(r, &split->eval.holdout, err,
-                            "%lld prompts held out of %lld leave none to train on; lower it", (long long)holdout,
-                            (long long)all->n);
+        st = pl_recipe_fail(r, &split->eval.holdout, err, "%lld prompts held out of %lld leave none to train on; %s",
+                            (long long)holdout, (long long)all->n, mend);
     else
         st = pl_prompts_split(all, (uint64_t)gen->seed, holdout, train, held, err);
     pl_prompts_destroy(all);

@@ -218,6 +218,26 @@ static void test_doctor(void **state) {
     unsetenv("PACELINE_THREADS");
 }
 
+// What a newcomer meets first: a path that is not there is called that, and too few prompts come with a way out.
+static void test_first_steps(void **state) {
+    (void)state;
+    char scratch[64], path[128];
+    test_scratch(scratch);
+    test_run_fails(2, "/dataset: no such file or folder", "vocab --list %s/list.json %s/dataset", scratch, scratch);
+    snprintf(path, sizeof path, "%s/prompts.txt", scratch);
+    test_write(path, "Once upon a time\n\nThe dog\n\nOne day\n");
+    test_run_fails(
+        2, "200 prompts held out of 3 leave none to train on; take fewer (--set eval.holdout=1)",
+        "run recipes/any-target.yaml --quiet --set target.path=checkpoints/tiny --set data.prompts=%s --out %s/run",
+        path, scratch);
+    test_write(path, "Once upon a time\n");
+    test_run_fails(2, "1 prompts held out of 1 leave none to train on; bring more prompts",
+                   "run recipes/any-target.yaml --quiet --set target.path=checkpoints/tiny --set data.prompts=%s "
+                   "--set eval.holdout=1 --out %s/run",
+                   path, scratch);
+    test_scratch_remove(scratch);
+}
+
 // A recipe that lacks what one of its stages needs: one line, and nothing is made.
 static void test_incomplete_recipes(void **state) {
     (void)state;
@@ -284,11 +304,17 @@ static void test_recipe_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_id_lists),    cmocka_unit_test(test_help),
-        cmocka_unit_test(test_version),     cmocka_unit_test(test_wrong_usage),
-        cmocka_unit_test(test_full_disk),   cmocka_unit_test(test_doctor),
-        cmocka_unit_test(test_recipe_keys), cmocka_unit_test(test_incomplete_recipes),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_id_lists),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_doctor),
+        cmocka_unit_test(test_recipe_keys),
+        cmocka_unit_test(test_first_steps),
+        cmocka_unit_test(test_incomplete_recipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
