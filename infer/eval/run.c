@@ -4,6 +4,7 @@
 #include "infer/generate/generate.h"
 #include "infer/inspect/parts.h"
 #include "infer/report/report.h"
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
@@ -147,6 +148,7 @@ static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_draft
     const char *const *way;
     pl_eval_drafter    d = {.name = item->name, .tree = item->tree, .verify = item->verify};
     PL_TRY(way_of(r, item, &way, err));
+    PL_CHECK(way, "a method of eval.drafters that nothing names");
     d.drafter = *way;
     if (way == &item->drafter) PL_TRY(find_own(c, r, item, &d.drafter, err));
     bool folder = pl_drafter_is_folder(d.drafter);
