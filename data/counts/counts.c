@@ -39,6 +39,12 @@ void pl_counts_add(pl_counts *c, const int32_t *ids, int64_t n) {
     c->documents++;
 }
 
+void pl_counts_end(pl_counts *c, int32_t id) {
+    PL_CHECK(id >= 0 && id < c->vocab, "id %d of %d", id, c->vocab);
+    c->count[id]++;
+    c->tokens++;
+}
+
 static int by_rank(const void *a, const void *b, void *arg) {
     const int64_t *count = arg;
     int32_t        x = *(const int32_t *)a, y = *(const int32_t *)b;

@@ -25,6 +25,8 @@ pl_status pl_counts_init(pl_counts *c, int32_t vocab, const char *tokenizer, con
 void      pl_counts_fini(pl_counts *c); // a zeroed one is allowed
 // One document. Ids lie within the vocabulary.
 void      pl_counts_add(pl_counts *c, const int32_t *ids, int64_t n);
+// A token that ended the document added last and is not among its ids.
+void      pl_counts_end(pl_counts *c, int32_t id);
 // All ids by rank into id[vocab]; returns how many of them occurred.
 int32_t   pl_counts_rank(const pl_counts *c, int32_t *id);
 // Share of c's tokens that id[0..k) hold: E[1(token in list)]. NaN without tokens.

@@ -5,6 +5,7 @@
 #include "data/text/text.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 
 #include <string.h>
@@ -48,17 +49,27 @@ static pl_status begin_text(pl_tally *t, const pl_tokenizer *tok, const char *na
     return begin(t, pl_tokenizer_vocab_size(tok), pl_tokenizer_fingerprint(tok), name, field, err);
 }
 
-static void add(pl_tally *t, const int32_t *ids, int64_t n) {
+static void add(pl_tally *t, const int32_t *ids, int64_t n, const int32_t *end, int n_end) {
     pl_counts *half = &t->half[t->all.documents % 2];
     pl_counts_add(&t->all, ids, n);
     pl_counts_add(half, ids, n);
+    for (int i = 0; i < n_end; i++) {
+        pl_counts_end(&t->all, end[i]);
+        pl_counts_end(half, end[i]);
+    }
 }
 
-static pl_status add_text(pl_tally *t, const pl_tokenizer *tok, const char *text, size_t bytes, pl_err *err) {
-    int32_t *ids;
-    int64_t  n;
+// ends: with this text a document ends.
+static pl_status add_text(pl_tally *t, const pl_tokenizer *tok, const char *text, size_t bytes, bool ends,
+                          pl_err *err) {
+    int32_t eos = pl_tokenizer_eos_id(tok), end[PL_TALLY_STOPS], *ids;
+    int64_t n;
+    int     n_end = 0;
+    for (int i = 0; i < t->n_stop && ends; i++)
+        if (t->stop[i] >= 0 && t->stop[i] < t->all.vocab) end[n_end++] = t->stop[i];
+    if (t->n_stop == 0 && ends && eos >= 0) end[n_end++] = eos;
     PL_TRY(pl_tokenizer_encode(tok, text, bytes, PL_TOK_NO_SPECIAL, &ids, &n, err));
-    add(t, ids, n);
+    add(t, ids, n, end, n_end);
     pl_free(ids);
     return PL_OK;
 }
@@ -69,6 +80,7 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
     int32_t                *ids = NULL;
     uint8_t                *mask = NULL;
     const pl_dataset_attrs *attrs;
+    int64_t                 unsaid = 0;
     pl_status               st = PL_OK;
     PL_TRY(pl_dataset_open(&ds, path, &o, err));
     attrs = pl_dataset_get_attrs(ds);
@@ -82,6 +94,7 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
     PL_TRY_GOTO(st, done, begin(t, vocab, fingerprint, path, NULL, err));
     for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
         int64_t first, n, kept = 0;
+        int32_t end;
         PL_TRY_GOTO(st, done, pl_dataset_doc(ds, i, &first, &n, err));
         pl_free(ids);
         pl_free(mask);
@@ -89,16 +102,24 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         mask = pl_malloc((size_t)n);
         if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
         PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_columns){.tokens = ids, .loss_mask = mask}, err));
+        PL_TRY_GOTO(st, done, pl_dataset_doc_end(ds, i, &end, err));
+        int32_t most = end;
         for (int64_t k = 0; k < n; k++) {
             if (!mask[k]) continue;
-            if (ids[k] >= vocab)
-                PL_TRY_GOTO(
-                    st, done,
-                    pl_fail(err, PL_E_INPUT, "%s: token %d, the other inputs' vocabulary has %d", path, ids[k], vocab));
+            if (ids[k] > most) most = ids[k];
             ids[kept++] = ids[k];
         }
-        add(t, ids, kept);
+        if (most >= vocab)
+            PL_TRY_GOTO(
+                st, done,
+                pl_fail(err, PL_E_INPUT, "%s: token %d, the other inputs' vocabulary has %d", path, most, vocab));
+        add(t, ids, kept, &end, end >= 0);
+        unsaid += end < 0;
     }
+    if (unsaid > 0)
+        pl_log_warn("%s: %lld documents do not say which token they ended with, so that it is not counted and a list "
+                    "may lack it; generate the dataset again",
+                    path, (long long)unsaid);
 done:
     pl_free(ids);
     pl_free(mask);
@@ -112,7 +133,7 @@ pl_status pl_tally_records(pl_tally *t, const pl_tokenizer *tok, const char *pat
     PL_TRY(field ? pl_prompts_read_field(&p, path, field, err) : pl_prompts_read(&p, path, err));
     pl_status st = PL_OK;
     for (int64_t i = 0; i < p->n && st == PL_OK; i++) {
-        st = add_text(t, tok, p->p[i].text, strlen(p->p[i].text), err);
+        st = add_text(t, tok, p->p[i].text, strlen(p->p[i].text), true, err);
         if (st != PL_OK) st = pl_fail_at(err, st, "%s:%lld", path, (long long)p->p[i].line);
     }
     pl_prompts_destroy(p);
@@ -127,7 +148,8 @@ pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, 
     if (st == PL_OK) st = pl_corpus_chunk(&cut, whole, CHUNK, err);
     pl_corpus_destroy(whole);
     for (int64_t i = 0; st == PL_OK && i < cut->n; i++) {
-        st = add_text(t, tok, cut->docs[i].text, cut->docs[i].bytes, err);
+        const char *next = i + 1 < cut->n ? strrchr(cut->docs[i + 1].name, '#') : "#0";
+        st = add_text(t, tok, cut->docs[i].text, cut->docs[i].bytes, strcmp(next, "#0") == 0, err);
         if (st != PL_OK) st = pl_fail_at(err, st, "%s", cut->docs[i].name);
     }
     pl_corpus_destroy(cut);

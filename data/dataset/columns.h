@@ -17,6 +17,7 @@
 //   held_out     uint8    [n]        1: the document is no training document
 //   top_id       int32    [n, L]     the full head's L best target ids, best first
 //   top_prob     float32  [n, L]     their probabilities
+// Beside the columns, for each document of features: the token that its answer ended with, doc_ends int32 [D] on disk.
 // The names are those of the shards on disk (data/dataset/dataset.h). Nothing is shifted.
 #ifndef PL_DATASET_COLUMNS_H
 #define PL_DATASET_COLUMNS_H
@@ -29,15 +30,18 @@
 // Columns that a holder has no use for, or that the kind lacks, are NULL. Whoever lends a document says until when;
 // room 0: its columns are another's.
 typedef struct pl_columns {
-    int64_t   n, room; // rows; rows that its own columns have room for
-    int32_t  *tokens;
-    uint8_t  *loss_mask;
-    int32_t  *argmax;
-    uint16_t *features, *last_hidden;
-    uint8_t  *depth, *beam, *held_out;
-    uint16_t *hidden, *output;
-    int32_t  *top_id;
-    float    *top_prob;
+    int64_t        n, room; // rows; rows that its own columns have room for
+    int32_t       *tokens;
+    uint8_t       *loss_mask;
+    int32_t       *argmax;
+    uint16_t      *features, *last_hidden;
+    uint8_t       *depth, *beam, *held_out;
+    uint16_t      *hidden, *output;
+    int32_t       *top_id;
+    float         *top_prob;
+    // [1], another's in any case: the token that the target emitted behind the last row, which has no row since the
+    // target never read it. NULL: none, or nobody says. Reading does not fill it (pl_dataset_doc_end).
+    const int32_t *end;
 } pl_columns;
 
 // In the order in which shards hold them.

@@ -9,6 +9,7 @@ enum { OPEN_SHARDS = 4 }; // HDF5 files kept open; the least recently used gives
 
 typedef struct shard_state {
     int64_t *offsets; // [docs + 1] within the shard; NULL until first opened
+    int32_t *ends;    // [docs], likewise
     bool     verified;
 } shard_state;
 
@@ -34,7 +35,7 @@ void pl_dataset_close(pl_dataset *ds) {
     for (int i = 0; i < OPEN_SHARDS; i++)
         if (ds->open[i].index >= 0) pl_h5_close(&ds->open[i].h5);
     for (int64_t i = 0; ds->state && i < ds->m.n; i++)
-        pl_free(ds->state[i].offsets);
+        pl_free(ds->state[i].offsets), pl_free(ds->state[i].ends);
     pl_free(ds->state);
     pl_manifest_fini(&ds->m);
     pl_free(ds->dir);
@@ -68,15 +69,20 @@ static pl_status verify(pl_dataset *ds, int64_t i, const char *path, pl_err *err
     return PL_OK;
 }
 
-static pl_status load_offsets(pl_dataset *ds, int64_t i, const pl_h5_shard *h5, const char *path, pl_err *err) {
+static pl_status load_documents(pl_dataset *ds, int64_t i, const pl_h5_shard *h5, const char *path, pl_err *err) {
     if (ds->state[i].offsets) return PL_OK;
-    int64_t *offsets = pl_malloc(((size_t)h5->docs + 1) * sizeof *offsets);
-    if (!offsets) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    pl_status st = pl_h5_read_offsets(h5, path, offsets, err);
-    if (st == PL_OK)
+    int64_t  *offsets = pl_malloc(((size_t)h5->docs + 1) * sizeof *offsets);
+    int32_t  *ends = pl_malloc((size_t)h5->docs * sizeof *ends);
+    pl_status st = offsets && ends ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (st == PL_OK) st = pl_h5_read_offsets(h5, path, offsets, err);
+    if (st == PL_OK) st = pl_h5_read_ends(h5, path, ends, ds->m.attrs.a.vocab_size, err);
+    if (st == PL_OK) {
         ds->state[i].offsets = offsets;
-    else
+        ds->state[i].ends = ends;
+    } else {
         pl_free(offsets);
+        pl_free(ends);
+    }
     return st;
 }
 
@@ -90,7 +96,7 @@ static pl_status open_h5(pl_dataset *ds, int64_t i, const char *path, pl_h5_shar
             st = pl_fail(err, PL_E_INPUT, "%s: holds %lld rows in %lld documents, the manifest says %lld in %lld", path,
                          (long long)h5->rows, (long long)h5->docs, (long long)ds->m.shards[i].rows,
                          (long long)ds->m.shards[i].docs);
-        if (st == PL_OK) st = load_offsets(ds, i, h5, path, err);
+        if (st == PL_OK) st = load_documents(ds, i, h5, path, err);
         if (st != PL_OK) pl_h5_close(h5);
     }
     pl_dataset_own_fini(&o);
@@ -288,6 +294,14 @@ pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t 
     PL_CHECK(offsets, "shard %lld was read without its offsets", (long long)k);
     *first_row = ds->m.shards[k].first_row + offsets[local];
     *n = offsets[local + 1] - offsets[local];
+    return PL_OK;
+}
+
+pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *err) {
+    PL_CHECK(i >= 0 && i < ds->m.docs, "document %lld of %lld", (long long)i, (long long)ds->m.docs);
+    int64_t k = shard_of(ds, i, true);
+    if (!ds->state[k].ends) PL_TRY(touch(ds, k, err));
+    *token = ds->state[k].ends[i - ds->m.shards[k].first_doc];
     return PL_OK;
 }
 

@@ -3,9 +3,10 @@
 //
 // A dataset is a folder of immutable shards shard-00000.h5, shard-00001.h5, ... and manifest.json. A shard with N rows
 // in D documents holds the columns of data/dataset/columns.h, each as a dataset of its name with n = N (bf16: uint16
-// with the attribute dtype="bf16"), and doc_offsets int64 [D+1]. Everything that must agree later is an attribute of
-// the shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's
-// hash is checked before HDF5 sees the file.
+// with the attribute dtype="bf16"), doc_offsets int64 [D+1] and, of features, doc_ends int32 [D]: the token that the
+// target emitted behind a document's last row, -1 for none; shards of older builds lack it. Everything that must agree
+// later is an attribute of the shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64
+// of each shard; a shard's hash is checked before HDF5 sees the file.
 #ifndef PL_DATASET_H
 #define PL_DATASET_H
 
@@ -47,7 +48,7 @@ pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, con
 int64_t   pl_dataset_writer_docs(const pl_dataset_writer *w);
 int64_t   pl_dataset_writer_rows(const pl_dataset_writer *w);
 
-// One document of n > 0 rows, with every column that the dataset has. All are copied. After a failure the writer only
+// One document of n > 0 rows, with every column that the dataset has, and its end. All are copied. After a failure the writer only
 // accepts destroy.
 pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err);
 // Finishes the current shard (whole on disk, in the manifest), if it has rows: for producers with consumers beside.
@@ -84,6 +85,8 @@ const char             *pl_dataset_fingerprint(const pl_dataset *ds); // 16 hex 
 
 // Document i's first row and number of rows (rows are numbered over all shards). May open (and check) a shard.
 pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err);
+// The token that was emitted behind document i's last row; -1: none, or a shard that does not say.
+pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *err);
 // Into the columns of *to that are not NULL, which have room for it; a column that this kind of dataset lacks is left
 // alone, as is to->n.
 pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char OFFSETS[] = "doc_offsets";
+static const char OFFSETS[] = "doc_offsets", ENDS[] = "doc_ends";
 static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
                   SHIFT[] = "unshifted: row t holds the features of token t",
                   STEP[] =
@@ -299,6 +299,7 @@ static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
     pl_columns_shape shape = pl_dataset_shape(a);
     for (pl_column c = 0; c < PL_COLUMNS; c++)
         s->width[c] = pl_column_width(c, &shape);
+    s->traces = a->top > 0;
 }
 
 int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
@@ -403,16 +404,24 @@ pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, 
     return PL_OK;
 }
 
-pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, int64_t docs, pl_err *err) {
-    quiet();
-    hsize_t dim = (hsize_t)docs + 1;
+// A list of a shard's documents, whole.
+static bool write_list(hid_t file, const char *name, hid_t stored, hid_t held, int64_t n, const void *list) {
+    hsize_t dim = (hsize_t)n;
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, &dim, NULL), set = H5I_INVALID_HID;
     if (plist >= 0 && space >= 0 && H5Pset_obj_track_times(plist, false) >= 0)
-        set = H5Dcreate2(s->file, OFFSETS, H5T_STD_I64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-    bool ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_offsets) >= 0;
+        set = H5Dcreate2(file, name, stored, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    bool ok = set >= 0 && H5Dwrite(set, held, H5S_ALL, H5S_ALL, H5P_DEFAULT, list) >= 0;
     if (set >= 0) ok = H5Dclose(set) >= 0 && ok;
     if (plist >= 0) H5Pclose(plist);
     if (space >= 0) H5Sclose(space);
+    return ok;
+}
+
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const int32_t *doc_ends,
+                       int64_t docs, pl_err *err) {
+    quiet();
+    bool ok = write_list(s->file, OFFSETS, H5T_STD_I64LE, H5T_NATIVE_INT64, docs + 1, doc_offsets);
+    if (!s->traces) ok = ok && write_list(s->file, ENDS, H5T_STD_I32LE, H5T_NATIVE_INT32, docs, doc_ends);
     // A full disk may show only when the chunk caches are flushed, here.
     for (pl_column c = 0; c < PL_COLUMNS; c++) {
         if (s->set[c] >= 0) ok = H5Dclose(s->set[c]) >= 0 && ok;
@@ -553,4 +562,19 @@ pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *do
         ok = doc_offsets[i] < doc_offsets[i + 1];
     return ok ? PL_OK
               : pl_fail(err, PL_E_INPUT, "%s: its documents are out of order; generate the dataset again", path);
+}
+
+pl_status pl_h5_read_ends(const pl_h5_shard *s, const char *path, int32_t *doc_ends, int32_t vocab, pl_err *err) {
+    quiet();
+    for (int64_t i = 0; i < s->docs; i++)
+        doc_ends[i] = -1;
+    htri_t there = s->traces ? 0 : H5Lexists(s->file, ENDS, H5P_DEFAULT);
+    if (there == 0) return PL_OK;
+    hid_t set = there > 0 ? open_set(s->file, ENDS) : H5I_INVALID_HID;
+    bool  ok = set >= 0 && has_shape(set, 1, (hsize_t)s->docs, 0, H5T_STD_I32LE) &&
+              H5Dread(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_ends) >= 0;
+    if (set >= 0) H5Dclose(set);
+    for (int64_t i = 0; i < s->docs && ok; i++)
+        ok = doc_ends[i] >= -1 && doc_ends[i] < vocab;
+    return ok ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: 'doc_ends' is broken; generate the dataset again", path);
 }

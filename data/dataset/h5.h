@@ -10,6 +10,7 @@ typedef struct pl_h5_shard {
     hid_t   file, set[PL_COLUMNS]; // < 0: not open, and what this kind of dataset lacks
     int64_t rows, docs;
     size_t  width[PL_COLUMNS]; // elements per row; 0: the dataset lacks the column
+    bool    traces;            // documents of traces end nowhere
 } pl_h5_shard;
 
 // Attributes with strings of their own.
@@ -36,8 +37,9 @@ const char *pl_dataset_kind_name(const pl_dataset_attrs *a);
 // An empty shard in the existing file `path`, whose content is dropped.
 pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err);
 pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, pl_err *err);
-// Writes doc_offsets [docs + 1] and closes.
-pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, int64_t docs, pl_err *err);
+// Writes doc_offsets [docs + 1] and, of features, doc_ends [docs], and closes.
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const int32_t *doc_ends,
+                       int64_t docs, pl_err *err);
 
 // Opens for reading and checks shapes and types; attributes go to *o, which the caller finishes also on failure.
 pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, pl_err *err);
@@ -47,6 +49,8 @@ pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, i
 pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t d,
                           int64_t first, int64_t n, void *to, pl_err *err);
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err);
+// Each below vocab; -1 where the shard, as those of older builds, has none.
+pl_status pl_h5_read_ends(const pl_h5_shard *s, const char *path, int32_t *doc_ends, int32_t vocab, pl_err *err);
 void      pl_h5_close(pl_h5_shard *s);
 
 #endif

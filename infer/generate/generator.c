@@ -14,6 +14,7 @@ typedef struct job {
     int64_t    number;
     bool       done;
     pl_columns doc;
+    int32_t    end;
 } job;
 
 struct pl_generator {
@@ -165,6 +166,17 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
     return PL_OK;
 }
 
+static void finish_job(job *j, const pl_session *s) {
+    int64_t n = pl_session_length(s);
+    PL_CHECK(n - j->doc.n <= 1, "%lld tokens, %lld rows", (long long)n, (long long)j->doc.n);
+    j->doc.end = NULL;
+    if (j->doc.n < n) {
+        j->end = pl_session_tokens(s)[n - 1];
+        j->doc.end = &j->end;
+    }
+    j->done = true;
+}
+
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
     *doc = (pl_columns){0};
     if (g->in_out >= 0) {
@@ -181,7 +193,7 @@ pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
         for (int i = 0; i < g->opt.sessions; i++) {
             pl_session *s = pl_engine_session(g->engine, i);
             if (!s || pl_session_finish(s) == PL_RUNNING) continue;
-            g->ring[pl_session_key(s) % (uint64_t)g->ring_size].done = true;
+            finish_job(&g->ring[pl_session_key(s) % (uint64_t)g->ring_size], s);
             pl_engine_end(g->engine, s);
         }
     }

@@ -34,7 +34,7 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
 void      pl_generator_destroy(pl_generator *g);
 int64_t   pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
 // The next document in order, with all columns of features, borrowed until the next call; n = 0 when there are no more.
-// The last emitted token has no row: the target never read it.
+// The last emitted token has no row, since the target never read it: it is the document's end.
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
 
 #endif

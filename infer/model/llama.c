@@ -150,6 +150,14 @@ static pl_status open_source(pl_weight_source **src, pl_hf_config *config, const
     return pl_weight_source_open(src, path, err);
 }
 
+pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
+    if (pl_path_is_dir(path)) return pl_hf_config_read(config, path, PL_HF_TARGET, err);
+    pl_weight_source *src;
+    PL_TRY(pl_llama2c_open(&src, config, path, err));
+    pl_weight_source_close(src);
+    return PL_OK;
+}
+
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     pl_hf_config      config;
     pl_weight_source *src;
@@ -157,13 +165,6 @@ pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     pl_status st = pl_fingerprint(out, src, &config, false, err);
     pl_weight_source_close(src);
     return st;
-}
-
-pl_status pl_llama_config(pl_hf_config *config, const char *path, pl_err *err) {
-    pl_weight_source *src;
-    PL_TRY(open_source(&src, config, path, err));
-    pl_weight_source_close(src);
-    return PL_OK;
 }
 
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {

@@ -22,12 +22,13 @@ pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
     return PL_OK;
 }
 
-static void find_stops(pl_target *t) {
-    const pl_hf_config *c = &t->model.config;
+int pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok) {
+    int n = 0;
     for (int i = 0; i < c->n_eos && i < PL_MAX_STOP; i++)
-        t->stop[t->n_stop++] = c->eos_token_id[i];
-    int32_t eos = t->tok ? pl_tokenizer_eos_id(t->tok) : -1;
-    if (t->n_stop == 0 && eos >= 0) t->stop[t->n_stop++] = eos;
+        stop[n++] = c->eos_token_id[i];
+    int32_t eos = tok ? pl_tokenizer_eos_id(tok) : -1;
+    if (n == 0 && eos >= 0) stop[n++] = eos;
+    return n;
 }
 
 // A tokenizer may know special tokens (padding) that the model has no rows for, but no pieces of text.
@@ -50,7 +51,7 @@ pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, 
                     pl_fail(err, PL_E_INPUT,
                             "%s: the tokenizer has %d ids, the model %lld: it is another model's tokenizer",
                             tokenizer ? tokenizer : path, pl_tokenizer_vocab_size(t->tok), (long long)t->model.vocab));
-    find_stops(t);
+    t->n_stop = pl_target_stops(t->stop, &t->model.config, t->tok);
     return PL_OK;
 fail:
     pl_target_close(t);

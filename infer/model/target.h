@@ -14,7 +14,7 @@ typedef struct pl_target {
     pl_dtype      dtype; // PL_F32 or PL_BF16: how the matrices are held
     pl_tokenizer *tok;   // NULL: none, see below
     int           n_stop;
-    int32_t       stop[PL_MAX_STOP]; // the config's eos ids; where it names none, the tokenizer's
+    int32_t       stop[PL_MAX_STOP]; // pl_target_stops
 } pl_target;
 
 // For be. path: a model directory or a llama2.c file. tokenizer: NULL takes the directory's own; a directory without
@@ -26,6 +26,9 @@ void      pl_target_close(pl_target *t);
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.
 pl_status   pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *tokenizer, const char *pre,
                                 pl_err *err);
+// What ends its answers: the config's eos ids; where it names none, the tokenizer's (tok may be NULL). Returns how
+// many.
+int         pl_target_stops(int32_t stop[PL_MAX_STOP], const pl_hf_config *c, const pl_tokenizer *tok);
 // The dtype in which the target's file stores its matrices, PL_BF16 or (everything else) PL_F32.
 pl_status   pl_target_stored(pl_dtype *out, const char *path, pl_err *err);
 const char *pl_weights_name(pl_dtype t); // "bf16" or "fp32"

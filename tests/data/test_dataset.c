@@ -20,6 +20,7 @@ static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
 
 typedef struct doc {
     int64_t  n;
+    int32_t  end;
     int32_t  tokens[MAX_ROWS], argmax[MAX_ROWS];
     uint8_t  loss_mask[MAX_ROWS];
     uint16_t features[MAX_ROWS * A * D], last_hidden[MAX_ROWS * D];
@@ -36,6 +37,8 @@ static doc *make(int64_t i) {
         d.argmax[k] = (int32_t)((x >> 16) % V);
         d.loss_mask[k] = (x >> 20) & 1;
     }
+    d.end = i % 5 == 4 ? -1 : (int32_t)(x % V);
+    d.end = i % 5 == 4 ? -1 : (int32_t)(x % V);
     for (int64_t k = 0; k < d.n * A * D; k++)
         d.features[k] = (uint16_t)(x = x * 1664525u + 1013904223u);
     for (int64_t k = 0; k < d.n * D; k++)
@@ -49,7 +52,8 @@ static pl_columns columns_of(doc *d) {
                         .loss_mask = d->loss_mask,
                         .argmax = d->argmax,
                         .features = d->features,
-                        .last_hidden = d->last_hidden};
+                        .last_hidden = d->last_hidden,
+                        .end = d->end >= 0 ? &d->end : NULL};
 }
 
 static pl_status append(pl_dataset_writer *w, int64_t i, pl_err *err) {
@@ -75,6 +79,8 @@ static void check_doc(pl_dataset *ds, int64_t i) {
     assert_int_equal(n, want->n);
     pl_columns to = columns_of(&got);
     assert_ok(pl_dataset_read_doc(ds, i, &to, &err));
+    assert_ok(pl_dataset_doc_end(ds, i, &got.end, &err));
+    assert_int_equal(got.end, want->end);
     assert_memory_equal(got.tokens, want->tokens, (size_t)n * 4);
     assert_memory_equal(got.argmax, want->argmax, (size_t)n * 4);
     assert_memory_equal(got.loss_mask, want->loss_mask, (size_t)n);
@@ -150,10 +156,13 @@ static void test_layout(void **state) {
         int         rank;
         hsize_t     dim[2];
         hid_t       type;
-    } sets[] = {
-        {"tokens", 1, {(hsize_t)rows}, H5T_STD_I32LE},          {"argmax", 1, {(hsize_t)rows}, H5T_STD_I32LE},
-        {"loss_mask", 1, {(hsize_t)rows}, H5T_STD_U8LE},        {"doc_offsets", 1, {9}, H5T_STD_I64LE},
-        {"features", 2, {(hsize_t)rows, A * D}, H5T_STD_U16LE}, {"last_hidden", 2, {(hsize_t)rows, D}, H5T_STD_U16LE}};
+    } sets[] = {{"tokens", 1, {(hsize_t)rows}, H5T_STD_I32LE},
+                {"argmax", 1, {(hsize_t)rows}, H5T_STD_I32LE},
+                {"loss_mask", 1, {(hsize_t)rows}, H5T_STD_U8LE},
+                {"doc_offsets", 1, {9}, H5T_STD_I64LE},
+                {"features", 2, {(hsize_t)rows, A * D}, H5T_STD_U16LE},
+                {"last_hidden", 2, {(hsize_t)rows, D}, H5T_STD_U16LE},
+                {"doc_ends", 1, {8}, H5T_STD_I32LE}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         hid_t   set = H5Dopen2(file, sets[i].name, H5P_DEFAULT);
         hsize_t dim[2] = {0};
@@ -569,6 +578,52 @@ static void test_foreign_shard(void **state) {
     assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err, "not a shard of a dataset");
 }
 
+// Documents of older builds do not say what they ended with; what says nonsense is refused.
+static void test_ends(void **state) {
+    (void)state;
+    pl_err        err;
+    pl_dataset   *ds;
+    char          dir[600], shard[700];
+    const int32_t good[] = {0, -1, V - 1, 3}, bad[][4] = {{0, 0, V, 0}, {0, 0, 0, -2}};
+    snprintf(dir, sizeof dir, "%s", at("ends"));
+    snprintf(shard, sizeof shard, "%s", at("other.h5"));
+    write_docs(dir, 4, 1000);
+    for (int i = 0; i < 5; i++) {
+        uint8_t *data;
+        size_t   n;
+        hsize_t  dim = i == 4 ? 3 : 4;
+        assert_ok(pl_file_read(at("ends/shard-00000.h5"), &data, &n, 1 << 26, &err));
+        put_file(shard, data, n);
+        pl_free(data);
+        hid_t file = H5Fopen(shard, H5F_ACC_RDWR, H5P_DEFAULT);
+        assert_true(file >= 0 && (i == 1 || H5Ldelete(file, "doc_ends", H5P_DEFAULT) >= 0)); // the first one left none
+        if (i > 0) {
+            hid_t space = H5Screate_simple(1, &dim, NULL),
+                  set = H5Dcreate2(file, "doc_ends", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+            assert_true(set >= 0 && H5Dwrite(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                                             i == 2 || i == 3 ? bad[i - 2] : good) >= 0);
+            H5Dclose(set);
+            H5Sclose(space);
+        }
+        H5Fclose(file);
+        adopt_shard(dir, shard);
+        if (i > 1) {
+            assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err,
+                        "shard-00000.h5: 'doc_ends' is broken; generate the dataset again");
+            continue;
+        }
+        assert_ok(pl_dataset_open(&ds, dir, NULL, &err));
+        for (int k = 0; k < 4; k++) {
+            int32_t end, id[64];
+            assert_ok(pl_dataset_doc_end(ds, k, &end, &err));
+            assert_int_equal(end, i == 0 ? -1 : good[k]);
+            assert_ok(pl_dataset_read_doc(ds, k, &(pl_columns){.tokens = id}, &err));
+            assert_memory_equal(id, make(k)->tokens, (size_t)make(k)->n * sizeof *id);
+        }
+        pl_dataset_close(ds);
+    }
+}
+
 // HDF5 reads whatever bytes it is given only after their hash matched; here it does, to see that our side holds.
 static void test_any_shard(void **state) {
     (void)state;
@@ -712,9 +767,10 @@ int main(void) {
         cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_destroy_and_resume),
         cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_disk_errors),
         cmocka_unit_test(test_broken_shards),   cmocka_unit_test(test_wanted),
-        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_any_shard),
-        cmocka_unit_test(test_broken_manifest), cmocka_unit_test(test_no_taps),
-        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_some_taps),
+        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_any_shard),       cmocka_unit_test(test_broken_manifest),
+        cmocka_unit_test(test_no_taps),         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_some_taps),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -37,7 +37,8 @@ static inline void seed_dataset(const char *dir) {
                                  .loss_mask = mask,
                                  .argmax = argmax,
                                  .features = features,
-                                 .last_hidden = last};
+                                 .last_hidden = last,
+                                 .end = &doc};
         pl_fuzz_must(pl_dataset_append(w, &rows, &err), &err);
     }
     pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
@@ -104,6 +105,9 @@ static inline void read_dataset(pl_dataset *ds) {
         uint8_t  mask[256];
         uint16_t features[4096], last[4096];
         if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
+        int32_t end;
+        if (pl_fuzz_result(pl_dataset_doc_end(ds, i, &end, &err), &err, NULL) && (end < -1 || end >= a->vocab_size))
+            pl_fuzz_finding("document %lld ends with %d", (long long)i, end);
         if (first < 0 || n < 1 || first + n > pl_dataset_rows(ds)) pl_fuzz_finding("document %lld", (long long)i);
         if (n > 256 || n * a->d > 4096 || n * a->d * a->A > 4096) continue;
         const pl_columns to = {

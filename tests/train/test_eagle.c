@@ -7,10 +7,12 @@
 #include <cmocka.h>
 
 #include "data/counts/counts.h"
+#include "data/dataset/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/drafter/backbone.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
+#include "infer/generate/generator.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -366,6 +368,72 @@ static void list_of_all_tokens(void **state) {
     pl_free(target), pl_free(list);
 }
 
+// What an answer ended with has no row, and is stored all the same: of the greedy ones that is what the target said
+// behind the last row.
+static void dataset_says_ends(void **state) {
+    (void)state;
+    pl_err      err = {0};
+    pl_dataset *ds;
+    char       *dir = pl_path_join(small_base, "data/dataset");
+    if (pl_dataset_open(&ds, dir, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
+        int64_t first, n;
+        int32_t argmax[128], end;
+        assert_int_equal(pl_dataset_doc(ds, i, &first, &n, &err), PL_OK);
+        assert_true(n <= 128);
+        assert_int_equal(pl_dataset_read_doc(ds, i, &(pl_columns){.argmax = argmax}, &err), PL_OK);
+        assert_int_equal(pl_dataset_doc_end(ds, i, &end, &err), PL_OK);
+        assert_true(end >= 0);
+        if (i < pl_dataset_docs(ds) / 2) assert_int_equal(end, argmax[n - 1]);
+    }
+    pl_dataset_close(ds);
+    pl_free(dir);
+}
+
+// An answer that is shorter than it might be ended with a stop token.
+static void stopped_answers(void **state) {
+    (void)state;
+    enum { LONGEST = 30 };
+    pl_err err = {0};
+    pl_env env = small_env(NULL);
+    char  *target = pl_path_join(small_base, "target/checkpoints/last"),
+         *prompts = pl_path_join(small_base, "prompts.jsonl");
+    pl_llama             m;
+    pl_tokenizer        *tok;
+    pl_prompts          *p;
+    pl_generator        *g;
+    pl_columns           doc;
+    pl_generator_options o = {
+        .max_new = LONGEST, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 4};
+    int32_t stop = -1;
+    int     stopped = 0, cut = 0;
+    assert_int_equal(pl_llama_open(&m, target, PL_BF16, pl_backend_cpu(), &err), PL_OK);
+    assert_int_equal(pl_tokenizer_open(&tok, target, &err), PL_OK);
+    assert_int_equal(pl_prompts_read(&p, prompts, &err), PL_OK);
+    for (int pass = 0; pass < 2; pass++) { // the second stops where the first answer's middle was
+        if (pl_generator_create(&g, &env, &m, tok, p, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+        while (pl_generator_next(g, &doc, &err) == PL_OK && doc.n > 0) {
+            if (pass == 0 && stop < 0) stop = doc.tokens[doc.n - LONGEST / 2];
+            if (pass == 0) continue;
+            int answer = 1;
+            for (int64_t i = 0; i < doc.n; i++) {
+                assert_true(!doc.loss_mask[i] || doc.tokens[i] != stop);
+                answer += doc.loss_mask[i];
+            }
+            assert_true(*doc.end == stop || answer == LONGEST);
+            stopped += *doc.end == stop;
+            cut += *doc.end != stop;
+        }
+        pl_generator_destroy(g);
+        m.config.eos_token_id[0] = stop;
+    }
+    assert_true(stopped > 0 && cut > 0);
+    pl_prompts_destroy(p);
+    pl_tokenizer_close(tok);
+    pl_llama_fini(&m);
+    pl_free(target), pl_free(prompts);
+}
+
 // EAGLE-2 is a model and a tree.
 static void eagle2_brings_its_tree(void **state) {
     (void)state;
@@ -395,6 +463,8 @@ int main(void) {
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),
+        cmocka_unit_test(dataset_says_ends),
+        cmocka_unit_test(stopped_answers),
         cmocka_unit_test(refusals),
         cmocka_unit_test(refused_before_anything),
         cmocka_unit_test(list_of_all_tokens),

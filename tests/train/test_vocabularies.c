@@ -4,6 +4,7 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/source/vocabularies.h"
@@ -140,6 +141,44 @@ static void test_lists(void **state) {
     pl_free(want);
 }
 
+// A list whose stamp an older build made, which counted otherwise: the same sources, the same keys.
+static void test_older_build(void **state) {
+    (void)state;
+    pl_err        err = {0};
+    pl_tokenizer *tok;
+    char          keys_of[17], old[17];
+    write_text("a.txt", "The cat sat on the mat. The cat sat.\n");
+    pl_recipe *r = recipe(TARGET "vocabularies: [{name: few, text: ['%s/a.txt']}]\n");
+    run(r);
+    // Counted without the end, as it was then.
+    pl_counts few = list("few");
+    assert_int_equal(pl_tokenizer_open(&tok, "checkpoints/tiny", &err), PL_OK);
+    assert_int_equal(pl_recipe_item_hash(r, &pl_vocabularies_recipe_of(r)->vocabularies.at[0], keys_of, &err), PL_OK);
+    int32_t eos = pl_tokenizer_eos_id(tok);
+    char   *path = pl_path_join(dir, "a.txt"), *stamp = pl_path_join(dir, ".stamps/vocab.few"),
+         *file = pl_path_join(dir, "vocab/few.json");
+    assert_int_equal(few.count[eos], 1);
+    few.count[eos]--, few.tokens--;
+    assert_int_equal(pl_counts_write(&few, file, &err), PL_OK);
+    pl_counts_fini(&few);
+    run(r); // and its stamp is right: it is kept
+    few = list("few");
+    assert_int_equal(few.count[eos], 0);
+    pl_counts_fini(&few);
+    uint64_t h = pl_hash_more(pl_hash(keys_of, 16), pl_tokenizer_fingerprint(tok), 16);
+    h = pl_hash_more(h, path, strlen(path) + 1);
+    h = pl_hash_more(h, "The cat sat on the mat. The cat sat.\n", 38);
+    pl_hash_hex(old, h);
+    assert_int_equal(pl_file_write_atomic(stamp, old, 16, &err), PL_OK);
+    run(r);
+    few = list("few");
+    assert_int_equal(few.count[eos], 1);
+    pl_counts_fini(&few);
+    pl_tokenizer_close(tok);
+    pl_recipe_close(r);
+    pl_free(path), pl_free(stamp), pl_free(file);
+}
+
 static void test_refused(void **state) {
     (void)state;
     static const struct {
@@ -175,6 +214,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_lists, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_older_build, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

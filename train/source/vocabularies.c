@@ -89,6 +89,7 @@ typedef struct sources {
     const pl_recipe            *r;
     const pl_vocabulary_recipe *item;
     const pl_tokenizer         *tok;
+    const pl_hf_config         *target;
     paths                       text, jsonl;
     char                       *dataset; // NULL: not counted
 } sources;
@@ -139,11 +140,20 @@ static pl_status hash_text(uint64_t *h, const char *path, pl_err *err) {
     return PL_OK;
 }
 
+_Static_assert(PL_MAX_STOP <= PL_TALLY_STOPS, "a target's stop tokens");
+
+// How it is counted: another text where that changes, so that lists made before are made anew.
+static const char counting[] = "what documents end with counts";
+
 // What the list depends on.
 static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
-    char keys[17];
+    char    keys[17];
+    int32_t stop[PL_MAX_STOP];
+    int     n_stop = pl_target_stops(stop, s->target, s->tok);
     PL_TRY(pl_recipe_item_hash(s->r, s->item, keys, err));
     uint64_t h = pl_hash(keys, 16);
+    h = pl_hash_more(h, counting, sizeof counting);
+    h = pl_hash_more(h, stop, (size_t)n_stop * sizeof *stop);
     h = pl_hash_more(h, pl_tokenizer_fingerprint(s->tok), 16);
     for (size_t i = 0; i < count_paths(&s->text); i++)
         PL_TRY(hash_text(&h, s->text.g.gl_pathv[i], err));
@@ -160,6 +170,7 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
 }
 
 static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
+    t->n_stop = pl_target_stops(t->stop, s->target, s->tok);
     for (size_t i = 0; i < count_paths(&s->text); i++)
         PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
     for (size_t i = 0; i < count_paths(&s->jsonl); i++)
@@ -222,10 +233,12 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *e
     const pl_generate_recipe     *gen = pl_generate_recipe_of(r);
     int                           n = voc->vocabularies.n;
     pl_tokenizer                 *tok = NULL;
+    pl_hf_config                  target;
     char                         *dir = NULL;
     pl_status                     st = PL_OK;
     if (n == 0) return PL_OK;
     PL_TRY(pl_stage_names(r, voc->vocabularies.at, n, sizeof *voc->vocabularies.at, err));
+    PL_TRY(pl_llama_config(&target, gen->target.path, err));
     PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
     if (!tok)
         return pl_recipe_fail(r, &voc->vocabularies, err,
@@ -233,7 +246,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *e
     dir = pl_path_join(out_dir, "vocab");
     st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     for (int i = 0; i < n && st == PL_OK; i++) {
-        sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok};
+        sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok, .target = &target};
         const char *name = s.item->name;
         char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);

@@ -183,6 +183,18 @@ static pl_status draft_vocab(int32_t **d2t, int64_t *n, const pl_recipe *r, cons
     return st;
 }
 
+// A drafter that can draft none of the target's stop tokens is wrong at the end of every answer.
+static void warn_endless(const pl_backbone *b, const pl_hf_config *target, const char *list) {
+    bool drafted = target->n_eos == 0;
+    for (int64_t i = 0; b->head.d2t && i < b->head.vocab && !drafted; i++)
+        for (int k = 0; k < target->n_eos; k++)
+            drafted |= b->head.d2t[i] == target->eos_token_id[k];
+    if (b->head.d2t && !drafted)
+        pl_log_warn(
+            "drafter.head.vocab: %s: no token that ends an answer is drafted; count it anew, or draft more of it",
+            list);
+}
+
 // On which drafted tokens the others hang, of a head that redistributes.
 static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     pl_head         *h = &e->model->head;
@@ -213,7 +225,9 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     o.d2t = d2t;
     if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
-    return st == PL_OK ? init_outside(e, env, err) : st;
+    if (st != PL_OK) return st;
+    if (pl_comm_rank(env->comm) == 0) warn_endless(e->model, &e->teacher.model.config, tr->drafter.head.vocab);
+    return init_outside(e, env, err);
 }
 
 static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
