@@ -148,7 +148,7 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.noise), .each = true, .deflt = "0.2", .min = 0, .max = 100,
      .help = "eagle1: width of the uniform noise on the features of a document of 512 rows, as 1/rows elsewhere",
      .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_INT(pl_train_recipe, train.holdout), .deflt = "20", .min = 0, .max = BIG,
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.holdout), .deflt = PL_DATASET_HOLDOUT, .min = 0, .max = BIG,
      .help = "kind: drafter: every n-th prompt is held out to estimate acceptance; 0: none",
      .stages = PL_STAGE_DRAFTER | PL_STAGE_TRACES}, // traces say which documents
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.step_decay), .deflt = "0.8", .min = 0, .max = 1,

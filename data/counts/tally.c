@@ -5,6 +5,7 @@
 #include "data/text/text.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/strbuf.h"
 
@@ -74,13 +75,38 @@ static pl_status add_text(pl_tally *t, const pl_tokenizer *tok, const char *text
     return PL_OK;
 }
 
-pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err) {
+// The seed among the settings that a dataset was generated with.
+static pl_status own_seed(uint64_t *seed, const pl_dataset_attrs *a, const char *path, pl_err *err) {
+    pl_json j;
+    int64_t v = -1;
+    PL_TRY(pl_json_parse(&j, path, 0, a->generation, strlen(a->generation), 0, err));
+    pl_status st = pl_json_opt_int(&j, NULL, "seed", 0, PL_JSON_INT_MAX, -1, &v, err);
+    pl_json_close(&j);
+    if (st == PL_OK && v < 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: does not say with which seed it was generated; give --seed, the seed of "
+                       "training, or --holdout 0",
+                       path);
+    *seed = (uint64_t)v;
+    return st;
+}
+
+static bool is_held(const pl_tally_held *held, uint64_t own, const int32_t *ids, const uint8_t *mask, int64_t n) {
+    bool yes = held && held->n_seeds == 0 && pl_dataset_held_out(ids, mask, n, own, held->every);
+    for (int i = 0; held && i < held->n_seeds; i++)
+        yes = yes || pl_dataset_held_out(ids, mask, n, held->seed[i], held->every);
+    return yes;
+}
+
+pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, const pl_tally_held *held,
+                           pl_err *err) {
     pl_dataset             *ds = NULL;
     pl_dataset_open_options o = {.lazy = true, .incomplete = true};
     int32_t                *ids = NULL;
     uint8_t                *mask = NULL;
     const pl_dataset_attrs *attrs;
-    int64_t                 unsaid = 0;
+    int64_t                 unsaid = 0, out = 0;
+    uint64_t                own = 0;
     pl_status               st = PL_OK;
     PL_TRY(pl_dataset_open(&ds, path, &o, err));
     attrs = pl_dataset_get_attrs(ds);
@@ -89,6 +115,7 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         PL_TRY_GOTO(st, done,
                     pl_fail(err, PL_E_INPUT, "%s: was made with tokenizer %s, this one is %s", path, fingerprint,
                             pl_tokenizer_fingerprint(tok)));
+    if (held && held->every > 0 && held->n_seeds == 0) PL_TRY_GOTO(st, done, own_seed(&own, attrs, path, err));
     // A model may have rows that its tokenizer has no pieces for; a list of the dataset alone has them too.
     int32_t vocab = t->all.count && t->all.vocab < attrs->vocab_size ? t->all.vocab : attrs->vocab_size;
     PL_TRY_GOTO(st, done, begin(t, vocab, fingerprint, path, NULL, err));
@@ -102,6 +129,10 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         mask = pl_malloc((size_t)n);
         if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
         PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_columns){.tokens = ids, .loss_mask = mask}, err));
+        if (is_held(held, own, ids, mask, n)) {
+            out++;
+            continue;
+        }
         PL_TRY_GOTO(st, done, pl_dataset_doc_end(ds, i, &end, err));
         int32_t most = end;
         for (int64_t k = 0; k < n; k++) {
@@ -116,6 +147,7 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         add(t, ids, kept, &end, end >= 0);
         unsaid += end < 0;
     }
+    if (out > 0) pl_log("%s: %lld documents are held out of training and not counted", path, (long long)out);
     if (unsaid > 0)
         pl_log_warn("%s: %lld documents do not say which token they ended with, so that it is not counted and a list "
                     "may lack it; generate the dataset again",
@@ -168,8 +200,9 @@ static bool is_dataset(const char *path) {
     return is;
 }
 
-pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err) {
-    if (is_dataset(path)) return pl_tally_dataset(t, tok, path, err);
+pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field,
+                         const pl_tally_held *held, pl_err *err) {
+    if (is_dataset(path)) return pl_tally_dataset(t, tok, path, held, err);
     if (!tok && !pl_path_exists(path)) return pl_fail(err, PL_E_INPUT, "%s: no such file or folder", path);
     if (!tok) return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
     if (ends_in(path, ".json") || ends_in(path, ".jsonl")) return pl_tally_records(t, tok, path, field, err);

@@ -26,10 +26,20 @@ void pl_tally_fini(pl_tally *t);
 pl_status pl_tally_text(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err);
 // JSON or JSONL records: of each its member `field` (data/text/prompts.h), NULL: its prompt.
 pl_status pl_tally_records(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err);
+// The documents that training holds out (pl_dataset_held_out), with any of some seeds: a list must not know them.
+typedef struct pl_tally_held {
+    int64_t         every; // 0: none
+    const uint64_t *seed;
+    int             n_seeds; // 0: the seed that a dataset was generated with
+} pl_tally_held;
+
 // Of a dataset the target's own tokens count: the rows that the loss mask marks and what each answer ended with. A
-// dataset of an older build does not say the latter: a warning says so. tok NULL: whatever it was made with.
-pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, pl_err *err);
+// dataset of an older build does not say the latter: a warning says so. tok NULL: whatever it was made with. held NULL:
+// all documents.
+pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, const pl_tally_held *held,
+                           pl_err *err);
 // Whichever of them the path is: a dataset's folder, *.json or *.jsonl, text. tok may be NULL for datasets alone.
-pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field, pl_err *err);
+pl_status pl_tally_input(pl_tally *t, const pl_tokenizer *tok, const char *path, const char *field,
+                         const pl_tally_held *held, pl_err *err);
 
 #endif

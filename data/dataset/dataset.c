@@ -305,6 +305,14 @@ pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *
     return PL_OK;
 }
 
+bool pl_dataset_held_out(const int32_t *tokens, const uint8_t *mask, int64_t n, uint64_t seed, int64_t every) {
+    int64_t prompt = 0;
+    while (prompt < n && !mask[prompt])
+        prompt++;
+    uint64_t h = pl_hash_more(pl_hash(&seed, sizeof seed), tokens, (size_t)prompt * sizeof *tokens);
+    return every > 0 && h % (uint64_t)every == 0;
+}
+
 pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err) {
     int64_t first, n;
     PL_TRY(pl_dataset_doc(ds, i, &first, &n, err));

@@ -14,6 +14,7 @@
 
 #define PL_DATASET_VERSION 1
 #define PL_DATASET_MAX_TAPS 16
+#define PL_DATASET_HOLDOUT "20" // one prompt in so many is held out where nobody says another number
 #define PL_DATASET_MAX_TOP 128
 
 // What must agree between the producer and every consumer. Strings are borrowed from the caller.
@@ -48,8 +49,8 @@ pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, con
 int64_t   pl_dataset_writer_docs(const pl_dataset_writer *w);
 int64_t   pl_dataset_writer_rows(const pl_dataset_writer *w);
 
-// One document of n > 0 rows, with every column that the dataset has, and its end. All are copied. After a failure the writer only
-// accepts destroy.
+// One document of n > 0 rows, with every column that the dataset has, and its end. All are copied. After a failure the
+// writer only accepts destroy.
 pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err);
 // Finishes the current shard (whole on disk, in the manifest), if it has rows: for producers with consumers beside.
 pl_status pl_dataset_flush(pl_dataset_writer *w, pl_err *err);
@@ -87,6 +88,9 @@ const char             *pl_dataset_fingerprint(const pl_dataset *ds); // 16 hex 
 pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err);
 // The token that was emitted behind document i's last row; -1: none, or a shard that does not say.
 pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *err);
+// Whether a document is held out of training, to choose the best checkpoint by: one prompt in `every` (0: none), told
+// by a hash of the prompt's tokens and a seed, so that all answers to a prompt are on one side.
+bool      pl_dataset_held_out(const int32_t *tokens, const uint8_t *mask, int64_t n, uint64_t seed, int64_t every);
 // Into the columns of *to that are not NULL, which have room for it; a column that this kind of dataset lacks is left
 // alone, as is to->n.
 pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err);

@@ -1,6 +1,7 @@
 #include "infer/command/vocab.h"
 
 #include "data/counts/tally.h"
+#include "data/dataset/dataset.h"
 #include "infer/report/svg.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
@@ -23,6 +24,19 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "NAME",
      .help = "of JSON records, count this member (\"output\", \"conversations\") instead of the prompt"},
+    {.name = "holdout",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = PL_DATASET_HOLDOUT,
+     .min = 0,
+     .max = 1e9,
+     .help = "leave out what train.holdout: N holds out of a dataset (0: nothing)"},
+    {.name = "seed",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .min = 0,
+     .max = 9e15,
+     .help = "of the training that holds it out; default: the seed the dataset was generated with"},
     {.name = "against",
      .letter = 'a',
      .type = PL_CLI_TEXT,
@@ -157,6 +171,8 @@ static pl_status rank(report *r, pl_err *err) {
 
 static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     report        r = {.env = env};
+    uint64_t      seed = pl_cli_has(a, "seed") ? (uint64_t)pl_cli_int(a, "seed") : 0;
+    pl_tally_held held = {.every = pl_cli_int(a, "holdout"), .seed = &seed, .n_seeds = pl_cli_has(a, "seed")};
     pl_tokenizer *tok = NULL;
     const char  **against = pl_calloc((size_t)a->n_given + 1, sizeof *against);
     int           n_against = 0;
@@ -169,10 +185,11 @@ static pl_status count_and_say(const pl_env *env, const pl_cli_args *a, pl_err *
         PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
     r.m[0].name = a->positional[0];
     for (int i = 0; i < a->n_positional; i++)
-        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), err));
+        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[0].t, tok, a->positional[i], pl_cli_text(a, "field"), &held, err));
     for (int i = 0; i < n_against; i++) {
         r.m[i + 1].name = against[i];
-        PL_TRY_GOTO(st, done, pl_tally_input(&r.m[i + 1].t, tok, against[i], pl_cli_text(a, "against-field"), err));
+        PL_TRY_GOTO(st, done,
+                    pl_tally_input(&r.m[i + 1].t, tok, against[i], pl_cli_text(a, "against-field"), NULL, err));
     }
     PL_TRY_GOTO(st, done, rank(&r, err));
     if (pl_cli_has(a, "list")) {
@@ -241,6 +258,7 @@ const pl_command pl_command_vocab = {
         "cover: of the inputs (a list counted on their even documents, tested on the odd ones) and of each --against\n"
         "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the tokenizer's EOS\n"
         "behind texts and records.\n"
+        "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout).\n"
         "vocab overlap A B counts the tokens that two tokenizers have in common.",
     .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "
                "data/prompts/train.jsonl",

@@ -73,7 +73,7 @@ static void answers(void **state) {
     pl_err               err = {0};
     int32_t              id[V];
     char                *path = write_dataset("answers", end, 6);
-    must(pl_tally_dataset(&t, NULL, path, &err), &err);
+    must(pl_tally_dataset(&t, NULL, path, NULL, &err), &err);
     assert_int_equal(t.all.documents, 6);
     assert_int_equal(t.all.tokens, 6 * 2 + 5);
     assert_int_equal(t.all.count[EOS], 4);
@@ -85,6 +85,40 @@ static void answers(void **state) {
     assert_int_equal(pl_counts_rank(&t.all, id), 4);
     const int32_t want[] = {4, 5, EOS, 3};
     assert_memory_equal(id, want, sizeof want);
+    pl_tally_fini(&t);
+    pl_free(path);
+}
+
+// What training holds out is not counted, with any of the seeds that are named, or the dataset's own.
+static void held_out(void **state) {
+    (void)state;
+    enum { DOCS = 8, EVERY = 3 };
+    static const int32_t  end[DOCS] = {EOS, EOS, EOS, EOS, EOS, EOS, EOS, EOS};
+    static const uint64_t seeds[] = {3, 11, 4};
+    static const uint8_t  mask[ROWS] = {0, 0, 0, 1, 1};
+    pl_err                err = {0};
+    char                 *path = write_dataset("held", end, DOCS);
+    for (int n_seeds = 0; n_seeds <= 3; n_seeds++) {
+        pl_tally_held held = {.every = EVERY, .seed = seeds, .n_seeds = n_seeds};
+        pl_tally      t = {0};
+        int           kept = 0;
+        for (int i = 0; i < DOCS; i++) {
+            const int32_t tokens[ROWS] = {1, 2, 8 + i, 4, 5};
+            bool          out = false;
+            for (int k = 0; k < (n_seeds ? n_seeds : 1); k++)
+                out |= pl_dataset_held_out(tokens, mask, ROWS, seeds[k], EVERY);
+            kept += !out;
+        }
+        assert_true(kept > 0 && kept < DOCS);
+        must(pl_tally_dataset(&t, NULL, path, &held, &err), &err);
+        assert_int_equal(t.all.documents, kept);
+        assert_int_equal(t.all.count[EOS], kept);
+        assert_int_equal(t.half[0].documents, (kept + 1) / 2);
+        pl_tally_fini(&t);
+    }
+    pl_tally t = {0};
+    must(pl_tally_dataset(&t, NULL, path, &(pl_tally_held){0}, &err), &err);
+    assert_int_equal(t.all.documents, DOCS);
     pl_tally_fini(&t);
     pl_free(path);
 }
@@ -135,6 +169,7 @@ static void texts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(answers, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(held_out, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(texts, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "data/counts/counts.h"
+#include "data/counts/tally.h"
 #include "data/dataset/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/drafter/backbone.h"
@@ -23,6 +24,7 @@
 #include "train/run/run.h"
 #include "train/source/source.h"
 #include "train/source/teacher.h"
+#include "train/source/vocabularies.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +227,12 @@ static void sources(void **state) {
     int                moved = 0;
     if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_non_null(held);
+    pl_tally counted = {0}; // a list of the dataset knows what is trained on alone
+    assert_int_equal(pl_tally_dataset(&counted, NULL, dir,
+                                      &(pl_tally_held){.every = 4, .seed = (const uint64_t[]){3}, .n_seeds = 1}, &err),
+                     PL_OK);
+    assert_int_equal(counted.all.documents, train->docs);
+    pl_tally_fini(&counted);
     assert_int_equal(train->docs + held->docs, 2 * (36 - 5));
     assert_true(held->docs >= 4 && held->docs % 2 == 0); // the greedy and the sampled answer to each
     assert_true(train->docs <= MOST && held->docs <= MOST);
@@ -368,6 +376,34 @@ static void list_of_all_tokens(void **state) {
     pl_free(target), pl_free(list);
 }
 
+// A recipe's list of the answers knows none that any of its drafters holds out; another holdout makes it anew.
+static void list_without_held_out(void **state) {
+    (void)state;
+    static const uint64_t seeds[] = {1, 9};
+    pl_err                err = {0};
+    char                 *dir = pl_path_join(small_base, "lists"), *data = pl_path_join(small_base, "data/dataset"),
+         *file = pl_path_join(small_base, "lists/vocab/answers.json");
+    for (int i = 0; i < 3; i++) {
+        char          text[2048];
+        pl_tally      want = {0};
+        pl_counts     got;
+        pl_tally_held held = {.every = i < 2 ? 8 : 0, .seed = seeds, .n_seeds = i == 0 ? 2 : 1};
+        snprintf(text, sizeof text, "%svocabularies=[{name: answers, dataset: true}]\n%s", small_data_lines,
+                 i < 2 ? "" : "train.holdout=0");
+        pl_recipe *r = small_recipe(text);
+        if (pl_vocabularies_run(r, seeds, held.n_seeds, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(pl_tally_dataset(&want, NULL, data, &held, &err), PL_OK);
+        assert_int_equal(pl_counts_read(&got, file, &err), PL_OK);
+        assert_int_equal(got.documents, want.all.documents);
+        assert_memory_equal(got.count, want.all.count, (size_t)got.vocab * sizeof *got.count);
+        assert_true(i == 2 ? got.documents == 62 : got.documents < 62);
+        pl_recipe_close(r);
+        pl_counts_fini(&got);
+        pl_tally_fini(&want);
+    }
+    pl_free(dir), pl_free(data), pl_free(file);
+}
+
 // What an answer ended with has no row, and is stored all the same: of the greedy ones that is what the target said
 // behind the last row.
 static void dataset_says_ends(void **state) {
@@ -463,6 +499,7 @@ int main(void) {
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),
+        cmocka_unit_test(list_without_held_out),
         cmocka_unit_test(dataset_says_ends),
         cmocka_unit_test(stopped_answers),
         cmocka_unit_test(refusals),

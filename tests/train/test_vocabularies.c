@@ -74,7 +74,7 @@ static ino_t inode(const char *name) {
 
 static void run(const pl_recipe *r) {
     pl_err err = {0};
-    if (pl_vocabularies_run(r, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_vocabularies_run(r, NULL, 0, dir, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
 static void test_lists(void **state) {
@@ -203,7 +203,7 @@ static void test_refused(void **state) {
         char      *text = pl_sprintf(TARGET "vocabularies: %s\n", bad[i].items);
         pl_recipe *r = recipe(text);
         pl_err     err = {0};
-        assert_int_equal(pl_vocabularies_run(r, dir, &err), PL_E_INPUT);
+        assert_int_equal(pl_vocabularies_run(r, NULL, 0, dir, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i].why)) fail_msg("case %zu: %s", i, err.msg);
         assert_null(strchr(err.msg, '\n'));
         pl_recipe_close(r);

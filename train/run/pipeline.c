@@ -17,6 +17,7 @@
 #include "train/task/traces.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DRAFTERS = 64 };
@@ -368,6 +369,19 @@ static pl_status run_drafter(const pl_recipe *r, int i, const char *out_dir, con
     return st;
 }
 
+// The lists know no document that a drafter holds out by its seed.
+static pl_status vocabularies(const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_pipeline_recipe *pipe = pl_pipeline_recipe_of(r);
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    uint64_t                  seed[MAX_DRAFTERS + 1] = {(uint64_t)gen->seed};
+    int                       n = 1;
+    for (int i = 0; i < pipe->drafters.n; i++) {
+        const char *own = pl_recipe_override(r, &pipe->drafters.at[i], &gen->seed);
+        if (own) seed[n++] = strtoull(own, NULL, 10);
+    }
+    return pl_vocabularies_run(r, seed, n, out_dir, err);
+}
+
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
 // The backbone that drafter i of the list has.
@@ -446,7 +460,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
     PL_TRY(generate_hash(r, &p, generated, err));
     if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, &p, out_dir, env, generated, err));
-    PL_TRY(pl_vocabularies_run(r, out_dir, err));
+    PL_TRY(vocabularies(r, out_dir, err));
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));
     if (n == 0) {

@@ -2,7 +2,6 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/base/hash.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 
@@ -96,18 +95,15 @@ typedef struct look {
 } look;
 
 static pl_status look_at(offline *o, int64_t number, uint64_t seed, int64_t every, look *l, pl_err *err) {
-    int64_t first, prompt = 0;
+    int64_t first;
     *l = (look){0};
     PL_TRY(pl_dataset_doc(o->ds, number, &first, &l->n, err));
     PL_TRY(make_room(o, l->n, err));
     const pl_columns read = {.tokens = o->doc.tokens, .loss_mask = o->doc.loss_mask};
     PL_TRY(pl_dataset_read_doc(o->ds, number, &read, err));
-    while (prompt < l->n && !read.loss_mask[prompt])
-        prompt++;
     for (int64_t i = 0; i < l->n; i++)
         l->answer += read.loss_mask[i];
-    uint64_t h = pl_hash_more(pl_hash(&seed, sizeof seed), read.tokens, (size_t)prompt * sizeof *read.tokens);
-    l->held = every > 0 && h % (uint64_t)every == 0;
+    l->held = pl_dataset_held_out(read.tokens, read.loss_mask, l->n, seed, every);
     return PL_OK;
 }
 

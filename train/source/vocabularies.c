@@ -92,6 +92,7 @@ typedef struct sources {
     const pl_hf_config         *target;
     paths                       text, jsonl;
     char                       *dataset; // NULL: not counted
+    pl_tally_held               held;    // of it
 } sources;
 
 static pl_status check_item(const pl_recipe *r, const pl_vocabulary_recipe *item, pl_err *err) {
@@ -163,6 +164,8 @@ static pl_status hash_sources(const sources *s, char out[17], pl_err *err) {
         pl_dataset *ds;
         PL_TRY(pl_dataset_open(&ds, s->dataset, &(pl_dataset_open_options){.lazy = true}, err));
         h = pl_hash_more(h, pl_dataset_fingerprint(ds), 16);
+        h = pl_hash_more(h, &s->held.every, sizeof s->held.every);
+        if (s->held.every > 0) h = pl_hash_more(h, s->held.seed, (size_t)s->held.n_seeds * sizeof *s->held.seed);
         pl_dataset_close(ds);
     }
     pl_hash_hex(out, h);
@@ -175,7 +178,7 @@ static pl_status count(const sources *s, pl_tally *t, pl_err *err) {
         PL_TRY(pl_tally_text(t, s->tok, s->text.g.gl_pathv[i], err));
     for (size_t i = 0; i < count_paths(&s->jsonl); i++)
         PL_TRY(pl_tally_records(t, s->tok, s->jsonl.g.gl_pathv[i], s->item->field, err));
-    return s->dataset ? pl_tally_dataset(t, s->tok, s->dataset, err) : PL_OK;
+    return s->dataset ? pl_tally_dataset(t, s->tok, s->dataset, &s->held, err) : PL_OK;
 }
 
 // ---- the list
@@ -228,7 +231,9 @@ static char *list_path(const char *out_dir, const char *name) {
     return out_dir ? pl_sprintf("%s/vocab/%s.json", out_dir, name) : pl_sprintf("vocab/%s.json", name);
 }
 
-pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *err) {
+pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_seeds, const char *out_dir,
+                              pl_err *err) {
+    const pl_tally_held held = {.every = pl_train_recipe_of(r)->train.holdout, .seed = seeds, .n_seeds = n_seeds};
     const pl_vocabularies_recipe *voc = pl_vocabularies_recipe_of(r);
     const pl_generate_recipe     *gen = pl_generate_recipe_of(r);
     int                           n = voc->vocabularies.n;
@@ -246,7 +251,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *e
     dir = pl_path_join(out_dir, "vocab");
     st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     for (int i = 0; i < n && st == PL_OK; i++) {
-        sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok, .target = &target};
+        sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok, .target = &target, .held = held};
         const char *name = s.item->name;
         char *path = list_path(out_dir, name), *file = list_path(NULL, name), *stamp = pl_sprintf("vocab.%s", name);
         if (!path || !file || !stamp) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);

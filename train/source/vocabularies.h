@@ -34,8 +34,9 @@ static inline const pl_vocabularies_recipe *pl_vocabularies_recipe_of(const pl_r
 }
 
 // Makes the lists that are not up to date: by the item's keys, the tokenizer and the content of the sources. After the
-// dataset, which is data.dataset or OUT/dataset.
-pl_status pl_vocabularies_run(const pl_recipe *r, const char *out_dir, pl_err *err);
+// dataset, which is data.dataset or OUT/dataset. seeds: those of the drafters, which hold out documents of it by
+// train.holdout: what any of them holds out is not counted.
+pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_seeds, const char *out_dir, pl_err *err);
 
 // The list that a drafter's head.vocab names: an item's OUT/vocab/NAME.json, else a path. It is there, or one line says
 // what is wrong with the name. *path NULL with PL_OK where name is NULL; pl_free.
