@@ -1,6 +1,7 @@
 // llama2.c's tokenizer .bin: int32 longest piece, then per piece float score, int32 length, bytes. The number of
 // pieces is not stored: the file ends with the last one. Ids are those of a SentencePiece BPE model: 0 unknown, 1 BOS,
-// 2 EOS, 3..258 the bytes.
+// 2 EOS, 3..258 the bytes. A small vocabulary may end before that, or have other pieces there: then a text that needs
+// such a byte is refused.
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/open.h"
 #include "data/tokenizer/words.h"
@@ -8,9 +9,10 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/utf8.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, MIN_PIECES = FIRST_BYTE + 256 };
+enum { BOS = 1, EOS = 2, FIRST_BYTE = 3, MIN_PIECES = FIRST_BYTE };
 
 typedef struct llama2c {
     float   *score; // [vocabulary]
@@ -28,6 +30,23 @@ static bool pair(const void *ctx, int32_t left, int32_t right, double *cost, int
     return true;
 }
 
+static int32_t byte_id(const pl_tokenizer *tok, uint8_t byte) {
+    int32_t id = byte + FIRST_BYTE;
+    size_t  n;
+    if (id >= tok->vocab.n) return -1;
+    const char *s = pl_vocab_piece(&tok->vocab, id, &n);
+    return pl_tokenizer_byte_piece(s, n) == byte ? id : -1;
+}
+
+static pl_status no_byte(const pl_tokenizer *tok, uint8_t byte, pl_err *err) {
+    char shown[8] = "";
+    if (byte > ' ' && byte < 0x7f) snprintf(shown, sizeof shown, " ('%c')", byte);
+    return pl_fail(err, PL_E_INPUT,
+                   "the text has the byte 0x%02x%s, for which none of the %d pieces of this tokenizer stands; leave it "
+                   "out of the text",
+                   byte, shown, tok->vocab.n);
+}
+
 // Characters, or their bytes, then merges.
 static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, bool first, pl_ids *o, pl_err *err) {
     const pl_tokenizer *tok = ctx;
@@ -40,8 +59,10 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
         size_t  len = (size_t)pl_utf8_next(s + at, n_bytes - at, NULL);
         int32_t id = pl_vocab_find(&tok->vocab, s + at, len);
         if (id >= 0) v[n++] = id;
-        for (size_t i = 0; id < 0 && i < len; i++)
-            v[n++] = (uint8_t)s[at + i] + FIRST_BYTE;
+        for (size_t i = 0; id < 0 && i < len; i++) {
+            v[n++] = byte_id(tok, (uint8_t)s[at + i]);
+            if (v[n - 1] < 0) return no_byte(tok, (uint8_t)s[at + i], err);
+        }
         at += len;
     }
     PL_TRY(pl_bpe_merge(v, &n, pair, tok, err));
@@ -121,7 +142,8 @@ static pl_status read_pieces(pl_tokenizer *tok, const char *path, const uint8_t 
         at += 8 + (size_t)len;
     }
     if (id < MIN_PIECES)
-        return pl_fail(err, PL_E_INPUT, "%s: not a llama2.c tokenizer: %lld pieces, at least %d are needed", path,
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: not a llama2.c tokenizer: %lld pieces, at least %d are needed (unknown, begin, end)", path,
                        (long long)id, MIN_PIECES);
     return PL_OK;
 }

@@ -310,6 +310,50 @@ static void test_threads(void **state) {
     tiny_apart = false;
 }
 
+// Small vocabularies have no pieces for bytes, or not for all: only a text that needs one of those is refused.
+static void test_llama2c_small(void **state) {
+    (void)state;
+    static const char *const piece[] = {"<unk>", "\n<s>\n", "\n</s>\n", "<0x00>", " ", "a", "b", "ab", " ab"};
+    enum { N = sizeof piece / sizeof *piece };
+    static const int32_t want[] = {8, 8, 4, 3, 6};
+    static const struct {
+        const char *text;
+        size_t      n;
+        const char *says;
+    } bad[] = {
+        {"ab abc", 6, "byte 0x63 ('c')"},
+        {"caf\xC3\xA9", 5, "byte 0x63 ('c')"},
+        {"a\xC3\xA9", 3, "byte 0xc3"},
+        {"a\001", 2, "byte 0x01"}, // whose place is the space's
+    };
+    pl_err        err;
+    pl_tokenizer *tok;
+    uint8_t       bin[512];
+    int32_t       longest = 8, *ids;
+    size_t        used = 4;
+    int64_t       n;
+    memcpy(bin, &longest, 4);
+    for (int i = 0; i < N; i++) {
+        float   score = (float)i;
+        int32_t len = (int32_t)strlen(piece[i]);
+        memcpy(bin + used, &score, 4);
+        memcpy(bin + used + 4, &len, 4);
+        memcpy(bin + used + 8, piece[i], (size_t)len);
+        used += 8 + (size_t)len;
+    }
+    put_file(at("small.bin"), bin, used);
+    assert_ok(pl_tokenizer_open(&tok, at("small.bin"), &err));
+    assert_int_equal(pl_tokenizer_vocab_size(tok), N);
+    assert_ok(pl_tokenizer_encode(tok, "ab ab \0b", 8, 0, &ids, &n, &err));
+    assert_int_equal(n, 5);
+    assert_memory_equal(ids, want, sizeof want);
+    pl_free(ids);
+    assert_round_trip(tok, "ab ab \0b", 8, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_says(pl_tokenizer_encode(tok, bad[i].text, bad[i].n, 0, &ids, &n, &err), PL_E_INPUT, &err, bad[i].says);
+    pl_tokenizer_close(tok);
+}
+
 static void test_llama2c_broken(void **state) {
     (void)state;
     uint8_t       bin[8192], bad[8192];
@@ -326,7 +370,7 @@ static void test_llama2c_broken(void **state) {
             assert_int_equal(st, PL_E_INPUT);
         pl_tokenizer_close(tok);
     }
-    assert_true(opened < TINY_EXTRA); // only cuts exactly behind a piece make a (smaller) tokenizer
+    assert_true(opened < TINY_VOCAB); // only cuts exactly behind a piece make a (smaller) tokenizer
     put_file(at("cut.bin"), bin, n - 1);
     assert_says(pl_tokenizer_open(&tok, at("cut.bin"), &err), PL_E_INPUT, &err, "runs past the end of the file");
     assert_null(tok);
@@ -546,13 +590,13 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_encode),     cmocka_unit_test(test_golden_decode),
-        cmocka_unit_test(test_no_special),        cmocka_unit_test(test_stream_any_ids),
-        cmocka_unit_test(test_stream_bytes),      cmocka_unit_test(test_llama2c_equals_run_c),
-        cmocka_unit_test(test_threads),           cmocka_unit_test(test_llama2c_broken),
-        cmocka_unit_test(test_json_refused),      cmocka_unit_test(test_open_refused),
-        cmocka_unit_test(test_folder_and_config), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_golden_encode), cmocka_unit_test(test_golden_decode),
+        cmocka_unit_test(test_no_special),    cmocka_unit_test(test_stream_any_ids),
+        cmocka_unit_test(test_stream_bytes),  cmocka_unit_test(test_llama2c_equals_run_c),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_llama2c_broken),
+        cmocka_unit_test(test_llama2c_small), cmocka_unit_test(test_json_refused),
+        cmocka_unit_test(test_open_refused),  cmocka_unit_test(test_folder_and_config),
+        cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
