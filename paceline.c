@@ -130,6 +130,7 @@ static pl_status run_stage(const pl_env *env, const pl_cli_args *a, check_fn che
     PL_TRY_GOTO(st, done, check(r, out, err));
     PL_TRY_GOTO(st, done, pl_dir_make(out, err));
     PL_TRY_GOTO(st, done, pl_dir_lock(out, &lock, err));
+    pl_dir_sweep(out);
     PL_TRY_GOTO(st, done, keep_recipe(r, out, env->quiet, err));
     if (env->json) {
         pl_json_out_key(env->result, "out");

@@ -83,6 +83,7 @@ static pl_status resume(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_
 
 static pl_status begin(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_err *err) {
     PL_TRY(lock_dir(w, err));
+    pl_dir_sweep(w->dir);
     char *manifest = pl_path_join(w->dir, "manifest.json");
     if (!manifest) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
     bool there = pl_path_exists(manifest);

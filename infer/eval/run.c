@@ -277,6 +277,7 @@ static pl_status drop_old(const char *out_dir, pl_err *err) {
 // signal too, results.json stays, and the report says what there is.
 static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const pl_results *r, const char *out_dir,
                               int64_t positions, pl_err *err) {
+    pl_dir_sweep(out_dir);
     pl_status st = drop_old(out_dir, err);
     PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
     if (st == PL_OK) st = add_ceilings(env, o, r, out_dir, positions, err);

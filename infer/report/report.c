@@ -552,6 +552,7 @@ static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     }
     path = pl_path_join(out, "report.html");
     if (!path) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
+    pl_dir_sweep(out);
     PL_TRY_GOTO(st, done, pl_report_write(path, a->positional, a->n_positional, err));
     if (env->json) {
         pl_json_out_key(env->result, "report");

@@ -2,7 +2,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include <ctype.h>
+#include "kernels/base/sweep.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -48,12 +48,16 @@ static bool due(atomic_uint_fast64_t *left) {
 }
 
 // Every change of the disk passes here first. False: fail with errno, as the call itself would.
-static bool admit(void) {
+bool pl_io_admit(void) {
     atomic_fetch_add(&steps, 1);
     if (due(&kill_in)) raise(SIGKILL);
     if (!due(&fail_in)) return true;
     errno = EIO;
     return false;
+}
+
+static bool admit(void) {
+    return pl_io_admit();
 }
 
 // A name that is not there, or not of the kind asked for, is the user's slip; all else is the machine's.
@@ -171,14 +175,14 @@ static int close_keep(int fd, int rc) {
 }
 
 // Recursion goes as deep as the tree does: products are shallow.
-static int remove_at(int dir, const char *name) {
+int pl_remove_at(int dir, const char *name) {
     struct stat s;
     if (fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : -1;
     int flags = 0;
     if (S_ISDIR(s.st_mode)) {
         int fd = open_dir_at(dir, name);
         if (fd < 0) return -1;
-        if (close_keep(fd, each_entry(fd, remove_at)) != 0) return -1;
+        if (close_keep(fd, each_entry(fd, pl_remove_at)) != 0) return -1;
         flags = AT_REMOVEDIR;
     }
     return admit() ? unlinkat(dir, name, flags) : -1;
@@ -206,7 +210,7 @@ void pl_dir_unlock(int fd) {
 }
 
 pl_status pl_tree_remove(const char *path, pl_err *err) {
-    return remove_at(AT_FDCWD, path) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot remove", path);
+    return pl_remove_at(AT_FDCWD, path) == 0 ? PL_OK : pl_fail_errno(err, "%s: cannot remove", path);
 }
 
 static int sync_fd(int fd) {
@@ -324,59 +328,6 @@ static void place_fini(place *p) {
     *p = (place){.fd = -1};
 }
 
-// The process of ".NAME.tmp-PID" (kind "tmp"), 0 if entry is no such name.
-static pid_t temp_pid(const char *entry, const char *name, const char *kind) {
-    size_t n = strlen(name), k = strlen(kind);
-    if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || entry[1 + n] != '.') return 0;
-    const char *p = entry + n + 2;
-    if (strncmp(p, kind, k) != 0 || p[k] != '-') return 0;
-    p += k + 1;
-    if (!isdigit((unsigned char)*p)) return 0;
-    char *end;
-    errno = 0;
-    long pid = strtol(p, &end, 10);
-    return *end || errno || pid <= 0 || pid > INT_MAX ? 0 : (pid_t)pid;
-}
-
-static bool dead(pid_t pid) {
-    return pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH);
-}
-
-// Nobody holds the lock. Where a file system has no locks nothing counts as left behind.
-static bool unlocked(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool yes = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    close(fd);
-    return yes;
-}
-
-// Puts back an old product that was set aside by a process that died before the new one took its name, and, with `all`,
-// removes what dead processes left. Best effort: what cannot be cleaned harms nobody.
-static void sweep(const char *parent, const char *name, bool all) {
-    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    DIR *d = fdopendir(fd);
-    if (!d) {
-        close(fd);
-        return;
-    }
-    struct stat s;
-    bool        there = fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        pid_t old = temp_pid(e->d_name, name, "old"), tmp = temp_pid(e->d_name, name, "tmp");
-        if (old && dead(old)) {
-            if (!there)
-                there = admit() && renameat(fd, e->d_name, fd, name) == 0;
-            else if (all)
-                remove_at(fd, e->d_name);
-        } else if (all && tmp && dead(tmp) && unlocked(fd, e->d_name)) {
-            remove_at(fd, e->d_name);
-        }
-    }
-    closedir(d);
-}
-
 // Fills path, parent and temp. A link leads to what it points to, so that the link itself stays.
 static pl_status place_init(place *p, const char *path, pl_err *err) {
     *p = (place){.fd = -1};
@@ -445,7 +396,7 @@ pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err)
         st = pl_fail(err, PL_E_INPUT, "%s: is there and is not a regular file; choose another name", path);
         goto fail;
     }
-    sweep(p.parent, pl_path_name(p.path), true);
+    pl_sweep(p.parent, pl_path_name(p.path), true);
     p.fd = admit() ? open(p.temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     if (p.fd < 0) {
         st = fail_taken(err, &p);
@@ -521,7 +472,7 @@ pl_status pl_atomic_dir_recover(const char *path, pl_err *err) {
     if (lstat(path, &s) == 0) return PL_OK;
     place p;
     PL_TRY(place_init(&p, path, err));
-    sweep(p.parent, pl_path_name(p.path), false);
+    pl_sweep(p.parent, pl_path_name(p.path), false);
     place_fini(&p);
     return PL_OK;
 }
@@ -532,7 +483,7 @@ pl_status pl_atomic_dir_begin(pl_atomic_dir *a, const char *path, pl_err *err) {
     PL_TRY(place_init(&p, path, err));
     pl_status st = pl_dir_make(p.parent, err);
     if (st != PL_OK) goto fail;
-    sweep(p.parent, pl_path_name(p.path), true);
+    pl_sweep(p.parent, pl_path_name(p.path), true);
     struct stat s;
     if (lstat(p.path, &s) == 0 && !S_ISDIR(s.st_mode)) {
         st = pl_fail(err, PL_E_INPUT, "%s: is there and is not a folder; choose another place or remove it", path);
@@ -632,7 +583,7 @@ pl_status pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err) {
     pl_free(a->temp);
     a->temp = NULL;
     // What cannot be removed now goes with the next begin.
-    if (aside) remove_at(AT_FDCWD, aside);
+    if (aside) pl_remove_at(AT_FDCWD, aside);
 done:
     pl_free(aside);
     pl_free(parent);
@@ -642,7 +593,7 @@ done:
 
 void pl_atomic_dir_abort(pl_atomic_dir *a) {
     if (!a->path) return;
-    if (a->temp) remove_at(AT_FDCWD, a->temp);
+    if (a->temp) pl_remove_at(AT_FDCWD, a->temp);
     close(a->lock);
     pl_free(a->path);
     pl_free(a->temp);

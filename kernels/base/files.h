@@ -3,7 +3,8 @@
 // An atomic product is written beside its final name, as ".NAME.tmp-PID" in the same folder, made durable (fsync of
 // every file and folder) and swapped in by one rename. A process killed at any instant leaves the old product or the
 // new one, whole, under the final name. What a dead process left behind is removed when the same product is begun
-// again; a lock (flock) on the temporary tells the dead from the living, also between containers that share a disk.
+// again, and by whoever takes the folder over (pl_dir_sweep); a lock (flock) on the temporary tells the dead from the
+// living, also between containers that share a disk.
 //
 // World failures only: PL_E_IO (PL_E_INPUT where a file is not there, too large or not a file). Every message names the
 // path. Functions that fill a struct leave it zeroed on failure, and close/abort of a zeroed struct does nothing.
@@ -33,6 +34,10 @@ pl_status pl_dir_make(const char *path, pl_err *err);
 // file .lock in it) until pl_dir_unlock or the end of the process. PL_E_INPUT when another process has it.
 pl_status pl_dir_lock(const char *dir, int *fd, pl_err *err);
 void      pl_dir_unlock(int fd); // -1 is fine
+// Removes from the folder what dead processes left: temporaries of products of any name, and products set aside whose
+// successor is there (one without is put back). For folders that are the program's own, by whoever goes on in them.
+// Nothing that a living process writes is touched; a folder that is not there, or cannot be cleaned, is no error.
+void      pl_dir_sweep(const char *path);
 // rm -r; links are removed, never followed. Nothing there is no error.
 pl_status pl_tree_remove(const char *path, pl_err *err);
 

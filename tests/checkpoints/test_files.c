@@ -446,6 +446,68 @@ static void test_stale(void **state) {
     assert_int_equal(entries(at("st")), 8);
 }
 
+static pid_t dead_process(void) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return child;
+}
+
+// A folder that is taken over is rid of what dead processes left, whatever the product's name.
+static void test_sweep(void **state) {
+    (void)state;
+    pl_err err;
+    int    ready[2];
+    char   name[64];
+    pid_t  gone = dead_process();
+    pl_dir_sweep(at("nowhere"));
+    assert_ok(pl_dir_make(at("sw/there"), &err));
+    static const char *const left[] = {".last.tmp-", ".a.b.tmp-", ".there.old-"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "sw/%s%d", left[i], (int)gone);
+        assert_ok(pl_dir_make(at(name), &err));
+        snprintf(name, sizeof name, "sw/%s%d/model", left[i], (int)gone);
+        put_text(at(name), "x");
+    }
+    snprintf(name, sizeof name, "sw/.file.json.tmp-%d", (int)gone);
+    put_text(at(name), "x");
+    snprintf(name, sizeof name, "sw/.aside.old-%d", (int)gone); // its successor never came
+    put_text(at(name), "old");
+    // What a living process writes, locked; and what process 1 has just made and may be about to lock.
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pl_atomic_dir  a;
+        pl_atomic_file f;
+        if (pl_atomic_dir_begin(&a, at("sw/p"), NULL) != PL_OK || pl_atomic_file_begin(&f, at("sw/f"), NULL) != PL_OK ||
+            write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    static const char *const kept[] = {"sw/.p.tmp-1", "sw/.p.tmp-12x", "sw/p.tmp-999999", "sw/..tmp-999999"};
+    for (int i = 0; i < 4; i++)
+        put_text(at(kept[i]), "x");
+    pl_atomic_file own;
+    assert_ok(pl_atomic_file_begin(&own, at("sw/own"), &err));
+    pl_dir_sweep(at("sw"));
+    assert_int_equal(entries(at("sw")), 1 + 1 + 2 + 4 + 1); // there, aside, the child's, those kept, own
+    assert_content(at("sw/aside"), "old");
+    for (int i = 0; i < 4; i++)
+        assert_content(at(kept[i]), "x");
+    assert_ok(pl_atomic_file_commit(&own, &err));
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    pl_dir_sweep(at("sw"));
+    assert_int_equal(entries(at("sw")), 1 + 1 + 4 + 1);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),
@@ -465,6 +527,7 @@ int main(void) {
         cmocka_unit_test(test_atomic_dir_kills),
         cmocka_unit_test(test_atomic_dir_memory),
         cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_sweep),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

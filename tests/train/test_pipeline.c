@@ -110,6 +110,40 @@ static void shared_list_undone(void **state) {
     pl_free(without), pl_free(with);
 }
 
+// What a process that died left in any folder of a run goes when the run goes on, though nothing is left to do.
+static void leftovers_go(void **state) {
+    (void)state;
+    static const char *const place[] = {".",
+                                        ".stamps",
+                                        "dataset",
+                                        "vocab",
+                                        "traces",
+                                        "traces/full.1",
+                                        "drafters/full",
+                                        "drafters/full/checkpoints",
+                                        "drafters/routed/checkpoints",
+                                        "drafters/full/.stamps"};
+    enum { PLACES = sizeof place / sizeof *place };
+    pl_err      err = {0};
+    char        left[PLACES][256];
+    const char *more = TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, head: " ROUTED "}\n"
+                             "vocabularies:\n  - {name: few, dataset: true}\n";
+    pid_t       child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    if (run("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < PLACES; i++) {
+        snprintf(left[i], sizeof left[i], "%s/left/%s", small_base, place[i]);
+        if (!pl_path_is_dir(left[i])) fail_msg("%s is no folder of a run", place[i]);
+        snprintf(left[i], sizeof left[i], "%s/left/%s/.product.tmp-%d", small_base, place[i], (int)child);
+        assert_int_equal(pl_dir_make(left[i], &err), PL_OK);
+    }
+    if (run("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < PLACES; i++)
+        if (pl_path_exists(left[i])) fail_msg("%s is still there", left[i]);
+}
+
 static void refused_at_once(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -262,7 +296,7 @@ static void evaluation_killed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(shared_list_undone),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(shared_list_undone), cmocka_unit_test(leftovers_go),
                                        cmocka_unit_test(refused_at_once), cmocka_unit_test(starts_of_other_runs),
                                        cmocka_unit_test(evaluation_killed)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);

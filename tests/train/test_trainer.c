@@ -10,10 +10,12 @@
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 #include "train/loop/trainer.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // A task that learns a vector by least squares from noisy samples: slot s of a step draws where its cursor stands.
@@ -221,6 +223,47 @@ static void resume_after_a_kill(void **state) {
     pl_free(whole), pl_free(killed), pl_free(kept);
 }
 
+static int entries_of(const char *dir) {
+    DIR *d = opendir(dir);
+    int  n = 0;
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+// Killed at any of its last disk steps, a run that goes on ends with the same folders as one that was not, and no more.
+static void nothing_is_left(void **state) {
+    (void)state;
+    enum { LAST_STEPS = 30 };
+    pl_err   err = {0};
+    char    *whole = in_base("whole3"), *killed = in_base("shot"), *folder = in_base("shot/checkpoints");
+    int      left = 0;
+    uint64_t before = pl_io_count();
+    assert_int_equal(train(whole, 0, NULL, &err), PL_OK);
+    uint64_t steps = pl_io_count() - before;
+    for (uint64_t n = steps - LAST_STEPS; n <= steps; n++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            pl_io_kill_after(n);
+            train(killed, 0, NULL, &err);
+            _exit(0);
+        }
+        int how;
+        assert_int_equal(waitpid(child, &how, 0), child);
+        assert_true(WIFSIGNALED(how));
+        left += entries_of(folder) > 2;
+        assert_int_equal(train(killed, 0, NULL, &err), PL_OK);
+        assert_int_equal(entries_of(folder), 2); // last and best
+        same_run(whole, killed);
+        assert_int_equal(pl_tree_remove(killed, &err), PL_OK);
+    }
+    assert_true(left > 5);
+    pl_free(whole), pl_free(killed), pl_free(folder);
+}
+
 static void threads_do_not_matter(void **state) {
     (void)state;
     pl_err   err = {0};
@@ -325,10 +368,10 @@ static void disk_failures_keep_the_last(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume_is_bit_for_bit),       cmocka_unit_test(resume_after_a_kill),
-        cmocka_unit_test(threads_do_not_matter),       cmocka_unit_test(best_is_kept),
-        cmocka_unit_test(other_runs_are_refused),      cmocka_unit_test(broken_loss_stops),
-        cmocka_unit_test(disk_failures_keep_the_last),
+        cmocka_unit_test(resume_is_bit_for_bit), cmocka_unit_test(resume_after_a_kill),
+        cmocka_unit_test(nothing_is_left),       cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(best_is_kept),          cmocka_unit_test(other_runs_are_refused),
+        cmocka_unit_test(broken_loss_stops),     cmocka_unit_test(disk_failures_keep_the_last),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -267,13 +267,22 @@ static pl_status check_start(loop *l, pl_err *err) {
                    (long long)l->step);
 }
 
+// What runs before this one left undone goes; the last checkpoint is put back where one died swapping it.
+static pl_status take_folders(const loop *l, pl_err *err) {
+    char *checkpoints = pl_path_join(l->o->out_dir, "checkpoints");
+    if (!checkpoints) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    pl_status st = pl_dir_make(l->o->out_dir, err);
+    if (st == PL_OK) st = pl_atomic_dir_recover(l->last, err);
+    pl_dir_sweep(l->o->out_dir);
+    pl_dir_sweep(checkpoints);
+    pl_free(checkpoints);
+    return st;
+}
+
 static pl_status open_state(loop *l, const char *path, pl_err *err) {
     const pl_task *t = l->t;
     PL_TRY(pl_comm_enter(t->comm, err));
-    if (pl_comm_rank(t->comm) == 0) {
-        PL_TRY(pl_dir_make(l->o->out_dir, err));
-        PL_TRY(pl_atomic_dir_recover(l->last, err));
-    }
+    if (pl_comm_rank(t->comm) == 0) PL_TRY(take_folders(l, err));
     PL_TRY(pl_comm_leave(t->comm, err));
     if (!pl_path_exists(path)) return PL_OK;
     PL_TRY(read_state(l, path, err));

@@ -33,7 +33,18 @@ pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash
     return st;
 }
 
+// What dead processes left where a stage writes, and in its product where that is a folder.
+static void sweep(const char *out_dir, const char *product) {
+    char *path[] = {pl_path_join(out_dir, ".stamps"), pl_path_join(out_dir, product)};
+    pl_dir_sweep(out_dir);
+    for (int i = 0; i < 2; i++) {
+        if (path[i]) pl_dir_sweep(path[i]);
+        pl_free(path[i]);
+    }
+}
+
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err) {
+    sweep(out_dir, product);
     if (pl_stage_stamped(out_dir, name, hash)) return PL_OK;
     char     *path = pl_path_join(out_dir, product);
     pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);

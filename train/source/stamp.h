@@ -10,7 +10,8 @@
 
 bool      pl_stage_stamped(const char *out_dir, const char *name, const char *hash);
 pl_status pl_stage_stamp(const char *out_dir, const char *name, const char *hash, pl_err *err);
-// The stamp of a product whose making begins now: OUT/`product`, made from something else, goes away first.
+// The stamp of a product whose making begins now: OUT/`product`, made from something else, goes away first, and so does
+// what dead processes left beside and in it.
 pl_status pl_stage_begin(const char *out_dir, const char *name, const char *hash, const char *product, pl_err *err);
 
 // *yes: whether the folder `dir` holds a dataset that is whole already; a run that ended between its last document and

@@ -175,6 +175,7 @@ static pl_status tokens_stage(pl_textdata *d, const texts *t, const pl_recipe *r
     pl_hash_hex(d->stamp, pl_hash_more(h, &t->train->n, sizeof t->train->n));
 
     PL_TRY_GOTO(st, done, pl_dir_make(dir, err));
+    pl_dir_sweep(dir);
     if (!stamped(stamp, d->stamp) || !pl_path_exists(train) || (t->held && !pl_path_exists(held))) {
         pl_log("tokens: %lld documents, %.1f MB", (long long)t->train->n, (double)t->train->bytes / 1e6);
         PL_TRY_GOTO(st, done, pl_tree_remove(stamp, err));

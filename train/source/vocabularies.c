@@ -250,6 +250,7 @@ pl_status pl_vocabularies_run(const pl_recipe *r, const uint64_t *seeds, int n_s
                               "the target brings no tokenizer; name it with target.tokenizer");
     dir = pl_path_join(out_dir, "vocab");
     st = dir ? pl_dir_make(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    if (st == PL_OK) pl_dir_sweep(dir);
     for (int i = 0; i < n && st == PL_OK; i++) {
         sources     s = {.r = r, .item = &voc->vocabularies.at[i], .tok = tok, .target = &target, .held = held};
         const char *name = s.item->name;

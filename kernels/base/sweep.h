@@ -1,0 +1,16 @@
+// Inside files.c and sweep.c: what they share.
+#ifndef PL_SWEEP_H
+#define PL_SWEEP_H
+
+#include <stdbool.h>
+
+// Every change of the disk passes here first. False: fail with errno, as the call itself would.
+bool pl_io_admit(void);
+// rm -r of an entry of an open folder; 0, or -1 with errno. Nothing there is no error.
+int  pl_remove_at(int dir, const char *name);
+// Of temporaries for the name (NULL: for any) in the folder `parent`: puts back an old product that was set aside by a
+// process that died before the new one took its name, and, with `all`, removes what dead processes left. Best effort:
+// what cannot be cleaned harms nobody.
+void pl_sweep(const char *parent, const char *name, bool all);
+
+#endif
