@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "data/counts/tally.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
@@ -126,7 +127,7 @@ static void leftovers_go(void **state) {
     enum { PLACES = sizeof place / sizeof *place };
     pl_err      err = {0};
     char        left[PLACES][256];
-    const char *more = TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, head: " ROUTED "}\n"
+    const char *more = TRAIN "drafters:\n  - {name: full, seed: 9}\n  - {name: routed, start: full, head: " ROUTED "}\n"
                              "vocabularies:\n  - {name: few, dataset: true}\n";
     pid_t       child = fork();
     assert_true(child >= 0);
@@ -142,6 +143,26 @@ static void leftovers_go(void **state) {
     if (run("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < PLACES; i++)
         if (pl_path_exists(left[i])) fail_msg("%s is still there", left[i]);
+}
+
+// The list of the run above knows no document that one of its drafters holds out, each by its own seed.
+static void lists_know_training_alone(void **state) {
+    (void)state;
+    static const uint64_t seeds[] = {1, 9};
+    pl_err                err = {0};
+    pl_counts             few;
+    pl_tally              both = {0}, one = {0};
+    char *data = pl_path_join(small_base, "left/dataset"), *list = pl_path_join(small_base, "left/vocab/few.json");
+    assert_int_equal(pl_counts_read(&few, list, &err), PL_OK);
+    const pl_tally_held held[] = {{.every = 4, .seed = seeds, .n_seeds = 1}, {.every = 4, .seed = seeds, .n_seeds = 2}};
+    assert_int_equal(pl_tally_dataset(&one, NULL, data, &held[0], &err), PL_OK);
+    assert_int_equal(pl_tally_dataset(&both, NULL, data, &held[1], &err), PL_OK);
+    assert_true(both.all.documents > 0 && both.all.documents < one.all.documents);
+    assert_int_equal(few.documents, both.all.documents);
+    assert_memory_equal(few.count, both.all.count, (size_t)few.vocab * sizeof *few.count);
+    pl_counts_fini(&few);
+    pl_tally_fini(&one), pl_tally_fini(&both);
+    pl_free(data), pl_free(list);
 }
 
 static void refused_at_once(void **state) {
@@ -296,8 +317,12 @@ static void evaluation_killed(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys), cmocka_unit_test(shared_list_undone), cmocka_unit_test(leftovers_go),
-                                       cmocka_unit_test(refused_at_once), cmocka_unit_test(starts_of_other_runs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys),
+                                       cmocka_unit_test(shared_list_undone),
+                                       cmocka_unit_test(leftovers_go),
+                                       cmocka_unit_test(lists_know_training_alone),
+                                       cmocka_unit_test(refused_at_once),
+                                       cmocka_unit_test(starts_of_other_runs),
                                        cmocka_unit_test(evaluation_killed)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }
