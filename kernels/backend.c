@@ -1,5 +1,6 @@
 #include "kernels/backend.h"
 #include "kernels/base/check.h"
+#include "kernels/base/room.h"
 #include "kernels/tape.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,6 +60,20 @@ void pl_ctx_fini(pl_ctx *ctx) {
     if (ctx->be && ctx->be->device && ctx->state) ctx->be->device->close(ctx);
 }
 
+bool pl_backend_on_host(const pl_backend *be) {
+    return !be->memory || be == pl_backend_emulated();
+}
+
+// What a training step fills, all of it, is asked for before it is taken: the rest may never be touched.
+static pl_status room_to_train(const pl_ctx *ctx, pl_err *err) {
+    double bytes = (double)ctx->frame.peak + (double)ctx->scratch.peak + (double)ctx->aside.peak;
+    if (!ctx->tape || !pl_backend_on_host(ctx->be)) return PL_OK;
+    return pl_memory_room(bytes, "a training step's activations",
+                          "give it fewer rows (train.slot_rows, train.batch over train.slots, train.seq_len; of a "
+                          "bench --batch, --seq-len), or set train.recompute",
+                          err);
+}
+
 pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *arg, pl_err *err) {
     if (ctx->be->device && !ctx->state) PL_TRY(ctx->be->device->open(ctx, err));
     pl_arena_begin_measure(&ctx->frame);
@@ -74,6 +89,7 @@ pl_status pl_ctx_measure(pl_ctx *ctx, void (*fn)(pl_ctx *ctx, void *arg), void *
     if (ctx->tape) pl_tape_clear(ctx->tape);
 
     pl_status st = pl_ctx_sync(ctx, err);
+    if (st == PL_OK) st = room_to_train(ctx, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->frame, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->scratch, err);
     if (st == PL_OK) st = pl_arena_commit(&ctx->aside, err);

@@ -75,6 +75,8 @@ const pl_backend *pl_backend_cuda(int n, pl_err *err);
 // own as a GPU has them: ops run when they are waited for, and tensors are out of the host's reach. For tests of
 // everything above the ops, on any machine; far slower than the CPU.
 const pl_backend *pl_backend_emulated(void);
+// Whether its blocks lie in the host's memory: the emulated device's do.
+bool              pl_backend_on_host(const pl_backend *be);
 // What this build and this machine have of CUDA, for people: "not built in", "built for sm_90 with CUDA 13.0; no NVIDIA
 // driver", "...; driver 13.0; cuda:0 NVIDIA H200, 139.8 GiB". Written into out.
 void              pl_backend_cuda_describe(char *out, size_t room);

@@ -41,7 +41,14 @@ static bool make_weight(pl_bench *b, weight *w, int64_t n, int64_t k, pl_dtype t
     return w->n > 0;
 }
 
-void pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width) {
+#define SMALLER "lower --vocab or --hidden, or --max-mb, above which a matrix is left out"
+
+static double weight_bytes(const pl_bench *b, int64_t n, int64_t k, pl_dtype t) {
+    size_t bytes = pl_panels_bytes(n, k, t);
+    return (double)bytes > b->max_bytes ? 0 : (double)bytes * pl_bench_copies(b, bytes);
+}
+
+pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width, pl_err *err) {
     enum { SHAPES = 2, TYPES = 2, ROWS = 5 };
     const int64_t    shape[SHAPES][2] = {{4096, 4096}, {vocab, width}}; // N, K
     static const int rows[ROWS] = {1, 8, 16, 32, 60};                   // on the host the first two
@@ -49,6 +56,10 @@ void pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t wid
     product          p[SHAPES * TYPES * ROWS] = {0};
     weight           w[SHAPES * TYPES] = {0};
     int              n = 0, n_rows = b->copy_bytes ? ROWS : 2;
+    double           bytes = 0;
+    for (int s = 0; s < SHAPES; s++)
+        bytes += weight_bytes(b, shape[s][0], shape[s][1], PL_F32) + weight_bytes(b, shape[s][0], shape[s][1], PL_BF16);
+    PL_TRY(pl_bench_room(b, bytes, "linear: the weights", SMALLER, err));
     for (int s = 0; s < SHAPES; s++)
         for (int t = 0; t < TYPES; t++) {
             pl_dtype type = t ? PL_BF16 : PL_F32;
@@ -92,6 +103,7 @@ void pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t wid
     for (int i = 0; i < SHAPES * TYPES; i++)
         for (int k = 0; k < w[i].n; k++)
             pl_bench_drop(b, w[i].w[k].data, w[i].bytes);
+    return PL_OK;
 }
 
 // ---- products with gradients, as training has them ----
@@ -129,7 +141,7 @@ static void ready_to_train(pl_bench *b, pl_bench_case *c, training *t) {
     pl_bench_done(c);
 }
 
-void pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width) {
+pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width, pl_err *err) {
     enum { N = 4 };
     static const int64_t host[N][3] = {
         {1024, 768, 256}, {1024, 256, 704}, {1024, 4096, 256}, {512, 2048, 2048}}; // M, N, K
@@ -141,6 +153,13 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab
     const int64_t(*shape)[3] = b->copy_bytes ? there : host;
     pl_bench_case c[N] = {0};
     training      t[N] = {0};
+    double        bytes = 0; // weight and gradient, input and output with theirs
+    for (int i = 0; i < N; i++) {
+        double nk = 4.0 * (double)shape[i][1] * (double)shape[i][2];
+        double rest = 4.0 * (double)shape[i][0] * (3 * (double)shape[i][2] + 2 * (double)shape[i][1]);
+        bytes += nk > b->max_bytes ? 0 : 2 * nk + rest;
+    }
+    PL_TRY(pl_bench_room(b, bytes, "train: weights, gradients and rows", SMALLER, err));
     for (int i = 0; i < N; i++) {
         t[i] = (training){.m = shape[i][0], .n = shape[i][1], .k = shape[i][2]};
         snprintf(c[i].name, sizeof c[i].name, "%lldx%lldx%lld forward and backward", (long long)t[i].m,
@@ -175,4 +194,5 @@ void pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab
         pl_bench_drop(b, t[i].grad, t[i].bytes);
         pl_bench_drop(b, t[i].input, t[i].input_bytes);
     }
+    return PL_OK;
 }

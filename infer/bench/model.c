@@ -44,7 +44,12 @@ static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
     int64_t values = pl_params_count(&m->target.params);
     for (int i = 0; i < m->n_heads; i++)
         values += pl_params_count(&m->head[i].backbone->params);
-    PL_TRY(pl_bench_shape_room(values, b->env->backend, err));
+    // The caches of the forwards and, by turns, of the decode loop: all of them are filled.
+    const pl_layer_shape *s = &m->target.shape;
+    double                positions = (double)m->context + PL_BENCH_ROWS + (double)m->max_len,
+           layers = m->target.n_layers + m->n_heads;
+    double caches = 2 * positions * layers * s->nkv * s->hd * (double)pl_dtype_size(b->env->backend->real);
+    PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
     m->read_bytes = m->target.params.block_bytes;
     double step = pl_llama_step_bytes(&m->target, 0);

@@ -75,16 +75,18 @@ double pl_bench_rate(pl_bench *b, const void *p, size_t bytes);
 // On a device: of copies of so many bytes, copy_bytes at most, each read and written.
 double pl_bench_copy_rate(pl_bench *b, size_t bytes);
 
+// Refuses what takes more bytes than the host can give, where the backend's blocks lie in its memory.
+pl_status pl_bench_room(const pl_bench *b, double bytes, const char *what, const char *mend, pl_err *err);
 // A block in the backend's memory whose values are finite and neither zero nor subnormal, as fp32 and as bf16; on the
 // host written by the threads that will read it. NULL when there is none.
-void *pl_bench_block(pl_bench *b, size_t bytes);
-void  pl_bench_fill(pl_bench *b, void *p, size_t bytes); // the same for a block that is there
-void  pl_bench_drop(pl_bench *b, void *p, size_t bytes); // NULL is allowed
+void     *pl_bench_block(pl_bench *b, size_t bytes);
+void      pl_bench_fill(pl_bench *b, void *p, size_t bytes); // the same for a block that is there
+void      pl_bench_drop(pl_bench *b, void *p, size_t bytes); // NULL is allowed
 // Rows of activations: fp32.
-bool  pl_bench_input(pl_bench *b, pl_tensor *x, size_t *bytes, int64_t m, int64_t k);
+bool      pl_bench_input(pl_bench *b, pl_tensor *x, size_t *bytes, int64_t m, int64_t k);
 // Memory that host and device both see, zeroed: ids, rows of caches, results.
-void *pl_bench_shared(pl_bench *b, size_t bytes);
-void  pl_bench_drop_shared(pl_bench *b, void *p, size_t bytes);
+void     *pl_bench_shared(pl_bench *b, size_t bytes);
+void      pl_bench_drop_shared(pl_bench *b, void *p, size_t bytes);
 // How many copies of weights of so many bytes a step must take in turn so that it does not find them in the device's
 // last cache; 1 on the host, where a footprint's own bandwidth is what it is held against.
 #define PL_BENCH_COPIES 8
@@ -108,11 +110,12 @@ typedef struct pl_bench_tokenize {
 
 // Each adds one array to an open object.
 void      pl_bench_put_bandwidth(pl_json_out *o, pl_bench *b);
-void      pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width);
-void      pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width);
-void      pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
+pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_t width, pl_err *err);
+pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width, pl_err *err);
+// One head is in memory at a time.
+pl_status pl_bench_put_heads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h, pl_err *err);
 void      pl_bench_put_reads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h);
-void      pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width);
+pl_status pl_bench_put_attention(pl_json_out *o, pl_bench *b, int64_t width, pl_err *err);
 void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a device
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
 // decoded.

@@ -127,7 +127,14 @@ static void add_reading(reads *a, int i, int way, int rows, pl_dtype t) {
 static void add_readings(reads *a, int i, pl_dtype t) {
     double bytes = (double)a->vocab * (double)a->width * (double)pl_dtype_size(t);
     int    copies = pl_bench_copies(a->b, (size_t)(bytes * PART / OF));
-    for (int way = 0; way < WAYS && bytes <= a->b->max_bytes; way++) {
+    pl_err room = {0};
+    if (bytes > a->b->max_bytes) return;
+    if (pl_bench_room(a->b, WAYS * copies * bytes, "two ways to read a head", "lower --vocab or --hidden", &room) !=
+        PL_OK) {
+        pl_bench_leave_out(a->b, "routed_reads", &room);
+        return;
+    }
+    for (int way = 0; way < WAYS; way++) {
         matrix *m = &a->matrix[t == PL_F32][way];
         pl_err  err;
         while (m->n < copies && pl_bench_go_on(NULL) == PL_OK && add_copy(a, m, way, t, &err) == PL_OK)
@@ -143,13 +150,18 @@ static void write_reading(pl_json_out *o, const reads *a, int i) {
     pl_json_out_object(o);
     pl_put_str(o, "name", a->c[i].name);
     pl_put_str(o, "way", way_name[a->r[i].way]);
-    pl_put_str(o, "weights", pl_weights_name(a->r[i].m->w[0].dtype));
+    pl_put_str(o, "weights", pl_weights_name(i < WAYS * SIZES ? PL_BF16 : PL_F32));
     pl_put_int(o, "rows", a->r[i].rows);
     pl_put_int(o, "vocab", a->vocab);
     pl_put_int(o, "width", a->width);
     pl_put_int(o, "rows_read", a->listed);
     pl_bench_write(o, &a->c[i]);
     pl_json_out_close(o, '}');
+}
+
+static void drop_matrices(reads *a, pl_dtype t) {
+    for (int i = 0; i < WAYS * PL_BENCH_COPIES; i++) // the one after the last may have been begun
+        pl_params_fini(&a->matrix[t == PL_F32][i / PL_BENCH_COPIES].params[i % PL_BENCH_COPIES]);
 }
 
 static void drop(reads *a) {
@@ -159,8 +171,6 @@ static void drop(reads *a) {
         pl_bench_drop(a->b, r->x.data, r->x_bytes);
         pl_bench_drop_shared(a->b, r->list, (size_t)r->rows * (size_t)(a->listed + 1) * sizeof *r->list);
     }
-    for (int i = 0; i < 2 * WAYS * PL_BENCH_COPIES; i++) // the one after the last may have been begun
-        pl_params_fini(&a->matrix[i / WAYS / PL_BENCH_COPIES][i / PL_BENCH_COPIES % WAYS].params[i % PL_BENCH_COPIES]);
     pl_bench_drop_shared(a->b, a->span, (size_t)a->chosen * sizeof *a->span);
     pl_head_fini(&a->head);
     pl_free(a);
@@ -171,9 +181,12 @@ void pl_bench_put_reads(pl_json_out *o, pl_bench *b, const pl_bench_heads *h) {
     pl_put_array(o, "routed_reads");
     if (a) *a = (reads){.b = b, .vocab = h->vocab, .width = h->width};
     if (a && choose(a)) {
-        for (int t = 0; t < 2; t++)
-            if (h->dtype[t]) add_readings(a, t * WAYS * SIZES, t ? PL_F32 : PL_BF16);
-        pl_bench_time(b, a->c, CASES);
+        for (int t = 0; t < 2; t++) { // the matrices of one dtype at a time
+            if (!h->dtype[t]) continue;
+            add_readings(a, t * WAYS * SIZES, t ? PL_F32 : PL_BF16);
+            pl_bench_time(b, a->c + t * WAYS * SIZES, WAYS * SIZES);
+            drop_matrices(a, t ? PL_F32 : PL_BF16);
+        }
         for (int i = 0; i < CASES; i++)
             if (a->c[i].ready) write_reading(o, a, i);
     }

@@ -1,9 +1,9 @@
 #include "infer/bench/shapes.h"
 
+#include "kernels/base/room.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#define ROOM 0.9 // of the host's available memory, for weights
 
 static const struct shape {
     const char *name;
@@ -53,23 +53,8 @@ pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *l
     return *name ? pl_bench_shape_find(&c, *name, *layers, 1, err) : PL_OK;
 }
 
-// What the host can still give, 0 where the system does not say.
-static double available(void) {
-    double kib = 0;
-    char   line[256];
-    FILE  *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib * 1024;
-}
-
-pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err) {
-    double bytes = (double)values * (double)pl_dtype_size(PL_BF16), have = ROOM * available();
-    // The emulated device's memory is the host's.
-    if ((be->memory && be != pl_backend_emulated()) || have == 0 || bytes < have) return PL_OK;
-    return pl_fail(err, PL_E_MEMORY,
-                   "random weights take %.1f GiB, there is room for %.1f GiB; take a smaller model or, of a --shape, "
-                   "give fewer --layers",
-                   bytes / 1073741824, have / 1073741824);
+pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err) {
+    if (!pl_backend_on_host(be)) return PL_OK;
+    return pl_memory_room(bytes, "random weights",
+                          "take a smaller model, a shorter --context or, of a --shape, give fewer --layers", err);
 }

@@ -18,8 +18,8 @@ typedef struct pl_bench_shape {
 pl_status pl_bench_shape_find(pl_hf_config *c, const char *name, int layers, int positions, pl_err *err);
 // --shape and --layers of a command that has --target too, checked. *name NULL: not given; *layers 0: the shape's own.
 pl_status pl_bench_shape_options(const pl_cli_args *a, const char **name, int *layers, pl_err *err);
-// Whether the host's memory has room for so many random weights in bf16, where they would lie in it: it would promise
-// more than it has; a GPU refuses by itself.
-pl_status pl_bench_shape_room(int64_t values, const pl_backend *be, pl_err *err);
+// Whether the host's memory has room for random weights (and caches) of so many bytes, where they would lie in it: it
+// would promise more than it has; a GPU refuses by itself.
+pl_status pl_bench_shape_room(double bytes, const pl_backend *be, pl_err *err);
 
 #endif

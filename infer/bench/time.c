@@ -5,6 +5,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,6 +60,10 @@ void pl_bench_fill(pl_bench *b, void *p, size_t bytes) {
         fill_device(b, p, bytes);
     else
         pl_parallel(b->env->pool, pl_pool_threads(b->env->pool), fill_part, &f);
+}
+
+pl_status pl_bench_room(const pl_bench *b, double bytes, const char *what, const char *mend, pl_err *err) {
+    return pl_backend_on_host(b->env->backend) ? pl_memory_room(bytes, what, mend, err) : PL_OK;
 }
 
 void *pl_bench_block(pl_bench *b, size_t bytes) {

@@ -5,6 +5,7 @@
 #include "infer/cli/machine.h"
 #include "infer/cli/show.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/room.h"
 #include "paceline.h"
 
 #include <cjson/cJSON.h>
@@ -81,7 +82,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_machine        m;
     char              huge[32], cuda[512], nccl[256], note[sizeof err->msg];
     const pl_backend *automatic;
-    pl_json_out       local, *o = pl_show_begin(env, &local);
+    double            usable;
+    PL_TRY(pl_memory_available(&usable, err));
+    pl_json_out local, *o = pl_show_begin(env, &local);
     pl_machine_describe(&m, env);
     huge_pages(huge, sizeof huge);
     pl_put_str(o, "version", pl_version());
@@ -95,6 +98,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_put_int(o, "threads", m.threads);
     pl_put_num(o, "memory_bytes", m.memory);
     pl_put_num(o, "free_memory_bytes", (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
+    pl_put_num(o, "usable_memory_bytes", usable); // without the others' share, within limits
     pl_put_str(o, "huge_pages", huge);
     pl_backend_cuda_describe(cuda, sizeof cuda);
     pl_put_str(o, "cuda", cuda);

@@ -172,7 +172,7 @@ static pl_status add_drafters(pl_plan *p, pl_err *err) {
 static pl_status draw(pl_plan *p, pl_params *ps, uint64_t seed, pl_err *err) {
     const pl_backend *be = p->env->backend;
     pl_ctx            ctx;
-    PL_TRY(pl_bench_shape_room(pl_params_count(ps), be, err));
+    PL_TRY(pl_bench_shape_room((double)pl_params_count(ps) * (double)pl_dtype_size(p->target.dtype), be, err));
     if (!be->memory) return pl_params_draw(ps, p->target.dtype, seed, p->env->pool, err);
     PL_TRY(pl_ctx_init(&ctx, be, p->env->pool));
     pl_status st = pl_params_tile(ps, p->target.dtype, seed, &ctx, err);

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static atomic_uint_fast64_t allocations;
-static atomic_uint_fast64_t fail_in; // allocations until one fails; 0 = never
+static atomic_uint_fast64_t allocations, held; // held: bytes of blocks
+static atomic_uint_fast64_t fail_in;           // allocations until one fails; 0 = never
 
 uint64_t pl_alloc_count(void) {
     return atomic_load_explicit(&allocations, memory_order_relaxed);
@@ -120,11 +120,18 @@ void *pl_block_create(size_t bytes, pl_err *err) {
         if (slack - head) munmap(p + n, slack - head);
         madvise(p, n, MADV_HUGEPAGE); // a wish: a kernel without huge pages changes nothing but speed
     }
+    atomic_fetch_add_explicit(&held, n, memory_order_relaxed);
     return p;
 }
 
 void pl_block_destroy(void *p, size_t bytes) {
-    if (p) munmap(p, mapped(bytes));
+    if (!p) return;
+    munmap(p, mapped(bytes));
+    atomic_fetch_sub_explicit(&held, mapped(bytes), memory_order_relaxed);
+}
+
+uint64_t pl_blocks_held(void) {
+    return atomic_load_explicit(&held, memory_order_relaxed);
 }
 
 void *pl_memory_create(const pl_memory *m, pl_place place, size_t bytes, pl_err *err) {

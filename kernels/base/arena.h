@@ -73,8 +73,10 @@ void      pl_arena_reset(pl_arena *a);                // release to the start
 bool      pl_arena_check(const pl_arena *a);
 
 // Long-lived blocks of host memory: page-aligned, zeroed, huge pages asked for above 2 MiB. NULL and *err on failure.
-void *pl_block_create(size_t bytes, pl_err *err);
-void  pl_block_destroy(void *p, size_t bytes);
+void    *pl_block_create(size_t bytes, pl_err *err);
+void     pl_block_destroy(void *p, size_t bytes);
+// Bytes of those that are there now, touched or not.
+uint64_t pl_blocks_held(void);
 
 // The heap, counted: as malloc/realloc/free/strdup, never NULL for n > 0 unless out of memory or a fault is injected.
 void *pl_malloc(size_t n);

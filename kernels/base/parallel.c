@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1 // sched_getaffinity
 #include "kernels/base/parallel.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/cgroup.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include <errno.h>
@@ -300,17 +301,9 @@ static int quota(const char *group, int cores) {
 }
 
 int pl_cores(void) {
-    int   cores = affinity();
-    char  group[4096 + 16] = "", line[sizeof group];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (f) {
-        while (fgets(line, sizeof line, f))
-            if (strncmp(line, "0::/", 4) == 0) { // the one line of cgroup v2
-                line[strcspn(line, "\n")] = 0;
-                memcpy(group, line + 3, strlen(line + 3) + 1);
-            }
-        fclose(f);
-    }
+    int  cores = affinity();
+    char group[4096 + 16];
+    pl_cgroup(group, sizeof group, NULL);
     // Every ancestor may hold a quota of its own; the smallest counts.
     for (;;) {
         cores = quota(group, cores);

@@ -3,7 +3,9 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/rng.h"
+#include "kernels/base/room.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static size_t bytes_of(const pl_param_block *b, int64_t n) {
@@ -70,6 +72,22 @@ static void bind(pl_param_block *b) {
     }
 }
 
+// Master, two moments and gradient of what learns, and the working copy of everything: all will be filled.
+static pl_status room_for(const pl_param_block *b, const pl_backend *be, pl_err *err) {
+    double each = (double)pl_dtype_size(b->real), work = (double)b->n_work * each;
+    char   what[96], mend[128];
+    double bytes = work + 4 * (double)b->n * each, have = 0;
+    bool   lacks;
+    if (b->memory && b->round_to == PL_BF16) bytes += (double)b->n_work * 2;
+    if (!pl_backend_on_host(be)) return PL_OK;
+    PL_TRY(pl_memory_lacks(bytes, &lacks, &have, err));
+    if (!lacks) return PL_OK;
+    snprintf(what, sizeof what, "training %.1f million parameters", (double)b->n_work / 1e6);
+    snprintf(mend, sizeof mend, "a model of %.1f million would fit, its activations apart",
+             (double)b->n_work / 1e6 * have / bytes);
+    return pl_memory_room(bytes, what, mend, err);
+}
+
 pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_param_block_options *o, pl_err *err) {
     pl_dtype real = o->backend->real;
     PL_CHECK(real == PL_F32 || real == PL_F64, "blocks of %s", pl_dtype_name(real));
@@ -83,6 +101,11 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
     }
     if (o->frozen) memcpy(b->frozen, o->frozen, (size_t)params->n * sizeof *b->frozen);
     lay_out(b, o->decay_embed);
+    pl_status room = room_for(b, o->backend, err);
+    if (room != PL_OK) {
+        pl_param_block_destroy(b);
+        return room;
+    }
     void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
     bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
     if (b->memory && b->round_to == PL_BF16 && ok)

@@ -5,6 +5,7 @@
 #include "infer/bench/shape.h"
 #include "infer/cli/show.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/room.h"
 #include "kernels/op/attention.h"
 #include "train/run/bench_step.h"
 
@@ -236,13 +237,13 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_status   st = PL_OK;
     if (next(mask, BANDWIDTH)) pl_bench_put_bandwidth(o, &b);
-    if (next(mask, LINEAR)) pl_bench_put_linear(o, &b, heads.vocab, heads.width);
-    if (next(mask, TRAIN)) pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width);
-    if (next(mask, HEADS)) pl_bench_put_heads(o, &b, &heads);
-    if (next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
-    if (next(mask, ATTENTION)) pl_bench_put_attention(o, &b, heads.width);
-    if (env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
-    if (next(mask, DECODE))
+    if (next(mask, LINEAR)) st = pl_bench_put_linear(o, &b, heads.vocab, heads.width, err);
+    if (st == PL_OK && next(mask, TRAIN)) st = pl_bench_put_train(o, &b, step.seq_len, heads.vocab, heads.width, err);
+    if (st == PL_OK && next(mask, HEADS)) st = pl_bench_put_heads(o, &b, &heads, err);
+    if (st == PL_OK && next(mask, HEADS)) pl_bench_put_reads(o, &b, &heads);
+    if (st == PL_OK && next(mask, ATTENTION)) st = pl_bench_put_attention(o, &b, heads.width, err);
+    if (st == PL_OK && env->backend->memory && next(mask, DRAW)) pl_bench_put_draw(o, &b, heads.vocab);
+    if (st == PL_OK && next(mask, DECODE))
         st = shape.name ? pl_bench_put_shape(o, &b, &shape, err) : pl_bench_put_decode(o, &b, &decode, err);
     if (st == PL_OK && next(mask, STEP)) st = pl_bench_put_step(o, env, &step, err);
     if (st == PL_OK && next(mask, TOKENIZE)) st = pl_bench_put_tokenize(o, &tokenize, err);
@@ -286,6 +287,9 @@ const pl_command pl_command_bench = {
         "On a device the floor is bytes over the bandwidth of copies within its memory (read and written\n"
         "counted); weights that would stay in its cache are replaced by others from run to run, and operations\n"
         "have no floor.\n"
+        "\n"
+        "Heads are in memory one at a time, and timed so. What would not fit is refused before it is made;\n"
+        PL_MEMORY_HELP ".\n"
         "\n"
         "Without names: everything but tokenize (decode and step where there is a --target, decode for a\n"
         "--shape).",

@@ -295,6 +295,8 @@ static pl_status make_teacher(bench *b, pl_err *err) {
                                                    .kind = PL_PARAM_EMBED,
                                                    .part = {{"head", c.vocab_size}},
                                                    .cols = c.hidden_size});
+    PL_TRY(pl_bench_shape_room((double)pl_params_count(&b->random) * (double)pl_dtype_size(PL_BF16), b->env->backend,
+                               err));
     PL_TRY(pl_ctx_init(&ctx, b->env->backend, b->env->pool));
     pl_status st = pl_params_tile(&b->random, PL_BF16, b->env->seed, &ctx, err);
     pl_ctx_fini(&ctx);

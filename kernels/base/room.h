@@ -1,0 +1,25 @@
+// How much memory the host can still give, asked before much is taken: the kernel promises more than there is and kills
+// whoever touches it.
+#ifndef PL_ROOM_H
+#define PL_ROOM_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+
+// For help: the environment's variable that limits what may be used.
+#define PL_MEMORY_HELP "PACELINE_MEMORY=BYTES (or 500M, 20G): the memory that may be used, where the machine has more"
+
+// Bytes that this process may still fill, INFINITY where nothing says: the least of nine tenths of what the kernel
+// calls available, what is left of its control groups' limits (v2 and v1, ancestors included), and of PACELINE_MEMORY;
+// less the blocks that it holds and has not touched yet. PL_E_USAGE: PACELINE_MEMORY is no size.
+pl_status pl_memory_available(double *bytes, pl_err *err);
+
+// Refuses with PL_E_MEMORY to fill more bytes than that: one line that says what takes them, how many are needed, how
+// many can be had, and `mend`, what to do.
+pl_status pl_memory_room(double bytes, const char *what, const char *mend, pl_err *err);
+// The same where the caller's line says what would fit: *have are the bytes that can be had, fewer than asked.
+pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err);
+// Bytes in words: "1.5 GiB".
+void      pl_memory_words(double bytes, char text[32]);
+
+#endif
