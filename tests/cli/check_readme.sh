@@ -156,7 +156,7 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     *' decode '*) line+=" --max-new-tokens 8" ;;
     *' inspect '*) line+=" --positions 8" ;;
     *' plan '*) line+=" --seconds 1" ;;
-    *' bench '*) line=${line/ bench / bench --repeats 1 } ;;
+    *' bench decode '* | *' bench step '*) line=${line/ bench / bench --repeats 1 } ;;
     esac
     (cd "$work/clone" && eval "$line") >"$work/out" 2>"$work/err" </dev/null && return
     say "$d: $2"

@@ -164,7 +164,7 @@ static void refusals(void **state) {
     test_run_fails(2, "known are llama3-8b", "bench decode --shape llama-9b");
     test_run_fails(2, "give one of them",
                    "bench decode --shape tiny --target " PACELINE_SOURCE_DIR "/checkpoints/tiny");
-    test_run_fails(2, "--layers: is for --shape", "bench linear --layers 2");
+    test_run_fails(2, "--layers: is for bench decode, step", "bench linear --layers 2");
     test_run_fails(2, "times a GPU's draws; give --device", "bench draw");
     test_run_fails(2, "of its own", "bench decode --shape tiny --drafter lookup");
     // 400 layers of the 8B model are 175 GiB.

@@ -217,6 +217,7 @@ static void test_bench_step(void **state) {
         assert_true(flops > 0.99 * least && flops < 1.2 * least);
         m = cJSON_GetArrayItem(steps, 1);
         assert_string_equal(test_str(&j, m, "name"), "eagle3");
+        assert_string_equal(test_str(&j, m, "head"), "full");
         drafter[i] = test_num(&j, m, "flops");
         pl_json_close(&j);
     }

@@ -188,6 +188,35 @@ static void test_wrong_usage(void **state) {
     test_run_fails(2, "did you mean heads", "bench haeds");
     test_run_fails(2, "--target: is missing", "bench decode");
     test_run_fails(2, "--ranks", "bench heads --hidden 64 --ranks 65");
+    // What no bench that was asked for would read.
+    static const char *const unread[][2] = {
+        {"--batch: is for bench step", "bench heads --batch 2"},
+        {"--vocab: is for bench linear, heads; on a device also train, draw", "bench attention --vocab 64"},
+        {"--vocab: is for bench linear, heads; on a device also train, draw", "bench train --vocab 64"},
+        {"--hidden: is for bench linear, heads, attention; on a device also train", "bench bandwidth --hidden 64"},
+        {"--ranks: is for bench heads", "bench linear --ranks 4"},
+        {"--weights: is for bench heads", "bench linear --weights bf16"},
+        {"--seq-len: is for bench step; on a device also train", "bench train --seq-len 64"},
+        {"--unroll: is for bench step", "bench decode --shape tiny --unroll 2"},
+        {"--head: is for bench step", "bench --head full"},
+        {"--context: is for bench decode", "bench step --shape tiny --context 9"},
+        {"--new-tokens: is for bench decode", "bench bandwidth --new-tokens 9"},
+        {"--repeats: is for bench decode, step", "bench linear --repeats 2"},
+        {"--target: is for bench decode, step", "bench linear --target checkpoints/tiny"},
+        {"--shape: is for bench decode, step", "bench heads --shape tiny"},
+        {"--drafter: is for bench decode", "bench step --target checkpoints/tiny --drafter lookup"},
+        {"--tree: is for --drafter", "bench decode --target checkpoints/tiny --tree chain:2"},
+        {"--tree: is for --drafter", "bench decode --shape tiny --tree chain:2"},
+        {"--tokenizer: is for bench tokenize", "bench draw --tokenizer x"},
+        {"--file: is for bench tokenize", "bench linear --file x"},
+        {"--pre: is for bench decode, tokenize", "bench linear --pre gpt-2"},
+        {"--pre: is for --target, --tokenizer", "bench decode --shape tiny --pre gpt-2"},
+        {"--max-mb: is for bench bandwidth, linear, train, heads, attention; on a device also decode, step, tokenize, "
+         "draw",
+         "bench step --shape tiny --max-mb 4"},
+    };
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+        test_run_fails(2, unread[i][0], "%s", unread[i][1]);
     setenv("PACELINE_THREADS", "many", 1);
     test_run_fails(2, "PACELINE_THREADS=many", "doctor");
     unsetenv("PACELINE_THREADS");

@@ -122,7 +122,55 @@ enum {
 static const char *const kinds[] = {"bandwidth", "linear",   "train",     "heads", "decode",
                                     "step",      "tokenize", "attention", "draw"};
 
-static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
+enum { MATRICES = BANDWIDTH | LINEAR | TRAIN | HEADS | ATTENTION };
+
+// Which benches read an option: on the host, and on a device besides.
+static const struct {
+    const char *option;
+    unsigned    host, device;
+} readers[] = {{"target", DECODE | STEP, 0},
+               {"shape", DECODE | STEP, 0},
+               {"layers", DECODE | STEP, 0},
+               {"head", STEP, 0},
+               {"drafter", DECODE, 0},
+               {"tree", DECODE, 0},
+               {"context", DECODE, 0},
+               {"new-tokens", DECODE, 0},
+               {"repeats", DECODE | STEP, 0},
+               {"batch", STEP, 0},
+               {"seq-len", STEP, TRAIN},
+               {"unroll", STEP, 0},
+               {"vocab", LINEAR | HEADS, TRAIN | DRAW},
+               {"hidden", LINEAR | HEADS | ATTENTION, TRAIN},
+               {"ranks", HEADS, 0},
+               {"weights", HEADS, 0},
+               {"tokenizer", TOKENIZE, 0},
+               {"pre", DECODE | TOKENIZE, 0},
+               {"file", TOKENIZE, 0},
+               {"max-mb", MATRICES, DECODE | STEP | TOKENIZE | DRAW}}; // a device's copies
+
+static void list_kinds(char *text, size_t room, unsigned mask) {
+    size_t n = 0;
+    *text = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && n < room; i++)
+        if (mask & 1u << i) n += (size_t)snprintf(text + n, room - n, "%s%s", n ? ", " : "", kinds[i]);
+}
+
+// An option that no bench of the mask reads.
+static pl_status check_read(const pl_cli_args *a, unsigned mask, bool device, pl_err *err) {
+    char host[160], there[160];
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        unsigned reading = readers[i].host | (device ? readers[i].device : 0);
+        if (!pl_cli_has(a, readers[i].option) || mask & reading) continue;
+        list_kinds(host, sizeof host, readers[i].host);
+        list_kinds(there, sizeof there, readers[i].device);
+        return pl_fail(err, PL_E_USAGE, "--%s: is for bench %s%s%s; leave it out", readers[i].option, host,
+                       *there ? "; on a device also " : "", there);
+    }
+    return PL_OK;
+}
+
+static pl_status wanted(const pl_cli_args *a, unsigned *mask, bool device, pl_err *err) {
     int n = (int)(sizeof kinds / sizeof *kinds);
     *mask = 0;
     for (int i = 0; i < a->n_positional; i++) {
@@ -147,8 +195,13 @@ static pl_status wanted(const pl_cli_args *a, unsigned *mask, pl_err *err) {
     if (*mask & (DECODE | STEP) && !target && !shape)
         return pl_fail(err, PL_E_USAGE, "--target: is missing; bench %s needs a model, or a --shape",
                        *mask & DECODE ? "decode" : "step");
+    PL_TRY(check_read(a, *mask, device, err));
     if (shape && pl_cli_has(a, "drafter"))
         return pl_fail(err, PL_E_USAGE, "--drafter: is for --target; a --shape brings drafters of its own");
+    if (pl_cli_has(a, "tree") && !pl_cli_has(a, "drafter"))
+        return pl_fail(err, PL_E_USAGE, "--tree: is for --drafter, which is not given");
+    if (pl_cli_has(a, "pre") && !target && !pl_cli_has(a, "tokenizer"))
+        return pl_fail(err, PL_E_USAGE, "--pre: is for --target, --tokenizer, neither of which is given");
     if (*mask & TOKENIZE && !(pl_cli_has(a, "tokenizer") && pl_cli_has(a, "file")))
         return pl_fail(err, PL_E_USAGE, "--tokenizer, --file: bench tokenize needs both");
     return PL_OK;
@@ -207,7 +260,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     int            weights = pl_cli_choice(a, "weights");
     for (int t = 0; t < 2; t++)
         heads.dtype[t] = weights == 2 || weights == t;
-    PL_TRY(wanted(a, &mask, err));
+    PL_TRY(wanted(a, &mask, env->backend->memory != NULL, err));
     PL_TRY(read_ranks(a, &heads, err));
     if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
         return pl_fail(err, PL_E_USAGE,

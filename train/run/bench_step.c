@@ -205,12 +205,14 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
 
 // ---- timing ----
 
-static void write(pl_json_out *o, const pl_task *t, const bench *b, double flops, const double *seconds,
-                  const double *floor) {
+// head: the drafter's, as --head has it; NULL: none.
+static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *head, double flops,
+                  const double *seconds, const double *floor) {
     pl_sample_stats s = pl_stats(seconds, b->s->repeats);
     double          tokens = (double)(b->s->batch * b->s->seq_len);
     pl_json_out_object(o);
     pl_put_str(o, "name", t->name);
+    if (head) pl_put_str(o, "head", head);
     pl_put_int(o, "parameters", pl_params_count(t->block->params));
     pl_put_num(o, "tokens", tokens);
     pl_put_num(o, "tokens_per_second", tokens / s.median);
@@ -224,7 +226,7 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, double flops
     pl_json_out_close(o, '}');
 }
 
-static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double flops, pl_err *err) {
+static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const char *head, double flops, pl_err *err) {
     pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
     pl_slots         slots = {0};
     pl_optim         optim = {0};
@@ -247,7 +249,7 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, double fl
         seconds[k] = r.seconds;
         if (host) floor[k] = flops / (0.5 * (before + pl_probe_flops_once(t->pool)));
     }
-    if (st == PL_OK) write(o, t, b, flops, seconds, floor);
+    if (st == PL_OK) write(o, t, b, head, flops, seconds, floor);
     pl_slots_fini(&slots);
     pl_optim_fini(&optim);
     pl_free(seconds);
@@ -258,7 +260,7 @@ static pl_status bench_target(pl_json_out *o, const bench *b, pl_err *err) {
     target_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_target(c, b, err);
-    if (st == PL_OK) st = time_task(o, &c->task, b, target_flops(b, &c->lm.model), err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, NULL, target_flops(b, &c->lm.model), err);
     pl_lm_destroy(&c->lm);
     pl_free(c);
     return st;
@@ -268,7 +270,7 @@ static pl_status bench_drafter(pl_json_out *o, const bench *b, pl_err *err) {
     drafter_case *c = pl_calloc(1, sizeof *c);
     if (!c) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     pl_status st = make_drafter(c, b, err);
-    if (st == PL_OK) st = time_task(o, &c->task, b, drafter_flops(b, c->model), err);
+    if (st == PL_OK) st = time_task(o, &c->task, b, b->s->head, drafter_flops(b, c->model), err);
     pl_unroll_destroy(&c->u);
     pl_param_block_destroy(&c->block);
     pl_backbone_destroy(c->model);
