@@ -123,7 +123,7 @@ const pl_key pl_train_keys[] = {
              "less memory, more time, the same weights",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.unroll), .each = true, .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
-     .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more is HASS's)",
+     .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more: on its own features too)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_steps), .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
      .help = "kind: drafter: draft depths that held-out evaluations cover; 0: as train.unroll, at least 4",
