@@ -102,7 +102,8 @@ static void set_footprint(pl_bench_case *c, const head_case *h) {
 }
 
 // A head without weights, and what they will take; PL_E_USAGE for one that --max-mb leaves out.
-static pl_status list_copy(head_list *l, head_case *h, const pl_head_example *e, pl_dtype t, double *bytes, pl_err *err) {
+static pl_status list_copy(head_list *l, head_case *h, const pl_head_example *e, pl_dtype t, double *bytes,
+                           pl_err *err) {
     pl_head   *head = &h->head[h->n];
     pl_params *ps = &h->params[h->n];
     PL_TRY(pl_head_init(head, &e->spec, l->o->width, e->rows, err));

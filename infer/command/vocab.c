@@ -256,8 +256,8 @@ const pl_command pl_command_vocab = {
         "Counts the tokens of texts (files, folders of *.txt), JSON or JSONL records (--field names the member) and\n"
         "datasets (what the target generated), and says which share of tokens the most frequent V/2, V/4, ... ids\n"
         "cover: of the inputs (a list counted on their even documents, tested on the odd ones) and of each --against\n"
-        "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the tokenizer's EOS\n"
-        "behind texts and records.\n"
+        "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the\n"
+        "tokenizer's EOS behind texts and records.\n"
         "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout).\n"
         "vocab overlap A B counts the tokens that two tokenizers have in common.",
     .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "

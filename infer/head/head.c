@@ -64,7 +64,8 @@ const pl_key pl_head_keys[] = {
              "vocab --list; absent: all tokens",
      .stages = PL_KEY_NO_STAGE}, // the list's content matters, not where it lies
     {PL_KEY_AS_INT("drafter.head.vocab_size", pl_head_recipe, vocab_size), .each = true, .deflt = "0", .min = 0,
-     .max = 1 << 22, .help = "draft only the first so many tokens of drafter.head.vocab; 0: as many as the list itself says, else all",
+     .max = 1 << 22,
+     .help = "draft only the first so many tokens of drafter.head.vocab; 0: as many as the list itself says, else all",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_AS_BOOL("drafter.head.position_aware", pl_head_recipe, position_aware), .each = true, .deflt = "false",
      .help = "a trimmed head reads all its rows at depths 0 and 1, 1/(t+1) of them at depth t",

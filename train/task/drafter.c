@@ -226,7 +226,7 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
     if (st == PL_OK) st = pl_backbone_create(&e->model, pl_train_backbone(r), &e->teacher.model, &o, env->backend, err);
     pl_free(d2t);
     if (st != PL_OK) return st;
-    if (pl_comm_rank(env->comm) == 0) warn_endless(e->model, &e->teacher.model.config, tr->drafter.head.vocab);
+    if (pl_comm_rank(env->comm) == 0) warn_endless(e->model, &e->teacher.model.config, pl_head_recipe_of(r)->vocab);
     return init_outside(e, env, err);
 }
 
