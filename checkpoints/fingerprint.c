@@ -48,6 +48,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
     for (int i = 0; i < c->n_taps; i++)
         h = hash_int(h, c->tap[i]);
     h = pl_hf_head_hash(h, &c->head);
+    if (c->backbone == PL_HF_OTHER) h = hash_text(h, c->backbone_name);
     h = hash_num(h, c->rms_norm_eps);
     h = hash_num(h, c->rope.theta);
     h = hash_num(h, c->rope.factor);

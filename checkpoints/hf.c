@@ -11,7 +11,7 @@
 
 static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
-static const char PACELINE1[] = "PacelineEagle";
+static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
 static const char LLAMA[] = "LlamaForCausalLM", MISTRAL[] = "MistralForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
@@ -27,9 +27,9 @@ static bool is_drafter(const pl_hf_config *c) {
            strcmp(c->architecture, EAGLE3) == 0 || strcmp(c->architecture, PACELINE) == 0;
 }
 
-const char *pl_hf_backbone_name(pl_hf_backbone b) {
+const char *pl_hf_backbone_name(const pl_hf_config *c) {
     static const char *const names[] = {[PL_HF_NO_BACKBONE] = "", [PL_HF_EAGLE3] = "eagle3", [PL_HF_EAGLE1] = "eagle1"};
-    return names[b];
+    return c->backbone == PL_HF_OTHER ? c->backbone_name : names[c->backbone];
 }
 
 // ---- what must hold between the numbers ----
@@ -132,6 +132,8 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
         c->backbone = PL_HF_EAGLE3;
     else if (role == PL_HF_DRAFTER && (eagle1 || (llama && layers == 1)))
         c->backbone = PL_HF_EAGLE1;
+    else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
+        c->backbone = PL_HF_OTHER;
     c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
     bool target = !draft && (llama || strcmp(name, MISTRAL) == 0);
     bool known = role == PL_HF_TARGET ? target : c->backbone != PL_HF_NO_BACKBONE;
@@ -269,9 +271,15 @@ static pl_status read_switch(const pl_json *j, const cJSON *eagle, const char *k
 static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *own, *head;
     PL_TRY(pl_json_opt_object(j, NULL, "paceline", &own, err));
-    if (!own) return PL_OK;
+    if (!own && c->backbone != PL_HF_OTHER) return PL_OK;
+    if (c->backbone == PL_HF_OTHER) {
+        PL_TRY(copy_text(j, own, "backbone", "", c->backbone_name, sizeof c->backbone_name, err));
+        if (!*c->backbone_name)
+            return pl_json_fail(j, own, err, "paceline.backbone: missing; %s says that it names one", PACELINE_OTHER);
+    }
     for (const cJSON *k = own->child; k; k = k->next)
-        if (strcmp(k->string, "head") != 0 && strcmp(k->string, "tap_numbering") != 0)
+        if (strcmp(k->string, "head") != 0 && strcmp(k->string, "tap_numbering") != 0 &&
+            !(c->backbone == PL_HF_OTHER && strcmp(k->string, "backbone") == 0))
             return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
     const char *numbering;
     PL_TRY(pl_json_opt_str(j, own, "tap_numbering", "", &numbering, err));
@@ -451,8 +459,9 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
-    if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED) return;
+    if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER) return;
     put_object(o, "paceline");
+    if (c->backbone == PL_HF_OTHER) put_str(o, "backbone", c->backbone_name);
     if (*c->head.kind) {
         put_object(o, "head");
         pl_hf_head_put(o, &c->head);

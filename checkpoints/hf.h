@@ -39,7 +39,8 @@ typedef struct pl_hf_rope {
 typedef enum pl_hf_tap_numbering { PL_HF_TAPS_UNSTATED, PL_HF_TAPS_INPUT, PL_HF_TAPS_OUTPUT } pl_hf_tap_numbering;
 
 // What a draft head's config declares it to be.
-typedef enum pl_hf_backbone { PL_HF_NO_BACKBONE, PL_HF_EAGLE3, PL_HF_EAGLE1 } pl_hf_backbone;
+// OTHER: one that no published architecture names; paceline.backbone does.
+typedef enum pl_hf_backbone { PL_HF_NO_BACKBONE, PL_HF_EAGLE3, PL_HF_EAGLE1, PL_HF_OTHER } pl_hf_backbone;
 typedef enum pl_hf_bias { PL_HF_BIAS_UNSTATED, PL_HF_BIAS_NO, PL_HF_BIAS_YES } pl_hf_bias;
 
 typedef struct pl_hf_config {
@@ -60,6 +61,7 @@ typedef struct pl_hf_config {
 
     // draft heads; zero, false or empty in a target
     pl_hf_backbone      backbone;           // from the architecture
+    char                backbone_name[32];  // OTHER: paceline.backbone
     bool                target_head;        // EAGLE-1: the output matrix is the target's, not in the checkpoint
     pl_hf_bias          fc_bias;            // EAGLE-1: "bias"; the weights decide where it is unstated
     int                 draft_vocab_size;   // 0: none stated
@@ -78,7 +80,8 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM without a sliding window
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
-//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight)
+//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); PacelineDrafter, whose
+//   backbone is the one that paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
 // The same bounds for a config that came from elsewhere. where: for the message.
@@ -86,7 +89,7 @@ pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err 
 // A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.
 void      pl_hf_config_init(pl_hf_config *cfg);
 
-const char *pl_hf_backbone_name(pl_hf_backbone b); // "eagle3", "eagle1"; "" for none
+const char *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
 
 // Writes a config.json that engines read, atomically: rope_theta always stated, the drafter's fields where set, the
 // paceline object where the head's kind is set or the tap numbering is stated. The same config gives the same bytes.

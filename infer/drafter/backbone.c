@@ -10,47 +10,50 @@
 #include <stdio.h>
 #include <string.h>
 
-static const pl_backbone_kind *const kinds[] = {&pl_backbone_eagle1, &pl_backbone_eagle3};
+#define PL_BACKBONE(name) extern const pl_backbone_kind pl_backbone_##name;
+#include "infer/drafter/backbones.def"
+#undef PL_BACKBONE
+#define PL_BACKBONE(name) &pl_backbone_##name,
+static const pl_backbone_kind *const kinds[] = {
+#include "infer/drafter/backbones.def"
+};
+#undef PL_BACKBONE
 enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32 };
 
-// EAGLE-2 is EAGLE-1's model with a tree of its own.
-static const struct choice {
-    const char             *name;
-    const pl_backbone_kind *kind;
-    const char             *tree;
-} choices[] = {{"eagle3", &pl_backbone_eagle3, NULL},
-               {"eagle1", &pl_backbone_eagle1, NULL},
-               {"eagle2", &pl_backbone_eagle1, "eagle2:60,10,6"}};
-enum { CHOICES = sizeof choices / sizeof *choices };
+// Names of kinds, then the second names that some have: EAGLE-2 is EAGLE-1's model with a tree of its own.
+static const pl_backbone_kind *choice(int i, bool *alias) {
+    *alias = i >= KINDS;
+    if (i < KINDS) return kinds[i];
+    for (int k = 0, n = KINDS; k < KINDS; k++)
+        if (kinds[k]->alias && n++ == i) return kinds[k];
+    return NULL;
+}
 
 const char *pl_backbone_choice(int i) {
-    return i < CHOICES ? choices[i].name : NULL;
+    bool                    alias;
+    const pl_backbone_kind *kind = choice(i, &alias);
+    return !kind ? NULL : alias ? kind->alias : kind->name;
 }
 
 const pl_backbone_kind *pl_backbone_at(int i) {
-    return choices[i].kind;
+    bool alias;
+    return choice(i, &alias);
 }
 
 const char *pl_backbone_tree(int i) {
-    return choices[i].tree;
-}
-
-static const pl_backbone_kind *find(pl_hf_backbone which) {
-    int i = 0;
-    while (i < KINDS && kinds[i]->which != which)
-        i++;
-    PL_CHECK(i < KINDS, "backbone %d", (int)which);
-    return kinds[i];
+    bool                    alias;
+    const pl_backbone_kind *kind = choice(i, &alias);
+    return kind && alias ? kind->alias_tree : NULL;
 }
 
 const pl_backbone_kind *pl_backbone_find(const char *name) {
     for (int i = 0; i < KINDS; i++)
-        if (strcmp(pl_hf_backbone_name(kinds[i]->which), name) == 0) return kinds[i];
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
     return NULL;
 }
 
 const char *pl_backbone_name(const pl_backbone *b) {
-    return pl_hf_backbone_name(b->kind->which);
+    return b->kind->name;
 }
 
 // Everything but weights, from the drafter's own config.
@@ -101,9 +104,9 @@ static pl_status check_listed(const pl_backbone_options *o, pl_err *err) {
 }
 
 void pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
-    const pl_backbone_kind *kind = find(c->backbone);
+    const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(c));
     *t = (pl_taps){0};
-    if (kind->taps) kind->taps(t, c, n_layers);
+    if (kind && kind->taps) kind->taps(t, c, n_layers);
 }
 
 pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, const pl_llama *target,
@@ -111,6 +114,10 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     *out = NULL;
     pl_hf_config c = target->config;
     c.backbone = kind->which;
+    if (kind->which == PL_HF_OTHER) {
+        snprintf(c.backbone_name, sizeof c.backbone_name, "%s", kind->name);
+        snprintf(c.architecture, sizeof c.architecture, "PacelineDrafter");
+    }
     snprintf(c.model_type, sizeof c.model_type, "llama");
     c.head = o->head;
     if (!*c.head.kind) strcpy(c.head.kind, "full");
@@ -213,7 +220,10 @@ pl_status pl_backbone_open(pl_backbone **out, const char *dir, const pl_llama *t
     pl_backbone      *b = NULL;
     pl_status         st;
     PL_TRY(pl_hf_config_read(&c, dir, PL_HF_DRAFTER, err));
-    const pl_backbone_kind *kind = find(c.backbone);
+    const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(&c));
+    if (!kind)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: its backbone \"%s\" is not known here", dir,
+                       pl_hf_backbone_name(&c));
     PL_TRY(check_fits(&c, target, dir, err));
     PL_TRY(kind->check(&c, target, dir, err));
     PL_TRY(pl_weight_source_open(&src, dir, err));

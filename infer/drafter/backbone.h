@@ -33,8 +33,10 @@ typedef struct pl_feature_rms {
 } pl_feature_rms;
 
 typedef struct pl_backbone_kind {
-    pl_hf_backbone which;
-    size_t         size; // of its struct, which begins with a pl_backbone
+    const char    *name;               // "eagle3": recipe key drafter.kind
+    const char    *alias, *alias_tree; // a second name there, and the tree that it stands for; NULL: none
+    pl_hf_backbone which;              // PL_HF_OTHER: no published architecture is its, configs name it
+    size_t         size;               // of its struct, which begins with a pl_backbone
     // hidden is a prediction of the target's feature of the next position: training may regress it.
     bool           predicts_features;
     // Completes the config of a new drafter, which begins as a copy of the target's.

@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool declares_backbone(const pl_hf_config *c) {
-    return c->backbone != PL_HF_NO_BACKBONE;
-}
-static const pl_drafter_source backbone = {
-    .name = "backbone", .declared = declares_backbone, .open = pl_drafter_backbone_open};
-
-static const pl_drafter_source *const sources[] = {&backbone, &pl_drafter_lookup, &pl_drafter_recycle};
+#define PL_DRAFTER(name) extern const pl_drafter_source pl_drafter_##name;
+#include "infer/drafter/drafters.def"
+#undef PL_DRAFTER
+#define PL_DRAFTER(name) &pl_drafter_##name,
+static const pl_drafter_source *const sources[] = {
+#include "infer/drafter/drafters.def"
+};
+#undef PL_DRAFTER
 enum { SOURCES = sizeof sources / sizeof *sources };
 
 // The source that `what` names; NULL: it is a folder.

@@ -129,6 +129,4 @@ struct pl_backbone;
 pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
                                      const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
 
-extern const pl_drafter_source pl_drafter_lookup, pl_drafter_recycle;
-
 #endif

@@ -86,7 +86,10 @@ static bool ignores(const char *name) {
            (n >= m && strcmp(name + n - m, buffer) == 0);
 }
 
-const pl_backbone_kind pl_backbone_eagle1 = {.which = PL_HF_EAGLE1,
+const pl_backbone_kind pl_backbone_eagle1 = {.name = "eagle1",
+                                             .alias = "eagle2",
+                                             .alias_tree = "eagle2:60,10,6",
+                                             .which = PL_HF_EAGLE1,
                                              .size = sizeof(pl_eagle1),
                                              .predicts_features = true,
                                              .configure = configure,

@@ -114,7 +114,8 @@ static const pl_tensor *fuse_only(const pl_backbone *b) {
     return &((const pl_eagle3 *)b)->fc;
 }
 
-const pl_backbone_kind pl_backbone_eagle3 = {.which = PL_HF_EAGLE3,
+const pl_backbone_kind pl_backbone_eagle3 = {.name = "eagle3",
+                                             .which = PL_HF_EAGLE3,
                                              .size = sizeof(pl_eagle3),
                                              .configure = configure,
                                              .check = check,

@@ -460,3 +460,10 @@ fail:
     destroy(&d->base);
     return st;
 }
+
+static bool declared(const pl_hf_config *c) {
+    return c->backbone != PL_HF_NO_BACKBONE;
+}
+
+const pl_drafter_source pl_drafter_rollout = {
+    .name = "backbone", .declared = declared, .open = pl_drafter_backbone_open};

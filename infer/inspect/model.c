@@ -211,7 +211,7 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
     PL_TRY(pl_hf_config_read(&c, path, PL_HF_DRAFTER, err));
     pl_put_str(o, "kind", "drafter checkpoint");
     put_config(o, &c);
-    pl_put_str(o, "backbone", pl_hf_backbone_name(c.backbone));
+    pl_put_str(o, "backbone", pl_hf_backbone_name(&c));
     pl_put_str(o, "head", *c.head.kind ? c.head.kind : "full");
     if (c.backbone == PL_HF_EAGLE1) {
         pl_put_bool(o, "target_head", c.target_head);

@@ -27,7 +27,7 @@ static pl_status read_tree(pl_plan *p, pl_err *err) {
     p->tree = strcmp(text, "all") == 0 || strcmp(text, "auto") == 0;
     if (p->chain || p->tree) return PL_OK;
     PL_TRY(pl_tree_policy_parse(&policy, text, err));
-    bool chain = policy.kind == &pl_tree_chain;
+    bool chain = policy.kind->fixed_shape && policy.width == 1 && policy.k == 1;
     int  n = chain ? policy.depth + 1 : policy.shape_n;
     if (policy.adapt || n < 2)
         return pl_fail(err, PL_E_USAGE,

@@ -5,7 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const pl_tree_kind *const kinds[] = {&pl_tree_auto, &pl_tree_chain, &pl_tree_static, &pl_tree_eagle2};
+#define PL_TREE(name) extern const pl_tree_kind pl_tree_##name;
+#include "infer/tree/trees.def"
+#undef PL_TREE
+#define PL_TREE(name) &pl_tree_##name,
+static const pl_tree_kind *const kinds[] = {
+#include "infer/tree/trees.def"
+};
+#undef PL_TREE
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static void place(pl_tree *t, int i, int32_t token, int32_t parent, float score) {

@@ -3,9 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const pl_verifier *const verifiers[] = {&pl_verify_match,         &pl_verify_rejection, &pl_verify_recursive_iid,
-                                               &pl_verify_recursive_wor, &pl_verify_kseq,      &pl_verify_block,
-                                               &pl_verify_transport,     &pl_verify_typical};
+#define PL_VERIFIER(name) extern const pl_verifier pl_verify_##name;
+#include "infer/verify/verifiers.def"
+#undef PL_VERIFIER
+#define PL_VERIFIER(name) &pl_verify_##name,
+static const pl_verifier *const verifiers[] = {
+#include "infer/verify/verifiers.def"
+};
+#undef PL_VERIFIER
 enum { VERIFIERS = sizeof verifiers / sizeof *verifiers };
 
 void pl_verify_walk(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out) {

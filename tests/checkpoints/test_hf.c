@@ -411,7 +411,7 @@ static void test_eagle1(void **state) {
         put_config(at("e.json"), known[i].name ? "architectures" : "num_hidden_layers", more);
         assert_ok(pl_hf_config_read(&c, at("e.json"), PL_HF_DRAFTER, &err));
         assert_int_equal(c.backbone, PL_HF_EAGLE1);
-        assert_string_equal(pl_hf_backbone_name(c.backbone), "eagle1");
+        assert_string_equal(pl_hf_backbone_name(&c), "eagle1");
         assert_int_equal(c.target_head, known[i].target_head);
         assert_int_equal(c.fc_bias, known[i].bias);
         assert_ok(pl_hf_config_write(at("e2.json"), &c, &err));

@@ -290,7 +290,7 @@ static void given_drafter(void **state) {
     memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
     float                  *wt = head_of(&m.model, target);
     pl_llama                teacher = as_teacher(&m.model, wt);
-    const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(c.backbone));
+    const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(&c));
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
     pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);

@@ -48,14 +48,17 @@ static pl_status origin_open(origin *o, const char *dir, const pl_backbone *b, p
     if (c->backbone != mine->backbone)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT, "%s: is an %s drafter, drafter.kind asks for %s", dir,
-                            pl_hf_backbone_name(c->backbone), pl_backbone_name(b)));
+                            pl_hf_backbone_name(c), pl_backbone_name(b)));
     if (c->hidden_size != mine->hidden_size || c->vocab_size != mine->vocab_size)
         PL_TRY_GOTO(st, fail,
                     pl_fail(err, PL_E_INPUT, "%s: width %d and vocabulary %d, this drafter has %d and %d", dir,
                             c->hidden_size, c->vocab_size, mine->hidden_size, mine->vocab_size));
     if (c->n_taps != mine->n_taps || memcmp(c->tap, mine->tap, (size_t)c->n_taps * sizeof *c->tap) != 0)
-        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_INPUT, "%s: its taps are other layers of the target; give them as "
-                                                       "drafter.taps", dir));
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_INPUT,
+                            "%s: its taps are other layers of the target; give them as "
+                            "drafter.taps",
+                            dir));
     PL_TRY_GOTO(st, fail, map_rows(o, c->vocab_size, err));
     return PL_OK;
 fail:

@@ -277,7 +277,7 @@ static pl_status create_model(router_task *t, const pl_env *env, pl_err *err) {
                        "the drafter's own target",
                        dir, c.vocab_size, c.hidden_size, (long long)t->teacher.model.vocab,
                        (long long)t->teacher.model.shape.d);
-    const char *name = pl_hf_backbone_name(c.backbone);
+    const char *name = pl_hf_backbone_name(&c);
     if (pl_recipe_differs(t->r, &tr->drafter.kind) && pl_train_backbone(t->r) != pl_backbone_find(name))
         return pl_recipe_fail(t->r, &tr->drafter.kind, err, "drafter.start, %s, is an %s drafter", dir, name);
     PL_TRY(pl_weight_source_open(&src, dir, err));

@@ -1,5 +1,6 @@
 // Training-time test (EAGLE-3, Li et al. 2025, arXiv 2503.01840, section 3; the same for EAGLE-1, which is not yet
-// HASS: its top-K loss is not built): the drafter runs K steps over all rows in parallel, as it will when it drafts ahead.
+// HASS: its top-K loss is not built): the drafter runs K steps over all rows in parallel, as it will when it drafts
+// ahead.
 //
 //   step 0   hidden = fuse(features of position t), causal within the document
 //   step k   hidden = the row's own output of step k-1; tokens shifted by k; rope positions t + k; keys and values: the
