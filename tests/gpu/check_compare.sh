@@ -16,7 +16,7 @@ if [ "$lines" != 32 ]; then
     echo "$lines lines of figures, not 1 + 5 + 8 + 8 of the shape and 10"
     exit 1
 fi
-grep -q '^| slimspec-d/8 | chain:7 |' "$work/tables.md" || { cat "$work/tables.md"; exit 1; }
+grep -q '^| lowrank-d/8 | chain:7 |' "$work/tables.md" || { cat "$work/tables.md"; exit 1; }
 echo "tables: ok"
 python3 -c 'import numpy, torch' 2>/dev/null || { echo "python3 has no PyTorch: nothing is compared"; exit 77; }
 python3 tests/gpu/compare_decode.py --dump "$dump" --device cpu
