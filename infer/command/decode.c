@@ -22,7 +22,7 @@ static const pl_cli_option options[] = {
     {.name = "drafter",
      .type = PL_CLI_TEXT,
      .arg = "DIR|NAME",
-     .help = "draft head's checkpoint, or lookup[:N[,MAX]], recycle[:NODES[,keep]]; without it, plain decoding"},
+     .help = "draft head's checkpoint, or a name of the list below; without it, plain decoding"},
     {.name = "prompt",
      .letter = 'p',
      .type = PL_CLI_TEXT,
@@ -82,7 +82,7 @@ static const pl_cli_option options[] = {
     {.name = "tree",
      .type = PL_CLI_TEXT,
      .arg = "TREE",
-     .help = PL_TREE_HELP " [the drafter's own; checkpoints: auto]"},
+     .help = "what shape is drafted, a name of the list below [the drafter's own; checkpoints: auto]"},
     {.name = "dtype",
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32",
@@ -155,7 +155,14 @@ static const char *lossy(const pl_verifier *v) {
     return v->lossless ? "" : " (lossy)";
 }
 
-static void list_verifiers(FILE *f) {
+static void list_kinds(FILE *f) {
+    const pl_drafter_source *s;
+    fprintf(f, "\nDrafters without a checkpoint (--drafter):\n");
+    for (int i = 0; (s = pl_drafter_without_checkpoint(i)); i++)
+        fprintf(f, "  %-27s %s\n", s->syntax, s->help);
+    fprintf(f, "\nTrees (--tree):\n");
+    for (int i = 0; pl_tree_kind_at(i); i++)
+        fprintf(f, "  %-27s %s\n", pl_tree_kind_at(i)->syntax, pl_tree_kind_at(i)->help);
     fprintf(f, "\nVerifiers (at temperature 0 all of them are greedy verification):\n");
     for (int i = 0; pl_verifier_at(i); i++) {
         const pl_verifier *v = pl_verifier_at(i);
@@ -292,7 +299,7 @@ const pl_command pl_command_decode = {
     .about = "Continues a prompt. With a draft head the answer comes faster. With the verifier match it is, token for\n"
              "token, what plain decoding gives; the other lossless verifiers keep its distribution. The text goes to\n"
              "standard output, figures to standard error.",
-    .lists = list_verifiers,
+    .lists = list_kinds,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
     .devices = true,
     .run = run,

@@ -27,22 +27,24 @@ static const pl_drafter_source *named(const char *what, const char **from) {
     return NULL;
 }
 
-static void join_syntax(char *text, size_t size) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < SOURCES; i++)
-        if (sources[i]->syntax && used < size)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", sources[i]->syntax);
+const pl_drafter_source *pl_drafter_without_checkpoint(int i) {
+    for (int s = 0; s < SOURCES; s++)
+        if (sources[s]->syntax && i-- == 0) return sources[s];
+    return NULL;
 }
 
 static pl_status find(const pl_drafter_source **out, const char *what, const char **from, pl_err *err) {
-    char         known[256];
+    char         known[256] = "";
     pl_hf_config c;
     *out = named(what, from);
     if (*out) return PL_OK;
     *from = what;
     if (!pl_path_exists(what)) {
-        join_syntax(known, sizeof known);
+        const pl_drafter_source *s;
+        for (int i = 0; (s = pl_drafter_without_checkpoint(i)); i++) {
+            size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", s->syntax);
+        }
         return pl_fail(err, PL_E_INPUT, "drafter \"%s\": no such checkpoint; without one there are: %s", what, known);
     }
     PL_TRY(pl_hf_config_read(&c, what, PL_HF_DRAFTER, err));

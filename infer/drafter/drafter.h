@@ -100,6 +100,7 @@ typedef struct pl_drafter_options {
 typedef struct pl_drafter_source {
     const char *name;                        // "lookup"
     const char *syntax;                      // "lookup[:N[,MAX]]"; NULL: it comes from a checkpoint's folder
+    const char *help;                        // one line, where there is a syntax
     bool (*declared)(const pl_hf_config *c); // checkpoints: whether the folder holds this kind
     // The tree for --tree's text (NULL or "": the drafter's own shape, named in `name`), refused where it does not fit.
     // NULL: any tree, auto by default.
@@ -112,12 +113,14 @@ typedef struct pl_drafter_source {
 // `what` names a drafter: NAME or NAME:ARGUMENTS of one that needs no checkpoint, else a checkpoint's folder, opened as
 // the drafter it declares itself to be. So that a command means the same in every working directory, a name wins over a
 // folder; a folder of that name is written ./NAME.
-pl_status pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
-void      pl_drafter_destroy(pl_drafter *d);
+pl_status                pl_drafter_open(pl_drafter **out, const char *what, const pl_drafter_options *o, pl_err *err);
+void                     pl_drafter_destroy(pl_drafter *d);
 // The tree that it would draft, before it is opened.
-pl_status pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
+pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, const char *tree, pl_err *err);
+// Those that need no checkpoint, for help; NULL past the last.
+const pl_drafter_source *pl_drafter_without_checkpoint(int i);
 // `what` is a checkpoint's folder (which need not exist), not a name.
-bool      pl_drafter_is_folder(const char *what);
+bool                     pl_drafter_is_folder(const char *what);
 
 // Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint. The tree is policy's, o->tree is not read.
 pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,

@@ -158,5 +158,8 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     return pl_fail(err, PL_E_MEMORY, "drafter \"lookup\": an index of %d positions: out of memory", o->slots);
 }
 
-const pl_drafter_source pl_drafter_lookup = {
-    .name = "lookup", .syntax = "lookup[:N[,MAX]]", .shape = shape, .open = open};
+const pl_drafter_source pl_drafter_lookup = {.name = "lookup",
+                                             .syntax = "lookup[:N[,MAX]]",
+                                             .help = "what followed the last N tokens before, MAX tokens of it",
+                                             .shape = shape,
+                                             .open = open};

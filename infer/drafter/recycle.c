@@ -195,4 +195,8 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
 }
 
 const pl_drafter_source pl_drafter_recycle = {
-    .name = "recycle", .syntax = "recycle[:NODES[,keep]]", .shape = shape, .open = open};
+    .name = "recycle",
+    .syntax = "recycle[:NODES[,keep]]",
+    .help = "what the target found probable after a token before; keep: over answers",
+    .shape = shape,
+    .open = open};

@@ -48,5 +48,10 @@ static int grow(const pl_tree_policy *p, pl_tree *t, int level, const int *front
     return pl_tree_shape_grow(p, t, level, frontier, n, id, logp, next);
 }
 
-const pl_tree_kind pl_tree_auto = {
-    .name = "auto", .syntax = "auto", .fixed_shape = true, .parse = parse, .grow = grow, .ahead = pl_tree_shape_ahead};
+const pl_tree_kind pl_tree_auto = {.name = "auto",
+                                   .syntax = "auto",
+                                   .help = "a tree chosen while decoding, by measured costs and acceptance",
+                                   .fixed_shape = true,
+                                   .parse = parse,
+                                   .grow = grow,
+                                   .ahead = pl_tree_shape_ahead};

@@ -36,5 +36,10 @@ static int ahead(const pl_tree_policy *p, int level, int n, int32_t *pick) {
     return n;
 }
 
-const pl_tree_kind pl_tree_chain = {
-    .name = "chain", .syntax = "chain:LENGTH|auto", .fixed_shape = true, .parse = parse, .grow = grow, .ahead = ahead};
+const pl_tree_kind pl_tree_chain = {.name = "chain",
+                                    .syntax = "chain:LENGTH|auto",
+                                    .help = "one token after the other; auto: as many as pay while decoding",
+                                    .fixed_shape = true,
+                                    .parse = parse,
+                                    .grow = grow,
+                                    .ahead = ahead};

@@ -80,6 +80,7 @@ static void finish(const pl_tree_policy *p, pl_tree *t) {
 
 const pl_tree_kind pl_tree_eagle2 = {.name = "eagle2",
                                      .syntax = "eagle2:NODES,WIDTH,DEPTH",
+                                     .help = "the most probable NODES of what is grown WIDTH at a time (EAGLE-2)",
                                      .parse = parse,
                                      .grow = grow,
                                      .by_score = true,

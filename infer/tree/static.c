@@ -167,6 +167,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
 
 const pl_tree_kind pl_tree_static = {.name = "static",
                                      .syntax = "static:N1xN2x...|PARENTS",
+                                     .help = "4x2x1: children by depth; 0,0,1: the parent of each node",
                                      .fixed_shape = true,
                                      .parse = parse,
                                      .grow = pl_tree_shape_grow,

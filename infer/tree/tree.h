@@ -11,11 +11,6 @@
 #define PL_TREE_GROWN 1024 // nodes of a tree while it grows: candidates that `finish` may drop
 #define PL_TREE_TEXT 640   // bytes of a policy's text
 
-// For help texts; names every kind.
-#define PL_TREE_HELP                                                                                                   \
-    "what shape is drafted: auto (a tree chosen while decoding, by measured costs), chain:N or chain:auto, "           \
-    "static:4x2x1 (children by depth) or static:0,0,1 (parents), eagle2:NODES,WIDTH,DEPTH"
-
 // How the children of a node were chosen. Verification needs it: to couple the target's distribution with sampled
 // children it must know the distribution they were drawn from (infer/verify/verify.h).
 typedef enum pl_proposal {
@@ -74,6 +69,7 @@ typedef struct pl_tree_policy pl_tree_policy;
 typedef struct pl_tree_kind {
     const char *name;   // "chain"
     const char *syntax; // "chain:LENGTH"
+    const char *help;   // one line
     // How many children a node gets does not depend on which tokens were drawn. Only such trees can hold sampled
     // children: choosing among drawn nodes would change the distribution they follow.
     bool        fixed_shape;
@@ -115,7 +111,7 @@ struct pl_tree_policy {
     int32_t             shape_child[PL_TREE_MAX], shape_children[PL_TREE_MAX];
 };
 
-// "auto", "chain:5", "static:4x2x1", "eagle2:60,10,6", ... (PL_TREE_HELP); NULL or "" is auto. One line naming the
+// "auto", "chain:5", "static:4x2x1", "eagle2:60,10,6", ... (the kinds' syntax); NULL or "" is auto. One line naming the
 // known kinds on failure.
 pl_status pl_tree_policy_parse(pl_tree_policy *p, const char *text, pl_err *err);
 // Candidates for the children of `node`, best first: id[p->k], -1 ends the list.
@@ -130,7 +126,7 @@ int                 pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, in
 // For drafters that learn the candidates of all levels at once: the levels of t's notes share the time from `began`
 // to `done` in proportion to share[level].
 void                pl_tree_notes_share(pl_tree *t, double began, double done, const double *share);
-const pl_tree_kind *pl_tree_kind_at(int i); // NULL past the last
+const pl_tree_kind *pl_tree_kind_at(int i); // NULL past the last: for help
 
 // ---- given shapes: static.c ------------------------------------------------------------------------------------
 

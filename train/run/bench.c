@@ -28,7 +28,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "HEAD",
      .deflt = "full",
-     .help = "step: the drafter's head: full, trimmed:ROWS, lowrank:RANK"},
+     .help = "step: the drafter's head: full, trimmed:ROWS, KIND:NAME=VALUE,... (lowrank:rank=64)"},
     {.name = "drafter", .type = PL_CLI_TEXT, .arg = "DIR", .help = "decode: a draft head to time as well"},
     {.name = "tree", .type = PL_CLI_TEXT, .arg = "TREE", .deflt = "auto", .help = "decode: how it drafts"},
     {.name = "context",
@@ -341,8 +341,8 @@ const pl_command pl_command_bench = {
         "counted); weights that would stay in its cache are replaced by others from run to run, and operations\n"
         "have no floor.\n"
         "\n"
-        "Heads are in memory one at a time, and timed so. What would not fit is refused before it is made;\n"
-        PL_MEMORY_HELP ".\n"
+        "Heads are in memory one at a time, and timed so. What would not fit is refused before it is "
+        "made;\n" PL_MEMORY_HELP ".\n"
         "\n"
         "Without names: everything but tokenize (decode and step where there is a --target, decode for a\n"
         "--shape).",

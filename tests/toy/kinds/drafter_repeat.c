@@ -50,4 +50,5 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     return PL_OK;
 }
 
-const pl_drafter_source pl_drafter_repeat = {.name = "repeat", .syntax = "repeat[:N]", .shape = shape, .open = open};
+const pl_drafter_source pl_drafter_repeat = {
+    .name = "repeat", .syntax = "repeat[:N]", .help = "the last token, N times over", .shape = shape, .open = open};

@@ -18,6 +18,7 @@ static pl_status parse(pl_tree_policy *p, const char *args, pl_err *err) {
 
 const pl_tree_kind pl_tree_fork = {.name = "fork",
                                    .syntax = "fork:N",
+                                   .help = "two children of the root, N tokens below the first",
                                    .fixed_shape = true,
                                    .parse = parse,
                                    .grow = pl_tree_shape_grow,
