@@ -1,5 +1,5 @@
 // What the program says while it works. Everything goes to stderr; stdout belongs to results.
-// Libraries call these; only the door sets the mode. Progress is one rewritten line on a terminal, a plain line every
+// Libraries call these; the program sets the mode. Progress is one rewritten line on a terminal, a plain line every
 // few seconds elsewhere, nothing with --quiet.
 #ifndef PL_LOG_H
 #define PL_LOG_H
@@ -27,7 +27,7 @@ void pl_progress_begin(pl_progress *p, const char *what, int64_t start_at, int64
 void pl_progress_update(pl_progress *p, int64_t done, const char *fmt, ...) PL_PRINTF(3, 4);
 void pl_progress_end(pl_progress *p);
 
-// SIGINT/SIGTERM ask long work to stop at the next safe point. The door installs the handler; loops ask.
+// SIGINT/SIGTERM ask long work to stop at the next safe point. The program installs the handler; loops ask.
 void pl_stop_install(void);
 bool pl_stop_requested(void);
 

@@ -1,7 +1,7 @@
 // Failures on demand, for the whole program, with nothing of it in the program.
 //
 // Decision. The product carries no hook for this: the test program is linked from the product's own objects (the
-// library and the door, paceline.c, with main renamed) and two layers that only it has.
+// library and paceline.c with main renamed) and two layers that only it has.
 //   own        -Wl,--wrap=NAME sends every call that our objects make to the C library through fault_wrap.c. The linker
 //              redirects undefined references, so it sees exactly our calls: no return addresses, no guessing. It works
 //              under the sanitizers too, because the real function behind it is theirs.

@@ -23,7 +23,7 @@ mapfile -t files < <(find kernels data checkpoints recipes infer train -type f \
 
 found=$(
     TABLE="$table" awk '
-    function room(path,  part, n) { # the folder that a level is given to: two levels deep, top/. for the top itself
+    function folder(path,  part, n) { # the folder that a level is given to: two levels deep, top/. for the top itself
         n = split(path, part, "/")
         return part[1] "/" (n > 2 ? part[2] : ".")
     }
@@ -41,7 +41,7 @@ found=$(
                 else level_of[word[1] "/" word[k]] = level
         }
     }
-    FNR == 1 { mine = room(FILENAME); house = substr(mine, 1, index(mine, "/") - 1)
+    FNR == 1 { mine = folder(FILENAME); own = substr(mine, 1, index(mine, "/") - 1)
                outside = FILENAME !~ /^kernels\// && FILENAME !~ /\.(h|def)$/
                if (!(mine in level_of)) print FILENAME ": " mine " has no level: tests/layout/check_layout.sh gives them" }
     FNR == 701 { print FILENAME ": more than 700 lines, more than the one idea of a file needs" }
@@ -53,16 +53,16 @@ found=$(
         at = FILENAME ":" FNR ": "
         if (target == "paceline.h") next # the public header: plain declarations that api.c implements
         if (target !~ /\//) { print at "\"" target "\": includes are written from the repository'"'"'s root"; next }
-        theirs = room(target); other = substr(theirs, 1, index(theirs, "/") - 1)
-        same = other == house
+        theirs = folder(target); other = substr(theirs, 1, index(theirs, "/") - 1)
+        same = other == own
         high = same ? level_of[theirs] : other in top ? top[other] : 99
-        low = same ? level_of[mine] : top[house]
+        low = same ? level_of[mine] : top[own]
         if (same && !(theirs in level_of)) print at "includes " target ", whose folder has no level"
         else if (high > low) print at "includes " target ", which stands above it"
         else if (theirs != mine && high == low) print at "includes " target ", which stands beside it"
         if (mine in strict && (theirs in refused || other in refused))
             print at "includes " target ": what decodes knows neither the command line nor recipes"
-        if (target ~ /^kernels\/cpu\// && house != "kernels") print at target " is private to kernels/"
+        if (target ~ /^kernels\/cpu\// && own != "kernels") print at target " is private to kernels/"
     }' "${files[@]}" || echo "awk failed: nothing was checked"
     # What a comment cites, a reader can open: papers by their arXiv number, files by their path here.
     grep -rnE '(facts|papers):' --include='*.'{c,h,cc,cu,cuh,def,yaml,py,md} kernels data checkpoints recipes infer train \

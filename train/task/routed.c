@@ -153,7 +153,7 @@ static int64_t rows_read(const int64_t *offset, int64_t n, const uint8_t *chosen
     return rows;
 }
 
-static pl_status judge_row(router_task *t, const float *score, int64_t row, depth_sums *s, pl_err *err) {
+static pl_status score_row(router_task *t, const float *score, int64_t row, depth_sums *s, pl_err *err) {
     const int32_t *id = t->rows.top_id + row * t->rows.top;
     const float   *prob = t->rows.top_prob + row * t->rows.top;
     int64_t        n = clusters(t);
@@ -217,7 +217,7 @@ static pl_status evaluate(pl_task *task, int64_t step, pl_metrics *m, double *sc
             for (int64_t c = 0; c < clusters(t) && t->rows.real == PL_F64; c++) // choose as decoding does, in fp32
                 t->y[c] = (float)pl_f64(&p.scores)[i * clusters(t) + c];
             const float *z = t->rows.real == PL_F64 ? t->y : pl_f32(&p.scores) + i * clusters(t);
-            PL_TRY(judge_row(t, z, i, &s[depth], err));
+            PL_TRY(score_row(t, z, i, &s[depth], err));
             if (depth + 1 > depths) depths = depth + 1;
         }
     }
