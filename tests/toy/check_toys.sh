@@ -32,6 +32,12 @@ has 'bench heads' '^ +mixed-2-bf16 +mixed '
 runs bench step --shape tiny --layers 2 --head mixed:layers=2 --quiet --json
 has 'bench step' '"head": *"mixed:layers=2"'
 
+# What CONTRIBUTING.md says of adding each.
+for file in tests/toy/kinds/*.c; do
+    lines=$(wc -l <"$file")
+    grep -qE "^ $file +\| +$lines \+" CONTRIBUTING.md || say "CONTRIBUTING.md: $file has $lines lines"
+done
+
 # ---- a run ----
 
 head -16 data/prompts/train.jsonl >"$work/prompts.jsonl"
