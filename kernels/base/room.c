@@ -55,11 +55,11 @@ static pl_status own_limit(double *bytes, pl_err *err) {
     *bytes = INFINITY;
     if (!set || !*set) return PL_OK;
     static const char unit[] = "KMGT";
-    char             *end = NULL;
-    double            n = isdigit((unsigned char)*set) ? strtod(set, &end) : -1;
-    const char       *u = end && *end ? strchr(unit, toupper((unsigned char)*end)) : NULL;
+    char             *end;
+    double            n = strtod(set, &end);
+    const char       *u = *end ? strchr(unit, toupper((unsigned char)*end)) : NULL;
     if (u) n *= pow(1024, (double)(u - unit + 1)), end++;
-    if (!(n >= 1) || !isfinite(n) || *end)
+    if (!isdigit((unsigned char)*set) || !(n >= 1) || !isfinite(n) || *end)
         return pl_fail(err, PL_E_USAGE, "PACELINE_MEMORY=%s: expected bytes, or a size like 500M or 20G", set);
     *bytes = n;
     return PL_OK;
