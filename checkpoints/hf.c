@@ -271,7 +271,9 @@ static pl_status read_switch(const pl_json *j, const cJSON *eagle, const char *k
 static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *own, *head;
     PL_TRY(pl_json_opt_object(j, NULL, "paceline", &own, err));
-    if (!own && c->backbone != PL_HF_OTHER) return PL_OK;
+    if (!own && c->backbone == PL_HF_OTHER)
+        return pl_json_fail(j, NULL, err, "paceline: missing; %s says that it names a backbone", PACELINE_OTHER);
+    if (!own) return PL_OK;
     if (c->backbone == PL_HF_OTHER) {
         PL_TRY(copy_text(j, own, "backbone", "", c->backbone_name, sizeof c->backbone_name, err));
         if (!*c->backbone_name)

@@ -212,6 +212,7 @@ static void test_bad_targets(void **state) {
 
 #define EAGLE "\"architectures\":[\"LlamaForCausalLMEagle3\"],\"draft_vocab_size\":100"
 #define OWN "\"architectures\":[\"PacelineEagle3\"],"
+#define OTHER "\"architectures\":[\"PacelineDrafter\"],"
 
 static void test_drafter(void **state) {
     (void)state;
@@ -265,6 +266,9 @@ static void test_drafter(void **state) {
         {"architectures", EAGLE ",\"paceline\":{\"hd\":{}}", "paceline.hd: unknown; written by a newer paceline?"},
         {"architectures", EAGLE ",\"paceline\":{\"head\":{}}", "paceline.head.kind: missing"},
         {"architectures", OWN "\"paceline\":{}", "paceline.head.kind: missing"},
+        {"architectures", OTHER "\"backbone\":\"x\"", ": paceline: missing; PacelineDrafter says"},
+        {"architectures", OTHER "\"paceline\":{}", ": paceline.backbone: missing; PacelineDrafter says"},
+        {"architectures", OTHER "\"paceline\":{\"backbone\":\"x\",\"layers\":1}", "paceline.layers: unknown"},
         {"architectures", OWN "\"paceline\":{\"head\":{\"kind\":\"low_rank\",\"rank\":[65]}}", "paceline.head.rank"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -149,10 +149,10 @@ static char *traces_of(const pl_recipe *r, int i, const char *out_dir) {
     char                       name[64], hash[17], shared[32];
     pl_hash_hex(hash, start ? pl_hash(start, strlen(start)) : 0);
     snprintf(name, sizeof name, "start-%s", hash);
-    for (int k = 0; k < i && own; k++)
+    for (int k = 0; k < i && own && start; k++)
         if (strcmp(pipe->drafters.at[k].name, start) == 0) name[0] = 0;
     snprintf(shared, sizeof shared, "%lld", (long long)pl_generate_recipe_of(r)->seed);
-    return pl_sprintf("%s/traces/%s.%s", out_dir, *name ? name : start, seed ? seed : shared);
+    return pl_sprintf("%s/traces/%s.%s", out_dir, *name || !start ? name : start, seed ? seed : shared);
 }
 
 static bool item_routed(const pl_recipe *r, int i) {
