@@ -3,6 +3,7 @@
 #include "data/dataset/dataset.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "tests/checkpoints/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,29 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { V = 20, D = 2, EOS = 7, ROWS = 5 };
-
-static char *dir; // of the test
-
-static int make_dir(void **state) {
-    (void)state;
-    const char *at = getenv("TMPDIR");
-    dir = pl_sprintf("%s/paceline-tally-XXXXXX", at ? at : "/tmp");
-    return mkdtemp(dir) ? 0 : 1;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    pl_tree_remove(dir, NULL);
-    pl_free(dir);
-    return 0;
-}
-
-static void must(pl_status st, const pl_err *err) {
-    if (st != PL_OK) fail_msg("%s", err->msg);
-}
 
 // Answers 4 5 and what they ended with, behind prompts of 1 2 and a token that differs.
 static char *write_dataset(const char *name, const int32_t *end, int docs) {
@@ -43,25 +22,24 @@ static char *write_dataset(const char *name, const int32_t *end, int docs) {
                                            .generation = "{\"seed\": 3}",
                                            .vocab_size = V,
                                            .d = D};
-    char                         *path = pl_path_join(dir, name);
+    char                         *path = pl_path_join(scratch, name);
     pl_dataset_writer            *w;
     pl_err                        err = {0};
-    must(pl_dataset_writer_create(&w, path, &attrs, 12, &err), &err);
+    assert_ok(pl_dataset_writer_create(&w, path, &attrs, 12, &err));
     for (int i = 0; i < docs; i++) {
         int32_t  tokens[ROWS] = {1, 2, 8 + i % 8, 4, 5}, argmax[ROWS] = {0};
         uint8_t  mask[ROWS] = {0, 0, 0, 1, 1};
         uint16_t last[ROWS * D] = {0};
-        must(pl_dataset_append(w,
-                               &(pl_columns){.n = ROWS,
-                                             .tokens = tokens,
-                                             .loss_mask = mask,
-                                             .argmax = argmax,
-                                             .last_hidden = last,
-                                             .end = end[i] >= 0 ? &end[i] : NULL},
-                               &err),
-             &err);
+        assert_ok(pl_dataset_append(w,
+                                    &(pl_columns){.n = ROWS,
+                                                  .tokens = tokens,
+                                                  .loss_mask = mask,
+                                                  .argmax = argmax,
+                                                  .last_hidden = last,
+                                                  .end = end[i] >= 0 ? &end[i] : NULL},
+                                    &err));
     }
-    must(pl_dataset_writer_close(w, &err), &err);
+    assert_ok(pl_dataset_writer_close(w, &err));
     return path;
 }
 
@@ -73,7 +51,7 @@ static void answers(void **state) {
     pl_err               err = {0};
     int32_t              id[V];
     char                *path = write_dataset("answers", end, 6);
-    must(pl_tally_dataset(&t, NULL, path, NULL, &err), &err);
+    assert_ok(pl_tally_dataset(&t, NULL, path, NULL, &err));
     assert_int_equal(t.all.documents, 6);
     assert_int_equal(t.all.tokens, 6 * 2 + 5);
     assert_int_equal(t.all.count[EOS], 4);
@@ -110,21 +88,21 @@ static void held_out(void **state) {
             kept += !out;
         }
         assert_true(kept > 0 && kept < DOCS);
-        must(pl_tally_dataset(&t, NULL, path, &held, &err), &err);
+        assert_ok(pl_tally_dataset(&t, NULL, path, &held, &err));
         assert_int_equal(t.all.documents, kept);
         assert_int_equal(t.all.count[EOS], kept);
         assert_int_equal(t.half[0].documents, (kept + 1) / 2);
         pl_tally_fini(&t);
     }
     pl_tally t = {0};
-    must(pl_tally_dataset(&t, NULL, path, &(pl_tally_held){0}, &err), &err);
+    assert_ok(pl_tally_dataset(&t, NULL, path, &(pl_tally_held){0}, &err));
     assert_int_equal(t.all.documents, DOCS);
     pl_tally_fini(&t);
     pl_free(path);
 }
 
 static void write_text(const char *name, const char *text) {
-    char *path = pl_path_join(dir, name);
+    char *path = pl_path_join(scratch, name);
     assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
     pl_free(path);
 }
@@ -144,17 +122,17 @@ static void texts(void **state) {
     write_text("a.txt", text);
     write_text("b.txt", "The cat sat.");
     write_text("c.jsonl", "{\"prompt\":\"one\"}\n{\"prompt\":\"two\"}\n{\"prompt\":\"three\"}\n");
-    must(pl_tokenizer_open(&tok, "checkpoints/tiny", &err), &err);
+    assert_ok(pl_tokenizer_open(&tok, "checkpoints/tiny", &err));
     int32_t eos = pl_tokenizer_eos_id(tok);
-    char   *records = pl_path_join(dir, "c.jsonl"), *one = pl_path_join(dir, "b.txt");
+    char   *records = pl_path_join(scratch, "c.jsonl"), *one = pl_path_join(scratch, "b.txt");
     assert_true(eos >= 0);
-    must(pl_tally_text(&t, tok, dir, &err), &err); // *.txt
+    assert_ok(pl_tally_text(&t, tok, scratch, &err)); // *.txt
     assert_true(t.all.documents > 3);
     assert_int_equal(t.all.count[eos], 2);
-    must(pl_tally_records(&t, tok, records, NULL, &err), &err);
+    assert_ok(pl_tally_records(&t, tok, records, NULL, &err));
     assert_int_equal(t.all.count[eos], 2 + 3);
-    must(pl_tally_text(&given, tok, one, &err), &err);
-    must(pl_tokenizer_encode(tok, "The cat sat.", 12, PL_TOK_NO_SPECIAL, &ids, &n, &err), &err);
+    assert_ok(pl_tally_text(&given, tok, one, &err));
+    assert_ok(pl_tokenizer_encode(tok, "The cat sat.", 12, PL_TOK_NO_SPECIAL, &ids, &n, &err));
     for (int64_t i = 0; i < n; i++)
         plain += ids[i] == 5 || ids[i] == 9;
     assert_int_equal(given.all.count[eos], 0);
@@ -168,9 +146,9 @@ static void texts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(answers, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(held_out, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(texts, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(answers, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(held_out, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(texts, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

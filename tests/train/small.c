@@ -156,3 +156,31 @@ void small_metric(const char *out, const char *key, double *first, double *last)
     assert_true(seen > 1);
     pl_free(data);
 }
+
+pl_status small_pipeline(const char *out, const char *more, pl_err *err) {
+    pl_recipe *r;
+    char      *dir = pl_path_join(small_base, out);
+    char      *text =
+        pl_sprintf("seed: 1\ntarget: {path: %s/target/checkpoints/last}\n"
+                   "data: {prompts: %s/prompts.jsonl, max_new_tokens: 40, samples: 1}\n"
+                   "eval: {holdout: 5, limit: 1, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false, repeats: 1}\n"
+                   "traces: {tree: 'chain:2', top: 4, rows: 300}\n%s",
+                   small_base, small_base, more);
+    pl_env env = small_env(NULL);
+    env.keys = pl_stage_tables(&env.n_keys);
+    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", env.keys, env.n_keys, NULL, 0, err);
+    env.text = tmpfile(); // the table of results
+    assert_non_null(env.text);
+    if (st == PL_OK) st = pl_pipeline_run(r, dir, &env, err);
+    fclose(env.text);
+    pl_recipe_close(r);
+    pl_free(dir), pl_free(text);
+    return st;
+}
+
+bool small_exists(const char *name) {
+    char *path = pl_path_join(small_base, name);
+    bool  yes = pl_path_exists(path);
+    pl_free(path);
+    return yes;
+}

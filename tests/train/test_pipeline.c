@@ -27,47 +27,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// BASE/out by a recipe: the small target, and what `more` says.
-static pl_status run(const char *out, const char *more, pl_err *err) {
-    pl_recipe *r;
-    char      *dir = pl_path_join(small_base, out);
-    char      *text =
-        pl_sprintf("seed: 1\ntarget: {path: %s/target/checkpoints/last}\n"
-                   "data: {prompts: %s/prompts.jsonl, max_new_tokens: 40, samples: 1}\n"
-                   "eval: {holdout: 5, limit: 1, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false, repeats: 1}\n"
-                   "traces: {tree: 'chain:2', top: 4, rows: 300}\n%s",
-                   small_base, small_base, more);
-    pl_env env = small_env(NULL);
-    env.keys = pl_stage_tables(&env.n_keys);
-    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", env.keys, env.n_keys, NULL, 0, err);
-    env.text = tmpfile(); // the table of results
-    assert_non_null(env.text);
-    if (st == PL_OK) st = pl_pipeline_run(r, dir, &env, err);
-    fclose(env.text);
-    pl_recipe_close(r);
-    pl_free(dir), pl_free(text);
-    return st;
-}
-
-static bool there(const char *name) {
-    char *path = pl_path_join(small_base, name);
-    bool  yes = pl_path_exists(path);
-    pl_free(path);
-    return yes;
-}
-
-#define TRAIN "train: {steps: 2, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2, noise: 0.3}\n"
-#define ROUTED "{kind: dynaspec, clusters: 8, width: 8, top: 2}"
-
 // Keys that all share may say what only some of them read; the recipe that a routed drafter keeps has none of it.
 static void shared_keys(void **state) {
     (void)state;
     pl_err      err = {0};
     uint8_t    *text;
     size_t      n;
-    const char *more = TRAIN "drafter: {head: {init: random, rank: 4}, freeze: none}\n"
-                             "drafters:\n  - {name: full}\n  - {name: routed, start: full, head: " ROUTED "}\n";
-    if (run("shared", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    const char *more =
+        SMALL_TRAIN "drafter: {head: {init: random, rank: 4}, freeze: none}\n"
+                    "drafters:\n  - {name: full}\n  - {name: routed, start: full, head: " SMALL_ROUTED "}\n";
+    if (small_pipeline("shared", more, &err) != PL_OK) fail_msg("%s", err.msg);
     small_read("shared", "drafters/full/recipe.yaml", &text, &n);
     assert_non_null(strstr((char *)text, "unroll: 2"));
     assert_non_null(strstr((char *)text, "init: random"));
@@ -94,14 +63,14 @@ static void shared_list_undone(void **state) {
     pl_err      err = {0};
     uint8_t    *text;
     size_t      n;
-    const char *list = TRAIN "vocabularies: [{name: answers, dataset: true}]\ndrafter: {head: {vocab: answers}}\n"
-                             "drafters:\n  - {name: trimmed}\n  - {name: routed, start: trimmed, head: ";
+    const char *list = SMALL_TRAIN "vocabularies: [{name: answers, dataset: true}]\ndrafter: {head: {vocab: answers}}\n"
+                                   "drafters:\n  - {name: trimmed}\n  - {name: routed, start: trimmed, head: ";
     const char *head = "{kind: dynaspec, clusters: 8, width: 8, top: 2";
     char       *without = pl_sprintf("%s%s}}\n", list, head), *with = pl_sprintf("%s%s, vocab: null}}\n", list, head);
-    assert_int_equal(run("undone", without, &err), PL_E_INPUT);
+    assert_int_equal(small_pipeline("undone", without, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafter.head.vocab: a routed head has the rows of drafter.start's"));
     assert_non_null(strstr(err.msg, "head.vocab: null"));
-    if (run("undone", with, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("undone", with, &err) != PL_OK) fail_msg("%s", err.msg);
     small_read("undone", "drafters/trimmed/recipe.yaml", &text, &n);
     assert_non_null(strstr((char *)text, "answers.json"));
     pl_free(text);
@@ -127,20 +96,21 @@ static void leftovers_go(void **state) {
     enum { PLACES = sizeof place / sizeof *place };
     pl_err      err = {0};
     char        left[PLACES][256];
-    const char *more = TRAIN "drafters:\n  - {name: full, seed: 9}\n  - {name: routed, start: full, head: " ROUTED "}\n"
-                             "vocabularies:\n  - {name: few, dataset: true}\n";
-    pid_t       child = fork();
+    const char *more =
+        SMALL_TRAIN "drafters:\n  - {name: full, seed: 9}\n  - {name: routed, start: full, head: " SMALL_ROUTED "}\n"
+                    "vocabularies:\n  - {name: few, dataset: true}\n";
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) _exit(0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    if (run("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < PLACES; i++) {
         snprintf(left[i], sizeof left[i], "%s/left/%s", small_base, place[i]);
         if (!pl_path_is_dir(left[i])) fail_msg("%s is no folder of a run", place[i]);
         snprintf(left[i], sizeof left[i], "%s/left/%s/.product.tmp-%d", small_base, place[i], (int)child);
         assert_int_equal(pl_dir_make(left[i], &err), PL_OK);
     }
-    if (run("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("left", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < PLACES; i++)
         if (pl_path_exists(left[i])) fail_msg("%s is still there", left[i]);
 }
@@ -168,8 +138,9 @@ static void lists_know_training_alone(void **state) {
 static void refused_at_once(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"unroll: 3, head: " ROUTED, "drafter \"routed\": train.unroll: a routed head's run does not read it"},
-        {"freeze: backbone, head: " ROUTED, "drafter \"routed\": drafter.freeze: a routed head's run does not read it"},
+        {"unroll: 3, head: " SMALL_ROUTED, "drafter \"routed\": train.unroll: a routed head's run does not read it"},
+        {"freeze: backbone, head: " SMALL_ROUTED,
+         "drafter \"routed\": drafter.freeze: a routed head's run does not read it"},
         {"head: {kind: dynaspec, init: target}",
          "drafter \"routed\": drafter.head.init: a routed head's run does not read it"},
         {"head: {kind: dynaspec, fixed: true, k1: 4}",
@@ -177,30 +148,35 @@ static void refused_at_once(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};
         char   more[1024];
-        snprintf(more, sizeof more, TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, %s}\n",
+        snprintf(more, sizeof more, SMALL_TRAIN "drafters:\n  - {name: full}\n  - {name: routed, start: full, %s}\n",
                  bad[i][0]);
-        assert_int_equal(run("bad", more, &err), PL_E_INPUT);
+        assert_int_equal(small_pipeline("bad", more, &err), PL_E_INPUT);
         if (strstr(err.msg, bad[i][1]) != err.msg) fail_msg("%s", err.msg);
-        assert_false(there("bad/dataset"));
+        assert_false(small_exists("bad/dataset"));
     }
     pl_err err = {0};
-    assert_int_equal(run("bad", TRAIN "drafters:\n  - {name: full}\n  - {name: b, start: ful}\n", &err), PL_E_INPUT);
+    assert_int_equal(
+        small_pipeline("bad", SMALL_TRAIN "drafters:\n  - {name: full}\n  - {name: b, start: ful}\n", &err),
+        PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafters.1.start: \"ful\" is neither a drafter of the list nor a checkpoint"));
-    assert_false(there("bad/dataset"));
-    assert_int_equal(run("bad",
-                         TRAIN "drafter: {head: {position_aware: true}}\n"
-                               "drafters:\n  - {name: listed, head: {vocab: few}}\n  - {name: whole}\n"
-                               "vocabularies:\n  - {name: few, dataset: true}\n",
-                         &err),
+    assert_false(small_exists("bad/dataset"));
+    assert_int_equal(small_pipeline("bad",
+                                    SMALL_TRAIN "drafter: {head: {position_aware: true}}\n"
+                                                "drafters:\n  - {name: listed, head: {vocab: few}}\n  - {name: whole}\n"
+                                                "vocabularies:\n  - {name: few, dataset: true}\n",
+                                    &err),
                      PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafter \"whole\": drafter.head.position_aware: all tokens are drafted"));
-    assert_false(there("bad/dataset"));
-    assert_int_equal(run("one_bad", TRAIN "drafter: {kind: eagle1, head: {position_aware: true}}\n", &err), PL_E_INPUT);
+    assert_false(small_exists("bad/dataset"));
+    assert_int_equal(
+        small_pipeline("one_bad", SMALL_TRAIN "drafter: {kind: eagle1, head: {position_aware: true}}\n", &err),
+        PL_E_INPUT);
     assert_non_null(strstr(err.msg, "drafter.head.position_aware: the target's own matrix"));
-    assert_false(there("one_bad/dataset"));
-    assert_int_equal(run("one_bad", TRAIN "drafter: {start: nothing, head: " ROUTED "}\n", &err), PL_E_INPUT);
+    assert_false(small_exists("one_bad/dataset"));
+    assert_int_equal(small_pipeline("one_bad", SMALL_TRAIN "drafter: {start: nothing, head: " SMALL_ROUTED "}\n", &err),
+                     PL_E_INPUT);
     assert_non_null(strstr(err.msg, "train.unroll: a routed head's run does not read it"));
-    assert_false(there("one_bad/dataset"));
+    assert_false(small_exists("one_bad/dataset"));
 }
 
 // Which file the manifest of the traces from a start is; traces that are made anew have another.
@@ -230,15 +206,15 @@ static void starts_of_other_runs(void **state) {
         if (small_run(start[i], lines, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
     }
     // The second by the key that all share.
-    char *more = pl_sprintf(TRAIN "drafter: {start: %s/other/checkpoints/best}\ndrafters:\n"
-                                  "  - {name: a, start: %s/one/checkpoints/best, head: " ROUTED "}\n"
-                                  "  - {name: b, head: " ROUTED "}\n",
+    char *more = pl_sprintf(SMALL_TRAIN "drafter: {start: %s/other/checkpoints/best}\ndrafters:\n"
+                                        "  - {name: a, start: %s/one/checkpoints/best, head: " SMALL_ROUTED "}\n"
+                                        "  - {name: b, head: " SMALL_ROUTED "}\n",
                             small_base, small_base);
-    if (run("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 2; i++)
         made[i] = manifest_of(start[i], &text[i], &n[i]);
     assert_true(n[0] != n[1] || memcmp(text[0], text[1], n[0]) != 0);
-    if (run("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("starts", more, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 2; i++) {
         assert_true(manifest_of(start[i], &again, &n[i]) == made[i]);
         pl_free(again), pl_free(text[i]);
@@ -303,9 +279,9 @@ static void evaluation_killed(void **state) {
         assert_true(done || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
         small_read("killed", "results.json", &now, &n_now);
         bool same = n_now == n_old && memcmp(now, old, n_old) == 0;
-        if (!same && there("killed/ceilings/eagle3-full.json"))
+        if (!same && small_exists("killed/ceilings/eagle3-full.json"))
             assert_true(number_of("ceilings/eagle3-full.json", "positions") == 3);
-        if (!same && there("killed/report.html")) {
+        if (!same && small_exists("killed/report.html")) {
             small_read("killed", "report.html", &now_report, &n_now_report);
             assert_false(n_now_report == n_old_report && memcmp(now_report, old_report, n_old_report) == 0);
             pl_free(now_report);
@@ -313,16 +289,14 @@ static void evaluation_killed(void **state) {
         mixed |= !same && !done; // it was killed behind the results
         pl_free(old), pl_free(now), pl_free(old_report);
     }
-    assert_true(mixed && number_of("ceilings/eagle3-full.json", "positions") == 3 && there("killed/report.html"));
+    assert_true(mixed && number_of("ceilings/eagle3-full.json", "positions") == 3 &&
+                small_exists("killed/report.html"));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys),
-                                       cmocka_unit_test(shared_list_undone),
-                                       cmocka_unit_test(leftovers_go),
-                                       cmocka_unit_test(lists_know_training_alone),
-                                       cmocka_unit_test(refused_at_once),
-                                       cmocka_unit_test(starts_of_other_runs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shared_keys),      cmocka_unit_test(shared_list_undone),
+                                       cmocka_unit_test(leftovers_go),     cmocka_unit_test(lists_know_training_alone),
+                                       cmocka_unit_test(refused_at_once),  cmocka_unit_test(starts_of_other_runs),
                                        cmocka_unit_test(evaluation_killed)};
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

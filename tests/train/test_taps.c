@@ -16,38 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-// BASE/out by a recipe: the small target, and what `more` says.
-static pl_status run(const char *out, const char *more, pl_err *err) {
-    pl_recipe *r;
-    char      *dir = pl_path_join(small_base, out);
-    char      *text =
-        pl_sprintf("seed: 1\ntarget: {path: %s/target/checkpoints/last}\n"
-                   "data: {prompts: %s/prompts.jsonl, max_new_tokens: 40, samples: 1}\n"
-                   "eval: {holdout: 5, limit: 1, max_new_tokens: 4, tree: 'chain:2', plain_fp32: false, repeats: 1}\n"
-                   "traces: {tree: 'chain:2', top: 4, rows: 300}\n%s",
-                   small_base, small_base, more);
-    pl_env env = small_env(NULL);
-    env.keys = pl_stage_tables(&env.n_keys);
-    pl_status st = pl_recipe_parse(&r, text, strlen(text), "recipe", env.keys, env.n_keys, NULL, 0, err);
-    env.text = tmpfile(); // the table of results
-    assert_non_null(env.text);
-    if (st == PL_OK) st = pl_pipeline_run(r, dir, &env, err);
-    fclose(env.text);
-    pl_recipe_close(r);
-    pl_free(dir), pl_free(text);
-    return st;
-}
-
-static bool there(const char *name) {
-    char *path = pl_path_join(small_base, name);
-    bool  yes = pl_path_exists(path);
-    pl_free(path);
-    return yes;
-}
-
-#define TRAIN "train: {steps: 2, slots: 1, slot_rows: 128, lr: 1e-3, warmup: 1, holdout: 4, unroll: 2, noise: 0.3}\n"
-#define ROUTED "{kind: dynaspec, clusters: 8, width: 8, top: 2}"
-
 // The layers whose inputs BASE/out's dataset holds.
 static void assert_stored(const char *out, const char *list) {
     char       *dir = pl_sprintf("%s/%s/dataset", small_base, out), text[64];
@@ -82,34 +50,37 @@ static void assert_reads(const char *out, const char *name, const char *list) {
 static void taps_of_several(void **state) {
     (void)state;
     pl_err err = {0};
-    if (run("several",
-            TRAIN "drafters:\n  - {name: a, taps: [2, 0]}\n  - {name: b}\n  - {name: c, kind: eagle1, unroll: 1}\n"
-                  "  - {name: d, start: a, head: " ROUTED "}\n",
-            &err) != PL_OK)
+    if (small_pipeline("several",
+                       SMALL_TRAIN
+                       "drafters:\n  - {name: a, taps: [2, 0]}\n  - {name: b}\n  - {name: c, kind: eagle1, unroll: 1}\n"
+                       "  - {name: d, start: a, head: " SMALL_ROUTED "}\n",
+                       &err) != PL_OK)
         fail_msg("%s", err.msg);
     assert_stored("several", "0,1,2,3");
     assert_reads("several", "a", "2,0");
     assert_reads("several", "b", "1,2,3");
     assert_reads("several", "c", "");
     assert_reads("several", "d", "2,0");
-    assert_true(there("several/results.json"));
+    assert_true(small_exists("several/results.json"));
 
-    if (run("alone", TRAIN "drafters:\n  - {name: a, taps: [2, 0]}\n", &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("alone", SMALL_TRAIN "drafters:\n  - {name: a, taps: [2, 0]}\n", &err) != PL_OK)
+        fail_msg("%s", err.msg);
     assert_stored("alone", "0,2");
     small_same("several", "alone", "drafters/a/checkpoints/best/model.safetensors");
     // Who names the layers that it would read anyway, or none of the list names any: the dataset that ever was.
-    if (run("usual", TRAIN "drafters:\n  - {name: b}\n", &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("usual", SMALL_TRAIN "drafters:\n  - {name: b}\n", &err) != PL_OK) fail_msg("%s", err.msg);
     assert_stored("usual", "1,2,3");
     small_same("several", "usual", "drafters/b/checkpoints/best/model.safetensors");
-    if (run("named", TRAIN "drafter: {taps: [1, 2, 3]}\n", &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("named", SMALL_TRAIN "drafter: {taps: [1, 2, 3]}\n", &err) != PL_OK) fail_msg("%s", err.msg);
     small_same("usual", "named", ".stamps/dataset");
     small_same("usual", "named", "dataset/manifest.json");
-    if (run("none", TRAIN "drafters:\n  - {name: c, kind: eagle1, unroll: 1}\n", &err) != PL_OK)
+    if (small_pipeline("none", SMALL_TRAIN "drafters:\n  - {name: c, kind: eagle1, unroll: 1}\n", &err) != PL_OK)
         fail_msg("%s", err.msg);
     small_same("usual", "none", ".stamps/dataset");
     small_same("several", "none", "drafters/c/checkpoints/best/model.safetensors");
     // Other layers are another dataset, which is made anew.
-    if (run("usual", TRAIN "drafters:\n  - {name: b, taps: [3]}\n", &err) != PL_OK) fail_msg("%s", err.msg);
+    if (small_pipeline("usual", SMALL_TRAIN "drafters:\n  - {name: b, taps: [3]}\n", &err) != PL_OK)
+        fail_msg("%s", err.msg);
     assert_stored("usual", "3");
 }
 
@@ -151,12 +122,12 @@ static void taps_refused_at_once(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         pl_err err = {0};
         char   more[2048];
-        snprintf(more, sizeof more, "%s" TRAIN "drafters:\n  - {name: a, kind: eagle1, unroll: 1}\n%s", bad[i][0],
+        snprintf(more, sizeof more, "%s" SMALL_TRAIN "drafters:\n  - {name: a, kind: eagle1, unroll: 1}\n%s", bad[i][0],
                  bad[i][1]);
-        assert_int_equal(run("badtaps", more, &err), PL_E_INPUT);
+        assert_int_equal(small_pipeline("badtaps", more, &err), PL_E_INPUT);
         if (strstr(err.msg, bad[i][2]) != err.msg) fail_msg("%s", err.msg);
         assert_null(strchr(err.msg, '\n'));
-        assert_false(there("badtaps/dataset") || there("badtaps/drafters"));
+        assert_false(small_exists("badtaps/dataset") || small_exists("badtaps/drafters"));
     }
 }
 

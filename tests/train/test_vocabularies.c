@@ -5,6 +5,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
+#include "tests/checkpoints/scratch.h"
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/source/vocabularies.h"
@@ -17,26 +18,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
-static char *dir; // of the test
-
-static int make_dir(void **state) {
-    (void)state;
-    const char *at = getenv("TMPDIR");
-    dir = pl_sprintf("%s/paceline-vocab-XXXXXX", at ? at : "/tmp");
-    return mkdtemp(dir) ? 0 : 1;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    pl_tree_remove(dir, NULL);
-    pl_free(dir);
-    return 0;
-}
-
 static void write_text(const char *name, const char *text) {
-    char *path = pl_path_join(dir, name);
+    char *path = pl_path_join(scratch, name);
     assert_int_equal(pl_file_write_atomic(path, text, strlen(text), NULL), PL_OK);
     pl_free(path);
 }
@@ -45,7 +28,7 @@ static void write_text(const char *name, const char *text) {
 static pl_recipe *recipe(const char *fmt) {
     pl_recipe           *r;
     pl_err               err = {0};
-    char                *text = pl_sprintf(fmt, dir, dir, dir);
+    char                *text = pl_sprintf(fmt, scratch, scratch, scratch);
     int                  n;
     const pl_key *const *tables = pl_stage_tables(&n);
     if (pl_recipe_parse(&r, text, strlen(text), "r", tables, n, NULL, 0, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -56,7 +39,7 @@ static pl_recipe *recipe(const char *fmt) {
 #define TARGET "target: {path: checkpoints/tiny}\n"
 
 static pl_counts list(const char *name) {
-    char     *path = pl_sprintf("%s/vocab/%s.json", dir, name);
+    char     *path = pl_sprintf("%s/vocab/%s.json", scratch, name);
     pl_counts c;
     pl_err    err = {0};
     if (pl_counts_read(&c, path, &err) != PL_OK) fail_msg("%s", err.msg);
@@ -65,7 +48,7 @@ static pl_counts list(const char *name) {
 }
 
 static ino_t inode(const char *name) {
-    char       *path = pl_sprintf("%s/vocab/%s.json", dir, name);
+    char       *path = pl_sprintf("%s/vocab/%s.json", scratch, name);
     struct stat s;
     assert_int_equal(stat(path, &s), 0);
     pl_free(path);
@@ -74,7 +57,7 @@ static ino_t inode(const char *name) {
 
 static void run(const pl_recipe *r) {
     pl_err err = {0};
-    if (pl_vocabularies_run(r, NULL, 0, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_vocabularies_run(r, NULL, 0, scratch, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
 static void test_lists(void **state) {
@@ -90,7 +73,7 @@ static void test_lists(void **state) {
     pl_tally      t = {0};
     pl_tokenizer *tok;
     assert_int_equal(pl_tokenizer_open(&tok, "checkpoints/tiny", &err), PL_OK);
-    char *a = pl_path_join(dir, "a.txt"), *b = pl_path_join(dir, "b.jsonl");
+    char *a = pl_path_join(scratch, "a.txt"), *b = pl_path_join(scratch, "b.jsonl");
     assert_int_equal(pl_tally_text(&t, tok, a, &err), PL_OK);
     pl_counts few = list("few");
     assert_memory_equal(few.count, t.all.count, (size_t)t.all.vocab * sizeof *few.count);
@@ -106,16 +89,16 @@ static void test_lists(void **state) {
     assert_int_equal(both.documents, 2);
     assert_string_equal(both.tokenizer, pl_tokenizer_fingerprint(tok));
     // Names lead to them; anything else is a path, which must be there.
-    char *path, *want = pl_sprintf("%s/vocab/few.json", dir);
-    assert_int_equal(pl_vocabulary_path(&path, r, "few", dir, &err), PL_OK);
+    char *path, *want = pl_sprintf("%s/vocab/few.json", scratch);
+    assert_int_equal(pl_vocabulary_path(&path, r, "few", scratch, &err), PL_OK);
     assert_string_equal(path, want);
     pl_free(path);
     assert_int_equal(pl_vocabulary_path(&path, r, want, "elsewhere", &err), PL_OK);
     assert_string_equal(path, want);
     pl_free(path);
-    assert_int_equal(pl_vocabulary_path(&path, r, NULL, dir, &err), PL_OK);
+    assert_int_equal(pl_vocabulary_path(&path, r, NULL, scratch, &err), PL_OK);
     assert_null(path);
-    assert_int_equal(pl_vocabulary_path(&path, r, "fwe", dir, &err), PL_E_INPUT);
+    assert_int_equal(pl_vocabulary_path(&path, r, "fwe", scratch, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "\"fwe\" is no file and none of the recipe's vocabularies (both, few)"));
     assert_int_equal(pl_vocabulary_path(&path, r, "few", "elsewhere", &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "make it with paceline run"));
@@ -155,8 +138,8 @@ static void test_older_build(void **state) {
     assert_int_equal(pl_tokenizer_open(&tok, "checkpoints/tiny", &err), PL_OK);
     assert_int_equal(pl_recipe_item_hash(r, &pl_vocabularies_recipe_of(r)->vocabularies.at[0], keys_of, &err), PL_OK);
     int32_t eos = pl_tokenizer_eos_id(tok);
-    char   *path = pl_path_join(dir, "a.txt"), *stamp = pl_path_join(dir, ".stamps/vocab.few"),
-         *file = pl_path_join(dir, "vocab/few.json");
+    char   *path = pl_path_join(scratch, "a.txt"), *stamp = pl_path_join(scratch, ".stamps/vocab.few"),
+         *file = pl_path_join(scratch, "vocab/few.json");
     assert_int_equal(few.count[eos], 1);
     few.count[eos]--, few.tokens--;
     assert_int_equal(pl_counts_write(&few, file, &err), PL_OK);
@@ -203,7 +186,7 @@ static void test_refused(void **state) {
         char      *text = pl_sprintf(TARGET "vocabularies: %s\n", bad[i].items);
         pl_recipe *r = recipe(text);
         pl_err     err = {0};
-        assert_int_equal(pl_vocabularies_run(r, NULL, 0, dir, &err), PL_E_INPUT);
+        assert_int_equal(pl_vocabularies_run(r, NULL, 0, scratch, &err), PL_E_INPUT);
         if (!strstr(err.msg, bad[i].why)) fail_msg("case %zu: %s", i, err.msg);
         assert_null(strchr(err.msg, '\n'));
         pl_recipe_close(r);
@@ -213,9 +196,9 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_lists, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_older_build, make_dir, remove_dir),
-        cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_lists, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_older_build, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
