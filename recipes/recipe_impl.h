@@ -70,23 +70,6 @@ struct pl_recipe {
 pl_status pl_recipe_fill(pl_recipe *r, pl_err *err);
 void      pl_recipe_drop_fields(pl_recipe *r);
 
-// By name: for the recipe's own files and for tests of reading. Aborts when the path is not in the tables, has another
-// type, or (numbers, booleans, choices) has neither value nor default. Pointers live as long as the recipe.
-int64_t     pl_recipe_int(const pl_recipe *r, const char *path);
-double      pl_recipe_real(const pl_recipe *r, const char *path); // also an INT
-bool        pl_recipe_bool(const pl_recipe *r, const char *path);
-const char *pl_recipe_str(const pl_recipe *r, const char *path);    // STRING, PATH, ENUM; NULL: no value, no default
-int         pl_recipe_choice(const pl_recipe *r, const char *path); // ENUM: index into the row's choices
-// Lists: *n elements; NULL and 0 when absent or empty.
-const char *const *pl_recipe_list(const pl_recipe *r, const char *path, int *n);
-const int64_t     *pl_recipe_ints(const pl_recipe *r, const char *path, int *n);
-const double      *pl_recipe_reals(const pl_recipe *r, const char *path, int *n);
-// LIST_OF_MAPS: the number of items, and item i of them (0 <= i < count, else it aborts): a view, owned by r.
-int                pl_recipe_list_count(const pl_recipe *r, const char *path);
-const pl_recipe   *pl_recipe_item(const pl_recipe *r, const char *path, int i);
-bool               pl_recipe_knows(const pl_recipe *r, const char *path); // the path is a key of the tables
-bool               pl_recipe_has(const pl_recipe *r, const char *path);   // given in the file or by --set
-
 // "lr" for "train.lr": a key's name in the items that override it.
 const char *pl_recipe_short_path(const char *path);
 

@@ -9,6 +9,7 @@
 #include "recipes/recipe.h"
 #include "recipes/recipe_impl.h"
 #include "tests/malformed.h"
+#include "tests/recipes/by_name.h"
 
 #include <math.h>
 #include <setjmp.h>

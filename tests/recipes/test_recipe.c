@@ -10,28 +10,28 @@ static void test_defaults(void **state) {
     for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
         int        n = -1;
         pl_recipe *r = must_read(empty[i], NULL, 0);
-        assert_int_equal(pl_recipe_int(r, "train.steps"), 300);
-        assert_true(pl_recipe_real(r, "train.steps") == 300.0);
-        assert_true(pl_recipe_real(r, "train.lr") == 1e-4);
-        assert_true(pl_recipe_real(r, "train.floor") == -1.5);
-        assert_false(pl_recipe_bool(r, "train.deterministic"));
-        assert_string_equal(pl_recipe_str(r, "train.optim.kind"), "adamw");
-        assert_int_equal(pl_recipe_choice(r, "train.optim.kind"), 0);
-        assert_string_equal(pl_recipe_str(r, "train.late"), "");
-        assert_null(pl_recipe_str(r, "title"));
-        assert_null(pl_recipe_str(r, "target.path"));
-        const double *betas = pl_recipe_reals(r, "train.optim.betas", &n);
+        assert_int_equal(recipe_int(r, "train.steps"), 300);
+        assert_true(recipe_real(r, "train.steps") == 300.0);
+        assert_true(recipe_real(r, "train.lr") == 1e-4);
+        assert_true(recipe_real(r, "train.floor") == -1.5);
+        assert_false(recipe_bool(r, "train.deterministic"));
+        assert_string_equal(recipe_str(r, "train.optim.kind"), "adamw");
+        assert_int_equal(recipe_choice(r, "train.optim.kind"), 0);
+        assert_string_equal(recipe_str(r, "train.late"), "");
+        assert_null(recipe_str(r, "title"));
+        assert_null(recipe_str(r, "target.path"));
+        const double *betas = recipe_reals(r, "train.optim.betas", &n);
         assert_int_equal(n, 2);
         assert_true(betas[0] == 0.9 && betas[1] == 0.95);
-        assert_null(pl_recipe_ints(r, "target.layers", &n));
+        assert_null(recipe_ints(r, "target.layers", &n));
         assert_int_equal(n, 0);
         n = -1;
-        assert_null(pl_recipe_list(r, "data.prompts", &n));
+        assert_null(recipe_list(r, "data.prompts", &n));
         assert_int_equal(n, 0);
-        assert_int_equal(pl_recipe_list_count(r, "drafters"), 0);
-        assert_false(pl_recipe_has(r, "train.steps"));
-        assert_true(pl_recipe_knows(r, "train.steps"));
-        assert_false(pl_recipe_knows(r, "train"));
+        assert_int_equal(recipe_list_count(r, "drafters"), 0);
+        assert_false(recipe_has(r, "train.steps"));
+        assert_true(recipe_knows(r, "train.steps"));
+        assert_false(recipe_knows(r, "train"));
         pl_recipe_close(r);
     }
 }
@@ -57,25 +57,25 @@ static void test_every_type(void **state) {
                              "title: 123\n"
                              "seed: 9223372036854775807\r\n",
                              NULL, 0);
-    assert_int_equal(pl_recipe_int(r, "train.steps"), 12);
-    assert_true(pl_recipe_real(r, "train.lr") == 0.05);
-    assert_true(pl_recipe_bool(r, "train.deterministic"));
-    assert_int_equal(pl_recipe_choice(r, "train.optim.kind"), 1);
-    assert_true(pl_recipe_reals(r, "train.optim.betas", &n)[1] == 1.0);
+    assert_int_equal(recipe_int(r, "train.steps"), 12);
+    assert_true(recipe_real(r, "train.lr") == 0.05);
+    assert_true(recipe_bool(r, "train.deterministic"));
+    assert_int_equal(recipe_choice(r, "train.optim.kind"), 1);
+    assert_true(recipe_reals(r, "train.optim.betas", &n)[1] == 1.0);
     assert_int_equal(n, 2);
-    assert_true(pl_recipe_int(r, "train.offset") == INT64_MIN);
-    assert_string_equal(pl_recipe_str(r, "target.path"), "../models/a b");
-    const int64_t *layers = pl_recipe_ints(r, "target.layers", &n);
+    assert_true(recipe_int(r, "train.offset") == INT64_MIN);
+    assert_string_equal(recipe_str(r, "target.path"), "../models/a b");
+    const int64_t *layers = recipe_ints(r, "target.layers", &n);
     assert_int_equal(n, 3);
     assert_true(layers[0] == 2 && layers[1] == 5 && layers[2] == 8);
-    const char *const *prompts = pl_recipe_list(r, "data.prompts", &n);
+    const char *const *prompts = recipe_list(r, "data.prompts", &n);
     assert_int_equal(n, 2);
     assert_string_equal(prompts[0], "a.jsonl");
     assert_string_equal(prompts[1], "b, c.jsonl");
-    assert_string_equal(pl_recipe_str(r, "title"), "123");
-    assert_true(pl_recipe_int(r, "seed") == INT64_MAX);
-    assert_true(pl_recipe_has(r, "train.optim.betas"));
-    assert_false(pl_recipe_has(r, "train.floor"));
+    assert_string_equal(recipe_str(r, "title"), "123");
+    assert_true(recipe_int(r, "seed") == INT64_MAX);
+    assert_true(recipe_has(r, "train.optim.betas"));
+    assert_false(recipe_has(r, "train.floor"));
     pl_recipe_close(r);
 }
 
@@ -83,9 +83,9 @@ static void test_scalar_is_list_of_one(void **state) {
     (void)state;
     int        n = 0;
     pl_recipe *r = must_read("data: {prompts: one.jsonl}\ntarget: {layers: 7}\n", NULL, 0);
-    assert_string_equal(pl_recipe_list(r, "data.prompts", &n)[0], "one.jsonl");
+    assert_string_equal(recipe_list(r, "data.prompts", &n)[0], "one.jsonl");
     assert_int_equal(n, 1);
-    assert_int_equal(pl_recipe_ints(r, "target.layers", &n)[0], 7);
+    assert_int_equal(recipe_ints(r, "target.layers", &n)[0], 7);
     assert_int_equal(n, 1);
     pl_recipe_close(r);
 }
@@ -93,15 +93,15 @@ static void test_scalar_is_list_of_one(void **state) {
 static void test_list_of_maps(void **state) {
     (void)state;
     pl_recipe *r = must_read(drafters_yaml, NULL, 0);
-    assert_int_equal(pl_recipe_list_count(r, "drafters"), 2);
-    const pl_recipe *full = pl_recipe_item(r, "drafters", 0), *slim = pl_recipe_item(r, "drafters", 1);
-    assert_string_equal(pl_recipe_str(full, "name"), "eagle3-full");
-    assert_int_equal(pl_recipe_int(full, "head.rank"), 64);
-    assert_false(pl_recipe_has(full, "head.rank"));
-    assert_string_equal(pl_recipe_str(slim, "name"), "eagle3-slim");
-    assert_int_equal(pl_recipe_choice(slim, "head.kind"), 1);
-    assert_int_equal(pl_recipe_int(slim, "head.rank"), 32);
-    assert_true(pl_recipe_has(slim, "head.rank"));
+    assert_int_equal(recipe_list_count(r, "drafters"), 2);
+    const pl_recipe *full = recipe_item(r, "drafters", 0), *slim = recipe_item(r, "drafters", 1);
+    assert_string_equal(recipe_str(full, "name"), "eagle3-full");
+    assert_int_equal(recipe_int(full, "head.rank"), 64);
+    assert_false(recipe_has(full, "head.rank"));
+    assert_string_equal(recipe_str(slim, "name"), "eagle3-slim");
+    assert_int_equal(recipe_choice(slim, "head.kind"), 1);
+    assert_int_equal(recipe_int(slim, "head.rank"), 32);
+    assert_true(recipe_has(slim, "head.rank"));
     pl_recipe_close(r);
 }
 
@@ -126,11 +126,11 @@ static void test_null(void **state) {
         else
             assert_string_equal(text, plain);
         assert_string_equal(hash[i > 0], hash[0]);
-        assert_int_equal(pl_recipe_int(r, "train.steps"), 300);
-        assert_false(pl_recipe_has(r, "train.steps"));
-        assert_false(pl_recipe_has(r, "title"));
-        assert_null(pl_recipe_str(r, "title"));
-        assert_null(pl_recipe_list(r, "data.prompts", &n));
+        assert_int_equal(recipe_int(r, "train.steps"), 300);
+        assert_false(recipe_has(r, "train.steps"));
+        assert_false(recipe_has(r, "title"));
+        assert_null(recipe_str(r, "title"));
+        assert_null(recipe_list(r, "data.prompts", &n));
         assert_int_equal(n, 0);
         if (i > 0) pl_free(text);
         pl_recipe_close(r);
@@ -139,18 +139,18 @@ static void test_null(void **state) {
     // The last one wins; quoted it is the text.
     static const char *const again[] = {"title=null", "train.steps=null", "train.steps=7"};
     pl_recipe               *r = must_read("title: \"null\"\n", NULL, 0);
-    assert_string_equal(pl_recipe_str(r, "title"), "null");
+    assert_string_equal(recipe_str(r, "title"), "null");
     pl_recipe_close(r);
     r = must_read("title: a\n", again, 3);
-    assert_null(pl_recipe_str(r, "title"));
-    assert_int_equal(pl_recipe_int(r, "train.steps"), 7);
+    assert_null(recipe_str(r, "title"));
+    assert_int_equal(recipe_int(r, "train.steps"), 7);
     pl_recipe_close(r);
     r = must_read("title: null\n", given, 4);
-    assert_string_equal(pl_recipe_str(r, "title"), "t");
+    assert_string_equal(recipe_str(r, "title"), "t");
     pl_recipe_close(r);
     // A key of an item.
     r = must_read("drafters: [{name: a, head.rank: null}]\n", NULL, 0);
-    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "drafters", 0), "head.rank"), 64);
+    assert_int_equal(recipe_int(recipe_item(r, "drafters", 0), "head.rank"), 64);
     pl_recipe_close(r);
 }
 
@@ -163,28 +163,28 @@ static void test_sets(void **state) {
         "train.optim.betas=",      "train.late=\"null\""};
     int        n = -1;
     pl_recipe *r = must_read(drafters_yaml, sets, sizeof sets / sizeof *sets);
-    assert_int_equal(pl_recipe_int(r, "train.steps"), 6);
-    assert_true(pl_recipe_real(r, "train.lr") == 1e-3);
-    assert_string_equal(pl_recipe_str(r, "title"), "a: b # c = d");
-    assert_int_equal(pl_recipe_ints(r, "target.layers", &n)[2], 8);
+    assert_int_equal(recipe_int(r, "train.steps"), 6);
+    assert_true(recipe_real(r, "train.lr") == 1e-3);
+    assert_string_equal(recipe_str(r, "title"), "a: b # c = d");
+    assert_int_equal(recipe_ints(r, "target.layers", &n)[2], 8);
     assert_int_equal(n, 3);
-    assert_string_equal(pl_recipe_list(r, "data.prompts", &n)[1], "b,c");
+    assert_string_equal(recipe_list(r, "data.prompts", &n)[1], "b,c");
     assert_int_equal(n, 2);
-    assert_null(pl_recipe_reals(r, "train.optim.betas", &n));
+    assert_null(recipe_reals(r, "train.optim.betas", &n));
     assert_int_equal(n, 0);
-    assert_true(pl_recipe_has(r, "train.optim.betas"));
-    assert_string_equal(pl_recipe_str(r, "train.late"), "null");
-    assert_int_equal(pl_recipe_list_count(r, "drafters"), 3);
-    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "drafters", 0), "head.rank"), 16);
-    assert_string_equal(pl_recipe_str(pl_recipe_item(r, "drafters", 0), "name"), "eagle3-full");
-    assert_string_equal(pl_recipe_str(pl_recipe_item(r, "drafters", 2), "name"), "third");
-    assert_int_equal(pl_recipe_choice(pl_recipe_item(r, "drafters", 2), "head.kind"), 2);
+    assert_true(recipe_has(r, "train.optim.betas"));
+    assert_string_equal(recipe_str(r, "train.late"), "null");
+    assert_int_equal(recipe_list_count(r, "drafters"), 3);
+    assert_int_equal(recipe_int(recipe_item(r, "drafters", 0), "head.rank"), 16);
+    assert_string_equal(recipe_str(recipe_item(r, "drafters", 0), "name"), "eagle3-full");
+    assert_string_equal(recipe_str(recipe_item(r, "drafters", 2), "name"), "third");
+    assert_int_equal(recipe_choice(recipe_item(r, "drafters", 2), "head.kind"), 2);
     pl_recipe_close(r);
 
     static const char *const whole[] = {"drafters=[{name: only, head.rank: 8}]"};
     r = must_read(drafters_yaml, whole, 1);
-    assert_int_equal(pl_recipe_list_count(r, "drafters"), 1);
-    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "drafters", 0), "head.rank"), 8);
+    assert_int_equal(recipe_list_count(r, "drafters"), 1);
+    assert_int_equal(recipe_int(recipe_item(r, "drafters", 0), "head.rank"), 8);
     pl_recipe_close(r);
 }
 
@@ -331,7 +331,7 @@ static void test_dump(void **state) {
     assert_string_equal(hash, of_text);
     pl_free(text);
     // An item is a recipe of its own.
-    assert_int_equal(pl_recipe_dump(pl_recipe_item(r, "drafters", 1), &text, NULL), PL_OK);
+    assert_int_equal(pl_recipe_dump(recipe_item(r, "drafters", 1), &text, NULL), PL_OK);
     assert_string_equal(text, "name: \"no\"\nhead:\n  kind: lowrank\n  rank: 32\n");
     pl_free(text);
     pl_recipe_close(r);
@@ -374,7 +374,7 @@ static void test_round_trip(void **state) {
         pl_recipe *r = must_read(drafters_yaml, sets, 1);
         assert_int_equal(pl_recipe_dump(r, &text, NULL), PL_OK);
         pl_recipe *again = must_read(text, NULL, 0);
-        assert_string_equal(pl_recipe_str(again, "title"), strings[i]);
+        assert_string_equal(recipe_str(again, "title"), strings[i]);
         round_trip(r);
         pl_recipe_close(again);
         pl_recipe_close(r);
@@ -387,7 +387,7 @@ static void test_round_trip(void **state) {
         long_set[i] = 'w';
     sets[0] = long_set;
     pl_recipe *r = must_read("", sets, 1);
-    assert_string_equal(pl_recipe_str(r, "title"), long_set + 6);
+    assert_string_equal(recipe_str(r, "title"), long_set + 6);
     round_trip(r);
     pl_recipe_close(r);
 }
@@ -402,10 +402,10 @@ static void test_numbers_round_trip(void **state) {
         snprintf(set, sizeof set, "train.floor=%.17g", x);
         char      *text = NULL;
         pl_recipe *r = must_read("", sets, 1);
-        assert_true(pl_recipe_real(r, "train.floor") == x);
+        assert_true(recipe_real(r, "train.floor") == x);
         assert_int_equal(pl_recipe_dump(r, &text, NULL), PL_OK);
         pl_recipe *again = must_read(text, NULL, 0);
-        assert_true(pl_recipe_real(again, "train.floor") == x);
+        assert_true(recipe_real(again, "train.floor") == x);
         pl_recipe_close(again);
         pl_recipe_close(r);
         pl_free(text);
@@ -513,15 +513,15 @@ static void test_default_items(void **state) {
     pl_recipe                 *r = NULL;
     pl_err                     err;
     assert_int_equal(pl_recipe_open(&r, NULL, one, 1, NULL, 0, &err), PL_OK);
-    assert_int_equal(pl_recipe_list_count(r, "v"), 2);
-    assert_false(pl_recipe_has(r, "v"));
-    assert_false(pl_recipe_has(pl_recipe_item(r, "v", 1), "head.rank"));
-    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "v", 1), "head.rank"), 2);
+    assert_int_equal(recipe_list_count(r, "v"), 2);
+    assert_false(recipe_has(r, "v"));
+    assert_false(recipe_has(recipe_item(r, "v", 1), "head.rank"));
+    assert_int_equal(recipe_int(recipe_item(r, "v", 1), "head.rank"), 2);
     pl_recipe_close(r);
     assert_int_equal(pl_recipe_open(&r, NULL, one, 1, sets, 1, &err), PL_OK);
-    assert_true(pl_recipe_has(r, "v"));
-    assert_int_equal(pl_recipe_int(pl_recipe_item(r, "v", 1), "head.rank"), 9);
-    assert_string_equal(pl_recipe_str(pl_recipe_item(r, "v", 0), "name"), "a");
+    assert_true(recipe_has(r, "v"));
+    assert_int_equal(recipe_int(recipe_item(r, "v", 1), "head.rank"), 9);
+    assert_string_equal(recipe_str(recipe_item(r, "v", 0), "name"), "a");
     pl_recipe_close(r);
 }
 
@@ -540,7 +540,7 @@ static void test_file(void **state) {
     assert_string_equal(err.msg, expected);
     assert_int_equal(pl_file_write_atomic(path, "seed: 4\n", 8, &err), PL_OK);
     assert_int_equal(pl_recipe_open(&r, path, tables, N_TABLES, NULL, 0, &err), PL_OK);
-    assert_int_equal(pl_recipe_int(r, "seed"), 4);
+    assert_int_equal(recipe_int(r, "seed"), 4);
     pl_recipe_close(r);
     unlink(path);
     assert_int_equal(pl_recipe_open(&r, path, tables, N_TABLES, NULL, 0, &err), PL_E_INPUT);

@@ -162,7 +162,7 @@ static void test_limits(void **state) {
     for (int i = 0; i < PL_RECIPE_MAX_ITEMS; i++)
         n += (size_t)snprintf(yaml + n, sizeof yaml - n, "- {name: a}\n");
     r = must_read(yaml, NULL, 0);
-    assert_int_equal(pl_recipe_list_count(r, "drafters"), PL_RECIPE_MAX_ITEMS);
+    assert_int_equal(recipe_list_count(r, "drafters"), PL_RECIPE_MAX_ITEMS);
     pl_recipe_close(r);
     snprintf(yaml + n, sizeof yaml - n, "- {name: a}\n");
     must_refuse(yaml, NULL, 0, "x.yaml:258:3: drafters: more than 256 items");
@@ -181,16 +181,16 @@ static void test_limits(void **state) {
 // ---- callers' mistakes abort ----
 
 static void get_unknown(const pl_recipe *r) {
-    pl_recipe_int(r, "train.stepz");
+    recipe_int(r, "train.stepz");
 }
 static void get_other_type(const pl_recipe *r) {
-    pl_recipe_bool(r, "train.steps");
+    recipe_bool(r, "train.steps");
 }
 static void get_str_of_list(const pl_recipe *r) {
-    pl_recipe_str(r, "data.prompts");
+    recipe_str(r, "data.prompts");
 }
 static void get_item_past_end(const pl_recipe *r) {
-    pl_recipe_item(r, "drafters", 0);
+    recipe_item(r, "drafters", 0);
 }
 
 static void open_row(pl_key row) {
