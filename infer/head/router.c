@@ -9,23 +9,12 @@
 #include "kernels/op/silu.h"
 
 #include <math.h>
-#include <string.h>
 
 #define EPS 1e-6
 
 const char *pl_router_name(int kind) {
     static const char *const names[] = {[PL_ROUTER_MLP] = "mlp", [PL_ROUTER_CORAL] = "coral"};
     return kind < (int)(sizeof names / sizeof *names) ? names[kind] : NULL;
-}
-
-bool pl_router_find(pl_router_kind *kind, const char *name) {
-    *kind = PL_ROUTER_MLP;
-    for (int i = 0; *name && pl_router_name(i); i++)
-        if (strcmp(pl_router_name(i), name) == 0) {
-            *kind = (pl_router_kind)i;
-            return true;
-        }
-    return !*name;
 }
 
 void pl_router_params(pl_router *r, pl_params *ps) {

@@ -22,8 +22,6 @@ typedef struct pl_router {
 } pl_router;
 
 const char *pl_router_name(int kind); // "mlp", "coral"; NULL past the last
-// By that name, "" being mlp; false: none of that name.
-bool        pl_router_find(pl_router_kind *kind, const char *name);
 // Adds the weights, as router.*, to the list.
 void        pl_router_params(pl_router *r, pl_params *ps);
 // [M, C] scores: of embed and hidden [M, d] (mlp), of output [M, d] (coral). Rows are independent.
