@@ -52,7 +52,10 @@ typedef struct pl_device {
 } pl_device;
 
 typedef struct pl_backend {
-    const char *name;             // "ref", "ref64", "cpu-avx512", ...
+    const char *name; // "ref", "ref64", "cpu-avx512", ...
+    // The same name: the same bits. It changes with them, and stands in datasets, training states and results: what was
+    // begun in one arithmetic is not continued in another.
+    const char *arithmetic;
     pl_dtype    real;             // dtype of activations and gradients: PL_F32 or PL_F64
     pl_op_fn    fwd[PL_OP_COUNT]; // NULL: this backend lacks the op, which is an explicit error, never a silent copy
     pl_op_fn    bwd[PL_OP_COUNT];
@@ -62,11 +65,18 @@ typedef struct pl_backend {
 
 const pl_backend *pl_backend_ref(void);
 const pl_backend *pl_backend_ref64(void);
-// The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512 in the environment lowers the choice.
+// The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512|amx in the environment lowers the choice.
+// amx-emulated: avx2 with a matrix unit in C, slow, for tests; taken by name only.
 const pl_backend *pl_backend_cpu(void);
-// By ISA name ("portable", "avx2", "avx512"); NULL where this machine or build lacks it. For tests that walk all of
-// them.
+// By level; NULL where this machine or build lacks it. For tests that walk all of them.
 const pl_backend *pl_backend_cpu_isa(const char *isa);
+// What a cpu backend can do at most, measured (kernels/base/probe.h): multiply-adds of factors in F32 or BF16, counted
+// as two operations each, per second on all threads of the pool; of BF16 on the matrix unit where its level has one.
+// One sample, or the best of several. 0 on a device: its peak is not known.
+double            pl_backend_peak_once(const pl_backend *be, pl_dtype factors, pl_pool *pool);
+double            pl_backend_peak(const pl_backend *be, pl_dtype factors, pl_pool *pool);
+// Names of all levels, best first, i = 0, 1, ...; NULL past the last.
+const char       *pl_backend_cpu_level(int i);
 
 // GPU number n, opened at the first call and kept: NULL and one line where this build has no CUDA, or the machine no
 // driver, one that is too old, no such GPU, or one that this build has no code for.

@@ -1,12 +1,16 @@
 // The cpu backends: the table of ref, overridden by what cpu.def lists, once per ISA. Which of them this machine can
 // run is asked of the processor at run time.
 #include "kernels/backend.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "kernels/base/probe.h"
 #include "kernels/softmax.h"
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 typedef void declare_op(pl_ctx *ctx, const void *args);
@@ -18,9 +22,7 @@ typedef void declare_op(pl_ctx *ctx, const void *args);
 #include "kernels/ops.def"
 #undef X
 
-// X86(x): only where the x86 variants are compiled.
 #if defined(__x86_64__)
-#define X86(...) __VA_ARGS__
 static bool runs_f16c(void) { // clang does not know it by name
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -32,22 +34,19 @@ static bool runs_avx512(void) {
     return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-#else
-#define X86(...)
+// The unit is there, and the kernel gives this process its 8 KB a thread (Linux 5.16 and later are to be asked).
+static bool runs_amx(void) {
+    enum { BF16 = 1 << 22, TILE = 1 << 24, OSXSAVE = 1 << 27, TILES_SAVED = 3 << 17, REQUEST = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, low, high;
+    if (!runs_avx512() || !__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILE)) != (BF16 | TILE)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & TILES_SAVED) == TILES_SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
 #endif
 static bool runs_portable(void) {
     return true;
 }
-
-#define X_FWD(NAME, name)                                                                                              \
-    declare_op pl_##name##_fwd_portable;                                                                               \
-    X86(declare_op pl_##name##_fwd_avx2, pl_##name##_fwd_avx512;)
-#define X_BWD(NAME, name)                                                                                              \
-    declare_op pl_##name##_bwd_portable;                                                                               \
-    X86(declare_op pl_##name##_bwd_avx2, pl_##name##_bwd_avx512;)
-#include "kernels/cpu.def"
-#undef X_FWD
-#undef X_BWD
 
 // An override is a second initializer of the same element, on purpose.
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -55,55 +54,92 @@ static bool runs_portable(void) {
 #define BWD_1(NAME, name) .bwd[PL_OP_##NAME] = pl_##name##_bwd_ref32,
 #define X(NAME, name, backward) .fwd[PL_OP_##NAME] = pl_##name##_fwd_ref32, BWD_##backward(NAME, name)
 
-static const pl_backend portable = {
-    .name = "cpu-portable",
-    .real = PL_F32,
-#include "kernels/ops.def"
-#define X_FWD(NAME, name) .fwd[PL_OP_##NAME] = pl_##name##_fwd_portable,
-#define X_BWD(NAME, name) .bwd[PL_OP_##NAME] = pl_##name##_bwd_portable,
-#include "kernels/cpu.def"
-#undef X_FWD
-#undef X_BWD
-};
-
-#if defined(__x86_64__)
-static const pl_backend avx2 = {
-    .name = "cpu-avx2",
-    .real = PL_F32,
-#include "kernels/ops.def"
-#define X_FWD(NAME, name) .fwd[PL_OP_##NAME] = pl_##name##_fwd_avx2,
-#define X_BWD(NAME, name) .bwd[PL_OP_##NAME] = pl_##name##_bwd_avx2,
-#include "kernels/cpu.def"
-#undef X_FWD
-#undef X_BWD
-};
-
-static const pl_backend avx512 = {
-    .name = "cpu-avx512",
-    .real = PL_F32,
-#include "kernels/ops.def"
-#define X_FWD(NAME, name) .fwd[PL_OP_##NAME] = pl_##name##_fwd_avx512,
-#define X_BWD(NAME, name) .bwd[PL_OP_##NAME] = pl_##name##_bwd_avx512,
-#include "kernels/cpu.def"
-#undef X_FWD
-#undef X_BWD
-};
+// Levels with a fused multiply-add give the same bits, in fp32 and in bf16; without one fp32 differs.
+#define ARITHMETIC "cpu-2"
+#if defined(__FP_FAST_FMAF)
+#define ARITHMETIC_PORTABLE ARITHMETIC
+#else
+#define ARITHMETIC_PORTABLE "cpu-2-unfused"
 #endif
 
-extern const pl_softmax pl_softmax_portable;
-X86(extern const pl_softmax pl_softmax_avx2, pl_softmax_avx512;)
+#define PL_LEVEL portable
+#define PL_LEVEL_NAME "portable"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC_PORTABLE
+#include "kernels/level.h"
+#if defined(__x86_64__)
+#define PL_LEVEL avx2
+#define PL_LEVEL_NAME "avx2"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC
+#include "kernels/level.h"
+#define PL_LEVEL avx512
+#define PL_LEVEL_NAME "avx512"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC
+#include "kernels/level.h"
+#define PL_LEVEL amx
+#define PL_LEVEL_NAME "amx"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC
+#include "kernels/level.h"
+#define PL_LEVEL amx_emulated
+#define PL_LEVEL_NAME "amx-emulated"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC
+#include "kernels/level.h"
+#endif
 
-// Best first.
+// Best first; what comes after portable is taken by name only.
 static const struct {
     const char       *isa;
     const pl_backend *be;
     const pl_softmax *softmax;
     bool (*runs)(void);
 } variants[] = {
-    X86({"avx512", &avx512, &pl_softmax_avx512, runs_avx512},
-        {"avx2", &avx2, &pl_softmax_avx2, runs_avx2}, ){"portable", &portable, &pl_softmax_portable, runs_portable},
+#if defined(__x86_64__)
+    {"amx", &backend_amx, &pl_softmax_amx, runs_amx},
+    {"avx512", &backend_avx512, &pl_softmax_avx512, runs_avx512},
+    {"avx2", &backend_avx2, &pl_softmax_avx2, runs_avx2},
+#endif
+    {"portable", &backend_portable, &pl_softmax_portable, runs_portable},
+#if defined(__x86_64__)
+    {"amx-emulated", &backend_amx_emulated, &pl_softmax_amx_emulated, runs_avx2},
+#endif
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
+
+const char *pl_backend_cpu_level(int i) {
+    return i < VARIANTS ? variants[i].isa : NULL;
+}
+
+#if defined(__x86_64__)
+void pl_unit_run_amx(int times); // kernels/cpu/panels.h
+
+static void unit_part(void *arg, int part, int parts) {
+    (void)part, (void)parts;
+    pl_unit_run_amx(*(const int *)arg);
+}
+
+static double unit_flops_once(pl_pool *pool) {
+    int    times = 20000, threads = pl_pool_threads(pool);
+    double t0 = pl_now();
+    pl_parallel(pool, threads, unit_part, &times);
+    return 4 * 16384.0 * times * threads / (pl_now() - t0);
+}
+#endif
+
+double pl_backend_peak_once(const pl_backend *be, pl_dtype factors, pl_pool *pool) {
+    if (be->memory) return 0;
+#if defined(__x86_64__)
+    if (be == &backend_amx && factors == PL_BF16) return unit_flops_once(pool);
+#endif
+    return pl_probe_flops_once(pool);
+}
+
+double pl_backend_peak(const pl_backend *be, pl_dtype factors, pl_pool *pool) {
+    double best = 0;
+    for (int i = 0; i < 9; i++) {
+        double rate = pl_backend_peak_once(be, factors, pool);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
 
 const pl_backend *pl_backend_cpu_isa(const char *isa) {
     for (int i = 0; i < VARIANTS; i++)
@@ -118,12 +154,13 @@ static int chosen(void) {
         while (i < VARIANTS && strcmp(variants[i].isa, most) != 0)
             i++;
         if (i == VARIANTS) {
-            pl_log_warn("PACELINE_ISA=%s: no such ISA (portable, avx2, avx512); using the best", most);
+            pl_log_warn("PACELINE_ISA=%s: no such level (amx, avx512, avx2, portable, amx-emulated); using the best",
+                        most);
             i = 0;
         }
     }
-    while (!variants[i].runs()) // portable, the last one, always runs
-        i++;
+    while (!variants[i].runs()) // portable always does
+        i = i + 1 < VARIANTS ? i + 1 : 0;
     return i;
 }
 

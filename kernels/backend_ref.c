@@ -16,6 +16,7 @@ typedef void pl_op_declare(pl_ctx *ctx, const void *args);
 
 static const pl_backend ref32 = {
     .name = "ref",
+    .arithmetic = "ref-2",
     .real = PL_F32,
 #define X(NAME, name, backward) .fwd[PL_OP_##NAME] = pl_##name##_fwd_ref32, BWD_##backward(NAME, name, ref32)
 #include "kernels/ops.def"
@@ -24,6 +25,7 @@ static const pl_backend ref32 = {
 
 static const pl_backend ref64 = {
     .name = "ref64",
+    .arithmetic = "ref64-2",
     .real = PL_F64,
 #define X(NAME, name, backward) .fwd[PL_OP_##NAME] = pl_##name##_fwd_ref64, BWD_##backward(NAME, name, ref64)
 #include "kernels/ops.def"

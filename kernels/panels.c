@@ -3,44 +3,81 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 
+#include <string.h>
+
 // Where element (n, k) lies in a packed matrix, in elements.
 static size_t panel_index(pl_dtype t, int64_t n, int64_t k, int64_t cols) {
-    size_t line = ((size_t)n / PL_PANEL * (size_t)cols + (size_t)k) * PL_PANEL;
-    return line + pl_panel_place(t, n % PL_PANEL, PL_PANEL);
+    size_t panel = (size_t)n / PL_PANEL * (size_t)pl_panel_columns(t, cols) * PL_PANEL;
+    return panel + pl_panel_place(t, n % PL_PANEL, k, PL_PANEL);
 }
 
 size_t pl_panels_bytes(int64_t n, int64_t k, pl_dtype t) {
     PL_CHECK(n >= 0 && k >= 0 && (t == PL_F32 || t == PL_BF16), "panels of [%lld, %lld] %s", (long long)n, (long long)k,
              pl_dtype_name(t));
-    return pl_size_mul(((size_t)n + PL_PANEL - 1) / PL_PANEL * PL_PANEL, (size_t)k, pl_dtype_size(t));
+    return pl_size_mul(((size_t)n + PL_PANEL - 1) / PL_PANEL * PL_PANEL, (size_t)pl_panel_columns(t, k),
+                       pl_dtype_size(t));
+}
+
+// The panel of row `from`, and how many rows of [from, end) are in it.
+static uint8_t *panel_of(void *dst, pl_dtype t, int64_t from, int64_t end, int64_t k, int64_t *rows) {
+    int64_t first = from / PL_PANEL * PL_PANEL;
+    *rows = (first + PL_PANEL < end ? first + PL_PANEL : end) - from;
+    return (uint8_t *)dst + panel_index(t, first, 0, k) * pl_dtype_size(t);
+}
+
+static void check_rows(int64_t n0, int64_t count, int64_t n) {
+    PL_CHECK(n0 >= 0 && count >= 0 && n0 + count <= n, "rows %lld..%lld of %lld", (long long)n0,
+             (long long)(n0 + count), (long long)n);
 }
 
 void pl_panels_pack(void *dst, pl_dtype t, int64_t n0, int64_t count, int64_t n, int64_t k, const float *src) {
     PL_CHECK(t == PL_F32 || t == PL_BF16, "panels of %s", pl_dtype_name(t));
-    PL_CHECK(n0 >= 0 && count >= 0 && n0 + count <= n, "rows %lld..%lld of %lld", (long long)n0,
-             (long long)(n0 + count), (long long)n);
-    for (int64_t from = n0; from < n0 + count;) {
-        int64_t to = (from / PL_PANEL + 1) * PL_PANEL;
-        if (to > n0 + count) to = n0 + count;
-        uint8_t *panel = (uint8_t *)dst + panel_index(t, from / PL_PANEL * PL_PANEL, 0, k) * pl_dtype_size(t);
-        pl_panel_pack(panel, t, PL_PANEL, from % PL_PANEL, to - from, k, src + (from - n0) * k);
-        from = to;
+    check_rows(n0, count, n);
+    for (int64_t from = n0, rows; from < n0 + count; from += rows) {
+        uint8_t *panel = panel_of(dst, t, from, n0 + count, k, &rows);
+        pl_panel_pack(panel, t, PL_PANEL, from % PL_PANEL, rows, k, src + (from - n0) * k);
     }
 }
 
-// A transposition: blocks of BLOCK columns, so that the lines written stay in the first-level cache.
+enum { BLOCK = 32 }; // columns: of bf16 one cache line of a row, for which a panel has 4 KB
+
+// Columns k0 .. k0 + columns - 1 of one row, `src` from k0 on. A pair is a word as it lies there; the last of an odd
+// number has no partner.
+static void put_pairs(uint8_t *panel, int width, int64_t row, int64_t k0, int64_t columns, const uint8_t *src) {
+    uint8_t *to = panel + pl_panel_place(PL_BF16, row, k0, width) * sizeof(uint16_t);
+    size_t   step = (size_t)width * sizeof(uint32_t);
+    int64_t  i = 0;
+    for (; i + 2 <= columns; i += 2, to += step)
+        memcpy(to, src + i * 2, sizeof(uint32_t));
+    if (i < columns) memcpy(to, src + i * 2, sizeof(uint16_t));
+}
+
+void pl_panels_pack_bf16(void *dst, int64_t n0, int64_t count, int64_t n, int64_t k, const void *src) {
+    check_rows(n0, count, n);
+    for (int64_t from = n0, rows; from < n0 + count; from += rows) {
+        uint8_t       *panel = panel_of(dst, PL_BF16, from, n0 + count, k, &rows);
+        const uint8_t *s = (const uint8_t *)src + (from - n0) * k * 2;
+        for (int64_t k0 = 0; k0 < k; k0 += BLOCK)
+            for (int64_t r = 0; r < rows; r++)
+                put_pairs(panel, PL_PANEL, from % PL_PANEL + r, k0, k - k0 < BLOCK ? k - k0 : BLOCK,
+                          s + (r * k + k0) * 2);
+    }
+}
+
+// A transposition: blocks of columns, so that the lines written stay in the first-level cache.
 void pl_panel_pack(void *panel, pl_dtype t, int width, int64_t row0, int64_t count, int64_t k, const float *src) {
-    enum { BLOCK = 16 };
     for (int64_t k0 = 0; k0 < k; k0 += BLOCK) {
         int64_t columns = k - k0 < BLOCK ? k - k0 : BLOCK;
-        for (int64_t row = 0; row < count; row++) {
-            const float *s = src + row * k + k0;
-            size_t       at = (size_t)k0 * (size_t)width + pl_panel_place(t, row0 + row, width);
-            for (int64_t i = 0; i < columns; i++, at += (size_t)width) {
-                if (t == PL_F32)
-                    ((float *)panel)[at] = s[i];
-                else
-                    ((uint16_t *)panel)[at] = pl_f32_to_bf16(s[i]);
+        for (int64_t row = row0; row < row0 + count; row++) {
+            const float *s = src + (row - row0) * k + k0;
+            uint16_t     half[BLOCK];
+            if (t == PL_F32) {
+                float *to = (float *)panel + pl_panel_place(t, row, k0, width);
+                for (int64_t i = 0; i < columns; i++)
+                    to[i * width] = s[i];
+            } else {
+                pl_from_f32(half, PL_BF16, s, (size_t)columns);
+                put_pairs(panel, width, row, k0, columns, (const uint8_t *)half);
             }
         }
     }

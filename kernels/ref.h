@@ -9,6 +9,9 @@
 #include "kernels/panels.h"
 #include "kernels/segments.h"
 
+#include <float.h>
+#include <tgmath.h>
+
 typedef PL_REF_REAL pl_real;
 
 #define PL_REF_JOIN_2(name, suffix) pl_##name##_##suffix
@@ -43,11 +46,36 @@ static inline pl_real pl_ref_weight(const pl_tensor *w, int64_t n, int64_t k) {
     if (w->layout == PL_SEGMENTS) {
         int64_t  segment = 0;
         pl_panel p = pl_panel_of(w, n, &segment);
-        size_t   line = p.at + (size_t)k * (size_t)p.width;
-        return pl_ref_load(w->data, w->dtype, (int64_t)(line + pl_panel_place(w->dtype, n - p.first, p.width)));
+        size_t   at = p.at + pl_panel_place(w->dtype, n - p.first, k, p.width);
+        return pl_ref_load(w->data, w->dtype, (int64_t)at);
     }
     if (w->layout == PL_PANELS) return (pl_real)pl_panels_at(w->data, w->dtype, n, k, w->dim[1]);
     return pl_ref_load(w->data, w->dtype, n * w->dim[1] + k);
+}
+
+// As matrix units have it in fp32: what is less than the least normal number is zero.
+static inline pl_real pl_ref_flush(pl_real v) {
+    return fabs(v) < (pl_real)FLT_MIN ? copysign((pl_real)0, v) : v;
+}
+
+// sum_k x[k] W[n, k] in the order that inference's products keep on every cpu, to the bit (kernels/cpu/panels.h).
+static inline pl_real pl_ref_dot(const pl_tensor *w, int64_t n, const pl_real *x) {
+    int64_t K = w->dim[1];
+    pl_real sum = 0;
+    if (w->dtype != PL_BF16) {
+        for (int64_t k = 0; k < K; k++)
+            sum = fma(x[k], pl_ref_weight(w, n, k), sum);
+        return sum;
+    }
+    for (int64_t k0 = 0; k0 < K; k0 += 32) {
+        pl_real part[2] = {0, 0};
+        for (int64_t k = k0; k < k0 + 32; k++) {
+            pl_real a = k < K ? (pl_real)pl_round_bf16((float)x[k]) : 0, b = k < K ? pl_ref_weight(w, n, k) : 0;
+            part[k % 2] = pl_ref_flush(fma(pl_ref_flush(a), pl_ref_flush(b), part[k % 2]));
+        }
+        sum = pl_ref_flush(sum + pl_ref_flush(part[0] + part[1]));
+    }
+    return sum;
 }
 
 #endif

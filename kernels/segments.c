@@ -15,7 +15,7 @@ void pl_segments_place(int64_t *unit, const int64_t *row, int64_t n) {
 }
 
 size_t pl_segments_bytes(const pl_segments *s, int64_t k, pl_dtype t) {
-    return pl_size_mul((size_t)s->unit[s->n] * PL_HALF_PANEL, (size_t)k, pl_dtype_size(t));
+    return pl_size_mul((size_t)s->unit[s->n] * PL_HALF_PANEL, (size_t)pl_panel_columns(t, k), pl_dtype_size(t));
 }
 
 // The last segment that begins at or before a row: of empty ones at the same row, the one that is not.
@@ -30,23 +30,25 @@ static int64_t segment_of(const pl_segments *s, int64_t row, int64_t near) {
     return low;
 }
 
-static pl_panel in_segment(const pl_segments *s, int64_t segment, int64_t row, int64_t k) {
+// columns: of a packed row.
+static pl_panel in_segment(const pl_segments *s, int64_t segment, int64_t row, int64_t columns) {
     int64_t  panel = (row - s->row[segment]) / PL_PANEL, first = s->row[segment] + panel * PL_PANEL;
     int64_t  left = s->row[segment + 1] - first;
     pl_panel p = {.first = first, .rows = (int)(left < PL_PANEL ? left : PL_PANEL)};
     p.width = p.rows <= PL_HALF_PANEL ? PL_HALF_PANEL : PL_PANEL;
-    p.at = ((size_t)s->unit[segment] + 2 * (size_t)panel) * PL_HALF_PANEL * (size_t)k;
+    p.at = ((size_t)s->unit[segment] + 2 * (size_t)panel) * PL_HALF_PANEL * (size_t)columns;
     return p;
 }
 
 pl_panel pl_panel_of(const pl_tensor *w, int64_t row, int64_t *segment) {
     PL_CHECK(row >= 0 && row < w->dim[0], "row %lld of %lld", (long long)row, (long long)w->dim[0]);
+    int64_t columns = pl_panel_columns(w->dtype, w->dim[1]);
     if (w->layout == PL_SEGMENTS) {
         *segment = segment_of(w->segments, row, *segment);
-        return in_segment(w->segments, *segment, row, w->dim[1]);
+        return in_segment(w->segments, *segment, row, columns);
     }
     int64_t panel = row / PL_PANEL, left = w->dim[0] - panel * PL_PANEL;
-    return (pl_panel){.at = (size_t)panel * PL_PANEL * (size_t)w->dim[1],
+    return (pl_panel){.at = (size_t)panel * PL_PANEL * (size_t)columns,
                       .first = panel * PL_PANEL,
                       .rows = (int)(left < PL_PANEL ? left : PL_PANEL),
                       .width = PL_PANEL};
@@ -62,7 +64,7 @@ void pl_segments_pack(void *dst, pl_dtype t, const pl_segments *s, int64_t n0, i
              (long long)(n0 + count), (long long)s->row[s->n]);
     for (int64_t row = n0, segment = 0, n; row < n0 + count; row += n) {
         segment = segment_of(s, row, segment);
-        pl_panel p = in_segment(s, segment, row, k);
+        pl_panel p = in_segment(s, segment, row, pl_panel_columns(t, k));
         n = p.first + p.rows - row;
         if (n > n0 + count - row) n = n0 + count - row;
         pl_panel_pack((uint8_t *)dst + p.at * pl_dtype_size(t), t, p.width, row - p.first, n, k, src + (row - n0) * k);

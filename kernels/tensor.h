@@ -9,9 +9,9 @@
 // load, into panels of PL_PANEL rows: element (n, k) of W[N, K] lies in panel n / PL_PANEL, panels follow each other,
 // and inside a panel k is the slow index, so that one k of all rows of a panel is one contiguous load:
 //   F32   index p*K*PL_PANEL + k*PL_PANEL + n % PL_PANEL
-//   BF16  the same k-slow order, but the PL_PANEL 16-bit values of one k are interleaved in pairs (j, j + PL_PANEL/2):
-//         32-bit word j holds row j in its low half and row j + PL_PANEL/2 in its high half, so that `word << 16` and
-//         `word & 0xffff0000` are the fp32 values of 16 consecutive rows each.
+//   BF16  pairs of k, as matrix units take them: 32-bit word p*(K+1)/2*PL_PANEL + k/2*PL_PANEL + n % PL_PANEL holds
+//         k even in its low half and k + 1 in its high half, so that `word << 16` and `word & 0xffff0000` are the fp32
+//         values of consecutive rows. Where K is odd the last high halves are zero.
 // Rows past N in the last panel are zero. See kernels/panels.h for pack and size.
 //
 // A matrix that is read by segments of rows (the clusters of a routed head) has panels that begin where its segments

@@ -13,6 +13,10 @@
 // the same for any number of threads, any split, whatever M and N are, and on AVX2 and AVX-512 alike. They are not
 // those of the panel product of linear.h, which does not cut K.
 //
+// pl_gemm_bf16: the same products of numbers rounded to bf16, as kernels/cpu/panels.h sums them: the bits of packed
+// weights, so that a forward in training is that of decoding, at every level and for any number of threads. A C that is
+// accumulated on is what its sums start from.
+//
 // oneDNN: with PACELINE_GEMM=onednn in the environment, and built in, pl_gemm uses its dnnl_sgemm over fixed blocks of
 // C instead (one OpenMP thread each): other bits, still the same for any number of threads. pl_gemm_serial is always
 // the own one.
@@ -25,6 +29,7 @@
 typedef enum pl_gemm_kind { PL_GEMM_NT, PL_GEMM_NN, PL_GEMM_TN } pl_gemm_kind;
 
 #define pl_gemm PL_CPU(gemm)
+#define pl_gemm_bf16 PL_CPU(gemm_bf16)
 #define pl_gemm_serial PL_CPU(gemm_serial)
 #define pl_gemm_scratch_bytes PL_CPU(gemm_scratch_bytes)
 
@@ -33,9 +38,18 @@ typedef enum pl_gemm_kind { PL_GEMM_NT, PL_GEMM_NN, PL_GEMM_TN } pl_gemm_kind;
 void pl_gemm(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
              const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
 
-// The same product, same bits, on the calling thread: for use inside a part of a parallel region. scratch: 64-byte
-// aligned, pl_gemm_scratch_bytes(m, n, k) bytes, one per concurrent call. Sizes grow with m, n and k, so that the bytes
-// for the largest shape serve all smaller ones.
+// A factor that may lie in bf16; ld in elements.
+typedef struct pl_factor {
+    const void *data;
+    int64_t     ld;
+    bool        bf16;
+} pl_factor;
+void pl_gemm_bf16(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                  pl_factor b, bool accumulate, float *c, int64_t ldc);
+
+// The same product as pl_gemm's, same bits, on the calling thread: for use inside a part of a parallel region. scratch:
+// 64-byte aligned, pl_gemm_scratch_bytes(m, n, k) bytes, one per concurrent call. Sizes grow with m, n and k, so that
+// the bytes for the largest shape serve all smaller ones.
 size_t pl_gemm_scratch_bytes(int64_t m, int64_t n, int64_t k);
 void   pl_gemm_serial(void *scratch, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
                       const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);

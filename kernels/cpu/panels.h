@@ -1,7 +1,13 @@
-// One pass over packed weights: a few rows times a few panels, outputs in registers. What `linear` and the fused head
-// are made of; compiled once per ISA like every cpu source.
+// One pass over packed weights: a few rows times a few panels. What `linear` and the fused head are made of; compiled
+// once per ISA like every cpu source.
 //
-//   y[r, j] (+)= sum_k x[k][r] W[j, k]     r < rows, j < cols, k = 0 .. kc - 1 strictly in order, one fma each
+//   y[r, j] (+)= sum_k x[k][r] W[j, k]     r < rows, j < cols
+//
+// F32 (panels_cpu.c): k = 0 .. kc - 1 strictly in order, one fma each.
+// BF16 (pairs_cpu.c): x rounded to bf16, and the order of the matrix unit (TDPBF16PS): of every 32 k the even ones are
+// a chain of fma from zero, and the odd ones; the two are added, and what they give to the sum so far. K is continued
+// with zeros to a multiple of 32. Denormal operands and results count as zero. So the bits are the same on a matrix
+// unit and without one.
 #ifndef PL_CPU_PANELS_H
 #define PL_CPU_PANELS_H
 
@@ -9,26 +15,77 @@
 #include "kernels/cpu/simd.h"
 
 #define PL_PANELS_AHEAD 24576 // bytes of what comes after, where it is known, that a pass has prefetched at its end
-#define PL_PASS_PANELS 2      // panels of one pass at most; rows * panels <= PL_MR_PANEL, or 1 row and 1 panel
+#define PL_PASS_PANELS 2      // panels of one pass at most (F32); rows * panels <= PL_MR_PANEL, or 1 row and 1 panel
+#define PL_PANEL_BLOCK 32     // k that are summed for themselves in BF16
 
 typedef struct pl_pass {
-    int64_t      kc;
-    const float *x;           // [kc][R]
-    const char  *w;           // the first panel at this k
-    size_t       panel_bytes; // from a panel to the next
-    float       *y;
-    int64_t      ldy;
-    int64_t      cols;   // outputs that exist, of PL_PANEL * G
-    bool         resume; // accumulators start from y rather than zero
-    const char  *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
-    bool         far;    // they come from memory rather than out of a cache: prefetched otherwise
+    int64_t     kc;          // BF16: a multiple of PL_PANEL_BLOCK unless it ends at K
+    const void *x;           // from pl_rows_at
+    const char *w;           // the first panel at this k
+    size_t      panel_bytes; // from a panel to the next
+    float      *y;
+    int64_t     ldy;
+    int64_t     cols;   // outputs that exist, of PL_PANEL * panels
+    bool        resume; // sums start from y rather than zero
+    const char *after;  // what this thread reads after these panels, if that lies elsewhere; NULL: what follows them
+    bool        far;    // they come from memory rather than out of a cache: prefetched otherwise
 } pl_pass;
 
 #define pl_panels_pass PL_CPU(panels_pass)
 #define pl_panels_half_pass PL_CPU(panels_half_pass)
+#define pl_panels_begin PL_CPU(panels_begin)
+#define pl_panels_end PL_CPU(panels_end)
+#define pl_pairs_pass PL_CPU(pairs_pass)
+#define pl_unit_run PL_CPU(unit_run)
+#define pl_rows_begin PL_CPU(rows_begin)
+#define pl_rows_bytes PL_CPU(rows_bytes)
+#define pl_rows_apart PL_CPU(rows_apart)
+#define pl_rows_apart_bytes PL_CPU(rows_apart_bytes)
+#define pl_rows_pack PL_CPU(rows_pack)
+#define pl_rows_at PL_CPU(rows_at)
+
+// A thread's passes stand between these two: what it had set of its processor comes back.
+uint64_t pl_panels_begin(bool bf16);
+void     pl_panels_end(bool bf16, uint64_t mode);
+
+// What the matrix unit can do: so many times four products of tiles in registers, 16 x 16 x 32 multiply-adds each. Where
+// there is none, nothing.
+void pl_unit_run(int times);
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p);
 // One half panel (kernels/tensor.h): cols is PL_HALF_PANEL.
 void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p);
+// The BF16 ones: a panel of PL_PANEL or PL_HALF_PANEL rows.
+void pl_pairs_pass(int rows, int width, const pl_pass *p);
+
+// Rows of x as passes take them: in tiles of near-equal height, each packed for a pass over it. F32: k-slow; a single
+// row is x itself. BF16: rounded; k-slow, or as the matrix unit's tiles.
+typedef struct pl_rows {
+    const float *x;      // row r from r * ld on
+    int64_t      ld;     // floats
+    bool         across; // (BF16) column k from k * ld on instead
+    int64_t      rows, k, tiles;
+    bool         bf16;
+    size_t       tile_bytes;
+    char        *packed; // NULL: x itself
+} pl_rows;
+
+// Scratch for `rows` rows or any fewer of them.
+size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k);
+// room: 64-byte aligned, of that size; tiles are packed by pl_rows_pack, in any order.
+void   pl_rows_begin(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);
+void   pl_rows_pack(const pl_rows *r, int64_t tile);
+// The same with one row a tile.
+size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k);
+void   pl_rows_apart(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);
+// Rows whose tiles have full height: parts of a product are best as high as a multiple of it.
+#define PL_ROWS_TILE PL_CPU(rows_tile)
+extern const int      PL_ROWS_TILE;
+// First row of a tile; tile `tiles`: the number of rows.
+static inline int64_t pl_rows_first(const pl_rows *r, int64_t tile) {
+    return r->rows * tile / r->tiles;
+}
+// A tile from column k on (BF16: a multiple of PL_PANEL_BLOCK).
+const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k);
 
 #endif

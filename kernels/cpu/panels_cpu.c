@@ -5,21 +5,11 @@
 #define NW (PL_PANEL / PL_VN_LANES) // vectors of one k of a panel
 #define HALF (NW / 2)               // of half a panel
 
-// The weights of one k of a panel of W vectors, its rows in order.
-PL_INLINE void load_weights(const int W, const bool bf16, const char *p, pl_vn w[NW]) {
-    if (bf16) {
-#pragma GCC unroll 8
-        for (int v = 0; v < W / 2; v++) {
-            pl_vnu words;
-            memcpy(&words, p + (size_t)v * sizeof words, sizeof words);
-            w[v] = (pl_vn)(words << 16);
-            w[v + W / 2] = (pl_vn)(words & 0xffff0000u);
-        }
-    } else {
-#pragma GCC unroll 8
-        for (int v = 0; v < W; v++)
-            w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
-    }
+// The weights of one k of a panel of W vectors.
+PL_INLINE void load_weights(const int W, const char *p, pl_vn w[NW]) {
+#pragma GCC    unroll 8
+    for (int v = 0; v < W; v++)
+        w[v] = pl_vn_loadu((const float *)p + v * PL_VN_LANES);
 }
 
 // How many bytes ahead of its use a line is prefetched. Processors drop a prefetch when too many lines are under way,
@@ -33,9 +23,9 @@ static const size_t ahead_once[PL_PASS_PANELS + 1] = {0, 16384, 4096}; // of eac
 
 typedef void (*pass_fn)(const pl_pass *p);
 
-PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, const bool bf16, const pl_pass *p) {
-    const int    width = W * PL_VN_LANES;               // of a panel
-    const size_t step = (size_t)width * (bf16 ? 2 : 4); // bytes of one k
+PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, const pl_pass *p) {
+    const int    width = W * PL_VN_LANES;  // of a panel
+    const size_t step = (size_t)width * 4; // bytes of one k
     const bool   whole = p->cols == (int64_t)width * G;
     pl_vn        acc[PL_PASS_PANELS][PL_MR_PANEL][NW]; // constant sizes: [G][R] would be variable-length
     float        edge[PL_MR_PANEL * PL_PANEL];
@@ -78,14 +68,14 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, 
             } else {
 #pragma GCC unroll 4
                 for (int g = 0; g < G; g++)
-                    load_weights(W, bf16, w + (size_t)g * next, wv[g]);
+                    load_weights(W, w + (size_t)g * next, wv[g]);
             }
 #pragma GCC unroll 4
             for (int g = 0; g < G; g++) {
                 for (int t = 0; t < tries; t++)
-                    for (int line = 0; line < width * (bf16 ? 2 : 4) / 64; line++)
+                    for (int line = 0; line < width * 4 / 64; line++)
                         __builtin_prefetch((const char *)((uintptr_t)w + off[t]) + (size_t)g * next + 64 * line);
-                if (R <= W * G) load_weights(W, bf16, w + (size_t)g * next, wv[g]);
+                if (R <= W * G) load_weights(W, w + (size_t)g * next, wv[g]);
             }
             if (R <= W * G) {
 #pragma GCC unroll 4
@@ -126,15 +116,12 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, 
             memcpy(p->y + r * p->ldy, edge + (size_t)r * width * G, (size_t)p->cols * sizeof(float));
 }
 
-// G panels for R rows, both dtypes; combinations that the registers cannot hold become an unused 1 x 1.
+// G panels for R rows; combinations that the registers cannot hold become an unused 1 x 1.
 #define FIT_R(R, G) ((R) * (G) <= PL_MR_PANEL ? (R) : 1)
 #define FIT_G(R, G) ((R) * (G) <= PL_MR_PANEL ? (G) : 1)
 #define PASS(R, G, T)                                                                                                  \
-    static void pass_f32_##R##_##G##_##T(const pl_pass *p) {                                                           \
-        run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, false, p);                                                           \
-    }                                                                                                                  \
-    static void pass_bf16_##R##_##G##_##T(const pl_pass *p) {                                                          \
-        run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, true, p);                                                            \
+    static void pass_##R##_##G##_##T(const pl_pass *p) {                                                               \
+        run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, p);                                                                  \
     }
 #define NEAR(X) X(1, 1, 3) X(2, 1, 3) X(3, 1, 3)
 #define ONCE(X) X(1, 1, 1) X(2, 1, 1) X(3, 1, 1) X(4, 1, 1) X(5, 1, 1) X(6, 1, 1) X(1, 2, 1) X(2, 2, 1) X(3, 2, 1)
@@ -142,35 +129,32 @@ ONCE(PASS)
 NEAR(PASS)
 
 _Static_assert(PL_MR_PANEL <= 6 && PL_PASS_PANELS == 2 && TRIES == 3, "the lists above");
-#define ENTRY_F32(R, G, T) [G][R] = pass_f32_##R##_##G##_##T,
-#define ENTRY_BF16(R, G, T) [G][R] = pass_bf16_##R##_##G##_##T,
-static const pass_fn once_f32[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY_F32)};
-static const pass_fn once_bf16[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY_BF16)};
-static const pass_fn near_f32[2][4] = {NEAR(ENTRY_F32)};
-static const pass_fn near_bf16[2][4] = {NEAR(ENTRY_BF16)};
+#define ENTRY(R, G, T) [G][R] = pass_##R##_##G##_##T,
+static const pass_fn once[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY)};
+static const pass_fn near[2][4] = {NEAR(ENTRY)};
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
-    if (panels == 1 && rows <= 3 && !p->far)
-        (bf16 ? near_bf16 : near_f32)[panels][rows](p);
+    if (bf16)
+        pl_pairs_pass(rows, PL_PANEL, p);
+    else if (panels == 1 && rows <= 3 && !p->far)
+        near[panels][rows](p);
     else
-        (bf16 ? once_bf16 : once_f32)[panels][rows](p);
+        once[panels][rows](p);
 }
 
 #define HALF_PASS(R)                                                                                                   \
-    static void half_f32_##R(const pl_pass *p) {                                                                       \
-        run_pass(FIT_R(R, 1), 1, HALF, 1, false, p);                                                                   \
-    }                                                                                                                  \
-    static void half_bf16_##R(const pl_pass *p) {                                                                      \
-        run_pass(FIT_R(R, 1), 1, HALF, 1, true, p);                                                                    \
+    static void half_##R(const pl_pass *p) {                                                                           \
+        run_pass(FIT_R(R, 1), 1, HALF, 1, p);                                                                          \
     }
 #define HALVES(X) X(1) X(2) X(3) X(4) X(5) X(6)
 HALVES(HALF_PASS)
 
-#define HALF_F32(R) [R] = half_f32_##R,
-#define HALF_BF16(R) [R] = half_bf16_##R,
-static const pass_fn halves_f32[7] = {HALVES(HALF_F32)};
-static const pass_fn halves_bf16[7] = {HALVES(HALF_BF16)};
+#define HALF_ENTRY(R) [R] = half_##R,
+static const pass_fn halves[7] = {HALVES(HALF_ENTRY)};
 
 void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p) {
-    (bf16 ? halves_bf16 : halves_f32)[rows](p);
+    if (bf16)
+        pl_pairs_pass(rows, PL_HALF_PANEL, p);
+    else
+        halves[rows](p);
 }

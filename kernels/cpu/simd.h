@@ -1,12 +1,12 @@
 // Vectors for the cpu backend: 16 floats, whatever the machine. Sources that include this file are compiled once per
-// ISA (PL_ISA is portable, avx2 or avx512) and name their public functions PL_CPU(name).
+// ISA (PL_ISA is portable, avx2, avx512 or amx) and name their public functions PL_CPU(name).
 //
 // pl_vf holds 16 lanes in PL_VF_PARTS machine vectors (1 zmm, 2 ymm, or 4 16-byte vectors). It is a struct of machine
 // vectors, not one wide vector_size(64): compilers keep a vector wider than the machine's registers in memory. Because
 // every ISA sees 16 lanes and reductions follow one fixed tree, AVX2 and AVX-512 give the same bits; portable does too
 // where the target contracts a*b+c into a fused multiply-add.
 // Arrays of pl_vf indexed in a loop (register tiles) stay in memory for the same reason: such code uses arrays of
-// pl_vn. This is the only file that knows about instruction sets.
+// pl_vn. This file and tiles.h are the only ones that know about instruction sets.
 #ifndef PL_CPU_SIMD_H
 #define PL_CPU_SIMD_H
 
@@ -15,6 +15,8 @@
 #include <string.h>
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE__)
+#include <xmmintrin.h>
 #endif
 
 #define PL_CPU_JOIN2(name, isa) pl_##name##_##isa
@@ -25,25 +27,32 @@
 #define PL_INLINE static inline __attribute__((always_inline))
 
 // The machine vector pl_vn, its integer twin, and the register blocking that its register file allows:
-//   PL_MR_PANEL  rows of x that one pass over a weight panel serves; R rows by G panels are in registers
+//   PL_MR_PANEL  rows of x that one pass over a weight panel in fp32 serves; R rows by G panels are in registers
 //                together while R * G <= PL_MR_PANEL
+//   PL_MR_BF16   rows of a pass over a panel in bf16, without a matrix unit; PL_CHAINS sums are in registers there
 //   PL_MR, PL_NV rows and pl_vn columns of the training GEMM's micro-tile
 #if defined(__AVX512F__)
 #define PL_VN_LANES 16
 #define PL_VF_PARTS 1
 #define PL_MR_PANEL 6
+#define PL_MR_BF16 12
+#define PL_CHAINS 24
 #define PL_MR 14
 #define PL_NV 2
 #elif defined(__AVX2__)
 #define PL_VN_LANES 8
 #define PL_VF_PARTS 2
 #define PL_MR_PANEL 1
+#define PL_MR_BF16 6
+#define PL_CHAINS 12
 #define PL_MR 6
 #define PL_NV 2
 #else
 #define PL_VN_LANES 4
 #define PL_VF_PARTS 4
 #define PL_MR_PANEL 1
+#define PL_MR_BF16 4
+#define PL_CHAINS 8
 #define PL_MR 4
 #define PL_NV 3
 #endif
@@ -340,15 +349,63 @@ PL_INLINE pl_vf pl_vf_load_bf16(const uint16_t *p) {
     return r;
 }
 
-// The two halves of 16 packed pairs (PL_PANELS in BF16): `lo` holds the words' low halves, `hi` their high halves.
-PL_INLINE void pl_vf_load_bf16_pairs(const uint16_t *p, pl_vf *lo, pl_vf *hi) {
-#pragma GCC    unroll 4
-    for (int j = 0; j < PL_VF_PARTS; j++) {
-           pl_vnu w;
-           memcpy(&w, p + 2 * PL_VN_LANES * j, sizeof w);
-           lo->p[j] = (pl_vn)(w << 16);
-           hi->p[j] = (pl_vn)(w & 0xffff0000u);
-    }
+// Rounded to the nearest bf16, ties to even, as pl_round_bf16 does; NaN stays a quiet NaN.
+PL_INLINE pl_vn pl_vn_round_bf16(pl_vn x) {
+    pl_vnu u = (pl_vnu)x, nan = (pl_vnu)(x != x), near = u + 0x7fffu + (u >> 16 & 1u);
+    return (pl_vn)(((nan & (u | 0x400000u)) | (~nan & near)) & 0xffff0000u);
+}
+
+// Words of bf16, as panels have them: `low` rounded in the low halves, `high` in the high ones.
+PL_INLINE pl_vnu pl_vn_words(pl_vn low, pl_vn high) {
+    return (pl_vnu)pl_vn_round_bf16(low) >> 16 | (pl_vnu)pl_vn_round_bf16(high);
+}
+
+// The same of floats that follow each other: a and then b.
+PL_INLINE pl_vnu pl_vn_words_of(pl_vn a, pl_vn b) {
+#if PL_VN_LANES == 16
+    return pl_vn_words(__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+                       __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31));
+#elif PL_VN_LANES == 8
+    return pl_vn_words(__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14),
+                       __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15));
+#else
+    return pl_vn_words(__builtin_shufflevector(a, b, 0, 2, 4, 6), __builtin_shufflevector(a, b, 1, 3, 5, 7));
+#endif
+}
+
+// a * b + c with one rounding, of a and b that are values of bf16: their product is exact in fp32 but for its range, so
+// that where fma is not an instruction double does it (a sum of two fp32 in double, rounded to fp32, is rounded once in
+// effect; Figueroa, "When is double rounding innocuous?", 1995).
+PL_INLINE pl_vn pl_vn_fma_bf16(pl_vn a, pl_vn b, pl_vn c) {
+#if defined(__AVX512F__) || defined(__AVX2__) || defined(__FP_FAST_FMAF)
+    return pl_vn_fma(a, b, c);
+#else
+    typedef double vd __attribute__((vector_size(PL_VN_LANES * 8)));
+    return __builtin_convertvector(
+        __builtin_convertvector(a, vd) * __builtin_convertvector(b, vd) + __builtin_convertvector(c, vd), pl_vn);
+#endif
+}
+
+// Denormals as zero, in operands and results, as matrix units have them whatever the thread's mode: between these two.
+PL_INLINE uint64_t pl_flush_denormals(void) {
+    uint64_t mode = 0;
+#if defined(__SSE__)
+    mode = _mm_getcsr();
+    _mm_setcsr((uint32_t)mode | 0x8040u); // FTZ, DAZ
+#elif defined(__aarch64__)
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode | 1u << 24) : "memory");
+#endif
+    return mode;
+}
+PL_INLINE void pl_flush_end(uint64_t mode) {
+#if defined(__SSE__)
+    _mm_setcsr((uint32_t)mode);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory");
+#else
+    (void)mode;
+#endif
 }
 
 // ---- exp ----

@@ -479,7 +479,8 @@ static pl_status open_gpu(gpu *g, int n, pl_err *err) {
     }
     g->memory =
         (pl_memory){.name = g->name, .create = create, .destroy = destroy, .write = write_block, .read = read_block};
-    g->be = (pl_backend){.name = g->name, .real = PL_F32, .memory = &g->memory, .device = &device};
+    g->be =
+        (pl_backend){.name = g->name, .arithmetic = "cuda-1", .real = PL_F32, .memory = &g->memory, .device = &device};
     PL_CUDA(fill)(&g->be);
     g->open = true;
     return PL_OK;

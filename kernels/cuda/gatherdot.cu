@@ -14,8 +14,8 @@ struct listed_source {
     bool                                panels;
     __device__ __forceinline__ uint32_t at(int64_t row, int64_t k) const {
         if (!panels) return w[row * width + k];
-        int64_t in = row % PL_PANEL;
-        return w[(row / PL_PANEL * width + k) * PL_PANEL + in % (PL_PANEL / 2) * 2 + in / (PL_PANEL / 2)];
+        int64_t pair = row / PL_PANEL * ((width + 1) / 2) + k / 2;
+        return w[(pair * PL_PANEL + row % PL_PANEL) * 2 + k % 2];
     }
     __device__ __forceinline__ void four(uint2 *to, int64_t row, int64_t k, int64_t K) const {
         bool there = row >= 0 && k < K;

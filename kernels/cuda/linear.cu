@@ -38,7 +38,7 @@ struct product {
     __device__ __forceinline__ pl_panel_source source(int64_t j, int group) const {
         int64_t panel = panel_of(j, group);
         if (panel < 0) panel = panel_of(j, 0); // read twice, stored once
-        return pl_panel_source{(const uint4 *)(w + panel * K * PL_PANEL * 2)};
+        return pl_panel_source{(const uint4 *)(w + panel * ((K + 1) / 2) * PL_PANEL * 4)};
     }
     __device__ __forceinline__ void emit(int64_t j, int group, int row, int m, float sum) const {
         int64_t slice = j / own, panel = panel_of(j, group), n = panel * PL_PANEL + row;

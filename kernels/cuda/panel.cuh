@@ -12,9 +12,9 @@
 // Weights come by asynchronous copies through a ring of PL_STAGES tiles a warp, on across the ends of units: while one
 // unit is summed up the next one's weights are under way. Each lane copies just the 64 bytes of a tile that it will
 // read itself, so that its own wait is all the order that is needed, no barrier. The panel's layout makes that whole
-// lines: of a tile (16 lines of 128 bytes), lane 4g + t takes 16 bytes of each of lines 4t..4t+3. These are the weights
-// of rows 4g..4g+3 (low halves) and 4g+32..4g+35 (high halves) at 4 columns of its own, and four m16n8k16 products take
-// them as they are: rows and columns of a product may be permuted as long as x is permuted alike.
+// lines: of a tile (8 pairs of columns, 256 bytes each), lane 4g + t takes of pairs 2t and 2t + 1 the words of rows
+// 4g..4g+3 and of rows 4g+32..4g+35: 16 bytes each, registers of four m16n8k16 products as they are. Rows and columns
+// of a product may be permuted as long as x is permuted alike.
 //
 // F32: one fma chain per output, k ascending: the bits of the CPU's kernels.
 #ifndef PL_CUDA_PANEL_CUH
@@ -127,18 +127,17 @@ struct pl_panel_source {
     const uint4                    *panel;
     __device__ __forceinline__ void copy(uint4 *to, int64_t k, int64_t K, int g) const {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            bool there = k + i < K;
-            pl_copy_async<16, true>(to + i * PL_WARP, there ? panel + (k + i) * 8 + g : panel, there);
+        for (int i = 0; i < 4; i++) { // pair i / 2, half i % 2 of the panel
+            bool there = k + i / 2 * 2 < K;
+            pl_copy_async<16, true>(to + i * PL_WARP, there ? panel + (k / 2 + i / 2) * 16 + i % 2 * 8 + g : panel,
+                                    there);
         }
     }
     template <int r> static __device__ __forceinline__ uint32_t word(const uint4 &v) {
         return r == 0 ? v.x : r == 1 ? v.y : r == 2 ? v.z : v.w;
     }
     template <int r> static __device__ __forceinline__ void pairs(uint32_t a[4], const uint4 v[4]) {
-        uint32_t w[4] = {word<r>(v[0]), word<r>(v[1]), word<r>(v[2]), word<r>(v[3])};
-        a[0] = pl_zip_halves<0>(w[0], w[1]), a[1] = pl_zip_halves<1>(w[0], w[1]);
-        a[2] = pl_zip_halves<0>(w[2], w[3]), a[3] = pl_zip_halves<1>(w[2], w[3]);
+        a[0] = word<r>(v[0]), a[1] = word<r>(v[1]), a[2] = word<r>(v[2]), a[3] = word<r>(v[3]);
     }
 };
 

@@ -39,7 +39,7 @@ typedef struct div_job {
     float                    *fade;            // [teachers] of the tile in hand
     float                    *lse_p, *lse_v;   // [teachers] of p's logits, of all
     float                    *z, *t, *e;       // [ROWS, TILE] student logits, teacher logits, teacher exponentials
-    float                    *wide_t, *wide_s; // [TILE, dt], [TILE, d] rows of weights as floats
+    float                    *wide_t, *wide_s; // [TILE, dt], [TILE, d] rows of weights that do not lie as they are read
     // the tile in hand
     int64_t                   j0, cols; // ids
     int64_t                   t0, tn;   // teachers
@@ -122,6 +122,20 @@ static void *take(pl_ctx *ctx, int64_t count, int64_t each, size_t size) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)(count > 0 ? count : 1), (size_t)each, size));
 }
 
+// Weights whose values are those of bf16: products with them are in bf16, as decoding's are.
+static bool in_bf16(const pl_tensor *w) {
+    return w->dtype == PL_BF16 || w->bf16;
+}
+
+// One of gemm.h's; b is fp32 where the numbers are.
+static void product(const div_job *j, bool bf16, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *x,
+                    int64_t ldx, pl_factor b, bool accumulate, float *c, int64_t ldc) {
+    if (bf16)
+        pl_gemm_bf16(j->ctx, kind, m, n, k, x, ldx, b, accumulate, c, ldc);
+    else
+        pl_gemm(j->ctx, kind, m, n, k, x, ldx, b.data, b.ld, accumulate, c, ldc);
+}
+
 static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     div_job j = {.a = a,
                  .ctx = ctx,
@@ -157,7 +171,7 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     j.z = take(ctx, ROWS, TILE, sizeof(float));
     j.t = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
     j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
-    j.wide_s = take(ctx, a->w.dtype == PL_F32 ? 0 : TILE, j.d, sizeof(float));
+    j.wide_s = take(ctx, a->w.dtype == PL_F32 || in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
         choose_rows(&j);
         double bytes = 4.0 * ((double)j.n * (double)j.d + (double)j.teachers * (double)j.dt);
@@ -165,11 +179,15 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
         return j;
     }
     // The products' own scratch, at the largest shapes.
-    pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, NULL, j.d, false, NULL, TILE);
-    if (j.taught) pl_gemm(ctx, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, NULL, j.dt, false, NULL, TILE);
+    pl_factor rows = {.ld = j.d, .bf16 = in_bf16(&a->w)}, across = {.ld = j.d};
+    product(&j, rows.bf16, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
+    if (j.taught) {
+        pl_factor of = {.ld = j.dt, .bf16 = in_bf16(&a->wt)};
+        product(&j, of.bf16, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, of, false, NULL, TILE);
+    }
     if (backward) {
-        pl_gemm(ctx, PL_GEMM_NN, ROWS, j.d, TILE, NULL, TILE, NULL, j.d, true, NULL, j.d);
-        pl_gemm(ctx, PL_GEMM_TN, TILE, j.d, ROWS, NULL, TILE, NULL, j.d, true, NULL, j.d);
+        product(&j, rows.bf16, PL_GEMM_NN, ROWS, j.d, TILE, NULL, TILE, rows, true, NULL, j.d);
+        product(&j, rows.bf16, PL_GEMM_TN, TILE, j.d, ROWS, NULL, TILE, across, true, NULL, j.d);
     }
     return j;
 }
@@ -180,28 +198,35 @@ static void widen_part(void *arg, int part, int parts) {
     const div_job   *j = arg;
     const pl_tensor *w = j->from;
     int64_t          k = w->dim[1];
+    bool             bf16 = in_bf16(w);
+    const uint8_t   *data = w->bf16 ? (const uint8_t *)w->bf16 : w->data;
+    size_t           row = (size_t)k * (bf16 ? sizeof(uint16_t) : pl_dtype_size(w->dtype));
     long             lo, hi;
     pl_range(j->cols, 1, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        int64_t        id = j->ids ? j->ids[j->j0 + i] : j->j0 + i;
-        const uint8_t *src = (const uint8_t *)w->data + (size_t)(id * k) * pl_dtype_size(w->dtype);
-        float         *dst = j->to + i * k;
-        int64_t        c = 0;
-        if (w->dtype == PL_BF16)
-            for (; c + PL_VL <= k; c += PL_VL)
-                pl_vf_storeu(dst + c, pl_vf_load_bf16((const uint16_t *)(const void *)src + c));
-        pl_to_f32(dst + c, src + (size_t)c * pl_dtype_size(w->dtype), w->dtype, (size_t)(k - c));
+        const uint8_t *src = data + (size_t)(j->ids ? j->ids[j->j0 + i] : j->j0 + i) * row;
+        if (bf16)
+            memcpy((uint8_t *)j->to + (size_t)i * row, src, row);
+        else
+            pl_to_f32(j->to + i * k, src, w->dtype, (size_t)k);
     }
 }
 
-// The rows of w that belong to the tile in hand, as floats: where they lie, or copied to `wide`.
-static const float *weight_rows(div_job *j, const pl_tensor *w, const int32_t *ids, float *wide) {
-    if (w->dtype == PL_F32 && !ids && (uintptr_t)w->data % sizeof(float) == 0) return pl_f32(w) + j->j0 * w->dim[1];
-    j->from = w;
-    j->ids = ids;
-    j->to = wide;
-    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->cols, 4.0 * (double)(j->cols * w->dim[1])), widen_part, j);
-    return wide;
+// The rows of w that belong to the tile in hand, in bf16 or as floats: where they lie, or copied to `wide`.
+static pl_factor weight_rows(div_job *j, const pl_tensor *w, const int32_t *ids, float *wide) {
+    int64_t   k = w->dim[1], first = j->j0 * k;
+    pl_factor f = {.data = wide, .ld = k, .bf16 = in_bf16(w)};
+    if (f.bf16 && !ids) {
+        f.data = w->bf16 ? (const uint8_t *)(w->bf16 + first) : (const uint8_t *)w->data + first * 2;
+    } else if (w->dtype == PL_F32 && !ids && (uintptr_t)w->data % sizeof(float) == 0) {
+        f.data = pl_f32(w) + first;
+    } else {
+        j->from = w;
+        j->ids = ids;
+        j->to = wide;
+        pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->cols, 4.0 * (double)(j->cols * k)), widen_part, j);
+    }
+    return f;
 }
 
 static void pad_columns(float *z, int64_t rows, int64_t cols) {
@@ -212,13 +237,13 @@ static void pad_columns(float *z, int64_t rows, int64_t cols) {
 }
 
 static void teacher_logits(div_job *j, const int32_t *ids) {
-    const float *w = weight_rows(j, &j->a->wt, ids, j->wide_t);
-    pl_gemm(j->ctx, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, j->dt, false, j->t, TILE);
+    pl_factor w = weight_rows(j, &j->a->wt, ids, j->wide_t);
+    product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, j->t, TILE);
     pad_columns(j->t, j->tn, j->cols);
 }
 
-static void student_logits(div_job *j, const float *w) {
-    pl_gemm(j->ctx, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, j->d, false, j->z, TILE);
+static void student_logits(div_job *j, pl_factor w) {
+    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
     pad_columns(j->z, j->sn, j->cols);
 }
 
@@ -355,7 +380,7 @@ static void draft_walk(div_job *j, int64_t g, pl_part_fn teachers, pl_part_fn st
             teacher_logits(j, j->a->d2t);
             if (teachers) over_rows(j, j->tn, teachers);
         }
-        const float *w = weight_rows(j, &j->a->w, NULL, j->wide_s);
+        pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
         for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
             j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
             student_logits(j, w);
@@ -533,16 +558,15 @@ static void compute_bwd(div_job *j) {
                 teacher_logits(j, a->d2t);
                 over_rows(j, j->tn, teacher_softmax_part);
             }
-            const float *w = weight_rows(j, &a->w, NULL, j->wide_s);
+            pl_factor w = weight_rows(j, &a->w, NULL, j->wide_s);
             for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
                 j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
                 student_logits(j, w);
                 over_rows(j, j->sn, dz_part);
-                float *x = j->x + j->s0 * j->d, *dx = j->dx + j->s0 * j->d;
-                if (a->x.grad) pl_gemm(j->ctx, PL_GEMM_NN, j->sn, j->d, j->cols, j->z, TILE, w, j->d, true, dx, j->d);
-                if (a->w.grad)
-                    pl_gemm(j->ctx, PL_GEMM_TN, j->cols, j->d, j->sn, j->z, TILE, x, j->d, true,
-                            (float *)a->w.grad + j0 * j->d, j->d);
+                pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};
+                float    *dx = j->dx + j->s0 * j->d, *dw = a->w.grad;
+                if (a->x.grad) product(j, w.bf16, PL_GEMM_NN, j->sn, j->d, j->cols, j->z, TILE, w, true, dx, j->d);
+                if (dw) product(j, w.bf16, PL_GEMM_TN, j->cols, j->d, j->sn, j->z, TILE, x, true, dw + j0 * j->d, j->d);
             }
         }
     }

@@ -3,8 +3,8 @@
 //
 // x [M, K] and y [M, n] in be->real; W [N, K]: PL_ROWMAJOR, PL_PANELS or (cpu, ref) PL_SEGMENTS, F32 or BF16 (row-major
 // F64: ref only). Ids may repeat and stand in any order. No gradient.
-// Bits: one accumulator per output takes fma(x[m, k], W[v, k]) for k = 0, 1, ... in order, in any layout: y is what
-// `linear` over packed weights gives for those rows, for any M, n and number of threads.
+// Bits: in any layout y is what `linear` over packed weights gives for those rows (BF16: x is rounded), for any M, n
+// and number of threads.
 // Cost: 2 M K n flops. Row-major reads M n K size(W) bytes. In panels a row's elements lie 64 apart, so whole panels
 // are read: M K 64 size(W) bytes for each change of panel along the list (ascending ids: once per panel touched), which
 // is most of W as soon as a few rows in a hundred are listed. A head that is only ever read by lists is kept row-major.

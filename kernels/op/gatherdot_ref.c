@@ -1,6 +1,5 @@
 #include "kernels/op/gatherdot.h"
 #include "kernels/ref.h"
-#include <tgmath.h>
 
 void PL_REF(gatherdot_fwd)(pl_ctx *ctx, const void *args) {
     const pl_gatherdot_args *a = args;
@@ -12,9 +11,6 @@ void PL_REF(gatherdot_fwd)(pl_ctx *ctx, const void *args) {
         for (int64_t i = 0; i < n; i++) {
             int32_t id = a->id[m * n + i];
             PL_CHECK(id >= -1 && id < a->w.dim[0], "gatherdot: row %d of %lld", id, (long long)a->w.dim[0]);
-            pl_real sum = id < 0 ? -(pl_real)INFINITY : 0;
-            for (int64_t k = 0; k < K && id >= 0; k++)
-                sum = fma(x[m * K + k], pl_ref_weight(&a->w, id, k), sum);
-            y[m * n + i] = sum;
+            y[m * n + i] = id < 0 ? -(pl_real)INFINITY : pl_ref_dot(&a->w, id, x + m * K);
         }
 }

@@ -9,7 +9,7 @@
 //
 // x [M, K] in be->real; W [N, K]: PL_PANELS or (cpu, ref) PL_SEGMENTS in F32 or BF16, or PL_ROWMAJOR (ref only). NaN is
 // refused as in topk.
-// Bits: a value is the one that `linear` computes (one accumulator, K in order), so this op, and linear followed by
+// Bits: a value is the one that `linear` computes, so this op, and linear followed by
 // topk, choose the same ids and values. lse is summed by panels as they lie in W and the panels in order: the same for
 // any M and any number of threads; it differs from topk's by rounding. Cost: 2 M K S flops and S
 // K size(W) bytes for a support of S rows (whole panels are read: up to PL_PANEL - 1 rows more at each end of a span,

@@ -1,11 +1,10 @@
 // The fused head: panels of the weight stream past the rows once; of each panel's 64 logits per row stay only those
 // that enter the row's list of the k best, and the panel's maximum and sum of exponentials.
-//   up to PL_MR_PANEL rows  one pass a panel
-//   more rows               a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
+//   rows of one tile  one pass a panel
+//   more rows         a panel is read again for each tile of rows, from L2, where a panel of K rows of 64 lies
 // A row's list is kept in order while k is small, as a bag of keys (kernels/cpu/keys.h) when it is not.
 // Which thread takes a panel changes nothing: lists are merged by (value, row of W), sums panel by panel in order.
 #include "kernels/cpu/keys.h"
-#include "kernels/cpu/pack.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/best_cpu.h"
 #include "kernels/op/headtopk.h"
@@ -18,6 +17,7 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args);
 void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
+    PASS_ROWS = 32,     // of one pass, at most
     ROWS_MAX = 96,      // rows whose packed x is held at once
     KEYS_MAX = 2 << 20, // and whose keys are, over all threads
 };
@@ -48,9 +48,8 @@ typedef struct job {
     const item             *items;
     int64_t                 n_items, k; // k: of the product
     int64_t                 halves;     // half panels of all items
-    const float            *x;          // [rows][K], this block of rows
-    float                  *xp;         // its tiles, k-slow; x itself for one row
-    int64_t                 first_row, rows, tiles, tile_floats;
+    pl_rows                 x;          // this block of rows
+    int64_t                 first_row, rows;
     int                     parts;
     bool                    far;  // more panels than the last cache holds
     list                   *list; // [parts][rows]
@@ -62,10 +61,6 @@ typedef struct job {
 
 static int64_t keys_room(int64_t top) {
     return 2 * top + PL_KEYS_SPARE;
-}
-
-static int64_t tile_row(const job *j, int64_t t) {
-    return j->rows * t / j->tiles;
 }
 
 // Places of a panel whose logit is above a bound.
@@ -118,16 +113,6 @@ static void take(list *l, sum *s, int k, float *z, const item *it) {
     *s = (sum){.max = top, .sum = isinf(top) ? 1.0f : pl_vf_hsum(total)};
 }
 
-static void pack_part(void *arg, int part, int parts) {
-    const job *j = arg;
-    long       lo, hi;
-    pl_range((long)j->tiles, 1, part, parts, &lo, &hi);
-    for (long t = lo; t < hi; t++) {
-        int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
-        pl_pack_transposed(j->xp + t * j->tile_floats, rows, j->x + r0 * j->k, j->k, rows, j->k);
-    }
-}
-
 // The first item of a part: parts read as evenly many bytes as whole panels allow.
 static int64_t part_start(const job *j, int part, int parts) {
     int64_t from = j->halves * part / parts, low = 0, high = j->n_items;
@@ -146,7 +131,7 @@ static void items_part(void *arg, int part, int parts) {
     bool       bf16 = j->a->w.dtype == PL_BF16;
     int64_t    top = j->a->k, lo = part_start(j, part, parts), hi = part_start(j, part + 1, parts);
     list      *l = j->list + part * j->rows;
-    float      z[PL_MR_PANEL * PL_PANEL] = {0};
+    float      z[PASS_ROWS * PL_PANEL] = {0};
     for (int64_t r = 0; r < j->rows; r++) {
         int64_t at = part * j->rows + r;
         l[r] = (list){.nan = -1, .best = j->best ? &j->best[at] : NULL};
@@ -155,19 +140,20 @@ static void items_part(void *arg, int part, int parts) {
         else
             pl_keys_begin(&l[r].keys, j->key + at * keys_room(top), (int)top);
     }
+    uint64_t mode = pl_panels_begin(bf16);
     for (int64_t i = lo; i < hi; i++) {
         const item *it = &j->items[i];
         // What is prefetched behind a panel's end is the next one, wherever it lies.
         const char *after = i + 1 < hi ? it[1].w : NULL;
-        for (int64_t t = 0; t < j->tiles; t++) {
-            int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
+        for (int64_t t = 0; t < j->x.tiles; t++) {
+            int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
             pl_pass p = {.kc = j->k,
-                         .x = j->xp + t * j->tile_floats,
+                         .x = pl_rows_at(&j->x, t, 0),
                          .w = it->w,
                          .y = z,
                          .ldy = PL_PANEL,
                          .cols = it->half ? PL_HALF_PANEL : PL_PANEL, // rows that are none lie there too, as zeros
-                         .after = t + 1 < j->tiles ? it->w : after,
+                         .after = t + 1 < j->x.tiles ? it->w : after,
                          .far = j->far};
             if (it->half)
                 pl_panels_half_pass(bf16, (int)rows, &p);
@@ -177,6 +163,7 @@ static void items_part(void *arg, int part, int parts) {
                 take(&l[r0 + r], j->sum ? &j->sum[(r0 + r) * j->n_items + i] : NULL, j->a->k, z + r * PL_PANEL, it);
         }
     }
+    pl_panels_end(bf16, mode);
     // Here, where the threads do it side by side, rather than in merging.
     for (int64_t r = 0; r < j->rows && !j->best; r++)
         pl_keys_end(&l[r].keys);
@@ -291,10 +278,9 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
     if (keys && block * parts * keys_room(top) > KEYS_MAX) block = KEYS_MAX / (parts * keys_room(top));
     if (block < 1) block = 1;
     // Scratch for the largest support and, of fewer rows than were measured, never more than for all of them.
-    int64_t tiles = (block + PL_MR_PANEL - 1) / PL_MR_PANEL;
-    job     j = {.a = a, .k = k, .parts = parts};
+    bool bf16 = a->w.dtype == PL_BF16;
+    job  j = {.a = a, .k = k, .parts = parts};
     j.far = pl_panels_bytes(panels * PL_PANEL, k, a->w.dtype) > ctx->trail.cache;
-    j.tile_floats = ((block < PL_MR_PANEL ? block : PL_MR_PANEL) * k + PL_PACK_SLACK + PL_VL - 1) / PL_VL * PL_VL;
     size_t mark = pl_arena_mark(&ctx->scratch);
     item  *items = pl_arena_alloc(&ctx->scratch, (size_t)panels * sizeof *items);
     j.list = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.list);
@@ -305,16 +291,15 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args) {
         j.best = pl_arena_alloc(&ctx->scratch, (size_t)(parts * block) * sizeof *j.best);
     }
     if (a->lse) j.sum = pl_arena_alloc(&ctx->scratch, (size_t)(block * panels) * sizeof *j.sum);
-    float *packed = m == 1 ? NULL : pl_arena_alloc(&ctx->scratch, (size_t)(tiles * j.tile_floats) * sizeof(float));
+    void *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(bf16, block, k));
     j.items = items;
     if (!ctx->measuring) list_items(&j, items, a);
     for (int64_t r0 = 0; r0 < m && !ctx->measuring; r0 += block) {
         j.first_row = r0;
         j.rows = m - r0 < block ? m - r0 : block;
-        j.tiles = (j.rows + PL_MR_PANEL - 1) / PL_MR_PANEL;
-        j.x = pl_f32(&a->x) + r0 * k;
-        j.xp = packed ? packed : pl_f32(&a->x);
-        if (packed) pack_part(&j, 0, 1);
+        pl_rows_begin(&j.x, bf16, pl_f32(&a->x) + r0 * k, j.rows, k, packed);
+        for (int64_t t = 0; t < j.x.tiles; t++)
+            pl_rows_pack(&j.x, t);
         pl_parallel(ctx->pool, parts, items_part, &j);
         for (int64_t r = 0; r < j.rows; r++)
             refuse_nan(ctx, &j, r);

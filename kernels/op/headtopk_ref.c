@@ -1,6 +1,5 @@
 #include "kernels/op/headtopk.h"
 #include "kernels/ref.h"
-#include <tgmath.h>
 
 typedef struct best {
     int32_t *id;
@@ -49,9 +48,7 @@ void PL_REF(headtopk_fwd)(pl_ctx *ctx, const void *args) {
         for (int i = 0; i < spans; i++) {
             pl_span s = a->span ? a->span[i] : all;
             for (int32_t v = s.first; v < s.first + s.count; v++) {
-                pl_real z = 0;
-                for (int64_t j = 0; j < width; j++)
-                    z = fma(x[j], pl_ref_weight(&a->w, v, j), z);
+                pl_real z = pl_ref_dot(&a->w, v, x);
                 if (isnan(z)) {
                     pl_ctx_fail(ctx, PL_E_INPUT, "logits: NaN at row %lld, id %d; check the weights", (long long)m, v);
                     return;

@@ -1,15 +1,19 @@
 // Matrix product with a weight.
 //   y[m, n] = sum_k x[m, k] W[n, k]                     dx += dy W,  dW += dy^T x
 // x [M, K] and y [M, N] in be->real; W [N, K]: PL_PANELS in F32 or BF16 (inference, no gradient) or PL_ROWMAJOR in
-// F32/BF16/F64 (training; BF16 row-major is for ref only). y must not overlap x.
+// F32/BF16/F64 (training; F64 is for ref only). y must not overlap x.
 //
-// Batch invariance (PL_PANELS): each y[m, n] is one accumulator that takes fma(x[m, k], W[n, k]) for k = 0, 1, ...
-// strictly in order, whatever M is and however the work is split: a row's bits do not depend on its neighbours or on
-// the number of threads. AVX2 and AVX-512 give the same bits; portable too where the compiler's fmaf is a real fma.
-// Row-major products (training's) promise only to be the same for any number of threads, and on the same machine for
-// the same shapes. On a GPU they are computed in the weight's numbers, as packed ones are: where its values are those
-// of BF16 (dtype, or a working copy that has them as `bf16`), x and dy are rounded to bf16 as they enter and products
-// summed in fp32; so what was trained meets the roundings it will be decoded with.
+// Batch invariance (PL_PANELS): each y[m, n] is summed in an order that K alone fixes, whatever M is and however the
+// work is split: a row's bits do not depend on its neighbours or on the number of threads. On a CPU
+// (kernels/cpu/panels.h):
+//   F32   one accumulator takes fma(x[m, k], W[n, k]) for k = 0, 1, ...; the same bits on AVX2 and later, and portable
+//         where the compiler's fmaf is a real fma
+//   BF16  x rounded to bf16 as it enters, sums in fp32 in the order of the matrix unit: the same bits at every level
+// Row-major products (training's) are computed in the weight's numbers, as packed ones are: where its values are those of
+// BF16 (dtype, or a working copy that has them as `bf16`), x and dy are rounded to bf16 as they enter and products summed
+// in fp32; so what was trained meets the roundings it will be decoded with. On a CPU y then has packed weights' bits; in
+// fp32, and on a GPU, they promise only to be the same for any number of threads, and on the same machine for the same
+// shapes. ref rounds packed BF16 alone: with row-major weights it is what the others are held to.
 // Cost: 2*M*N*K flops; N*K*size(W) + M*(K+N)*4 bytes.
 #ifndef PL_OP_LINEAR_H
 #define PL_OP_LINEAR_H

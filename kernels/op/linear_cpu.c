@@ -1,15 +1,12 @@
 // linear on the cpu backends: row-major weights (training) through the GEMM, packed weights (inference) here.
 //
-// Packed: every output is one accumulator lane that walks k from 0 to K - 1. What is free is which outputs are in
-// registers together: R rows times G panels, with R * G <= PL_MR_PANEL. Few rows take one panel at a time: its weights
-// are then one sequential stream, which caches feed fastest (measured on Zen 5 at 30 MB of bf16, one thread: 55 GB/s
-// against 40 for four panels side by side), and a panel's four accumulators just hide the latency of fma. The x of a
-// tile of R rows is laid out k-slow, so that one k's broadcasts lie in one or two cache lines.
-//   up to PL_MR_PANEL rows  weights stream through once, start to end
-//   more rows               GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between
-//                           chunks the accumulators rest in y, which changes no bit
+// Packed: what a pass computes stands in kernels/cpu/panels.h; what is free is which outputs it computes together. Few
+// rows take one panel at a time: its weights are then one sequential stream, which caches feed fastest (measured on
+// Zen 5 at 30 MB of bf16, one thread: 55 GB/s against 40 for four panels side by side).
+//   rows of one tile  weights stream through once, start to end
+//   more rows         GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between chunks the
+//                     sums rest in y, which changes no bit
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/pack.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/linear.h"
 
@@ -20,7 +17,7 @@ void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
     ROWS_MAX = 96, // rows of a block: its x chunk stays in L2
-    K_CHUNK = 512, // GROUP * K_CHUNK * 128 bytes of fp32 weights: 256 KiB
+    K_CHUNK = 512, // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB; blocks of bf16 are whole in it
     GROUP = PL_PASS_PANELS,
     SMALL = 30000,    // multiply-adds below which a parallel region costs more than it saves
     X_AHEAD = 4096,   // floats of x fetched at the start of a part
@@ -32,16 +29,14 @@ enum {
 
 // All by value: what a worker has to look up elsewhere, it waits for once more.
 typedef struct job {
-    const float *x;  // [rows][K], this block of rows
-    float       *xp; // its tiles, k-slow; x itself for one row
-    int64_t      tile_floats;
-    float       *y; // [rows][N]
-    int64_t      rows, n, k, tiles;
-    const char  *w;
-    const char  *next;           // the weight that is likely read after this one, or NULL
-    int64_t      next_n, next_k; // its shape
-    bool         bf16, next_bf16;
-    bool         far; // w is likely in no cache
+    pl_rows     x; // this block of rows
+    float      *y; // [rows][N]
+    int64_t     n, k;
+    const char *w;
+    const char *next;           // the weight that is likely read after this one, or NULL
+    int64_t     next_n, next_k; // its shape
+    bool        bf16, next_bf16;
+    bool        far; // w is likely in no cache
 } job;
 
 static int64_t min64(int64_t a, int64_t b) {
@@ -51,26 +46,19 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// First row of tile t: tiles of near-equal height, none above PL_MR_PANEL.
-static int64_t tile_row(const job *j, int64_t t) {
-    return j->rows * t / j->tiles;
-}
-
 static void pack_part(void *arg, int part, int parts) {
     const job *j = arg;
     long       lo, hi;
-    pl_range((long)j->tiles, 1, part, parts, &lo, &hi);
-    for (long t = lo; t < hi; t++) {
-        int64_t r0 = tile_row(j, t), rows = tile_row(j, t + 1) - r0;
-        pl_pack_transposed(j->xp + t * j->tile_floats, rows, j->x + r0 * j->k, j->k, rows, j->k);
-    }
+    pl_range((long)j->x.tiles, 1, part, parts, &lo, &hi);
+    for (long t = lo; t < hi; t++)
+        pl_rows_pack(&j->x, t);
 }
 
 // Where a part of the next weight starts, NULL where there is none.
 static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
     if (!j->next) return NULL;
     long   lo, hi;
-    size_t panel_bytes = (size_t)j->next_k * PL_PANEL * (j->next_bf16 ? 2 : 4);
+    size_t panel_bytes = pl_panels_bytes(PL_PANEL, j->next_k, j->next_bf16 ? PL_BF16 : PL_F32);
     pl_range((long)ceil_div(j->next_n, PL_PANEL), 1, part, parts, &lo, &hi);
     *bytes = (size_t)(hi - lo) * panel_bytes;
     return j->next + (size_t)lo * panel_bytes;
@@ -78,41 +66,45 @@ static const char *next_part(const job *j, int part, int parts, size_t *bytes) {
 
 static void panels_part(void *arg, int part, int parts) {
     const job   j = *(const job *)arg;
+    pl_dtype    dtype = j.bf16 ? PL_BF16 : PL_F32;
     size_t      after_bytes = 0;
     const char *after = next_part(&j, part, parts, &after_bytes);
     long        lo, hi;
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
-    size_t  step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = (size_t)j.k * step;
-    int64_t chunk = j.tiles == 1 ? j.k : K_CHUNK, group = j.tiles == 1 ? hi - lo : GROUP;
+    size_t      step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = pl_panels_bytes(PL_PANEL, j.k, dtype);
+    bool        once = j.x.tiles == 1;
+    int64_t     chunk = once ? j.k : K_CHUNK, group = once ? hi - lo : GROUP, x_floats = j.x.rows * j.k;
+    const char *x = pl_rows_at(&j.x, 0, 0);
     // In decoding another core has just written x: its lines come at once rather than one after the other.
-    if (j.tiles == 1)
-        for (int64_t i = 0; i < min64(j.rows * j.k, X_AHEAD); i += 64 / (int64_t)sizeof(float))
-            __builtin_prefetch(j.xp + i);
+    for (int64_t i = 0; i < min64(x_floats, X_AHEAD) && once; i += 64 / (int64_t)sizeof(float))
+        __builtin_prefetch(x + i * (int64_t)sizeof(float));
+    uint64_t mode = pl_panels_begin(j.bf16);
     for (int64_t p0 = lo; p0 < hi; p0 += group) {
         int64_t p1 = min64(p0 + group, hi);
         for (int64_t k0 = 0; k0 < j.k; k0 += chunk)
-            for (int64_t t = 0; t < j.tiles; t++) {
-                int64_t r0 = tile_row(&j, t), rows = tile_row(&j, t + 1) - r0;
+            for (int64_t t = 0; t < j.x.tiles; t++) {
+                int64_t r0 = pl_rows_first(&j.x, t), rows = pl_rows_first(&j.x, t + 1) - r0;
                 for (int64_t p = p0, g; p < p1; p += g) {
-                    g = rows == 1 || j.tiles == 1 ? 1 : GROUP;
+                    g = rows == 1 || once || j.bf16 ? 1 : GROUP;
                     while (g > 1 && (g > p1 - p || g * rows > PL_MR_PANEL))
                         g /= 2;
                     pl_pass a = {.kc = min64(chunk, j.k - k0),
-                                 .x = j.xp + t * j.tile_floats + k0 * rows,
+                                 .x = pl_rows_at(&j.x, t, k0),
                                  .w = j.w + (size_t)p * panel_bytes + (size_t)k0 * step,
                                  .panel_bytes = panel_bytes,
                                  .y = j.y + r0 * j.n + p * PL_PANEL,
                                  .ldy = j.n,
                                  .cols = min64(PL_PANEL * g, j.n - p * PL_PANEL),
                                  .resume = k0 > 0,
-                                 .after = p + g == hi && j.tiles == 1 ? after : NULL,
+                                 .after = p + g == hi && once ? after : NULL,
                                  .far = j.far};
                     pl_panels_pass(j.bf16, (int)rows, (int)g, &a);
                 }
             }
     }
+    pl_panels_end(j.bf16, mode);
     // The last of these panels has fetched the first of those.
-    if (j.tiles == 1 && !j.far && after_bytes > PL_PANELS_AHEAD)
+    if (once && !j.far && after_bytes > PL_PANELS_AHEAD)
         pl_soon(after + PL_PANELS_AHEAD, (size_t)min64((int64_t)after_bytes, SOON) - PL_PANELS_AHEAD);
 }
 
@@ -147,25 +139,20 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
     if (!ctx->measuring) follow_trail(&ctx->trail, &j, &a->w);
     // Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block
     // of 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
-    int64_t blocks = ceil_div(m, ROWS_MAX), tiles = ceil_div(min64(m, ROWS_MAX), PL_MR_PANEL);
-    j.tile_floats = ceil_div(min64(m, PL_MR_PANEL) * k + PL_PACK_SLACK, PL_VL) * PL_VL;
-
-    size_t mark = pl_arena_mark(&ctx->scratch);
-    float *packed = m == 1 ? NULL : pl_arena_alloc(&ctx->scratch, (size_t)(tiles * j.tile_floats) * sizeof(float));
+    int64_t blocks = ceil_div(m, ROWS_MAX);
+    size_t  mark = pl_arena_mark(&ctx->scratch);
+    void   *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(j.bf16, min64(m, ROWS_MAX), k));
     if (!ctx->measuring && k == 0) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
     for (int64_t b = 0; b < blocks && !ctx->measuring && k > 0; b++) {
-        int64_t r0 = m * b / blocks;
-        j.rows = m * (b + 1) / blocks - r0;
-        j.tiles = ceil_div(j.rows, PL_MR_PANEL);
-        j.x = pl_f32(&a->x) + r0 * k;
+        int64_t r0 = m * b / blocks, rows = m * (b + 1) / blocks - r0;
+        int     parts = pl_pool_threads(ctx->pool);
+        pl_rows_begin(&j.x, j.bf16, pl_f32(&a->x) + r0 * k, rows, k, packed);
         j.y = pl_f32(&a->y) + r0 * n;
-        j.xp = packed ? packed : pl_f32(&a->x);
-        int parts = pl_pool_threads(ctx->pool);
-        if (packed && j.rows * k >= PACK_BIG)
+        if (rows * k >= PACK_BIG)
             pl_parallel(ctx->pool, parts, pack_part, &j);
-        else if (packed)
+        else
             pack_part(&j, 0, 1);
-        if ((double)j.rows * (double)n * (double)k < SMALL)
+        if ((double)rows * (double)n * (double)k < SMALL)
             panels_part(&j, 0, 1);
         else
             pl_parallel(ctx->pool, parts, panels_part, &j);
@@ -175,11 +162,22 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
 
 // ---- the op ----
 
+// Row-major weights whose values are those of bf16.
+static bool in_bf16(const pl_tensor *w) {
+    return w->dtype == PL_BF16 || w->bf16;
+}
+
+static pl_factor halves(const pl_tensor *w) {
+    return (pl_factor){.data = w->bf16 ? w->bf16 : w->data, .ld = w->dim[1], .bf16 = true};
+}
+
 void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args) {
     const pl_linear_args *a = args;
     int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (a->w.layout == PL_PANELS)
         panels_fwd(ctx, a);
+    else if (in_bf16(&a->w))
+        pl_gemm_bf16(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, halves(&a->w), false, pl_f32(&a->y), n);
     else if (a->w.dtype == PL_F32)
         pl_gemm(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_f32(&a->w), k, false, pl_f32(&a->y), n);
     else
@@ -191,8 +189,14 @@ void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args) {
     int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     const float          *dy = a->y.grad;
     if (!dy) return;
-    if (a->w.layout == PL_PANELS || a->w.dtype != PL_F32) {
+    if (a->w.layout == PL_PANELS || (a->w.dtype != PL_F32 && !in_bf16(&a->w))) {
         pl_linear_bwd_ref32(ctx, args);
+        return;
+    }
+    if (in_bf16(&a->w)) {
+        pl_factor x = {.data = a->x.data, .ld = k};
+        if (a->x.grad) pl_gemm_bf16(ctx, PL_GEMM_NN, m, k, n, dy, n, halves(&a->w), true, a->x.grad, k);
+        if (a->w.grad) pl_gemm_bf16(ctx, PL_GEMM_TN, n, k, m, dy, n, x, true, a->w.grad, k);
         return;
     }
     if (a->x.grad) pl_gemm(ctx, PL_GEMM_NN, m, k, n, dy, n, pl_f32(&a->w), k, true, a->x.grad, k);

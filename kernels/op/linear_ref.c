@@ -1,6 +1,5 @@
 #include "kernels/op/linear.h"
 #include "kernels/ref.h"
-#include <tgmath.h>
 
 void PL_REF(linear_fwd)(pl_ctx *ctx, const void *args) {
     const pl_linear_args *a = args;
@@ -11,9 +10,8 @@ void PL_REF(linear_fwd)(pl_ctx *ctx, const void *args) {
     for (int64_t m = 0; m < rows; m++)
         for (int64_t n = 0; n < N; n++) {
             pl_real sum = 0;
-            if (a->w.layout == PL_PANELS) // the order that all backends keep, to the bit
-                for (int64_t k = 0; k < K; k++)
-                    sum = fma(x[m * K + k], pl_ref_weight(&a->w, n, k), sum);
+            if (a->w.layout == PL_PANELS)
+                sum = pl_ref_dot(&a->w, n, x + m * K);
             else
                 for (int64_t k = 0; k < K; k++)
                     sum += x[m * K + k] * pl_ref_weight(&a->w, n, k);

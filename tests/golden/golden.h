@@ -6,7 +6,7 @@
 #include "checkpoints/hf.h"
 #include "train/loop/block.h"
 
-#define GOLDEN_BACKENDS 7
+#define GOLDEN_BACKENDS 9
 
 typedef struct golden_entry {
     char     name[96];
@@ -21,7 +21,10 @@ typedef struct golden {
     const char   *name;
     golden_entry *entry;
     int           n;
+    double        slack; // not 0: what all may be off by, relative to an entry's largest value (weights in bf16)
 } golden;
+
+#define GOLDEN_BF16 0x1p-7
 
 // name: without folder and ".golden".
 void golden_open(golden *g, const char *name);
@@ -48,8 +51,9 @@ int      golden_backends(const pl_backend *be[GOLDEN_BACKENDS]);
 // What a backend reads in place must lie here: zeroed, in reach of host and device, until golden_release.
 void    *golden_room(const pl_backend *be, size_t bytes);
 void     golden_release(void);
-// What training's weights, exact in either, are held as: a device computes in bf16 where they are bf16, and is compared
-// in fp32 here.
+bool     golden_on_device(const pl_backend *be);
+// What training's weights, exact in either, are held as: where they are bf16 all but ref round what they meet as well,
+// and are compared in fp32 here.
 pl_dtype golden_held(const pl_backend *be);
 
 // ---- numbers that both sides compute from names ----

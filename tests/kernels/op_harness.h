@@ -22,6 +22,8 @@ enum {
     OP_EXACT = 2,          // cpu gives ref's bits
     OP_NO_DIFFERENCES = 4, // not differentiable (or piecewise): no central differences
     OP_EXACT_FMA = 8,      // as OP_EXACT, on every ISA with a fused multiply-add (all but portable)
+    OP_NARROW = 512,       // the cpu too rounds to bf16 what such weights meet: compared as a device is
+    OP_EXACT_LEVELS = 256, // as OP_EXACT, at every level of the cpu, but not on a device
     OP_NO_DEVICE = 16,     // not on the emulated device: sizes for the cpu's blocking would take it minutes
     OP_BF16_GRADS = 32,    // on a device gradients are rounded to bf16 inside the op: held to bf16's budget
     OP_BF16_PAIRS = 64,    // on a device a number is two of bf16 in products: held to 2^-15 of the largest

@@ -19,14 +19,15 @@ static void names(void **state) {
 // ref has every op, and every backward that ops.def announces; so has each cpu backend, in float.
 static void complete(void **state) {
     (void)state;
-    const pl_backend *be[] = {pl_backend_ref(), pl_backend_ref64(), pl_backend_cpu_isa("portable"),
-                              pl_backend_cpu_isa("avx2"), pl_backend_cpu_isa("avx512")};
-    for (int i = 0; i < 5; i++) {
-        if (!be[i]) continue;
-        assert_int_equal(be[i]->real, i == 1 ? PL_F64 : PL_F32);
+    for (int i = -2; i < 0 || pl_backend_cpu_level(i); i++) {
+        const pl_backend *be = i == -2   ? pl_backend_ref()
+                               : i == -1 ? pl_backend_ref64()
+                                         : pl_backend_cpu_isa(pl_backend_cpu_level(i));
+        if (!be) continue;
+        assert_int_equal(be->real, i == -1 ? PL_F64 : PL_F32);
 #define X(NAME, name, backward)                                                                                        \
-    assert_non_null(be[i]->fwd[PL_OP_##NAME]);                                                                         \
-    assert_true((be[i]->bwd[PL_OP_##NAME] != NULL) == backward);
+    assert_non_null(be->fwd[PL_OP_##NAME]);                                                                            \
+    assert_true((be->bwd[PL_OP_##NAME] != NULL) == backward);
 #include "kernels/ops.def"
 #undef X
     }
@@ -36,15 +37,21 @@ static void complete(void **state) {
 static void selection(void **state) {
     (void)state;
     unsetenv("PACELINE_ISA");
-    const pl_backend *best = pl_backend_cpu(), *isa[3] = {pl_backend_cpu_isa("avx512"), pl_backend_cpu_isa("avx2"),
-                                                          pl_backend_cpu_isa("portable")};
-    assert_ptr_equal(best, isa[0] ? isa[0] : isa[1] ? isa[1] : isa[2]);
+    const pl_backend *best = pl_backend_cpu(), *amx = pl_backend_cpu_isa("amx");
+    const pl_backend *isa[3] = {pl_backend_cpu_isa("avx512"), pl_backend_cpu_isa("avx2"),
+                                pl_backend_cpu_isa("portable")};
+    const pl_backend *next = isa[0] ? isa[0] : isa[1] ? isa[1] : isa[2];
+    assert_ptr_equal(best, amx ? amx : next);
     setenv("PACELINE_ISA", "portable", 1);
     assert_ptr_equal(pl_backend_cpu(), isa[2]);
     setenv("PACELINE_ISA", "avx2", 1);
     assert_ptr_equal(pl_backend_cpu(), isa[1] ? isa[1] : isa[2]);
     setenv("PACELINE_ISA", "avx512", 1);
+    assert_ptr_equal(pl_backend_cpu(), next);
+    setenv("PACELINE_ISA", "amx", 1);
     assert_ptr_equal(pl_backend_cpu(), best);
+    setenv("PACELINE_ISA", "amx-emulated", 1); // what it emulates is never the best
+    assert_true(pl_backend_cpu() == pl_backend_cpu_isa("amx-emulated") || !isa[1]);
     setenv("PACELINE_ISA", "", 1);
     assert_ptr_equal(pl_backend_cpu(), best);
     setenv("PACELINE_ISA", "sse9", 1); // warned about

@@ -73,7 +73,7 @@ static void divergence(op_run *r, const void *arg) {
 }
 
 static void check(const shape *s, unsigned flags) {
-    op_check(divergence, s, flags | OP_NO_DEVICE,
+    op_check(divergence, s, flags | OP_NO_DEVICE | (s->teacher == PL_BF16 ? OP_NARROW : 0),
              "divergence %s%s, T %d K %d, %d of %d ids%s, widths %d and %d, scale %g, %s",
              pl_objective_name(s->objective), s->unmasked ? " unmasked" : "", s->T, s->K, s->Vd, s->V,
              s->prefix ? " (the first)" : "", s->d, s->dt, s->scale, pl_dtype_name(s->teacher));

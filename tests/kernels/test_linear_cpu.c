@@ -12,9 +12,6 @@
 
 #include <cmocka.h>
 
-static const char *const isas[] = {"avx512", "avx2", "portable"};
-enum { ISAS = 3 };
-
 static void fill(float *p, int64_t n, uint64_t stream, float scale) {
     pl_rng r = pl_rng_make(7, PL_STREAM_TEST, stream);
     for (int64_t i = 0; i < n; i++)
@@ -94,21 +91,23 @@ static void assert_same_bits(const float *a, const float *b, int64_t n, const ch
 
 enum { MOST_ROWS = 64 };
 
-// Every ISA with a fused multiply-add, any number of rows and threads: the bits of ref32, which sums row by row.
+// Every level (in fp32: with a fused multiply-add), any number of rows and threads: the bits of ref32, which sums row by
+// row.
 static void check_panels(pl_dtype t, int64_t n, int64_t k, const int *rows, int count) {
     int64_t   most = rows[count - 1];
     pl_tensor w = packed(t, n, k);
     float    *x = floats(most * k, 5), *want = floats((most + 1) * n, 0), *y = floats((most + 1) * n, 0);
     product(pl_backend_ref(), NULL, want, x, most, w);
-    for (int i = 0; i < ISAS; i++) {
-        const pl_backend *be = pl_backend_cpu_isa(isas[i]);
+    const char *level;
+    for (int i = 0; (level = pl_backend_cpu_level(i)); i++) {
+        const pl_backend *be = pl_backend_cpu_isa(level);
         if (!be) continue;
         for (int threads = 1; threads <= 3; threads++) {
             pl_pool *pool = pool_of(threads);
             for (int r = 0; r < count; r++) {
                 product(be, pool, y, x, rows[r], w);
-                if (strcmp(isas[i], "portable") != 0)
-                    assert_same_bits(y, want, rows[r] * n, isas[i], rows[r], n, k);
+                if (t == PL_BF16 || strcmp(level, "portable") != 0)
+                    assert_same_bits(y, want, rows[r] * n, level, rows[r], n, k);
                 else
                     for (int64_t j = 0; j < rows[r] * n; j++)
                         assert_true(fabsf(y[j] - want[j]) <= 1e-6f * (float)k + 1e-5f * fabsf(want[j]));
@@ -147,6 +146,47 @@ static void panels_blocks_and_chunks(void **state) {
     static const int rows[] = {1, 12, 13, 25, 61, 97, 193};
     check_panels(PL_F32, 203, 1300, rows, 7);
     check_panels(PL_BF16, 203, 1300, rows, 7);
+}
+
+// Values from the ends of the range, where a fused product, a product in two steps, and what counts as a denormal come
+// apart; sums that cancel, zeros of both signs. The same bits at every level and number of rows.
+static void bf16_at_the_ends(void **state) {
+    (void)state;
+    enum { M = 33, N = 96, KS = 5, MOST_K = 100 };
+    static const int ks[KS] = {1, 31, 32, 63, MOST_K};
+    static float     x[M * MOST_K], src[N * MOST_K], want[(M + 1) * N], y[(M + 1) * N];
+    pl_rng           r = pl_rng_make(8, PL_STREAM_TEST, 0);
+    int              least = 0, most = 0;
+    for (int c = 0; c < KS; c++) {
+        int k = ks[c];
+        for (int i = 0; i < (M + N) * k; i++) {
+            static const int of_row[4] = {0, -64, -126, 62}, of_one[4] = {0, 0, -7, 1};
+            uint64_t         u = (uint64_t)(2 * i);
+            double           v = (double)pl_rng_normal(r, u);
+            unsigned         kind = (unsigned)pl_rng_below(r, u + 1, 5);
+            float            f = kind == 4 ? (v < 0 ? -0.0f : 0.0f) : (float)ldexp(v, of_row[i / k % 4] + of_one[kind]);
+            *(i < M * k ? &x[i] : &src[i - M * k]) = f;
+        }
+        pl_tensor w = pl_tensor_2d(pl_block_create(pl_panels_bytes(N, k, PL_BF16), NULL), PL_BF16, N, k);
+        assert_non_null(w.data);
+        w.layout = PL_PANELS;
+        pl_panels_pack(w.data, PL_BF16, 0, N, N, k, src);
+        product(pl_backend_ref(), NULL, want, x, M, w);
+        for (int i = 0; i < M * N; i++) {
+            least += want[i] != 0 && fabsf(want[i]) < 1e-37f;
+            most += fabsf(want[i]) > 1e37f;
+        }
+        for (int i = 0; pl_backend_cpu_level(i); i++) {
+            const char       *level = pl_backend_cpu_level(i);
+            const pl_backend *be = pl_backend_cpu_isa(level);
+            for (int rows = 1; be && rows <= M; rows += rows < 4 ? 1 : 29) {
+                product(be, NULL, y, x, rows, w);
+                assert_same_bits(y, want, (int64_t)rows * N, level, rows, N, k);
+            }
+        }
+        pl_block_destroy(w.data, pl_panels_bytes(N, k, PL_BF16));
+    }
+    assert_true(least > 100 && most > 100);
 }
 
 static void panels_portable_invariant(void **state) {
@@ -189,8 +229,8 @@ static void panels_empty(void **state) {
     (void)state;
     float     x[4] = {1, 2, 3, 4}, y[8] = {5, 5, 5, 5, 5, 5, 5, 5};
     pl_tensor w = packed(PL_F32, 2, 0);
-    for (int i = 0; i < ISAS; i++) {
-        const pl_backend *be = pl_backend_cpu_isa(isas[i]);
+    for (int i = 0; pl_backend_cpu_level(i); i++) {
+        const pl_backend *be = pl_backend_cpu_isa(pl_backend_cpu_level(i));
         if (!be) continue;
         product(be, NULL, y, x, 3, w); // a sum of nothing
         for (int j = 0; j < 6; j++)
@@ -432,11 +472,17 @@ static void gemm_onednn(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(panels_any_rows),           cmocka_unit_test(panels_odd_shapes),
-        cmocka_unit_test(panels_blocks_and_chunks),  cmocka_unit_test(panels_portable_invariant),
-        cmocka_unit_test(scratch_grows_with_rows),   cmocka_unit_test(panels_empty),
-        cmocka_unit_test(gemm_odd_shapes),           cmocka_unit_test(gemm_blocks_and_threads),
-        cmocka_unit_test(gemm_elements_independent), cmocka_unit_test(gemm_onednn),
+        cmocka_unit_test(panels_any_rows),
+        cmocka_unit_test(panels_odd_shapes),
+        cmocka_unit_test(panels_blocks_and_chunks),
+        cmocka_unit_test(panels_portable_invariant),
+        cmocka_unit_test(bf16_at_the_ends),
+        cmocka_unit_test(scratch_grows_with_rows),
+        cmocka_unit_test(panels_empty),
+        cmocka_unit_test(gemm_odd_shapes),
+        cmocka_unit_test(gemm_blocks_and_threads),
+        cmocka_unit_test(gemm_elements_independent),
+        cmocka_unit_test(gemm_onednn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

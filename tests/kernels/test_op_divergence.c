@@ -110,9 +110,10 @@ static unsigned differences(pl_objective o) {
 static void check(const shape *s) {
     const char *name = pl_objective_name(s->objective), *mask = s->unmasked ? "unmasked" : "masked";
     unsigned    rounded = s->working ? OP_BF16_GRADS | OP_NO_DIFFERENCES : s->w == PL_BF16 ? OP_BF16_GRADS : 0;
-    op_check(build, s, differences(s->objective) | rounded, "divergence %s %s n=%d V=%d Vd=%d d=%d", name, mask, s->n,
+    unsigned    narrow = s->working || s->w == PL_BF16 || s->wt == PL_BF16 ? OP_NARROW : 0;
+    op_check(build, s, differences(s->objective) | rounded | narrow, "divergence %s %s n=%d V=%d Vd=%d d=%d", name, mask, s->n,
              s->V, s->Vd, s->d);
-    op_check(build, s, OP_NO_TAPE, "divergence without a tape %s %s n=%d", name, mask, s->n);
+    op_check(build, s, OP_NO_TAPE | narrow, "divergence without a tape %s %s n=%d", name, mask, s->n);
 }
 
 static void all_backends(void **state) {

@@ -58,8 +58,7 @@ static void places(void **state) {
             assert_true(p.first >= from && p.first + p.rows <= rows[segment + 1] && rows[segment] == from);
             assert_true(p.at + (size_t)p.width * K <= end);
             for (int k = 0; k < K && step == 1; k++) // no element lies where another one does
-                assert_int_equal(
-                    taken[p.at + (size_t)k * (size_t)p.width + pl_panel_place(PL_F32, row - p.first, p.width)]++, 0);
+                assert_int_equal(taken[p.at + pl_panel_place(PL_F32, row - p.first, k, p.width)]++, 0);
         }
     }
 }

@@ -15,9 +15,6 @@
 
 enum { MOST = 4099 };
 
-static const char *const isas[] = {"portable", "avx2", "avx512"};
-enum { ISAS = sizeof isas / sizeof *isas };
-
 // NULL where this machine lacks it.
 static const pl_softmax *of(const char *isa) {
     if (!pl_backend_cpu_isa(isa)) return NULL;
@@ -59,8 +56,9 @@ static void rows(void **state) {
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 100, 4096, MOST};
     static float         x[MOST];
     pl_rng               r = pl_rng_make(5, PL_STREAM_TEST, 0);
-    for (int a = 0; a < ISAS; a++) {
-        const pl_softmax *s = of(isas[a]);
+    const char          *level;
+    for (int a = 0; (level = pl_backend_cpu_level(a)); a++) {
+        const pl_softmax *s = of(level);
         for (int c = 0; s && c < 8 * 3; c++) {
             int64_t n = sizes[c / 3];
             for (int64_t i = 0; i < n; i++)
@@ -76,9 +74,10 @@ static void rows(void **state) {
 
 static void not_numbers(void **state) {
     (void)state;
-    float x[40], top;
-    for (int a = 0; a < ISAS; a++) {
-        const pl_softmax *s = of(isas[a]);
+    const char *level;
+    float       x[40], top;
+    for (int a = 0; (level = pl_backend_cpu_level(a)); a++) {
+        const pl_softmax *s = of(level);
         for (int at = 0; s && at < 40; at++)
             for (int64_t n = 1; n <= 40; n++) {
                 for (int i = 0; i < 40; i++)

@@ -78,7 +78,7 @@ static pl_status room_for(const pl_param_block *b, const pl_backend *be, pl_err 
     char   what[96], mend[128];
     double bytes = work + 4 * (double)b->n * each, have = 0;
     bool   lacks;
-    if (b->memory && b->round_to == PL_BF16) bytes += (double)b->n_work * 2;
+    if (b->round_to == PL_BF16) bytes += (double)b->n_work * 2;
     if (!pl_backend_on_host(be)) return PL_OK;
     PL_TRY(pl_memory_lacks(bytes, &lacks, &have, err));
     if (!lacks) return PL_OK;
@@ -108,7 +108,7 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
     }
     void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
     bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
-    if (b->memory && b->round_to == PL_BF16 && ok)
+    if (b->round_to == PL_BF16 && ok)
         ok = (b->work16 = pl_memory_create(b->memory, PL_LOCAL, halves(b->n_work), err)) != NULL;
     for (int i = 0; i < 4 && ok; i++)
         ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n), err)) != NULL;

@@ -23,7 +23,7 @@ typedef struct pl_param_block {
     int64_t         *at;     // [params->n] first element of each parameter in work (and, unless frozen, in all)
     bool            *frozen; // [params->n]
     void            *w, *m, *v, *grad, *work;
-    uint16_t        *work16; // NULL but on devices with round_to PL_BF16
+    uint16_t        *work16; // NULL without round_to PL_BF16
     const pl_memory *memory; // of these
 } pl_param_block;
 

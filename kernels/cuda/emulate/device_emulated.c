@@ -321,7 +321,11 @@ const pl_backend *pl_backend_cuda_emulated(void) {
                                      .fork = PL_CUDA(fork),
                                      .back = PL_CUDA(back),
                                      .join = PL_CUDA(join)};
-    static pl_backend      be = {.name = "cuda-emulated", .real = PL_F32, .memory = &plain, .device = &device};
+    static pl_backend      be = {.name = "cuda-emulated",
+                                 .arithmetic = "cuda-emulated-1",
+                                 .real = PL_F32,
+                                 .memory = &plain,
+                                 .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }
@@ -337,7 +341,11 @@ const pl_backend *pl_backend_emulated(void) {
                                      .fork = PL_CUDA(fork),
                                      .back = PL_CUDA(back),
                                      .join = PL_CUDA(join)};
-    static pl_backend      be = {.name = "emulated", .real = PL_F32, .memory = &memory, .device = &device};
+    static pl_backend      be = {.name = "emulated",
+                                 .arithmetic = "cuda-emulated-1",
+                                 .real = PL_F32,
+                                 .memory = &memory,
+                                 .device = &device};
     PL_CUDA(fill)(&be);
     return &be;
 }

@@ -1,0 +1,92 @@
+// The matrix unit: tiles of 16 rows of 64 bytes, and products of bf16 tiles summed in fp32 (Intel SDM vol. 2,
+// TDPBF16PS). Where PL_TILES is defined a pass over panels in bf16 may take it; kernels/cpu/pairs_cpu.c has the
+// arithmetic, which is the same with and without. PL_TILES_EMULATED: the instructions as the manual's pseudo-code has
+// them, in C, so that what uses them is tested on any machine (PACELINE_ISA=amx-emulated).
+//
+// A thread configures its tiles before it uses them and releases them before it waits: a processor with live tiles
+// cannot sleep deeply, and the kernel saves 8 KB at each switch.
+#ifndef PL_CPU_TILES_H
+#define PL_CPU_TILES_H
+
+#include "kernels/cpu/simd.h"
+
+#define PL_TILE_ROWS 16  // of a tile
+#define PL_TILE_DEPTH 32 // values of k of a product of two tiles: pairs, one word each
+
+#if defined(PL_TILES_EMULATED)
+#define PL_TILES 1
+#include <math.h>
+
+typedef union pl_tile {
+    float    f[PL_TILE_ROWS][PL_TILE_ROWS];
+    uint32_t u[PL_TILE_ROWS][PL_TILE_ROWS];
+} pl_tile;
+
+extern _Thread_local pl_tile PL_CPU(tile)[8]; // kernels/cpu/pairs_cpu.c
+
+PL_INLINE void pl_tiles_begin(void) {
+    memset(PL_CPU(tile), 0, sizeof PL_CPU(tile));
+}
+PL_INLINE void pl_tiles_end(void) {
+    memset(PL_CPU(tile), 0xff, sizeof PL_CPU(tile)); // NaN: what is read after it shows
+}
+PL_INLINE void pl_tile_zero(int t) {
+    memset(&PL_CPU(tile)[t], 0, sizeof(pl_tile));
+}
+PL_INLINE void pl_tile_load(int t, const void *from, size_t stride) {
+    for (int r = 0; r < PL_TILE_ROWS; r++)
+        memcpy(PL_CPU(tile)[t].u[r], (const char *)from + (size_t)r * stride, 64);
+}
+PL_INLINE void pl_tile_store(int t, void *to, size_t stride) {
+    for (int r = 0; r < PL_TILE_ROWS; r++)
+        memcpy((char *)to + (size_t)r * stride, PL_CPU(tile)[t].u[r], 64);
+}
+PL_INLINE float pl_tile_half(uint32_t word, int odd) {
+    float f;
+    word = odd ? word & 0xffff0000u : word << 16;
+    memcpy(&f, &word, sizeof f);
+    return f;
+}
+// The caller has set the mode for denormals.
+static inline void pl_tile_product(int d, int a, int b) {
+    pl_tile *t = PL_CPU(tile);
+    for (int m = 0; m < PL_TILE_ROWS; m++)
+        for (int n = 0; n < PL_TILE_ROWS; n++) {
+            float even = 0, odd = 0;
+            for (int k = 0; k < PL_TILE_ROWS; k++) {
+                even = fmaf(pl_tile_half(t[a].u[m][k], 0), pl_tile_half(t[b].u[k][n], 0), even);
+                odd = fmaf(pl_tile_half(t[a].u[m][k], 1), pl_tile_half(t[b].u[k][n], 1), odd);
+            }
+            t[d].f[m][n] += even + odd;
+        }
+}
+
+#elif defined(__AMX_BF16__) && defined(__AMX_TILE__)
+#define PL_TILES 1
+
+// Constant: compilers tell of 8 bytes read only, so that stores before it could vanish.
+typedef struct pl_tile_config {
+    uint8_t  palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t  rows[16];
+} pl_tile_config;
+static const _Alignas(64) pl_tile_config pl_tiles_all = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
+
+#define pl_tiles_begin() _tile_loadconfig(&pl_tiles_all)
+#define pl_tiles_end() _tile_release()
+// Tiles are named by literals. A load does not tell the compiler what it reads: stores before it are made first.
+#define pl_tile_zero(t) _tile_zero(t)
+#define pl_tile_load(t, from, stride)                                                                                  \
+    do {                                                                                                               \
+        __asm__ volatile("" ::: "memory");                                                                             \
+        _tile_loadd(t, from, stride);                                                                                  \
+    } while (0)
+#define pl_tile_store(t, to, stride) _tile_stored(t, to, stride)
+#define pl_tile_product(d, a, b) _tile_dpbf16ps(d, a, b)
+#endif
+
+#endif

@@ -1,0 +1,30 @@
+// One level of the cpu backend: the table of ref, overridden by what cpu.def lists. Included once per level, with
+// PL_LEVEL its name (as sources compiled with PL_ISA have it), PL_LEVEL_NAME as people write it, and
+// PL_LEVEL_ARITHMETIC the name of its bits; no guard.
+#define LEVEL_JOIN2(a, b, c) a##b##c
+#define LEVEL_JOIN(a, b, c) LEVEL_JOIN2(a, b, c)
+#define LEVEL_FN(name, way) LEVEL_JOIN(pl_##name##way, _, PL_LEVEL)
+#define X_FWD(NAME, name) declare_op LEVEL_FN(name, _fwd);
+#define X_BWD(NAME, name) declare_op LEVEL_FN(name, _bwd);
+#include "kernels/cpu.def"
+#undef X_FWD
+#undef X_BWD
+
+extern const pl_softmax LEVEL_JOIN(pl_softmax, _, PL_LEVEL);
+static const pl_backend LEVEL_JOIN(backend, _, PL_LEVEL) = {
+    .name = "cpu-" PL_LEVEL_NAME,
+    .arithmetic = PL_LEVEL_ARITHMETIC,
+    .real = PL_F32,
+#include "kernels/ops.def"
+#define X_FWD(NAME, name) .fwd[PL_OP_##NAME] = LEVEL_FN(name, _fwd),
+#define X_BWD(NAME, name) .bwd[PL_OP_##NAME] = LEVEL_FN(name, _bwd),
+#include "kernels/cpu.def"
+#undef X_FWD
+#undef X_BWD
+};
+#undef LEVEL_JOIN2
+#undef LEVEL_JOIN
+#undef LEVEL_FN
+#undef PL_LEVEL
+#undef PL_LEVEL_NAME
+#undef PL_LEVEL_ARITHMETIC
