@@ -183,6 +183,10 @@ const pl_key pl_train_keys[] = {
      .help = "steps between checkpoints; 0: only at the end and when stopped", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.checkpoint_minutes), .deflt = "0", .min = 0, .max = 1e6,
      .help = "a checkpoint also when so many minutes have passed; 0: never for time", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.resume), .deflt = "same", .choices = {"same", "any"},
+     .help = "go on only in the arithmetic that a run began in, or in any (another device, a processor without fused "
+             "multiply-add): then its bits are neither's",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.log_every), .deflt = "10", .min = 1, .max = BIG,
      .help = "steps between lines of metrics.jsonl", .stages = PL_KEY_NO_STAGE},
     PL_KEYS_END(pl_train_recipe)};
@@ -211,6 +215,7 @@ pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const
         .steps = tr->train.steps,
         .checkpoint_every = tr->train.checkpoint_every,
         .checkpoint_minutes = tr->train.checkpoint_minutes,
+        .any_arithmetic = tr->train.resume == PL_RESUME_ANY,
         .eval_every = tr->train.eval_every,
         .log_every = tr->train.log_every,
         .schedule = {.kind = (pl_schedule_kind)tr->train.schedule,

@@ -14,6 +14,7 @@ enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind
 enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM }; // data.tokenizer.type
 enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
+enum { PL_RESUME_SAME, PL_RESUME_ANY };          // train.resume
 typedef struct pl_train_recipe {
     int kind;
     struct {
@@ -68,7 +69,7 @@ typedef struct pl_train_recipe {
         double  weight_decay;
         bool    decay_embeddings;
         double  beta1, beta2, eps, clip;
-        int     dtype;
+        int     dtype, resume;
         int64_t eval_every, eval_tokens, checkpoint_every;
         double  checkpoint_minutes;
         int64_t log_every;

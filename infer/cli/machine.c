@@ -24,15 +24,18 @@ static void cpu_name(char *out, size_t room, const char *otherwise) {
 }
 
 static void isa_names(char *out, size_t room) {
-    static const char *const isa[] = {"avx512", "avx2", "portable"};
-    size_t                   n = 0;
+    const char *isa;
+    size_t      n = 0;
     out[0] = 0;
-    for (size_t i = 0; i < sizeof isa / sizeof *isa && n < room; i++)
-        if (pl_backend_cpu_isa(isa[i])) n += (size_t)snprintf(out + n, room - n, "%s%s", n ? " " : "", isa[i]);
+    for (int i = 0; (isa = pl_backend_cpu_level(i)) && n < room; i++)
+        if (pl_backend_cpu_isa(isa)) n += (size_t)snprintf(out + n, room - n, "%s%s", n ? " " : "", isa);
 }
 
 void pl_machine_describe(pl_machine *m, const pl_env *env) {
-    *m = (pl_machine){.backend = env->backend->name, .cores = pl_cores(), .threads = env->threads};
+    *m = (pl_machine){.backend = env->backend->name,
+                      .arithmetic = env->backend->arithmetic,
+                      .cores = pl_cores(),
+                      .threads = env->threads};
     struct utsname u;
     if (uname(&u) != 0) u = (struct utsname){0};
     cpu_name(m->cpu, sizeof m->cpu, u.machine);
@@ -49,12 +52,14 @@ void pl_machine_write(pl_json_out *o, const pl_machine *m) {
     pl_put_int(o, "threads", m->threads);
     pl_put_str(o, "isa", m->isa);
     pl_put_str(o, "backend", m->backend);
+    pl_put_str(o, "arithmetic", m->arithmetic);
     pl_put_num(o, "memory_bytes", m->memory);
     if (m->bandwidth > 0) {
         pl_put_num(o, "bandwidth_footprint_bytes", m->bandwidth_bytes);
         pl_put_num(o, "bandwidth_bytes_per_second", m->bandwidth);
     }
     if (m->peak_flops > 0) pl_put_num(o, "peak_flops", m->peak_flops);
+    if (m->peak_bf16_flops > 0) pl_put_num(o, "peak_bf16_flops", m->peak_bf16_flops);
     pl_json_out_close(o, '}');
 }
 

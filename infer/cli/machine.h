@@ -7,11 +7,11 @@
 
 typedef struct pl_machine {
     char        cpu[128], os[160], isa[64]; // processor, system, instruction sets that backends exist for here
-    const char *backend;
+    const char *backend, *arithmetic;       // of pl_backend
     int         cores, threads;
-    double      memory;                     // bytes
-    double      bandwidth_bytes, bandwidth; // measured at this footprint; 0: not measured
-    double      peak_flops;                 // 0: not measured
+    double      memory;                      // bytes
+    double      bandwidth_bytes, bandwidth;  // measured at this footprint; 0: not measured
+    double      peak_flops, peak_bf16_flops; // of factors in fp32, in bf16; 0: not measured
 } pl_machine;
 
 void   pl_machine_describe(pl_machine *m, const pl_env *env); // measures nothing

@@ -88,10 +88,11 @@ pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts *
     return st;
 }
 
-static pl_status settings_json(const pl_generator_options *o, char **text, pl_err *err) {
+static pl_status settings_json(const pl_generator_options *o, const pl_backend *be, char **text, pl_err *err) {
     pl_json_out j;
     pl_json_out_begin(&j, 0);
     pl_json_out_object(&j);
+    pl_json_out_key(&j, "arithmetic"), pl_json_out_str(&j, be->arithmetic);
     pl_json_out_key(&j, "max_new_tokens"), pl_json_out_int(&j, o->max_new);
     pl_json_out_key(&j, "greedy"), pl_json_out_bool(&j, o->greedy);
     pl_json_out_key(&j, "samples"), pl_json_out_int(&j, o->samples);
@@ -158,7 +159,7 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     pl_generate_taps(&own, r, target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, taps->layer, taps->n);
-    PL_TRY_GOTO(st, done, settings_json(&o, &settings, err));
+    PL_TRY_GOTO(st, done, settings_json(&o, env->backend, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,
                               .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
                               .template_name = "plain",

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define STATE_FILE "training_state"
+#define ARITHMETIC_ROOM 32 // of pl_backend, in a state
 
 typedef struct loop {
     pl_task                  *t;
@@ -41,8 +42,11 @@ static pl_status write_state(const loop *l, const char *dir, pl_err *err) {
         pl_param_state_fini(&parts);
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     }
+    char arithmetic[ARITHMETIC_ROOM] = {0};
+    snprintf(arithmetic, sizeof arithmetic, "%s", t->backend->arithmetic);
     pl_state_item item[] = {
         {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
+        {.name = "arithmetic", .dtype = PL_U8, .count = sizeof arithmetic, .data = arithmetic},
         {.name = "step", .dtype = PL_I64, .count = 1, .data = &l->step},
         {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &l->best_score},
         {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &l->best_step},
@@ -68,6 +72,22 @@ static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n
     return take_into(NULL, s, name, t, n, to, err);
 }
 
+// Whether this process goes on in the numbers that the state was computed in, or may do so in others.
+static pl_status check_arithmetic(const loop *l, const pl_state *s, const char *path, pl_err *err) {
+    char        was[ARITHMETIC_ROOM] = "an older one";
+    const char *is = l->t->backend->arithmetic;
+    if (pl_state_find(s, "arithmetic")) PL_TRY(take(s, "arithmetic", PL_U8, sizeof was, was, err));
+    was[sizeof was - 1] = 0;
+    if (strcmp(was, is) == 0) return PL_OK;
+    if (!l->o->any_arithmetic)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: computed in arithmetic %s, this is %s (%s), whose bits differ; continue where it began, or "
+                       "set train.resume=any",
+                       path, was, is, l->t->backend->name);
+    pl_log_warn("%s: goes on in arithmetic %s, was computed in %s: its bits are neither's", path, is, was);
+    return PL_OK;
+}
+
 static pl_status read_state(loop *l, const char *path, pl_err *err) {
     pl_task        *t = l->t;
     pl_param_block *b = t->block;
@@ -84,6 +104,7 @@ static pl_status read_state(loop *l, const char *path, pl_err *err) {
                      path, identity, t->identity);
         goto done;
     }
+    PL_TRY_GOTO(st, done, check_arithmetic(l, s, path, err));
     PL_TRY_GOTO(st, done, take(s, "step", PL_I64, 1, &l->step, err));
     PL_TRY_GOTO(st, done, take(s, "best_score", PL_F64, 1, &l->best_score, err));
     PL_TRY_GOTO(st, done, take(s, "best_step", PL_I64, 1, &l->best_step, err));

@@ -61,12 +61,13 @@ typedef struct pl_trainer_options {
     double           checkpoint_minutes; // and when this much time has passed since the last one; 0: never for time
     int64_t          eval_every;         // steps; 0: only at the end
     int64_t          log_every;          // steps between metrics lines, >= 1
+    bool             any_arithmetic;     // go on from a state that was computed in another (pl_backend)
     int64_t          stop_after;         // stop as if asked to, once this step is done; 0: no
 } pl_trainer_options;
 
 // Trains to options->steps from checkpoints/last where there is one, else from the block as it is. Returns at once when
 // that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT
-// when last/ belongs to another run (identity), or the loss is not finite.
+// when last/ belongs to another run (identity) or was computed in another arithmetic, or the loss is not finite.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
 // One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this
