@@ -191,6 +191,7 @@ static void add_head(head_list *l, const pl_head_example *e, pl_dtype t) {
     pl_bench_ready(l->b, c);
     if (c->ready && h->head[0].kind->routed) c->bytes = routed_bytes(c, h, t);
     c->flops = 2 * c->bytes / (double)pl_dtype_size(t);
+    c->factors = t;
     time_head(l, c, h, t);
 }
 

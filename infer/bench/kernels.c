@@ -76,6 +76,7 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
                 pl_cost cost = pl_linear_cost(m, &of->w[0]);
                 c[n].bytes = cost.bytes;
                 c[n].flops = cost.flops;
+                c[n].factors = type;
                 c[n].memory = of->w[0].data;
                 c[n].memory_bytes = of->bytes;
                 pl_bench_ready(b, &c[n]);

@@ -130,6 +130,7 @@ static pl_status make_verify(pl_bench_model *m, pl_bench *b, pl_err *err) {
         r->c->arg = r;
         r->c->bytes = pl_llama_step_bytes(&m->target, m->context);
         r->c->flops = r->rows * pl_llama_step_bytes(&m->target, 0); // a product and a sum for each value of two bytes
+        r->c->factors = PL_BF16;
         r->c->memory = m->target.params.block;
         r->c->memory_bytes = m->read_bytes;
         pl_bench_ready(b, r->c);
@@ -213,6 +214,7 @@ static void set_part(pl_bench_level *l, int part, double bytes) {
     const pl_params *ps = &l->head->backbone->params;
     c->bytes = bytes;
     c->flops = bytes * l->rows; // a product and a sum for each value of two bytes
+    c->factors = PL_BF16;
     c->memory = ps->block;
     c->memory_bytes = bytes < (double)ps->block_bytes ? (size_t)bytes : ps->block_bytes;
 }

@@ -18,6 +18,7 @@ typedef struct pl_bench {
     double        max_bytes;  // of one weight matrix or cache: larger ones are left out
     int           rounds;     // of pl_bench_time, 1 to PL_BENCH_TRIES
     double        peak;       // flops per second, before anything was timed; 0 on a device
+    double        peak_bf16;  // the same of factors in bf16
     pl_ctx        ctx;        // fills and copies
     void         *copy[2];    // on a device: what its copy bandwidth is measured between, copy_bytes each
     size_t        copy_bytes; // 0 on the host
@@ -44,6 +45,7 @@ typedef struct pl_bench_case {
     void (*step)(pl_ctx *ctx, void *arg);
     void       *arg;
     double      bytes, flops; // of one step
+    pl_dtype    factors;      // of flops: F32, or BF16
     const void *memory;       // what it mostly reads: on the host its bandwidth is probed right there, round by round
     size_t      memory_bytes; // 0: the floor is that of flops alone, where it is known
     bool        ready;        // ctx is sized; false: no memory for it or it failed, and no figures

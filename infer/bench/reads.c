@@ -119,6 +119,7 @@ static void add_reading(reads *a, int i, int way, int rows, pl_dtype t) {
     c->arg = r;
     c->bytes = (double)a->listed * (double)a->width * (double)pl_dtype_size(t);
     c->flops = 2.0 * rows * (double)a->listed * (double)a->width;
+    c->factors = t;
     c->memory = r->m->params[0].block;
     c->memory_bytes = (size_t)fmin(c->bytes, (double)r->m->params[0].block_bytes);
     pl_bench_ready(a->b, c);

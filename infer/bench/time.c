@@ -109,7 +109,8 @@ pl_status pl_bench_open(pl_bench *b, const pl_env *env, double max_bytes, pl_err
     *b = (pl_bench){.env = env, .max_bytes = max_bytes, .rounds = PL_BENCH_TRIES};
     PL_TRY(pl_ctx_init(&b->ctx, env->backend, env->pool));
     pl_status st = pl_ctx_sync(&b->ctx, err); // a device that could not be opened says so here
-    if (st == PL_OK && !env->backend->memory) b->peak = pl_probe_flops(env->pool);
+    if (st == PL_OK && !env->backend->memory) b->peak = pl_backend_peak(env->backend, PL_F32, env->pool);
+    if (st == PL_OK && !env->backend->memory) b->peak_bf16 = pl_backend_peak(env->backend, PL_BF16, env->pool);
     for (int i = 0; i < 2 && st == PL_OK && env->backend->memory; i++) {
         b->copy_bytes = max_bytes < (double)COPY_BYTES ? (size_t)max_bytes : COPY_BYTES;
         b->copy[i] = pl_memory_create(env->backend->memory, PL_LOCAL, b->copy_bytes, err);
@@ -152,7 +153,7 @@ double pl_bench_rate(pl_bench *b, const void *p, size_t bytes) {
 
 static double floor_of(pl_bench *b, const pl_bench_case *c) {
     double rate = c->memory_bytes ? pl_bench_rate(b, c->memory, c->memory_bytes) : 0;
-    double peak = b->copy_bytes ? 0 : pl_probe_flops_once(b->env->pool);
+    double peak = pl_backend_peak_once(b->env->backend, c->factors, b->env->pool);
     return fmax(rate > 0 ? c->bytes / rate : 0, peak > 0 ? c->flops / peak : 0);
 }
 

@@ -239,6 +239,7 @@ static void write_rest(pl_json_out *o, const pl_bench *b) {
     }
     pl_machine_describe(&m, b->env);
     m.peak_flops = b->peak;
+    m.peak_bf16_flops = b->peak_bf16;
     if (b->copy_bytes) {
         pl_backend_cuda_describe(cuda, sizeof cuda);
         pl_put_str(o, "cuda", cuda);

@@ -241,13 +241,13 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const cha
     if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
         bool   host = !t->backend->memory;
-        double before = host ? pl_probe_flops_once(t->pool) : 0;
+        double before = pl_backend_peak_once(t->backend, PL_BF16, t->pool);
         st = pl_bench_go_on(err);
         if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;
-        if (host) floor[k] = flops / (0.5 * (before + pl_probe_flops_once(t->pool)));
+        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(t->backend, PL_BF16, t->pool)));
     }
     if (st == PL_OK) write(o, t, b, head, flops, seconds, floor);
     pl_slots_fini(&slots);
