@@ -267,11 +267,33 @@ bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, con
     return true;
 }
 
-void pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec) {
-    for (int p = 0; p < spec->n_parts; p++) {
+int64_t pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, pl_dtype dtype,
+                            const void **data) {
+    check_spec(spec);
+    int64_t top = 0;
+    for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
-        if (e) pl_map_drop(e->data, e->bytes);
+        if (row0 < top || row0 >= top + spec->part[p].rows) continue;
+        if (!e || e->dtype != dtype || e->rope_heads) return 0;
+        *data = (const uint8_t *)e->data + (size_t)((row0 - top) * width(spec)) * pl_dtype_size(dtype);
+        return top + spec->part[p].rows - row0;
     }
+    return 0;
+}
+
+void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, int64_t n) {
+    int64_t top = 0;
+    for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
+        const pl_weight_entry *e = part_of(src, spec, p);
+        int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
+        if (!e || lo >= hi) continue;
+        size_t row = (size_t)width(spec) * pl_dtype_size(e->dtype);
+        pl_map_drop((const uint8_t *)e->data + (size_t)(lo - top) * row, (size_t)(hi - lo) * row);
+    }
+}
+
+void pl_weight_drop(const pl_weight_source *src, const pl_weight_spec *spec) {
+    pl_weight_drop_rows(src, spec, 0, spec->rows);
 }
 
 // ---- writing ----

@@ -142,27 +142,82 @@ static void put_rows(const pl_param *p, void *stage, int64_t r, int64_t n, const
 
 // ---- loading ----
 
+enum {
+    LOAD_SMALL = 1 << 20, // elements below which threads do not pay
+    DROP = 4 << 20        // bytes of the file that a thread reads before it lets them go
+};
+
 static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
     void *stage;
     PL_TRY(stage_of(ps, p, &stage, err));
     return place(ps, p, stage, pl_weight_read_f32(ps->src, spec, stage, err), err);
 }
 
-static pl_status load_matrix(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
-    void *stage;
-    PL_TRY(stage_of(ps, p, &stage, err));
-    // Row by row of blocks, so that a large matrix is never held twice.
-    int64_t step = (1 << 20) / (spec->cols > 0 ? spec->cols : 1);
-    if (step < PL_PANEL) step = PL_PANEL;
-    float    *rows = pl_malloc(pl_size_mul((size_t)step, (size_t)spec->cols, sizeof *rows));
-    pl_status st = rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
-    for (int64_t r = 0; r < spec->rows && st == PL_OK; r += step) {
-        int64_t n = spec->rows - r < step ? spec->rows - r : step;
-        st = pl_weight_read_rows(ps->src, spec, r, n, rows, err);
-        if (st == PL_OK) put_rows(p, stage, r, n, rows);
+typedef struct loading {
+    const pl_weight_source *src;
+    const pl_param         *p;
+    const pl_weight_spec   *spec;
+    void                   *stage;
+    float                  *rows; // [parts][PL_PANEL][cols]
+} loading;
+
+// What lies in the file as it is packed: rows without a copy. Returns how many.
+static int64_t pack_mapped(const loading *l, int64_t r, int64_t end) {
+    const pl_tensor *w = l->p->tensor;
+    const void      *mapped;
+    if (w->dtype != PL_BF16 || w->layout != PL_PANELS) return 0;
+    int64_t n = pl_weight_rows_view(l->src, l->spec, r, PL_BF16, &mapped);
+    if (n > end - r) n = end - r;
+    if (n > 0) pl_panels_pack_bf16(l->stage, r, n, w->dim[0], w->dim[1], mapped);
+    return n;
+}
+
+// Panel by panel, so that a matrix is never held twice; mapped pages go as they have been read.
+static void load_part(void *arg, int part, int parts) {
+    loading              *l = arg;
+    const pl_weight_spec *spec = l->spec;
+    float                *rows = l->rows + (size_t)part * PL_PANEL * (size_t)spec->cols;
+    int64_t               dropped, step = DROP / ((spec->cols > 0 ? spec->cols : 1) * 2);
+    long                  lo, hi;
+    pl_range((long)spec->rows, PL_PANEL, part, parts, &lo, &hi);
+    dropped = lo;
+    for (int64_t r = lo, n; r < hi; r += n) {
+        int64_t end = r / PL_PANEL * PL_PANEL + PL_PANEL < hi ? r / PL_PANEL * PL_PANEL + PL_PANEL : hi;
+        n = pack_mapped(l, r, end);
+        if (n == 0) {
+            n = end - r;
+            pl_status st = pl_weight_read_rows(l->src, spec, r, n, rows, NULL);
+            PL_CHECK(st == PL_OK, "%s: not read after a good check", l->p->name[0]);
+            put_rows(l->p, l->stage, r, n, rows);
+        }
+        if (r + n - dropped < step && r + n < hi) continue;
+        pl_weight_drop_rows(l->src, spec, dropped, r + n - dropped);
+        dropped = r + n;
     }
-    pl_free(rows);
-    return place(ps, p, stage, st, err);
+}
+
+static pl_status load_matrix(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_pool *pool,
+                             pl_err *err) {
+    loading l = {.src = ps->src, .p = p, .spec = spec};
+    PL_TRY(stage_of(ps, p, &l.stage, err));
+    int parts = (double)spec->rows * (double)spec->cols < LOAD_SMALL ? 1 : pl_pool_threads(pool);
+    l.rows = pl_malloc(pl_size_mul((size_t)parts * PL_PANEL, (size_t)spec->cols, sizeof *l.rows));
+    pl_status st = l.rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", p->name[0]);
+    if (st == PL_OK) pl_parallel(parts > 1 ? pool : NULL, parts, load_part, &l);
+    pl_free(l.rows);
+    return place(ps, p, l.stage, st, err);
+}
+
+static pl_status fill_all(pl_params *ps, const pl_weight_spec *specs, const bool *held, pl_pool *pool, pl_err *err) {
+    for (int i = 0; i < ps->n; i++) {
+        if (!held[i]) continue;
+        if (is_vector(&ps->p[i]))
+            PL_TRY(load_vector(ps, &ps->p[i], &specs[i], err));
+        else
+            PL_TRY(load_matrix(ps, &ps->p[i], &specs[i], pool, err));
+        pl_weight_drop(ps->src, &specs[i]);
+    }
+    return PL_OK;
 }
 
 static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held, pl_dtype t, pl_err *err) {
@@ -178,15 +233,12 @@ static pl_status load_all(pl_params *ps, const pl_weight_spec *specs, bool *held
         *p->tensor = pl_tensor_2d((void *)(uintptr_t)mapped, t, p->spec.rows, p->spec.cols);
     }
     PL_TRY(own_all(ps, held, t, err));
-    for (int i = 0; i < ps->n; i++) {
-        if (!held[i]) continue;
-        if (is_vector(&ps->p[i]))
-            PL_TRY(load_vector(ps, &ps->p[i], &specs[i], err));
-        else
-            PL_TRY(load_matrix(ps, &ps->p[i], &specs[i], err));
-        pl_weight_drop(ps->src, &specs[i]);
-    }
-    return PL_OK;
+    // Threads for as long as it takes; where there are none to be had, this one does.
+    pl_pool *pool = NULL;
+    if (ps->block_bytes > LOAD_SMALL && pl_pool_create(&pool, 0, NULL) != PL_OK) pool = NULL;
+    pl_status st = fill_all(ps, specs, held, pool, err);
+    pl_pool_destroy(pool);
+    return st;
 }
 
 pl_status pl_params_load(pl_params *ps, pl_weight_source *src, pl_dtype t, pl_err *err) {
