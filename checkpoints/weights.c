@@ -24,8 +24,9 @@ pl_status pl_weight_source_create(pl_weight_source **out, const char *path, cons
     pl_status         st = PL_OK;
     pl_weight_source *src = pl_calloc(1, sizeof *src);
     if (!src) {
+        st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path); // the path may be the owner's
         release(owner);
-        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        return st;
     }
     src->release = release;
     src->owner = owner;
