@@ -74,8 +74,8 @@ pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec 
 // The mapped bytes of a spec of one part, if they are in order and aligned to their element; false otherwise (then
 // read).
 bool      pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, const void **data, pl_dtype *dtype);
-// How many rows of the stack from row0 on lie one after the other as the caller wants them, in `dtype`, and where: *data
-// is mapped and may lie at any address. 0: read.
+// How many rows of the stack from row0 on lie one after the other in `dtype`, and where: *data is mapped and may lie at
+// any address. 0: none, read them.
 int64_t   pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec *spec, int64_t row0, pl_dtype dtype,
                               const void **data);
 // The mapped pages of rows [row0, row0 + n) of the stack are not needed any more.

@@ -58,9 +58,11 @@ void pl_panels_pack_bf16(void *dst, int64_t n0, int64_t count, int64_t n, int64_
         uint8_t       *panel = panel_of(dst, PL_BF16, from, n0 + count, k, &rows);
         const uint8_t *s = (const uint8_t *)src + (from - n0) * k * 2;
         for (int64_t k0 = 0; k0 < k; k0 += BLOCK)
-            for (int64_t r = 0; r < rows; r++)
-                put_pairs(panel, PL_PANEL, from % PL_PANEL + r, k0, k - k0 < BLOCK ? k - k0 : BLOCK,
-                          s + (r * k + k0) * 2);
+            for (int64_t r = 0; r < rows; r++) {
+                const uint8_t *at = s + (r * k + k0) * 2;
+                __builtin_prefetch(at + BLOCK * 2); // rows lie pages apart: no processor foresees that
+                put_pairs(panel, PL_PANEL, from % PL_PANEL + r, k0, k - k0 < BLOCK ? k - k0 : BLOCK, at);
+            }
     }
 }
 

@@ -3,6 +3,7 @@
 #include "infer/decode/runner.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/room.h"
 
 #include <math.h>
 
@@ -17,29 +18,57 @@ typedef struct method {
     bool             open;
 } method;
 
-// Host memory that bandwidth is probed on: as much as a method reads again and again. A device's is that of copies.
-typedef struct buffer {
-    uint8_t *p;
-    size_t   bytes;
-} buffer;
+// How the bf16 target was opened.
+typedef struct opening {
+    double seconds, bytes, resident, floor;
+} opening;
 
-static pl_status open_all(pl_target target[2], method *m, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
+// Bytes per second at which what a method reads again and again is read: its target's own weights, so that no second
+// copy of them is held. A device's is that of copies.
+static double probe(pl_bench *b, const method *m) {
+    const pl_params *ps = &m->runner.target->model.params;
+    return pl_bench_rate(b, ps->block, m->weights < (double)ps->block_bytes ? (size_t)m->weights : ps->block_bytes);
+}
+
+// Each byte read out of the file's pages and written to its place.
+static pl_status open_timed(opening *o, pl_target *t, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
+    double before = pl_memory_resident(), t0 = pl_now();
+    PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_BF16, b->env->backend, err));
+    const pl_params *ps = &t->model.params;
+    *o = (opening){.seconds = pl_now() - t0,
+                   .bytes = (double)pl_params_bytes(ps),
+                   .resident = pl_memory_resident() - before,
+                   .floor = 2 * (double)ps->block_bytes / pl_bench_rate(b, ps->block, ps->block_bytes)};
+    return PL_OK;
+}
+
+static void write_opening(pl_json_out *o, const opening *of) {
+    pl_put_object(o, "opening");
+    pl_put_num(o, "seconds", of->seconds);
+    pl_put_num(o, "bytes", of->bytes);
+    pl_put_num(o, "bytes_per_second", of->bytes / of->seconds);
+    pl_put_num(o, "floor_seconds", of->floor);
+    pl_put_num(o, "share_of_floor", of->floor / of->seconds);
+    pl_put_num(o, "resident_bytes", of->resident);
+    pl_json_out_close(o, '}');
+}
+
+static pl_status open_all(opening *o, pl_target target[2], method *m, pl_bench *b, const pl_bench_decode *d,
+                          pl_err *err) {
     static const char *const names[METHODS] = {"plain", "plain-fp32", "drafter"};
     for (int i = 0; i < METHODS; i++) {
         if (i == 2 && !d->drafter) break;
         pl_target *t = &target[i == 1];
-        if (i < 2) {
-            PL_TRY(pl_target_open(t, d->target, NULL, d->pre, i ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, b->env->backend,
-                                  err));
-            t->n_stop = 0; // every run has the same length
-        }
+        if (i == 0) PL_TRY(open_timed(o, t, b, d, err));
+        if (i == 1) PL_TRY(pl_target_open(t, d->target, NULL, d->pre, PL_WEIGHTS_FP32, b->env->backend, err));
+        if (i < 2) t->n_stop = 0; // every run has the same length
         int positions = t->model.config.max_position_embeddings;
         if (d->context + d->new_tokens + 1 > positions)
             return pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --context or --new-tokens",
                            d->target, positions);
-        pl_runner_options o = {
+        pl_runner_options of = {
             .drafter = i == 2 ? d->drafter : NULL, .tree = d->tree, .max_len = d->context + d->new_tokens + 1};
-        PL_TRY(pl_runner_open(&m[i].runner, b->env->backend, b->env->pool, t, &o, err));
+        PL_TRY(pl_runner_open(&m[i].runner, b->env->backend, b->env->pool, t, &of, err));
         const pl_drafter *drafter = m[i].runner.drafter;
         m[i].name = names[i];
         m[i].open = true;
@@ -59,22 +88,17 @@ static double cycle_bytes(const method *m, const pl_session_stats *s, const pl_b
     return target + (drafter ? drafter->kind->step_bytes(drafter) : 0) * levels / (double)s->steps;
 }
 
-static double probe(pl_bench *b, const buffer *of, const method *m) {
-    return pl_bench_rate(b, of->p, m->weights < (double)of->bytes ? (size_t)m->weights : of->bytes);
-}
-
 // Rounds over the methods; each run has its bandwidth sampled right before or, every other round, right after.
-static pl_status run_all(method *m, pl_bench *b, const buffer *memory, const int32_t *prompt, const pl_bench_decode *d,
-                         pl_err *err) {
+static pl_status run_all(method *m, pl_bench *b, const int32_t *prompt, const pl_bench_decode *d, pl_err *err) {
     pl_sampling greedy = {.top_p = 1};
     for (int k = -1; k < d->repeats; k++) // the first round warms up
         for (int i = 0; i < METHODS; i++) {
             if (!m[i].open) continue;
-            double rate = k >= 0 && k % 2 == 0 ? probe(b, memory, &m[i]) : 0;
+            double rate = k >= 0 && k % 2 == 0 ? probe(b, &m[i]) : 0;
             PL_TRY(pl_runner_run(&m[i].runner, prompt, d->context, &greedy, d->new_tokens, NULL, NULL, err));
             const pl_session_stats *s = pl_session_statistics(m[i].runner.session);
             if (k < 0) continue;
-            if (k % 2 != 0) rate = probe(b, memory, &m[i]);
+            if (k % 2 != 0) rate = probe(b, &m[i]);
             pl_stats_add(&m[i].stats, s);
             m[i].bandwidth[k] = rate;
             m[i].per_token[k] = s->seconds / (double)s->emitted;
@@ -104,18 +128,15 @@ static void write_method(pl_json_out *o, const method *m, const pl_bench_decode 
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
     pl_target target[2] = {0};
     method   *m = pl_calloc(METHODS, sizeof *m);
-    buffer    memory = {0};
+    opening   opened = {0};
     int32_t  *prompt = pl_malloc((size_t)d->context * sizeof *prompt);
     pl_status st = m && prompt ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-    if (st == PL_OK) st = open_all(target, m, b, d, err);
+    if (st == PL_OK) st = open_all(&opened, target, m, b, d, err);
     for (int i = 0; st == PL_OK && i < d->context; i++)
         prompt[i] = (int32_t)((7 * i + 3) % target[0].model.vocab);
-    for (int i = 0; st == PL_OK && i < METHODS && !b->copy_bytes; i++)
-        if (m[i].open && m[i].weights > (double)memory.bytes) memory.bytes = (size_t)m[i].weights;
-    if (st == PL_OK && !b->copy_bytes && !(memory.p = pl_bench_block(b, memory.bytes)))
-        st = pl_fail(err, PL_E_MEMORY, "bench: no memory to probe bandwidth on (%zu bytes)", memory.bytes);
-    if (st == PL_OK) st = run_all(m, b, &memory, prompt, d, err);
+    if (st == PL_OK) st = run_all(m, b, prompt, d, err);
     if (st == PL_OK) {
+        write_opening(o, &opened);
         pl_put_array(o, "decode");
         for (int i = 0; i < METHODS; i++)
             if (m[i].open) write_method(o, &m[i], d);
@@ -125,7 +146,6 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
         pl_runner_close(&m[i].runner);
     pl_target_close(&target[0]);
     pl_target_close(&target[1]);
-    pl_bench_drop(b, memory.p, memory.bytes);
     pl_free(m);
     pl_free(prompt);
     return st;

@@ -86,6 +86,11 @@ pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err) 
     return PL_OK;
 }
 
+double pl_memory_resident(void) {
+    double kib = number_in("/proc/self/status", "VmRSS:");
+    return kib < 0 ? 0 : kib * 1024;
+}
+
 void pl_memory_words(double bytes, char text[32]) {
     const char *unit = bytes < 1 << 20 ? "KiB" : bytes < 1 << 30 ? "MiB" : "GiB";
     double      size = bytes < 1 << 20 ? 1 << 10 : bytes < 1 << 30 ? 1 << 20 : 1 << 30;

@@ -19,6 +19,8 @@ pl_status pl_memory_available(double *bytes, pl_err *err);
 pl_status pl_memory_room(double bytes, const char *what, const char *mend, pl_err *err);
 // The same where the caller's line says what would fit: *have are the bytes that can be had, fewer than asked.
 pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err);
+// Bytes that this process holds in memory now, mapped files' pages included; 0 where nothing says.
+double    pl_memory_resident(void);
 // Bytes in words: "1.5 GiB".
 void      pl_memory_words(double bytes, char text[32]);
 

@@ -91,11 +91,9 @@ PL_INLINE void run_pass(const int R, const int C, const int W, const int tries, 
             for (int q = 0; q < pairs; q++) {
                 const size_t here = (size_t)q * step + at;
                 const float *xq = x + (int64_t)q * 2 * R;
-                for (int t = 0; t < tries; t++)
-#pragma GCC unroll 4
-                    for (int c = 0; c < C; c++)
-                        if ((v0 + c) * (int)sizeof(pl_vn) % 64 == 0)
-                            __builtin_prefetch(next[t] + here + (size_t)c * sizeof(pl_vn));
+                for (int t = 0; t < tries && v0 == 0; t++) // all of a pair: one stream, however columns are grouped
+                    for (size_t line = 0; line < step; line += 64)
+                        __builtin_prefetch(next[t] + here + line);
 #pragma GCC unroll 4
                 for (int c = 0; c < C; c++) {
                     pl_vnu words;

@@ -48,8 +48,8 @@ typedef struct pl_pass {
 uint64_t pl_panels_begin(bool bf16);
 void     pl_panels_end(bool bf16, uint64_t mode);
 
-// What the matrix unit can do: so many times four products of tiles in registers, 16 x 16 x 32 multiply-adds each. Where
-// there is none, nothing.
+// What the matrix unit can do: so many times four products of tiles in registers, 16 x 16 x 32 multiply-adds each.
+// Nothing where there is none.
 void pl_unit_run(int times);
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p);

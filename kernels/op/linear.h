@@ -9,11 +9,11 @@
 //   F32   one accumulator takes fma(x[m, k], W[n, k]) for k = 0, 1, ...; the same bits on AVX2 and later, and portable
 //         where the compiler's fmaf is a real fma
 //   BF16  x rounded to bf16 as it enters, sums in fp32 in the order of the matrix unit: the same bits at every level
-// Row-major products (training's) are computed in the weight's numbers, as packed ones are: where its values are those of
-// BF16 (dtype, or a working copy that has them as `bf16`), x and dy are rounded to bf16 as they enter and products summed
-// in fp32; so what was trained meets the roundings it will be decoded with. On a CPU y then has packed weights' bits; in
-// fp32, and on a GPU, they promise only to be the same for any number of threads, and on the same machine for the same
-// shapes. ref rounds packed BF16 alone: with row-major weights it is what the others are held to.
+// Row-major products (training's) are computed in the weight's numbers, as packed ones are: where its values are those
+// of BF16 (dtype, or a working copy that has them as `bf16`), x and dy are rounded to bf16 as they enter and products
+// summed in fp32; so what was trained meets the roundings it will be decoded with. On a CPU y then has packed weights'
+// bits; in fp32, and on a GPU, they promise only to be the same for any number of threads, and on the same machine for
+// the same shapes. ref rounds packed BF16 alone: with row-major weights it is what the others are held to.
 // Cost: 2*M*N*K flops; N*K*size(W) + M*(K+N)*4 bytes.
 #ifndef PL_OP_LINEAR_H
 #define PL_OP_LINEAR_H

@@ -187,6 +187,10 @@ static void test_bench_decode(void **state) {
         assert_true(test_num(&j, m, "share_of_floor") <= test_num(&j, m, "share_p90"));
         assert_true(test_num(&j, m, "acceptance_length") == 1);
     }
+    m = pl_json_find(&j, NULL, "opening");
+    assert_true(test_num(&j, m, "seconds") > 0 && test_num(&j, m, "floor_seconds") > 0);
+    assert_true(test_num(&j, m, "bytes") > 600e3);
+    assert_true(test_num(&j, m, "resident_bytes") > 0);
     pl_json_close(&j);
     test_run_fails(2, "512 positions", "bench decode --target %s --context 500", target);
 }

@@ -255,7 +255,7 @@ static void stored(op_run *r, const void *arg) {
     op_out(r, pl_linear(op_ctx(r), x, op_weight(r, s->n, s->k, PL_BF16, PL_ROWMAJOR, 1 / sqrt(s->k))));
 }
 
-enum { FLAGS = OP_NO_DIFFERENCES };
+enum { FLAGS = OP_NO_DIFFERENCES | OP_NARROW };
 
 // Forward, dx and dw of lines that are and are not multiples of 8; small products stay at home.
 static void products(void **state) {
