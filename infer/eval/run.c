@@ -20,7 +20,7 @@ static const pl_key drafter_keys[] = {
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, kind),
      .help = "instead of path: a drafter without a checkpoint, as lookup or recycle:60; decode --help lists them"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, drafter),
-     .help = "instead of path: one of this recipe's `drafters`, by name"},
+     .help = "instead of path: one of this recipe's `drafters`, by name; where it has no list, `drafter`"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, tree),
      .help = "shape of its drafts; absent: eval.tree for checkpoints, its own shape for others"},
     {PL_KEY_FIELD_STRING(pl_eval_drafter_recipe, verify), .help = "verifier, how drafts are accepted; absent: match"},
@@ -122,11 +122,12 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
 // The folder of the run's drafter that eval.drafters[...].drafter names.
 static pl_status find_own(const chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, const char **dir,
                           pl_err *err) {
-    for (int i = 0; i < c->own; i++)
-        if (c->d[i].name && strcmp(c->d[i].name, item->drafter) == 0) {
-            *dir = c->d[i].drafter;
-            return PL_OK;
-        }
+    for (int i = 0; i < c->own; i++) {
+        const char *name = c->d[i].name ? c->d[i].name : "drafter";
+        if (strcmp(name, item->drafter) != 0) continue;
+        *dir = c->d[i].drafter;
+        return PL_OK;
+    }
     return pl_recipe_fail(r, &item->drafter, err, "\"%s\" is none of the recipe's `drafters` that has been trained",
                           item->drafter);
 }

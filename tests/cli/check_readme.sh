@@ -182,6 +182,10 @@ for d in README.md $(printf '%s\n' "${documents[@]}" | grep -v '^README.md$'); d
         esac
     done < <(awk '/^ *```sh$/ { on = 1; next } /^ *```/ { on = 0 } on { sub(/[ ]+#.*$/, ""); if (sub(/\\$/, "")) printf "%s", $0; else print }' "$d")
 done
+# recipes/any-target.yaml: its drafter with the tree that it chooses itself, and in a chain.
+for what in eagle3-full chain-5; do
+    grep -qE "\"name\": \"$what\"" "$work/clone/runs/mine/results.json" || say "README.md: runs/mine has no method $what"
+done
 [ "$ran" -ge 15 ] || say "only $ran commands were found"
 [ "$bad" = 0 ] && echo "documents: $words words in README.md, $ran commands ran, ${#documents[@]} documents checked"
 exit "$bad"
