@@ -163,12 +163,3 @@ double pl_probe_flops_once(pl_pool *pool) {
     job j = {.p = best_probe(), .passes = FLOP_PASSES};
     return j.p.flops_per_pass * j.passes * pl_pool_threads(pool) / timed(&j, pool, flops_part);
 }
-
-double pl_probe_flops(pl_pool *pool) {
-    double best = 0;
-    for (int i = 0; i < TRIES; i++) {
-        double rate = pl_probe_flops_once(pool);
-        if (rate > best) best = rate;
-    }
-    return best;
-}

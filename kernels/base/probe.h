@@ -10,12 +10,11 @@
 // and again, the best of several tries. Which cache holds the buffer is the point: ask with the footprint of what is to
 // be judged. 0 when there is no memory for the buffer.
 double pl_probe_bandwidth(pl_pool *pool, size_t bytes);
-// fp32 multiply-adds, counted as two operations each, per second on all threads of the pool; the best of several tries.
-double pl_probe_flops(pl_pool *pool);
 
-// One sample of either. On a machine whose limits move while one measures, a sample right before or after a timing says
-// more about it than the best of a minute ago. Reading is warmed up and tried a few times, some tens of milliseconds in
-// all: a single try right after other work stays far below the limit and would flatter what is judged by it.
+// One sample, of reading or of fp32 multiply-adds, counted as two operations each. On a machine whose limits move while
+// one measures, a sample right before or after a timing says more about it than the best of a minute ago. Reading is
+// warmed up and tried a few times, some tens of milliseconds in all: a single try right after other work stays far
+// below the limit and would flatter what is judged by it.
 // p: memory of the caller that has been written, aligned to 64 bytes; its first `bytes` (rounded down to 512) are read.
 double pl_probe_read(pl_pool *pool, const void *p, size_t bytes);
 double pl_probe_flops_once(pl_pool *pool);

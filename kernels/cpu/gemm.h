@@ -44,6 +44,15 @@ typedef struct pl_factor {
     int64_t     ld;
     bool        bf16;
 } pl_factor;
+// A row-major weight whose values are those of bf16: products with it are pl_gemm_bf16's.
+static inline bool pl_weight_in_bf16(const pl_tensor *w) {
+    return w->dtype == PL_BF16 || w->bf16;
+}
+// Its rows from n on.
+static inline pl_factor pl_weight_halves(const pl_tensor *w, int64_t n) {
+    const uint8_t *data = w->bf16 ? (const uint8_t *)w->bf16 : w->data;
+    return (pl_factor){.data = data + n * w->dim[1] * 2, .ld = w->dim[1], .bf16 = true};
+}
 void pl_gemm_bf16(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
                   pl_factor b, bool accumulate, float *c, int64_t ldc);
 

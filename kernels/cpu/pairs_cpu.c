@@ -23,6 +23,7 @@ enum {
     FMA_ROWS = TILES_FROM - 1, // at most, of a pass without it
 };
 _Static_assert(PL_MR_BF16 <= 12, "the list of passes below");
+_Static_assert(ROWS_MOST <= PL_PASS_ROWS && PL_MR_PANEL <= PL_PASS_ROWS, "what callers have room for");
 
 uint64_t pl_panels_begin(bool bf16) {
     if (!bf16) return 0;
@@ -197,8 +198,30 @@ PL_INLINE void fetch_block(const char *const *next, const size_t step) {
         }                                                                                                              \
     } while (0)
 
+// Tiles 0 to 3 are sums, whose places are rows of PL_PANEL floats.
+enum { SUM_ROW = PL_PANEL * sizeof(float) };
+
+static void take_sums(float *const at[4], bool resume) {
+    pl_tile_zero(0);
+    pl_tile_zero(1);
+    pl_tile_zero(2);
+    pl_tile_zero(3);
+    if (!resume) return;
+    pl_tile_load(0, at[0], SUM_ROW);
+    pl_tile_load(1, at[1], SUM_ROW);
+    pl_tile_load(2, at[2], SUM_ROW);
+    pl_tile_load(3, at[3], SUM_ROW);
+}
+
+static void leave_sums(float *const at[4]) {
+    pl_tile_store(0, at[0], SUM_ROW);
+    pl_tile_store(1, at[1], SUM_ROW);
+    pl_tile_store(2, at[2], SUM_ROW);
+    pl_tile_store(3, at[3], SUM_ROW);
+}
+
 static void tile_pass(int rows, int width, const pl_pass *p) {
-    const size_t       step = (size_t)width * 4, row = PL_PANEL * sizeof(float);
+    const size_t       step = (size_t)width * 4;
     _Alignas(64) char  tail[PAIRS * PL_PANEL * 4];
     // Sums on their way between y, of which a panel's columns and these rows may not all be there, and tiles.
     _Alignas(64) float y[ROWS_MOST][PL_PANEL];
@@ -208,16 +231,8 @@ static void tile_pass(int rows, int width, const pl_pass *p) {
             memcpy(y[r], p->y + r * p->ldy, (size_t)p->cols * sizeof(float));
     }
     if (rows <= PL_TILE_ROWS) {
-        pl_tile_zero(0);
-        pl_tile_zero(1);
-        pl_tile_zero(2);
-        pl_tile_zero(3);
-        if (p->resume) {
-            pl_tile_load(0, &y[0][0], row);
-            pl_tile_load(1, &y[0][16], row);
-            pl_tile_load(2, &y[0][32], row);
-            pl_tile_load(3, &y[0][48], row);
-        }
+        float *const sums[4] = {&y[0][0], &y[0][16], &y[0][32], &y[0][48]};
+        take_sums(sums, p->resume);
         if (width == PL_PANEL)
             OVER_BLOCKS(1, true, {
                 pl_tile_load(4, x, 64);
@@ -238,22 +253,11 @@ static void tile_pass(int rows, int width, const pl_pass *p) {
                 pl_tile_load(6, w + 64, step);
                 pl_tile_product(1, 4, 6);
             });
-        pl_tile_store(0, &y[0][0], row);
-        pl_tile_store(1, &y[0][16], row);
-        pl_tile_store(2, &y[0][32], row);
-        pl_tile_store(3, &y[0][48], row);
+        leave_sums(sums);
     } else {
         for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
-            pl_tile_zero(0);
-            pl_tile_zero(1);
-            pl_tile_zero(2);
-            pl_tile_zero(3);
-            if (p->resume) {
-                pl_tile_load(0, &y[0][j], row);
-                pl_tile_load(1, &y[0][j + 16], row);
-                pl_tile_load(2, &y[16][j], row);
-                pl_tile_load(3, &y[16][j + 16], row);
-            }
+            float *const sums[4] = {&y[0][j], &y[0][j + 16], &y[16][j], &y[16][j + 16]};
+            take_sums(sums, p->resume);
             OVER_BLOCKS(2, j == 0, {
                 pl_tile_load(4, x, 64);
                 pl_tile_load(6, w + (size_t)j * 4, step);
@@ -264,10 +268,7 @@ static void tile_pass(int rows, int width, const pl_pass *p) {
                 pl_tile_product(1, 4, 7);
                 pl_tile_product(3, 5, 7);
             });
-            pl_tile_store(0, &y[0][j], row);
-            pl_tile_store(1, &y[0][j + 16], row);
-            pl_tile_store(2, &y[16][j], row);
-            pl_tile_store(3, &y[16][j + 16], row);
+            leave_sums(sums);
         }
     }
     for (int r = 0; r < rows; r++)

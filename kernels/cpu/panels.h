@@ -16,6 +16,7 @@
 
 #define PL_PANELS_AHEAD 24576 // bytes of what comes after, where it is known, that a pass has prefetched at its end
 #define PL_PASS_PANELS 2      // panels of one pass at most (F32); rows * panels <= PL_MR_PANEL, or 1 row and 1 panel
+#define PL_PASS_ROWS 32       // rows of one pass at most, at any level
 #define PL_PANEL_BLOCK 32     // k that are summed for themselves in BF16
 
 typedef struct pl_pass {

@@ -329,26 +329,6 @@ PL_INLINE float pl_vf_hmax(pl_vf v) {
 
 // ---- bf16 ----
 
-// 16 consecutive bf16 values, widened.
-PL_INLINE pl_vf pl_vf_load_bf16(const uint16_t *p) {
-    pl_vf r;
-#if defined(__AVX512F__)
-    __m256i h = _mm256_loadu_si256((const __m256i_u *)p);
-    r.p[0] = (pl_vn)_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-#elif defined(__AVX2__)
-    for (int j = 0; j < 2; j++) {
-        __m128i h = _mm_loadu_si128((const __m128i_u *)(p + 8 * j));
-        r.p[j] = (pl_vn)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-    }
-#else
-    for (int j = 0; j < 4; j++) {
-        const uint16_t *h = p + 4 * j;
-        r.p[j] = (pl_vn)((pl_vnu){h[0], h[1], h[2], h[3]} << 16);
-    }
-#endif
-    return r;
-}
-
 // Rounded to the nearest bf16, ties to even, as pl_round_bf16 does; NaN stays a quiet NaN.
 PL_INLINE pl_vn pl_vn_round_bf16(pl_vn x) {
     pl_vnu u = (pl_vnu)x, nan = (pl_vnu)(x != x), near = u + 0x7fffu + (u >> 16 & 1u);

@@ -10,8 +10,7 @@
 
 #include "kernels/cpu/simd.h"
 
-#define PL_TILE_ROWS 16  // of a tile
-#define PL_TILE_DEPTH 32 // values of k of a product of two tiles: pairs, one word each
+#define PL_TILE_ROWS 16 // of a tile
 
 #if defined(PL_TILES_EMULATED)
 #define PL_TILES 1

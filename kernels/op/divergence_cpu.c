@@ -122,11 +122,6 @@ static void *take(pl_ctx *ctx, int64_t count, int64_t each, size_t size) {
     return pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)(count > 0 ? count : 1), (size_t)each, size));
 }
 
-// Weights whose values are those of bf16: products with them are in bf16, as decoding's are.
-static bool in_bf16(const pl_tensor *w) {
-    return w->dtype == PL_BF16 || w->bf16;
-}
-
 // One of gemm.h's; b is fp32 where the numbers are.
 static void product(const div_job *j, bool bf16, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, const float *x,
                     int64_t ldx, pl_factor b, bool accumulate, float *c, int64_t ldc) {
@@ -171,7 +166,7 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     j.z = take(ctx, ROWS, TILE, sizeof(float));
     j.t = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
     j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
-    j.wide_s = take(ctx, a->w.dtype == PL_F32 || in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
+    j.wide_s = take(ctx, a->w.dtype == PL_F32 || pl_weight_in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
         choose_rows(&j);
         double bytes = 4.0 * ((double)j.n * (double)j.d + (double)j.teachers * (double)j.dt);
@@ -179,10 +174,10 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
         return j;
     }
     // The products' own scratch, at the largest shapes.
-    pl_factor rows = {.ld = j.d, .bf16 = in_bf16(&a->w)}, across = {.ld = j.d};
+    pl_factor rows = {.ld = j.d, .bf16 = pl_weight_in_bf16(&a->w)}, across = {.ld = j.d};
     product(&j, rows.bf16, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
     if (j.taught) {
-        pl_factor of = {.ld = j.dt, .bf16 = in_bf16(&a->wt)};
+        pl_factor of = {.ld = j.dt, .bf16 = pl_weight_in_bf16(&a->wt)};
         product(&j, of.bf16, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, of, false, NULL, TILE);
     }
     if (backward) {
@@ -198,8 +193,8 @@ static void widen_part(void *arg, int part, int parts) {
     const div_job   *j = arg;
     const pl_tensor *w = j->from;
     int64_t          k = w->dim[1];
-    bool             bf16 = in_bf16(w);
-    const uint8_t   *data = w->bf16 ? (const uint8_t *)w->bf16 : w->data;
+    bool             bf16 = pl_weight_in_bf16(w);
+    const uint8_t   *data = bf16 ? pl_weight_halves(w, 0).data : w->data;
     size_t           row = (size_t)k * (bf16 ? sizeof(uint16_t) : pl_dtype_size(w->dtype));
     long             lo, hi;
     pl_range(j->cols, 1, part, parts, &lo, &hi);
@@ -215,9 +210,9 @@ static void widen_part(void *arg, int part, int parts) {
 // The rows of w that belong to the tile in hand, in bf16 or as floats: where they lie, or copied to `wide`.
 static pl_factor weight_rows(div_job *j, const pl_tensor *w, const int32_t *ids, float *wide) {
     int64_t   k = w->dim[1], first = j->j0 * k;
-    pl_factor f = {.data = wide, .ld = k, .bf16 = in_bf16(w)};
+    pl_factor f = {.data = wide, .ld = k, .bf16 = pl_weight_in_bf16(w)};
     if (f.bf16 && !ids) {
-        f.data = w->bf16 ? (const uint8_t *)(w->bf16 + first) : (const uint8_t *)w->data + first * 2;
+        f = pl_weight_halves(w, j->j0);
     } else if (w->dtype == PL_F32 && !ids && (uintptr_t)w->data % sizeof(float) == 0) {
         f.data = pl_f32(w) + first;
     } else {

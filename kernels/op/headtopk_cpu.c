@@ -17,7 +17,6 @@ void PL_CPU(headtopk_fwd)(pl_ctx *ctx, const void *args);
 void pl_headtopk_fwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
-    PASS_ROWS = 32,     // of one pass, at most
     ROWS_MAX = 96,      // rows whose packed x is held at once
     KEYS_MAX = 2 << 20, // and whose keys are, over all threads
 };
@@ -131,7 +130,7 @@ static void items_part(void *arg, int part, int parts) {
     bool       bf16 = j->a->w.dtype == PL_BF16;
     int64_t    top = j->a->k, lo = part_start(j, part, parts), hi = part_start(j, part + 1, parts);
     list      *l = j->list + part * j->rows;
-    float      z[PASS_ROWS * PL_PANEL] = {0};
+    float      z[PL_PASS_ROWS * PL_PANEL] = {0};
     for (int64_t r = 0; r < j->rows; r++) {
         int64_t at = part * j->rows + r;
         l[r] = (list){.nan = -1, .best = j->best ? &j->best[at] : NULL};

@@ -162,22 +162,13 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
 
 // ---- the op ----
 
-// Row-major weights whose values are those of bf16.
-static bool in_bf16(const pl_tensor *w) {
-    return w->dtype == PL_BF16 || w->bf16;
-}
-
-static pl_factor halves(const pl_tensor *w) {
-    return (pl_factor){.data = w->bf16 ? w->bf16 : w->data, .ld = w->dim[1], .bf16 = true};
-}
-
 void PL_CPU(linear_fwd)(pl_ctx *ctx, const void *args) {
     const pl_linear_args *a = args;
     int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     if (a->w.layout == PL_PANELS)
         panels_fwd(ctx, a);
-    else if (in_bf16(&a->w))
-        pl_gemm_bf16(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, halves(&a->w), false, pl_f32(&a->y), n);
+    else if (pl_weight_in_bf16(&a->w))
+        pl_gemm_bf16(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_weight_halves(&a->w, 0), false, pl_f32(&a->y), n);
     else if (a->w.dtype == PL_F32)
         pl_gemm(ctx, PL_GEMM_NT, m, n, k, pl_f32(&a->x), k, pl_f32(&a->w), k, false, pl_f32(&a->y), n);
     else
@@ -189,13 +180,13 @@ void PL_CPU(linear_bwd)(pl_ctx *ctx, const void *args) {
     int64_t               m = a->x.dim[0], n = a->w.dim[0], k = a->w.dim[1];
     const float          *dy = a->y.grad;
     if (!dy) return;
-    if (a->w.layout == PL_PANELS || (a->w.dtype != PL_F32 && !in_bf16(&a->w))) {
+    if (a->w.layout == PL_PANELS || (a->w.dtype != PL_F32 && !pl_weight_in_bf16(&a->w))) {
         pl_linear_bwd_ref32(ctx, args);
         return;
     }
-    if (in_bf16(&a->w)) {
+    if (pl_weight_in_bf16(&a->w)) {
         pl_factor x = {.data = a->x.data, .ld = k};
-        if (a->x.grad) pl_gemm_bf16(ctx, PL_GEMM_NN, m, k, n, dy, n, halves(&a->w), true, a->x.grad, k);
+        if (a->x.grad) pl_gemm_bf16(ctx, PL_GEMM_NN, m, k, n, dy, n, pl_weight_halves(&a->w, 0), true, a->x.grad, k);
         if (a->w.grad) pl_gemm_bf16(ctx, PL_GEMM_TN, n, k, m, dy, n, x, true, a->w.grad, k);
         return;
     }

@@ -1,5 +1,5 @@
-// Every level of the CPU whose arithmetic has one name gives the same bits from end to end: a dataset, a run's weights
-// and its state, decoding. A level with another arithmetic does not go on with what was begun.
+// Every level of the CPU whose arithmetic has one name gives the same bits from end to end: the target's text and hidden
+// states as a dataset, a run's weights and its state. A level with another arithmetic does not go on with what was begun.
 #include "tests/train/small.h"
 
 #include <setjmp.h>
@@ -93,7 +93,7 @@ static void targets(void **state) {
     pl_recipe_close(r);
 }
 
-// Generation with features, training on them, and a table of methods: text and acceptance lengths.
+// Generation with features (the target's decoding, its text and hidden states), and training on them.
 static void whole_way(void **state) {
     (void)state;
     static const char more[] = "kind=drafter\ndata.prompts=BASE/few.jsonl\ndata.max_new_tokens=12\neval.prompts=BASE/"
