@@ -42,6 +42,9 @@ const pl_key pl_train_keys[] = {
      .help = "kind: target: base of the rotary embedding", .stages = PL_STAGE_TARGET},
     {PL_KEY_FIELD_REAL(pl_train_recipe, target.new.norm_eps), .deflt = "1e-5", .min = 1e-12, .max = 1e-2,
      .help = "kind: target: epsilon of the norms", .stages = PL_STAGE_TARGET},
+    {PL_KEY_FIELD_PATH(pl_train_recipe, target.start),
+     .help = "kind: target: begin with the weights, shape and tokenizer of this model, instead of target.new",
+     .stages = PL_KEY_NO_STAGE},
 
     {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.text),
      .help = "kind: target: text files, folders of *.txt, or glob patterns",
@@ -189,6 +192,18 @@ const pl_key pl_train_keys[] = {
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.log_every), .deflt = "10", .min = 1, .max = BIG,
      .help = "steps between lines of metrics.jsonl", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.unlikelihood.sequences), .deflt = "0", .min = 0, .max = 1 << 16,
+     .help = "kind: target: texts per step that the model continues greedily, to make less likely what it repeats in "
+             "them (sequence-level unlikelihood); 0: none",
+     .stages = PL_STAGE_TARGET},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.unlikelihood.prefix), .deflt = "50", .min = 1, .max = 1 << 20,
+     .help = "tokens of text that each goes on from", .stages = PL_STAGE_TARGET},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.unlikelihood.length), .deflt = "100", .min = 5, .max = 1 << 20,
+     .help = "tokens of a continuation, at most", .stages = PL_STAGE_TARGET},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.unlikelihood.weight), .deflt = "1", .min = 0, .max = 1e6,
+     .help = "weight of a repeated token beside a token of text", .stages = PL_STAGE_TARGET},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.unlikelihood.first_step), .deflt = "1", .min = 1, .max = BIG,
+     .help = "the first step that does so", .stages = PL_STAGE_TARGET},
     PL_KEYS_END(pl_train_recipe)};
 
 const pl_backbone_kind *pl_train_backbone(const pl_recipe *r) {

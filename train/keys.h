@@ -23,6 +23,7 @@ typedef struct pl_train_recipe {
             bool    tie;
             double  rope_theta, norm_eps;
         } new;
+        const char *start;
     } target;
     struct {
         pl_strings text, code;
@@ -73,6 +74,10 @@ typedef struct pl_train_recipe {
         int64_t eval_every, eval_tokens, checkpoint_every;
         double  checkpoint_minutes;
         int64_t log_every;
+        struct {
+            int64_t sequences, prefix, length, first_step;
+            double  weight;
+        } unlikelihood;
     } train;
 } pl_train_recipe;
 extern const pl_key                  pl_train_keys[];

@@ -1,5 +1,6 @@
 #include "infer/eval/eval.h"
 
+#include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -239,7 +240,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, bool first, 
     e->said_n[c] = n;
     if (!first) return PL_OK;
     x->tokens = n;
-    x->repeated = pl_repeated_tokens(tokens, n);
+    x->repeated = pl_repeated_tokens(tokens, n, NULL);
     a->hash = pl_hash_more(a->hash, &n, sizeof n);
     a->hash = pl_hash_more(a->hash, tokens, (size_t)n * sizeof *tokens);
     return x->repeated < 0 ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;

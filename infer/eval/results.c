@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define RESAMPLES 1000
-#define GRAM 4
 #define MAX_COLUMNS 32 // categories that have a column
 
 void pl_results_destroy(pl_results *r) {
@@ -29,30 +28,6 @@ void pl_results_destroy(pl_results *r) {
     pl_free(r->target);
     pl_free(r->prompts);
     pl_free(r);
-}
-
-int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n) {
-    if (n <= GRAM) return 0;
-    int64_t grams = n - GRAM + 1, slots = 4, inside = 0, counted = 0; // tokens below `counted` have been counted
-    while (slots < 2 * grams)
-        slots *= 2;
-    int64_t *first = pl_malloc(pl_size_mul((size_t)slots, sizeof *first, 1)); // start of the first such gram, or -1
-    if (!first) return -1;
-    memset(first, 0xff, (size_t)slots * sizeof *first);
-    for (int64_t i = 0; i < grams; i++) {
-        int64_t at = (int64_t)(pl_hash(tokens + i, GRAM * sizeof *tokens) & (uint64_t)(slots - 1));
-        while (first[at] >= 0 && memcmp(tokens + first[at], tokens + i, GRAM * sizeof *tokens) != 0)
-            at = (at + 1) & (slots - 1);
-        if (first[at] < 0) {
-            first[at] = i;
-            continue;
-        }
-        int64_t from = i > counted ? i : counted;
-        inside += i + GRAM - from;
-        counted = i + GRAM;
-    }
-    pl_free(first);
-    return inside;
 }
 
 // ---- figures ----

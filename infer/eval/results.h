@@ -96,7 +96,4 @@ void      pl_results_table(FILE *f, const pl_results *r);
 // dir/results.json, whole or not at all.
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);
 
-// Of n tokens, those inside a 4-gram that occurred earlier among them; -1 when out of memory.
-int64_t pl_repeated_tokens(const int32_t *tokens, int64_t n);
-
 #endif

@@ -1,5 +1,6 @@
 // What measurements are written as: figures, results.json, tables, charts and the report.
 #include "data/counts/counts.h"
+#include "infer/eval/repeated.h"
 #include "infer/eval/results.h"
 #include "infer/report/report.h"
 #include "infer/report/svg.h"
@@ -21,21 +22,18 @@
 
 // ---- figures ----
 
-static int64_t repeated_slowly(const int32_t *t, int64_t n) {
-    int64_t inside = 0;
-    for (int64_t p = 0; p < n; p++) {
-        bool hit = false;
-        for (int64_t i = p < 3 ? 0 : p - 3; i <= p && i + 4 <= n; i++)
-            for (int64_t k = 0; k < i; k++)
-                hit |= memcmp(t + k, t + i, 4 * sizeof *t) == 0;
-        inside += hit;
-    }
-    return inside;
+static bool repeated_slowly(const int32_t *t, int64_t n, int64_t p) {
+    bool hit = false;
+    for (int64_t i = p < 3 ? 0 : p - 3; i <= p && i + 4 <= n; i++)
+        for (int64_t k = 0; k < i; k++)
+            hit |= memcmp(t + k, t + i, 4 * sizeof *t) == 0;
+    return hit;
 }
 
 static void test_repeated_grams(void **state) {
     (void)state;
     int32_t t[200];
+    bool    again[200];
     for (int n = 0; n < 200; n++)
         for (int kinds = 1; kinds < 6; kinds += 2) {
             uint32_t x = 17u * (uint32_t)n + (uint32_t)kinds;
@@ -43,7 +41,16 @@ static void test_repeated_grams(void **state) {
                 x = x * 1664525u + 1013904223u;
                 t[i] = (int32_t)(x >> 16) % kinds;
             }
-            assert_int_equal(pl_repeated_tokens(t, n), repeated_slowly(t, n));
+            int64_t all = 0;
+            memset(again, 2, sizeof again);
+            int64_t told = pl_repeated_tokens(t, n, again);
+            for (int64_t p = 0; p < n; p++) {
+                bool hit = repeated_slowly(t, n, p);
+                assert_int_equal(again[p], hit);
+                all += hit;
+            }
+            assert_int_equal(told, all);
+            assert_int_equal(pl_repeated_tokens(t, n, NULL), all);
         }
 }
 

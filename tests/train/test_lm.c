@@ -105,6 +105,51 @@ static void gradient_untied(void **state) {
     gradient(false);
 }
 
+// -log(1 - p) of some labels beside others' cross-entropy: what rows of negative weight stand for.
+static double unlikely_loss(pl_lm *lm, const bool *unlikely) {
+    double sum = 0;
+    loss_of(lm);
+    for (int64_t i = 0; i < lm->rows; i++)
+        if (lm->label[i] >= 0) sum += unlikely[i] ? -log1p(-exp(-lm->loss[i])) : lm->loss[i];
+    return sum;
+}
+
+static void negative_weights_make_labels_unlikely(void **state) {
+    (void)state;
+    static const bool unlikely[] = {false, true, true, false, false, true};
+    float             weight[5] = {1, 1, 1, 0, 1};
+    pl_lm             lm;
+    pl_lm_sums        s;
+    pl_err            err = {0};
+    make(&lm, pl_backend_ref64(), NULL, true, PL_F32);
+    widen(&lm);
+    pl_lm_clear(&lm);
+    pl_lm_add_weighted(&lm, ids_b, weight, 5);
+    loss_of(&lm);
+    assert_true(lm.loss[3] == 0 && lm.loss[4] > 0);
+    for (int i = 0; i < 5; i++)
+        if (unlikely[i]) weight[i] = (float)(-1 / expm1(lm.loss[i])); // -p / (1 - p)
+    pl_lm_clear(&lm);
+    pl_lm_add_weighted(&lm, ids_b, weight, 5);
+    assert_int_equal(pl_lm_learn(&lm, &s, &err), PL_OK);
+    assert_int_equal(s.count, 2); // rows 0 and 4
+    double *work = lm.block.work, *grad = lm.block.grad;
+    for (int p = 0; p < lm.model.params.n; p++) {
+        int64_t n = pl_param_block_count(&lm.block, p);
+        for (int64_t j = 0; j < n; j += 1 + n / 10) {
+            double *x = &work[lm.block.at[p] + j], x0 = *x, h = 1e-5, got = grad[lm.block.at[p] + j];
+            *x = x0 + h;
+            double up = unlikely_loss(&lm, unlikely);
+            *x = x0 - h;
+            double down = unlikely_loss(&lm, unlikely), want = (up - down) / (2 * h);
+            *x = x0;
+            if (fabs(got - want) > 1e-6 * (fabs(want) + 1e-1)) // the weights are floats
+                fail_msg("parameter %d element %lld: %.12g, differences say %.12g", p, (long long)j, got, want);
+        }
+    }
+    pl_lm_destroy(&lm);
+}
+
 // The loss over two documents in one window is the sum of their losses alone.
 static void documents_are_apart(void **state) {
     (void)state;
@@ -176,7 +221,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradient_tied),       cmocka_unit_test(gradient_untied),
         cmocka_unit_test(documents_are_apart), cmocka_unit_test(threads_do_not_matter),
-        cmocka_unit_test(block_layout),
+        cmocka_unit_test(block_layout),        cmocka_unit_test(negative_weights_make_labels_unlikely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

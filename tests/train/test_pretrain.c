@@ -57,17 +57,19 @@ static int teardown(void **state) {
     return pl_tree_remove(small_base, NULL) == PL_OK ? 0 : -1;
 }
 
-static pl_recipe *recipe(const char *extra) {
+#define NEW "new: {hidden_size: 32, layers: 2, heads: 4, kv_heads: 2, intermediate: 48, positions: 64}"
+
+static pl_recipe *recipe(const char *target, const char *extra) {
     char text[2048], set[128];
     snprintf(set, sizeof set, "data.holdout.names=held.txt");
     snprintf(text, sizeof text,
              "kind: target\nseed: 3\n"
              "data:\n  text: [\"%s/*.txt\"]\n  tokenizer: {vocab_size: 380}\n  chunk_bytes: 0\n"
-             "target:\n  new: {hidden_size: 32, layers: 2, heads: 4, kv_heads: 2, intermediate: 48, positions: 64}\n"
+             "target:\n  %s\n"
              "train:\n  steps: 60\n  batch: 8\n  seq_len: 32\n  lr: 1e-2\n  warmup: 5\n  eval_every: 20\n  slots: 2\n"
              "  eval_tokens: 1024\n  long_seq_len: 64\n  long_steps: 10\n  checkpoint_every: 25\n  log_every: 1\n"
              "  weight_decay: 0.01\n%s",
-             small_base, extra);
+             small_base, target, extra);
     const char          *sets[] = {set};
     pl_recipe           *r;
     pl_err               err = {0};
@@ -77,14 +79,19 @@ static pl_recipe *recipe(const char *extra) {
     return r;
 }
 
-static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const char *extra, pl_err *err) {
-    pl_recipe *r = recipe(extra);
+static pl_status run_of(const char *target, const char *out, int64_t stop_after, pl_pool *pool, const char *extra,
+                        pl_err *err) {
+    pl_recipe *r = recipe(target, extra);
     char      *dir = pl_path_join(small_base, out);
     pl_env     env = {.backend = pl_backend_cpu(), .pool = pool};
     pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
     pl_free(dir);
     pl_recipe_close(r);
     return st;
+}
+
+static pl_status run(const char *out, int64_t stop_after, pl_pool *pool, const char *extra, pl_err *err) {
+    return run_of(NEW, out, stop_after, pool, extra, err);
 }
 
 static void learns(void **state) {
@@ -197,6 +204,39 @@ static void changes_are_noticed(void **state) {
     pl_free(c);
 }
 
+// A model that goes on from another one, to repeat itself less: it begins where that one stood, continues its own text
+// at every step, resumes bit for bit, and notices that what it began with has changed.
+static void goes_on_from_a_model(void **state) {
+    (void)state;
+    static const char less[] = "  unlikelihood: {sequences: 8, prefix: 8, length: 40, weight: 2, first_step: 3}\n";
+    char   start[160];
+    pl_err err = {0};
+    double first, last, bits, bits_before, unused;
+    snprintf(start, sizeof start, "start: %s/learn/checkpoints/last", small_base);
+    if (run_of(start, "less", 0, NULL, less, &err) != PL_OK) fail_msg("%s", err.msg);
+    small_metric("learn", "eval_bits_per_byte", &unused, &bits_before);
+    small_metric("less", "eval_bits_per_byte", &unused, &bits);
+    small_metric("less", "repeated", &first, &last);
+    assert_true(first > 0.3 && last < 0.7 * first);
+    assert_true(bits < 1.5 * bits_before);
+    small_metric("less", "loss", &first, &last);
+    assert_true(first < 2.5); // where the other one ended, not at log(380)
+    small_same("learn", "less", "checkpoints/last/tokenizer.model");
+    assert_false(small_exists("less/tokenizer.model")); // none was trained
+
+    assert_int_equal(run_of(start, "less-parts", 7, NULL, less, &err), PL_E_INTERRUPTED);
+    assert_int_equal(run_of(start, "less-parts", 0, NULL, less, &err), PL_OK);
+    small_same("less", "less-parts", "checkpoints/last/training_state");
+
+    assert_int_equal(run_of("start: nowhere", "less", 0, NULL, less, &err), PL_E_INPUT);
+    snprintf(start, sizeof start, "start: %s/less/checkpoints/last", small_base);
+    assert_int_equal(run_of(start, "less", 0, NULL, less, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "belongs to another run"));
+    snprintf(start, sizeof start, "start: %s/learn/checkpoints/last\n  new: {layers: 2}", small_base);
+    assert_int_equal(run_of(start, "less", 0, NULL, less, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "target.new.layers"));
+}
+
 static void bad_recipes(void **state) {
     (void)state;
     static const struct {
@@ -206,6 +246,9 @@ static void bad_recipes(void **state) {
         {"  long_steps: 61\n", "train.long_steps"},
         {"  slots: 3\n", "do not divide"},
         {"  long_seq_len: 48\n", "train.long_seq_len"},
+        {"  seq_len: 128\n", "train.seq_len"},
+        {"  unlikelihood.sequences: 3\n", "train.unlikelihood.sequences"},
+        {"  unlikelihood.sequences: 4\n", "train.unlikelihood.length"}, // 50 and 100 tokens, 64 positions
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char        text[1024];
@@ -248,6 +291,7 @@ int main(void) {
         cmocka_unit_test(bits_count_bytes),
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(goes_on_from_a_model),
         cmocka_unit_test(bad_recipes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

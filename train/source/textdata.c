@@ -133,7 +133,7 @@ static const char *const tokenizer_type[] = {[PL_TOKENIZER_BPE] = "bpe", [PL_TOK
 static pl_status tokenizer_stage(pl_textdata *d, const texts *t, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
-    const char               *given = gen->target.tokenizer;
+    const char               *given = gen->target.tokenizer ? gen->target.tokenizer : tr->target.start;
     char                     *stamp_path = NULL, recipe[17], stamp[17];
     pl_status                 st = PL_OK;
     d->tokenizer_path = given ? pl_strdup(given) : pl_path_join(out_dir, "tokenizer.model");

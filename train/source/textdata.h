@@ -12,7 +12,7 @@
 
 typedef struct pl_textdata {
     pl_tokenizer *tok;
-    char         *tokenizer_path; // a SentencePiece model
+    char         *tokenizer_path; // as pl_tokenizer_open takes it
     pl_tokens    *train, *held;   // held NULL: nothing held out
     char          stamp[17];      // of the token files
 } pl_textdata;

@@ -52,6 +52,7 @@ static void take_rows(void *arg) {
     lm->label = pl_arena_alloc(&lm->arrays, n * sizeof *lm->label);
     lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
     lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
+    lm->loss = pl_arena_alloc(&lm->arrays, n * sizeof *lm->loss);
 }
 
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
@@ -87,21 +88,29 @@ void pl_lm_clear(pl_lm *lm) {
     lm->rows = 0;
 }
 
+// The next row, of a document that begins at row `first`.
+static void add_row(pl_lm *lm, int64_t first, int32_t id, int32_t label, float weight) {
+    PL_CHECK(lm->rows < lm->capacity, "more than %lld rows", (long long)lm->capacity);
+    int64_t row = lm->rows++;
+    lm->id[row] = id;
+    lm->pos[row] = (int32_t)(row - first);
+    lm->lo[row] = (int32_t)first;
+    lm->label[row] = weight != 0 ? label : -1;
+    lm->weight[row] = weight;
+}
+
 void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n) {
-    PL_CHECK(lm->rows + n <= lm->capacity, "%lld rows and %lld more, room for %lld", (long long)lm->rows, (long long)n,
-             (long long)lm->capacity);
     int64_t first = lm->rows; // of the document
     for (int64_t i = 0; i < n; i++) {
-        int64_t row = lm->rows + i;
-        if (i > 0 && doc && doc[i] != doc[i - 1]) first = row;
-        bool learn = !doc || doc[i + 1] == doc[i];
-        lm->id[row] = ids[i];
-        lm->pos[row] = (int32_t)(row - first);
-        lm->lo[row] = (int32_t)first;
-        lm->label[row] = learn ? ids[i + 1] : -1;
-        lm->weight[row] = learn ? 1 : 0;
+        if (i > 0 && doc && doc[i] != doc[i - 1]) first = lm->rows;
+        add_row(lm, first, ids[i], ids[i + 1], !doc || doc[i + 1] == doc[i] ? 1 : 0);
     }
-    lm->rows += n;
+}
+
+void pl_lm_add_weighted(pl_lm *lm, const int32_t *ids, const float *weight, int64_t n) {
+    int64_t first = lm->rows;
+    for (int64_t i = 0; i < n; i++)
+        add_row(lm, first, ids[i], ids[i + 1], weight[i]);
 }
 
 static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
@@ -114,8 +123,10 @@ static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     lm->ctx.tape = &lm->tape;
     PL_TRY(pl_ctx_sync(&lm->ctx, err));
     for (int64_t i = 0; i < lm->rows; i++) {
-        if (lm->label[i] < 0) continue;
-        sums->loss += pl_real_at(&loss, i);
+        double of_row = lm->label[i] < 0 ? 0 : pl_real_at(&loss, i);
+        lm->loss[i] = of_row;
+        if (lm->label[i] < 0 || lm->weight[i] < 0) continue;
+        sums->loss += of_row;
         sums->count++;
         if (!learn) sums->correct += lm->argmax[i] == lm->label[i];
     }

@@ -18,10 +18,11 @@ typedef struct pl_lm {
     int64_t        capacity, rows;
     pl_arena       arrays;                         // of the rows below
     int32_t       *id, *pos, *lo, *label, *argmax; // [capacity]; label -1: nothing to learn
-    float         *weight;                         // [capacity]: 1 where there is a label
+    float         *weight;                         // [capacity]: 1 where there is a label, but for pl_lm_add_weighted
+    double        *loss;                           // [capacity] -log p(label) of the last run; 0 where nothing counts
 } pl_lm;
 
-// Sums over the rows of one run.
+// Sums over the rows of one run that weigh more than 0.
 typedef struct pl_lm_sums {
     double  loss;           // nats
     int64_t count, correct; // rows with a label; of them, those where the label is the most probable token (scoring)
@@ -45,6 +46,9 @@ void pl_lm_clear(pl_lm *lm);
 // One window of n inputs: ids [n+1], the label of input i is ids[i+1]. doc [n+1] numbers the document of each id
 // (NULL: all of one); where input and label are of two documents nothing is learned.
 void pl_lm_add(pl_lm *lm, const int32_t *ids, const int32_t *doc, int64_t n);
+// One window of one document whose labels weigh weight[i] [n] in the gradient; 0: nothing is learned. A negative one
+// makes the label less likely (train/task/repetition.h).
+void pl_lm_add_weighted(pl_lm *lm, const int32_t *ids, const float *weight, int64_t n);
 
 // Forward and backward over the rows that were added: gradients of the summed loss are added to the block's.
 pl_status pl_lm_learn(pl_lm *lm, pl_lm_sums *sums, pl_err *err);

@@ -1,5 +1,6 @@
 #include "train/task/target.h"
 
+#include "checkpoints/fingerprint.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -9,11 +10,17 @@
 #include "train/source/textdata.h"
 #include "train/task/heldout.h"
 #include "train/task/lm.h"
+#include "train/task/repetition.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { AUTO_SLOT_ROWS = 2048 }; // train.slots 0: activations of so many rows stay below a gigabyte in small models
+
+// Of continuations: their tokens, and those that were said before.
+enum { SUM_WRITTEN = PL_SUM_OWN, SUM_REPEATED };
+
+enum { N_PHASES = 2 }; // short windows, then long ones
 
 // The shape of the steps from one step on: windows of seq_len, `per_slot` of them in a slot.
 typedef struct phase {
@@ -27,10 +34,12 @@ typedef struct pretrain {
     const pl_recipe *r;
     pl_textdata      data;
     pl_lm            lm;
-    phase            phase[2];
+    int64_t          positions; // of the model
+    phase            phase[N_PHASES];
     int              n_phases;
-    pl_heldout       held[2];   // one per phase
+    pl_heldout       held[N_PHASES]; // one per phase
     int32_t         *ids, *doc; // [longest window + 1]
+    pl_repetition    repetition; // engine NULL: none
 } pretrain;
 
 static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
@@ -43,22 +52,50 @@ static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
 
 // ---- the task
 
+// Prefixes of windows in an order of their own: what of each lies in the document in which it ends.
+static void take_prefixes(pretrain *p, int64_t step, int s) {
+    pl_repetition *r = &p->repetition;
+    int64_t        n = r->o.prefix, room = n + r->o.length;
+    for (int i = 0; i < r->o.sequences; i++) {
+        int64_t position = ((step - 1) * p->task.n_slots + s) * r->o.sequences + i, first = 0;
+        pl_tokens_window(p->data.train, n, (uint64_t)pl_generate_recipe_of(p->r)->seed + N_PHASES, position, p->ids,
+                         p->doc);
+        for (int64_t k = 1; k < n; k++)
+            if (p->doc[k] != p->doc[k - 1]) first = k;
+        r->prompt[i] = (int32_t)(n - first);
+        memcpy(r->ids + i * room, p->ids + first, (size_t)(n - first) * sizeof *r->ids);
+    }
+}
+
 static pl_status slot(pl_task *t, int64_t step, int s, double *sums, pl_err *err) {
     pretrain    *p = (pretrain *)t;
     int          index;
     const phase *ph = phase_of(p, step, &index);
     pl_lm_sums   got;
+    bool penalise = p->repetition.engine && step >= pl_train_recipe_of(p->r)->train.unlikelihood.first_step;
+    if (penalise) {
+        take_prefixes(p, step, s);
+        PL_TRY(pl_repetition_write(&p->repetition, err));
+        sums[SUM_WRITTEN] = (double)p->repetition.written;
+        sums[SUM_REPEATED] = (double)p->repetition.repeated;
+    }
     pl_lm_clear(&p->lm);
     for (int64_t i = 0; i < ph->per_slot; i++) {
         int64_t position = (step - ph->first_step) * ph->batch + s * ph->per_slot + i;
         pl_tokens_window(ph->tokens, ph->seq_len, ph->seed, position, p->ids, p->doc);
         pl_lm_add(&p->lm, p->ids, p->doc, ph->seq_len);
     }
+    if (penalise) pl_repetition_add(&p->repetition);
     PL_TRY(pl_lm_learn(&p->lm, &got, err));
     sums[PL_SUM_LOSS] = got.loss;
     sums[PL_SUM_WEIGHT] = (double)got.count;
     sums[PL_SUM_TOKENS] = (double)p->lm.rows;
     return PL_OK;
+}
+
+static void report(pl_task *t, const double *sums, pl_metrics *m) {
+    (void)t;
+    if (sums[SUM_WRITTEN] > 0) pl_metrics_num(m, "repeated", sums[SUM_REPEATED] / sums[SUM_WRITTEN]);
 }
 
 static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err) {
@@ -160,11 +197,32 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 // ---- preparation
 
+// That of the model which target.start names.
+static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err) {
+    const pl_recipe       *r = p->r;
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    int32_t                pieces = pl_tokenizer_vocab_size(p->data.tok);
+    const void *const      said[] = {&tr->target.new.hidden_size, &tr->target.new.layers, &tr->target.new.heads,
+                                     &tr->target.new.kv_heads, &tr->target.new.intermediate, &tr->target.new.vocab,
+                                     &tr->target.new.positions, &tr->target.new.tie, &tr->target.new.rope_theta,
+                                     &tr->target.new.norm_eps};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (pl_recipe_given(r, said[i]))
+            return pl_recipe_fail(r, said[i], err, "the model's shape is that of target.start; leave this out");
+    PL_TRY(pl_hf_config_read(c, tr->target.start, PL_HF_TARGET, err));
+    c->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
+    if (c->vocab_size < pieces)
+        return pl_recipe_fail(r, &tr->target.start, err, "its vocabulary of %d is smaller than the tokenizer's, %d",
+                              c->vocab_size, pieces);
+    return PL_OK;
+}
+
 static pl_status config_of(pl_hf_config *c, const pretrain *p, pl_err *err) {
     const pl_recipe       *r = p->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     int32_t                pieces = pl_tokenizer_vocab_size(p->data.tok);
     int64_t                vocab = tr->target.new.vocab;
+    if (tr->target.start) return config_of_start(c, p, err);
     if (vocab == 0) vocab = pieces;
     if (vocab < pieces)
         return pl_recipe_fail(r, &tr->target.new.vocab, err, "the tokenizer has %d pieces; use 0 or at least that",
@@ -209,10 +267,9 @@ static pl_status slots_of(const pl_recipe *r, int64_t batch, int64_t seq_len, in
     return PL_OK;
 }
 
-static pl_status check_phase(const pretrain *p, const char *key, const phase *ph, pl_err *err) {
-    int64_t positions = pl_train_recipe_of(p->r)->target.new.positions;
-    if (ph->seq_len > positions)
-        return pl_recipe_fail(p->r, key, err, "longer than target.new.positions, %lld", (long long)positions);
+static pl_status check_phase(const pretrain *p, const void *key, const phase *ph, pl_err *err) {
+    if (ph->seq_len > p->positions)
+        return pl_recipe_fail(p->r, key, err, "longer than the model's %lld positions", (long long)p->positions);
     if (pl_tokens_windows(ph->tokens, ph->seq_len) < 1)
         return pl_recipe_fail(p->r, key, err, "the text has only %lld tokens", (long long)ph->tokens->n);
     return PL_OK;
@@ -229,7 +286,7 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
     *a = (phase){
         .seq_len = tr->train.seq_len, .batch = tr->train.batch, .first_step = 1, .tokens = p->data.train, .seed = seed};
     PL_TRY(slots_of(r, a->batch, a->seq_len, &p->task.n_slots, err));
-    PL_TRY(check_phase(p, "train.seq_len", a, err));
+    PL_TRY(check_phase(p, &tr->train.seq_len, a, err));
     a->per_slot = a->batch / p->task.n_slots;
     p->n_phases = 1;
     if (long_steps == 0) return PL_OK;
@@ -247,29 +304,48 @@ static pl_status phases_of(pretrain *p, pl_err *err) {
     b->first_step = steps - long_steps + 1;
     b->seed = seed + 1;
     p->n_phases = 2;
-    return check_phase(p, "train.long_seq_len", b, err);
+    return check_phase(p, &tr->train.long_seq_len, b, err);
 }
 
-static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
-    const pl_train_recipe    *tr = pl_train_recipe_of(p->r);
-    const pl_generate_recipe *gen = pl_generate_recipe_of(p->r);
-    pl_hf_config              config;
-    char                      recipe[17];
-    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
-    PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
-    PL_TRY(pl_comm_leave(env->comm, err));
-    PL_TRY(config_of(&config, p, err));
-    PL_TRY(phases_of(p, err));
-    PL_TRY(pl_recipe_hash(p->r, PL_STAGE_TARGET, recipe, err));
-    int64_t       rows = p->phase[0].per_slot * p->phase[0].seq_len, window = 0;
-    pl_lm_options o = {.backend = env->backend,
-                       .pool = env->pool,
-                       .capacity = rows,
-                       .round_to = config.dtype,
-                       .decay_embed = tr->train.decay_embeddings,
-                       .recompute = tr->train.recompute};
-    PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
-    PL_TRY(pl_param_block_init(&p->lm.block, (uint64_t)gen->seed, err));
+// What continuations need of a slot: options of the recipe, .sequences 0 where there are none.
+static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(p->r);
+    int64_t                n = tr->train.unlikelihood.sequences;
+    int64_t                room = tr->train.unlikelihood.prefix + tr->train.unlikelihood.length;
+    *o = (pl_repetition_options){.sequences = (int)(n / p->task.n_slots),
+                                 .prefix = (int)tr->train.unlikelihood.prefix,
+                                 .length = (int)tr->train.unlikelihood.length,
+                                 .weight = tr->train.unlikelihood.weight};
+    if (n == 0) return PL_OK;
+    if (n % p->task.n_slots != 0)
+        return pl_recipe_fail(p->r, &tr->train.unlikelihood.sequences, err, "not a multiple of the step's %d slots",
+                              p->task.n_slots);
+    if (room > p->positions)
+        return pl_recipe_fail(p->r, &tr->train.unlikelihood.length, err,
+                              "with the prefix %lld tokens, the model has %lld positions", (long long)room,
+                              (long long)p->positions);
+    if (pl_tokens_windows(p->data.train, o->prefix) < 1)
+        return pl_recipe_fail(p->r, &tr->train.unlikelihood.prefix, err, "the text has only %lld tokens",
+                              (long long)p->data.train->n);
+    return PL_OK;
+}
+
+// The block's weights before the first step; start: the fingerprint of what they are from, "" where they are drawn.
+static pl_status start_weights(pretrain *p, char start[17], pl_err *err) {
+    const char       *dir = pl_train_recipe_of(p->r)->target.start;
+    pl_weight_source *src;
+    *start = 0;
+    if (!dir) return pl_param_block_init(&p->lm.block, (uint64_t)pl_generate_recipe_of(p->r)->seed, err);
+    PL_TRY(pl_weight_source_open(&src, dir, err));
+    pl_status st = pl_fingerprint(start, src, &p->lm.model.config, true, err);
+    if (st == PL_OK) st = pl_param_block_read(&p->lm.block, src, err);
+    pl_weight_source_close(src);
+    return st;
+}
+
+static pl_status take_windows(pretrain *p, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(p->r);
+    int64_t                window = p->repetition.o.prefix;
     for (int i = 0; i < p->n_phases; i++) {
         const phase *ph = &p->phase[i];
         if (window < ph->seq_len) window = ph->seq_len;
@@ -278,7 +354,33 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     }
     p->ids = pl_calloc((size_t)window + 1, sizeof *p->ids);
     p->doc = pl_calloc((size_t)window + 1, sizeof *p->doc);
-    if (!p->ids || !p->doc) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a window");
+    return p->ids && p->doc ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for a window");
+}
+
+static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(p->r);
+    pl_repetition_options  ro;
+    pl_hf_config           config;
+    char                   recipe[17], start[17];
+    PL_TRY(pl_comm_enter(env->comm, err)); // rank 0 makes the files, the others find them
+    PL_TRY(pl_textdata_prepare(&p->data, p->r, out_dir, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
+    PL_TRY(config_of(&config, p, err));
+    p->positions = config.max_position_embeddings;
+    PL_TRY(phases_of(p, err));
+    PL_TRY(repetition_of(&ro, p, err));
+    PL_TRY(pl_recipe_hash(p->r, PL_STAGE_TARGET, recipe, err));
+    int64_t       rows = p->phase[0].per_slot * p->phase[0].seq_len;
+    pl_lm_options o = {.backend = env->backend,
+                       .pool = env->pool,
+                       .capacity = rows + pl_repetition_rows(&ro),
+                       .round_to = config.dtype,
+                       .decay_embed = tr->train.decay_embeddings,
+                       .recompute = tr->train.recompute};
+    PL_TRY(pl_lm_create(&p->lm, &config, &o, err));
+    PL_TRY(start_weights(p, start, err));
+    if (ro.sequences > 0) PL_TRY(pl_repetition_init(&p->repetition, &ro, &p->lm, env->backend, env->pool, err));
+    PL_TRY(take_windows(p, err));
 
     p->task.name = "target";
     p->task.block = &p->lm.block;
@@ -286,9 +388,11 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     p->task.pool = env->pool;
     p->task.comm = env->comm;
     p->task.slot = slot;
+    p->task.report = report;
     p->task.save_model = save_model;
     if (p->data.held) p->task.evaluate = evaluate;
-    snprintf(p->task.identity, sizeof p->task.identity, "target recipe %s text %s", recipe, p->data.stamp);
+    snprintf(p->task.identity, sizeof p->task.identity, "target recipe %s text %s%s%s", recipe, p->data.stamp,
+             *start ? " start " : "", start);
     pl_log("target: %.2f M parameters, %lld training tokens, %lld tokens a step in %d slots, %.0f MB of activations",
            (double)pl_params_count(&p->lm.model.params) / 1e6, (long long)p->data.train->n,
            (long long)rows * p->task.n_slots, p->task.n_slots, (double)p->lm.ctx.frame.size / 1e6);
@@ -304,8 +408,9 @@ pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env
     p->r = r;
     pl_status st = prepare(p, out_dir, env, err);
     if (st == PL_OK) st = pl_trainer_run(&p->task, &o, err);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < N_PHASES; i++)
         pl_heldout_fini(&p->held[i]);
+    pl_repetition_fini(&p->repetition);
     pl_lm_destroy(&p->lm);
     pl_textdata_close(&p->data);
     pl_free(p->ids);
