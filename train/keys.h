@@ -6,8 +6,8 @@
 #include "checkpoints/hf_head.h"
 #include "infer/drafter/backbone.h"
 #include "infer/generate/generate.h"
-#include "recipes/recipe.h"
 #include "kernels/base/stages.h"
+#include "recipes/recipe.h"
 #include "train/loop/trainer.h"
 
 enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind

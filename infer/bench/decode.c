@@ -1,5 +1,5 @@
 // bench: decoding with a real model, plain in bf16 and fp32 and with a drafter, against the bytes each step must read.
-#include "infer/bench/parts.h"
+#include "infer/bench/rows.h"
 #include "infer/decode/runner.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
@@ -125,6 +125,25 @@ static void write_method(pl_json_out *o, const method *m, const pl_bench_decode 
     pl_json_out_close(o, '}');
 }
 
+// Its forward over the rows of a draft tree, behind d->context tokens.
+static pl_status put_verify(pl_json_out *o, pl_bench *b, const pl_llama *target, const pl_bench_decode *d,
+                            pl_err *err) {
+    pl_bench_verify *v = pl_calloc(1, sizeof *v);
+    pl_bench_case   *c = pl_calloc(PL_BENCH_VERIFY, sizeof *c);
+    pl_status        st = v && c ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    if (st == PL_OK) st = pl_bench_verify_make(v, b, target, d->context, c, err);
+    if (st == PL_OK) {
+        pl_bench_time(b, c, PL_BENCH_VERIFY);
+        pl_bench_verify_write(o, v);
+    }
+    for (int i = 0; c && i < PL_BENCH_VERIFY; i++)
+        pl_bench_done(&c[i]);
+    if (v) pl_bench_verify_drop(v, b);
+    pl_free(c);
+    pl_free(v);
+    return st;
+}
+
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err) {
     pl_target target[2] = {0};
     method   *m = pl_calloc(METHODS, sizeof *m);
@@ -141,6 +160,8 @@ pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode
         for (int i = 0; i < METHODS; i++)
             if (m[i].open) write_method(o, &m[i], d);
         pl_json_out_close(o, ']');
+        if (d->context + PL_BENCH_DEEP <= target[0].model.config.max_position_embeddings)
+            st = put_verify(o, b, &target[0].model, d, err);
     }
     for (int i = 0; m && i < METHODS; i++)
         pl_runner_close(&m[i].runner);

@@ -3,13 +3,11 @@
 #include "infer/head/dynaspec.h"
 #include "kernels/base/check.h"
 #include "kernels/op/linear.h"
-#include "kernels/op/topk.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define WIDE 10                         // of the trees that are verified, and of a level
-#define DEEP (PL_BENCH_ROWS / WIDE + 2) // nodes of a path, at most
+#define WIDE PL_BENCH_WIDE // rows of a level
 #define TILED_SEED 7
 #define SPARE 128 // positions beyond the longest text: a tree's
 
@@ -51,89 +49,11 @@ static pl_status make_weights(pl_bench_model *m, pl_bench *b, pl_err *err) {
     double caches = 2 * positions * layers * s->nkv * s->hd * (double)pl_dtype_size(b->env->backend->real);
     PL_TRY(pl_bench_shape_room((double)values * (double)pl_dtype_size(PL_BF16) + caches, b->env->backend, err));
     PL_TRY(pl_params_tile(&m->target.params, PL_BF16, TILED_SEED, &b->ctx, err));
-    m->read_bytes = m->target.params.block_bytes;
-    double step = pl_llama_step_bytes(&m->target, 0);
-    if (step < (double)m->read_bytes) m->read_bytes = (size_t)step;
+    m->read_bytes = pl_bench_read_bytes(&m->target);
     for (int i = 0; i < m->n_heads; i++) {
         pl_backbone *e = m->head[i].backbone;
         e->embed = m->target.embed; // which was not there yet when the drafter was made
         PL_TRY(pl_params_tile(&e->params, PL_BF16, TILED_SEED + 1 + (uint64_t)i, &b->ctx, err));
-    }
-    return PL_OK;
-}
-
-// ---- rows of one session ----
-
-// What host and device both see.
-typedef struct pl_bench_view {
-    int32_t  id[PL_BENCH_ROWS], pos[PL_BENCH_ROWS], group[PL_BENCH_ROWS], path[PL_BENCH_ROWS][DEEP];
-    int32_t  choice[PL_BENCH_ROWS * WIDE];
-    float    value[PL_BENCH_ROWS * WIDE], lse[PL_BENCH_ROWS];
-    pl_kvrow row[]; // [layers][rows]
-} pl_bench_view;
-
-static size_t view_bytes(int layers, int rows) {
-    return sizeof(pl_bench_view) + (size_t)layers * (size_t)rows * sizeof(pl_kvrow);
-}
-
-// Node 0 is the root, WIDE nodes stand below it, and each other one below the one WIDE before it. Without a root: a
-// level of siblings.
-static pl_bench_view *make_view(pl_bench *b, const pl_kv *kv, int rows, bool root, int context, int64_t vocab) {
-    pl_bench_view *v = pl_bench_shared(b, view_bytes(kv->layers, rows));
-    for (int i = 0; v && i < rows; i++) {
-        int n = 1, up[DEEP] = {i};
-        for (; root && up[n - 1] > 0; n++)
-            up[n] = up[n - 1] > WIDE ? up[n - 1] - WIDE : 0;
-        for (int k = 0; k < n; k++)
-            v->path[i][k] = context + up[n - 1 - k];
-        v->id[i] = (int32_t)((int64_t)(i + 1) * 7919 % vocab);
-        v->pos[i] = context + n - 1;
-        pl_kv_row(kv, &v->row[i], rows, context, v->path[i], n, context + i);
-    }
-    return v;
-}
-
-static void drop_view(pl_bench *b, pl_bench_view *v, const pl_kv *kv, int rows) {
-    pl_bench_drop_shared(b, v, view_bytes(kv->layers, rows));
-}
-
-static pl_status make_cache(pl_kv *kv, pl_bench *b, const pl_bench_model *m, int layers, const pl_layer_shape *s,
-                            pl_err *err) {
-    PL_TRY(pl_kv_create(kv, layers, m->context + PL_BENCH_ROWS, s, b->env->backend, err));
-    pl_bench_fill(b, kv->block, kv->bytes);
-    return pl_ctx_sync(&b->ctx, err);
-}
-
-// ---- the target's forward ----
-
-static void verify_step(pl_ctx *ctx, void *arg) {
-    pl_bench_rows  *r = arg;
-    const pl_llama *t = &r->m->target;
-    pl_llama_out    out = {0};
-    pl_view         view = {.pos = r->view->pos, .cos = t->cos, .sin = t->sin, .row = r->view->row, .m = r->rows};
-    pl_llama_forward(ctx, t, r->view->id, r->rows, &view, NULL, 0, &out);
-    pl_tensor logits = pl_linear(ctx, out.hidden, t->head);
-    pl_topk(ctx, &(pl_topk_args){.x = logits, .id = r->view->choice, .k = 1});
-}
-
-static pl_status make_verify(pl_bench_model *m, pl_bench *b, pl_err *err) {
-    static const int rows[PL_BENCH_VERIFY] = {1, 8, 16, 32, PL_BENCH_ROWS};
-    PL_TRY(make_cache(&m->kv, b, m, m->target.n_layers, &m->target.shape, err));
-    for (int i = 0; i < PL_BENCH_VERIFY; i++) {
-        pl_bench_rows *r = &m->verify[i];
-        *r = (pl_bench_rows){.m = m, .rows = rows[i]};
-        r->view = make_view(b, &m->kv, r->rows, true, m->context, m->target.vocab);
-        if (!r->view) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
-        r->c = &m->c[m->n_cases++];
-        snprintf(r->c->name, sizeof r->c->name, "verify %d rows", r->rows);
-        r->c->step = verify_step;
-        r->c->arg = r;
-        r->c->bytes = pl_llama_step_bytes(&m->target, m->context);
-        r->c->flops = r->rows * pl_llama_step_bytes(&m->target, 0); // a product and a sum for each value of two bytes
-        r->c->factors = PL_BF16;
-        r->c->memory = m->target.params.block;
-        r->c->memory_bytes = m->read_bytes;
-        pl_bench_ready(b, r->c);
     }
     return PL_OK;
 }
@@ -223,7 +143,7 @@ static pl_status make_level(pl_bench_level *l, pl_bench *b, pl_bench_model *m, c
                             pl_err *err) {
     bool whole = h->backbone->head.kind->support == NULL; // all rows are read: there is a bare product
     *l = (pl_bench_level){.head = h, .rows = rows, .k = rows};
-    l->view = make_view(b, &h->kv, rows, false, m->context, m->target.vocab);
+    l->view = pl_bench_view_make(b, &h->kv, rows, false, m->context, m->target.vocab);
     if (!l->view || !pl_bench_input(b, &l->x, &l->x_bytes, rows, m->target.shape.d))
         return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     ready_part(b, m, l, PL_BENCH_LEVEL, "level", level_step);
@@ -257,10 +177,11 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
     PL_TRY(pl_llama_init(&m->target, &c, b->env->backend, true, err));
     PL_TRY(add_drafters(m, err));
     PL_TRY(make_weights(m, b, err));
-    PL_TRY(make_verify(m, b, err));
+    PL_TRY(pl_bench_verify_make(&m->verify, b, &m->target, m->context, m->c, err));
+    m->n_cases = PL_BENCH_VERIFY;
     for (int i = 0; i < m->n_heads; i++) {
         pl_bench_head *h = &m->head[i];
-        PL_TRY(make_cache(&h->kv, b, m, 1, &h->backbone->shape, err));
+        PL_TRY(pl_bench_cache_make(&h->kv, b, 1, m->context, &h->backbone->shape, err));
         for (int w = 0; w < PL_BENCH_WIDTHS; w++)
             PL_TRY(make_level(&h->level[w], b, m, h, w ? WIDE : 1, err));
     }
@@ -270,18 +191,16 @@ pl_status pl_bench_model_make(pl_bench_model *m, pl_bench *b, const pl_bench_sha
 void pl_bench_model_drop(pl_bench_model *m, pl_bench *b) {
     for (int i = 0; i < m->n_cases; i++)
         pl_bench_done(&m->c[i]);
-    for (int i = 0; i < PL_BENCH_VERIFY; i++)
-        drop_view(b, m->verify[i].view, &m->kv, m->verify[i].rows);
+    pl_bench_verify_drop(&m->verify, b);
     for (int i = 0; i < PL_BENCH_HEADS; i++) {
         pl_bench_head *h = &m->head[i];
         for (int w = 0; w < PL_BENCH_WIDTHS; w++) {
-            drop_view(b, h->level[w].view, &h->kv, h->level[w].rows);
+            pl_bench_view_drop(b, h->level[w].view, &h->kv, h->level[w].rows);
             pl_bench_drop(b, h->level[w].x.data, h->level[w].x_bytes);
         }
         pl_kv_destroy(&h->kv);
         pl_backbone_destroy(h->backbone);
     }
-    pl_kv_destroy(&m->kv);
     pl_llama_fini(&m->target);
     pl_free(m->prompt);
     pl_free(m->ids);

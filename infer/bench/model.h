@@ -2,33 +2,20 @@
 #ifndef PL_BENCH_MODEL_H
 #define PL_BENCH_MODEL_H
 
-#include "infer/bench/parts.h"
+#include "infer/bench/rows.h"
 #include "infer/drafter/backbone.h"
-#include "infer/model/kv.h"
 
 #define PL_BENCH_HEADS 4
-#define PL_BENCH_VERIFY 5
 #define PL_BENCH_WIDTHS 2 // one row, and a level of a wide tree
-#define PL_BENCH_ROWS 60  // of a forward, at most
 
 enum { PL_BENCH_LEVEL, PL_BENCH_LAYER, PL_BENCH_HEAD, PL_BENCH_PRODUCT, PL_BENCH_PARTS }; // of a drafter's level
 #define PL_BENCH_CASES (PL_BENCH_VERIFY + PL_BENCH_HEADS * PL_BENCH_WIDTHS * PL_BENCH_PARTS)
-
-struct pl_bench_view;
-
-// The target's forward over root and nodes, to the argmax of each.
-typedef struct pl_bench_rows {
-    const struct pl_bench_model *m;
-    int                          rows;
-    struct pl_bench_view        *view;
-    pl_bench_case               *c; // one of the model's
-} pl_bench_rows;
 
 // One level of a drafter and its parts, for so many rows of one session.
 typedef struct pl_bench_level {
     const struct pl_bench_head *head;
     int                         rows, k;
-    struct pl_bench_view       *view;
+    pl_bench_view              *view;
     pl_tensor                   x; // [rows, d] hidden states
     size_t                      x_bytes;
     pl_bench_case              *part[PL_BENCH_PARTS]; // of the model's; no product: NULL
@@ -42,18 +29,17 @@ typedef struct pl_bench_head {
 } pl_bench_head;
 
 typedef struct pl_bench_model {
-    pl_llama      target;
-    int           context, max_len; // tokens of the prompt; positions
-    size_t        read_bytes;       // of the weights' block, which a step reads about
-    int32_t      *prompt;           // [context]
-    int32_t      *ids;              // [vocab] 0, 1, 2, ...
-    const char   *deep_tree;        // EAGLE-2's, as --tree has it
-    pl_bench_head head[PL_BENCH_HEADS];
-    int           n_heads;
-    pl_kv         kv; // the target's, of the forwards
-    pl_bench_rows verify[PL_BENCH_VERIFY];
-    pl_bench_case c[PL_BENCH_CASES]; // all that is timed, together, so that the machine's drift hits all alike
-    int           n_cases;
+    pl_llama        target;
+    int             context, max_len; // tokens of the prompt; positions
+    size_t          read_bytes;       // of the weights' block, which a step reads about
+    int32_t        *prompt;           // [context]
+    int32_t        *ids;              // [vocab] 0, 1, 2, ...
+    const char     *deep_tree;        // EAGLE-2's, as --tree has it
+    pl_bench_head   head[PL_BENCH_HEADS];
+    int             n_heads;
+    pl_bench_verify verify;
+    pl_bench_case   c[PL_BENCH_CASES]; // all that is timed, together, so that the machine's drift hits all alike
+    int             n_cases;
 } pl_bench_model;
 
 // Makes all of it; *m is zero. Refused with one line where the machine's memory does not hold it. To be dropped in any

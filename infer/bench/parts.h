@@ -122,7 +122,7 @@ void      pl_bench_put_draw(pl_json_out *o, pl_bench *b, int64_t vocab); // on a
 // One object: the text is cut at line ends into pieces of some 4 KiB, encoded with and without the memory of words, and
 // decoded.
 pl_status pl_bench_put_tokenize(pl_json_out *o, const pl_bench_tokenize *b, pl_err *err);
-// Two: how the target was opened, and its methods.
+// Three: how the target was opened, its methods, and its forward by rows (infer/bench/rows.h).
 pl_status pl_bench_put_decode(pl_json_out *o, pl_bench *b, const pl_bench_decode *d, pl_err *err);
 
 #endif

@@ -10,9 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#define GOAL_PLAIN 0.85  // share of the floor
-#define GOAL_DRAFT 1.3   // over the floor
-#define GOAL_VERIFY 1.15 // over one row
+#define GOAL_PLAIN 0.85 // share of the floor
+#define GOAL_DRAFT 1.3  // over the floor
 #define GOAL_CYCLE 6.3e-3
 #define GOAL_SHAPE "llama3-8b" // the cycle's, an H200's
 #define COLD 4                 // steps of a run that are not counted
@@ -120,18 +119,6 @@ static double median(const double *x, int n) {
 
 // ---- what is said ----
 
-// Columns of a goal: what it is, what was reached, whether that is better (for people and machines alike; a run does
-// not fail by it).
-static void put_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
-    pl_put_str(o, "goal_of", what);
-    pl_put_num(o, "reached", reached);
-    pl_put_num(o, "goal", goal);
-    pl_put_str(o, "met",
-               !isfinite(goal) || !isfinite(reached)        ? "-"
-               : (more ? reached >= goal : reached <= goal) ? "yes"
-                                                            : "no");
-}
-
 static void put_plain(pl_json_out *o, const loop *l) {
     pl_put_array(o, "plain");
     if (l->ready && l->n) {
@@ -144,25 +131,7 @@ static void put_plain(pl_json_out *o, const loop *l) {
         pl_put_num(o, "target_seconds", median(l->target, l->n));
         pl_put_num(o, "bytes", l->bytes);
         pl_bench_write_pairs(o, &(pl_bench_pairs){l->seconds, l->floor, l->n});
-        put_goal(o, "share_of_floor", median(share, l->n), GOAL_PLAIN, true);
-        pl_json_out_close(o, '}');
-    }
-    pl_json_out_close(o, ']');
-}
-
-static void put_verify(pl_json_out *o, const pl_bench_model *m) {
-    double one = pl_bench_seconds(m->verify[0].c);
-    pl_put_array(o, "verify");
-    for (int i = 0; i < PL_BENCH_VERIFY; i++) {
-        const pl_bench_rows *r = &m->verify[i];
-        if (!r->c->ready) continue;
-        double over = pl_bench_seconds(r->c) / one;
-        pl_json_out_object(o);
-        pl_put_int(o, "rows", r->rows);
-        pl_put_num(o, "seconds", pl_bench_seconds(r->c));
-        pl_put_num(o, "bytes", r->c->bytes);
-        pl_bench_write_pairs(o, &(pl_bench_pairs){r->c->seconds, r->c->floor, r->c->n});
-        put_goal(o, "over_one_row", over, i ? GOAL_VERIFY : NAN, false);
+        pl_bench_write_goal(o, "share_of_floor", median(share, l->n), GOAL_PLAIN, true);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
@@ -191,7 +160,7 @@ static void put_draft(pl_json_out *o, const pl_bench_model *m) {
             pl_put_num(o, "product_seconds", part_seconds(l, PL_BENCH_PRODUCT));
             pl_put_num(o, "bytes", c->bytes);
             pl_put_num(o, "floor_seconds", median(c->floor, c->n));
-            put_goal(o, "over_floor", median(over, c->n), GOAL_DRAFT, false);
+            pl_bench_write_goal(o, "over_floor", median(over, c->n), GOAL_DRAFT, false);
             pl_json_out_close(o, '}');
         }
     pl_json_out_close(o, ']');
@@ -214,7 +183,7 @@ static void put_cycle(pl_json_out *o, const loop *l, int n, const pl_bench_shape
         pl_put_num(o, "bytes", l[i].bytes);
         pl_put_num(o, "floor_seconds", median(l[i].floor, l[i].n));
         pl_put_num(o, "measured_tau", pl_stats_acceptance(pl_session_statistics(l[i].session)));
-        put_goal(o, "seconds", seconds, goal && strcmp(s->name, GOAL_SHAPE) == 0 ? GOAL_CYCLE : NAN, false);
+        pl_bench_write_goal(o, "seconds", seconds, goal && strcmp(s->name, GOAL_SHAPE) == 0 ? GOAL_CYCLE : NAN, false);
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
@@ -298,7 +267,7 @@ pl_status pl_bench_put_shape(pl_json_out *o, pl_bench *b, const pl_bench_shape *
     if (st == PL_OK) {
         put_model(o, m, s);
         put_plain(o, &l[0]);
-        put_verify(o, m);
+        pl_bench_verify_write(o, &m->verify);
         put_draft(o, m);
         put_cycle(o, l + 1, n - 1, s);
         put_parts(o, l + 1, n - 1, m);

@@ -1,7 +1,7 @@
 // `bench decode --shape`: a model of a known shape with random weights (infer/bench/shapes.h). It reports, each beside
 // what must be read at the bandwidth measured in the same run:
 //   plain    the decode loop without a drafter
-//   verify   the target's forward, head and argmax over 1, 8, 16, 32, 60 rows of a tree ten wide
+//   verify   the target's forward, head and argmax over 1 to 60 rows of a tree ten wide (infer/bench/rows.h)
 //   draft    one level of an EAGLE-3 drafter, layer and head, with the full head, FR-Spec's trimmed to 32k rows (to a
 //            quarter where the vocabulary is no larger), SlimSpec's of rank d/8, DynaSpec's reading clusters of 27k
 //            rows (27/128 of the vocabulary); by one row and by ten

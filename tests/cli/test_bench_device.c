@@ -78,8 +78,8 @@ static void check_shape(const pl_json *j, int layers) {
     x = rows(j, "plain", 1)->child;
     assert_true(fabs(test_num(j, x, "tokens_per_second") * test_num(j, x, "seconds") - 1) < 1e-9);
     assert_true(test_num(j, x, "goal") == 0.85 && test_num(j, x, "reached") > 0);
-    cJSON_ArrayForEach(x, rows(j, "verify", 5)) {
-        static const int verified[] = {1, 8, 16, 32, 60};
+    cJSON_ArrayForEach(x, rows(j, "verify", 7)) {
+        static const int verified[] = {1, 2, 4, 8, 16, 32, 60};
         assert_true(test_num(j, x, "rows") == verified[n++]);
         if (n > 1) assert_true(test_num(j, x, "goal") == 1.15);
     }

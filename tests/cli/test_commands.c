@@ -191,6 +191,12 @@ static void test_bench_decode(void **state) {
     assert_true(test_num(&j, m, "seconds") > 0 && test_num(&j, m, "floor_seconds") > 0);
     assert_true(test_num(&j, m, "bytes") > 600e3);
     assert_true(test_num(&j, m, "resident_bytes") > 0);
+    double rows = 0;
+    cJSON_ArrayForEach(m, test_array(&j, NULL, "verify")) {
+        assert_true(test_num(&j, m, "rows") > rows && test_num(&j, m, "seconds") > 0);
+        rows = test_num(&j, m, "rows");
+    }
+    assert_true(rows == 60);
     pl_json_close(&j);
     test_run_fails(2, "512 positions", "bench decode --target %s --context 500", target);
 }
@@ -226,6 +232,13 @@ static void test_bench_step(void **state) {
         pl_json_close(&j);
     }
     assert_true(drafter[1] > 1.5 * drafter[0] && drafter[1] < 2 * drafter[0]); // fc and the teacher come once
+    test_run_json(&j, "bench step --json --target %s --batch 1 --seq-len 8 --repeats 1 --unroll 1 --weights both",
+                  target);
+    const cJSON *both = test_array(&j, NULL, "step");
+    assert_int_equal(cJSON_GetArraySize(both), 4);
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(test_str(&j, cJSON_GetArrayItem(both, i), "weights"), i < 2 ? "bf16" : "fp32");
+    pl_json_close(&j);
     test_run_fails(2, "512 positions", "bench step --target %s --seq-len 512", target);
     test_run_fails(2, "--target: is missing", "bench step");
 }

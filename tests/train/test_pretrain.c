@@ -209,9 +209,9 @@ static void changes_are_noticed(void **state) {
 static void goes_on_from_a_model(void **state) {
     (void)state;
     static const char less[] = "  unlikelihood: {sequences: 8, prefix: 8, length: 40, weight: 2, first_step: 3}\n";
-    char   start[160];
-    pl_err err = {0};
-    double first, last, bits, bits_before, unused;
+    char              start[160];
+    pl_err            err = {0};
+    double            first, last, bits, bits_before, unused;
     snprintf(start, sizeof start, "start: %s/learn/checkpoints/last", small_base);
     if (run_of(start, "less", 0, NULL, less, &err) != PL_OK) fail_msg("%s", err.msg);
     small_metric("learn", "eval_bits_per_byte", &unused, &bits_before);

@@ -147,7 +147,8 @@ static void threads_do_not_matter(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_greedily), cmocka_unit_test(repeated_tokens_become_less_likely),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_greedily),
+                                       cmocka_unit_test(repeated_tokens_become_less_likely),
                                        cmocka_unit_test(threads_do_not_matter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32|both",
      .deflt = "both",
-     .help = "heads: how their weights are held"},
+     .help = "heads, step: how weights are held; step: bf16 where it is not given"},
     {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "PATH", .help = "tokenize: the tokenizer"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
     {.name = "file", .letter = 'f', .type = PL_CLI_TEXT, .arg = "F", .help = "tokenize: a text"},
@@ -143,7 +143,7 @@ static const struct {
                {"vocab", LINEAR | HEADS, TRAIN | DRAW},
                {"hidden", LINEAR | HEADS | ATTENTION, TRAIN},
                {"ranks", HEADS, 0},
-               {"weights", HEADS, 0},
+               {"weights", HEADS | STEP, 0},
                {"tokenizer", TOKENIZE, 0},
                {"pre", DECODE | TOKENIZE, 0},
                {"file", TOKENIZE, 0},
@@ -259,8 +259,6 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     unsigned       mask;
     pl_bench_heads heads = {.vocab = pl_cli_int(a, "vocab"), .width = pl_cli_int(a, "hidden")};
     int            weights = pl_cli_choice(a, "weights");
-    for (int t = 0; t < 2; t++)
-        heads.dtype[t] = weights == 2 || weights == t;
     PL_TRY(wanted(a, &mask, env->backend->memory != NULL, err));
     PL_TRY(read_ranks(a, &heads, err));
     if (mask & DRAW && a->n_positional > 0 && !env->backend->memory)
@@ -284,6 +282,10 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         .tokenizer = pl_cli_text(a, "tokenizer"), .pre = pl_cli_text(a, "pre"), .file = pl_cli_text(a, "file")};
     pl_bench_shape shape = {.context = decode.context, .steps = decode.new_tokens, .repeats = decode.repeats};
     PL_TRY(pl_bench_shape_options(a, &shape.name, &shape.layers, err));
+    for (int t = 0; t < 2; t++) {
+        heads.dtype[t] = weights == 2 || weights == t;
+        step.dtype[t] = pl_cli_has(a, "weights") ? heads.dtype[t] : t == 0;
+    }
     step.shape = shape.name;
     step.layers = shape.layers;
     pl_bench b;
@@ -331,8 +333,8 @@ const pl_command pl_command_bench = {
         "  linear     products with packed weights           step    whole training steps with the optimizer's\n"
         "  heads      hidden state to most probable token            update: the target itself, and an EAGLE-3\n"
         "  attention  rows over a cache of keys                      drafter for it; floor: the model's operations\n"
-        "  decode     tokens of --target, per method                 (each product once forward, twice backward,\n"
-        "                                                            nothing recomputed) at the measured peak\n"
+        "  decode     tokens of --target, per method, and            (each product once forward, twice backward,\n"
+        "             its forward over 1 to 60 rows                  nothing recomputed) at the measured peak\n"
         "  tokenize   --tokenizer on --file, MB/s            draw    on a device: drawing tokens from the target's\n"
         "                                                            logits, which are read once\n"
         "\n"

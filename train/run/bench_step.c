@@ -2,6 +2,7 @@
 
 #include "infer/bench/parts.h"
 #include "infer/bench/shapes.h"
+#include "infer/model/target.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/rng.h"
@@ -19,6 +20,7 @@
 typedef struct bench {
     const pl_bench_step *s;
     const pl_env        *env;
+    pl_dtype             dtype;
     pl_teacher           teacher;
     pl_params            random; // of a teacher by shape: embedding and output matrix
     pl_hf_head           head;
@@ -90,7 +92,7 @@ static pl_status target_slot(pl_task *t, int64_t step, int slot, double *sums, p
 static pl_status make_target(target_case *c, const bench *b, pl_err *err) {
     const pl_bench_step *s = b->s;
     pl_hf_config         config = b->teacher.model.config;
-    pl_lm_options        o = {.backend = b->env->backend, .pool = b->env->pool, .round_to = PL_BF16};
+    pl_lm_options        o = {.backend = b->env->backend, .pool = b->env->pool, .round_to = b->dtype};
     o.capacity = s->batch * s->seq_len;
     PL_TRY(pl_lm_create(&c->lm, &config, &o, err));
     PL_TRY(pl_param_block_init(&c->lm.block, b->env->seed, err));
@@ -182,7 +184,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     int32_t             *d2t = NULL;
     pl_unroll_options    uo = {
            .capacity = s->batch * s->seq_len, .steps = s->unroll, .step_decay = STEP_DECAY, .token_weight = 1};
-    pl_param_block_options bo = {.backend = b->env->backend, .round_to = PL_BF16};
+    pl_param_block_options bo = {.backend = b->env->backend, .round_to = b->dtype};
     if (b->drafted < b->teacher.model.vocab) {
         o.draft_vocab = b->drafted;
         o.d2t = d2t = pl_malloc((size_t)b->drafted * sizeof *d2t);
@@ -213,6 +215,7 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *
     pl_json_out_object(o);
     pl_put_str(o, "name", t->name);
     if (head) pl_put_str(o, "head", head);
+    pl_put_str(o, "weights", pl_weights_name(b->dtype));
     pl_put_int(o, "parameters", pl_params_count(t->block->params));
     pl_put_num(o, "tokens", tokens);
     pl_put_num(o, "tokens_per_second", tokens / s.median);
@@ -241,13 +244,13 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const cha
     if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
         bool   host = !t->backend->memory;
-        double before = pl_backend_peak_once(t->backend, PL_BF16, t->pool);
+        double before = pl_backend_peak_once(t->backend, b->dtype, t->pool);
         st = pl_bench_go_on(err);
         if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;
-        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(t->backend, PL_BF16, t->pool)));
+        if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(t->backend, b->dtype, t->pool)));
     }
     if (st == PL_OK) write(o, t, b, head, flops, seconds, floor);
     pl_slots_fini(&slots);
@@ -297,40 +300,48 @@ static pl_status make_teacher(bench *b, pl_err *err) {
                                                    .kind = PL_PARAM_EMBED,
                                                    .part = {{"head", c.vocab_size}},
                                                    .cols = c.hidden_size});
-    PL_TRY(pl_bench_shape_room((double)pl_params_count(&b->random) * (double)pl_dtype_size(PL_BF16), b->env->backend,
+    PL_TRY(pl_bench_shape_room((double)pl_params_count(&b->random) * (double)pl_dtype_size(b->dtype), b->env->backend,
                                err));
     PL_TRY(pl_ctx_init(&ctx, b->env->backend, b->env->pool));
-    pl_status st = pl_params_tile(&b->random, PL_BF16, b->env->seed, &ctx, err);
+    pl_status st = pl_params_tile(&b->random, b->dtype, b->env->seed, &ctx, err);
     pl_ctx_fini(&ctx);
     if (c.tie_word_embeddings) t->head = t->model.embed;
     t->model.head = t->head;
     return st;
 }
 
-pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
-    bench     b = {.s = s, .env = env};
-    pl_status st;
+// Both cases with weights of one dtype.
+static pl_status put_cases(pl_json_out *o, bench *b, pl_err *err) {
+    const pl_bench_step *s = b->s;
     if (s->shape)
-        PL_TRY_GOTO(st, done, make_teacher(&b, err));
+        PL_TRY(make_teacher(b, err));
     else
-        PL_TRY(pl_teacher_open(&b.teacher, s->target, PL_BF16, b.env->backend, err));
-    PL_TRY_GOTO(st, done, read_head(&b, err));
-    const pl_hf_config *config = &b.teacher.model.config;
+        PL_TRY(pl_teacher_open(&b->teacher, s->target, b->dtype, b->env->backend, err));
+    PL_TRY(read_head(b, err));
+    const pl_hf_config *config = &b->teacher.model.config;
     if (s->seq_len + s->unroll > config->max_position_embeddings)
-        PL_TRY_GOTO(st, done,
-                    pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --seq-len", s->target,
-                            config->max_position_embeddings));
-    b.ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b.ids);
-    if (!b.ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "bench: out of memory"));
+        return pl_fail(err, PL_E_INPUT, "%s: the context holds %d positions; lower --seq-len", s->target,
+                       config->max_position_embeddings);
+    b->ids = pl_malloc(((size_t)s->seq_len + 1) * sizeof *b->ids);
+    if (!b->ids) return pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     for (int64_t i = 0; i <= s->seq_len; i++)
-        b.ids[i] = (int32_t)((7 * i + 3) % b.drafted); // every row's choice is one that the head drafts: all count
+        b->ids[i] = (int32_t)((7 * i + 3) % b->drafted); // every row's choice is one that the head drafts: all count
+    if (!s->shape) PL_TRY(bench_target(o, b, err));      // a model of billions is another machine's work
+    return bench_drafter(o, b, err);
+}
+
+pl_status pl_bench_put_step(pl_json_out *o, const pl_env *env, const pl_bench_step *s, pl_err *err) {
+    static const pl_dtype dtype[] = {PL_BF16, PL_F32};
+    pl_status             st = PL_OK;
     pl_put_array(o, "step");
-    if (!s->shape) PL_TRY_GOTO(st, done, bench_target(o, &b, err)); // a model of billions is another machine's work
-    PL_TRY_GOTO(st, done, bench_drafter(o, &b, err));
+    for (int i = 0; i < 2 && st == PL_OK; i++) {
+        bench b = {.s = s, .env = env, .dtype = dtype[i]};
+        if (!s->dtype[i]) continue;
+        st = put_cases(o, &b, err);
+        pl_teacher_close(&b.teacher);
+        pl_params_fini(&b.random);
+        pl_free(b.ids);
+    }
     pl_json_out_close(o, ']');
-done:
-    pl_teacher_close(&b.teacher);
-    pl_params_fini(&b.random);
-    pl_free(b.ids);
     return st;
 }

@@ -3,6 +3,7 @@
 //
 // Two cases for a target: pretraining a model of its shape, and training an EAGLE-3 drafter for it, with the head that
 // is asked for; for a --shape the drafter alone. On a device there is no floor, but flops per second.
+// Each with weights and teacher as `dtype` says: in bf16, or in fp32 throughout.
 // The data are made up (pseudo-random tokens and features): a step's cost does not depend on them.
 #ifndef PL_TRAIN_BENCH_STEP_H
 #define PL_TRAIN_BENCH_STEP_H
@@ -15,8 +16,9 @@ typedef struct pl_bench_step {
     int         layers; // of it; 0: the model's
     const char *head;   // of the drafter: "full", "trimmed:ROWS", "lowrank:RANK"
     int64_t     batch, seq_len;
-    int         unroll;  // of the drafter
-    int         repeats; // timed steps, 1 to 1000
+    int         unroll;   // of the drafter
+    bool        dtype[2]; // bf16, fp32: which are timed
+    int         repeats;  // timed steps, 1 to 1000
 } pl_bench_step;
 
 // Adds the array "step" to an open object. PL_E_INPUT when the target cannot be read or its context is too short for

@@ -32,7 +32,8 @@ pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, p
     if (room(o) > c->max_position_embeddings)
         return pl_fail(err, PL_E_INPUT, "continuations of %lld tokens, the model has %d positions", (long long)room(o),
                        c->max_position_embeddings);
-    pl_engine_options eo = {.max_sessions = o->sequences, .max_rows = o->sequences > 64 ? o->sequences : 64, .max_len = (int)room(o)};
+    pl_engine_options eo = {
+        .max_sessions = o->sequences, .max_rows = o->sequences > 64 ? o->sequences : 64, .max_len = (int)room(o)};
     return pl_engine_create(&r->engine, be, pool, &lm->model, NULL, &eo, err);
 }
 

@@ -26,11 +26,11 @@ typedef struct pl_repetition {
     pl_repetition_options o;
     pl_lm                *lm; // borrowed: what goes on and what learns
     pl_engine            *engine;
-    int32_t              *ids;    // [sequences, prefix + length]
-    int32_t              *n;      // [sequences] tokens of each
-    int32_t              *prompt; // [sequences] of them, text
-    float                *weight; // [sequences, prefix + length] of the label of each row
-    bool                 *again;  // [length]
+    int32_t              *ids;               // [sequences, prefix + length]
+    int32_t              *n;                 // [sequences] tokens of each
+    int32_t              *prompt;            // [sequences] of them, text
+    float                *weight;            // [sequences, prefix + length] of the label of each row
+    bool                 *again;             // [length]
     int64_t               written, repeated; // tokens of the last continuations; of them, those in R
 } pl_repetition;
 

@@ -38,8 +38,8 @@ typedef struct pretrain {
     phase            phase[N_PHASES];
     int              n_phases;
     pl_heldout       held[N_PHASES]; // one per phase
-    int32_t         *ids, *doc; // [longest window + 1]
-    pl_repetition    repetition; // engine NULL: none
+    int32_t         *ids, *doc;      // [longest window + 1]
+    pl_repetition    repetition;     // engine NULL: none
 } pretrain;
 
 static const phase *phase_of(const pretrain *p, int64_t step, int *index) {
@@ -72,7 +72,7 @@ static pl_status slot(pl_task *t, int64_t step, int s, double *sums, pl_err *err
     int          index;
     const phase *ph = phase_of(p, step, &index);
     pl_lm_sums   got;
-    bool penalise = p->repetition.engine && step >= pl_train_recipe_of(p->r)->train.unlikelihood.first_step;
+    bool         penalise = p->repetition.engine && step >= pl_train_recipe_of(p->r)->train.unlikelihood.first_step;
     if (penalise) {
         take_prefixes(p, step, s);
         PL_TRY(pl_repetition_write(&p->repetition, err));
@@ -202,9 +202,9 @@ static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err
     const pl_recipe       *r = p->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     int32_t                pieces = pl_tokenizer_vocab_size(p->data.tok);
-    const void *const      said[] = {&tr->target.new.hidden_size, &tr->target.new.layers, &tr->target.new.heads,
-                                     &tr->target.new.kv_heads, &tr->target.new.intermediate, &tr->target.new.vocab,
-                                     &tr->target.new.positions, &tr->target.new.tie, &tr->target.new.rope_theta,
+    const void *const      said[] = {&tr->target.new.hidden_size, &tr->target.new.layers,       &tr->target.new.heads,
+                                     &tr->target.new.kv_heads,    &tr->target.new.intermediate, &tr->target.new.vocab,
+                                     &tr->target.new.positions,   &tr->target.new.tie,          &tr->target.new.rope_theta,
                                      &tr->target.new.norm_eps};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (pl_recipe_given(r, said[i]))
