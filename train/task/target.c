@@ -12,6 +12,7 @@
 #include "train/task/lm.h"
 #include "train/task/repetition.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -197,18 +198,20 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 
 // ---- preparation
 
+#define NEW(key) offsetof(pl_train_recipe, target.new.key)
+
 // That of the model which target.start names.
 static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err) {
     const pl_recipe       *r = p->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     int32_t                pieces = pl_tokenizer_vocab_size(p->data.tok);
-    const void *const      said[] = {&tr->target.new.hidden_size, &tr->target.new.layers,       &tr->target.new.heads,
-                                     &tr->target.new.kv_heads,    &tr->target.new.intermediate, &tr->target.new.vocab,
-                                     &tr->target.new.positions,   &tr->target.new.tie,          &tr->target.new.rope_theta,
-                                     &tr->target.new.norm_eps};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (pl_recipe_given(r, said[i]))
-            return pl_recipe_fail(r, said[i], err, "the model's shape is that of target.start; leave this out");
+    static const size_t    said[] = {NEW(hidden_size), NEW(layers),    NEW(heads), NEW(kv_heads),   NEW(intermediate),
+                                     NEW(vocab),       NEW(positions), NEW(tie),   NEW(rope_theta), NEW(norm_eps)};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        const void *field = (const char *)tr + said[i];
+        if (pl_recipe_given(r, field))
+            return pl_recipe_fail(r, field, err, "the model's shape is that of target.start; leave this out");
+    }
     PL_TRY(pl_hf_config_read(c, tr->target.start, PL_HF_TARGET, err));
     c->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     if (c->vocab_size < pieces)
