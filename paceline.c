@@ -150,7 +150,15 @@ static pl_status check_train(const pl_recipe *r, const char *out_dir, pl_err *er
     return pl_train_check(r, err);
 }
 
+static const pl_cli_option generate_options[] = {
+    {.name = "texts",
+     .type = PL_CLI_FLAG,
+     .help = "instead of the dataset OUT/texts.jsonl, a line for each answer: prompt, answer, both as text; what "
+             "data.text of a target reads"},
+    {0}};
+
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_generate_check, pl_generate_texts, err);
     return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, err);
 }
 static pl_status train(const pl_env *e, const pl_cli_args *a, pl_err *err) {
@@ -177,7 +185,7 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
                                                   "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
                                               .run = verb}
 STAGE(generate, "makes a training dataset: the target's answers to prompts, with its hidden states",
-      "Writes OUT/dataset. The same command goes on with a run that was stopped.", NULL);
+      "Writes OUT/dataset. The same command goes on with a run that was stopped.", generate_options);
 STAGE(train, "trains a drafter on a dataset or, with kind: target, a small target on text",
       "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. The same command goes on with a run that was\n"
       "stopped; its weights are then, with any number of ranks, bit for bit those of a run that was not.",
@@ -257,8 +265,10 @@ static pl_status find_device(const pl_command *c, const char *device, const pl_c
     char note[sizeof err->msg], numbered[32];
     int  ranks = pl_comm_ranks(comm);
     if (ranks > 1 && strncmp(device, "cuda:", 5) == 0)
-        return pl_fail(err, PL_E_USAGE, "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
-                       device, ranks);
+        return pl_fail(
+            err, PL_E_USAGE,
+            "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
+            device, ranks);
     snprintf(numbered, sizeof numbered, "cuda:%d", pl_comm_rank(comm));
     if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;
     if (ranks > 1 && strcmp(device, "auto") == 0) {

@@ -47,7 +47,7 @@ const pl_key pl_train_keys[] = {
      .stages = PL_KEY_NO_STAGE},
 
     {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.text),
-     .help = "kind: target: text files, folders of *.txt, or glob patterns",
+     .help = "kind: target: text files, folders of *.txt, or glob patterns; of *.jsonl a document for each \"text\"",
      .stages = TEXT},
     {PL_KEY_FIELD_STRINGS(pl_train_recipe, data.code),
      .help = "further files read as they are, line by line (source code)", .stages = TEXT},

@@ -1,4 +1,5 @@
 #include "data/text/text.h"
+#include "data/text/prompts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -115,9 +116,37 @@ static pl_status to_utf8(char **text, size_t *n, const char *path, pl_text_encod
 
 // ---- reading
 
+// Whether a document is a file, or a part of it: "path#12", "path#12#0".
+static bool of_file(const char *doc, const char *path) {
+    size_t n = strlen(path);
+    return strncmp(doc, path, n) == 0 && (doc[n] == 0 || doc[n] == '#');
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && strcmp(s + n - m, end) == 0;
+}
+
+// A document for each record.
+static pl_status read_records(pl_corpus *c, const char *path, pl_err *err) {
+    pl_prompts *records;
+    PL_TRY(pl_prompts_read_field(&records, path, "text", err));
+    pl_status st = PL_OK;
+    for (int64_t i = 0; i < records->n && st == PL_OK; i++) {
+        char  *text = records->p[i].text;
+        size_t n = pl_text_normalize_newlines(text, strlen(text));
+        records->p[i].text = NULL; // handed over
+        text[n] = 0;
+        st = push(c, pl_sprintf("%s#%lld", path, (long long)records->p[i].line), text, n, err);
+    }
+    pl_prompts_destroy(records);
+    return st;
+}
+
 static pl_status read_one(pl_corpus *c, const char *path, pl_text_options opt, pl_err *err) {
     for (int64_t i = 0; i < c->n; i++)
-        if (strcmp(c->docs[i].name, path) == 0) return PL_OK;
+        if (of_file(c->docs[i].name, path)) return PL_OK;
+    if (ends_with(path, ".jsonl")) return read_records(c, path, err);
     uint8_t *data;
     size_t   n;
     PL_TRY(pl_file_read(path, &data, &n, MAX_FILE, err));
@@ -293,11 +322,7 @@ static pl_status split(const pl_corpus *c, const uint8_t *held_out, pl_corpus **
 }
 
 static bool names_document(const char *name, const char *doc) {
-    size_t      n = strlen(doc);
-    const char *hash = strrchr(doc, '#'), *last = pl_path_name(doc);
-    if (hash && hash > last) n = (size_t)(hash - doc);
-    return strcmp(name, doc) == 0 || (strlen(name) == n && memcmp(name, doc, n) == 0) ||
-           (strlen(name) == n - (size_t)(last - doc) && memcmp(name, last, strlen(name)) == 0);
+    return of_file(doc, name) || of_file(pl_path_name(doc), name);
 }
 
 pl_status pl_corpus_split_names(const pl_corpus *c, const char *const *names, int n_names, pl_corpus **train,

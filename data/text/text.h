@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct pl_document {
-    char  *name; // path, or path#k for the k-th chunk; owned
+    char  *name; // path; path#LINE of a record; with #k behind it for the k-th chunk; owned
     char  *text; // UTF-8, "\n" line ends, NUL-terminated; owned
     size_t bytes;
 } pl_document;
@@ -35,6 +35,7 @@ typedef struct pl_text_options {
 
 // paths[i]: a file, a folder (its *.txt files, not deeper) or a glob pattern. Documents are sorted by path within each
 // entry and keep the order of entries; a file reached twice is read once. An entry that matches nothing is an error.
+// A file *.jsonl has a JSON record on each line, whose member "text" is a document as it stands: options are for text.
 // A byte order mark is dropped, "\r\n" and lone "\r" become "\n". Files that are empty after cleaning are left out.
 pl_status pl_corpus_read(pl_corpus **out, const char *const *paths, int n_paths, pl_text_options opt, pl_err *err);
 void      pl_corpus_destroy(pl_corpus *c);
@@ -50,7 +51,8 @@ size_t pl_text_unwrap(char *text, size_t n);
 pl_status pl_corpus_chunk(pl_corpus **out, const pl_corpus *c, size_t max_bytes, pl_err *err);
 
 // Held-out splits; both sides are copies and must be destroyed. Document order is kept.
-// By name: a document is held out when its name, or the last part of its path (before any "#k"), is in names.
+// By name: a document is held out when the file that it is or comes from, by its path or the last part of it, is in
+// names.
 // A name that matches nothing is an error.
 pl_status pl_corpus_split_names(const pl_corpus *c, const char *const *names, int n_names, pl_corpus **train,
                                 pl_corpus **held, pl_err *err);

@@ -222,12 +222,16 @@ static void put_parts(pl_json_out *o, const loop *l, int n, const pl_bench_model
 }
 
 static void put_model(pl_json_out *o, const pl_bench_model *m, const pl_bench_shape *s) {
+    double drafters = 0;
+    for (int i = 0; i < m->n_heads; i++)
+        drafters += (double)pl_params_bytes(&m->head[i].backbone->params);
     pl_put_object(o, "model");
     pl_put_str(o, "shape", s->name);
     pl_put_int(o, "layers", m->target.n_layers);
     pl_put_bool(o, "whole", !s->layers);
     pl_put_int(o, "context", m->context);
     pl_put_num(o, "weights_bytes", (double)pl_params_bytes(&m->target.params));
+    pl_put_num(o, "drafters_bytes", drafters);
     pl_put_num(o, "step_bytes", pl_llama_step_bytes(&m->target, m->context));
     pl_json_out_close(o, '}');
 }

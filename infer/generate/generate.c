@@ -56,7 +56,7 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
                                 .top_p = gen->data.top_p,
                                 .sessions = (int)gen->data.sessions,
                                 .seed = (uint64_t)gen->seed};
-    memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
+    if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
 
 pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err) {
@@ -138,53 +138,154 @@ void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
     if (pl_generate_recipe_of(r)->data.taps) t->n = pl_llama_default_taps(n_layers, t->layer);
 }
 
-pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
-                          pl_err *err) {
+// What both products begin with: the target, its tokenizer, the prompts to answer.
+typedef struct sources {
+    pl_llama      target;
+    pl_tokenizer *tok;
+    pl_prompts   *train, *held;
+} sources;
+
+static void close_sources(sources *s) {
+    pl_prompts_destroy(s->train);
+    pl_prompts_destroy(s->held);
+    pl_tokenizer_close(s->tok);
+    pl_llama_fini(&s->target);
+}
+
+// To be closed in any case.
+static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    pl_llama                  target = {0};
-    pl_tokenizer             *tok = NULL;
-    pl_prompts               *train = NULL, *held = NULL;
-    pl_generator             *g = NULL;
-    pl_dataset_writer        *w = NULL;
-    char                     *dir = NULL, *settings = NULL;
-    pl_taps                   own;
-    pl_generator_options      o;
-    pl_status                 st;
+    *s = (sources){0};
     PL_TRY(pl_generate_check(r, err));
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
-    pl_dtype    t = pl_target_dtype(gen);
-    PL_TRY_GOTO(st, done, pl_recipe_prompts(r, &train, &held, err));
-    PL_TRY_GOTO(st, done, pl_llama_open(&target, path, t, env->backend, err));
-    PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, tokenizer ? tokenizer : path, gen->target.pre, err));
-    pl_generate_taps(&own, r, target.n_layers);
+    PL_TRY(pl_recipe_prompts(r, &s->train, &s->held, err));
+    PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
+    return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
+}
+
+pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
+                          pl_err *err) {
+    sources              s;
+    pl_generator        *g = NULL;
+    pl_dataset_writer   *w = NULL;
+    char                *dir = NULL, *settings = NULL;
+    pl_taps              own;
+    pl_generator_options o;
+    pl_status            st;
+    PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
+    pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, taps->layer, taps->n);
     PL_TRY_GOTO(st, done, settings_json(&o, env->backend, &settings, err));
-    pl_dataset_attrs attrs = {.target_fingerprint = target.fingerprint,
-                              .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
+    pl_dataset_attrs attrs = {.target_fingerprint = s.target.fingerprint,
+                              .tokenizer_fingerprint = pl_tokenizer_fingerprint(s.tok),
                               .template_name = "plain",
                               .generation = settings,
-                              .vocab_size = (int32_t)target.vocab,
-                              .d = (int32_t)target.shape.d,
+                              .vocab_size = (int32_t)s.target.vocab,
+                              .d = (int32_t)s.target.shape.d,
                               .A = taps->n};
     for (int i = 0; i < taps->n; i++)
         attrs.tap_layer_ids[i] = taps->layer[i];
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
-    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));
+    PL_TRY_GOTO(st, done,
+                pl_dataset_writer_create(&w, dir, &attrs, pl_generate_recipe_of(r)->data.rows_per_shard, err));
     o.first_job = pl_dataset_writer_docs(w);
-    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &target, tok, train, &o, err));
+    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));
     PL_TRY_GOTO(st, done, write_all(g, w, o.first_job, err));
     st = pl_dataset_writer_close(w, err);
     w = NULL;
 done:
     pl_dataset_writer_destroy(w); // whole shards stay: the next run goes on from there
     pl_generator_destroy(g);
-    pl_prompts_destroy(train);
-    pl_prompts_destroy(held);
-    pl_tokenizer_close(tok);
-    pl_llama_fini(&target);
+    close_sources(&s);
     pl_free(dir);
     pl_free(settings);
+    return st;
+}
+
+// ---- texts ----
+
+// One record. ids: of prompt and answer.
+static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const char *prompt, const int32_t *ids,
+                          int64_t n_prompt, int64_t n, bool stopped, pl_err *err) {
+    char       *text = NULL, *before = NULL;
+    size_t      bytes, skip;
+    pl_json_out o;
+    pl_status   st;
+    PL_TRY_GOTO(st, done, pl_tokenizer_decode(tok, ids, n, &text, &bytes, err));
+    PL_TRY_GOTO(st, done, pl_tokenizer_decode(tok, ids, n_prompt, &before, &skip, err));
+    if (skip > bytes) skip = bytes;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    pl_json_out_key(&o, "prompt"), pl_json_out_str(&o, prompt);
+    pl_json_out_key(&o, "answer"), pl_json_out_str(&o, text + skip);
+    pl_json_out_key(&o, "text"), pl_json_out_str(&o, text);
+    pl_json_out_key(&o, "finish"), pl_json_out_str(&o, stopped ? "stop" : "length");
+    pl_json_out_key(&o, "tokens"), pl_json_out_int(&o, n - n_prompt);
+    pl_json_out_close(&o, '}');
+    PL_TRY_GOTO(st, done, pl_json_out_end(&o, err));
+    st = pl_atomic_file_append(f, o.text, o.len, err);
+    if (st == PL_OK) st = pl_atomic_file_append(f, "\n", 1, err);
+    pl_free(o.text);
+done:
+    pl_free(text);
+    pl_free(before);
+    return st;
+}
+
+static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *s, int32_t *ids, pl_err *err) {
+    pl_progress p;
+    pl_columns  doc;
+    int64_t     jobs = pl_generator_jobs(g), tokens = 0;
+    pl_status   st = PL_OK;
+    pl_progress_begin(&p, "generate", 0, jobs);
+    for (int64_t j = 0; j < jobs && st == PL_OK; j++) {
+        PL_TRY_GOTO(st, done, pl_generator_next(g, &doc, err));
+        int64_t n_prompt = 0, n = doc.n;
+        while (n_prompt < doc.n && !doc.loss_mask[n_prompt])
+            n_prompt++;
+        memcpy(ids, doc.tokens, (size_t)doc.n * sizeof *ids);
+        bool stopped = false;
+        for (int i = 0; doc.end && i < s->target.config.n_eos; i++)
+            stopped |= *doc.end == s->target.config.eos_token_id[i];
+        if (doc.end && !stopped) ids[n++] = *doc.end;
+        tokens += n - n_prompt;
+        st = put_text(f, s->tok, s->train->p[j % s->train->n].text, ids, n_prompt, n, stopped, err);
+        pl_progress_update(&p, j + 1, "%lld tokens", (long long)tokens);
+        if (st == PL_OK && pl_stop_requested())
+            st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; nothing is kept", (long long)j + 1,
+                         (long long)jobs);
+    }
+done:
+    pl_progress_end(&p);
+    return st;
+}
+
+pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    sources              s;
+    pl_generator_options o;
+    pl_generator        *g = NULL;
+    pl_atomic_file       f = {0};
+    int32_t             *ids = NULL;
+    char                *path = pl_path_join(out_dir, "texts.jsonl");
+    pl_status            st;
+    PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
+    pl_generator_options_from(&o, r, NULL, 0);
+    ids = pl_malloc(((size_t)s.target.config.max_position_embeddings + 1) * sizeof *ids);
+    if (!path || !ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
+    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));
+    PL_TRY_GOTO(st, done, pl_dir_make(out_dir, err));
+    PL_TRY_GOTO(st, done, pl_atomic_file_begin(&f, path, err));
+    st = write_texts(&f, g, &s, ids, err);
+    if (st == PL_OK)
+        st = pl_atomic_file_commit(&f, err);
+    else
+        pl_atomic_file_abort(&f);
+done:
+    pl_generator_destroy(g);
+    close_sources(&s);
+    pl_free(ids);
+    pl_free(path);
     return st;
 }

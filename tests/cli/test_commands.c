@@ -243,6 +243,56 @@ static void test_bench_step(void **state) {
     test_run_fails(2, "--target: is missing", "bench step");
 }
 
+// `generate --texts`: the answers that the dataset would hold, as text.
+static void test_generate_texts(void **state) {
+    (void)state;
+    char    dir[64], recipe[128], prompts[128], *lines[2];
+    pl_err  err = {0};
+    pl_json j;
+    test_scratch(dir);
+    snprintf(recipe, sizeof recipe, "%s/r.yaml", dir);
+    snprintf(prompts, sizeof prompts, "%s/p.jsonl", dir);
+    test_write(prompts, "{\"prompt\": \"It was a dark\"}\n{\"prompt\": \"The old man\"}\n{\"prompt\": \"x\"}\n");
+    test_write(recipe, "target: {path: " PACELINE_SOURCE_DIR "/checkpoints/tiny}\n"
+                       "data: {prompts: p.jsonl, max_new_tokens: 12, samples: 1, temperature: 0.8}\n"
+                       "eval: {holdout: 1}\n");
+    for (int i = 0; i < 2; i++) {
+        test_run_json(&j, "generate %s --out %s/out%d --texts --json --set data.sessions=%d --set data.prompts=%s",
+                      recipe, dir, i, 1 + 7 * i, prompts);
+        pl_json_close(&j);
+        char path[128];
+        snprintf(path, sizeof path, "%s/out%d/texts.jsonl", dir, i);
+        lines[i] = test_read(path);
+    }
+    assert_string_equal(lines[0], lines[1]); // whatever is answered side by side
+    const char *prompt, *answer, *text, *finish;
+    char       *at = lines[0];
+    for (int i = 0; i < 4; i++) { // two prompts, greedy and sampled
+        char *end = strchr(at, '\n');
+        assert_non_null(end);
+        assert_int_equal(pl_json_parse(&j, "texts", i + 1, at, (size_t)(end - at), 0, &err), PL_OK);
+        prompt = test_str(&j, NULL, "prompt");
+        answer = test_str(&j, NULL, "answer");
+        text = test_str(&j, NULL, "text");
+        finish = test_str(&j, NULL, "finish");
+        assert_int_equal(strncmp(text, prompt, strlen(prompt)), 0);
+        assert_string_equal(text + strlen(prompt), answer);
+        assert_true(strcmp(finish, "length") != 0 || test_num(&j, NULL, "tokens") == 12);
+        if (i == 0) { // what decode says to it
+            pl_json d;
+            test_run_json(&d, "decode --target " PACELINE_SOURCE_DIR "/checkpoints/tiny -n 12 --json --prompt '%s'",
+                          prompt);
+            assert_string_equal(test_str(&d, NULL, "text"), answer);
+            pl_json_close(&d);
+        }
+        pl_json_close(&j);
+        at = end + 1;
+    }
+    assert_int_equal(*at, 0);
+    pl_free(lines[0]), pl_free(lines[1]);
+    test_scratch_remove(dir);
+}
+
 static void test_eval(void **state) {
     (void)state;
     char        data[512], scratch[64], file[128], recipe[1200];
@@ -400,9 +450,11 @@ static void test_eval_methods(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokenize), cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),    cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_eval),     cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,44 @@ static void test_files_folders_globs(void **state) {
     pl_corpus_destroy(NULL);
 }
 
+// A document for each record of a *.jsonl, as it stands; held out by the file's name, chunked or not.
+static void test_records(void **state) {
+    (void)state;
+    pl_err      err;
+    pl_corpus  *c, *cut, *train, *held;
+    const char *name = "r.jsonl", *path;
+    put_text(at("r.jsonl"), "{\"text\": \"one\\r\\ntwo\", \"n\": 1}\n\n{\"text\": \"three\"}\n");
+    put_text(at("q.txt"), "four\n");
+    c = read_ok(at("r.jsonl"), (pl_text_options){.gutenberg = true, .unwrap = true});
+    assert_int_equal(c->n, 2);
+    assert_string_equal(c->docs[0].text, "one\ntwo");
+    assert_string_equal(c->docs[1].text, "three");
+    assert_string_equal(strrchr(c->docs[1].name, '/'), "/r.jsonl#3");
+    pl_corpus_destroy(c);
+    char        first[600], second[600], again[600];
+    const char *paths[] = {first, second, again};
+    snprintf(first, sizeof first, "%s", at("r.jsonl"));
+    snprintf(second, sizeof second, "%s", at("q.txt"));
+    snprintf(again, sizeof again, "%s", at("r.jsonl"));
+    assert_ok(pl_corpus_read(&c, paths, 3, plain, &err));
+    assert_int_equal(c->n, 3);
+    assert_ok(pl_corpus_chunk(&cut, c, 64, &err));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(pl_corpus_split_names(i ? cut : c, &name, 1, &train, &held, &err));
+        assert_int_equal(train->n, 1);
+        assert_int_equal(held->n, 2);
+        assert_string_equal(held->docs[1].text, "three");
+        pl_corpus_destroy(train);
+        pl_corpus_destroy(held);
+    }
+    pl_corpus_destroy(cut);
+    pl_corpus_destroy(c);
+    put_text(at("bad.jsonl"), "{\"text\": \"x\"}\n{\"answer\": \"y\"}\n");
+    path = at("bad.jsonl");
+    assert_says(pl_corpus_read(&c, &path, 1, plain, &err), PL_E_INPUT, &err,
+                "bad.jsonl:2: this record has no \"text\"");
+}
+
 // ---- chunks and splits
 
 static void test_chunks(void **state) {
@@ -293,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_gutenberg),
         cmocka_unit_test(test_encodings),
         cmocka_unit_test(test_files_folders_globs),
+        cmocka_unit_test(test_records),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_out_of_memory),
