@@ -342,6 +342,31 @@ static void category_lines(FILE *f, const pl_results *r, int from, int to, int w
     }
 }
 
+// Why the fastest of the methods from..to-1, which share a temperature and the base `from`, is as fast as it is.
+static void why_line(FILE *f, const pl_results *r, int from, int to) {
+    pl_share share, best = {0};
+    int      b = -1;
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter || r->method[m].promise == PL_PROMISE_NONE) continue;
+        pl_results_share(r, m, NULL, &share);
+        if (b >= 0 && !(share.speedup > best.speedup)) continue;
+        b = m;
+        best = share;
+    }
+    if (b < 0) return;
+    const pl_session_stats *s = &r->method[b].stats, *plain = &r->method[from].stats;
+    double cycles = (double)s->steps * ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
+    double draft = s->parts.draft.take_in + s->parts.draft.layer + s->parts.draft.head + s->parts.draft.draw;
+    fprintf(f, "temperature %g: ", r->method[b].temperature);
+    if (best.speedup > 1)
+        fprintf(f, "%s is fastest", r->method[b].name);
+    else
+        fprintf(f, "no drafter pays; of them %s is fastest", r->method[b].name);
+    fprintf(f, ": %.2f tokens a cycle that takes %.2f plain steps (target %.2f, drafting %.2f, rest %.2f)\n",
+            best.acceptance, ratio(s->seconds, cycles), ratio(s->parts.target, cycles), ratio(draft, cycles),
+            ratio(s->seconds - s->parts.target - draft, cycles));
+}
+
 void pl_results_table(FILE *f, const pl_results *r) {
     int width = name_width(r), seeds = 1;
     fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, "method", "tokens/s", "speed-up", "95 %",
@@ -354,6 +379,11 @@ void pl_results_table(FILE *f, const pl_results *r) {
         for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
             to++;
         category_lines(f, r, from, to, width);
+    }
+    for (int from = 0, to; from < r->n_methods; from = to) {
+        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
+            to++;
+        why_line(f, r, from, to);
     }
     fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
     for (int m = 0; m < r->n_methods; m++)

@@ -119,6 +119,32 @@ static void test_figures(void **state) {
     pl_results_destroy(r);
 }
 
+// The table ends with why the fastest method is.
+static void test_why(void **state) {
+    (void)state;
+    pl_results *r = made_results();
+    for (int slow = 0; slow < 2; slow++) {
+        char  table[8192] = "";
+        FILE *f = tmpfile();
+        assert_non_null(f);
+        r->method[1].stats.parts.target = 6;
+        r->method[1].stats.parts.draft.head = 3;
+        for (int i = 0; slow && i < 4; i++)
+            r->method[1].answer[i].seconds *= 3;
+        pl_results_table(f, r);
+        rewind(f);
+        assert_true(fread(table, 1, sizeof table - 1, f) > 0);
+        fclose(f);
+        // A plain step takes 24 s / 120, a cycle 10 s / 60.
+        const char *want =
+            slow ? "temperature 0: no drafter pays; of them head & <co> is fastest: 2.00 tokens a cycle"
+                 : "temperature 0: head & <co> is fastest: 2.00 tokens a cycle that takes 0.83 plain steps "
+                   "(target 0.50, drafting 0.25, rest 0.08)\n";
+        if (!strstr(table, want)) fail_msg("%s", table);
+    }
+    pl_results_destroy(r);
+}
+
 // Two seeds per prompt: prompts alike, seeds apart. The interval must hold what differs between seeds.
 static void test_seeds(void **state) {
     (void)state;
@@ -507,6 +533,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_repeated_grams),
         cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_why),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_promises),
         cmocka_unit_test(test_results_files),
