@@ -49,6 +49,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
         h = hash_int(h, c->tap[i]);
     h = pl_hf_head_hash(h, &c->head);
     if (c->backbone == PL_HF_OTHER) h = hash_text(h, c->backbone_name);
+    if (c->qkv_bias || c->qk_norm) h = hash_int(h, c->qkv_bias + 2 * c->qk_norm); // others keep the print they had
     h = hash_num(h, c->rms_norm_eps);
     h = hash_num(h, c->rope.theta);
     h = hash_num(h, c->rope.factor);

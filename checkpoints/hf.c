@@ -14,6 +14,16 @@ static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlam
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
 static const char LLAMA[] = "LlamaForCausalLM", MISTRAL[] = "MistralForCausalLM";
 
+// Targets, and what their layers have beside Llama's.
+static const struct family {
+    const char *architecture;
+    bool        qkv_bias, qk_norm;
+} families[] = {{LLAMA, false, false},
+                {MISTRAL, false, false},
+                {"Qwen2ForCausalLM", true, false},
+                {"Qwen3ForCausalLM", false, true}};
+#define FAMILIES "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM or Qwen3ForCausalLM"
+
 void pl_hf_config_init(pl_hf_config *cfg) {
     memset(cfg, 0, sizeof *cfg);
     cfg->rms_norm_eps = 1e-6;
@@ -117,6 +127,12 @@ static pl_status copy_text(const pl_json *j, const cJSON *obj, const char *key, 
     return PL_OK;
 }
 
+static const struct family *family_of(const char *architecture) {
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcmp(families[i].architecture, architecture) == 0) return &families[i];
+    return NULL;
+}
+
 static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
     const cJSON *list;
     const char  *name;
@@ -135,17 +151,21 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
         c->backbone = PL_HF_OTHER;
     c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
-    bool target = !draft && (llama || strcmp(name, MISTRAL) == 0);
-    bool known = role == PL_HF_TARGET ? target : c->backbone != PL_HF_NO_BACKBONE;
+    const struct family *family = family_of(name);
+    bool                 known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
     if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
     if (!known && role == PL_HF_TARGET)
-        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s or %s", name, LLAMA, MISTRAL);
-    if (!known && (llama || strcmp(name, MISTRAL) == 0))
+        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are " FAMILIES, name);
+    if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
         return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s",
                             name, EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1);
+    if (role == PL_HF_TARGET) {
+        c->qkv_bias = family->qkv_bias;
+        c->qk_norm = family->qk_norm;
+    }
     strcpy(c->architecture, name);
     return copy_text(j, NULL, "model_type", "llama", c->model_type, sizeof c->model_type, err);
 }

@@ -1,7 +1,8 @@
-// config.json of a Hugging Face model folder of the Llama family, and of draft heads for it.
+// config.json of a Hugging Face model folder of the Llama family (Llama, Mistral, Qwen2, Qwen3), and of draft heads for
+// it.
 //
-// What the program cannot compute as the model's authors meant it (another activation, biases, sliding windows, other
-// RoPE scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
+// What the program cannot compute as the model's authors meant it (another activation, other biases, sliding windows,
+// other RoPE scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
 #ifndef PL_HF_H
 #define PL_HF_H
 
@@ -53,7 +54,8 @@ typedef struct pl_hf_config {
     double     rms_norm_eps;
     pl_hf_rope rope;
     bool       tie_word_embeddings;
-    bool       qkv_bias; // Qwen2's: queries, keys and values have biases. Models by shape alone; files are refused
+    bool       qkv_bias;                   // Qwen2's: queries, keys and values have biases
+    bool       qk_norm;                    // Qwen3's: each head of queries and keys is normed (kernels/op/headnorm.h)
     int        bos_token_id, pad_token_id; // -1: none
     int        eos_token_id[PL_HF_EOS];    // config.json's, then generation_config.json's further ones
     int        n_eos;
@@ -77,7 +79,7 @@ typedef struct pl_hf_config {
 typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 
 // dir: a folder with config.json (and generation_config.json), or a config.json itself.
-//   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM without a sliding window
+//   PL_HF_TARGET:  LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM; no sliding windows
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); PacelineDrafter, whose

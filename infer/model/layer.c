@@ -2,6 +2,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/bias.h"
+#include "kernels/op/headnorm.h"
 #include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
 #include "kernels/op/rope.h"
@@ -11,6 +12,7 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
                              int layer) {
     pl_tensor qkv = pl_linear(ctx, x, w->wqkv);
     if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
+    if (w->norm_q.data) qkv = pl_headnorm(ctx, qkv, w->norm_q, w->norm_k, s->nh, s->nkv, s->eps);
     pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
                                  .cos = view->cos,
                                  .sin = view->sin,

@@ -1,6 +1,6 @@
 // The Llama decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
 //
-//   attention: qkv = x Wqkv^T (+ b); rotate q, k; o = attention(view); y = o Wo^T
+//   attention: qkv = x Wqkv^T (+ b); (norm each head of q, k;) rotate q, k; o = attention(view); y = o Wo^T
 //   mlp:       y = (silu(x Wg^T) * (x Wu^T)) Wd^T
 // x is already normed; residuals belong to the caller, because the drafter wires them differently.
 #ifndef PL_LAYER_H
@@ -18,13 +18,14 @@ typedef struct pl_layer_shape {
 } pl_layer_shape;
 
 typedef struct pl_layer {
-    pl_tensor norm_attn; // [d]
-    pl_tensor wqkv;      // [(nh + 2 nkv) hd, d_attn]
-    pl_tensor bqkv;      // [(nh + 2 nkv) hd]; .data NULL: no biases
-    pl_tensor wo;        // [d, nh hd]
-    pl_tensor norm_mlp;  // [d]
-    pl_tensor wgu;       // [2 inter, d]
-    pl_tensor wdown;     // [d, inter]
+    pl_tensor norm_attn;      // [d]
+    pl_tensor wqkv;           // [(nh + 2 nkv) hd, d_attn]
+    pl_tensor bqkv;           // [(nh + 2 nkv) hd]; .data NULL: no biases
+    pl_tensor norm_q, norm_k; // [hd]; .data NULL: queries and keys are not normed
+    pl_tensor wo;             // [d, nh hd]
+    pl_tensor norm_mlp;       // [d]
+    pl_tensor wgu;            // [2 inter, d]
+    pl_tensor wdown;          // [d, inter]
 } pl_layer;
 
 // What the rows of a forward see and where they stand. Exactly one of row (inference) and lo (training) is set.

@@ -93,6 +93,16 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
                                        .part = {{n[0], (int64_t)s->nh * s->hd}, {n[1], kv}, {n[2], kv}}});
 }
 
+// Gains of the norms of queries' and keys' heads.
+static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
+    pl_tensor *norm[2] = {&w->norm_q, &w->norm_k};
+    for (int i = 0; i < 2; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%sself_attn.%c_norm.weight", prefix, "qk"[i]);
+        pl_params_add(ps, &(pl_param_args){.tensor = norm[i], .kind = PL_PARAM_NORM, .part = {{name, s->hd}}});
+    }
+}
+
 static void list_params(pl_llama *m, bool packed) {
     pl_params *ps = &m->params;
     int64_t    d = m->shape.d;
@@ -113,6 +123,7 @@ static void list_params(pl_llama *m, bool packed) {
                       &(pl_param_args){.tensor = &m->layer[l].norm_attn, .kind = PL_PARAM_NORM, .part = {{name, d}}});
         pl_layer_params(ps, &m->layer[l], &m->shape, prefix, out_scale);
         if (m->config.qkv_bias) add_biases(ps, &m->layer[l], &m->shape, prefix);
+        if (m->config.qk_norm) add_head_norms(ps, &m->layer[l], &m->shape, prefix);
         snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
         pl_params_add(ps,
                       &(pl_param_args){.tensor = &m->layer[l].norm_mlp, .kind = PL_PARAM_NORM, .part = {{name, d}}});
@@ -133,7 +144,7 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 7 * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 9 * m->n_layers + 3, err));
     m->params.memory = be->memory;
     list_params(m, packed);
     PL_TRY_GOTO(st, fail,

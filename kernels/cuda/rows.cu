@@ -1,10 +1,11 @@
-// Ops that move or reduce whole rows: embed, gather, rmsnorm, smoothl1, classify.
+// Ops that move or reduce whole rows: embed, gather, rmsnorm, headnorm, smoothl1, classify.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 extern "C" {
 #include "kernels/op/classify.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/gather.h"
+#include "kernels/op/headnorm.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/smoothl1.h"
 }
@@ -154,6 +155,83 @@ PL_CUDA_OP(rmsnorm_bwd) {
         PL_LAUNCH(ctx, op, rmsnorm_bwd_kernel, pl_grid(rows), PL_BLOCK, pl_grad_f32(&a->x), pl_grad_f32(&a->r),
                   pl_grad_f32(&a->y), a->r.data ? pl_grad_f32(&a->h) : NULL, pl_f32(h), pl_f32(&a->g), pl_f32(&a->rstd),
                   d);
+}
+
+// ---- headnorm: one block per head of a row ---------------------------------------------------------------------------
+
+static __global__ void headnorm_kernel(pl_headnorm_args a, int64_t heads) {
+    pl_previous_done();
+    __shared__ float room[PL_WARP];
+    int64_t          j = blockIdx.x % heads, normed = a.nq + a.nk, at = (int64_t)blockIdx.x * a.hd;
+    const float     *x = (const float *)a.x.data + at;
+    float           *y = (float *)a.y.data + at, square = 0;
+    if (j >= normed) {
+        for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+            y[i] = x[i];
+        return;
+    }
+    for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+        square = fmaf(x[i], x[i], square);
+    square = pl_block_sum(square, room);
+    const float *g = (const float *)(j < a.nq ? a.gq.data : a.gk.data);
+    float        s = 1 / sqrtf(square / (float)a.hd + (float)a.eps);
+    for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+        y[i] = x[i] * s * g[i];
+    if (threadIdx.x == 0) ((float *)a.rstd.data)[blockIdx.x / heads * normed + j] = s;
+}
+
+static __global__ void headnorm_bwd_kernel(pl_headnorm_args a, int64_t heads) {
+    __shared__ float room[PL_WARP];
+    int64_t          j = blockIdx.x % heads, normed = a.nq + a.nk, at = (int64_t)blockIdx.x * a.hd;
+    const float     *x = (const float *)a.x.data + at, *dy = (const float *)a.y.grad + at;
+    float           *dx = (float *)a.x.grad + at, dot = 0;
+    if (j >= normed) {
+        for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+            dx[i] += dy[i];
+        return;
+    }
+    const float *g = (const float *)(j < a.nq ? a.gq.data : a.gk.data);
+    float        s = ((const float *)a.rstd.data)[blockIdx.x / heads * normed + j];
+    for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+        dot = fmaf(dy[i] * g[i], x[i], dot);
+    float c = pl_block_sum(dot, room) / (float)a.hd * s * s;
+    for (int64_t i = threadIdx.x; i < a.hd; i += blockDim.x)
+        dx[i] += s * (dy[i] * g[i] - x[i] * c);
+}
+
+// Rows here are heads of one kind, `count` of them from head `first` of each row of x.
+struct scaled_head {
+    const float     *dy, *x, *rstd;
+    int64_t          heads, normed, first, count, hd;
+    __device__ float operator()(int64_t k, int64_t i) const {
+        int64_t m = k / count, j = first + k % count, at = (m * heads + j) * hd + i;
+        return dy[at] * x[at] * rstd[m * normed + j];
+    }
+};
+
+PL_CUDA_OP(headnorm_fwd) {
+    const pl_headnorm_args *a = (const pl_headnorm_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t heads = a->x.dim[1] / a->hd;
+    PL_LAUNCH_EARLY(ctx, "headnorm", headnorm_kernel, pl_grid(a->x.dim[0] * heads), PL_BLOCK, *a, heads);
+}
+
+PL_CUDA_OP(headnorm_bwd) {
+    const pl_headnorm_args *a = (const pl_headnorm_args *)args;
+    const char             *op = "headnorm backward";
+    if (!a->y.grad) return;
+    int64_t rows = a->x.dim[0], heads = a->x.dim[1] / a->hd, normed = a->nq + a->nk;
+    for (int keys = 0; keys < 2; keys++) {
+        const pl_tensor *g = keys ? &a->gk : &a->gq;
+        int64_t          first = keys ? a->nq : 0, count = keys ? a->nk : a->nq;
+        if (g->grad && count > 0)
+            pl_column_sums(ctx, op, pl_grad_f32(g),
+                           scaled_head{pl_grad_f32(&a->y), pl_f32(&a->x), pl_f32(&a->rstd), heads, normed, first, count,
+                                       a->hd},
+                           rows * count, a->hd);
+    }
+    if (a->x.grad && !ctx->measuring)
+        PL_LAUNCH(ctx, op, headnorm_bwd_kernel, pl_grid(rows * heads), PL_BLOCK, *a, heads);
 }
 
 // ---- smooth L1: one block per row -----------------------------------------------------------------------------------

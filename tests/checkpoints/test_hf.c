@@ -79,6 +79,17 @@ static void test_fields(void **state) {
                "\"rope_scaling\":{\"type\":\"default\"},\"layer_types\":[\"full_attention\",\"full_attention\"]");
     assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
     assert_string_equal(c.architecture, "MistralForCausalLM");
+    assert_false(c.qkv_bias || c.qk_norm);
+    // Qwen: biases or normed heads by the architecture's name.
+    put_config(at("c.json"), "architectures",
+               "\"architectures\":[\"Qwen2ForCausalLM\"],\"use_sliding_window\":false,"
+               "\"sliding_window\":32768,\"max_window_layers\":28");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_true(c.qkv_bias && !c.qk_norm);
+    put_config(at("c.json"), "architectures",
+               "\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,\"sliding_window\":null");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_true(!c.qkv_bias && c.qk_norm);
 }
 
 static void test_generation(void **state) {
@@ -121,7 +132,8 @@ static void test_bad_targets(void **state) {
         {"architectures", "\"architectures\":[]", "architectures: empty"},
         {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
         {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
-         "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM or MistralForCausalLM"},
+         "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM or "
+         "Qwen3ForCausalLM"},
         {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle3\"]", "is a draft head, not a target"},
         {NULL, "\"draft_vocab_size\":100", "is a draft head, not a target"},
         {"model_type", "\"model_type\":5", "model_type: expected a string"},

@@ -170,24 +170,27 @@ def computing_in(dtype):
         yield
 
 
+def family_config(family, rope, tie=False, **sizes):
+    return getattr(transformers, family + "Config")(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
+                                                    attn_implementation="eager", hidden_act="silu", bos_token_id=1,
+                                                    eos_token_id=2, architectures=[family + "ForCausalLM"], **sizes)
+
+
 def llama_config(rope, tie=False, **sizes):
-    return transformers.LlamaConfig(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
-                                    attn_implementation="eager", hidden_act="silu", bos_token_id=1, eos_token_id=2,
-                                    **sizes)
+    return family_config("Llama", rope, tie, **sizes)
 
 
 def config_json(config):
     """config.json as transformers writes it."""
     with tempfile.TemporaryDirectory() as d:
-        config.architectures = ["LlamaForCausalLM"]
         config.save_pretrained(d)
         text = (pathlib.Path(d) / "config.json").read_bytes()
-    assert json.loads(text)["architectures"] == ["LlamaForCausalLM"]
+    assert json.loads(text)["architectures"] == config.architectures
     return text
 
 
 def llama_model(config, dtype, values):
-    model = transformers.LlamaForCausalLM(config).to(dtype).train()
+    model = getattr(transformers, config.architectures[0])(config).to(dtype).train()
     with torch.no_grad():
         for name, p in model.named_parameters():
             p.copy_(values(name, tuple(p.shape)).to(dtype))
@@ -233,8 +236,8 @@ def rope_tables(g, config):
     g.put("rope31/sin", np.sin(at[:, None] * freq))
 
 
-def llama_case(name, rope, lengths):
-    config, g = llama_config(rope, **SMALL), Golden()
+def llama_case(name, rope, lengths, family="Llama", tie=False, **sizes):
+    config, g = family_config(family, rope, tie, **(SMALL | sizes)), Golden()
     windows = [(bits(f"{name}/tokens/{i}", n + 1) % np.uint64(97)).astype(int).tolist() for i, n in enumerate(lengths)]
     out, grad, freq = in_all_precisions(llama_run, config, windows)
     assert torch.allclose(freq[0], freq[1].double(), rtol=1e-6, atol=0) and not torch.equal(freq[0], freq[1].double())
@@ -760,6 +763,10 @@ if __name__ == "__main__":
     # Of the four frequencies one stays, one is blended, two are stretched.
     llama_case("llama_llama3", dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
                                     high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
+    default = dict(rope_type="default", rope_theta=10000.0)
+    llama_case("qwen2", default, (9, 6), "Qwen2", head_dim=8, use_sliding_window=False)
+    # Heads wider than their share of the hidden state, as Qwen3's small models have them; one matrix for both ends.
+    llama_case("qwen3", default, (9, 6), "Qwen3", tie=True, head_dim=16, use_sliding_window=False)
     eagle3_case()
     eagle1_case()
     specvocab_case()

@@ -1,4 +1,4 @@
-// A Llama target against transformers' LlamaForCausalLM: hidden states, logits, gradients; packed and decoding as well.
+// Targets against transformers' models of the same family: hidden states, logits, gradients; packed and decoding as well.
 #include "tests/golden/golden.h"
 
 #include <setjmp.h>
@@ -193,7 +193,7 @@ static void decode_file(const char *name, int windows) {
     golden_open(&g, name);
     golden_mkdir(&g, dir);
     golden_config(&g, &c);
-    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
+    must(pl_llama_init(&m, &c, pl_backend_cpu(), false, &err), &err); // tied: one matrix in the file
     float **data = golden_weights(&m.params, "llama");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
@@ -207,6 +207,26 @@ static void decode_file(const char *name, int windows) {
     }
     golden_rmdir(dir);
     golden_close(&g);
+}
+
+static void learn_qwen2(void **state) {
+    (void)state;
+    learn("qwen2", 2);
+}
+
+static void learn_qwen3(void **state) {
+    (void)state;
+    learn("qwen3", 2);
+}
+
+static void decode_qwen2(void **state) {
+    (void)state;
+    decode_file("qwen2", 2);
+}
+
+static void decode_qwen3(void **state) {
+    (void)state;
+    decode_file("qwen3", 2);
 }
 
 static void decode_default(void **state) {
@@ -262,7 +282,8 @@ static void rope_llama31(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learn_default), cmocka_unit_test(learn_llama3), cmocka_unit_test(decode_default),
-        cmocka_unit_test(decode_llama3), cmocka_unit_test(rope_llama31),
+        cmocka_unit_test(decode_llama3), cmocka_unit_test(rope_llama31), cmocka_unit_test(learn_qwen2),
+        cmocka_unit_test(learn_qwen3),   cmocka_unit_test(decode_qwen2), cmocka_unit_test(decode_qwen3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
