@@ -105,7 +105,9 @@ small="--set data.max_new_tokens=16 --set data.samples=0 --set train.steps=2 --s
 small+=" --set train.slot_rows=64 --set train.slots=4 --set train.unroll=2 --set eval.holdout=4 --set eval.limit=2 --set eval.max_new_tokens=8"
 
 sanitized=0
-nm "$built/libpaceline.a" 2>/dev/null | grep -qE '__(asan_init|tsan_init|ubsan_handle|gcov_init)' && sanitized=1
+nm "$built/libpaceline.a" >"$work/symbols" 2>/dev/null
+grep -qE '__(asan_init|tsan_init|ubsan_handle|gcov_init)' "$work/symbols" && sanitized=1
+
 
 run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     local d=$1 line=$2 what

@@ -180,11 +180,14 @@ static void replay(found *f, const pl_unroll *u, const text *t, const pl_llama *
     free(features.data);
 }
 
-// The target's output matrix, row-major.
-static float *head_of(const pl_llama *m, const char *path) {
+// The target's output matrix, row-major and in bf16, as a trainer has it (train/source/teacher.h): a product with it
+// rounds its other factor, in training as in decoding.
+static uint16_t *head_of(const pl_llama *m, const char *path) {
     pl_err            err = {0};
     pl_weight_source *src;
-    float            *wt = calloc((size_t)m->vocab * (size_t)m->shape.d, sizeof *wt);
+    int64_t           n = m->vocab * m->shape.d;
+    float            *wt = calloc((size_t)n, sizeof *wt);
+    uint16_t         *bf16 = calloc((size_t)n, sizeof *bf16);
     assert_int_equal(pl_weight_source_open(&src, path, &err), PL_OK);
     pl_weight_spec spec = {.part = {{"lm_head.weight", m->vocab}},
                            .n_parts = 1,
@@ -193,13 +196,18 @@ static float *head_of(const pl_llama *m, const char *path) {
                            .alias = "model.embed_tokens.weight"};
     assert_int_equal(pl_weight_read_f32(src, &spec, wt, &err), PL_OK);
     pl_weight_source_close(src);
-    return wt;
+    for (int64_t i = 0; i < n; i++) {
+        bf16[i] = pl_f32_to_bf16(wt[i]);
+        assert_true(pl_bf16_to_f32(bf16[i]) == wt[i]);
+    }
+    free(wt);
+    return bf16;
 }
 
 // What a trainer has of a target: its output matrix row-major.
-static pl_llama as_teacher(const pl_llama *m, float *wt) {
+static pl_llama as_teacher(const pl_llama *m, uint16_t *wt) {
     pl_llama teacher = *m;
-    teacher.head = pl_tensor_2d(wt, PL_F32, m->vocab, m->shape.d);
+    teacher.head = pl_tensor_2d(wt, PL_BF16, m->vocab, m->shape.d);
     return teacher;
 }
 
@@ -228,8 +236,8 @@ static void parity(const char *name, const pl_backbone_kind *kind, const pl_back
     assert_true(t->n > 150);
 
     // Training form: row-major weights in a block.
-    float   *wt = head_of(&m, dir);
-    pl_llama teacher = as_teacher(&m, wt);
+    uint16_t *wt = head_of(&m, dir);
+    pl_llama  teacher = as_teacher(&m, wt);
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, o, pl_backend_cpu(), &err), PL_OK);
     pl_param_block_options bo = {.backend = pl_backend_cpu(), .round_to = PL_BF16};
     assert_int_equal(pl_param_block_create(&block, &e->params, &bo, &err), PL_OK);
@@ -288,7 +296,7 @@ static void given_drafter(void **state) {
         .head = c.head, .own_head = !c.target_head, .bias = c.fc_bias == PL_HF_BIAS_YES, .inter = c.intermediate_size};
     o.n_taps = c.n_taps;
     memcpy(o.tap, c.tap, (size_t)c.n_taps * sizeof *o.tap);
-    float                  *wt = head_of(&m.model, target);
+    uint16_t               *wt = head_of(&m.model, target);
     pl_llama                teacher = as_teacher(&m.model, wt);
     const pl_backbone_kind *kind = pl_backbone_find(pl_hf_backbone_name(&c));
     assert_int_equal(pl_backbone_create(&e, kind, &teacher, &o, pl_backend_cpu(), &err), PL_OK);
