@@ -36,13 +36,12 @@ static void free_values(float **data, int n) {
     free(data);
 }
 
-void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t) {
-    pl_err       err = {0};
+static pl_hf_config config_of(const char *family, int layers, int vocab) {
     pl_hf_config c;
-    char         path[128];
     pl_hf_config_init(&c);
-    snprintf(c.architecture, sizeof c.architecture, "LlamaForCausalLM");
-    snprintf(c.model_type, sizeof c.model_type, "llama");
+    snprintf(c.architecture, sizeof c.architecture, "%sForCausalLM", family);
+    snprintf(c.model_type, sizeof c.model_type, "%s", family);
+    c.model_type[0] |= 0x20;
     c.hidden_size = 48;
     c.intermediate_size = 80;
     c.num_hidden_layers = layers;
@@ -53,10 +52,18 @@ void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint
     c.max_position_embeddings = 256;
     c.rms_norm_eps = 1e-5;
     c.dtype = PL_BF16;
-    must(pl_llama_init(m, &c, pl_backend_cpu(), true, &err), &err);
+    c.qkv_bias = strcmp(family, "Qwen2") == 0;
+    c.qk_norm = strcmp(family, "Qwen3") == 0;
+    return c;
+}
+
+static void write_target(pl_llama *m, const char *dir, const pl_hf_config *c, uint64_t seed, pl_dtype t) {
+    pl_err err = {0};
+    char   path[128];
+    must(pl_llama_init(m, c, pl_backend_cpu(), true, &err), &err);
     float **data = random_values(&m->params, seed);
     snprintf(path, sizeof path, "%s/config.json", dir);
-    must(pl_hf_config_write(path, &c, &err), &err);
+    must(pl_hf_config_write(path, c, &err), &err);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     must(pl_params_write(&m->params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     free_values(data, m->params.n);
@@ -64,8 +71,19 @@ void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint
     must(pl_llama_open(m, dir, t, pl_backend_cpu(), &err), &err);
 }
 
+void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint64_t seed, pl_dtype t) {
+    pl_hf_config c = config_of("Llama", layers, vocab);
+    write_target(m, dir, &c, seed, t);
+}
+
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t) {
     test_target_sized(m, dir, layers, TEST_VOCAB, seed, t);
+}
+
+void test_target_family(pl_llama *m, const char *dir, const char *family, int layers, uint64_t seed, pl_dtype t) {
+    pl_hf_config c = config_of(family, layers, TEST_VOCAB);
+    c.head_dim = 16; // heads that are wider together than the hidden state
+    write_target(m, dir, &c, seed, t);
 }
 
 // Sizes from 0 up, so that some clusters are empty and one is large.

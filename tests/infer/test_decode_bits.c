@@ -370,6 +370,50 @@ static void eagle1_is_lossless(void **state) {
     free(got);
 }
 
+// Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told to
+// fit them.
+static void families_are_lossless(void **state) {
+    (void)state;
+    static const char *const families[] = {"Qwen2", "Qwen3"}, *const trees[] = {"chain:3", "eagle2:12,4,4"};
+    for (int f = 0; f < 2; f++) {
+        char        dir[64], draft[64], what[96];
+        pl_err      err = {0};
+        world      *w = calloc(1, sizeof *w);
+        transcript *got = calloc(SESSIONS, sizeof *got);
+        test_target_family(&w->target, test_mkdir(dir), families[f], 4, 29, f ? PL_F32 : PL_BF16);
+        assert_true(w->target.config.qkv_bias == !f && w->target.config.qk_norm == (bool)f);
+        test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 31);
+        for (int t = 0; t < 2; t++) {
+            for (uint64_t k = 0; k < SESSIONS; k++)
+                run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+            snprintf(what, sizeof what, "%s trees at every offset", families[f]);
+            check_placed(w, NULL, t, got, what);
+            for (int i = 0; i < 2; i++) {
+                pl_drafter *d;
+                assert_int_equal(pl_drafter_open(&d, draft,
+                                                 &(pl_drafter_options){.target = &w->target,
+                                                                       .dtype = PL_BF16,
+                                                                       .tree = trees[i],
+                                                                       .max_sessions = 8,
+                                                                       .max_rows = 8 * 17,
+                                                                       .slots = 160},
+                                                 &err),
+                                 PL_OK);
+                run(&w->target, d, NULL, 8 * 17, 0, 8, t, -1, got);
+                pl_drafter_destroy(d);
+                snprintf(what, sizeof what, "%s, %s", families[f], trees[i]);
+                for (int j = 0; j < 8; j++)
+                    same(&w->plain[j], &got[j], what);
+            }
+        }
+        pl_llama_fini(&w->target);
+        test_rmdir(draft);
+        test_rmdir(dir);
+        free(w);
+        free(got);
+    }
+}
+
 // Children drawn in every way, in trees of given and of adapting shape: a verifier that only matches emits plain
 // sampling's tokens whatever is drafted, so what is drawn, merged and left out must not disturb anything.
 static void drawn_children(void **state) {
@@ -527,6 +571,7 @@ int main(void) {
         cmocka_unit_test(drawn_children),
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),
+        cmocka_unit_test(families_are_lossless),
         cmocka_unit_test(no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
