@@ -157,7 +157,7 @@ PL_CUDA_OP(rmsnorm_bwd) {
                   d);
 }
 
-// ---- headnorm: one block per head of a row ---------------------------------------------------------------------------
+// ---- headnorm: one block per head of a row --------------------------------------------------------------------------
 
 static __global__ void headnorm_kernel(pl_headnorm_args a, int64_t heads) {
     pl_previous_done();

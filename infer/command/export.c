@@ -1,0 +1,58 @@
+#include "infer/command/export.h"
+
+#include "infer/cli/show.h"
+#include "infer/export/export.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/json_put.h"
+
+static const pl_cli_option options[] = {
+    {.name = "to", .type = PL_CLI_TEXT, .arg = "ENGINE", .help = "what is to serve it: a name of the list below"},
+    {.name = "out",
+     .letter = 'o',
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help = "the folder to write; replaced as a whole"},
+    {.name = "target",
+     .type = PL_CLI_TEXT,
+     .arg = "DIR",
+     .help =
+         "its target: checked against it, named in the command that serves both; speculators copies its embeddings"},
+    {0}};
+
+static void list_engines(FILE *f) {
+    fprintf(f, "Engines (--to):\n");
+    for (int i = 0; pl_export_engine_at(i); i++)
+        fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
+}
+
+static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    const char *to = pl_cli_text(a, "to"), *out = pl_cli_text(a, "out");
+    char       *serve;
+    if (!to) return pl_fail(err, PL_E_USAGE, "--to: is missing; paceline export --help lists the engines");
+    if (!out) return pl_fail(err, PL_E_USAGE, "--out: is missing; name a folder to write");
+    const pl_export_engine *engine = pl_export_engine_find(to, err);
+    if (!engine) return PL_E_USAGE;
+    PL_TRY(pl_export_write(engine, a->positional[0], pl_cli_text(a, "target"), out, env, &serve, err));
+    pl_json_out local, *o = pl_show_begin(env, &local);
+    pl_put_str(o, "out", out);
+    pl_put_str(o, "engine", to);
+    pl_put_str(o, "serve", serve);
+    pl_free(serve);
+    return pl_show_end(env, &local, err);
+}
+
+const pl_command pl_command_export = {
+    .name = "export",
+    .summary = "writes a trained EAGLE-3 drafter as a serving engine reads it",
+    .positional = "CHECKPOINT",
+    .min_positional = 1,
+    .max_positional = 1,
+    .options = options,
+    .about = "Names of tensors, numbers of the target's layers, the map of a trimmed vocabulary and every field of\n"
+             "config.json are the engine's; a low-rank head is multiplied out, its factors stand beside. The command\n"
+             "that serves the drafter with its target is printed and written to serve.sh. A routed head, a SpecVocab\n"
+             "head and drafters other than EAGLE-3 are refused.",
+    .lists = list_engines,
+    .example = "paceline export runs/first/drafters/eagle3-full/checkpoints/best --to vllm --target checkpoints/tiny "
+               "--out runs/export",
+    .run = run};

@@ -1,0 +1,386 @@
+#include "infer/export/export.h"
+
+#include "infer/drafter/backbone.h"
+#include "infer/head/draft_vocab.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
+#include "kernels/base/strbuf.h"
+#include "kernels/op/linear.h"
+
+#include <string.h>
+
+#define TENSORS 24
+#define MERGED_ROWS 256 // of the product, at a time
+
+#define PL_EXPORT_ENGINE(name) extern const pl_export_engine pl_export_##name;
+#include "infer/export/engines.def"
+#undef PL_EXPORT_ENGINE
+
+static const pl_export_engine *const engines[] = {
+#define PL_EXPORT_ENGINE(name) &pl_export_##name,
+#include "infer/export/engines.def"
+#undef PL_EXPORT_ENGINE
+};
+enum { ENGINES = sizeof engines / sizeof *engines };
+
+const pl_export_engine *pl_export_engine_at(int i) {
+    return i >= 0 && i < ENGINES ? engines[i] : NULL;
+}
+
+const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err) {
+    for (int i = 0; i < ENGINES; i++)
+        if (strcmp(engines[i]->name, name) == 0) return engines[i];
+    pl_fail(err, PL_E_USAGE, "--to %s: no such engine; paceline export --help lists them", name);
+    return NULL;
+}
+
+// ---- config.json ----
+
+static void put_rope(pl_json_out *o, const char *key, const pl_hf_rope *r, bool theta) {
+    bool llama3 = r->scaling == PL_HF_ROPE_LLAMA3, none = r->scaling == PL_HF_ROPE_NONE;
+    pl_put_object(o, key);
+    if (theta) pl_put_num(o, "rope_theta", r->theta);
+    pl_put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : "linear");
+    if (!none) pl_put_num(o, "factor", r->factor);
+    if (llama3) {
+        pl_put_num(o, "low_freq_factor", r->low_freq_factor);
+        pl_put_num(o, "high_freq_factor", r->high_freq_factor);
+        pl_put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+    }
+    pl_json_out_close(o, '}');
+}
+
+static void put_token(pl_json_out *o, const char *key, int id) {
+    pl_json_out_key(o, key);
+    if (id >= 0)
+        pl_json_out_int(o, id);
+    else
+        pl_json_out_null(o);
+}
+
+void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
+    const pl_hf_config *c = &e->config;
+    // Engines size their tables by the draft's positions: as many as the target has.
+    int                 positions = c->max_position_embeddings, more = e->target_config.max_position_embeddings;
+    pl_put_str(o, "model_type", "llama");
+    pl_put_int(o, "vocab_size", c->vocab_size);
+    pl_put_int(o, "hidden_size", c->hidden_size);
+    pl_put_int(o, "intermediate_size", c->intermediate_size);
+    pl_put_int(o, "num_hidden_layers", 1);
+    pl_put_int(o, "num_attention_heads", c->num_attention_heads);
+    pl_put_int(o, "num_key_value_heads", c->num_key_value_heads);
+    pl_put_int(o, "head_dim", c->head_dim);
+    pl_put_str(o, "hidden_act", "silu");
+    pl_put_num(o, "rms_norm_eps", c->rms_norm_eps);
+    pl_put_int(o, "max_position_embeddings", more > positions ? more : positions);
+    pl_put_num(o, "initializer_range", 0.02);
+    pl_put_num(o, "rope_theta", c->rope.theta);
+    if (c->rope.scaling == PL_HF_ROPE_NONE)
+        pl_put_str(o, "rope_scaling", NULL);
+    else
+        put_rope(o, "rope_scaling", &c->rope, false);
+    put_rope(o, "rope_parameters", &c->rope, true); // as transformers 5 spells it
+    pl_put_bool(o, "attention_bias", false);
+    pl_put_bool(o, "mlp_bias", false);
+    pl_put_bool(o, "tie_word_embeddings", false);
+    put_token(o, "bos_token_id", c->bos_token_id);
+    put_token(o, "eos_token_id", c->n_eos ? c->eos_token_id[0] : -1);
+    put_token(o, "pad_token_id", c->pad_token_id);
+    pl_put_str(o, "torch_dtype", "bfloat16");
+    pl_put_str(o, "dtype", "bfloat16");
+}
+
+void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift) {
+    pl_put_array(o, key);
+    for (int i = 0; i < e->n_taps; i++)
+        pl_json_out_int(o, e->tap[i] + shift);
+    pl_json_out_close(o, ']');
+}
+
+void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
+    pl_put_int(o, "draft_vocab_size", e->rows);
+    pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
+    pl_put_bool(o, "fc_norm", false);
+    pl_put_bool(o, "norm_output", false);
+    pl_put_bool(o, "norm_before_fc", false);
+    pl_put_bool(o, "norm_before_residual", false);
+    pl_put_object(o, "eagle_config");
+    pl_put_bool(o, "use_aux_hidden_state", true);
+    pl_put_bool(o, "use_input_layernorm_in_first_layer", true);
+    pl_put_bool(o, "use_last_layernorm", true);
+    pl_put_bool(o, "use_mtp_layernorm", false);
+    pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, shift);
+    pl_json_out_close(o, '}');
+    pl_put_object(o, "paceline");
+    pl_put_str(o, "tap_numbering", shift ? "output" : "input");
+    pl_json_out_close(o, '}');
+}
+
+char *pl_export_quote(const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
+    pl_strbuf         b = {0};
+    if (!word) return NULL;
+    if (*word && strspn(word, plain) == strlen(word)) return pl_strdup(word);
+    pl_strbuf_add(&b, "'", 1);
+    for (; *word; word++)
+        pl_strbuf_add(&b, *word == '\'' ? "'\\''" : word, *word == '\'' ? 4 : 1);
+    pl_strbuf_add(&b, "'", 1);
+    return pl_strbuf_take(&b);
+}
+
+// ---- what is exported ----
+
+static void close_export(pl_export *e) {
+    pl_weight_source_close(e->src);
+    pl_weight_source_close(e->target_src);
+}
+
+static pl_status open_target(pl_export *e, pl_err *err) {
+    const pl_hf_config *c = &e->config, *t = &e->target_config;
+    PL_TRY(pl_hf_config_read(&e->target_config, e->target, PL_HF_TARGET, err));
+    if (t->vocab_size != c->vocab_size || t->hidden_size != c->target_hidden_size)
+        return pl_fail(err, PL_E_INPUT, "%s: vocabulary %d and width %d, the drafter was made for %d and %d", e->target,
+                       t->vocab_size, t->hidden_size, c->vocab_size, c->target_hidden_size);
+    for (int i = 0; i < e->n_taps; i++) {
+        if (e->tap[i] == t->num_hidden_layers)
+            pl_log_warn("%s: the drafter reads the last layer's output, before the final norm, which not every engine "
+                        "captures; if drafts fail there, train with other drafter.taps",
+                        e->checkpoint);
+        if (e->tap[i] > t->num_hidden_layers)
+            return pl_fail(err, PL_E_INPUT, "%s: has %d layers, the drafter reads the input of layer %d", e->target,
+                           t->num_hidden_layers, e->tap[i]);
+    }
+    return pl_weight_source_open(&e->target_src, e->target, err);
+}
+
+static pl_status read_map(pl_export *e, pl_err *err) {
+    int32_t *d2t = NULL;
+    int64_t  vocab = e->config.vocab_size;
+    e->rows = e->config.draft_vocab_size ? e->config.draft_vocab_size : vocab;
+    e->whole = e->rows == vocab;
+    if (!pl_weight_source_find(e->src, "d2t"))
+        return e->whole ? PL_OK
+                        : pl_fail(err, PL_E_INPUT, "%s: has no d2t, and rows for %lld of %lld tokens", e->checkpoint,
+                                  (long long)e->rows, (long long)vocab);
+    PL_TRY(pl_draft_vocab_read(&d2t, e->src, e->rows, vocab, err));
+    for (int64_t i = 0; i < e->rows; i++)
+        e->whole &= d2t[i] == i;
+    pl_free(d2t);
+    return PL_OK;
+}
+
+static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
+    const pl_hf_config *c = &e->config;
+    const char         *kind = *c->head.kind ? c->head.kind : "full";
+    if (c->backbone != PL_HF_EAGLE3)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3 is exported", e->checkpoint,
+                       pl_hf_backbone_name(c));
+    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
+                       e->checkpoint, kind);
+    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EAGLE-3.1 head; only EAGLE-3 is exported", e->checkpoint);
+    if (c->n_taps == 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: names no layers of its target, which engines understand differently; add "
+                       "eagle_config.eagle_aux_hidden_state_layer_ids",
+                       e->checkpoint);
+    pl_taps taps;
+    pl_backbone_taps(&taps, c, 0);
+    e->n_taps = taps.n;
+    memcpy(e->tap, taps.layer, sizeof taps.layer[0] * (size_t)taps.n);
+    PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
+    PL_TRY(read_map(e, err));
+    if (e->target) PL_TRY(open_target(e, err));
+    if (!e->target && engine->embeddings)
+        return pl_fail(err, PL_E_USAGE, "--target: is missing; %s wants a copy of its embeddings", engine->name);
+    return engine->check ? engine->check(e, err) : PL_OK;
+}
+
+// ---- tensors ----
+
+typedef struct tensors {
+    pl_st_source t[TENSORS];
+    char         name[TENSORS][128];
+    int          n;
+    uint16_t    *head; // multiplied out
+} tensors;
+
+static pl_status add(tensors *ts, const char *prefix, const char *name, const pl_weight_entry *w, pl_err *err) {
+    if (ts->n == TENSORS) return pl_fail(err, PL_E_INPUT, "%s: more tensors than a drafter has", w->name);
+    if (w->rope_heads) return pl_fail(err, PL_E_UNSUPPORTED, "%s: rows in another order than engines read", w->name);
+    pl_st_source *s = &ts->t[ts->n];
+    snprintf(ts->name[ts->n], sizeof ts->name[ts->n], "%s%s", prefix, name);
+    *s = (pl_st_source){.name = ts->name[ts->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
+    memcpy(s->shape, w->shape, sizeof s->shape);
+    return PL_OK;
+}
+
+typedef struct product {
+    const float *x, *w; // [MERGED_ROWS, r], [d, r]
+    int64_t      n, d, r;
+    pl_tensor    y;
+} product;
+
+static void multiply(pl_ctx *ctx, void *arg) {
+    product *p = arg;
+    p->y =
+        pl_linear(ctx, pl_tensor_2d((void *)p->x, PL_F32, p->n, p->r), pl_tensor_2d((void *)p->w, PL_F32, p->d, p->r));
+}
+
+// up [Vd, r] times down [r, d], products in fp32, rounded once.
+static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
+    int64_t        d = e->config.hidden_size, r = pl_hf_head_int(&e->config.head, "rank");
+    pl_weight_spec up = {.part = {{"efficient_lm_head.weight", e->rows}}, .n_parts = 1, .rows = e->rows, .cols = r};
+    pl_weight_spec down = {.part = {{"efficient_lm_head_down_proj.weight", r}}, .n_parts = 1, .rows = r, .cols = d};
+    float         *rows = pl_malloc(pl_size_mul(MERGED_ROWS, (size_t)r, sizeof *rows)),
+          *wide = pl_malloc(pl_size_mul((size_t)r, (size_t)d, sizeof *wide)),
+          *across = pl_malloc(pl_size_mul((size_t)d, (size_t)r, sizeof *across));
+    product   p = {.x = rows, .w = across, .n = MERGED_ROWS, .d = d, .r = r};
+    pl_ctx    ctx = {0};
+    pl_status st = PL_OK;
+    ts->head = pl_malloc(pl_size_mul((size_t)e->rows, (size_t)d, sizeof *ts->head));
+    if (!rows || !wide || !across || !ts->head)
+        PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory for the head", e->checkpoint));
+    PL_TRY_GOTO(st, done, pl_weight_source_check(e->src, &up, 1, err));
+    PL_TRY_GOTO(st, done, pl_weight_source_check(e->src, &down, 1, err));
+    PL_TRY_GOTO(st, done, pl_weight_read_f32(e->src, &down, wide, err));
+    for (int64_t i = 0; i < r; i++)
+        for (int64_t j = 0; j < d; j++)
+            across[j * r + i] = wide[i * d + j];
+    PL_TRY_GOTO(st, done, pl_ctx_init(&ctx, pl_backend_cpu(), env->pool));
+    PL_TRY_GOTO(st, done, pl_ctx_measure(&ctx, multiply, &p, err));
+    for (int64_t at = 0; at < e->rows; at += MERGED_ROWS) {
+        p.n = e->rows - at < MERGED_ROWS ? e->rows - at : MERGED_ROWS;
+        PL_TRY_GOTO(st, done, pl_weight_read_rows(e->src, &up, at, p.n, rows, err));
+        pl_ctx_begin(&ctx);
+        multiply(&ctx, &p);
+        PL_TRY_GOTO(st, done, pl_ctx_sync(&ctx, err));
+        for (int64_t i = 0; i < p.n * d; i++)
+            ts->head[at * d + i] = pl_f32_to_bf16(pl_f32(&p.y)[i]);
+    }
+    ts->t[ts->n++] =
+        (pl_st_source){.name = "lm_head.weight", .dtype = PL_BF16, .rank = 2, .shape = {e->rows, d}, .data = ts->head};
+done:
+    pl_ctx_fini(&ctx);
+    pl_free(rows);
+    pl_free(wide);
+    pl_free(across);
+    return st;
+}
+
+// Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
+static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_export_engine *engine,
+                              const pl_env *env, pl_err *err) {
+    static const char layer[] = "midlayer.", factor[] = "efficient_lm_head";
+    for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
+        const pl_weight_entry *w = pl_weight_source_at(e->src, i);
+        bool                   map = strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0;
+        if (map && e->whole) continue;
+        if (strncmp(w->name, layer, sizeof layer - 1) == 0)
+            PL_TRY(add(ts, engine->layer, w->name + sizeof layer - 1, w, err));
+        else if (strncmp(w->name, factor, sizeof factor - 1) == 0)
+            PL_TRY(add(factors, "", w->name, w, err));
+        else if (map || strcmp(w->name, "fc.weight") == 0 || strcmp(w->name, "norm.weight") == 0 ||
+                 strcmp(w->name, "lm_head.weight") == 0 || strcmp(w->name, "embed_tokens.weight") == 0)
+            PL_TRY(add(ts, "", w->name, w, err));
+        else
+            return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that %s reads", e->checkpoint, w->name,
+                           engine->name);
+    }
+    if (factors->n) PL_TRY(merge(ts, e, env, err));
+    if (!engine->embeddings || pl_weight_source_find(e->src, "embed_tokens.weight")) return PL_OK;
+    const pl_weight_entry *w = pl_weight_source_find(e->target_src, "model.embed_tokens.weight");
+    if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, "lm_head.weight");
+    if (!w) return pl_fail(err, PL_E_INPUT, "%s: has no model.embed_tokens.weight", e->target);
+    return add(ts, "", "embed_tokens.weight", w, err);
+}
+
+// ---- files ----
+
+static pl_status write_text(const char *dir, const char *name, const char *text, size_t n, pl_err *err) {
+    char     *path = pl_path_join(dir, name);
+    pl_status st =
+        path ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    return st;
+}
+
+static pl_status write_tensors(const char *dir, const tensors *ts, pl_err *err) {
+    static const pl_st_pair format = {"format", "pt"}; // without which transformers refuses a file
+    char                   *path = pl_path_join(dir, "model.safetensors");
+    pl_status               st =
+        path ? pl_st_write(path, ts->t, ts->n, &format, 1, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    return st;
+}
+
+static pl_status write_factors(const char *dir, const tensors *factors, pl_err *err) {
+    char     *sub = pl_path_join(dir, "factors");
+    pl_status st = sub ? pl_dir_make(sub, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = write_tensors(sub, factors, err);
+    pl_free(sub);
+    return st;
+}
+
+static pl_status write_config(const char *dir, const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 2);
+    pl_json_out_object(&o);
+    engine->config(&o, e);
+    pl_json_out_close(&o, '}');
+    PL_TRY(pl_json_out_end(&o, err));
+    pl_status st = write_text(dir, "config.json", o.text, o.len, err);
+    pl_free(o.text);
+    return st;
+}
+
+static pl_status write_serve(const char *dir, const char *command, pl_err *err) {
+    char     *text = pl_sprintf("#!/bin/sh\nexec %s \"$@\"\n", command);
+    pl_status st = text ? write_text(dir, "serve.sh", text, strlen(text), err)
+                        : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(text);
+    return st;
+}
+
+pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
+                          const pl_env *env, char **serve, pl_err *err) {
+    pl_export     e = {.checkpoint = checkpoint, .target = target};
+    tensors      *ts = pl_calloc(2, sizeof *ts);
+    pl_atomic_dir out = {0};
+    char         *quoted = NULL;
+    pl_status     st = ts ? PL_OK : pl_fail(err, PL_E_MEMORY, "export: out of memory");
+    *serve = NULL;
+    if (st != PL_OK) return st;
+    PL_TRY_GOTO(st, done, open_export(&e, engine, err));
+    PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, engine, env, err));
+    quoted = pl_export_quote(dir);
+    e.served = pl_export_quote(target ? target : "TARGET");
+    if (quoted && e.served) *serve = engine->serve(&e, quoted);
+    if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
+    PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
+    const char *temp = pl_atomic_dir_path(&out);
+    st = write_config(temp, &e, engine, err);
+    if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
+    if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
+    if (st == PL_OK) st = write_serve(temp, *serve, err);
+    if (st == PL_OK)
+        st = pl_atomic_dir_commit(&out, err);
+    else
+        pl_atomic_dir_abort(&out);
+done:
+    if (st != PL_OK) {
+        pl_free(*serve);
+        *serve = NULL;
+    }
+    close_export(&e);
+    pl_free(e.served);
+    pl_free(quoted);
+    pl_free(ts[0].head);
+    pl_free(ts);
+    return st;
+}

@@ -1,0 +1,71 @@
+// A trained EAGLE-3 drafter as a serving engine reads it.
+//
+// Engines agree on the mathematics and on most names; where they differ a head loads and then drafts badly, so each
+// difference is written down by engine (the files of this folder) and nothing is left to a default:
+//   layers   which target layers feed fc. This program counts a layer's input (0-based; L: the last layer's output), as
+//            vLLM and speculators do; others count its output, one less. config.json of an export holds the list as the
+//            engine counts, and "paceline.tap_numbering" says which that is
+//   names    the layer's tensors are "midlayer.*" or "layers.0.*"
+//   head     one dense matrix [Vd, d]: a low-rank head is multiplied out (its factors go to the folder "factors", since
+//            engines refuse or skip names that they do not know)
+//   d2t      int64 offsets, with t2d; both left out where draft id = target id
+// Exports with a plain config (vllm, sglang) open here as any drafter does, with the same numbers (low-rank heads: but
+// for the rounding of the product to bf16).
+#ifndef PL_EXPORT_H
+#define PL_EXPORT_H
+
+#include "checkpoints/hf.h"
+#include "checkpoints/weights.h"
+#include "infer/cli/env.h"
+#include "kernels/base/json.h"
+
+#define PL_EXPORT_TOKENS 3 // drafted at a time, in the command that serves an export
+
+typedef struct pl_export {
+    const char       *checkpoint, *target; // folders as they were named; target NULL: not given
+    pl_hf_config      config, target_config;
+    pl_weight_source *src, *target_src;
+    int               n_taps, tap[PL_HF_TAPS]; // layer inputs
+    int64_t           rows;                    // of the head
+    bool              whole;                   // they are the target's tokens in order
+    char             *served;                  // the target as a shell reads it; owned
+} pl_export;
+
+// One engine: a file of this folder and a line in engines.def.
+typedef struct pl_export_engine {
+    const char *name, *help;
+    const char *layer;      // what stands before the layer's names
+    bool        embeddings; // the file holds a copy of the target's
+    // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
+    pl_status (*check)(const pl_export *e, pl_err *err);
+    // config.json: members of an open object.
+    void (*config)(pl_json_out *o, const pl_export *e);
+    // The command that serves the export in `dir`, which is quoted already: the caller's, NULL where memory ran out.
+    char *(*serve)(const pl_export *e, const char *dir);
+} pl_export_engine;
+
+const pl_export_engine *pl_export_engine_at(int i); // NULL past the last
+// PL_E_USAGE for an unknown name.
+const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
+
+// Reads checkpoint and target (which may be NULL, but for engines that want its embeddings), writes dir as a whole:
+// config.json, model.safetensors, for a low-rank head factors/model.safetensors, and serve.sh, whose command is *serve
+// (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are not one matrix, a target
+// that does not fit.
+pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
+                          const pl_env *env, char **serve, pl_err *err);
+
+// ---- for the engines ----
+
+// Members that all of them read: sizes, norms, both spellings of RoPE and dtype.
+void pl_export_put_layer(pl_json_out *o, const pl_export *e);
+// A list of layers by number: shift 0 counts inputs, -1 outputs.
+void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);
+// "eagle_config" with the layers in that numbering, the switches of EAGLE-3.1 as off, "paceline" with the numbering.
+void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift);
+
+// A word as a POSIX shell reads it back: as it is where it may be, else in quotes. The caller's; NULL for word NULL and
+// where memory ran out.
+char *pl_export_quote(const char *word);
+
+#endif

@@ -1,0 +1,43 @@
+// SGLang's EAGLE3 (models/llama_eagle3.py): names it does not know are skipped in silence. Older versions add one to
+// each layer's number; since May 2026 (pull request 25454) they do so only where the first one is 1, and take other
+// lists as inputs.
+#include "infer/export/export.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
+
+static bool by_outputs(const pl_export *e) {
+    return e->tap[0] == 2; // its output is numbered 1
+}
+
+static pl_status check(const pl_export *e, pl_err *err) {
+    (void)err;
+    if (!by_outputs(e))
+        pl_log_warn(
+            "sglang: the first layer is not 2; the list is written as versions since May 2026 read it, older ones "
+            "would read each layer one too late (drafter.taps of 2, L/2, L-3 suit all)");
+    return PL_OK;
+}
+
+static void config(pl_json_out *o, const pl_export *e) {
+    pl_put_array(o, "architectures");
+    pl_json_out_str(o, "LlamaForCausalLMEagle3");
+    pl_json_out_close(o, ']');
+    pl_export_put_layer(o, e);
+    pl_export_put_eagle3(o, e, by_outputs(e) ? -1 : 0);
+}
+
+// num-draft-tokens counts the root too.
+static char *serve(const pl_export *e, const char *dir) {
+    return pl_sprintf("python -m sglang.launch_server --model-path %s --speculative-algorithm EAGLE3 "
+                      "--speculative-draft-model-path %s --speculative-num-steps %d --speculative-eagle-topk 1 "
+                      "--speculative-num-draft-tokens %d",
+                      e->served, dir, PL_EXPORT_TOKENS, PL_EXPORT_TOKENS + 1);
+}
+
+const pl_export_engine pl_export_sglang = {.name = "sglang",
+                                           .help = "SGLang, algorithm EAGLE3",
+                                           .layer = "midlayer.",
+                                           .check = check,
+                                           .config = config,
+                                           .serve = serve};

@@ -1,0 +1,277 @@
+// Exports: the engine's names and numbers and nothing else, the same weights, and a drafter that opens again.
+#include "tests/infer/fixture.h"
+
+#include "checkpoints/safetensors.h"
+#include "infer/export/export.h"
+#include "infer/head/draft_vocab.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 8, DRAFTED = 31, RANK = 12 };
+static const pl_env env;
+static char         base[64], target[80], checkpoint[80], out[80];
+static pl_llama     model;
+
+static int setup(void **state) {
+    (void)state;
+    test_mkdir(base);
+    snprintf(target, sizeof target, "%s/target", base);
+    snprintf(checkpoint, sizeof checkpoint, "%s/drafter", base);
+    snprintf(out, sizeof out, "%s/out", base);
+    if (pl_dir_make(target, NULL) != PL_OK || pl_dir_make(checkpoint, NULL) != PL_OK) return -1;
+    test_target(&model, target, LAYERS, 41, PL_BF16);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    pl_llama_fini(&model);
+    test_rmdir(base);
+    return 0;
+}
+
+static void write_drafter(const char *head, int rank, const int32_t *d2t, const int *taps) {
+    pl_backbone_options o = {
+        .head = pl_hf_head_make(head, rank), .n_taps = 3, .d2t = d2t, .draft_vocab = d2t ? DRAFTED : 0};
+    memcpy(o.tap, taps, 3 * sizeof *taps);
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+}
+
+static void export_to(const char *engine) {
+    pl_err err = {0};
+    char  *serve;
+    if (pl_export_write(pl_export_engine_find(engine, &err), checkpoint, target, out, &env, &serve, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    assert_non_null(strstr(serve, out));
+    pl_free(serve);
+}
+
+static pl_st *open_st(const char *dir) {
+    pl_st *st;
+    pl_err err = {0};
+    if (pl_st_open(&st, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    return st;
+}
+
+// Exactly these names, separated by blanks.
+static void names_are(const char *want) {
+    pl_st  *st = open_st(out);
+    char    all[2048] = " ";
+    int64_t n = 0;
+    snprintf(all, sizeof all, " %s ", want);
+    for (const char *c = all; *c; c++)
+        n += *c == ' ';
+    assert_int_equal(pl_st_count(st), n - 1);
+    for (int64_t i = 0; i < pl_st_count(st); i++) {
+        char one[160];
+        snprintf(one, sizeof one, " %s ", pl_st_at(st, i)->name);
+        if (!strstr(all, one)) fail_msg("%s is not wanted", one);
+    }
+    assert_string_equal(pl_st_metadata(st, "format"), "pt");
+    pl_st_close(st);
+}
+
+#define LAYER(p)                                                                                                       \
+    p "self_attn.q_proj.weight " p "self_attn.k_proj.weight " p "self_attn.v_proj.weight " p                           \
+      "self_attn.o_proj.weight " p "mlp.gate_proj.weight " p "mlp.up_proj.weight " p "mlp.down_proj.weight " p         \
+      "hidden_norm.weight " p "input_layernorm.weight " p "post_attention_layernorm.weight fc.weight norm.weight "     \
+      "lm_head.weight"
+
+// The checkpoint's tensor `mine` and the export's `theirs`, byte for byte.
+static void same_tensor(const char *dir, const char *mine, const char *theirs) {
+    pl_st             *a = open_st(dir), *b = open_st(out);
+    const pl_st_entry *x = pl_st_find(a, mine), *y = pl_st_find(b, theirs);
+    assert_non_null(x);
+    assert_non_null(y);
+    assert_int_equal(x->bytes, y->bytes);
+    assert_int_equal(x->dtype, y->dtype);
+    assert_memory_equal(x->data, y->data, x->bytes);
+    pl_st_close(a);
+    pl_st_close(b);
+}
+
+static void config_is(const char *key, const char *want) {
+    char    path[160], *text;
+    pl_json j;
+    pl_err  err = {0};
+    snprintf(path, sizeof path, "%s/config.json", out);
+    if (pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, &err) != PL_OK) fail_msg("%s", err.msg);
+    const cJSON *node = pl_json_find(&j, NULL, key);
+    text = node ? cJSON_PrintUnformatted(node) : NULL;
+    if (!text || strcmp(text, want) != 0) fail_msg("%s: %s, not %s", key, text ? text : "missing", want);
+    cJSON_free(text);
+    pl_json_close(&j);
+}
+
+static void full_head(void **state) {
+    (void)state;
+    static const int usual[] = {2, 4, 5}, odd[] = {1, 4, LAYERS};
+    write_drafter("full", 0, NULL, usual);
+    export_to("vllm");
+    names_are(LAYER("midlayer."));
+    same_tensor(checkpoint, "midlayer.mlp.up_proj.weight", "midlayer.mlp.up_proj.weight");
+    same_tensor(checkpoint, "lm_head.weight", "lm_head.weight");
+    config_is("architectures", "[\"LlamaForCausalLMEagle3\"]");
+    config_is("eagle_aux_hidden_state_layer_ids", "[2,4,5]");
+    config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[2,4,5]");
+    config_is("paceline.tap_numbering", "\"input\"");
+    config_is("norm_before_residual", "false");
+    config_is("draft_vocab_size", "97");
+    config_is("max_position_embeddings", "256");
+
+    export_to("sglang"); // counts outputs, where the first one is 1
+    names_are(LAYER("midlayer."));
+    config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[1,3,4]");
+    config_is("paceline.tap_numbering", "\"output\"");
+
+    export_to("speculators");
+    names_are(LAYER("layers.0.") " embed_tokens.weight");
+    same_tensor(checkpoint, "midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight");
+    same_tensor(target, "model.embed_tokens.weight", "embed_tokens.weight");
+    config_is("speculators_model_type", "\"eagle3\"");
+    config_is("eagle_aux_hidden_state_layer_ids", "[2,4,5]");
+    config_is("transformer_layer_config.intermediate_size", "80");
+    config_is("transformer_layer_config.model_type", "\"llama\"");
+    config_is("speculators_config.verifier.architectures", "[\"LlamaForCausalLM\"]");
+
+    write_drafter("full", 0, NULL, odd);
+    export_to("sglang"); // other lists are taken as inputs
+    config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[1,4,8]");
+    config_is("paceline.tap_numbering", "\"input\"");
+}
+
+// Plain exports open again: the same layers, rows, map and, of a chain, the same drafts.
+static void opens_again(const char *engine, const int *taps, const int32_t *d2t) {
+    pl_err       err = {0};
+    pl_backbone *b;
+    export_to(engine);
+    if (pl_backbone_open(&b, out, &model, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(b->n_taps, 3);
+    assert_memory_equal(b->tap, taps, 3 * sizeof *taps);
+    assert_int_equal(b->head.vocab, d2t ? DRAFTED : TEST_VOCAB);
+    if (d2t) assert_memory_equal(b->head.d2t, d2t, DRAFTED * sizeof *d2t);
+    pl_backbone_destroy(b);
+}
+
+static void trimmed_head(void **state) {
+    (void)state;
+    static const int taps[] = {2, 4, 5};
+    int32_t          d2t[DRAFTED];
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (i * 37 + 11) % TEST_VOCAB; // any order
+    write_drafter("full", 0, d2t, taps);
+    opens_again("vllm", taps, d2t);
+    names_are(LAYER("midlayer.") " d2t t2d");
+    same_tensor(checkpoint, "d2t", "d2t");
+    config_is("draft_vocab_size", "31");
+    opens_again("sglang", taps, d2t);
+    export_to("speculators");
+    names_are(LAYER("layers.0.") " d2t t2d embed_tokens.weight");
+    write_drafter("full", 0, NULL, taps);
+    opens_again("sglang", taps, NULL);
+}
+
+static float bf16_at(const pl_st_entry *e, int64_t i) {
+    uint16_t h;
+    memcpy(&h, (const uint8_t *)e->data + 2 * i, sizeof h);
+    return pl_bf16_to_f32(h);
+}
+
+static void lowrank_head(void **state) {
+    (void)state;
+    static const int taps[] = {2, 4, 5};
+    write_drafter("lowrank", RANK, NULL, taps);
+    opens_again("vllm", taps, NULL);
+    names_are(LAYER("midlayer."));
+    pl_st             *a = open_st(checkpoint), *b = open_st(out);
+    const pl_st_entry *up = pl_st_find(a, "efficient_lm_head.weight"),
+                      *down = pl_st_find(a, "efficient_lm_head_down_proj.weight"),
+                      *head = pl_st_find(b, "lm_head.weight");
+    assert_true(up && down && head);
+    int64_t d = model.shape.d;
+    for (int64_t v = 0; v < TEST_VOCAB; v++)
+        for (int64_t k = 0; k < d; k++) {
+            double sum = 0, size = 0;
+            for (int r = 0; r < RANK; r++) {
+                double term = (double)bf16_at(up, v * RANK + r) * (double)bf16_at(down, r * d + k);
+                sum += term;
+                size += fabs(term);
+            }
+            assert_true(fabs((double)bf16_at(head, v * d + k) - sum) <= fabs(sum) / 256 + 1e-6 * size);
+        }
+    pl_st_close(a);
+    pl_st_close(b);
+    char factors[96];
+    snprintf(factors, sizeof factors, "%s/factors", out);
+    a = open_st(factors);
+    assert_int_equal(pl_st_count(a), 2);
+    pl_st_close(a);
+}
+
+static void refuse(const char *engine, const char *from, const char *to, const char *says) {
+    pl_err err = {0};
+    char  *serve;
+    assert_true(pl_export_write(pl_export_engine_find(engine, &err), from, to, out, &env, &serve, &err) != PL_OK);
+    if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
+    assert_null(serve);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    static const int    taps[] = {2, 4, 5};
+    pl_backbone_options eagle1 = {.own_head = true},
+                        routed = {.head = pl_hf_head_of("dynaspec:router=coral,clusters=9,k0=2,fixed")};
+    char     other[80];
+    pl_llama m;
+    pl_err   err = {0};
+    assert_null(pl_export_engine_find("nothing", &err));
+    write_drafter("full", 0, NULL, taps);
+    refuse("speculators", checkpoint, NULL, "--target: is missing");
+    refuse("vllm", target, NULL, "is a target, not a draft head");
+    snprintf(other, sizeof other, "%s/other", base);
+    assert_int_equal(pl_dir_make(other, NULL), PL_OK);
+    test_target_sized(&m, other, LAYERS, TEST_VOCAB + 1, 3, PL_BF16);
+    pl_llama_fini(&m);
+    refuse("vllm", checkpoint, other, "the drafter was made for 97");
+    test_target(&m, other, 3, 3, PL_BF16);
+    pl_llama_fini(&m);
+    refuse("vllm", checkpoint, other, "has 3 layers");
+    routed.n_taps = 3;
+    memcpy(routed.tap, taps, sizeof taps);
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &routed, 5);
+    refuse("vllm", checkpoint, NULL, "a dynaspec head is no one matrix");
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, &eagle1, 5);
+    refuse("sglang", checkpoint, NULL, "is an eagle1 drafter");
+}
+
+// Paths as a shell reads them back.
+static void quotes(void **state) {
+    (void)state;
+    static const char *const words[][2] = {
+        {"a/b-c_1.2", "a/b-c_1.2"}, {"", "''"}, {"a b", "'a b'"}, {"it's", "'it'\\''s'"}, {"$HOME;rm", "'$HOME;rm'"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char *q = pl_export_quote(words[i][0]);
+        assert_string_equal(q, words[i][1]);
+        pl_free(q);
+    }
+    assert_null(pl_export_quote(NULL));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_head), cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(refusals),  cmocka_unit_test(quotes),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
