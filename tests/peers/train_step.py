@@ -29,11 +29,11 @@ SHAPES = {  # as infer/bench/shapes.c has them
     "llama3-8b": dict(vocab_size=128256, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
                       num_key_value_heads=8, intermediate_size=14336),
 }
-STEP_DECAY, LR = 0.8, 1e-5
+STEP_DECAY, LR, EPS = 0.8, 1e-5, 1e-5
 
 
 def rms_norm(x, gain):
-    return F.rms_norm(x, gain.shape, gain.to(x.dtype), 1e-5)
+    return F.rms_norm(x, gain.shape, gain.to(x.dtype), EPS)
 
 
 def rotate(x, cos, sin):
@@ -47,11 +47,11 @@ class Drafter(torch.nn.Module):
     def __init__(self, c, rank):
         super().__init__()
         d, f, heads, kv = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"], c["num_key_value_heads"]
-        self.heads, self.kv, self.hd = heads, kv, d // heads
+        self.heads, self.kv, self.hd = heads, kv, c.get("head_dim") or d // heads
         new = lambda *shape: torch.nn.Parameter(torch.randn(*shape) * 0.02)
         self.fc = new(d, 3 * d)
         self.qkv = new((heads + 2 * kv) * self.hd, 2 * d)
-        self.o, self.gate_up, self.down = new(d, d), new(2 * f, d), new(d, f)
+        self.o, self.gate_up, self.down = new(d, heads * self.hd), new(2 * f, d), new(d, f)
         self.norms = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(d)) for _ in range(4)])
         self.head = torch.nn.ParameterList([new(c["vocab_size"], d)] if rank == 0 else
                                            [new(rank, d), new(c["vocab_size"], rank)])
@@ -75,7 +75,7 @@ class Drafter(torch.nn.Module):
         out = p[..., :t] @ values[0]
         for i, value in enumerate(values[1:]):
             out = out + p[..., t + i:t + i + 1] * value
-        h = hidden + F.linear(out.transpose(1, 2).reshape(b, t, d), self.o)
+        h = hidden + F.linear(out.transpose(1, 2).reshape(b, t, -1), self.o)
         gate, up = F.linear(rms_norm(h, self.norms[2]), self.gate_up).chunk(2, -1)
         hidden = h + F.linear(F.silu(gate) * up, self.down)
         y = rms_norm(hidden, self.norms[3])
