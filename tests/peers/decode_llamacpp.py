@@ -5,7 +5,8 @@
 
 Writes the target as GGUF (with the gguf package), in bf16 and in fp32, and tells of both programs: plain greedy
 decoding, forwards over 1 to 60 rows of one session, and whether the greedy tokens are the same up to the first place
-where llama.cpp's two best logits are closer than 1e-3. Medians over rounds; both sides include the choice of the best token.
+where llama.cpp's two best logits are closer than 1e-3. Medians over rounds; both sides include the choice of the best
+token.
 """
 import argparse
 import ctypes
