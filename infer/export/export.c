@@ -189,6 +189,12 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
                        "%s: names no layers of its target, which engines understand differently; add "
                        "eagle_config.eagle_aux_hidden_state_layer_ids",
                        e->checkpoint);
+    if (c->tap_numbering == PL_HF_TAPS_UNSTATED)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: does not say whether its layers are numbered by input or by output; add "
+                       "\"paceline\": {\"tap_numbering\": \"input\"} (or \"output\") to its config.json",
+                       e->checkpoint);
+    if (c->target_hidden_size == 0) e->config.target_hidden_size = c->hidden_size;
     pl_taps taps;
     pl_backbone_taps(&taps, c, 0);
     e->n_taps = taps.n;

@@ -255,6 +255,34 @@ static void refusals(void **state) {
     refuse("sglang", checkpoint, NULL, "is an eagle1 drafter");
 }
 
+// A published head: its list must say how it counts; widths that it leaves out are its own.
+static void published(void **state) {
+    (void)state;
+    static const int taps[] = {2, 4, 5};
+    char             path[160], *text, *cut;
+    uint8_t         *data;
+    size_t           n;
+    pl_err           err = {0};
+    write_drafter("full", 0, NULL, taps);
+    snprintf(path, sizeof path, "%s/config.json", checkpoint);
+    assert_int_equal(pl_file_read(path, &data, &n, 1 << 20, &err), PL_OK);
+    text = (char *)data;
+    cut = strstr(text, ",\n  \"paceline\"");
+    assert_non_null(cut);
+    strcpy(cut, "\n}\n");
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), &err), PL_OK);
+    refuse("vllm", checkpoint, NULL, "by input or by output");
+    cut = strstr(text, "  \"target_hidden_size\": 48,\n");
+    assert_non_null(cut);
+    memmove(cut, cut + 28, strlen(cut + 28) + 1);
+    strcpy(text + strlen(text) - 3, ",\n\"paceline\": {\"tap_numbering\": \"output\"}}\n");
+    assert_int_equal(pl_file_write_atomic(path, text, strlen(text), &err), PL_OK);
+    export_to("vllm");
+    config_is("target_hidden_size", "48");
+    config_is("eagle_aux_hidden_state_layer_ids", "[3,5,6]");
+    pl_free(data);
+}
+
 // Paths as a shell reads them back.
 static void quotes(void **state) {
     (void)state;
@@ -271,7 +299,7 @@ static void quotes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_head), cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(refusals),  cmocka_unit_test(quotes),
+        cmocka_unit_test(refusals),  cmocka_unit_test(published),    cmocka_unit_test(quotes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -8,6 +8,7 @@
 
 #include "infer/eval/repeated.h"
 #include "kernels/base/arena.h"
+#include "tests/device.h"
 #include "train/task/repetition.h"
 #include <math.h>
 #include <string.h>
@@ -17,10 +18,10 @@ enum { SEQUENCES = 3, PREFIX = 6, LENGTH = 48, ROOM = PREFIX + LENGTH };
 static const int32_t text[SEQUENCES][PREFIX] = {{1, 5, 7, 2, 4, 9}, {3, 3, 11}, {17}};
 static const int32_t prompt[SEQUENCES] = {6, 3, 1};
 
-static void make(pl_lm *lm, pl_repetition *r, pl_dtype round_to, pl_pool *pool) {
-    pl_hf_config  c;
-    pl_err        err = {0};
-    pl_lm_options o = {.backend = pl_backend_cpu(), .pool = pool, .capacity = SEQUENCES * ROOM, .round_to = round_to};
+static void make(pl_lm *lm, pl_repetition *r, const pl_backend *be, pl_dtype round_to, pl_pool *pool) {
+    pl_hf_config          c;
+    pl_err                err = {0};
+    pl_lm_options         o = {.backend = be, .pool = pool, .capacity = SEQUENCES * ROOM, .round_to = round_to};
     pl_repetition_options ro = {.sequences = SEQUENCES, .prefix = PREFIX, .length = LENGTH, .weight = 0.5};
     pl_hf_config_init(&c);
     c.hidden_size = 32;
@@ -35,11 +36,15 @@ static void make(pl_lm *lm, pl_repetition *r, pl_dtype round_to, pl_pool *pool) 
     c.rms_norm_eps = 1e-5;
     if (pl_lm_create(lm, &c, &o, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_int_equal(pl_param_block_init(&lm->block, 7, NULL), PL_OK);
-    float *w = lm->block.w;
-    for (int64_t i = 0; i < lm->block.n; i++) // far from uniform, so that ties and noise decide nothing
-        w[i] *= 4;
-    assert_int_equal(pl_param_block_refresh(&lm->block, NULL), PL_OK);
-    if (pl_repetition_init(r, &ro, lm, pl_backend_cpu(), pool, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int i = 0; i < lm->model.params.n; i++) { // far from uniform, so that ties and noise decide nothing
+        float w[4096];
+        assert_true(pl_param_block_count(&lm->block, i) <= 4096);
+        assert_int_equal(pl_param_block_get(&lm->block, i, w, &err), PL_OK);
+        for (int64_t k = 0; k < pl_param_block_count(&lm->block, i); k++)
+            w[k] *= 4;
+        assert_int_equal(pl_param_block_set(&lm->block, i, w, &err), PL_OK);
+    }
+    if (pl_repetition_init(r, &ro, lm, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
 static void write(pl_repetition *r) {
@@ -51,13 +56,12 @@ static void write(pl_repetition *r) {
     if (pl_repetition_write(r, &err) != PL_OK) fail_msg("%s", err.msg);
 }
 
-static void goes_on_greedily(void **state) {
-    (void)state;
+static void greedily(const pl_backend *be, pl_dtype round_to) {
     pl_lm         lm;
     pl_repetition r;
     pl_lm_sums    sums;
     int64_t       repeated = 0;
-    make(&lm, &r, PL_F32, NULL);
+    make(&lm, &r, be, round_to, NULL);
     for (int round = 0; round < 2; round++) { // the second finds what the first has left behind
         write(&r);
         repeated = 0;
@@ -90,6 +94,17 @@ static void goes_on_greedily(void **state) {
     pl_lm_destroy(&lm);
 }
 
+static void goes_on_greedily(void **state) {
+    (void)state;
+    greedily(pl_backend_cpu(), PL_F32);
+    greedily(pl_backend_cpu(), PL_BF16);
+}
+
+static void goes_on_on_a_device(void **state) {
+    (void)state;
+    greedily(test_device(), PL_BF16);
+}
+
 // - sum of log(1 - p) over what is repeated in the texts of r, with lm's weights as they are now.
 static double unlikelihood(pl_lm *lm, const pl_repetition *r) {
     pl_lm_sums sums;
@@ -110,7 +125,7 @@ static void repeated_tokens_become_less_likely(void **state) {
     pl_repetition r;
     pl_lm_sums    sums;
     double        before, norm = 0, step = 1e-5;
-    make(&lm, &r, PL_F32, NULL);
+    make(&lm, &r, pl_backend_cpu(), PL_F32, NULL);
     write(&r);
     before = unlikelihood(&lm, &r);
     pl_param_block_zero_grad(&lm.block, NULL);
@@ -133,8 +148,8 @@ static void threads_do_not_matter(void **state) {
     pl_repetition a, b;
     pl_pool      *pool;
     assert_int_equal(pl_pool_create(&pool, 2, NULL), PL_OK);
-    make(&one, &a, PL_BF16, NULL);
-    make(&two, &b, PL_BF16, pool);
+    make(&one, &a, pl_backend_cpu(), PL_BF16, NULL);
+    make(&two, &b, pl_backend_cpu(), PL_BF16, pool);
     write(&a);
     write(&b);
     assert_memory_equal(a.ids, b.ids, SEQUENCES * ROOM * sizeof *a.ids);
@@ -147,7 +162,7 @@ static void threads_do_not_matter(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_greedily),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_greedily), cmocka_unit_test(goes_on_on_a_device),
                                        cmocka_unit_test(repeated_tokens_become_less_likely),
                                        cmocka_unit_test(threads_do_not_matter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
