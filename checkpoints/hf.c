@@ -22,7 +22,7 @@ static const struct family {
                 {MISTRAL, false, false},
                 {"Qwen2ForCausalLM", true, false},
                 {"Qwen3ForCausalLM", false, true}};
-#define FAMILIES "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM or Qwen3ForCausalLM"
+enum { FAMILIES = sizeof families / sizeof *families };
 
 void pl_hf_config_init(pl_hf_config *cfg) {
     memset(cfg, 0, sizeof *cfg);
@@ -128,9 +128,21 @@ static pl_status copy_text(const pl_json *j, const cJSON *obj, const char *key, 
 }
 
 static const struct family *family_of(const char *architecture) {
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    for (int i = 0; i < FAMILIES; i++)
         if (strcmp(families[i].architecture, architecture) == 0) return &families[i];
     return NULL;
+}
+
+static pl_status fail_family(const pl_json *j, const cJSON *list, const char *name, pl_err *err) {
+    char   known[256] = "";
+    size_t n = 0;
+    for (int i = 0; i < FAMILIES; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
+                              i == 0             ? ""
+                              : i + 1 < FAMILIES ? ", "
+                                                 : " or ",
+                              families[i].architecture);
+    return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s", name, known);
 }
 
 static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
@@ -155,8 +167,7 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     bool                 known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
     if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
-    if (!known && role == PL_HF_TARGET)
-        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are " FAMILIES, name);
+    if (!known && role == PL_HF_TARGET) return fail_family(j, list, name, err);
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
@@ -438,8 +449,11 @@ static void put_ints(pl_json_out *o, const char *key, const int *v, int n) {
     pl_json_out_close(o, ']');
 }
 
-// "None" is written out: transformers' defaults for absent ids are 1 and 2.
-static void put_token(pl_json_out *o, const char *key, int id) {
+const char *pl_hf_dtype_name(pl_dtype t) {
+    return t == PL_BF16 ? "bfloat16" : t == PL_F16 ? "float16" : "float32";
+}
+
+void pl_hf_put_token(pl_json_out *o, const char *key, int id) {
     pl_json_out_key(o, key);
     if (id >= 0)
         pl_json_out_int(o, id);
@@ -447,20 +461,24 @@ static void put_token(pl_json_out *o, const char *key, int id) {
         pl_json_out_null(o);
 }
 
-static void put_rope(pl_json_out *o, const pl_hf_rope *r) {
+void pl_hf_put_scaling(pl_json_out *o, const pl_hf_rope *r) {
+    bool llama3 = r->scaling == PL_HF_ROPE_LLAMA3, none = r->scaling == PL_HF_ROPE_NONE;
+    put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : "linear");
+    if (!none) put_num(o, "factor", r->factor);
+    if (!llama3) return;
+    put_num(o, "low_freq_factor", r->low_freq_factor);
+    put_num(o, "high_freq_factor", r->high_freq_factor);
+    put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+}
+
+void pl_hf_put_rope(pl_json_out *o, const pl_hf_rope *r) {
     put_num(o, "rope_theta", r->theta);
     if (r->scaling == PL_HF_ROPE_NONE) {
         put_str(o, "rope_scaling", NULL);
         return;
     }
     put_object(o, "rope_scaling");
-    put_str(o, "rope_type", r->scaling == PL_HF_ROPE_LLAMA3 ? "llama3" : "linear");
-    put_num(o, "factor", r->factor);
-    if (r->scaling == PL_HF_ROPE_LLAMA3) {
-        put_num(o, "low_freq_factor", r->low_freq_factor);
-        put_num(o, "high_freq_factor", r->high_freq_factor);
-        put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
-    }
+    pl_hf_put_scaling(o, r);
     pl_json_out_close(o, '}');
 }
 
@@ -517,17 +535,17 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     put_int(&o, "max_position_embeddings", c->max_position_embeddings);
     put_str(&o, "hidden_act", "silu");
     put_num(&o, "rms_norm_eps", c->rms_norm_eps);
-    put_rope(&o, &c->rope);
+    pl_hf_put_rope(&o, &c->rope);
     put_bool(&o, "attention_bias", false);
     put_bool(&o, "mlp_bias", false);
     put_bool(&o, "tie_word_embeddings", c->tie_word_embeddings);
-    put_token(&o, "bos_token_id", c->bos_token_id);
-    put_token(&o, "pad_token_id", c->pad_token_id);
+    pl_hf_put_token(&o, "bos_token_id", c->bos_token_id);
+    pl_hf_put_token(&o, "pad_token_id", c->pad_token_id);
     if (c->n_eos <= 1)
-        put_token(&o, "eos_token_id", c->n_eos == 1 ? c->eos_token_id[0] : -1);
+        pl_hf_put_token(&o, "eos_token_id", c->n_eos == 1 ? c->eos_token_id[0] : -1);
     else
         put_ints(&o, "eos_token_id", c->eos_token_id, c->n_eos);
-    put_str(&o, "torch_dtype", c->dtype == PL_BF16 ? "bfloat16" : c->dtype == PL_F16 ? "float16" : "float32");
+    put_str(&o, "torch_dtype", pl_hf_dtype_name(c->dtype));
     if (is_drafter(c)) put_drafter(&o, c);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));

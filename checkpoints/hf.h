@@ -93,6 +93,14 @@ void      pl_hf_config_init(pl_hf_config *cfg);
 
 const char *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
 
+// Parts of a config.json, members of an open object: rope_theta with rope_scaling; of an object of scaling rope_type
+// ("default": none) and its numbers; a token id, where none (-1) is written out as null, since transformers' defaults
+// for absent ids are 1 and 2.
+void        pl_hf_put_rope(pl_json_out *o, const pl_hf_rope *r);
+void        pl_hf_put_scaling(pl_json_out *o, const pl_hf_rope *r);
+void        pl_hf_put_token(pl_json_out *o, const char *key, int id);
+const char *pl_hf_dtype_name(pl_dtype t); // as torch_dtype says it: F32, BF16, F16
+
 // Writes a config.json that engines read, atomically: rope_theta always stated, the drafter's fields where set, the
 // paceline object where the head's kind is set or the tap numbering is stated. The same config gives the same bytes.
 pl_status pl_hf_config_write(const char *path, const pl_hf_config *cfg, pl_err *err);

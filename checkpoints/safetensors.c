@@ -30,11 +30,6 @@ struct pl_st {
     pl_names     names;
 };
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
-
 static pl_status fail_memory(pl_err *err, const char *path) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
@@ -267,7 +262,7 @@ pl_status pl_st_open(pl_st **out, const char *path, pl_err *err) {
     else if (!(st->path = pl_strdup(path)))
         status = fail_memory(err, path);
     if (status != PL_OK) goto done;
-    if (ends_with(st->path, ".json")) {
+    if (pl_path_ends(st->path, ".json")) {
         status = open_index(st, st->path, err);
         goto done;
     }

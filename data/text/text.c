@@ -122,11 +122,6 @@ static bool of_file(const char *doc, const char *path) {
     return strncmp(doc, path, n) == 0 && (doc[n] == 0 || doc[n] == '#');
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n > m && strcmp(s + n - m, end) == 0;
-}
-
 // A document for each record.
 static pl_status read_records(pl_corpus *c, const char *path, pl_err *err) {
     pl_prompts *records;
@@ -146,7 +141,7 @@ static pl_status read_records(pl_corpus *c, const char *path, pl_err *err) {
 static pl_status read_one(pl_corpus *c, const char *path, pl_text_options opt, pl_err *err) {
     for (int64_t i = 0; i < c->n; i++)
         if (of_file(c->docs[i].name, path)) return PL_OK;
-    if (ends_with(path, ".jsonl")) return read_records(c, path, err);
+    if (pl_path_ends(path, ".jsonl")) return read_records(c, path, err);
     uint8_t *data;
     size_t   n;
     PL_TRY(pl_file_read(path, &data, &n, MAX_FILE, err));

@@ -9,11 +9,6 @@
 
 #define MAX_FILE ((size_t)256 << 20)
 
-static bool has_suffix(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
 static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, const pl_json *config,
                             const uint8_t *data, size_t n, pl_err *err) {
     const char *path = f->path;
@@ -21,14 +16,14 @@ static pl_status open_bytes(pl_tokenizer *tok, const pl_tokenizer_files *f, cons
     while (i < n && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t'))
         i++;
     if (f->merges) return pl_tokenizer_open_pair(tok, path, f->merges, pre, config, data, n, err);
-    if (has_suffix(path, ".json") || (i < n && data[i] == '{'))
+    if (pl_path_ends(path, ".json") || (i < n && data[i] == '{'))
         return pl_tokenizer_open_hf(tok, path, pre, data, n, err);
-    if (has_suffix(path, ".tiktoken") || pl_tokenizer_is_ranks(data, n))
+    if (pl_path_ends(path, ".tiktoken") || pl_tokenizer_is_ranks(data, n))
         return pl_tokenizer_open_ranks(tok, path, pre, config, data, n, err);
     if (pre) return pl_fail(err, PL_E_INPUT, "%s: has no pre-tokenizer; leave out the one given (%s)", path, pre);
     // Both binary kinds may begin with 0x0a: as a protobuf tag its length byte follows, as llama2.c's little-endian
     // int32 (longest piece) three zero bytes do.
-    if (has_suffix(path, ".bin") || (!has_suffix(path, ".model") && n >= 4 && !data[1] && !data[2] && !data[3]))
+    if (pl_path_ends(path, ".bin") || (!pl_path_ends(path, ".model") && n >= 4 && !data[1] && !data[2] && !data[3]))
         return pl_tokenizer_open_llama2c(tok, path, data, n, err);
     return pl_tokenizer_open_spm(tok, path, data, n, err);
 }

@@ -133,6 +133,7 @@ static pl_status put_verify(pl_json_out *o, pl_bench *b, const pl_llama *target,
     pl_status        st = v && c ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
     if (st == PL_OK) st = pl_bench_verify_make(v, b, target, d->context, c, err);
     if (st == PL_OK) {
+        if (d->repeats < b->rounds) b->rounds = d->repeats;
         pl_bench_time(b, c, PL_BENCH_VERIFY);
         pl_bench_verify_write(o, v);
     }

@@ -38,6 +38,9 @@ typedef struct pl_bench_pairs {
 
 // Members of an open object: floor_seconds (median), share_of_floor (median over pairs), share_p10, share_p90.
 void pl_bench_write_pairs(pl_json_out *o, const pl_bench_pairs *p);
+// Columns of a goal: what it is, what was reached, whether that is better (for people and machines alike; a run does
+// not fail by it). NaN: there is none.
+void pl_bench_write_goal(pl_json_out *o, const char *what, double reached, double goal, bool more);
 
 // One thing that is timed: a step on a context of its own.
 typedef struct pl_bench_case {

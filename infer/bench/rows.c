@@ -88,16 +88,6 @@ void pl_bench_verify_drop(pl_bench_verify *v, pl_bench *b) {
     pl_kv_destroy(&v->kv);
 }
 
-void pl_bench_write_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
-    pl_put_str(o, "goal_of", what);
-    pl_put_num(o, "reached", reached);
-    pl_put_num(o, "goal", goal);
-    pl_put_str(o, "met",
-               !isfinite(goal) || !isfinite(reached)        ? "-"
-               : (more ? reached >= goal : reached <= goal) ? "yes"
-                                                            : "no");
-}
-
 void pl_bench_verify_write(pl_json_out *o, const pl_bench_verify *v) {
     double one = pl_bench_seconds(v->forward[0].c);
     pl_put_array(o, "verify");

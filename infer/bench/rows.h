@@ -50,8 +50,4 @@ void      pl_bench_verify_drop(pl_bench_verify *v, pl_bench *b);
 // The array "verify": each number of rows that has figures, and how it compares with one row.
 void      pl_bench_verify_write(pl_json_out *o, const pl_bench_verify *v);
 
-// Columns of a goal: what it is, what was reached, whether that is better (for people and machines alike; a run does
-// not fail by it). NaN: there is none.
-void pl_bench_write_goal(pl_json_out *o, const char *what, double reached, double goal, bool more);
-
 #endif

@@ -251,3 +251,13 @@ void pl_bench_done(pl_bench_case *c) {
     if (c->ready) pl_ctx_fini(&c->ctx);
     c->ready = false;
 }
+
+void pl_bench_write_goal(pl_json_out *o, const char *what, double reached, double goal, bool more) {
+    pl_put_str(o, "goal_of", what);
+    pl_put_num(o, "reached", reached);
+    pl_put_num(o, "goal", goal);
+    pl_put_str(o, "met",
+               !isfinite(goal) || !isfinite(reached)        ? "-"
+               : (more ? reached >= goal : reached <= goal) ? "yes"
+                                                            : "no");
+}

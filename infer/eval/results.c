@@ -379,10 +379,6 @@ void pl_results_table(FILE *f, const pl_results *r) {
         for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
             to++;
         category_lines(f, r, from, to, width);
-    }
-    for (int from = 0, to; from < r->n_methods; from = to) {
-        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
-            to++;
         why_line(f, r, from, to);
     }
     fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);

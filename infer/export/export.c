@@ -38,26 +38,9 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err) {
 
 // ---- config.json ----
 
-static void put_rope(pl_json_out *o, const char *key, const pl_hf_rope *r, bool theta) {
-    bool llama3 = r->scaling == PL_HF_ROPE_LLAMA3, none = r->scaling == PL_HF_ROPE_NONE;
-    pl_put_object(o, key);
-    if (theta) pl_put_num(o, "rope_theta", r->theta);
-    pl_put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : "linear");
-    if (!none) pl_put_num(o, "factor", r->factor);
-    if (llama3) {
-        pl_put_num(o, "low_freq_factor", r->low_freq_factor);
-        pl_put_num(o, "high_freq_factor", r->high_freq_factor);
-        pl_put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
-    }
-    pl_json_out_close(o, '}');
-}
-
-static void put_token(pl_json_out *o, const char *key, int id) {
-    pl_json_out_key(o, key);
-    if (id >= 0)
-        pl_json_out_int(o, id);
-    else
-        pl_json_out_null(o);
+void pl_export_put_dtype(pl_json_out *o, const pl_export *e) {
+    pl_put_str(o, "torch_dtype", pl_hf_dtype_name(e->config.dtype));
+    pl_put_str(o, "dtype", pl_hf_dtype_name(e->config.dtype));
 }
 
 void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
@@ -76,20 +59,18 @@ void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
     pl_put_num(o, "rms_norm_eps", c->rms_norm_eps);
     pl_put_int(o, "max_position_embeddings", more > positions ? more : positions);
     pl_put_num(o, "initializer_range", 0.02);
+    pl_hf_put_rope(o, &c->rope);
+    pl_put_object(o, "rope_parameters"); // as transformers 5 spells it
     pl_put_num(o, "rope_theta", c->rope.theta);
-    if (c->rope.scaling == PL_HF_ROPE_NONE)
-        pl_put_str(o, "rope_scaling", NULL);
-    else
-        put_rope(o, "rope_scaling", &c->rope, false);
-    put_rope(o, "rope_parameters", &c->rope, true); // as transformers 5 spells it
+    pl_hf_put_scaling(o, &c->rope);
+    pl_json_out_close(o, '}');
     pl_put_bool(o, "attention_bias", false);
     pl_put_bool(o, "mlp_bias", false);
     pl_put_bool(o, "tie_word_embeddings", false);
-    put_token(o, "bos_token_id", c->bos_token_id);
-    put_token(o, "eos_token_id", c->n_eos ? c->eos_token_id[0] : -1);
-    put_token(o, "pad_token_id", c->pad_token_id);
-    pl_put_str(o, "torch_dtype", "bfloat16");
-    pl_put_str(o, "dtype", "bfloat16");
+    pl_hf_put_token(o, "bos_token_id", c->bos_token_id);
+    pl_hf_put_token(o, "eos_token_id", c->n_eos ? c->eos_token_id[0] : -1);
+    pl_hf_put_token(o, "pad_token_id", c->pad_token_id);
+    pl_export_put_dtype(o, e);
 }
 
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift) {
@@ -213,7 +194,7 @@ typedef struct tensors {
     pl_st_source t[TENSORS];
     char         name[TENSORS][128];
     int          n;
-    uint16_t    *head; // multiplied out
+    uint8_t     *head; // multiplied out
 } tensors;
 
 static pl_status add(tensors *ts, const char *prefix, const char *name, const pl_weight_entry *w, pl_err *err) {
@@ -238,7 +219,7 @@ static void multiply(pl_ctx *ctx, void *arg) {
         pl_linear(ctx, pl_tensor_2d((void *)p->x, PL_F32, p->n, p->r), pl_tensor_2d((void *)p->w, PL_F32, p->d, p->r));
 }
 
-// up [Vd, r] times down [r, d], products in fp32, rounded once.
+// up [Vd, r] times down [r, d], products in fp32, rounded once to the checkpoint's type.
 static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_err *err) {
     int64_t        d = e->config.hidden_size, r = pl_hf_head_int(&e->config.head, "rank");
     pl_weight_spec up = {.part = {{"efficient_lm_head.weight", e->rows}}, .n_parts = 1, .rows = e->rows, .cols = r};
@@ -249,7 +230,7 @@ static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_er
     product   p = {.x = rows, .w = across, .n = MERGED_ROWS, .d = d, .r = r};
     pl_ctx    ctx = {0};
     pl_status st = PL_OK;
-    ts->head = pl_malloc(pl_size_mul((size_t)e->rows, (size_t)d, sizeof *ts->head));
+    ts->head = pl_malloc(pl_size_mul((size_t)e->rows, (size_t)d, pl_dtype_size(e->config.dtype)));
     if (!rows || !wide || !across || !ts->head)
         PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory for the head", e->checkpoint));
     PL_TRY_GOTO(st, done, pl_weight_source_check(e->src, &up, 1, err));
@@ -266,11 +247,11 @@ static pl_status merge(tensors *ts, const pl_export *e, const pl_env *env, pl_er
         pl_ctx_begin(&ctx);
         multiply(&ctx, &p);
         PL_TRY_GOTO(st, done, pl_ctx_sync(&ctx, err));
-        for (int64_t i = 0; i < p.n * d; i++)
-            ts->head[at * d + i] = pl_f32_to_bf16(pl_f32(&p.y)[i]);
+        pl_from_f32(ts->head + (size_t)(at * d) * pl_dtype_size(e->config.dtype), e->config.dtype, pl_f32(&p.y),
+                    (size_t)(p.n * d));
     }
-    ts->t[ts->n++] =
-        (pl_st_source){.name = "lm_head.weight", .dtype = PL_BF16, .rank = 2, .shape = {e->rows, d}, .data = ts->head};
+    ts->t[ts->n++] = (pl_st_source){
+        .name = "lm_head.weight", .dtype = e->config.dtype, .rank = 2, .shape = {e->rows, d}, .data = ts->head};
 done:
     pl_ctx_fini(&ctx);
     pl_free(rows);

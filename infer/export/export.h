@@ -10,7 +10,7 @@
 //            engines refuse or skip names that they do not know)
 //   d2t      int64 offsets, with t2d; both left out where draft id = target id
 // Exports with a plain config (vllm, sglang) open here as any drafter does, with the same numbers (low-rank heads: but
-// for the rounding of the product to bf16).
+// for the rounding of the product).
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H
 
@@ -57,7 +57,9 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
 
 // ---- for the engines ----
 
-// Members that all of them read: sizes, norms, both spellings of RoPE and dtype.
+// Both spellings of the type that the weights are stored in.
+void pl_export_put_dtype(pl_json_out *o, const pl_export *e);
+// Members that all of them read: sizes, norms, both spellings of RoPE, the type.
 void pl_export_put_layer(pl_json_out *o, const pl_export *e);
 // A list of layers by number: shift 0 counts inputs, -1 outputs.
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);

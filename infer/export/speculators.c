@@ -19,8 +19,7 @@ static void config(pl_json_out *o, const pl_export *e) {
     pl_put_bool(o, "embed_requires_grad", false);
     pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
     pl_put_bool(o, "tie_word_embeddings", false);
-    pl_put_str(o, "dtype", "bfloat16");
-    pl_put_str(o, "torch_dtype", "bfloat16");
+    pl_export_put_dtype(o, e);
     pl_put_object(o, "transformer_layer_config");
     pl_export_put_layer(o, e);
     pl_json_out_close(o, '}');

@@ -78,6 +78,11 @@ char *pl_path_join(const char *dir, const char *name) {
     return n == 0 ? pl_strdup(name) : pl_sprintf("%s%s%s", dir, dir[n - 1] == '/' ? "" : "/", name);
 }
 
+bool pl_path_ends(const char *path, const char *tail) {
+    size_t n = strlen(path), m = strlen(tail);
+    return n >= m && memcmp(path + n - m, tail, m) == 0;
+}
+
 const char *pl_path_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

@@ -21,6 +21,8 @@
 char       *pl_path_join(const char *dir, const char *name);
 // What stands behind the last '/': points into path.
 const char *pl_path_name(const char *path);
+// Whether it ends in `tail` (".json").
+bool        pl_path_ends(const char *path, const char *tail);
 // Follows links. Where the machine does not tell (no permission, a failing disk) it counts as there: opening it then
 // says why, and nothing is made anew over what may be whole.
 bool        pl_path_exists(const char *path);

@@ -108,7 +108,6 @@ sanitized=0
 nm "$built/libpaceline.a" >"$work/symbols" 2>/dev/null
 grep -qE '__(asan_init|tsan_init|ubsan_handle|gcov_init)' "$work/symbols" && sanitized=1
 
-
 run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     local d=$1 line=$2 what
     line=$(sed -E "s|MODEL|checkpoints/tiny|g; s|PROMPTS|$work/prompts.jsonl|g; s|DRAFTER|runs/mine/checkpoints/best|g" <<<"$line")

@@ -169,6 +169,16 @@ static void run_oracle(world *w, test_oracle_mode mode, const char *tree, int no
     run(&w->target, &o.base, pool, n * o.base.policy.max_nodes, key0, n, temperature, stop, got);
 }
 
+// The checkpoint in `draft`, for n sessions of the world's target.
+static pl_drafter *open_drafter(const world *w, const char *draft, const char *tree, int n, int rows) {
+    pl_drafter        *d;
+    pl_err             err = {0};
+    pl_drafter_options o = {
+        .target = &w->target, .dtype = PL_BF16, .tree = tree, .max_sessions = n, .max_rows = rows, .slots = 160};
+    if (pl_drafter_open(&d, draft, &o, &err) != PL_OK) fail_msg("%s", err.msg);
+    return d;
+}
+
 static void check_dtype(pl_dtype t) {
     char        dir[64], what[96];
     pl_err      err = {0};
@@ -279,7 +289,6 @@ static void stop_inside_block(void **state) {
 static void eagle3_is_lossless(void **state) {
     (void)state;
     char                     dir[64], draft[64], what[128];
-    pl_err                   err = {0};
     world                   *w = calloc(1, sizeof *w);
     transcript              *got = calloc(SESSIONS, sizeof *got);
     int64_t                  accepted = 0;
@@ -296,16 +305,7 @@ static void eagle3_is_lossless(void **state) {
                                    "static:4x2x1", "static:8x4x1", "static:0,0,0,1,1,4", "eagle2:60,10,6",
                                    "eagle2:20,5,3"};
             for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
-                pl_drafter *d;
-                assert_int_equal(pl_drafter_open(&d, draft,
-                                                 &(pl_drafter_options){.target = &w->target,
-                                                                       .dtype = PL_BF16,
-                                                                       .tree = trees[i],
-                                                                       .max_sessions = 8,
-                                                                       .max_rows = 8 * 80,
-                                                                       .slots = 160},
-                                                 &err),
-                                 PL_OK);
+                pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 80);
                 run(&w->target, d, NULL, 8 * 80, 0, 8, temperature, -1, got);
                 pl_drafter_destroy(d);
                 snprintf(what, sizeof what, "%.31s, %.60s, temperature %d", heads[head], trees[i], temperature);
@@ -333,7 +333,6 @@ static void eagle1_is_lossless(void **state) {
                                          {.head = pl_hf_head_of("lowrank:rank=12")},
                                          {.head = pl_hf_head_of("dynaspec:router=coral,clusters=9,k0=2,fixed")}};
     char                      dir[64], draft[64];
-    pl_err                    err = {0};
     world                    *w = calloc(1, sizeof *w);
     transcript               *got = calloc(SESSIONS, sizeof *got);
     test_target(&w->target, test_mkdir(dir), 4, 23, PL_BF16);
@@ -345,16 +344,7 @@ static void eagle1_is_lossless(void **state) {
             const char *trees[] = {"chain:3", "chain:auto"};
             for (int k = 0; k < 4; k++) {
                 int         n = k < 2 ? 8 : 1;
-                pl_drafter *d;
-                assert_int_equal(pl_drafter_open(&d, draft,
-                                                 &(pl_drafter_options){.target = &w->target,
-                                                                       .dtype = PL_BF16,
-                                                                       .tree = trees[k % 2],
-                                                                       .max_sessions = n,
-                                                                       .max_rows = n * 17,
-                                                                       .slots = 160},
-                                                 &err),
-                                 PL_OK);
+                pl_drafter *d = open_drafter(w, draft, trees[k % 2], n, n * 17);
                 assert_string_equal(d->kind->name, "eagle1");
                 run(&w->target, d, NULL, n * 17, 0, n, t, -1, got);
                 pl_drafter_destroy(d);
@@ -377,7 +367,6 @@ static void families_are_lossless(void **state) {
     static const char *const families[] = {"Qwen2", "Qwen3"}, *const trees[] = {"chain:3", "eagle2:12,4,4"};
     for (int f = 0; f < 2; f++) {
         char        dir[64], draft[64], what[96];
-        pl_err      err = {0};
         world      *w = calloc(1, sizeof *w);
         transcript *got = calloc(SESSIONS, sizeof *got);
         test_target_family(&w->target, test_mkdir(dir), families[f], 4, 29, f ? PL_F32 : PL_BF16);
@@ -389,16 +378,7 @@ static void families_are_lossless(void **state) {
             snprintf(what, sizeof what, "%s trees at every offset", families[f]);
             check_placed(w, NULL, t, got, what);
             for (int i = 0; i < 2; i++) {
-                pl_drafter *d;
-                assert_int_equal(pl_drafter_open(&d, draft,
-                                                 &(pl_drafter_options){.target = &w->target,
-                                                                       .dtype = PL_BF16,
-                                                                       .tree = trees[i],
-                                                                       .max_sessions = 8,
-                                                                       .max_rows = 8 * 17,
-                                                                       .slots = 160},
-                                                 &err),
-                                 PL_OK);
+                pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 17);
                 run(&w->target, d, NULL, 8 * 17, 0, 8, t, -1, got);
                 pl_drafter_destroy(d);
                 snprintf(what, sizeof what, "%s, %s", families[f], trees[i]);
@@ -432,16 +412,7 @@ static void drawn_children(void **state) {
         drawn_nodes = merged_nodes = 0;
         run_verifier = &v;
         for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
-            pl_drafter *d;
-            assert_int_equal(pl_drafter_open(&d, draft,
-                                             &(pl_drafter_options){.target = &w->target,
-                                                                   .dtype = PL_BF16,
-                                                                   .tree = trees[i],
-                                                                   .max_sessions = 8,
-                                                                   .max_rows = 8 * 64,
-                                                                   .slots = 160},
-                                             &err),
-                             PL_OK);
+            pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 64);
             run(&w->target, d, NULL, 8 * 64, 0, 8, 1, -1, got);
             pl_drafter_destroy(d);
             snprintf(what, sizeof what, "%s, proposal %d", trees[i], kind);

@@ -129,6 +129,8 @@ static void full_head(void **state) {
     config_is("norm_before_residual", "false");
     config_is("draft_vocab_size", "97");
     config_is("max_position_embeddings", "256");
+    config_is("torch_dtype", "\"bfloat16\"");
+    config_is("rope_parameters", "{\"rope_theta\":10000,\"rope_type\":\"default\"}");
 
     export_to("sglang"); // counts outputs, where the first one is 1
     names_are(LAYER("midlayer."));

@@ -240,15 +240,16 @@ static void goes_on_from_a_model(void **state) {
 static void bad_recipes(void **state) {
     (void)state;
     static const struct {
-        const char *extra, *says;
+        const char *set, *also, *says;
     } bad[] = {
-        {"  warmup: 61\n", "train.warmup"},
-        {"  long_steps: 61\n", "train.long_steps"},
-        {"  slots: 3\n", "do not divide"},
-        {"  long_seq_len: 48\n", "train.long_seq_len"},
-        {"  seq_len: 128\n", "train.seq_len"},
-        {"  unlikelihood.sequences: 3\n", "train.unlikelihood.sequences"},
-        {"  unlikelihood.sequences: 4\n", "train.unlikelihood.length"}, // 50 and 100 tokens, 64 positions
+        {"train.warmup=61", NULL, "train.warmup"},
+        {"train.long_steps=61", NULL, "train.long_steps"},
+        {"train.slots=3", NULL, "do not divide"},
+        {"train.long_seq_len=48", NULL, "train.long_seq_len"},
+        {"train.seq_len=128", NULL, "train.seq_len"},
+        {"train.unlikelihood.sequences=3", NULL, "train.unlikelihood.sequences"},
+        {"train.unlikelihood.sequences=4", NULL, "train.unlikelihood.length"}, // 50 and 100 tokens, 64 positions
+        {"train.unlikelihood.sequences=4", "train.unlikelihood.first_step=61", "train.unlikelihood.first_step"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char        text[1024];
@@ -266,16 +267,12 @@ static void bad_recipes(void **state) {
                               "target.new.positions=64",
                               "target.new.hidden_size=32",
                               "data.tokenizer.vocab_size=380",
-                              NULL};
-        char        set[64];
+                              bad[i].set,
+                              bad[i].also};
         snprintf(text, sizeof text, "data.text=%s/a.txt", small_base);
-        const char *colon = strchr(bad[i].extra, ':');
-        snprintf(set, sizeof set, "train.%.*s=%.*s", (int)(colon - bad[i].extra - 2), bad[i].extra + 2,
-                 (int)strcspn(colon + 2, "\n"), colon + 2);
-        sets[11] = set;
         int                  n;
         const pl_key *const *tables = pl_stage_tables(&n);
-        assert_int_equal(pl_recipe_open(&r, NULL, tables, n, sets, 12, &err), PL_OK);
+        assert_int_equal(pl_recipe_open(&r, NULL, tables, n, sets, bad[i].also ? 13 : 12, &err), PL_OK);
         char  *dir = pl_path_join(small_base, out);
         pl_env env = {.backend = pl_backend_cpu()};
         assert_int_equal(pl_train_run(r, dir, &env, &err), PL_E_INPUT);

@@ -17,9 +17,10 @@ int64_t pl_repetition_rows(const pl_repetition_options *o) {
 pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, pl_lm *lm, const pl_backend *be,
                              pl_pool *pool, pl_err *err) {
     const pl_hf_config *c = &lm->model.config;
-    PL_CHECK(o->sequences >= 1 && o->prefix >= 1 && o->length >= 1 && lm->capacity >= pl_repetition_rows(o),
-             "%d sequences of %d and %d, room for %lld rows", o->sequences, o->prefix, o->length,
-             (long long)lm->capacity);
+    PL_CHECK(o->sequences >= 1 && o->prefix >= 1 && o->length >= 1 && lm->capacity >= pl_repetition_rows(o) &&
+                 room(o) <= c->max_position_embeddings,
+             "%d sequences of %d and %d, room for %lld rows, %d positions", o->sequences, o->prefix, o->length,
+             (long long)lm->capacity, c->max_position_embeddings);
     *r = (pl_repetition){.o = *o, .lm = lm};
     size_t n = (size_t)pl_repetition_rows(o), sequences = (size_t)o->sequences;
     r->ids = pl_calloc(n, sizeof *r->ids);
@@ -29,9 +30,6 @@ pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, p
     r->again = pl_calloc((size_t)o->length, sizeof *r->again);
     if (!r->ids || !r->weight || !r->n || !r->prompt || !r->again)
         return pl_fail(err, PL_E_MEMORY, "training: out of memory for continuations");
-    if (room(o) > c->max_position_embeddings)
-        return pl_fail(err, PL_E_INPUT, "continuations of %lld tokens, the model has %d positions", (long long)room(o),
-                       c->max_position_embeddings);
     pl_engine_options eo = {
         .max_sessions = o->sequences, .max_rows = o->sequences > 64 ? o->sequences : 64, .max_len = (int)room(o)};
     return pl_engine_create(&r->engine, be, pool, &lm->model, NULL, &eo, err);

@@ -37,7 +37,7 @@ typedef struct pl_repetition {
 // Rows of a slot that the sequences take, beside those of text.
 int64_t pl_repetition_rows(const pl_repetition_options *o);
 
-// lm has room for these rows. PL_E_INPUT where prefix and length exceed the model's positions.
+// lm has room for these rows, the model positions for prefix and length together. To be ended in any case.
 pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, pl_lm *lm, const pl_backend *be,
                              pl_pool *pool, pl_err *err);
 void      pl_repetition_fini(pl_repetition *r);

@@ -323,6 +323,9 @@ static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_e
     if (n % p->task.n_slots != 0)
         return pl_recipe_fail(p->r, &tr->train.unlikelihood.sequences, err, "not a multiple of the step's %d slots",
                               p->task.n_slots);
+    if (tr->train.unlikelihood.first_step > tr->train.steps)
+        return pl_recipe_fail(p->r, &tr->train.unlikelihood.first_step, err, "after train.steps, %lld",
+                              (long long)tr->train.steps);
     if (room > p->positions)
         return pl_recipe_fail(p->r, &tr->train.unlikelihood.length, err,
                               "with the prefix %lld tokens, the model has %lld positions", (long long)room,
