@@ -34,6 +34,11 @@ bool pl_unicode_is_punct(uint32_t cp) {
     return c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO;
 }
 
+bool pl_unicode_is_printable(uint32_t cp) {
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return cp == ' ' || (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_SO);
+}
+
 bool pl_unicode_is_word(uint32_t cp) {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC || cp == 0x200c ||
@@ -108,4 +113,26 @@ void pl_unicode_lower(const char *s, size_t n, pl_strbuf *to) {
         else
             pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp)));
     }
+}
+
+void pl_unicode_upper(const char *s, size_t n, pl_strbuf *to) {
+    for (size_t at = 0; at < n;) {
+        uint32_t cp;
+        char     c[4];
+        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
+        pl_strbuf_add(to, c, (size_t)pl_utf8_put(c, (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp)));
+    }
+}
+
+bool pl_unicode_is_special_case(const char *s, size_t n) {
+    static const uint32_t ranges[][2] = {{0xdf, 0xdf},     {0x130, 0x130},   {0x149, 0x149},   {0x1f0, 0x1f0},
+                                         {0x345, 0x345},   {0x390, 0x390},   {0x3a3, 0x3a3},   {0x3b0, 0x3b0},
+                                         {0x587, 0x587},   {0x1e96, 0x1e9e}, {0x1f50, 0x1fff}, {0xfb00, 0xfb17}};
+    for (size_t at = 0; at < n;) {
+        uint32_t cp;
+        at += (size_t)pl_utf8_next(s + at, n - at, &cp);
+        for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+            if (cp >= ranges[i][0] && cp <= ranges[i][1]) return true;
+    }
+    return false;
 }

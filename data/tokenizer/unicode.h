@@ -14,6 +14,7 @@ pl_char_class pl_unicode_class(uint32_t cp);
 bool          pl_unicode_is_space(uint32_t cp); // White_Space
 bool          pl_unicode_is_punct(uint32_t cp); // category P, and ASCII's symbols, as Hugging Face's Punctuation has it
 bool          pl_unicode_is_word(uint32_t cp);  // \w: Alphabetic, marks, decimal numbers, connectors, joiners
+bool          pl_unicode_is_printable(uint32_t cp); // Python's str.isprintable: no controls, no spaces but U+0020
 
 typedef enum pl_unicode_form { PL_NFC, PL_NFD, PL_NFKC, PL_NFKD } pl_unicode_form;
 
@@ -23,5 +24,8 @@ bool      pl_unicode_is_normal(pl_unicode_form form, const char *s, size_t n);
 pl_status pl_unicode_normalize(pl_unicode_form form, const char *s, size_t n, pl_strbuf *to, pl_err *err);
 // Appends the text in lower case, character by character (no rule looks at neighbours).
 void      pl_unicode_lower(const char *s, size_t n, pl_strbuf *to);
+void      pl_unicode_upper(const char *s, size_t n, pl_strbuf *to);
+// Whether some character's case depends on its neighbours or becomes several characters (Unicode's SpecialCasing).
+bool      pl_unicode_is_special_case(const char *s, size_t n);
 
 #endif

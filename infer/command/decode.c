@@ -1,4 +1,5 @@
 #include "infer/command/decode.h"
+#include "infer/command/chat.h"
 
 #include "infer/decode/runner.h"
 #include "kernels/base/files.h"
@@ -37,6 +38,15 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "F",
      .help = "the prompt from a file (its last line end left out)"},
+    {.name = "chat",
+     .type = PL_CLI_FLAG,
+     .help = "the prompt is what a user says: it is written by the model's chat template"},
+    {.name = "system", .type = PL_CLI_TEXT, .arg = "TEXT", .help = "with --chat: the system's message before it"},
+    {.name = "chat-file",
+     .type = PL_CLI_TEXT,
+     .arg = "F",
+     .help = "the prompt is a conversation: a JSON record with \"messages\" and perhaps \"tools\""},
+    PL_CHAT_CLI_OPTIONS,
     {.name = "max-new-tokens",
      .letter = 'n',
      .type = PL_CLI_INT,
@@ -116,9 +126,52 @@ static bool on_token(void *arg, int32_t token) {
     return !d->failed; // else nobody listens any more
 }
 
+// {"messages": [system, user]}
+static pl_status conversation_of(const char *system, const char *user, size_t n, char **out, size_t *len, pl_err *err) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    pl_json_out_key(&o, "messages");
+    pl_json_out_array(&o);
+    for (int i = system ? 0 : 1; i < 2; i++) {
+        pl_json_out_object(&o);
+        pl_json_out_key(&o, "role");
+        pl_json_out_str(&o, i ? "user" : "system");
+        pl_json_out_key(&o, "content");
+        pl_json_out_strn(&o, i ? user : system, i ? n : strlen(system));
+        pl_json_out_close(&o, '}');
+    }
+    pl_json_out_close(&o, ']');
+    pl_json_out_close(&o, '}');
+    *len = o.len;
+    PL_TRY(pl_json_out_end(&o, err));
+    *out = o.text;
+    return PL_OK;
+}
+
+// text[0..n): what the user says, or with --chat-file the conversation itself.
+static pl_status encode_chat(const pl_cli_args *a, const pl_target *t, const char *text, size_t n, int32_t **ids,
+                             int64_t *n_ids, pl_err *err) {
+    const char  *file = pl_cli_text(a, "chat-file"), *model = pl_cli_text(a, "tokenizer");
+    char        *made = NULL;
+    pl_jinja_out chat = {0};
+    pl_chat_cli  c;
+    pl_status    st = pl_chat_cli_open(&c, a, model ? model : pl_cli_text(a, "target"), err);
+    c.options.add_generation_prompt = true;
+    if (st == PL_OK && !file) st = conversation_of(pl_cli_text(a, "system"), text, n, &made, &n, err);
+    if (st == PL_OK)
+        st = pl_chat_template_render(c.template, file ? file : "the conversation", 0, file ? text : made, n, &c.options,
+                                     &chat, err);
+    if (st == PL_OK) st = pl_tokenizer_encode(t->tok, chat.text, chat.n, 0, ids, n_ids, err);
+    pl_jinja_out_fini(&chat);
+    pl_free(made);
+    pl_chat_cli_close(&c);
+    return st;
+}
+
 static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t **ids, int64_t *n, pl_err *err) {
-    const char *text = pl_cli_text(a, "prompt"), *file = pl_cli_text(a, "prompt-file");
-    const char *given = pl_cli_text(a, "prompt-ids");
+    const char *text = pl_cli_text(a, "prompt"), *chat_file = pl_cli_text(a, "chat-file");
+    const char *given = pl_cli_text(a, "prompt-ids"), *file = chat_file ? chat_file : pl_cli_text(a, "prompt-file");
     if (given) {
         pl_status st = pl_cli_ids(given, ids, n, err);
         return st == PL_OK ? PL_OK : pl_fail_at(err, st, "--prompt-ids");
@@ -133,17 +186,32 @@ static pl_status read_prompt(const pl_cli_args *a, const pl_target *t, int32_t *
         text = (const char *)data;
         if (bytes > 0 && text[bytes - 1] == '\n') bytes--;
     }
-    pl_status st = pl_tokenizer_encode(t->tok, text, bytes, PL_TOK_ADD_BOS, ids, n, err);
-    if (st != PL_OK) st = pl_fail_at(err, st, "%s", file ? file : "--prompt");
+    pl_status st;
+    if (chat_file || pl_cli_has(a, "chat")) {
+        st = encode_chat(a, t, text, bytes, ids, n, err);
+    } else {
+        st = pl_tokenizer_encode(t->tok, text, bytes, PL_TOK_ADD_BOS, ids, n, err);
+        if (st != PL_OK) st = pl_fail_at(err, st, "%s", file ? file : "--prompt");
+    }
     pl_free(data);
     return st;
 }
 
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
-    int prompts = pl_cli_has(a, "prompt") + pl_cli_has(a, "prompt-ids") + pl_cli_has(a, "prompt-file");
+    bool file = pl_cli_has(a, "chat-file"), chat = pl_cli_has(a, "chat") || file;
+    int  prompts = pl_cli_has(a, "prompt") + pl_cli_has(a, "prompt-ids") + pl_cli_has(a, "prompt-file") + file;
     if (!pl_cli_has(a, "target")) return pl_fail(err, PL_E_USAGE, "--target: is missing; it names the model");
-    if (prompts == 0) return pl_fail(err, PL_E_USAGE, "--prompt: is missing; give it, --prompt-file or --prompt-ids");
-    if (prompts > 1) return pl_fail(err, PL_E_USAGE, "--prompt, --prompt-file and --prompt-ids exclude each other");
+    if (prompts == 0)
+        return pl_fail(err, PL_E_USAGE, "--prompt: is missing; give it, --prompt-file, --prompt-ids or --chat-file");
+    if (prompts > 1)
+        return pl_fail(err, PL_E_USAGE, "--prompt, --prompt-file, --prompt-ids and --chat-file exclude each other");
+    if (pl_cli_has(a, "chat") && pl_cli_has(a, "prompt-ids"))
+        return pl_fail(err, PL_E_USAGE, "--chat: writes text by a template; --prompt-ids are taken as they are");
+    if (pl_cli_has(a, "system") && (!pl_cli_has(a, "chat") || file))
+        return pl_fail(err, PL_E_USAGE, "--system: needs --chat; a --chat-file has its own");
+    static const char *const of_chat[] = {"chat-template", "chat-kwargs", "date"};
+    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
+        if (!chat && pl_cli_has(a, of_chat[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", of_chat[i]);
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))

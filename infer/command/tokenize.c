@@ -1,4 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
+#include "infer/command/chat.h"
 #include "infer/command/decode.h"
 #include "kernels/base/files.h"
 #include "kernels/base/strbuf.h"
@@ -26,6 +27,14 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "IDS",
      .help = "ids to text instead: 1,2,3 (or with blanks); - reads them from standard input"},
+    {.name = "chat",
+     .type = PL_CLI_TEXT,
+     .arg = "F.jsonl",
+     .help = "conversations by the model's chat template, one a line: \"messages\" or ShareGPT's \"conversations\""},
+    {.name = "add-generation-prompt",
+     .type = PL_CLI_FLAG,
+     .help = "with --chat: the beginning of the assistant's next turn behind each"},
+    PL_CHAT_CLI_OPTIONS,
     {0}};
 
 static pl_status read_all(int fd, pl_strbuf *b, pl_err *err) {
@@ -95,6 +104,31 @@ done:
     return st;
 }
 
+// Ids as a line of text, or as "ids" of the JSON object at hand.
+static void put_ids(const pl_env *env, pl_strbuf *lines, const int32_t *ids, int64_t n) {
+    char number[16];
+    if (env->json) {
+        pl_json_out_key(env->result, "ids");
+        pl_json_out_array(env->result);
+        for (int64_t i = 0; i < n; i++)
+            pl_json_out_int(env->result, ids[i]);
+        pl_json_out_close(env->result, ']');
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int digits = snprintf(number, sizeof number, "%s%d", i ? " " : "", ids[i]);
+        pl_strbuf_add(lines, number, (size_t)digits);
+    }
+    pl_strbuf_add(lines, "\n", 1);
+}
+
+static pl_status write_lines(const pl_env *env, pl_strbuf *lines, pl_status st, pl_err *err) {
+    if (st == PL_OK && lines->failed) st = pl_fail(err, PL_E_MEMORY, "ids: out of memory");
+    if (st == PL_OK && lines->n) fwrite(lines->s, 1, lines->n, env->text);
+    pl_strbuf_fini(lines);
+    return st;
+}
+
 static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli_args *a, pl_err *err) {
     const char *text = pl_cli_text(a, "text"), *file = pl_cli_text(a, "file");
     uint8_t    *data = NULL;
@@ -109,29 +143,85 @@ static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli
     pl_status st = pl_tokenizer_encode(tok, text, bytes, flags, &ids, &n, err);
     pl_free(data);
     if (st != PL_OK) return pl_fail_at(err, st, "%s", file ? file : "--text");
+    pl_strbuf lines = {0};
+    put_ids(env, &lines, ids, n);
+    pl_free(ids);
+    return write_lines(env, &lines, PL_OK, err);
+}
+
+// The rendered text holds BOS where the template puts it: encoding adds none.
+static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, const pl_jinja_out *chat,
+                                  pl_strbuf *lines, pl_err *err) {
+    int32_t *ids;
+    int64_t  n;
+    PL_TRY(pl_tokenizer_encode(tok, chat->text, chat->n, 0, &ids, &n, err));
     if (env->json) {
-        pl_json_out_key(env->result, "ids");
-        pl_json_out_array(env->result);
-        for (int64_t i = 0; i < n; i++)
-            pl_json_out_int(env->result, ids[i]);
-        pl_json_out_close(env->result, ']');
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            fprintf(env->text, "%s%d", i ? " " : "", ids[i]);
-        fputc('\n', env->text);
+        pl_json_out_object(env->result);
+        pl_json_out_key(env->result, "text");
+        pl_json_out_strn(env->result, chat->text, chat->n);
     }
+    put_ids(env, lines, ids, n);
+    if (env->json) pl_json_out_close(env->result, '}');
     pl_free(ids);
     return PL_OK;
 }
 
+static pl_status each_conversation(const pl_env *env, const pl_tokenizer *tok, const pl_chat_cli *c, const char *file,
+                                   const char *data, size_t n, pl_strbuf *lines, pl_err *err) {
+    int64_t line = 0;
+    for (size_t at = 0, end; at < n; at = end + 1) {
+        const char *stop = memchr(data + at, '\n', n - at);
+        end = stop ? (size_t)(stop - data) : n;
+        line++;
+        if (strspn(data + at, " \t\r") >= end - at) continue;
+        pl_jinja_out chat;
+        PL_TRY(pl_chat_template_render(c->template, file, line, data + at, end - at, &c->options, &chat, err));
+        pl_status st = put_conversation(env, tok, &chat, lines, err);
+        pl_jinja_out_fini(&chat);
+        if (st != PL_OK) return pl_fail_at(err, st, "%s:%lld", file, (long long)line);
+    }
+    return PL_OK;
+}
+
+static pl_status encode_chat(const pl_env *env, const pl_tokenizer *tok, const pl_cli_args *a, pl_err *err) {
+    const char *file = pl_cli_text(a, "chat");
+    uint8_t    *data = NULL;
+    size_t      n = 0;
+    pl_strbuf   lines = {0};
+    pl_chat_cli c;
+    pl_status   st = pl_chat_cli_open(&c, a, pl_cli_text(a, "tokenizer"), err);
+    c.options.add_generation_prompt = pl_cli_has(a, "add-generation-prompt");
+    if (st == PL_OK) st = pl_file_read(file, &data, &n, FILE_MAX_BYTES, err);
+    if (st == PL_OK && env->json) {
+        pl_json_out_key(env->result, "chat_template");
+        pl_json_out_str(env->result, pl_chat_template_hash(c.template));
+        pl_json_out_key(env->result, "conversations");
+        pl_json_out_array(env->result);
+    }
+    if (st == PL_OK) st = each_conversation(env, tok, &c, file, (const char *)data, n, &lines, err);
+    if (st == PL_OK && env->json) pl_json_out_close(env->result, ']');
+    st = write_lines(env, &lines, st, err);
+    pl_free(data);
+    pl_chat_cli_close(&c);
+    return st;
+}
+
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    int inputs = pl_cli_has(a, "text") + pl_cli_has(a, "file") + pl_cli_has(a, "decode");
+    bool chat = pl_cli_has(a, "chat");
+    int  inputs = pl_cli_has(a, "text") + pl_cli_has(a, "file") + pl_cli_has(a, "decode") + chat;
     if (!pl_cli_has(a, "tokenizer"))
         return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
-    if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file and --decode: give exactly one of them");
+    if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file, --chat and --decode: give exactly one of them");
+    static const char *const of_chat[] = {"add-generation-prompt", "chat-template", "chat-kwargs", "date"};
+    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
+        if (!chat && pl_cli_has(a, of_chat[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", of_chat[i]);
+    if (chat && pl_cli_has(a, "no-special"))
+        return pl_fail(err, PL_E_USAGE, "--no-special: not with --chat; a chat template is made of special tokens");
     pl_tokenizer *tok;
     PL_TRY(pl_tokenizer_open_pre(&tok, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"), err));
-    pl_status st = pl_cli_has(a, "decode") ? decode(env, tok, pl_cli_text(a, "decode"), err) : encode(env, tok, a, err);
+    pl_status st = pl_cli_has(a, "decode") ? decode(env, tok, pl_cli_text(a, "decode"), err)
+                   : chat                  ? encode_chat(env, tok, a, err)
+                                           : encode(env, tok, a, err);
     pl_tokenizer_close(tok);
     return st;
 }
@@ -147,7 +237,9 @@ const pl_command pl_command_tokenize = {
         "tokenizer.bin.\n"
         "--decode writes exactly the bytes that the ids stand for (a line feed behind them on a terminal only). With\n"
         "--json \"text\" shows what is not UTF-8 as U+FFFD, and \"bytes_hex\" holds the exact bytes where there is "
-        "such.",
+        "such.\n"
+        "--chat writes each conversation as the model's chat template does (chat_template.jinja, or chat_template of\n"
+        "tokenizer_config.json), byte for byte what transformers' apply_chat_template gives, and encodes that.",
     .example = "paceline tokenize --tokenizer checkpoints/tiny --text \"Hello there\"",
     .run = run,
 };

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -48,6 +49,69 @@ static void test_tokenize(void **state) {
     test_run_fails(2, "no-such", "tokenize --tokenizer %s/no-such --text a", tok);
     test_write(file, "a\xff");
     test_run_fails(2, file, "tokenize --tokenizer %s --file %s --json", tok, file);
+    test_scratch_remove(scratch);
+}
+
+// A conversation by a template: text and ids, the same prompt in decode, and no second BOS.
+static void test_chat(void **state) {
+    (void)state;
+    char        scratch[64], template[128], record[128];
+    int32_t     ids[64], prompt[64];
+    int         n;
+    pl_json     j;
+    test_output o;
+    test_scratch(scratch);
+    snprintf(template, sizeof template, "%s/chat.jinja", scratch);
+    snprintf(record, sizeof record, "%s/chat.jsonl", scratch);
+    test_write(template, "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                         "{% if add_generation_prompt %}assistant:{% endif %}{{ mood }}");
+    test_write(record, "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief\"}, "
+                       "{\"role\": \"user\", \"content\": \"Hi\"}]}\n\n"
+                       "{\"conversations\": [{\"from\": \"human\", \"value\": \"A\"}]}\n");
+    test_run_json(&j, "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s --json", record, template);
+    const cJSON *list = pl_json_find(&j, NULL, "conversations"), *first = cJSON_GetArrayItem(list, 0);
+    assert_int_equal(cJSON_GetArraySize(list), 2);
+    assert_string_equal(test_str(&j, cJSON_GetArrayItem(list, 1), "text"), "<s>user: A\n");
+    assert_int_equal(strlen(test_str(&j, NULL, "chat_template")), 16);
+    assert_string_equal(test_str(&j, first, "text"), "<s>system: Be brief\nuser: Hi\n");
+    pl_json_close(&j);
+
+    test_write(record, "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief\"}, "
+                       "{\"role\": \"user\", \"content\": \"Hi\"}]}");
+    test_run(&o, "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s --add-generation-prompt", record,
+             template);
+    assert_int_equal(o.code, 0);
+    n = 0;
+    for (char *p = o.out, *end; n < 64; p = end) {
+        ids[n] = (int32_t)strtol(p, &end, 10);
+        if (end == p) break;
+        n++;
+    }
+    test_run_fini(&o);
+    test_run_json(&j,
+                  "decode --target checkpoints/tiny --chat --system 'Be brief' -p Hi --chat-template %s -n 4 --json",
+                  template);
+    assert_int_equal(test_ids(&j, "prompt_tokens", prompt, 64), n);
+    assert_memory_equal(prompt, ids, (size_t)n * sizeof *ids);
+    pl_json_close(&j);
+    test_run_json(&j, "decode --target checkpoints/tiny --chat-file %s --chat-template %s -n 4 --json", record,
+                  template);
+    assert_int_equal(test_ids(&j, "prompt_tokens", prompt, 64), n);
+    assert_memory_equal(prompt, ids, (size_t)n * sizeof *ids);
+    pl_json_close(&j);
+    test_run_json(&j, "decode --target checkpoints/tiny --chat -p Hi --chat-template %s -n 1 --json --chat-kwargs '%s'",
+                  template, "{\"mood\": \"sad\"}");
+    assert_true(test_ids(&j, "prompt_tokens", prompt, 64) != n);
+    pl_json_close(&j);
+
+    test_run_fails(2, "has no chat template", "decode --target checkpoints/tiny --chat -p Hi");
+    test_run_fails(2, "--system", "decode --target checkpoints/tiny --system x -p Hi");
+    test_run_fails(2, "--date", "decode --target checkpoints/tiny --date 2026-01-01 -p Hi");
+    test_run_fails(2, "--chat", "decode --target checkpoints/tiny --chat --prompt-ids 1,2");
+    test_run_fails(2, "--no-special", "tokenize --tokenizer checkpoints/tiny --chat %s --no-special", record);
+    test_write(record, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n{\"text\": 1}\n");
+    test_run_fails(2, "chat.jsonl:2", "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s", record,
+                   template);
     test_scratch_remove(scratch);
 }
 
@@ -450,11 +514,11 @@ static void test_eval_methods(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_tokenize_bytes),
-        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_chat),
+        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
+        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,693 @@
+#include "data/chat/eval.h"
+#include <math.h>
+
+typedef struct pl_chat_scope {
+    struct pl_chat_scope *parent; // NULL: what lies around are the caller's variables
+    const char          **name;
+    pl_chat_value        *v;
+    int64_t               n, cap;
+} scope;
+
+typedef struct pl_chat_loop {
+    const pl_chat_list *items;
+    int64_t             i;
+} loop;
+
+typedef enum flow { NEXT, BREAK, CONTINUE } flow;
+
+static pl_chat_value eval(pl_chat_machine *m, scope *s, const pl_chat_node *n);
+static flow          exec(pl_chat_machine *m, scope *s, const pl_chat_nodes *body);
+
+// ---- names
+
+static scope *inner(pl_chat_machine *m, scope *parent) {
+    scope *s = pl_region_alloc(m->r, sizeof *s);
+    s->parent = parent;
+    return s;
+}
+
+static void bind(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v) {
+    for (int64_t i = 0; i < s->n; i++)
+        if (strcmp(s->name[i], name) == 0) {
+            s->v[i] = v;
+            return;
+        }
+    if (s->n == s->cap) {
+        int64_t        cap = s->cap ? 2 * s->cap : 4;
+        const char   **names = pl_region_alloc(m->r, (size_t)cap * sizeof *names);
+        pl_chat_value *values = pl_region_alloc(m->r, (size_t)cap * sizeof *values);
+        if (s->n) memcpy(names, s->name, (size_t)s->n * sizeof *names);
+        if (s->n) memcpy(values, s->v, (size_t)s->n * sizeof *values);
+        s->name = names;
+        s->v = values;
+        s->cap = cap;
+    }
+    s->name[s->n] = name;
+    s->v[s->n++] = v;
+}
+
+static pl_chat_value callable(pl_chat_machine *m, pl_chat_call c) {
+    pl_chat_call *to = pl_region_alloc(m->r, sizeof *to);
+    *to = c;
+    return (pl_chat_value){.type = PL_CHAT_CALL, .call = to};
+}
+
+static pl_chat_value lookup(pl_chat_machine *m, const scope *s, const char *name) {
+    for (; s; s = s->parent)
+        for (int64_t i = 0; i < s->n; i++)
+            if (strcmp(s->name[i], name) == 0) return s->v[i];
+    pl_chat_value *v = pl_chat_member(m->r, m->vars, name);
+    if (v) return *v;
+    const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_functions, name);
+    return b ? callable(m, (pl_chat_call){.builtin = b}) : pl_chat_undefined(name);
+}
+
+static void assign(pl_chat_machine *m, scope *s, const pl_chat_node *to, pl_chat_value v) {
+    if (to->kind == PL_CHAT_NAME) {
+        bind(m, s, to->name, v);
+    } else if (to->kind == PL_CHAT_ATTR) {
+        pl_chat_value of = lookup(m, s, to->a->name);
+        if (of.type != PL_CHAT_DICT || !of.flag)
+            pl_chat_raise(m->r, PL_E_INPUT, "set %s.%s: %s is no namespace", to->a->name, to->name, to->a->name);
+        pl_chat_put(m->r, of, pl_chat_str(to->name), v);
+    } else {
+        const pl_chat_list *items = pl_chat_items(m, v);
+        if (items->n != to->items.n)
+            pl_chat_raise(m->r, PL_E_INPUT, "%lld values for %lld names", (long long)items->n, (long long)to->items.n);
+        for (int64_t i = 0; i < items->n; i++)
+            assign(m, s, to->items.v[i], items->v[i]);
+    }
+}
+
+// ---- members
+
+static bool is_sequence(pl_chat_value v) {
+    return v.type == PL_CHAT_STR || (v.type == PL_CHAT_LIST && v.list->kind == PL_CHAT_WHOLE);
+}
+
+static pl_chat_value loop_member(pl_chat_machine *m, pl_chat_value of, const char *name) {
+    const loop          *l = of.call->loop;
+    const pl_chat_value *v = l->items->v;
+    int64_t              n = l->items->n, i = l->i;
+    if (strcmp(name, "index") == 0) return pl_chat_int(i + 1);
+    if (strcmp(name, "index0") == 0) return pl_chat_int(i);
+    if (strcmp(name, "revindex") == 0) return pl_chat_int(n - i);
+    if (strcmp(name, "revindex0") == 0) return pl_chat_int(n - i - 1);
+    if (strcmp(name, "first") == 0) return pl_chat_bool(i == 0);
+    if (strcmp(name, "last") == 0) return pl_chat_bool(i == n - 1);
+    if (strcmp(name, "length") == 0) return pl_chat_int(n);
+    if (strcmp(name, "depth") == 0) return pl_chat_int(1); // of recursive loops
+    if (strcmp(name, "depth0") == 0) return pl_chat_int(0);
+    if (strcmp(name, "previtem") == 0) return i > 0 ? v[i - 1] : pl_chat_undefined("there is no previous item");
+    if (strcmp(name, "nextitem") == 0) return i + 1 < n ? v[i + 1] : pl_chat_undefined("there is no next item");
+    if (strcmp(name, "cycle") == 0 || strcmp(name, "changed") == 0)
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "loop.%s is not built", name);
+    return pl_chat_undefined(name);
+}
+
+// Methods that Python has and this has not: a name that is none is a member that is not there, these are refused.
+static bool is_python_method(pl_chat_type type, const char *name) {
+    static const char *const of_str[] = {
+        "casefold",     "center",  "encode",     "expandtabs",  "format_map", "isalnum", "isascii", "isdecimal",
+        "isidentifier", "islower", "isnumeric",  "isprintable", "istitle",    "isupper", "ljust",   "maketrans",
+        "partition",    "rjust",   "rpartition", "swapcase",    "translate",  "zfill",   "rindex",  NULL};
+    static const char *const of_list[] = {"append", "clear",  "copy",    "extend", "insert",
+                                          "pop",    "remove", "reverse", "sort",   NULL};
+    static const char *const of_dict[] = {"clear", "copy", "fromkeys", "pop", "popitem", "setdefault", "update", NULL};
+    const char *const       *names = type == PL_CHAT_STR ? of_str : type == PL_CHAT_LIST ? of_list : of_dict;
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0) return true;
+    return false;
+}
+
+static bool method_of(pl_chat_machine *m, pl_chat_value of, const char *name, pl_chat_value *out) {
+    const pl_chat_builtin *table = of.type == PL_CHAT_STR    ? pl_chat_str_methods
+                                   : of.type == PL_CHAT_LIST ? pl_chat_list_methods
+                                                             : pl_chat_dict_methods;
+    const pl_chat_builtin *b = pl_chat_builtin_find(table, name);
+    if (!b && is_python_method(of.type, name))
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the method %s of a %s is not built", name, pl_chat_type_name(of));
+    if (b) *out = callable(m, (pl_chat_call){.builtin = b, .self = of});
+    return b != NULL;
+}
+
+static _Noreturn void undefined(pl_chat_machine *m, pl_chat_value v) {
+    pl_chat_raise(m->r, PL_E_INPUT, "'%s' is undefined", v.s);
+}
+
+pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name) {
+    pl_chat_value v;
+    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    if (of.type == PL_CHAT_CALL) return of.call->loop ? loop_member(m, of, name) : pl_chat_undefined(name);
+    bool has_methods = is_sequence(of) || (of.type == PL_CHAT_DICT && !of.flag);
+    if (has_methods && method_of(m, of, name, &v)) return v;
+    pl_chat_value *member = of.type == PL_CHAT_DICT ? pl_chat_member(m->r, of, name) : NULL;
+    return member ? *member : pl_chat_undefined(name);
+}
+
+static int64_t place(int64_t i, int64_t n) {
+    return i < 0 ? i + n : i;
+}
+
+pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value which) {
+    bool whole = which.type == PL_CHAT_INT || which.type == PL_CHAT_BOOL;
+    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    if (of.type == PL_CHAT_DICT && !of.flag) {
+        pl_chat_value *v = pl_chat_find(m->r, of, which);
+        if (v) return *v;
+    }
+    bool list = of.type == PL_CHAT_LIST && (of.list->kind == PL_CHAT_WHOLE || of.list->kind == PL_CHAT_RANGE);
+    if ((list || of.type == PL_CHAT_STR) && whole) {
+        int64_t n = pl_chat_length(m->r, of), i = place(which.type == PL_CHAT_INT ? which.i : which.flag, n);
+        if (i < 0 || i >= n) return pl_chat_undefined("an item beyond the end");
+        return of.type == PL_CHAT_LIST ? of.list->v[i] : pl_chat_chars(of, i, i + 1);
+    }
+    if (which.type == PL_CHAT_STR) return pl_chat_attr(m, of, pl_region_copy(m->r, which.s, which.n));
+    return pl_chat_undefined("an item that is not there");
+}
+
+// Python's bound of a slice in [0, n], or [-1, n - 1] going back.
+static int64_t slice_bound(pl_chat_machine *m, pl_chat_value v, int64_t n, int64_t step, int64_t otherwise) {
+    if (v.type == PL_CHAT_NONE) return otherwise;
+    int64_t i = place(pl_chat_need_int(m, v, "a slice"), n), low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    return i < low ? low : i > high ? high : i;
+}
+
+static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_value part[3]) {
+    if (!is_sequence(of)) pl_chat_raise(m->r, PL_E_INPUT, "a slice of a %s", pl_chat_type_name(of));
+    int64_t n = pl_chat_length(m->r, of),
+            step = part[2].type == PL_CHAT_NONE ? 1 : pl_chat_need_int(m, part[2], "step");
+    if (step == 0 || step < -n - 1) step = step ? -n - 1 : pl_chat_need_int(m, pl_chat_none(), "a slice's step");
+    if (step > n + 1) step = n + 1;
+    int64_t from = slice_bound(m, part[0], n, step, step < 0 ? n - 1 : 0);
+    int64_t to = slice_bound(m, part[1], n, step, step < 0 ? -1 : n);
+    if (of.type == PL_CHAT_STR && step == 1) return pl_chat_chars(of, from, to > from ? to : from);
+    const pl_chat_list *items = pl_chat_items(m, of);
+    pl_chat_value       list = pl_chat_list_new(m->r, of.flag && of.type == PL_CHAT_LIST);
+    size_t              mark = m->out.n;
+    for (int64_t i = from; step > 0 ? i < to : i > to; i += step)
+        if (of.type == PL_CHAT_STR)
+            pl_strbuf_add(&m->out, items->v[i].s, items->v[i].n);
+        else
+            pl_chat_push(m->r, list, items->v[i]);
+    return of.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+}
+
+pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v) {
+    if (v.type == PL_CHAT_LIST && v.list->kind != PL_CHAT_GENERATOR) return v.list;
+    pl_chat_value list = pl_chat_list_new(m->r, false);
+    if (v.type == PL_CHAT_LIST) { // all of it, and then it is empty
+        *list.list = *v.list;
+        list.list->kind = PL_CHAT_WHOLE;
+        v.list->n = v.list->cap = 0;
+        return list.list;
+    }
+    if (v.type == PL_CHAT_UNDEFINED) return list.list;
+    if (v.type == PL_CHAT_STR) {
+        for (size_t at = 0, next; at < v.n; at = next) {
+            pl_chat_char(v, at, &next);
+            pl_chat_push(m->r, list, pl_chat_strn(v.s + at, next - at));
+        }
+        return list.list;
+    }
+    if (v.type == PL_CHAT_DICT && !v.flag) {
+        for (int64_t i = 0; i < v.dict->n; i++)
+            pl_chat_push(m->r, list, v.dict->key[i]);
+        return list.list;
+    }
+    pl_chat_raise(m->r, PL_E_INPUT, "'%s' object is not iterable", pl_chat_type_name(v));
+}
+
+bool pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what) {
+    if (in.type == PL_CHAT_STR) {
+        pl_chat_value s = pl_chat_need_str(m, what, "'in <string>' requires string as left operand");
+        pl_chat_step(m->r, (int64_t)in.n / 16);
+        return s.n == 0 || (in.n >= s.n && memmem(in.s, in.n, s.s, s.n) != NULL);
+    }
+    if (in.type == PL_CHAT_DICT && !in.flag) return pl_chat_find(m->r, in, what) != NULL;
+    const pl_chat_list *items = pl_chat_items(m, in);
+    for (int64_t i = 0; i < items->n; i++)
+        if (pl_chat_equal(m->r, items->v[i], what)) {
+            if (in.type == PL_CHAT_LIST && in.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+                in.list->v = items->v + i + 1, in.list->n = in.list->cap = items->n - i - 1;
+            return true;
+        }
+    return false;
+}
+
+// ---- operators
+
+int64_t pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what) {
+    if (v.type == PL_CHAT_BOOL) return v.flag;
+    if (v.type != PL_CHAT_INT)
+        pl_chat_raise(m->r, PL_E_INPUT, "%s: not an integer but a %s", what, pl_chat_type_name(v));
+    return v.i;
+}
+
+pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what) {
+    if (v.type != PL_CHAT_STR) pl_chat_raise(m->r, PL_E_INPUT, "%s: not a string but a %s", what, pl_chat_type_name(v));
+    // Its methods give safe text again and escape their arguments; templates print it, add to it and join it.
+    if (v.flag) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "text marked safe, changed by a filter or method, is not built");
+    return v;
+}
+
+pl_chat_value pl_chat_text(pl_chat_machine *m, pl_chat_value v) {
+    if (v.type == PL_CHAT_STR) return pl_chat_need_str(m, v, "a string");
+    size_t mark = m->out.n;
+    pl_chat_print(m->r, v, &m->out);
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+static bool is_integer(pl_chat_value v) {
+    return v.type == PL_CHAT_INT || v.type == PL_CHAT_BOOL;
+}
+
+static double number(pl_chat_value v) {
+    return v.type == PL_CHAT_FLOAT ? v.f : v.type == PL_CHAT_INT ? (double)v.i : (double)v.flag;
+}
+
+static pl_chat_value integers(pl_chat_machine *m, char op, int64_t a, int64_t b) {
+    int64_t v = 0;
+    bool    wraps = false;
+    if ((op == '/' || op == '%') && b == 0) pl_chat_raise(m->r, PL_E_INPUT, "division by zero");
+    switch (op) {
+    case '+': wraps = __builtin_add_overflow(a, b, &v); break;
+    case '-': wraps = __builtin_sub_overflow(a, b, &v); break;
+    case '*': wraps = __builtin_mul_overflow(a, b, &v); break;
+    case '/':
+        wraps = b == -1 && a == INT64_MIN;
+        if (!wraps) v = a / b - (a % b != 0 && (a < 0) != (b < 0));
+        break;
+    case '%':
+        if (b != -1) v = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+        break;
+    default:
+        for (v = 1; b > 0 && !wraps; b--) {
+            pl_chat_step(m->r, 1);
+            wraps = __builtin_mul_overflow(v, a, &v);
+        }
+    }
+    if (wraps) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "an integer beyond 64 bits");
+    return pl_chat_int(v);
+}
+
+static pl_chat_value floats(pl_chat_machine *m, const char *op, double a, double b) {
+    if ((op[0] == '/' || op[0] == '%') && b == 0) pl_chat_raise(m->r, PL_E_INPUT, "division by zero");
+    double v = op[0] == '+'                                            ? a + b
+               : op[0] == '-'                                          ? a - b
+               : strcmp(op, "*") == 0                                  ? a * b
+               : strcmp(op, "/") == 0                                  ? a / b
+               : strcmp(op, "//") == 0                                 ? floor(a / b)
+               : op[0] == '%' && fmod(a, b) != 0 && (a < 0) != (b < 0) ? fmod(a, b) + b
+               : op[0] == '%'                                          ? fmod(a, b)
+                                                                       : pow(a, b);
+    if (!isfinite(v)) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a float beyond its range");
+    return pl_chat_float(v);
+}
+
+// What is added to text marked safe is escaped for HTML, as markupsafe does it.
+static pl_chat_value escaped(pl_chat_machine *m, pl_chat_value v) {
+    static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    size_t                   mark = m->out.n;
+    for (size_t i = 0; i < v.n; i++) {
+        const char *c = v.s[i] ? strchr("&<>'\"", v.s[i]) : NULL;
+        if (c)
+            pl_chat_print(m->r, pl_chat_str(entity[c - "&<>'\""]), &m->out);
+        else
+            pl_strbuf_add(&m->out, &v.s[i], 1);
+    }
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+static pl_chat_value repeated(pl_chat_machine *m, pl_chat_value v, int64_t times) {
+    pl_chat_value list = pl_chat_list_new(m->r, v.type == PL_CHAT_LIST && v.flag);
+    size_t        mark = m->out.n;
+    for (int64_t i = 0; i < times; i++) {
+        pl_chat_step(m->r, 1);
+        if (v.type == PL_CHAT_STR) pl_chat_print(m->r, v, &m->out);
+        for (int64_t k = 0; v.type == PL_CHAT_LIST && k < v.list->n; k++)
+            pl_chat_push(m->r, list, v.list->v[k]);
+    }
+    return v.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+}
+
+pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
+    bool numbers = (is_integer(a) || a.type == PL_CHAT_FLOAT) && (is_integer(b) || b.type == PL_CHAT_FLOAT);
+    bool whole = is_integer(a) && is_integer(b);
+    if (a.type == PL_CHAT_UNDEFINED) undefined(m, a);
+    if (b.type == PL_CHAT_UNDEFINED) undefined(m, b);
+    if (whole && strcmp(op, "/") != 0 && !(strcmp(op, "**") == 0 && pl_chat_need_int(m, b, op) < 0))
+        return integers(m, strcmp(op, "**") == 0 ? '^' : op[0], pl_chat_need_int(m, a, op), pl_chat_need_int(m, b, op));
+    if (numbers) return floats(m, op, number(a), number(b));
+    if (op[0] == '+' && a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) {
+        bool safe = a.flag || b.flag;
+        if (safe && !a.flag) a = escaped(m, a);
+        if (safe && !b.flag) b = escaped(m, b);
+        char *s = pl_region_alloc(m->r, a.n + b.n + 1);
+        memcpy(s, a.s, a.n);
+        memcpy(s + a.n, b.s, b.n);
+        pl_chat_step(m->r, (int64_t)(a.n + b.n) / 64);
+        pl_chat_value both = pl_chat_strn(s, a.n + b.n);
+        both.flag = safe;
+        return both;
+    }
+    bool lists = a.type == PL_CHAT_LIST && b.type == PL_CHAT_LIST && a.list->kind + b.list->kind == PL_CHAT_WHOLE;
+    if (op[0] == '+' && lists && a.flag == b.flag) {
+        pl_chat_value list = pl_chat_list_new(m->r, a.flag);
+        for (int64_t i = 0; i < a.list->n + b.list->n; i++)
+            pl_chat_push(m->r, list, i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n]);
+        return list;
+    }
+    if (strcmp(op, "*") == 0 && is_integer(b) && is_sequence(a)) return repeated(m, a, pl_chat_need_int(m, b, op));
+    if (strcmp(op, "*") == 0 && is_integer(a) && is_sequence(b)) return repeated(m, b, pl_chat_need_int(m, a, op));
+    if (op[0] == '%' && a.type == PL_CHAT_STR) {
+        bool tuple = b.type == PL_CHAT_LIST && b.flag;
+        return pl_chat_printf(m, a, tuple ? b.list->v : &b, tuple ? b.list->n : 1);
+    }
+    pl_chat_raise(m->r, PL_E_INPUT, "unsupported operand types for %s: '%s' and '%s'", op, pl_chat_type_name(a),
+                  pl_chat_type_name(b));
+}
+
+static bool compare(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b) {
+    if (strcmp(op, "==") == 0) return pl_chat_equal(m->r, a, b);
+    if (strcmp(op, "!=") == 0) return !pl_chat_equal(m->r, a, b);
+    if (strcmp(op, "in") == 0) return pl_chat_contains(m, b, a);
+    if (strcmp(op, "not in") == 0) return !pl_chat_contains(m, b, a);
+    if (a.type == PL_CHAT_UNDEFINED) undefined(m, a);
+    if (b.type == PL_CHAT_UNDEFINED) undefined(m, b);
+    int c = pl_chat_order(m->r, a, b);
+    return op[0] == '<' ? (op[1] ? c <= 0 : c < 0) : (op[1] ? c >= 0 : c > 0);
+}
+
+// ---- calls
+
+static pl_chat_args arguments(pl_chat_machine *m, scope *s, const pl_chat_nodes *items) {
+    pl_chat_value list = pl_chat_list_new(m->r, false), named = pl_chat_dict_new(m->r);
+    for (int64_t i = 0; i < items->n; i++) {
+        const char   *keyword = items->keyword[i];
+        pl_chat_value v = eval(m, s, items->v[i]);
+        if (!keyword) {
+            pl_chat_push(m->r, list, v);
+        } else if (strcmp(keyword, "*") == 0) {
+            const pl_chat_list *more = pl_chat_items(m, v);
+            for (int64_t k = 0; k < more->n; k++)
+                pl_chat_push(m->r, list, more->v[k]);
+        } else if (strcmp(keyword, "**") == 0) {
+            if (v.type != PL_CHAT_DICT) pl_chat_raise(m->r, PL_E_INPUT, "** wants a dictionary");
+            for (int64_t k = 0; k < v.dict->n; k++)
+                pl_chat_put(m->r, named, pl_chat_need_str(m, v.dict->key[k], "**"), v.dict->value[k]);
+        } else {
+            pl_chat_put(m->r, named, pl_chat_str(keyword), v);
+        }
+    }
+    pl_chat_args a = {.v = list.list->v, .n = list.list->n, .kv = named.dict->value, .nk = named.dict->n};
+    a.keyword = pl_region_alloc(m->r, (size_t)(a.nk + 1) * sizeof *a.keyword);
+    for (int64_t i = 0; i < a.nk; i++)
+        a.keyword[i] = pl_region_copy(m->r, named.dict->key[i].s, named.dict->key[i].n);
+    return a;
+}
+
+// The output of a body as a value.
+static pl_chat_value captured(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
+    size_t mark = m->out.n;
+    m->captured++;
+    exec(m, s, body);
+    m->captured--;
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+static pl_chat_value call_macro(pl_chat_machine *m, const pl_chat_call *c, const pl_chat_args *a,
+                                const pl_chat_value *caller) {
+    const pl_chat_nodes *params = &c->macro->items;
+    scope               *s = inner(m, c->scope);
+    if (a->n > params->n)
+        pl_chat_raise(m->r, PL_E_INPUT, "macro %s takes %lld arguments", c->macro->name, (long long)params->n);
+    for (int64_t k = 0; k < a->nk; k++) {
+        bool known = false;
+        for (int64_t i = 0; i < params->n; i++)
+            known = known || (strcmp(params->keyword[i], a->keyword[k]) == 0 && i >= a->n);
+        if (!known) pl_chat_raise(m->r, PL_E_INPUT, "macro %s: the argument %s", c->macro->name, a->keyword[k]);
+    }
+    if (caller) bind(m, s, "caller", *caller);
+    for (int64_t i = 0; i < params->n; i++) {
+        pl_chat_value v = pl_chat_undefined(params->keyword[i]);
+        bool          given = i < a->n;
+        if (given) v = a->v[i];
+        for (int64_t k = 0; k < a->nk && !given; k++)
+            if ((given = strcmp(params->keyword[i], a->keyword[k]) == 0)) v = a->kv[k];
+        if (!given && params->v[i]) v = eval(m, s, params->v[i]);
+        bind(m, s, params->keyword[i], v);
+    }
+    pl_chat_enter(m->r);
+    pl_chat_value out = captured(m, s, &c->macro->body);
+    pl_chat_leave(m->r);
+    return out;
+}
+
+static pl_chat_value call(pl_chat_machine *m, pl_chat_value f, const pl_chat_args *a, const pl_chat_value *caller) {
+    if (f.type == PL_CHAT_UNDEFINED) undefined(m, f);
+    if (f.type != PL_CHAT_CALL || f.call->loop)
+        pl_chat_raise(m->r, PL_E_INPUT, "'%s' object is not callable", pl_chat_type_name(f));
+    if (f.call->macro) return call_macro(m, f.call, a, caller);
+    if (caller) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "a call block of what is no macro is not built");
+    return pl_chat_apply(m, f.call->builtin, f.call->self, a);
+}
+
+const pl_chat_builtin *pl_chat_builtin_find(const pl_chat_builtin *table, const char *name) {
+    for (; table->name; table++)
+        if (strcmp(table->name, name) == 0) return table;
+    return NULL;
+}
+
+pl_chat_value pl_chat_apply(pl_chat_machine *m, const pl_chat_builtin *b, pl_chat_value self, const pl_chat_args *all) {
+    pl_chat_value arg[PL_CHAT_ARGS];
+    int64_t       i = 0, used = 0;
+    for (int k = 0; k < PL_CHAT_ARGS; k++)
+        arg[k] = pl_chat_undefined("");
+    pl_chat_step(m->r, 1);
+    for (const char *p = b->params; p && *p; i++) {
+        size_t n = strcspn(p, " !");
+        bool   needed = p[n] == '!', given = i < all->n;
+        if (given) arg[i] = all->v[i];
+        for (int64_t k = 0; k < all->nk && !given; k++)
+            if (strlen(all->keyword[k]) == n && memcmp(all->keyword[k], p, n) == 0) {
+                arg[i] = all->kv[k];
+                used++;
+                given = true;
+            }
+        if (needed && !given) pl_chat_raise(m->r, PL_E_INPUT, "%s: missing argument %.*s", b->name, (int)n, p);
+        p += n + needed;
+        p += strspn(p, " ");
+    }
+    if (b->params && (all->n > i || used != all->nk))
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "%s: an argument that is not built", b->name);
+    return b->call(m, self, arg, all);
+}
+
+pl_chat_value pl_chat_filter(pl_chat_machine *m, const char *name, pl_chat_value v, const pl_chat_args *all) {
+    const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_filters, name);
+    if (!b) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the filter %s is not built", name);
+    return pl_chat_apply(m, b, v, all);
+}
+
+bool pl_chat_test(pl_chat_machine *m, const char *name, pl_chat_value v, const pl_chat_args *all) {
+    const pl_chat_builtin *b = pl_chat_builtin_find(pl_chat_tests, name);
+    if (!b) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "the test %s is not built", name);
+    return pl_chat_apply(m, b, v, all).flag;
+}
+
+// ---- expressions
+
+// A chain of filters whose innermost operand is `of` where the tree has none.
+static pl_chat_value filtered(pl_chat_machine *m, scope *s, const pl_chat_node *n, pl_chat_value of) {
+    pl_chat_value v = n->a ? n->a->kind == PL_CHAT_FILTER ? filtered(m, s, n->a, of) : eval(m, s, n->a) : of;
+    pl_chat_args  a = arguments(m, s, &n->items);
+    m->r->line = n->line;
+    return pl_chat_filter(m, n->name, v, &a);
+}
+
+static pl_chat_value eval_compare(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value a = eval(m, s, n->a);
+    for (int64_t i = 0; i < n->items.n; i++) {
+        pl_chat_value b = eval(m, s, n->items.v[i]);
+        if (!compare(m, n->items.keyword[i], a, b)) return pl_chat_bool(false);
+        a = b;
+    }
+    return pl_chat_bool(true);
+}
+
+static pl_chat_value eval_items(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value list = pl_chat_list_new(m->r, n->kind == PL_CHAT_TUPLE);
+    for (int64_t i = 0; i < n->items.n; i++)
+        pl_chat_push(m->r, list, eval(m, s, n->items.v[i]));
+    return list;
+}
+
+static pl_chat_value eval_object(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value dict = pl_chat_dict_new(m->r);
+    for (int64_t i = 0; i < n->items.n; i += 2) {
+        pl_chat_value key = eval(m, s, n->items.v[i]);
+        pl_chat_put(m->r, dict, key, eval(m, s, n->items.v[i + 1]));
+    }
+    return dict;
+}
+
+static pl_chat_value eval_concat(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value parts = eval_items(m, s, n);
+    size_t        mark = m->out.n;
+    for (int64_t i = 0; i < parts.list->n; i++)
+        pl_chat_print(m->r, parts.list->v[i], &m->out);
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+static pl_chat_value eval_slice(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value of = eval(m, s, n->a), part[3];
+    for (int i = 0; i < 3; i++)
+        part[i] = n->items.v[i] ? eval(m, s, n->items.v[i]) : pl_chat_none();
+    if (of.type == PL_CHAT_UNDEFINED) undefined(m, of);
+    return slice(m, of, part);
+}
+
+static pl_chat_value eval_called(pl_chat_machine *m, scope *s, const pl_chat_node *n, const pl_chat_value *caller) {
+    pl_chat_value f = eval(m, s, n->a);
+    pl_chat_args  a = arguments(m, s, &n->items);
+    m->r->line = n->line;
+    return call(m, f, &a, caller);
+}
+
+static pl_chat_value negative(pl_chat_machine *m, pl_chat_value v) {
+    return pl_chat_arithmetic(m, "*", v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST ? pl_chat_none() : v,
+                              pl_chat_int(-1));
+}
+
+static pl_chat_value eval_any(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value v;
+    pl_chat_args  args;
+    switch (n->kind) {
+    case PL_CHAT_CONST: return n->value;
+    case PL_CHAT_NAME: return lookup(m, s, n->name);
+    case PL_CHAT_TUPLE:
+    case PL_CHAT_ARRAY: return eval_items(m, s, n);
+    case PL_CHAT_OBJECT: return eval_object(m, s, n);
+    case PL_CHAT_ATTR: return pl_chat_attr(m, eval(m, s, n->a), n->name);
+    case PL_CHAT_ITEM: v = eval(m, s, n->a); return pl_chat_item(m, v, eval(m, s, n->b));
+    case PL_CHAT_SLICE: return eval_slice(m, s, n);
+    case PL_CHAT_CALLED: return eval_called(m, s, n, NULL);
+    case PL_CHAT_FILTER: return filtered(m, s, n, pl_chat_none());
+    case PL_CHAT_TEST:
+        v = eval(m, s, n->a);
+        args = arguments(m, s, &n->items);
+        return pl_chat_bool(pl_chat_test(m, n->name, v, &args));
+    case PL_CHAT_NOT: return pl_chat_bool(!pl_chat_true(eval(m, s, n->a)));
+    case PL_CHAT_AND: v = eval(m, s, n->a); return pl_chat_true(v) ? eval(m, s, n->b) : v;
+    case PL_CHAT_OR: v = eval(m, s, n->a); return pl_chat_true(v) ? v : eval(m, s, n->b);
+    case PL_CHAT_NEGATIVE: return negative(m, eval(m, s, n->a));
+    case PL_CHAT_POSITIVE: return pl_chat_arithmetic(m, "+", pl_chat_int(0), eval(m, s, n->a));
+    case PL_CHAT_ARITHMETIC: v = eval(m, s, n->a); return pl_chat_arithmetic(m, n->name, v, eval(m, s, n->b));
+    case PL_CHAT_CONCAT: return eval_concat(m, s, n);
+    case PL_CHAT_COMPARE: return eval_compare(m, s, n);
+    case PL_CHAT_CHOICE:
+        if (pl_chat_true(eval(m, s, n->b))) return eval(m, s, n->a);
+        return n->c ? eval(m, s, n->c) : pl_chat_undefined("the other choice of an if");
+    default: break;
+    }
+    pl_chat_raise(m->r, PL_E_INTERNAL, "a statement where an expression was expected");
+}
+
+static pl_chat_value eval(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_enter(m->r);
+    pl_chat_step(m->r, 1);
+    pl_chat_value v = eval_any(m, s, n);
+    pl_chat_leave(m->r);
+    return v;
+}
+
+// ---- statements
+
+static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value items = pl_chat_list_new(m->r, false);
+    loop         *l = pl_region_alloc(m->r, sizeof *l);
+    {
+        const pl_chat_list *all = pl_chat_items(m, eval(m, s, n->b));
+        for (int64_t i = 0; i < all->n; i++) {
+            scope *each = inner(m, s);
+            if (n->c) assign(m, each, n->a, all->v[i]);
+            if (!n->c || pl_chat_true(eval(m, each, n->c))) pl_chat_push(m->r, items, all->v[i]);
+        }
+    }
+    *l = (loop){.items = items.list};
+    pl_chat_value self = callable(m, (pl_chat_call){.loop = l});
+    for (; l->i < items.list->n; l->i++) {
+        scope *each = inner(m, s);
+        bind(m, each, "loop", self);
+        assign(m, each, n->a, items.list->v[l->i]);
+        if (exec(m, each, &n->body) == BREAK) return NEXT;
+    }
+    if (items.list->n == 0) exec(m, inner(m, s), &n->other);
+    return NEXT;
+}
+
+static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    size_t from = m->out.n;
+    exec(m, inner(m, s), &n->body);
+    if (m->captured) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "generation inside a macro or a set block is not built");
+    if (m->n_spans == m->cap_spans) {
+        int64_t       cap = m->cap_spans ? 2 * m->cap_spans : 8;
+        pl_chat_span *to = pl_region_alloc(m->r, (size_t)cap * sizeof *to);
+        if (m->n_spans) memcpy(to, m->spans, (size_t)m->n_spans * sizeof *to);
+        m->spans = to;
+        m->cap_spans = cap;
+    }
+    m->spans[m->n_spans++] = (pl_chat_span){from, m->out.n};
+}
+
+static flow exec_with(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    scope *in = inner(m, s);
+    for (int64_t i = 0; i < n->items.n; i += 2)
+        assign(m, in, n->items.v[i], eval(m, s, n->items.v[i + 1]));
+    return exec(m, in, &n->body);
+}
+
+static flow exec_one(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    pl_chat_value v;
+    m->r->line = n->line;
+    switch (n->kind) {
+    case PL_CHAT_TEXT: pl_chat_print(m->r, n->value, &m->out); return NEXT;
+    case PL_CHAT_OUTPUT: pl_chat_print(m->r, eval(m, s, n->a), &m->out); return NEXT;
+    case PL_CHAT_IF: return exec(m, s, pl_chat_true(eval(m, s, n->a)) ? &n->body : &n->other);
+    case PL_CHAT_FOR: return exec_for(m, s, n);
+    case PL_CHAT_SET: assign(m, s, n->a, eval(m, s, n->b)); return NEXT;
+    case PL_CHAT_SET_BLOCK:
+        v = captured(m, inner(m, s), &n->body);
+        assign(m, s, n->a, n->b ? filtered(m, s, n->b, v) : v);
+        return NEXT;
+    case PL_CHAT_MACRO: bind(m, s, n->name, callable(m, (pl_chat_call){.macro = n, .scope = s})); return NEXT;
+    case PL_CHAT_CALL_BLOCK:
+        v = callable(m, (pl_chat_call){.macro = n->b, .scope = s});
+        pl_chat_print(m->r, eval_called(m, s, n->a, &v), &m->out);
+        return NEXT;
+    case PL_CHAT_FILTERED:
+        v = captured(m, inner(m, s), &n->body);
+        pl_chat_print(m->r, filtered(m, s, n->b, v), &m->out);
+        return NEXT;
+    case PL_CHAT_WITH: return exec_with(m, s, n);
+    case PL_CHAT_GENERATION: exec_generation(m, s, n); return NEXT;
+    case PL_CHAT_BREAK: return BREAK;
+    case PL_CHAT_CONTINUE: return CONTINUE;
+    default: break;
+    }
+    pl_chat_raise(m->r, PL_E_INTERNAL, "an expression where a statement was expected");
+}
+
+static flow exec(pl_chat_machine *m, scope *s, const pl_chat_nodes *body) {
+    flow f = NEXT;
+    pl_chat_enter(m->r);
+    for (int64_t i = 0; i < body->n && f == NEXT; i++)
+        f = exec_one(m, s, body->v[i]);
+    pl_chat_leave(m->r);
+    return f;
+}
+
+void pl_chat_run(pl_chat_machine *m, const pl_chat_nodes *body) {
+    exec(m, inner(m, NULL), body);
+}

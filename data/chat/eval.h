@@ -1,0 +1,88 @@
+// Running a template's tree. What it can call lies in tables (filters.c, builtins.c, strings.c): a filter, a test, a
+// function or a method is one function and one row.
+#ifndef PL_CHAT_EVAL_H
+#define PL_CHAT_EVAL_H
+
+#include "data/chat/syntax.h"
+#include <time.h>
+
+typedef struct pl_chat_span {
+    size_t from, to; // bytes of the output
+} pl_chat_span;
+
+typedef struct pl_chat_machine {
+    pl_region       *r;
+    pl_strbuf        out;      // the output; behind it, while they are made, strings that expressions print
+    int              captured; // macros and blocks open whose output is a value
+    pl_chat_value    vars;     // what the caller gave
+    const struct tm *now;      // of strftime_now; NULL: refused
+    pl_chat_span    *spans;    // of {% generation %}
+    int64_t          n_spans, cap_spans;
+} pl_chat_machine;
+
+void pl_chat_run(pl_chat_machine *m, const pl_chat_nodes *body);
+
+// ---- what builtins are made of
+
+#define PL_CHAT_ARGS 6
+
+typedef struct pl_chat_args {
+    pl_chat_value *v; // positional
+    int64_t        n;
+    const char   **keyword;
+    pl_chat_value *kv;
+    int64_t        nk;
+} pl_chat_args;
+
+// self: the filtered or tested value, the method's object. arg: by the row's names, missing ones undefined.
+typedef pl_chat_value pl_chat_function(pl_chat_machine *m, pl_chat_value self, const pl_chat_value *arg,
+                                       const pl_chat_args *all);
+
+typedef struct pl_chat_builtin {
+    const char       *name;
+    const char       *params; // names in order, "!" behind one that must be there; NULL: the function reads `all`
+    pl_chat_function *call;
+} pl_chat_builtin;
+
+#define PL_CHAT_BUILTIN(name)                                                                                          \
+    static pl_chat_value name(pl_chat_machine *m, pl_chat_value self, const pl_chat_value *arg, const pl_chat_args *all)
+#define PL_CHAT_UNUSED (void)m, (void)self, (void)arg, (void)all
+
+extern const pl_chat_builtin pl_chat_filters[], pl_chat_tests[], pl_chat_functions[]; // each ends with a nameless row
+extern const pl_chat_builtin pl_chat_str_methods[], pl_chat_list_methods[], pl_chat_dict_methods[];
+
+const pl_chat_builtin *pl_chat_builtin_find(const pl_chat_builtin *table, const char *name);
+pl_chat_value pl_chat_apply(pl_chat_machine *m, const pl_chat_builtin *b, pl_chat_value self, const pl_chat_args *all);
+// The filter or test of a name; what there is none of is refused.
+pl_chat_value pl_chat_filter(pl_chat_machine *m, const char *name, pl_chat_value v, const pl_chat_args *all);
+bool          pl_chat_test(pl_chat_machine *m, const char *name, pl_chat_value v, const pl_chat_args *all);
+
+// Something that can be called.
+typedef struct pl_chat_call {
+    const pl_chat_builtin *builtin; // with self
+    pl_chat_value          self;
+    const pl_chat_node    *macro; // with the scope that it was written in
+    struct pl_chat_scope  *scope;
+    struct pl_chat_loop   *loop; // the loop of a "for", whose members are asked for
+} pl_chat_call;
+
+pl_chat_value pl_chat_attr(pl_chat_machine *m, pl_chat_value of, const char *name);    // of.name
+pl_chat_value pl_chat_item(pl_chat_machine *m, pl_chat_value of, pl_chat_value which); // of[which]
+// The items that a "for" goes through: characters, items, keys; nothing for what is undefined.
+pl_chat_list *pl_chat_items(pl_chat_machine *m, pl_chat_value v);
+pl_chat_value pl_chat_arithmetic(pl_chat_machine *m, const char *op, pl_chat_value a, pl_chat_value b);
+bool          pl_chat_contains(pl_chat_machine *m, pl_chat_value in, pl_chat_value what);
+pl_chat_value pl_chat_text(pl_chat_machine *m, pl_chat_value v); // str(v)
+// v as what it must be, else refused with `what` in front.
+int64_t       pl_chat_need_int(pl_chat_machine *m, pl_chat_value v, const char *what);
+pl_chat_value pl_chat_need_str(pl_chat_machine *m, pl_chat_value v, const char *what);
+
+// strings.c
+pl_chat_value pl_chat_strip(pl_chat_machine *m, pl_chat_value s, pl_chat_value chars, bool left, bool right);
+pl_chat_value pl_chat_replace(pl_chat_machine *m, pl_chat_value s, pl_chat_value from, pl_chat_value to, int64_t count);
+pl_chat_value pl_chat_cased(pl_chat_machine *m, pl_chat_value s, bool upper);
+pl_chat_value pl_chat_capitalized(pl_chat_machine *m, pl_chat_value s);
+pl_chat_list *pl_chat_lines(pl_chat_machine *m, pl_chat_value s);
+pl_chat_value pl_chat_printf(pl_chat_machine *m, pl_chat_value format, const pl_chat_value *v, int64_t n);
+
+#endif

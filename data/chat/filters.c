@@ -1,0 +1,462 @@
+// Filters: one function and one row each.
+#include "data/chat/eval.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool given(pl_chat_value v) {
+    return v.type != PL_CHAT_UNDEFINED;
+}
+
+static pl_chat_value list_of(pl_chat_machine *m, const pl_chat_list *items) {
+    pl_chat_value list = pl_chat_list_new(m->r, false);
+    for (int64_t i = 0; i < items->n; i++)
+        pl_chat_push(m->r, list, items->v[i]);
+    return list;
+}
+
+// "a.b.0" of an item, as attribute= has it.
+static pl_chat_value member_path(pl_chat_machine *m, pl_chat_value of, pl_chat_value path) {
+    if (path.type == PL_CHAT_INT) return pl_chat_item(m, of, path);
+    pl_chat_need_str(m, path, "attribute");
+    for (size_t from = 0; from <= path.n;) {
+        size_t end = from;
+        while (end < path.n && path.s[end] != '.')
+            end++;
+        char *name = pl_region_copy(m->r, path.s + from, end - from);
+        bool  digits = end > from && strspn(name, "0123456789") == end - from;
+        of = pl_chat_item(m, of, digits ? pl_chat_int(strtoll(name, NULL, 10)) : pl_chat_str(name));
+        from = end + 1;
+    }
+    return of;
+}
+
+PL_CHAT_BUILTIN(f_default) {
+    PL_CHAT_UNUSED;
+    bool missing = !given(self) || (given(arg[1]) && pl_chat_true(arg[1]) && !pl_chat_true(self));
+    if (!missing) return self;
+    return given(arg[0]) || all->n > 0 ? arg[0] : pl_chat_str("");
+}
+
+PL_CHAT_BUILTIN(f_length) {
+    PL_CHAT_UNUSED;
+    return pl_chat_int(pl_chat_length(m->r, self));
+}
+
+PL_CHAT_BUILTIN(f_string) {
+    PL_CHAT_UNUSED;
+    return self.type == PL_CHAT_STR ? self : pl_chat_text(m, self);
+}
+
+PL_CHAT_BUILTIN(f_safe) {
+    PL_CHAT_UNUSED;
+    pl_chat_value v = self.type == PL_CHAT_STR ? self : pl_chat_text(m, self);
+    v.flag = true;
+    return v;
+}
+
+PL_CHAT_BUILTIN(f_trim) {
+    PL_CHAT_UNUSED;
+    return pl_chat_strip(m, pl_chat_text(m, self), given(arg[0]) ? arg[0] : pl_chat_none(), true, true);
+}
+
+PL_CHAT_BUILTIN(f_upper) {
+    PL_CHAT_UNUSED;
+    return pl_chat_cased(m, pl_chat_text(m, self), true);
+}
+
+PL_CHAT_BUILTIN(f_lower) {
+    PL_CHAT_UNUSED;
+    return pl_chat_cased(m, pl_chat_text(m, self), false);
+}
+
+PL_CHAT_BUILTIN(f_capitalize) {
+    PL_CHAT_UNUSED;
+    return pl_chat_capitalized(m, pl_chat_text(m, self));
+}
+
+// The first letter of each word, words ending at white space and - ( { [ <.
+PL_CHAT_BUILTIN(f_title) {
+    PL_CHAT_UNUSED;
+    pl_chat_value s = pl_chat_text(m, self), word;
+    size_t        mark = m->out.n;
+    for (size_t from = 0, end; from < s.n; from = end) {
+        bool between = strchr("- \t\n\r\f\v({[<", s.s[from]) != NULL;
+        for (end = from + 1; end < s.n && (strchr("- \t\n\r\f\v({[<", s.s[end]) != NULL) == between; end++)
+            ;
+        word = pl_chat_strn(s.s + from, end - from);
+        if (!between) word = pl_chat_capitalized(m, word);
+        pl_strbuf_add(&m->out, word.s, word.n);
+    }
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+PL_CHAT_BUILTIN(f_replace) {
+    PL_CHAT_UNUSED;
+    return pl_chat_replace(m, pl_chat_text(m, self), pl_chat_text(m, arg[0]), pl_chat_text(m, arg[1]),
+                           given(arg[2]) && arg[2].type != PL_CHAT_NONE ? pl_chat_need_int(m, arg[2], "count") : -1);
+}
+
+PL_CHAT_BUILTIN(f_join) {
+    PL_CHAT_UNUSED;
+    const pl_chat_list *items = pl_chat_items(m, self);
+    pl_chat_value       by = given(arg[0]) ? pl_chat_text(m, arg[0]) : pl_chat_str("");
+    size_t              mark = m->out.n;
+    for (int64_t i = 0; i < items->n; i++) {
+        pl_chat_value v = given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i];
+        if (i) pl_chat_print(m->r, by, &m->out);
+        pl_chat_print(m->r, v, &m->out);
+    }
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+PL_CHAT_BUILTIN(f_first) {
+    PL_CHAT_UNUSED;
+    const pl_chat_list *items = pl_chat_items(m, self);
+    if (items->n && self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR) // goes on behind it
+        self.list->v = items->v + 1, self.list->n = self.list->cap = items->n - 1;
+    return items->n ? items->v[0] : pl_chat_undefined("the first item of nothing");
+}
+
+PL_CHAT_BUILTIN(f_last) {
+    PL_CHAT_UNUSED;
+    if (self.type == PL_CHAT_LIST && self.list->kind == PL_CHAT_GENERATOR)
+        pl_chat_raise(m->r, PL_E_INPUT, "'generator' object is not reversible");
+    const pl_chat_list *items = pl_chat_items(m, self);
+    return items->n ? items->v[items->n - 1] : pl_chat_undefined("the last item of nothing");
+}
+
+PL_CHAT_BUILTIN(f_list) {
+    PL_CHAT_UNUSED;
+    return list_of(m, pl_chat_items(m, self));
+}
+
+PL_CHAT_BUILTIN(f_reverse) {
+    PL_CHAT_UNUSED;
+    const pl_chat_list *items = pl_chat_items(m, self);
+    pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR);
+    size_t              mark = m->out.n;
+    for (int64_t i = items->n; i-- > 0;)
+        if (self.type == PL_CHAT_STR)
+            pl_strbuf_add(&m->out, items->v[i].s, items->v[i].n);
+        else
+            pl_chat_push(m->r, list, items->v[i]);
+    return self.type == PL_CHAT_STR ? pl_chat_taken(m->r, &m->out, mark) : list;
+}
+
+PL_CHAT_BUILTIN(f_items) {
+    PL_CHAT_UNUSED;
+    pl_chat_value list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR);
+    if (!given(self)) return list;
+    if (self.type != PL_CHAT_DICT || self.flag) pl_chat_raise(m->r, PL_E_INPUT, "items of what is no mapping");
+    for (int64_t i = 0; i < self.dict->n; i++)
+        pl_chat_push(m->r, list, pl_chat_pair(m->r, self.dict->key[i], self.dict->value[i]));
+    return list;
+}
+
+static pl_chat_value folded(pl_chat_machine *m, pl_chat_value v, bool case_sensitive) {
+    return v.type == PL_CHAT_STR && !case_sensitive ? pl_chat_cased(m, v, false) : v;
+}
+
+// Stable in both directions, by keys that stand beside the items; for as few as templates sort, insertion is enough.
+static void sort_by(pl_chat_machine *m, pl_chat_value *v, pl_chat_value *key, int64_t n, bool reverse) {
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t k = i; k > 0; k--) {
+            int           c = pl_chat_order(m->r, key[k - 1], key[k]);
+            pl_chat_value t;
+            pl_chat_step(m->r, 1);
+            if (reverse ? c >= 0 : c <= 0) break;
+            t = v[k], v[k] = v[k - 1], v[k - 1] = t;
+            t = key[k], key[k] = key[k - 1], key[k - 1] = t;
+        }
+}
+
+PL_CHAT_BUILTIN(f_sort) { // reverse, case_sensitive, attribute
+    PL_CHAT_UNUSED;
+    pl_chat_value list = list_of(m, pl_chat_items(m, self)), keys = pl_chat_list_new(m->r, false);
+    for (int64_t i = 0; i < list.list->n; i++) {
+        pl_chat_value v = list.list->v[i];
+        if (given(arg[2]) && arg[2].type != PL_CHAT_NONE) v = member_path(m, v, arg[2]);
+        pl_chat_push(m->r, keys, folded(m, v, given(arg[1]) && pl_chat_true(arg[1])));
+    }
+    sort_by(m, list.list->v, keys.list->v, list.list->n, given(arg[0]) && pl_chat_true(arg[0]));
+    return list;
+}
+
+PL_CHAT_BUILTIN(f_dictsort) { // case_sensitive, by, reverse
+    bool          by_value = given(arg[1]) && pl_chat_is(arg[1], "value");
+    pl_chat_value list = f_items(m, self, arg, all), keys = pl_chat_list_new(m->r, false);
+    list.list->kind = PL_CHAT_WHOLE;
+    for (int64_t i = 0; i < list.list->n; i++)
+        pl_chat_push(m->r, keys, folded(m, list.list->v[i].list->v[by_value], given(arg[0]) && pl_chat_true(arg[0])));
+    sort_by(m, list.list->v, keys.list->v, list.list->n, given(arg[2]) && pl_chat_true(arg[2]));
+    return list;
+}
+
+PL_CHAT_BUILTIN(f_unique) { // case_sensitive, attribute
+    PL_CHAT_UNUSED;
+    const pl_chat_list *items = pl_chat_items(m, self);
+    pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR), keys = pl_chat_list_new(m->r, false);
+    for (int64_t i = 0; i < items->n; i++) {
+        pl_chat_value v = given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i];
+        v = folded(m, v, given(arg[0]) && pl_chat_true(arg[0]));
+        if (pl_chat_contains(m, keys, v)) continue;
+        pl_chat_push(m->r, keys, v);
+        pl_chat_push(m->r, list, items->v[i]);
+    }
+    return list;
+}
+
+static pl_chat_value extreme(pl_chat_machine *m, pl_chat_value self, const pl_chat_value *arg, int sign) {
+    const pl_chat_list *items = pl_chat_items(m, self);
+    bool                exact = given(arg[0]) && pl_chat_true(arg[0]);
+    pl_chat_value       best = pl_chat_undefined("an extreme of nothing"), best_key = best;
+    for (int64_t i = 0; i < items->n; i++) {
+        pl_chat_value key = folded(m, given(arg[1]) ? member_path(m, items->v[i], arg[1]) : items->v[i], exact);
+        if (i && sign * pl_chat_order(m->r, key, best_key) <= 0) continue;
+        best = items->v[i];
+        best_key = key;
+    }
+    return best;
+}
+
+PL_CHAT_BUILTIN(f_max) {
+    PL_CHAT_UNUSED;
+    return extreme(m, self, arg, 1);
+}
+
+PL_CHAT_BUILTIN(f_min) {
+    PL_CHAT_UNUSED;
+    return extreme(m, self, arg, -1);
+}
+
+PL_CHAT_BUILTIN(f_sum) { // attribute, start
+    PL_CHAT_UNUSED;
+    const pl_chat_list *items = pl_chat_items(m, self);
+    pl_chat_value       v = given(arg[1]) ? arg[1] : pl_chat_int(0);
+    for (int64_t i = 0; i < items->n; i++)
+        v = pl_chat_arithmetic(m, "+", v, given(arg[0]) ? member_path(m, items->v[i], arg[0]) : items->v[i]);
+    return v;
+}
+
+PL_CHAT_BUILTIN(f_abs) {
+    PL_CHAT_UNUSED;
+    bool below = self.type == PL_CHAT_INT ? self.i < 0 : self.type == PL_CHAT_FLOAT && self.f < 0;
+    return pl_chat_arithmetic(m, "*", self, pl_chat_int(below ? -1 : 1));
+}
+
+PL_CHAT_BUILTIN(f_int) {
+    PL_CHAT_UNUSED;
+    pl_chat_value other = given(arg[0]) ? arg[0] : pl_chat_int(0);
+    if (self.type == PL_CHAT_INT) return self;
+    if (self.type == PL_CHAT_BOOL) return pl_chat_int(self.flag);
+    if (self.type == PL_CHAT_FLOAT) return fabs(self.f) < 9e18 ? pl_chat_int((int64_t)self.f) : other;
+    if (self.type != PL_CHAT_STR) return other;
+    pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
+    char         *text = pl_region_copy(m->r, s.s, s.n), *end;
+    if (s.n == 0 || strspn(text, "+-.0123456789eE_") != s.n) return other;
+    if (strchr(text, '_')) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "int: digits grouped by _ are not built");
+    errno = 0;
+    long long i = strtoll(text, &end, 10);
+    if (*end == 0 && errno == 0) return pl_chat_int(i);
+    double f = strtod(text, &end);
+    return *end == 0 && fabs(f) < 9e18 ? pl_chat_int((int64_t)f) : other;
+}
+
+PL_CHAT_BUILTIN(f_float) {
+    PL_CHAT_UNUSED;
+    pl_chat_value other = given(arg[0]) ? arg[0] : pl_chat_float(0);
+    if (self.type == PL_CHAT_FLOAT) return self;
+    if (self.type == PL_CHAT_INT) return pl_chat_float((double)self.i);
+    if (self.type == PL_CHAT_BOOL) return pl_chat_float(self.flag);
+    if (self.type != PL_CHAT_STR) return other;
+    pl_chat_value s = pl_chat_strip(m, self, pl_chat_none(), true, true);
+    char         *text = pl_region_copy(m->r, s.s, s.n), *end;
+    if (s.n == 0 || strspn(text, "+-.0123456789eE") != s.n) return other;
+    double f = strtod(text, &end);
+    return *end == 0 && isfinite(f) ? pl_chat_float(f) : other;
+}
+
+PL_CHAT_BUILTIN(f_round) { // precision, method
+    PL_CHAT_UNUSED;
+    char    text[400];
+    int64_t digits = given(arg[0]) ? pl_chat_need_int(m, arg[0], "round") : 0;
+    if (given(arg[1]) && !pl_chat_is(arg[1], "common"))
+        pl_chat_raise(m->r, PL_E_UNSUPPORTED, "round: only the method common is built");
+    if (digits < 0 || digits > 15) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "round: a precision outside 0 to 15");
+    if (self.type == PL_CHAT_INT || self.type == PL_CHAT_BOOL) return self;
+    if (self.type != PL_CHAT_FLOAT) pl_chat_raise(m->r, PL_E_INPUT, "round of a %s", pl_chat_type_name(self));
+    snprintf(text, sizeof text, "%.*f", (int)digits, self.f);
+    return pl_chat_float(strtod(text, NULL));
+}
+
+PL_CHAT_BUILTIN(f_indent) { // width, first, blank
+    PL_CHAT_UNUSED;
+    pl_chat_value       s = pl_chat_text(m, self), by = given(arg[0]) ? arg[0] : pl_chat_int(4);
+    const pl_chat_list *lines;
+    bool                first = given(arg[1]) && pl_chat_true(arg[1]), blank = given(arg[2]) && pl_chat_true(arg[2]);
+    size_t              mark = m->out.n;
+    if (by.type != PL_CHAT_STR) by = pl_chat_arithmetic(m, "*", pl_chat_str(" "), by);
+    lines = pl_chat_lines(m, pl_chat_arithmetic(m, "+", s, pl_chat_str("\n")));
+    for (int64_t i = 0; i < lines->n; i++) {
+        if (i) pl_strbuf_add(&m->out, "\n", 1);
+        if (i == 0 ? first : blank || lines->v[i].n) pl_strbuf_add(&m->out, by.s, by.n);
+        pl_strbuf_add(&m->out, lines->v[i].s, lines->v[i].n);
+    }
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+// transformers' own: json.dumps with ensure_ascii off unless asked for, and nothing escaped for HTML.
+PL_CHAT_BUILTIN(f_tojson) { // ensure_ascii, indent, separators, sort_keys
+    PL_CHAT_UNUSED;
+    pl_chat_json how = {.indent = -1, .item = ", ", .key = ": ", .sorted = given(arg[3]) && pl_chat_true(arg[3])};
+    size_t       mark = m->out.n;
+    how.ascii = given(arg[0]) && pl_chat_true(arg[0]);
+    if (given(arg[1]) && arg[1].type != PL_CHAT_NONE) {
+        int64_t n = pl_chat_need_int(m, arg[1], "tojson: indent");
+        how.indent = n < 0 ? 0 : n > 64 ? 64 : (int)n;
+        how.item = ",";
+    }
+    if (given(arg[2]) && arg[2].type != PL_CHAT_NONE) {
+        const pl_chat_list *both = pl_chat_items(m, arg[2]);
+        if (both->n != 2) pl_chat_raise(m->r, PL_E_INPUT, "tojson: separators are two strings");
+        for (int i = 0; i < 2; i++) {
+            pl_chat_value v = pl_chat_need_str(m, both->v[i], "tojson: separators");
+            *(i ? &how.key : &how.item) = pl_region_copy(m->r, v.s, v.n);
+        }
+    }
+    pl_chat_dump(m->r, self, &how, &m->out);
+    return pl_chat_taken(m->r, &m->out, mark);
+}
+
+static pl_chat_args rest(const pl_chat_args *all, int64_t from) {
+    return (pl_chat_args){.v = all->v + from, .n = all->n > from ? all->n - from : 0};
+}
+
+// map, select and their kin take whatever is false, none too, for nothing.
+static const pl_chat_list *items_of_true(pl_chat_machine *m, pl_chat_value v) {
+    return pl_chat_items(m, pl_chat_true(v) ? v : pl_chat_list_new(m->r, false));
+}
+
+PL_CHAT_BUILTIN(f_map) {
+    (void)arg;
+    const pl_chat_list *items = items_of_true(m, self);
+    pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR), attribute = pl_chat_none(),
+                  otherwise = pl_chat_none();
+    bool         has_default = false;
+    pl_chat_args more = rest(all, 1);
+    for (int64_t k = 0; k < all->nk; k++)
+        if (strcmp(all->keyword[k], "attribute") == 0)
+            attribute = all->kv[k];
+        else if (strcmp(all->keyword[k], "default") == 0)
+            otherwise = all->kv[k], has_default = true;
+        else
+            pl_chat_raise(m->r, PL_E_UNSUPPORTED, "map: an argument that is not built");
+    if (attribute.type == PL_CHAT_NONE && all->n == 0) pl_chat_raise(m->r, PL_E_INPUT, "map: a filter's name");
+    for (int64_t i = 0; i < items->n; i++) {
+        pl_chat_value v = items->v[i];
+        if (attribute.type == PL_CHAT_NONE) {
+            pl_chat_value name = pl_chat_need_str(m, all->v[0], "map");
+            v = pl_chat_filter(m, pl_region_copy(m->r, name.s, name.n), v, &more);
+        } else {
+            v = member_path(m, v, attribute);
+            if (!given(v) && has_default) v = otherwise;
+        }
+        pl_chat_push(m->r, list, v);
+    }
+    return list;
+}
+
+// select and its kin: items whose member (or which themselves) pass a test, or are true where none is named.
+static pl_chat_value chosen(pl_chat_machine *m, pl_chat_value self, const pl_chat_args *all, bool by_member,
+                            bool keep) {
+    const pl_chat_list *items = items_of_true(m, self);
+    pl_chat_value       list = pl_chat_list_of_kind(m->r, PL_CHAT_GENERATOR);
+    int64_t             at = by_member;
+    pl_chat_args        more = rest(all, at + 1);
+    if (all->nk || all->n < at) pl_chat_raise(m->r, PL_E_INPUT, "select: a member's name");
+    for (int64_t i = 0; i < items->n; i++) {
+        pl_chat_value v = by_member ? member_path(m, items->v[i], all->v[0]) : items->v[i];
+        bool          passes = pl_chat_true(v);
+        if (all->n > at) {
+            pl_chat_value name = pl_chat_need_str(m, all->v[at], "select");
+            passes = pl_chat_test(m, pl_region_copy(m->r, name.s, name.n), v, &more);
+        }
+        if (passes == keep) pl_chat_push(m->r, list, items->v[i]);
+    }
+    return list;
+}
+
+PL_CHAT_BUILTIN(f_select) {
+    (void)arg;
+    return chosen(m, self, all, false, true);
+}
+
+PL_CHAT_BUILTIN(f_reject) {
+    (void)arg;
+    return chosen(m, self, all, false, false);
+}
+
+PL_CHAT_BUILTIN(f_selectattr) {
+    (void)arg;
+    return chosen(m, self, all, true, true);
+}
+
+PL_CHAT_BUILTIN(f_rejectattr) {
+    (void)arg;
+    return chosen(m, self, all, true, false);
+}
+
+PL_CHAT_BUILTIN(f_format) {
+    (void)arg;
+    if (all->nk) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "format: named arguments are not built");
+    return pl_chat_printf(m, pl_chat_need_str(m, self, "format"), all->v, all->n);
+}
+
+PL_CHAT_BUILTIN(f_attr) {
+    PL_CHAT_UNUSED;
+    pl_chat_value name = pl_chat_need_str(m, arg[0], "attr");
+    return pl_chat_attr(m, self, pl_region_copy(m->r, name.s, name.n));
+}
+
+const pl_chat_builtin pl_chat_filters[] = {
+    {"abs", "", f_abs},
+    {"attr", "name!", f_attr},
+    {"capitalize", "", f_capitalize},
+    {"count", "", f_length},
+    {"d", "default_value boolean", f_default},
+    {"default", "default_value boolean", f_default},
+    {"dictsort", "case_sensitive by reverse", f_dictsort},
+    {"first", "", f_first},
+    {"float", "default", f_float},
+    {"format", NULL, f_format},
+    {"indent", "width first blank", f_indent},
+    {"int", "default", f_int},
+    {"items", "", f_items},
+    {"join", "d attribute", f_join},
+    {"last", "", f_last},
+    {"length", "", f_length},
+    {"list", "", f_list},
+    {"lower", "", f_lower},
+    {"map", NULL, f_map},
+    {"max", "case_sensitive attribute", f_max},
+    {"min", "case_sensitive attribute", f_min},
+    {"reject", NULL, f_reject},
+    {"rejectattr", NULL, f_rejectattr},
+    {"replace", "old! new! count", f_replace},
+    {"reverse", "", f_reverse},
+    {"round", "precision method", f_round},
+    {"safe", "", f_safe},
+    {"select", NULL, f_select},
+    {"selectattr", NULL, f_selectattr},
+    {"sort", "reverse case_sensitive attribute", f_sort},
+    {"string", "", f_string},
+    {"sum", "attribute start", f_sum},
+    {"title", "", f_title},
+    {"tojson", "ensure_ascii indent separators sort_keys", f_tojson},
+    {"trim", "chars", f_trim},
+    {"unique", "case_sensitive attribute", f_unique},
+    {"upper", "", f_upper},
+    {0},
+};

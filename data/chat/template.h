@@ -1,0 +1,39 @@
+// The chat template of a model's folder, and conversations written by it.
+//
+// A template is, in this order: the file that the caller names; chat_template.jinja; "chat_template" of
+// tokenizer_config.json, a string or a list of {"name", "template"}, of which "tool_use" is for conversations with
+// tools and "default" for all others. The special tokens of tokenizer_config.json (else of special_tokens_map.json) are
+// its variables: bos_token, eos_token, ...
+//
+// The rendered text holds every token that the model is to see: it is encoded without a second BOS (no
+// PL_TOK_ADD_BOS).
+#ifndef PL_CHAT_TEMPLATE_H
+#define PL_CHAT_TEMPLATE_H
+
+#include "data/chat/jinja.h"
+#include <stdbool.h>
+
+typedef struct pl_chat_template pl_chat_template; // any number of threads may render it
+
+// dir: a model's folder, or a tokenizer's file in it. file: a template instead of the folder's own, NULL for that.
+// PL_E_INPUT where there is none, naming what was looked for.
+pl_status   pl_chat_template_open(pl_chat_template **out, const char *dir, const char *file, pl_err *err);
+void        pl_chat_template_close(pl_chat_template *t); // NULL is allowed
+// 16 hex digits over the templates and the special tokens.
+const char *pl_chat_template_hash(const pl_chat_template *t);
+
+typedef struct pl_chat_options {
+    bool        add_generation_prompt; // the beginning of the assistant's next turn
+    const char *kwargs;                // a JSON object of more variables ({"enable_thinking": false}), or NULL
+    const char *date;                  // see pl_jinja_render
+} pl_chat_options;
+
+// record[0..n): a JSON object with one of
+//   "messages"       as chat templates take them: objects with "role", "content", ...
+//   "conversations"  ShareGPT's: objects with "from" (human, gpt, system, tool, or a role) and "value", or messages
+// and perhaps "tools", "documents" and "chat_template_kwargs" (variables, over those of the options).
+// where, line: of the record, for messages (pl_json_parse).
+pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, int64_t line, const char *record,
+                                  size_t n, const pl_chat_options *o, pl_jinja_out *out, pl_err *err);
+
+#endif

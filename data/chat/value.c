@@ -1,0 +1,645 @@
+#include "data/chat/value.h"
+#include "data/tokenizer/unicode.h"
+#include "kernels/base/utf8.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_STEPS ((int64_t)200000000)
+#define MAX_DEPTH 120
+
+// ---- memory and failure
+
+typedef struct pl_region_chunk {
+    struct pl_region_chunk *next;
+    size_t                  n, used;
+    _Alignas(16) char bytes[];
+} chunk;
+
+void *pl_region_alloc(pl_region *r, size_t n) {
+    chunk *c = r->chunks;
+    n = (n + 15) & ~(size_t)15;
+    if (!c || c->n - c->used < n) {
+        size_t size = n > 8192 ? n : 8192;
+        if (size > r->limit - r->held) pl_chat_raise(r, PL_E_INPUT, "needs more than %zu MB", r->limit >> 20);
+        c = pl_calloc(1, sizeof *c + size);
+        if (!c) pl_chat_raise(r, PL_E_MEMORY, "out of memory");
+        c->n = size;
+        c->next = r->chunks;
+        r->chunks = c;
+        r->held += size;
+    }
+    void *p = c->bytes + c->used;
+    c->used += n;
+    return p;
+}
+
+char *pl_region_copy(pl_region *r, const char *s, size_t n) {
+    char *to = pl_region_alloc(r, n + 1);
+    if (n) memcpy(to, s, n);
+    return to;
+}
+
+void pl_region_fini(pl_region *r) {
+    while (r->chunks) {
+        chunk *next = r->chunks->next;
+        pl_free(r->chunks);
+        r->chunks = next;
+    }
+    r->held = 0;
+}
+
+void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) {
+    char    msg[900];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    for (char *c = msg; *c; c++)
+        if ((uint8_t)*c < 0x20) *c = ' '; // what a template says may have lines
+    pl_fail(r->err, st, "%s:%d: %s", r->where, r->line, msg);
+    longjmp(r->out, (int)st);
+}
+
+void pl_chat_step(pl_region *r, int64_t n) {
+    r->steps += n;
+    if (r->steps > MAX_STEPS) pl_chat_raise(r, PL_E_INPUT, "does not come to an end");
+}
+
+void pl_chat_enter(pl_region *r) {
+    if (++r->depth > MAX_DEPTH) pl_chat_raise(r, PL_E_INPUT, "nested more than %d deep", MAX_DEPTH);
+}
+
+void pl_chat_leave(pl_region *r) {
+    r->depth--;
+}
+
+// ---- making values
+
+pl_chat_value pl_chat_undefined(const char *name) {
+    return (pl_chat_value){.type = PL_CHAT_UNDEFINED, .s = name, .n = strlen(name)};
+}
+
+pl_chat_value pl_chat_none(void) {
+    return (pl_chat_value){.type = PL_CHAT_NONE};
+}
+
+pl_chat_value pl_chat_bool(bool b) {
+    return (pl_chat_value){.type = PL_CHAT_BOOL, .flag = b};
+}
+
+pl_chat_value pl_chat_int(int64_t i) {
+    return (pl_chat_value){.type = PL_CHAT_INT, .i = i};
+}
+
+pl_chat_value pl_chat_float(double f) {
+    return (pl_chat_value){.type = PL_CHAT_FLOAT, .f = f};
+}
+
+pl_chat_value pl_chat_strn(const char *s, size_t n) {
+    return (pl_chat_value){.type = PL_CHAT_STR, .s = s, .n = n};
+}
+
+pl_chat_value pl_chat_str(const char *s) {
+    return pl_chat_strn(s, strlen(s));
+}
+
+pl_chat_value pl_chat_list_new(pl_region *r, bool tuple) {
+    return (pl_chat_value){.type = PL_CHAT_LIST, .flag = tuple, .list = pl_region_alloc(r, sizeof(pl_chat_list))};
+}
+
+pl_chat_value pl_chat_list_of_kind(pl_region *r, pl_chat_list_kind kind) {
+    pl_chat_value v = pl_chat_list_new(r, false);
+    v.list->kind = kind;
+    return v;
+}
+
+pl_chat_value pl_chat_pair(pl_region *r, pl_chat_value a, pl_chat_value b) {
+    pl_chat_value t = pl_chat_list_new(r, true);
+    pl_chat_push(r, t, a);
+    pl_chat_push(r, t, b);
+    return t;
+}
+
+pl_chat_value pl_chat_dict_new(pl_region *r) {
+    return (pl_chat_value){.type = PL_CHAT_DICT, .dict = pl_region_alloc(r, sizeof(pl_chat_dict))};
+}
+
+static pl_chat_value *grown(pl_region *r, pl_chat_value *v, int64_t n, int64_t cap) {
+    pl_chat_value *to = pl_region_alloc(r, pl_size_mul((size_t)cap, sizeof *to, 1));
+    if (n) memcpy(to, v, (size_t)n * sizeof *v);
+    return to;
+}
+
+void pl_chat_push(pl_region *r, pl_chat_value list, pl_chat_value v) {
+    pl_chat_list *l = list.list;
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 4;
+        l->v = grown(r, l->v, l->n, l->cap);
+    }
+    l->v[l->n++] = v;
+    pl_chat_step(r, 1);
+}
+
+pl_chat_value *pl_chat_find(pl_region *r, pl_chat_value dict, pl_chat_value key) {
+    if (key.type == PL_CHAT_DICT || (key.type == PL_CHAT_LIST && !key.flag))
+        pl_chat_raise(r, PL_E_INPUT, "unhashable type: '%s'", pl_chat_type_name(key));
+    pl_chat_step(r, dict.dict->n / 16);
+    for (int64_t i = 0; i < dict.dict->n; i++)
+        if (pl_chat_equal(r, dict.dict->key[i], key)) return &dict.dict->value[i];
+    return NULL;
+}
+
+pl_chat_value *pl_chat_member(pl_region *r, pl_chat_value dict, const char *key) {
+    return pl_chat_find(r, dict, pl_chat_str(key));
+}
+
+void pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, pl_chat_value v) {
+    pl_chat_value *there = pl_chat_find(r, dict, key);
+    if (there) {
+        *there = v;
+        return;
+    }
+    pl_chat_dict *d = dict.dict;
+    if (d->n == d->cap) {
+        d->cap = d->cap ? 2 * d->cap : 4;
+        d->key = grown(r, d->key, d->n, d->cap);
+        d->value = grown(r, d->value, d->n, d->cap);
+    }
+    d->key[d->n] = key;
+    d->value[d->n++] = v;
+}
+
+// ---- what they are
+
+bool pl_chat_is(pl_chat_value v, const char *s) {
+    return v.type == PL_CHAT_STR && strlen(s) == v.n && memcmp(v.s, s, v.n) == 0;
+}
+
+bool pl_chat_true(pl_chat_value v) {
+    switch (v.type) {
+    case PL_CHAT_UNDEFINED:
+    case PL_CHAT_NONE: return false;
+    case PL_CHAT_BOOL: return v.flag;
+    case PL_CHAT_INT: return v.i != 0;
+    case PL_CHAT_FLOAT: return v.f != 0;
+    case PL_CHAT_STR: return v.n > 0;
+    case PL_CHAT_LIST: return v.list->kind == PL_CHAT_GENERATOR || v.list->n > 0;
+    case PL_CHAT_DICT: return v.flag || v.dict->n > 0; // a namespace is an object, and objects are true
+    case PL_CHAT_CALL: return true;
+    }
+    return false;
+}
+
+const char *pl_chat_type_name(pl_chat_value v) {
+    switch (v.type) {
+    case PL_CHAT_UNDEFINED: return "Undefined";
+    case PL_CHAT_NONE: return "NoneType";
+    case PL_CHAT_BOOL: return "bool";
+    case PL_CHAT_INT: return "int";
+    case PL_CHAT_FLOAT: return "float";
+    case PL_CHAT_STR: return "str";
+    case PL_CHAT_LIST:
+        return v.list->kind == PL_CHAT_GENERATOR ? "generator"
+               : v.list->kind == PL_CHAT_VIEW    ? "dict view"
+               : v.list->kind == PL_CHAT_RANGE   ? "range"
+               : v.flag                          ? "tuple"
+                                                 : "list";
+    case PL_CHAT_DICT: return v.flag ? "Namespace" : "dict";
+    case PL_CHAT_CALL: return "function";
+    }
+    return "object";
+}
+
+static bool is_number(pl_chat_value v) {
+    return v.type == PL_CHAT_BOOL || v.type == PL_CHAT_INT || v.type == PL_CHAT_FLOAT;
+}
+
+static int64_t integer(pl_chat_value v) {
+    return v.type == PL_CHAT_BOOL ? v.flag : v.i;
+}
+
+// Numbers in order; NaN is not among the values that templates can make (from_json refuses it, division by 0 too).
+static int order_numbers(pl_chat_value a, pl_chat_value b) {
+    if (a.type == PL_CHAT_FLOAT || b.type == PL_CHAT_FLOAT) {
+        double x = a.type == PL_CHAT_FLOAT ? a.f : (double)integer(a),
+               y = b.type == PL_CHAT_FLOAT ? b.f : (double)integer(b);
+        return (x > y) - (x < y);
+    }
+    return (integer(a) > integer(b)) - (integer(a) < integer(b));
+}
+
+bool pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b) {
+    if (is_number(a) && is_number(b)) return order_numbers(a, b) == 0;
+    if (a.type != b.type) return false;
+    bool same = true;
+    switch (a.type) {
+    case PL_CHAT_STR: return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
+    case PL_CHAT_LIST:
+        if (a.list->kind == PL_CHAT_GENERATOR) return a.list == b.list;
+        if (a.flag != b.flag || a.list->kind != b.list->kind || a.list->n != b.list->n) return false;
+        pl_chat_enter(r);
+        for (int64_t i = 0; i < a.list->n && same; i++)
+            same = pl_chat_equal(r, a.list->v[i], b.list->v[i]);
+        pl_chat_leave(r);
+        return same;
+    case PL_CHAT_DICT:
+        if (a.flag || b.flag) return a.dict == b.dict;
+        if (a.dict->n != b.dict->n) return false;
+        pl_chat_enter(r);
+        for (int64_t i = 0; i < a.dict->n && same; i++) {
+            pl_chat_value *other = pl_chat_find(r, b, a.dict->key[i]);
+            same = other && pl_chat_equal(r, a.dict->value[i], *other);
+        }
+        pl_chat_leave(r);
+        return same;
+    case PL_CHAT_CALL: return a.call == b.call;
+    default: return true;
+    }
+}
+
+int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
+    if (is_number(a) && is_number(b)) return order_numbers(a, b);
+    if (a.type == PL_CHAT_STR && b.type == PL_CHAT_STR) { // UTF-8's bytes order as its characters do
+        int c = memcmp(a.s, b.s, a.n < b.n ? a.n : b.n);
+        return c ? c : (a.n > b.n) - (a.n < b.n);
+    }
+    bool whole = a.type == PL_CHAT_LIST && b.type == PL_CHAT_LIST && a.list->kind + b.list->kind == PL_CHAT_WHOLE;
+    if (whole && a.flag == b.flag) {
+        int c = 0;
+        pl_chat_enter(r);
+        for (int64_t i = 0; i < a.list->n && i < b.list->n && c == 0; i++)
+            if (!pl_chat_equal(r, a.list->v[i], b.list->v[i])) c = pl_chat_order(r, a.list->v[i], b.list->v[i]);
+        pl_chat_leave(r);
+        return c ? c : (a.list->n > b.list->n) - (a.list->n < b.list->n);
+    }
+    pl_chat_raise(r, PL_E_INPUT, "'<' not supported between instances of '%s' and '%s'", pl_chat_type_name(a),
+                  pl_chat_type_name(b));
+}
+
+int64_t pl_chat_length(pl_region *r, pl_chat_value v) {
+    int64_t n = 0;
+    switch (v.type) {
+    case PL_CHAT_UNDEFINED: return 0;
+    case PL_CHAT_STR:
+        for (size_t i = 0; i < v.n; i++)
+            n += ((uint8_t)v.s[i] & 0xc0) != 0x80;
+        pl_chat_step(r, n / 64);
+        return n;
+    case PL_CHAT_LIST:
+        if (v.list->kind != PL_CHAT_GENERATOR) return v.list->n;
+        break;
+    case PL_CHAT_DICT:
+        if (!v.flag) return v.dict->n;
+        break;
+    default: break;
+    }
+    pl_chat_raise(r, PL_E_INPUT, "object of type '%s' has no len()", pl_chat_type_name(v));
+}
+
+uint32_t pl_chat_char(pl_chat_value s, size_t at, size_t *next) {
+    uint32_t cp = 0;
+    int      n = pl_utf8_next(s.s + at, s.n - at, &cp);
+    *next = at + (size_t)(n > 0 ? n : 1);
+    return cp;
+}
+
+pl_chat_value pl_chat_chars(pl_chat_value s, int64_t from, int64_t to) {
+    size_t  at = 0, begin = 0;
+    int64_t i = 0;
+    for (; i < to && at < s.n; i++) {
+        if (i == from) begin = at;
+        pl_chat_char(s, at, &at);
+    }
+    if (from >= i) begin = at;
+    return pl_chat_strn(s.s + begin, at - begin);
+}
+
+// ---- printing
+
+static void add(pl_strbuf *b, const char *s) {
+    pl_strbuf_add(b, s, strlen(s));
+}
+
+// Python's repr of a float: the shortest digits that read back, exponents below 1e-4 and from 1e16.
+static void print_float(double f, pl_strbuf *to) {
+    char text[40], digits[32];
+    int  p;
+    if (isinf(f)) {
+        add(to, f < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (p = 1; p <= 17; p++) {
+        snprintf(text, sizeof text, "%.*e", p - 1, f);
+        if (strtod(text, NULL) == f) break;
+    }
+    int e = atoi(strchr(text, 'e') + 1), n = 0;
+    for (const char *s = text; *s != 'e'; s++)
+        if (*s >= '0' && *s <= '9') digits[n++] = *s;
+    if (signbit(f)) add(to, "-");
+    if (e < -4 || e >= 16) {
+        pl_strbuf_add(to, digits, 1);
+        if (n > 1) {
+            add(to, ".");
+            pl_strbuf_add(to, digits + 1, (size_t)n - 1);
+        }
+        snprintf(text, sizeof text, "e%c%02d", e < 0 ? '-' : '+', abs(e));
+        add(to, text);
+        return;
+    }
+    for (int i = e < 0 ? e : 0; i < n || i <= e; i++) {
+        if (i == e + 1) add(to, ".");
+        pl_strbuf_add(to, i >= 0 && i < n ? &digits[i] : "0", 1);
+    }
+    if (e >= n - 1) add(to, ".0");
+}
+
+static void print_string_repr(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+    char quote = memchr(v.s, '\'', v.n) && !memchr(v.s, '"', v.n) ? '"' : '\'', code[12];
+    pl_strbuf_add(to, &quote, 1);
+    for (size_t at = 0, next; at < v.n; at = next) {
+        uint32_t c = pl_chat_char(v, at, &next);
+        if (c == '\n')
+            add(to, "\\n");
+        else if (c == '\r')
+            add(to, "\\r");
+        else if (c == '\t')
+            add(to, "\\t");
+        else if (c == '\\' || c == (uint32_t)quote) {
+            add(to, "\\");
+            pl_strbuf_add(to, v.s + at, 1);
+        } else if (c < 0x20 || c == 0x7f) {
+            snprintf(code, sizeof code, "\\x%02x", (unsigned)c);
+            add(to, code);
+        } else if (!pl_unicode_is_printable(c)) {
+            snprintf(code, sizeof code, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+            add(to, code);
+        } else {
+            pl_strbuf_add(to, v.s + at, next - at);
+        }
+    }
+    pl_strbuf_add(to, &quote, 1);
+    pl_chat_step(r, (int64_t)v.n / 16);
+}
+
+void pl_chat_repr(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+    char number[32];
+    pl_chat_step(r, 1);
+    switch (v.type) {
+    case PL_CHAT_UNDEFINED: add(to, "Undefined"); return;
+    case PL_CHAT_NONE: add(to, "None"); return;
+    case PL_CHAT_BOOL: add(to, v.flag ? "True" : "False"); return;
+    case PL_CHAT_INT:
+        snprintf(number, sizeof number, "%lld", (long long)v.i);
+        add(to, number);
+        return;
+    case PL_CHAT_FLOAT: print_float(v.f, to); return;
+    case PL_CHAT_STR: print_string_repr(r, v, to); return;
+    case PL_CHAT_LIST:
+        if (v.list->kind != PL_CHAT_WHOLE) break;
+        pl_chat_enter(r);
+        add(to, v.flag ? "(" : "[");
+        for (int64_t i = 0; i < v.list->n; i++) {
+            if (i) add(to, ", ");
+            pl_chat_repr(r, v.list->v[i], to);
+        }
+        add(to, !v.flag ? "]" : v.list->n == 1 ? ",)" : ")");
+        pl_chat_leave(r);
+        return;
+    case PL_CHAT_DICT:
+        if (v.flag) break;
+        pl_chat_enter(r);
+        add(to, "{");
+        for (int64_t i = 0; i < v.dict->n; i++) {
+            if (i) add(to, ", ");
+            pl_chat_repr(r, v.dict->key[i], to);
+            add(to, ": ");
+            pl_chat_repr(r, v.dict->value[i], to);
+        }
+        add(to, "}");
+        pl_chat_leave(r);
+        return;
+    case PL_CHAT_CALL: break;
+    }
+    pl_chat_raise(r, PL_E_UNSUPPORTED, "printing a %s is not built", pl_chat_type_name(v));
+}
+
+void pl_chat_print(pl_region *r, pl_chat_value v, pl_strbuf *to) {
+    if (v.type == PL_CHAT_UNDEFINED) return;
+    if (v.type == PL_CHAT_STR)
+        pl_strbuf_add(to, v.s, v.n);
+    else
+        pl_chat_repr(r, v, to);
+    pl_chat_step(r, (int64_t)(v.type == PL_CHAT_STR ? v.n / 64 : 1));
+    if (to->n > r->limit) pl_chat_raise(r, PL_E_INPUT, "writes more than %zu MB", r->limit >> 20);
+}
+
+pl_chat_value pl_chat_taken(pl_region *r, pl_strbuf *b, size_t from) {
+    if (b->failed) pl_chat_raise(r, PL_E_MEMORY, "out of memory");
+    size_t        n = b->n - from;
+    pl_chat_value v = pl_chat_strn(pl_region_copy(r, n ? b->s + from : "", n), n);
+    b->n = from;
+    return v;
+}
+
+// ---- JSON
+
+static void dump_string(pl_chat_value v, bool ascii, pl_strbuf *to) {
+    static const char plain[] = "\"\\\n\r\t\b\f", letter[] = "\"\\nrtbf";
+    char              code[16];
+    add(to, "\"");
+    for (size_t at = 0, next; at < v.n; at = next) {
+        uint32_t    c = pl_chat_char(v, at, &next);
+        const char *short_form = c && c < 0x80 ? strchr(plain, (int)c) : NULL;
+        if (short_form)
+            snprintf(code, sizeof code, "\\%c", letter[short_form - plain]);
+        else if (c < 0x20 || (ascii && c > 0x7e && c < 0x10000 && c != 0x7f))
+            snprintf(code, sizeof code, "\\u%04x", (unsigned)c);
+        else if (ascii && c >= 0x10000)
+            snprintf(code, sizeof code, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((c - 0x10000) >> 10)),
+                     (unsigned)(0xdc00 + (c & 0x3ff)));
+        else
+            snprintf(code, sizeof code, "%.*s", (int)(next - at), v.s + at);
+        add(to, code);
+    }
+    add(to, "\"");
+}
+
+static void dump_break(const pl_chat_json *how, int depth, pl_strbuf *to) {
+    if (how->indent < 0) return;
+    add(to, "\n");
+    for (int i = 0; i < depth * how->indent; i++)
+        add(to, " ");
+}
+
+// Where the i-th member comes from when keys are in order.
+static int64_t sorted_index(pl_region *r, const pl_chat_dict *d, int64_t i) {
+    for (int64_t k = 0; k < d->n; k++) {
+        int64_t before = 0;
+        for (int64_t o = 0; o < d->n; o++)
+            before += o != k && pl_chat_order(r, d->key[o], d->key[k]) < 0;
+        pl_chat_step(r, d->n);
+        if (before == i) return k;
+    }
+    return i;
+}
+
+static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth, pl_strbuf *to) {
+    pl_chat_step(r, 1);
+    switch (v.type) {
+    case PL_CHAT_NONE: add(to, "null"); return;
+    case PL_CHAT_BOOL: add(to, v.flag ? "true" : "false"); return;
+    case PL_CHAT_STR: dump_string(v, how->ascii, to); return;
+    case PL_CHAT_FLOAT:
+        if (isinf(v.f))
+            add(to, v.f < 0 ? "-Infinity" : "Infinity");
+        else
+            print_float(v.f, to);
+        return;
+    case PL_CHAT_INT: pl_chat_repr(r, v, to); return;
+    case PL_CHAT_LIST:
+        if (v.list->kind != PL_CHAT_WHOLE) break;
+        pl_chat_enter(r);
+        add(to, "[");
+        for (int64_t i = 0; i < v.list->n; i++) {
+            if (i) add(to, how->item);
+            dump_break(how, depth + 1, to);
+            dump(r, v.list->v[i], how, depth + 1, to);
+        }
+        if (v.list->n) dump_break(how, depth, to);
+        add(to, "]");
+        pl_chat_leave(r);
+        return;
+    case PL_CHAT_DICT:
+        if (v.flag) break;
+        pl_chat_enter(r);
+        add(to, "{");
+        for (int64_t i = 0; i < v.dict->n; i++) {
+            int64_t       k = how->sorted ? sorted_index(r, v.dict, i) : i;
+            pl_chat_value key = v.dict->key[k];
+            if (i) add(to, how->item);
+            dump_break(how, depth + 1, to);
+            if (key.type == PL_CHAT_STR) {
+                dump_string(key, how->ascii, to);
+            } else if (key.type <= PL_CHAT_FLOAT && key.type != PL_CHAT_UNDEFINED) {
+                add(to, "\"");
+                dump(r, key, how, depth, to);
+                add(to, "\"");
+            } else {
+                pl_chat_raise(r, PL_E_INPUT, "tojson: a key that is a %s", pl_chat_type_name(key));
+            }
+            add(to, how->key);
+            dump(r, v.dict->value[k], how, depth + 1, to);
+        }
+        if (v.dict->n) dump_break(how, depth, to);
+        add(to, "}");
+        pl_chat_leave(r);
+        return;
+    default: break;
+    }
+    pl_chat_raise(r, PL_E_INPUT, "tojson: Object of type %s is not JSON serializable", pl_chat_type_name(v));
+}
+
+void pl_chat_dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, pl_strbuf *to) {
+    dump(r, v, how, 0, to);
+}
+
+typedef struct json_reader {
+    pl_region  *r;
+    const char *p, *end;
+} json_reader;
+
+static void blanks(json_reader *j) {
+    while (j->p < j->end && strchr(" \t\r\n", *j->p))
+        j->p++;
+}
+
+static uint32_t hex4(const char *s) {
+    char code[5] = {s[0], s[1], s[2], s[3], 0};
+    return (uint32_t)strtoul(code, NULL, 16);
+}
+
+static pl_chat_value read_string(json_reader *j) { // at the opening quote
+    const char *from = ++j->p;
+    while (*j->p != '"')
+        j->p += *j->p == '\\' ? 2 : 1;
+    char  *to = pl_region_alloc(j->r, (size_t)(j->p - from) + 1); // escapes only shrink
+    size_t n = 0;
+    for (const char *s = from; s < j->p; s++) {
+        if (*s != '\\') {
+            to[n++] = *s;
+            continue;
+        }
+        const char *plain = strchr("\"\\/bfnrt", *++s);
+        if (plain) {
+            to[n++] = "\"\\/\b\f\n\r\t"[plain - "\"\\/bfnrt"];
+            continue;
+        }
+        uint32_t c = hex4(s + 1);
+        s += 4;
+        if (c >= 0xd800 && c < 0xdc00) { // the reader before this one has seen to the second half
+            c = 0x10000 + ((c - 0xd800) << 10) + (hex4(s + 3) - 0xdc00);
+            s += 6;
+        }
+        n += (size_t)pl_utf8_put(to + n, c);
+    }
+    j->p++;
+    return pl_chat_strn(to, n);
+}
+
+static pl_chat_value read_number(json_reader *j) {
+    char   text[400];
+    size_t n = 0;
+    bool   whole = true;
+    while (j->p < j->end && strchr("+-.eE0123456789", *j->p)) {
+        whole = whole && !strchr(".eE", *j->p);
+        if (n + 1 >= sizeof text) pl_chat_raise(j->r, PL_E_UNSUPPORTED, "a number of more than 398 digits");
+        text[n++] = *j->p++;
+    }
+    text[n] = 0;
+    errno = 0;
+    if (!whole) return pl_chat_float(strtod(text, NULL));
+    long long i = strtoll(text, NULL, 10);
+    if (errno == ERANGE) pl_chat_raise(j->r, PL_E_UNSUPPORTED, "the integer %.40s, beyond 64 bits", text);
+    return pl_chat_int(i);
+}
+
+static pl_chat_value read_value(json_reader *j) {
+    pl_chat_value v, key;
+    blanks(j);
+    switch (*j->p) {
+    case '{':
+        v = pl_chat_dict_new(j->r);
+        for (j->p++, blanks(j); *j->p != '}'; blanks(j)) {
+            if (*j->p == ',') j->p++;
+            blanks(j);
+            key = read_string(j);
+            blanks(j);
+            j->p++; // the colon
+            pl_chat_put(j->r, v, key, read_value(j));
+        }
+        j->p++;
+        return v;
+    case '[':
+        v = pl_chat_list_new(j->r, false);
+        for (j->p++, blanks(j); *j->p != ']'; blanks(j)) {
+            if (*j->p == ',') j->p++;
+            pl_chat_push(j->r, v, read_value(j));
+        }
+        j->p++;
+        return v;
+    case '"': return read_string(j);
+    case 't': j->p += 4; return pl_chat_bool(true);
+    case 'f': j->p += 5; return pl_chat_bool(false);
+    case 'n': j->p += 4; return pl_chat_none();
+    default: return read_number(j);
+    }
+}
+
+pl_chat_value pl_chat_from_json(pl_region *r, const char *text, size_t n) {
+    json_reader j = {r, text, text + n};
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) j.p += 3;
+    return read_value(&j);
+}

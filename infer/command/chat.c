@@ -1,0 +1,18 @@
+#include "infer/command/chat.h"
+#include <string.h>
+#include <time.h>
+
+pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err) {
+    time_t    at = time(NULL);
+    struct tm now;
+    memset(c, 0, sizeof *c);
+    localtime_r(&at, &now);
+    strftime(c->now, sizeof c->now, "%Y-%m-%d %H:%M:%S", &now);
+    c->options.kwargs = pl_cli_text(a, "chat-kwargs");
+    c->options.date = pl_cli_has(a, "date") ? pl_cli_text(a, "date") : c->now;
+    return pl_chat_template_open(&c->template, dir, pl_cli_text(a, "chat-template"), err);
+}
+
+void pl_chat_cli_close(pl_chat_cli *c) {
+    pl_chat_template_close(c->template);
+}

@@ -1,0 +1,33 @@
+// Conversations on the command line: the options that say how they are written, and what these name.
+#ifndef PL_COMMAND_CHAT_H
+#define PL_COMMAND_CHAT_H
+
+#include "data/chat/template.h"
+#include "infer/cli/cli.h"
+
+// Rows of a table of options.
+#define PL_CHAT_CLI_OPTIONS                                                                                            \
+    {.name = "chat-template",                                                                                          \
+     .type = PL_CLI_TEXT,                                                                                              \
+     .arg = "FILE",                                                                                                    \
+     .help = "another chat template than the model's own"},                                                            \
+        {.name = "chat-kwargs",                                                                                        \
+         .type = PL_CLI_TEXT,                                                                                          \
+         .arg = "JSON",                                                                                                \
+         .help = "variables of the template: {\"enable_thinking\": false}"},                                           \
+    {                                                                                                                  \
+        .name = "date", .type = PL_CLI_TEXT, .arg = "DATE",                                                            \
+        .help = "what the template takes for now, YYYY-MM-DD or YYYY-MM-DD HH:MM:SS [now]"                             \
+    }
+
+typedef struct pl_chat_cli {
+    pl_chat_template *template; // owned
+    pl_chat_options options;
+    char            now[32];
+} pl_chat_cli;
+
+// dir: a model's folder, or its tokenizer's file. Stays where it is: the options point into it.
+pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err);
+void      pl_chat_cli_close(pl_chat_cli *c);
+
+#endif

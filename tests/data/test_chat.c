@@ -1,0 +1,231 @@
+// Chat templates against transformers' own Jinja: golden_chat.jsonl holds what it makes of each.
+#include "data/chat/template.h"
+#include "kernels/base/json.h"
+#include "tests/checkpoints/scratch.h"
+
+static pl_status render(const char *text, const char *vars, const char *date, pl_jinja_out *out, pl_err *err) {
+    pl_jinja *t;
+    memset(out, 0, sizeof *out);
+    PL_TRY(pl_jinja_compile(&t, "template", text, strlen(text), err));
+    pl_status st = pl_jinja_render(t, vars, strlen(vars), date, out, err);
+    pl_jinja_free(t);
+    return st;
+}
+
+// Where transformers gives a text so does this, byte for byte; where it fails this fails, with a message.
+static void as_transformers(void **state) {
+    (void)state;
+    uint8_t *data;
+    size_t   n, at = 0, end;
+    int      cases = 0, texts = 0, wrong = 0;
+    char    *vars = NULL, *date = NULL;
+    pl_err   err = {0};
+    assert_int_equal(pl_file_read(PACELINE_SOURCE_DIR "/tests/data/golden_chat.jsonl", &data, &n, 1 << 20, &err),
+                     PL_OK);
+    for (; at < n; at = end + 1) {
+        pl_json      j;
+        pl_jinja_out out;
+        const char *template, *text;
+        for (end = at; end < n && data[end] != '\n'; end++)
+            ;
+        if (pl_json_parse(&j, "golden_chat.jsonl", ++cases, data + at, end - at, 0, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        if (!vars) { // the first line; its numbers are as they are written, so the line itself is taken
+            const char *from = strstr((char *)data + at, "{\"messages\"");
+            const char *day = strstr((char *)data + at, "\"date\": \"");
+            assert_true(from && day && day > from);
+            vars = pl_sprintf("%.*s", (int)(day - from - 2), from);
+            date = pl_sprintf("%.10s", day + 9);
+            pl_json_close(&j);
+            continue;
+        }
+        assert_int_equal(pl_json_get_str(&j, NULL, "template", &template, &err), PL_OK);
+        assert_int_equal(pl_json_opt_str(&j, NULL, "text", NULL, &text, &err), PL_OK);
+        pl_status st = render(template, vars, date, &out, &err);
+        if (text && (st != PL_OK || strcmp(out.text, text) != 0)) {
+            print_error("line %d: %s\n  wanted '%s'\n  got    '%s'\n", cases, template, text, st ? err.msg : out.text);
+            wrong++;
+        } else if (!text && (st == PL_OK || strncmp(err.msg, "template:", 9) != 0)) {
+            print_error("line %d: %s\n  wanted a refusal, got '%s'\n", cases, template, st ? err.msg : out.text);
+            wrong++;
+        }
+        texts += text != NULL;
+        pl_jinja_out_fini(&out);
+        pl_json_close(&j);
+    }
+    assert_true(texts > 100 && cases - texts > 40);
+    pl_free(data);
+    pl_free(vars);
+    pl_free(date);
+    assert_int_equal(wrong, 0);
+}
+
+// What is not built is refused by its name and line, and what is no template by its place.
+static void refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+        pl_status   st;
+    } bad[] = {
+        {"a\n{{ 1 | xmlattr }}", "template:2: the filter xmlattr is not built", PL_E_UNSUPPORTED},
+        {"{{ 1 is sameas 1 }}", "the test sameas is not built", PL_E_UNSUPPORTED},
+        {"{% include 'x' %}", "{% include %} is not built", PL_E_UNSUPPORTED},
+        {"{{ 'a'.zfill(3) }}", "the method zfill of a str is not built", PL_E_UNSUPPORTED},
+        {"{% for i in [1] %}{{ loop.changed(i) }}{% endfor %}", "loop.changed is not built", PL_E_UNSUPPORTED},
+        {"{% for i in x recursive %}{% endfor %}", "recursive", PL_E_UNSUPPORTED},
+        {"{{ '{:>3}'.format(1) }}", "the field {:>3} is not built", PL_E_UNSUPPORTED},
+        {"{{ ('a' | safe) | upper }}", "marked safe", PL_E_UNSUPPORTED},
+        {"{{ '\xc3\x9f' | upper }}", "the case of letters", PL_E_UNSUPPORTED},
+        {"{{ 9223372036854775807 + 1 }}", "beyond 64 bits", PL_E_UNSUPPORTED},
+        {"{{ 99999999999999999999 }}", "beyond 64 bits", PL_E_UNSUPPORTED},
+        {"{{ strftime_now('%Y') }}", "which (date: YYYY-MM-DD)", PL_E_INPUT},
+        {"{{ raise_exception('roles must alternate') }}", "refuses this conversation: roles must alternate",
+         PL_E_INPUT},
+        {"\n\n{{ x.y.z }}", "template:3: 'y' is undefined", PL_E_INPUT},
+        {"{% if true %}\n{% endfor %}", "template:2: expected endif, found '{%'", PL_E_INPUT},
+        {"{{ a", "template:1: a tag that does not end", PL_E_INPUT},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested more than", PL_E_INPUT},
+        {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "needs more than 256 MB",
+         PL_E_INPUT},
+        {"{{ 'x' * 999999999 }}", "", PL_E_INPUT},
+        {"{{ "
+         "-------------------------------------------------------------------------------------------------------------"
+         "---------------------1 }}",
+         "nested more than", PL_E_INPUT},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_jinja_out out;
+        pl_err       err = {0};
+        pl_status    st = render(bad[i].text, "{\"x\": {}}", NULL, &out, &err);
+        if (st != bad[i].st || !strstr(err.msg, bad[i].says)) fail_msg("%s: %d, %s", bad[i].text, st, err.msg);
+    }
+    pl_jinja_out out;
+    pl_err       err = {0};
+    assert_int_equal(render("{{ strftime_now('%Y') }}", "{}", "2026-02-30", &out, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "date '2026-02-30'"));
+    assert_int_equal(render("x", "[1]", NULL, &out, &err), PL_E_INPUT);
+    assert_int_equal(render("x", "{\"a\": }", NULL, &out, &err), PL_E_INPUT);
+    assert_int_equal(render("{{ a }}", "{\"a\": 123456789012345678901}", NULL, &out, &err), PL_E_UNSUPPORTED);
+}
+
+// Where the assistant speaks, in bytes of the text.
+static void generation(void **state) {
+    (void)state;
+    pl_jinja_out out;
+    pl_err       err = {0};
+    assert_int_equal(render("{% for m in w %}<{{ m }}>{% generation %}{{ m }}!{% endgeneration %};{% endfor %}",
+                            "{\"w\": [\"\xc3\xa9\", \"b\"]}", NULL, &out, &err),
+                     PL_OK);
+    assert_string_equal(out.text, "<\xc3\xa9>\xc3\xa9!;<b>b!;");
+    assert_int_equal(out.n_spans, 2);
+    assert_true(out.spans[0].from == 4 && out.spans[0].to == 7 && out.spans[1].from == 11 && out.spans[1].to == 13);
+    pl_jinja_out_fini(&out);
+    assert_int_equal(render("{% set x %}{% generation %}a{% endgeneration %}{% endset %}", "{}", NULL, &out, &err),
+                     PL_E_UNSUPPORTED);
+}
+
+// ---- templates of folders
+
+static const char *folder_with(const char *name, const char *config, const char *template) {
+    pl_err err;
+    assert_ok(pl_dir_make(at(name), &err));
+    char path[64];
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
+    if (config) put_text(at(path), config);
+    snprintf(path, sizeof path, "%s/chat_template.jinja", name);
+    if (template) put_text(at(path), template);
+    return at(name);
+}
+
+static void expect(const char *dir, const char *file, const char *record, const pl_chat_options *o, const char *text) {
+    pl_chat_template *t;
+    pl_jinja_out      out;
+    pl_err            err = {0};
+    if (pl_chat_template_open(&t, dir, file, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_chat_template_render(t, "here", 3, record, strlen(record), o, &out, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_string_equal(out.text, text);
+    pl_jinja_out_fini(&out);
+    pl_chat_template_close(t);
+}
+
+static void refused(const char *dir, const char *record, const pl_chat_options *o, const char *says) {
+    pl_chat_template *t;
+    pl_jinja_out      out;
+    pl_err            err = {0};
+    pl_status         st = pl_chat_template_open(&t, dir, NULL, &err);
+    if (st == PL_OK) st = pl_chat_template_render(t, "here", 3, record, strlen(record), o, &out, &err);
+    if (st == PL_OK || !strstr(err.msg, says)) fail_msg("wanted '%s', got '%s'", says, st ? err.msg : "a text");
+    pl_chat_template_close(t);
+}
+
+#define MESSAGES "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]"
+
+static void of_folders(void **state) {
+    (void)state;
+    pl_chat_options   plain = {0}, next = {.add_generation_prompt = true}, more = {.kwargs = "{\"think\": false}"};
+    static const char lines[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+                                "{{ 'A:' if add_generation_prompt }}{{ think if think is defined }}";
+    static const char tools[] = "{{ tools | tojson }}{{ messages | length }}{{ documents is none }}";
+    static const char two[] = "{\"bos_token\": {\"content\": \"<s>\", \"lstrip\": false}, \"chat_template\": "
+                              "[{\"name\": \"default\", \"template\": \"{{ bos_token }}plain\"}, {\"name\": "
+                              "\"tool_use\", \"template\": \"{{ tools | tojson }}\"}]}";
+    const char       *dir = folder_with("one", "{\"bos_token\": \"<s>\", \"chat_template\": \"not this\"}", lines);
+    expect(dir, NULL, MESSAGES "}", &plain, "<s>[user:hi]");
+    expect(dir, NULL, MESSAGES "}", &next, "<s>[user:hi]A:");
+    expect(dir, NULL, MESSAGES "}", &more, "<s>[user:hi]False");
+    expect(dir, NULL, MESSAGES ", \"chat_template_kwargs\": {\"think\": 1.0}}", &more, "<s>[user:hi]1.0");
+    expect(dir, NULL,
+           " { \"conversations\" : [{\"from\":\"human\",\"value\":\"a\\\"}\"},{\"from\":\"gpt\",\"value\":\"b\"}] } ",
+           &plain, "<s>[user:a\"}][assistant:b]");
+    put_text(at("other.jinja"), tools);
+    expect(dir, at("other.jinja"), MESSAGES ", \"tools\": [ {\"a\": 1.0, \"b\": [1, \"]\"]} ], \"id\": 7}", &plain,
+           "[{\"a\": 1.0, \"b\": [1, \"]\"]}]1True");
+    expect(dir, at("other.jinja"), MESSAGES "}", &plain, "null1True");
+
+    dir = folder_with("two", two, NULL);
+    expect(dir, NULL, MESSAGES "}", &plain, "<s>plain");
+    expect(dir, NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+
+    dir = folder_with("none", "{\"bos_token\": \"<s>\"}", NULL);
+    refused(dir, MESSAGES "}", &plain, "has no chat template");
+    refused(folder_with("unnamed", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}]}", NULL),
+            MESSAGES "}", &plain, "\"default\"");
+    dir = at("one");
+    refused(dir, "[]", &plain, "here:3");
+    refused(dir, "{}", &plain, "it needs \"messages\"");
+    refused(dir, "{\"messages\": []}", &plain, "without a message");
+    refused(dir, "{\"messages\": [1]}", &plain, "a message is an object");
+    refused(dir, "{\"messages\": [{\"content\": \"x\"}]}", &plain, "role");
+    refused(dir, "{\"conversations\": [{\"from\": \"martian\", \"value\": \"x\"}]}", &plain, "martian");
+    more.kwargs = "[1]";
+    refused(dir, MESSAGES "}", &more, "not an object");
+}
+
+// The same template and tokens, the same hash; others, another one.
+static void hashes(void **state) {
+    (void)state;
+    static const char *const configs[] = {"{\"bos_token\": \"a\", \"eos_token\": \"b\"}",
+                                          "{\"eos_token\": \"b\", \"bos_token\": {\"content\": \"a\"}, \"x\": 1}",
+                                          "{\"bos_token\": \"a\"}"};
+    char                     hash[4][17];
+    for (int i = 0; i < 4; i++) {
+        pl_chat_template *t;
+        pl_err            err;
+        char              name[8];
+        snprintf(name, sizeof name, "hash%d", i);
+        assert_ok(pl_chat_template_open(&t, folder_with(name, configs[i % 3], i < 3 ? "x" : "y"), NULL, &err));
+        memcpy(hash[i], pl_chat_template_hash(t), 17);
+        pl_chat_template_close(t);
+    }
+    assert_string_equal(hash[0], hash[1]);
+    assert_string_not_equal(hash[0], hash[2]);
+    assert_string_not_equal(hash[0], hash[3]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_transformers), cmocka_unit_test(refusals), cmocka_unit_test(generation),
+        cmocka_unit_test(of_folders),      cmocka_unit_test(hashes),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
