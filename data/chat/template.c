@@ -182,24 +182,31 @@ const char *pl_chat_template_hash(const pl_chat_template *t) {
 
 // ---- rendering
 
-// ShareGPT's items as messages; those that are messages already stay as they are.
-static pl_status put_messages(const pl_json *j, const cJSON *list, pl_strbuf *b, pl_err *err) {
+// The role of ShareGPT's "from"; "": unknown.
+static const char *role_of(const char *from) {
     static const char *const roles[][2] = {
         {"human", "user"},     {"gpt", "assistant"},    {"chatgpt", "assistant"},     {"bing", "assistant"},
         {"bard", "assistant"}, {"user", "user"},        {"system", "system"},         {"assistant", "assistant"},
         {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strcmp(from, roles[i][0]) == 0) return roles[i][1];
+    return "";
+}
+
+// ShareGPT's items as messages, the first `n` of them.
+static pl_status put_sharegpt(const pl_json *j, const cJSON *list, int n, pl_strbuf *b, pl_err *err) {
     pl_json_out  o;
     const cJSON *e;
     pl_status    st = PL_OK;
     pl_json_out_begin(&o, 0);
     pl_json_out_array(&o);
     cJSON_ArrayForEach(e, list) {
-        const char *from, *value, *role = NULL;
+        const char *from, *value, *role;
+        if (n-- == 0) break;
         if ((st = pl_json_get_str(j, e, "from", &from, err)) != PL_OK) break;
         if ((st = pl_json_get_str(j, e, "value", &value, err)) != PL_OK) break;
-        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-            if (strcmp(from, roles[i][0]) == 0) role = roles[i][1];
-        if (!role) {
+        role = role_of(from);
+        if (!*role) {
             st = pl_json_fail(j, e, err, "from \"%s\": whose role is that? known are human, gpt, system, tool", from);
             break;
         }
@@ -212,9 +219,37 @@ static pl_status put_messages(const pl_json *j, const cJSON *list, pl_strbuf *b,
     }
     pl_json_out_close(&o, ']');
     pl_status end = pl_json_out_end(&o, st == PL_OK ? err : NULL);
-    if (end == PL_OK) add(b, o.text);
+    if (end == PL_OK) pl_strbuf_add(b, o.text + 1, strlen(o.text) - 2); // without its brackets
     pl_free(o.text);
     return st == PL_OK ? end : st;
+}
+
+// The first n items of the array at `raw`, without its brackets.
+static void add_items(pl_strbuf *b, const char *raw, int n) {
+    const char *from = skip_blanks(raw + 1), *p = from;
+    for (int i = 0; i < n; i++) {
+        if (i) p = skip_blanks(skip_blanks(p) + 1);
+        p = skip_value(p);
+    }
+    pl_strbuf_add(b, from, (size_t)(p - from));
+}
+
+static void add_system(pl_strbuf *b, const char *text) {
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_str(&o, text);
+    b->failed = b->failed || pl_json_out_end(&o, NULL) != PL_OK;
+    add(b, "{\"role\":\"system\",\"content\":");
+    add(b, o.text ? o.text : "");
+    add(b, "},");
+    pl_free(o.text);
+}
+
+bool pl_chat_says(const pl_json *j, const cJSON *message, const char *role) {
+    const cJSON *who = pl_json_find(j, message, "from");
+    if (!who) who = pl_json_find(j, message, "role");
+    if (!who || !cJSON_IsString(who)) return false;
+    return strcmp(who->valuestring, role) == 0 || strcmp(role_of(who->valuestring), role) == 0;
 }
 
 static pl_status check_messages(const pl_json *j, const cJSON *list, pl_err *err) {
@@ -263,14 +298,16 @@ static pl_status variables(const pl_chat_template *t, const pl_json *j, const ch
                             "no conversation in this record: it needs \"messages\" or \"conversations\"");
     PL_TRY(pl_json_get_array(j, NULL, key, &list, err));
     const cJSON *first = cJSON_GetArrayItem(list, 0);
-    add(b, "{\"messages\":");
-    if (first && cJSON_IsObject(first) && pl_json_find(j, first, "from")) {
-        PL_TRY(put_messages(j, list, b, err));
-    } else {
-        PL_TRY(check_messages(j, list, err));
-        raw = raw_member(record, key, &n);
-        pl_strbuf_add(b, raw, n);
-    }
+    int          all = cJSON_GetArraySize(list), count = o->first > 0 && o->first < all ? o->first : all;
+    bool         sharegpt = first && cJSON_IsObject(first) && pl_json_find(j, first, "from");
+    if (!sharegpt) PL_TRY(check_messages(j, list, err));
+    add(b, "{\"messages\":[");
+    if (o->system && !pl_chat_says(j, first, "system")) add_system(b, o->system);
+    if (sharegpt)
+        PL_TRY(put_sharegpt(j, list, count, b, err));
+    else
+        add_items(b, raw_member(record, key, &n), count);
+    add(b, "]");
     add_member(b, record, "tools");
     add_member(b, record, "documents");
     add(b, o->add_generation_prompt ? ",\"add_generation_prompt\":true" : ",\"add_generation_prompt\":false");

@@ -26,6 +26,8 @@ typedef struct pl_chat_options {
     bool        add_generation_prompt; // the beginning of the assistant's next turn
     const char *kwargs;                // a JSON object of more variables ({"enable_thinking": false}), or NULL
     const char *date;                  // see pl_jinja_render
+    const char *system;                // a system message before conversations that begin without one, or NULL
+    int         first;                 // so many of the messages alone; 0: all
 } pl_chat_options;
 
 // record[0..n): a JSON object with one of
@@ -35,5 +37,10 @@ typedef struct pl_chat_options {
 // where, line: of the record, for messages (pl_json_parse).
 pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, int64_t line, const char *record,
                                   size_t n, const pl_chat_options *o, pl_jinja_out *out, pl_err *err);
+
+// Whether an item of "messages" or "conversations" is of this role ("user", "assistant", "system", "tool").
+typedef struct pl_json pl_json;
+struct cJSON;
+bool pl_chat_says(const pl_json *j, const struct cJSON *message, const char *role);
 
 #endif

@@ -24,21 +24,19 @@ static pl_status out_of_memory(const char *path, pl_err *err) {
 }
 
 // Takes text over, also on failure. The capacity is the next power of two.
-static pl_status push(pl_prompts *list, char *text, const char *category, int64_t id, int64_t line, const char *path,
-                      pl_err *err) {
-    char *kind = pl_strdup(category);
-    bool  ok = text && kind;
+static pl_status push(pl_prompts *list, pl_prompt p, const char *path, pl_err *err) {
+    bool ok = p.text && p.category;
     if (ok && (list->n & (list->n - 1)) == 0) {
-        pl_prompt *p = pl_realloc(list->p, (size_t)(list->n ? 2 * list->n : 1) * sizeof *p);
-        if (p) list->p = p;
-        ok = p != NULL;
+        pl_prompt *grown = pl_realloc(list->p, (size_t)(list->n ? 2 * list->n : 1) * sizeof *grown);
+        if (grown) list->p = grown;
+        ok = grown != NULL;
     }
     if (!ok) {
-        pl_free(text);
-        pl_free(kind);
+        pl_free(p.text);
+        pl_free(p.category);
         return out_of_memory(path, err);
     }
-    list->p[list->n++] = (pl_prompt){text, kind, id, line};
+    list->p[list->n++] = p;
     return PL_OK;
 }
 
@@ -53,12 +51,13 @@ static void add_joined(pl_strbuf *b, const char *s) {
     pl_strbuf_add(b, s, strlen(s));
 }
 
-static pl_status turns_text(const pl_json *j, const cJSON *list, pl_strbuf *b, pl_err *err) {
+static pl_status turns_text(const pl_json *j, const cJSON *list, bool one_turn, pl_strbuf *b, pl_err *err) {
     const cJSON *e;
     const char  *s;
     cJSON_ArrayForEach(e, list) {
         PL_TRY(pl_json_str_of(j, e, &s, err));
         add_joined(b, s);
+        if (one_turn) break;
     }
     return PL_OK;
 }
@@ -97,7 +96,7 @@ static pl_status field_text(const pl_json *j, const char *field, pl_strbuf *b, p
     return PL_OK;
 }
 
-static pl_status record_text(const pl_json *j, pl_strbuf *b, pl_err *err) {
+pl_status pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err) {
     static const char *const plain[] = {"prompt", "text"};
     static const char *const lists[] = {"conversations", "messages"};
     const cJSON             *list;
@@ -110,7 +109,7 @@ static pl_status record_text(const pl_json *j, pl_strbuf *b, pl_err *err) {
         }
     if (pl_json_find(j, NULL, "turns")) {
         PL_TRY(pl_json_get_array(j, NULL, "turns", &list, err));
-        return turns_text(j, list, b, err);
+        return turns_text(j, list, one_turn, b, err);
     }
     if (pl_json_find(j, NULL, "question")) {
         PL_TRY(pl_json_get_str(j, NULL, "question", &s, err));
@@ -154,26 +153,33 @@ static int64_t record_id(const pl_json *j, int64_t index) {
     return index;
 }
 
-static pl_status read_record(pl_prompts *list, const char *path, const char *field, int64_t line, const char *s,
-                             size_t n, pl_err *err) {
+pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, char *text, bool rendered, pl_err *err) {
+    const char *category = string_of(pl_json_find(j, NULL, "category"));
+    if (text && !*text) {
+        pl_free(text);
+        return pl_json_fail(j, j->root, err, "the prompt of this record is empty");
+    }
+    pl_prompt p = {text, pl_strdup(category ? category : ""), record_id(j, to->n), line, rendered};
+    return push(to, p, j->where, err);
+}
+
+// arg: the name of the member that is the text, NULL: the rules.
+static pl_status add_text(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
+                          size_t n, pl_err *err) {
+    pl_strbuf b = {0};
+    pl_status st = r->arg ? field_text(j, r->arg, &b, err) : pl_prompts_text(j, false, &b, err);
+    (void)text, (void)n;
+    if (st == PL_OK) st = pl_prompts_add(to, j, line, pl_strbuf_take(&b), false, err);
+    pl_strbuf_fini(&b);
+    return st;
+}
+
+static pl_status read_record(pl_prompts *list, const char *path, const pl_prompts_reader *r, int64_t line,
+                             const char *s, size_t n, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_parse(&j, path, line, s, n, 0, err));
-    pl_strbuf   b = {0};
-    pl_status   st = PL_OK;
-    const char *category;
-    if (!cJSON_IsObject(j.root)) {
-        st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");
-        goto done;
-    }
-    PL_TRY_GOTO(st, done, field ? field_text(&j, field, &b, err) : record_text(&j, &b, err));
-    if (b.n == 0 && !b.failed) {
-        st = pl_json_fail(&j, j.root, err, "the prompt of this record is empty");
-        goto done;
-    }
-    category = string_of(pl_json_find(&j, NULL, "category"));
-    st = push(list, pl_strbuf_take(&b), category ? category : "", record_id(&j, list->n), line, path, err);
-done:
-    pl_strbuf_fini(&b);
+    pl_status st = cJSON_IsObject(j.root) ? r->record(r, list, &j, line, s, n, err)
+                                          : pl_json_fail(&j, j.root, err, "a record must be an object {...}");
     pl_json_close(&j);
     return st;
 }
@@ -184,7 +190,7 @@ static bool blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static pl_status read_lines(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+static pl_status read_lines(pl_prompts *list, const char *path, const pl_prompts_reader *r, const char *s, size_t n,
                             pl_err *err) {
     int64_t line = 1;
     for (size_t at = 0; at < n; line++) {
@@ -192,7 +198,7 @@ static pl_status read_lines(pl_prompts *list, const char *path, const char *fiel
         size_t      len = end ? (size_t)(end - (s + at)) : n - at, i = 0;
         while (i < len && blank(s[at + i]))
             i++;
-        if (i < len) PL_TRY(read_record(list, path, field, line, s + at, len, err));
+        if (i < len) PL_TRY(read_record(list, path, r, line, s + at, len, err));
         at += len + 1;
     }
     return PL_OK;
@@ -226,7 +232,7 @@ static size_t skip_blanks(const char *s, size_t n, size_t at, int64_t *line) {
 }
 
 // One list of records. Each is parsed by itself, so that messages name its line and memory stays that of one record.
-static pl_status read_list(pl_prompts *list, const char *path, const char *field, const char *s, size_t n,
+static pl_status read_list(pl_prompts *list, const char *path, const pl_prompts_reader *r, const char *s, size_t n,
                            pl_err *err) {
     int64_t line = 1;
     size_t  at = skip_blanks(s, n, skip_blanks(s, n, 0, &line) + 1, &line); // behind the '['
@@ -236,7 +242,7 @@ static pl_status read_list(pl_prompts *list, const char *path, const char *field
         size_t end = value_end(s, n, at);
         if (end == n)
             return pl_fail(err, PL_E_INPUT, "%s:%lld: the list ends inside this record", path, (long long)line);
-        PL_TRY(read_record(list, path, field, line, s + at, end - at, err));
+        PL_TRY(read_record(list, path, r, line, s + at, end - at, err));
         for (; at < end; at++)
             line += s[at] == '\n';
         if (s[at] == '}') return pl_fail(err, PL_E_INPUT, "%s:%lld: '}' behind a record", path, (long long)line);
@@ -273,7 +279,8 @@ static pl_status read_paragraphs(pl_prompts *list, const char *path, const char 
         }
         at += len + 1;
         if ((i == m || at > n) && (b.n > 0 || b.failed)) {
-            pl_status st = push(list, pl_strbuf_take(&b), "", list->n, first, path, err);
+            pl_prompt p = {.text = pl_strbuf_take(&b), .category = pl_strdup(""), .id = list->n, .line = first};
+            pl_status st = push(list, p, path, err);
             if (st != PL_OK) return st;
         }
     }
@@ -285,7 +292,7 @@ static bool is_text_file(const char *path) {
     return n >= 4 && strcmp(path + n - 4, ".txt") == 0;
 }
 
-static pl_status read_file(pl_prompts **out, const char *path, const char *field, pl_err *err) {
+pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err) {
     *out = NULL;
     uint8_t    *data = NULL;
     size_t      n = 0, at = 0;
@@ -307,9 +314,9 @@ static pl_status read_file(pl_prompts **out, const char *path, const char *field
     if (is_text_file(path))
         st = read_paragraphs(list, path, s, n, err);
     else if (at < n && s[at] == '[')
-        st = read_list(list, path, field, s, n, err);
+        st = read_list(list, path, r, s, n, err);
     else
-        st = read_lines(list, path, field, s, n, err);
+        st = read_lines(list, path, r, s, n, err);
     if (st == PL_OK && list->n == 0) st = pl_fail(err, PL_E_INPUT, "%s: no prompts in this file", path);
     if (st == PL_OK) *out = list;
 done:
@@ -319,11 +326,11 @@ done:
 }
 
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
-    return read_file(out, path, NULL, err);
+    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, NULL}, err);
 }
 
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err) {
-    return read_file(out, path, field, err);
+    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, field}, err);
 }
 
 // ---- split
@@ -347,7 +354,11 @@ static pl_status copy_side(pl_prompts **out, const pl_prompts *all, const uint8_
     if (!to) return out_of_memory("prompts", err);
     for (int64_t i = 0; i < all->n; i++) {
         const pl_prompt *p = &all->p[i];
-        if (held[i] == side) PL_TRY(push(to, pl_strdup(p->text), p->category, p->id, p->line, "prompts", err));
+        if (held[i] != side) continue;
+        pl_prompt copy = *p;
+        copy.text = pl_strdup(p->text);
+        copy.category = pl_strdup(p->category);
+        PL_TRY(push(to, copy, "prompts", err));
     }
     return PL_OK;
 }

@@ -3,6 +3,7 @@
 #define PL_PROMPTS_H
 
 #include "kernels/base/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct pl_prompt {
@@ -10,6 +11,7 @@ typedef struct pl_prompt {
     char   *category; // "category" of the record, "" if it has none; owned
     int64_t id;       // "question_id", "id", or the number ending "task_id"/"id" ("HumanEval/12"); else the index
     int64_t line;     // where the record starts, counted from 1
+    bool    rendered; // by a chat template: all tokens that the model is to see, BOS among them
 } pl_prompt;
 
 typedef struct pl_prompts {
@@ -31,6 +33,23 @@ pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
 // that was said in it (joined by "\n"). For counting what answers are made of ("output", "conversations").
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err);
 void      pl_prompts_destroy(pl_prompts *p);
+
+// The same files with records that are read another way. `record` is called for each: j holds what stands in
+// text[0..n), which begins in `line` of j->where (an object); it adds its prompts.
+typedef struct pl_json           pl_json;
+typedef struct pl_prompts_reader pl_prompts_reader;
+struct pl_prompts_reader {
+    pl_status (*record)(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
+                        size_t n, pl_err *err);
+    const void *arg;
+};
+pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err);
+// Adds a prompt of the record in j: its category and id come from there. Takes text (pl_malloc) over, also on failure;
+// NULL is out of memory, "" is refused.
+pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, char *text, bool rendered, pl_err *err);
+// The text of a record by the rules above, appended: *one_turn: of "turns" and conversations the first alone.
+typedef struct pl_strbuf pl_strbuf;
+pl_status                pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err);
 
 // Splits by a hash of (seed, text): independent of order, equal texts on one side. `held` gets n_holdout prompts
 // exactly when texts are distinct, else the most that whole groups of equal texts allow, never more. Both sides keep

@@ -31,7 +31,7 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
     const pl_target *t = e->o->target;
     int32_t         *ids;
     int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
-    pl_status        st = pl_tokenizer_encode(t->tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &ids, &n, err);
+    pl_status        st = pl_prompt_encode(t->tok, p, &ids, &n, err);
     if (st != PL_OK)
         return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts",
                           (long long)p->line);
@@ -351,7 +351,8 @@ static pl_status describe(eval *e, pl_err *err) {
     snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->o->target->model.fingerprint);
     r->target = pl_strdup(e->o->path);
     r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
-    return r->target && r->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
+    r->form = pl_strdup(e->o->prompts_form ? e->o->prompts_form : "plain");
+    return r->target && r->prompts && r->form ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
 }
 
 static void close_eval(eval *e) {

@@ -8,7 +8,7 @@
 #ifndef PL_EVAL_H
 #define PL_EVAL_H
 
-#include "data/text/prompts.h"
+#include "data/chat/prompts.h"
 #include "infer/eval/results.h"
 
 // The recipe's keys eval.*
@@ -47,6 +47,7 @@ typedef struct pl_eval_options {
     bool                   plain_fp32;
     const pl_prompts      *prompts;
     const char            *prompts_name; // for results.json
+    const char            *prompts_form; // the same: pl_recipe_form's; NULL: "plain"
     int                    max_new_tokens, repeats;
     const double          *temperature; // [n_temperatures], the first one's methods have plain names
     int                    n_temperatures;

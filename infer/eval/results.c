@@ -27,6 +27,7 @@ void pl_results_destroy(pl_results *r) {
     pl_free(r->picked);
     pl_free(r->target);
     pl_free(r->prompts);
+    pl_free(r->form);
     pl_free(r);
 }
 
@@ -269,6 +270,7 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_put_str(o, "target", r->target);
     pl_put_str(o, "target_fingerprint", r->fingerprint);
     pl_put_str(o, "prompts", r->prompts);
+    pl_put_str(o, "prompt_form", r->form);
     pl_put_int(o, "n_prompts", r->n_prompts);
     pl_put_int(o, "prompt_tokens", r->prompt_tokens);
     pl_put_int(o, "truncated_prompts", r->truncated);

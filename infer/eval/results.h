@@ -57,6 +57,7 @@ typedef struct pl_results {
     pl_machine machine;
     char       recipe_hash[17];
     char      *target, *prompts; // paths
+    char      *form;             // of the prompts: "plain", or "chat:" and the template's hash
     char       fingerprint[17];
     int        max_new_tokens, repeats;
     double     mean_context;

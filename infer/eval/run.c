@@ -64,7 +64,7 @@ static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char 
     bool        all;
     *held = NULL;
     PL_TRY(name_prompts(r, name, &all, err));
-    if (all) return pl_prompts_read(held, *name, err);
+    if (all) return pl_recipe_prompts_read(r, *name, held, err);
     PL_TRY(pl_recipe_prompts(r, &train, held, err));
     pl_prompts_destroy(train);
     return PL_OK;
@@ -312,9 +312,10 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_target                 target = {0};
     pl_results               *results = NULL;
     const char               *name;
-    char                      hash[17];
+    char                      hash[17], form[PL_FORM_NAME];
     pl_status                 st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
+    PL_TRY(pl_recipe_form(r, form, err));
     PL_TRY(read_prompts(r, &held, &name, err));
     pl_eval_options o = {.target = &target,
                          .path = path,
@@ -325,6 +326,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .plain_fp32 = ev->eval.plain_fp32,
                          .prompts = &prompts,
                          .prompts_name = name,
+                         .prompts_form = form,
                          .max_new_tokens = (int)ev->eval.max_new_tokens,
                          .temperature = ev->eval.temperatures.at,
                          .n_temperatures = ev->eval.temperatures.n,

@@ -17,6 +17,15 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, target.dtype), .deflt = "bf16", .choices = {"bf16", "fp32"},
      .help = "how the target's weights are held"},
     {PL_KEY_FIELD_PATH(pl_generate_recipe, data.prompts), .help = "prompts: JSONL, a JSON list or paragraphs of text"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.form), .deflt = "text", .choices = {"text", "chat"},
+     .help = "text: prompts are continued; chat: they are conversations, written by the target's chat template"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.chat.template), .help = "another chat template than the target's own"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.chat.kwargs),
+     .help = "variables of the chat template, a JSON object: {\"enable_thinking\": false}"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.chat.date),
+     .help = "what a chat template that writes today's date takes for it, YYYY-MM-DD"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.chat.system),
+     .help = "a system message before conversations that begin without one"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
@@ -39,13 +48,6 @@ const pl_key pl_generate_keys[] = {
      .help = "seed of everything random"},
     PL_KEYS_END(pl_generate_recipe)};
 
-const pl_key pl_split_keys[] = {
-    {PL_KEY_FIELD_PATH(pl_split_recipe, eval.prompts),
-     .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts"},
-    {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 1, .max = 1e9,
-     .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
-    PL_KEYS_END(pl_split_recipe)};
-
 void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *o = (pl_generator_options){.n_taps = n_taps,
@@ -59,36 +61,8 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
     if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
 
-pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    const pl_split_recipe    *split = pl_split_recipe_of(r);
-    *train = *held = NULL;
-    pl_prompts *all = NULL;
-    PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
-    PL_TRY(pl_prompts_read(&all, gen->data.prompts, err));
-    const char *eval = split->eval.prompts;
-    pl_status   st = PL_OK;
-    if (eval) {
-        st = pl_prompts_read(held, eval, err);
-        if (st == PL_OK)
-            *train = all;
-        else
-            pl_prompts_destroy(all);
-        return st;
-    }
-    int64_t holdout = split->eval.holdout;
-    char    mend[64] = "bring more prompts";
-    if (all->n > 1) snprintf(mend, sizeof mend, "take fewer (--set eval.holdout=%lld)", (long long)(all->n + 9) / 10);
-    if (holdout >= all->n)
-        st = pl_recipe_fail(r, &split->eval.holdout, err, "%lld prompts held out of %lld leave none to train on; %s",
-                            (long long)holdout, (long long)all->n, mend);
-    else
-        st = pl_prompts_split(all, (uint64_t)gen->seed, holdout, train, held, err);
-    pl_prompts_destroy(all);
-    return st;
-}
-
-static pl_status settings_json(const pl_generator_options *o, const pl_backend *be, char **text, pl_err *err) {
+static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_backend *be, char **text,
+                               pl_err *err) {
     pl_json_out j;
     pl_json_out_begin(&j, 0);
     pl_json_out_object(&j);
@@ -99,6 +73,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_backend *
     pl_json_out_key(&j, "temperature"), pl_json_out_num(&j, o->temperature);
     pl_json_out_key(&j, "top_p"), pl_json_out_num(&j, o->top_p);
     pl_json_out_key(&j, "seed"), pl_json_out_int(&j, (int64_t)o->seed);
+    pl_put_chat(&j, r);
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
     *text = j.text;
@@ -143,6 +118,7 @@ typedef struct sources {
     pl_llama      target;
     pl_tokenizer *tok;
     pl_prompts   *train, *held;
+    char          form[PL_FORM_NAME];
 } sources;
 
 static void close_sources(sources *s) {
@@ -159,6 +135,7 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     PL_TRY(pl_generate_check(r, err));
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     PL_TRY(pl_recipe_prompts(r, &s->train, &s->held, err));
+    PL_TRY(pl_recipe_form(r, s->form, err));
     PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
@@ -176,10 +153,10 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, taps->layer, taps->n);
-    PL_TRY_GOTO(st, done, settings_json(&o, env->backend, &settings, err));
+    PL_TRY_GOTO(st, done, settings_json(&o, r, env->backend, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = s.target.fingerprint,
                               .tokenizer_fingerprint = pl_tokenizer_fingerprint(s.tok),
-                              .template_name = "plain",
+                              .template_name = s.form,
                               .generation = settings,
                               .vocab_size = (int32_t)s.target.vocab,
                               .d = (int32_t)s.target.shape.d,

@@ -8,6 +8,7 @@
 // The recipe's keys of the target and of the data that it makes (data.*), and the seed of everything random.
 enum { PL_TARGET_BF16, PL_TARGET_FP32 };  // target.dtype
 enum { PL_DATA_OFFLINE, PL_DATA_ONLINE }; // data.mode
+enum { PL_FORM_TEXT, PL_FORM_CHAT };      // data.form
 typedef struct pl_generate_recipe {
     struct {
         const char *path, *tokenizer, *pre;
@@ -15,13 +16,17 @@ typedef struct pl_generate_recipe {
     } target;
     struct {
         const char *prompts;
-        int         mode;
-        bool        taps;
-        int64_t     max_new_tokens;
-        bool        greedy;
-        int64_t     samples;
-        double      temperature, top_p;
-        int64_t     sessions, rows_per_shard;
+        int         form;
+        struct {
+            const char *template, *kwargs, *date, *system;
+        } chat;
+        int     mode;
+        bool    taps;
+        int64_t max_new_tokens;
+        bool    greedy;
+        int64_t samples;
+        double  temperature, top_p;
+        int64_t sessions, rows_per_shard;
     } data;
     int64_t seed;
 } pl_generate_recipe;
@@ -51,6 +56,13 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
 
 // Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart.
 pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err);
+// A file of prompts in the recipe's form (data.form, data.chat.*).
+pl_status pl_recipe_prompts_read(const pl_recipe *r, const char *path, pl_prompts **out, pl_err *err);
+// What datasets store of the form: "plain", or "chat:" and the template's hash; and the members of data.chat, where
+// the form is chat.
+#define PL_FORM_NAME 32
+pl_status pl_recipe_form(const pl_recipe *r, char form[PL_FORM_NAME], pl_err *err);
+void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 
 // Refuses with one line a recipe that lacks a key which the stage needs.
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err);

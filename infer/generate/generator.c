@@ -68,7 +68,7 @@ static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const 
     *longest = 0;
     for (int64_t i = 0; i < prompts->n; i++) {
         const pl_prompt *p = &prompts->p[i];
-        PL_TRY(pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, &g->prompt[i], &g->prompt_n[i], err));
+        PL_TRY(pl_prompt_encode(tok, p, &g->prompt[i], &g->prompt_n[i], err));
         if (g->prompt_n[i] < 1 || g->prompt_n[i] >= limit)
             return pl_fail(err, PL_E_INPUT,
                            "data.prompts: line %lld: the prompt has %lld tokens, the target's context "

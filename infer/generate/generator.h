@@ -8,8 +8,8 @@
 #ifndef PL_GENERATOR_H
 #define PL_GENERATOR_H
 
+#include "data/chat/prompts.h"
 #include "data/dataset/columns.h"
-#include "data/text/prompts.h"
 #include "data/tokenizer/tokenizer.h"
 #include "infer/cli/env.h"
 #include "infer/model/llama.h"

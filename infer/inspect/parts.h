@@ -2,7 +2,7 @@
 #ifndef PL_INSPECT_PARTS_H
 #define PL_INSPECT_PARTS_H
 
-#include "data/text/prompts.h"
+#include "data/chat/prompts.h"
 #include "infer/cli/env.h"
 #include "infer/decode/runner.h"
 

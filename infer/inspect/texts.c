@@ -46,7 +46,7 @@ static pl_status decode_prompts(const pl_inspect_texts *t, pl_runner *runner, pl
         const pl_prompt *x = &p->p[i * p->n / n];
         int32_t         *ids;
         int64_t          len;
-        st = pl_tokenizer_encode(tok, x->text, strlen(x->text), PL_TOK_ADD_BOS, &ids, &len, err);
+        st = pl_prompt_encode(tok, x, &ids, &len, err);
         if (st != PL_OK) break;
         if (len > 0) st = decode(t, runner, ids, len, each, t->most * (i + 1) / n, sampling, err);
         pl_free(ids);

@@ -115,6 +115,81 @@ static void test_chat(void **state) {
     test_scratch_remove(scratch);
 }
 
+// data.form: chat: what generate makes of a conversation's turns is what decode answers to them, the dataset remembers
+// template and variables, and evaluation prompts in the same form.
+static void test_chat_recipe(void **state) {
+    (void)state;
+    char        dir[64], recipe[128], prompts[128], template[128], manifest[160];
+    const char *made = "generate %s --out %s/made --json --quiet --set data.prompts=%s --set data.chat.template=%s %s";
+    pl_json     j;
+    pl_err      err = {0};
+    test_scratch(dir);
+    snprintf(recipe, sizeof recipe, "%s/r.yaml", dir);
+    snprintf(prompts, sizeof prompts, "%s/p.jsonl", dir);
+    snprintf(template, sizeof template, "%s/t.jinja", dir);
+    test_write(template, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
+                         "{% if add_generation_prompt %}[{{ who or 'assistant' }}]{% endif %}");
+    test_write(prompts, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+                        "\"content\": \"Yes\"}, {\"role\": \"user\", \"content\": \"Why\"}]}\n"
+                        "{\"turns\": [\"One\", \"Two\"], \"category\": \"c\"}\n{\"prompt\": \"held\"}\n");
+    test_write(recipe, "target: {path: " PACELINE_SOURCE_DIR "/checkpoints/tiny, dtype: bf16}\n"
+                       "data: {form: chat, max_new_tokens: 8, samples: 0, taps: false, chat: {system: Be good}}\n"
+                       "eval: {holdout: 1, max_new_tokens: 8, plain_fp32: false}\n");
+    test_run_json(&j, "generate %s --out %s/texts --texts --json --set data.prompts=%s --set data.chat.template=%s",
+                  recipe, dir, prompts, template);
+    pl_json_close(&j);
+    char path[128];
+    snprintf(path, sizeof path, "%s/texts/texts.jsonl", dir);
+    char *text = test_read(path);
+    int   turns = 0;
+    for (char *at = text, *end; *at; at = end + 1, turns++) { // three of four prompts: one is held out
+        pl_json d;
+        end = strchr(at, '\n');
+        assert_int_equal(pl_json_parse(&j, "texts", turns + 1, at, (size_t)(end - at), 0, &err), PL_OK);
+        const char *prompt = test_str(&j, NULL, "prompt");
+        assert_int_equal(strncmp(prompt, "<s>[system] Be good [user] ", 27), 0);
+        assert_non_null(strstr(prompt, "[assistant]"));
+        if (strcmp(prompt, "<s>[system] Be good [user] Hi [assistant]") == 0) {
+            test_run_json(&d,
+                          "decode --target checkpoints/tiny --chat --system 'Be good' -p Hi --chat-template %s -n 8 "
+                          "--json",
+                          template);
+            assert_string_equal(test_str(&d, NULL, "text"), test_str(&j, NULL, "answer"));
+            pl_json_close(&d);
+        }
+        pl_json_close(&j);
+    }
+    assert_int_equal(turns, 3);
+    pl_free(text);
+
+    test_run_json(&j, made, recipe, dir, prompts, template, "");
+    pl_json_close(&j);
+    snprintf(manifest, sizeof manifest, "%s/made/dataset/manifest.json", dir);
+    text = test_read(manifest);
+    assert_non_null(strstr(text, "chat:"));
+    assert_non_null(strstr(text, "Be good"));
+    pl_free(text);
+    // Another template, other variables, no template: not the same dataset.
+    test_run_fails(2, "generation", made, recipe, dir, prompts, template,
+                   "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
+    test_write(template, "{{ messages[-1].content }}");
+    test_run_fails(2, "template", made, recipe, dir, prompts, template, "");
+    test_run_fails(2, "template", made, recipe, dir, prompts, template, "--set data.form=text");
+    test_run_fails(2, "has no chat template", "generate %s --out %s/none --quiet --set data.prompts=%s", recipe, dir,
+                   prompts);
+    test_write(template, "{{ messages[0].content }}");
+    test_run_fails(2, "none can be held out",
+                   "eval %s --out %s/made --quiet --set data.prompts=%s --set "
+                   "data.chat.template=%s",
+                   recipe, dir, prompts, template);
+    test_write(template, "{{ messages[-1].content }}");
+    test_run_json(&j, "eval %s --out %s/made --json --set data.prompts=%s --set data.chat.template=%s", recipe, dir,
+                  prompts, template);
+    assert_int_equal(strncmp(test_str(&j, pl_json_find(&j, NULL, "settings"), "prompt_form"), "chat:", 5), 0);
+    pl_json_close(&j);
+    test_scratch_remove(dir);
+}
+
 // Byte-level ids need not be whole characters.
 static void test_tokenize_bytes(void **state) {
     (void)state;
@@ -515,10 +590,11 @@ static void test_eval_methods(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
-        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
-        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_chat_recipe),    cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,7 @@ static pl_results *made_results(void) {
     r->category = pl_calloc(4, sizeof *r->category);
     r->target = pl_strdup("t<&>\"");
     r->prompts = pl_strdup("p");
+    r->form = pl_strdup("plain");
     for (int i = 0; i < 4; i++)
         r->category[i] = pl_strdup(i < 2 ? "math" : i == 2 ? "prose" : "");
     for (int m = 0; m < 2; m++) {

@@ -1,5 +1,5 @@
 // Chat templates against transformers' own Jinja: golden_chat.jsonl holds what it makes of each.
-#include "data/chat/template.h"
+#include "data/chat/prompts.h"
 #include "kernels/base/json.h"
 #include "tests/checkpoints/scratch.h"
 
@@ -201,6 +201,48 @@ static void of_folders(void **state) {
     refused(dir, MESSAGES "}", &more, "not an object");
 }
 
+// A prompt for every turn that an assistant answers; of other records what a user says.
+static void prompts_of_conversations(void **state) {
+    (void)state;
+    static const char records[] =
+        "{\"id\": 7, \"category\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+        "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
+        "\"content\": \"d\"}, {\"role\": \"tool\", \"content\": \"e\"}]}\n"
+        "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"h\"}, "
+        "{\"from\": \"gpt\", \"value\": \"g\"}]}\n"
+        "{\"turns\": [\"first\", \"second\"]}\n{\"question\": \"q\"}\n";
+    static const char *const want[] = {"[system:S][user:a]A:",
+                                       "[system:S][user:a][assistant:b][user:c]A:",
+                                       "[system:S][user:a][assistant:b][user:c][assistant:d][tool:e]A:",
+                                       "[system:s][user:h]A:",
+                                       "[system:S][user:first]A:",
+                                       "[system:S][user:q]A:"};
+    pl_chat_template        *t;
+    pl_chat_options          o = {.system = "S"};
+    pl_prompts              *p;
+    pl_err                   err = {0};
+    const char              *dir = folder_with("turns", NULL,
+                                               "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+                                                            "{{ 'A:' if add_generation_prompt }}");
+    put_text(at("p.jsonl"), records);
+    assert_ok(pl_chat_template_open(&t, dir, NULL, &err));
+    assert_ok(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err));
+    assert_int_equal(p->n, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_string_equal(p->p[i].text, want[i]);
+        assert_true(p->p[i].rendered);
+    }
+    assert_true(p->p[1].id == 7 && strcmp(p->p[1].category, "c") == 0 && p->p[3].line == 2 && p->p[5].line == 4);
+    pl_prompts_destroy(p);
+    put_text(at("p.jsonl"), "{\"question\": \"q\"}\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n");
+    assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "p.jsonl:2"));
+    assert_non_null(strstr(err.msg, "to answer"));
+    put_text(at("p.jsonl"), "{\"turns\": []}\n");
+    assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
+    pl_chat_template_close(t);
+}
+
 // The same template and tokens, the same hash; others, another one.
 static void hashes(void **state) {
     (void)state;
@@ -225,7 +267,7 @@ static void hashes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_transformers), cmocka_unit_test(refusals), cmocka_unit_test(generation),
-        cmocka_unit_test(of_folders),      cmocka_unit_test(hashes),
+        cmocka_unit_test(of_folders),      cmocka_unit_test(hashes),   cmocka_unit_test(prompts_of_conversations),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

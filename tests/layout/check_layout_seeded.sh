@@ -38,7 +38,8 @@ above kernels/comm/comm.c kernels/cuda/table.h
 above kernels/cuda/linear.cu data/text/text.h
 above kernels/cuda/lib/lt.c infer/model/llama.h
 above data/text/text.c data/tokenizer/tokenizer.h
-above data/tokenizer/vocab.h data/dataset/dataset.h
+above data/tokenizer/vocab.h data/chat/template.h
+above data/chat/jinja.h data/dataset/dataset.h
 above data/dataset/h5.c data/counts/counts.h
 above data/counts/tally.c infer/model/llama.h
 above checkpoints/hf.c infer/model/params.h

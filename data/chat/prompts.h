@@ -1,0 +1,19 @@
+// Prompts in the form that a chat model is served in: conversations written by its template.
+#ifndef PL_CHAT_PROMPTS_H
+#define PL_CHAT_PROMPTS_H
+
+#include "data/chat/template.h"
+#include "data/text/prompts.h"
+#include "data/tokenizer/tokenizer.h"
+
+// The files of pl_prompts_read. A record with "messages" or "conversations" is a prompt for each of its turns that an
+// assistant answers: all that was said before, as the record has it, and the beginning of the answer. Any other record
+// is what a user says: its text, of "turns" the first. Prompts are `rendered`.
+// o: its add_generation_prompt and `first` are set here.
+pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
+                               pl_err *err);
+
+// A prompt of either kind to ids: BOS in front where the tokenizer asks for it, unless a template wrote the text.
+pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err);
+
+#endif
