@@ -46,6 +46,18 @@ int  pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int3
                        size_t size);
 void pl_decoder_free(void *ids);
 
+typedef struct pl_decoder_chat {
+    const char *conversation;  // JSON: {"messages": [{"role": "user", "content": "Hi"}]}, perhaps "tools"
+    size_t      bytes;         // of it
+    const char *chat_template; // a file; NULL: the target's own (chat_template.jinja, tokenizer_config.json)
+    const char *kwargs;        // JSON object of more variables, {"enable_thinking": false}; NULL: none
+    const char *date;          // YYYY-MM-DD, for templates that write it; NULL: those are refused
+} pl_decoder_chat;
+
+// A conversation as the chat template writes it, with the beginning of the assistant's answer, to ids.
+int pl_decoder_encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
+                           size_t size);
+
 typedef struct pl_decoder_request {
     const int32_t *prompt; // at least one token
     int64_t        n_prompt;

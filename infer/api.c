@@ -1,4 +1,5 @@
 // The public API (paceline.h) over the inner one.
+#include "data/chat/template.h"
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "kernels/devices.h"
@@ -11,6 +12,7 @@
 #define MAX_NEW 256
 
 struct pl_decoder {
+    char     *model; // the folder or file of the tokenizer, and of the chat template
     pl_pool  *pool;
     pl_target target;
     pl_runner runner;
@@ -34,6 +36,8 @@ static pl_status open_decoder(pl_decoder *d, const pl_decoder_options *o, pl_err
         w = PL_WEIGHTS_FP32;
     else if (o->weights)
         return pl_fail(err, PL_E_USAGE, "weights: %s: expected bf16 or fp32", o->weights);
+    d->model = pl_strdup(o->tokenizer ? o->tokenizer : o->target);
+    if (!d->model) return pl_fail(err, PL_E_MEMORY, "decoder: out of memory");
     const pl_backend *be;
     PL_TRY(pl_device_open(&be, o->device ? o->device : "cpu", NULL, 0, err));
     PL_TRY(pl_pool_create(&d->pool, o->threads, err));
@@ -59,6 +63,7 @@ void pl_decoder_close(pl_decoder *d) {
     pl_runner_close(&d->runner);
     pl_target_close(&d->target);
     pl_pool_destroy(d->pool);
+    pl_free(d->model);
     pl_free(d);
 }
 
@@ -73,6 +78,28 @@ int pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int32
     else
         st = pl_tokenizer_encode(d->target.tok, text, bytes, PL_TOK_ADD_BOS, ids, n, &err);
     return told(st, &err, message, size);
+}
+
+static pl_status encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, pl_err *err) {
+    pl_chat_template *t;
+    pl_jinja_out      out;
+    pl_chat_options   o = {.add_generation_prompt = true, .kwargs = chat->kwargs, .date = chat->date};
+    if (!d->target.tok) return pl_fail(err, PL_E_USAGE, "the target has no tokenizer");
+    if (!chat->conversation) return pl_fail(err, PL_E_USAGE, "conversation: is missing");
+    PL_TRY(pl_chat_template_open(&t, d->model, chat->chat_template, err));
+    pl_status st = pl_chat_template_render(t, "conversation", 0, chat->conversation, chat->bytes, &o, &out, err);
+    if (st == PL_OK) st = pl_tokenizer_encode(d->target.tok, out.text, out.n, 0, ids, n, err);
+    pl_jinja_out_fini(&out);
+    pl_chat_template_close(t);
+    return st;
+}
+
+int pl_decoder_encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
+                           size_t size) {
+    pl_err err = {0};
+    *ids = NULL;
+    *n = 0;
+    return told(encode_chat(d, chat, ids, n, &err), &err, message, size);
 }
 
 void pl_decoder_free(void *ids) {

@@ -1,6 +1,7 @@
 // The commands that show and measure, as a user runs them: tokenize, inspect, bench, eval, report.
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "paceline.h"
 #include "program.h"
 #include "random_drafter.h"
 
@@ -113,6 +114,41 @@ static void test_chat(void **state) {
     test_run_fails(2, "chat.jsonl:2", "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s", record,
                    template);
     test_scratch_remove(scratch);
+}
+
+// The same through the library.
+static void test_chat_api(void **state) {
+    (void)state;
+    char              dir[64], template[128], why[256];
+    pl_decoder       *d;
+    int32_t          *ids, *plain;
+    int64_t           n, n_plain;
+    static const char said[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi there\"}]} and more";
+    test_scratch(dir);
+    snprintf(template, sizeof template, "%s/t.jinja", dir);
+    test_write(template,
+               "{{ messages[0].role }}: {{ messages[0].content }} {{ mood }}{{ '!' if add_generation_prompt }}");
+    pl_decoder_chat chat = {.conversation = said,
+                            .bytes = sizeof said - 1 - strlen(" and more"),
+                            .chat_template = template,
+                            .kwargs = "{\"mood\": \"glad\"}"};
+    assert_int_equal(
+        pl_decoder_open(&d, &(pl_decoder_options){.target = PACELINE_SOURCE_DIR "/checkpoints/tiny"}, why, sizeof why),
+        0);
+    assert_int_equal(pl_decoder_encode_chat(d, &chat, &ids, &n, why, sizeof why), 0);
+    assert_int_equal(pl_decoder_encode(d, "user: Hi there glad!", 20, &plain, &n_plain, why, sizeof why), 0);
+    assert_int_equal(n, n_plain - 1); // no BOS: the template wrote none
+    assert_memory_equal(ids, plain + 1, (size_t)n * sizeof *ids);
+    pl_decoder_free(ids);
+    pl_decoder_free(plain);
+    chat.chat_template = NULL;
+    assert_int_equal(pl_decoder_encode_chat(d, &chat, &ids, &n, why, sizeof why), 2);
+    assert_non_null(strstr(why, "has no chat template"));
+    assert_null(ids);
+    chat.conversation = NULL;
+    assert_int_equal(pl_decoder_encode_chat(d, &chat, &ids, &n, why, sizeof why), 2);
+    pl_decoder_close(d);
+    test_scratch_remove(dir);
 }
 
 // data.form: chat: what generate makes of a conversation's turns is what decode answers to them, the dataset remembers
@@ -590,11 +626,11 @@ static void test_eval_methods(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_chat_recipe),    cmocka_unit_test(test_tokenize_bytes),
-        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_chat_recipe),    cmocka_unit_test(test_chat_api),
+        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
+        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
