@@ -26,6 +26,8 @@ const pl_key pl_generate_keys[] = {
      .help = "what a chat template that writes today's date takes for it, YYYY-MM-DD"},
     {PL_KEY_FIELD_STRING(pl_generate_recipe, data.chat.system),
      .help = "a system message before conversations that begin without one"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.long_prompts), .deflt = "skip", .choices = {"skip", "cut"},
+     .help = "prompts that leave no room for an answer in the target's context: left out, or their beginning is"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
@@ -57,6 +59,7 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
                                 .temperature = gen->data.temperature,
                                 .top_p = gen->data.top_p,
                                 .sessions = (int)gen->data.sessions,
+                                .cut = gen->data.long_prompts == PL_LONG_CUT,
                                 .seed = (uint64_t)gen->seed};
     if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
@@ -73,6 +76,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     pl_json_out_key(&j, "temperature"), pl_json_out_num(&j, o->temperature);
     pl_json_out_key(&j, "top_p"), pl_json_out_num(&j, o->top_p);
     pl_json_out_key(&j, "seed"), pl_json_out_int(&j, (int64_t)o->seed);
+    if (o->cut) pl_json_out_key(&j, "long_prompts"), pl_json_out_str(&j, "cut");
     pl_put_chat(&j, r);
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
@@ -228,7 +232,7 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
             stopped |= *doc.end == s->target.config.eos_token_id[i];
         if (doc.end && !stopped) ids[n++] = *doc.end;
         tokens += n - n_prompt;
-        st = put_text(f, s->tok, s->train->p[j % s->train->n].text, ids, n_prompt, n, stopped, err);
+        st = put_text(f, s->tok, s->train->p[pl_generator_prompt(g, j)].text, ids, n_prompt, n, stopped, err);
         pl_progress_update(&p, j + 1, "%lld tokens", (long long)tokens);
         if (st == PL_OK && pl_stop_requested())
             st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; nothing is kept", (long long)j + 1,

@@ -9,6 +9,7 @@
 enum { PL_TARGET_BF16, PL_TARGET_FP32 };  // target.dtype
 enum { PL_DATA_OFFLINE, PL_DATA_ONLINE }; // data.mode
 enum { PL_FORM_TEXT, PL_FORM_CHAT };      // data.form
+enum { PL_LONG_SKIP, PL_LONG_CUT };       // data.long_prompts
 typedef struct pl_generate_recipe {
     struct {
         const char *path, *tokenizer, *pre;
@@ -22,6 +23,7 @@ typedef struct pl_generate_recipe {
         } chat;
         int     mode;
         bool    taps;
+        int     long_prompts;
         int64_t max_new_tokens;
         bool    greedy;
         int64_t samples;

@@ -21,8 +21,8 @@ struct pl_generator {
     const pl_llama      *target;
     pl_generator_options opt;
     pl_engine           *engine;
-    int32_t            **prompt; // [n_prompts] token ids
-    int64_t             *prompt_n, n_prompts;
+    int32_t            **prompt;                                     // [n_prompts] token ids
+    int64_t             *prompt_n, *prompt_from, n_prompts, n_given; // from: its number among all that were given
     int                  n_stop;
     int32_t              stop[PL_MAX_STOP];
     job                 *ring;
@@ -57,31 +57,58 @@ static void on_final(void *arg, const pl_final_rows *r) {
     }
 }
 
+// The end of a text is what it is continued from; BOS stays in front.
+static void cut(const pl_tokenizer *tok, int32_t *ids, int64_t *n, int64_t room) {
+    int64_t keep = ids[0] == pl_tokenizer_bos_id(tok) ? 1 : 0;
+    if (room <= keep) room = keep + 1;
+    memmove(ids + keep, ids + *n - (room - keep), (size_t)(room - keep) * sizeof *ids);
+    *n = room;
+}
+
+// Those that leave no room for an answer are left out, or cut, and counted.
 static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const pl_prompts *prompts, int64_t *longest,
                                 pl_err *err) {
-    int limit = g->target->config.max_position_embeddings - 1;
-    g->n_prompts = prompts->n;
+    int     positions = g->target->config.max_position_embeddings, limit = positions - 1;
+    int64_t too_long = 0;
     g->prompt = pl_calloc((size_t)prompts->n, sizeof *g->prompt);
     g->prompt_n = pl_calloc((size_t)prompts->n, sizeof *g->prompt_n);
-    if (!g->prompt || !g->prompt_n)
+    g->prompt_from = pl_calloc((size_t)prompts->n, sizeof *g->prompt_from);
+    if (!g->prompt || !g->prompt_n || !g->prompt_from)
         return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
     *longest = 0;
+    g->n_given = prompts->n;
     for (int64_t i = 0; i < prompts->n; i++) {
         const pl_prompt *p = &prompts->p[i];
-        PL_TRY(pl_prompt_encode(tok, p, &g->prompt[i], &g->prompt_n[i], err));
-        if (g->prompt_n[i] < 1 || g->prompt_n[i] >= limit)
-            return pl_fail(err, PL_E_INPUT,
-                           "data.prompts: line %lld: the prompt has %lld tokens, the target's context "
-                           "takes 1..%d; shorten it",
-                           (long long)p->line, (long long)g->prompt_n[i], limit - 1);
-        for (int64_t k = 0; k < g->prompt_n[i]; k++)
-            if (g->prompt[i][k] >= g->target->vocab)
+        int32_t         *ids;
+        int64_t          n;
+        PL_TRY(pl_prompt_encode(tok, p, &ids, &n, err));
+        too_long += n >= limit;
+        if (n >= limit && !g->opt.cut) {
+            pl_free(ids);
+            continue;
+        }
+        g->prompt[g->n_prompts] = ids; // owned from here on
+        if (n < 1)
+            return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has no tokens", (long long)p->line);
+        if (n >= limit) cut(tok, ids, &n, positions - (int64_t)g->opt.max_new - 1);
+        for (int64_t k = 0; k < n; k++)
+            if (ids[k] < 0 || ids[k] >= g->target->vocab)
                 return pl_fail(err, PL_E_INPUT,
                                "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
                                "give the target's own tokenizer",
-                               g->prompt[i][k], (long long)g->target->vocab);
-        if (g->prompt_n[i] > *longest) *longest = g->prompt_n[i];
+                               ids[k], (long long)g->target->vocab);
+        if (n > *longest) *longest = n;
+        g->prompt_from[g->n_prompts] = i;
+        g->prompt_n[g->n_prompts++] = n;
     }
+    if (g->n_prompts == 0)
+        return pl_fail(err, PL_E_INPUT,
+                       "data.prompts: all %lld prompts have more tokens than the target's context takes, %d; shorten "
+                       "them, or set data.long_prompts=cut",
+                       (long long)prompts->n, limit - 1);
+    if (too_long)
+        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than the target's context takes, %d: %s",
+                    (long long)too_long, (long long)prompts->n, limit - 1, g->opt.cut ? "cut" : "left out");
     return PL_OK;
 }
 
@@ -128,14 +155,19 @@ fail:
 void pl_generator_destroy(pl_generator *g) {
     if (!g) return;
     pl_engine_destroy(g->engine);
-    for (int64_t i = 0; g->prompt && i < g->n_prompts; i++)
+    for (int64_t i = 0; g->prompt && i < g->n_given; i++)
         pl_free(g->prompt[i]);
     for (int i = 0; g->ring && i < g->ring_size; i++)
         pl_columns_free(&g->ring[i].doc);
     pl_free(g->prompt);
+    pl_free(g->prompt_from);
     pl_free(g->prompt_n);
     pl_free(g->ring);
     pl_free(g);
+}
+
+int64_t pl_generator_prompt(const pl_generator *g, int64_t number) {
+    return g->prompt_from[number % g->n_prompts];
 }
 
 int64_t pl_generator_jobs(const pl_generator *g) {

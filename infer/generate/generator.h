@@ -22,17 +22,20 @@ typedef struct pl_generator_options {
     double   temperature; // of sampled rounds
     double   top_p;
     int      sessions; // in flight
+    bool     cut;      // prompts that are too long lose their beginning; false: they are left out
     uint64_t seed;
     int64_t  first_job; // documents already made
 } pl_generator_options;
 
 typedef struct pl_generator pl_generator;
 
-// Borrows everything. Prompts that are too long for the target's context are refused with one line.
+// Borrows everything. Prompts that leave no room for an answer in the target's context are left out or cut, with a
+// warning that counts them.
 pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
                               const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
 void      pl_generator_destroy(pl_generator *g);
-int64_t   pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
+int64_t   pl_generator_jobs(const pl_generator *g);                // documents in all; -1 without end
+int64_t   pl_generator_prompt(const pl_generator *g, int64_t number); // whose document it is: an index of `prompts`
 // The next document in order, with all columns of features, borrowed until the next call; n = 0 when there are no more.
 // The last emitted token has no row, since the target never read it: it is the document's end.
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);

@@ -468,6 +468,48 @@ static void test_generate_texts(void **state) {
     test_scratch_remove(dir);
 }
 
+// Prompts beyond the target's context do not end a run: they are left out and counted, or cut.
+static void test_long_prompts(void **state) {
+    (void)state;
+    char        dir[64], prompts[128], held[128], path[128];
+    const char *command = "generate --out %s/%s --texts --quiet --set target.path=" PACELINE_SOURCE_DIR
+                          "/checkpoints/tiny --set data.prompts=%s --set eval.prompts=%s --set data.max_new_tokens=4 "
+                          "--set data.samples=0 --set data.long_prompts=%s %s/r.yaml";
+    test_output o;
+    test_scratch(dir);
+    snprintf(prompts, sizeof prompts, "%s/p.txt", dir);
+    snprintf(held, sizeof held, "%s/h.txt", dir);
+    snprintf(path, sizeof path, "%s/r.yaml", dir);
+    test_write(path, "kind: drafter\n");
+    test_write(held, "held out");
+    char *text = pl_malloc(20000), *at = text;
+    at += sprintf(at, "one\n\nBEGIN");
+    for (int i = 0; i < 3000; i++)
+        at += sprintf(at, " word");
+    sprintf(at, " END\n\ntwo\n");
+    test_write(prompts, text);
+    pl_free(text);
+    for (int cut = 0; cut < 2; cut++) {
+        const char *how = cut ? "cut" : "skip";
+        test_run(&o, command, dir, how, prompts, held, how, dir);
+        if (o.code != 0) fail_msg("%s", o.err);
+        assert_non_null(strstr(o.err, "1 of 3 prompts have more tokens"));
+        assert_non_null(strstr(o.err, cut ? ": cut" : ": left out"));
+        test_run_fini(&o);
+        snprintf(path, sizeof path, "%s/%s/texts.jsonl", dir, how);
+        text = test_read(path);
+        int lines = 0;
+        for (char *c = text; *c; c++)
+            lines += *c == '\n';
+        assert_int_equal(lines, cut ? 3 : 2);
+        assert_non_null(strstr(text, "\"prompt\":\"one\""));
+        assert_non_null(strstr(text, "\"prompt\":\"two\"")); // each answer with its own prompt
+        assert_true((strstr(text, "END") != NULL) == (cut == 1));
+        pl_free(text);
+    }
+    test_scratch_remove(dir);
+}
+
 static void test_eval(void **state) {
     (void)state;
     char        data[512], scratch[64], file[128], recipe[1200];
@@ -627,10 +669,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_chat),
         cmocka_unit_test(test_chat_recipe),    cmocka_unit_test(test_chat_api),
-        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
-        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
-        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_long_prompts),   cmocka_unit_test(test_tokenize_bytes),
+        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
