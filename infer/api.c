@@ -1,5 +1,5 @@
 // The public API (paceline.h) over the inner one.
-#include "data/chat/template.h"
+#include "data/chat/prompts.h"
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "kernels/devices.h"
@@ -88,7 +88,7 @@ static pl_status encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, i
     if (!chat->conversation) return pl_fail(err, PL_E_USAGE, "conversation: is missing");
     PL_TRY(pl_chat_template_open(&t, d->model, chat->chat_template, err));
     pl_status st = pl_chat_template_render(t, "conversation", 0, chat->conversation, chat->bytes, &o, &out, err);
-    if (st == PL_OK) st = pl_tokenizer_encode(d->target.tok, out.text, out.n, 0, ids, n, err);
+    if (st == PL_OK) st = pl_chat_encode(d->target.tok, out.text, out.n, ids, n, err);
     pl_jinja_out_fini(&out);
     pl_chat_template_close(t);
     return st;

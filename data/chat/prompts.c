@@ -72,6 +72,29 @@ pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat
     return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_record, &c}, err);
 }
 
+// A special token that the text spells, NULL: none.
+static const char *spelt(const pl_tokenizer *tok, const char *text, size_t bytes) {
+    for (int32_t id = 0; id < pl_tokenizer_vocab_size(tok); id++) {
+        const char *piece = pl_tokenizer_is_special(tok, id) ? pl_tokenizer_piece(tok, id) : "";
+        if (*piece && memmem(text, bytes, piece, strlen(piece))) return piece;
+    }
+    return NULL;
+}
+
+pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes, int32_t **ids, int64_t *n,
+                         pl_err *err) {
+    const char *kind = pl_tokenizer_kind(tok);
+    bool        blind = strcmp(kind, "sentencepiece") == 0 || strcmp(kind, "llama2c") == 0;
+    const char *piece = blind ? spelt(tok, text, bytes) : NULL;
+    if (piece)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "the chat template writes %s, which a tokenizer of the kind %s reads as letters; bring the "
+                       "model's tokenizer.json",
+                       piece, kind);
+    return pl_tokenizer_encode(tok, text, bytes, 0, ids, n, err);
+}
+
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err) {
-    return pl_tokenizer_encode(tok, p->text, strlen(p->text), p->rendered ? 0 : PL_TOK_ADD_BOS, ids, n, err);
+    if (p->rendered) return pl_chat_encode(tok, p->text, strlen(p->text), ids, n, err);
+    return pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, ids, n, err);
 }

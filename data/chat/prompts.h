@@ -13,6 +13,11 @@
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);
 
+// A rendered conversation to ids: no BOS is added, and special tokens are those that the text spells. A tokenizer that
+// reads none in text (SentencePiece's .model, llama2.c's) is refused where the text spells one.
+pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes, int32_t **ids, int64_t *n,
+                         pl_err *err);
+
 // A prompt of either kind to ids: BOS in front where the tokenizer asks for it, unless a template wrote the text.
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err);
 

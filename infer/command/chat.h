@@ -2,7 +2,7 @@
 #ifndef PL_COMMAND_CHAT_H
 #define PL_COMMAND_CHAT_H
 
-#include "data/chat/template.h"
+#include "data/chat/prompts.h"
 #include "infer/cli/cli.h"
 
 // Rows of a table of options.

@@ -162,7 +162,7 @@ static pl_status encode_chat(const pl_cli_args *a, const pl_target *t, const cha
     if (st == PL_OK)
         st = pl_chat_template_render(c.template, file ? file : "the conversation", 0, file ? text : made, n, &c.options,
                                      &chat, err);
-    if (st == PL_OK) st = pl_tokenizer_encode(t->tok, chat.text, chat.n, 0, ids, n_ids, err);
+    if (st == PL_OK) st = pl_chat_encode(t->tok, chat.text, chat.n, ids, n_ids, err);
     pl_jinja_out_fini(&chat);
     pl_free(made);
     pl_chat_cli_close(&c);

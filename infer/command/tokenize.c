@@ -154,7 +154,7 @@ static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, co
                                   pl_strbuf *lines, pl_err *err) {
     int32_t *ids;
     int64_t  n;
-    PL_TRY(pl_tokenizer_encode(tok, chat->text, chat->n, 0, &ids, &n, err));
+    PL_TRY(pl_chat_encode(tok, chat->text, chat->n, &ids, &n, err));
     if (env->json) {
         pl_json_out_object(env->result);
         pl_json_out_key(env->result, "text");

@@ -64,7 +64,7 @@ static void test_chat(void **state) {
     test_scratch(scratch);
     snprintf(template, sizeof template, "%s/chat.jinja", scratch);
     snprintf(record, sizeof record, "%s/chat.jsonl", scratch);
-    test_write(template, "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    test_write(template, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
                          "{% if add_generation_prompt %}assistant:{% endif %}{{ mood }}");
     test_write(record, "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief\"}, "
                        "{\"role\": \"user\", \"content\": \"Hi\"}]}\n\n"
@@ -72,9 +72,9 @@ static void test_chat(void **state) {
     test_run_json(&j, "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s --json", record, template);
     const cJSON *list = pl_json_find(&j, NULL, "conversations"), *first = cJSON_GetArrayItem(list, 0);
     assert_int_equal(cJSON_GetArraySize(list), 2);
-    assert_string_equal(test_str(&j, cJSON_GetArrayItem(list, 1), "text"), "<s>user: A\n");
+    assert_string_equal(test_str(&j, cJSON_GetArrayItem(list, 1), "text"), "user: A\n");
     assert_int_equal(strlen(test_str(&j, NULL, "chat_template")), 16);
-    assert_string_equal(test_str(&j, first, "text"), "<s>system: Be brief\nuser: Hi\n");
+    assert_string_equal(test_str(&j, first, "text"), "system: Be brief\nuser: Hi\n");
     pl_json_close(&j);
 
     test_write(record, "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief\"}, "
@@ -106,11 +106,14 @@ static void test_chat(void **state) {
     pl_json_close(&j);
 
     test_run_fails(2, "has no chat template", "decode --target checkpoints/tiny --chat -p Hi");
+    test_write(template, "{{ bos_token }}{{ messages[0].content }}"); // a SentencePiece model reads no <s> in text
+    test_run_fails(1, "tokenizer.json", "decode --target checkpoints/tiny --chat -p Hi --chat-template %s", template);
     test_run_fails(2, "--system", "decode --target checkpoints/tiny --system x -p Hi");
     test_run_fails(2, "--date", "decode --target checkpoints/tiny --date 2026-01-01 -p Hi");
     test_run_fails(2, "--chat", "decode --target checkpoints/tiny --chat --prompt-ids 1,2");
     test_run_fails(2, "--no-special", "tokenize --tokenizer checkpoints/tiny --chat %s --no-special", record);
     test_write(record, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n{\"text\": 1}\n");
+    test_write(template, "{{ messages[0].content }}");
     test_run_fails(2, "chat.jsonl:2", "tokenize --tokenizer checkpoints/tiny --chat %s --chat-template %s", record,
                    template);
     test_scratch_remove(scratch);
@@ -163,7 +166,7 @@ static void test_chat_recipe(void **state) {
     snprintf(recipe, sizeof recipe, "%s/r.yaml", dir);
     snprintf(prompts, sizeof prompts, "%s/p.jsonl", dir);
     snprintf(template, sizeof template, "%s/t.jinja", dir);
-    test_write(template, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
+    test_write(template, "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
                          "{% if add_generation_prompt %}[{{ who or 'assistant' }}]{% endif %}");
     test_write(prompts, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
                         "\"content\": \"Yes\"}, {\"role\": \"user\", \"content\": \"Why\"}]}\n"
@@ -183,9 +186,9 @@ static void test_chat_recipe(void **state) {
         end = strchr(at, '\n');
         assert_int_equal(pl_json_parse(&j, "texts", turns + 1, at, (size_t)(end - at), 0, &err), PL_OK);
         const char *prompt = test_str(&j, NULL, "prompt");
-        assert_int_equal(strncmp(prompt, "<s>[system] Be good [user] ", 27), 0);
+        assert_int_equal(strncmp(prompt, "[system] Be good [user] ", 24), 0);
         assert_non_null(strstr(prompt, "[assistant]"));
-        if (strcmp(prompt, "<s>[system] Be good [user] Hi [assistant]") == 0) {
+        if (strcmp(prompt, "[system] Be good [user] Hi [assistant]") == 0) {
             test_run_json(&d,
                           "decode --target checkpoints/tiny --chat --system 'Be good' -p Hi --chat-template %s -n 8 "
                           "--json",

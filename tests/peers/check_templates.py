@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Chat templates as models publish them, rendered by `paceline tokenize --chat` and by transformers. Development only.
 
-    python tests/peers/check_templates.py TEMPLATE.jinja...
+    python tests/peers/check_templates.py --tokenizer MODEL TEMPLATE.jinja...
 
 Every template writes the conversations below (tools, thinking on and off, parts, several turns), each with the same
 special tokens and the same date. A line a template: = the same bytes, e both refuse the conversation, r refused here
@@ -20,7 +20,6 @@ from transformers.utils import chat_template_utils as hf
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 DATE = "2026-03-09"
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
 class Clock(datetime.datetime):
@@ -82,10 +81,10 @@ CONVERSATIONS = [
 ]
 
 
-def theirs(text, messages, tools, prompt, variables):
+def theirs(text, special, messages, tools, prompt, variables):
     try:
         return hf._compile_jinja_template(text).render(messages=messages, tools=tools, documents=None,
-                                                       add_generation_prompt=prompt, **SPECIAL, **variables)
+                                                       add_generation_prompt=prompt, **special, **variables)
     except Exception:
         return None
 
@@ -104,19 +103,21 @@ def ours(program, folder, messages, tools, prompt, variables):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("templates", nargs="+")
+    ap.add_argument("--tokenizer", required=True, help="a folder with a tokenizer.json: any, since texts are compared")
     ap.add_argument("--program", default=os.path.join(ROOT, "build", "paceline"))
     a = ap.parse_args()
+    config = json.load(open(os.path.join(a.tokenizer, "tokenizer_config.json")))
+    special = {k: config[k] if isinstance(config[k], str) else config[k]["content"] for k in ("bos_token", "eos_token")}
     wrong = refused = 0
     for path in a.templates:
         text = open(path, newline="").read()
         line = ""
         with tempfile.TemporaryDirectory() as folder:
-            os.symlink(os.path.abspath(os.path.join(ROOT, "checkpoints/tiny/tokenizer.model")),
-                       os.path.join(folder, "tokenizer.model"))
-            json.dump(SPECIAL, open(os.path.join(folder, "tokenizer_config.json"), "w"))
+            os.symlink(os.path.abspath(os.path.join(a.tokenizer, "tokenizer.json")), os.path.join(folder, "tokenizer.json"))
+            json.dump(special, open(os.path.join(folder, "tokenizer_config.json"), "w"))
             open(os.path.join(folder, "chat_template.jinja"), "w", newline="").write(text)
             for i, c in enumerate(CONVERSATIONS):
-                want, (got, why) = theirs(text, *c), ours(a.program, folder, *c)
+                want, (got, why) = theirs(text, special, *c), ours(a.program, folder, *c)
                 unbuilt = got is None and "not built" in why
                 line += "e" if want is None and got is None else "r" if unbuilt else "=" if want == got else "X"
                 if line[-1] == "X":
