@@ -50,8 +50,8 @@ const pl_command pl_command_export = {
     .options = options,
     .about = "Names of tensors, numbers of the target's layers, the map of a trimmed vocabulary and every field of\n"
              "config.json are the engine's; a low-rank head is multiplied out, its factors stand beside. The command\n"
-             "that serves the drafter with its target is printed and written to serve.sh. A routed head, a SpecVocab\n"
-             "head and drafters other than EAGLE-3 are refused.",
+             "that serves the drafter with its target is printed and written to serve.sh (trtllm: with trtllm.yaml,\n"
+             "which it reads). A routed head, a SpecVocab head and drafters other than EAGLE-3 are refused.",
     .lists = list_engines,
     .example = "paceline export runs/first/drafters/eagle3-full/checkpoints/best --to vllm --target checkpoints/tiny "
                "--out runs/export",

@@ -99,6 +99,14 @@ void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift) {
     pl_json_out_close(o, '}');
 }
 
+void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift) {
+    pl_put_array(o, "architectures");
+    pl_json_out_str(o, "LlamaForCausalLMEagle3");
+    pl_json_out_close(o, ']');
+    pl_export_put_layer(o, e);
+    pl_export_put_eagle3(o, e, shift);
+}
+
 char *pl_export_quote(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
     pl_strbuf         b = {0};
@@ -195,6 +203,7 @@ typedef struct tensors {
     char         name[TENSORS][128];
     int          n;
     uint8_t     *head; // multiplied out
+    int32_t     *map;  // d2t in 32 bits
 } tensors;
 
 static pl_status add(tensors *ts, const char *prefix, const char *name, const pl_weight_entry *w, pl_err *err) {
@@ -260,6 +269,15 @@ done:
     return st;
 }
 
+static pl_status add_map32(tensors *ts, const pl_export *e, pl_err *err) {
+    int64_t vocab = e->config.vocab_size;
+    PL_TRY(pl_draft_vocab_read(&ts->map, e->src, e->rows, vocab, err));
+    for (int64_t i = 0; i < e->rows; i++)
+        ts->map[i] -= (int32_t)i; // ids, to offsets
+    ts->t[ts->n++] = (pl_st_source){.name = "d2t", .dtype = PL_I32, .rank = 1, .shape = {e->rows}, .data = ts->map};
+    return PL_OK;
+}
+
 // Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
 static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_export_engine *engine,
                               const pl_env *env, pl_err *err) {
@@ -267,7 +285,7 @@ static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e,
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
         const pl_weight_entry *w = pl_weight_source_at(e->src, i);
         bool                   map = strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0;
-        if (map && e->whole) continue;
+        if (map && (e->whole || engine->map32)) continue;
         if (strncmp(w->name, layer, sizeof layer - 1) == 0)
             PL_TRY(add(ts, engine->layer, w->name + sizeof layer - 1, w, err));
         else if (strncmp(w->name, factor, sizeof factor - 1) == 0)
@@ -280,6 +298,7 @@ static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e,
                            engine->name);
     }
     if (factors->n) PL_TRY(merge(ts, e, env, err));
+    if (engine->map32 && !e->whole) PL_TRY(add_map32(ts, e, err));
     if (!engine->embeddings || pl_weight_source_find(e->src, "embed_tokens.weight")) return PL_OK;
     const pl_weight_entry *w = pl_weight_source_find(e->target_src, "model.embed_tokens.weight");
     if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, "lm_head.weight");
@@ -326,6 +345,15 @@ static pl_status write_config(const char *dir, const pl_export *e, const pl_expo
     return st;
 }
 
+static pl_status write_more(const char *temp, const char *dir, const pl_export *e, const pl_export_engine *engine,
+                            pl_err *err) {
+    char     *text = engine->more_text(e, dir);
+    pl_status st = text ? write_text(temp, engine->more, text, strlen(text), err)
+                        : pl_fail(err, PL_E_MEMORY, "export: out of memory");
+    pl_free(text);
+    return st;
+}
+
 static pl_status write_serve(const char *dir, const char *command, pl_err *err) {
     char     *text = pl_sprintf("#!/bin/sh\nexec %s \"$@\"\n", command);
     pl_status st = text ? write_text(dir, "serve.sh", text, strlen(text), err)
@@ -354,6 +382,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     st = write_config(temp, &e, engine, err);
     if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
+    if (st == PL_OK && engine->more) st = write_more(temp, dir, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);
@@ -368,6 +397,7 @@ done:
     pl_free(e.served);
     pl_free(quoted);
     pl_free(ts[0].head);
+    pl_free(ts[0].map);
     pl_free(ts);
     return st;
 }

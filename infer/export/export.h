@@ -8,8 +8,8 @@
 //   names    the layer's tensors are "midlayer.*" or "layers.0.*"
 //   head     one dense matrix [Vd, d]: a low-rank head is multiplied out (its factors go to the folder "factors", since
 //            engines refuse or skip names that they do not know)
-//   d2t      int64 offsets, with t2d; both left out where draft id = target id
-// Exports with a plain config (vllm, sglang) open here as any drafter does, with the same numbers (low-rank heads: but
+//   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); left out where draft id = target id
+// Exports with a plain config (vllm, sglang, trtllm, eagle) open here as any drafter does, with the same numbers (low-rank heads: but
 // for the rounding of the product).
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H
@@ -36,10 +36,14 @@ typedef struct pl_export_engine {
     const char *name, *help;
     const char *layer;      // what stands before the layer's names
     bool        embeddings; // the file holds a copy of the target's
+    bool        map32;      // d2t as int32, and no t2d
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
     // config.json: members of an open object.
     void (*config)(pl_json_out *o, const pl_export *e);
+    // A file more, and its text: the caller's, NULL where memory ran out. Both NULL: none.
+    const char *more;
+    char *(*more_text)(const pl_export *e, const char *dir);
     // The command that serves the export in `dir`, which is quoted already: the caller's, NULL where memory ran out.
     char *(*serve)(const pl_export *e, const char *dir);
 } pl_export_engine;
@@ -49,7 +53,7 @@ const pl_export_engine *pl_export_engine_at(int i); // NULL past the last
 const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 
 // Reads checkpoint and target (which may be NULL, but for engines that want its embeddings), writes dir as a whole:
-// config.json, model.safetensors, for a low-rank head factors/model.safetensors, and serve.sh, whose command is *serve
+// config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh, whose command is *serve
 // (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are not one matrix, a target
 // that does not fit.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
@@ -61,6 +65,8 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
 void pl_export_put_dtype(pl_json_out *o, const pl_export *e);
 // Members that all of them read: sizes, norms, both spellings of RoPE, the type.
 void pl_export_put_layer(pl_json_out *o, const pl_export *e);
+// config.json of SGLang's and TensorRT-LLM's kind: the architecture LlamaForCausalLMEagle3, the layer, eagle_config.
+void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift);
 // A list of layers by number: shift 0 counts inputs, -1 outputs.
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);
 // "eagle_config" with the layers in that numbering, the switches of EAGLE-3.1 as off, "paceline" with the numbering.

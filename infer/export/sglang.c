@@ -3,7 +3,6 @@
 // lists as inputs.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 
 static bool by_outputs(const pl_export *e) {
@@ -20,11 +19,7 @@ static pl_status check(const pl_export *e, pl_err *err) {
 }
 
 static void config(pl_json_out *o, const pl_export *e) {
-    pl_put_array(o, "architectures");
-    pl_json_out_str(o, "LlamaForCausalLMEagle3");
-    pl_json_out_close(o, ']');
-    pl_export_put_layer(o, e);
-    pl_export_put_eagle3(o, e, by_outputs(e) ? -1 : 0);
+    pl_export_put_plain(o, e, by_outputs(e) ? -1 : 0);
 }
 
 // num-draft-tokens counts the root too.

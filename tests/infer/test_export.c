@@ -153,6 +153,14 @@ static void full_head(void **state) {
     config_is("paceline.tap_numbering", "\"input\"");
 }
 
+static void refuse(const char *engine, const char *from, const char *to, const char *says) {
+    pl_err err = {0};
+    char  *serve;
+    assert_true(pl_export_write(pl_export_engine_find(engine, &err), from, to, out, &env, &serve, &err) != PL_OK);
+    if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
+    assert_null(serve);
+}
+
 // Plain exports open again: the same layers, rows, map and, of a chain, the same drafts.
 static void opens_again(const char *engine, const int *taps, const int32_t *d2t) {
     pl_err       err = {0};
@@ -178,10 +186,52 @@ static void trimmed_head(void **state) {
     same_tensor(checkpoint, "d2t", "d2t");
     config_is("draft_vocab_size", "31");
     opens_again("sglang", taps, d2t);
+    opens_again("eagle", taps, d2t);
+    names_are(LAYER("midlayer.") " d2t t2d");
+    opens_again("trtllm", taps, d2t); // the map in 32 bits, without its other half
+    names_are(LAYER("midlayer.") " d2t");
+    pl_st *st = open_st(out);
+    assert_int_equal(pl_st_find(st, "d2t")->dtype, PL_I32);
+    pl_st_close(st);
     export_to("speculators");
     names_are(LAYER("layers.0.") " d2t t2d embed_tokens.weight");
     write_drafter("full", 0, NULL, taps);
     opens_again("sglang", taps, NULL);
+    opens_again("trtllm", taps, NULL);
+    names_are(LAYER("midlayer."));
+}
+
+// Layers by what each engine says of them: TensorRT-LLM's stand in a file of its own, EAGLE's program has its own.
+static void layers_by_engine(void **state) {
+    (void)state;
+    static const int usual[] = {2, 4, 5}, other[] = {2, 3, 5}, turned[] = {4, 2, 5}, first[] = {0, 4, 5};
+    char             path[160], want[400];
+    uint8_t         *text;
+    size_t           n;
+    pl_err           err = {0};
+    write_drafter("full", 0, NULL, usual);
+    export_to("trtllm");
+    config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[1,3,4]");
+    config_is("paceline.tap_numbering", "\"output\"");
+    config_is("attention_bias", "false");
+    snprintf(path, sizeof path, "%s/trtllm.yaml", out);
+    assert_int_equal(pl_file_read(path, &text, &n, 1 << 16, &err), PL_OK);
+    snprintf(want, sizeof want,
+             "speculative_config:\n  decoding_type: Eagle3\n  max_draft_len: 3\n  speculative_model: \"%s\"\n"
+             "  eagle3_layers_to_capture: [1, 3, 4]\n",
+             out);
+    assert_string_equal((char *)text, want);
+    pl_free(text);
+    export_to("eagle");
+    config_is("eagle_config.eagle_aux_hidden_state_layer_ids", "[2,4,5]");
+    refuse("eagle", checkpoint, NULL, "--target: is missing");
+    write_drafter("full", 0, NULL, other);
+    refuse("eagle", checkpoint, target, "layers 2, 4 and 5 and no others");
+    export_to("trtllm");
+    write_drafter("full", 0, NULL, turned);
+    refuse("trtllm", checkpoint, target, "in rising order");
+    write_drafter("full", 0, NULL, first);
+    refuse("trtllm", checkpoint, target, "reads the embeddings");
 }
 
 static float bf16_at(const pl_st_entry *e, int64_t i) {
@@ -219,14 +269,6 @@ static void lowrank_head(void **state) {
     a = open_st(factors);
     assert_int_equal(pl_st_count(a), 2);
     pl_st_close(a);
-}
-
-static void refuse(const char *engine, const char *from, const char *to, const char *says) {
-    pl_err err = {0};
-    char  *serve;
-    assert_true(pl_export_write(pl_export_engine_find(engine, &err), from, to, out, &env, &serve, &err) != PL_OK);
-    if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
-    assert_null(serve);
 }
 
 static void refusals(void **state) {
@@ -300,8 +342,9 @@ static void quotes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_head), cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(refusals),  cmocka_unit_test(published),    cmocka_unit_test(quotes),
+        cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(refusals),         cmocka_unit_test(published),    cmocka_unit_test(quotes),
+        cmocka_unit_test(layers_by_engine),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,63 @@
+// TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from the
+// target, and it is told the layers by an option of the engine, eagle3_layers_to_capture, which counts their outputs and
+// is a set: the draft's features come in rising order whatever the list says. The option stands in trtllm.yaml.
+#include "infer/export/export.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/strbuf.h"
+
+#include <stdio.h>
+
+static pl_status check(const pl_export *e, pl_err *err) {
+    for (int i = 0; i < e->n_taps; i++) {
+        if (e->tap[i] == 0)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: reads the embeddings, which trtllm does not capture",
+                           e->checkpoint);
+        if (i > 0 && e->tap[i] <= e->tap[i - 1])
+            return pl_fail(err, PL_E_UNSUPPORTED,
+                           "%s: reads layer %d after layer %d, and trtllm captures a set in rising order",
+                           e->checkpoint, e->tap[i], e->tap[i - 1]);
+    }
+    return PL_OK;
+}
+
+static void config(pl_json_out *o, const pl_export *e) {
+    pl_export_put_plain(o, e, -1);
+}
+
+static char *yaml(const pl_export *e, const char *dir) {
+    pl_strbuf   b = {0};
+    pl_json_out path; // a JSON string is one of YAML
+    char        number[32];
+    pl_json_out_begin(&path, 0);
+    pl_json_out_str(&path, dir);
+    if (pl_json_out_end(&path, NULL) != PL_OK) return NULL;
+    for (int i = 0; i < e->n_taps; i++) {
+        snprintf(number, sizeof number, "%s%d", i ? ", " : "", e->tap[i] - 1);
+        pl_strbuf_add(&b, number, strlen(number));
+    }
+    char *layers = pl_strbuf_take(&b);
+    char *text = layers ? pl_sprintf("speculative_config:\n"
+                                     "  decoding_type: Eagle3\n"
+                                     "  max_draft_len: %d\n"
+                                     "  speculative_model: %s\n"
+                                     "  eagle3_layers_to_capture: [%s]\n",
+                                     PL_EXPORT_TOKENS, path.text, layers)
+                        : NULL;
+    pl_free(layers);
+    pl_free(path.text);
+    return text;
+}
+
+static char *serve(const pl_export *e, const char *dir) {
+    return pl_sprintf("trtllm-serve %s --extra_llm_api_options %s/trtllm.yaml", e->served, dir);
+}
+
+const pl_export_engine pl_export_trtllm = {.name = "trtllm",
+                                           .help = "TensorRT-LLM, decoding_type Eagle3",
+                                           .layer = "midlayer.",
+                                           .map32 = true,
+                                           .check = check,
+                                           .config = config,
+                                           .more = "trtllm.yaml",
+                                           .more_text = yaml,
+                                           .serve = serve};
