@@ -9,8 +9,8 @@
 //   head     one dense matrix [Vd, d]: a low-rank head is multiplied out (its factors go to the folder "factors", since
 //            engines refuse or skip names that they do not know)
 //   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); left out where draft id = target id
-// Exports with a plain config (vllm, sglang, trtllm, eagle) open here as any drafter does, with the same numbers (low-rank heads: but
-// for the rounding of the product).
+// Exports with a plain config (vllm, sglang, trtllm, eagle) open here as any drafter does, with the same numbers
+// (low-rank heads: but for the rounding of the product).
 #ifndef PL_EXPORT_H
 #define PL_EXPORT_H
 
@@ -53,9 +53,9 @@ const pl_export_engine *pl_export_engine_at(int i); // NULL past the last
 const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 
 // Reads checkpoint and target (which may be NULL, but for engines that want its embeddings), writes dir as a whole:
-// config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh, whose command is *serve
-// (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are not one matrix, a target
-// that does not fit.
+// config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh,
+// whose command is *serve (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are
+// not one matrix, a target that does not fit.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           const pl_env *env, char **serve, pl_err *err);
 

@@ -1,6 +1,6 @@
-// TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from the
-// target, and it is told the layers by an option of the engine, eagle3_layers_to_capture, which counts their outputs and
-// is a set: the draft's features come in rising order whatever the list says. The option stands in trtllm.yaml.
+// TensorRT-LLM's Eagle3 (PyTorch backend, models/modeling_speculative.py): its map is int32, it takes embeddings from
+// the target, and an option of the engine, eagle3_layers_to_capture, tells it the layers, by their outputs. That is a
+// set: the draft's features come in rising order whatever the list says. The option stands in trtllm.yaml.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/strbuf.h"
