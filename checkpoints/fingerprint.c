@@ -54,7 +54,12 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
     h = hash_num(h, c->rope.theta);
     h = hash_num(h, c->rope.factor);
     h = hash_num(h, c->rope.low_freq_factor);
-    return hash_num(h, c->rope.high_freq_factor);
+    h = hash_num(h, c->rope.high_freq_factor);
+    if (c->rope.scaling != PL_HF_ROPE_YARN) return h;
+    h = hash_num(h, c->rope.beta_fast);
+    h = hash_num(h, c->rope.beta_slow);
+    h = hash_num(h, c->rope.attention_factor);
+    return hash_int(h, c->rope.truncate);
 }
 
 static uint64_t hash_tensor(uint64_t h, const pl_weight_entry *e, bool full) {

@@ -4,6 +4,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,9 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->rope.scaling == PL_HF_ROPE_LLAMA3 && !(c->rope.low_freq_factor < c->rope.high_freq_factor))
         return pl_fail(err, PL_E_INPUT, "%s: rope_scaling: low_freq_factor %g is not below high_freq_factor %g", where,
                        c->rope.low_freq_factor, c->rope.high_freq_factor);
+    if (c->rope.scaling == PL_HF_ROPE_YARN && !(c->rope.theta > 1 && c->rope.beta_slow <= c->rope.beta_fast))
+        return pl_fail(err, PL_E_INPUT, "%s: rope_scaling: yarn with rope_theta %g, beta_slow %g and beta_fast %g",
+                       where, c->rope.theta, c->rope.beta_slow, c->rope.beta_fast);
     // Heads are published with their tool's ids; only a target's BOS is ever fed.
     if (!is_drafter(c) && c->bos_token_id >= c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: bos_token_id: %d is not below vocab_size %d", where, c->bos_token_id,
@@ -224,7 +228,30 @@ static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
 }
 
 // rope_theta and rope_scaling at the top, or (transformers 5) both in rope_parameters.
-static pl_status read_rope(pl_hf_rope *r, const pl_json *j, pl_err *err) {
+// What transformers derives where the file is silent: factor and original positions from each other and the model's
+// positions, the attention factor from the factor (DeepSeek's from mscale and mscale_all_dim).
+static double yarn_scale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static pl_status read_yarn(pl_hf_rope *r, const pl_json *j, const cJSON *o, int positions, pl_err *err) {
+    int64_t original;
+    double  mscale, all;
+    PL_TRY(
+        pl_json_opt_int(j, o, "original_max_position_embeddings", 1, PL_HF_POSITIONS_MAX, positions, &original, err));
+    r->original_max_position_embeddings = (int)original;
+    PL_TRY(pl_json_opt_num(j, o, "factor", 1, 1e6, (double)positions / (double)original, &r->factor, err));
+    PL_TRY(pl_json_opt_num(j, o, "beta_fast", 1e-6, 1e6, 32, &r->beta_fast, err));
+    PL_TRY(pl_json_opt_num(j, o, "beta_slow", 1e-6, 1e6, 1, &r->beta_slow, err));
+    PL_TRY(pl_json_opt_bool(j, o, "truncate", true, &r->truncate, err));
+    PL_TRY(pl_json_opt_num(j, o, "mscale", 0, 1e6, 0, &mscale, err));
+    PL_TRY(pl_json_opt_num(j, o, "mscale_all_dim", 0, 1e6, 0, &all, err));
+    double derived =
+        mscale > 0 && all > 0 ? yarn_scale(r->factor, mscale) / yarn_scale(r->factor, all) : yarn_scale(r->factor, 1);
+    return pl_json_opt_num(j, o, "attention_factor", 1e-6, 1e6, derived, &r->attention_factor, err);
+}
+
+static pl_status read_rope(pl_hf_rope *r, const pl_json *j, int positions, pl_err *err) {
     const cJSON *o, *own;
     const char  *type;
     PL_TRY(pl_json_opt_object(j, NULL, "rope_parameters", &own, err));
@@ -242,9 +269,13 @@ static pl_status read_rope(pl_hf_rope *r, const pl_json *j, pl_err *err) {
         const cJSON *sections = pl_json_find(j, o, "mrope_section");
         return sections ? pl_json_fail(j, sections, err, "multimodal RoPE is not supported") : PL_OK;
     }
+    if (strcmp(type, "yarn") == 0) {
+        r->scaling = PL_HF_ROPE_YARN;
+        return read_yarn(r, j, o, positions, err);
+    }
     bool llama3 = strcmp(type, "llama3") == 0;
     if (!llama3 && strcmp(type, "linear") != 0)
-        return pl_json_fail(j, o, err, "\"%.40s\" is not supported; known are default, linear and llama3", type);
+        return pl_json_fail(j, o, err, "\"%.40s\" is not supported; known are default, linear, llama3 and yarn", type);
     PL_TRY(pl_json_get_num(j, o, "factor", 1, 1e6, &r->factor, err));
     r->scaling = llama3 ? PL_HF_ROPE_LLAMA3 : PL_HF_ROPE_LINEAR;
     if (!llama3) return PL_OK;
@@ -379,7 +410,7 @@ static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role,
     PL_TRY(read_bias(c, j, err));
     PL_TRY(refuse_unknown_math(j, err));
     PL_TRY(read_sizes(c, j, err));
-    PL_TRY(read_rope(&c->rope, j, err));
+    PL_TRY(read_rope(&c->rope, j, c->max_position_embeddings, err));
     PL_TRY(read_dtype(c, j, err));
     PL_TRY(opt_token(j, "bos_token_id", &c->bos_token_id, err));
     PL_TRY(opt_token(j, "pad_token_id", &c->pad_token_id, err));
@@ -463,8 +494,16 @@ void pl_hf_put_token(pl_json_out *o, const char *key, int id) {
 
 void pl_hf_put_scaling(pl_json_out *o, const pl_hf_rope *r) {
     bool llama3 = r->scaling == PL_HF_ROPE_LLAMA3, none = r->scaling == PL_HF_ROPE_NONE;
-    put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : "linear");
+    bool yarn = r->scaling == PL_HF_ROPE_YARN;
+    put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : yarn ? "yarn" : "linear");
     if (!none) put_num(o, "factor", r->factor);
+    if (yarn) {
+        put_num(o, "beta_fast", r->beta_fast);
+        put_num(o, "beta_slow", r->beta_slow);
+        put_num(o, "attention_factor", r->attention_factor);
+        put_bool(o, "truncate", r->truncate);
+        put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
+    }
     if (!llama3) return;
     put_num(o, "low_freq_factor", r->low_freq_factor);
     put_num(o, "high_freq_factor", r->high_freq_factor);

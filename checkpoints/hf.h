@@ -24,15 +24,18 @@
 #define PL_HF_VOCAB_MAX (4 << 20)
 #define PL_HF_POSITIONS_MAX (1 << 28)
 
-typedef enum pl_hf_scaling { PL_HF_ROPE_NONE, PL_HF_ROPE_LINEAR, PL_HF_ROPE_LLAMA3 } pl_hf_scaling;
+typedef enum pl_hf_scaling { PL_HF_ROPE_NONE, PL_HF_ROPE_LINEAR, PL_HF_ROPE_LLAMA3, PL_HF_ROPE_YARN } pl_hf_scaling;
 
 typedef struct pl_hf_rope {
     pl_hf_scaling scaling;
     double        theta;                            // the base; 10000 where config.json is silent
-    double        factor;                           // linear, llama3
+    double        factor;                           // linear, llama3, yarn
     double        low_freq_factor;                  // llama3
     double        high_freq_factor;                 // llama3
-    int           original_max_position_embeddings; // llama3
+    int           original_max_position_embeddings; // llama3, yarn
+    double        beta_fast, beta_slow;             // yarn
+    double        attention_factor;                 // yarn: of cos and sin
+    bool          truncate;                         // yarn
 } pl_hf_rope;
 
 // How eagle_aux_hidden_state_layer_ids count (0-based): the hidden state that enters layer i, or the one that leaves

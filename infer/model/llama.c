@@ -41,9 +41,14 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
                          .factor = c->rope.factor,
                          .low_freq_factor = c->rope.low_freq_factor,
                          .high_freq_factor = c->rope.high_freq_factor,
-                         .original_positions = c->rope.original_max_position_embeddings};
+                         .original_positions = c->rope.original_max_position_embeddings,
+                         .beta_fast = c->rope.beta_fast,
+                         .beta_slow = c->rope.beta_slow,
+                         .attention = c->rope.attention_factor,
+                         .truncate = c->rope.truncate};
     spec.scaling = c->rope.scaling == PL_HF_ROPE_LLAMA3   ? PL_ROPE_LLAMA3
                    : c->rope.scaling == PL_HF_ROPE_LINEAR ? PL_ROPE_LINEAR
+                   : c->rope.scaling == PL_HF_ROPE_YARN   ? PL_ROPE_YARN
                                                           : PL_ROPE_DEFAULT;
     *cos = pl_tensor_2d(*block, real, n, half);
     *sin = pl_tensor_2d((uint8_t *)*block + one, real, n, half);

@@ -21,22 +21,40 @@ static double smoothed(const pl_rope_spec *s, double freq) {
     return (1 - blend) * freq / s->factor + blend * freq;
 }
 
+// The index, not whole, of the pair that turns so many times within the original context.
+static double turning(const pl_rope_spec *s, double turns) {
+    return s->hd * log(s->original_positions / (turns * 2 * acos(-1.0))) / (2 * log(s->theta));
+}
+
+static double yarn(const pl_rope_spec *s, int i, double freq) {
+    double low = turning(s, s->beta_fast), high = turning(s, s->beta_slow), last = s->hd - 1;
+    if (s->truncate) low = floor(low), high = ceil(high);
+    if (low < 0) low = 0;
+    if (high > last) high = last;
+    if (low == high) high += 0.001;
+    double blend = (i - low) / (high - low);
+    blend = blend < 0 ? 0 : blend > 1 ? 1 : blend;
+    return freq / s->factor * blend + freq * (1 - blend);
+}
+
 void pl_rope_table(void *cosine, void *sine, pl_dtype t, const pl_rope_spec *s, int64_t positions) {
     PL_CHECK(t == PL_F32 || t == PL_F64, "rope table in %s", pl_dtype_name(t));
     PL_CHECK(s->hd > 0 && s->hd % 2 == 0, "rope: head width %d", s->hd);
+    double scale = s->scaling == PL_ROPE_YARN ? s->attention : 1;
     for (int i = 0; i < s->hd / 2; i++) {
         double freq = pow(s->theta, -2.0 * i / s->hd);
         if (s->scaling == PL_ROPE_LINEAR) freq /= s->factor;
         if (s->scaling == PL_ROPE_LLAMA3) freq = smoothed(s, freq);
+        if (s->scaling == PL_ROPE_YARN) freq = yarn(s, i, freq);
         for (int64_t pos = 0; pos < positions; pos++) {
-            double  angle = (double)pos * freq;
+            double  angle = (double)pos * freq, c = scale * cos(angle), d = scale * sin(angle);
             int64_t at = pos * (s->hd / 2) + i;
             if (t == PL_F32) {
-                ((float *)cosine)[at] = (float)cos(angle);
-                ((float *)sine)[at] = (float)sin(angle);
+                ((float *)cosine)[at] = (float)c;
+                ((float *)sine)[at] = (float)d;
             } else {
-                ((double *)cosine)[at] = cos(angle);
-                ((double *)sine)[at] = sin(angle);
+                ((double *)cosine)[at] = c;
+                ((double *)sine)[at] = d;
             }
         }
     }

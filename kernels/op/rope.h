@@ -20,12 +20,19 @@ typedef struct pl_rope_args {
 
 void pl_rope(pl_ctx *ctx, const pl_rope_args *args);
 
-typedef enum pl_rope_scaling { PL_ROPE_DEFAULT, PL_ROPE_LLAMA3, PL_ROPE_LINEAR } pl_rope_scaling;
+// LLAMA3: Llama 3.1's smoothing between kept and stretched wavelengths. LINEAR: all stretched. YARN (Peng et al. 2023,
+// arXiv 2309.00071, section 3.4): pairs that turn more than beta_fast times within the original context are kept, those
+// that turn less than beta_slow times stretched, those between blended by their index (whole indices where `truncate`),
+// and cos and sin multiplied by `attention`, so that products of queries and keys are by its square.
+typedef enum pl_rope_scaling { PL_ROPE_DEFAULT, PL_ROPE_LLAMA3, PL_ROPE_LINEAR, PL_ROPE_YARN } pl_rope_scaling;
 typedef struct pl_rope_spec {
     double          theta;
     int             hd;
     pl_rope_scaling scaling;
-    double factor, low_freq_factor, high_freq_factor, original_positions; // Llama-3.1's smoothing; factor for linear
+    double          factor, original_positions;        // of all but linear, which has the factor alone
+    double          low_freq_factor, high_freq_factor; // llama3
+    double          beta_fast, beta_slow, attention;   // yarn
+    bool            truncate;                          // yarn
 } pl_rope_spec;
 // cos/sin [positions, hd/2] of dtype t (F32 or F64), caller's memory.
 void pl_rope_table(void *cos, void *sin, pl_dtype t, const pl_rope_spec *spec, int64_t positions);

@@ -1,6 +1,8 @@
 #include "checkpoints/hf.h"
 #include "scratch.h"
 
+#include <math.h>
+
 // A small valid target with further members in front, which take the place of those behind (a key twice is refused, so
 // `drop` names one to leave out).
 static const char *const MEMBERS[][2] = {
@@ -73,6 +75,20 @@ static void test_fields(void **state) {
     assert_int_equal(c.dtype, PL_F16);
     assert_int_equal(c.rope.scaling, PL_HF_ROPE_LINEAR);
     assert_true(c.rope.factor == 2 && c.rope.theta == 1e6);
+    // YaRN, with what transformers derives where the file is silent.
+    put_config(at("c.json"), NULL,
+               "\"max_position_embeddings\":131072,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+               "\"original_max_position_embeddings\":32768}");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_YARN);
+    assert_true(c.rope.factor == 4 && c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && c.rope.truncate);
+    assert_true(fabs(c.rope.attention_factor - 1.138629436111989) < 1e-12);
+    put_config(at("c.json"), NULL,
+               "\"max_position_embeddings\":131072,\"rope_parameters\":{\"rope_type\":\"yarn\",\"mscale\":0.707,"
+               "\"original_max_position_embeddings\":4096,\"mscale_all_dim\":1.0,\"truncate\":false}");
+    assert_ok(pl_hf_config_read(&c, at("c.json"), PL_HF_TARGET, &err));
+    assert_true(c.rope.factor == 32 && !c.rope.truncate); // the ratio of the positions
+    assert_true(fabs(c.rope.attention_factor - (0.0707 * log(32) + 1) / (0.1 * log(32) + 1)) < 1e-12);
     // Windows that are switched off, and Mistral without one.
     put_config(at("c.json"), "architectures",
                "\"architectures\":[\"MistralForCausalLM\"],\"use_sliding_window\":false,\"sliding_window\":4096,"
@@ -168,8 +184,11 @@ static void test_bad_targets(void **state) {
         {NULL, "\"rope_theta\":0", "rope_theta: expected a number from 1 to 1000000000000, found 0"},
         {NULL, "\"rope_theta\":1e999", "rope_theta: expected a number"},
         {NULL, "\"rope_scaling\":5", "rope_scaling: expected an object"},
-        {NULL, "\"rope_scaling\":{\"type\":\"yarn\"}",
-         "rope_scaling: \"yarn\" is not supported; known are default, linear and llama3"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\"}",
+         "rope_scaling: \"longrope\" is not supported; known are default, linear, llama3 and yarn"},
+        {NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0.5}", "rope_scaling.factor: expected a number"},
+        {NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":2}",
+         "yarn with rope_theta 10000, beta_slow 2 and beta_fast 1"},
         {NULL, "\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[1]}", "multimodal RoPE is not supported"},
         {NULL, "\"rope_scaling\":{\"type\":\"linear\"}", "rope_scaling.factor: missing"},
         {NULL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}", "rope_scaling.factor: expected a number"},
@@ -377,6 +396,18 @@ static void test_round_trip(void **state) {
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
     assert_same(&c, &back);
 
+    c.rope = (pl_hf_rope){.scaling = PL_HF_ROPE_YARN,
+                          .theta = 10000,
+                          .factor = 2.5,
+                          .beta_fast = 16,
+                          .beta_slow = 2,
+                          .attention_factor = 1.25,
+                          .truncate = true,
+                          .original_max_position_embeddings = 512};
+    assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
+    assert_true(memcmp(&c.rope, &back.rope, sizeof c.rope) == 0);
+
     strcpy(c.architecture, "PacelineEagle3");
     c.rope = (pl_hf_rope){.scaling = PL_HF_ROPE_LINEAR, .theta = 10000, .factor = 2.5};
     c.eos_token_id[1] = 6;
@@ -488,8 +519,8 @@ static void test_real(void **state) {
         assert_true(c.backbone == PL_HF_EAGLE1 && c.target_head && c.fc_bias == PL_HF_BIAS_UNSTATED);
         assert_int_equal(c.num_hidden_layers, 1);
     }
-    assert_says(pl_hf_config_read(&c, outside("configs/TorchSpec/kimi_k25_eagle3.json"), PL_HF_DRAFTER, &err),
-                PL_E_INPUT, &err, "\"yarn\" is not supported");
+    assert_ok(pl_hf_config_read(&c, outside("configs/TorchSpec/kimi_k25_eagle3.json"), PL_HF_DRAFTER, &err));
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_YARN);
     assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-4b-dflash.json"), PL_HF_DRAFTER, &err),
                 PL_E_INPUT, &err, "\"DFlashDraftModel\" is not supported");
     assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/llama3-8B-eagle3.json"), PL_HF_TARGET, &err),

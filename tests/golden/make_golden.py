@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the *.golden files of this folder: what PyTorch and transformers compute for small models, in double.
 
-  llama_default, llama_llama3   transformers' LlamaForCausalLM: hidden states, logits, loss, gradients
+  llama_default, _llama3, _yarn transformers' LlamaForCausalLM: hidden states, logits, loss, gradients
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
@@ -763,6 +763,9 @@ if __name__ == "__main__":
     # Of the four frequencies one stays, one is blended, two are stretched.
     llama_case("llama_llama3", dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
                                     high_freq_factor=4.0, original_max_position_embeddings=64), (16,))
+    # One frequency stays, two are blended, one is stretched; cos and sin are by more than 1.
+    llama_case("llama_yarn", dict(rope_type="yarn", rope_theta=500.0, factor=2.0, beta_fast=4.0, beta_slow=0.25,
+                                  original_max_position_embeddings=64), (16,))
     default = dict(rope_type="default", rope_theta=10000.0)
     llama_case("qwen2", default, (9, 6), "Qwen2", head_dim=8, use_sliding_window=False)
     # Heads wider than their share of the hidden state, as Qwen3's small models have them; one matrix for both ends.

@@ -122,6 +122,11 @@ static void learn_default(void **state) {
     learn("llama_default", 2);
 }
 
+static void learn_yarn(void **state) {
+    (void)state;
+    learn("llama_yarn", 1);
+}
+
 static void learn_llama3(void **state) {
     (void)state;
     learn("llama_llama3", 1);
@@ -234,6 +239,11 @@ static void decode_default(void **state) {
     decode_file("llama_default", 2);
 }
 
+static void decode_yarn(void **state) {
+    (void)state;
+    decode_file("llama_yarn", 1);
+}
+
 static void decode_llama3(void **state) {
     (void)state;
     decode_file("llama_llama3", 1);
@@ -281,9 +291,10 @@ static void rope_llama31(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learn_default), cmocka_unit_test(learn_llama3), cmocka_unit_test(decode_default),
-        cmocka_unit_test(decode_llama3), cmocka_unit_test(rope_llama31), cmocka_unit_test(learn_qwen2),
-        cmocka_unit_test(learn_qwen3),   cmocka_unit_test(decode_qwen2), cmocka_unit_test(decode_qwen3),
+        cmocka_unit_test(learn_default), cmocka_unit_test(learn_llama3),   cmocka_unit_test(learn_yarn),
+        cmocka_unit_test(decode_yarn),   cmocka_unit_test(decode_default), cmocka_unit_test(decode_llama3),
+        cmocka_unit_test(rope_llama31),  cmocka_unit_test(learn_qwen2),    cmocka_unit_test(learn_qwen3),
+        cmocka_unit_test(decode_qwen2),  cmocka_unit_test(decode_qwen3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

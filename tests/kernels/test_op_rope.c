@@ -115,6 +115,62 @@ static void scalings(void **state) {
     close_to(frequency(&llama, 31), 3.7673226901739635e-07);
 }
 
+// YaRN's frequencies and scale as transformers computes them, in float32.
+static void yarn(void **state) {
+    (void)state;
+    static const struct {
+        pl_rope_spec spec;
+        double       at[11];
+    } cases[] = {
+        {{.theta = 1e6,
+          .hd = 64,
+          .scaling = PL_ROPE_YARN,
+          .factor = 4,
+          .original_positions = 32768,
+          .beta_fast = 32,
+          .beta_slow = 1,
+          .attention = 1.138629436111989,
+          .truncate = true},
+         {1.0, 0.11547820270061493, 0.03162277862429619, 0.005154795479029417, 0.0017785303061828017,
+          0.0005833333707414567, 0.0001757068675942719, 4.4456985051510856e-05, 1.8747356079984456e-05,
+          5.133812464919174e-06, 3.8498163235090033e-07}},
+        {{.theta = 150000,
+          .hd = 64,
+          .scaling = PL_ROPE_YARN,
+          .factor = 32,
+          .original_positions = 4096,
+          .beta_fast = 32,
+          .beta_slow = 1,
+          .attention = 1.3465735902799727},
+         {1.0, 0.15532298386096954, 0.05081327259540558, 0.006794959306716919, 0.002093792660161853,
+          0.0004564839182421565, 3.830881178146228e-05, 1.818833698052913e-05, 8.635495760245249e-06,
+          2.8250667583051836e-06, 3.023511396804679e-07}},
+        {{.theta = 10000,
+          .hd = 64,
+          .scaling = PL_ROPE_YARN,
+          .factor = 40,
+          .original_positions = 4096,
+          .beta_fast = 32,
+          .beta_slow = 1,
+          .attention = 0.9210423553163399,
+          .truncate = true},
+         {1.0, 0.23713736236095428, 0.10000000149011612, 0.026879360899329185, 0.012447956018149853,
+          0.005500000435858965, 0.002249365206807852, 0.0007905694073997438, 0.00017782794020604342,
+          1.8747354260995053e-05, 3.3338035336782923e-06}},
+    };
+    static const int pair[] = {0, 5, 8, 12, 14, 16, 18, 20, 22, 25, 31};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        double table[2][64];
+        for (int i = 0; i < 11; i++) {
+            double f = frequency(&cases[c].spec, pair[i]);
+            assert_true(fabs(f - cases[c].at[i]) <= 3e-6 * cases[c].at[i]);
+        }
+        pl_rope_table(table[0], table[1], PL_F64, &cases[c].spec, 2);
+        for (int i = 0; i < 32; i++) // at position 0 the cosine is the scale
+            assert_true(table[0][i] == cases[c].spec.attention && table[1][i] == 0);
+    }
+}
+
 // Angles are made in double: at a far position the float table is the rounded double table, not float arithmetic.
 static void far_positions(void **state) {
     (void)state;
@@ -132,10 +188,8 @@ static void far_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_backends),
-        cmocka_unit_test(values),
-        cmocka_unit_test(scalings),
-        cmocka_unit_test(far_positions),
+        cmocka_unit_test(all_backends), cmocka_unit_test(values),        cmocka_unit_test(scalings),
+        cmocka_unit_test(yarn),         cmocka_unit_test(far_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
