@@ -55,7 +55,7 @@ typedef struct pl_decoder_chat {
 } pl_decoder_chat;
 
 // A conversation as the chat template writes it, with the beginning of the assistant's answer, to ids.
-int pl_decoder_encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
+int pl_decoder_encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
                            size_t size);
 
 typedef struct pl_decoder_request {

@@ -227,7 +227,6 @@ static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
-// rope_theta and rope_scaling at the top, or (transformers 5) both in rope_parameters.
 // What transformers derives where the file is silent: factor and original positions from each other and the model's
 // positions, the attention factor from the factor (DeepSeek's from mscale and mscale_all_dim).
 static double yarn_scale(double factor, double mscale) {
@@ -251,6 +250,7 @@ static pl_status read_yarn(pl_hf_rope *r, const pl_json *j, const cJSON *o, int 
     return pl_json_opt_num(j, o, "attention_factor", 1e-6, 1e6, derived, &r->attention_factor, err);
 }
 
+// rope_theta and rope_scaling at the top, or (transformers 5) both in rope_parameters.
 static pl_status read_rope(pl_hf_rope *r, const pl_json *j, int positions, pl_err *err) {
     const cJSON *o, *own;
     const char  *type;

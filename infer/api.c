@@ -12,10 +12,11 @@
 #define MAX_NEW 256
 
 struct pl_decoder {
-    char     *model; // the folder or file of the tokenizer, and of the chat template
-    pl_pool  *pool;
-    pl_target target;
-    pl_runner runner;
+    char             *model; // the folder or file of the tokenizer, and of the chat template
+    pl_chat_template *chat;  // the target's own, once it was asked for
+    pl_pool          *pool;
+    pl_target         target;
+    pl_runner         runner;
 };
 
 const char *pl_version(void) {
@@ -63,6 +64,7 @@ void pl_decoder_close(pl_decoder *d) {
     pl_runner_close(&d->runner);
     pl_target_close(&d->target);
     pl_pool_destroy(d->pool);
+    pl_chat_template_close(d->chat);
     pl_free(d->model);
     pl_free(d);
 }
@@ -80,21 +82,25 @@ int pl_decoder_encode(const pl_decoder *d, const char *text, size_t bytes, int32
     return told(st, &err, message, size);
 }
 
-static pl_status encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, pl_err *err) {
-    pl_chat_template *t;
+static pl_status encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, pl_err *err) {
+    pl_chat_template *other = NULL;
     pl_jinja_out      out;
     pl_chat_options   o = {.add_generation_prompt = true, .kwargs = chat->kwargs, .date = chat->date};
     if (!d->target.tok) return pl_fail(err, PL_E_USAGE, "the target has no tokenizer");
     if (!chat->conversation) return pl_fail(err, PL_E_USAGE, "conversation: is missing");
-    PL_TRY(pl_chat_template_open(&t, d->model, chat->chat_template, err));
-    pl_status st = pl_chat_template_render(t, "conversation", 0, chat->conversation, chat->bytes, &o, &out, err);
+    if (chat->chat_template)
+        PL_TRY(pl_chat_template_open(&other, d->model, chat->chat_template, err));
+    else if (!d->chat)
+        PL_TRY(pl_chat_template_open(&d->chat, d->model, NULL, err));
+    pl_status st = pl_chat_template_render(other ? other : d->chat, "conversation", 0, chat->conversation, chat->bytes,
+                                           &o, &out, err);
     if (st == PL_OK) st = pl_chat_encode(d->target.tok, out.text, out.n, ids, n, err);
     pl_jinja_out_fini(&out);
-    pl_chat_template_close(t);
+    pl_chat_template_close(other);
     return st;
 }
 
-int pl_decoder_encode_chat(const pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
+int pl_decoder_encode_chat(pl_decoder *d, const pl_decoder_chat *chat, int32_t **ids, int64_t *n, char *message,
                            size_t size) {
     pl_err err = {0};
     *ids = NULL;

@@ -32,16 +32,9 @@ static void bind(pl_chat_machine *m, scope *s, const char *name, pl_chat_value v
             s->v[i] = v;
             return;
         }
-    if (s->n == s->cap) {
-        int64_t        cap = s->cap ? 2 * s->cap : 4;
-        const char   **names = pl_region_alloc(m->r, (size_t)cap * sizeof *names);
-        pl_chat_value *values = pl_region_alloc(m->r, (size_t)cap * sizeof *values);
-        if (s->n) memcpy(names, s->name, (size_t)s->n * sizeof *names);
-        if (s->n) memcpy(values, s->v, (size_t)s->n * sizeof *values);
-        s->name = names;
-        s->v = values;
-        s->cap = cap;
-    }
+    int64_t names = s->cap; // as many as values
+    s->name = pl_region_room(m->r, s->name, s->n, &names, sizeof *s->name);
+    s->v = pl_region_room(m->r, s->v, s->n, &s->cap, sizeof *s->v);
     s->name[s->n] = name;
     s->v[s->n++] = v;
 }
@@ -177,7 +170,8 @@ static pl_chat_value slice(pl_chat_machine *m, pl_chat_value of, const pl_chat_v
     if (!is_sequence(of)) pl_chat_raise(m->r, PL_E_INPUT, "a slice of a %s", pl_chat_type_name(of));
     int64_t n = pl_chat_length(m->r, of),
             step = part[2].type == PL_CHAT_NONE ? 1 : pl_chat_need_int(m, part[2], "step");
-    if (step == 0 || step < -n - 1) step = step ? -n - 1 : pl_chat_need_int(m, pl_chat_none(), "a slice's step");
+    if (step == 0) pl_chat_raise(m->r, PL_E_INPUT, "slice step cannot be zero");
+    if (step < -n - 1) step = -n - 1; // as good as any that is larger
     if (step > n + 1) step = n + 1;
     int64_t from = slice_bound(m, part[0], n, step, step < 0 ? n - 1 : 0);
     int64_t to = slice_bound(m, part[1], n, step, step < 0 ? -1 : n);
@@ -556,8 +550,9 @@ static pl_chat_value eval_called(pl_chat_machine *m, scope *s, const pl_chat_nod
 }
 
 static pl_chat_value negative(pl_chat_machine *m, pl_chat_value v) {
-    return pl_chat_arithmetic(m, "*", v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST ? pl_chat_none() : v,
-                              pl_chat_int(-1));
+    if (v.type == PL_CHAT_STR || v.type == PL_CHAT_LIST) // which "*" would repeat
+        pl_chat_raise(m->r, PL_E_INPUT, "bad operand type for unary -: '%s'", pl_chat_type_name(v));
+    return pl_chat_arithmetic(m, "*", v, pl_chat_int(-1));
 }
 
 static pl_chat_value eval_any(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
@@ -604,26 +599,29 @@ static pl_chat_value eval(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
 
 // ---- statements
 
-static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
-    pl_chat_value items = pl_chat_list_new(m->r, false);
-    loop         *l = pl_region_alloc(m->r, sizeof *l);
-    {
-        const pl_chat_list *all = pl_chat_items(m, eval(m, s, n->b));
-        for (int64_t i = 0; i < all->n; i++) {
-            scope *each = inner(m, s);
-            if (n->c) assign(m, each, n->a, all->v[i]);
-            if (!n->c || pl_chat_true(eval(m, each, n->c))) pl_chat_push(m->r, items, all->v[i]);
-        }
+// The items that pass the loop's own condition.
+static const pl_chat_list *chosen(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    const pl_chat_list *all = pl_chat_items(m, eval(m, s, n->b));
+    pl_chat_value       items = pl_chat_list_new(m->r, false);
+    for (int64_t i = 0; i < all->n; i++) {
+        scope *each = inner(m, s);
+        assign(m, each, n->a, all->v[i]);
+        if (pl_chat_true(eval(m, each, n->c))) pl_chat_push(m->r, items, all->v[i]);
     }
-    *l = (loop){.items = items.list};
+    return items.list;
+}
+
+static flow exec_for(pl_chat_machine *m, scope *s, const pl_chat_node *n) {
+    loop         *l = pl_region_alloc(m->r, sizeof *l);
     pl_chat_value self = callable(m, (pl_chat_call){.loop = l});
-    for (; l->i < items.list->n; l->i++) {
+    l->items = n->c ? chosen(m, s, n) : pl_chat_items(m, eval(m, s, n->b));
+    for (; l->i < l->items->n; l->i++) {
         scope *each = inner(m, s);
         bind(m, each, "loop", self);
-        assign(m, each, n->a, items.list->v[l->i]);
+        assign(m, each, n->a, l->items->v[l->i]);
         if (exec(m, each, &n->body) == BREAK) return NEXT;
     }
-    if (items.list->n == 0) exec(m, inner(m, s), &n->other);
+    if (l->items->n == 0) exec(m, inner(m, s), &n->other);
     return NEXT;
 }
 
@@ -631,13 +629,7 @@ static void exec_generation(pl_chat_machine *m, scope *s, const pl_chat_node *n)
     size_t from = m->out.n;
     exec(m, inner(m, s), &n->body);
     if (m->captured) pl_chat_raise(m->r, PL_E_UNSUPPORTED, "generation inside a macro or a set block is not built");
-    if (m->n_spans == m->cap_spans) {
-        int64_t       cap = m->cap_spans ? 2 * m->cap_spans : 8;
-        pl_chat_span *to = pl_region_alloc(m->r, (size_t)cap * sizeof *to);
-        if (m->n_spans) memcpy(to, m->spans, (size_t)m->n_spans * sizeof *to);
-        m->spans = to;
-        m->cap_spans = cap;
-    }
+    m->spans = pl_region_room(m->r, m->spans, m->n_spans, &m->cap_spans, sizeof *m->spans);
     m->spans[m->n_spans++] = (pl_chat_span){from, m->out.n};
 }
 

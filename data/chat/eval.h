@@ -22,6 +22,13 @@ typedef struct pl_chat_machine {
 
 void pl_chat_run(pl_chat_machine *m, const pl_chat_nodes *body);
 
+// jinja.c: pl_jinja_render with variables that `fill` puts into the dictionary `vars`; it may raise.
+typedef void pl_chat_fill(pl_region *r, pl_chat_value vars, const void *arg);
+struct pl_jinja;
+struct pl_jinja_out;
+pl_status pl_jinja_render_filled(const struct pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
+                                 struct pl_jinja_out *out, pl_err *err);
+
 // ---- what builtins are made of
 
 #define PL_CHAT_ARGS 6

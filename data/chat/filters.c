@@ -159,19 +159,6 @@ static pl_chat_value folded(pl_chat_machine *m, pl_chat_value v, bool case_sensi
     return v.type == PL_CHAT_STR && !case_sensitive ? pl_chat_cased(m, v, false) : v;
 }
 
-// Stable in both directions, by keys that stand beside the items; for as few as templates sort, insertion is enough.
-static void sort_by(pl_chat_machine *m, pl_chat_value *v, pl_chat_value *key, int64_t n, bool reverse) {
-    for (int64_t i = 1; i < n; i++)
-        for (int64_t k = i; k > 0; k--) {
-            int           c = pl_chat_order(m->r, key[k - 1], key[k]);
-            pl_chat_value t;
-            pl_chat_step(m->r, 1);
-            if (reverse ? c >= 0 : c <= 0) break;
-            t = v[k], v[k] = v[k - 1], v[k - 1] = t;
-            t = key[k], key[k] = key[k - 1], key[k - 1] = t;
-        }
-}
-
 PL_CHAT_BUILTIN(f_sort) { // reverse, case_sensitive, attribute
     PL_CHAT_UNUSED;
     pl_chat_value list = list_of(m, pl_chat_items(m, self)), keys = pl_chat_list_new(m->r, false);
@@ -180,7 +167,7 @@ PL_CHAT_BUILTIN(f_sort) { // reverse, case_sensitive, attribute
         if (given(arg[2]) && arg[2].type != PL_CHAT_NONE) v = member_path(m, v, arg[2]);
         pl_chat_push(m->r, keys, folded(m, v, given(arg[1]) && pl_chat_true(arg[1])));
     }
-    sort_by(m, list.list->v, keys.list->v, list.list->n, given(arg[0]) && pl_chat_true(arg[0]));
+    pl_chat_sort(m->r, list.list->v, keys.list->v, list.list->n, given(arg[0]) && pl_chat_true(arg[0]));
     return list;
 }
 
@@ -190,7 +177,7 @@ PL_CHAT_BUILTIN(f_dictsort) { // case_sensitive, by, reverse
     list.list->kind = PL_CHAT_WHOLE;
     for (int64_t i = 0; i < list.list->n; i++)
         pl_chat_push(m->r, keys, folded(m, list.list->v[i].list->v[by_value], given(arg[0]) && pl_chat_true(arg[0])));
-    sort_by(m, list.list->v, keys.list->v, list.list->n, given(arg[2]) && pl_chat_true(arg[2]));
+    pl_chat_sort(m->r, list.list->v, keys.list->v, list.list->n, given(arg[2]) && pl_chat_true(arg[2]));
     return list;
 }
 

@@ -37,6 +37,7 @@ pl_status pl_jinja_compile(pl_jinja **out, const char *name, const char *text, s
     t->r.limit = MAX_MEMORY;
     t->r.err = err ? err : &own;
     st = compile(t, text, n);
+    t->r.err = NULL; // the caller's, for this call alone
     if (st != PL_OK) {
         pl_jinja_free(t);
         return st;
@@ -70,10 +71,10 @@ static pl_status parse_date(const char *date, struct tm *to, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status render(pl_chat_machine *m, const pl_chat_nodes *body, const char *vars, size_t n_vars) {
+static pl_status render(pl_chat_machine *m, const pl_chat_nodes *body, pl_chat_fill *fill, const void *arg) {
     if (setjmp(m->r->out)) return m->r->err->status;
-    m->vars = pl_chat_from_json(m->r, vars, n_vars);
-    if (m->vars.type != PL_CHAT_DICT) pl_chat_raise(m->r, PL_E_INPUT, "the variables are no JSON object");
+    m->vars = pl_chat_dict_new(m->r);
+    fill(m->r, m->vars, arg);
     pl_chat_run(m, body);
     if (m->out.failed) pl_chat_raise(m->r, PL_E_MEMORY, "out of memory");
     return PL_OK;
@@ -93,22 +94,40 @@ static pl_status take(pl_chat_machine *m, pl_jinja_out *out, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_jinja_render(const pl_jinja *t, const char *vars, size_t n_vars, const char *date, pl_jinja_out *out,
-                          pl_err *err) {
+pl_status pl_jinja_render_filled(const pl_jinja *t, pl_chat_fill *fill, const void *arg, const char *date,
+                                 pl_jinja_out *out, pl_err *err) {
     pl_err          own = {0};
     pl_region       r = {.where = t->name, .limit = MAX_MEMORY, .err = err ? err : &own};
     struct tm       now;
     pl_chat_machine m = {.r = &r, .now = date ? &now : NULL};
-    pl_json         checked;
     memset(out, 0, sizeof *out);
     if (date) PL_TRY(parse_date(date, &now, err));
-    PL_TRY(pl_json_parse(&checked, t->name, 0, vars, n_vars, 0, err)); // says where; the values are read anew
-    pl_json_close(&checked);
-    pl_status st = render(&m, &t->body, vars, n_vars);
+    pl_status st = render(&m, &t->body, fill, arg);
     if (st == PL_OK) st = take(&m, out, err);
     pl_strbuf_fini(&m.out);
     pl_region_fini(&r);
     return st;
+}
+
+typedef struct object {
+    const char *text;
+    size_t      n;
+} object;
+
+static void fill_object(pl_region *r, pl_chat_value vars, const void *arg) {
+    const object *o = arg;
+    pl_chat_merge(r, vars, o->text, o->n);
+}
+
+pl_status pl_jinja_render(const pl_jinja *t, const char *vars, size_t n_vars, const char *date, pl_jinja_out *out,
+                          pl_err *err) {
+    pl_json checked; // says where it is no JSON; the values are read anew
+    memset(out, 0, sizeof *out);
+    PL_TRY(pl_json_parse(&checked, t->name, 0, vars, n_vars, 0, err));
+    bool is = cJSON_IsObject(checked.root);
+    pl_json_close(&checked);
+    if (!is) return pl_fail(err, PL_E_INPUT, "%s: the variables are no JSON object", t->name);
+    return pl_jinja_render_filled(t, fill_object, &(object){vars, n_vars}, date, out, err);
 }
 
 void pl_jinja_out_fini(pl_jinja_out *out) {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct pl_jinja pl_jinja; // a compiled template; any number of threads may render it
+typedef struct pl_jinja pl_jinja; // a compiled template; rendered by one thread at a time, as JSON is read by one
 
 // text[0..n): UTF-8. name: for messages ("NAME:LINE: ..."). PL_E_INPUT for what is no template, PL_E_UNSUPPORTED for
 // constructs that are not built.

@@ -13,13 +13,7 @@ typedef struct lexer {
 
 static void emit(lexer *l, pl_chat_token_kind kind, pl_chat_value v) {
     pl_chat_tokens *t = l->out;
-    if (t->n == t->cap) {
-        int64_t        cap = t->cap ? 2 * t->cap : 256;
-        pl_chat_token *to = pl_region_alloc(l->r, (size_t)cap * sizeof *to);
-        if (t->n) memcpy(to, t->v, (size_t)t->n * sizeof *to);
-        t->v = to;
-        t->cap = cap;
-    }
+    t->v = pl_region_room(l->r, t->v, t->n, &t->cap, sizeof *t->v);
     t->v[t->n++] = (pl_chat_token){kind, l->r->line, v};
 }
 

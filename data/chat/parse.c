@@ -85,13 +85,9 @@ static pl_chat_node *constant(parser *p, pl_chat_value v) {
 }
 
 static void append(parser *p, pl_chat_nodes *to, pl_chat_node *n, const char *keyword) {
-    if (to->n == to->cap) {
-        int64_t        cap = to->cap ? 2 * to->cap : 4;
-        pl_chat_node **v = pl_region_alloc(p->r, (size_t)cap * sizeof *v);
-        const char   **k = pl_region_alloc(p->r, (size_t)cap * sizeof *k);
-        if (to->n) memcpy(v, to->v, (size_t)to->n * sizeof *v), memcpy(k, to->keyword, (size_t)to->n * sizeof *k);
-        *to = (pl_chat_nodes){v, k, to->n, cap};
-    }
+    int64_t keywords = to->cap; // as many as nodes
+    to->keyword = pl_region_room(p->r, to->keyword, to->n, &keywords, sizeof *to->keyword);
+    to->v = pl_region_room(p->r, to->v, to->n, &to->cap, sizeof *to->v);
     to->keyword[to->n] = keyword;
     to->v[to->n++] = n;
 }

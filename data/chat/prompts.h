@@ -18,7 +18,17 @@ pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat
 pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes, int32_t **ids, int64_t *n,
                          pl_err *err);
 
+// The same files, each record a prompt as a whole, with add_generation_prompt as the options have it.
+pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
+                             pl_err *err);
+// What a user says, as a conversation of one message, rendered. where, line: for messages.
+pl_status pl_chat_said(const pl_chat_template *t, const char *where, int64_t line, const char *said, size_t n,
+                       const pl_chat_options *o, pl_jinja_out *out, pl_err *err);
+
 // A prompt of either kind to ids: BOS in front where the tokenizer asks for it, unless a template wrote the text.
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err);
+
+// A prompt that is too long: the last `room` tokens, but BOS stays in front. room >= 2.
+void pl_prompt_cut(const pl_tokenizer *tok, int32_t *ids, int64_t *n, int64_t room);
 
 #endif

@@ -1,4 +1,5 @@
 #include "data/chat/template.h"
+#include "data/chat/eval.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
@@ -13,55 +14,7 @@ struct pl_chat_template {
     char      hash[17];
 };
 
-// ---- JSON as it is written
-
-// Numbers are handed on as they are written (1.0 is not 1), so a member's text is taken, not its value.
-static const char *skip_string(const char *p) { // at the opening quote
-    for (p++; *p != '"'; p++)
-        p += *p == '\\';
-    return p + 1;
-}
-
-static const char *skip_value(const char *p) {
-    int depth = 0;
-    if (*p == '"') return skip_string(p);
-    for (; depth > 0 || !strchr(",]} \t\r\n", *p);) {
-        depth += *p == '{' || *p == '[';
-        depth -= *p == '}' || *p == ']';
-        p = *p == '"' ? skip_string(p) : p + 1;
-        if (depth == 0 && (p[-1] == '}' || p[-1] == ']')) break;
-    }
-    return p;
-}
-
-static const char *skip_blanks(const char *p) {
-    return p + strspn(p, " \t\r\n");
-}
-
-// The text of a member of the object at `text` (valid JSON that ends in 0), or NULL.
-static const char *raw_member(const char *text, const char *key, size_t *n) {
-    const char *p = skip_blanks(text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0)), *found = NULL;
-    for (p = skip_blanks(p + 1); *p != '}'; p = skip_blanks(p)) {
-        if (*p == ',') p = skip_blanks(p + 1);
-        const char *name = p;
-        p = skip_string(p);
-        bool is = (size_t)(p - name) == strlen(key) + 2 && memcmp(name + 1, key, strlen(key)) == 0;
-        p = skip_blanks(skip_blanks(p) + 1);
-        const char *value = p;
-        p = skip_value(p);
-        if (is) {
-            found = value;
-            *n = (size_t)(p - value);
-        }
-    }
-    return found;
-}
-
 // ---- opening
-
-static void add(pl_strbuf *b, const char *s) {
-    pl_strbuf_add(b, s, strlen(s));
-}
 
 static pl_status compile(pl_chat_template *t, pl_jinja **to, const char *name, const char *text, pl_err *err) {
     t->sum = pl_hash_more(t->sum, text, strlen(text));
@@ -182,7 +135,7 @@ const char *pl_chat_template_hash(const pl_chat_template *t) {
 
 // ---- rendering
 
-// The role of ShareGPT's "from"; "": unknown.
+// The role of ShareGPT's "from"; NULL: unknown.
 static const char *role_of(const char *from) {
     static const char *const roles[][2] = {
         {"human", "user"},     {"gpt", "assistant"},    {"chatgpt", "assistant"},     {"bing", "assistant"},
@@ -190,159 +143,123 @@ static const char *role_of(const char *from) {
         {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strcmp(from, roles[i][0]) == 0) return roles[i][1];
-    return "";
-}
-
-// ShareGPT's items as messages, the first `n` of them.
-static pl_status put_sharegpt(const pl_json *j, const cJSON *list, int n, pl_strbuf *b, pl_err *err) {
-    pl_json_out  o;
-    const cJSON *e;
-    pl_status    st = PL_OK;
-    pl_json_out_begin(&o, 0);
-    pl_json_out_array(&o);
-    cJSON_ArrayForEach(e, list) {
-        const char *from, *value, *role;
-        if (n-- == 0) break;
-        if ((st = pl_json_get_str(j, e, "from", &from, err)) != PL_OK) break;
-        if ((st = pl_json_get_str(j, e, "value", &value, err)) != PL_OK) break;
-        role = role_of(from);
-        if (!*role) {
-            st = pl_json_fail(j, e, err, "from \"%s\": whose role is that? known are human, gpt, system, tool", from);
-            break;
-        }
-        pl_json_out_object(&o);
-        pl_json_out_key(&o, "role");
-        pl_json_out_str(&o, role);
-        pl_json_out_key(&o, "content");
-        pl_json_out_str(&o, value);
-        pl_json_out_close(&o, '}');
-    }
-    pl_json_out_close(&o, ']');
-    pl_status end = pl_json_out_end(&o, st == PL_OK ? err : NULL);
-    if (end == PL_OK) pl_strbuf_add(b, o.text + 1, strlen(o.text) - 2); // without its brackets
-    pl_free(o.text);
-    return st == PL_OK ? end : st;
-}
-
-// The first n items of the array at `raw`, without its brackets.
-static void add_items(pl_strbuf *b, const char *raw, int n) {
-    const char *from = skip_blanks(raw + 1), *p = from;
-    for (int i = 0; i < n; i++) {
-        if (i) p = skip_blanks(skip_blanks(p) + 1);
-        p = skip_value(p);
-    }
-    pl_strbuf_add(b, from, (size_t)(p - from));
-}
-
-static void add_system(pl_strbuf *b, const char *text) {
-    pl_json_out o;
-    pl_json_out_begin(&o, 0);
-    pl_json_out_str(&o, text);
-    b->failed = b->failed || pl_json_out_end(&o, NULL) != PL_OK;
-    add(b, "{\"role\":\"system\",\"content\":");
-    add(b, o.text ? o.text : "");
-    add(b, "},");
-    pl_free(o.text);
+    return NULL;
 }
 
 bool pl_chat_says(const pl_json *j, const cJSON *message, const char *role) {
-    const cJSON *who = pl_json_find(j, message, "from");
-    if (!who) who = pl_json_find(j, message, "role");
+    const cJSON *from = pl_json_find(j, message, "from"), *who = from ? from : pl_json_find(j, message, "role");
     if (!who || !cJSON_IsString(who)) return false;
-    return strcmp(who->valuestring, role) == 0 || strcmp(role_of(who->valuestring), role) == 0;
+    const char *is = from ? role_of(from->valuestring) : who->valuestring;
+    return is && strcmp(is, role) == 0;
 }
 
+const cJSON *pl_chat_messages(const pl_json *j) {
+    const cJSON *list = pl_json_find(j, NULL, "messages");
+    return list ? list : pl_json_find(j, NULL, "conversations");
+}
+
+static bool is_sharegpt(const pl_json *j, const cJSON *list) {
+    return list->child && cJSON_IsObject(list->child) && pl_json_find(j, list->child, "from");
+}
+
+// What the filling below relies on: a list of messages or of ShareGPT's items.
 static pl_status check_messages(const pl_json *j, const cJSON *list, pl_err *err) {
     const cJSON *e;
-    const char  *role;
-    if (cJSON_GetArraySize(list) == 0) return pl_json_fail(j, list, err, "a conversation without a message");
+    const char  *who, *what;
+    bool         sharegpt = is_sharegpt(j, list);
+    if (!list->child) return pl_json_fail(j, list, err, "a conversation without a message");
     cJSON_ArrayForEach(e, list) {
         if (!cJSON_IsObject(e)) return pl_json_fail(j, e, err, "a message is an object with \"role\" and \"content\"");
-        PL_TRY(pl_json_get_str(j, e, "role", &role, err));
+        PL_TRY(pl_json_get_str(j, e, sharegpt ? "from" : "role", &who, err));
+        if (sharegpt) PL_TRY(pl_json_get_str(j, e, "value", &what, err));
+        if (sharegpt && !role_of(who))
+            return pl_json_fail(j, e, err, "from \"%s\": whose role is that? known are human, gpt, system, tool", who);
     }
     return PL_OK;
 }
 
-// The members of an object, without its brackets, behind what is there.
-static void add_members(pl_strbuf *b, const char *object, size_t n) {
-    const char *p = object;
-    if (!p) return;
-    p += strcspn(p, "{") + 1;
-    size_t inner = n - (size_t)(p - object) - 1; // up to the closing bracket, which ends the text
-    if (strspn(p, " \t\r\n") >= inner) return;
-    add(b, ",");
-    pl_strbuf_add(b, p, inner);
-}
-
-static void add_member(pl_strbuf *b, const char *record, const char *key) {
-    size_t      n = 0;
-    const char *raw = raw_member(record, key, &n);
-    add(b, ",\"");
-    add(b, key);
-    add(b, "\":");
-    if (raw)
-        pl_strbuf_add(b, raw, n);
-    else
-        add(b, "null");
-}
-
-// All variables of a template as one object; of members that stand there twice the last counts.
-static pl_status variables(const pl_chat_template *t, const pl_json *j, const char *record, const pl_chat_options *o,
-                           pl_strbuf *b, pl_err *err) {
+static pl_status check_record(const pl_json *j, const pl_chat_options *o, pl_err *err) {
     const cJSON *list, *kwargs;
-    size_t       n = 0;
-    bool         messages = pl_json_find(j, NULL, "messages") != NULL;
-    const char  *key = messages ? "messages" : "conversations", *raw;
-    if (!pl_json_find(j, NULL, key))
+    pl_json      given;
+    if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "a conversation is an object");
+    if (!pl_chat_messages(j))
         return pl_json_fail(j, j->root, err,
                             "no conversation in this record: it needs \"messages\" or \"conversations\"");
-    PL_TRY(pl_json_get_array(j, NULL, key, &list, err));
-    const cJSON *first = cJSON_GetArrayItem(list, 0);
-    int          all = cJSON_GetArraySize(list), count = o->first > 0 && o->first < all ? o->first : all;
-    bool         sharegpt = first && cJSON_IsObject(first) && pl_json_find(j, first, "from");
-    if (!sharegpt) PL_TRY(check_messages(j, list, err));
-    add(b, "{\"messages\":[");
-    if (o->system && !pl_chat_says(j, first, "system")) add_system(b, o->system);
-    if (sharegpt)
-        PL_TRY(put_sharegpt(j, list, count, b, err));
-    else
-        add_items(b, raw_member(record, key, &n), count);
-    add(b, "]");
-    add_member(b, record, "tools");
-    add_member(b, record, "documents");
-    add(b, o->add_generation_prompt ? ",\"add_generation_prompt\":true" : ",\"add_generation_prompt\":false");
-    add_members(b, t->special, strlen(t->special));
-    if (o->kwargs) add_members(b, o->kwargs, strlen(o->kwargs));
+    PL_TRY(pl_json_get_array(j, NULL, pl_json_find(j, NULL, "messages") ? "messages" : "conversations", &list, err));
+    PL_TRY(check_messages(j, list, err));
     PL_TRY(pl_json_opt_object(j, NULL, "chat_template_kwargs", &kwargs, err));
-    raw = kwargs ? raw_member(record, "chat_template_kwargs", &n) : NULL;
-    add_members(b, raw, n);
-    add(b, "}");
-    return b->failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where) : PL_OK;
+    if (!o->kwargs) return PL_OK;
+    PL_TRY(pl_json_parse(&given, "variables of the chat template", 0, o->kwargs, strlen(o->kwargs), 0, err));
+    pl_status st = cJSON_IsObject(given.root) ? PL_OK : pl_json_fail(&given, given.root, err, "not an object {...}");
+    pl_json_close(&given);
+    return st;
+}
+
+typedef struct conversation {
+    const pl_chat_template *t;
+    const pl_chat_options  *o;
+    const pl_json          *j; // the record, checked
+    const char             *text;
+    size_t                  n;
+} conversation;
+
+static void put(pl_region *r, pl_chat_value dict, const char *key, pl_chat_value v) {
+    pl_chat_put(r, dict, pl_chat_str(key), v);
+}
+
+static pl_chat_value message(pl_region *r, const char *role, pl_chat_value content) {
+    pl_chat_value m = pl_chat_dict_new(r);
+    put(r, m, "role", pl_chat_str(role));
+    put(r, m, "content", content);
+    return m;
+}
+
+static pl_chat_value messages(pl_region *r, const conversation *c, pl_chat_value record) {
+    pl_chat_value *given = pl_chat_member(r, record, "messages"), list = pl_chat_list_new(r, false);
+    const cJSON   *e = pl_chat_messages(c->j)->child;
+    bool           sharegpt = is_sharegpt(c->j, pl_chat_messages(c->j));
+    if (!given || given->type == PL_CHAT_NONE) given = pl_chat_member(r, record, "conversations");
+    if (c->o->system && !pl_chat_says(c->j, e, "system"))
+        pl_chat_push(r, list, message(r, "system", pl_chat_str(c->o->system)));
+    for (int64_t i = 0; i < given->list->n && (c->o->first == 0 || i < c->o->first); i++, e = e->next) {
+        pl_chat_value m = given->list->v[i];
+        if (sharegpt)
+            m = message(r, role_of(pl_json_find(c->j, e, "from")->valuestring), *pl_chat_member(r, m, "value"));
+        pl_chat_push(r, list, m);
+    }
+    return list;
+}
+
+// Values from the record's text, since cJSON's numbers are all doubles and a template tells 1 from 1.0.
+static void fill(pl_region *r, pl_chat_value vars, const void *arg) {
+    static const char *const members[] = {"tools", "documents"};
+    const conversation      *c = arg;
+    pl_chat_value            record = pl_chat_from_json(r, c->text, c->n);
+    pl_chat_merge(r, vars, c->t->special, strlen(c->t->special));
+    put(r, vars, "messages", messages(r, c, record));
+    put(r, vars, "add_generation_prompt", pl_chat_bool(c->o->add_generation_prompt));
+    for (int i = 0; i < 2; i++) {
+        pl_chat_value *v = pl_chat_member(r, record, members[i]);
+        put(r, vars, members[i], v ? *v : pl_chat_none());
+    }
+    if (c->o->kwargs) pl_chat_merge(r, vars, c->o->kwargs, strlen(c->o->kwargs));
+    pl_chat_value *own = pl_chat_member(r, record, "chat_template_kwargs");
+    for (int64_t i = 0; own && own->type == PL_CHAT_DICT && i < own->dict->n; i++)
+        pl_chat_put(r, vars, own->dict->key[i], own->dict->value[i]);
 }
 
 pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, int64_t line, const char *record,
                                   size_t n, const pl_chat_options *o, pl_jinja_out *out, pl_err *err) {
-    pl_json   j, kwargs;
-    pl_strbuf b = {0};
+    pl_json j;
     memset(out, 0, sizeof *out);
-    if (o->kwargs) { // must be an object that ends with its bracket
-        PL_TRY(pl_json_parse(&kwargs, "variables of the chat template", 0, o->kwargs, strlen(o->kwargs), 0, err));
-        bool object = cJSON_IsObject(kwargs.root) && o->kwargs[strlen(o->kwargs) - 1] == '}';
-        pl_json_close(&kwargs);
-        if (!object) return pl_fail(err, PL_E_INPUT, "variables of the chat template: not an object {...}");
-    }
-    PL_TRY(pl_json_parse(&j, where, line, record, n, 0, err));
-    char     *text = pl_sprintf("%.*s", (int)n, record); // ends in 0, which the walk over members needs
-    pl_status st = !text                     ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", j.where)
-                   : !cJSON_IsObject(j.root) ? pl_json_fail(&j, j.root, err, "a conversation is an object")
-                                             : variables(t, &j, text, o, &b, err);
-    bool      tools = st == PL_OK && t->with_tools && pl_json_find(&j, NULL, "tools");
-    pl_free(text);
+    PL_TRY(pl_json_parse(&j, where, line, record, n, PL_JSON_UNIQUE, err));
+    conversation c = {t, o, &j, record, n};
+    pl_status    st = check_record(&j, o, err);
     if (st == PL_OK) {
-        st = pl_jinja_render(tools ? t->with_tools : t->usual, b.s, b.n, o->date, out, err);
+        bool tools = t->with_tools && pl_json_find(&j, NULL, "tools");
+        st = pl_jinja_render_filled(tools ? t->with_tools : t->usual, fill, &c, o->date, out, err);
         if (st != PL_OK) st = pl_fail_at(err, st, "%s", j.where);
     }
-    pl_strbuf_fini(&b);
     pl_json_close(&j);
     return st;
 }

@@ -13,7 +13,7 @@
 #include "data/chat/jinja.h"
 #include <stdbool.h>
 
-typedef struct pl_chat_template pl_chat_template; // any number of threads may render it
+typedef struct pl_chat_template pl_chat_template; // rendered by one thread at a time, as JSON is read by one
 
 // dir: a model's folder, or a tokenizer's file in it. file: a template instead of the folder's own, NULL for that.
 // PL_E_INPUT where there is none, naming what was looked for.
@@ -42,5 +42,8 @@ pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, 
 typedef struct pl_json pl_json;
 struct cJSON;
 bool pl_chat_says(const pl_json *j, const struct cJSON *message, const char *role);
+
+// The list of a record's messages, whichever member it is; NULL: none.
+const struct cJSON *pl_chat_messages(const pl_json *j);
 
 #endif

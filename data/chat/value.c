@@ -42,6 +42,14 @@ char *pl_region_copy(pl_region *r, const char *s, size_t n) {
     return to;
 }
 
+void *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item) {
+    if (n < *cap) return v;
+    *cap = n ? 2 * n : 4;
+    void *to = pl_region_alloc(r, pl_size_mul((size_t)*cap, item, 1));
+    if (n) memcpy(to, v, (size_t)n * item);
+    return to;
+}
+
 void pl_region_fini(pl_region *r) {
     while (r->chunks) {
         chunk *next = r->chunks->next;
@@ -59,7 +67,10 @@ void pl_chat_raise(pl_region *r, pl_status st, const char *fmt, ...) {
     va_end(ap);
     for (char *c = msg; *c; c++)
         if ((uint8_t)*c < 0x20) *c = ' '; // what a template says may have lines
-    pl_fail(r->err, st, "%s:%d: %s", r->where, r->line, msg);
+    if (r->line)
+        pl_fail(r->err, st, "%s:%d: %s", r->where, r->line, msg);
+    else
+        pl_fail(r->err, st, "%s: %s", r->where, msg);
     longjmp(r->out, (int)st);
 }
 
@@ -127,18 +138,9 @@ pl_chat_value pl_chat_dict_new(pl_region *r) {
     return (pl_chat_value){.type = PL_CHAT_DICT, .dict = pl_region_alloc(r, sizeof(pl_chat_dict))};
 }
 
-static pl_chat_value *grown(pl_region *r, pl_chat_value *v, int64_t n, int64_t cap) {
-    pl_chat_value *to = pl_region_alloc(r, pl_size_mul((size_t)cap, sizeof *to, 1));
-    if (n) memcpy(to, v, (size_t)n * sizeof *v);
-    return to;
-}
-
 void pl_chat_push(pl_region *r, pl_chat_value list, pl_chat_value v) {
     pl_chat_list *l = list.list;
-    if (l->n == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 4;
-        l->v = grown(r, l->v, l->n, l->cap);
-    }
+    l->v = pl_region_room(r, l->v, l->n, &l->cap, sizeof *l->v);
     l->v[l->n++] = v;
     pl_chat_step(r, 1);
 }
@@ -163,11 +165,9 @@ void pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, pl_chat_va
         return;
     }
     pl_chat_dict *d = dict.dict;
-    if (d->n == d->cap) {
-        d->cap = d->cap ? 2 * d->cap : 4;
-        d->key = grown(r, d->key, d->n, d->cap);
-        d->value = grown(r, d->value, d->n, d->cap);
-    }
+    int64_t       keys = d->cap; // as many as values
+    d->key = pl_region_room(r, d->key, d->n, &keys, sizeof *d->key);
+    d->value = pl_region_room(r, d->value, d->n, &d->cap, sizeof *d->value);
     d->key[d->n] = key;
     d->value[d->n++] = v;
 }
@@ -277,6 +277,18 @@ int pl_chat_order(pl_region *r, pl_chat_value a, pl_chat_value b) {
     }
     pl_chat_raise(r, PL_E_INPUT, "'<' not supported between instances of '%s' and '%s'", pl_chat_type_name(a),
                   pl_chat_type_name(b));
+}
+
+void pl_chat_sort(pl_region *r, pl_chat_value *v, pl_chat_value *key, int64_t n, bool reverse) {
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t k = i; k > 0; k--) {
+            int           c = pl_chat_order(r, key[k - 1], key[k]);
+            pl_chat_value t;
+            pl_chat_step(r, 1);
+            if (reverse ? c >= 0 : c <= 0) break;
+            t = v[k], v[k] = v[k - 1], v[k - 1] = t;
+            t = key[k], key[k] = key[k - 1], key[k - 1] = t;
+        }
 }
 
 int64_t pl_chat_length(pl_region *r, pl_chat_value v) {
@@ -474,19 +486,17 @@ static void dump_break(const pl_chat_json *how, int depth, pl_strbuf *to) {
         add(to, " ");
 }
 
-// Where the i-th member comes from when keys are in order.
-static int64_t sorted_index(pl_region *r, const pl_chat_dict *d, int64_t i) {
-    for (int64_t k = 0; k < d->n; k++) {
-        int64_t before = 0;
-        for (int64_t o = 0; o < d->n; o++)
-            before += o != k && pl_chat_order(r, d->key[o], d->key[k]) < 0;
-        pl_chat_step(r, d->n);
-        if (before == i) return k;
-    }
-    return i;
+// The members in order of their keys.
+static pl_chat_dict sorted(pl_region *r, const pl_chat_dict *d) {
+    pl_chat_dict to = {.n = d->n};
+    to.key = (pl_chat_value *)pl_region_copy(r, (const char *)d->key, (size_t)d->n * sizeof *d->key);
+    to.value = (pl_chat_value *)pl_region_copy(r, (const char *)d->value, (size_t)d->n * sizeof *d->value);
+    pl_chat_sort(r, to.value, to.key, to.n, false);
+    return to;
 }
 
 static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int depth, pl_strbuf *to) {
+    pl_chat_dict members;
     pl_chat_step(r, 1);
     switch (v.type) {
     case PL_CHAT_NONE: add(to, "null"); return;
@@ -516,9 +526,9 @@ static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int dep
         if (v.flag) break;
         pl_chat_enter(r);
         add(to, "{");
-        for (int64_t i = 0; i < v.dict->n; i++) {
-            int64_t       k = how->sorted ? sorted_index(r, v.dict, i) : i;
-            pl_chat_value key = v.dict->key[k];
+        members = how->sorted ? sorted(r, v.dict) : *v.dict;
+        for (int64_t i = 0; i < members.n; i++) {
+            pl_chat_value key = members.key[i];
             if (i) add(to, how->item);
             dump_break(how, depth + 1, to);
             if (key.type == PL_CHAT_STR) {
@@ -531,7 +541,7 @@ static void dump(pl_region *r, pl_chat_value v, const pl_chat_json *how, int dep
                 pl_chat_raise(r, PL_E_INPUT, "tojson: a key that is a %s", pl_chat_type_name(key));
             }
             add(to, how->key);
-            dump(r, v.dict->value[k], how, depth + 1, to);
+            dump(r, members.value[i], how, depth + 1, to);
         }
         if (v.dict->n) dump_break(how, depth, to);
         add(to, "}");
@@ -642,4 +652,10 @@ pl_chat_value pl_chat_from_json(pl_region *r, const char *text, size_t n) {
     json_reader j = {r, text, text + n};
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) j.p += 3;
     return read_value(&j);
+}
+
+void pl_chat_merge(pl_region *r, pl_chat_value to, const char *text, size_t n) {
+    pl_chat_value more = pl_chat_from_json(r, text, n);
+    for (int64_t i = 0; i < more.dict->n; i++)
+        pl_chat_put(r, to, more.dict->key[i], more.dict->value[i]);
 }

@@ -21,7 +21,7 @@ typedef struct pl_region {
     size_t                  held;   // bytes of all chunks
     size_t                  limit;  // more is refused
     const char             *where;  // the template's name, for messages; borrowed
-    int                     line;   // of the construct at work
+    int                     line;   // of the construct at work; 0: none is
     int64_t                 steps;  // work done so far; pl_chat_step refuses what never ends
     int                     depth;  // expressions, blocks and calls open inside each other
     pl_err                 *err;    // borrowed
@@ -31,6 +31,8 @@ typedef struct pl_region {
 // Zeroed bytes. Does not return when memory runs out.
 void *pl_region_alloc(pl_region *r, size_t n);
 char *pl_region_copy(pl_region *r, const char *s, size_t n); // with a terminating 0
+// An array that has room for one item more than its n: v itself, or a larger copy, whose *cap is told.
+void *pl_region_room(pl_region *r, void *v, int64_t n, int64_t *cap, size_t item);
 void  pl_region_fini(pl_region *r);
 
 // "WHERE:LINE: ..." into the region's error, then out. PL_E_UNSUPPORTED for constructs that are not built, named.
@@ -106,6 +108,9 @@ void           pl_chat_put(pl_region *r, pl_chat_value dict, pl_chat_value key, 
 pl_chat_value *pl_chat_find(pl_region *r, pl_chat_value dict, pl_chat_value key);
 pl_chat_value *pl_chat_member(pl_region *r, pl_chat_value dict, const char *key);
 
+// Sorts v[0..n) and their keys by the keys, stable in both directions; insertion is enough for what templates sort.
+void pl_chat_sort(pl_region *r, pl_chat_value *v, pl_chat_value *key, int64_t n, bool reverse);
+
 bool        pl_chat_is(pl_chat_value v, const char *s); // a string of these bytes
 bool        pl_chat_true(pl_chat_value v);              // as Python's bool()
 bool        pl_chat_equal(pl_region *r, pl_chat_value a, pl_chat_value b);
@@ -130,6 +135,8 @@ pl_chat_value pl_chat_taken(pl_region *r, pl_strbuf *b, size_t from);
 // JSON to values: integers and floats apart, as Python's json has them, which cJSON's tree does not know. text: what
 // pl_json_parse has read without a complaint.
 pl_chat_value pl_chat_from_json(pl_region *r, const char *text, size_t n);
+// The members of a JSON object into `to`, over those that are there.
+void          pl_chat_merge(pl_region *r, pl_chat_value to, const char *text, size_t n);
 
 // One character of s[at..n) and where the next begins.
 uint32_t      pl_chat_char(pl_chat_value s, size_t at, size_t *next);

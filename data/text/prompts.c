@@ -287,11 +287,6 @@ static pl_status read_paragraphs(pl_prompts *list, const char *path, const char 
     return PL_OK;
 }
 
-static bool is_text_file(const char *path) {
-    size_t n = strlen(path);
-    return n >= 4 && strcmp(path + n - 4, ".txt") == 0;
-}
-
 pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err) {
     *out = NULL;
     uint8_t    *data = NULL;
@@ -311,7 +306,7 @@ pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompt
     }
     while (at < n && blank(s[at]))
         at++;
-    if (is_text_file(path))
+    if (pl_path_ends(path, ".txt"))
         st = read_paragraphs(list, path, s, n, err);
     else if (at < n && s[at] == '[')
         st = read_list(list, path, r, s, n, err);

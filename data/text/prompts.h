@@ -35,7 +35,7 @@ pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *
 void      pl_prompts_destroy(pl_prompts *p);
 
 // The same files with records that are read another way. `record` is called for each: j holds what stands in
-// text[0..n), which begins in `line` of j->where (an object); it adds its prompts.
+// text[0..n), an object which begins in `line`; it adds its prompts. Paragraphs of a .txt are prompts as they are.
 typedef struct pl_json           pl_json;
 typedef struct pl_prompts_reader pl_prompts_reader;
 struct pl_prompts_reader {
@@ -47,7 +47,7 @@ pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompt
 // Adds a prompt of the record in j: its category and id come from there. Takes text (pl_malloc) over, also on failure;
 // NULL is out of memory, "" is refused.
 pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, char *text, bool rendered, pl_err *err);
-// The text of a record by the rules above, appended: *one_turn: of "turns" and conversations the first alone.
+// The text of a record by the rules above, appended. one_turn: of "turns" the first alone.
 typedef struct pl_strbuf pl_strbuf;
 pl_status                pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err);
 

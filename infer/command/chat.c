@@ -2,6 +2,13 @@
 #include <string.h>
 #include <time.h>
 
+pl_status pl_chat_cli_check(const pl_cli_args *a, bool chat, pl_err *err) {
+    static const pl_cli_option own[] = {PL_CHAT_CLI_OPTIONS, {0}};
+    for (const pl_cli_option *o = own; o->name; o++)
+        if (!chat && pl_cli_has(a, o->name)) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", o->name);
+    return PL_OK;
+}
+
 pl_status pl_chat_cli_open(pl_chat_cli *c, const pl_cli_args *a, const char *dir, pl_err *err) {
     time_t    at = time(NULL);
     struct tm now;

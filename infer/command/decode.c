@@ -126,45 +126,20 @@ static bool on_token(void *arg, int32_t token) {
     return !d->failed; // else nobody listens any more
 }
 
-// {"messages": [system, user]}
-static pl_status conversation_of(const char *system, const char *user, size_t n, char **out, size_t *len, pl_err *err) {
-    pl_json_out o;
-    pl_json_out_begin(&o, 0);
-    pl_json_out_object(&o);
-    pl_json_out_key(&o, "messages");
-    pl_json_out_array(&o);
-    for (int i = system ? 0 : 1; i < 2; i++) {
-        pl_json_out_object(&o);
-        pl_json_out_key(&o, "role");
-        pl_json_out_str(&o, i ? "user" : "system");
-        pl_json_out_key(&o, "content");
-        pl_json_out_strn(&o, i ? user : system, i ? n : strlen(system));
-        pl_json_out_close(&o, '}');
-    }
-    pl_json_out_close(&o, ']');
-    pl_json_out_close(&o, '}');
-    *len = o.len;
-    PL_TRY(pl_json_out_end(&o, err));
-    *out = o.text;
-    return PL_OK;
-}
-
 // text[0..n): what the user says, or with --chat-file the conversation itself.
 static pl_status encode_chat(const pl_cli_args *a, const pl_target *t, const char *text, size_t n, int32_t **ids,
                              int64_t *n_ids, pl_err *err) {
     const char  *file = pl_cli_text(a, "chat-file"), *model = pl_cli_text(a, "tokenizer");
-    char        *made = NULL;
     pl_jinja_out chat = {0};
     pl_chat_cli  c;
     pl_status    st = pl_chat_cli_open(&c, a, model ? model : pl_cli_text(a, "target"), err);
     c.options.add_generation_prompt = true;
-    if (st == PL_OK && !file) st = conversation_of(pl_cli_text(a, "system"), text, n, &made, &n, err);
+    c.options.system = pl_cli_text(a, "system");
     if (st == PL_OK)
-        st = pl_chat_template_render(c.template, file ? file : "the conversation", 0, file ? text : made, n, &c.options,
-                                     &chat, err);
+        st = file ? pl_chat_template_render(c.template, file, 0, text, n, &c.options, &chat, err)
+                  : pl_chat_said(c.template, "the conversation", 0, text, n, &c.options, &chat, err);
     if (st == PL_OK) st = pl_chat_encode(t->tok, chat.text, chat.n, ids, n_ids, err);
     pl_jinja_out_fini(&chat);
-    pl_free(made);
     pl_chat_cli_close(&c);
     return st;
 }
@@ -209,9 +184,7 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
         return pl_fail(err, PL_E_USAGE, "--chat: writes text by a template; --prompt-ids are taken as they are");
     if (pl_cli_has(a, "system") && (!pl_cli_has(a, "chat") || file))
         return pl_fail(err, PL_E_USAGE, "--system: needs --chat; a --chat-file has its own");
-    static const char *const of_chat[] = {"chat-template", "chat-kwargs", "date"};
-    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
-        if (!chat && pl_cli_has(a, of_chat[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", of_chat[i]);
+    PL_TRY(pl_chat_cli_check(a, chat, err));
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "tree"))
         return pl_fail(err, PL_E_USAGE, "--tree: needs a --drafter");
     if (!pl_cli_has(a, "drafter") && pl_cli_has(a, "verify"))

@@ -150,15 +150,15 @@ static pl_status encode(const pl_env *env, const pl_tokenizer *tok, const pl_cli
 }
 
 // The rendered text holds BOS where the template puts it: encoding adds none.
-static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, const pl_jinja_out *chat,
-                                  pl_strbuf *lines, pl_err *err) {
+static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, const char *text, pl_strbuf *lines,
+                                  pl_err *err) {
     int32_t *ids;
     int64_t  n;
-    PL_TRY(pl_chat_encode(tok, chat->text, chat->n, &ids, &n, err));
+    PL_TRY(pl_chat_encode(tok, text, strlen(text), &ids, &n, err));
     if (env->json) {
         pl_json_out_object(env->result);
         pl_json_out_key(env->result, "text");
-        pl_json_out_strn(env->result, chat->text, chat->n);
+        pl_json_out_str(env->result, text);
     }
     put_ids(env, lines, ids, n);
     if (env->json) pl_json_out_close(env->result, '}');
@@ -166,42 +166,27 @@ static pl_status put_conversation(const pl_env *env, const pl_tokenizer *tok, co
     return PL_OK;
 }
 
-static pl_status each_conversation(const pl_env *env, const pl_tokenizer *tok, const pl_chat_cli *c, const char *file,
-                                   const char *data, size_t n, pl_strbuf *lines, pl_err *err) {
-    int64_t line = 0;
-    for (size_t at = 0, end; at < n; at = end + 1) {
-        const char *stop = memchr(data + at, '\n', n - at);
-        end = stop ? (size_t)(stop - data) : n;
-        line++;
-        if (strspn(data + at, " \t\r") >= end - at) continue;
-        pl_jinja_out chat;
-        PL_TRY(pl_chat_template_render(c->template, file, line, data + at, end - at, &c->options, &chat, err));
-        pl_status st = put_conversation(env, tok, &chat, lines, err);
-        pl_jinja_out_fini(&chat);
-        if (st != PL_OK) return pl_fail_at(err, st, "%s:%lld", file, (long long)line);
-    }
-    return PL_OK;
-}
-
 static pl_status encode_chat(const pl_env *env, const pl_tokenizer *tok, const pl_cli_args *a, pl_err *err) {
     const char *file = pl_cli_text(a, "chat");
-    uint8_t    *data = NULL;
-    size_t      n = 0;
+    pl_prompts *texts = NULL;
     pl_strbuf   lines = {0};
     pl_chat_cli c;
     pl_status   st = pl_chat_cli_open(&c, a, pl_cli_text(a, "tokenizer"), err);
     c.options.add_generation_prompt = pl_cli_has(a, "add-generation-prompt");
-    if (st == PL_OK) st = pl_file_read(file, &data, &n, FILE_MAX_BYTES, err);
+    if (st == PL_OK) st = pl_chat_texts_read(&texts, file, c.template, &c.options, err);
     if (st == PL_OK && env->json) {
         pl_json_out_key(env->result, "chat_template");
         pl_json_out_str(env->result, pl_chat_template_hash(c.template));
         pl_json_out_key(env->result, "conversations");
         pl_json_out_array(env->result);
     }
-    if (st == PL_OK) st = each_conversation(env, tok, &c, file, (const char *)data, n, &lines, err);
+    for (int64_t i = 0; st == PL_OK && i < texts->n; i++) {
+        st = put_conversation(env, tok, texts->p[i].text, &lines, err);
+        if (st != PL_OK) st = pl_fail_at(err, st, "%s:%lld", file, (long long)texts->p[i].line);
+    }
     if (st == PL_OK && env->json) pl_json_out_close(env->result, ']');
     st = write_lines(env, &lines, st, err);
-    pl_free(data);
+    pl_prompts_destroy(texts);
     pl_chat_cli_close(&c);
     return st;
 }
@@ -212,9 +197,9 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (!pl_cli_has(a, "tokenizer"))
         return pl_fail(err, PL_E_USAGE, "--tokenizer: is missing; it names a tokenizer file or a model folder");
     if (inputs != 1) return pl_fail(err, PL_E_USAGE, "--text, --file, --chat and --decode: give exactly one of them");
-    static const char *const of_chat[] = {"add-generation-prompt", "chat-template", "chat-kwargs", "date"};
-    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
-        if (!chat && pl_cli_has(a, of_chat[i])) return pl_fail(err, PL_E_USAGE, "--%s: needs --chat", of_chat[i]);
+    if (!chat && pl_cli_has(a, "add-generation-prompt"))
+        return pl_fail(err, PL_E_USAGE, "--add-generation-prompt: needs --chat");
+    PL_TRY(pl_chat_cli_check(a, chat, err));
     if (chat && pl_cli_has(a, "no-special"))
         return pl_fail(err, PL_E_USAGE, "--no-special: not with --chat; a chat template is made of special tokens");
     pl_tokenizer *tok;

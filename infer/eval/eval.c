@@ -37,10 +37,7 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
                           (long long)p->line);
     e->prompt[i] = ids;
     if (n > room) {
-        // The end of a text is what it is continued from; BOS stays in front.
-        int64_t keep = n > 0 && ids[0] == pl_tokenizer_bos_id(t->tok) ? 1 : 0;
-        memmove(ids + keep, ids + n - (room - keep), (size_t)(room - keep) * sizeof *ids);
-        n = room;
+        pl_prompt_cut(t->tok, ids, &n, room); // the end of a text is what it is continued from
         e->r->truncated++;
     }
     if (n < 1)

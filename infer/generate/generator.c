@@ -57,19 +57,11 @@ static void on_final(void *arg, const pl_final_rows *r) {
     }
 }
 
-// The end of a text is what it is continued from; BOS stays in front.
-static void cut(const pl_tokenizer *tok, int32_t *ids, int64_t *n, int64_t room) {
-    int64_t keep = ids[0] == pl_tokenizer_bos_id(tok) ? 1 : 0;
-    if (room <= keep) room = keep + 1;
-    memmove(ids + keep, ids + *n - (room - keep), (size_t)(room - keep) * sizeof *ids);
-    *n = room;
-}
-
 // Those that leave no room for an answer are left out, or cut, and counted.
 static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const pl_prompts *prompts, int64_t *longest,
                                 pl_err *err) {
     int     positions = g->target->config.max_position_embeddings, limit = positions - 1;
-    int64_t too_long = 0;
+    int64_t too_long = 0, room = positions - (int64_t)g->opt.max_new - 1; // before an answer of full length
     g->prompt = pl_calloc((size_t)prompts->n, sizeof *g->prompt);
     g->prompt_n = pl_calloc((size_t)prompts->n, sizeof *g->prompt_n);
     g->prompt_from = pl_calloc((size_t)prompts->n, sizeof *g->prompt_from);
@@ -90,7 +82,7 @@ static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const 
         g->prompt[g->n_prompts] = ids; // owned from here on
         if (n < 1)
             return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has no tokens", (long long)p->line);
-        if (n >= limit) cut(tok, ids, &n, positions - (int64_t)g->opt.max_new - 1);
+        if (n >= limit) pl_prompt_cut(tok, ids, &n, room > 2 ? room : 2);
         for (int64_t k = 0; k < n; k++)
             if (ids[k] < 0 || ids[k] >= g->target->vocab)
                 return pl_fail(err, PL_E_INPUT,

@@ -23,11 +23,22 @@ static pl_status open_template(pl_chat_template **t, pl_chat_options *o, const p
     return pl_chat_template_open(t, dir, gen->data.chat.template, err);
 }
 
+// Keys of chats where prompts are plain text would be read and do nothing.
+static pl_status check_form(const pl_recipe *r, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs, &gen->data.chat.date,
+                                        &gen->data.chat.system};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
+        if (pl_recipe_given(r, keys[i])) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
+    return PL_OK;
+}
+
 pl_status pl_recipe_prompts_read(const pl_recipe *r, const char *path, pl_prompts **out, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     pl_chat_template         *t;
     pl_chat_options           o;
     *out = NULL;
+    PL_TRY(check_form(r, err));
     if (gen->data.form != PL_FORM_CHAT) return pl_prompts_read(out, path, err);
     PL_TRY(open_template(&t, &o, gen, err));
     pl_status st = pl_chat_prompts_read(out, path, t, &o, err);

@@ -406,7 +406,7 @@ static void test_round_trip(void **state) {
                           .original_max_position_embeddings = 512};
     assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
     assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
-    assert_true(memcmp(&c.rope, &back.rope, sizeof c.rope) == 0);
+    assert_same(&c, &back);
 
     strcpy(c.architecture, "PacelineEagle3");
     c.rope = (pl_hf_rope){.scaling = PL_HF_ROPE_LINEAR, .theta = 10000, .factor = 2.5};

@@ -213,7 +213,7 @@ static void test_chat_recipe(void **state) {
                    "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
     test_write(template, "{{ messages[-1].content }}");
     test_run_fails(2, "template", made, recipe, dir, prompts, template, "");
-    test_run_fails(2, "template", made, recipe, dir, prompts, template, "--set data.form=text");
+    test_run_fails(2, "needs data.form: chat", made, recipe, dir, prompts, template, "--set data.form=text");
     test_run_fails(2, "has no chat template", "generate %s --out %s/none --quiet --set data.prompts=%s", recipe, dir,
                    prompts);
     test_write(template, "{{ messages[0].content }}");

@@ -197,6 +197,11 @@ static void of_folders(void **state) {
     refused(dir, "{\"messages\": [1]}", &plain, "a message is an object");
     refused(dir, "{\"messages\": [{\"content\": \"x\"}]}", &plain, "role");
     refused(dir, "{\"conversations\": [{\"from\": \"martian\", \"value\": \"x\"}]}", &plain, "martian");
+    refused(dir, "{\"messages\": 5}", &plain, "messages");
+    refused(dir, MESSAGES ", \"messages\": 5}", &plain, "messages");
+    refused(dir, "{\"conversations\": [{\"from\": \"human\", \"value\": 5}]}", &plain, "value");
+    more.kwargs = " {\"think\": [1.50]} ";
+    expect(dir, NULL, MESSAGES "}", &more, "<s>[user:hi][1.5]");
     more.kwargs = "[1]";
     refused(dir, MESSAGES "}", &more, "not an object");
 }
@@ -238,6 +243,19 @@ static void prompts_of_conversations(void **state) {
     assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "p.jsonl:2"));
     assert_non_null(strstr(err.msg, "to answer"));
+    // Paragraphs are what users say, too; whole records keep the answers.
+    put_text(at("p.txt"), "one\ntwo\n\nthree\n");
+    assert_ok(pl_chat_prompts_read(&p, at("p.txt"), t, &o, &err));
+    assert_int_equal(p->n, 2);
+    assert_string_equal(p->p[0].text, "[system:S][user:one\ntwo]A:");
+    assert_true(p->p[1].rendered && strcmp(p->p[1].text, "[system:S][user:three]A:") == 0);
+    pl_prompts_destroy(p);
+    put_text(at("p.jsonl"), records);
+    assert_ok(pl_chat_texts_read(&p, at("p.jsonl"), t, &o, &err));
+    assert_int_equal(p->n, 4);
+    assert_string_equal(p->p[1].text, "[system:s][user:h][assistant:g]");
+    assert_string_equal(p->p[2].text, "[system:S][user:first]");
+    pl_prompts_destroy(p);
     put_text(at("p.jsonl"), "{\"turns\": []}\n");
     assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
     pl_chat_template_close(t);
@@ -253,7 +271,7 @@ static void hashes(void **state) {
     for (int i = 0; i < 4; i++) {
         pl_chat_template *t;
         pl_err            err;
-        char              name[8];
+        char              name[16];
         snprintf(name, sizeof name, "hash%d", i);
         assert_ok(pl_chat_template_open(&t, folder_with(name, configs[i % 3], i < 3 ? "x" : "y"), NULL, &err));
         memcpy(hash[i], pl_chat_template_hash(t), 17);

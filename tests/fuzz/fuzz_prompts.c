@@ -1,5 +1,6 @@
-// Prompts: the input's first byte says whether it is JSON lines (or a list) or a text file.
-#include "data/text/prompts.h"
+// Prompts: the input's first byte says whether it is JSON lines (or a list) or a text file. The same file is read as
+// conversations, turn by turn and whole.
+#include "data/chat/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -19,6 +20,9 @@ static const char *const words[] = {"\"prompt\":\"",
                                     "\"task_id\":\"x/99999999999999999999\"",
                                     "\"id\":-9007199254740993",
                                     "\"from\":\"human\"",
+                                    "\"messages\":[{\"role\":\"user\",\"content\":1.5}]",
+                                    "\"tools\":[",
+                                    "\"chat_template_kwargs\":{",
                                     "\"value\":",
                                     "}\n{",
                                     "},{",
@@ -32,11 +36,32 @@ static const char *const words[] = {"\"prompt\":\"",
 
 const pl_fuzz_target pl_fuzz = {.name = "prompts", .seeds = seeds, .words = words, .runs = 5000, .max_len = 1 << 13};
 
+static void read_chat(const char *path) {
+    static const char template[] =
+        "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{{ tools | tojson }}";
+    pl_chat_options   o = {.system = "S", .kwargs = "{\"k\": 1}"};
+    pl_chat_template *t;
+    pl_prompts       *p = NULL;
+    pl_err            err = {0};
+    pl_fuzz_must(pl_chat_template_open(&t, pl_fuzz_dir(), pl_fuzz_file("t.jinja", template, sizeof template - 1), &err),
+                 &err);
+    for (int whole = 0; whole < 2; whole++) {
+        pl_status st = (whole ? pl_chat_texts_read : pl_chat_prompts_read)(&p, path, t, &o, &err);
+        if (!pl_fuzz_result(st, &err, &p)) continue;
+        for (int64_t i = 0; i < p->n; i++)
+            if (!p->p[i].rendered || !p->p[i].text[0]) pl_fuzz_finding("prompt %lld is not rendered", (long long)i);
+        pl_prompts_destroy(p);
+        p = NULL;
+    }
+    pl_chat_template_close(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     pl_err      err;
     pl_prompts *p = NULL, *train = NULL, *held = NULL;
     if (n == 0) return 0;
     const char *path = pl_fuzz_file(data[0] == 't' ? "p.txt" : "p.jsonl", data + 1, n - 1);
+    read_chat(path);
     if (!pl_fuzz_result(pl_prompts_read(&p, path, &err), &err, &p)) return 0;
     if (p->n < 1) pl_fuzz_finding("no prompts, and no failure");
     for (int64_t i = 0; i < p->n; i++) {
