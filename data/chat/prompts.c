@@ -1,4 +1,5 @@
 #include "data/chat/prompts.h"
+#include "kernels/base/check.h"
 #include "kernels/base/json.h"
 #include "kernels/base/strbuf.h"
 
@@ -14,74 +15,134 @@ static char *take_text(pl_jinja_out *out) {
     return text;
 }
 
-// The first `first` messages of a record (0: all) as a prompt.
-static pl_status add(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, int first,
-                     const char *record, size_t n, pl_err *err) {
-    pl_jinja_out    out;
-    pl_chat_options o = c->o;
-    o.first = first;
-    PL_TRY(pl_chat_template_render(c->t, j->where, 0, record, n, &o, &out, err));
-    return pl_prompts_add(to, j, line, take_text(&out), true, err);
+// ---- records of what a user says
+
+static void put_message(pl_json_out *o, const char *role, const char *content, size_t n) {
+    pl_json_out_object(o);
+    pl_json_out_key(o, "role");
+    pl_json_out_str(o, role);
+    pl_json_out_key(o, "content");
+    if (content)
+        pl_json_out_strn(o, content, n);
+    else
+        pl_json_out_null(o);
+    pl_json_out_close(o, '}');
 }
 
-// What a user says stays as it is here: add_said renders it.
-static pl_status add_text(pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
-    pl_strbuf b = {0};
-    pl_status st = pl_prompts_text(j, true, &b, err);
-    if (st == PL_OK) st = pl_prompts_add(to, j, line, pl_strbuf_take(&b), false, err);
-    pl_strbuf_fini(&b);
-    return st;
+static void begin_record(pl_json_out *o) {
+    pl_json_out_begin(o, 0);
+    pl_json_out_object(o);
+    pl_json_out_key(o, "messages");
+    pl_json_out_array(o);
 }
 
-static pl_status add_turns(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
-                           size_t n, pl_err *err) {
-    const cJSON *list = pl_chat_messages(j), *e;
-    int64_t      before = to->n;
-    int          i = 0;
-    if (!list) return add_text(to, j, line, err);
-    if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
-    cJSON_ArrayForEach(e, list) {
-        i++;
-        bool asks = pl_chat_says(j, e, "user") || pl_chat_says(j, e, "tool");
-        if (asks && (!e->next || pl_chat_says(j, e->next, "assistant")))
-            PL_TRY(add(r->arg, to, j, line, i, text, n, err));
-    }
-    if (to->n == before) return pl_json_fail(j, list, err, "a conversation without a turn for the assistant to answer");
+// *record, of *n bytes, is the caller's.
+static pl_status end_record(pl_json_out *o, char **record, size_t *n, pl_err *err) {
+    pl_json_out_close(o, ']');
+    pl_json_out_close(o, '}');
+    PL_TRY(pl_json_out_end(o, err));
+    *record = o->text;
+    *n = o->len;
     return PL_OK;
 }
 
-static pl_status add_whole(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
-                           size_t n, pl_err *err) {
-    if (!pl_chat_messages(j)) return add_text(to, j, line, err);
-    return add(r->arg, to, j, line, 0, text, n, err);
+static pl_status record_of_said(char **record, size_t *n_record, const char *said, size_t n, pl_err *err) {
+    pl_json_out o;
+    begin_record(&o);
+    put_message(&o, "user", said, n);
+    return end_record(&o, record, n_record, err);
+}
+
+// What the assistant answers in between is not known: content null.
+static pl_status record_of_turns(char **record, size_t *n, const pl_json *j, const cJSON *list, pl_err *err) {
+    pl_json_out  o;
+    const cJSON *e;
+    const char  *said;
+    pl_status    st = PL_OK;
+    begin_record(&o);
+    cJSON_ArrayForEach(e, list) {
+        if (e != list->child) put_message(&o, "assistant", NULL, 0);
+        if (st == PL_OK) st = pl_json_str_of(j, e, &said, err);
+        if (st == PL_OK) put_message(&o, "user", said, strlen(said));
+    }
+    pl_status end = end_record(&o, record, n, err);
+    if (st == PL_OK) return end;
+    if (end == PL_OK) pl_free(*record);
+    return st;
 }
 
 pl_status pl_chat_said(const pl_chat_template *t, const char *where, int64_t line, const char *said, size_t n,
                        const pl_chat_options *o, pl_jinja_out *out, pl_err *err) {
-    pl_json_out j;
-    pl_json_out_begin(&j, 0);
-    pl_json_out_object(&j);
-    pl_json_out_key(&j, "messages");
-    pl_json_out_array(&j);
-    pl_json_out_object(&j);
-    pl_json_out_key(&j, "role");
-    pl_json_out_str(&j, "user");
-    pl_json_out_key(&j, "content");
-    pl_json_out_strn(&j, said, n);
-    pl_json_out_close(&j, '}');
-    pl_json_out_close(&j, ']');
-    pl_json_out_close(&j, '}');
+    char  *record;
+    size_t n_record;
     memset(out, 0, sizeof *out);
-    PL_TRY(pl_json_out_end(&j, err));
-    pl_status st = pl_chat_template_render(t, where, line, j.text, j.len, o, out, err);
-    pl_free(j.text);
+    PL_TRY(record_of_said(&record, &n_record, said, n, err));
+    pl_status st = pl_chat_template_render(t, where, line, record, n_record, o, out, err);
+    pl_free(record);
     return st;
+}
+
+// ---- reading
+
+// The conversation of a record, with its first turn rendered.
+static pl_status add_record(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, const char *record,
+                            size_t n, int turns, pl_err *err) {
+    pl_jinja_out out;
+    PL_TRY(pl_chat_template_render(c->t, j->where, 0, record, n, &c->o, &out, err));
+    char *copy = pl_sprintf("%.*s", (int)n, record);
+    if (!copy) {
+        pl_jinja_out_fini(&out);
+        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
+    }
+    return pl_prompts_add(to, j, line,
+                          (pl_prompt){.text = take_text(&out), .rendered = true, .record = copy, .turns = turns}, err);
+}
+
+// What a user says once stays as it is here: add_said renders it.
+static pl_status add_text(pl_prompts *to, const pl_json *j, int64_t line, pl_err *err) {
+    pl_strbuf b = {0};
+    pl_status st = pl_prompts_text(j, true, &b, err);
+    if (st == PL_OK) st = pl_prompts_add(to, j, line, (pl_prompt){.text = pl_strbuf_take(&b)}, err);
+    pl_strbuf_fini(&b);
+    return st;
+}
+
+static pl_status add_turns(const chat_reader *c, pl_prompts *to, const pl_json *j, int64_t line, const cJSON *list,
+                           pl_err *err) {
+    char  *record;
+    size_t n;
+    PL_TRY(record_of_turns(&record, &n, j, list, err));
+    pl_status st = add_record(c, to, j, line, record, n, cJSON_GetArraySize(list), err);
+    pl_free(record);
+    return st;
+}
+
+static pl_status add_conversation(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line,
+                                  const char *text, size_t n, pl_err *err) {
+    const cJSON *list = pl_chat_messages(j), *said = pl_prompts_member(j, "turns");
+    if (!list && cJSON_GetArraySize(said) > 1 && cJSON_IsArray(said)) return add_turns(r->arg, to, j, line, said, err);
+    if (!list) return add_text(to, j, line, err);
+    if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
+    int turns = pl_chat_turns(j);
+    if (turns == 0) return pl_json_fail(j, list, err, "a conversation without a turn for the assistant to answer");
+    return add_record(r->arg, to, j, line, text, n, turns, err);
+}
+
+static pl_status add_whole(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
+                           size_t n, pl_err *err) {
+    const chat_reader *c = r->arg;
+    pl_jinja_out       out;
+    if (!pl_chat_messages(j)) return add_text(to, j, line, err);
+    PL_TRY(pl_chat_template_render(c->t, j->where, 0, text, n, &c->o, &out, err));
+    return pl_prompts_add(to, j, line, (pl_prompt){.text = take_text(&out), .rendered = true}, err);
 }
 
 static pl_status add_said(const chat_reader *c, const char *path, pl_prompt *p, pl_err *err) {
     pl_jinja_out out;
+    size_t       n;
     if (p->rendered) return PL_OK;
-    PL_TRY(pl_chat_said(c->t, path, p->line, p->text, strlen(p->text), &c->o, &out, err));
+    PL_TRY(record_of_said(&p->record, &n, p->text, strlen(p->text), err));
+    PL_TRY(pl_chat_template_render(c->t, path, p->line, p->record, n, &c->o, &out, err));
     pl_free(p->text);
     p->text = take_text(&out);
     p->rendered = true;
@@ -101,9 +162,11 @@ static pl_status read_by(pl_prompts **out, const char *path, const pl_prompts_re
 
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err) {
-    chat_reader c = {t, *o};
+    static const pl_chat_turn begin = {0};
+    chat_reader               c = {t, *o};
     c.o.add_generation_prompt = true;
-    return read_by(out, path, &(pl_prompts_reader){add_turns, &c}, err);
+    c.o.turn = &begin;
+    return read_by(out, path, &(pl_prompts_reader){add_conversation, &c}, err);
 }
 
 pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
@@ -111,6 +174,67 @@ pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_t
     chat_reader c = {t, *o};
     return read_by(out, path, &(pl_prompts_reader){add_whole, &c}, err);
 }
+
+// ---- turns
+
+pl_status pl_chat_prompt_turn(const pl_prompt *p, const char *path, const pl_chat_template *t, const pl_chat_options *o,
+                              const pl_chat_turn *turn, pl_jinja_out *out, pl_err *err) {
+    pl_chat_options own = *o;
+    PL_CHECK(p->record && turn->number >= 0 && turn->number < p->turns, "turn %d of %d", turn->number, p->turns);
+    own.add_generation_prompt = true;
+    own.turn = turn;
+    return pl_chat_template_render(t, path, p->line, p->record, strlen(p->record), &own, out, err);
+}
+
+pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int number, int *n, pl_err *err) {
+    pl_json j;
+    PL_TRY(pl_json_parse(&j, path, p->line, p->record, strlen(p->record), 0, err));
+    *n = pl_chat_exchanges(&j, number);
+    pl_json_close(&j);
+    return PL_OK;
+}
+
+// Turns of which the record says all that was answered before.
+static pl_status count_answered(const pl_prompt *p, const char *path, int *n, pl_err *err) {
+    pl_json j;
+    PL_TRY(pl_json_parse(&j, path, p->line, p->record, strlen(p->record), 0, err));
+    for (*n = 1; *n < p->turns && pl_chat_answered(&j, *n);)
+        ++*n;
+    pl_json_close(&j);
+    return PL_OK;
+}
+
+static pl_status add_given(pl_prompts *to, const pl_prompt *p, const char *path, const pl_chat_template *t,
+                           const pl_chat_options *o, pl_err *err) {
+    int n;
+    PL_TRY(count_answered(p, path, &n, err));
+    for (int k = 0; k < n; k++) {
+        pl_jinja_out out;
+        PL_TRY(pl_chat_prompt_turn(p, path, t, o, &(pl_chat_turn){.number = k}, &out, err));
+        pl_prompt one = *p;
+        one.text = take_text(&out);
+        one.category = pl_strdup(p->category);
+        one.record = NULL;
+        one.turns = 1;
+        PL_TRY(pl_prompts_push(to, one, path, err));
+    }
+    return PL_OK;
+}
+
+pl_status pl_chat_prompts_given(pl_prompts **out, const pl_prompts *all, const char *path, const pl_chat_template *t,
+                                const pl_chat_options *o, pl_err *err) {
+    pl_prompts *to = pl_calloc(1, sizeof *to);
+    pl_status   st = to ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (int64_t i = 0; st == PL_OK && i < all->n; i++)
+        st = add_given(to, &all->p[i], path, t, o, err);
+    *out = to;
+    if (st == PL_OK) return PL_OK;
+    pl_prompts_destroy(to);
+    *out = NULL;
+    return st;
+}
+
+// ---- ids
 
 // A special token that the text spells, NULL: none.
 static const char *spelt(const pl_tokenizer *tok, const char *text, size_t bytes) {

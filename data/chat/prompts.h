@@ -6,12 +6,24 @@
 #include "data/text/prompts.h"
 #include "data/tokenizer/tokenizer.h"
 
-// The files of pl_prompts_read. A record with "messages" or "conversations" is a prompt for each of its turns that an
-// assistant answers: all that was said before, as the record has it, and the beginning of the answer. Any other record
-// is what a user says: its text, of "turns" the first. Prompts are `rendered`.
-// o: its add_generation_prompt and `first` are set here.
+// The files of pl_prompts_read, a prompt for each record: a conversation. A record with "messages", "conversations" or
+// "turns" of messages is one as it stands; "turns" of strings are what a user says, each after the answer to the last;
+// any other record is what a user says once, its text. Prompts are `rendered`, the text being what the assistant answers
+// first, with the beginning of its answer.
+// o: its add_generation_prompt and `turn` are set here.
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);
+
+// Turn turn->number (below p->turns) of such a prompt, rendered, with the beginning of the answer. path: for messages.
+pl_status pl_chat_prompt_turn(const pl_prompt *p, const char *path, const pl_chat_template *t, const pl_chat_options *o,
+                              const pl_chat_turn *turn, pl_jinja_out *out, pl_err *err);
+// Exchanges up to that turn (pl_chat_exchanges).
+pl_status pl_chat_prompt_exchanges(const pl_prompt *p, const char *path, int number, int *n, pl_err *err);
+
+// The conversations of `all` as prompts of one turn each, their history as the record has it; where the record lacks an
+// answer, nothing comes behind it.
+pl_status pl_chat_prompts_given(pl_prompts **out, const pl_prompts *all, const char *path, const pl_chat_template *t,
+                                const pl_chat_options *o, pl_err *err);
 
 // A rendered conversation to ids: no BOS is added, and special tokens are those that the text spells. A tokenizer that
 // reads none in text (SentencePiece's .model, llama2.c's) is refused where the text spells one.

@@ -153,9 +153,80 @@ bool pl_chat_says(const pl_json *j, const cJSON *message, const char *role) {
     return is && strcmp(is, role) == 0;
 }
 
+// The member that holds the messages; NULL: none.
+static const char *member_of(const pl_json *j) {
+    static const char *const names[] = {"messages", "conversations"};
+    for (int i = 0; i < 2; i++)
+        if (pl_json_find(j, NULL, names[i])) return names[i];
+    const cJSON *turns = pl_json_find(j, NULL, "turns");
+    return turns && turns->child && cJSON_IsObject(turns->child) ? "turns" : NULL;
+}
+
 const cJSON *pl_chat_messages(const pl_json *j) {
-    const cJSON *list = pl_json_find(j, NULL, "messages");
-    return list ? list : pl_json_find(j, NULL, "conversations");
+    const char *name = member_of(j);
+    return name ? pl_json_find(j, NULL, name) : NULL;
+}
+
+// ---- turns
+
+static bool answers(const pl_json *j, const cJSON *e) {
+    return e && pl_chat_says(j, e, "assistant");
+}
+
+// Whether the assistant is to answer behind this message.
+static bool asks(const pl_json *j, const cJSON *e) {
+    bool user_side = pl_chat_says(j, e, "user") || pl_chat_says(j, e, "tool");
+    return user_side && (!e->next || answers(j, e->next));
+}
+
+// cJSON's first child has the last one for prev.
+static const cJSON *before(const cJSON *list, const cJSON *e) {
+    return e == list->child ? NULL : e->prev;
+}
+
+static bool begins_exchange(const pl_json *j, const cJSON *list, const cJSON *e) {
+    const cJSON *last = before(list, e);
+    return pl_chat_says(j, e, "user") && !(last && pl_chat_says(j, last, "user"));
+}
+
+// An answer that stays the record's, since what follows it does.
+static bool stays(const pl_json *j, const cJSON *answer) {
+    return answer->next && pl_chat_says(j, answer->next, "tool");
+}
+
+int pl_chat_turns(const pl_json *j) {
+    const cJSON *list = pl_chat_messages(j), *e;
+    int          n = 0;
+    if (!list || !cJSON_IsArray(list)) return 0;
+    cJSON_ArrayForEach(e, list) n += asks(j, e);
+    return n;
+}
+
+int pl_chat_exchanges(const pl_json *j, int number) {
+    const cJSON *list = pl_chat_messages(j), *e;
+    int          n = 0;
+    if (!list || !cJSON_IsArray(list)) return 0;
+    cJSON_ArrayForEach(e, list) {
+        n += begins_exchange(j, list, e);
+        if (asks(j, e) && number-- == 0) break;
+    }
+    return n;
+}
+
+static bool said_nothing(const pl_json *j, const cJSON *answer) {
+    return !pl_json_find(j, answer, "content") && !pl_json_find(j, answer, "value") &&
+           !pl_json_find(j, answer, "tool_calls");
+}
+
+bool pl_chat_answered(const pl_json *j, int number) {
+    const cJSON *list = pl_chat_messages(j), *e;
+    if (!list || !cJSON_IsArray(list)) return false;
+    cJSON_ArrayForEach(e, list) {
+        if (!asks(j, e)) continue;
+        if (number-- == 0) return true;
+        if (!e->next || said_nothing(j, e->next)) return false;
+    }
+    return false;
 }
 
 static bool is_sharegpt(const pl_json *j, const cJSON *list) {
@@ -185,7 +256,7 @@ static pl_status check_record(const pl_json *j, const pl_chat_options *o, pl_err
     if (!pl_chat_messages(j))
         return pl_json_fail(j, j->root, err,
                             "no conversation in this record: it needs \"messages\" or \"conversations\"");
-    PL_TRY(pl_json_get_array(j, NULL, pl_json_find(j, NULL, "messages") ? "messages" : "conversations", &list, err));
+    PL_TRY(pl_json_get_array(j, NULL, member_of(j), &list, err));
     PL_TRY(check_messages(j, list, err));
     PL_TRY(pl_json_opt_object(j, NULL, "chat_template_kwargs", &kwargs, err));
     if (!o->kwargs) return PL_OK;
@@ -215,17 +286,24 @@ static pl_chat_value message(pl_region *r, const char *role, pl_chat_value conte
 }
 
 static pl_chat_value messages(pl_region *r, const conversation *c, pl_chat_value record) {
-    pl_chat_value *given = pl_chat_member(r, record, "messages"), list = pl_chat_list_new(r, false);
-    const cJSON   *e = pl_chat_messages(c->j)->child;
-    bool           sharegpt = is_sharegpt(c->j, pl_chat_messages(c->j));
-    if (!given || given->type == PL_CHAT_NONE) given = pl_chat_member(r, record, "conversations");
+    const pl_chat_turn *turn = c->o->turn;
+    const cJSON        *items = pl_chat_messages(c->j), *e = items->child;
+    pl_chat_value      *given = pl_chat_member(r, record, member_of(c->j)), list = pl_chat_list_new(r, false);
+    bool                sharegpt = is_sharegpt(c->j, items);
+    int                 at = 0, exchange = 0; // turns asked so far; exchanges begun
     if (c->o->system && !pl_chat_says(c->j, e, "system"))
         pl_chat_push(r, list, message(r, "system", pl_chat_str(c->o->system)));
-    for (int64_t i = 0; i < given->list->n && (c->o->first == 0 || i < c->o->first); i++, e = e->next) {
+    for (int64_t i = 0; i < given->list->n; i++, e = e->next) {
+        const cJSON  *last = before(items, e);
         pl_chat_value m = given->list->v[i];
-        if (sharegpt)
+        bool          own = turn && turn->answer && at > 0 && last && asks(c->j, last) && turn->answer[at - 1];
+        if (own && !stays(c->j, e))
+            m = message(r, "assistant", pl_chat_str(turn->answer[at - 1]));
+        else if (sharegpt)
             m = message(r, role_of(pl_json_find(c->j, e, "from")->valuestring), *pl_chat_member(r, m, "value"));
-        pl_chat_push(r, list, m);
+        exchange += begins_exchange(c->j, items, e);
+        if (!turn || exchange == 0 || exchange > turn->skip) pl_chat_push(r, list, m);
+        if (asks(c->j, e) && turn && at++ == turn->number) break;
     }
     return list;
 }

@@ -22,17 +22,27 @@ void        pl_chat_template_close(pl_chat_template *t); // NULL is allowed
 // 16 hex digits over the templates and the special tokens.
 const char *pl_chat_template_hash(const pl_chat_template *t);
 
+// What stands before an answer of the assistant. An exchange begins with what a user says; a message of the assistant's
+// that a tool's result follows stays the record's in any case, since the result belongs to it.
+typedef struct pl_chat_turn {
+    int number; // of the record's turns that the assistant answers, from 0
+    const char *const
+        *answer; // [number] what it has said, instead of the record's; NULL, or an item NULL: the record's
+    int  skip;   // so many of the earliest exchanges are left out; what stands before them all stays
+} pl_chat_turn;
+
 typedef struct pl_chat_options {
-    bool        add_generation_prompt; // the beginning of the assistant's next turn
-    const char *kwargs;                // a JSON object of more variables ({"enable_thinking": false}), or NULL
-    const char *date;                  // see pl_jinja_render
-    const char *system;                // a system message before conversations that begin without one, or NULL
-    int         first;                 // so many of the messages alone; 0: all
+    bool                add_generation_prompt; // the beginning of the assistant's next turn
+    const char         *kwargs;                // a JSON object of more variables ({"enable_thinking": false}), or NULL
+    const char         *date;                  // see pl_jinja_render
+    const char         *system;                // a system message before conversations that begin without one, or NULL
+    const pl_chat_turn *turn;                  // what comes before it, of the messages; NULL: all
 } pl_chat_options;
 
 // record[0..n): a JSON object with one of
 //   "messages"       as chat templates take them: objects with "role", "content", ...
 //   "conversations"  ShareGPT's: objects with "from" (human, gpt, system, tool, or a role) and "value", or messages
+//   "turns"          the same, where its items are objects
 // and perhaps "tools", "documents" and "chat_template_kwargs" (variables, over those of the options).
 // where, line: of the record, for messages (pl_json_parse).
 pl_status pl_chat_template_render(const pl_chat_template *t, const char *where, int64_t line, const char *record,
@@ -43,7 +53,14 @@ typedef struct pl_json pl_json;
 struct cJSON;
 bool pl_chat_says(const pl_json *j, const struct cJSON *message, const char *role);
 
-// The list of a record's messages, whichever member it is; NULL: none.
+// The list of a record's messages, whichever member it is: of "turns" where these are messages too; NULL: none.
 const struct cJSON *pl_chat_messages(const pl_json *j);
+
+// Turns that an assistant answers: those of a user or tool with an answer, or nothing, behind them.
+int  pl_chat_turns(const pl_json *j);
+// Exchanges up to turn `number`: one more than pl_chat_turn's skip can be.
+int  pl_chat_exchanges(const pl_json *j, int number);
+// Whether the record says what was answered before turn `number`.
+bool pl_chat_answered(const pl_json *j, int number);
 
 #endif

@@ -91,11 +91,13 @@ static pl_status own_seed(uint64_t *seed, const pl_dataset_attrs *a, const char 
     return st;
 }
 
-static bool is_held(const pl_tally_held *held, uint64_t own, const int32_t *ids, const uint8_t *mask, int64_t n) {
-    bool yes = held && held->n_seeds == 0 && pl_dataset_held_out(ids, mask, n, own, held->every);
-    for (int i = 0; held && i < held->n_seeds; i++)
-        yes = yes || pl_dataset_held_out(ids, mask, n, held->seed[i], held->every);
-    return yes;
+// By any of the seeds that are named, or by the dataset's own.
+static pl_status is_held(bool *yes, pl_dataset *ds, int64_t i, const pl_tally_held *held, uint64_t own, pl_err *err) {
+    *yes = false;
+    if (held && held->n_seeds == 0) return pl_dataset_doc_held_out(ds, i, own, held->every, yes, err);
+    for (int k = 0; held && k < held->n_seeds && !*yes; k++)
+        PL_TRY(pl_dataset_doc_held_out(ds, i, held->seed[k], held->every, yes, err));
+    return PL_OK;
 }
 
 pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *path, const pl_tally_held *held,
@@ -120,8 +122,12 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
     int32_t vocab = t->all.count && t->all.vocab < attrs->vocab_size ? t->all.vocab : attrs->vocab_size;
     PL_TRY_GOTO(st, done, begin(t, vocab, fingerprint, path, NULL, err));
     for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
-        int64_t first, n, kept = 0;
-        int32_t end;
+        int64_t      first, n, kept = 0;
+        pl_doc_about about;
+        bool         apart;
+        PL_TRY_GOTO(st, done, is_held(&apart, ds, i, held, own, err));
+        out += apart;
+        if (apart) continue;
         PL_TRY_GOTO(st, done, pl_dataset_doc(ds, i, &first, &n, err));
         pl_free(ids);
         pl_free(mask);
@@ -129,12 +135,8 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
         mask = pl_malloc((size_t)n);
         if (!ids || !mask) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
         PL_TRY_GOTO(st, done, pl_dataset_read_doc(ds, i, &(pl_columns){.tokens = ids, .loss_mask = mask}, err));
-        if (is_held(held, own, ids, mask, n)) {
-            out++;
-            continue;
-        }
-        PL_TRY_GOTO(st, done, pl_dataset_doc_end(ds, i, &end, err));
-        int32_t most = end;
+        PL_TRY_GOTO(st, done, pl_dataset_doc_about(ds, i, &about, err));
+        int32_t most = about.end;
         for (int64_t k = 0; k < n; k++) {
             if (!mask[k]) continue;
             if (ids[k] > most) most = ids[k];
@@ -144,8 +146,8 @@ pl_status pl_tally_dataset(pl_tally *t, const pl_tokenizer *tok, const char *pat
             PL_TRY_GOTO(
                 st, done,
                 pl_fail(err, PL_E_INPUT, "%s: token %d, the other inputs' vocabulary has %d", path, most, vocab));
-        add(t, ids, kept, &end, end >= 0);
-        unsaid += end < 0;
+        add(t, ids, kept, &about.end, about.end >= 0);
+        unsaid += about.end < 0;
     }
     if (out > 0) pl_log("%s: %lld documents are held out of training and not counted", path, (long long)out);
     if (unsaid > 0)

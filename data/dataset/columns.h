@@ -17,7 +17,7 @@
 //   held_out     uint8    [n]        1: the document is no training document
 //   top_id       int32    [n, L]     the full head's L best target ids, best first
 //   top_prob     float32  [n, L]     their probabilities
-// Beside the columns, for each document of features: the token that its answer ended with, doc_ends int32 [D] on disk.
+// Beside the columns, for each document of features: what it is, pl_doc_about.
 // The names are those of the shards on disk (data/dataset/dataset.h). Nothing is shifted.
 #ifndef PL_DATASET_COLUMNS_H
 #define PL_DATASET_COLUMNS_H
@@ -27,21 +27,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Why an answer ended.
+typedef enum pl_answer_end { PL_ANSWER_UNKNOWN, PL_ANSWER_STOP, PL_ANSWER_LENGTH, PL_ANSWER_CONTEXT } pl_answer_end;
+
+// What a document of features is; on disk each member is a list int32 [D] of the shard. All of {.end = -1}: nobody
+// says, as in shards of older builds.
+typedef struct pl_doc_about {
+    int32_t end;    // doc_ends: the token that the target emitted behind the last row, which has no row since the
+                    // target never read it; -1: none, or nobody says
+    int32_t turn;   // doc_turns: which of its conversation's answers it is, from 0
+    int32_t back;   // doc_backs: how many documents before it that conversation's first stands; 0: it is the first
+    int32_t finish; // doc_finishes: a pl_answer_end
+    int32_t cut;    // doc_cuts: 1: the beginning of its prompt, or of the conversation, was left out for want of room
+} pl_doc_about;
+
 // Columns that a holder has no use for, or that the kind lacks, are NULL. Whoever lends a document says until when;
 // room 0: its columns are another's.
 typedef struct pl_columns {
-    int64_t        n, room; // rows; rows that its own columns have room for
-    int32_t       *tokens;
-    uint8_t       *loss_mask;
-    int32_t       *argmax;
-    uint16_t      *features, *last_hidden;
-    uint8_t       *depth, *beam, *held_out;
-    uint16_t      *hidden, *output;
-    int32_t       *top_id;
-    float         *top_prob;
-    // [1], another's in any case: the token that the target emitted behind the last row, which has no row since the
-    // target never read it. NULL: none, or nobody says. Reading does not fill it (pl_dataset_doc_end).
-    const int32_t *end;
+    int64_t             n, room; // rows; rows that its own columns have room for
+    int32_t            *tokens;
+    uint8_t            *loss_mask;
+    int32_t            *argmax;
+    uint16_t           *features, *last_hidden;
+    uint8_t            *depth, *beam, *held_out;
+    uint16_t           *hidden, *output;
+    int32_t            *top_id;
+    float              *top_prob;
+    // [1], another's in any case. NULL: nobody says. Reading does not fill it (pl_dataset_doc_about).
+    const pl_doc_about *about;
 } pl_columns;
 
 // In the order in which shards hold them.

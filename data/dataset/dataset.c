@@ -8,9 +8,9 @@
 enum { OPEN_SHARDS = 4 }; // HDF5 files kept open; the least recently used gives way
 
 typedef struct shard_state {
-    int64_t *offsets; // [docs + 1] within the shard; NULL until first opened
-    int32_t *ends;    // [docs], likewise
-    bool     verified;
+    int64_t      *offsets; // [docs + 1] within the shard; NULL until first opened
+    pl_doc_about *about;   // [docs], likewise
+    bool          verified;
 } shard_state;
 
 typedef struct open_shard {
@@ -35,7 +35,7 @@ void pl_dataset_close(pl_dataset *ds) {
     for (int i = 0; i < OPEN_SHARDS; i++)
         if (ds->open[i].index >= 0) pl_h5_close(&ds->open[i].h5);
     for (int64_t i = 0; ds->state && i < ds->m.n; i++)
-        pl_free(ds->state[i].offsets), pl_free(ds->state[i].ends);
+        pl_free(ds->state[i].offsets), pl_free(ds->state[i].about);
     pl_free(ds->state);
     pl_manifest_fini(&ds->m);
     pl_free(ds->dir);
@@ -71,17 +71,17 @@ static pl_status verify(pl_dataset *ds, int64_t i, const char *path, pl_err *err
 
 static pl_status load_documents(pl_dataset *ds, int64_t i, const pl_h5_shard *h5, const char *path, pl_err *err) {
     if (ds->state[i].offsets) return PL_OK;
-    int64_t  *offsets = pl_malloc(((size_t)h5->docs + 1) * sizeof *offsets);
-    int32_t  *ends = pl_malloc((size_t)h5->docs * sizeof *ends);
-    pl_status st = offsets && ends ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    int64_t      *offsets = pl_malloc(((size_t)h5->docs + 1) * sizeof *offsets);
+    pl_doc_about *about = pl_malloc((size_t)h5->docs * sizeof *about);
+    pl_status     st = offsets && about ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     if (st == PL_OK) st = pl_h5_read_offsets(h5, path, offsets, err);
-    if (st == PL_OK) st = pl_h5_read_ends(h5, path, ends, ds->m.attrs.a.vocab_size, err);
+    if (st == PL_OK) st = pl_h5_read_about(h5, path, about, ds->m.attrs.a.vocab_size, ds->m.shards[i].first_doc, err);
     if (st == PL_OK) {
         ds->state[i].offsets = offsets;
-        ds->state[i].ends = ends;
+        ds->state[i].about = about;
     } else {
         pl_free(offsets);
-        pl_free(ends);
+        pl_free(about);
     }
     return st;
 }
@@ -297,11 +297,11 @@ pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t 
     return PL_OK;
 }
 
-pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *err) {
+pl_status pl_dataset_doc_about(pl_dataset *ds, int64_t i, pl_doc_about *about, pl_err *err) {
     PL_CHECK(i >= 0 && i < ds->m.docs, "document %lld of %lld", (long long)i, (long long)ds->m.docs);
     int64_t k = shard_of(ds, i, true);
-    if (!ds->state[k].ends) PL_TRY(touch(ds, k, err));
-    *token = ds->state[k].ends[i - ds->m.shards[k].first_doc];
+    if (!ds->state[k].about) PL_TRY(touch(ds, k, err));
+    *about = ds->state[k].about[i - ds->m.shards[k].first_doc];
     return PL_OK;
 }
 
@@ -317,4 +317,21 @@ pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, p
     int64_t first, n;
     PL_TRY(pl_dataset_doc(ds, i, &first, &n, err));
     return pl_dataset_read(ds, first, n, to, err);
+}
+
+pl_status pl_dataset_doc_held_out(pl_dataset *ds, int64_t i, uint64_t seed, int64_t every, bool *held, pl_err *err) {
+    pl_doc_about about;
+    int64_t      first, n;
+    *held = false;
+    if (every <= 0) return PL_OK;
+    PL_TRY(pl_dataset_doc_about(ds, i, &about, err));
+    PL_TRY(pl_dataset_doc(ds, i - about.back, &first, &n, err));
+    int32_t  *tokens = pl_malloc((size_t)n * sizeof *tokens);
+    uint8_t  *mask = pl_malloc((size_t)n);
+    pl_status st = tokens && mask ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", ds->dir);
+    if (st == PL_OK) st = pl_dataset_read(ds, first, n, &(pl_columns){.tokens = tokens, .loss_mask = mask}, err);
+    if (st == PL_OK) *held = pl_dataset_held_out(tokens, mask, n, seed, every);
+    pl_free(tokens);
+    pl_free(mask);
+    return st;
 }

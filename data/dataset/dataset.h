@@ -3,10 +3,9 @@
 //
 // A dataset is a folder of immutable shards shard-00000.h5, shard-00001.h5, ... and manifest.json. A shard with N rows
 // in D documents holds the columns of data/dataset/columns.h, each as a dataset of its name with n = N (bf16: uint16
-// with the attribute dtype="bf16"), doc_offsets int64 [D+1] and, of features, doc_ends int32 [D]: the token that the
-// target emitted behind a document's last row, -1 for none; shards of older builds lack it. Everything that must agree
-// later is an attribute of the shard's root and stands again in the manifest, with rows, documents, bytes and xxHash64
-// of each shard; a shard's hash is checked before HDF5 sees the file.
+// with the attribute dtype="bf16"), doc_offsets int64 [D+1] and, of features, the lists of pl_doc_about, which shards of
+// older builds lack in part. Everything that must agree later is an attribute of the shard's root and stands again in
+// the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's hash is checked before HDF5 sees the file.
 #ifndef PL_DATASET_H
 #define PL_DATASET_H
 
@@ -86,11 +85,13 @@ const char             *pl_dataset_fingerprint(const pl_dataset *ds); // 16 hex 
 
 // Document i's first row and number of rows (rows are numbered over all shards). May open (and check) a shard.
 pl_status pl_dataset_doc(pl_dataset *ds, int64_t i, int64_t *first_row, int64_t *n, pl_err *err);
-// The token that was emitted behind document i's last row; -1: none, or a shard that does not say.
-pl_status pl_dataset_doc_end(pl_dataset *ds, int64_t i, int32_t *token, pl_err *err);
+// What document i of features is, as far as its shard says.
+pl_status pl_dataset_doc_about(pl_dataset *ds, int64_t i, pl_doc_about *about, pl_err *err);
 // Whether a document is held out of training, to choose the best checkpoint by: one prompt in `every` (0: none), told
 // by a hash of the prompt's tokens and a seed, so that all answers to a prompt are on one side.
 bool      pl_dataset_held_out(const int32_t *tokens, const uint8_t *mask, int64_t n, uint64_t seed, int64_t every);
+// The same of document i; of a conversation its first document decides for all.
+pl_status pl_dataset_doc_held_out(pl_dataset *ds, int64_t i, uint64_t seed, int64_t every, bool *held, pl_err *err);
 // Into the columns of *to that are not NULL, which have room for it; a column that this kind of dataset lacks is left
 // alone, as is to->n.
 pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err);

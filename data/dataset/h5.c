@@ -3,7 +3,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char OFFSETS[] = "doc_offsets", ENDS[] = "doc_ends";
+static const char OFFSETS[] = "doc_offsets";
+
+// The lists of pl_doc_about: least and most, and what stands for a list that the shard lacks.
+static const struct {
+    const char *name;
+    size_t      at; // of the struct
+    int32_t     min, max, absent;
+} lists[] = {{"doc_ends", offsetof(pl_doc_about, end), -1, INT32_MAX, -1},
+             {"doc_turns", offsetof(pl_doc_about, turn), 0, INT32_MAX, 0},
+             {"doc_backs", offsetof(pl_doc_about, back), 0, INT32_MAX, 0},
+             {"doc_finishes", offsetof(pl_doc_about, finish), 0, PL_ANSWER_CONTEXT, PL_ANSWER_UNKNOWN},
+             {"doc_cuts", offsetof(pl_doc_about, cut), 0, 1, 0}};
+enum { LISTS = sizeof lists / sizeof *lists };
 static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final norm",
                   SHIFT[] = "unshifted: row t holds the features of token t",
                   STEP[] =
@@ -417,11 +429,27 @@ static bool write_list(hid_t file, const char *name, hid_t stored, hid_t held, i
     return ok;
 }
 
-pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const int32_t *doc_ends,
+static int32_t *member(pl_doc_about *about, int list) {
+    return (int32_t *)((char *)about + lists[list].at);
+}
+
+// of_all: room for one integer of each document.
+static bool write_about(pl_h5_shard *s, const pl_doc_about *about, int64_t docs, int32_t *of_all) {
+    bool ok = true;
+    for (int l = 0; l < LISTS && ok; l++) {
+        for (int64_t i = 0; i < docs; i++)
+            memcpy(&of_all[i], (const char *)&about[i] + lists[l].at, sizeof *of_all);
+        ok = write_list(s->file, lists[l].name, H5T_STD_I32LE, H5T_NATIVE_INT32, docs, of_all);
+    }
+    return ok;
+}
+
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const pl_doc_about *about,
                        int64_t docs, pl_err *err) {
+    int32_t *of_all = pl_malloc((size_t)docs * sizeof *of_all);
     quiet();
-    bool ok = write_list(s->file, OFFSETS, H5T_STD_I64LE, H5T_NATIVE_INT64, docs + 1, doc_offsets);
-    if (!s->traces) ok = ok && write_list(s->file, ENDS, H5T_STD_I32LE, H5T_NATIVE_INT32, docs, doc_ends);
+    bool ok = of_all && write_list(s->file, OFFSETS, H5T_STD_I64LE, H5T_NATIVE_INT64, docs + 1, doc_offsets);
+    if (!s->traces) ok = ok && write_about(s, about, docs, of_all);
     // A full disk may show only when the chunk caches are flushed, here.
     for (pl_column c = 0; c < PL_COLUMNS; c++) {
         if (s->set[c] >= 0) ok = H5Dclose(s->set[c]) >= 0 && ok;
@@ -429,6 +457,8 @@ pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offs
     }
     ok = ok && H5Fflush(s->file, H5F_SCOPE_LOCAL) >= 0;
     pl_status st = ok ? PL_OK : h5_fail(err, PL_E_IO, path, "cannot finish the shard");
+    if (!of_all) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_free(of_all);
     if (H5Fclose(s->file) < 0 && st == PL_OK) st = h5_fail(err, PL_E_IO, path, "cannot close the shard");
     reset(s);
     return st;
@@ -564,17 +594,36 @@ pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *do
               : pl_fail(err, PL_E_INPUT, "%s: its documents are out of order; generate the dataset again", path);
 }
 
-pl_status pl_h5_read_ends(const pl_h5_shard *s, const char *path, int32_t *doc_ends, int32_t vocab, pl_err *err) {
-    quiet();
+// List l, in room for one integer of each document.
+static pl_status read_list(const pl_h5_shard *s, const char *path, int l, int32_t *of_all, pl_err *err) {
+    htri_t there = s->traces ? 0 : H5Lexists(s->file, lists[l].name, H5P_DEFAULT);
     for (int64_t i = 0; i < s->docs; i++)
-        doc_ends[i] = -1;
-    htri_t there = s->traces ? 0 : H5Lexists(s->file, ENDS, H5P_DEFAULT);
+        of_all[i] = lists[l].absent;
     if (there == 0) return PL_OK;
-    hid_t set = there > 0 ? open_set(s->file, ENDS) : H5I_INVALID_HID;
+    hid_t set = there > 0 ? open_set(s->file, lists[l].name) : H5I_INVALID_HID;
     bool  ok = set >= 0 && has_shape(set, 1, (hsize_t)s->docs, 0, H5T_STD_I32LE) &&
-              H5Dread(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, doc_ends) >= 0;
+              H5Dread(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, of_all) >= 0;
     if (set >= 0) H5Dclose(set);
     for (int64_t i = 0; i < s->docs && ok; i++)
-        ok = doc_ends[i] >= -1 && doc_ends[i] < vocab;
-    return ok ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: 'doc_ends' is broken; generate the dataset again", path);
+        ok = of_all[i] >= lists[l].min && of_all[i] <= lists[l].max;
+    return ok ? PL_OK : pl_fail(err, PL_E_INPUT, "%s: '%s' is broken; generate the dataset again", path, lists[l].name);
+}
+
+pl_status pl_h5_read_about(const pl_h5_shard *s, const char *path, pl_doc_about *about, int32_t vocab, int64_t first,
+                           pl_err *err) {
+    int32_t *of_all = pl_malloc((size_t)s->docs * sizeof *of_all);
+    if (!of_all) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    quiet();
+    pl_status st = PL_OK;
+    for (int l = 0; l < LISTS && st == PL_OK; l++) {
+        st = read_list(s, path, l, of_all, err);
+        for (int64_t i = 0; i < s->docs && st == PL_OK; i++)
+            *member(&about[i], l) = of_all[i];
+    }
+    for (int64_t i = 0; i < s->docs && st == PL_OK; i++)
+        if (about[i].end >= vocab || about[i].back > first + i)
+            st = pl_fail(err, PL_E_INPUT, "%s: '%s' is broken; generate the dataset again", path,
+                         about[i].end >= vocab ? lists[0].name : lists[2].name);
+    pl_free(of_all);
+    return st;
 }

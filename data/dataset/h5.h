@@ -37,8 +37,8 @@ const char *pl_dataset_kind_name(const pl_dataset_attrs *a);
 // An empty shard in the existing file `path`, whose content is dropped.
 pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs *a, pl_err *err);
 pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, pl_err *err);
-// Writes doc_offsets [docs + 1] and, of features, doc_ends [docs], and closes.
-pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const int32_t *doc_ends,
+// Writes doc_offsets [docs + 1] and, of features, the lists of about [docs], and closes.
+pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const pl_doc_about *about,
                        int64_t docs, pl_err *err);
 
 // Opens for reading and checks shapes and types; attributes go to *o, which the caller finishes also on failure.
@@ -49,8 +49,9 @@ pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, i
 pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t d,
                           int64_t first, int64_t n, void *to, pl_err *err);
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err);
-// Each below vocab; -1 where the shard, as those of older builds, has none.
-pl_status pl_h5_read_ends(const pl_h5_shard *s, const char *path, int32_t *doc_ends, int32_t vocab, pl_err *err);
+// Ends below vocab, each `back` within the `first` documents of earlier shards and those of this one.
+pl_status pl_h5_read_about(const pl_h5_shard *s, const char *path, pl_doc_about *about, int32_t vocab, int64_t first,
+                           pl_err *err);
 void      pl_h5_close(pl_h5_shard *s);
 
 #endif

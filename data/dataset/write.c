@@ -18,7 +18,7 @@ struct pl_dataset_writer {
     pl_h5_shard    shard;
     bool           open, failed;
     int64_t       *offsets; // of the open shard's documents
-    int32_t       *ends;    // of the open shard's documents
+    pl_doc_about  *about;   // of the open shard's documents
     int64_t        docs, cap;
 };
 
@@ -36,7 +36,7 @@ void pl_dataset_writer_destroy(pl_dataset_writer *w) {
     if (w->lock >= 0) close(w->lock);
     pl_manifest_fini(&w->m);
     pl_free(w->offsets);
-    pl_free(w->ends);
+    pl_free(w->about);
     pl_free(w->dir);
     pl_free(w);
 }
@@ -145,7 +145,7 @@ static pl_status open_shard(pl_dataset_writer *w, pl_err *err) {
 static pl_status finish_shard(pl_dataset_writer *w, pl_err *err) {
     int64_t   rows = w->shard.rows, bytes;
     uint64_t  hash;
-    pl_status st = pl_h5_finish(&w->shard, w->file.temp, w->offsets, w->ends, w->docs, err);
+    pl_status st = pl_h5_finish(&w->shard, w->file.temp, w->offsets, w->about, w->docs, err);
     if (st == PL_OK) st = pl_manifest_hash_file(w->file.temp, &bytes, &hash, err);
     w->open = false;
     if (st != PL_OK) {
@@ -163,9 +163,9 @@ static pl_status grow_documents(pl_dataset_writer *w, pl_err *err) {
     int64_t *p = pl_realloc(w->offsets, (size_t)cap * sizeof *p);
     if (!p) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
     w->offsets = p;
-    int32_t *ends = pl_realloc(w->ends, (size_t)cap * sizeof *ends);
-    if (!ends) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
-    w->ends = ends;
+    pl_doc_about *about = pl_realloc(w->about, (size_t)cap * sizeof *about);
+    if (!about) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", w->dir);
+    w->about = about;
     w->cap = cap;
     return PL_OK;
 }
@@ -175,7 +175,7 @@ static pl_status append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err
     if (!w->open) PL_TRY(open_shard(w, err));
     PL_TRY(grow_documents(w, err));
     PL_TRY(pl_h5_append(&w->shard, w->file.temp, doc, err));
-    w->ends[w->docs] = doc->end ? *doc->end : -1;
+    w->about[w->docs] = doc->about ? *doc->about : (pl_doc_about){.end = -1};
     w->offsets[0] = 0;
     w->offsets[++w->docs] = w->shard.rows;
     return PL_OK;
@@ -188,7 +188,8 @@ pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err 
     for (pl_column c = 0; c < PL_COLUMNS; c++)
         PL_CHECK(pl_columns_at(doc, c) || pl_column_width(c, &shape) == 0, "a document without %s", pl_column_name(c));
     int32_t v = w->m.attrs.a.vocab_size;
-    PL_CHECK(!doc->end || (*doc->end >= 0 && *doc->end < v), "a document that ends with token %d of %d", *doc->end, v);
+    PL_CHECK(!doc->about || (doc->about->end >= -1 && doc->about->end < v), "a document that ends with token %d of %d",
+             doc->about->end, v);
     pl_status st = append(w, doc, err);
     w->failed = st != PL_OK;
     return st;

@@ -6,6 +6,7 @@
 #include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 #include <stdlib.h>
+#include <strings.h>
 
 #define MAX_FILE ((size_t)2 << 30)
 
@@ -14,6 +15,7 @@ void pl_prompts_destroy(pl_prompts *p) {
     for (int64_t i = 0; i < p->n; i++) {
         pl_free(p->p[i].text);
         pl_free(p->p[i].category);
+        pl_free(p->p[i].record);
     }
     pl_free(p->p);
     pl_free(p);
@@ -23,8 +25,8 @@ static pl_status out_of_memory(const char *path, pl_err *err) {
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
 }
 
-// Takes text over, also on failure. The capacity is the next power of two.
-static pl_status push(pl_prompts *list, pl_prompt p, const char *path, pl_err *err) {
+// The capacity is the next power of two.
+pl_status pl_prompts_push(pl_prompts *list, pl_prompt p, const char *path, pl_err *err) {
     bool ok = p.text && p.category;
     if (ok && (list->n & (list->n - 1)) == 0) {
         pl_prompt *grown = pl_realloc(list->p, (size_t)(list->n ? 2 * list->n : 1) * sizeof *grown);
@@ -34,8 +36,10 @@ static pl_status push(pl_prompts *list, pl_prompt p, const char *path, pl_err *e
     if (!ok) {
         pl_free(p.text);
         pl_free(p.category);
+        pl_free(p.record);
         return out_of_memory(path, err);
     }
+    if (p.turns < 1) p.turns = 1;
     list->p[list->n++] = p;
     return PL_OK;
 }
@@ -96,41 +100,43 @@ static pl_status field_text(const pl_json *j, const char *field, pl_strbuf *b, p
     return PL_OK;
 }
 
+const cJSON *pl_prompts_member(const pl_json *j, const char *name) {
+    const cJSON *exact = pl_json_find(j, NULL, name), *e;
+    if (exact) return exact;
+    cJSON_ArrayForEach(e, j->root) if (strcasecmp(e->string, name) == 0 && !cJSON_IsNull(e)) return e;
+    return NULL;
+}
+
+static pl_status add_string(const pl_json *j, const cJSON *node, pl_strbuf *b, pl_err *err) {
+    const char *s;
+    PL_TRY(pl_json_str_of(j, node, &s, err));
+    add_joined(b, s);
+    return PL_OK;
+}
+
+static pl_status add_list(const pl_json *j, const cJSON *list, bool strings, bool one_turn, pl_strbuf *b, pl_err *err) {
+    if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array");
+    return strings ? turns_text(j, list, one_turn, b, err) : conversation_text(j, list, b, err);
+}
+
 pl_status pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err) {
-    static const char *const plain[] = {"prompt", "text"};
-    static const char *const lists[] = {"conversations", "messages"};
-    const cJSON             *list;
-    const char              *s;
-    for (int i = 0; i < 2; i++)
-        if (pl_json_find(j, NULL, plain[i])) {
-            PL_TRY(pl_json_get_str(j, NULL, plain[i], &s, err));
-            add_joined(b, s);
-            return PL_OK;
-        }
-    if (pl_json_find(j, NULL, "turns")) {
-        PL_TRY(pl_json_get_array(j, NULL, "turns", &list, err));
-        return turns_text(j, list, one_turn, b, err);
-    }
-    if (pl_json_find(j, NULL, "question")) {
-        PL_TRY(pl_json_get_str(j, NULL, "question", &s, err));
-        add_joined(b, s);
-        return PL_OK;
-    }
-    if (pl_json_find(j, NULL, "instruction")) {
-        PL_TRY(pl_json_get_str(j, NULL, "instruction", &s, err));
-        add_joined(b, s);
-        s = string_of(pl_json_find(j, NULL, "input"));
-        if (s && s[0]) add_joined(b, s);
-        return PL_OK;
-    }
-    for (int i = 0; i < 2; i++)
-        if (pl_json_find(j, NULL, lists[i])) {
-            PL_TRY(pl_json_get_array(j, NULL, lists[i], &list, err));
-            return conversation_text(j, list, b, err);
-        }
-    return pl_json_fail(j, j->root, err,
-                        "no prompt in this record; it needs \"prompt\", \"text\", \"turns\", \"question\", "
-                        "\"instruction\", \"conversations\" or \"messages\"");
+    static const char *const names[] = {"prompt",      "text",          "turns",   "question",
+                                        "instruction", "conversations", "messages"};
+    const cJSON             *node = NULL;
+    int                      k = 0;
+    for (; k < 7 && !node; k++)
+        node = pl_prompts_member(j, names[k]);
+    if (!node)
+        return pl_json_fail(j, j->root, err,
+                            "no prompt in this record; it needs \"prompt\", \"text\", \"turns\", \"question\", "
+                            "\"instruction\", \"conversations\" or \"messages\"");
+    const char *name = names[k - 1];
+    bool        turns = strcmp(name, "turns") == 0;
+    if (turns || k > 5) return add_list(j, node, turns && !cJSON_IsObject(node->child), one_turn, b, err);
+    PL_TRY(add_string(j, node, b, err));
+    const char *input = strcmp(name, "instruction") == 0 ? string_of(pl_prompts_member(j, "input")) : NULL;
+    if (input && input[0]) add_joined(b, input);
+    return PL_OK;
 }
 
 // The number at the end of "HumanEval/12", or `other`.
@@ -153,14 +159,17 @@ static int64_t record_id(const pl_json *j, int64_t index) {
     return index;
 }
 
-pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, char *text, bool rendered, pl_err *err) {
-    const char *category = string_of(pl_json_find(j, NULL, "category"));
-    if (text && !*text) {
-        pl_free(text);
+pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err) {
+    const char *category = string_of(pl_prompts_member(j, "category"));
+    if (p.text && !*p.text) {
+        pl_free(p.text);
+        pl_free(p.record);
         return pl_json_fail(j, j->root, err, "the prompt of this record is empty");
     }
-    pl_prompt p = {text, pl_strdup(category ? category : ""), record_id(j, to->n), line, rendered};
-    return push(to, p, j->where, err);
+    p.category = pl_strdup(category ? category : "");
+    p.id = record_id(j, to->n);
+    p.line = line;
+    return pl_prompts_push(to, p, j->where, err);
 }
 
 // arg: the name of the member that is the text, NULL: the rules.
@@ -169,7 +178,7 @@ static pl_status add_text(const pl_prompts_reader *r, pl_prompts *to, const pl_j
     pl_strbuf b = {0};
     pl_status st = r->arg ? field_text(j, r->arg, &b, err) : pl_prompts_text(j, false, &b, err);
     (void)text, (void)n;
-    if (st == PL_OK) st = pl_prompts_add(to, j, line, pl_strbuf_take(&b), false, err);
+    if (st == PL_OK) st = pl_prompts_add(to, j, line, (pl_prompt){.text = pl_strbuf_take(&b)}, err);
     pl_strbuf_fini(&b);
     return st;
 }
@@ -280,7 +289,7 @@ static pl_status read_paragraphs(pl_prompts *list, const char *path, const char 
         at += len + 1;
         if ((i == m || at > n) && (b.n > 0 || b.failed)) {
             pl_prompt p = {.text = pl_strbuf_take(&b), .category = pl_strdup(""), .id = list->n, .line = first};
-            pl_status st = push(list, p, path, err);
+            pl_status st = pl_prompts_push(list, p, path, err);
             if (st != PL_OK) return st;
         }
     }
@@ -328,6 +337,15 @@ pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *
     return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, field}, err);
 }
 
+uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
+    for (int64_t i = 0; i < p->n; i++) {
+        const char *text = p->p[i].text, *record = p->p[i].record;
+        h = pl_hash_more(h, text, strlen(text) + 1);
+        if (record) h = pl_hash_more(h, record, strlen(record) + 1);
+    }
+    return h;
+}
+
 // ---- split
 
 typedef struct keyed {
@@ -353,7 +371,13 @@ static pl_status copy_side(pl_prompts **out, const pl_prompts *all, const uint8_
         pl_prompt copy = *p;
         copy.text = pl_strdup(p->text);
         copy.category = pl_strdup(p->category);
-        PL_TRY(push(to, copy, "prompts", err));
+        copy.record = p->record ? pl_strdup(p->record) : NULL;
+        if (p->record && !copy.record) { // pushed without it, the conversation would be its first turn alone
+            pl_free(copy.text);
+            pl_free(copy.category);
+            return out_of_memory("prompts", err);
+        }
+        PL_TRY(pl_prompts_push(to, copy, "prompts", err));
     }
     return PL_OK;
 }

@@ -12,6 +12,10 @@ typedef struct pl_prompt {
     int64_t id;       // "question_id", "id", or the number ending "task_id"/"id" ("HumanEval/12"); else the index
     int64_t line;     // where the record starts, counted from 1
     bool    rendered; // by a chat template: all tokens that the model is to see, BOS among them
+    // A conversation: the JSON object that its turns are written from (pl_chat_prompt_turn); owned. `text` then is what
+    // the assistant answers first, and `turns` how many answers it gives in all. NULL and 1: there is but the text.
+    char   *record;
+    int32_t turns;
 } pl_prompt;
 
 typedef struct pl_prompts {
@@ -20,9 +24,9 @@ typedef struct pl_prompts {
 } pl_prompts;
 
 // .txt: one prompt per paragraph (separated by blank lines). Anything else: one JSON record per line, or one JSON list
-// of records, whichever the file is. The text of a record is the first of these that it has:
+// of records, whichever the file is. The text of a record is the first of these that it has, its name in any case:
 //   "prompt", "text"          the string (HumanEval: prompt)
-//   "turns"                   strings joined by "\n" (Spec-Bench, MT-bench)
+//   "turns"                   strings joined by "\n" (Spec-Bench, MT-bench); or as "messages"
 //   "question"                GSM8K
 //   "instruction"             with "\n" and "input" behind it where that is a string with text in it (Alpaca)
 //   "conversations"/"messages"  the user's first words, up to the first answer to them, joined by "\n": items with
@@ -44,12 +48,20 @@ struct pl_prompts_reader {
     const void *arg;
 };
 pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err);
-// Adds a prompt of the record in j: its category and id come from there. Takes text (pl_malloc) over, also on failure;
-// NULL is out of memory, "" is refused.
-pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, char *text, bool rendered, pl_err *err);
+// Adds a prompt of the record in j: category, id and line come from there. Takes text and record (pl_malloc) over, also
+// on failure; a text of NULL is out of memory, "" is refused.
+pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err);
+// Adds a prompt with all that it has; its strings are taken over, also on failure, and NULL is out of memory.
+pl_status pl_prompts_push(pl_prompts *to, pl_prompt p, const char *where, pl_err *err);
+// A member of the record in j, its name in any case ("Prompt", "INSTRUCTION"); NULL: none.
+struct cJSON;
+const struct cJSON      *pl_prompts_member(const pl_json *j, const char *name);
 // The text of a record by the rules above, appended. one_turn: of "turns" the first alone.
 typedef struct pl_strbuf pl_strbuf;
 pl_status                pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err);
+
+// h, with the texts and conversations behind it: whether two lists ask the same.
+uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h);
 
 // Splits by a hash of (seed, text): independent of order, equal texts on one side. `held` gets n_holdout prompts
 // exactly when texts are distinct, else the most that whole groups of equal texts allow, never more. Both sides keep

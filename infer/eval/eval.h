@@ -47,7 +47,7 @@ typedef struct pl_eval_options {
     bool                   plain_fp32;
     const pl_prompts      *prompts;
     const char            *prompts_name; // for results.json
-    const char            *prompts_form; // the same: pl_recipe_form's; NULL: "plain"
+    const char            *prompts_form; // the same: pl_prompt_form's name; NULL: "plain"
     int                    max_new_tokens, repeats;
     const double          *temperature; // [n_temperatures], the first one's methods have plain names
     int                    n_temperatures;

@@ -59,13 +59,14 @@ static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, 
     return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
 }
 
-static pl_status read_prompts(const pl_recipe *r, pl_prompts **held, const char **name, pl_err *err) {
+static pl_status read_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **held, const char **name,
+                              pl_err *err) {
     pl_prompts *train;
     bool        all;
     *held = NULL;
     PL_TRY(name_prompts(r, name, &all, err));
-    if (all) return pl_recipe_prompts_read(r, *name, held, err);
-    PL_TRY(pl_recipe_prompts(r, &train, held, err));
+    if (all) return pl_prompts_to_evaluate(form, *name, held, err);
+    PL_TRY(pl_recipe_prompts(r, form, &train, held, err));
     pl_prompts_destroy(train);
     return PL_OK;
 }
@@ -312,11 +313,16 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_target                 target = {0};
     pl_results               *results = NULL;
     const char               *name;
-    char                      hash[17], form[PL_FORM_NAME];
+    char                      hash[17];
+    pl_prompt_form            form;
     pl_status                 st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
-    PL_TRY(pl_recipe_form(r, form, err));
-    PL_TRY(read_prompts(r, &held, &name, err));
+    st = pl_recipe_form(&form, r, err);
+    if (st == PL_OK) st = read_prompts(r, &form, &held, &name, err);
+    if (st != PL_OK) {
+        pl_prompt_form_close(&form);
+        return st;
+    }
     pl_eval_options o = {.target = &target,
                          .path = path,
                          .tokenizer = gen->target.tokenizer,
@@ -326,7 +332,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .plain_fp32 = ev->eval.plain_fp32,
                          .prompts = &prompts,
                          .prompts_name = name,
-                         .prompts_form = form,
+                         .prompts_form = form.name,
                          .max_new_tokens = (int)ev->eval.max_new_tokens,
                          .temperature = ev->eval.temperatures.at,
                          .n_temperatures = ev->eval.temperatures.n,
@@ -354,6 +360,7 @@ done:
     pl_target_close(&target);
     pl_free(prompts.p);
     pl_prompts_destroy(held);
+    pl_prompt_form_close(&form);
     return st;
 }
 

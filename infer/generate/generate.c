@@ -26,6 +26,8 @@ const pl_key pl_generate_keys[] = {
      .help = "what a chat template that writes today's date takes for it, YYYY-MM-DD"},
     {PL_KEY_FIELD_STRING(pl_generate_recipe, data.chat.system),
      .help = "a system message before conversations that begin without one"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.chat.history), .deflt = "own", .choices = {"own", "given"},
+     .help = "what stands before later turns: the target's own answers, or those that the prompts' file gives"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.long_prompts), .deflt = "skip", .choices = {"skip", "cut"},
      .help = "prompts that leave no room for an answer in the target's context: left out, or their beginning is"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
@@ -35,6 +37,8 @@ const pl_key pl_generate_keys[] = {
              "reads none"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
      .help = "length of an answer at most"},
+    {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_length), .deflt = "4096", .min = 8, .max = 1 << 24,
+     .help = "tokens of prompt and answer at most, as far as the target's context goes"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.greedy), .deflt = "true", .help = "one greedy answer per prompt"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.samples), .deflt = "2", .min = 0, .max = 100000,
      .help = "sampled answers per prompt"},
@@ -50,10 +54,13 @@ const pl_key pl_generate_keys[] = {
      .help = "seed of everything random"},
     PL_KEYS_END(pl_generate_recipe)};
 
-void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps) {
+void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const pl_prompt_form *form, const int *taps,
+                               int n_taps) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    *o = (pl_generator_options){.n_taps = n_taps,
+    *o = (pl_generator_options){.form = form,
+                                .n_taps = n_taps,
                                 .max_new = (int)gen->data.max_new_tokens,
+                                .max_len = (int)gen->data.max_length,
                                 .greedy = gen->data.greedy,
                                 .samples = (int)gen->data.samples,
                                 .temperature = gen->data.temperature,
@@ -71,6 +78,7 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     pl_json_out_object(&j);
     pl_json_out_key(&j, "arithmetic"), pl_json_out_str(&j, be->arithmetic);
     pl_json_out_key(&j, "max_new_tokens"), pl_json_out_int(&j, o->max_new);
+    pl_json_out_key(&j, "max_length"), pl_json_out_int(&j, o->max_len);
     pl_json_out_key(&j, "greedy"), pl_json_out_bool(&j, o->greedy);
     pl_json_out_key(&j, "samples"), pl_json_out_int(&j, o->samples);
     pl_json_out_key(&j, "temperature"), pl_json_out_num(&j, o->temperature);
@@ -119,15 +127,16 @@ void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
 
 // What both products begin with: the target, its tokenizer, the prompts to answer.
 typedef struct sources {
-    pl_llama      target;
-    pl_tokenizer *tok;
-    pl_prompts   *train, *held;
-    char          form[PL_FORM_NAME];
+    pl_llama       target;
+    pl_tokenizer  *tok;
+    pl_prompts    *train, *held;
+    pl_prompt_form form;
 } sources;
 
 static void close_sources(sources *s) {
     pl_prompts_destroy(s->train);
     pl_prompts_destroy(s->held);
+    pl_prompt_form_close(&s->form);
     pl_tokenizer_close(s->tok);
     pl_llama_fini(&s->target);
 }
@@ -138,8 +147,8 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     *s = (sources){0};
     PL_TRY(pl_generate_check(r, err));
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
-    PL_TRY(pl_recipe_prompts(r, &s->train, &s->held, err));
-    PL_TRY(pl_recipe_form(r, s->form, err));
+    PL_TRY(pl_recipe_form(&s->form, r, err));
+    PL_TRY(pl_recipe_prompts(r, &s->form, &s->train, &s->held, err));
     PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
@@ -156,11 +165,11 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
-    pl_generator_options_from(&o, r, taps->layer, taps->n);
+    pl_generator_options_from(&o, r, &s.form, taps->layer, taps->n);
     PL_TRY_GOTO(st, done, settings_json(&o, r, env->backend, &settings, err));
     pl_dataset_attrs attrs = {.target_fingerprint = s.target.fingerprint,
                               .tokenizer_fingerprint = pl_tokenizer_fingerprint(s.tok),
-                              .template_name = s.form,
+                              .template_name = s.form.name,
                               .generation = settings,
                               .vocab_size = (int32_t)s.target.vocab,
                               .d = (int32_t)s.target.shape.d,
@@ -189,7 +198,7 @@ done:
 
 // One record. ids: of prompt and answer.
 static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const char *prompt, const int32_t *ids,
-                          int64_t n_prompt, int64_t n, bool stopped, pl_err *err) {
+                          int64_t n_prompt, int64_t n, const pl_doc_about *about, bool chat, pl_err *err) {
     char       *text = NULL, *before = NULL;
     size_t      bytes, skip;
     pl_json_out o;
@@ -202,8 +211,9 @@ static pl_status put_text(pl_atomic_file *f, const pl_tokenizer *tok, const char
     pl_json_out_key(&o, "prompt"), pl_json_out_str(&o, prompt);
     pl_json_out_key(&o, "answer"), pl_json_out_str(&o, text + skip);
     pl_json_out_key(&o, "text"), pl_json_out_str(&o, text);
-    pl_json_out_key(&o, "finish"), pl_json_out_str(&o, stopped ? "stop" : "length");
+    pl_json_out_key(&o, "finish"), pl_json_out_str(&o, about->finish == PL_ANSWER_STOP ? "stop" : "length");
     pl_json_out_key(&o, "tokens"), pl_json_out_int(&o, n - n_prompt);
+    if (chat) pl_json_out_key(&o, "turn"), pl_json_out_int(&o, about->turn);
     pl_json_out_close(&o, '}');
     PL_TRY_GOTO(st, done, pl_json_out_end(&o, err));
     st = pl_atomic_file_append(f, o.text, o.len, err);
@@ -227,12 +237,9 @@ static pl_status write_texts(pl_atomic_file *f, pl_generator *g, const sources *
         while (n_prompt < doc.n && !doc.loss_mask[n_prompt])
             n_prompt++;
         memcpy(ids, doc.tokens, (size_t)doc.n * sizeof *ids);
-        bool stopped = false;
-        for (int i = 0; doc.end && i < s->target.config.n_eos; i++)
-            stopped |= *doc.end == s->target.config.eos_token_id[i];
-        if (doc.end && !stopped) ids[n++] = *doc.end;
+        if (doc.about->end >= 0 && doc.about->finish != PL_ANSWER_STOP) ids[n++] = doc.about->end;
         tokens += n - n_prompt;
-        st = put_text(f, s->tok, s->train->p[pl_generator_prompt(g, j)].text, ids, n_prompt, n, stopped, err);
+        st = put_text(f, s->tok, pl_generator_prompt(g), ids, n_prompt, n, doc.about, s->form.chat != NULL, err);
         pl_progress_update(&p, j + 1, "%lld tokens", (long long)tokens);
         if (st == PL_OK && pl_stop_requested())
             st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; nothing is kept", (long long)j + 1,
@@ -252,7 +259,7 @@ pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_en
     char                *path = pl_path_join(out_dir, "texts.jsonl");
     pl_status            st;
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
-    pl_generator_options_from(&o, r, NULL, 0);
+    pl_generator_options_from(&o, r, &s.form, NULL, 0);
     ids = pl_malloc(((size_t)s.target.config.max_position_embeddings + 1) * sizeof *ids);
     if (!path || !ids) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
     PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));

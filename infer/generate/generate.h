@@ -6,10 +6,11 @@
 #include "recipes/recipe.h"
 
 // The recipe's keys of the target and of the data that it makes (data.*), and the seed of everything random.
-enum { PL_TARGET_BF16, PL_TARGET_FP32 };  // target.dtype
-enum { PL_DATA_OFFLINE, PL_DATA_ONLINE }; // data.mode
-enum { PL_FORM_TEXT, PL_FORM_CHAT };      // data.form
-enum { PL_LONG_SKIP, PL_LONG_CUT };       // data.long_prompts
+enum { PL_TARGET_BF16, PL_TARGET_FP32 };   // target.dtype
+enum { PL_DATA_OFFLINE, PL_DATA_ONLINE };  // data.mode
+enum { PL_FORM_TEXT, PL_FORM_CHAT };       // data.form
+enum { PL_HISTORY_OWN, PL_HISTORY_GIVEN }; // data.chat.history
+enum { PL_LONG_SKIP, PL_LONG_CUT };        // data.long_prompts
 typedef struct pl_generate_recipe {
     struct {
         const char *path, *tokenizer, *pre;
@@ -20,11 +21,12 @@ typedef struct pl_generate_recipe {
         int         form;
         struct {
             const char *template, *kwargs, *date, *system;
+            int history;
         } chat;
         int     mode;
         bool    taps;
         int     long_prompts;
-        int64_t max_new_tokens;
+        int64_t max_new_tokens, max_length;
         bool    greedy;
         int64_t samples;
         double  temperature, top_p;
@@ -53,17 +55,20 @@ static inline pl_dtype pl_target_dtype(const pl_generate_recipe *c) {
     return c->target.dtype == PL_TARGET_FP32 ? PL_F32 : PL_BF16;
 }
 
-// What `generate` and online training take from a recipe (data.*), ready for pl_generator_create.
-void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const int *taps, int n_taps);
+// What `generate` and online training take from a recipe (data.*), ready for pl_generator_create. form is borrowed.
+void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, const pl_prompt_form *form, const int *taps,
+                               int n_taps);
 
-// Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart.
-pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err);
-// A file of prompts in the recipe's form (data.form, data.chat.*).
-pl_status pl_recipe_prompts_read(const pl_recipe *r, const char *path, pl_prompts **out, pl_err *err);
-// What datasets store of the form: "plain", or "chat:" and the template's hash; and the members of data.chat, where
-// the form is chat.
-#define PL_FORM_NAME 32
-pl_status pl_recipe_form(const pl_recipe *r, char form[PL_FORM_NAME], pl_err *err);
+// The recipe's form of prompts (data.form, data.chat.*), opened. Closed in any case.
+pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
+// Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. Those to
+// train on are whole conversations, or with data.chat.history: given a prompt for each of their turns, as those held
+// out always are.
+pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **train, pl_prompts **held,
+                            pl_err *err);
+// A file of prompts to evaluate on, in that form.
+pl_status pl_prompts_to_evaluate(const pl_prompt_form *form, const char *path, pl_prompts **out, pl_err *err);
+// The members of data.chat, where the form is chat.
 void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 
 // Refuses with one line a recipe that lacks a key which the stage needs.
@@ -73,7 +78,7 @@ pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
 // Instead of a dataset, the answers as text: out_dir/texts.jsonl, whole or not at all, a record for each answer in the
 // same order: prompt; answer; text, both together (as the tokenizer spells their tokens); finish, "stop" where the
-// target ended it and "length" where it was cut; tokens, of the answer.
+// target ended it and "length" where it was cut; tokens, of the answer; turn, of conversations.
 pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // Where nothing is known of the drafters: EAGLE-3's layers of a target of n_layers, or (data.taps: false) none.
 void      pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers);

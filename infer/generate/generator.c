@@ -11,23 +11,46 @@
 
 // A document under construction; jobs in flight or waiting for earlier ones sit in a ring.
 typedef struct job {
-    int64_t    number;
-    bool       done;
-    pl_columns doc;
-    int32_t    end;
+    int64_t      number;
+    bool         done;
+    pl_columns   doc;
+    pl_doc_about about;
+    char        *text; // of a later turn: what it answers; owned
 } job;
+
+// A prompt that is answered, one of those that were given.
+typedef struct asked {
+    const pl_prompt *prompt;
+    int32_t         *ids; // of the first turn; owned
+    int64_t          n;
+    int              turns;
+    bool             cut; // the beginning of its first turn is left out
+} asked;
+
+// A place of a round: a turn of a conversation.
+typedef struct place {
+    int64_t asked;
+    int32_t turn;
+    int64_t before, next; // places of the conversation's last turn and of its next one; -1: none
+} place;
 
 struct pl_generator {
     const pl_llama      *target;
+    const pl_tokenizer  *tok;
     pl_generator_options opt;
     pl_engine           *engine;
-    int32_t            **prompt;                                     // [n_prompts] token ids
-    int64_t             *prompt_n, *prompt_from, n_prompts, n_given; // from: its number among all that were given
+    int                  len; // tokens of a document at most
+    asked               *asked;
+    int64_t              n_asked;
+    place               *place; // [n_places] of a round
+    int64_t              n_places;
+    char               **said; // [n_said] answers as text, job j's at j % n_said; owned
+    int64_t              n_said;
     int                  n_stop;
     int32_t              stop[PL_MAX_STOP];
     job                 *ring;
     int                  ring_size;
-    int64_t              next_start, next_out; // job numbers
+    int64_t              next_start, next_out; // job numbers: the first that has not begun; the first not given away
     int64_t              in_out;               // ring index of the document lent to the caller, or -1
 };
 
@@ -57,51 +80,208 @@ static void on_final(void *arg, const pl_final_rows *r) {
     }
 }
 
-// Those that leave no room for an answer are left out, or cut, and counted.
-static pl_status encode_prompts(pl_generator *g, const pl_tokenizer *tok, const pl_prompts *prompts, int64_t *longest,
-                                pl_err *err) {
-    int     positions = g->target->config.max_position_embeddings, limit = positions - 1;
-    int64_t too_long = 0, room = positions - (int64_t)g->opt.max_new - 1; // before an answer of full length
-    g->prompt = pl_calloc((size_t)prompts->n, sizeof *g->prompt);
-    g->prompt_n = pl_calloc((size_t)prompts->n, sizeof *g->prompt_n);
-    g->prompt_from = pl_calloc((size_t)prompts->n, sizeof *g->prompt_from);
-    if (!g->prompt || !g->prompt_n || !g->prompt_from)
-        return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
+// ---- what is asked ----
+
+static const char *prompts_path(const pl_generator *g) {
+    return g->opt.form && g->opt.form->path ? g->opt.form->path : "data.prompts";
+}
+
+// The place in the file, before what went wrong.
+static pl_status at_line(const pl_prompt *p, pl_status st, pl_err *err) {
+    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "data.prompts: line %lld", (long long)p->line);
+}
+
+static pl_status render(const pl_generator *g, const asked *a, const pl_chat_turn *turn, pl_jinja_out *out,
+                        pl_err *err) {
+    const pl_prompt_form *f = g->opt.form;
+    return pl_chat_prompt_turn(a->prompt, prompts_path(g), f->chat, &f->options, turn, out, err);
+}
+
+static pl_status render_ids(const pl_generator *g, const asked *a, const pl_chat_turn *turn, char **text, int32_t **ids,
+                            int64_t *n, pl_err *err) {
+    pl_jinja_out out;
+    PL_TRY(render(g, a, turn, &out, err));
+    pl_status st = at_line(a->prompt, pl_chat_encode(g->tok, out.text, out.n, ids, n, err), err);
+    if (st == PL_OK && text) {
+        *text = out.text;
+        out.text = NULL;
+    }
+    pl_jinja_out_fini(&out);
+    return st;
+}
+
+// How many tokens a document of the target's can have.
+static int positions(const pl_generator *g) {
+    int context = g->target->config.max_position_embeddings;
+    return g->opt.max_len > 0 && g->opt.max_len < context ? g->opt.max_len : context;
+}
+
+static pl_status check_ids(const pl_generator *g, const int32_t *ids, int64_t n, pl_err *err) {
+    for (int64_t k = 0; k < n; k++)
+        if (ids[k] < 0 || ids[k] >= g->target->vocab)
+            return pl_fail(err, PL_E_INPUT,
+                           "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
+                           "give the target's own tokenizer",
+                           ids[k], (long long)g->target->vocab);
+    return PL_OK;
+}
+
+// Whether turn k leaves room for an answer, at least without the exchanges before it. Text of fewer bytes than there is
+// room has fewer tokens.
+static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_turn *turn, bool *fits, pl_err *err) {
+    int          exchanges;
+    pl_jinja_out out;
+    PL_TRY(render(g, a, turn, &out, err));
+    *fits = (int64_t)out.n < positions(g) - 2;
+    pl_jinja_out_fini(&out);
+    if (*fits) return PL_OK;
+    int32_t     *ids;
+    int64_t      n;
+    pl_chat_turn alone = *turn;
+    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), turn->number, &exchanges, err));
+    alone.skip = exchanges - 1;
+    PL_TRY(render_ids(g, a, &alone, NULL, &ids, &n, err));
+    pl_free(ids);
+    *fits = n < positions(g) - 1;
+    return PL_OK;
+}
+
+// How many of its turns can be answered, and what the longest of them can come to: every answer in its history is as
+// long as it may be, and spelt a little worse.
+static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, pl_err *err) {
+    enum { WORSE = 16 };
+    int          turns = a->prompt->turns;
+    const char **stand_in = pl_malloc((size_t)turns * sizeof *stand_in);
+    pl_status    st = stand_in ? PL_OK : pl_fail(err, PL_E_MEMORY, "a conversation of %d turns: out of memory", turns);
+    for (int k = 0; k < turns && st == PL_OK; k++)
+        stand_in[k] = "x";
+    for (a->turns = 1; st == PL_OK && a->turns < turns; a->turns++) {
+        bool fits;
+        st = turn_fits(g, a, &(pl_chat_turn){.number = a->turns, .answer = stand_in}, &fits, err);
+        if (st != PL_OK || (!fits && !g->opt.cut)) break;
+    }
+    if (st == PL_OK && a->turns > 1) {
+        int32_t *ids;
+        int64_t  n;
+        st = render_ids(g, a, &(pl_chat_turn){.number = a->turns - 1, .answer = stand_in}, NULL, &ids, &n, err);
+        if (st == PL_OK) {
+            n += (int64_t)(a->turns - 1) * (g->opt.max_new + WORSE);
+            if (n > *longest) *longest = n;
+            pl_free(ids);
+        }
+    }
+    pl_free(stand_in);
+    return st;
+}
+
+// Prompts that leave no room for an answer are left out, or cut, and counted.
+static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longest, pl_err *err) {
+    int64_t limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // before an answer of full length
+    int64_t too_long = 0, ended = 0;
+    g->asked = pl_calloc((size_t)prompts->n, sizeof *g->asked);
+    if (!g->asked) return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
     *longest = 0;
-    g->n_given = prompts->n;
     for (int64_t i = 0; i < prompts->n; i++) {
         const pl_prompt *p = &prompts->p[i];
+        asked           *a = &g->asked[g->n_asked];
         int32_t         *ids;
         int64_t          n;
-        PL_TRY(pl_prompt_encode(tok, p, &ids, &n, err));
+        PL_TRY(pl_prompt_encode(g->tok, p, &ids, &n, err));
         too_long += n >= limit;
         if (n >= limit && !g->opt.cut) {
             pl_free(ids);
             continue;
         }
-        g->prompt[g->n_prompts] = ids; // owned from here on
+        *a = (asked){.prompt = p, .ids = ids, .turns = 1};
+        g->n_asked++; // which owns the ids
         if (n < 1)
             return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: the prompt has no tokens", (long long)p->line);
-        if (n >= limit) pl_prompt_cut(tok, ids, &n, room > 2 ? room : 2);
-        for (int64_t k = 0; k < n; k++)
-            if (ids[k] < 0 || ids[k] >= g->target->vocab)
-                return pl_fail(err, PL_E_INPUT,
-                               "target.tokenizer: id %d lies outside the target's vocabulary of %lld; "
-                               "give the target's own tokenizer",
-                               ids[k], (long long)g->target->vocab);
+        a->cut = n >= limit;
+        if (a->cut) pl_prompt_cut(g->tok, ids, &n, room > 2 ? room : 2);
+        a->n = n;
+        PL_TRY(check_ids(g, ids, n, err));
         if (n > *longest) *longest = n;
-        g->prompt_from[g->n_prompts] = i;
-        g->prompt_n[g->n_prompts++] = n;
+        if (p->turns > 1) PL_TRY(ask_turns(g, a, longest, err));
+        ended += a->turns < p->turns;
     }
-    if (g->n_prompts == 0)
+    if (g->n_asked == 0)
         return pl_fail(err, PL_E_INPUT,
-                       "data.prompts: all %lld prompts have more tokens than the target's context takes, %d; shorten "
-                       "them, or set data.long_prompts=cut",
-                       (long long)prompts->n, limit - 1);
+                       "data.prompts: all %lld prompts have more tokens than there is room for, %lld; shorten them, or "
+                       "set data.long_prompts=cut",
+                       (long long)prompts->n, (long long)limit - 1);
     if (too_long)
-        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than the target's context takes, %d: %s",
-                    (long long)too_long, (long long)prompts->n, limit - 1, g->opt.cut ? "cut" : "left out");
+        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than there is room for, %lld: %s",
+                    (long long)too_long, (long long)prompts->n, (long long)limit - 1, g->opt.cut ? "cut" : "left out");
+    if (ended)
+        pl_log_warn("data.prompts: %lld of %lld conversations end before a turn with more tokens than there is room "
+                    "for, %lld",
+                    (long long)ended, (long long)prompts->n, (long long)limit - 1);
     return PL_OK;
+}
+
+// ---- the order of a round ----
+
+// Places of the block of conversations [from, to), and how far the first and last turn of one are apart at most.
+static void order_block(pl_generator *g, int64_t from, int64_t to, int64_t *span) {
+    int64_t before[PL_GENERATE_BLOCK], first[PL_GENERATE_BLOCK];
+    bool    more = true;
+    for (int t = 0; more; t++) {
+        more = false;
+        for (int64_t i = from; i < to; i++) {
+            if (t >= g->asked[i].turns) continue;
+            int64_t at = g->n_places++, k = i - from;
+            g->place[at] = (place){.asked = i, .turn = t, .before = t ? before[k] : -1, .next = -1};
+            if (t == 0) first[k] = at;
+            if (t > 0) g->place[before[k]].next = at;
+            before[k] = at;
+            if (at - first[k] > *span) *span = at - first[k];
+            more |= t + 1 < g->asked[i].turns;
+        }
+    }
+}
+
+static pl_status order_round(pl_generator *g, pl_err *err) {
+    int64_t places = 0, span = 0;
+    for (int64_t i = 0; i < g->n_asked; i++)
+        places += g->asked[i].turns;
+    g->place = pl_calloc((size_t)places, sizeof *g->place);
+    if (!g->place) return pl_fail(err, PL_E_MEMORY, "%lld turns: out of memory", (long long)places);
+    for (int64_t i = 0; i < g->n_asked; i += PL_GENERATE_BLOCK)
+        order_block(g, i, i + PL_GENERATE_BLOCK < g->n_asked ? i + PL_GENERATE_BLOCK : g->n_asked, &span);
+    // An answer is wanted until the last turn behind it has begun; meanwhile the ring's jobs may be answered.
+    g->n_said = span ? span + g->ring_size : 0;
+    g->said = pl_calloc((size_t)g->n_said, sizeof *g->said);
+    return g->said || !g->n_said ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+}
+
+static const place *place_of(const pl_generator *g, int64_t number) {
+    return &g->place[number % g->n_places];
+}
+
+// Job number of the conversation's first turn.
+static int64_t first_turn(const pl_generator *g, int64_t number) {
+    int64_t at = number % g->n_places, back = 0;
+    for (; g->place[at].before >= 0; at = g->place[at].before)
+        back += at - g->place[at].before;
+    return number - back;
+}
+
+// Job number of its last one.
+static int64_t last_turn(const pl_generator *g, int64_t number) {
+    int64_t at = number % g->n_places, on = 0;
+    for (; g->place[at].next >= 0; at = g->place[at].next)
+        on += g->place[at].next - at;
+    return number + on;
+}
+
+// The first job that has to be answered so that `number` and what follows can be: earlier turns of its block's
+// conversations.
+static int64_t answered_from(const pl_generator *g, int64_t number) {
+    int64_t from = number, round = number - number % g->n_places;
+    int64_t block = place_of(g, number)->asked / PL_GENERATE_BLOCK;
+    for (int64_t j = number; j < round + g->n_places && place_of(g, j)->asked / PL_GENERATE_BLOCK == block; j++)
+        if (first_turn(g, j) < from) from = first_turn(g, j);
+    return from;
 }
 
 pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
@@ -110,28 +290,30 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     pl_generator *g = pl_calloc(1, sizeof *g);
     if (!g) return pl_fail(err, PL_E_MEMORY, "generator: out of memory");
     g->target = target;
+    g->tok = tok;
     g->opt = *o;
     g->in_out = -1;
-    g->next_start = g->next_out = o->first_job;
     for (int i = 0; i < target->config.n_eos && i < PL_MAX_STOP; i++)
         g->stop[g->n_stop++] = target->config.eos_token_id[i];
-    pl_status st;
-    int64_t   longest = 0;
-    PL_TRY_GOTO(st, fail, encode_prompts(g, tok, prompts, &longest, err));
-    pl_columns_shape shape = shape_of(g);
-    int64_t          len = longest + o->max_new + 1, context = target->config.max_position_embeddings;
-    if (len > context) len = context;
     // Twice as many documents as sessions: short answers may run ahead of a long one that is due first.
     g->ring_size = 2 * o->sessions;
+    pl_status st;
+    int64_t   longest = 0;
+    PL_TRY_GOTO(st, fail, ask(g, prompts, &longest, err));
+    PL_TRY_GOTO(st, fail, order_round(g, err));
+    g->next_start = g->next_out = answered_from(g, o->first_job);
+    pl_columns_shape shape = shape_of(g);
+    int64_t          len = longest + o->max_new + 1;
+    g->len = len > positions(g) ? positions(g) : (int)len;
     g->ring = pl_calloc((size_t)g->ring_size, sizeof *g->ring);
     if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
     for (int i = 0; i < g->ring_size; i++) {
         g->ring[i].number = -1;
-        PL_TRY_GOTO(st, fail, pl_columns_reserve(&g->ring[i].doc, &shape, len, err));
+        PL_TRY_GOTO(st, fail, pl_columns_reserve(&g->ring[i].doc, &shape, g->len, err));
     }
     pl_engine_options eo = {.max_sessions = o->sessions,
                             .max_rows = o->sessions > 32 ? 2 * o->sessions : 64,
-                            .max_len = (int)len,
+                            .max_len = g->len,
                             .n_taps = o->n_taps,
                             .all_logits = true};
     memcpy(eo.tap, o->tap, sizeof eo.tap);
@@ -147,82 +329,185 @@ fail:
 void pl_generator_destroy(pl_generator *g) {
     if (!g) return;
     pl_engine_destroy(g->engine);
-    for (int64_t i = 0; g->prompt && i < g->n_given; i++)
-        pl_free(g->prompt[i]);
-    for (int i = 0; g->ring && i < g->ring_size; i++)
+    for (int64_t i = 0; i < g->n_asked; i++)
+        pl_free(g->asked[i].ids);
+    for (int i = 0; g->ring && i < g->ring_size; i++) {
         pl_columns_free(&g->ring[i].doc);
-    pl_free(g->prompt);
-    pl_free(g->prompt_from);
-    pl_free(g->prompt_n);
+        pl_free(g->ring[i].text);
+    }
+    for (int64_t i = 0; g->said && i < g->n_said; i++)
+        pl_free(g->said[i]);
+    pl_free(g->said);
+    pl_free(g->asked);
+    pl_free(g->place);
     pl_free(g->ring);
     pl_free(g);
 }
 
-int64_t pl_generator_prompt(const pl_generator *g, int64_t number) {
-    return g->prompt_from[number % g->n_prompts];
+const char *pl_generator_prompt(const pl_generator *g) {
+    PL_CHECK(g->in_out >= 0, "no document is lent");
+    const job *j = &g->ring[g->in_out];
+    return j->text ? j->text : g->asked[place_of(g, j->number)->asked].prompt->text;
 }
 
 int64_t pl_generator_jobs(const pl_generator *g) {
-    return g->opt.samples < 0 ? -1 : g->n_prompts * (g->opt.samples + (g->opt.greedy ? 1 : 0));
+    return g->opt.samples < 0 ? -1 : g->n_places * (g->opt.samples + (g->opt.greedy ? 1 : 0));
 }
 
+// ---- jobs ----
+
+static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, pl_err *err) {
+    bool               greedy = g->opt.greedy && j->number / g->n_places == 0;
+    pl_session_options so = {.sampling = {.temperature = greedy ? 0 : g->opt.temperature,
+                                          .top_p = greedy ? 1 : g->opt.top_p,
+                                          .seed = g->opt.seed},
+                             .key = (uint64_t)j->number,
+                             .max_new = g->opt.max_new,
+                             .n_stop = g->n_stop};
+    pl_session        *s;
+    memcpy(so.stop, g->stop, sizeof so.stop);
+    return pl_engine_start(g->engine, ids, (int)n, &so, &s, err);
+}
+
+// The ids of a later turn, behind the answers of this round: as much of its history as leaves room for an answer.
+static pl_status write_turn(pl_generator *g, job *j, const char **answer, int32_t **ids, int64_t *n, pl_err *err) {
+    const place *p = place_of(g, j->number);
+    const asked *a = &g->asked[p->asked];
+    int64_t      number = j->number, room = g->len - g->opt.max_new - 1, limit = g->len - 1;
+    int          exchanges;
+    for (const place *q = p; q->before >= 0; q = &g->place[q->before]) {
+        number -= q - &g->place[q->before];
+        answer[q->turn - 1] = g->said[number % g->n_said];
+    }
+    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), p->turn, &exchanges, err));
+    pl_chat_turn turn = {.number = p->turn, .answer = answer};
+    for (;; turn.skip++) {
+        PL_TRY(render_ids(g, a, &turn, &j->text, ids, n, err));
+        j->about.cut = turn.skip > 0;
+        if (*n <= room || (turn.skip + 1 >= exchanges && *n < limit)) break;
+        if (turn.skip + 1 >= exchanges) { // which fits into no context, and is to be cut
+            pl_prompt_cut(g->tok, *ids, n, room > 2 ? room : 2);
+            j->about.cut = 1;
+            break;
+        }
+        pl_free(*ids);
+        pl_free(j->text);
+        *ids = NULL;
+        j->text = NULL;
+    }
+    if (*n < 1)
+        return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: turn %d is empty", (long long)a->prompt->line,
+                       p->turn + 1);
+    return check_ids(g, *ids, *n, err);
+}
+
+static pl_status start_turn(pl_generator *g, job *j, pl_err *err) {
+    const place *p = place_of(g, j->number);
+    const char **answer = pl_calloc((size_t)p->turn, sizeof *answer);
+    int32_t     *ids = NULL;
+    int64_t      n = 0;
+    pl_status    st = answer ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+    if (st == PL_OK) st = write_turn(g, j, answer, &ids, &n, err);
+    if (st == PL_OK) st = start_session(g, j, ids, n, err);
+    pl_free(ids);
+    pl_free(answer);
+    return st;
+}
+
+static pl_status start_job(pl_generator *g, int64_t number, pl_err *err) {
+    job         *j = &g->ring[number % g->ring_size];
+    const place *p = place_of(g, number);
+    const asked *a = &g->asked[p->asked];
+    pl_free(j->text);
+    j->text = NULL;
+    j->number = number;
+    j->done = false;
+    j->doc.n = 0;
+    j->about = (pl_doc_about){
+        .end = -1, .turn = p->turn, .back = (int32_t)(number - first_turn(g, number)), .cut = a->cut && p->turn == 0};
+    // Of what was given away before, only the answers that a later turn needs are made again.
+    if (number < g->opt.first_job && last_turn(g, number) < g->opt.first_job) {
+        j->done = true;
+        return PL_OK;
+    }
+    return p->turn > 0 ? start_turn(g, j, err) : start_session(g, j, a->ids, a->n, err);
+}
+
+// Whether the turn before it, if there is one, has been answered.
+static bool may_start(const pl_generator *g, int64_t number) {
+    const place *p = place_of(g, number);
+    if (p->before < 0) return true;
+    int64_t    before = number - (p - &g->place[p->before]);
+    const job *j = &g->ring[before % g->ring_size];
+    return before < g->next_out || (j->number == before && j->done);
+}
+
+// As many as there are slots for, the earliest first. The ring's room ends with documents that wait to be given away.
 static pl_status start_jobs(pl_generator *g, pl_err *err) {
-    int64_t jobs = pl_generator_jobs(g);
-    while (pl_engine_free_slots(g->engine) > 0 && (jobs < 0 || g->next_start < jobs)) {
-        job *j = &g->ring[g->next_start % g->ring_size];
-        if (g->next_start - g->next_out >= g->ring_size) return PL_OK; // the ring is full of documents that wait
-        int64_t            p = g->next_start % g->n_prompts, round = g->next_start / g->n_prompts;
-        bool               greedy = g->opt.greedy && round == 0;
-        pl_session_options so = {.sampling = {.temperature = greedy ? 0 : g->opt.temperature,
-                                              .top_p = greedy ? 1 : g->opt.top_p,
-                                              .seed = g->opt.seed},
-                                 .key = (uint64_t)g->next_start,
-                                 .max_new = g->opt.max_new,
-                                 .n_stop = g->n_stop};
-        pl_session        *s;
-        memcpy(so.stop, g->stop, sizeof so.stop);
-        j->number = g->next_start;
-        j->done = false;
-        j->doc.n = 0;
-        PL_TRY(pl_engine_start(g->engine, g->prompt[p], (int)g->prompt_n[p], &so, &s, err));
+    int64_t jobs = pl_generator_jobs(g), end = g->next_out + g->ring_size;
+    if (jobs >= 0 && end > jobs) end = jobs;
+    for (int64_t i = g->next_start; i < end && pl_engine_free_slots(g->engine) > 0; i++)
+        if (g->ring[i % g->ring_size].number != i && may_start(g, i)) PL_TRY(start_job(g, i, err));
+    while (g->next_start < end && g->ring[g->next_start % g->ring_size].number == g->next_start)
         g->next_start++;
+    return PL_OK;
+}
+
+// The answer as text, for the turns behind it.
+static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
+    int32_t        n;
+    size_t         bytes;
+    const int32_t *ids = pl_session_answer(s, &n);
+    char         **said = g->n_said ? &g->said[j->number % g->n_said] : NULL;
+    if (place_of(g, j->number)->next < 0) return PL_OK;
+    pl_free(*said);
+    *said = NULL;
+    return pl_tokenizer_decode(g->tok, ids, n, said, &bytes, err);
+}
+
+static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err *err) {
+    static const pl_answer_end why[] = {[PL_RUNNING] = PL_ANSWER_UNKNOWN,
+                                        [PL_STOPPED] = PL_ANSWER_STOP,
+                                        [PL_LENGTH] = PL_ANSWER_LENGTH,
+                                        [PL_CONTEXT] = PL_ANSWER_CONTEXT};
+    int64_t                    n = pl_session_length(s);
+    PL_CHECK(n - j->doc.n <= 1, "%lld tokens, %lld rows", (long long)n, (long long)j->doc.n);
+    if (j->doc.n < n) j->about.end = pl_session_tokens(s)[n - 1];
+    j->about.finish = (int32_t)why[pl_session_finish(s)];
+    j->done = true;
+    return keep_answer(g, j, s, err);
+}
+
+static pl_status step(pl_generator *g, pl_err *err) {
+    PL_TRY(start_jobs(g, err));
+    PL_TRY(pl_engine_step(g->engine, err));
+    for (int i = 0; i < g->opt.sessions; i++) {
+        pl_session *s = pl_engine_session(g->engine, i);
+        if (!s || pl_session_finish(s) == PL_RUNNING) continue;
+        PL_TRY(finish_job(g, &g->ring[pl_session_key(s) % (uint64_t)g->ring_size], s, err));
+        pl_engine_end(g->engine, s);
     }
     return PL_OK;
 }
 
-static void finish_job(job *j, const pl_session *s) {
-    int64_t n = pl_session_length(s);
-    PL_CHECK(n - j->doc.n <= 1, "%lld tokens, %lld rows", (long long)n, (long long)j->doc.n);
-    j->doc.end = NULL;
-    if (j->doc.n < n) {
-        j->end = pl_session_tokens(s)[n - 1];
-        j->doc.end = &j->end;
-    }
-    j->done = true;
-}
-
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
-    *doc = (pl_columns){0};
-    if (g->in_out >= 0) {
-        g->ring[g->in_out].number = -1;
-        g->in_out = -1;
-        g->next_out++;
-    }
     int64_t jobs = pl_generator_jobs(g);
-    if (jobs >= 0 && g->next_out >= jobs) return PL_OK;
-    job *want = &g->ring[g->next_out % g->ring_size];
-    while (want->number != g->next_out || !want->done) {
-        PL_TRY(start_jobs(g, err));
-        PL_TRY(pl_engine_step(g->engine, err));
-        for (int i = 0; i < g->opt.sessions; i++) {
-            pl_session *s = pl_engine_session(g->engine, i);
-            if (!s || pl_session_finish(s) == PL_RUNNING) continue;
-            finish_job(&g->ring[pl_session_key(s) % (uint64_t)g->ring_size], s);
-            pl_engine_end(g->engine, s);
+    *doc = (pl_columns){0};
+    do {
+        if (g->in_out >= 0) {
+            g->ring[g->in_out].number = -1;
+            g->in_out = -1;
+            g->next_out++;
         }
-    }
-    g->in_out = g->next_out % g->ring_size;
-    *doc = want->doc;
+        if (jobs >= 0 && g->next_out >= jobs) return PL_OK;
+        job *want = &g->ring[g->next_out % g->ring_size];
+        while (want->number != g->next_out || !want->done)
+            PL_TRY(step(g, err));
+        g->in_out = g->next_out % g->ring_size;
+    } while (g->next_out < g->opt.first_job);
+    job *j = &g->ring[g->in_out];
+    *doc = j->doc;
+    doc->about = &j->about;
     doc->room = 0; // lent
     return PL_OK;
 }

@@ -1,10 +1,15 @@
 // Training data from the target itself: answers to prompts, greedy and sampled, many sequences per forward, with the
 // features that drafters learn from.
 //
-// Documents come in a fixed order, whatever the batching: job j is round j / prompts of prompt j % prompts. In round 0
-// answers are greedy where greedy answers are wanted; in the others they are sampled, each keyed by (seed, j). So a
-// producer that was stopped goes on with the next job, and online training (rounds without end) sees the same text as
-// offline training.
+// Documents come in a fixed order, whatever the batching: job j is place j % places of round j / places. Each turn of
+// each conversation has a place (a prompt without turns is a conversation of one): of PL_GENERATE_BLOCK conversations at
+// a time the first turns, then the second ones, and so on. In round 0 answers are greedy where greedy answers are
+// wanted; in the others they are sampled, each keyed by (seed, j). So a producer that was stopped goes on with the next
+// job, and online training (rounds without end) sees the same text as offline training.
+//
+// Turns are written by the chat template with the answers of the same round before them, as text; so a document is one
+// answer behind its whole prompt, and the ids of the answer alone are supervised, as the target emitted them. A history
+// that leaves no room for an answer of full length loses its oldest exchanges.
 #ifndef PL_GENERATOR_H
 #define PL_GENERATOR_H
 
@@ -14,30 +19,46 @@
 #include "infer/cli/env.h"
 #include "infer/model/llama.h"
 
+enum { PL_GENERATE_BLOCK = 64 };
+
+// How prompts are written. chat NULL: they are plain text, as they are.
+#define PL_FORM_NAME 32
+typedef struct pl_prompt_form {
+    pl_chat_template *chat; // owned
+    pl_chat_options   options;
+    char              name[PL_FORM_NAME]; // what datasets store: "plain", or "chat:" and the template's hash
+    const char       *path;               // of the prompts, for messages; NULL: data.prompts
+} pl_prompt_form;
+
+void pl_prompt_form_close(pl_prompt_form *form);
+
 typedef struct pl_generator_options {
-    int      n_taps, tap[PL_MAX_TAPS];
-    int      max_new;
-    bool     greedy;      // round 0 is greedy
-    int      samples;     // sampled rounds; < 0: without end
-    double   temperature; // of sampled rounds
-    double   top_p;
-    int      sessions; // in flight
-    bool     cut;      // prompts that are too long lose their beginning; false: they are left out
-    uint64_t seed;
-    int64_t  first_job; // documents already made
+    const pl_prompt_form *form; // borrowed; NULL: plain text
+    int                   n_taps, tap[PL_MAX_TAPS];
+    int                   max_new;
+    int                   max_len;     // tokens of a document at most; 0: the target's context
+    bool                  greedy;      // round 0 is greedy
+    int                   samples;     // sampled rounds; < 0: without end
+    double                temperature; // of sampled rounds
+    double                top_p;
+    int                   sessions; // in flight
+    bool                  cut;      // prompts that are too long lose their beginning; false: they are left out
+    uint64_t              seed;
+    int64_t               first_job; // documents already made
 } pl_generator_options;
 
 typedef struct pl_generator pl_generator;
 
 // Borrows everything. Prompts that leave no room for an answer in the target's context are left out or cut, with a
-// warning that counts them.
-pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
-                              const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
-void      pl_generator_destroy(pl_generator *g);
-int64_t   pl_generator_jobs(const pl_generator *g);                // documents in all; -1 without end
-int64_t   pl_generator_prompt(const pl_generator *g, int64_t number); // whose document it is: an index of `prompts`
-// The next document in order, with all columns of features, borrowed until the next call; n = 0 when there are no more.
-// The last emitted token has no row, since the target never read it: it is the document's end.
-pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
+// warning that counts them; a conversation ends before such a turn.
+pl_status   pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
+                                const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
+void        pl_generator_destroy(pl_generator *g);
+int64_t     pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
+// The next document in order, with all columns of features and what it is, borrowed until the next call; n = 0 when
+// there are no more. The last emitted token has no row, since the target never read it: it is the document's end.
+pl_status   pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
+// The text that it answers, borrowed likewise.
+const char *pl_generator_prompt(const pl_generator *g);
 
 #endif

@@ -13,49 +13,59 @@ const pl_key pl_split_keys[] = {
      .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
     PL_KEYS_END(pl_split_recipe)};
 
-static pl_status open_template(pl_chat_template **t, pl_chat_options *o, const pl_generate_recipe *gen, pl_err *err) {
-    const char *dir = gen->target.tokenizer ? gen->target.tokenizer : gen->target.path;
-    *t = NULL;
-    if (!dir)
-        return pl_fail(err, PL_E_INPUT, "target.path: is missing, and with it the chat template that data.form names");
-    *o = (pl_chat_options){
-        .kwargs = gen->data.chat.kwargs, .date = gen->data.chat.date, .system = gen->data.chat.system};
-    return pl_chat_template_open(t, dir, gen->data.chat.template, err);
-}
-
 // Keys of chats where prompts are plain text would be read and do nothing.
 static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs, &gen->data.chat.date,
-                                        &gen->data.chat.system};
+                                        &gen->data.chat.system, &gen->data.chat.history};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
         if (pl_recipe_given(r, keys[i])) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
     return PL_OK;
 }
 
-pl_status pl_recipe_prompts_read(const pl_recipe *r, const char *path, pl_prompts **out, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    pl_chat_template         *t;
-    pl_chat_options           o;
-    *out = NULL;
-    PL_TRY(check_form(r, err));
-    if (gen->data.form != PL_FORM_CHAT) return pl_prompts_read(out, path, err);
-    PL_TRY(open_template(&t, &o, gen, err));
-    pl_status st = pl_chat_prompts_read(out, path, t, &o, err);
-    pl_chat_template_close(t);
-    return st;
+void pl_prompt_form_close(pl_prompt_form *form) {
+    pl_chat_template_close(form->chat);
+    *form = (pl_prompt_form){0};
 }
 
-pl_status pl_recipe_form(const pl_recipe *r, char form[PL_FORM_NAME], pl_err *err) {
+pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    pl_chat_template         *t;
-    pl_chat_options           o;
-    snprintf(form, PL_FORM_NAME, "plain");
+    const char               *dir = gen->target.tokenizer ? gen->target.tokenizer : gen->target.path;
+    *form = (pl_prompt_form){.name = "plain", .path = gen->data.prompts};
+    PL_TRY(check_form(r, err));
     if (gen->data.form != PL_FORM_CHAT) return PL_OK;
-    PL_TRY(open_template(&t, &o, gen, err));
-    snprintf(form, PL_FORM_NAME, "chat:%s", pl_chat_template_hash(t));
-    pl_chat_template_close(t);
+    if (!dir)
+        return pl_fail(err, PL_E_INPUT, "target.path: is missing, and with it the chat template that data.form names");
+    form->options = (pl_chat_options){
+        .kwargs = gen->data.chat.kwargs, .date = gen->data.chat.date, .system = gen->data.chat.system};
+    PL_TRY(pl_chat_template_open(&form->chat, dir, gen->data.chat.template, err));
+    snprintf(form->name, sizeof form->name, "chat:%s", pl_chat_template_hash(form->chat));
     return PL_OK;
+}
+
+static pl_status read_file(pl_prompts **out, const pl_prompt_form *form, const char *path, pl_err *err) {
+    if (!form->chat) return pl_prompts_read(out, path, err);
+    return pl_chat_prompts_read(out, path, form->chat, &form->options, err);
+}
+
+// Conversations in place of which stand their turns, with the history that the file gives.
+static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, const char *path, pl_err *err) {
+    pl_prompts *given;
+    if (!form->chat) return PL_OK;
+    PL_TRY(pl_chat_prompts_given(&given, *prompts, path, form->chat, &form->options, err));
+    pl_prompts_destroy(*prompts);
+    *prompts = given;
+    return PL_OK;
+}
+
+pl_status pl_prompts_to_evaluate(const pl_prompt_form *form, const char *path, pl_prompts **out, pl_err *err) {
+    *out = NULL;
+    PL_TRY(read_file(out, form, path, err));
+    pl_status st = take_given(out, form, path, err);
+    if (st == PL_OK) return PL_OK;
+    pl_prompts_destroy(*out);
+    *out = NULL;
+    return st;
 }
 
 void pl_put_chat(pl_json_out *o, const pl_recipe *r) {
@@ -64,42 +74,50 @@ void pl_put_chat(pl_json_out *o, const pl_recipe *r) {
     pl_put_str(o, "chat_kwargs", gen->data.chat.kwargs);
     pl_put_str(o, "chat_date", gen->data.chat.date);
     pl_put_str(o, "chat_system", gen->data.chat.system);
+    pl_put_str(o, "chat_history", gen->data.chat.history == PL_HISTORY_GIVEN ? "given" : "own");
 }
 
-pl_status pl_recipe_prompts(const pl_recipe *r, pl_prompts **train, pl_prompts **held, pl_err *err) {
-    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    const pl_split_recipe    *split = pl_split_recipe_of(r);
-    *train = *held = NULL;
-    pl_prompts *all = NULL;
-    PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
-    PL_TRY(pl_recipe_prompts_read(r, gen->data.prompts, &all, err));
-    const char *eval = split->eval.prompts;
-    pl_status   st = PL_OK;
-    if (eval) {
-        st = pl_recipe_prompts_read(r, eval, held, err);
-        if (st == PL_OK)
-            *train = all;
-        else
-            pl_prompts_destroy(all);
-        return st;
-    }
-    int64_t holdout = split->eval.holdout;
-    char    mend[64] = "bring more prompts";
+// data.prompts without eval.holdout of them.
+static pl_status split(const pl_recipe *r, const pl_prompts *all, pl_prompts **train, pl_prompts **held, pl_err *err) {
+    const pl_split_recipe *c = pl_split_recipe_of(r);
+    int64_t                holdout = c->eval.holdout;
+    char                   mend[64] = "bring more prompts";
     if (all->n > 1) snprintf(mend, sizeof mend, "take fewer (--set eval.holdout=%lld)", (long long)(all->n + 9) / 10);
     if (holdout >= all->n)
-        st = pl_recipe_fail(r, &split->eval.holdout, err, "%lld prompts held out of %lld leave none to train on; %s",
-                            (long long)holdout, (long long)all->n, mend);
-    else
-        st = pl_prompts_split(all, (uint64_t)gen->seed, holdout, train, held, err);
-    if (st == PL_OK && (*held)->n == 0) { // equal texts stay on one side
-        st = pl_recipe_fail(r, &split->eval.holdout, err,
-                            "of %lld prompts none can be held out: too many have the same text; bring more prompts, or "
-                            "name others in eval.prompts",
-                            (long long)all->n);
-        pl_prompts_destroy(*train);
-        pl_prompts_destroy(*held);
-        *train = *held = NULL;
+        return pl_recipe_fail(r, &c->eval.holdout, err, "%lld prompts held out of %lld leave none to train on; %s",
+                              (long long)holdout, (long long)all->n, mend);
+    PL_TRY(pl_prompts_split(all, (uint64_t)pl_generate_recipe_of(r)->seed, holdout, train, held, err));
+    if ((*held)->n > 0) return PL_OK;
+    return pl_recipe_fail(r, &c->eval.holdout, err,
+                          "of %lld prompts none can be held out: too many have the same text; bring more prompts, or "
+                          "name others in eval.prompts",
+                          (long long)all->n); // equal texts stay on one side
+}
+
+pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **train, pl_prompts **held,
+                            pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const char               *path = gen->data.prompts, *eval = pl_split_recipe_of(r)->eval.prompts;
+    pl_prompts               *all = NULL;
+    pl_status                 st;
+    *train = *held = NULL;
+    PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
+    PL_TRY(read_file(&all, form, path, err));
+    if (eval) {
+        PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(form, eval, held, err));
+        *train = all;
+        all = NULL;
+    } else {
+        PL_TRY_GOTO(st, fail, split(r, all, train, held, err));
+        PL_TRY_GOTO(st, fail, take_given(held, form, path, err));
     }
+    if (gen->data.chat.history == PL_HISTORY_GIVEN) PL_TRY_GOTO(st, fail, take_given(train, form, path, err));
     pl_prompts_destroy(all);
+    return PL_OK;
+fail:
+    pl_prompts_destroy(all);
+    pl_prompts_destroy(*train);
+    pl_prompts_destroy(*held);
+    *train = *held = NULL;
     return st;
 }

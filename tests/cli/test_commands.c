@@ -181,6 +181,7 @@ static void test_chat_recipe(void **state) {
     snprintf(path, sizeof path, "%s/texts/texts.jsonl", dir);
     char *text = test_read(path);
     int   turns = 0;
+    bool  asked = false;
     for (char *at = text, *end; *at; at = end + 1, turns++) { // three of four prompts: one is held out
         pl_json d;
         end = strchr(at, '\n');
@@ -188,6 +189,13 @@ static void test_chat_recipe(void **state) {
         const char *prompt = test_str(&j, NULL, "prompt");
         assert_int_equal(strncmp(prompt, "[system] Be good [user] ", 24), 0);
         assert_non_null(strstr(prompt, "[assistant]"));
+        // Later turns stand behind the target's own answers, not the file's.
+        assert_null(strstr(prompt, "[assistant] Yes"));
+        asked |= strstr(prompt, "Why") != NULL;
+        if (asked && strstr(prompt, "Why")) {
+            int64_t turn;
+            assert_int_equal(pl_json_get_int(&j, NULL, "turn", 1, 1, &turn, &err), PL_OK);
+        }
         if (strcmp(prompt, "[system] Be good [user] Hi [assistant]") == 0) {
             test_run_json(&d,
                           "decode --target checkpoints/tiny --chat --system 'Be good' -p Hi --chat-template %s -n 8 "
@@ -199,6 +207,15 @@ static void test_chat_recipe(void **state) {
         pl_json_close(&j);
     }
     assert_int_equal(turns, 3);
+    assert_true(asked);
+    pl_free(text);
+    test_run_json(&j,
+                  "generate %s --out %s/texts --texts --json --set data.prompts=%s --set data.chat.template=%s --set "
+                  "data.chat.history=given",
+                  recipe, dir, prompts, template);
+    pl_json_close(&j);
+    text = test_read(path);
+    assert_non_null(strstr(text, "[assistant] Yes [user] Why [assistant]"));
     pl_free(text);
 
     test_run_json(&j, made, recipe, dir, prompts, template, "");
@@ -211,6 +228,7 @@ static void test_chat_recipe(void **state) {
     // Another template, other variables, no template: not the same dataset.
     test_run_fails(2, "generation", made, recipe, dir, prompts, template,
                    "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
+    test_run_fails(2, "generation", made, recipe, dir, prompts, template, "--set data.chat.history=given");
     test_write(template, "{{ messages[-1].content }}");
     test_run_fails(2, "template", made, recipe, dir, prompts, template, "");
     test_run_fails(2, "needs data.form: chat", made, recipe, dir, prompts, template, "--set data.form=text");

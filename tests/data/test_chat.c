@@ -206,38 +206,70 @@ static void of_folders(void **state) {
     refused(dir, MESSAGES "}", &more, "not an object");
 }
 
-// A prompt for every turn that an assistant answers; of other records what a user says.
+static const char CONVERSATIONS[] =
+    "{\"id\": 7, \"category\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+    "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
+    "\"content\": \"d\"}, {\"role\": \"tool\", \"content\": \"e\"}]}\n"
+    "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"h\"}, "
+    "{\"from\": \"gpt\", \"value\": \"g\"}]}\n"
+    "{\"turns\": [\"first\", \"second\", \"third\"]}\n{\"Question\": \"q\"}\n"
+    "{\"turns\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"user\", \"content\": \"y\"}]}\n";
+
+static pl_chat_template *open_turns(void) {
+    static const char text[] = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+                               "{{ 'A:' if add_generation_prompt }}";
+    pl_chat_template *t;
+    pl_err            err = {0};
+    put_text(at("p.jsonl"), CONVERSATIONS);
+    assert_ok(pl_chat_template_open(&t, folder_with("turns", NULL, text), NULL, &err));
+    return t;
+}
+
+// A conversation of each record, its first turn rendered.
 static void prompts_of_conversations(void **state) {
     (void)state;
-    static const char records[] =
-        "{\"id\": 7, \"category\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
-        "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
-        "\"content\": \"d\"}, {\"role\": \"tool\", \"content\": \"e\"}]}\n"
-        "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"h\"}, "
-        "{\"from\": \"gpt\", \"value\": \"g\"}]}\n"
-        "{\"turns\": [\"first\", \"second\"]}\n{\"question\": \"q\"}\n";
-    static const char *const want[] = {"[system:S][user:a]A:",
-                                       "[system:S][user:a][assistant:b][user:c]A:",
-                                       "[system:S][user:a][assistant:b][user:c][assistant:d][tool:e]A:",
-                                       "[system:s][user:h]A:",
-                                       "[system:S][user:first]A:",
-                                       "[system:S][user:q]A:"};
-    pl_chat_template        *t;
+    static const struct {
+        const char *text;
+        int64_t     line;
+        int         turns;
+    } want[] = {{"[system:S][user:a]A:", 1, 3},
+                {"[system:s][user:h]A:", 2, 1},
+                {"[system:S][user:first]A:", 3, 3},
+                {"[system:S][user:q]A:", 4, 1},
+                {"[system:S][user:x][user:y]A:", 5, 1}};
+    static const char *const given[] = {"[system:S][user:a]A:",
+                                        "[system:S][user:a][assistant:b][user:c]A:",
+                                        "[system:S][user:a][assistant:b][user:c][assistant:d][tool:e]A:",
+                                        "[system:s][user:h]A:",
+                                        "[system:S][user:first]A:", // nobody has answered it
+                                        "[system:S][user:q]A:",
+                                        "[system:S][user:x][user:y]A:"};
     pl_chat_options          o = {.system = "S"};
-    pl_prompts              *p;
+    pl_prompts              *p, *turns, *sides[2];
     pl_err                   err = {0};
-    const char              *dir = folder_with("turns", NULL,
-                                               "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-                                                            "{{ 'A:' if add_generation_prompt }}");
-    put_text(at("p.jsonl"), records);
-    assert_ok(pl_chat_template_open(&t, dir, NULL, &err));
+    pl_chat_template        *t = open_turns();
     assert_ok(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err));
-    assert_int_equal(p->n, 6);
-    for (int i = 0; i < 6; i++) {
-        assert_string_equal(p->p[i].text, want[i]);
-        assert_true(p->p[i].rendered);
+    assert_int_equal(p->n, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_string_equal(p->p[i].text, want[i].text);
+        assert_true(p->p[i].rendered && p->p[i].record && p->p[i].turns == want[i].turns);
+        assert_int_equal(p->p[i].line, want[i].line);
     }
-    assert_true(p->p[1].id == 7 && strcmp(p->p[1].category, "c") == 0 && p->p[3].line == 2 && p->p[5].line == 4);
+    assert_true(p->p[0].id == 7 && strcmp(p->p[0].category, "c") == 0);
+    assert_ok(pl_chat_prompts_given(&turns, p, "p.jsonl", t, &o, &err));
+    assert_int_equal(turns->n, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_string_equal(turns->p[i].text, given[i]);
+        assert_true(turns->p[i].rendered && !turns->p[i].record && turns->p[i].turns == 1);
+    }
+    assert_true(turns->p[2].id == 7 && turns->p[2].line == 1 && strcmp(turns->p[2].category, "c") == 0);
+    assert_ok(pl_prompts_split(p, 1, 2, &sides[0], &sides[1], &err)); // which goes on with the records
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < sides[k]->n; i++)
+            assert_true(sides[k]->p[i].record && sides[k]->p[i].turns == want[sides[k]->p[i].line - 1].turns);
+        pl_prompts_destroy(sides[k]);
+    }
+    pl_prompts_destroy(turns);
     pl_prompts_destroy(p);
     put_text(at("p.jsonl"), "{\"question\": \"q\"}\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n");
     assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
@@ -250,14 +282,57 @@ static void prompts_of_conversations(void **state) {
     assert_string_equal(p->p[0].text, "[system:S][user:one\ntwo]A:");
     assert_true(p->p[1].rendered && strcmp(p->p[1].text, "[system:S][user:three]A:") == 0);
     pl_prompts_destroy(p);
-    put_text(at("p.jsonl"), records);
+    put_text(at("p.jsonl"), CONVERSATIONS);
     assert_ok(pl_chat_texts_read(&p, at("p.jsonl"), t, &o, &err));
-    assert_int_equal(p->n, 4);
+    assert_int_equal(p->n, 5);
     assert_string_equal(p->p[1].text, "[system:s][user:h][assistant:g]");
     assert_string_equal(p->p[2].text, "[system:S][user:first]");
     pl_prompts_destroy(p);
     put_text(at("p.jsonl"), "{\"turns\": []}\n");
     assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
+    put_text(at("p.jsonl"), "{\"turns\": [\"a\", 5]}\n");
+    assert_int_equal(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err), PL_E_INPUT);
+    pl_chat_template_close(t);
+}
+
+// Later turns: with what the assistant has said, as far as that is told, and without the oldest exchanges.
+static void turns_of_conversations(void **state) {
+    (void)state;
+    static const char *const said[] = {"ONE", "TWO"}, *const second[] = {NULL, "TWO"};
+    static const struct {
+        int          record;
+        pl_chat_turn turn;
+        int          exchanges;
+        const char  *text;
+    } cases[] = {
+        {0, {1, said, 0}, 2, "[system:S][user:a][assistant:ONE][user:c]A:"},
+        {0, {1, said, 1}, 2, "[system:S][user:c]A:"},
+        {0, {2, said, 0}, 2, "[system:S][user:a][assistant:ONE][user:c][assistant:d][tool:e]A:"}, // the tool's d
+        {0, {2, said, 1}, 2, "[system:S][user:c][assistant:d][tool:e]A:"},
+        {0, {2, NULL, 0}, 2, "[system:S][user:a][assistant:b][user:c][assistant:d][tool:e]A:"},
+        {2, {0, NULL, 0}, 1, "[system:S][user:first]A:"},
+        {2, {2, said, 0}, 3, "[system:S][user:first][assistant:ONE][user:second][assistant:TWO][user:third]A:"},
+        {2, {2, said, 1}, 3, "[system:S][user:second][assistant:TWO][user:third]A:"},
+        {2, {2, said, 2}, 3, "[system:S][user:third]A:"},
+        {2, {2, second, 0}, 3, "[system:S][user:first][assistant:None][user:second][assistant:TWO][user:third]A:"},
+        {4, {0, NULL, 0}, 1, "[system:S][user:x][user:y]A:"},
+    };
+    pl_chat_options   o = {.system = "S"};
+    pl_prompts       *p;
+    pl_err            err = {0};
+    pl_chat_template *t = open_turns();
+    assert_ok(pl_chat_prompts_read(&p, at("p.jsonl"), t, &o, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pl_jinja_out     out;
+        int              exchanges;
+        const pl_prompt *prompt = &p->p[cases[i].record];
+        assert_ok(pl_chat_prompt_turn(prompt, "p.jsonl", t, &o, &cases[i].turn, &out, &err));
+        assert_string_equal(out.text, cases[i].text);
+        pl_jinja_out_fini(&out);
+        assert_ok(pl_chat_prompt_exchanges(prompt, "p.jsonl", cases[i].turn.number, &exchanges, &err));
+        assert_int_equal(exchanges, cases[i].exchanges);
+    }
+    pl_prompts_destroy(p);
     pl_chat_template_close(t);
 }
 
@@ -284,8 +359,13 @@ static void hashes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_transformers), cmocka_unit_test(refusals), cmocka_unit_test(generation),
-        cmocka_unit_test(of_folders),      cmocka_unit_test(hashes),   cmocka_unit_test(prompts_of_conversations),
+        cmocka_unit_test(as_transformers),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(generation),
+        cmocka_unit_test(of_folders),
+        cmocka_unit_test(hashes),
+        cmocka_unit_test(prompts_of_conversations),
+        cmocka_unit_test(turns_of_conversations),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

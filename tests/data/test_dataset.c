@@ -19,11 +19,11 @@ static const pl_dataset_attrs attrs = {.target_fingerprint = "aaaaaaaaaaaaaaaa",
                                        .tap_layer_ids = {2, 5, 8}};
 
 typedef struct doc {
-    int64_t  n;
-    int32_t  end;
-    int32_t  tokens[MAX_ROWS], argmax[MAX_ROWS];
-    uint8_t  loss_mask[MAX_ROWS];
-    uint16_t features[MAX_ROWS * A * D], last_hidden[MAX_ROWS * D];
+    int64_t      n;
+    pl_doc_about about;
+    int32_t      tokens[MAX_ROWS], argmax[MAX_ROWS];
+    uint8_t      loss_mask[MAX_ROWS];
+    uint16_t     features[MAX_ROWS * A * D], last_hidden[MAX_ROWS * D];
 } doc;
 
 // Document i: lengths and contents follow from i alone.
@@ -37,8 +37,10 @@ static doc *make(int64_t i) {
         d.argmax[k] = (int32_t)((x >> 16) % V);
         d.loss_mask[k] = (x >> 20) & 1;
     }
-    d.end = i % 5 == 4 ? -1 : (int32_t)(x % V);
-    d.end = i % 5 == 4 ? -1 : (int32_t)(x % V);
+    d.about = (pl_doc_about){.end = -1};
+    if (i % 5 < 4) // what nobody says is absent
+        d.about =
+            (pl_doc_about){(int32_t)(x % V), (int32_t)(i % 5), (int32_t)(i % 5), (int32_t)(i % 4), (int32_t)(i & 1)};
     for (int64_t k = 0; k < d.n * A * D; k++)
         d.features[k] = (uint16_t)(x = x * 1664525u + 1013904223u);
     for (int64_t k = 0; k < d.n * D; k++)
@@ -53,7 +55,7 @@ static pl_columns columns_of(doc *d) {
                         .argmax = d->argmax,
                         .features = d->features,
                         .last_hidden = d->last_hidden,
-                        .end = d->end >= 0 ? &d->end : NULL};
+                        .about = d->about.end >= 0 ? &d->about : NULL};
 }
 
 static pl_status append(pl_dataset_writer *w, int64_t i, pl_err *err) {
@@ -79,8 +81,8 @@ static void check_doc(pl_dataset *ds, int64_t i) {
     assert_int_equal(n, want->n);
     pl_columns to = columns_of(&got);
     assert_ok(pl_dataset_read_doc(ds, i, &to, &err));
-    assert_ok(pl_dataset_doc_end(ds, i, &got.end, &err));
-    assert_int_equal(got.end, want->end);
+    assert_ok(pl_dataset_doc_about(ds, i, &got.about, &err));
+    assert_memory_equal(&got.about, &want->about, sizeof want->about);
     assert_memory_equal(got.tokens, want->tokens, (size_t)n * 4);
     assert_memory_equal(got.argmax, want->argmax, (size_t)n * 4);
     assert_memory_equal(got.loss_mask, want->loss_mask, (size_t)n);
@@ -162,7 +164,11 @@ static void test_layout(void **state) {
                 {"doc_offsets", 1, {9}, H5T_STD_I64LE},
                 {"features", 2, {(hsize_t)rows, A * D}, H5T_STD_U16LE},
                 {"last_hidden", 2, {(hsize_t)rows, D}, H5T_STD_U16LE},
-                {"doc_ends", 1, {8}, H5T_STD_I32LE}};
+                {"doc_ends", 1, {8}, H5T_STD_I32LE},
+                {"doc_turns", 1, {8}, H5T_STD_I32LE},
+                {"doc_backs", 1, {8}, H5T_STD_I32LE},
+                {"doc_finishes", 1, {8}, H5T_STD_I32LE},
+                {"doc_cuts", 1, {8}, H5T_STD_I32LE}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         hid_t   set = H5Dopen2(file, sets[i].name, H5P_DEFAULT);
         hsize_t dim[2] = {0};
@@ -578,50 +584,103 @@ static void test_foreign_shard(void **state) {
     assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err, "not a shard of a dataset");
 }
 
-// Documents of older builds do not say what they ended with; what says nonsense is refused.
-static void test_ends(void **state) {
-    (void)state;
-    pl_err        err;
-    pl_dataset   *ds;
-    char          dir[600], shard[700];
-    const int32_t good[] = {0, -1, V - 1, 3}, bad[][4] = {{0, 0, V, 0}, {0, 0, 0, -2}};
-    snprintf(dir, sizeof dir, "%s", at("ends"));
+// A list of the documents put in place of a shard's own; NULL: the shard has none.
+static void replace_list(const char *dir, const char *name, const int32_t *list, hsize_t n_list) {
+    pl_err   err;
+    uint8_t *data;
+    size_t   n;
+    char     shard[700], from[700];
     snprintf(shard, sizeof shard, "%s", at("other.h5"));
-    write_docs(dir, 4, 1000);
-    for (int i = 0; i < 5; i++) {
-        uint8_t *data;
-        size_t   n;
-        hsize_t  dim = i == 4 ? 3 : 4;
-        assert_ok(pl_file_read(at("ends/shard-00000.h5"), &data, &n, 1 << 26, &err));
-        put_file(shard, data, n);
-        pl_free(data);
-        hid_t file = H5Fopen(shard, H5F_ACC_RDWR, H5P_DEFAULT);
-        assert_true(file >= 0 && (i == 1 || H5Ldelete(file, "doc_ends", H5P_DEFAULT) >= 0)); // the first one left none
-        if (i > 0) {
-            hid_t space = H5Screate_simple(1, &dim, NULL),
-                  set = H5Dcreate2(file, "doc_ends", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-            assert_true(set >= 0 && H5Dwrite(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                                             i == 2 || i == 3 ? bad[i - 2] : good) >= 0);
-            H5Dclose(set);
-            H5Sclose(space);
-        }
-        H5Fclose(file);
-        adopt_shard(dir, shard);
-        if (i > 1) {
-            assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err,
-                        "shard-00000.h5: 'doc_ends' is broken; generate the dataset again");
-            continue;
-        }
-        assert_ok(pl_dataset_open(&ds, dir, NULL, &err));
-        for (int k = 0; k < 4; k++) {
-            int32_t end, id[64];
-            assert_ok(pl_dataset_doc_end(ds, k, &end, &err));
-            assert_int_equal(end, i == 0 ? -1 : good[k]);
-            assert_ok(pl_dataset_read_doc(ds, k, &(pl_columns){.tokens = id}, &err));
-            assert_memory_equal(id, make(k)->tokens, (size_t)make(k)->n * sizeof *id);
-        }
-        pl_dataset_close(ds);
+    snprintf(from, sizeof from, "%s/shard-00000.h5", dir);
+    assert_ok(pl_file_read(from, &data, &n, 1 << 26, &err));
+    put_file(shard, data, n);
+    pl_free(data);
+    hid_t file = H5Fopen(shard, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0 && H5Ldelete(file, name, H5P_DEFAULT) >= 0);
+    if (list) {
+        hid_t space = H5Screate_simple(1, &n_list, NULL),
+              set = H5Dcreate2(file, name, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        assert_true(set >= 0 && H5Dwrite(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, list) >= 0);
+        H5Dclose(set);
+        H5Sclose(space);
     }
+    H5Fclose(file);
+    adopt_shard(dir, shard);
+}
+
+// What documents are: lists that shards of older builds lack; what they say is held within bounds.
+static void test_about(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t      at; // of pl_doc_about
+        int32_t     absent, good[4], bad[2][4];
+    } lists[] = {
+        {"doc_ends", offsetof(pl_doc_about, end), -1, {0, -1, V - 1, 3}, {{0, 0, V, 0}, {0, 0, 0, -2}}},
+        {"doc_turns", offsetof(pl_doc_about, turn), 0, {0, 1, 2, 1 << 30}, {{0, -1, 0, 0}, {0, 0, 0, INT32_MIN}}},
+        {"doc_backs", offsetof(pl_doc_about, back), 0, {0, 1, 0, 3}, {{0, 2, 0, 0}, {1, 0, 0, 0}}},
+        {"doc_finishes", offsetof(pl_doc_about, finish), 0, {0, 1, 2, 3}, {{4, 0, 0, 0}, {0, 0, -1, 0}}},
+        {"doc_cuts", offsetof(pl_doc_about, cut), 0, {0, 1, 1, 0}, {{0, 0, 0, 2}, {-1, 0, 0, 0}}}};
+    pl_err      err;
+    pl_dataset *ds;
+    char        dir[600], says[200];
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
+        for (int i = 0; i < 5; i++) { // absent, good, bad twice, of another length
+            snprintf(dir, sizeof dir, "%s%zu-%d", at("about"), l, i);
+            write_docs(dir, 4, 1000);
+            const int32_t *list = i == 0 ? NULL : i == 2 || i == 3 ? lists[l].bad[i - 2] : lists[l].good;
+            replace_list(dir, lists[l].name, list, i == 4 ? 3 : 4);
+            snprintf(says, sizeof says, "shard-00000.h5: '%s' is broken; generate the dataset again", lists[l].name);
+            if (i > 1) {
+                assert_says(pl_dataset_open(&ds, dir, NULL, &err), PL_E_INPUT, &err, says);
+                continue;
+            }
+            assert_ok(pl_dataset_open(&ds, dir, NULL, &err));
+            for (int k = 0; k < 4; k++) {
+                int32_t      id[64], got;
+                pl_doc_about about;
+                assert_ok(pl_dataset_doc_about(ds, k, &about, &err));
+                memcpy(&got, (char *)&about + lists[l].at, sizeof got);
+                assert_int_equal(got, i == 0 ? lists[l].absent : lists[l].good[k]);
+                assert_ok(pl_dataset_read_doc(ds, k, &(pl_columns){.tokens = id}, &err));
+                assert_memory_equal(id, make(k)->tokens, (size_t)make(k)->n * sizeof *id);
+            }
+            pl_dataset_close(ds);
+        }
+}
+
+// All answers of a conversation are on one side, that of its first document, whatever their own prompts are.
+static void test_held_out(void **state) {
+    (void)state;
+    enum { DOCS = 60, TURNS = 3 };
+    pl_err             err;
+    pl_dataset_writer *w;
+    pl_dataset        *ds;
+    int                apart = 0, alone = 0;
+    assert_ok(pl_dataset_writer_create(&w, at("held"), &attrs, 40, &err));
+    for (int i = 0; i < DOCS; i++) { // of three conversations at a time, turn by turn
+        pl_columns   d = columns_of(make(i));
+        pl_doc_about about = {.end = 1, .turn = i % 9 / TURNS, .back = i % 9 / TURNS * TURNS};
+        d.about = &about;
+        assert_ok(pl_dataset_append(w, &d, &err));
+    }
+    assert_ok(pl_dataset_writer_close(w, &err));
+    ds = open_ok(at("held"));
+    for (int i = 0; i < DOCS; i++) {
+        const doc *own = make(i);
+        bool       held, first, mine = pl_dataset_held_out(own->tokens, own->loss_mask, own->n, 7, 3);
+        int        begins = i - i % 9 / TURNS * TURNS;
+        assert_ok(pl_dataset_doc_held_out(ds, i, 7, 3, &held, &err));
+        own = make(begins);
+        first = pl_dataset_held_out(own->tokens, own->loss_mask, own->n, 7, 3);
+        assert_int_equal(held, first);
+        apart += held;
+        alone += mine != held;
+        assert_ok(pl_dataset_doc_held_out(ds, i, 7, 0, &held, &err));
+        assert_false(held);
+    }
+    assert_true(apart > 0 && apart < DOCS && alone > 0);
+    pl_dataset_close(ds);
 }
 
 // HDF5 reads whatever bytes it is given only after their hash matched; here it does, to see that our side holds.
@@ -767,10 +826,10 @@ int main(void) {
         cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_destroy_and_resume),
         cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_disk_errors),
         cmocka_unit_test(test_broken_shards),   cmocka_unit_test(test_wanted),
-        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_any_shard),       cmocka_unit_test(test_broken_manifest),
-        cmocka_unit_test(test_no_taps),         cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_some_taps),
+        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_about),
+        cmocka_unit_test(test_held_out),        cmocka_unit_test(test_any_shard),
+        cmocka_unit_test(test_broken_manifest), cmocka_unit_test(test_no_taps),
+        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_some_taps),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -27,16 +27,17 @@ static char *write_dataset(const char *name, const int32_t *end, int docs) {
     pl_err                        err = {0};
     assert_ok(pl_dataset_writer_create(&w, path, &attrs, 12, &err));
     for (int i = 0; i < docs; i++) {
-        int32_t  tokens[ROWS] = {1, 2, 8 + i % 8, 4, 5}, argmax[ROWS] = {0};
-        uint8_t  mask[ROWS] = {0, 0, 0, 1, 1};
-        uint16_t last[ROWS * D] = {0};
+        const pl_doc_about about = {.end = end[i]};
+        int32_t            tokens[ROWS] = {1, 2, 8 + i % 8, 4, 5}, argmax[ROWS] = {0};
+        uint8_t            mask[ROWS] = {0, 0, 0, 1, 1};
+        uint16_t           last[ROWS * D] = {0};
         assert_ok(pl_dataset_append(w,
                                     &(pl_columns){.n = ROWS,
                                                   .tokens = tokens,
                                                   .loss_mask = mask,
                                                   .argmax = argmax,
                                                   .last_hidden = last,
-                                                  .end = end[i] >= 0 ? &end[i] : NULL},
+                                                  .about = end[i] >= 0 ? &about : NULL},
                                     &err));
     }
     assert_ok(pl_dataset_writer_close(w, &err));

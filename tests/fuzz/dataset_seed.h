@@ -32,13 +32,14 @@ static inline void seed_dataset(const char *dir) {
             features[i] = (uint16_t)(0x3f80 + i);
         for (int i = 0; i < SEED_ROWS * SEED_D; i++)
             last[i] = (uint16_t)(0x3f80 + i);
-        const pl_columns rows = {.n = SEED_ROWS,
-                                 .tokens = tokens,
-                                 .loss_mask = mask,
-                                 .argmax = argmax,
-                                 .features = features,
-                                 .last_hidden = last,
-                                 .end = &doc};
+        const pl_doc_about about = {.end = doc, .turn = doc, .back = doc, .finish = PL_ANSWER_STOP, .cut = 1};
+        const pl_columns   rows = {.n = SEED_ROWS,
+                                   .tokens = tokens,
+                                   .loss_mask = mask,
+                                   .argmax = argmax,
+                                   .features = features,
+                                   .last_hidden = last,
+                                   .about = &about};
         pl_fuzz_must(pl_dataset_append(w, &rows, &err), &err);
     }
     pl_fuzz_must(pl_dataset_writer_close(w, &err), &err);
@@ -105,9 +106,13 @@ static inline void read_dataset(pl_dataset *ds) {
         uint8_t  mask[256];
         uint16_t features[4096], last[4096];
         if (!pl_fuzz_result(pl_dataset_doc(ds, i, &first, &n, &err), &err, NULL)) continue;
-        int32_t end;
-        if (pl_fuzz_result(pl_dataset_doc_end(ds, i, &end, &err), &err, NULL) && (end < -1 || end >= a->vocab_size))
-            pl_fuzz_finding("document %lld ends with %d", (long long)i, end);
+        pl_doc_about about;
+        bool         held;
+        if (pl_fuzz_result(pl_dataset_doc_about(ds, i, &about, &err), &err, NULL) &&
+            (about.end < -1 || about.end >= a->vocab_size || about.back < 0 || about.back > i || about.turn < 0 ||
+             about.finish < 0 || about.finish > PL_ANSWER_CONTEXT || about.cut < 0 || about.cut > 1))
+            pl_fuzz_finding("document %lld ends with %d, %d back", (long long)i, about.end, about.back);
+        pl_fuzz_result(pl_dataset_doc_held_out(ds, i, 1, 2, &held, &err), &err, NULL);
         if (first < 0 || n < 1 || first + n > pl_dataset_rows(ds)) pl_fuzz_finding("document %lld", (long long)i);
         if (n > 256 || n * a->d > 4096 || n * a->d * a->A > 4096) continue;
         const pl_columns to = {

@@ -11,6 +11,9 @@ static void seeds(void) {
     pl_fuzz_seed_text("j[{\"question\":\"a\"},\n{\"instruction\":\"b\",\"input\":\"c\"}]");
     pl_fuzz_seed_text("j{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":\"b\"}]}\n"
                       "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"task_id\":\"HumanEval/12\"}\n");
+    pl_fuzz_seed_text("j{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":"
+                      "\"t\"},{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"user\",\"content\":\"s\"}]}\n"
+                      "{\"turns\":[{\"role\":\"user\",\"content\":\"x\"}]}\n{\"Turns\":[\"a\",\"b\"]}");
     pl_fuzz_seed_text("tone paragraph\nof two lines\n\nanother \xc3\xa9\n\n\n");
 }
 
@@ -36,6 +39,24 @@ static const char *const words[] = {"\"prompt\":\"",
 
 const pl_fuzz_target pl_fuzz = {.name = "prompts", .seeds = seeds, .words = words, .runs = 5000, .max_len = 1 << 13};
 
+// Every turn of a conversation behind answers of its own, with and without its oldest exchanges.
+static void take_turns(const pl_prompt *p, const char *path, const pl_chat_template *t, const pl_chat_options *o) {
+    const char  *answer[8] = {"a", NULL, "b", "", "c", NULL, "d", "e"};
+    pl_jinja_out out;
+    pl_err       err;
+    int          exchanges;
+    if (!p->record || p->turns < 1) pl_fuzz_finding("a prompt of %d turns", p->turns);
+    for (int k = 0; k < p->turns && k < 8; k++) {
+        pl_fuzz_must(pl_chat_prompt_exchanges(p, path, k, &exchanges, &err), &err);
+        for (int skip = 0; skip < 2 && skip < exchanges; skip++) {
+            pl_chat_turn turn = {.number = k, .answer = answer, .skip = skip};
+            pl_fuzz_must(pl_chat_prompt_turn(p, path, t, o, &turn, &out, &err), &err);
+            pl_fuzz_touch(out.text, out.n);
+            pl_jinja_out_fini(&out);
+        }
+    }
+}
+
 static void read_chat(const char *path) {
     static const char template[] =
         "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{{ tools | tojson }}";
@@ -48,8 +69,10 @@ static void read_chat(const char *path) {
     for (int whole = 0; whole < 2; whole++) {
         pl_status st = (whole ? pl_chat_texts_read : pl_chat_prompts_read)(&p, path, t, &o, &err);
         if (!pl_fuzz_result(st, &err, &p)) continue;
-        for (int64_t i = 0; i < p->n; i++)
+        for (int64_t i = 0; i < p->n; i++) {
             if (!p->p[i].rendered || !p->p[i].text[0]) pl_fuzz_finding("prompt %lld is not rendered", (long long)i);
+            if (!whole) take_turns(&p->p[i], path, t, &o);
+        }
         pl_prompts_destroy(p);
         p = NULL;
     }

@@ -413,14 +413,16 @@ static void dataset_says_ends(void **state) {
     char       *dir = pl_path_join(small_base, "data/dataset");
     if (pl_dataset_open(&ds, dir, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
-        int64_t first, n;
-        int32_t argmax[128], end;
+        int64_t      first, n;
+        int32_t      argmax[128];
+        pl_doc_about about;
         assert_int_equal(pl_dataset_doc(ds, i, &first, &n, &err), PL_OK);
         assert_true(n <= 128);
         assert_int_equal(pl_dataset_read_doc(ds, i, &(pl_columns){.argmax = argmax}, &err), PL_OK);
-        assert_int_equal(pl_dataset_doc_end(ds, i, &end, &err), PL_OK);
-        assert_true(end >= 0);
-        if (i < pl_dataset_docs(ds) / 2) assert_int_equal(end, argmax[n - 1]);
+        assert_int_equal(pl_dataset_doc_about(ds, i, &about, &err), PL_OK);
+        assert_true(about.end >= 0 && about.turn == 0 && about.back == 0 && about.cut == 0);
+        assert_true(about.finish == PL_ANSWER_STOP || about.finish == PL_ANSWER_LENGTH);
+        if (i < pl_dataset_docs(ds) / 2) assert_int_equal(about.end, argmax[n - 1]);
     }
     pl_dataset_close(ds);
     pl_free(dir);
@@ -456,9 +458,10 @@ static void stopped_answers(void **state) {
                 assert_true(!doc.loss_mask[i] || doc.tokens[i] != stop);
                 answer += doc.loss_mask[i];
             }
-            assert_true(*doc.end == stop || answer == LONGEST);
-            stopped += *doc.end == stop;
-            cut += *doc.end != stop;
+            assert_true(doc.about->end == stop || answer == LONGEST);
+            assert_int_equal(doc.about->finish, doc.about->end == stop ? PL_ANSWER_STOP : PL_ANSWER_LENGTH);
+            stopped += doc.about->end == stop;
+            cut += doc.about->end != stop;
         }
         pl_generator_destroy(g);
         m.config.eos_token_id[0] = stop;

@@ -64,14 +64,18 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     pl_taps                   usual;
     char                      keys[17], taps[64];
     pl_prompts               *train = NULL, *held = NULL;
+    pl_prompt_form            form;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     PL_TRY(pl_recipe_hash(r, PL_STAGE_GENERATE, keys, err));
-    PL_TRY(pl_recipe_prompts(r, &train, &held, err));
-    uint64_t h = pl_hash(keys, 16);
-    for (int64_t i = 0; i < train->n; i++)
-        h = pl_hash_more(h, train->p[i].text, strlen(train->p[i].text) + 1);
+    uint64_t  h = pl_hash(keys, 16);
+    pl_status st = pl_recipe_form(&form, r, err);
+    if (st == PL_OK) st = pl_recipe_prompts(r, &form, &train, &held, err);
+    if (st == PL_OK) h = pl_prompts_hash(train, h);
+    if (st == PL_OK && form.chat) h = pl_hash_more(h, form.name, strlen(form.name));
     pl_prompts_destroy(train);
     pl_prompts_destroy(held);
+    pl_prompt_form_close(&form);
+    PL_TRY(st);
     char target[17];
     PL_TRY(pl_llama_fingerprint(target, gen->target.path, err));
     h = pl_hash_more(h, target, 16);

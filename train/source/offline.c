@@ -88,42 +88,35 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     return st;
 }
 
-// What deciding about a document needs of it.
-typedef struct look {
-    int64_t n, answer; // rows; of them, answer tokens
-    bool    held;
-} look;
-
-static pl_status look_at(offline *o, int64_t number, uint64_t seed, int64_t every, look *l, pl_err *err) {
-    int64_t first;
-    *l = (look){0};
-    PL_TRY(pl_dataset_doc(o->ds, number, &first, &l->n, err));
-    PL_TRY(make_room(o, l->n, err));
-    const pl_columns read = {.tokens = o->doc.tokens, .loss_mask = o->doc.loss_mask};
-    PL_TRY(pl_dataset_read_doc(o->ds, number, &read, err));
-    for (int64_t i = 0; i < l->n; i++)
-        l->answer += read.loss_mask[i];
-    l->held = pl_dataset_held_out(read.tokens, read.loss_mask, l->n, seed, every);
+static pl_status count_answers(offline *o, int64_t number, int64_t *rows, int64_t *answer, pl_err *err) {
+    int64_t first, n;
+    PL_TRY(pl_dataset_doc(o->ds, number, &first, &n, err));
+    PL_TRY(make_room(o, n, err));
+    PL_TRY(pl_dataset_read_doc(o->ds, number, &(pl_columns){.loss_mask = o->doc.loss_mask}, err));
+    *rows += n;
+    for (int64_t i = 0; i < n; i++)
+        *answer += o->doc.loss_mask[i];
     return PL_OK;
 }
 
 static pl_status divide(offline *train, offline *held, const char *dir, uint64_t seed, int64_t every, pl_err *err) {
     int64_t docs = pl_dataset_docs(train->ds), rows = 0, answer = 0;
     for (int64_t i = 0; i < docs; i++) {
-        look l;
-        PL_TRY(look_at(train, i, seed, every, &l, err));
-        if (l.held) {
-            held->member[held->base.docs++] = i;
-        } else {
-            train->member[train->base.docs++] = i;
-            rows += l.n;
-            answer += l.answer;
-        }
+        bool apart;
+        PL_TRY(pl_dataset_doc_held_out(train->ds, i, seed, every, &apart, err));
+        offline *side = apart ? held : train;
+        side->member[side->base.docs++] = i;
+        if (!apart) PL_TRY(count_answers(train, i, &rows, &answer, err));
     }
     if (answer == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: no token of %lld training documents is marked as an answer; the loss mask is empty", dir,
                        (long long)train->base.docs);
+    if (answer == rows)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: every token of %lld training documents is marked as an answer; the loss mask covers the "
+                       "prompts, which the target did not write",
+                       dir, (long long)train->base.docs);
     if (every > 0 && held->base.docs == 0)
         pl_log_warn("%s: none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
                     dir, (long long)docs);

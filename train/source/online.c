@@ -12,6 +12,7 @@ typedef struct online {
     pl_tokenizer        *tok;
     pl_prompts          *prompts;
     const pl_env        *env;
+    pl_prompt_form       form; // of a source for training; one that is held out needs it no longer
     pl_generator_options opt;
     pl_generator        *gen;
     int64_t              at;   // number of the document that gen gave last, -1: none
@@ -63,13 +64,15 @@ static void destroy(pl_feature_source *s) {
         pl_columns_free(&o->kept[i]);
     pl_free(o->kept);
     pl_prompts_destroy(o->prompts);
+    pl_prompt_form_close(&o->form);
     pl_tokenizer_close(o->tok);
     pl_free(o);
 }
 
 static pl_status keep_all(online *o, pl_err *err) {
     pl_columns_shape shape = {.d = o->base.d, .taps = o->base.taps};
-    o->base.docs = o->prompts->n * (o->opt.samples + (o->opt.greedy ? 1 : 0));
+    PL_TRY(advance(o, 0, err));
+    o->base.docs = pl_generator_jobs(o->gen);
     o->kept = pl_calloc((size_t)o->base.docs, sizeof *o->kept);
     if (!o->kept) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
     for (int64_t i = 0; i < o->base.docs; i++) {
@@ -81,9 +84,10 @@ static pl_status keep_all(online *o, pl_err *err) {
     return PL_OK;
 }
 
-// prompts are taken over, also on failure.
-static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompts *prompts,
-                        const pl_llama *target, const int *taps, int n_taps, bool held, pl_err *err) {
+// prompts are taken over, also on failure; the form, which is not held's after this, on success of the other one.
+static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_env *env, pl_prompt_form *form,
+                        pl_prompts *prompts, const pl_llama *target, const int *taps, int n_taps, bool held,
+                        pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *out = NULL;
     online *o = pl_calloc(1, sizeof *o);
@@ -98,18 +102,20 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
     o->prompts = prompts;
     o->env = env;
     o->at = -1;
-    pl_generator_options_from(&o->opt, r, taps, n_taps);
+    pl_generator_options_from(&o->opt, r, form, taps, n_taps);
     if (held)
         o->opt.seed ^= 0x9e3779b97f4a7c15u; // other draws than in training, were a prompt to stand on both sides
     else
         o->opt.samples = -1;
     PL_TRY_GOTO(st, fail, pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
     o->base.d = target->shape.d;
-    uint64_t h = pl_hash(target->fingerprint, 16);
-    for (int64_t i = 0; i < prompts->n; i++)
-        h = pl_hash_more(h, prompts->p[i].text, strlen(prompts->p[i].text) + 1);
-    pl_hash_hex(o->base.identity, h);
+    pl_hash_hex(o->base.identity, pl_prompts_hash(prompts, pl_hash(target->fingerprint, 16)));
     if (held) PL_TRY_GOTO(st, fail, keep_all(o, err));
+    if (!held) {
+        o->form = *form;
+        o->opt.form = &o->form;
+        *form = (pl_prompt_form){0};
+    }
     *out = &o->base;
     return PL_OK;
 fail:
@@ -121,11 +127,16 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
                             const pl_llama *target, const int *taps, int n_taps, int64_t every, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     *train = *held = NULL;
-    pl_prompts *mine = NULL, *eval = NULL, *a = NULL, *b = NULL;
+    pl_prompts    *mine = NULL, *eval = NULL, *a = NULL, *b = NULL;
+    pl_prompt_form form;
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
-    PL_TRY(pl_recipe_prompts(r, &mine, &eval, err));
+    pl_status st = pl_recipe_form(&form, r, err);
+    if (st == PL_OK) st = pl_recipe_prompts(r, &form, &mine, &eval, err);
+    if (st != PL_OK) {
+        pl_prompt_form_close(&form);
+        return st;
+    }
     pl_prompts_destroy(eval); // kept for the evaluation of decoding
-    pl_status st = PL_OK;
     if (every > 1 && mine->n / every > 0)
         st = pl_prompts_split(mine, (uint64_t)gen->seed + 1, mine->n / every, &a, &b, err);
     if (a) {
@@ -133,16 +144,17 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
         mine = a;
     }
     if (st == PL_OK && b && pl_comm_rank(env->comm) == 0) // who evaluates
-        st = create(held, r, env, b, target, taps, n_taps, true, err);
+        st = create(held, r, env, &form, b, target, taps, n_taps, true, err);
     else
         pl_prompts_destroy(b);
     if (st == PL_OK)
-        st = create(train, r, env, mine, target, taps, n_taps, false, err);
+        st = create(train, r, env, &form, mine, target, taps, n_taps, false, err);
     else
         pl_prompts_destroy(mine);
     if (st != PL_OK && *held) {
         (*held)->destroy(*held);
         *held = NULL;
     }
+    pl_prompt_form_close(&form);
     return st;
 }

@@ -1,0 +1,262 @@
+// Answers to conversations: turn by turn, behind what the target itself has said before, in a fixed order however they
+// are batched and wherever a run was stopped.
+#include "infer/generate/generator.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+#include "tests/checkpoints/scratch.h"
+
+#include <string.h>
+
+#define TINY PACELINE_SOURCE_DIR "/checkpoints/tiny"
+
+enum { MAX_DOCS = 512, MAX_TOKENS = 512 };
+
+static pl_llama      target;
+static pl_tokenizer *tok;
+
+// A document, as far as it is compared.
+typedef struct kept {
+    int64_t      n;
+    int32_t      tokens[MAX_TOKENS];
+    uint8_t      mask[MAX_TOKENS];
+    pl_doc_about about;
+    char        *prompt;
+} kept;
+
+typedef struct run {
+    kept doc[MAX_DOCS];
+    int  n;
+} run;
+
+static void free_run(run *r) {
+    for (int i = 0; i < r->n; i++)
+        pl_free(r->doc[i].prompt);
+    pl_free(r);
+}
+
+static int setup(void **state) {
+    pl_err err = {0};
+    if (scratch_setup(state) != 0) return -1;
+    pl_status st = pl_llama_open(&target, TINY, PL_BF16, pl_backend_cpu(), &err);
+    if (st == PL_OK) st = pl_tokenizer_open(&tok, TINY, &err);
+    if (st != PL_OK) print_error("%s\n", err.msg);
+    return st == PL_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    pl_tokenizer_close(tok);
+    pl_llama_fini(&target);
+    return scratch_teardown(state);
+}
+
+// Conversations of i % 4 + 1 turns, the third turn of which is long where that is asked for.
+static pl_prompts *conversations(pl_prompt_form *f, int n, bool long_third) {
+    static const char *const openings[] = {"It was a dark night", "Once upon a time", "My dear friend", "The sea"};
+    pl_err                   err = {0};
+    pl_prompts              *p;
+    pl_json_out              o;
+    FILE                    *file = fopen(at("p.jsonl"), "wb");
+    assert_non_null(file);
+    for (int i = 0; i < n; i++) {
+        pl_json_out_begin(&o, 0);
+        pl_json_out_object(&o);
+        pl_json_out_key(&o, "turns");
+        pl_json_out_array(&o);
+        for (int k = 0; k <= i % 4; k++) {
+            char said[2048];
+            int  at = snprintf(said, sizeof said, "%s %d", openings[(i + k) % 4], i);
+            for (int w = 0; long_third && k == 2 && w < 60; w++)
+                at += snprintf(said + at, sizeof said - (size_t)at, " and the captain");
+            pl_json_out_str(&o, said);
+        }
+        pl_json_out_close(&o, ']');
+        pl_json_out_close(&o, '}');
+        assert_ok(pl_json_out_end(&o, &err));
+        fprintf(file, "%s\n", o.text);
+        pl_free(o.text);
+    }
+    fclose(file);
+    *f = (pl_prompt_form){.name = "chat:test", .options = {.system = "S"}};
+    put_text(at("t.jinja"), "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}<assistant>");
+    assert_ok(pl_chat_template_open(&f->chat, TINY, at("t.jinja"), &err));
+    assert_ok(pl_chat_prompts_read(&p, at("p.jsonl"), f->chat, &f->options, &err));
+    return p;
+}
+
+static run *generate(const pl_prompts *p, const pl_generator_options *o) {
+    pl_env        env = {.backend = pl_backend_cpu()};
+    pl_err        err = {0};
+    pl_generator *g;
+    pl_columns    doc;
+    run          *r = pl_calloc(1, sizeof *r);
+    assert_non_null(r);
+    if (pl_generator_create(&g, &env, &target, tok, p, o, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (;;) {
+        if (pl_generator_next(g, &doc, &err) != PL_OK) fail_msg("%s", err.msg);
+        if (doc.n == 0) break;
+        kept *k = &r->doc[r->n++];
+        assert_true(r->n <= MAX_DOCS && doc.n <= MAX_TOKENS);
+        k->n = doc.n;
+        k->about = *doc.about;
+        k->prompt = pl_strdup(pl_generator_prompt(g));
+        memcpy(k->tokens, doc.tokens, (size_t)doc.n * sizeof *doc.tokens);
+        memcpy(k->mask, doc.loss_mask, (size_t)doc.n);
+    }
+    if (pl_generator_jobs(g) >= 0) assert_int_equal(r->n, pl_generator_jobs(g) - o->first_job);
+    pl_generator_destroy(g);
+    return r;
+}
+
+static void same(const kept *a, const kept *b) {
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens);
+    assert_memory_equal(a->mask, b->mask, (size_t)a->n);
+    assert_memory_equal(&a->about, &b->about, sizeof a->about);
+    assert_string_equal(a->prompt, b->prompt);
+}
+
+// The answer as text, its end left out.
+static char *answer_of(const kept *k) {
+    char   *text;
+    size_t  bytes;
+    int64_t from = 0, n = k->n;
+    int32_t ids[MAX_TOKENS + 1];
+    pl_err  err = {0};
+    while (from < n && !k->mask[from])
+        from++;
+    memcpy(ids, k->tokens, (size_t)n * sizeof *ids);
+    if (k->about.end >= 0 && k->about.finish != PL_ANSWER_STOP) ids[n++] = k->about.end;
+    assert_ok(pl_tokenizer_decode(tok, ids + from, n - from, &text, &bytes, &err));
+    return text;
+}
+
+static void prompt_is_read(const kept *k) {
+    int32_t *ids;
+    int64_t  n;
+    pl_err   err = {0};
+    assert_ok(pl_chat_encode(tok, k->prompt, strlen(k->prompt), &ids, &n, &err));
+    assert_true(n < k->n);
+    assert_memory_equal(ids, k->tokens, (size_t)n * sizeof *ids);
+    for (int64_t i = 0; i < k->n; i++)
+        assert_int_equal(k->mask[i], i >= n);
+    pl_free(ids);
+}
+
+// Each turn's prompt holds the answers before it, which stand `back` documents and more in front of it; its ids are
+// the prompt's, and the answer's alone are supervised.
+static void own_answers(void **state) {
+    (void)state;
+    pl_prompt_form       f;
+    pl_prompts          *p = conversations(&f, 10, false);
+    pl_generator_options o = {.form = &f,
+                              .max_new = 12,
+                              .greedy = true,
+                              .samples = 1,
+                              .temperature = 1,
+                              .top_p = 1,
+                              .sessions = 7,
+                              .seed = 5};
+    run                 *r = generate(p, &o);
+    int                  later = 0, per_round = r->n / 2;
+    assert_int_equal(r->n, 2 * (2 * 10 + 1 + 2));
+    for (int i = 0; i < r->n; i++) {
+        const kept *k = &r->doc[i];
+        prompt_is_read(k);
+        assert_true(k->about.cut == 0 && k->about.finish != PL_ANSWER_UNKNOWN);
+        if (k->about.turn == 0) assert_int_equal(k->about.back, 0);
+        if (k->about.turn == 0) continue;
+        assert_true(k->about.back > 0 && i / per_round == (i - k->about.back) / per_round); // of the same round
+        const kept *first = &r->doc[i - k->about.back];
+        char       *said = answer_of(first), holds[1024];
+        assert_int_equal(first->about.turn, 0);
+        snprintf(holds, sizeof holds, "%.*s %s\n<user> ", (int)strlen(first->prompt), first->prompt, said);
+        if (strncmp(k->prompt, holds, strlen(holds)) != 0) fail_msg("%s\n---\n%s", k->prompt, holds);
+        pl_free(said);
+        later++;
+    }
+    assert_int_equal(later, r->n - 2 * 10);
+    free_run(r);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+}
+
+// However many are answered side by side, and wherever a run begins again: in more than one block.
+static void order(void **state) {
+    (void)state;
+    pl_prompt_form       f;
+    pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
+    pl_generator_options o = {.form = &f, .max_new = 4, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
+    run                 *all = generate(p, &o);
+    static const int64_t from[] = {1, 66, 130, 159, 160, 162};
+    assert_int_equal(all->n, 163);
+    for (int sessions = 1; sessions <= 24; sessions += 23) {
+        o.sessions = sessions;
+        run *r = generate(p, &o);
+        assert_int_equal(r->n, all->n);
+        for (int i = 0; i < r->n; i++)
+            same(&r->doc[i], &all->doc[i]);
+        free_run(r);
+    }
+    o.sessions = 3;
+    for (size_t k = 0; k < sizeof from / sizeof *from; k++) {
+        o.first_job = from[k];
+        run *r = generate(p, &o);
+        assert_int_equal(r->n, all->n - from[k]);
+        for (int i = 0; i < r->n; i++)
+            same(&r->doc[i], &all->doc[from[k] + i]);
+        free_run(r);
+    }
+    free_run(all);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+}
+
+// A history that leaves no room loses its oldest exchanges; a turn that has no room by itself ends the conversation, or
+// is cut.
+static void room(void **state) {
+    (void)state;
+    pl_prompt_form       f;
+    pl_prompts          *p = conversations(&f, 8, false), *q;
+    pl_generator_options o = {.form = &f, .max_new = 24, .max_len = 90, .greedy = true, .sessions = 4};
+    run                 *r = generate(p, &o);
+    int                  cut = 0, turns = 0;
+    assert_int_equal(r->n, 20);
+    for (int i = 0; i < r->n; i++) {
+        const kept *k = &r->doc[i];
+        prompt_is_read(k);
+        assert_true(k->n <= 90 && strncmp(k->prompt, "<system> S\n<user> ", 18) == 0);
+        cut += k->about.cut;
+        if (k->about.turn == 3) assert_true(k->about.cut);
+    }
+    assert_true(cut > 2 && cut < 12);
+    free_run(r);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+
+    q = conversations(&f, 8, true);
+    for (int pass = 0; pass < 2; pass++) {
+        o.cut = pass == 1;
+        r = generate(q, &o);
+        turns = cut = 0;
+        for (int i = 0; i < r->n; i++) {
+            assert_true(r->doc[i].n <= 90);
+            if (r->doc[i].about.turn > turns) turns = r->doc[i].about.turn;
+            cut += r->doc[i].about.turn == 2 && r->doc[i].about.cut;
+        }
+        assert_int_equal(turns, pass ? 3 : 1);
+        assert_int_equal(r->n, pass ? 20 : 14);
+        assert_int_equal(cut, pass ? 4 : 0);
+        free_run(r);
+    }
+    pl_prompts_destroy(q);
+    pl_prompt_form_close(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_answers),
+        cmocka_unit_test(order),
+        cmocka_unit_test(room),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
