@@ -8,8 +8,8 @@
 
 // The files of pl_prompts_read, a prompt for each record: a conversation. A record with "messages", "conversations" or
 // "turns" of messages is one as it stands; "turns" of strings are what a user says, each after the answer to the last;
-// any other record is what a user says once, its text. Prompts are `rendered`, the text being what the assistant answers
-// first, with the beginning of its answer.
+// any other record is what a user says once, its text. Prompts are `rendered`, the text being what the assistant
+// answers first, with the beginning of its answer.
 // o: its add_generation_prompt and `turn` are set here.
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);

@@ -3,9 +3,10 @@
 //
 // A dataset is a folder of immutable shards shard-00000.h5, shard-00001.h5, ... and manifest.json. A shard with N rows
 // in D documents holds the columns of data/dataset/columns.h, each as a dataset of its name with n = N (bf16: uint16
-// with the attribute dtype="bf16"), doc_offsets int64 [D+1] and, of features, the lists of pl_doc_about, which shards of
-// older builds lack in part. Everything that must agree later is an attribute of the shard's root and stands again in
-// the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's hash is checked before HDF5 sees the file.
+// with the attribute dtype="bf16"), doc_offsets int64 [D+1] and, of features, the lists of pl_doc_about, which shards
+// of older builds lack in part. Everything that must agree later is an attribute of the shard's root and stands again
+// in the manifest, with rows, documents, bytes and xxHash64 of each shard; a shard's hash is checked before HDF5 sees
+// the file.
 #ifndef PL_DATASET_H
 #define PL_DATASET_H
 

@@ -143,8 +143,9 @@ pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have,
              {"tree", have->tree, want->tree}};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++)
         if (s[i].want && s[i].have && strcmp(s[i].have, s[i].want) != 0)
-            return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; generate the dataset again", path,
-                           s[i].what, s[i].have, s[i].want);
+            return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; %sgenerate the dataset again", path,
+                           s[i].what, s[i].have, s[i].want,
+                           i == 2 ? "set data.form and data.chat as it was made, or " : "");
     if (want->vocab_size && have->vocab_size != want->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: made with a vocabulary of %d, wanted is %d; generate the dataset again",
                        path, have->vocab_size, want->vocab_size);

@@ -2,8 +2,8 @@
 // features that drafters learn from.
 //
 // Documents come in a fixed order, whatever the batching: job j is place j % places of round j / places. Each turn of
-// each conversation has a place (a prompt without turns is a conversation of one): of PL_GENERATE_BLOCK conversations at
-// a time the first turns, then the second ones, and so on. In round 0 answers are greedy where greedy answers are
+// each conversation has a place (a prompt without turns is a conversation of one): of PL_GENERATE_BLOCK conversations
+// at a time the first turns, then the second ones, and so on. In round 0 answers are greedy where greedy answers are
 // wanted; in the others they are sampled, each keyed by (seed, j). So a producer that was stopped goes on with the next
 // job, and online training (rounds without end) sees the same text as offline training.
 //

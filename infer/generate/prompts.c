@@ -18,8 +18,10 @@ static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs, &gen->data.chat.date,
                                         &gen->data.chat.system, &gen->data.chat.history};
+    const bool given[] = {gen->data.chat.template, gen->data.chat.kwargs, gen->data.chat.date, gen->data.chat.system,
+                          gen->data.chat.history != PL_HISTORY_OWN};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
-        if (pl_recipe_given(r, keys[i])) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
+        if (given[i]) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
     return PL_OK;
 }
 

@@ -159,6 +159,57 @@ static void some_taps(void **state) {
     pl_free(dir);
 }
 
+// The base's dataset again, with some of what it says changed. mask: 0 and 1 for all rows, -1 as it is.
+static void write_changed(const char *name, const char *template, const char *tokenizer, int mask) {
+    pl_err             err = {0};
+    pl_dataset        *ds;
+    pl_dataset_writer *w;
+    char              *from = pl_path_join(small_base, "data/dataset"), *to = pl_path_join(small_base, name);
+    pl_columns         doc = {0};
+    if (pl_dataset_open(&ds, from, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_dataset_attrs attrs = *pl_dataset_get_attrs(ds);
+    pl_columns_shape shape = pl_dataset_shape(&attrs);
+    if (template) attrs.template_name = template;
+    if (tokenizer) attrs.tokenizer_fingerprint = tokenizer;
+    if (pl_dataset_writer_create(&w, to, &attrs, 1000, &err) != PL_OK) fail_msg("%s", err.msg);
+    assert_int_equal(pl_columns_reserve(&doc, &shape, 128, &err), PL_OK);
+    for (int64_t i = 0; i < pl_dataset_docs(ds); i++) {
+        int64_t first;
+        assert_int_equal(pl_dataset_doc(ds, i, &first, &doc.n, &err), PL_OK);
+        assert_int_equal(pl_dataset_read_doc(ds, i, &doc, &err), PL_OK);
+        if (mask >= 0) memset(doc.loss_mask, mask, (size_t)doc.n);
+        assert_int_equal(pl_dataset_append(w, &doc, &err), PL_OK);
+    }
+    assert_int_equal(pl_dataset_writer_close(w, &err), PL_OK);
+    pl_dataset_close(ds);
+    pl_columns_free(&doc);
+    pl_free(from), pl_free(to);
+}
+
+// A dataset in another form, by another tokenizer, or whose mask says nothing.
+static void refused_datasets(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *template, *tokenizer;
+        int         mask;
+        const char *says;
+    } cases[] = {
+        {"same", NULL, NULL, -1, NULL},
+        {"chat", "chat:0123456789abcdef", NULL, -1,
+         "made with template chat:0123456789abcdef, wanted is plain; set data.form and data.chat as it was made"},
+        {"tokenizer", NULL, "0123456789abcdef", -1, "made with tokenizer 0123456789abcdef, wanted is "},
+        {"nothing", NULL, NULL, 0, "the loss mask is empty"},
+        {"everything", NULL, NULL, 1, "the loss mask covers the prompts"}};
+    pl_err err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char lines[128];
+        write_changed(cases[i].name, cases[i].template, cases[i].tokenizer, cases[i].mask);
+        snprintf(lines, sizeof lines, "data.dataset=BASE/%s", cases[i].name);
+        assert_int_equal(small_run("refused", lines, 1, NULL, &err), cases[i].says ? PL_E_INPUT : PL_E_INTERRUPTED);
+        if (cases[i].says && !strstr(err.msg, cases[i].says)) fail_msg("%s", err.msg);
+    }
+}
+
 static void resume_is_bit_for_bit(void **state) {
     (void)state;
     pl_err   err = {0};
@@ -499,6 +550,7 @@ int main(void) {
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),
+        cmocka_unit_test(refused_datasets),
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),

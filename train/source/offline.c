@@ -100,23 +100,23 @@ static pl_status count_answers(offline *o, int64_t number, int64_t *rows, int64_
 }
 
 static pl_status divide(offline *train, offline *held, const char *dir, uint64_t seed, int64_t every, pl_err *err) {
-    int64_t docs = pl_dataset_docs(train->ds), rows = 0, answer = 0;
+    int64_t docs = pl_dataset_docs(train->ds), rows = 0, answer = 0, held_rows = 0, held_answer = 0;
     for (int64_t i = 0; i < docs; i++) {
         bool apart;
         PL_TRY(pl_dataset_doc_held_out(train->ds, i, seed, every, &apart, err));
         offline *side = apart ? held : train;
         side->member[side->base.docs++] = i;
-        if (!apart) PL_TRY(count_answers(train, i, &rows, &answer, err));
+        PL_TRY(count_answers(train, i, apart ? &held_rows : &rows, apart ? &held_answer : &answer, err));
     }
+    if (docs > 0 && answer + held_answer == rows + held_rows)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: every token of %lld documents is marked as an answer; the loss mask covers the prompts, "
+                       "which the target did not write",
+                       dir, (long long)docs);
     if (answer == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: no token of %lld training documents is marked as an answer; the loss mask is empty", dir,
                        (long long)train->base.docs);
-    if (answer == rows)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: every token of %lld training documents is marked as an answer; the loss mask covers the "
-                       "prompts, which the target did not write",
-                       dir, (long long)train->base.docs);
     if (every > 0 && held->base.docs == 0)
         pl_log_warn("%s: none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
                     dir, (long long)docs);
