@@ -19,6 +19,24 @@ static const pl_cli_option options[] = {
     {.name = "full-hash", .type = PL_CLI_FLAG, .help = "reads everything: fingerprint of all bytes, every checksum"},
     {.name = "tensors", .type = PL_CLI_FLAG, .help = "lists a model's tensors too"},
     {.name = "pre", .type = PL_CLI_TEXT, .arg = "NAME", .help = PL_TOK_PRE_HELP},
+    {.name = "mask",
+     .type = PL_CLI_FLAG,
+     .help = "PATH is a dataset: a document's text, what is learned of it in colour, or in brackets"},
+    {.name = "tokenizer", .type = PL_CLI_TEXT, .arg = "T", .help = "--mask: the target's folder or its tokenizer"},
+    {.name = "document",
+     .type = PL_CLI_INT,
+     .arg = "I",
+     .deflt = "0",
+     .min = 0,
+     .max = 1LL << 50,
+     .help = "--mask: which document, counted from 0"},
+    {.name = "count",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "1",
+     .min = 1,
+     .max = 1LL << 50,
+     .help = "--mask: documents shown"},
     {.name = "acceptance",
      .type = PL_CLI_FLAG,
      .help = "PATH is a target: how often each verifier accepts, beside the most that any could"},
@@ -223,20 +241,36 @@ static pl_status inspect_ceilings(pl_json_out *o, const pl_env *env, const pl_cl
     return st;
 }
 
-// Options of --acceptance and --ceilings mean nothing without it.
+static pl_status inspect_mask(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_inspect_mask_options opt = {.tokenizer = pl_cli_text(a, "tokenizer"),
+                                   .pre = pl_cli_text(a, "pre"),
+                                   .document = pl_cli_int(a, "document"),
+                                   .count = pl_cli_int(a, "count")};
+    if (!opt.tokenizer) return pl_fail(err, PL_E_USAGE, "--mask: needs --tokenizer, the target's folder");
+    if (env->json) pl_put_str(env->result, "path", a->positional[0]);
+    return pl_inspect_mask(env, a->positional[0], &opt, err);
+}
+
+// Options of one way to look mean nothing in another.
 static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
     static const struct {
         const char *name;
-        bool        acceptance, ceilings; // of which
-    } of[] = {{"drafter", true, true},   {"prompts", true, true}, {"children", true, false},
-              {"positions", true, true}, {"depth", false, true},  {"temperature", true, true},
-              {"top", false, true}};
-    bool   acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings");
+        bool        acceptance, ceilings, mask; // of which
+    } of[] = {{"drafter", true, true, false},   {"prompts", true, true, false},   {"children", true, false, false},
+              {"positions", true, true, false}, {"depth", false, true, false},    {"temperature", true, true, false},
+              {"top", false, true, false},      {"document", false, false, true}, {"count", false, false, true},
+              {"tokenizer", false, false, true}};
+    bool   acceptance = pl_cli_has(a, "acceptance"), ceilings = pl_cli_has(a, "ceilings"), mask = pl_cli_has(a, "mask");
     double t = pl_cli_real(a, "temperature");
-    if (acceptance && ceilings) return pl_fail(err, PL_E_USAGE, "--acceptance and --ceilings: one at a time");
+    if (acceptance + ceilings + mask > 1)
+        return pl_fail(err, PL_E_USAGE, "--acceptance, --ceilings and --mask: one at a time");
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (pl_cli_has(a, of[i].name) && !(acceptance && of[i].acceptance) && !(ceilings && of[i].ceilings))
-            return pl_fail(err, PL_E_USAGE, "--%s: needs %s%s%s", of[i].name, of[i].acceptance ? "--acceptance" : "",
+        if (pl_cli_has(a, of[i].name) && !(acceptance && of[i].acceptance) && !(ceilings && of[i].ceilings) &&
+            !(mask && of[i].mask))
+            return pl_fail(err, PL_E_USAGE, "--%s: needs %s%s%s", of[i].name,
+                           of[i].acceptance ? "--acceptance"
+                           : of[i].mask     ? "--mask"
+                                            : "",
                            of[i].acceptance && of[i].ceilings ? " or " : "", of[i].ceilings ? "--ceilings" : "");
     if (acceptance && t < COLDEST)
         return pl_fail(err, PL_E_USAGE, "--temperature %g: --acceptance needs at least %g", t, COLDEST);
@@ -247,6 +281,7 @@ static pl_status check_usage(const pl_cli_args *a, pl_err *err) {
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(check_usage(a, err));
+    if (pl_cli_has(a, "mask")) return inspect_mask(env, a, err);
     pl_json_out        local, *o = pl_show_begin(env, &local);
     pl_inspect_options opt = {
         .full_hash = pl_cli_has(a, "full-hash"), .tensors = pl_cli_has(a, "tensors"), .pre = pl_cli_text(a, "pre")};
@@ -266,21 +301,26 @@ const pl_command pl_command_inspect = {
     .min_positional = 1,
     .max_positional = 1,
     .options = options,
-    .about = "Finds out by itself what PATH is.\n"
-             "\n"
-             "--acceptance: PATH is a target. Decodes with it, computes at every position how often each verifier\n"
-             "would accept one of 1 to N children that the --drafter proposes, and beside it the most that any\n"
-             "verifier could (bound). error is the largest standard error of a row that is estimated by drawing; 0:\n"
-             "the row is computed.\n"
-             "\n"
-             "--ceilings: PATH is a target, with distribution p; the draft head proposes from q. By depth of the\n"
-             "draft: support, how many tokens the head may propose; achieved, the mean of sum min(p, q); ceiling, p\n"
-             "of the support, which no q over it can exceed; oracle, p of as many of the target's best tokens;\n"
-             "recall_target_best, how often the target's best token is in the support. For a head that leaves rows\n"
-             "unread, against the same head with all its rows: recall_head_best and recall_head_top, how often its\n"
-             "best token and all of its --top best are in the support; retained, the share of its distribution that\n"
-             "is. With --temperature 0, greedy decoding: achieved is how often the head's best token is the target's\n"
-             "best, ceiling how often the target's best token is in the support.",
+    .about =
+        "Finds out by itself what PATH is.\n"
+        "\n"
+        "--mask: PATH is a dataset. Shows a document as text, special tokens spelt out: what the target wrote, from\n"
+        "which a drafter learns, in colour (in brackets, where the output is no terminal or NO_COLOR is set), the\n"
+        "prompt before it dim.\n"
+        "\n"
+        "--acceptance: PATH is a target. Decodes with it, computes at every position how often each verifier\n"
+        "would accept one of 1 to N children that the --drafter proposes, and beside it the most that any\n"
+        "verifier could (bound). error is the largest standard error of a row that is estimated by drawing; 0:\n"
+        "the row is computed.\n"
+        "\n"
+        "--ceilings: PATH is a target, with distribution p; the draft head proposes from q. By depth of the\n"
+        "draft: support, how many tokens the head may propose; achieved, the mean of sum min(p, q); ceiling, p\n"
+        "of the support, which no q over it can exceed; oracle, p of as many of the target's best tokens;\n"
+        "recall_target_best, how often the target's best token is in the support. For a head that leaves rows\n"
+        "unread, against the same head with all its rows: recall_head_best and recall_head_top, how often its\n"
+        "best token and all of its --top best are in the support; retained, the share of its distribution that\n"
+        "is. With --temperature 0, greedy decoding: achieved is how often the head's best token is the target's\n"
+        "best, ceiling how often the target's best token is in the support.",
     .example = "paceline inspect runs/first/checkpoints/best",
     .devices = true,
     .run = run,

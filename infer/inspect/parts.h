@@ -28,6 +28,14 @@ pl_status pl_inspect_run(pl_json_out *o, const char *path, pl_err *err);
 pl_status pl_inspect_results(pl_json_out *o, const char *path, pl_err *err);
 pl_status pl_inspect_prompts(pl_json_out *o, const char *path, pl_err *err);
 
+typedef struct pl_inspect_mask_options {
+    const char *tokenizer, *pre;
+    int64_t     document, count; // from this one on, so many
+} pl_inspect_mask_options;
+// path: a dataset. Its documents as text, with what is supervised in colour, or in brackets where the output has none;
+// with --json as members of the open object.
+pl_status pl_inspect_mask(const pl_env *env, const char *path, const pl_inspect_mask_options *opt, pl_err *err);
+
 typedef struct pl_inspect_acceptance_options {
     const char *drafter, *prompts; // prompts NULL: the target's own text
     const char *pre;               // data/tokenizer/tokenizer.h; NULL

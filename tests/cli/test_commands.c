@@ -154,6 +154,42 @@ static void test_chat_api(void **state) {
     test_scratch_remove(dir);
 }
 
+// What the target wrote is set apart from what it read; every row of the dataset is shown once.
+static void check_masks(const char *dir) {
+    pl_json      j;
+    test_output  o;
+    const cJSON *docs, *d, *s;
+    int          later = 0;
+    test_run_json(&j, "inspect %s/made/dataset --mask --tokenizer checkpoints/tiny --count 9 --json", dir);
+    docs = pl_json_find(&j, NULL, "documents");
+    assert_int_equal(cJSON_GetArraySize(docs), 3);
+    cJSON_ArrayForEach(d, docs) {
+        const cJSON *spans = pl_json_find(&j, d, "spans");
+        double       tokens = 0;
+        bool         answer = false;
+        assert_true(cJSON_GetArraySize(spans) == 2); // the prompt, and its answer
+        cJSON_ArrayForEach(s, spans) {
+            assert_true(cJSON_IsTrue(pl_json_find(&j, s, "answer")) == answer);
+            tokens += test_num(&j, s, "tokens");
+            answer = true;
+        }
+        assert_non_null(strstr(test_str(&j, spans->child, "text"), "[system] Be good [user] "));
+        assert_true(tokens == test_num(&j, d, "rows") + 1); // the end has no row
+        later += test_num(&j, d, "turn") > 0;
+    }
+    assert_int_equal(later, 1);
+    pl_json_close(&j);
+    test_run(&o, "inspect %s/made/dataset --mask --tokenizer checkpoints/tiny", dir);
+    const char *open = strstr(o.out, "[assistant]\xE2\x9F\xA6");
+    assert_true(open && strstr(open, "\xE2\x9F\xA7") && strstr(o.out, "document 0: ") == o.out);
+    test_run_fini(&o);
+    test_run_fails(2, "needs --tokenizer", "inspect %s/made/dataset --mask", dir);
+    test_run_fails(2, "has 3 documents", "inspect %s/made/dataset --mask --tokenizer checkpoints/tiny --document 3",
+                   dir);
+    test_run_fails(2, "one at a time", "inspect %s/made/dataset --mask --ceilings", dir);
+    test_run_fails(2, "needs --mask", "inspect %s/made/dataset --count 3", dir);
+}
+
 // data.form: chat: what generate makes of a conversation's turns is what decode answers to them, the dataset remembers
 // template and variables, and evaluation prompts in the same form.
 static void test_chat_recipe(void **state) {
@@ -225,6 +261,7 @@ static void test_chat_recipe(void **state) {
     assert_non_null(strstr(text, "chat:"));
     assert_non_null(strstr(text, "Be good"));
     pl_free(text);
+    check_masks(dir);
     // Another template, other variables, no template: not the same dataset.
     test_run_fails(2, "generation", made, recipe, dir, prompts, template,
                    "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
