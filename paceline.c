@@ -6,6 +6,7 @@
 #include "infer/command/decode.h"
 #include "infer/command/doctor.h"
 #include "infer/command/export.h"
+#include "infer/command/import.h"
 #include "infer/command/vocab.h"
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
@@ -203,7 +204,7 @@ STAGE(run, "generate, train and eval in order, skipping what is up to date",
 static const pl_command *const commands[] = {
     &generate_command,    &train_command,     &eval_command,       &run_command,      &pl_command_decode,
     &pl_command_tokenize, &pl_command_vocab,  &pl_command_inspect, &pl_command_bench, &pl_command_plan,
-    &pl_command_report,   &pl_command_doctor, &pl_command_export};
+    &pl_command_report,   &pl_command_doctor, &pl_command_export,  &pl_command_import};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----

@@ -445,6 +445,19 @@ done:
     return st;
 }
 
+pl_status pl_hf_config_parse(pl_hf_config *cfg, const char *where, const char *text, size_t n, pl_hf_role role,
+                             pl_err *err) {
+    pl_json j;
+    pl_hf_config_init(cfg);
+    pl_status st = pl_json_parse(&j, where, 0, text, n, PL_JSON_UNIQUE, err);
+    if (st == PL_OK) {
+        st = read_config(cfg, &j, role, err);
+        pl_json_close(&j);
+    }
+    if (st != PL_OK) memset(cfg, 0, sizeof *cfg);
+    return st;
+}
+
 // ---- writing ----
 
 static void put_int(pl_json_out *o, const char *key, int v) {

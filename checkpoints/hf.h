@@ -89,6 +89,9 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   backbone is the one that paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
+// The same of a config.json's text. where: for messages.
+pl_status pl_hf_config_parse(pl_hf_config *cfg, const char *where, const char *text, size_t n, pl_hf_role role,
+                             pl_err *err);
 // The same bounds for a config that came from elsewhere. where: for the message.
 pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err *err);
 // A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.

@@ -1,6 +1,7 @@
 // config.json as a target and as a drafter; what stands behind a 0 byte is generation_config.json beside it. What is
 // accepted is within the bounds that the rest of the program counts on, and can be written and read again.
 #include "checkpoints/hf.h"
+#include "infer/import/import.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -26,6 +27,11 @@ static void seeds(void) {
                       ",\"draft_vocab_size\":128,\"target_hidden_size\":64,\"eagle_config\":{"
                       "\"eagle_aux_hidden_state_layer_ids\":[1,2],\"use_aux_hidden_state\":true},"
                       "\"paceline\":{\"tap_numbering\":\"input\",\"head\":{\"kind\":\"lowrank\",\"rank\":16}}}");
+    pl_fuzz_seed_text("{\"architectures\":[\"Eagle3DraftModel\"],\"speculators_model_type\":\"eagle3\","
+                      "\"draft_vocab_size\":128,\"norm_before_residual\":false,"
+                      "\"eagle_aux_hidden_state_layer_ids\":[2,4,5],\"transformer_layer_config\":{\"model_type\":"
+                      "\"llama\"," TARGET "}}");
+    pl_fuzz_seed_text("{\"architectures\":[\"Eagle3LlamaForCausalLM\"]," TARGET ",\"draft_vocab_size\":64}");
 }
 
 static const char *const words[] = {"\"rope_scaling\":{",
@@ -41,6 +47,10 @@ static const char *const words[] = {"\"rope_scaling\":{",
                                     "\"eos_token_id\":",
                                     "\"PacelineEagle3\"",
                                     "null",
+                                    "\"transformer_layer_config\":{",
+                                    "\"model_type\":\"qwen3\"",
+                                    "\"speculators_model_type\":\"",
+                                    "\"aux_hidden_state_layer_ids\":[",
                                     NULL};
 
 const pl_fuzz_target pl_fuzz = {.name = "hf_config", .seeds = seeds, .words = words, .runs = 4000, .max_len = 1 << 13};
@@ -55,6 +65,16 @@ static void write_again(const pl_hf_config *c, pl_hf_role role) {
     if (back.hidden_size != c->hidden_size || back.vocab_size != c->vocab_size || back.rope.theta != c->rope.theta ||
         back.n_eos != c->n_eos || back.n_taps != c->n_taps || back.rms_norm_eps != c->rms_norm_eps)
         pl_fuzz_finding("a config that was written reads back as another one");
+}
+
+// The same file as a drafter of somebody else's.
+static void read_published(void) {
+    pl_hf_config            c;
+    const pl_import_format *format;
+    bool                    stated;
+    pl_err                  err;
+    if (pl_fuzz_result(pl_import_config(&c, &format, &stated, pl_fuzz_path("model"), &err), &err, NULL))
+        write_again(&c, PL_HF_DRAFTER);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
@@ -74,5 +94,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         if (pl_fuzz_result(pl_hf_config_read(&c, pl_fuzz_path("model"), (pl_hf_role)role, &err), &err, NULL))
             write_again(&c, (pl_hf_role)role);
     }
+    read_published();
     return 0;
 }

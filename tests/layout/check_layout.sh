@@ -11,7 +11,7 @@ table='
 levels   kernels < data checkpoints recipes < infer < train
 kernels  base < . < cpu < op < comm < cuda
 data     text < tokenizer < chat < dataset < counts
-infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export . < eval bench command < plan
+infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan
 train    loop < . < source < start < task < run
 checkpoints .
 recipes  .

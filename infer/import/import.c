@@ -1,0 +1,457 @@
+#include "infer/import/import.h"
+
+#include "infer/head/draft_vocab.h"
+#include "infer/model/llama.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/log.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TENSORS 24
+
+typedef struct import {
+    const pl_import_options *o;
+    pl_import_told          *told;
+    pl_hf_config             config, target;
+    pl_weight_source        *src, *target_src, *factors; // factors NULL: none beside it
+    pl_st_source             tensor[TENSORS];
+    char                     name[TENSORS][128];
+    int                      n;
+    pl_draft_vocab_tensors   map;
+    int64_t                  rank; // of a low-rank head, 0: none
+} import;
+
+static bool eagle3(const import *m) {
+    return m->config.backbone == PL_HF_EAGLE3;
+}
+
+// ---- config ----
+
+static pl_status choose_numbering(import *m, const pl_import_format *format, bool stated, pl_err *err) {
+    pl_hf_config       *c = &m->config;
+    pl_hf_tap_numbering asked = m->o->numbering;
+    bool                file = c->tap_numbering != PL_HF_TAPS_UNSTATED;
+    m->told->numbering = asked ? "option" : file && !stated ? "file" : "format";
+    if (asked && file && !stated && asked != c->tap_numbering)
+        return pl_fail(err, PL_E_INPUT, "--numbering: %s says itself that its layers are counted by %s", m->o->dir,
+                       c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
+    if (asked)
+        c->tap_numbering = asked;
+    else if (!file)
+        c->tap_numbering = format->numbering;
+    return PL_OK;
+}
+
+// Inputs, whatever they were counted by.
+static pl_status choose_layers(import *m, pl_err *err) {
+    pl_hf_config *c = &m->config;
+    int           layers = m->target.num_hidden_layers, shift = c->tap_numbering == PL_HF_TAPS_OUTPUT;
+    if (c->n_taps == 0) {
+        m->told->numbering = "default"; // the paper's three, on which all conventions agree
+        shift = 0;
+        c->n_taps = pl_llama_default_taps(layers, c->tap);
+    }
+    for (int i = 0; i < c->n_taps; i++) {
+        c->tap[i] += shift;
+        if (c->tap[i] > layers)
+            return pl_fail(err, PL_E_INPUT, "%s: reads the %s of layer %d, %s has %d layers%s", m->o->dir,
+                           shift ? "output" : "input", c->tap[i] - shift, m->o->target, layers,
+                           shift ? "; counted by input? (--numbering input)" : "");
+        for (int k = 0; k < i; k++)
+            if (c->tap[k] == c->tap[i])
+                return pl_fail(err, PL_E_INPUT, "%s: names layer %d twice", m->o->dir, c->tap[i] - shift);
+        m->told->tap[i] = c->tap[i];
+    }
+    m->told->n_taps = c->n_taps;
+    c->tap_numbering = PL_HF_TAPS_INPUT;
+    return PL_OK;
+}
+
+static void warn_rope(const import *m) {
+    const pl_hf_rope *a = &m->config.rope, *b = &m->target.rope;
+    if (a->theta != b->theta || a->scaling != b->scaling || a->factor != b->factor)
+        pl_log_warn("%s: its RoPE (base %g%s) is not its target's (base %g%s): right only if it was trained so",
+                    m->o->dir, a->theta, a->scaling ? ", scaled" : "", b->theta, b->scaling ? ", scaled" : "");
+}
+
+static pl_status read_config(import *m, pl_err *err) {
+    const pl_import_format *format;
+    pl_hf_config           *c = &m->config;
+    const pl_hf_config     *t = &m->target;
+    bool                    stated;
+    PL_TRY(pl_import_config(c, &format, &stated, m->o->dir, err));
+    PL_TRY(pl_hf_config_read(&m->target, m->o->target, PL_HF_TARGET, err));
+    m->told->format = format->name;
+    if (c->backbone == PL_HF_OTHER || *c->head.kind)
+        return pl_fail(err, PL_E_INPUT, "%s: is this program's own kind of checkpoint already", m->o->dir);
+    if (c->num_hidden_layers != 1)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a drafter of %d layers; one is supported", m->o->dir,
+                       c->num_hidden_layers);
+    if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: an EAGLE-3.1 head (norm_output, fc_norm, norm_before_fc or norm_before_residual), which is "
+                       "not supported",
+                       m->o->dir);
+    if (c->vocab_size != t->vocab_size)
+        return pl_fail(err, PL_E_INPUT, "%s: made for a vocabulary of %d, %s has %d", m->o->dir, c->vocab_size,
+                       m->o->target, t->vocab_size);
+    if (c->target_hidden_size == 0) c->target_hidden_size = t->hidden_size;
+    if (c->target_hidden_size != t->hidden_size)
+        return pl_fail(err, PL_E_INPUT, "%s: made for a target of width %d, %s has %d", m->o->dir,
+                       c->target_hidden_size, m->o->target, t->hidden_size);
+    if (c->hidden_size != t->hidden_size)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d, its target's is %d; one width is supported", m->o->dir,
+                       c->hidden_size, t->hidden_size);
+    warn_rope(m);
+    if (!eagle3(m)) return PL_OK;
+    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLMEagle3");
+    PL_TRY(choose_numbering(m, format, stated, err));
+    return choose_layers(m, err);
+}
+
+// ---- tensors ----
+
+static pl_status push(import *m, const char *name, const pl_weight_entry *w, pl_err *err) {
+    if (m->n == TENSORS) return pl_fail(err, PL_E_INPUT, "%s: more tensors than a drafter has", w->name);
+    pl_st_source *s = &m->tensor[m->n];
+    snprintf(m->name[m->n], sizeof m->name[m->n], "%s", name);
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->name[i], name) == 0)
+            return pl_fail(err, PL_E_INPUT, "%s: \"%.80s\" stands there twice, under two names", m->o->dir, name);
+    *s = (pl_st_source){.name = m->name[m->n++], .dtype = w->dtype, .rank = w->rank, .data = w->data};
+    memcpy(s->shape, w->shape, sizeof s->shape);
+    return PL_OK;
+}
+
+// The name without what tools put before it, and ours for its layer's part.
+static void plain_name(const import *m, const char *given, char *name, size_t size) {
+    static const char model[] = "model.", first[] = "layers.0.", middle[] = "midlayer.";
+    if (strncmp(given, model, sizeof model - 1) == 0) given += sizeof model - 1;
+    const char *layer = strncmp(given, first, sizeof first - 1) == 0     ? given + sizeof first - 1
+                        : strncmp(given, middle, sizeof middle - 1) == 0 ? given + sizeof middle - 1
+                                                                         : NULL;
+    snprintf(name, size, "%s%s", layer ? (eagle3(m) ? middle : first) : "", layer ? layer : given);
+}
+
+static const pl_weight_entry *target_matrix(const import *m, bool head) {
+    const pl_weight_entry *w =
+        pl_weight_source_find(m->target_src, head ? "lm_head.weight" : "model.embed_tokens.weight");
+    if (w || !m->target.tie_word_embeddings) return w;
+    return pl_weight_source_find(m->target_src, head ? "model.embed_tokens.weight" : "lm_head.weight");
+}
+
+// Whether a matrix is the target's, element by element, as far as its own type tells values apart.
+static pl_status is_targets(const import *m, const pl_weight_entry *w, bool head, bool *same, pl_err *err) {
+    const pl_weight_entry *t = target_matrix(m, head);
+    *same = false;
+    if (!t || w->rank != 2 || t->rank != 2 || w->shape[0] != t->shape[0] || w->shape[1] != t->shape[1]) return PL_OK;
+    int64_t        cols = w->shape[1];
+    pl_dtype       to = w->dtype == PL_F32 ? t->dtype : w->dtype; // the narrower of both
+    float         *a = pl_malloc((size_t)cols * 2 * sizeof *a), *b = a + cols;
+    uint8_t       *ra = pl_malloc((size_t)cols * 8), *rb = ra + cols * 4;
+    pl_weight_spec mine = {.part = {{w->name, w->shape[0]}}, .n_parts = 1, .rows = w->shape[0], .cols = cols},
+                   theirs = {.part = {{t->name, t->shape[0]}}, .n_parts = 1, .rows = t->shape[0], .cols = cols};
+    pl_status st = a && ra ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
+    *same = true;
+    for (int64_t i = 0; i < w->shape[0] && *same && st == PL_OK; i++) {
+        st = pl_weight_read_rows(m->src, &mine, i, 1, a, err);
+        if (st == PL_OK) st = pl_weight_read_rows(m->target_src, &theirs, i, 1, b, err);
+        if (st != PL_OK) break;
+        pl_from_f32(ra, to, a, (size_t)cols);
+        pl_from_f32(rb, to, b, (size_t)cols);
+        *same = memcmp(ra, rb, (size_t)cols * pl_dtype_size(to)) == 0;
+    }
+    pl_free(a);
+    pl_free(ra);
+    return st;
+}
+
+static pl_status take_embeddings(import *m, const pl_weight_entry *w, pl_err *err) {
+    bool same;
+    PL_TRY(is_targets(m, w, false, &same, err));
+    if (same) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "%s: %s is not its target's; drafters with embeddings of their own are not supported", m->o->dir,
+                   w->name);
+}
+
+// An EAGLE-1 drafter has its target's; where the file holds one of its own, it stays.
+static pl_status take_head(import *m, const pl_weight_entry *w, pl_err *err) {
+    bool same = false;
+    if (!eagle3(m)) PL_TRY(is_targets(m, w, true, &same, err));
+    if (same) return PL_OK;
+    if (!eagle3(m)) {
+        m->config.target_head = false;
+        m->config.head = pl_hf_head_make("full", 0);
+        snprintf(m->config.architecture, sizeof m->config.architecture, "PacelineEagle");
+    }
+    m->told->head = "full";
+    m->told->rows = w->shape[0];
+    return push(m, "lm_head.weight", w, err);
+}
+
+static bool ends(const char *s, const char *tail) {
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
+    static const char *const left_out[] = {"t2d", "d2t", "verifier_lm_head.weight", "verifier_norm.weight"};
+    char                     name[128];
+    plain_name(m, w->name, name, sizeof name);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, left_out[i]) == 0) return PL_OK; // the map is read by itself
+    if (ends(name, ".inv_freq")) return PL_OK;
+    if (strcmp(name, "embed_tokens.weight") == 0) return take_embeddings(m, w, err);
+    if (strcmp(name, "lm_head.weight") == 0) return m->factors ? PL_OK : take_head(m, w, err);
+    return push(m, name, w, err);
+}
+
+// ---- what must be there ----
+
+typedef struct wanted {
+    const char *name;
+    int64_t     rows, cols; // cols 0: a vector
+    bool        optional;
+} wanted;
+
+static pl_status check_one(const import *m, const wanted *x, pl_err *err) {
+    const pl_st_source *s = NULL;
+    for (int i = 0; i < m->n && !s; i++)
+        if (strcmp(m->tensor[i].name, x->name) == 0) s = &m->tensor[i];
+    if (!s && x->optional) return PL_OK;
+    if (!s) return pl_fail(err, PL_E_INPUT, "%s: has no %s", m->o->dir, x->name);
+    if (s->dtype != PL_F32 && s->dtype != PL_BF16 && s->dtype != PL_F16)
+        return pl_fail(err, PL_E_INPUT, "%s: %s holds %s; F32, BF16 and F16 are known", m->o->dir, x->name,
+                       pl_dtype_name(s->dtype));
+    bool right = s->rank == (x->cols ? 2 : 1) && s->shape[0] == x->rows && (!x->cols || s->shape[1] == x->cols);
+    if (right) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: %s is [%lld, %lld], expected [%lld, %lld]", m->o->dir, x->name,
+                   (long long)s->shape[0], (long long)(s->rank > 1 ? s->shape[1] : 0), (long long)x->rows,
+                   (long long)x->cols);
+}
+
+static pl_status check_layers_read(const import *m, pl_err *err) {
+    int64_t each = m->config.target_hidden_size;
+    for (int i = 0; i < m->n; i++) {
+        const pl_st_source *s = &m->tensor[i];
+        if (strcmp(s->name, "fc.weight") != 0 || s->rank != 2 || s->shape[1] == m->config.n_taps * each) continue;
+        return pl_fail(err, PL_E_INPUT, "%s: fc.weight reads %lld columns, %d layers of its target have %lld",
+                       m->o->dir, (long long)s->shape[1], m->config.n_taps, (long long)(m->config.n_taps * each));
+    }
+    return PL_OK;
+}
+
+static pl_status check_tensors(const import *m, pl_err *err) {
+    const pl_hf_config *c = &m->config;
+    int64_t d = c->hidden_size, in = eagle3(m) ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
+            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
+    int64_t      fc = eagle3(m) ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d;
+    const char  *layer = eagle3(m) ? "midlayer." : "layers.0.";
+    int64_t      rows = m->told->rows;
+    const wanted whole[] = {{"fc.weight", d, fc, false},
+                            {"norm.weight", d, 0, !eagle3(m)},
+                            {"fc.bias", d, 0, true},
+                            {"lm_head.weight", rows, d, m->rank > 0 || c->target_head},
+                            {"efficient_lm_head.weight", rows, m->rank, m->rank == 0},
+                            {"efficient_lm_head_down_proj.weight", m->rank, d, m->rank == 0}},
+                 parts[] = {
+                     {"self_attn.q_proj.weight", q, in, false},    {"self_attn.k_proj.weight", kv, in, false},
+                     {"self_attn.v_proj.weight", kv, in, false},   {"self_attn.o_proj.weight", d, q, false},
+                     {"mlp.gate_proj.weight", inter, d, false},    {"mlp.up_proj.weight", inter, d, false},
+                     {"mlp.down_proj.weight", d, inter, false},    {"post_attention_layernorm.weight", d, 0, false},
+                     {"input_layernorm.weight", d, 0, !eagle3(m)}, {"hidden_norm.weight", d, 0, !eagle3(m)}};
+    enum { WHOLE = sizeof whole / sizeof *whole, PARTS = sizeof parts / sizeof *parts };
+    char names[PARTS][64];
+    if (eagle3(m)) PL_TRY(check_layers_read(m, err));
+    for (int i = 0; i < WHOLE; i++)
+        PL_TRY(check_one(m, &whole[i], err));
+    for (int i = 0; i < PARTS; i++) {
+        wanted x = parts[i];
+        snprintf(names[i], sizeof names[i], "%s%s", layer, parts[i].name);
+        x.name = names[i];
+        PL_TRY(check_one(m, &x, err));
+    }
+    for (int i = 0; i < m->n; i++) {
+        bool known = false;
+        for (int k = 0; k < WHOLE && !known; k++)
+            known =
+                strcmp(m->tensor[i].name, whole[k].name) == 0 && !(eagle3(m) && strcmp(whole[k].name, "fc.bias") == 0);
+        for (int k = 0; k < PARTS && !known; k++)
+            known = strcmp(m->tensor[i].name, names[k]) == 0;
+        if (!known)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: tensor \"%.80s\": none that this program computes with",
+                           m->o->dir, m->tensor[i].name);
+    }
+    return PL_OK;
+}
+
+// ---- the draft vocabulary ----
+
+static int64_t integer(const pl_weight_entry *w, int64_t i) {
+    int64_t wide;
+    int32_t narrow;
+    if (w->dtype == PL_I32) {
+        memcpy(&narrow, (const char *)w->data + i * 4, 4);
+        return narrow;
+    }
+    memcpy(&wide, (const char *)w->data + i * 8, 8);
+    return wide;
+}
+
+// Whether the entries, as offsets or as ids, name tokens of the vocabulary, none of them twice, and those that t2d
+// marks where it is there.
+static bool names_tokens(const pl_weight_entry *w, const pl_weight_entry *marks, bool offsets, int64_t vocab,
+                         uint8_t *seen, int32_t *ids) {
+    memset(seen, 0, (size_t)vocab);
+    for (int64_t i = 0; i < w->shape[0]; i++) {
+        int64_t v = integer(w, i);
+        if (v < -vocab || v > vocab) return false;
+        if (offsets) v += i;
+        if (v < 0 || v >= vocab || seen[v]) return false;
+        if (marks && !((const uint8_t *)marks->data)[v]) return false;
+        seen[v] = 1;
+        ids[i] = (int32_t)v;
+    }
+    return true;
+}
+
+static pl_status read_map(import *m, pl_err *err) {
+    const pl_weight_entry *w = pl_weight_source_find(m->src, "d2t"), *marks = pl_weight_source_find(m->src, "t2d");
+    int64_t                vocab = m->config.vocab_size, rows = m->told->rows;
+    bool                   whole = rows == vocab;
+    if (!w) w = pl_weight_source_find(m->src, "model.d2t");
+    if (!marks) marks = pl_weight_source_find(m->src, "model.t2d");
+    m->told->map = "none";
+    m->config.draft_vocab_size = eagle3(m) ? (int)rows : 0;
+    if (!w && !whole)
+        return pl_fail(err, PL_E_INPUT, "%s: a head of %lld rows for %lld tokens, and no d2t", m->o->dir,
+                       (long long)rows, (long long)vocab);
+    if (!w) return PL_OK;
+    if (w->rank != 1 || w->shape[0] != rows || (w->dtype != PL_I64 && w->dtype != PL_I32))
+        return pl_fail(err, PL_E_INPUT, "%s: d2t must be %lld integers, as the head has rows", m->o->dir,
+                       (long long)rows);
+    if (marks && (marks->rank != 1 || marks->shape[0] != vocab || marks->bytes != (size_t)vocab))
+        return pl_fail(err, PL_E_INPUT, "%s: t2d must be %lld marks, as the vocabulary has tokens", m->o->dir,
+                       (long long)vocab);
+    uint8_t  *seen = pl_malloc((size_t)vocab);
+    int32_t  *ids = pl_malloc((size_t)rows * sizeof *ids);
+    pl_status st = seen && ids ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
+    if (st == PL_OK) {
+        bool offsets = names_tokens(w, marks, true, vocab, seen, ids);
+        m->told->map = offsets ? "offsets" : "ids";
+        if (!offsets && !names_tokens(w, marks, false, vocab, seen, ids))
+            st = pl_fail(err, PL_E_INPUT,
+                         "%s: d2t names, neither as offsets nor as ids, %lld different tokens of %lld%s", m->o->dir,
+                         (long long)rows, (long long)vocab, marks ? " that t2d marks" : "");
+    }
+    bool identity = whole;
+    for (int64_t i = 0; st == PL_OK && i < rows; i++)
+        identity = identity && ids[i] == i;
+    if (st == PL_OK && identity) m->told->map = "none";
+    if (st == PL_OK && !identity) st = pl_draft_vocab_tensors_init(&m->map, ids, rows, vocab, err);
+    for (int i = 0; st == PL_OK && !identity && i < 2; i++)
+        m->tensor[m->n++] = m->map.tensor[i];
+    pl_free(seen);
+    pl_free(ids);
+    return st;
+}
+
+// ---- the head ----
+
+// Factors that an export left beside what it multiplied out.
+static pl_status take_factors(import *m, pl_err *err) {
+    char *dir = pl_path_join(m->o->dir, "factors");
+    if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
+    bool      there = pl_path_is_dir(dir);
+    pl_status st = there ? pl_weight_source_open(&m->factors, dir, err) : PL_OK;
+    pl_free(dir);
+    if (st != PL_OK || !there) return st;
+    const pl_weight_entry *up = pl_weight_source_find(m->factors, "efficient_lm_head.weight"),
+                          *down = pl_weight_source_find(m->factors, "efficient_lm_head_down_proj.weight");
+    if (!up || !down || up->rank != 2 || pl_weight_source_count(m->factors) != 2)
+        return pl_fail(err, PL_E_INPUT, "%s/factors: not the two factors of a low-rank head", m->o->dir);
+    m->rank = up->shape[1];
+    m->told->rows = up->shape[0];
+    m->told->head = "lowrank";
+    if (m->rank < 1 || m->rank > m->config.hidden_size)
+        return pl_fail(err, PL_E_INPUT, "%s/factors: a rank of %lld", m->o->dir, (long long)m->rank);
+    m->config.head = pl_hf_head_make("lowrank", (int)m->rank);
+    snprintf(m->config.architecture, sizeof m->config.architecture, "PacelineEagle3");
+    PL_TRY(push(m, up->name, up, err));
+    return push(m, down->name, down, err);
+}
+
+static pl_status find_head(import *m, pl_err *err) {
+    if (m->told->head) return PL_OK;
+    m->told->head = "target";
+    m->told->rows = m->config.vocab_size;
+    if (!eagle3(m)) return PL_OK;
+    // A full head that is the target's own is not stored: ours is.
+    const pl_weight_entry *w = target_matrix(m, true);
+    if (!w || (m->config.draft_vocab_size && m->config.draft_vocab_size != m->config.vocab_size))
+        return pl_fail(err, PL_E_INPUT, "%s: has no lm_head.weight", m->o->dir);
+    return push(m, "lm_head.weight", w, err);
+}
+
+static pl_status open_weights(import *m, pl_err *err) {
+    char *bin = pl_path_join(m->o->dir, "pytorch_model.bin");
+    if (!bin) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
+    pl_status st = pl_weight_source_open(&m->src, m->o->dir, err);
+    if (st != PL_OK && pl_path_exists(bin))
+        st = pl_fail(err, PL_E_UNSUPPORTED, "%s: a PyTorch file; save it as model.safetensors first", bin);
+    pl_free(bin);
+    return st;
+}
+
+static pl_status list_tensors(import *m, pl_err *err) {
+    PL_TRY(open_weights(m, err));
+    PL_TRY(pl_weight_source_open(&m->target_src, m->o->target, err));
+    if (eagle3(m)) PL_TRY(take_factors(m, err));
+    for (int64_t i = 0; i < pl_weight_source_count(m->src); i++)
+        PL_TRY(take(m, pl_weight_source_at(m->src, i), err));
+    PL_TRY(find_head(m, err));
+    PL_TRY(check_tensors(m, err));
+    m->config.dtype = pl_weight_source_stored_dtype(m->src, NULL, 0);
+    return read_map(m, err);
+}
+
+// ---- writing ----
+
+static pl_status write(const import *m, const char *dir, pl_err *err) {
+    static const pl_st_pair format = {"format", "pt"}; // without which transformers refuses a file
+    char                   *config = pl_path_join(dir, "config.json"), *model = pl_path_join(dir, "model.safetensors");
+    pl_status               st = config && model ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = pl_hf_config_write(config, &m->config, err);
+    if (st == PL_OK) st = pl_st_write(model, m->tensor, m->n, &format, 1, err);
+    pl_free(config);
+    pl_free(model);
+    return st;
+}
+
+pl_status pl_import(const pl_import_options *o, pl_import_told *told, pl_err *err) {
+    import       *m = pl_calloc(1, sizeof *m);
+    pl_atomic_dir out;
+    pl_status     st;
+    *told = (pl_import_told){0};
+    if (!m) return pl_fail(err, PL_E_MEMORY, "import: out of memory");
+    m->o = o;
+    m->told = told;
+    PL_TRY_GOTO(st, done, read_config(m, err));
+    PL_TRY_GOTO(st, done, list_tensors(m, err));
+    PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, o->out, err));
+    st = write(m, pl_atomic_dir_path(&out), err);
+    if (st == PL_OK)
+        st = pl_atomic_dir_commit(&out, err);
+    else
+        pl_atomic_dir_abort(&out);
+done:
+    pl_draft_vocab_tensors_fini(&m->map);
+    pl_weight_source_close(m->src);
+    pl_weight_source_close(m->target_src);
+    pl_weight_source_close(m->factors);
+    pl_free(m);
+    return st;
+}

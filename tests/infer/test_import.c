@@ -1,0 +1,458 @@
+// Imports: what any engine was given comes back as it was; what could be read in two ways is read in the right one.
+#include "tests/infer/fixture.h"
+
+#include "checkpoints/safetensors.h"
+#include "infer/export/export.h"
+#include "infer/import/import.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "kernels/base/json.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 8, DRAFTED = 31, RANK = 12 };
+static const pl_env env;
+static const int    TAPS[] = {2, 4, 5};
+static char         base[64], target[80], checkpoint[80], out[80], back[80], again[80];
+static pl_llama     model;
+
+static int setup(void **state) {
+    (void)state;
+    test_mkdir(base);
+    snprintf(target, sizeof target, "%s/target", base);
+    snprintf(checkpoint, sizeof checkpoint, "%s/drafter", base);
+    snprintf(out, sizeof out, "%s/out", base);
+    snprintf(back, sizeof back, "%s/back", base);
+    snprintf(again, sizeof again, "%s/again", base);
+    if (pl_dir_make(target, NULL) != PL_OK || pl_dir_make(checkpoint, NULL) != PL_OK) return -1;
+    test_target(&model, target, LAYERS, 41, PL_BF16);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    pl_llama_fini(&model);
+    test_rmdir(base);
+    return 0;
+}
+
+static const int32_t *some_tokens(void) {
+    static int32_t d2t[DRAFTED];
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (i * 37 + 11) % TEST_VOCAB; // any order
+    return d2t;
+}
+
+static void write_drafter(const char *head, int rank, const int32_t *d2t) {
+    pl_backbone_options o = {
+        .head = pl_hf_head_make(head, rank), .n_taps = 3, .d2t = d2t, .draft_vocab = d2t ? DRAFTED : 0};
+    memcpy(o.tap, TAPS, sizeof TAPS);
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle3, &o, 43);
+}
+
+static void export_to(const char *engine, const char *from, const char *to) {
+    pl_err err = {0};
+    char  *serve;
+    if (pl_export_write(pl_export_engine_find(engine, &err), from, target, to, &env, &serve, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    pl_free(serve);
+}
+
+static pl_import_told import_as(const char *from, pl_hf_tap_numbering numbering) {
+    pl_import_told told;
+    pl_err         err = {0};
+    if (pl_import(&(pl_import_options){from, target, back, numbering}, &told, &err) != PL_OK) fail_msg("%s", err.msg);
+    return told;
+}
+
+static void refused(pl_hf_tap_numbering numbering, const char *says) {
+    pl_import_told told;
+    pl_err         err = {0};
+    assert_true(pl_import(&(pl_import_options){out, target, back, numbering}, &told, &err) != PL_OK);
+    if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
+}
+
+static pl_st *open_st(const char *dir) {
+    pl_st *st;
+    pl_err err = {0};
+    if (pl_st_open(&st, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    return st;
+}
+
+// The same tensors, bit for bit.
+static void same_weights(const char *a, const char *b) {
+    pl_st *x = open_st(a), *y = open_st(b);
+    assert_int_equal(pl_st_count(x), pl_st_count(y));
+    for (int64_t i = 0; i < pl_st_count(x); i++) {
+        const pl_st_entry *mine = pl_st_at(x, i), *theirs = pl_st_find(y, mine->name);
+        if (!theirs) fail_msg("%s is missing", mine->name);
+        assert_true(mine->dtype == theirs->dtype && mine->bytes == theirs->bytes);
+        assert_memory_equal(mine->data, theirs->data, mine->bytes);
+    }
+    pl_st_close(x);
+    pl_st_close(y);
+}
+
+static char *read_text(const char *dir, const char *name) {
+    char    *path = pl_path_join(dir, name);
+    uint8_t *text;
+    size_t   n;
+    pl_err   err = {0};
+    if (pl_file_read(path, &text, &n, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(path);
+    return (char *)text;
+}
+
+// Out to every engine and back: the same checkpoint, which gives the same export.
+static void round_trips(void **state) {
+    (void)state;
+    static const struct {
+        const char *head;
+        int         rank;
+        bool        trimmed;
+    } heads[] = {{"full", 0, false}, {"full", 0, true}, {"lowrank", RANK, false}, {"lowrank", RANK, true}};
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+        write_drafter(heads[h].head, heads[h].rank, heads[h].trimmed ? some_tokens() : NULL);
+        char *own = read_text(checkpoint, "config.json");
+        for (int e = 0; pl_export_engine_at(e); e++) {
+            const char *name = pl_export_engine_at(e)->name;
+            export_to(name, checkpoint, out);
+            pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
+            assert_string_equal(told.format, strcmp(name, "speculators") == 0 ? "speculators" : "eagle3");
+            assert_string_equal(told.head, heads[h].head);
+            assert_string_equal(told.map, heads[h].trimmed ? "offsets" : "none");
+            assert_memory_equal(told.tap, TAPS, sizeof TAPS);
+            same_weights(checkpoint, back);
+            export_to(name, back, again);
+            same_weights(out, again);
+            char *first = read_text(out, "config.json"), *second = read_text(again, "config.json");
+            assert_string_equal(first, second);
+            pl_free(first), pl_free(second);
+            // Positions are as many as the target's, which engines size their tables by; the rest is what it was.
+            pl_err       err = {0};
+            pl_backbone *b;
+            if (pl_backbone_open(&b, back, &model, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+            assert_memory_equal(b->tap, TAPS, sizeof TAPS);
+            pl_backbone_destroy(b);
+        }
+        pl_free(own);
+    }
+}
+
+// ---- exports that were changed by hand ----
+
+// config.json of out, with `from` (once there) replaced.
+static void edit(const char *from, const char *to) {
+    char  *text = read_text(out, "config.json"), *at = strstr(text, from), path[160];
+    pl_err err = {0};
+    if (!at) fail_msg("%s: not in %s", from, text);
+    char *next = pl_sprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    snprintf(path, sizeof path, "%s/config.json", out);
+    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
+    pl_free(next);
+    pl_free(text);
+}
+
+// Without the member, which stands on lines of its own up to one that begins as deep.
+static void drop(const char *key) {
+    char  *text = read_text(out, "config.json"), mark[80], path[160];
+    pl_err err = {0};
+    cJSON *o = cJSON_Parse(text), *at = o;
+    snprintf(mark, sizeof mark, "%s", key);
+    char *dot = strchr(mark, '.');
+    if (dot) *dot = 0, at = cJSON_GetObjectItemCaseSensitive(o, mark);
+    assert_non_null(cJSON_GetObjectItemCaseSensitive(at, dot ? dot + 1 : mark));
+    cJSON_DeleteItemFromObjectCaseSensitive(at, dot ? dot + 1 : mark);
+    char *next = cJSON_Print(o);
+    snprintf(path, sizeof path, "%s/config.json", out);
+    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
+    cJSON_free(next);
+    cJSON_Delete(o);
+    pl_free(text);
+}
+
+// The file of out again: tensor `name` as `to` says (data NULL: left out; name another: added).
+static void replace(const char *name, const pl_st_source *to) {
+    pl_st       *st = open_st(out);
+    pl_st_source all[32];
+    int          n = 0;
+    bool         there = false;
+    char         path[160], temp[160];
+    pl_err       err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", out);
+    snprintf(temp, sizeof temp, "%s/other.safetensors", base);
+    for (int64_t i = 0; i < pl_st_count(st); i++) {
+        const pl_st_entry *e = pl_st_at(st, i);
+        bool               is = strcmp(e->name, name) == 0;
+        there |= is;
+        if (is && !to->data) continue;
+        all[n] = (pl_st_source){.name = e->name, .dtype = e->dtype, .rank = e->rank, .data = e->data};
+        memcpy(all[n].shape, e->shape, sizeof e->shape);
+        if (is) all[n] = *to;
+        n++;
+    }
+    if (!there) all[n++] = *to;
+    assert_int_equal(pl_st_write(temp, all, n, NULL, 0, &err), PL_OK);
+    pl_st_close(st);
+    assert_int_equal(rename(temp, path), 0);
+}
+
+// The tensor under another name.
+static void rename_tensor(const char *from, const char *to) {
+    pl_st             *st = open_st(out);
+    const pl_st_entry *e = pl_st_find(st, from);
+    assert_non_null(e);
+    void *data = pl_malloc(e->bytes);
+    memcpy(data, e->data, e->bytes);
+    pl_st_source s = {.name = to, .dtype = e->dtype, .rank = e->rank, .data = data};
+    memcpy(s.shape, e->shape, sizeof s.shape);
+    pl_st_close(st);
+    replace(from, &s);
+    pl_free(data);
+}
+
+// By what layers are counted: a list says it by where it stands, a file by saying so, a caller by knowing better.
+static void numbering(void **state) {
+    (void)state;
+    static const int inputs[] = {1, 3, 4}, outputs[] = {2, 4, 5};
+    write_drafter("full", 0, NULL);
+    export_to("sglang", checkpoint, out);
+    edit("\"norm_output\": false", "\"norm_output\": false, \"eagle_config\": null, \"note\": 1");
+    refused(PL_HF_TAPS_UNSTATED, "eagle_config"); // a key twice
+    export_to("sglang", checkpoint, out);
+    drop("paceline");
+    pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED); // [1, 3, 4]: outputs, as its kind counts
+    assert_memory_equal(told.tap, outputs, sizeof outputs);
+    assert_string_equal(told.numbering, "format");
+    told = import_as(out, PL_HF_TAPS_INPUT);
+    assert_memory_equal(told.tap, inputs, sizeof inputs);
+    assert_string_equal(told.numbering, "option");
+    // A list at the top is vLLM's.
+    export_to("vllm", checkpoint, out);
+    drop("paceline");
+    told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_memory_equal(told.tap, TAPS, sizeof TAPS);
+    assert_string_equal(told.numbering, "format");
+    // None at all: the paper's, whatever is said about counting.
+    drop("eagle_aux_hidden_state_layer_ids");
+    drop("eagle_config");
+    told = import_as(out, PL_HF_TAPS_OUTPUT);
+    assert_memory_equal(told.tap, TAPS, sizeof TAPS);
+    assert_string_equal(told.numbering, "default");
+    // What the file says is not overruled, and a layer that the target lacks is refused.
+    export_to("sglang", checkpoint, out);
+    told = import_as(out, PL_HF_TAPS_OUTPUT);
+    assert_string_equal(told.numbering, "option");
+    refused(PL_HF_TAPS_INPUT, "says itself that its layers are counted by output");
+    drop("paceline");
+    edit("3, 4]", "3, 8]");
+    refused(PL_HF_TAPS_UNSTATED, "reads the output of layer 8");
+    edit("[1, 3, 8]", "[1, 1, 4]");
+    refused(PL_HF_TAPS_UNSTATED, "names layer 1 twice");
+}
+
+// Offsets or ids, in 32 bits or 64, with their other half or without.
+static void maps(void **state) {
+    (void)state;
+    const int32_t *ids = some_tokens();
+    int64_t        wide[DRAFTED];
+    int32_t        narrow[DRAFTED];
+    for (int form = 0; form < 4; form++) {
+        write_drafter("full", 0, ids);
+        export_to("vllm", checkpoint, out);
+        for (int i = 0; i < DRAFTED; i++) {
+            narrow[i] = form & 1 ? ids[i] : ids[i] - i;
+            wide[i] = narrow[i];
+        }
+        pl_st_source s = {.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide};
+        if (form & 2) s.dtype = PL_I32, s.data = narrow;
+        replace("d2t", &s);
+        if (form == 3) replace("t2d", &(pl_st_source){.name = "t2d"});
+        pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
+        assert_string_equal(told.map, form & 1 ? "ids" : "offsets");
+        assert_int_equal(told.rows, DRAFTED);
+        same_weights(checkpoint, back);
+    }
+    pl_st_source s = {.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide};
+    wide[3] = wide[4] = 5;
+    replace("d2t", &s);
+    refused(PL_HF_TAPS_UNSTATED, "neither as offsets nor as ids, 31 different tokens");
+    s.shape[0] = DRAFTED - 1;
+    replace("d2t", &s);
+    refused(PL_HF_TAPS_UNSTATED, "d2t must be 31 integers");
+    replace("d2t", &(pl_st_source){.name = "d2t"});
+    refused(PL_HF_TAPS_UNSTATED, "a head of 31 rows for 97 tokens, and no d2t");
+}
+
+static void names(void **state) {
+    (void)state;
+    float row[TEST_VOCAB * 48] = {0};
+    write_drafter("full", 0, NULL);
+    // Prefixes, buffers, copies of the target's.
+    export_to("speculators", checkpoint, out);
+    rename_tensor("fc.weight", "model.fc.weight");
+    rename_tensor("layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight");
+    replace("rotary_emb.inv_freq",
+            &(pl_st_source){.name = "rotary_emb.inv_freq", .dtype = PL_F32, .rank = 1, .shape = {6}, .data = row});
+    import_as(out, PL_HF_TAPS_UNSTATED);
+    same_weights(checkpoint, back);
+    // A head that is the target's is stored here.
+    replace("lm_head.weight", &(pl_st_source){.name = "lm_head.weight"});
+    pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_string_equal(told.head, "target");
+    pl_st *a = open_st(back), *b = open_st(target);
+    assert_memory_equal(pl_st_find(a, "lm_head.weight")->data, pl_st_find(b, "lm_head.weight")->data,
+                        pl_st_find(a, "lm_head.weight")->bytes);
+    pl_st_close(a);
+    pl_st_close(b);
+    // What would be computed otherwise.
+    replace("fc.bias", &(pl_st_source){.name = "fc.bias", .dtype = PL_F32, .rank = 1, .shape = {48}, .data = row});
+    refused(PL_HF_TAPS_UNSTATED, "tensor \"fc.bias\": none that this program computes with");
+    export_to("speculators", checkpoint, out);
+    replace("embed_tokens.weight",
+            &(pl_st_source){
+                .name = "embed_tokens.weight", .dtype = PL_F32, .rank = 2, .shape = {TEST_VOCAB, 48}, .data = row});
+    refused(PL_HF_TAPS_UNSTATED, "embeddings of their own are not supported");
+    export_to("vllm", checkpoint, out);
+    replace("norm.weight", &(pl_st_source){.name = "norm.weight"});
+    refused(PL_HF_TAPS_UNSTATED, "has no norm.weight");
+    export_to("vllm", checkpoint, out);
+    replace("fc.weight",
+            &(pl_st_source){.name = "fc.weight", .dtype = PL_F32, .rank = 2, .shape = {48, 96}, .data = row});
+    refused(PL_HF_TAPS_UNSTATED, "fc.weight reads 96 columns, 3 layers of its target have 144");
+    export_to("vllm", checkpoint, out);
+    edit("\"norm_before_fc\": false", "\"norm_before_fc\": true");
+    refused(PL_HF_TAPS_UNSTATED, "EAGLE-3.1");
+    export_to("vllm", checkpoint, out);
+    edit("\"vocab_size\": 97", "\"vocab_size\": 98");
+    refused(PL_HF_TAPS_UNSTATED, "made for a vocabulary of 98");
+    export_to("vllm", checkpoint, out);
+    edit("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
+    refused(PL_HF_TAPS_UNSTATED, "a drafter of 2 layers");
+    export_to("vllm", checkpoint, out);
+    edit("LlamaForCausalLMEagle3", "DFlashDraftModel");
+    refused(PL_HF_TAPS_UNSTATED, "a DFlash drafter, which is not supported");
+    export_to("speculators", checkpoint, out);
+    edit("\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"");
+    refused(PL_HF_TAPS_UNSTATED, "a P-EAGLE drafter, which is not supported");
+    export_to("speculators", checkpoint, out);
+    edit("\"model_type\": \"llama\"", "\"model_type\": \"phi3\"");
+    refused(PL_HF_TAPS_UNSTATED, "model_type \"phi3\" is not supported");
+}
+
+// What speculators leaves out is what transformers' class has.
+static void left_out(void **state) {
+    (void)state;
+    pl_hf_config            c;
+    const pl_import_format *f;
+    bool                    stated;
+    pl_err                  err = {0};
+    char                    path[160];
+    static const char       text[] =
+        "{\"architectures\": [\"Eagle3DraftModel\"], \"speculators_model_type\": \"eagle3\", \"draft_vocab_size\": "
+        "32000, \"norm_before_residual\": false, \"eagle_aux_hidden_state_layer_ids\": [2, 18, 33], "
+        "\"transformer_layer_config\": {\"model_type\": \"%s\", \"num_key_value_heads\": 8}}";
+    for (int i = 0; i < 2; i++) {
+        char *made = pl_sprintf(text, i ? "qwen3" : "llama");
+        snprintf(path, sizeof path, "%s/config.json", out);
+        assert_int_equal(pl_dir_make(out, &err), PL_OK);
+        assert_int_equal(pl_file_write_atomic(path, made, strlen(made), &err), PL_OK);
+        pl_free(made);
+        if (pl_import_config(&c, &f, &stated, out, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_string_equal(f->name, "speculators");
+        assert_true(stated && c.n_taps == 3 && c.tap[1] == 18 && c.num_hidden_layers == 1);
+        assert_int_equal(c.vocab_size, i ? 151936 : 32000);
+        assert_int_equal(c.intermediate_size, i ? 22016 : 11008);
+        assert_int_equal(c.max_position_embeddings, i ? 32768 : 2048);
+        assert_true(c.hidden_size == 4096 && c.head_dim == 128 && c.num_key_value_heads == 8);
+    }
+}
+
+static void eagle1(void **state) {
+    (void)state;
+    pl_backbone_options plain = {0}, own = {.own_head = true};
+    for (int i = 0; i < 2; i++) {
+        pl_err err = {0};
+        test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, i ? &own : &plain, 47);
+        char *config = read_text(checkpoint, "config.json"), path[160];
+        if (i == 0) {
+            pl_import_told told = import_as(checkpoint, PL_HF_TAPS_UNSTATED);
+            assert_string_equal(told.format, "eagle1");
+            assert_string_equal(told.head, "target");
+            assert_int_equal(told.n_taps, 0);
+            same_weights(checkpoint, back);
+        } else { // this program's own kind
+            pl_import_told told;
+            assert_int_equal(
+                pl_import(&(pl_import_options){checkpoint, target, back, PL_HF_TAPS_UNSTATED}, &told, &err),
+                PL_E_INPUT);
+            assert_non_null(strstr(err.msg, "own kind of checkpoint already"));
+        }
+        snprintf(path, sizeof path, "%s/config.json", back);
+        pl_free(config);
+    }
+}
+
+// Configs as they were published: read, or refused by the kind of drafter or of RoPE that they name.
+static void published_configs(void **state) {
+    (void)state;
+    static const char *const kinds[] = {
+        "DFlash",    "DSpark",         "Domino", "P-EAGLE", "latent attention", "use_qk_norm", "EAGLE-3 for speech",
+        "\"mrope\"", "multimodal RoPE"};
+    const char *data = getenv("PACELINE_TEST_DATA");
+    if (!data) skip();
+    int read = 0, by_kind = 0, named = 0;
+    for (int i = 0; i < 5; i++) {
+        static const char *const from[] = {"AngelSlim", "EAGLE", "HASS", "SpecForge", "TorchSpec"};
+        char                     dir[600];
+        struct dirent          **e;
+        snprintf(dir, sizeof dir, "%s/configs/%s", data, from[i]);
+        int n = scandir(dir, &e, NULL, alphasort);
+        if (n < 0) skip();
+        for (int k = 0; k < n; k++) {
+            pl_hf_config            c;
+            const pl_import_format *f;
+            bool                    stated;
+            pl_err                  err = {0};
+            char                   *path = pl_path_join(dir, e[k]->d_name);
+            if (pl_path_ends(path, ".json")) {
+                pl_status st = pl_import_config(&c, &f, &stated, path, &err);
+                bool      known = false;
+                for (size_t x = 0; x < sizeof kinds / sizeof *kinds; x++)
+                    known |= strstr(err.msg, kinds[x]) != NULL;
+                if (st != PL_OK && !known) fail_msg("%s", err.msg);
+                read += st == PL_OK;
+                by_kind += st != PL_OK;
+                named += st == PL_OK && c.n_taps > 0;
+                if (st == PL_OK) assert_true(strcmp(f->name, "speculators") != 0);
+            }
+            pl_free(path);
+            free(e[k]);
+        }
+        free(e);
+    }
+    print_message("%d published configs read (%d name their layers), %d refused by name\n", read, named, by_kind);
+    assert_int_equal(read + by_kind, 87);
+    assert_true(read > 50);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(numbering),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(names),
+        cmocka_unit_test(left_out),
+        cmocka_unit_test(eagle1),
+        cmocka_unit_test(published_configs),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
