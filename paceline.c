@@ -3,6 +3,7 @@
 
 #include "infer/cli/cli.h"
 #include "infer/cli/machine.h"
+#include "infer/command/check.h"
 #include "infer/command/decode.h"
 #include "infer/command/doctor.h"
 #include "infer/command/export.h"
@@ -202,9 +203,9 @@ STAGE(run, "generate, train and eval in order, skipping what is up to date",
       rank_options);
 
 static const pl_command *const commands[] = {
-    &generate_command,    &train_command,     &eval_command,       &run_command,      &pl_command_decode,
-    &pl_command_tokenize, &pl_command_vocab,  &pl_command_inspect, &pl_command_bench, &pl_command_plan,
-    &pl_command_report,   &pl_command_doctor, &pl_command_export,  &pl_command_import};
+    &generate_command,    &train_command,     &eval_command,       &run_command,       &pl_command_decode,
+    &pl_command_tokenize, &pl_command_vocab,  &pl_command_inspect, &pl_command_bench,  &pl_command_plan,
+    &pl_command_report,   &pl_command_doctor, &pl_command_export,  &pl_command_import, &pl_command_check};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----
@@ -370,6 +371,8 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
     pl_status st = c->run(&env, a, err);
     if (st == PL_OK) st = pl_ranks_end(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
+    // A verdict is told though it is a failure, once all of it is there.
+    if (st != PL_OK && c->verdict && env.json && json.depth == 1 && !json.first) finish_output(&json, NULL);
     fflush(stdout); // text that was streamed before a failure
     pl_free(json.text);
     pl_pool_destroy(env.pool);

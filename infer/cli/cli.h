@@ -44,6 +44,7 @@ typedef struct pl_command {
     const char *example;
     bool        recipe;  // takes the options of recipes (--set, --out) too
     bool        devices; // computes on any --device; else on the CPU alone
+    bool        verdict; // its result is told even where it is a failure
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
 } pl_command;
 

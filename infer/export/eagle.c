@@ -27,6 +27,8 @@ static char *serve(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_eagle = {.name = "eagle",
                                           .help = "the EAGLE repository's own program",
                                           .layer = "midlayer.",
+                                          .list = PL_EXPORT_LIST,
+                                          .reads_outputs = pl_export_reads_inputs,
                                           .check = check,
                                           .config = config,
                                           .serve = serve};

@@ -37,6 +37,10 @@ typedef struct pl_export_engine {
     const char *layer;      // what stands before the layer's names
     bool        embeddings; // the file holds a copy of the target's
     bool        map32;      // d2t as int32, and no t2d
+    bool        nested;     // the layer's sizes stand in an object of their own
+    const char *list;       // the member that holds the target's layers
+    // 1 where it reads this list's numbers as outputs, 0: as inputs.
+    int (*reads_outputs)(const int *list, int n);
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
     // config.json: members of an open object.
@@ -60,6 +64,9 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
                           const pl_env *env, char **serve, pl_err *err);
 
 // ---- for the engines ----
+
+int pl_export_reads_inputs(const int *list, int n); // 0
+#define PL_EXPORT_LIST "eagle_config.eagle_aux_hidden_state_layer_ids"
 
 // Both spellings of the type that the weights are stored in.
 void pl_export_put_dtype(pl_json_out *o, const pl_export *e);

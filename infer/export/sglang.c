@@ -18,6 +18,10 @@ static pl_status check(const pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
+static int reads_outputs(const int *list, int n) {
+    return n > 0 && list[0] == 1;
+}
+
 static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_plain(o, e, by_outputs(e) ? -1 : 0);
 }
@@ -33,6 +37,8 @@ static char *serve(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_sglang = {.name = "sglang",
                                            .help = "SGLang, algorithm EAGLE3",
                                            .layer = "midlayer.",
+                                           .list = PL_EXPORT_LIST,
+                                           .reads_outputs = reads_outputs,
                                            .check = check,
                                            .config = config,
                                            .serve = serve};

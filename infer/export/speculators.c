@@ -51,6 +51,9 @@ static char *serve(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .help = "the speculators library, which vLLM serves by the folder",
                                                 .layer = "layers.0.",
+                                                .nested = true,
+                                                .list = "eagle_aux_hidden_state_layer_ids",
+                                                .reads_outputs = pl_export_reads_inputs,
                                                 .embeddings = true,
                                                 .config = config,
                                                 .serve = serve};

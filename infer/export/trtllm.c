@@ -20,6 +20,12 @@ static pl_status check(const pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
+// The option that stands in trtllm.yaml, of which the list is a copy.
+static int reads_outputs(const int *list, int n) {
+    (void)list, (void)n;
+    return 1;
+}
+
 static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_plain(o, e, -1);
 }
@@ -55,6 +61,8 @@ static char *serve(const pl_export *e, const char *dir) {
 const pl_export_engine pl_export_trtllm = {.name = "trtllm",
                                            .help = "TensorRT-LLM, decoding_type Eagle3",
                                            .layer = "midlayer.",
+                                           .list = PL_EXPORT_LIST,
+                                           .reads_outputs = reads_outputs,
                                            .map32 = true,
                                            .check = check,
                                            .config = config,

@@ -24,5 +24,10 @@ static char *serve(const pl_export *e, const char *dir) {
                       e->served, dir, PL_EXPORT_TOKENS);
 }
 
-const pl_export_engine pl_export_vllm = {
-    .name = "vllm", .help = "vLLM, method eagle3", .layer = "midlayer.", .config = config, .serve = serve};
+const pl_export_engine pl_export_vllm = {.name = "vllm",
+                                         .help = "vLLM, method eagle3",
+                                         .layer = "midlayer.",
+                                         .list = "eagle_aux_hidden_state_layer_ids",
+                                         .reads_outputs = pl_export_reads_inputs,
+                                         .config = config,
+                                         .serve = serve};

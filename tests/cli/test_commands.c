@@ -284,6 +284,33 @@ static void test_chat_recipe(void **state) {
     test_scratch_remove(dir);
 }
 
+// A verdict is told whole though it is a failure; what cannot be judged is none.
+static void test_check_command(void **state) {
+    (void)state;
+    test_output o;
+    pl_json     j;
+    pl_err      err = {0};
+    test_run(&o, "check checkpoints/tiny --for vllm --json");
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.err, "would not serve this as it was trained: architecture: architectures: "));
+    assert_int_equal(pl_json_parse(&j, "check", 0, o.out, o.out_bytes, PL_JSON_UNIQUE, &err), PL_OK);
+    const cJSON *rules = pl_json_find(&j, NULL, "rules");
+    assert_true(cJSON_GetArraySize(rules) > 20 && test_num(&j, NULL, "broken") > 5);
+    assert_string_equal(test_str(&j, rules->child, "rule"), "architecture");
+    assert_string_equal(test_str(&j, rules->child, "verdict"), "broken");
+    assert_string_equal(test_str(&j, NULL, "engine"), "vllm");
+    pl_json_close(&j);
+    test_run_fini(&o);
+    test_run(&o, "check checkpoints/tiny --for vllm");
+    assert_int_equal(o.code, 2);
+    assert_non_null(strstr(o.out, "unseen  target-fits"));
+    assert_non_null(strstr(o.out, "vllm itself was not run"));
+    test_run_fini(&o);
+    test_run_fails(2, "--for: is missing", "check checkpoints/tiny");
+    test_run_fails(2, "no such engine", "check checkpoints/tiny --for nothing --json");
+    test_run_fails(2, "config.json", "check recipes --for vllm --json");
+}
+
 // Byte-level ids need not be whole characters.
 static void test_tokenize_bytes(void **state) {
     (void)state;
@@ -725,13 +752,13 @@ static void test_eval_methods(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokenize),       cmocka_unit_test(test_chat),
-        cmocka_unit_test(test_chat_recipe),    cmocka_unit_test(test_chat_api),
-        cmocka_unit_test(test_long_prompts),   cmocka_unit_test(test_tokenize_bytes),
-        cmocka_unit_test(test_inspect),        cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_check_command),  cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_chat),           cmocka_unit_test(test_chat_recipe),
+        cmocka_unit_test(test_chat_api),       cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
+        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
+        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

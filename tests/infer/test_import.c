@@ -1,5 +1,6 @@
 // Imports: what any engine was given comes back as it was; what could be read in two ways is read in the right one.
 #include "tests/infer/fixture.h"
+#include "tests/infer/served.h"
 
 #include "checkpoints/safetensors.h"
 #include "infer/export/export.h"
@@ -80,16 +81,9 @@ static void refused(pl_hf_tap_numbering numbering, const char *says) {
     if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
 }
 
-static pl_st *open_st(const char *dir) {
-    pl_st *st;
-    pl_err err = {0};
-    if (pl_st_open(&st, dir, &err) != PL_OK) fail_msg("%s", err.msg);
-    return st;
-}
-
 // The same tensors, bit for bit.
 static void same_weights(const char *a, const char *b) {
-    pl_st *x = open_st(a), *y = open_st(b);
+    pl_st *x = served_open(a), *y = served_open(b);
     assert_int_equal(pl_st_count(x), pl_st_count(y));
     for (int64_t i = 0; i < pl_st_count(x); i++) {
         const pl_st_entry *mine = pl_st_at(x, i), *theirs = pl_st_find(y, mine->name);
@@ -99,16 +93,6 @@ static void same_weights(const char *a, const char *b) {
     }
     pl_st_close(x);
     pl_st_close(y);
-}
-
-static char *read_text(const char *dir, const char *name) {
-    char    *path = pl_path_join(dir, name);
-    uint8_t *text;
-    size_t   n;
-    pl_err   err = {0};
-    if (pl_file_read(path, &text, &n, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
-    pl_free(path);
-    return (char *)text;
 }
 
 // Out to every engine and back: the same checkpoint, which gives the same export.
@@ -121,7 +105,7 @@ static void round_trips(void **state) {
     } heads[] = {{"full", 0, false}, {"full", 0, true}, {"lowrank", RANK, false}, {"lowrank", RANK, true}};
     for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
         write_drafter(heads[h].head, heads[h].rank, heads[h].trimmed ? some_tokens() : NULL);
-        char *own = read_text(checkpoint, "config.json");
+        char *own = served_text(checkpoint, "config.json");
         for (int e = 0; pl_export_engine_at(e); e++) {
             const char *name = pl_export_engine_at(e)->name;
             export_to(name, checkpoint, out);
@@ -133,7 +117,7 @@ static void round_trips(void **state) {
             same_weights(checkpoint, back);
             export_to(name, back, again);
             same_weights(out, again);
-            char *first = read_text(out, "config.json"), *second = read_text(again, "config.json");
+            char *first = served_text(out, "config.json"), *second = served_text(again, "config.json");
             assert_string_equal(first, second);
             pl_free(first), pl_free(second);
             // Positions are as many as the target's, which engines size their tables by; the rest is what it was.
@@ -149,86 +133,16 @@ static void round_trips(void **state) {
 
 // ---- exports that were changed by hand ----
 
-// config.json of out, with `from` (once there) replaced.
-static void edit(const char *from, const char *to) {
-    char  *text = read_text(out, "config.json"), *at = strstr(text, from), path[160];
-    pl_err err = {0};
-    if (!at) fail_msg("%s: not in %s", from, text);
-    char *next = pl_sprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    snprintf(path, sizeof path, "%s/config.json", out);
-    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
-    pl_free(next);
-    pl_free(text);
-}
-
-// Without the member, which stands on lines of its own up to one that begins as deep.
-static void drop(const char *key) {
-    char  *text = read_text(out, "config.json"), mark[80], path[160];
-    pl_err err = {0};
-    cJSON *o = cJSON_Parse(text), *at = o;
-    snprintf(mark, sizeof mark, "%s", key);
-    char *dot = strchr(mark, '.');
-    if (dot) *dot = 0, at = cJSON_GetObjectItemCaseSensitive(o, mark);
-    assert_non_null(cJSON_GetObjectItemCaseSensitive(at, dot ? dot + 1 : mark));
-    cJSON_DeleteItemFromObjectCaseSensitive(at, dot ? dot + 1 : mark);
-    char *next = cJSON_Print(o);
-    snprintf(path, sizeof path, "%s/config.json", out);
-    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
-    cJSON_free(next);
-    cJSON_Delete(o);
-    pl_free(text);
-}
-
-// The file of out again: tensor `name` as `to` says (data NULL: left out; name another: added).
-static void replace(const char *name, const pl_st_source *to) {
-    pl_st       *st = open_st(out);
-    pl_st_source all[32];
-    int          n = 0;
-    bool         there = false;
-    char         path[160], temp[160];
-    pl_err       err = {0};
-    snprintf(path, sizeof path, "%s/model.safetensors", out);
-    snprintf(temp, sizeof temp, "%s/other.safetensors", base);
-    for (int64_t i = 0; i < pl_st_count(st); i++) {
-        const pl_st_entry *e = pl_st_at(st, i);
-        bool               is = strcmp(e->name, name) == 0;
-        there |= is;
-        if (is && !to->data) continue;
-        all[n] = (pl_st_source){.name = e->name, .dtype = e->dtype, .rank = e->rank, .data = e->data};
-        memcpy(all[n].shape, e->shape, sizeof e->shape);
-        if (is) all[n] = *to;
-        n++;
-    }
-    if (!there) all[n++] = *to;
-    assert_int_equal(pl_st_write(temp, all, n, NULL, 0, &err), PL_OK);
-    pl_st_close(st);
-    assert_int_equal(rename(temp, path), 0);
-}
-
-// The tensor under another name.
-static void rename_tensor(const char *from, const char *to) {
-    pl_st             *st = open_st(out);
-    const pl_st_entry *e = pl_st_find(st, from);
-    assert_non_null(e);
-    void *data = pl_malloc(e->bytes);
-    memcpy(data, e->data, e->bytes);
-    pl_st_source s = {.name = to, .dtype = e->dtype, .rank = e->rank, .data = data};
-    memcpy(s.shape, e->shape, sizeof s.shape);
-    pl_st_close(st);
-    replace(from, &s);
-    pl_free(data);
-}
-
 // By what layers are counted: a list says it by where it stands, a file by saying so, a caller by knowing better.
 static void numbering(void **state) {
     (void)state;
     static const int inputs[] = {1, 3, 4}, outputs[] = {2, 4, 5};
     write_drafter("full", 0, NULL);
     export_to("sglang", checkpoint, out);
-    edit("\"norm_output\": false", "\"norm_output\": false, \"eagle_config\": null, \"note\": 1");
+    served_edit(out, "\"norm_output\": false", "\"norm_output\": false, \"eagle_config\": null, \"note\": 1");
     refused(PL_HF_TAPS_UNSTATED, "eagle_config"); // a key twice
     export_to("sglang", checkpoint, out);
-    drop("paceline");
+    served_drop(out, "paceline");
     pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED); // [1, 3, 4]: outputs, as its kind counts
     assert_memory_equal(told.tap, outputs, sizeof outputs);
     assert_string_equal(told.numbering, "format");
@@ -237,13 +151,13 @@ static void numbering(void **state) {
     assert_string_equal(told.numbering, "option");
     // A list at the top is vLLM's.
     export_to("vllm", checkpoint, out);
-    drop("paceline");
+    served_drop(out, "paceline");
     told = import_as(out, PL_HF_TAPS_UNSTATED);
     assert_memory_equal(told.tap, TAPS, sizeof TAPS);
     assert_string_equal(told.numbering, "format");
     // None at all: the paper's, whatever is said about counting.
-    drop("eagle_aux_hidden_state_layer_ids");
-    drop("eagle_config");
+    served_drop(out, "eagle_aux_hidden_state_layer_ids");
+    served_drop(out, "eagle_config");
     told = import_as(out, PL_HF_TAPS_OUTPUT);
     assert_memory_equal(told.tap, TAPS, sizeof TAPS);
     assert_string_equal(told.numbering, "default");
@@ -252,10 +166,10 @@ static void numbering(void **state) {
     told = import_as(out, PL_HF_TAPS_OUTPUT);
     assert_string_equal(told.numbering, "option");
     refused(PL_HF_TAPS_INPUT, "says itself that its layers are counted by output");
-    drop("paceline");
-    edit("3, 4]", "3, 8]");
+    served_drop(out, "paceline");
+    served_edit(out, "3, 4]", "3, 8]");
     refused(PL_HF_TAPS_UNSTATED, "reads the output of layer 8");
-    edit("[1, 3, 8]", "[1, 1, 4]");
+    served_edit(out, "[1, 3, 8]", "[1, 1, 4]");
     refused(PL_HF_TAPS_UNSTATED, "names layer 1 twice");
 }
 
@@ -274,8 +188,8 @@ static void maps(void **state) {
         }
         pl_st_source s = {.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide};
         if (form & 2) s.dtype = PL_I32, s.data = narrow;
-        replace("d2t", &s);
-        if (form == 3) replace("t2d", &(pl_st_source){.name = "t2d"});
+        served_replace(out, "d2t", &s);
+        if (form == 3) served_replace(out, "t2d", &(pl_st_source){.name = "t2d"});
         pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
         assert_string_equal(told.map, form & 1 ? "ids" : "offsets");
         assert_int_equal(told.rows, DRAFTED);
@@ -283,12 +197,12 @@ static void maps(void **state) {
     }
     pl_st_source s = {.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide};
     wide[3] = wide[4] = 5;
-    replace("d2t", &s);
+    served_replace(out, "d2t", &s);
     refused(PL_HF_TAPS_UNSTATED, "neither as offsets nor as ids, 31 different tokens");
     s.shape[0] = DRAFTED - 1;
-    replace("d2t", &s);
+    served_replace(out, "d2t", &s);
     refused(PL_HF_TAPS_UNSTATED, "d2t must be 31 integers");
-    replace("d2t", &(pl_st_source){.name = "d2t"});
+    served_replace(out, "d2t", &(pl_st_source){.name = "d2t"});
     refused(PL_HF_TAPS_UNSTATED, "a head of 31 rows for 97 tokens, and no d2t");
 }
 
@@ -298,53 +212,56 @@ static void names(void **state) {
     write_drafter("full", 0, NULL);
     // Prefixes, buffers, copies of the target's.
     export_to("speculators", checkpoint, out);
-    rename_tensor("fc.weight", "model.fc.weight");
-    rename_tensor("layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight");
-    replace("rotary_emb.inv_freq",
-            &(pl_st_source){.name = "rotary_emb.inv_freq", .dtype = PL_F32, .rank = 1, .shape = {6}, .data = row});
+    served_rename(out, "fc.weight", "model.fc.weight");
+    served_rename(out, "layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight");
+    served_replace(
+        out, "rotary_emb.inv_freq",
+        &(pl_st_source){.name = "rotary_emb.inv_freq", .dtype = PL_F32, .rank = 1, .shape = {6}, .data = row});
     import_as(out, PL_HF_TAPS_UNSTATED);
     same_weights(checkpoint, back);
     // A head that is the target's is stored here.
-    replace("lm_head.weight", &(pl_st_source){.name = "lm_head.weight"});
+    served_replace(out, "lm_head.weight", &(pl_st_source){.name = "lm_head.weight"});
     pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
     assert_string_equal(told.head, "target");
-    pl_st *a = open_st(back), *b = open_st(target);
+    pl_st *a = served_open(back), *b = served_open(target);
     assert_memory_equal(pl_st_find(a, "lm_head.weight")->data, pl_st_find(b, "lm_head.weight")->data,
                         pl_st_find(a, "lm_head.weight")->bytes);
     pl_st_close(a);
     pl_st_close(b);
     // What would be computed otherwise.
-    replace("fc.bias", &(pl_st_source){.name = "fc.bias", .dtype = PL_F32, .rank = 1, .shape = {48}, .data = row});
+    served_replace(out, "fc.bias",
+                   &(pl_st_source){.name = "fc.bias", .dtype = PL_F32, .rank = 1, .shape = {48}, .data = row});
     refused(PL_HF_TAPS_UNSTATED, "tensor \"fc.bias\": none that this program computes with");
     export_to("speculators", checkpoint, out);
-    replace("embed_tokens.weight",
-            &(pl_st_source){
-                .name = "embed_tokens.weight", .dtype = PL_F32, .rank = 2, .shape = {TEST_VOCAB, 48}, .data = row});
+    served_replace(
+        out, "embed_tokens.weight",
+        &(pl_st_source){
+            .name = "embed_tokens.weight", .dtype = PL_F32, .rank = 2, .shape = {TEST_VOCAB, 48}, .data = row});
     refused(PL_HF_TAPS_UNSTATED, "embeddings of their own are not supported");
     export_to("vllm", checkpoint, out);
-    replace("norm.weight", &(pl_st_source){.name = "norm.weight"});
+    served_replace(out, "norm.weight", &(pl_st_source){.name = "norm.weight"});
     refused(PL_HF_TAPS_UNSTATED, "has no norm.weight");
     export_to("vllm", checkpoint, out);
-    replace("fc.weight",
-            &(pl_st_source){.name = "fc.weight", .dtype = PL_F32, .rank = 2, .shape = {48, 96}, .data = row});
+    served_replace(out, "fc.weight",
+                   &(pl_st_source){.name = "fc.weight", .dtype = PL_F32, .rank = 2, .shape = {48, 96}, .data = row});
     refused(PL_HF_TAPS_UNSTATED, "fc.weight reads 96 columns, 3 layers of its target have 144");
     export_to("vllm", checkpoint, out);
-    edit("\"norm_before_fc\": false", "\"norm_before_fc\": true");
+    served_edit(out, "\"norm_before_fc\": false", "\"norm_before_fc\": true");
     refused(PL_HF_TAPS_UNSTATED, "EAGLE-3.1");
     export_to("vllm", checkpoint, out);
-    edit("\"vocab_size\": 97", "\"vocab_size\": 98");
+    served_edit(out, "\"vocab_size\": 97", "\"vocab_size\": 98");
     refused(PL_HF_TAPS_UNSTATED, "made for a vocabulary of 98");
     export_to("vllm", checkpoint, out);
-    edit("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
+    served_edit(out, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
     refused(PL_HF_TAPS_UNSTATED, "a drafter of 2 layers");
     export_to("vllm", checkpoint, out);
-    edit("LlamaForCausalLMEagle3", "DFlashDraftModel");
+    served_edit(out, "LlamaForCausalLMEagle3", "DFlashDraftModel");
     refused(PL_HF_TAPS_UNSTATED, "a DFlash drafter, which is not supported");
     export_to("speculators", checkpoint, out);
-    edit("\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"");
+    served_edit(out, "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"");
     refused(PL_HF_TAPS_UNSTATED, "a P-EAGLE drafter, which is not supported");
     export_to("speculators", checkpoint, out);
-    edit("\"model_type\": \"llama\"", "\"model_type\": \"phi3\"");
+    served_edit(out, "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"");
     refused(PL_HF_TAPS_UNSTATED, "model_type \"phi3\" is not supported");
 }
 
@@ -382,7 +299,7 @@ static void eagle1(void **state) {
     for (int i = 0; i < 2; i++) {
         pl_err err = {0};
         test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, i ? &own : &plain, 47);
-        char *config = read_text(checkpoint, "config.json"), path[160];
+        char *config = served_text(checkpoint, "config.json"), path[160];
         if (i == 0) {
             pl_import_told told = import_as(checkpoint, PL_HF_TAPS_UNSTATED);
             assert_string_equal(told.format, "eagle1");

@@ -1,0 +1,96 @@
+#include "tests/infer/served.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+
+#include <cjson/cJSON.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+pl_st *served_open(const char *dir) {
+    pl_st *st;
+    pl_err err = {0};
+    if (pl_st_open(&st, dir, &err) != PL_OK) fail_msg("%s", err.msg);
+    return st;
+}
+
+char *served_text(const char *dir, const char *name) {
+    char    *path = pl_path_join(dir, name);
+    uint8_t *text;
+    size_t   n;
+    pl_err   err = {0};
+    if (pl_file_read(path, &text, &n, 1 << 20, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_free(path);
+    return (char *)text;
+}
+
+void served_edit(const char *dir, const char *from, const char *to) {
+    char  *text = served_text(dir, "config.json"), *at = strstr(text, from), path[160];
+    pl_err err = {0};
+    if (!at) fail_msg("%s: not in %s", from, text);
+    char *next = pl_sprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
+    pl_free(next);
+    pl_free(text);
+}
+
+void served_drop(const char *dir, const char *key) {
+    char  *text = served_text(dir, "config.json"), mark[80], path[160];
+    pl_err err = {0};
+    cJSON *o = cJSON_Parse(text), *at = o;
+    snprintf(mark, sizeof mark, "%s", key);
+    char *dot = strchr(mark, '.');
+    if (dot) *dot = 0, at = cJSON_GetObjectItemCaseSensitive(o, mark);
+    assert_non_null(cJSON_GetObjectItemCaseSensitive(at, dot ? dot + 1 : mark));
+    cJSON_DeleteItemFromObjectCaseSensitive(at, dot ? dot + 1 : mark);
+    char *next = cJSON_Print(o);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(pl_file_write_atomic(path, next, strlen(next), &err), PL_OK);
+    cJSON_free(next);
+    cJSON_Delete(o);
+    pl_free(text);
+}
+
+void served_replace(const char *dir, const char *name, const pl_st_source *to) {
+    pl_st       *st = served_open(dir);
+    pl_st_source all[32];
+    int          n = 0;
+    bool         there = false;
+    char         path[160], temp[160];
+    pl_err       err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    snprintf(temp, sizeof temp, "%s/other.safetensors", dir);
+    for (int64_t i = 0; i < pl_st_count(st); i++) {
+        const pl_st_entry *e = pl_st_at(st, i);
+        bool               is = strcmp(e->name, name) == 0;
+        there |= is;
+        if (is && !to->data) continue;
+        all[n] = (pl_st_source){.name = e->name, .dtype = e->dtype, .rank = e->rank, .data = e->data};
+        memcpy(all[n].shape, e->shape, sizeof e->shape);
+        if (is) all[n] = *to;
+        n++;
+    }
+    if (!there) all[n++] = *to;
+    assert_int_equal(pl_st_write(temp, all, n, NULL, 0, &err), PL_OK);
+    pl_st_close(st);
+    assert_int_equal(rename(temp, path), 0);
+}
+
+void served_rename(const char *dir, const char *from, const char *to) {
+    pl_st             *st = served_open(dir);
+    const pl_st_entry *e = pl_st_find(st, from);
+    assert_non_null(e);
+    void *data = pl_malloc(e->bytes);
+    memcpy(data, e->data, e->bytes);
+    pl_st_source s = {.name = to, .dtype = e->dtype, .rank = e->rank, .data = data};
+    memcpy(s.shape, e->shape, sizeof s.shape);
+    pl_st_close(st);
+    served_replace(dir, from, &s);
+    pl_free(data);
+}

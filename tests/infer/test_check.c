@@ -1,0 +1,237 @@
+// Rules for served drafters: every export keeps all of its engine's, and each way to break one is told by its name.
+#include "tests/infer/fixture.h"
+#include "tests/infer/served.h"
+
+#include "infer/export/check.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 8, DRAFTED = 31 };
+static const pl_env env;
+static char         base[64], target[80], checkpoint[2][80], out[80];
+static pl_llama     model;
+static int32_t      d2t[DRAFTED];
+
+// checkpoint[0]: a head with all rows; [1]: a trimmed one.
+static int setup(void **state) {
+    (void)state;
+    test_mkdir(base);
+    snprintf(target, sizeof target, "%s/target", base);
+    snprintf(out, sizeof out, "%s/out", base);
+    if (pl_dir_make(target, NULL) != PL_OK) return -1;
+    test_target(&model, target, LAYERS, 41, PL_BF16);
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (i * 37 + 11) % TEST_VOCAB;
+    for (int i = 0; i < 2; i++) {
+        pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? d2t : NULL, .draft_vocab = i ? DRAFTED : 0};
+        snprintf(checkpoint[i], sizeof checkpoint[i], "%s/drafter%d", base, i);
+        if (pl_dir_make(checkpoint[i], NULL) != PL_OK) return -1;
+        test_backbone_write(checkpoint[i], &model, &pl_backbone_eagle3, &o, 43);
+    }
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    pl_llama_fini(&model);
+    test_rmdir(base);
+    return 0;
+}
+
+static void export_to(const char *engine, int trimmed) {
+    pl_err err = {0};
+    char  *serve;
+    if (pl_export_write(pl_export_engine_find(engine, &err), checkpoint[trimmed], target, out, &env, &serve, &err) !=
+        PL_OK)
+        fail_msg("%s", err.msg);
+    pl_free(serve);
+}
+
+// The rules that were broken or not seen, each with a blank behind it.
+typedef struct heard {
+    char broken[800], why[2000], unseen[800];
+} heard;
+
+static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
+    heard *h = arg;
+    char  *to = v == PL_CHECK_BROKEN ? h->broken : h->unseen;
+    assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
+    if (v == PL_CHECK_HOLDS) return;
+    snprintf(to + strlen(to), 800 - strlen(to), "%s ", rule);
+    snprintf(h->why + strlen(h->why), sizeof h->why - strlen(h->why), "%s: %s; ", rule, why);
+}
+
+static heard check(const char *engine, const char *to) {
+    heard          h = {.broken = ""};
+    pl_check_count n;
+    pl_err         err = {0};
+    if (pl_check_folder(pl_export_engine_find(engine, &err), out, to, hear, &h, &n, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    assert_true(n.rules > 20);
+    assert_int_equal(n.broken > 0, *h.broken != 0);
+    return h;
+}
+
+static void exports_hold(void **state) {
+    (void)state;
+    for (int e = 0; pl_export_engine_at(e); e++)
+        for (int trimmed = 0; trimmed < 2; trimmed++) {
+            const char *name = pl_export_engine_at(e)->name;
+            export_to(name, trimmed);
+            heard h = check(name, target);
+            if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
+            h = check(name, NULL);
+            assert_true(!*h.broken);
+            assert_string_equal(h.unseen, strcmp(name, "eagle") == 0
+                                              ? "layers-there layers-own target-fits positions rope-target "
+                                              : "layers-there target-fits positions rope-target ");
+        }
+}
+
+// ---- broken one at a time ----
+
+enum how { EDIT, DROP, WITHOUT, RENAME, VECTOR, MATRIX, MAP };
+
+typedef struct breaking {
+    const char *engine;
+    int         trimmed;
+    enum how    how;
+    const char *from,
+        *to; // EDIT: text; DROP: a member; WITHOUT: a tensor; RENAME: names; VECTOR, MATRIX, MAP: a tensor
+    const char *rule;
+} breaking;
+
+static const breaking cases[] = {
+    {"vllm", 0, EDIT, "LlamaForCausalLMEagle3", "LlamaForCausalLM", "architecture"},
+    {"speculators", 0, EDIT, "Eagle3DraftModel", "LlamaForCausalLMEagle3", "architecture"},
+    {"speculators", 0, EDIT, "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"", "kind"},
+    {"speculators", 0, DROP, "speculators_model_type", NULL, "kind"},
+    {"sglang", 0, EDIT, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "one-layer"},
+    {"vllm", 0, DROP, "rope_theta", NULL, "every-field"},
+    {"trtllm", 0, DROP, "head_dim", NULL, "every-field"},
+    {"speculators", 0, DROP, "transformer_layer_config.intermediate_size", NULL, "every-field"},
+    {"sglang", 0, DROP, "attention_bias", NULL, "every-field"},
+    {"vllm", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": null", "no-nulls"},
+    {"speculators", 0, EDIT, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": null", "no-nulls"},
+    {"vllm", 0, EDIT, "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"", "model-type"},
+    {"speculators", 0, EDIT, "\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"", "model-type"},
+    {"sglang", 0, EDIT, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "activation"},
+    {"trtllm", 0, EDIT, "\"attention_bias\": false", "\"attention_bias\": true", "no-bias"},
+    {"sglang", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": false, \"bias\": true", "no-bias"},
+    {"sglang", 0, EDIT, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", "untied"},
+    {"vllm", 0, EDIT, "\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": \"float16\"", "types-agree"},
+    {"vllm", 0, MATRIX, "fc.weight", NULL, "types-agree"},
+    {"trtllm", 0, DROP, "torch_dtype", NULL, "types-agree"},
+    {"vllm", 0, EDIT, "\"rope_theta\": 10000.0,\n    \"rope_type\"", "\"rope_theta\": 500000.0,\n    \"rope_type\"",
+     "rope-spellings"},
+    {"sglang", 0, EDIT, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}",
+     "rope-spellings"},
+    {"vllm", 0, EDIT, "\"mlp_bias\": false", "\"mlp_bias\": false, \"quantization_config\": {}", "not-quantised"},
+    {"vllm", 0, DROP, "norm_before_residual", NULL, "norms-written"},
+    {"speculators", 0, EDIT, "\"norm_output\": false", "\"norm_output\": true", "norms-written"},
+    {"speculators", 0, DROP, "speculators_config.proposal_methods", NULL, "proposal"},
+    {"speculators", 0, DROP, "speculators_config.verifier", NULL, "proposal"},
+    {"speculators", 0, EDIT, "\"speculative_tokens\": 3", "\"speculative_tokens\": 0", "proposal"},
+    {"vllm", 0, DROP, "eagle_aux_hidden_state_layer_ids", NULL, "layers-written"},
+    {"sglang", 0, DROP, "eagle_config.eagle_aux_hidden_state_layer_ids", NULL, "layers-written"},
+    {"vllm", 0, EDIT, "\"tap_numbering\": \"input\"", "\"tap_numbering\": \"output\"", "layers-meant"},
+    {"sglang", 0, EDIT, "\"tap_numbering\": \"output\"", "\"tap_numbering\": \"input\"", "layers-meant"},
+    {"sglang", 0, EDIT, "      1,\n      3,\n", "      2,\n      3,\n", "layers-meant"},
+    {"trtllm", 0, DROP, "paceline", NULL, "layers-meant"},
+    {"trtllm", 0, EDIT, "      1,\n      3,\n", "      3,\n      1,\n", "layers-rise"},
+    {"vllm", 0, EDIT, "    4,\n    5\n", "    4,\n    8\n", "layers-there"},
+    {"speculators", 0, EDIT, "    4,\n    5\n", "    4,\n    9\n", "layers-there"},
+    {"eagle", 0, EDIT, "      4,\n      5\n", "      4,\n      6\n", "layers-own"},
+    {"vllm", 0, WITHOUT, "norm.weight", NULL, "names"},
+    {"vllm", 0, RENAME, "midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight", "names"},
+    {"speculators", 0, RENAME, "layers.0.mlp.up_proj.weight", "midlayer.mlp.up_proj.weight", "names"},
+    {"sglang", 0, VECTOR, "fc.bias", NULL, "names"},
+    {"trtllm", 0, EDIT, "\"intermediate_size\": 80", "\"intermediate_size\": 96", "shapes"},
+    {"vllm", 0, EDIT, "    4,\n    5\n  ],", "    4,\n    5,\n    6\n  ],", "shapes"},
+    {"speculators", 0, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},
+    {"vllm", 0, DROP, "draft_vocab_size", NULL, "draft-vocab"},
+    {"vllm", 1, EDIT, "\"draft_vocab_size\": 31", "\"draft_vocab_size\": 32", "draft-vocab"},
+    {"vllm", 1, WITHOUT, "d2t", NULL, "map-there"},
+    {"sglang", 1, WITHOUT, "t2d", NULL, "map-there"},
+    {"vllm", 0, MAP, "ids", NULL, "map-there"},
+    {"vllm", 1, MAP, "narrow", NULL, "map-type"},
+    {"trtllm", 1, MAP, "wide", NULL, "map-type"},
+    {"vllm", 1, MAP, "ids", NULL, "map-offsets"},
+    {"sglang", 1, MAP, "twice", NULL, "map-offsets"},
+    {"vllm", 1, MAP, "others", NULL, "map-marks"},
+    {"vllm", 0, EDIT, "\"target_hidden_size\": 48", "\"target_hidden_size\": 64", "target-fits"},
+    {"sglang", 0, EDIT, "\"max_position_embeddings\": 256", "\"max_position_embeddings\": 128", "positions"},
+    {"vllm", 0, EDIT, "\"rope_theta\": 10000.0,\n  \"rope_scaling\"", "\"rope_theta\": 20000.0,\n  \"rope_scaling\"",
+     "rope-target"},
+};
+
+static void replace_map(const char *what) {
+    int64_t wide[DRAFTED];
+    int32_t narrow[DRAFTED];
+    bool    small = strcmp(what, "narrow") == 0;
+    for (int i = 0; i < DRAFTED; i++) {
+        int32_t id = strcmp(what, "others") == 0 && i == 3 ? 96 : d2t[i]; // one that is not marked
+        if (strcmp(what, "twice") == 0 && i == 3) id = d2t[4];
+        narrow[i] = strcmp(what, "ids") == 0 ? id : id - i;
+        wide[i] = narrow[i];
+    }
+    served_replace(out, "d2t",
+                   &(pl_st_source){.name = "d2t",
+                                   .dtype = small ? PL_I32 : PL_I64,
+                                   .rank = 1,
+                                   .shape = {DRAFTED},
+                                   .data = small ? (const void *)narrow : wide});
+}
+
+static void break_it(const breaking *b) {
+    static const float zeros[48 * 144] = {0};
+    switch (b->how) {
+    case EDIT: served_edit(out, b->from, b->to); break;
+    case DROP: served_drop(out, b->from); break;
+    case WITHOUT: served_replace(out, b->from, &(pl_st_source){.name = b->from}); break;
+    case RENAME: served_rename(out, b->from, b->to); break;
+    case VECTOR:
+        served_replace(out, b->from,
+                       &(pl_st_source){.name = b->from, .dtype = PL_BF16, .rank = 1, .shape = {48}, .data = zeros});
+        break;
+    case MATRIX:
+        served_replace(out, b->from,
+                       &(pl_st_source){.name = b->from, .dtype = PL_F32, .rank = 2, .shape = {48, 144}, .data = zeros});
+        break;
+    case MAP: replace_map(b->from); break;
+    }
+}
+
+static void broken_by_name(void **state) {
+    (void)state;
+    enum { CASES = sizeof cases / sizeof *cases };
+    bool marked = false;
+    for (int i = 0; i < DRAFTED; i++)
+        marked |= d2t[i] == 96;
+    assert_false(marked);
+    for (int i = 0; i < CASES; i++) {
+        const breaking *b = &cases[i];
+        char            want[64];
+        export_to(b->engine, b->trimmed);
+        break_it(b);
+        heard h = check(b->engine, target);
+        snprintf(want, sizeof want, "%s ", b->rule);
+        const char *found = strstr(h.broken, want);
+        if (!found || (found > h.broken && found[-1] != ' '))
+            fail_msg("case %d, %s: %s wanted, broken: %s", i, b->engine, b->rule, h.why);
+    }
+    print_message("%d folders, each refused by the name of its rule\n", CASES);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
