@@ -16,7 +16,8 @@ static const pl_cli_option options[] = {
 static void list_engines(FILE *f) {
     fprintf(f, "Engines (--for):\n");
     for (int i = 0; pl_export_engine_at(i); i++)
-        fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
+        if (!pl_export_engine_at(i)->write)
+            fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
 }
 
 // The first that is broken makes the message.

@@ -5,6 +5,8 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 
+#include <string.h>
+
 static const pl_cli_option options[] = {
     {.name = "to", .type = PL_CLI_TEXT, .arg = "ENGINE", .help = "what is to serve it: a name of the list below"},
     {.name = "out",
@@ -12,6 +14,11 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "DIR",
      .help = "the folder to write; replaced as a whole"},
+    {.name = "weights",
+     .type = PL_CLI_CHOICE,
+     .arg = "stored|fp32",
+     .deflt = "stored",
+     .help = "gguf: matrices as the checkpoint has them, or in fp32"},
     {.name = "target",
      .type = PL_CLI_TEXT,
      .arg = "DIR",
@@ -32,7 +39,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (!out) return pl_fail(err, PL_E_USAGE, "--out: is missing; name a folder to write");
     const pl_export_engine *engine = pl_export_engine_find(to, err);
     if (!engine) return PL_E_USAGE;
-    PL_TRY(pl_export_write(engine, a->positional[0], pl_cli_text(a, "target"), out, env, &serve, err));
+    PL_TRY(pl_export_write(engine, a->positional[0], pl_cli_text(a, "target"), out,
+                           strcmp(pl_cli_text(a, "weights"), "fp32") == 0, env, &serve, err));
     pl_json_out local, *o = pl_show_begin(env, &local);
     pl_put_str(o, "out", out);
     pl_put_str(o, "engine", to);
@@ -51,7 +59,8 @@ const pl_command pl_command_export = {
     .about = "Names of tensors, numbers of the target's layers, the map of a trimmed vocabulary and every field of\n"
              "config.json are the engine's; a low-rank head is multiplied out, its factors stand beside. The command\n"
              "that serves the drafter with its target is printed and written to serve.sh (trtllm: with trtllm.yaml,\n"
-             "which it reads). A routed head, a SpecVocab head and drafters other than EAGLE-3 are refused.",
+             "which it reads). gguf: one file, with the vocabulary of the served target's .gguf. A routed head, a "
+             "SpecVocab head and drafters other than EAGLE-3 are refused.",
     .lists = list_engines,
     .example = "paceline export runs/first/drafters/eagle3-full/checkpoints/best --to vllm --target checkpoints/tiny "
                "--out runs/export",

@@ -522,7 +522,10 @@ static pl_status open_look(look *k, const pl_export_engine *engine, const char *
 
 pl_status pl_check_folder(const pl_export_engine *engine, const char *dir, const char *target, pl_check_tell tell,
                           void *arg, pl_check_count *count, pl_err *err) {
-    look      k = {0};
+    look k = {0};
+    if (engine->write)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: there are no rules for it; its export is checked as it is written",
+                       engine->name);
     pl_status st = open_look(&k, engine, dir, target, err);
     *count = (pl_check_count){0};
     for (size_t i = 0; i < sizeof rules / sizeof *rules && st == PL_OK; i++) {

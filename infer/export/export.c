@@ -195,7 +195,7 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
     memcpy(e->tap, taps.layer, sizeof taps.layer[0] * (size_t)taps.n);
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
     PL_TRY(read_map(e, err));
-    if (e->target) PL_TRY(open_target(e, err));
+    if (e->target && !engine->write) PL_TRY(open_target(e, err));
     if (!e->target && engine->embeddings)
         return pl_fail(err, PL_E_USAGE, "--target: is missing; %s wants a copy of its embeddings", engine->name);
     return engine->check ? engine->check(e, err) : PL_OK;
@@ -368,14 +368,17 @@ static pl_status write_serve(const char *dir, const char *command, pl_err *err) 
 }
 
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
-                          const pl_env *env, char **serve, pl_err *err) {
-    pl_export     e = {.checkpoint = checkpoint, .target = target};
+                          bool f32, const pl_env *env, char **serve, pl_err *err) {
+    pl_export     e = {.checkpoint = checkpoint, .target = target, .f32 = f32};
     tensors      *ts = pl_calloc(2, sizeof *ts);
     pl_atomic_dir out = {0};
     char         *quoted = NULL;
     pl_status     st = ts ? PL_OK : pl_fail(err, PL_E_MEMORY, "export: out of memory");
     *serve = NULL;
     if (st != PL_OK) return st;
+    if (f32 && !engine->write)
+        PL_TRY_GOTO(st, done,
+                    pl_fail(err, PL_E_USAGE, "--weights fp32: %s takes weights as they are stored", engine->name));
     PL_TRY_GOTO(st, done, open_export(&e, engine, err));
     PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, engine, env, err));
     quoted = pl_export_quote(dir);
@@ -384,8 +387,12 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     const char *temp = pl_atomic_dir_path(&out);
-    st = write_config(temp, &e, engine, err);
-    if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
+    if (engine->write) {
+        st = engine->write(&e, ts[0].t, ts[0].n, temp, err);
+    } else {
+        st = write_config(temp, &e, engine, err);
+        if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
+    }
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
     if (st == PL_OK && engine->more) st = write_more(temp, dir, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);

@@ -29,6 +29,7 @@ typedef struct pl_export {
     int64_t           rows;                    // of the head
     bool              whole;                   // they are the target's tokens in order
     char             *served;                  // the target as a shell reads it; owned
+    bool              f32;                     // matrices are to be written in fp32
 } pl_export;
 
 // One engine: a file of this folder and a line in engines.def.
@@ -43,8 +44,11 @@ typedef struct pl_export_engine {
     int (*reads_outputs)(const int *list, int n);
     // What this engine cannot serve, refused with one line; what its user should know, by pl_log_warn. NULL: nothing.
     pl_status (*check)(const pl_export *e, pl_err *err);
-    // config.json: members of an open object.
+    // config.json: members of an open object. NULL where it has a `write`.
     void (*config)(pl_json_out *o, const pl_export *e);
+    // Instead of config.json and model.safetensors, from the tensors that would stand there. Its target is no Hugging
+    // Face folder: checked by `check` alone.
+    pl_status (*write)(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err);
     // A file more, and its text: the caller's, NULL where memory ran out. Both NULL: none.
     const char *more;
     char *(*more_text)(const pl_export *e, const char *dir);
@@ -60,8 +64,9 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 // config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh,
 // whose command is *serve (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are
 // not one matrix, a target that does not fit.
+// f32: matrices in fp32, for engines that write another file; else as they are stored.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
-                          const pl_env *env, char **serve, pl_err *err);
+                          bool f32, const pl_env *env, char **serve, pl_err *err);
 
 // ---- for the engines ----
 

@@ -1,6 +1,7 @@
 // Exports: the engine's names and numbers and nothing else, the same weights, and a drafter that opens again.
 #include "tests/infer/fixture.h"
 
+#include "checkpoints/gguf.h"
 #include "checkpoints/safetensors.h"
 #include "infer/export/export.h"
 #include "infer/head/draft_vocab.h"
@@ -51,7 +52,8 @@ static void write_drafter(const char *head, int rank, const int32_t *d2t, const 
 static void export_to(const char *engine) {
     pl_err err = {0};
     char  *serve;
-    if (pl_export_write(pl_export_engine_find(engine, &err), checkpoint, target, out, &env, &serve, &err) != PL_OK)
+    if (pl_export_write(pl_export_engine_find(engine, &err), checkpoint, target, out, false, &env, &serve, &err) !=
+        PL_OK)
         fail_msg("%s", err.msg);
     assert_non_null(strstr(serve, out));
     pl_free(serve);
@@ -156,7 +158,8 @@ static void full_head(void **state) {
 static void refuse(const char *engine, const char *from, const char *to, const char *says) {
     pl_err err = {0};
     char  *serve;
-    assert_true(pl_export_write(pl_export_engine_find(engine, &err), from, to, out, &env, &serve, &err) != PL_OK);
+    assert_true(pl_export_write(pl_export_engine_find(engine, &err), from, to, out, false, &env, &serve, &err) !=
+                PL_OK);
     if (!strstr(err.msg, says)) fail_msg("%s: %s", says, err.msg);
     assert_null(serve);
 }
@@ -232,6 +235,120 @@ static void layers_by_engine(void **state) {
     refuse("trtllm", checkpoint, target, "in rising order");
     write_drafter("full", 0, NULL, first);
     refuse("trtllm", checkpoint, target, "reads the embeddings");
+}
+
+// ---- GGUF ----
+
+// As much of a served target as an export reads: its depth, its width, its vocabulary.
+static void write_gguf_target(const char *path, int layers, int tokens) {
+    pl_err       err = {0};
+    pl_gguf_out *o = pl_gguf_out_new();
+    int32_t     *ids = pl_calloc((size_t)tokens, sizeof *ids);
+    pl_gguf_put_text(o, "general.architecture", "llama");
+    pl_gguf_put_u32(o, "llama.block_count", (uint32_t)layers);
+    pl_gguf_put_u32(o, "llama.embedding_length", 48);
+    pl_gguf_put_u32(o, "llama.context_length", 512);
+    pl_gguf_put_text(o, "tokenizer.ggml.model", "llama");
+    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, (uint64_t)tokens);
+    if (pl_gguf_write(o, path, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_gguf_out_free(o);
+    pl_free(ids);
+}
+
+static float value_at(const pl_gguf_tensor *t, int64_t i) {
+    float    f;
+    uint16_t h;
+    if (t->type == 0) {
+        memcpy(&f, t->data + 4 * i, sizeof f);
+        return f;
+    }
+    memcpy(&h, t->data + 2 * i, sizeof h);
+    return pl_bf16_to_f32(h);
+}
+
+// Tensor `theirs` of the file is the checkpoint's `mine`; heads > 0: whose rows stand in pairs.
+static void same_values(const pl_gguf *g, const char *mine, const char *theirs, int64_t dim, bool f32) {
+    pl_st                *st = open_st(checkpoint);
+    const pl_st_entry    *e = pl_st_find(st, mine);
+    const pl_gguf_tensor *t = pl_gguf_find_tensor(g, theirs);
+    if (!e || !t) fail_msg("%s, %s", mine, theirs);
+    int64_t cols = e->shape[e->rank - 1], rows = e->rank == 2 ? e->shape[0] : 1;
+    assert_int_equal(t->rank, e->rank);
+    assert_int_equal(t->shape[0], cols);
+    assert_int_equal(t->type, f32 || e->rank == 1 ? 0 : 30);
+    for (int64_t r = 0; r < rows; r++) {
+        // [heads, 2, dim / 2] of ours are [heads, dim / 2, 2] of theirs.
+        int64_t to = dim ? r / dim * dim + r % dim % (dim / 2) * 2 + r % dim / (dim / 2) : r;
+        for (int64_t c = 0; c < cols; c++) {
+            uint16_t h;
+            memcpy(&h, (const uint8_t *)e->data + 2 * (r * cols + c), sizeof h);
+            assert_true(value_at(t, to * cols + c) == pl_bf16_to_f32(h));
+        }
+    }
+    pl_st_close(st);
+}
+
+static void gguf(void **state) {
+    (void)state;
+    static const char *const same[][2] = {{"fc.weight", "fc.weight"},
+                                          {"norm.weight", "output_norm.weight"},
+                                          {"lm_head.weight", "output.weight"},
+                                          {"midlayer.input_layernorm.weight", "blk.0.attn_norm.weight"},
+                                          {"midlayer.hidden_norm.weight", "blk.0.attn_norm_2.weight"},
+                                          {"midlayer.self_attn.v_proj.weight", "blk.0.attn_v.weight"},
+                                          {"midlayer.self_attn.o_proj.weight", "blk.0.attn_output.weight"},
+                                          {"midlayer.post_attention_layernorm.weight", "blk.0.ffn_norm.weight"},
+                                          {"midlayer.mlp.gate_proj.weight", "blk.0.ffn_gate.weight"},
+                                          {"midlayer.mlp.up_proj.weight", "blk.0.ffn_up.weight"},
+                                          {"midlayer.mlp.down_proj.weight", "blk.0.ffn_down.weight"}};
+    static const int         taps[] = {2, 4, 5}, last[] = {2, 4, LAYERS};
+    const pl_export_engine  *engine = pl_export_engine_find("gguf", NULL);
+    char                     served[96], path[96], *serve;
+    int32_t                  d2t[DRAFTED], layer[3];
+    int64_t                  v;
+    pl_err                   err = {0};
+    pl_gguf                 *g;
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (i * 37 + 11) % TEST_VOCAB;
+    snprintf(served, sizeof served, "%s/served.gguf", base);
+    snprintf(path, sizeof path, "%s/drafter.gguf", out);
+    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    for (int pass = 0; pass < 3; pass++) { // all rows, a trimmed head, and in fp32
+        write_drafter("full", 0, pass ? d2t : NULL, taps);
+        if (pl_export_write(engine, checkpoint, served, out, pass == 2, &env, &serve, &err) != PL_OK)
+            fail_msg("%s", err.msg);
+        assert_non_null(strstr(serve, "--spec-type draft-eagle3"));
+        pl_free(serve);
+        if (pl_gguf_open(&g, path, &err) != PL_OK) fail_msg("%s", err.msg);
+        assert_int_equal(pl_gguf_tensors(g), pass ? 14 : 13);
+        for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+            same_values(g, same[i][0], same[i][1], 0, pass == 2);
+        same_values(g, "midlayer.self_attn.q_proj.weight", "blk.0.attn_q.weight", 8, pass == 2);
+        same_values(g, "midlayer.self_attn.k_proj.weight", "blk.0.attn_k.weight", 8, pass == 2);
+        const pl_gguf_value *list = pl_gguf_find(g, "eagle3.target_layers");
+        assert_true(list->n == 3 && list->item == PL_GGUF_I32);
+        memcpy(layer, list->data, sizeof layer);
+        assert_memory_equal(layer, taps, sizeof layer);
+        assert_true(pl_gguf_int(g, "eagle3.context_length", &v) && v == 512);
+        assert_true(pl_gguf_find(g, "tokenizer.ggml.tokens")->n == TEST_VOCAB && !pl_gguf_find(g, "llama.block_count"));
+        const pl_gguf_tensor *map = pl_gguf_find_tensor(g, "d2t");
+        assert_true(!map == !pass);
+        for (int i = 0; map && i < DRAFTED; i++) { // ids, not offsets
+            memcpy(&v, map->data + 8 * i, sizeof v);
+            assert_int_equal(v, d2t[i]);
+        }
+        pl_gguf_close(g);
+    }
+    refuse("gguf", checkpoint, target, "is no .gguf file");
+    write_gguf_target(served, LAYERS, TEST_VOCAB + 1);
+    refuse("gguf", checkpoint, served, "vocabulary 98 and width 48, the drafter was made for 97 and 48");
+    write_gguf_target(served, 4, TEST_VOCAB);
+    refuse("gguf", checkpoint, served, "what leaves the last layer");
+    write_gguf_target(served, LAYERS, TEST_VOCAB);
+    write_drafter("full", 0, NULL, last);
+    refuse("gguf", checkpoint, served, "what leaves the last layer, which llama.cpp does not fill");
+    assert_true(pl_export_write(pl_export_engine_find("vllm", NULL), checkpoint, target, out, true, &env, &serve,
+                                &err) == PL_E_USAGE);
 }
 
 static float bf16_at(const pl_st_entry *e, int64_t i) {
@@ -344,7 +461,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_head),        cmocka_unit_test(trimmed_head), cmocka_unit_test(lowrank_head),
         cmocka_unit_test(refusals),         cmocka_unit_test(published),    cmocka_unit_test(quotes),
-        cmocka_unit_test(layers_by_engine),
+        cmocka_unit_test(layers_by_engine), cmocka_unit_test(gguf),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -62,7 +62,7 @@ static void write_drafter(const char *head, int rank, const int32_t *d2t) {
 static void export_to(const char *engine, const char *from, const char *to) {
     pl_err err = {0};
     char  *serve;
-    if (pl_export_write(pl_export_engine_find(engine, &err), from, target, to, &env, &serve, &err) != PL_OK)
+    if (pl_export_write(pl_export_engine_find(engine, &err), from, target, to, false, &env, &serve, &err) != PL_OK)
         fail_msg("%s", err.msg);
     pl_free(serve);
 }
@@ -108,6 +108,7 @@ static void round_trips(void **state) {
         char *own = served_text(checkpoint, "config.json");
         for (int e = 0; pl_export_engine_at(e); e++) {
             const char *name = pl_export_engine_at(e)->name;
+            if (pl_export_engine_at(e)->write) continue; // another file
             export_to(name, checkpoint, out);
             pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
             assert_string_equal(told.format, strcmp(name, "speculators") == 0 ? "speculators" : "eagle3");
