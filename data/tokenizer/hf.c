@@ -1,5 +1,5 @@
 // BPE as Hugging Face's `tokenizers` has it, of the SentencePiece kind (Llama-2, Mistral, TinyStories, ...) and of the
-// byte-level kind (GPT-2, Llama-3, Qwen2, ...): encoding, and its table of added tokens. Reading the files is
+// byte-level kind (GPT-2, Llama-3, Qwen2, ...), and Unigram: encoding, and its table of added tokens. Reading the files is
 // data/tokenizer/hf_read.c. The order of things is that of the `tokenizers` library: added tokens that are not
 // `normalized` are cut out of the raw text; each piece between them is normalised; `normalized` added tokens are cut
 // out of that; what is left goes through the pre-tokenizer and BPE.
@@ -94,6 +94,7 @@ static pl_status encode_word(const void *ctx, const char *s, size_t n_bytes, boo
     (void)first; // what stands in front of a text is the normaliser's or pre-tokenizer's work
     const pl_hf *h = ctx;
     span         w = {s, n_bytes};
+    if (h->is_unigram) return pl_unigram_encode(&h->unigram, s, n_bytes, o, err);
     PL_TRY(pl_ids_reserve(o, w.n + 1, err));
     bool level = h->pretok.bytes;
     if (h->ignore_merges) {
@@ -342,7 +343,8 @@ pl_status pl_hf_encode(const pl_tokenizer *tok, const char *text, size_t n_bytes
 
 pl_status pl_hf_refuse(const pl_json *j, pl_err *err, const char *part, const char *what) {
     return pl_fail(err, PL_E_INPUT,
-                   "%s: %s '%s' is not supported; only BPE tokenizers of the SentencePiece and byte-level kinds are",
+                   "%s: %s '%s' is not supported; BPE tokenizers of the SentencePiece and byte-level kinds are, and "
+                   "Unigram",
                    j->where, part, what);
 }
 

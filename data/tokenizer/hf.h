@@ -1,11 +1,12 @@
-// Inside the tokenizer: BPE as Hugging Face's `tokenizers` has it, whatever file it came from (tokenizer.json,
-// vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer/ includes this.
+// Inside the tokenizer: BPE and Unigram as Hugging Face's `tokenizers` has them, whatever file they came from
+// (tokenizer.json, vocab.json + merges.txt, tiktoken ranks). Only data/tokenizer/ includes this.
 #ifndef PL_TOKENIZER_HF_H
 #define PL_TOKENIZER_HF_H
 
 #include "data/tokenizer/impl.h"
 #include "data/tokenizer/pretok.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unigram.h"
 #include "data/tokenizer/words.h"
 #include "kernels/base/json.h"
 
@@ -43,8 +44,10 @@ typedef struct pl_hf_norm {
 typedef enum pl_hf_scheme { PL_HF_ALWAYS, PL_HF_FIRST, PL_HF_NEVER } pl_hf_scheme;
 
 typedef struct pl_hf {
-    pl_vocab     model;  // the BPE model's own vocabulary, without added tokens
-    pl_hf_merge *merges; // open addressing
+    pl_vocab     model; // the model's own vocabulary, without added tokens
+    bool         is_unigram;
+    pl_unigram   unigram; // else BPE:
+    pl_hf_merge *merges;  // open addressing
     size_t       merge_mask;
     int32_t      n_merges;
     bool         by_rank; // no merges: two pieces merge where what they make is a piece; its id is the rank

@@ -24,6 +24,7 @@ void pl_hf_close(pl_tokenizer *tok) {
         pl_free(h->added[i].s);
     pl_free(h->added);
     pl_free(h->merges);
+    pl_unigram_fini(&h->unigram);
     pl_words_fini(&h->words);
     pl_vocab_fini(&h->model);
     pl_vocab_fini(&h->raw);
@@ -119,6 +120,62 @@ static pl_status must_be_empty(const pl_json *j, const cJSON *model, const char 
     return s[0] ? pl_hf_refuse(j, err, key, s) : PL_OK;
 }
 
+static void find_bytes(pl_hf *h) {
+    for (int b = 0; b < 256; b++) {
+        const char hex[] = "0123456789ABCDEF", piece[6] = {'<', '0', 'x', hex[b >> 4], hex[b & 15], '>'};
+        h->byte_id[b] = pl_vocab_find(&h->model, piece, 6);
+    }
+}
+
+// Pieces and scores: [["<unk>", 0.0], ["\xE2\x96\x81the", -3.2], ...], the id of each its place.
+static pl_status read_pieces(pl_tokenizer *tok, const pl_json *j, const cJSON *list, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    const cJSON *e;
+    int64_t      count = 0, id = 0;
+    cJSON_ArrayForEach(e, list) count++;
+    h->unigram.score = pl_calloc((size_t)count, sizeof *h->unigram.score);
+    if (!h->unigram.score) return out_of_memory(j, err);
+    cJSON_ArrayForEach(e, list) {
+        const char *s;
+        if (!cJSON_IsArray(e) || cJSON_GetArraySize(e) != 2 || !cJSON_IsNumber(e->child->next))
+            return pl_json_fail(j, e, err, "a piece is [text, score]");
+        PL_TRY(pl_json_str_of(j, e->child, &s, err));
+        if (!*s) return pl_json_fail(j, e, err, "an empty piece");
+        h->unigram.score[id] = e->child->next->valuedouble;
+        pl_status st = pl_vocab_set(&h->model, id, s, strlen(s), err);
+        if (st != PL_OK) return pl_fail_at(err, st, "%s: model.vocab", j->where);
+        PL_TRY(pl_vocab_set(&tok->vocab, id++, s, strlen(s), err));
+    }
+    PL_TRY(pl_vocab_index(&h->model, err));
+    for (int32_t i = 0; i < h->model.n; i++) {
+        size_t      n;
+        const char *s = pl_vocab_piece(&h->model, i, &n);
+        if (pl_vocab_find(&h->model, s, n) != i)
+            return pl_fail(err, PL_E_INPUT, "%s: model.vocab: '%s' stands there twice", j->where, s);
+    }
+    return PL_OK;
+}
+
+static pl_status read_unigram(pl_tokenizer *tok, const pl_json *j, const cJSON *model, pl_err *err) {
+    pl_hf       *h = tok->impl;
+    const cJSON *list;
+    int64_t      unk;
+    if (h->pretok.bytes) return pl_hf_refuse(j, err, "model type", "Unigram behind ByteLevel");
+    PL_TRY(pl_json_get_array(j, model, "vocab", &list, err));
+    if (!list->child) return pl_json_fail(j, list, err, "no pieces");
+    PL_TRY(read_pieces(tok, j, list, err));
+    PL_TRY(pl_json_get_int(j, model, "unk_id", 0, h->model.n - 1, &unk, err));
+    PL_TRY(pl_json_opt_bool(j, model, "byte_fallback", false, &h->byte_fallback, err));
+    find_bytes(h);
+    h->is_unigram = true;
+    h->unk = (int32_t)unk;
+    h->unigram.vocab = &h->model;
+    h->unigram.unk = h->unk;
+    h->unigram.byte_id = h->byte_fallback ? h->byte_id : NULL;
+    pl_unigram_index(&h->unigram);
+    return PL_OK;
+}
+
 static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     pl_hf       *h = tok->impl;
     const cJSON *model, *vocab;
@@ -126,6 +183,7 @@ static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     double       dropout;
     PL_TRY(pl_json_get_object(j, NULL, "model", &model, err));
     PL_TRY(pl_json_opt_str(j, model, "type", "BPE", &type, err)); // older files leave it out
+    if (is(type, "Unigram")) return read_unigram(tok, j, model, err);
     if (!is(type, "BPE")) return pl_hf_refuse(j, err, "model type", type);
     PL_TRY(must_be_empty(j, model, "continuing_subword_prefix", err));
     PL_TRY(must_be_empty(j, model, "end_of_word_suffix", err));
@@ -141,10 +199,7 @@ static pl_status read_model(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
     if (unk && h->unk < 0)
         return pl_json_fail(j, pl_json_find(j, model, "unk_token"), err, "it is not in the vocabulary");
     if (h->pretok.bytes) PL_TRY(pl_hf_index_bytes(h, j->where, err));
-    for (int b = 0; b < 256 && !h->pretok.bytes; b++) {
-        const char hex[] = "0123456789ABCDEF", piece[6] = {'<', '0', 'x', hex[b >> 4], hex[b & 15], '>'};
-        h->byte_id[b] = pl_vocab_find(&h->model, piece, 6);
-    }
+    if (!h->pretok.bytes) find_bytes(h);
     return read_merges(h, j, model, err);
 }
 
@@ -317,6 +372,7 @@ static uint64_t settings_hash(const pl_hf *h) {
     int32_t  settings[] = {h->byte_fallback, h->fuse_unk, h->ignore_merges, h->unk,
                            h->metaspace,     h->split,    h->scheme,        h->by_rank};
     uint64_t hash = pl_hash_more(sum, settings, sizeof settings);
+    if (h->is_unigram) hash = pl_hash_more(hash, h->unigram.score, (size_t)h->model.n * sizeof *h->unigram.score);
     for (int i = 0; i < h->n_norm; i++)
         hash = hash_norm(hash, &h->norm[i]);
     for (int i = 0; i < h->n_decode; i++)
@@ -348,8 +404,9 @@ pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err) {
     // Where the mark itself is unknown, unknown characters fuse across it; whole texts may be pieces with
     // ignore_merges.
     const char *mark = h->metaspace ? h->mark : PL_SPACE_MARK;
-    h->by_words = !h->pretok.n && !h->ignore_merges && pl_vocab_find(&h->model, mark, strlen(mark)) >= 0 &&
-                  pl_words_are_apart(&h->model, mark);
+    // Scores of whole texts may round otherwise than those of words.
+    h->by_words = !h->is_unigram && !h->pretok.n && !h->ignore_merges &&
+                  pl_vocab_find(&h->model, mark, strlen(mark)) >= 0 && pl_words_are_apart(&h->model, mark);
     tok->strip = h->decode_strip;
     tok->maximal = h->decode_level;
     tok->hash = settings_hash(h);

@@ -1,11 +1,11 @@
 // Text to token ids and back. One interface; kinds:
 //   "sentencepiece"  a SentencePiece .model (data/tokenizer/spm.c)
 //   "huggingface"    a tokenizer.json with a BPE model: of the SentencePiece kind (Llama-2, Mistral, TinyStories) or
-//                    byte-level (GPT-2, Llama-3, Qwen2, ...) (data/tokenizer_hf*.c)
+//                    byte-level (GPT-2, Llama-3, Qwen2, ...); or with a Unigram model (data/tokenizer/hf*.c)
 //   "vocab+merges"   GPT-2's vocab.json and merges.txt: byte-level (data/tokenizer/ranks.c)
 //   "tiktoken"       a rank file, "base64 rank" a line: byte-level (data/tokenizer/ranks.c)
 //   "llama2c"        a llama2.c tokenizer .bin (data/tokenizer/llama2c.c)
-// Whatever else a file asks for (WordPiece, Unigram in a tokenizer.json, ...) is refused by its name rather than
+// Whatever else a file asks for (WordPiece, ...) is refused by its name rather than
 // guessed at. A tokenizer is immutable once open: any number of threads may encode and decode with it.
 //
 // A folder stands for the first of these that is there, and what is wrong with it is the error (nothing is skipped):
