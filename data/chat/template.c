@@ -1,5 +1,6 @@
 #include "data/chat/template.h"
 #include "data/chat/eval.h"
+#include "data/text/prompts.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json.h"
@@ -153,18 +154,20 @@ bool pl_chat_says(const pl_json *j, const cJSON *message, const char *role) {
     return is && strcmp(is, role) == 0;
 }
 
-// The member that holds the messages; NULL: none.
+// The member that holds the messages, as the record spells its name; NULL: none.
 static const char *member_of(const pl_json *j) {
     static const char *const names[] = {"messages", "conversations"};
-    for (int i = 0; i < 2; i++)
-        if (pl_json_find(j, NULL, names[i])) return names[i];
-    const cJSON *turns = pl_json_find(j, NULL, "turns");
-    return turns && turns->child && cJSON_IsObject(turns->child) ? "turns" : NULL;
+    for (int i = 0; i < 2; i++) {
+        const cJSON *e = pl_prompts_member(j, names[i]);
+        if (e) return e->string;
+    }
+    const cJSON *turns = pl_prompts_member(j, "turns");
+    return turns && turns->child && cJSON_IsObject(turns->child) ? turns->string : NULL;
 }
 
 const cJSON *pl_chat_messages(const pl_json *j) {
     const char *name = member_of(j);
-    return name ? pl_json_find(j, NULL, name) : NULL;
+    return name ? cJSON_GetObjectItemCaseSensitive(j->root, name) : NULL;
 }
 
 // ---- turns
@@ -256,7 +259,8 @@ static pl_status check_record(const pl_json *j, const pl_chat_options *o, pl_err
     if (!pl_chat_messages(j))
         return pl_json_fail(j, j->root, err,
                             "no conversation in this record: it needs \"messages\" or \"conversations\"");
-    PL_TRY(pl_json_get_array(j, NULL, member_of(j), &list, err));
+    list = pl_chat_messages(j);
+    if (!cJSON_IsArray(list)) return pl_json_fail(j, list, err, "expected an array of messages");
     PL_TRY(check_messages(j, list, err));
     PL_TRY(pl_json_opt_object(j, NULL, "chat_template_kwargs", &kwargs, err));
     if (!o->kwargs) return PL_OK;

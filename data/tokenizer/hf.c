@@ -1,8 +1,8 @@
 // BPE as Hugging Face's `tokenizers` has it, of the SentencePiece kind (Llama-2, Mistral, TinyStories, ...) and of the
-// byte-level kind (GPT-2, Llama-3, Qwen2, ...), and Unigram: encoding, and its table of added tokens. Reading the files is
-// data/tokenizer/hf_read.c. The order of things is that of the `tokenizers` library: added tokens that are not
+// byte-level kind (GPT-2, Llama-3, Qwen2, ...), and Unigram: encoding, and its table of added tokens. Reading the files
+// is data/tokenizer/hf_read.c. The order of things is that of the `tokenizers` library: added tokens that are not
 // `normalized` are cut out of the raw text; each piece between them is normalised; `normalized` added tokens are cut
-// out of that; what is left goes through the pre-tokenizer and BPE.
+// out of that; what is left goes through the pre-tokenizer and the model.
 #include "data/tokenizer/hf.h"
 #include "data/tokenizer/bpe.h"
 #include "kernels/base/arena.h"

@@ -62,7 +62,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         pl_put_int(env->result, "broken", n.broken);
         pl_put_int(env->result, "unseen", n.unseen);
     } else {
-        fprintf(env->text, "%d rules, %d broken, %d that need --target; %s itself was not run\n", n.rules, n.broken,
+        fprintf(env->text, "%d rules, %d broken, %d that cannot be told; %s itself was not run\n", n.rules, n.broken,
                 n.unseen, name);
     }
     if (n.broken == 0) return PL_OK;

@@ -41,8 +41,12 @@ static pl_check_verdict broken(look *k, const char *fmt, ...) {
     return PL_CHECK_BROKEN;
 }
 
-static pl_check_verdict unseen(look *k, const char *why) {
-    snprintf(k->why, sizeof k->why, "%s", why);
+static pl_check_verdict unseen(look *k, const char *fmt, ...) PL_PRINTF(2, 3);
+static pl_check_verdict unseen(look *k, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(k->why, sizeof k->why, fmt, args);
+    va_end(args);
     return PL_CHECK_UNSEEN;
 }
 
@@ -50,10 +54,10 @@ static const cJSON *member(const look *k, const cJSON *o, const char *key) {
     return pl_json_find(&k->j, o, key);
 }
 
-// A whole number, -1 where there is none.
+// A whole number of 31 bits, so that products of two are in range; -1 where there is none.
 static int64_t whole(const look *k, const cJSON *o, const char *key) {
     int64_t v;
-    return pl_json_get_int(&k->j, o, key, 0, PL_JSON_INT_MAX, &v, NULL) == PL_OK ? v : -1;
+    return pl_json_get_int(&k->j, o, key, 0, INT32_MAX, &v, NULL) == PL_OK ? v : -1;
 }
 
 static double number(const look *k, const cJSON *o, const char *key) {
@@ -106,14 +110,20 @@ static pl_check_verdict one_layer(look *k) {
     return n == 1 ? PL_CHECK_HOLDS : broken(k, "num_hidden_layers: %lld; one layer is served", (long long)n);
 }
 
-// Fields that readers fill in from class defaults, which differ, where they are missing.
+// Sizes that cannot be derived, and what readers fill in where it is missing.
 static pl_check_verdict every_field(look *k) {
-    static const char *const names[] = {
-        "model_type",          "vocab_size",     "hidden_size",        "intermediate_size", "num_attention_heads",
-        "num_key_value_heads", "head_dim",       "hidden_act",         "rms_norm_eps",      "max_position_embeddings",
-        "rope_theta",          "attention_bias", "tie_word_embeddings"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!member(k, k->layer, names[i])) return broken(k, "%s is missing, and defaults differ", names[i]);
+    static const char *const        sizes[] = {"vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"},
+                             *const others[] = {"model_type", "num_key_value_heads", "head_dim",
+                                                "hidden_act", "rms_norm_eps",        "max_position_embeddings",
+                                                "rope_theta", "attention_bias",      "tie_word_embeddings"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!member(k, k->layer, sizes[i])) return broken(k, "%s is missing", sizes[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (member(k, k->layer, others[i])) continue;
+        if (k->engine->strict)
+            return broken(k, "%s is missing, and the engine's default is not the trainer's", others[i]);
+        return unseen(k, "%s is missing: right only if the engine's default is what was trained", others[i]);
+    }
     return PL_CHECK_HOLDS;
 }
 
@@ -155,8 +165,9 @@ static pl_check_verdict untied(look *k) {
 
 static pl_check_verdict types_agree(look *k) {
     const char *old = text(k, NULL, "torch_dtype"), *now = text(k, NULL, "dtype");
-    if (!*old) return broken(k, "torch_dtype is missing");
-    if (*now && strcmp(old, now) != 0) return broken(k, "torch_dtype: %s, dtype: %s", old, now);
+    if (!*old && (!*now || k->engine->strict)) return broken(k, "torch_dtype is missing");
+    if (*old && *now && strcmp(old, now) != 0) return broken(k, "torch_dtype: %s, dtype: %s", old, now);
+    if (!*old) old = now;
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const pl_st_entry *e = pl_st_at(k->st, i);
         bool               real = e->dtype == PL_F32 || e->dtype == PL_BF16 || e->dtype == PL_F16;
@@ -170,6 +181,9 @@ static pl_check_verdict rope_spelt_alike(look *k) {
     const cJSON *now = member(k, k->layer, "rope_parameters"), *old = member(k, k->layer, "rope_scaling");
     double       theta = number(k, k->layer, "rope_theta");
     if (!now) return PL_CHECK_HOLDS;
+    if (isnan(theta) || isnan(number(k, now, "rope_theta"))) // transformers 5 writes the second alone
+        return isnan(theta) && isnan(number(k, now, "rope_theta")) ? broken(k, "rope_theta is missing")
+                                                                   : PL_CHECK_HOLDS;
     if (number(k, now, "rope_theta") != theta)
         return broken(k, "rope_theta: %g, rope_parameters.rope_theta: %g", theta, number(k, now, "rope_theta"));
     const char *type = text(k, now, "rope_type"), *scaling = old ? text(k, old, "rope_type") : "default";
@@ -191,12 +205,12 @@ static pl_check_verdict not_quantised(look *k) {
                                                   : PL_CHECK_HOLDS;
 }
 
-// Absent, vLLM takes norm_before_residual as true, speculators as false.
+// Absent, vLLM takes norm_before_residual of speculators' configs as true, speculators as false.
 static pl_check_verdict norms_written(look *k) {
     static const char *const names[] = {"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"};
     for (int i = 0; i < 4; i++) {
         int v = flag(k, NULL, names[i]);
-        if (v < 0) return broken(k, "%s is missing, and defaults differ", names[i]);
+        if (v < 0 && k->engine->nested) return broken(k, "%s is missing, and defaults differ", names[i]);
         if (v == 1) return broken(k, "%s: true, an EAGLE-3.1 head, and its weights are not in the file", names[i]);
     }
     return PL_CHECK_HOLDS;
@@ -242,7 +256,9 @@ static pl_check_verdict layers_meant(look *k) {
     bool        output = strcmp(said, "output") == 0;
     if (n < 0) return broken(k, "there is no list");
     if (k->engine->nested) return PL_CHECK_HOLDS; // whose list means inputs and nothing else
-    if (!*said) return broken(k, "nothing says whether layers are counted by input or output (paceline.tap_numbering)");
+    if (!*said)
+        return unseen(k, "the file does not say by what its trainer counted them; %s reads the input of layer %d first",
+                      k->engine->name, layer[0] + k->engine->reads_outputs(layer, n));
     for (int i = 0; i < n; i++) {
         int meant = layer[i] + output, read = layer[i] + k->engine->reads_outputs(layer, n);
         if (read != meant)
@@ -338,8 +354,11 @@ static pl_check_verdict names(look *k) {
 }
 
 static pl_check_verdict shapes(look *k) {
-    shape s[SHAPES];
+    const pl_st_entry *head = pl_st_find(k->st, "lm_head.weight"); // its rows: draft-vocab
+    shape              s[SHAPES];
     shapes_of(k, s);
+    if (head && (head->rank != 2 || head->shape[1] != whole(k, k->layer, "hidden_size")))
+        return broken(k, "lm_head.weight is no matrix of hidden_size columns");
     for (int i = 0; i < SHAPES; i++) {
         char name[96];
         full_name(k, &s[i], name, sizeof name);
@@ -400,7 +419,12 @@ static int64_t offset(const pl_st_entry *e, int64_t i) {
     return e->dtype == PL_I32 ? narrow : wide;
 }
 
-// Row i drafts token i + d2t[i].
+// The token that row i drafts: i + d2t[i]; -1: none of the vocabulary's.
+static int64_t token_of(const pl_st_entry *e, int64_t i, int64_t V) {
+    int64_t by = offset(e, i);
+    return by > V || by < -V || i + by < 0 || i + by >= V ? -1 : i + by;
+}
+
 static pl_check_verdict map_offsets(look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "d2t");
     int64_t            V = vocab(k);
@@ -409,10 +433,10 @@ static pl_check_verdict map_offsets(look *k) {
     if (!seen) return unseen(k, "out of memory");
     pl_check_verdict v = PL_CHECK_HOLDS;
     for (int64_t i = 0; i < e->shape[0] && v == PL_CHECK_HOLDS; i++) {
-        int64_t by = offset(e, i), id = by > V || by < -V ? -1 : i + by;
-        if (id < 0 || id >= V)
+        int64_t id = token_of(e, i, V);
+        if (id < 0)
             v = broken(k, "row %lld: %lld tokens on, beyond the vocabulary: ids where offsets are meant?", (long long)i,
-                       (long long)by);
+                       (long long)offset(e, i));
         else if (seen[id])
             v = broken(k, "two rows for token %lld: ids where offsets are meant?", (long long)id);
         else
@@ -433,8 +457,8 @@ static pl_check_verdict map_marks(look *k) {
     if (marked != k->rows)
         return broken(k, "t2d marks %lld tokens, the head has %lld rows", (long long)marked, (long long)k->rows);
     for (int64_t i = 0; e && e->rank == 1 && i < e->shape[0]; i++) {
-        int64_t id = i + offset(e, i);
-        if (id >= 0 && id < V && !((const uint8_t *)t->data)[id])
+        int64_t id = token_of(e, i, V);
+        if (id >= 0 && !((const uint8_t *)t->data)[id])
             return broken(k, "row %lld drafts token %lld, which t2d does not mark", (long long)i, (long long)id);
     }
     return PL_CHECK_HOLDS;
@@ -447,6 +471,7 @@ static pl_check_verdict target_fits(look *k) {
     int64_t wide = whole(k, NULL, "target_hidden_size");
     if (vocab(k) != k->target.vocab_size)
         return broken(k, "vocab_size: %lld, the target has %d", (long long)vocab(k), k->target.vocab_size);
+    if (wide < 0) wide = whole(k, k->layer, "hidden_size"); // as engines take it
     if (wide != k->target.hidden_size)
         return broken(k, "target_hidden_size: %lld, the target has %d", (long long)wide, k->target.hidden_size);
     return PL_CHECK_HOLDS;
@@ -457,6 +482,7 @@ static pl_check_verdict positions(look *k) {
     int64_t n = whole(k, k->layer, "max_position_embeddings");
     if (!k->has_target) return unseen(k, "give --target");
     if (n >= k->target.max_position_embeddings) return PL_CHECK_HOLDS;
+    if (n < 0) return unseen(k, "max_position_embeddings is missing"); // told by every-field
     return broken(k, "max_position_embeddings: %lld, the target is served up to %d", (long long)n,
                   k->target.max_position_embeddings);
 }
@@ -464,7 +490,9 @@ static pl_check_verdict positions(look *k) {
 static pl_check_verdict rope_targets(look *k) {
     double theta = number(k, k->layer, "rope_theta");
     if (!k->has_target) return unseen(k, "give --target");
+    if (isnan(theta)) theta = number(k, k->layer, "rope_parameters.rope_theta");
     if (theta == k->target.rope.theta) return PL_CHECK_HOLDS;
+    if (isnan(theta)) return unseen(k, "rope_theta is missing");
     return broken(k, "rope_theta: %g, the target's is %g: right only if it was trained so", theta,
                   k->target.rope.theta);
 }
@@ -473,7 +501,7 @@ static const rule rules[] = {
     {"architecture", "the class by which the engine finds its code", architecture, false, NULL},
     {"kind", "speculators_model_type names EAGLE-3", kind, false, "speculators"},
     {"one-layer", "one draft layer", one_layer, false, NULL},
-    {"every-field", "no size is left to a default", every_field, false, NULL},
+    {"every-field", "nothing is left to a default", every_field, false, NULL},
     {"no-nulls", "no null where a switch is read", no_nulls, false, NULL},
     {"model-type", "the draft layer is a Llama's", model_type, false, NULL},
     {"activation", "silu", activation, false, NULL},
@@ -482,7 +510,8 @@ static const rule rules[] = {
     {"types-agree", "one type of weights, spelt both ways", types_agree, false, NULL},
     {"rope-spellings", "both spellings of RoPE say the same", rope_spelt_alike, false, NULL},
     {"not-quantised", "plain weights", not_quantised, false, NULL},
-    {"norms-written", "the switches of EAGLE-3.1 are written, as off", norms_written, false, NULL},
+    {"norms-written", "the switches of EAGLE-3.1 are off, and written where defaults differ", norms_written, false,
+     NULL},
     {"proposal", "how many tokens are drafted, and for which target", proposal, false, "speculators"},
     {"layers-written", "the target's layers are named", layers_written, false, NULL},
     {"layers-meant", "they count as the engine counts", layers_meant, false, NULL},
@@ -491,7 +520,7 @@ static const rule rules[] = {
     {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle"},
     {"names", "exactly the tensors that the engine knows", names, false, NULL},
     {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL},
-    {"embeddings", "a copy of the target's where the engine wants one", embeddings, false, NULL},
+    {"embeddings", "embeddings of the target's shape, where the engine wants them", embeddings, false, NULL},
     {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL},
     {"map-there", "d2t and t2d, where the head lacks rows, and only there", map_there, false, NULL},
     {"map-type", "d2t in the engine's type", map_type, true, NULL},

@@ -39,6 +39,7 @@ typedef struct pl_export_engine {
     bool        embeddings; // the file holds a copy of the target's
     bool        map32;      // d2t as int32, and no t2d
     bool        nested;     // the layer's sizes stand in an object of their own
+    bool        strict;     // what is missing in config.json is taken from defaults that are no trainer's
     const char *list;       // the member that holds the target's layers
     // 1 where it reads this list's numbers as outputs, 0: as inputs.
     int (*reads_outputs)(const int *list, int n);

@@ -52,6 +52,7 @@ struct pl_generator {
     int                  ring_size;
     int64_t              next_start, next_out; // job numbers: the first that has not begun; the first not given away
     int64_t              in_out;               // ring index of the document lent to the caller, or -1
+    bool                 failed;               // a job began and will not end
 };
 
 static pl_columns_shape shape_of(const pl_generator *g) {
@@ -126,49 +127,48 @@ static pl_status check_ids(const pl_generator *g, const int32_t *ids, int64_t n,
     return PL_OK;
 }
 
-// Whether turn k leaves room for an answer, at least without the exchanges before it. Text of fewer bytes than there is
-// room has fewer tokens.
-static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_turn *turn, bool *fits, pl_err *err) {
-    int          exchanges;
-    pl_jinja_out out;
-    PL_TRY(render(g, a, turn, &out, err));
-    *fits = (int64_t)out.n < positions(g) - 2;
-    pl_jinja_out_fini(&out);
-    if (*fits) return PL_OK;
-    int32_t     *ids;
-    int64_t      n;
-    pl_chat_turn alone = *turn;
-    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), turn->number, &exchanges, err));
-    alone.skip = exchanges - 1;
-    PL_TRY(render_ids(g, a, &alone, NULL, &ids, &n, err));
+// Tokens of a turn.
+static pl_status measure(const pl_generator *g, const asked *a, const pl_chat_turn *turn, int64_t *n, pl_err *err) {
+    int32_t *ids;
+    PL_TRY(render_ids(g, a, turn, NULL, &ids, n, err));
     pl_free(ids);
-    *fits = n < positions(g) - 1;
     return PL_OK;
 }
 
-// How many of its turns can be answered, and what the longest of them can come to: every answer in its history is as
-// long as it may be, and spelt a little worse.
-static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, pl_err *err) {
+// Whether the turn leaves room for an answer, at least without the exchanges before it. *longest: what it can come to,
+// with answers in its history that are as long as they may be and spelt a little worse.
+static pl_status turn_fits(const pl_generator *g, const asked *a, const pl_chat_turn *turn, bool *fits,
+                           int64_t *longest, pl_err *err) {
     enum { WORSE = 16 };
+    int     exchanges;
+    int64_t n, limit = positions(g) - 1;
+    PL_TRY(measure(g, a, turn, &n, err));
+    n += (int64_t)turn->number * (g->opt.max_new + WORSE);
+    *fits = n < limit;
+    if (!*fits) {
+        int64_t      least;
+        pl_chat_turn alone = *turn;
+        PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), turn->number, &exchanges, err));
+        alone.skip = exchanges - 1;
+        PL_TRY(measure(g, a, &alone, &least, err));
+        *fits = least < limit;
+    }
+    if ((*fits || g->opt.cut) && n > *longest) *longest = n;
+    return PL_OK;
+}
+
+// How many of its turns can be answered.
+static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, pl_err *err) {
     int          turns = a->prompt->turns;
+    bool         fits = true;
     const char **stand_in = pl_malloc((size_t)turns * sizeof *stand_in);
     pl_status    st = stand_in ? PL_OK : pl_fail(err, PL_E_MEMORY, "a conversation of %d turns: out of memory", turns);
     for (int k = 0; k < turns && st == PL_OK; k++)
         stand_in[k] = "x";
-    for (a->turns = 1; st == PL_OK && a->turns < turns; a->turns++) {
-        bool fits;
-        st = turn_fits(g, a, &(pl_chat_turn){.number = a->turns, .answer = stand_in}, &fits, err);
-        if (st != PL_OK || (!fits && !g->opt.cut)) break;
-    }
-    if (st == PL_OK && a->turns > 1) {
-        int32_t *ids;
-        int64_t  n;
-        st = render_ids(g, a, &(pl_chat_turn){.number = a->turns - 1, .answer = stand_in}, NULL, &ids, &n, err);
-        if (st == PL_OK) {
-            n += (int64_t)(a->turns - 1) * (g->opt.max_new + WORSE);
-            if (n > *longest) *longest = n;
-            pl_free(ids);
-        }
+    while (st == PL_OK && fits && a->turns < turns) {
+        st = turn_fits(g, a, &(pl_chat_turn){.number = a->turns, .answer = stand_in}, &fits, longest, err);
+        fits = fits || g->opt.cut;
+        a->turns += st == PL_OK && fits;
     }
     pl_free(stand_in);
     return st;
@@ -176,8 +176,10 @@ static pl_status ask_turns(const pl_generator *g, asked *a, int64_t *longest, pl
 
 // Prompts that leave no room for an answer are left out, or cut, and counted.
 static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longest, pl_err *err) {
-    int64_t limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // before an answer of full length
-    int64_t too_long = 0, ended = 0;
+    int64_t     limit = positions(g) - 1, room = limit - (int64_t)g->opt.max_new; // before an answer of full length
+    int64_t     too_long = 0, ended = 0;
+    // What bounds them: the target's context, or the recipe.
+    const char *raise = positions(g) < g->target->config.max_position_embeddings ? "raise data.max_length, " : "";
     g->asked = pl_calloc((size_t)prompts->n, sizeof *g->asked);
     if (!g->asked) return pl_fail(err, PL_E_MEMORY, "%lld prompts: out of memory", (long long)prompts->n);
     *longest = 0;
@@ -205,13 +207,15 @@ static pl_status ask(pl_generator *g, const pl_prompts *prompts, int64_t *longes
         ended += a->turns < p->turns;
     }
     if (g->n_asked == 0)
-        return pl_fail(err, PL_E_INPUT,
-                       "data.prompts: all %lld prompts have more tokens than there is room for, %lld; shorten them, or "
-                       "set data.long_prompts=cut",
-                       (long long)prompts->n, (long long)limit - 1);
+        return pl_fail(
+            err, PL_E_INPUT,
+            "data.prompts: all %lld prompts have more tokens than there is room for, %lld; shorten them, %sor "
+            "set data.long_prompts=cut",
+            (long long)prompts->n, (long long)limit - 1, raise);
     if (too_long)
-        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than there is room for, %lld: %s",
-                    (long long)too_long, (long long)prompts->n, (long long)limit - 1, g->opt.cut ? "cut" : "left out");
+        pl_log_warn("data.prompts: %lld of %lld prompts have more tokens than there is room for, %lld: %s%s",
+                    (long long)too_long, (long long)prompts->n, (long long)limit - 1, g->opt.cut ? "cut" : "left out",
+                    *raise ? " (data.max_length)" : "");
     if (ended)
         pl_log_warn("data.prompts: %lld of %lld conversations end before a turn with more tokens than there is room "
                     "for, %lld",
@@ -369,34 +373,38 @@ static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int6
     return pl_engine_start(g->engine, ids, (int)n, &so, &s, err);
 }
 
-// The ids of a later turn, behind the answers of this round: as much of its history as leaves room for an answer.
-static pl_status write_turn(pl_generator *g, job *j, const char **answer, int32_t **ids, int64_t *n, pl_err *err) {
+// What was said in this round before the turn.
+static void find_answers(const pl_generator *g, int64_t number, const char **answer) {
+    for (const place *p = place_of(g, number); p->before >= 0; p = &g->place[p->before]) {
+        number -= p - &g->place[p->before];
+        answer[p->turn - 1] = g->said[number % g->n_said];
+    }
+}
+
+// The ids of a later turn, with as much of its history as leaves room for an answer of full length.
+static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, int32_t **ids, int64_t *n,
+                            pl_err *err) {
     const place *p = place_of(g, j->number);
     const asked *a = &g->asked[p->asked];
-    int64_t      number = j->number, room = g->len - g->opt.max_new - 1, limit = g->len - 1;
+    int64_t      room = g->len - g->opt.max_new - 1, limit = g->len - 1;
     int          exchanges;
-    for (const place *q = p; q->before >= 0; q = &g->place[q->before]) {
-        number -= q - &g->place[q->before];
-        answer[q->turn - 1] = g->said[number % g->n_said];
-    }
-    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), p->turn, &exchanges, err));
     pl_chat_turn turn = {.number = p->turn, .answer = answer};
+    PL_TRY(pl_chat_prompt_exchanges(a->prompt, prompts_path(g), p->turn, &exchanges, err));
     for (;; turn.skip++) {
         PL_TRY(render_ids(g, a, &turn, &j->text, ids, n, err));
-        j->about.cut = turn.skip > 0;
-        if (*n <= room || (turn.skip + 1 >= exchanges && *n < limit)) break;
-        if (turn.skip + 1 >= exchanges) { // which fits into no context, and is to be cut
-            pl_prompt_cut(g->tok, *ids, n, room > 2 ? room : 2);
-            j->about.cut = 1;
-            break;
-        }
+        if (*n <= room || turn.skip + 1 >= exchanges) break;
         pl_free(*ids);
         pl_free(j->text);
         *ids = NULL;
         j->text = NULL;
     }
+    j->about.cut = turn.skip > 0 || *n >= limit;
+    if (*n >= limit && !g->opt.cut) // it was measured
+        return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: turn %d has %lld tokens, of which %lld have room",
+                       (long long)a->prompt->line, p->turn + 1, (long long)*n, (long long)limit - 1);
+    if (*n >= limit) pl_prompt_cut(g->tok, *ids, n, room > 2 ? room : 2);
     if (*n < 1)
-        return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: turn %d is empty", (long long)a->prompt->line,
+        return pl_fail(err, PL_E_INPUT, "data.prompts: line %lld: turn %d has no tokens", (long long)a->prompt->line,
                        p->turn + 1);
     return check_ids(g, *ids, *n, err);
 }
@@ -407,6 +415,7 @@ static pl_status start_turn(pl_generator *g, job *j, pl_err *err) {
     int32_t     *ids = NULL;
     int64_t      n = 0;
     pl_status    st = answer ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+    if (st == PL_OK) find_answers(g, j->number, answer);
     if (st == PL_OK) st = write_turn(g, j, answer, &ids, &n, err);
     if (st == PL_OK) st = start_session(g, j, ids, n, err);
     pl_free(ids);
@@ -453,16 +462,23 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
     return PL_OK;
 }
 
-// The answer as text, for the turns behind it.
+// The answer as text, for the turns behind it. A target may have rows, and emit them, that its tokenizer has no pieces
+// for: they say nothing.
 static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
-    int32_t        n;
+    int32_t        n, known = 0;
     size_t         bytes;
     const int32_t *ids = pl_session_answer(s, &n);
-    char         **said = g->n_said ? &g->said[j->number % g->n_said] : NULL;
     if (place_of(g, j->number)->next < 0) return PL_OK;
+    int32_t *own = pl_malloc((size_t)(n + 1) * sizeof *own);
+    if (!own) return pl_fail(err, PL_E_MEMORY, "generator: out of memory");
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < pl_tokenizer_vocab_size(g->tok)) own[known++] = ids[i];
+    char **said = &g->said[j->number % g->n_said];
     pl_free(*said);
     *said = NULL;
-    return pl_tokenizer_decode(g->tok, ids, n, said, &bytes, err);
+    pl_status st = pl_tokenizer_decode(g->tok, own, known, said, &bytes, err);
+    pl_free(own);
+    return st;
 }
 
 static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err *err) {
@@ -493,6 +509,7 @@ static pl_status step(pl_generator *g, pl_err *err) {
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
     int64_t jobs = pl_generator_jobs(g);
     *doc = (pl_columns){0};
+    PL_CHECK(!g->failed, "a document after a failure");
     do {
         if (g->in_out >= 0) {
             g->ring[g->in_out].number = -1;
@@ -500,9 +517,12 @@ pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
             g->next_out++;
         }
         if (jobs >= 0 && g->next_out >= jobs) return PL_OK;
-        job *want = &g->ring[g->next_out % g->ring_size];
-        while (want->number != g->next_out || !want->done)
-            PL_TRY(step(g, err));
+        job      *want = &g->ring[g->next_out % g->ring_size];
+        pl_status st = PL_OK;
+        while (st == PL_OK && (want->number != g->next_out || !want->done))
+            st = step(g, err);
+        g->failed = st != PL_OK;
+        PL_TRY(st);
         g->in_out = g->next_out % g->ring_size;
     } while (g->next_out < g->opt.first_job);
     job *j = &g->ring[g->in_out];

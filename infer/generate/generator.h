@@ -26,7 +26,7 @@ enum { PL_GENERATE_BLOCK = 64 };
 typedef struct pl_prompt_form {
     pl_chat_template *chat; // owned
     pl_chat_options   options;
-    char              name[PL_FORM_NAME]; // what datasets store: "plain", or "chat:" and the template's hash
+    char              name[PL_FORM_NAME]; // what datasets store: "plain", or "chat:" and a hash of all this
     const char       *path;               // of the prompts, for messages; NULL: data.prompts
 } pl_prompt_form;
 
@@ -49,16 +49,17 @@ typedef struct pl_generator_options {
 
 typedef struct pl_generator pl_generator;
 
-// Borrows everything. Prompts that leave no room for an answer in the target's context are left out or cut, with a
-// warning that counts them; a conversation ends before such a turn.
+// Borrows everything. Prompts that leave no room for an answer within max_len are left out or cut, with a warning that
+// counts them; a conversation ends before such a turn.
 pl_status   pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
                                 const pl_prompts *prompts, const pl_generator_options *o, pl_err *err);
 void        pl_generator_destroy(pl_generator *g);
 int64_t     pl_generator_jobs(const pl_generator *g); // documents in all; -1 without end
 // The next document in order, with all columns of features and what it is, borrowed until the next call; n = 0 when
-// there are no more. The last emitted token has no row, since the target never read it: it is the document's end.
+// there are no more. The last emitted token has no row, since the target never read it: it is the document's end. After
+// a failure only destroy is allowed.
 pl_status   pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
-// The text that it answers, borrowed likewise.
+// The text that it answers, uncut, borrowed likewise.
 const char *pl_generator_prompt(const pl_generator *g);
 
 #endif

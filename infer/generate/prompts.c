@@ -1,6 +1,7 @@
 // The prompts of a recipe: which files, in which form, and how they are split.
 #include "data/chat/prompts.h"
 #include "infer/generate/generate.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
 
 #include <stdio.h>
@@ -41,7 +42,16 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) 
     form->options = (pl_chat_options){
         .kwargs = gen->data.chat.kwargs, .date = gen->data.chat.date, .system = gen->data.chat.system};
     PL_TRY(pl_chat_template_open(&form->chat, dir, gen->data.chat.template, err));
-    snprintf(form->name, sizeof form->name, "chat:%s", pl_chat_template_hash(form->chat));
+    // All that decides how conversations are written.
+    const char *const said[] = {form->options.kwargs, form->options.date, form->options.system};
+    const char *template = pl_chat_template_hash(form->chat);
+    uint64_t h = pl_hash(template, strlen(template));
+    char     hash[17];
+    for (int i = 0; i < 3; i++)
+        h = pl_hash_more(pl_hash_more(h, &(char){said[i] != NULL}, 1), said[i] ? said[i] : "",
+                         said[i] ? strlen(said[i]) : 0);
+    pl_hash_hex(hash, pl_hash_more(h, &gen->data.chat.history, sizeof gen->data.chat.history));
+    snprintf(form->name, sizeof form->name, "chat:%s", hash);
     return PL_OK;
 }
 

@@ -164,6 +164,9 @@ static pl_status edit(edited *e, int *format, bool *stated, const pl_json *j, pl
     PL_TRY(architecture_of(j, &architecture, err));
     PL_TRY(pl_json_opt_str(j, NULL, "speculators_model_type", "", &kind, err));
     PL_TRY(refuse_other(j, pl_json_find(j, NULL, "speculators_model_type"), kind, err));
+    if (*kind && strcmp(kind, "eagle3") != 0)
+        return pl_json_fail(j, pl_json_find(j, NULL, "speculators_model_type"), err,
+                            "\"%.40s\" is not supported, only eagle3", kind);
     *format = *kind || pl_json_find(j, NULL, "transformer_layer_config") ? SPECULATORS : PLAIN;
     if (*format == SPECULATORS)
         PL_TRY(flatten(e, j, err));
@@ -197,9 +200,9 @@ pl_status pl_import_config(pl_hf_config *c, const pl_import_format **format, boo
     *stated = false;
     if (st == PL_OK) st = read(c, &f, stated, &j, err);
     *format = &formats[f];
-    // A top-level list is vLLM's, which counts inputs.
-    if (st == PL_OK && *stated && f == PLAIN && c->tap_numbering == PL_HF_TAPS_UNSTATED)
-        c->tap_numbering = PL_HF_TAPS_INPUT;
+    // A top-level list is vLLM's, which counts inputs. What the file says by itself comes first.
+    *stated = *stated && st == PL_OK && c->tap_numbering == PL_HF_TAPS_UNSTATED;
+    if (*stated && f == PLAIN) c->tap_numbering = PL_HF_TAPS_INPUT;
     pl_json_close(&j);
     pl_free(path);
     return st;

@@ -29,18 +29,33 @@ static bool eagle3(const import *m) {
 
 // ---- config ----
 
+// The list is the one that the paper's three layers make when inputs are counted.
+static bool usual_inputs(const import *m) {
+    int usual[PL_HF_TAPS], n = pl_llama_default_taps(m->target.num_hidden_layers, usual);
+    return m->config.n_taps == n && memcmp(m->config.tap, usual, (size_t)n * sizeof *usual) == 0;
+}
+
 static pl_status choose_numbering(import *m, const pl_import_format *format, bool stated, pl_err *err) {
     pl_hf_config       *c = &m->config;
     pl_hf_tap_numbering asked = m->o->numbering;
-    bool                file = c->tap_numbering != PL_HF_TAPS_UNSTATED;
-    m->told->numbering = asked ? "option" : file && !stated ? "file" : "format";
-    if (asked && file && !stated && asked != c->tap_numbering)
+    bool                said = c->tap_numbering != PL_HF_TAPS_UNSTATED;
+    m->told->numbering = asked ? "option" : said && !stated ? "file" : "format";
+    if (asked && said && !stated && asked != c->tap_numbering)
         return pl_fail(err, PL_E_INPUT, "--numbering: %s says itself that its layers are counted by %s", m->o->dir,
                        c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
-    if (asked)
-        c->tap_numbering = asked;
-    else if (!file)
-        c->tap_numbering = format->numbering;
+    if (asked) c->tap_numbering = asked;
+    if (asked || said || c->n_taps == 0) return PL_OK;
+    // Both ways are in use for a list that says nothing: output 1 is where everybody's begins who counts outputs, and
+    // the usual inputs are no list of outputs that anybody trains.
+    c->tap_numbering = format->numbering;
+    if (format->numbering == PL_HF_TAPS_INPUT || c->tap[0] == 1) return PL_OK;
+    if (!usual_inputs(m))
+        return pl_fail(
+            err, PL_E_INPUT,
+            "%s: does not say whether its layers (%d, ...) are counted by input or by output, and both are in "
+            "use; give --numbering",
+            m->o->dir, c->tap[0]);
+    c->tap_numbering = PL_HF_TAPS_INPUT;
     return PL_OK;
 }
 
@@ -142,13 +157,19 @@ static const pl_weight_entry *target_matrix(const import *m, bool head) {
     return pl_weight_source_find(m->target_src, head ? "model.embed_tokens.weight" : "lm_head.weight");
 }
 
-// Whether a matrix is the target's, element by element, as far as its own type tells values apart.
+static bool is_real(pl_dtype t) {
+    return t == PL_F32 || t == PL_BF16 || t == PL_F16;
+}
+
+// Whether a matrix is the target's, element by element, as far as the coarser of both types tells values apart.
 static pl_status is_targets(const import *m, const pl_weight_entry *w, bool head, bool *same, pl_err *err) {
     const pl_weight_entry *t = target_matrix(m, head);
     *same = false;
-    if (!t || w->rank != 2 || t->rank != 2 || w->shape[0] != t->shape[0] || w->shape[1] != t->shape[1]) return PL_OK;
+    if (!t || !is_real(w->dtype) || !is_real(t->dtype) || w->rank != 2 || t->rank != 2 || w->shape[0] != t->shape[0] ||
+        w->shape[1] != t->shape[1])
+        return PL_OK;
     int64_t        cols = w->shape[1];
-    pl_dtype       to = w->dtype == PL_F32 ? t->dtype : w->dtype; // the narrower of both
+    pl_dtype       to = w->dtype == PL_BF16 || t->dtype == PL_BF16 ? PL_BF16 : w->dtype == PL_F32 ? t->dtype : w->dtype;
     float         *a = pl_malloc((size_t)cols * 2 * sizeof *a), *b = a + cols;
     uint8_t       *ra = pl_malloc((size_t)cols * 8), *rb = ra + cols * 4;
     pl_weight_spec mine = {.part = {{w->name, w->shape[0]}}, .n_parts = 1, .rows = w->shape[0], .cols = cols},
@@ -211,19 +232,21 @@ static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
 
 // ---- what must be there ----
 
+typedef enum need { NEEDED, MAY_BE, NONE } need; // NONE: this drafter has no such tensor
+
 typedef struct wanted {
     const char *name;
     int64_t     rows, cols; // cols 0: a vector
-    bool        optional;
+    need        need;
 } wanted;
 
 static pl_status check_one(const import *m, const wanted *x, pl_err *err) {
     const pl_st_source *s = NULL;
     for (int i = 0; i < m->n && !s; i++)
         if (strcmp(m->tensor[i].name, x->name) == 0) s = &m->tensor[i];
-    if (!s && x->optional) return PL_OK;
+    if (x->need == NONE || (!s && x->need == MAY_BE)) return PL_OK;
     if (!s) return pl_fail(err, PL_E_INPUT, "%s: has no %s", m->o->dir, x->name);
-    if (s->dtype != PL_F32 && s->dtype != PL_BF16 && s->dtype != PL_F16)
+    if (!is_real(s->dtype))
         return pl_fail(err, PL_E_INPUT, "%s: %s holds %s; F32, BF16 and F16 are known", m->o->dir, x->name,
                        pl_dtype_name(s->dtype));
     bool right = s->rank == (x->cols ? 2 : 1) && s->shape[0] == x->rows && (!x->cols || s->shape[1] == x->cols);
@@ -244,47 +267,52 @@ static pl_status check_layers_read(const import *m, pl_err *err) {
     return PL_OK;
 }
 
+static bool among(const wanted *list, int n, const char *name) {
+    for (int k = 0; k < n; k++)
+        if (list[k].need != NONE && strcmp(list[k].name, name) == 0) return true;
+    return false;
+}
+
 static pl_status check_tensors(const import *m, pl_err *err) {
     const pl_hf_config *c = &m->config;
-    int64_t d = c->hidden_size, in = eagle3(m) ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
+    bool                three = eagle3(m);
+    int64_t             d = c->hidden_size, in = three ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
             kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
-    int64_t      fc = eagle3(m) ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d;
-    const char  *layer = eagle3(m) ? "midlayer." : "layers.0.";
-    int64_t      rows = m->told->rows;
-    const wanted whole[] = {{"fc.weight", d, fc, false},
-                            {"norm.weight", d, 0, !eagle3(m)},
-                            {"fc.bias", d, 0, true},
-                            {"lm_head.weight", rows, d, m->rank > 0 || c->target_head},
-                            {"efficient_lm_head.weight", rows, m->rank, m->rank == 0},
-                            {"efficient_lm_head_down_proj.weight", m->rank, d, m->rank == 0}},
-                 parts[] = {
-                     {"self_attn.q_proj.weight", q, in, false},    {"self_attn.k_proj.weight", kv, in, false},
-                     {"self_attn.v_proj.weight", kv, in, false},   {"self_attn.o_proj.weight", d, q, false},
-                     {"mlp.gate_proj.weight", inter, d, false},    {"mlp.up_proj.weight", inter, d, false},
-                     {"mlp.down_proj.weight", d, inter, false},    {"post_attention_layernorm.weight", d, 0, false},
-                     {"input_layernorm.weight", d, 0, !eagle3(m)}, {"hidden_norm.weight", d, 0, !eagle3(m)}};
-    enum { WHOLE = sizeof whole / sizeof *whole, PARTS = sizeof parts / sizeof *parts };
-    char names[PARTS][64];
-    if (eagle3(m)) PL_TRY(check_layers_read(m, err));
-    for (int i = 0; i < WHOLE; i++)
-        PL_TRY(check_one(m, &whole[i], err));
-    for (int i = 0; i < PARTS; i++) {
-        wanted x = parts[i];
-        snprintf(names[i], sizeof names[i], "%s%s", layer, parts[i].name);
-        x.name = names[i];
-        PL_TRY(check_one(m, &x, err));
+    int64_t fc = three ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d, rows = m->told->rows;
+    need    norms = three ? NEEDED : NONE, head = m->rank || c->target_head ? NONE : NEEDED;
+    need    factors = m->rank ? NEEDED : NONE;
+    need    bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
+    wanted  list[] = {{"fc.weight", d, fc, NEEDED},
+                      {"fc.bias", d, 0, bias},
+                      {"norm.weight", d, 0, norms},
+                      {"lm_head.weight", rows, d, head},
+                      {"efficient_lm_head.weight", rows, m->rank, factors},
+                      {"efficient_lm_head_down_proj.weight", m->rank, d, factors},
+                      {"self_attn.q_proj.weight", q, in, NEEDED}, // from here on of the layer
+                      {"self_attn.k_proj.weight", kv, in, NEEDED},
+                      {"self_attn.v_proj.weight", kv, in, NEEDED},
+                      {"self_attn.o_proj.weight", d, q, NEEDED},
+                      {"mlp.gate_proj.weight", inter, d, NEEDED},
+                      {"mlp.up_proj.weight", inter, d, NEEDED},
+                      {"mlp.down_proj.weight", d, inter, NEEDED},
+                      {"post_attention_layernorm.weight", d, 0, NEEDED},
+                      {"input_layernorm.weight", d, 0, norms},
+                      {"hidden_norm.weight", d, 0, norms}};
+    enum { LAYER = 6, LIST = sizeof list / sizeof *list };
+    char names[LIST][64];
+    if (three) PL_TRY(check_layers_read(m, err));
+    for (int i = 0; i < LIST; i++) {
+        snprintf(names[i], sizeof names[i], "%s%s", i < LAYER ? "" : three ? "midlayer." : "layers.0.", list[i].name);
+        list[i].name = names[i];
+        PL_TRY(check_one(m, &list[i], err));
     }
-    for (int i = 0; i < m->n; i++) {
-        bool known = false;
-        for (int k = 0; k < WHOLE && !known; k++)
-            known =
-                strcmp(m->tensor[i].name, whole[k].name) == 0 && !(eagle3(m) && strcmp(whole[k].name, "fc.bias") == 0);
-        for (int k = 0; k < PARTS && !known; k++)
-            known = strcmp(m->tensor[i].name, names[k]) == 0;
-        if (!known)
+    for (int i = 0; i < m->n; i++)
+        if (!among(list, LIST, m->tensor[i].name))
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: tensor \"%.80s\": none that this program computes with",
                            m->o->dir, m->tensor[i].name);
-    }
+    if (!three && rows != c->vocab_size)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EAGLE-1 head of %lld rows for %d tokens", m->o->dir,
+                       (long long)rows, c->vocab_size);
     return PL_OK;
 }
 
@@ -305,7 +333,11 @@ static int64_t integer(const pl_weight_entry *w, int64_t i) {
 // marks where it is there.
 static bool names_tokens(const pl_weight_entry *w, const pl_weight_entry *marks, bool offsets, int64_t vocab,
                          uint8_t *seen, int32_t *ids) {
+    int64_t marked = 0;
     memset(seen, 0, (size_t)vocab);
+    for (int64_t i = 0; marks && i < vocab; i++)
+        marked += ((const uint8_t *)marks->data)[i] != 0;
+    if (marks && marked != w->shape[0]) return false;
     for (int64_t i = 0; i < w->shape[0]; i++) {
         int64_t v = integer(w, i);
         if (v < -vocab || v > vocab) return false;
@@ -340,9 +372,12 @@ static pl_status read_map(import *m, pl_err *err) {
     int32_t  *ids = pl_malloc((size_t)rows * sizeof *ids);
     pl_status st = seen && ids ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
     if (st == PL_OK) {
-        bool offsets = names_tokens(w, marks, true, vocab, seen, ids);
+        // Rising ids can pass for offsets, since they then rise faster; offsets for ids only where no two tokens of the
+        // list are neighbours.
+        bool named = names_tokens(w, marks, false, vocab, seen, ids), offsets = !named;
+        if (offsets) named = names_tokens(w, marks, true, vocab, seen, ids);
         m->told->map = offsets ? "offsets" : "ids";
-        if (!offsets && !names_tokens(w, marks, false, vocab, seen, ids))
+        if (!named)
             st = pl_fail(err, PL_E_INPUT,
                          "%s: d2t names, neither as offsets nor as ids, %lld different tokens of %lld%s", m->o->dir,
                          (long long)rows, (long long)vocab, marks ? " that t2d marks" : "");
@@ -396,18 +431,8 @@ static pl_status find_head(import *m, pl_err *err) {
     return push(m, "lm_head.weight", w, err);
 }
 
-static pl_status open_weights(import *m, pl_err *err) {
-    char *bin = pl_path_join(m->o->dir, "pytorch_model.bin");
-    if (!bin) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
-    pl_status st = pl_weight_source_open(&m->src, m->o->dir, err);
-    if (st != PL_OK && pl_path_exists(bin))
-        st = pl_fail(err, PL_E_UNSUPPORTED, "%s: a PyTorch file; save it as model.safetensors first", bin);
-    pl_free(bin);
-    return st;
-}
-
 static pl_status list_tensors(import *m, pl_err *err) {
-    PL_TRY(open_weights(m, err));
+    PL_TRY(pl_weight_source_open(&m->src, m->o->dir, err));
     PL_TRY(pl_weight_source_open(&m->target_src, m->o->target, err));
     if (eagle3(m)) PL_TRY(take_factors(m, err));
     for (int64_t i = 0; i < pl_weight_source_count(m->src); i++)

@@ -4,10 +4,11 @@
 // once, and told, so that what is imported drafts what it was trained to draft:
 //   config    which members say what: one row of the table of formats.c for each way
 //   layers    which target layers feed fc. Written out as inputs (0-based; L: the last layer's output), whatever they
-//             were counted by: a list of EAGLE's, SpecForge's and ModelOpt's kind counts outputs, one of vLLM's and
-//             speculators' inputs; a file that says which ("paceline.tap_numbering") or a caller who knows is believed
+//             were counted by: a file that says which ("paceline.tap_numbering") or a caller who knows is believed; a
+//             list of vLLM's and speculators' counts inputs; any other that begins with 1 outputs, that is the usual
+//             2, L/2, L-3 inputs, and else refused
 //   names     "layers.0.*" or "midlayer.*", with or without "model."
-//   d2t       offsets or target ids, int64 or int32, told apart by t2d or by what they can be
+//   d2t       offsets or target ids, int64 or int32, told apart by t2d and by what they can be
 //   target's  embeddings and an output matrix that are copies of the target's are left out or, where a head lacks its
 //             own, taken from there; embeddings that were trained are refused
 //   factors   a low-rank head that an export of ours multiplied out is taken as the factors beside it
@@ -45,8 +46,8 @@ typedef struct pl_import_format {
 } pl_import_format;
 
 const pl_import_format *pl_import_format_at(int i); // NULL past the last
-// A config.json of any of them. *stated: its list of layers stands where one numbering alone is meant. PL_E_UNSUPPORTED
-// for a drafter of another kind, by its name.
+// A config.json of any of them. *stated: it does not say how its layers are counted, but its list stands where one
+// numbering alone is meant. PL_E_UNSUPPORTED for a drafter of another kind, by its name.
 pl_status pl_import_config(pl_hf_config *c, const pl_import_format **format, bool *stated, const char *dir,
                            pl_err *err);
 

@@ -145,6 +145,7 @@ static pl_status check(const viewer *v, const char *path, const pl_inspect_mask_
     const pl_dataset_attrs *a = pl_dataset_get_attrs(v->ds);
     const char             *own = pl_tokenizer_fingerprint(v->tok);
     int64_t                 docs = pl_dataset_docs(v->ds);
+    if (a->top > 0) return pl_fail(err, PL_E_INPUT, "%s: holds traces, which have no mask", path);
     if (a->tokenizer_fingerprint && *a->tokenizer_fingerprint && strcmp(a->tokenizer_fingerprint, own) != 0)
         return pl_fail(err, PL_E_INPUT, "%s: was made with tokenizer %s, --tokenizer is %s", path,
                        a->tokenizer_fingerprint, own);

@@ -67,6 +67,26 @@ void pl_to_f32(float *dst, const void *src, pl_dtype t, size_t n) {
     }
 }
 
+// To nearest, ties to even; beyond the largest finite half: infinity.
+static uint16_t f32_to_f16(float f) {
+    uint32_t u, sign;
+    memcpy(&u, &f, 4);
+    sign = u >> 16 & 0x8000u;
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (u >> 13 & 0x1ffu)); // a NaN comes out quiet
+    if (u >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);
+    if (u < 0x38800000u) { // a subnormal half: a multiple of 2^-24, as fp32's own rounding finds it
+        float    size;
+        uint32_t whole;
+        memcpy(&size, &u, 4);
+        size += 0.5f; // whose last place is 2^-24
+        memcpy(&whole, &size, 4);
+        return (uint16_t)(sign | (whole - 0x3f000000u));
+    }
+    u += 0xfffu + (u >> 13 & 1); // into the 13 bits that go
+    return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
+}
+
 void pl_from_f32(void *dst, pl_dtype t, const float *src, size_t n) {
     uint8_t *d = dst;
     if (n == 0) return;
@@ -76,6 +96,12 @@ void pl_from_f32(void *dst, pl_dtype t, const float *src, size_t n) {
         for (size_t i = 0; i < n; i++) {
             uint16_t b = pl_f32_to_bf16(src[i]);
             memcpy(d + 2 * i, &b, 2);
+        }
+        return;
+    case PL_F16:
+        for (size_t i = 0; i < n; i++) {
+            uint16_t h = f32_to_f16(src[i]);
+            memcpy(d + 2 * i, &h, 2);
         }
         return;
     case PL_F64:

@@ -263,9 +263,8 @@ static void test_chat_recipe(void **state) {
     pl_free(text);
     check_masks(dir);
     // Another template, other variables, no template: not the same dataset.
-    test_run_fails(2, "generation", made, recipe, dir, prompts, template,
-                   "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
-    test_run_fails(2, "generation", made, recipe, dir, prompts, template, "--set data.chat.history=given");
+    test_run_fails(2, "template", made, recipe, dir, prompts, template, "--set 'data.chat.kwargs={\"who\": \"bot\"}'");
+    test_run_fails(2, "template", made, recipe, dir, prompts, template, "--set data.chat.history=given");
     test_write(template, "{{ messages[-1].content }}");
     test_run_fails(2, "template", made, recipe, dir, prompts, template, "");
     test_run_fails(2, "needs data.form: chat", made, recipe, dir, prompts, template, "--set data.form=text");

@@ -210,7 +210,7 @@ static const char CONVERSATIONS[] =
     "{\"id\": 7, \"category\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
     "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
     "\"content\": \"d\"}, {\"role\": \"tool\", \"content\": \"e\"}]}\n"
-    "{\"conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"h\"}, "
+    "{\"Conversations\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": \"human\", \"value\": \"h\"}, "
     "{\"from\": \"gpt\", \"value\": \"g\"}]}\n"
     "{\"turns\": [\"first\", \"second\", \"third\"]}\n{\"Question\": \"q\"}\n"
     "{\"turns\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"user\", \"content\": \"y\"}]}\n";

@@ -83,7 +83,8 @@ static pl_prompts *conversations(pl_prompt_form *f, int n, bool long_third) {
     return p;
 }
 
-static run *generate(const pl_prompts *p, const pl_generator_options *o) {
+// limit: documents at most.
+static run *generate_some(const pl_prompts *p, const pl_generator_options *o, int limit) {
     pl_env        env = {.backend = pl_backend_cpu()};
     pl_err        err = {0};
     pl_generator *g;
@@ -91,7 +92,7 @@ static run *generate(const pl_prompts *p, const pl_generator_options *o) {
     run          *r = pl_calloc(1, sizeof *r);
     assert_non_null(r);
     if (pl_generator_create(&g, &env, &target, tok, p, o, &err) != PL_OK) fail_msg("%s", err.msg);
-    for (;;) {
+    while (r->n < limit) {
         if (pl_generator_next(g, &doc, &err) != PL_OK) fail_msg("%s", err.msg);
         if (doc.n == 0) break;
         kept *k = &r->doc[r->n++];
@@ -102,9 +103,13 @@ static run *generate(const pl_prompts *p, const pl_generator_options *o) {
         memcpy(k->tokens, doc.tokens, (size_t)doc.n * sizeof *doc.tokens);
         memcpy(k->mask, doc.loss_mask, (size_t)doc.n);
     }
-    if (pl_generator_jobs(g) >= 0) assert_int_equal(r->n, pl_generator_jobs(g) - o->first_job);
+    if (pl_generator_jobs(g) >= 0 && r->n < limit) assert_int_equal(r->n, pl_generator_jobs(g) - o->first_job);
     pl_generator_destroy(g);
     return r;
+}
+
+static run *generate(const pl_prompts *p, const pl_generator_options *o) {
+    return generate_some(p, o, MAX_DOCS);
 }
 
 static void same(const kept *a, const kept *b) {
@@ -157,19 +162,22 @@ static void own_answers(void **state) {
                               .sessions = 7,
                               .seed = 5};
     run                 *r = generate(p, &o);
-    int                  later = 0, per_round = r->n / 2;
+    int later = 0, per_round = r->n / 2, last[MAX_DOCS] = {0}; // of the conversation that a document begins: its latest
     assert_int_equal(r->n, 2 * (2 * 10 + 1 + 2));
     for (int i = 0; i < r->n; i++) {
         const kept *k = &r->doc[i];
         prompt_is_read(k);
         assert_true(k->about.cut == 0 && k->about.finish != PL_ANSWER_UNKNOWN);
+        int first = i - k->about.back;
         if (k->about.turn == 0) assert_int_equal(k->about.back, 0);
+        if (k->about.turn > 0)
+            assert_true(k->about.back > 0 && i / per_round == first / per_round); // of the same round
+        const kept *before = &r->doc[last[first]];
+        last[first] = i;
         if (k->about.turn == 0) continue;
-        assert_true(k->about.back > 0 && i / per_round == (i - k->about.back) / per_round); // of the same round
-        const kept *first = &r->doc[i - k->about.back];
-        char       *said = answer_of(first), holds[1024];
-        assert_int_equal(first->about.turn, 0);
-        snprintf(holds, sizeof holds, "%.*s %s\n<user> ", (int)strlen(first->prompt), first->prompt, said);
+        char *said = answer_of(before), holds[2048]; // its prompt holds those before it, as has been seen
+        assert_int_equal(before->about.turn, k->about.turn - 1);
+        snprintf(holds, sizeof holds, "%s %s\n<user> ", before->prompt, said);
         if (strncmp(k->prompt, holds, strlen(holds)) != 0) fail_msg("%s\n---\n%s", k->prompt, holds);
         pl_free(said);
         later++;
@@ -185,18 +193,24 @@ static void order(void **state) {
     (void)state;
     pl_prompt_form       f;
     pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
-    pl_generator_options o = {.form = &f, .max_new = 4, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
-    run                 *all = generate(p, &o);
-    static const int64_t from[] = {1, 66, 130, 159, 160, 162};
-    assert_int_equal(all->n, 163);
-    for (int sessions = 1; sessions <= 24; sessions += 23) {
-        o.sessions = sessions;
-        run *r = generate(p, &o);
-        assert_int_equal(r->n, all->n);
-        for (int i = 0; i < r->n; i++)
-            same(&r->doc[i], &all->doc[i]);
-        free_run(r);
-    }
+    pl_generator_options o = {
+        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
+    run                 *all = generate(p, &o), *endless;
+    static const int64_t from[] = {1, 66, 162, 163, 300, 325};
+    assert_int_equal(all->n, 2 * 163);
+    o.sessions = 24;
+    run *other = generate(p, &o);
+    assert_int_equal(other->n, all->n);
+    for (int i = 0; i < other->n; i++)
+        same(&other->doc[i], &all->doc[i]);
+    free_run(other);
+    o.samples = -1; // rounds without end
+    o.first_job = 150;
+    endless = generate_some(p, &o, 30);
+    for (int i = 0; i < 30; i++)
+        same(&endless->doc[i], &all->doc[150 + i]);
+    free_run(endless);
+    o.samples = 1;
     o.sessions = 3;
     for (size_t k = 0; k < sizeof from / sizeof *from; k++) {
         o.first_job = from[k];
@@ -240,6 +254,7 @@ static void room(void **state) {
         turns = cut = 0;
         for (int i = 0; i < r->n; i++) {
             assert_true(r->doc[i].n <= 90);
+            if (r->doc[i].about.turn != 2) prompt_is_read(&r->doc[i]); // those turns are cut themselves
             if (r->doc[i].about.turn > turns) turns = r->doc[i].about.turn;
             cut += r->doc[i].about.turn == 2 && r->doc[i].about.cut;
         }
@@ -252,11 +267,46 @@ static void room(void **state) {
     pl_prompt_form_close(&f);
 }
 
+// A template that drops earlier reasoning can make an earlier turn the longest: it has its room all the same.
+static void longest_turn(void **state) {
+    (void)state;
+    static const char record[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+        "\"thought\": \"%s\"}, {\"role\": \"tool\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": "
+        "\"d\"}, {\"role\": \"user\", \"content\": \"e\"}]}\n";
+    char                 thought[700] = "", line[1400];
+    pl_prompt_form       f = {.name = "chat:test"};
+    pl_prompts          *p;
+    pl_err               err = {0};
+    pl_generator_options o = {.form = &f, .max_new = 6, .greedy = true, .sessions = 2};
+    for (int i = 0; i < 40; i++)
+        strcat(thought, "and the captain ");
+    snprintf(line, sizeof line, record, thought);
+    put_text(at("p.jsonl"), line);
+    put_text(at("t.jinja"),
+             "{% set last = messages | selectattr('role', 'equalto', 'user') | list | length %}"
+             "{% for m in messages %}<{{ m.role }}> {{ m.thought if m.thought and last == 1 }} {{ m.content "
+             "}}\n{% endfor %}<assistant>");
+    assert_ok(pl_chat_template_open(&f.chat, TINY, at("t.jinja"), &err));
+    assert_ok(pl_chat_prompts_read(&p, at("p.jsonl"), f.chat, &f.options, &err));
+    run *r = generate(p, &o);
+    assert_int_equal(r->n, 3);
+    assert_true(r->doc[1].n > r->doc[2].n + 40);
+    for (int i = 0; i < 3; i++) {
+        assert_false(r->doc[i].about.cut);
+        prompt_is_read(&r->doc[i]);
+    }
+    free_run(r);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_answers),
         cmocka_unit_test(order),
         cmocka_unit_test(room),
+        cmocka_unit_test(longest_turn),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

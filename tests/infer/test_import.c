@@ -105,7 +105,6 @@ static void round_trips(void **state) {
     } heads[] = {{"full", 0, false}, {"full", 0, true}, {"lowrank", RANK, false}, {"lowrank", RANK, true}};
     for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
         write_drafter(heads[h].head, heads[h].rank, heads[h].trimmed ? some_tokens() : NULL);
-        char *own = served_text(checkpoint, "config.json");
         for (int e = 0; pl_export_engine_at(e); e++) {
             const char *name = pl_export_engine_at(e)->name;
             if (pl_export_engine_at(e)->write) continue; // another file
@@ -128,13 +127,13 @@ static void round_trips(void **state) {
             assert_memory_equal(b->tap, TAPS, sizeof TAPS);
             pl_backbone_destroy(b);
         }
-        pl_free(own);
     }
 }
 
 // ---- exports that were changed by hand ----
 
-// By what layers are counted: a list says it by where it stands, a file by saying so, a caller by knowing better.
+// By what layers are counted: a list says it by where it stands and how it begins, a file by saying so, a caller by
+// knowing better; else it is asked for.
 static void numbering(void **state) {
     (void)state;
     static const int inputs[] = {1, 3, 4}, outputs[] = {2, 4, 5};
@@ -144,14 +143,24 @@ static void numbering(void **state) {
     refused(PL_HF_TAPS_UNSTATED, "eagle_config"); // a key twice
     export_to("sglang", checkpoint, out);
     served_drop(out, "paceline");
-    pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED); // [1, 3, 4]: outputs, as its kind counts
+    pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED); // [1, 3, 4]: outputs
     assert_memory_equal(told.tap, outputs, sizeof outputs);
     assert_string_equal(told.numbering, "format");
     told = import_as(out, PL_HF_TAPS_INPUT);
     assert_memory_equal(told.tap, inputs, sizeof inputs);
     assert_string_equal(told.numbering, "option");
+    served_edit(out, "[1, 3, 4]", "[2, 4, 5]"); // the paper's, as inputs
+    told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_memory_equal(told.tap, TAPS, sizeof TAPS);
+    served_edit(out, "[2, 4, 5]", "[2, 4, 6]");
+    refused(PL_HF_TAPS_UNSTATED, "by input or by output, and both are in use; give --numbering");
+    told = import_as(out, PL_HF_TAPS_OUTPUT);
+    assert_true(told.tap[0] == 3 && told.tap[2] == 7);
     // A list at the top is vLLM's.
     export_to("vllm", checkpoint, out);
+    told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_string_equal(told.numbering, "file");
+    refused(PL_HF_TAPS_OUTPUT, "says itself that its layers are counted by input");
     served_drop(out, "paceline");
     told = import_as(out, PL_HF_TAPS_UNSTATED);
     assert_memory_equal(told.tap, TAPS, sizeof TAPS);
@@ -162,10 +171,8 @@ static void numbering(void **state) {
     told = import_as(out, PL_HF_TAPS_OUTPUT);
     assert_memory_equal(told.tap, TAPS, sizeof TAPS);
     assert_string_equal(told.numbering, "default");
-    // What the file says is not overruled, and a layer that the target lacks is refused.
+    // A layer that the target lacks, or one twice.
     export_to("sglang", checkpoint, out);
-    told = import_as(out, PL_HF_TAPS_OUTPUT);
-    assert_string_equal(told.numbering, "option");
     refused(PL_HF_TAPS_INPUT, "says itself that its layers are counted by output");
     served_drop(out, "paceline");
     served_edit(out, "3, 4]", "3, 8]");
@@ -197,6 +204,18 @@ static void maps(void **state) {
         same_weights(checkpoint, back);
     }
     pl_st_source s = {.name = "d2t", .dtype = PL_I64, .rank = 1, .shape = {DRAFTED}, .data = wide};
+    // Rising ids could be offsets of others: nothing but t2d tells, and offsets that never repeat are no list's.
+    int32_t      rising[DRAFTED];
+    for (int i = 0; i < DRAFTED; i++)
+        wide[i] = rising[i] = 2 * i;
+    write_drafter("full", 0, rising);
+    export_to("vllm", checkpoint, out);
+    served_replace(out, "d2t", &s);
+    served_replace(out, "t2d", &(pl_st_source){.name = "t2d"});
+    assert_string_equal(import_as(out, PL_HF_TAPS_UNSTATED).map, "ids");
+    same_weights(checkpoint, back);
+    write_drafter("full", 0, ids);
+    export_to("vllm", checkpoint, out);
     wide[3] = wide[4] = 5;
     served_replace(out, "d2t", &s);
     refused(PL_HF_TAPS_UNSTATED, "neither as offsets nor as ids, 31 different tokens");
@@ -294,29 +313,72 @@ static void left_out(void **state) {
     }
 }
 
+// EAGLE-1 drafters have their target's head, and no norms but one.
 static void eagle1(void **state) {
     (void)state;
+    static const float  ones[48] = {1};
     pl_backbone_options plain = {0}, own = {.own_head = true};
-    for (int i = 0; i < 2; i++) {
-        pl_err err = {0};
-        test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, i ? &own : &plain, 47);
-        char *config = served_text(checkpoint, "config.json"), path[160];
-        if (i == 0) {
-            pl_import_told told = import_as(checkpoint, PL_HF_TAPS_UNSTATED);
-            assert_string_equal(told.format, "eagle1");
-            assert_string_equal(told.head, "target");
-            assert_int_equal(told.n_taps, 0);
-            same_weights(checkpoint, back);
-        } else { // this program's own kind
-            pl_import_told told;
-            assert_int_equal(
-                pl_import(&(pl_import_options){checkpoint, target, back, PL_HF_TAPS_UNSTATED}, &told, &err),
-                PL_E_INPUT);
-            assert_non_null(strstr(err.msg, "own kind of checkpoint already"));
-        }
-        snprintf(path, sizeof path, "%s/config.json", back);
-        pl_free(config);
+    pl_import_told      told;
+    pl_err              err = {0};
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, &own, 47);
+    assert_int_equal(pl_import(&(pl_import_options){checkpoint, target, back, PL_HF_TAPS_UNSTATED}, &told, &err),
+                     PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "own kind of checkpoint already"));
+    test_backbone_write(checkpoint, &model, &pl_backbone_eagle1, &plain, 47);
+    told = import_as(checkpoint, PL_HF_TAPS_UNSTATED);
+    assert_string_equal(told.format, "eagle1");
+    assert_string_equal(told.head, "target");
+    assert_int_equal(told.n_taps, 0);
+    same_weights(checkpoint, back);
+    snprintf(out, sizeof out, "%s/drafter", base); // which is changed in place
+    served_replace(out, "norm.weight",
+                   &(pl_st_source){.name = "norm.weight", .dtype = PL_F32, .rank = 1, .shape = {48}, .data = ones});
+    refused(PL_HF_TAPS_UNSTATED, "tensor \"norm.weight\": none that this program computes with");
+    served_replace(out, "norm.weight", &(pl_st_source){.name = "norm.weight"});
+    served_edit(out, "\"bias\": false", "\"bias\": true");
+    refused(PL_HF_TAPS_UNSTATED, "has no fc.bias");
+    snprintf(out, sizeof out, "%s/out", base);
+}
+
+// Half precision, as most are published: with a copy of the target's embeddings as near as halves can be.
+static void halves(void **state) {
+    (void)state;
+    write_drafter("full", 0, NULL);
+    export_to("speculators", checkpoint, out);
+    pl_st      *st = served_open(out);
+    const char *names[32];
+    int64_t     n = pl_st_count(st);
+    for (int64_t i = 0; i < n; i++)
+        names[i] = pl_strdup(pl_st_at(st, i)->name);
+    pl_st_close(st);
+    for (int64_t i = 0; i < n; i++) {
+        st = served_open(out);
+        const pl_st_entry *e = pl_st_find(st, names[i]);
+        pl_st_source       s = {.name = names[i], .dtype = PL_F16, .rank = e->rank};
+        int64_t            count = 1;
+        for (int r = 0; r < e->rank; r++)
+            count *= s.shape[r] = e->shape[r];
+        float    *wide = pl_malloc((size_t)count * sizeof *wide);
+        uint16_t *half = pl_malloc((size_t)count * sizeof *half);
+        pl_to_f32(wide, e->data, e->dtype, (size_t)count);
+        pl_from_f32(half, PL_F16, wide, (size_t)count);
+        s.data = half;
+        pl_st_close(st);
+        served_replace(out, names[i], &s);
+        pl_free(wide);
+        pl_free(half);
     }
+    import_as(out, PL_HF_TAPS_UNSTATED);
+    st = served_open(back);
+    assert_int_equal(pl_st_find(st, "fc.weight")->dtype, PL_F16);
+    assert_null(pl_st_find(st, "embed_tokens.weight"));
+    pl_st_close(st);
+    pl_err       err = {0};
+    pl_backbone *b;
+    if (pl_backbone_open(&b, back, &model, PL_BF16, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_backbone_destroy(b);
+    for (int64_t i = 0; i < n; i++)
+        pl_free((void *)names[i]);
 }
 
 // Configs as they were published: read, or refused by the kind of drafter or of RoPE that they name.
@@ -364,13 +426,9 @@ static void published_configs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(numbering),
-        cmocka_unit_test(maps),
-        cmocka_unit_test(names),
-        cmocka_unit_test(left_out),
-        cmocka_unit_test(eagle1),
-        cmocka_unit_test(published_configs),
+        cmocka_unit_test(round_trips), cmocka_unit_test(numbering),         cmocka_unit_test(maps),
+        cmocka_unit_test(names),       cmocka_unit_test(left_out),          cmocka_unit_test(eagle1),
+        cmocka_unit_test(halves),      cmocka_unit_test(published_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -216,6 +216,31 @@ static void dtype_f16(void **state) {
     }
 }
 
+// Every half comes back; between two of them the nearer, and of two equally near the even one.
+static void dtype_to_f16(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float    x = pl_f16_to_f32((uint16_t)h), next = pl_f16_to_f32((uint16_t)(h + 1)), middle = (x + next) / 2;
+        uint16_t back, mid, more;
+        pl_from_f32(&back, PL_F16, &x, 1);
+        if (isnan(x)) {
+            assert_true(isnan(pl_f16_to_f32(back)));
+            continue;
+        }
+        assert_int_equal(back, h);
+        if (!isfinite(next) || !isfinite(x) || (h & 0x7fff) == 0x7fff) continue;
+        float past = nextafterf(middle, next);
+        pl_from_f32(&mid, PL_F16, &middle, 1);
+        pl_from_f32(&more, PL_F16, &past, 1);
+        assert_int_equal(mid, h & 1 ? h + 1 : h);
+        assert_int_equal(more, h + 1);
+    }
+    const float big[] = {65519.0f, 65520.0f, 1e30f, -1e30f, 1e-30f};
+    uint16_t    out[5];
+    pl_from_f32(out, PL_F16, big, 5);
+    assert_true(out[0] == 0x7bff && out[1] == 0x7c00 && out[2] == 0x7c00 && out[3] == 0xfc00 && out[4] == 0);
+}
+
 static void dtype_arrays(void **state) {
     (void)state;
     const float    x[] = {0, -1.5f, 3.1415927f, 1e-40f, -3e38f, INFINITY};
@@ -871,6 +896,7 @@ int main(void) {
         cmocka_unit_test(dtype_names),
         cmocka_unit_test(dtype_bf16),
         cmocka_unit_test(dtype_f16),
+        cmocka_unit_test(dtype_to_f16),
         cmocka_unit_test(dtype_arrays),
         cmocka_unit_test(dtype_refuses_integers),
         cmocka_unit_test(arena_measure_then_run),

@@ -3,6 +3,7 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/log.h"
 
 #include <string.h>
 
@@ -20,17 +21,25 @@ typedef struct online {
     pl_columns          *kept; // [base.docs] of a held-out source, else NULL
 } online;
 
+static pl_status begin_at(online *o, int64_t at, pl_err *err) {
+    pl_generator_destroy(o->gen);
+    o->gen = NULL;
+    o->at = at - 1;
+    o->last = (pl_columns){0};
+    o->opt.first_job = at;
+    return pl_generator_create(&o->gen, o->env, o->target, o->tok, o->prompts, &o->opt, err);
+}
+
 // The generator runs forward; asked for another number, it starts there.
 static pl_status advance(online *o, int64_t at, pl_err *err) {
-    if (o->gen && at == o->at) return PL_OK;
-    if (!o->gen || at != o->at + 1) {
+    if (o->gen && at == o->at && o->last.n > 0) return PL_OK;
+    if (!o->gen || at != o->at + 1) PL_TRY(begin_at(o, at, err));
+    pl_status st = pl_generator_next(o->gen, &o->last, err);
+    if (st != PL_OK) { // which is all that one can do with it
         pl_generator_destroy(o->gen);
         o->gen = NULL;
-        o->at = -1;
-        o->opt.first_job = at;
-        PL_TRY(pl_generator_create(&o->gen, o->env, o->target, o->tok, o->prompts, &o->opt, err));
+        return st;
     }
-    PL_TRY(pl_generator_next(o->gen, &o->last, err));
     PL_CHECK(o->last.n > 0, "document %lld is empty", (long long)at);
     o->at = at;
     return PL_OK;
@@ -71,7 +80,7 @@ static void destroy(pl_feature_source *s) {
 
 static pl_status keep_all(online *o, pl_err *err) {
     pl_columns_shape shape = {.d = o->base.d, .taps = o->base.taps};
-    PL_TRY(advance(o, 0, err));
+    PL_TRY(begin_at(o, 0, err));
     o->base.docs = pl_generator_jobs(o->gen);
     o->kept = pl_calloc((size_t)o->base.docs, sizeof *o->kept);
     if (!o->kept) return pl_fail(err, PL_E_MEMORY, "held-out answers: out of memory");
@@ -151,7 +160,10 @@ pl_status pl_online_sources(pl_feature_source **train, pl_feature_source **held,
         st = create(train, r, env, &form, mine, target, taps, n_taps, false, err);
     else
         pl_prompts_destroy(mine);
-    if (st != PL_OK && *held) {
+    bool none = st == PL_OK && *held && (*held)->docs == 0; // no greedy and no sampled answers are asked for
+    if (none)
+        pl_log_warn("data.samples: 0 without data.greedy leaves nothing to hold out; acceptance is not estimated");
+    if ((st != PL_OK || none) && *held) {
         (*held)->destroy(*held);
         *held = NULL;
     }
