@@ -29,6 +29,12 @@ static void seeds(void) {
         "\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"decoder\":{"
         "\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\","
         "\"split\":true},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":null," VOCAB MERGES "}}");
+    pl_fuzz_seed_text(
+        "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Metaspace\"},\"decoder\":{"
+        "\"type\":\"Metaspace\"},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,"
+        "\"vocab\":[[\"<unk>\",0],[\"\xe2\x96\x81\",-2],[\"a\",-3.5],[\"\xe2\x96\x81"
+        "ab\",-1e1],[\"b\",-4],"
+        "[\"<0x63>\",-9]]}}");
     // Byte level: a Split by a pattern, then the byte alphabet (\xc4\xa0 is a space, \xc4\x8a a line feed).
     pl_fuzz_seed_text(
         "{\"added_tokens\":[{\"id\":9,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,"
