@@ -56,6 +56,7 @@ above infer/decode/decode.c infer/generate/generator.h
 above infer/generate/generator.c infer/eval/eval.h
 above infer/inspect/model.c infer/eval/eval.h
 above infer/export/export.c infer/eval/eval.h
+above infer/import/import.c infer/command/export.h
 above infer/api.c infer/command/decode.h
 above infer/eval/run.c infer/plan/plan.h
 above infer/bench/kernels.c infer/plan/plan.h
@@ -81,6 +82,7 @@ beside infer/head/full.c infer/report/report.h
 beside infer/verify/match.c infer/drafter/drafter.h
 beside infer/generate/generator.c infer/inspect/inspect.h
 beside infer/export/export.c infer/generate/generate.h
+beside infer/import/import.c infer/export/export.h
 beside infer/api.c infer/generate/generate.h
 beside infer/bench/kernels.c infer/command/decode.h
 for folder in head/full sample/coin drafter/lookup verify/match decode/runner; do
