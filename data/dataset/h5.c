@@ -133,19 +133,18 @@ pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have,
         return pl_fail(err, PL_E_INPUT, "%s: holds %s, wanted are %s; choose another folder", path,
                        pl_dataset_kind_name(have), pl_dataset_kind_name(want));
     const struct {
-        const char *what, *have, *want;
-    } s[] = {{"target", have->target_fingerprint, want->target_fingerprint},
-             {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint},
-             {"template", have->template_name, want->template_name},
-             {"generation settings", have->generation, want->generation},
-             {"drafter", have->drafter_fingerprint, want->drafter_fingerprint},
-             {"head", have->head_fingerprint, want->head_fingerprint},
-             {"tree", have->tree, want->tree}};
+        const char *what, *have, *want, *mend; // mend: what else than generating again helps
+    } s[] = {{"target", have->target_fingerprint, want->target_fingerprint, ""},
+             {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint, ""},
+             {"template", have->template_name, want->template_name, "set data.form and data.chat as it was made, or "},
+             {"generation settings", have->generation, want->generation, ""},
+             {"drafter", have->drafter_fingerprint, want->drafter_fingerprint, ""},
+             {"head", have->head_fingerprint, want->head_fingerprint, ""},
+             {"tree", have->tree, want->tree, ""}};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++)
         if (s[i].want && s[i].have && strcmp(s[i].have, s[i].want) != 0)
             return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; %sgenerate the dataset again", path,
-                           s[i].what, s[i].have, s[i].want,
-                           i == 2 ? "set data.form and data.chat as it was made, or " : "");
+                           s[i].what, s[i].have, s[i].want, s[i].mend);
     if (want->vocab_size && have->vocab_size != want->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: made with a vocabulary of %d, wanted is %d; generate the dataset again",
                        path, have->vocab_size, want->vocab_size);

@@ -1,6 +1,7 @@
 #include "infer/export/check.h"
 
 #include "checkpoints/safetensors.h"
+#include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 
@@ -32,23 +33,16 @@ typedef struct rule {
 
 // ---- reading ----
 
-static pl_check_verdict broken(look *k, const char *fmt, ...) PL_PRINTF(2, 3);
-static pl_check_verdict broken(look *k, const char *fmt, ...) {
+static pl_check_verdict say(look *k, pl_check_verdict v, const char *fmt, ...) PL_PRINTF(3, 4);
+static pl_check_verdict say(look *k, pl_check_verdict v, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     vsnprintf(k->why, sizeof k->why, fmt, args);
     va_end(args);
-    return PL_CHECK_BROKEN;
+    return v;
 }
-
-static pl_check_verdict unseen(look *k, const char *fmt, ...) PL_PRINTF(2, 3);
-static pl_check_verdict unseen(look *k, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(k->why, sizeof k->why, fmt, args);
-    va_end(args);
-    return PL_CHECK_UNSEEN;
-}
+#define broken(k, ...) say(k, PL_CHECK_BROKEN, __VA_ARGS__)
+#define unseen(k, ...) say(k, PL_CHECK_UNSEEN, __VA_ARGS__)
 
 static const cJSON *member(const look *k, const cJSON *o, const char *key) {
     return pl_json_find(&k->j, o, key);
@@ -412,11 +406,7 @@ static pl_check_verdict map_type(look *k) {
 }
 
 static int64_t offset(const pl_st_entry *e, int64_t i) {
-    int64_t wide = 0;
-    int32_t narrow = 0;
-    if (e->dtype == PL_I32) memcpy(&narrow, (const char *)e->data + i * 4, 4);
-    if (e->dtype == PL_I64) memcpy(&wide, (const char *)e->data + i * 8, 8);
-    return e->dtype == PL_I32 ? narrow : wide;
+    return pl_draft_vocab_entry(e->data, e->dtype, i);
 }
 
 // The token that row i drafts: i + d2t[i]; -1: none of the vocabulary's.

@@ -113,24 +113,24 @@ static void *keep(writer *w, size_t bytes) {
     return w->n < BUFFERS ? w->own[w->n++] = pl_malloc(bytes) : NULL;
 }
 
-// Names, and how many heads' rows are to be paired.
+// Names, and whether the rows of their heads are to be paired.
 static const struct {
     const char *ours, *theirs;
-    int         heads; // 1: of queries, 2: of keys
-} names[] = {{"fc.weight", "fc.weight", 0},
-             {"norm.weight", "output_norm.weight", 0},
-             {"lm_head.weight", "output.weight", 0},
-             {"embed_tokens.weight", "token_embd.weight", 0},
-             {"midlayer.input_layernorm.weight", "blk.0.attn_norm.weight", 0},
-             {"midlayer.hidden_norm.weight", "blk.0.attn_norm_2.weight", 0},
-             {"midlayer.self_attn.q_proj.weight", "blk.0.attn_q.weight", 1},
-             {"midlayer.self_attn.k_proj.weight", "blk.0.attn_k.weight", 2},
-             {"midlayer.self_attn.v_proj.weight", "blk.0.attn_v.weight", 0},
-             {"midlayer.self_attn.o_proj.weight", "blk.0.attn_output.weight", 0},
-             {"midlayer.post_attention_layernorm.weight", "blk.0.ffn_norm.weight", 0},
-             {"midlayer.mlp.gate_proj.weight", "blk.0.ffn_gate.weight", 0},
-             {"midlayer.mlp.up_proj.weight", "blk.0.ffn_up.weight", 0},
-             {"midlayer.mlp.down_proj.weight", "blk.0.ffn_down.weight", 0}};
+    bool        pairs;
+} names[] = {{"fc.weight", "fc.weight", false},
+             {"norm.weight", "output_norm.weight", false},
+             {"lm_head.weight", "output.weight", false},
+             {"embed_tokens.weight", "token_embd.weight", false},
+             {"midlayer.input_layernorm.weight", "blk.0.attn_norm.weight", false},
+             {"midlayer.hidden_norm.weight", "blk.0.attn_norm_2.weight", false},
+             {"midlayer.self_attn.q_proj.weight", "blk.0.attn_q.weight", true},
+             {"midlayer.self_attn.k_proj.weight", "blk.0.attn_k.weight", true},
+             {"midlayer.self_attn.v_proj.weight", "blk.0.attn_v.weight", false},
+             {"midlayer.self_attn.o_proj.weight", "blk.0.attn_output.weight", false},
+             {"midlayer.post_attention_layernorm.weight", "blk.0.ffn_norm.weight", false},
+             {"midlayer.mlp.gate_proj.weight", "blk.0.ffn_gate.weight", false},
+             {"midlayer.mlp.up_proj.weight", "blk.0.ffn_up.weight", false},
+             {"midlayer.mlp.down_proj.weight", "blk.0.ffn_down.weight", false}};
 
 // Row `row` of the file's: of each head, element 2i is ours i, element 2i + 1 is ours i + dim/2.
 static int64_t paired(int64_t row, int64_t dim) {
@@ -198,7 +198,7 @@ static pl_status add_tensors(writer *w, const pl_st_source *t, int n, pl_err *er
             k++;
         if (k == sizeof names / sizeof *names)
             return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that gguf reads", w->e->checkpoint, t[i].name);
-        PL_TRY(add(w, &t[i], names[k].theirs, names[k].heads > 0, err));
+        PL_TRY(add(w, &t[i], names[k].theirs, names[k].pairs, err));
     }
     PL_TRY(add_rope(w, err));
     return add_map(w, err);

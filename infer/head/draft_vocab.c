@@ -51,24 +51,20 @@ static pl_status find(const pl_weight_entry **e, const pl_weight_source *src, co
     return PL_OK;
 }
 
-static pl_status offset_at(int64_t *offset, const pl_weight_entry *e, int64_t i, const char *where, pl_err *err) {
-    int32_t narrow;
-    switch (e->dtype) {
-    case PL_I64: memcpy(offset, (const char *)e->data + i * 8, 8); return PL_OK;
-    case PL_I32:
-        memcpy(&narrow, (const char *)e->data + i * 4, 4);
-        *offset = narrow;
-        return PL_OK;
-    default:
-        return pl_fail(err, PL_E_INPUT, "%s: tensor \"d2t\": is %s, expected int64", where, pl_dtype_name(e->dtype));
-    }
+int64_t pl_draft_vocab_entry(const void *data, pl_dtype t, int64_t i) {
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    if (t == PL_I64) memcpy(&wide, (const char *)data + i * 8, 8);
+    if (t == PL_I32) memcpy(&narrow, (const char *)data + i * 4, 4);
+    return t == PL_I32 ? narrow : wide;
 }
 
 static pl_status read_ids(int32_t *d2t, uint8_t *drafted, const pl_weight_entry *e, const char *where, int64_t n,
                           int64_t vocab, pl_err *err) {
+    if (e->dtype != PL_I64 && e->dtype != PL_I32)
+        return pl_fail(err, PL_E_INPUT, "%s: tensor \"d2t\": is %s, expected int64", where, pl_dtype_name(e->dtype));
     for (int64_t i = 0; i < n; i++) {
-        int64_t offset = 0;
-        PL_TRY(offset_at(&offset, e, i, where, err));
+        int64_t offset = pl_draft_vocab_entry(e->data, e->dtype, i);
         if (offset < -i || offset >= vocab - i)
             return pl_fail(err, PL_E_INPUT, "%s: d2t[%lld] is %lld, which leads outside the vocabulary of %lld", where,
                            (long long)i, (long long)offset, (long long)vocab);

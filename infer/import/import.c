@@ -318,17 +318,6 @@ static pl_status check_tensors(const import *m, pl_err *err) {
 
 // ---- the draft vocabulary ----
 
-static int64_t integer(const pl_weight_entry *w, int64_t i) {
-    int64_t wide;
-    int32_t narrow;
-    if (w->dtype == PL_I32) {
-        memcpy(&narrow, (const char *)w->data + i * 4, 4);
-        return narrow;
-    }
-    memcpy(&wide, (const char *)w->data + i * 8, 8);
-    return wide;
-}
-
 // Whether the entries, as offsets or as ids, name tokens of the vocabulary, none of them twice, and those that t2d
 // marks where it is there.
 static bool names_tokens(const pl_weight_entry *w, const pl_weight_entry *marks, bool offsets, int64_t vocab,
@@ -339,7 +328,7 @@ static bool names_tokens(const pl_weight_entry *w, const pl_weight_entry *marks,
         marked += ((const uint8_t *)marks->data)[i] != 0;
     if (marks && marked != w->shape[0]) return false;
     for (int64_t i = 0; i < w->shape[0]; i++) {
-        int64_t v = integer(w, i);
+        int64_t v = pl_draft_vocab_entry(w->data, w->dtype, i);
         if (v < -vocab || v > vocab) return false;
         if (offsets) v += i;
         if (v < 0 || v >= vocab || seen[v]) return false;

@@ -265,24 +265,23 @@ static void names(void **state) {
     served_replace(out, "fc.weight",
                    &(pl_st_source){.name = "fc.weight", .dtype = PL_F32, .rank = 2, .shape = {48, 96}, .data = row});
     refused(PL_HF_TAPS_UNSTATED, "fc.weight reads 96 columns, 3 layers of its target have 144");
-    export_to("vllm", checkpoint, out);
-    served_edit(out, "\"norm_before_fc\": false", "\"norm_before_fc\": true");
-    refused(PL_HF_TAPS_UNSTATED, "EAGLE-3.1");
-    export_to("vllm", checkpoint, out);
-    served_edit(out, "\"vocab_size\": 97", "\"vocab_size\": 98");
-    refused(PL_HF_TAPS_UNSTATED, "made for a vocabulary of 98");
-    export_to("vllm", checkpoint, out);
-    served_edit(out, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
-    refused(PL_HF_TAPS_UNSTATED, "a drafter of 2 layers");
-    export_to("vllm", checkpoint, out);
-    served_edit(out, "LlamaForCausalLMEagle3", "DFlashDraftModel");
-    refused(PL_HF_TAPS_UNSTATED, "a DFlash drafter, which is not supported");
-    export_to("speculators", checkpoint, out);
-    served_edit(out, "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"");
-    refused(PL_HF_TAPS_UNSTATED, "a P-EAGLE drafter, which is not supported");
-    export_to("speculators", checkpoint, out);
-    served_edit(out, "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"");
-    refused(PL_HF_TAPS_UNSTATED, "model_type \"phi3\" is not supported");
+    static const struct {
+        const char *engine, *from, *to, *says;
+    } edits[] = {{"vllm", "\"norm_before_fc\": false", "\"norm_before_fc\": true", "EAGLE-3.1"},
+                 {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 98", "made for a vocabulary of 98"},
+                 {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "a drafter of 2 layers"},
+                 {"vllm", "LlamaForCausalLMEagle3", "DFlashDraftModel", "a DFlash drafter, which is not supported"},
+                 {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
+                  "a P-EAGLE drafter, which is not supported"},
+                 {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
+                  "\"eagle\" is not supported, only eagle3"},
+                 {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
+                  "model_type \"phi3\" is not supported"}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        export_to(edits[i].engine, checkpoint, out);
+        served_edit(out, edits[i].from, edits[i].to);
+        refused(PL_HF_TAPS_UNSTATED, edits[i].says);
+    }
 }
 
 // What speculators leaves out is what transformers' class has.
