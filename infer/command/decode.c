@@ -2,6 +2,7 @@
 #include "infer/command/chat.h"
 
 #include "infer/decode/runner.h"
+#include "infer/decode/trace.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
@@ -97,6 +98,10 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "bf16|fp32",
      .help = "of the weights in memory [as the file stores them]"},
+    {.name = "trace",
+     .type = PL_CLI_TEXT,
+     .arg = "F.jsonl",
+     .help = "writes what every cycle drafted, accepted and took to this file"},
     {0}};
 
 typedef struct decoding {
@@ -213,10 +218,6 @@ static void list_kinds(FILE *f) {
     }
 }
 
-static const char *finish_name(pl_finish f) {
-    return f == PL_STOPPED ? "stop" : f == PL_LENGTH ? "length" : f == PL_CONTEXT ? "context" : "running";
-}
-
 static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *v, pl_err *err) {
     char              used[PL_TREE_TEXT];
     pl_json_out      *o = d->env->result;
@@ -235,7 +236,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     } else {
         pl_json_out_null(o);
     }
-    pl_put_str(o, "finish", finish_name(pl_session_finish(s)));
+    pl_put_str(o, "finish", pl_finish_name(pl_session_finish(s)));
     pl_put_str(o, "weights", pl_weights_name(r->target->dtype));
     pl_put_str(o, "drafter", r->drafter ? r->drafter->kind->name : NULL);
     pl_put_str(o, "tree", r->drafter ? r->drafter->tree : NULL);
@@ -271,6 +272,25 @@ static bool starts_text(const pl_tokenizer *tok, const int32_t *ids, int64_t n) 
     for (int64_t i = 0; i < n; i++)
         if (!pl_tokenizer_is_special(tok, ids[i])) return false;
     return true;
+}
+
+// trace: NULL, or where the answer goes as well.
+static pl_status decode(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *s, int max_new, decoding *d,
+                        const char *trace, pl_err *err) {
+    if (!trace) return pl_runner_run(r, prompt, n, s, max_new, on_token, d, err);
+    pl_trace_answer of = {.method = r->drafter ? r->drafter->kind->name : "plain", .temperature = s->temperature};
+    pl_trace        t;
+    pl_status       st;
+    PL_TRY(pl_trace_begin(&t, trace, err));
+    PL_TRY_GOTO(st, done, pl_trace_prompt(&t, 0, NULL, prompt, n, err));
+    pl_trace_open(&t, &of);
+    pl_engine_on_cycle(r->engine, pl_trace_cycle, &t);
+    PL_TRY_GOTO(st, done, pl_runner_run(r, prompt, n, s, max_new, on_token, d, err));
+    PL_TRY_GOTO(st, done, pl_trace_close(&t, r->session, err));
+    st = pl_trace_commit(&t, err);
+done:
+    pl_trace_abort(&t);
+    return st;
 }
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
@@ -310,7 +330,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
     d.has_text = target.tok != NULL;
     if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
-    st = pl_runner_run(&r, prompt, n, &sampling, max_new, on_token, &d, err);
+    st = decode(&r, prompt, n, &sampling, max_new, &d, pl_cli_text(a, "trace"), err);
     if (d.has_text) {
         const char *s;
         size_t      bytes = pl_detok_flush(&d.detok, &s);

@@ -59,7 +59,7 @@ const pl_command pl_command_export = {
     .about = "Names of tensors, numbers of the target's layers, the map of a trimmed vocabulary and every field of\n"
              "config.json are the engine's; a low-rank head is multiplied out, its factors stand beside. The command\n"
              "that serves the drafter with its target is printed and written to serve.sh (trtllm: with trtllm.yaml,\n"
-             "which it reads). gguf: one file, with the vocabulary of the served target's .gguf. A routed head, a "
+             "which it reads). gguf: one file, with the vocabulary of the served target's .gguf. A routed head, a\n"
              "SpecVocab head and drafters other than EAGLE-3 are refused.",
     .lists = list_engines,
     .example = "paceline export runs/first/drafters/eagle3-full/checkpoints/best --to vllm --target checkpoints/tiny "

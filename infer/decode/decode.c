@@ -31,6 +31,8 @@ struct pl_engine {
     pl_engine_options opt;
     pl_final_fn       on_final;
     void             *on_final_arg;
+    pl_cycle_fn       on_cycle;
+    void             *on_cycle_arg;
     pl_autotuner      tuner;
     pl_session       *session; // [max_sessions]
     int               slots;   // of each cache: max_len + a tree
@@ -225,6 +227,11 @@ void pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg) {
     e->on_final_arg = arg;
 }
 
+void pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg) {
+    e->on_cycle = fn;
+    e->on_cycle_arg = arg;
+}
+
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
 pl_status pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,
@@ -298,6 +305,11 @@ bool pl_session_reading(const pl_session *s) {
 
 pl_finish pl_session_finish(const pl_session *s) {
     return s->finish;
+}
+
+const char *pl_finish_name(pl_finish f) {
+    static const char *const name[] = {"running", "stop", "length", "context"};
+    return name[f];
 }
 
 uint64_t pl_session_key(const pl_session *s) {
@@ -443,6 +455,9 @@ static void commit_decoding(pl_engine *e, part *p) {
         s->stats.position_accepted[i] += i < v->n;
     }
     count_ranks(s, v);
+    if (e->on_cycle)
+        e->on_cycle(e->on_cycle_arg,
+                    &(pl_cycle){.session = s, .tree = &s->tree, .verdict = v, .emitted = s->n_tokens - n0});
     // Rows of the root and the accepted nodes become final. (After a stop inside the block there is nothing to keep.)
     p->first = s->n_read;
     p->count = kept + 1;

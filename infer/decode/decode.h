@@ -49,6 +49,15 @@ typedef struct pl_final_rows {
 } pl_final_rows;
 typedef void (*pl_final_fn)(void *arg, const pl_final_rows *rows);
 
+// What became of one session's draft, told before the next one is drafted. Borrowed until the callback returns.
+typedef struct pl_cycle {
+    const pl_session *session; // emitted tokens are appended already; statistics' seconds are those of earlier cycles
+    const pl_tree    *tree;    // what was verified, the root included
+    const pl_verdict *verdict;
+    int32_t           emitted; // at most verdict->n + 1: a stop token or a limit ends the answer inside the block
+} pl_cycle;
+typedef void (*pl_cycle_fn)(void *arg, const pl_cycle *cycle);
+
 typedef struct pl_session_options {
     pl_sampling sampling;
     uint64_t    key; // distinguishes sessions of one seed
@@ -58,6 +67,7 @@ typedef struct pl_session_options {
 } pl_session_options;
 
 typedef enum pl_finish { PL_RUNNING, PL_STOPPED, PL_LENGTH, PL_CONTEXT } pl_finish;
+const char *pl_finish_name(pl_finish f); // "running", "stop", "length", "context"
 
 // Where a session's seconds went: the target's forward, verdict and commit, and drafting by its own parts.
 typedef struct pl_step_parts {
@@ -79,7 +89,8 @@ typedef struct pl_session_stats {
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
                            pl_drafter *drafter, const pl_engine_options *o, pl_err *err);
 void      pl_engine_destroy(pl_engine *e);
-void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg);
+void      pl_engine_on_final(pl_engine *e, pl_final_fn fn, void *arg); // NULL: nobody, as at the start
+void      pl_engine_on_cycle(pl_engine *e, pl_cycle_fn fn, void *arg); // the same
 
 // Starts a session in a free slot. The prompt has at least one token, all below the vocabulary, and fits.
 pl_status   pl_engine_start(pl_engine *e, const int32_t *prompt, int n, const pl_session_options *o, pl_session **out,

@@ -46,7 +46,8 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
     e->prompt_n[i] = n;
     e->r->prompt_tokens += n;
     e->r->category[i] = pl_strdup(p->category);
-    return e->r->category[i] ? PL_OK : pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    if (!e->r->category[i]) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    return e->o->trace ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
 }
 
 static pl_status encode_all(eval *e, pl_err *err) {
@@ -217,13 +218,25 @@ static pl_sampling sampling_of(const eval *e, int t, int64_t i, int seed) {
                          .seed = e->o->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
 }
 
-// Configuration c at temperature t; `first`: the first repeat.
-static pl_status answer(eval *e, int t, int c, int64_t i, int seed, bool first, pl_err *err) {
-    pl_runner  *run = &e->runner[c];
-    pl_method  *a = &e->r->method[t * e->n + c];
-    pl_answer  *x = &a->answer[i * a->seeds + seed];
-    pl_sampling s = sampling_of(e, t, i, seed);
-    pl_status   st = pl_runner_run(run, e->prompt[i], e->prompt_n[i], &s, e->o->max_new_tokens, NULL, NULL, err);
+static pl_status decode(eval *e, pl_runner *run, const pl_trace_answer *a, const pl_sampling *s, pl_err *err) {
+    pl_trace *trace = e->o->trace;
+    if (trace) {
+        pl_trace_open(trace, a);
+        pl_engine_on_cycle(run->engine, pl_trace_cycle, trace);
+    }
+    PL_TRY(pl_runner_run(run, e->prompt[a->prompt], e->prompt_n[a->prompt], s, e->o->max_new_tokens, NULL, NULL, err));
+    return trace ? pl_trace_close(trace, run->session, err) : PL_OK;
+}
+
+// Configuration c at temperature t.
+static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, pl_err *err) {
+    pl_runner      *run = &e->runner[c];
+    pl_method      *a = &e->r->method[t * e->n + c];
+    pl_answer      *x = &a->answer[i * a->seeds + seed];
+    pl_sampling     s = sampling_of(e, t, i, seed);
+    pl_trace_answer of = {
+        .method = a->name, .prompt = i, .seed = seed, .repeat = repeat, .temperature = a->temperature};
+    pl_status st = decode(e, run, &of, &s, err);
     if (st != PL_OK) return pl_fail_at(err, st, "%s", a->name);
     const pl_session_stats *stats = pl_session_statistics(run->session);
     pl_stats_add(&a->stats, stats);
@@ -235,7 +248,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, bool first, 
     const int32_t *tokens = pl_session_answer(run->session, &n);
     memcpy(e->said[c], tokens, (size_t)n * sizeof *tokens);
     e->said_n[c] = n;
-    if (!first) return PL_OK;
+    if (repeat > 0) return PL_OK;
     x->tokens = n;
     x->repeated = pl_repeated_tokens(tokens, n, NULL);
     a->hash = pl_hash_more(a->hash, &n, sizeof n);
@@ -269,7 +282,7 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
     for (int k = 0; k < r->repeats * seeds; k++)
         for (int64_t i = 0; i < r->n_prompts; i++) {
             for (int j = 0; j < e->n; j++)
-                PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k < seeds, err));
+                PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
             compare(e, t, i, k % seeds);
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
         }

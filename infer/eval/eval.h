@@ -10,6 +10,7 @@
 
 #include "data/chat/prompts.h"
 #include "infer/eval/results.h"
+#include "infer/decode/trace.h"
 
 // The recipe's keys eval.*
 typedef struct pl_eval_drafter_recipe {
@@ -22,7 +23,7 @@ typedef struct pl_eval_recipe {
         pl_reals    temperatures;
         int64_t     seeds, repeats, limit;
         const char *tree;
-        bool        plain_fp32;
+        bool        plain_fp32, trace;
         int64_t     ceilings;
         PL_KEY_ITEMS(pl_eval_drafter_recipe) drafters;
     } eval;
@@ -54,6 +55,7 @@ typedef struct pl_eval_options {
     int                    seeds; // decodings of each prompt where the temperature is above 0
     uint64_t               seed;
     const char            *recipe_hash; // NULL: none
+    pl_trace              *trace;       // every prompt and answer is written to it; NULL: nowhere
 } pl_eval_options;
 
 // *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning.
@@ -75,9 +77,9 @@ typedef struct pl_eval_subject {
 // Refuses with one line a recipe that lacks a key which the stage needs. pretrained: see pl_eval_subject.
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err);
 // The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is
-// measured, then ceilings/, then report.html, those of an earlier evaluation being gone before the new results come;
-// prints the table or, with --json, adds the results' members. Where ceilings fail, what was measured is kept, and
-// reported.
+// measured, then trace.jsonl (infer/decode/trace.h), ceilings/ and report.html, those of an earlier evaluation being
+// gone before the new results come; prints the table or, with --json, adds the results' members. Where trace or
+// ceilings fail, what was measured is kept, and reported.
 pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,
                       pl_err *err);
 

@@ -42,6 +42,8 @@ const pl_key pl_eval_keys[] = {
      .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.plain_fp32), .deflt = "true",
      .help = "also time plain decoding with fp32 weights", .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_BOOL(pl_eval_recipe, eval.trace), .deflt = "true",
+     .help = "write what every cycle drafted, accepted and took to trace.jsonl", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.ceilings), .deflt = "0", .min = 0, .max = 1e9,
      .help = "of each checkpoint, so many drafts are compared with the most that the tokens its head may propose "
              "would allow; in ceilings/; 0: none",
@@ -264,8 +266,8 @@ static pl_status write_report(const char *out_dir, pl_err *err) {
 
 // What an earlier evaluation left beside its results, and would be taken for these ones'.
 static pl_status drop_old(const char *out_dir, pl_err *err) {
-    static const char *const old[] = {"ceilings", "report.html"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const old[] = {"trace.jsonl", "ceilings", "report.html"};
+    for (int i = 0; i < 3; i++) {
         char     *path = pl_path_join(out_dir, old[i]);
         pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         pl_free(path);
@@ -282,9 +284,10 @@ static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const
     pl_dir_sweep(out_dir);
     pl_status st = drop_old(out_dir, err);
     PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
+    if (st == PL_OK && o->trace) st = pl_trace_commit(o->trace, err);
     if (st == PL_OK) st = add_ceilings(env, o, r, out_dir, positions, err);
     if (st == PL_OK) return write_report(out_dir, err);
-    pl_fail_at(err, st, "results are kept in %s; ceilings", out_dir);
+    pl_fail_at(err, st, "results are kept in %s; what stands beside them", out_dir);
     write_report(out_dir, NULL); // the first failure is the one to tell
     return st;
 }
@@ -305,6 +308,13 @@ static pl_status open_target(pl_target *t, const pl_eval_options *o, const pl_en
     return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", o->path);
 }
 
+static pl_status begin_trace(pl_trace *t, const char *out_dir, pl_err *err) {
+    char     *path = pl_path_join(out_dir, "trace.jsonl");
+    pl_status st = path ? pl_trace_begin(t, path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    pl_free(path);
+    return st;
+}
+
 static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env *env, const char *path, const chosen *c,
                           pl_err *err) {
     const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
@@ -312,6 +322,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_prompts               *held = NULL, prompts = {0};
     pl_target                 target = {0};
     pl_results               *results = NULL;
+    pl_trace                  trace = {0};
     const char               *name;
     char                      hash[17];
     pl_prompt_form            form;
@@ -349,6 +360,10 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                             pl_recipe_fail(r, &ev->eval.temperatures, err, "%g stands twice", o.temperature[i]));
     PL_TRY_GOTO(st, done, limit_prompts(&prompts, held, ev->eval.limit, err));
     PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
+    if (ev->eval.trace) {
+        PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
+        o.trace = &trace;
+    }
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
     PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, ev->eval.ceilings, err));
     if (env->json)
@@ -356,6 +371,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     else
         pl_results_table(env->text, results);
 done:
+    pl_trace_abort(&trace);
     pl_results_destroy(results);
     pl_target_close(&target);
     pl_free(prompts.p);

@@ -1,0 +1,219 @@
+// trace.jsonl: every cycle's draft and what became of it agrees with the answer's tokens and with results.json.
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "program.h"
+#include "random_drafter.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TWO "{\"prompt\":\"Once upon a time\",\"category\":\"old\"}\n{\"prompt\":\"The dog was sad because\"}\n"
+#define TARGET PACELINE_SOURCE_DIR "/checkpoints/tiny"
+#define NEW 32
+#define MOST 256
+
+static char scratch[64];
+
+static const char *at(char buf[160], const char *name) {
+    snprintf(buf, 160, "%s/%s", scratch, name);
+    return buf;
+}
+
+// A target, a random head for it, two prompts.
+static void make(void) {
+    char path[160], recipe[1600];
+    test_scratch(scratch);
+    test_random_drafter(at(path, "head"), TARGET, "lowrank", 8);
+    snprintf(recipe, sizeof recipe,
+             "target: {path: " TARGET "}\neval:\n  prompts: %s/two.jsonl\n  max_new_tokens: %d\n  seeds: 1\n"
+             "  repeats: 2\n  temperatures: [0, 1]\n  plain_fp32: false\n"
+             "  drafters: [{name: head, path: %s, tree: 'chain:3'}, {name: tree, kind: 'recycle:8'}]\n",
+             scratch, NEW, path);
+    test_write(at(path, "e.yaml"), recipe);
+    test_write(at(path, "two.jsonl"), TWO);
+}
+
+// ---- reading ----
+
+typedef struct ids {
+    int32_t id[MOST];
+    int     n;
+} ids;
+
+static ids ids_of(const cJSON *of, const char *key) {
+    ids    r = {.n = 0};
+    cJSON *e;
+    cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(of, key)) {
+        assert_true(cJSON_IsNumber(e) && r.n < MOST);
+        r.id[r.n++] = (int32_t)e->valuedouble;
+    }
+    return r;
+}
+
+static double num(const cJSON *of, const char *key) {
+    const cJSON *e = cJSON_GetObjectItemCaseSensitive(of, key);
+    if (!cJSON_IsNumber(e)) fail_msg("%s: no number", key);
+    return e->valuedouble;
+}
+
+// Sums over the cycles of the answers of one method.
+typedef struct sums {
+    char    method[64];
+    int     answers;
+    int64_t steps, emitted, drafted, accepted;
+    double  seconds, prefill;
+} sums;
+
+// One cycle beside the answer: the accepted path is what the answer says, and what it stops at is no child.
+static void check_cycle(const cJSON *c, const ids *text, sums *s) {
+    ids draft = ids_of(c, "draft"), parents = ids_of(c, "parents");
+    int first = (int)num(c, "at"), accepted = (int)num(c, "accepted"), emitted = (int)num(c, "emitted");
+    assert_true(first + emitted <= text->n && emitted >= 1 && emitted <= accepted + 1);
+    if (parents.n) assert_int_equal(parents.n, draft.n);
+    int node = 0, found = 0;
+    for (int i = 0; i < emitted; i++) {
+        int child = 0;
+        for (int k = 0; k < draft.n && !child; k++) {
+            int parent = parents.n ? parents.id[k] : k;
+            assert_true(parent >= 0 && parent <= k);
+            if (parent == node && draft.id[k] == text->id[first + i]) child = k + 1;
+        }
+        if (!child) break;
+        node = child;
+        found++;
+    }
+    // A stop token or the limit may have cut what was accepted.
+    assert_int_equal(found, accepted < emitted ? accepted : emitted);
+    s->steps++;
+    s->emitted += emitted;
+    s->drafted += draft.n;
+    s->accepted += found;
+    s->seconds += num(c, "seconds");
+}
+
+static void check_answer(const cJSON *answer, const ids *prompt, sums *s) {
+    ids    text = *prompt, said = ids_of(answer, "ids");
+    double seconds = s->seconds;
+    int    now = prompt->n + 1; // prefill gave the first token
+    memcpy(text.id + text.n, said.id, (size_t)said.n * sizeof *said.id);
+    text.n += said.n;
+    const cJSON *c;
+    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(answer, "cycles")) {
+        assert_int_equal((int)num(c, "at"), now);
+        check_cycle(c, &text, s);
+        now += (int)num(c, "emitted");
+    }
+    assert_int_equal(now, text.n);
+    const char *finish = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "finish"));
+    assert_non_null(finish);
+    if (strcmp(finish, "length") == 0)
+        assert_int_equal(said.n, NEW);
+    else
+        assert_string_equal(finish, "stop");
+    s->answers++;
+    s->prefill += num(answer, "prefill_seconds");
+    assert_true(s->seconds - seconds >= 0 && num(answer, "seconds") - (s->seconds - seconds) < 1e-9);
+}
+
+static int read_trace(const char *path, sums *all, int most) {
+    ids   prompt[2];
+    int   n = 0, prompts = 0;
+    char *text = test_read(path);
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        cJSON *j = cJSON_ParseWithLength(line, (size_t)(end - line));
+        assert_non_null(j);
+        const char *method = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, "method"));
+        int         i = (int)num(j, "prompt"), k = 0;
+        assert_true(i >= 0 && i < 2);
+        if (!method) {
+            assert_int_equal(i, prompts++);
+            prompt[i] = ids_of(j, "ids");
+            const cJSON *category = cJSON_GetObjectItemCaseSensitive(j, "category");
+            assert_true(cJSON_IsNull(category) || strcmp(cJSON_GetStringValue(category), "old") == 0);
+        } else {
+            assert_true(i < prompts);
+            while (k < n && strcmp(all[k].method, method) != 0)
+                k++;
+            if (k == n) {
+                assert_true(n < most);
+                all[n] = (sums){0};
+                snprintf(all[n++].method, sizeof all->method, "%s", method);
+            }
+            check_answer(j, &prompt[i], &all[k]);
+        }
+        cJSON_Delete(j);
+    }
+    pl_free(text);
+    return n;
+}
+
+// ---- tests ----
+
+static void of_an_evaluation(void **state) {
+    (void)state;
+    char    path[160];
+    pl_json j;
+    sums    all[8];
+    make();
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet", scratch, scratch);
+    int          n = read_trace(at(path, "run/trace.jsonl"), all, 8), seen = 0;
+    const cJSON *m;
+    cJSON_ArrayForEach(m, test_array(&j, NULL, "methods")) {
+        int k = 0;
+        while (k < n && strcmp(all[k].method, test_str(&j, m, "name")) != 0)
+            k++;
+        assert_true(k < n);
+        seen++;
+        assert_int_equal(all[k].answers, 2 * 2 * (int)test_num(&j, m, "seeds")); // prompts, repeats
+        assert_int_equal(all[k].steps, (int64_t)test_num(&j, m, "steps"));
+        assert_int_equal(all[k].emitted, (int64_t)test_num(&j, m, "tokens"));
+        assert_int_equal(all[k].drafted, (int64_t)test_num(&j, m, "drafted"));
+        assert_int_equal(all[k].accepted, (int64_t)test_num(&j, m, "accepted"));
+        if (strcmp(all[k].method, "tree") == 0) assert_true(all[k].accepted > 0);
+        assert_float_equal((double)all[k].emitted / (double)all[k].steps, test_num(&j, m, "acceptance_length"), 1e-9);
+        assert_float_equal(all[k].seconds, test_num(&j, m, "seconds"), 1e-9);
+        assert_float_equal(all[k].prefill, test_num(&j, m, "prefill_seconds"), 1e-9);
+    }
+    assert_int_equal(seen, 6);
+    assert_int_equal(n, 6);
+    pl_json_close(&j);
+    // One that is not asked for is not there, neither is the earlier one.
+    test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --set eval.trace=false", scratch, scratch);
+    pl_json_close(&j);
+    assert_false(pl_path_exists(at(path, "run/trace.jsonl")));
+    test_scratch_remove(scratch);
+}
+
+static void of_one_answer(void **state) {
+    (void)state;
+    char    path[160];
+    pl_json j;
+    sums    one;
+    make();
+    test_run_json(&j,
+                  "decode --target " TARGET " --drafter recycle:8 -n %d --prompt 'Once upon a time' --trace %s --json "
+                  "--quiet",
+                  NEW, at(path, "t.jsonl"));
+    assert_int_equal(read_trace(path, &one, 1), 1);
+    assert_string_equal(one.method, "recycle");
+    assert_int_equal(one.steps, (int64_t)test_num(&j, NULL, "stats.steps"));
+    assert_int_equal(one.accepted, (int64_t)test_num(&j, NULL, "stats.accepted"));
+    assert_true(one.accepted > 0 && one.drafted > one.steps); // trees, and some of them right
+    pl_json_close(&j);
+    test_run_fails(2, "nowhere", "decode --target " TARGET " --prompt x --trace %s/nowhere/t.jsonl", scratch);
+    test_scratch_remove(scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_an_evaluation), cmocka_unit_test(of_one_answer)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
