@@ -182,6 +182,12 @@ const pl_key pl_train_keys[] = {
      .help = "steps between held-out evaluations; 0: only at the end", .stages = TRAIN},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_tokens), .deflt = "65536", .min = 1, .max = BIG,
      .help = "tokens of an evaluation, about", .stages = TRAIN},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_prompts), .deflt = "24", .min = 0, .max = 1 << 16,
+     .help =
+         "kind: drafter: held-out prompts that the target answers with the drafter at each evaluation, as it will be "
+         "served; best is chosen by their acceptance length, and an alarm tells where it is not what training "
+         "expects; 0: none",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.checkpoint_every), .deflt = "0", .min = 0, .max = BIG,
      .help = "steps between checkpoints; 0: only at the end and when stopped", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.checkpoint_minutes), .deflt = "0", .min = 0, .max = 1e6,

@@ -71,7 +71,7 @@ typedef struct pl_train_recipe {
         bool    decay_embeddings;
         double  beta1, beta2, eps, clip;
         int     dtype, resume;
-        int64_t eval_every, eval_tokens, checkpoint_every;
+        int64_t eval_every, eval_tokens, eval_prompts, checkpoint_every;
         double  checkpoint_minutes;
         int64_t log_every;
         struct {

@@ -328,7 +328,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
     pl_prompt_form            form;
     pl_status                 st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
-    st = pl_recipe_form(&form, r, err);
+    st = pl_recipe_served_form(&form, r, err);
     if (st == PL_OK) st = read_prompts(r, &form, &held, &name, err);
     if (st != PL_OK) {
         pl_prompt_form_close(&form);

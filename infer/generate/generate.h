@@ -39,11 +39,15 @@ static inline const pl_generate_recipe *pl_generate_recipe_of(const pl_recipe *r
     return pl_recipe_struct(r, pl_generate_keys);
 }
 
-// How data.prompts are split into those to train on and those to evaluate on.
+// How data.prompts are split into those to train on and those to evaluate on, and the form of the latter where it is
+// another than data.chat's.
 typedef struct pl_split_recipe {
     struct {
         const char *prompts;
         int64_t     holdout;
+        struct {
+            const char *template, *kwargs, *date, *system;
+        } chat;
     } eval;
 } pl_split_recipe;
 extern const pl_key                  pl_split_keys[];
@@ -61,6 +65,9 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
 
 // The recipe's form of prompts (data.form, data.chat.*), opened. Closed in any case.
 pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
+// The form in which a drafter will be served and is evaluated: the same, but for what eval.chat.* says. Of equal forms
+// the names are equal.
+pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
 // Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. Those to
 // train on are whole conversations, or with data.chat.history: given a prompt for each of their turns, as those held
 // out always are.

@@ -3,6 +3,7 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/stages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,15 +13,33 @@ const pl_key pl_split_keys[] = {
      .help = "prompts to evaluate on; without it, what eval.holdout keeps back of data.prompts"},
     {PL_KEY_FIELD_INT(pl_split_recipe, eval.holdout), .deflt = "50", .min = 1, .max = 1e9,
      .help = "prompts of data.prompts kept back for evaluation, where eval.prompts is absent"},
+    {PL_KEY_FIELD_PATH(pl_split_recipe, eval.chat.template),
+     .help = "evaluation, as the drafter will be served: another template than data.chat.template",
+     .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_STRING(pl_split_recipe, eval.chat.kwargs),
+     .help = "the same instead of data.chat.kwargs: {\"enable_thinking\": false}", .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_STRING(pl_split_recipe, eval.chat.date), .help = "the same instead of data.chat.date",
+     .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_STRING(pl_split_recipe, eval.chat.system), .help = "the same instead of data.chat.system",
+     .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_split_recipe)};
 
 // Keys of chats where prompts are plain text would be read and do nothing.
 static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs, &gen->data.chat.date,
-                                        &gen->data.chat.system, &gen->data.chat.history};
-    const bool given[] = {gen->data.chat.template, gen->data.chat.kwargs, gen->data.chat.date, gen->data.chat.system,
-                          gen->data.chat.history != PL_HISTORY_OWN};
+    const pl_split_recipe    *c = pl_split_recipe_of(r);
+    const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs,  &gen->data.chat.date,
+                                        &gen->data.chat.system,   &gen->data.chat.history, &c->eval.chat.template,
+                                        &c->eval.chat.kwargs,     &c->eval.chat.date,      &c->eval.chat.system};
+    const bool                given[] = {gen->data.chat.template,
+                                         gen->data.chat.kwargs,
+                                         gen->data.chat.date,
+                                         gen->data.chat.system,
+                                         gen->data.chat.history != PL_HISTORY_OWN,
+                                         c->eval.chat.template,
+                                         c->eval.chat.kwargs,
+                                         c->eval.chat.date,
+                                         c->eval.chat.system};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
         if (given[i]) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
     return PL_OK;
@@ -31,7 +50,12 @@ void pl_prompt_form_close(pl_prompt_form *form) {
     *form = (pl_prompt_form){0};
 }
 
-pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
+// What a recipe says of chats: the variables of the template and, NULL for the model's own, the template.
+typedef struct chat_keys {
+    const char *template, *kwargs, *date, *system;
+} chat_keys;
+
+static pl_status open_form(pl_prompt_form *form, const pl_recipe *r, const chat_keys *k, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const char               *dir = gen->target.tokenizer ? gen->target.tokenizer : gen->target.path;
     *form = (pl_prompt_form){.name = "plain", .path = gen->data.prompts};
@@ -39,9 +63,8 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) 
     if (gen->data.form != PL_FORM_CHAT) return PL_OK;
     if (!dir)
         return pl_fail(err, PL_E_INPUT, "target.path: is missing, and with it the chat template that data.form names");
-    form->options = (pl_chat_options){
-        .kwargs = gen->data.chat.kwargs, .date = gen->data.chat.date, .system = gen->data.chat.system};
-    PL_TRY(pl_chat_template_open(&form->chat, dir, gen->data.chat.template, err));
+    form->options = (pl_chat_options){.kwargs = k->kwargs, .date = k->date, .system = k->system};
+    PL_TRY(pl_chat_template_open(&form->chat, dir, k->template, err));
     // All that decides how conversations are written.
     const char *const said[] = {form->options.kwargs, form->options.date, form->options.system};
     const char *template = pl_chat_template_hash(form->chat);
@@ -53,6 +76,29 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) 
     pl_hash_hex(hash, pl_hash_more(h, &gen->data.chat.history, sizeof gen->data.chat.history));
     snprintf(form->name, sizeof form->name, "chat:%s", hash);
     return PL_OK;
+}
+
+static chat_keys trained_with(const pl_recipe *r) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    return (chat_keys){.template = gen->data.chat.template,
+                       .kwargs = gen->data.chat.kwargs,
+                       .date = gen->data.chat.date,
+                       .system = gen->data.chat.system};
+}
+
+pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
+    chat_keys k = trained_with(r);
+    return open_form(form, r, &k, err);
+}
+
+pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err) {
+    const pl_split_recipe *c = pl_split_recipe_of(r);
+    chat_keys              k = trained_with(r);
+    if (c->eval.chat.template) k.template = c->eval.chat.template;
+    if (c->eval.chat.kwargs) k.kwargs = c->eval.chat.kwargs;
+    if (c->eval.chat.date) k.date = c->eval.chat.date;
+    if (c->eval.chat.system) k.system = c->eval.chat.system;
+    return open_form(form, r, &k, err);
 }
 
 static pl_status read_file(pl_prompts **out, const pl_prompt_form *form, const char *path, pl_err *err) {

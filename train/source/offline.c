@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 
@@ -67,6 +68,24 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
     return PL_OK;
 }
 
+// How its sampled documents were drawn, as far as the dataset says.
+static pl_status read_sampling(offline *o, pl_err *err) {
+    const char *text = pl_dataset_get_attrs(o->ds)->generation;
+    pl_json     j;
+    o->base.temperature = o->base.top_p = 1;
+    if (!text || !*text) return PL_OK;
+    PL_TRY(pl_json_parse(&j, "generation", 0, text, strlen(text), 0, err));
+    bool      greedy = false;
+    int64_t   samples = 0;
+    pl_status st = pl_json_opt_bool(&j, NULL, "greedy", false, &greedy, err);
+    if (st == PL_OK) st = pl_json_opt_int(&j, NULL, "samples", 0, INT32_MAX, 0, &samples, err);
+    if (st == PL_OK) o->base.greedy_share = greedy ? 1 / (1 + (double)samples) : 0;
+    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "temperature", 0, 1e6, 1, &o->base.temperature, err);
+    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "top_p", 0, 1, 1, &o->base.top_p, err);
+    pl_json_close(&j);
+    return st;
+}
+
 static pl_status open_side(offline **out, const char *dir, const pl_dataset_open_options *opt, uint64_t seed,
                            pl_err *err) {
     offline *o = pl_calloc(1, sizeof *o);
@@ -81,6 +100,7 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
         o->member = pl_calloc((size_t)pl_dataset_docs(o->ds), sizeof *o->member);
         if (!o->member) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     }
+    if (st == PL_OK) st = read_sampling(o, err);
     if (st == PL_OK)
         *out = o;
     else

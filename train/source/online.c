@@ -118,6 +118,9 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->opt.samples = -1;
     PL_TRY_GOTO(st, fail, pl_tokenizer_open_pre(&o->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
     o->base.d = target->shape.d;
+    o->base.greedy_share = o->opt.greedy ? 1.0 / (1 + o->opt.samples) : 0;
+    o->base.temperature = o->opt.temperature;
+    o->base.top_p = o->opt.top_p;
     pl_hash_hex(o->base.identity, pl_prompts_hash(prompts, pl_hash(target->fingerprint, 16)));
     if (held) PL_TRY_GOTO(st, fail, keep_all(o, err));
     if (!held) {

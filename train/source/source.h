@@ -12,9 +12,11 @@
 
 typedef struct pl_feature_source pl_feature_source;
 struct pl_feature_source {
-    int64_t d, taps;      // widths; taps 0: documents come without features
-    int64_t docs;         // documents per epoch; 0: not known
-    char    identity[17]; // of what the documents are made from: resuming with another is refused
+    int64_t d, taps;            // widths; taps 0: documents come without features
+    int64_t docs;               // documents per epoch; 0: not known
+    double  greedy_share;       // of them, greedy answers
+    double  temperature, top_p; // how the target drew the others
+    char    identity[17];       // of what the documents are made from: resuming with another is refused
     // Document `at`: the columns of features, of which `features` is NULL where taps is 0; borrowed until the
     // next call. Called with the same number again, the next one, or (first of all) any. A source that has no more
     // documents fails.

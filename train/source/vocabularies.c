@@ -23,8 +23,9 @@ static const pl_key item_keys[] = {
      .help = "count these text files, folders of *.txt or glob patterns", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_STRINGS(pl_vocabulary_recipe, jsonl),
      .help = "count records of these JSON or JSONL files or glob patterns", .stages = PL_KEY_NO_STAGE},
-    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, field), .help = "jsonl: count this member of each record instead of "
-                                                               "the prompt",
+    {PL_KEY_FIELD_STRING(pl_vocabulary_recipe, field),
+     .help = "jsonl: count this member of each record instead of "
+             "the prompt",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_BOOL(pl_vocabulary_recipe, dataset), .deflt = "false",
      .help = "count the target's answers in the dataset", .stages = PL_KEY_NO_STAGE},

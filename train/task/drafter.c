@@ -1,6 +1,7 @@
 #include "train/task/drafter.h"
 
 #include "data/tokenizer/tokenizer.h"
+#include "infer/eval/eval.h"
 #include "infer/head/draft_vocab.h"
 #include "infer/model/target.h"
 #include "kernels/base/arena.h"
@@ -16,6 +17,7 @@
 #include "train/start/host.h"
 #include "train/start/nearest.h"
 #include "train/start/start.h"
+#include "train/task/decoded.h"
 #include "train/task/unroll.h"
 
 #include <stdio.h>
@@ -33,6 +35,12 @@ typedef struct eagle {
     int64_t            eval_rows;
     pl_dtype           dtype; // of the checkpoint
     pl_feature_noise   noise;
+    const pl_env      *env;
+    const char        *out_dir;
+    pl_target          target;            // that answers; opened by the first evaluation
+    bool               decodes, opened;   // whether it answers; whether it is open
+    bool               borrowed;          // its model is the teacher's
+    pl_decoded         documents, served; // n 0: not wanted
 } eagle;
 
 // A slot's own sums: for each step of the unroll the counted rows, their divergence, how many agree with the target,
@@ -88,8 +96,7 @@ static void report(pl_task *t, const double *sums, pl_metrics *m) {
     if (o->feature_weight > 0) put_steps(m, "step_feature_loss", sums + SUM_FEATURE, sums + SUM_COUNT, steps);
 }
 
-static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err) {
-    eagle         *e = (eagle *)t;
+static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, pl_err *err) {
     pl_unroll_sums s = {0};
     int64_t        at[2] = {0}, rows = 0;
     int            steps = e->u.pack.steps;
@@ -130,6 +137,155 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
     pl_status st = pl_backbone_write(e->model, dir, view.data, e->dtype, err);
     pl_param_view_fini(&view);
     return st;
+}
+
+// ---- held-out acceptance as the decoder has it
+
+static pl_status open_target(eagle *e, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
+    pl_target                *t = &e->target;
+    pl_dtype                  dtype = pl_target_dtype(gen);
+    e->borrowed = e->teacher.whole.layer != NULL;
+    if (!e->borrowed)
+        return pl_target_open(t, gen->target.path, gen->target.tokenizer, gen->target.pre,
+                              dtype == PL_F32 ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, e->env->backend, err);
+    *t = (pl_target){.model = e->teacher.whole, .dtype = dtype};
+    PL_TRY(pl_target_tokenizer(&t->tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
+    t->n_stop = pl_target_stops(t->stop, &t->model.config, t->tok);
+    return PL_OK;
+}
+
+static void close_target(eagle *e) {
+    if (e->borrowed) e->target.model = (pl_llama){0};
+    pl_target_close(&e->target);
+}
+
+// Held-out prompts of the recipe in this form.
+static pl_status served_prompts(eagle *e, const pl_prompt_form *form, const pl_sampling *sampling, int most,
+                                pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
+    const char               *file = pl_split_recipe_of(e->r)->eval.prompts;
+    int64_t                   room = e->target.model.config.max_position_embeddings - gen->data.max_new_tokens - 1;
+    pl_prompts               *train = NULL, *held = NULL;
+    if (file)
+        PL_TRY(pl_prompts_to_evaluate(form, file, &held, err));
+    else
+        PL_TRY(pl_recipe_prompts(e->r, form, &train, &held, err));
+    pl_status st = pl_decoded_prompts(&e->served, held, e->target.tok, most, sampling, (int)gen->data.max_new_tokens,
+                                      e->u.pack.steps, room, err);
+    pl_prompts_destroy(train);
+    pl_prompts_destroy(held);
+    return st;
+}
+
+// Documents to answer again; and prompts, where they are served otherwise than the documents were made.
+static pl_status prepare_decoding(eagle *e, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(e->r);
+    const pl_eval_recipe     *ev = pl_eval_recipe_of(e->r);
+    int                       most = (int)pl_train_recipe_of(e->r)->train.eval_prompts;
+    pl_sampling               sampling = {.top_p = 1, .seed = (uint64_t)gen->seed};
+    pl_prompt_form            form = {0}, served = {0};
+    if (ev->eval.temperatures.n > 0) sampling.temperature = ev->eval.temperatures.at[0];
+    e->opened = true;
+    PL_TRY(open_target(e, err));
+    PL_TRY(pl_decoded_documents(&e->documents, e->held, most, sampling.temperature == 0, (int)gen->data.max_new_tokens,
+                                e->u.pack.steps, e->u.opt.capacity, err));
+    e->documents.sampling.seed = sampling.seed;
+    pl_status st = pl_recipe_form(&form, e->r, err);
+    if (st == PL_OK) st = pl_recipe_served_form(&served, e->r, err);
+    bool other = st == PL_OK && (strcmp(form.name, served.name) != 0 ||
+                                 sampling.temperature != e->documents.sampling.temperature || e->documents.n == 0);
+    bool named = gen->data.prompts || pl_split_recipe_of(e->r)->eval.prompts;
+    if (other && named && e->target.tok) st = served_prompts(e, &served, &sampling, most, err);
+    pl_prompt_form_close(&form);
+    pl_prompt_form_close(&served);
+    return st;
+}
+
+// The checkpoint as it would be saved now, opened and run by the decoder, and gone again.
+static pl_status decode_held_out(eagle *e, pl_err *err) {
+    pl_atomic_dir a;
+    char         *dir = pl_path_join(e->out_dir, "checkpoints/evaluated");
+    pl_status     st = dir ? pl_atomic_dir_begin(&a, dir, err) : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    pl_free(dir);
+    if (st != PL_OK) return st;
+    const char *to = pl_atomic_dir_path(&a);
+    st = save_model(&e->task, to, err);
+    if (st == PL_OK && e->documents.n > 0) st = pl_decoded_run(&e->documents, e->env, &e->target, to, err);
+    if (st == PL_OK && e->served.n > 0) st = pl_decoded_run(&e->served, e->env, &e->target, to, err);
+    pl_atomic_dir_abort(&a);
+    return st;
+}
+
+static void put_decoded(pl_metrics *m, const char *what, const pl_cycle_sums *s, int steps) {
+    char   key[64];
+    double reached = s->whole, rate[2][PL_MAX_UNROLL];
+    for (int k = 0; k < steps; k++) {
+        rate[0][k] = s->whole > 0 ? s->accepted[k] / s->whole : 0;
+        rate[1][k] = reached > 0 ? s->accepted[k] / reached : 0;
+        reached = s->accepted[k];
+    }
+    snprintf(key, sizeof key, "%s_acceptance_by_position", what);
+    pl_metrics_nums(m, key, rate[0], steps);
+    snprintf(key, sizeof key, "%s_acceptance_conditional", what);
+    pl_metrics_nums(m, key, rate[1], steps);
+}
+
+static void report_documents(eagle *e, const pl_decoded_figures *f, int64_t step, pl_metrics *m) {
+    pl_metrics_int(m, "documents_decoded", e->documents.n);
+    pl_metrics_num(m, "documents_promised_length", f->promised_length);
+    pl_metrics_num(m, "documents_decoded_length", f->decoded_length);
+    pl_metrics_num(m, "documents_difference_error", f->error);
+    pl_metrics_num(m, "documents_reproduced", f->reproduced);
+    put_decoded(m, "promised", &f->promised, e->documents.steps);
+    put_decoded(m, "decoded", &f->decoded, e->documents.steps);
+    pl_log("step %lld: acceptance length %.3f decoded, %.3f promised by the same %d held-out documents",
+           (long long)step, f->decoded_length, f->promised_length, e->documents.n);
+    if (f->alarm)
+        pl_log_warn("step %lld: held-out documents: %s (acceptance length %.3f decoded, %.3f promised, standard error "
+                    "%.3f)",
+                    (long long)step, pl_decoded_cause(f, e->documents.steps), f->decoded_length, f->promised_length,
+                    f->error);
+}
+
+static bool report_served(eagle *e, const pl_decoded_figures *f, const pl_decoded_figures *s, int64_t step,
+                          pl_metrics *m) {
+    pl_metrics_int(m, "served_decoded", e->served.n);
+    pl_metrics_num(m, "served_decoded_length", s->decoded_length);
+    pl_metrics_num(m, "served_decoded_error", s->error);
+    put_decoded(m, "served", &s->decoded, e->served.steps);
+    pl_log("step %lld: acceptance length %.3f as it will be served, on %d held-out prompts", (long long)step,
+           s->decoded_length, e->served.n);
+    if (e->documents.n == 0 || !pl_decoded_falls_behind(&e->served, &e->documents)) return false;
+    pl_log_warn("step %lld: served prompts fall behind the data: acceptance length %.3f, %.3f promised by held-out "
+                "documents; the chat template, the thinking mode, the system prompt or the temperature is not what the "
+                "data were made with",
+                (long long)step, s->decoded_length, f->promised_length);
+    return true;
+}
+
+static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err) {
+    eagle             *e = (eagle *)t;
+    pl_decoded_figures documents, served;
+    PL_TRY(estimate(e, step, m, score, err));
+    if (!e->decodes) return PL_OK;
+    if (!e->opened) PL_TRY(prepare_decoding(e, err));
+    if (e->documents.n + e->served.n == 0) return PL_OK;
+    PL_TRY(pl_decoded_promise(&e->documents, &e->u, e->held, err));
+    PL_TRY(decode_held_out(e, err));
+    pl_decoded_compare(&e->documents, &documents);
+    pl_decoded_compare(&e->served, &served);
+    bool alarm = documents.alarm;
+    if (e->documents.n > 0) {
+        report_documents(e, &documents, step, m);
+        *score = documents.decoded_length;
+    }
+    if (e->served.n > 0) {
+        alarm |= report_served(e, &documents, &served, step, m);
+        *score = served.decoded_length;
+    }
+    pl_metrics_int(m, "alarm", alarm);
+    return PL_OK;
 }
 
 // ---- preparation
@@ -300,6 +456,9 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.report = report;
     e->task.save_model = save_model;
     if (e->held) e->task.evaluate = evaluate;
+    e->env = env;
+    e->out_dir = out_dir;
+    e->decodes = tr->train.eval_prompts > 0;
     char vocabulary[32] = "";
     if (e->model->head.d2t)
         snprintf(vocabulary, sizeof vocabulary, " vocab %016llx",
@@ -314,6 +473,9 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
 }
 
 static void destroy(eagle *e) {
+    pl_decoded_fini(&e->documents);
+    pl_decoded_fini(&e->served);
+    close_target(e);
     if (e->train) e->train->destroy(e->train);
     if (e->held) e->held->destroy(e->held);
     pl_unroll_destroy(&e->u);

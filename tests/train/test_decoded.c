@@ -1,0 +1,352 @@
+// Held-out acceptance as the decoder has it: the same as the documents promise, and told where it is not.
+#include "train/task/decoded.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/generate/generate.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/files.h"
+#include "tests/train/small.h"
+#include "train/loop/block.h"
+#include "train/source/teacher.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVERY 2 // one prompt in so many is held out
+#define MOST 24
+#define NEW 40
+#define STEPS 3
+#define SHIFT 8  // of a mask: fewer of the prompt's tokens are what the target would say anyway
+#define WIDTH 32 // of the target
+#define TRAIN "train.steps=200\ntrain.holdout=2\ntrain.eval_every=100\ntrain.eval_steps=3\ntrain.checkpoint_every=0\n"
+
+static char *base(const char *name) {
+    char *path = pl_path_join(small_base, name);
+    assert_non_null(path);
+    return path;
+}
+
+#define must(call)                                                                                                     \
+    do {                                                                                                               \
+        if ((call) != PL_OK) fail_msg("%s", err.msg);                                                                  \
+    } while (0)
+
+// ---- a drafter in training form, its checkpoint, held-out documents
+
+typedef struct rig {
+    pl_target          target;
+    pl_teacher         teacher;
+    pl_backbone       *model;
+    pl_param_block     block;
+    pl_unroll          u;
+    pl_feature_source *train, *held;
+    pl_env             env;
+    char              *folder; // BASE/good's checkpoint
+} rig;
+
+static void open_documents(rig *r, uint64_t seed) {
+    pl_err           err = {0};
+    pl_dataset_attrs want = {.A = r->model->n_taps};
+    char            *data = base("data/dataset");
+    for (int i = 0; i < want.A; i++)
+        want.tap_layer_ids[i] = r->model->tap[i];
+    must(pl_offline_sources(&r->train, &r->held, data, &want, seed, EVERY, &err));
+    assert_non_null(r->held);
+    pl_free(data);
+}
+
+static void close_documents(rig *r) {
+    r->train->destroy(r->train);
+    r->held->destroy(r->held);
+}
+
+static void open_rig(rig *r) {
+    pl_err              err = {0};
+    char               *target = base("target/checkpoints/last");
+    const pl_backend   *be = pl_backend_cpu();
+    pl_weight_source   *src;
+    pl_backbone_options o = {.n_taps = 0};
+    pl_unroll_options   uo = {.capacity = 200, .steps = STEPS, .step_decay = 1, .token_weight = 1};
+    *r = (rig){.env = small_env(NULL), .folder = base("good/checkpoints/last")};
+    must(pl_target_open(&r->target, target, NULL, NULL, PL_WEIGHTS_BF16, be, &err));
+    must(pl_teacher_open(&r->teacher, target, PL_BF16, be, &err));
+    must(pl_backbone_create(&r->model, &pl_backbone_eagle3, &r->teacher.model, &o, be, &err));
+    pl_param_block_options bo = {.backend = be, .round_to = PL_BF16};
+    must(pl_param_block_create(&r->block, &r->model->params, &bo, &err));
+    must(pl_weight_source_open(&src, r->folder, &err));
+    must(pl_param_block_read(&r->block, src, &err));
+    pl_weight_source_close(src);
+    must(pl_unroll_create(&r->u, r->model, r->teacher.head, &uo, be, NULL, &err));
+    open_documents(r, 1);
+    pl_free(target);
+}
+
+static void close_rig(rig *r) {
+    close_documents(r);
+    pl_unroll_destroy(&r->u);
+    pl_param_block_destroy(&r->block);
+    pl_backbone_destroy(r->model);
+    pl_teacher_close(&r->teacher);
+    pl_target_close(&r->target);
+    pl_free(r->folder);
+}
+
+// What held-out documents promise of the rig's drafter, beside what the checkpoint in `folder` does.
+static pl_decoded_figures measure(rig *r, const char *folder) {
+    pl_err             err = {0};
+    pl_decoded         d;
+    pl_decoded_figures f;
+    must(pl_decoded_documents(&d, r->held, MOST, true, NEW, STEPS, r->u.opt.capacity, &err));
+    assert_true(d.n >= 8);
+    assert_true(d.sampling.temperature == 0);
+    must(pl_decoded_promise(&d, &r->u, r->held, &err));
+    must(pl_decoded_run(&d, &r->env, &r->target, folder, &err));
+    pl_decoded_compare(&d, &f);
+    pl_decoded_fini(&d);
+    return f;
+}
+
+static void show(const char *what, const pl_decoded_figures *f) {
+    print_message("%-28s %.3f promised, %.3f decoded, error %.3f, reproduced %.2f%s\n", what, f->promised_length,
+                  f->decoded_length, f->error, f->reproduced, f->alarm ? "; alarm" : "");
+}
+
+// ---- no mistake
+
+// Greedy documents are the cycles that decoding makes, one by one.
+static void greedy_documents(void **state) {
+    (void)state;
+    rig r;
+    open_rig(&r);
+    pl_decoded_figures f = measure(&r, r.folder);
+    show("greedy", &f);
+    assert_false(f.alarm);
+    assert_true(f.reproduced == 1);
+    assert_true(f.decoded_length > 1.3 && f.decoded_length < STEPS + 1);
+    assert_true(f.decoded.cycles == f.promised.cycles && f.decoded.emitted == f.promised.emitted);
+    for (int k = 0; k < STEPS; k++)
+        assert_true(f.decoded.accepted[k] == f.promised.accepted[k]);
+    close_rig(&r);
+}
+
+// BASE/name/dataset, by this seed.
+static void generate(const char *name, int seed, const pl_taps *taps) {
+    pl_err err = {0};
+    char   lines[512];
+    pl_env env = small_env(NULL);
+    char  *dir = base(name);
+    snprintf(lines, sizeof lines, "%sseed=%d\n", small_data_lines, seed);
+    pl_recipe *r = small_recipe(lines);
+    must(pl_generate_run(r, taps, dir, &env, &err));
+    pl_recipe_close(r);
+    pl_free(dir);
+}
+
+// Draws of their own: by chance others than the documents', and seldom an alarm.
+static void sampled_documents(void **state) {
+    (void)state;
+    const char *asked = getenv("PACELINE_TEST_SEEDS");
+    int         seeds = asked ? atoi(asked) : 20, alarms = 0, moved = 0;
+    double      sum = 0, squares = 0;
+    pl_err      err = {0};
+    for (int seed = 1; seed <= seeds; seed++) {
+        char   run[64], lines[512];
+        double first, alarm, promised, decoded, error;
+        snprintf(run, sizeof run, "seed-%d", seed);
+        snprintf(lines, sizeof lines,
+                 TRAIN "seed=%d\neval.temperatures=[1]\ntrain.eval_every=0\ndata.dataset=BASE/seed-%d/dataset\n", seed,
+                 seed);
+        generate(run, seed, NULL);
+        must(small_run(run, lines, 0, NULL, &err));
+        small_metric(run, "alarm", &first, &alarm);
+        small_metric(run, "documents_promised_length", &first, &promised);
+        small_metric(run, "documents_decoded_length", &first, &decoded);
+        small_metric(run, "documents_difference_error", &first, &error);
+        if (seed == 1) print_message("%.3f promised, %.3f decoded, error %.3f\n", promised, decoded, error);
+        alarms += alarm > 0;
+        moved += fabs(decoded - promised) > error;
+        sum += (decoded - promised) / error;
+        squares += pow((decoded - promised) / error, 2);
+    }
+    double mean = sum / seeds, deviation = sqrt(squares / seeds - mean * mean);
+    print_message("%d held-out seeds: %d alarms; differences over their error: mean %.2f, deviation %.2f, %d above 1\n",
+                  seeds, alarms, mean, deviation, moved);
+    assert_true(20 * alarms <= seeds);
+    assert_true(fabs(mean) < 4 / sqrt(seeds) && deviation > 0.5 && deviation < 2); // unbiased, and the error is right
+}
+
+// ---- what is served is not what was trained
+
+static void replace(char *text, size_t room, const char *from, const char *to) {
+    char *at = strstr(text, from);
+    if (!at) fail_msg("no %s in %s", from, text);
+    size_t tail = strlen(at + strlen(from)) + 1;
+    assert_true((size_t)(at - text) + strlen(to) + tail <= room);
+    memmove(at + strlen(to), at + strlen(from), tail);
+    memcpy(at, to, strlen(to));
+}
+
+// The drafter as the rig has it, in BASE/name; config.json changed, or a norm's gain.
+static char *served(rig *r, const char *name, const char *from, const char *to, const char *norm) {
+    pl_err        err = {0};
+    pl_param_view view;
+    float         gain[WIDTH];
+    bool          found = false;
+    char         *dir = base(name), *path = pl_path_join(dir, "config.json"), text[8192];
+    uint8_t      *config;
+    size_t        n;
+    must(pl_dir_make(dir, &err));
+    must(pl_param_view_init(&view, &r->block, &err));
+    for (int i = 0; i < WIDTH; i++)
+        gain[i] = 0.2f;
+    for (int i = 0; norm && i < r->model->params.n; i++)
+        if (strcmp(r->model->params.p[i].name[0], norm) == 0) {
+            assert_int_equal(pl_param_block_count(&r->block, i), WIDTH);
+            view.data[i] = gain;
+            found = true;
+        }
+    assert_true(found || !norm);
+    must(pl_backbone_write(r->model, dir, view.data, PL_BF16, &err));
+    pl_param_view_fini(&view);
+    must(pl_file_read(path, &config, &n, sizeof text - 256, &err));
+    memcpy(text, config, n + 1);
+    if (from) replace(text, sizeof text, from, to);
+    must(pl_file_write_atomic(path, text, strlen(text), &err));
+    pl_free(config), pl_free(path);
+    return dir;
+}
+
+static void served_otherwise(void **state) {
+    (void)state;
+    rig r;
+    open_rig(&r);
+    const struct {
+        const char *name, *from, *to, *norm;
+    } of[] = {{"as it is", NULL, NULL, NULL},
+              {"a layer off by one", "[\n      1,", "[\n      0,", NULL},
+              {"another RoPE base", "\"rope_theta\": 10000.0", "\"rope_theta\": 100.0", NULL},
+              {"a norm of another gain", NULL, NULL, "midlayer.hidden_norm.weight"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char              *dir = served(&r, of[i].name, of[i].from, of[i].to, of[i].norm);
+        pl_decoded_figures f = measure(&r, dir);
+        show(of[i].name, &f);
+        assert_int_equal(f.alarm, i > 0);
+        assert_true(f.reproduced == 1); // whatever is drafted, the text is the target's
+        pl_free(dir);
+    }
+    close_rig(&r);
+}
+
+// ---- data that were made otherwise
+
+typedef void (*spoil)(pl_columns *doc, const pl_columns_shape *s);
+
+// BASE/name: the dataset of `from`, every document spoilt, with the attributes of BASE/data's.
+static void copy_dataset(const char *from, const char *name, spoil fn) {
+    pl_err             err = {0};
+    pl_dataset        *src, *like;
+    pl_dataset_writer *w;
+    char              *in = base(from), *right = base("data/dataset"), *out = base(name);
+    must(pl_dataset_open(&src, in, NULL, &err));
+    must(pl_dataset_open(&like, right, NULL, &err));
+    must(pl_dataset_writer_create(&w, out, pl_dataset_get_attrs(like), 1 << 20, &err));
+    pl_columns_shape shape = pl_dataset_read_shape(src);
+    for (int64_t i = 0; i < pl_dataset_docs(src); i++) {
+        pl_columns   doc = {0};
+        pl_doc_about about;
+        int64_t      first, n;
+        must(pl_dataset_doc(src, i, &first, &n, &err));
+        must(pl_columns_reserve(&doc, &shape, n, &err));
+        must(pl_dataset_read_doc(src, i, &doc, &err));
+        must(pl_dataset_doc_about(src, i, &about, &err));
+        doc.n = n;
+        doc.about = &about;
+        if (fn) fn(&doc, &shape);
+        must(pl_dataset_append(w, &doc, &err));
+        pl_columns_free(&doc);
+    }
+    must(pl_dataset_writer_close(w, &err));
+    pl_dataset_close(src);
+    pl_dataset_close(like);
+    pl_free(in), pl_free(right), pl_free(out);
+}
+
+static void a_row_late(pl_columns *doc, const pl_columns_shape *s) {
+    int64_t width = s->d * s->taps;
+    memmove(doc->features + width, doc->features, (size_t)((doc->n - 1) * width) * sizeof *doc->features);
+}
+
+static void normed(pl_columns *doc, const pl_columns_shape *s) {
+    for (int64_t i = 0; i < doc->n * s->taps; i++) {
+        uint16_t *x = doc->features + i * s->d;
+        double    sum = 1e-6;
+        for (int64_t k = 0; k < s->d; k++)
+            sum += pow((double)pl_bf16_to_f32(x[k]), 2) / (double)s->d;
+        for (int64_t k = 0; k < s->d; k++)
+            x[k] = pl_f32_to_bf16((float)((double)pl_bf16_to_f32(x[k]) / sqrt(sum)));
+    }
+}
+
+static void mask_early(pl_columns *doc, const pl_columns_shape *s) {
+    (void)s;
+    memmove(doc->loss_mask, doc->loss_mask + SHIFT, (size_t)doc->n - SHIFT);
+}
+
+static void mask_late(pl_columns *doc, const pl_columns_shape *s) {
+    (void)s;
+    memmove(doc->loss_mask + 1, doc->loss_mask, (size_t)doc->n - 1);
+}
+
+// A drafter trained on such data learns from them as well as another, and promises as much.
+static void data_otherwise(void **state) {
+    (void)state;
+    pl_err err = {0};
+    generate("layers", 1, &(pl_taps){.n = 3, .layer = {0, 1, 2}});
+    const struct {
+        const char *name, *from;
+        spoil       fn;
+        bool        alarm;
+    } of[] = {{"copied", "data/dataset", NULL, false},
+              {"layers-off", "layers/dataset", NULL, true},
+              {"a-row-late", "data/dataset", a_row_late, true},
+              {"normed", "data/dataset", normed, true},
+              {"mask-early", "data/dataset", mask_early, true},
+              {"mask-late", "data/dataset", mask_late, false}}; // the target says again what is left: no harm
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char   run[64], lines[512];
+        double first, alarm, promised, decoded;
+        copy_dataset(of[i].from, of[i].name, of[i].fn);
+        snprintf(run, sizeof run, "run-%s", of[i].name);
+        snprintf(lines, sizeof lines, TRAIN "data.dataset=BASE/%s\n", of[i].name);
+        must(small_run(run, lines, 0, NULL, &err));
+        small_metric(run, "alarm", &first, &alarm);
+        small_metric(run, "documents_promised_length", &first, &promised);
+        small_metric(run, "documents_decoded_length", &first, &decoded);
+        print_message("%-28s %.3f promised, %.3f decoded%s\n", of[i].name, promised, decoded,
+                      alarm > 0 ? "; alarm" : "");
+        assert_int_equal(alarm > 0, of[i].alarm);
+        assert_true(of[i].alarm || decoded == promised);
+    }
+}
+
+static int setup(void **state) {
+    pl_err err = {0};
+    if (small_setup(state) != 0) return -1;
+    if (small_run("good", TRAIN, 0, NULL, &err) == PL_OK) return 0;
+    print_error("%s\n", err.msg);
+    return -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(greedy_documents), cmocka_unit_test(sampled_documents),
+                                       cmocka_unit_test(served_otherwise), cmocka_unit_test(data_otherwise)};
+    return cmocka_run_group_tests(tests, setup, small_teardown);
+}
