@@ -375,14 +375,17 @@ static bool run_section(pl_strbuf *b, const run *r) {
 
 // What is worth a chart, in order; NULL: not.
 static const char *curve_title(const char *key) {
-    static const char *const known[][2] = {{"loss", "Training loss"},
-                                           {"eval_loss", "Held-out loss"},
-                                           {"eval_bits_per_byte", "Held-out bits per byte"},
-                                           {"eval_accuracy", "Held-out accuracy"},
-                                           {"eval_acceptance_length", "Held-out acceptance length, greedy"},
-                                           {"eval_acceptance_length_sampled", "Held-out acceptance length, sampled"},
-                                           {"eval_mean_shortlist", "Held-out mean of tokens in shortlists"},
-                                           {"tokens_per_second", "Training speed, tokens per second"}};
+    static const char *const known[][2] = {
+        {"loss", "Training loss"},
+        {"eval_loss", "Held-out loss"},
+        {"eval_bits_per_byte", "Held-out bits per byte"},
+        {"eval_accuracy", "Held-out accuracy"},
+        {"documents_decoded_length", "Acceptance length of held-out documents, decoded"},
+        {"served_decoded_length", "Acceptance length of held-out prompts, as served"},
+        {"eval_acceptance_length", "Held-out acceptance length, greedy"},
+        {"eval_acceptance_length_sampled", "Held-out acceptance length, sampled"},
+        {"eval_mean_shortlist", "Held-out mean of tokens in shortlists"},
+        {"tokens_per_second", "Training speed, tokens per second"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i][0]) == 0) return known[i][1];
     return strstr(key, "acceptance") ? key : NULL;

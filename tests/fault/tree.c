@@ -45,7 +45,7 @@ uint64_t tree_sense(const char *name, const char *text, size_t n) {
         while (k < n && strchr("-+.eE0123456789", text[k]))
             k++;
         bool number = k > i && i > 0 && strchr(":, [", text[i - 1]);
-        bool rate = i > 9 && memcmp(text + i - 9, "_second\":", 9) == 0;
+        bool rate = i > 9 && (memcmp(text + i - 9, "_second\":", 9) == 0 || memcmp(text + i - 9, "seconds\":", 9) == 0);
         bool real = number && (memchr(text + i, '.', k - i) || memchr(text + i, 'e', k - i));
         bool measured = number && (rate || (results && real));
         if (k == i) k = i + 1;

@@ -12,8 +12,10 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/files.h"
+#include "kernels/base/rng.h"
 #include "tests/train/small.h"
 #include "train/loop/block.h"
+#include "train/run/run.h"
 #include "train/source/teacher.h"
 #include <math.h>
 #include <stdio.h>
@@ -337,6 +339,99 @@ static void data_otherwise(void **state) {
     }
 }
 
+// ---- served in another mode than the data were made in
+
+#define CHAT                                                                                                           \
+    "target.path=BASE/chat/checkpoints/last\ndata.form=chat\ndata.chat.template=BASE/chat.jinja\n"                     \
+    "data.prompts=BASE/said.jsonl\ndata.max_new_tokens=40\ndata.samples=0\ndata.greedy=true\neval.holdout=12\n"        \
+    "data.chat.kwargs={\"enable_thinking\": false}\n"
+
+// A language of two modes: a target that answers after "says:" about riders, and counts after "thinks:".
+static void write_chats(void) {
+    static const char *who[] = {"rider", "sprinter", "leader", "coach", "team", "train"};
+    static const char *does[] = {"follows", "passes", "calls", "watches", "leaves", "drafts"};
+    static const char *number[] = {"one", "two", "three", "four", "five", "six"};
+    char              *text = base("chats.txt"), *said = base("said.jsonl"), *jinja = base("chat.jinja");
+    FILE              *f = fopen(text, "w"), *p = fopen(said, "w"), *t = fopen(jinja, "w");
+    pl_rng             rng = pl_rng_make(2, PL_STREAM_TEST, 0);
+    uint64_t           at = 0;
+    assert_true(f && p && t);
+    fputs("{% for m in messages %}Who {{ m.content }}?\n{% endfor %}{% if enable_thinking %}thinks:{% else %}says:"
+          "{% endif %}",
+          t);
+    for (int i = 0; i < 600; i++) {
+        bool        thinks = i % 2;
+        const char *first = does[pl_rng_below(rng, at++, 6)], *second = who[pl_rng_below(rng, at++, 6)];
+        fprintf(f, "Who %s the %s?\n%s", first, second, thinks ? "thinks:" : "says:");
+        for (int k = 0; k < 6; k++) {
+            int a = (int)pl_rng_below(rng, at++, 6), b = (int)pl_rng_below(rng, at++, 6);
+            if (thinks)
+                fprintf(f, " %s and %s, not %s;", number[a], number[b], number[(a + b) % 6]);
+            else
+                fprintf(f, " the %s %s the %s.", who[a], does[b], who[(a + 2 * b + 1) % 6]);
+        }
+        fputs("\n\n", f);
+    }
+    for (int i = 0; i < 36; i++)
+        fprintf(p, "{\"prompt\": \"%s the %s\"}\n", does[i % 6], who[i / 6]);
+    assert_true(fclose(f) == 0 && fclose(p) == 0 && fclose(t) == 0);
+    pl_free(text), pl_free(said), pl_free(jinja);
+}
+
+static void run_chat(const char *out, const char *extra) {
+    pl_err err = {0};
+    char   lines[2048];
+    pl_env env = small_env(NULL);
+    char  *dir = base(out);
+    snprintf(lines, sizeof lines,
+             CHAT "train.steps=200\ntrain.holdout=3\ntrain.slot_rows=200\ntrain.unroll=3\ntrain.lr=5e-3\n"
+                  "train.warmup=5\ntrain.clip=0.5\ntrain.eval_steps=3\ndata.dataset=BASE/chat-data/dataset\n%s",
+             extra);
+    pl_recipe *r = small_recipe(lines);
+    must(pl_train_run(r, dir, &env, &err));
+    pl_recipe_close(r);
+    pl_free(dir);
+}
+
+static void thinking(void **state) {
+    (void)state;
+    pl_err     err = {0};
+    pl_env     env = small_env(NULL);
+    char      *target = base("chat"), *data = base("chat-data");
+    double     first, alarm, promised, served;
+    pl_recipe *r, *g;
+    write_chats();
+    r = small_recipe("kind=target\ndata.text=BASE/chats.txt\ndata.tokenizer.vocab_size=380\n"
+                     "target.new.hidden_size=32\ntarget.new.layers=3\ntarget.new.heads=4\ntarget.new.kv_heads=2\n"
+                     "target.new.intermediate=48\ntarget.new.positions=96\ntrain.steps=250\ntrain.batch=8\n"
+                     "train.seq_len=64\ntrain.lr=1e-2\ntrain.warmup=10");
+    must(pl_train_run(r, target, &env, &err));
+    g = small_recipe(CHAT);
+    must(pl_generate_run(g, NULL, data, &env, &err));
+    // As the data were made.
+    run_chat("same", "");
+    small_metric("same", "alarm", &first, &alarm);
+    assert_true(alarm == 0);
+    // Thinking.
+    run_chat("thinks", "eval.chat.kwargs={\"enable_thinking\": true}\n");
+    small_metric("thinks", "alarm", &first, &alarm);
+    small_metric("thinks", "documents_promised_length", &first, &promised);
+    small_metric("thinks", "served_decoded_length", &first, &served);
+    print_message("%.3f promised by answers that do not think, %.3f served thinking\n", promised, served);
+    assert_true(alarm == 1 && served < promised);
+    // Said otherwise, but the same form: nothing else to decode.
+    run_chat("said", "eval.chat.kwargs={\"enable_thinking\": false}\n");
+    small_metric("said", "alarm", &first, &alarm);
+    assert_true(alarm == 0);
+    uint8_t *lines;
+    size_t   n;
+    small_read("said", "metrics.jsonl", &lines, &n);
+    assert_null(strstr((char *)lines, "served_decoded"));
+    pl_free(lines);
+    pl_recipe_close(r), pl_recipe_close(g);
+    pl_free(target), pl_free(data);
+}
+
 static int setup(void **state) {
     pl_err err = {0};
     if (small_setup(state) != 0) return -1;
@@ -347,6 +442,7 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(greedy_documents), cmocka_unit_test(sampled_documents),
-                                       cmocka_unit_test(served_otherwise), cmocka_unit_test(data_otherwise)};
+                                       cmocka_unit_test(served_otherwise), cmocka_unit_test(data_otherwise),
+                                       cmocka_unit_test(thinking)};
     return cmocka_run_group_tests(tests, setup, small_teardown);
 }

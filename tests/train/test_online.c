@@ -52,10 +52,12 @@ static int trace(const char *to, const char *extra) {
     return loads;
 }
 
-// Training documents, held-out ones and the teacher come from one target; stored data need none of its layers.
+// Training documents, held-out ones, the teacher and who answers at evaluations are one target; stored data need none
+// of its layers but for the last.
 static void loaded_once(void **state) {
     (void)state;
-    assert_int_equal(train("stored", ""), 0);
+    assert_int_equal(train("stored", "train.eval_prompts=0"), 0);
+    assert_int_equal(train("stored-decoded", ""), 1);
     assert_int_equal(train("online", "data.mode=online"), 1);
     assert_int_equal(train("online1", "data.mode=online\ndrafter.kind=eagle1\ntrain.unroll=1"), 1);
     assert_int_equal(trace("stored-traces", ""), 0);

@@ -77,7 +77,7 @@ static void on_a_device(void **state) {
     (void)state;
     small_backend = pl_backend_emulated();
     same_weights("device", "train.steps=3\ntrain.slot_rows=48\ntrain.slots=1\ntrain.unroll=3\ntrain.eval_steps=3\n"
-                           "train.eval_tokens=60\n");
+                           "train.eval_tokens=60\ntrain.eval_prompts=1\n");
     small_backend = NULL;
 }
 

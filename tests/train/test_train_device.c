@@ -25,7 +25,7 @@
 
 // Small slots: the emulated device takes its time.
 static const char size[] = "train.slot_rows=48\ntrain.slots=2\ntrain.unroll=2\ntrain.eval_steps=2\n"
-                           "train.eval_tokens=60\ntrain.warmup=1\n";
+                           "train.eval_tokens=60\ntrain.eval_prompts=1\ntrain.warmup=1\n";
 
 static void train(const char *out, const char *extra, int64_t stop_after, const pl_backend *be, pl_status expected) {
     char   lines[1024];
