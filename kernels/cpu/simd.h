@@ -438,6 +438,20 @@ PL_INLINE pl_vf pl_vf_log1p_unit(pl_vf x) {
     return pl_vf_add(pl_vf_add(f, p), ln2);
 }
 
+// tanh(x), relative error below 2^-22: near 0 a polynomial in x^2, else 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
+PL_INLINE pl_vf pl_vf_tanh(pl_vf x) {
+    const pl_vf one = pl_vf_set1(1.0f), two = pl_vf_set1(2.0f), minus = pl_vf_sub(pl_vf_zero(), x);
+    pl_vf       size = pl_vf_max(minus, x), z = pl_vf_mul(x, x), p = pl_vf_set1(-5.70498872745e-3f);
+    p = pl_vf_fma(p, z, pl_vf_set1(2.06390887954e-2f));
+    p = pl_vf_fma(p, z, pl_vf_set1(-5.37397155531e-2f));
+    p = pl_vf_fma(p, z, pl_vf_set1(1.33314422036e-1f));
+    p = pl_vf_fma(p, z, pl_vf_set1(-3.33332819422e-1f));
+    p = pl_vf_fma(pl_vf_mul(p, z), x, x);
+    pl_vf far = pl_vf_sub(one, pl_vf_div(two, pl_vf_add(pl_vf_exp(pl_vf_mul(two, size)), one)));
+    far = pl_vf_select_gt(minus, x, pl_vf_sub(pl_vf_zero(), far), far);
+    return pl_vf_select_gt(size, pl_vf_set1(0.625f), far, p);
+}
+
 // ---- transpose ----
 
 // In place, PL_VN_LANES x PL_VN_LANES.

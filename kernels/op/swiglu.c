@@ -2,9 +2,13 @@
 #include "kernels/base/check.h"
 
 pl_tensor pl_swiglu(pl_ctx *ctx, pl_tensor gu) {
+    return pl_gated(ctx, gu, PL_GATE_SILU);
+}
+
+pl_tensor pl_gated(pl_ctx *ctx, pl_tensor gu, pl_gate gate) {
     PL_CHECK(gu.rank == 2 && gu.dim[1] % 2 == 0 && gu.dtype == ctx->be->real, "swiglu: [%lld, %lld] %s",
              (long long)gu.dim[0], (long long)gu.dim[1], pl_dtype_name(gu.dtype));
-    pl_swiglu_args a = {.gu = gu, .y = pl_ctx_out(ctx, gu.dim[0], gu.dim[1] / 2, gu.grad)};
+    pl_swiglu_args a = {.gu = gu, .gate = gate, .y = pl_ctx_out(ctx, gu.dim[0], gu.dim[1] / 2, gu.grad)};
     pl_run(ctx, PL_OP_SWIGLU, &a, sizeof a);
     return a.y;
 }

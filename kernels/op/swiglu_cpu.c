@@ -11,6 +11,12 @@ PL_INLINE pl_vf sigmoid(pl_vf z) {
     return pl_vf_div(one, pl_vf_add(one, pl_vf_exp(pl_vf_sub(pl_vf_zero(), z))));
 }
 
+// 2 sqrt(2 / pi) (g + 0.044715 g^3)
+PL_INLINE pl_vf gelu_angle(pl_vf g) {
+    pl_vf cubic = pl_vf_fma(pl_vf_mul(pl_vf_mul(g, g), pl_vf_set1((float)PL_GELU_TANH_CUBE)), g, g);
+    return pl_vf_mul(pl_vf_set1((float)PL_GELU_TANH_TWICE), cubic);
+}
+
 static void fwd_part(void *arg, int part, int parts) {
     const pl_swiglu_args *a = arg;
     int64_t               width = pl_tensor_cols(&a->y), rows = pl_tensor_rows(&a->y);
@@ -22,6 +28,11 @@ static void fwd_part(void *arg, int part, int parts) {
         int64_t      m = v / per_row, end = (m + 1) * per_row < hi ? (m + 1) * per_row : hi;
         const float *g = pl_f32(&a->gu) + m * 2 * width, *u = g + width;
         float       *y = pl_f32(&a->y) + m * width;
+        for (; v < end && a->gate == PL_GATE_GELU_TANH; v++) {
+            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
+            pl_vf   gv = pl_vf_get(g + i, n);
+            pl_vf_put(y + i, pl_vf_mul(pl_vf_mul(gv, sigmoid(gelu_angle(gv))), pl_vf_get(u + i, n)), n);
+        }
         for (; v < end; v++) {
             int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
             pl_vf   gv = pl_vf_get(g + i, n);
@@ -38,10 +49,18 @@ void PL_CPU(swiglu_fwd)(pl_ctx *ctx, const void *args) {
     pl_parallel(ctx->pool, pl_cpu_parts(ctx, n, EXP_FLOPS * (double)n), fwd_part, &a);
 }
 
+// s + g s' of GELU's tanh form.
+PL_INLINE pl_vf gelu_slope(pl_vf g, pl_vf s) {
+    const pl_vf one = pl_vf_set1(1.0f), cube = pl_vf_set1((float)(3 * PL_GELU_TANH_CUBE));
+    pl_vf       angle = pl_vf_mul(pl_vf_set1((float)PL_GELU_TANH_TWICE), pl_vf_fma(pl_vf_mul(g, g), cube, one));
+    return pl_vf_mul(s, pl_vf_fma(pl_vf_mul(g, pl_vf_sub(one, s)), angle, one));
+}
+
 static void bwd_part(void *arg, int part, int parts) {
     const pl_swiglu_args *a = arg;
     int64_t               width = pl_tensor_cols(&a->y);
     const pl_vf           one = pl_vf_set1(1.0f);
+    bool                  gelu = a->gate == PL_GATE_GELU_TANH;
     long                  lo, hi;
     pl_range(pl_tensor_rows(&a->y), 1, part, parts, &lo, &hi);
     for (int64_t m = lo; m < hi; m++) {
@@ -49,8 +68,8 @@ static void bwd_part(void *arg, int part, int parts) {
         float       *dg = (float *)a->gu.grad + m * 2 * width, *du = dg + width;
         for (int64_t i = 0; i < width; i += PL_VL) {
             int64_t n = pl_vf_lanes(i, width);
-            pl_vf   gv = pl_vf_get(g + i, n), dyv = pl_vf_get(dy + i, n), s = sigmoid(gv);
-            pl_vf   slope = pl_vf_mul(s, pl_vf_fma(gv, pl_vf_sub(one, s), one));
+            pl_vf   gv = pl_vf_get(g + i, n), dyv = pl_vf_get(dy + i, n), s = sigmoid(gelu ? gelu_angle(gv) : gv);
+            pl_vf   slope = gelu ? gelu_slope(gv, s) : pl_vf_mul(s, pl_vf_fma(gv, pl_vf_sub(one, s), one));
             pl_vf_put(dg + i, pl_vf_fma(pl_vf_mul(dyv, pl_vf_get(u + i, n)), slope, pl_vf_get(dg + i, n)), n);
             pl_vf_put(du + i, pl_vf_fma(pl_vf_mul(dyv, gv), s, pl_vf_get(du + i, n)), n);
         }
