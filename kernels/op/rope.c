@@ -5,7 +5,7 @@
 void pl_rope(pl_ctx *ctx, const pl_rope_args *a) {
     PL_CHECK(a->hd > 0 && a->hd % 2 == 0 && a->n_rot >= 0 && a->qkv.dim[1] >= (int64_t)a->n_rot * a->hd,
              "rope: %d vectors of %d in a row of %lld", a->n_rot, a->hd, (long long)a->qkv.dim[1]);
-    PL_CHECK(a->cos.dim[1] == a->hd / 2 && a->sin.dim[1] == a->hd / 2 && a->cos.dim[0] == a->sin.dim[0],
+    PL_CHECK(2 * a->cos.dim[1] <= a->hd && a->sin.dim[1] == a->cos.dim[1] && a->cos.dim[0] == a->sin.dim[0],
              "rope: tables [%lld, %lld] for heads of %d", (long long)a->cos.dim[0], (long long)a->cos.dim[1], a->hd);
     PL_CHECK(a->qkv.dtype == ctx->be->real && a->cos.dtype == ctx->be->real && a->sin.dtype == ctx->be->real,
              "rope: qkv %s, tables %s", pl_dtype_name(a->qkv.dtype), pl_dtype_name(a->cos.dtype));
@@ -40,12 +40,13 @@ static double yarn(const pl_rope_spec *s, int i, double freq) {
 void pl_rope_table(void *cosine, void *sine, pl_dtype t, const pl_rope_spec *s, int64_t positions) {
     PL_CHECK(t == PL_F32 || t == PL_F64, "rope table in %s", pl_dtype_name(t));
     PL_CHECK(s->hd > 0 && s->hd % 2 == 0, "rope: head width %d", s->hd);
-    double scale = s->scaling == PL_ROPE_YARN ? s->attention : 1;
+    double scale = s->scaling == PL_ROPE_YARN || s->scaling == PL_ROPE_LONG ? s->attention : 1;
     for (int i = 0; i < s->hd / 2; i++) {
         double freq = pow(s->theta, -2.0 * i / s->hd);
         if (s->scaling == PL_ROPE_LINEAR) freq /= s->factor;
         if (s->scaling == PL_ROPE_LLAMA3) freq = smoothed(s, freq);
         if (s->scaling == PL_ROPE_YARN) freq = yarn(s, i, freq);
+        if (s->scaling == PL_ROPE_LONG) freq /= s->divisor[i];
         for (int64_t pos = 0; pos < positions; pos++) {
             double  angle = (double)pos * freq, c = scale * cos(angle), d = scale * sin(angle);
             int64_t at = pos * (s->hd / 2) + i;

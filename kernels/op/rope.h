@@ -1,6 +1,8 @@
 // Rotary position embedding (Su et al. 2021), rotate-half pairing as Hugging Face has it, in place.
 //   for a head vector v of width hd and pair i < hd/2, angle = pos[m] * inv_freq[i]:
 //   v'[i] = v[i] cos - v[i + hd/2] sin,   v'[i + hd/2] = v[i + hd/2] cos + v[i] sin
+// Tables narrower than hd/2, r/2 wide, rotate the first r elements of each head and leave the others alone: pairs (i,
+// i + r/2).
 // Applied to the first n_rot head vectors of each row of qkv (queries, then keys; values follow and are left alone).
 // Backward rotates the gradient by the negative angle, in place: rope must be the only op between the producer of qkv
 // and its readers.
@@ -11,7 +13,7 @@
 
 typedef struct pl_rope_args {
     pl_tensor      qkv;      // [M, width], width >= n_rot * hd
-    pl_tensor      cos, sin; // [positions, hd/2]
+    pl_tensor      cos, sin; // [positions, r/2], r <= hd
     const int32_t *pos;      // [M], each < positions; borrowed until replay
     int            n_rot;    // query heads + key heads
     int            hd;
@@ -23,16 +25,24 @@ void pl_rope(pl_ctx *ctx, const pl_rope_args *args);
 // LLAMA3: Llama 3.1's smoothing between kept and stretched wavelengths. LINEAR: all stretched. YARN (Peng et al. 2023,
 // arXiv 2309.00071, section 3.4): pairs that turn more than beta_fast times within the original context are kept, those
 // that turn less than beta_slow times stretched, those between blended by their index (whole indices where `truncate`),
-// and cos and sin multiplied by `attention`, so that products of queries and keys are by its square.
-typedef enum pl_rope_scaling { PL_ROPE_DEFAULT, PL_ROPE_LLAMA3, PL_ROPE_LINEAR, PL_ROPE_YARN } pl_rope_scaling;
+// and cos and sin multiplied by `attention`, so that products of queries and keys are by its square. LONG (LongRoPE,
+// Ding et al. 2024, arXiv 2402.13753): each pair's frequency by its own divisor, cos and sin by `attention`.
+typedef enum pl_rope_scaling {
+    PL_ROPE_DEFAULT,
+    PL_ROPE_LLAMA3,
+    PL_ROPE_LINEAR,
+    PL_ROPE_YARN,
+    PL_ROPE_LONG
+} pl_rope_scaling;
 typedef struct pl_rope_spec {
     double          theta;
-    int             hd;
+    int             hd; // of what is rotated
     pl_rope_scaling scaling;
-    double          factor, original_positions;        // of all but linear, which has the factor alone
+    double          factor, original_positions;        // llama3, yarn; linear has the factor alone
     double          low_freq_factor, high_freq_factor; // llama3
-    double          beta_fast, beta_slow, attention;   // yarn
+    double          beta_fast, beta_slow, attention;   // yarn; long has `attention` alone
     bool            truncate;                          // yarn
+    const double   *divisor;                           // long: [hd/2]
 } pl_rope_spec;
 // cos/sin [positions, hd/2] of dtype t (F32 or F64), caller's memory.
 void pl_rope_table(void *cos, void *sin, pl_dtype t, const pl_rope_spec *spec, int64_t positions);

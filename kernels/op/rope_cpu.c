@@ -21,7 +21,7 @@ static void rotate(float *restrict lo, float *restrict hi, const float *restrict
 static void part(void *arg, int index, int parts) {
     const rope_job     *j = arg;
     const pl_rope_args *a = &j->a;
-    int64_t             width = pl_tensor_cols(&a->qkv), half = a->hd / 2;
+    int64_t             width = pl_tensor_cols(&a->qkv), half = pl_tensor_cols(&a->cos);
     long                lo, hi;
     pl_range(pl_tensor_rows(&a->qkv), 1, index, parts, &lo, &hi);
     for (int64_t m = lo; m < hi; m++) {

@@ -3,7 +3,7 @@
 
 // Rotates the first n_rot vectors of each row by sign * angle.
 static void rotate(const pl_rope_args *a, pl_real *rows, pl_real sign) {
-    int64_t M = a->qkv.dim[0], width = a->qkv.dim[1], half = a->hd / 2;
+    int64_t M = a->qkv.dim[0], width = a->qkv.dim[1], half = a->cos.dim[1];
     for (int64_t m = 0; m < M; m++) {
         int64_t pos = (int64_t)a->pos[m] + a->offset;
         PL_CHECK(pos >= 0 && pos < a->cos.dim[0], "rope: position %lld of %lld", (long long)pos,

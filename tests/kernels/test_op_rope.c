@@ -12,19 +12,24 @@
 enum { POSITIONS = 300 };
 
 typedef struct shape {
-    int rows, n_rot, n_rest, hd, offset;
+    int rows, n_rot, n_rest, hd, offset, part; // part: elements of a head that are rotated, 0: all
 } shape;
 
+static int turned_of(const shape *s) {
+    return s->part ? s->part : s->hd;
+}
+
 static const shape shapes[] = {
-    {1, 1, 0, 2, 0}, {3, 2, 1, 6, 5}, {33, 5, 2, 62, 0}, {31, 3, 1, 64, 7}, {65, 9, 3, 64, 1}, {7, 6, 2, 128, 3},
+    {1, 1, 0, 2, 0, 0},   {3, 2, 1, 6, 5, 0}, {33, 5, 2, 62, 0, 0},   {31, 3, 1, 64, 7, 0}, {65, 9, 3, 64, 1, 0},
+    {7, 6, 2, 128, 3, 0}, {5, 2, 1, 6, 1, 2}, {33, 3, 2, 128, 0, 96}, {31, 3, 1, 64, 7, 2},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static pl_rope_args make(op_run *r, const shape *s, pl_tensor qkv) {
     pl_rope_args a = {.qkv = qkv, .n_rot = s->n_rot, .hd = s->hd, .offset = s->offset};
-    pl_rope_spec spec = {.theta = 10000, .hd = s->hd};
-    a.cos = op_place(r, POSITIONS, s->hd / 2);
-    a.sin = op_place(r, POSITIONS, s->hd / 2);
+    pl_rope_spec spec = {.theta = 10000, .hd = turned_of(s)};
+    a.cos = op_place(r, POSITIONS, turned_of(s) / 2);
+    a.sin = op_place(r, POSITIONS, turned_of(s) / 2);
     pl_rope_table(a.cos.data, a.sin.data, a.cos.dtype, &spec, POSITIONS);
     a.pos = op_ids(r, s->rows, 0, POSITIONS - s->offset);
     return a;
@@ -44,8 +49,8 @@ static void all_backends(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
-        op_check(build, s, 0, "rope %d rows, %d+%d heads of %d, offset %d", s->rows, s->n_rot, s->n_rest, s->hd,
-                 s->offset);
+        op_check(build, s, 0, "rope %d rows, %d+%d heads of %d, %d of them, offset %d", s->rows, s->n_rot, s->n_rest,
+                 s->hd, turned_of(s), s->offset);
     }
 }
 
@@ -61,19 +66,20 @@ static void before_and_after(op_run *r, const void *arg) {
 // Each pair (i, i + hd/2) turns by (pos + offset) * theta^(-2i/hd); what follows the rotated heads stays.
 static void values(void **state) {
     (void)state;
-    const shape       s = {5, 3, 2, 8, 11};
     const pl_backend *be;
-    for (int b = 0; (be = op_backend(b)); b++) {
-        op_run *r = op_run_once(before_and_after, &s, be, 1, OP_NO_TAPE);
-        int     width = (s.n_rot + s.n_rest) * s.hd, half = s.hd / 2;
-        double  tol = be->real == PL_F64 ? 1e-13 : 1e-6;
+    for (int b = 0; (be = op_backend(b / 2)); b++) {
+        const shape s = {5, 3, 2, 8, 11, b % 2 ? 6 : 0};
+        op_run     *r = op_run_once(before_and_after, &s, be, 1, OP_NO_TAPE);
+        int         width = (s.n_rot + s.n_rest) * s.hd, part = turned_of(&s), half = part / 2;
+        double      tol = be->real == PL_F64 ? 1e-13 : 1e-6;
         for (int m = 0; m < s.rows; m++)
             for (int k = 0; k < width; k++) {
-                int    i = k % s.hd, pair = i % half, low = m * width + k - i + pair;
-                double angle = (op_value(r, 2, m) + s.offset) * pow(10000, -2.0 * pair / s.hd);
-                double x = op_value(r, 0, low), y = op_value(r, 0, low + half);
+                int i = k % s.hd, pair = i % half, low = m * width + k - i + pair, high = i < part ? low + half : low;
+                double angle = (op_value(r, 2, m) + s.offset) * pow(10000, -2.0 * pair / part);
+                double x = op_value(r, 0, low), y = op_value(r, 0, high);
                 double turned = i < half ? x * cos(angle) - y * sin(angle) : y * cos(angle) + x * sin(angle);
-                double expected = k < s.n_rot * s.hd ? turned : op_value(r, 0, m * width + k);
+                bool   turns = k < s.n_rot * s.hd && i < part;
+                double expected = turns ? turned : op_value(r, 0, m * width + k);
                 assert_true(fabs(op_value(r, 1, m * width + k) - expected) <= tol);
             }
         op_run_free(r);
@@ -95,6 +101,15 @@ static void scalings(void **state) {
     pl_rope_spec plain = {.theta = 10000, .hd = 64};
     close_to(frequency(&plain, 0), 1);
     close_to(frequency(&plain, 16), 0.01);
+    const double divisor[] = {1, 2.5, 4};
+    pl_rope_spec long_rope = {.theta = 10000, .hd = 6, .scaling = PL_ROPE_LONG, .divisor = divisor, .attention = 1.25};
+    double       c[6], d[6];
+    pl_rope_table(c, d, PL_F64, &long_rope, 2);
+    for (int i = 0; i < 3; i++) {
+        double angle = pow(10000, -2.0 * i / 6) / divisor[i];
+        assert_true(c[i] == 1.25 && d[i] == 0);
+        assert_true(fabs(c[3 + i] - 1.25 * cos(angle)) < 1e-15 && fabs(d[3 + i] - 1.25 * sin(angle)) < 1e-15);
+    }
     pl_rope_spec linear = {.theta = 10000, .hd = 64, .scaling = PL_ROPE_LINEAR, .factor = 4};
     close_to(frequency(&linear, 16), 0.0025);
     // Llama 3.1's parameters on 64-wide heads (Llama 3.2 1B has factor 32): short wavelengths kept, long ones divided
