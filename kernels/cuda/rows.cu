@@ -13,7 +13,7 @@ extern "C" {
 // ---- rows by index --------------------------------------------------------------------------------------------------
 
 static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const int32_t *id, int64_t n, int64_t d,
-                                        int64_t limit, pl_cuda_fault *fault) {
+                                        int64_t limit, float scale, pl_cuda_fault *fault) {
     pl_previous_done();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -23,12 +23,13 @@ static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const
         return;
     }
     int64_t at = row * d + i % d;
-    y[i] = row < 0 ? 0 : bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at];
+    y[i] = row < 0 ? 0 : scale * (bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at]);
 }
 
-// dw[id[t]] += dy[t], t ascending, without atomics: the block of row t does nothing where an earlier row has its id,
+// dw[id[t]] += scale dy[t], t ascending, without atomics: the block of row t does nothing where an earlier row has its id,
 // else it adds all rows of that id in order.
-static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, int64_t rows, int64_t d) {
+static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, int64_t rows, int64_t d,
+                                       float scale) {
     int64_t t = blockIdx.x;
     int32_t own = id[t];
     if (own < 0) return;
@@ -37,54 +38,56 @@ static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t
     for (int64_t i = threadIdx.x; i < d; i += blockDim.x) {
         float sum = dw[own * d + i];
         for (int64_t s = t; s < rows; s++)
-            if (id[s] == own) sum += dy[s * d + i];
+            if (id[s] == own) sum += scale * dy[s * d + i];
         dw[own * d + i] = sum;
     }
 }
 
-static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id) {
+static void take_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
+                      double scale) {
     int64_t n = pl_tensor_count(y);
     if (w->dtype != PL_F32 && w->dtype != PL_BF16) {
         pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op %s: no %s on backend %s", op, pl_dtype_name(w->dtype), ctx->be->name);
         return;
     }
     PL_LAUNCH_EARLY(ctx, op, take_rows_kernel, pl_grid(pl_ceil_div(n, PL_BLOCK)), PL_BLOCK, pl_f32(y), w->data,
-                    w->dtype == PL_BF16, pl_index(ctx, id, y->dim[0]), n, y->dim[1], w->dim[0],
+                    w->dtype == PL_BF16, pl_index(ctx, id, y->dim[0]), n, y->dim[1], w->dim[0], (float)scale,
                     pl_cuda_state_of(ctx)->fault);
 }
 
 // Each block reads all ids: from a copy in the device's memory.
-static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id) {
+static void add_rows(pl_ctx *ctx, const char *op, const pl_tensor *y, const pl_tensor *w, const int32_t *id,
+                     double scale) {
     if (!y->grad || !w->grad) return;
     size_t   bytes = pl_size_mul((size_t)y->dim[0], sizeof *id, 1), mark = pl_arena_mark(&ctx->scratch);
     int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes);
     pl_ctx_copy(ctx, own, id, bytes);
     if (!ctx->measuring)
         PL_LAUNCH(ctx, op, add_rows_kernel, pl_grid(y->dim[0]), PL_BLOCK, pl_grad_f32(w), pl_grad_f32(y), own,
-                  y->dim[0], y->dim[1]);
+                  y->dim[0], y->dim[1], (float)scale);
     pl_arena_release(&ctx->scratch, mark);
 }
 
 PL_CUDA_OP(embed_fwd) {
     const pl_embed_args *a = (const pl_embed_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    take_rows(ctx, "embed", &a->y, &a->w, a->id);
+    take_rows(ctx, "embed", &a->y, &a->w, a->id, a->scale);
 }
 
 PL_CUDA_OP(embed_bwd) {
     const pl_embed_args *a = (const pl_embed_args *)args;
-    add_rows(ctx, "embed backward", &a->y, &a->w, a->id);
+    add_rows(ctx, "embed backward", &a->y, &a->w, a->id, a->scale);
 }
 
 PL_CUDA_OP(gather_fwd) {
     const pl_gather_args *a = (const pl_gather_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
-    take_rows(ctx, "gather", &a->y, &a->x, a->index);
+    take_rows(ctx, "gather", &a->y, &a->x, a->index, 1);
 }
 
 PL_CUDA_OP(gather_bwd) {
     const pl_gather_args *a = (const pl_gather_args *)args;
-    add_rows(ctx, "gather backward", &a->y, &a->x, a->index);
+    add_rows(ctx, "gather backward", &a->y, &a->x, a->index, 1);
 }
 
 // ---- rmsnorm: one block per row -------------------------------------------------------------------------------------
@@ -225,10 +228,10 @@ PL_CUDA_OP(headnorm_bwd) {
         const pl_tensor *g = keys ? &a->gk : &a->gq;
         int64_t          first = keys ? a->nq : 0, count = keys ? a->nk : a->nq;
         if (g->grad && count > 0)
-            pl_column_sums(ctx, op, pl_grad_f32(g),
-                           scaled_head{pl_grad_f32(&a->y), pl_f32(&a->x), pl_f32(&a->rstd), heads, normed, first, count,
-                                       a->hd},
-                           rows * count, a->hd);
+            pl_column_sums(
+                ctx, op, pl_grad_f32(g),
+                scaled_head{pl_grad_f32(&a->y), pl_f32(&a->x), pl_f32(&a->rstd), heads, normed, first, count, a->hd},
+                rows * count, a->hd);
     }
     if (a->x.grad && !ctx->measuring)
         PL_LAUNCH(ctx, op, headnorm_bwd_kernel, pl_grid(rows * heads), PL_BLOCK, *a, heads);

@@ -10,7 +10,7 @@ void PL_REF(embed_fwd)(pl_ctx *ctx, const void *args) {
         int64_t id = a->id[t];
         PL_CHECK(id < a->w.dim[0], "embed: id %lld of %lld", (long long)id, (long long)a->w.dim[0]);
         for (int64_t i = 0; i < d; i++)
-            y[t * d + i] = id < 0 ? 0 : pl_ref_load(a->w.data, a->w.dtype, id * d + i);
+            y[t * d + i] = id < 0 ? 0 : (pl_real)a->scale * pl_ref_load(a->w.data, a->w.dtype, id * d + i);
     }
 }
 
@@ -23,5 +23,5 @@ void PL_REF(embed_bwd)(pl_ctx *ctx, const void *args) {
     pl_real       *dw = a->w.grad;
     for (int64_t t = 0; t < rows; t++)
         for (int64_t i = 0; i < d && a->id[t] >= 0; i++)
-            dw[a->id[t] * d + i] += dy[t * d + i];
+            dw[a->id[t] * d + i] += (pl_real)a->scale * dy[t * d + i];
 }
