@@ -1,7 +1,8 @@
-// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, swiglu, rope,
+// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, softcap, swiglu, rope,
 // kvstore. One thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
+#include "kernels/cuda/softcap.cuh"
 extern "C" {
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
@@ -10,6 +11,7 @@ extern "C" {
 #include "kernels/op/rope.h"
 #include "kernels/op/round.h"
 #include "kernels/op/silu.h"
+#include "kernels/op/softcap.h"
 #include "kernels/op/swiglu.h"
 }
 
@@ -167,24 +169,51 @@ PL_CUDA_OP(silu_bwd) {
               pl_f32(&a->x), n);
 }
 
+// ---- softcap --------------------------------------------------------------------------------------------------------
+
+static __global__ void softcap_kernel(float *x, int64_t n, float cap) {
+    pl_previous_done();
+    int64_t i = own_element();
+    if (i < n) x[i] = pl_softcapped(x[i], cap);
+}
+
+PL_CUDA_OP(softcap_fwd) {
+    const pl_softcap_args *a = (const pl_softcap_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&a->x);
+    PL_LAUNCH_EARLY(ctx, "softcap", softcap_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->x), n, (float)a->cap);
+}
+
 // ---- swiglu ---------------------------------------------------------------------------------------------------------
 
-static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width, pl_rounding rounding) {
+// s(g) of the op's contract.
+static __device__ __forceinline__ float gate_factor(pl_gate gate, float g) {
+    float angle = (float)PL_GELU_TANH_TWICE * (g + (float)PL_GELU_TANH_CUBE * g * g * g);
+    return 1 / (1 + expf(gate == PL_GATE_SILU ? -g : -angle));
+}
+
+static __global__ void swiglu_kernel(float *y, const float *gu, int64_t n, int64_t width, pl_gate gate,
+                                     pl_rounding rounding) {
     pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     const float *g = gu + i / width * 2 * width + i % width;
-    float        v = g[0] / (1 + expf(-g[0])) * g[width];
+    float v = gate == PL_GATE_SILU ? g[0] / (1 + expf(-g[0])) * g[width] : g[0] * gate_factor(gate, g[0]) * g[width];
     y[i] = v;
     rounding.put(i / width, i % width, v);
 }
 
-static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width) {
+static __global__ void swiglu_bwd_kernel(float *dgu, const float *dy, const float *gu, int64_t n, int64_t width,
+                                         pl_gate gate) {
     int64_t i = own_element();
     if (i >= n) return;
     int64_t at = i / width * 2 * width + i % width;
-    float   g = gu[at], u = gu[at + width], s = 1 / (1 + expf(-g));
-    dgu[at] += dy[i] * u * s * (1 + g * (1 - s));
+    float   g = gu[at], u = gu[at + width], s = gate_factor(gate, g);
+    float   angle = (float)PL_GELU_TANH_TWICE * (1 + 3 * (float)PL_GELU_TANH_CUBE * g * g);
+    if (gate == PL_GATE_SILU)
+        dgu[at] += dy[i] * u * s * (1 + g * (1 - s));
+    else
+        dgu[at] += dy[i] * u * s * (1 + g * (1 - s) * angle);
     dgu[at + width] += dy[i] * g * s;
 }
 
@@ -194,7 +223,7 @@ PL_CUDA_OP(swiglu_fwd) {
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
     PL_LAUNCH_EARLY(ctx, "swiglu", swiglu_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->gu), n, a->y.dim[1],
-                    rounding);
+                    a->gate, rounding);
     pl_rounded_is(ctx, rounding, pl_f32(&a->y), a->y.dim[0]);
 }
 
@@ -204,36 +233,36 @@ PL_CUDA_OP(swiglu_bwd) {
     if (!a->y.grad || !a->gu.grad) return;
     int64_t n = pl_tensor_count(&a->y);
     PL_LAUNCH(ctx, "swiglu backward", swiglu_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&a->gu), pl_grad_f32(&a->y),
-              pl_f32(&a->gu), n, a->y.dim[1]);
+              pl_f32(&a->gu), n, a->y.dim[1], a->gate);
 }
 
 // ---- rope -----------------------------------------------------------------------------------------------------------
 
 // One thread per pair.
 static __global__ void rope_kernel(float *qkv, const float *cos, const float *sin, const int32_t *at, int64_t n,
-                                   int64_t width, int64_t positions, int hd, int n_rot, int offset, float sign,
-                                   pl_cuda_fault *fault) {
+                                   int64_t width, int64_t positions, int hd, int64_t pairs, int n_rot, int offset,
+                                   float sign, pl_cuda_fault *fault) {
     pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
-    int64_t half = hd / 2, pair = i % half, head = i / half % n_rot, m = i / half / n_rot;
+    int64_t pair = i % pairs, head = i / pairs % n_rot, m = i / pairs / n_rot;
     int64_t pos = (int64_t)at[m] + offset;
     if (pos < 0 || pos >= positions) {
         atomicMin(&fault->id, (unsigned long long)m << 32 | (uint32_t)pos);
         return;
     }
-    float  c = cos[pos * half + pair], s = sign * sin[pos * half + pair];
+    float  c = cos[pos * pairs + pair], s = sign * sin[pos * pairs + pair];
     float *v = qkv + m * width + head * hd + pair;
-    float  lo = v[0], hi = v[half];
+    float  lo = v[0], hi = v[pairs];
     v[0] = lo * c - hi * s;
-    v[half] = hi * c + lo * s;
+    v[pairs] = hi * c + lo * s;
 }
 
 static void rotate(pl_ctx *ctx, const pl_rope_args *a, void *rows, float sign) {
-    int64_t n = a->qkv.dim[0] * a->n_rot * (a->hd / 2);
+    int64_t pairs = a->cos.dim[1], n = a->qkv.dim[0] * a->n_rot * pairs;
     PL_LAUNCH_EARLY(ctx, "rope", rope_kernel, grid_of(n), PL_BLOCK, (float *)rows, pl_f32(&a->cos), pl_f32(&a->sin),
-                    pl_index(ctx, a->pos, a->qkv.dim[0]), n, a->qkv.dim[1], a->cos.dim[0], a->hd, a->n_rot, a->offset,
-                    sign, pl_cuda_state_of(ctx)->fault);
+                    pl_index(ctx, a->pos, a->qkv.dim[0]), n, a->qkv.dim[1], a->cos.dim[0], a->hd, pairs, a->n_rot,
+                    a->offset, sign, pl_cuda_state_of(ctx)->fault);
 }
 
 PL_CUDA_OP(rope_fwd) {
