@@ -4,6 +4,7 @@
 // order of every sum is fixed by the tile, so runs repeat to the bit.
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/select.cuh"
+#include "kernels/cuda/softcap.cuh"
 extern "C" {
 #include "kernels/op/divergence.h"
 }
@@ -310,14 +311,29 @@ static int tile_width(const work *w, int64_t ids, int64_t first) {
     return (int)(ids - first < w->tile ? ids - first : w->tile);
 }
 
+static __global__ void cap_kernel(float *t, int64_t tile, int width, float cap) {
+    t += blockIdx.x * tile;
+    for (int j = (int)threadIdx.x; j < width; j += PL_BLOCK)
+        t[j] = pl_softcapped(t[j], cap);
+}
+
+// The teacher's logits of a tile of ids.
+static void teacher_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, const int32_t *map, int64_t first,
+                         int width) {
+    const char *op = "divergence";
+    PL_CUDA(gemm)
+    (ctx, op, w->t, w->tile, w->xt, ids_of(&a->wt, map, first), a->xt.dim[0], width, a->wt.dim[1],
+     pl_gemm_kind(&a->wt));
+    if (a->teacher_cap > 0 && !ctx->measuring)
+        PL_LAUNCH(ctx, op, cap_kernel, pl_grid(a->xt.dim[0]), PL_BLOCK, w->t, w->tile, width, (float)a->teacher_cap);
+}
+
 // Both models' logits of a tile of draft ids.
 static void draft_tile(pl_ctx *ctx, const pl_divergence_args *a, const work *w, int64_t first, int width) {
     PL_CUDA(gemm)
     (ctx, "divergence", w->z, w->tile, w->x, ids_of(&a->w, NULL, first), a->x.dim[0], width, a->w.dim[1],
      pl_gemm_kind(&a->w));
-    if (taught(*a)) PL_CUDA(gemm)
-    (ctx, "divergence", w->t, w->tile, w->xt, ids_of(&a->wt, a->d2t, first), a->xt.dim[0], width, a->wt.dim[1],
-     pl_gemm_kind(&a->wt));
+    if (taught(*a)) teacher_tile(ctx, a, w, a->d2t, first, width);
 }
 
 PL_CUDA_OP(divergence_fwd) {
@@ -337,8 +353,7 @@ PL_CUDA_OP(divergence_fwd) {
     if (run && teach) PL_LAUNCH(ctx, op, want_kernel, rows, PL_BLOCK, w.wanted, *a);
     for (int64_t v = 0; v < V; v += w.tile) {
         int width = tile_width(&w, V, v);
-        PL_CUDA(gemm)
-        (ctx, op, w.t, w.tile, w.xt, ids_of(&a->wt, NULL, v), teachers, width, a->wt.dim[1], pl_gemm_kind(&a->wt));
+        teacher_tile(ctx, a, &w, NULL, v, width);
         if (run) PL_LAUNCH(ctx, op, pass_kernel, pl_grid(teachers), PL_BLOCK, w.full, w.t, w.tile, v, width);
     }
     for (int64_t j = 0; j < Vd; j += w.tile) {

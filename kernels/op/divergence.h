@@ -3,7 +3,8 @@
 // pass and serves all unroll steps.
 //
 // Student row i (K*T of them, [K, T] flattened): logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
-// Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids; p^full = softmax(z'_r). d2t[j] (or j itself when
+// Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped where teacher_cap says so
+// (kernels/op/softcap.h); p^full = softmax(z'_r). d2t[j] (or j itself when
 // NULL) is the target id of draft id j. What a trimmed list does to the teacher is part of the objective:
 //   masked    p = p^full restricted to the draft ids and renormalised (EAGLE-3's training, SlimSpec's eq. for
 //             truncated vocabularies); its mass m = sum_j p_j = 1
@@ -87,6 +88,7 @@ typedef struct pl_divergence_args {
     pl_tensor      x;              // [n, d] student rows, n = K*T
     pl_tensor      w;              // [Vd, d] row-major
     pl_tensor      xt, wt;         // [T', d'], [V, d'] teacher; wt row-major F32/BF16/F64, no gradient (not for label)
+    double         teacher_cap;    // of the teacher's logits; 0: none
     const int32_t *teacher_row;    // [n] (not for label)
     const int32_t *label;          // [n] draft ids (label)
     const float   *weight;         // [n]

@@ -231,19 +231,32 @@ static void pad_columns(float *z, int64_t rows, int64_t cols) {
             z[i * TILE + c] = PAD;
 }
 
+static void over_rows(div_job *j, int64_t rows, pl_part_fn fn) {
+    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, rows, EXP_FLOPS * (double)(rows * j->cols)), fn, j);
+}
+
+static void cap_part(void *arg, int part, int parts) {
+    const div_job *j = arg;
+    pl_vf          cap = pl_vf_set1((float)j->a->teacher_cap);
+    long           lo, hi;
+    pl_range(j->tn, 1, part, parts, &lo, &hi);
+    for (int64_t r = lo; r < hi; r++)
+        for (int64_t c = 0; c < j->cols; c += PL_VL) {
+            float *t = j->t + r * TILE + c;
+            pl_vf_store(t, pl_vf_mul(cap, pl_vf_tanh(pl_vf_div(pl_vf_load(t), cap))));
+        }
+}
+
 static void teacher_logits(div_job *j, const int32_t *ids) {
     pl_factor w = weight_rows(j, &j->a->wt, ids, j->wide_t);
     product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, j->t, TILE);
+    if (j->a->teacher_cap > 0) over_rows(j, j->tn, cap_part);
     pad_columns(j->t, j->tn, j->cols);
 }
 
 static void student_logits(div_job *j, pl_factor w) {
     product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
     pad_columns(j->z, j->sn, j->cols);
-}
-
-static void over_rows(div_job *j, int64_t rows, pl_part_fn fn) {
-    pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, rows, EXP_FLOPS * (double)(rows * j->cols)), fn, j);
 }
 
 // Walks: set the group, then each tile of ids [from, to), then each block of students of the group.

@@ -196,6 +196,9 @@ static dists read_row(const pl_divergence_args *a, const rows *s, int64_t i, pl_
         s->z[j] -= lse;
     if (!taught(a)) return r;
     logits(s->t, &a->xt, a->teacher_row[i], &a->wt);
+    pl_real cap = (pl_real)a->teacher_cap;
+    for (int64_t j = 0; j < a->wt.dim[0] && cap > 0; j++)
+        s->t[j] = cap * tanh(s->t[j] / cap);
     for (int64_t j = 0; j < Vd; j++)
         s->log_p[j] = s->t[target_id(a, j)];
     int64_t best = argmax(s->t, a->wt.dim[0]), choice = argmax(s->log_p, Vd);

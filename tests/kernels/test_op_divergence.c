@@ -17,22 +17,26 @@ typedef struct shape {
     double       scale; // of the logits
     bool         unmasked;
     bool         working; // w is a working copy of bf16: trained, in bf16 products on a GPU
+    double       cap;     // of the teacher's logits
 } shape;
 
 static const shape shapes[] = {
-    {PL_OBJ_KL, 1, 1, 1, 1, 1, 1, false, PL_F32, PL_F32, 1, false, false},
-    {PL_OBJ_KL, 3, 2, 31, 31, 3, 5, false, PL_F32, PL_F32, 1, false, false},
-    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3, false, false},
-    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2, false, false},
-    {PL_OBJ_KL, 6, 6, PL_DIV_TILE, PL_DIV_TILE, 7, 9, false, PL_F32, PL_F32, 8, false, false},
-    {PL_OBJ_KL, 5, 2, 100, 40, 16, 16, true, PL_BF16, PL_F32, 1, false, false},
-    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, false},
-    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, true},
-    {PL_OBJ_KL, 130, 5, 4 * PL_DIV_TILE + 9, 4 * PL_DIV_TILE + 2, 8, 5, true, PL_F32, PL_BF16, 2, false, true},
-    {PL_OBJ_LABEL, 1, 0, 3, 3, 3, 0, false, PL_F32, PL_F32, 1, false, false},
-    {PL_OBJ_LABEL, 13, 0, 65, 65, 31, 0, false, PL_F32, PL_F32, 2, false, false},
-    {PL_OBJ_LABEL, 33, 0, PL_DIV_TILE + 1, PL_DIV_TILE + 1, 17, 0, false, PL_F32, PL_F32, 1, false, false},
-    {PL_OBJ_LABEL, 7, 0, 33, 33, 9, 0, false, PL_BF16, PL_F32, 1, false, false},
+    {PL_OBJ_KL, 1, 1, 1, 1, 1, 1, false, PL_F32, PL_F32, 1, false, false, 0},
+    {PL_OBJ_KL, 3, 2, 31, 31, 3, 5, false, PL_F32, PL_F32, 1, false, false, 0},
+    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3, false, false, 0},
+    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2, false, false, 0},
+    {PL_OBJ_KL, 6, 6, PL_DIV_TILE, PL_DIV_TILE, 7, 9, false, PL_F32, PL_F32, 8, false, false, 0},
+    {PL_OBJ_KL, 5, 2, 100, 40, 16, 16, true, PL_BF16, PL_F32, 1, false, false, 0},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, false, 0},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, true, 0},
+    {PL_OBJ_KL, 130, 5, 4 * PL_DIV_TILE + 9, 4 * PL_DIV_TILE + 2, 8, 5, true, PL_F32, PL_BF16, 2, false, true, 0},
+    {PL_OBJ_LABEL, 1, 0, 3, 3, 3, 0, false, PL_F32, PL_F32, 1, false, false, 0},
+    {PL_OBJ_LABEL, 13, 0, 65, 65, 31, 0, false, PL_F32, PL_F32, 2, false, false, 0},
+    {PL_OBJ_LABEL, 33, 0, PL_DIV_TILE + 1, PL_DIV_TILE + 1, 17, 0, false, PL_F32, PL_F32, 1, false, false, 0},
+    {PL_OBJ_LABEL, 7, 0, 33, 33, 9, 0, false, PL_BF16, PL_F32, 1, false, false, 0},
+    {PL_OBJ_KL, 12, 4, 65, 33, 31, 33, true, PL_F32, PL_BF16, 3, false, false, 9},
+    {PL_OBJ_KL, 9, 3, 2 * PL_DIV_TILE + 7, PL_DIV_TILE + 3, 8, 5, true, PL_F32, PL_F32, 2, false, false, 7},
+    {PL_OBJ_KL, 70, 33, 700, 600, 33, 40, true, PL_F32, PL_BF16, 2, false, true, 3},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -67,6 +71,7 @@ static void build(op_run *r, const void *arg) {
     int32_t           *teacher_row = op_bytes(r, (size_t)s->n * 4), *label = op_bytes(r, (size_t)s->n * 4);
     int32_t           *d2t = op_bytes(r, (size_t)s->Vd * 4);
     pl_divergence_args a = arguments(s->objective, s->unmasked);
+    a.teacher_cap = s->cap;
     a.x = op_leaf(r, s->n, s->d, 0, s->scale);
     if (s->working)
         a.w = op_working(r, s->Vd, s->d, 1 / sqrt(s->d));
@@ -111,8 +116,8 @@ static void check(const shape *s) {
     const char *name = pl_objective_name(s->objective), *mask = s->unmasked ? "unmasked" : "masked";
     unsigned    rounded = s->working ? OP_BF16_GRADS | OP_NO_DIFFERENCES : s->w == PL_BF16 ? OP_BF16_GRADS : 0;
     unsigned    narrow = s->working || s->w == PL_BF16 || s->wt == PL_BF16 ? OP_NARROW : 0;
-    op_check(build, s, differences(s->objective) | rounded | narrow, "divergence %s %s n=%d V=%d Vd=%d d=%d", name, mask, s->n,
-             s->V, s->Vd, s->d);
+    op_check(build, s, differences(s->objective) | rounded | narrow, "divergence %s %s n=%d V=%d Vd=%d d=%d", name,
+             mask, s->n, s->V, s->Vd, s->d);
     op_check(build, s, OP_NO_TAPE | narrow, "divergence without a tape %s %s n=%d", name, mask, s->n);
 }
 
@@ -143,6 +148,7 @@ typedef struct direct {
     int          rows;
     pl_objective objective;
     bool         unmasked;
+    double       cap; // of the teacher's logits
 } direct;
 enum { V = 6, VD = 4 };
 static const int kept[VD] = {1, 2, 5, 4};
@@ -153,6 +159,7 @@ static void identity(op_run *r, const void *arg) {
     float             *eye = op_bytes(r, V * V * sizeof *eye), *weight = op_bytes(r, (size_t)s->rows * 4);
     int32_t           *row = op_bytes(r, (size_t)s->rows * 4), *d2t = op_bytes(r, VD * 4);
     pl_divergence_args a = arguments(s->objective, s->unmasked);
+    a.teacher_cap = s->cap;
     a.weight = weight;
     a.teacher_row = row;
     for (int i = 0; i < V * V; i++)
@@ -235,6 +242,7 @@ static void check_row(const direct *s, const op_run *r, int i, double tol) {
     for (int j = 0; j < V; j++) {
         z[j] = op_value(r, X, i * V + j);
         t[j] = op_value(r, XT, teacher * V + j);
+        if (s->cap > 0) t[j] = s->cap * tanh(t[j] / s->cap);
     }
     for (int j = 0; j < Vd; j++)
         draft[j] = t[s->trimmed ? kept[j] : j];
@@ -272,8 +280,8 @@ static void values(void **state) {
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
         for (int o = 0; o < PL_OBJ_LABEL; o++)
-            for (int k = 0; k < 4; k++) {
-                const direct s = {k & 1, 9, (pl_objective)o, k & 2};
+            for (int k = 0; k < 8; k++) {
+                const direct s = {k & 1, 9, (pl_objective)o, k & 2, k & 4 ? 1.5 : 0};
                 op_run      *r = op_run_once(identity, &s, be, 1, 0);
                 for (int i = 0; i < s.rows; i++)
                     check_row(&s, r, i, be->real == PL_F64 ? 1e-13 : 3e-6);

@@ -61,6 +61,11 @@ static void measure(pl_ctx *ctx, void *arg) {
     put_candidates(ctx, r);
 }
 
+static double teacher_logit(const pl_rescored *r, int64_t i) {
+    double z = pl_real_at(&r->teacher, i), cap = r->teacher_cap;
+    return cap > 0 ? cap * tanh(z / cap) : z;
+}
+
 // accept and argmax of row `part` of the block. Equal logits: the lower id.
 static void score_row(const pl_rescored *r, int part, int at) {
     int64_t n = shortlisted(r), first = part * n, best = first;
@@ -73,7 +78,7 @@ static void score_row(const pl_rescored *r, int part, int at) {
     for (int64_t i = first; i < first + n; i++)
         sum += exp(pl_real_at(&r->exact, i) - max);
     for (int64_t i = first; i < first + n; i++)
-        accept += fmin(exp(pl_real_at(&r->exact, i) - max) / sum, exp(pl_real_at(&r->teacher, i) - r->lse_of[part]));
+        accept += fmin(exp(pl_real_at(&r->exact, i) - max) / sum, exp(teacher_logit(r, i) - r->lse_of[part]));
     r->accept[at] = (float)accept;
     r->argmax[at] = r->id[best];
 }

@@ -9,8 +9,9 @@
 #include "infer/drafter/backbone.h"
 
 typedef struct pl_rescored {
-    const pl_backbone *model; // borrowed
-    pl_tensor          wt;    // the target's output matrix, row-major; borrowed
+    const pl_backbone *model;       // borrowed
+    pl_tensor          wt;          // the target's output matrix, row-major; borrowed
+    double             teacher_cap; // of its logits, set by the caller; 0: none
     pl_ctx             ctx;
     pl_arena           arrays;                // of the four lists below
     int32_t           *row, *of, *id, *token; // [block], [block], [block, candidates] twice

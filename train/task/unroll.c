@@ -89,6 +89,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .w = b->head.out,
                             .xt = last_hidden,
                             .wt = u->wt,
+                            .teacher_cap = u->opt.teacher_cap,
                             .teacher_row = k_rows->teacher_row,
                             .weight = u->weight[TOKEN],
                             .d2t = u->d2t,
@@ -161,6 +162,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     u->ctx.tape = &u->tape;
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
     if (pl_rescored_wanted(&model->head)) PL_TRY_GOTO(st, fail, pl_rescored_create(&u->own, model, wt, be, pool, err));
+    u->own.teacher_cap = o->teacher_cap;
     return PL_OK;
 fail:
     pl_unroll_destroy(u);

@@ -33,7 +33,8 @@ typedef struct pl_unroll_options {
     pl_objective objective;
     bool         unmasked;
     double       js_beta, lk_decay;
-    bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
+    double       teacher_cap; // of the target's logits (pl_hf_config.final_softcap); 0: none
+    bool         recompute;   // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 
 typedef struct pl_unroll {
