@@ -14,29 +14,32 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     if (w->bqkv.data) qkv = pl_bias(ctx, qkv, w->bqkv);
     if (w->norm_q.data) qkv = pl_headnorm(ctx, qkv, w->norm_q, w->norm_k, s->nh, s->nkv, s->eps);
     pl_rope(ctx, &(pl_rope_args){.qkv = qkv,
-                                 .cos = view->cos,
-                                 .sin = view->sin,
+                                 .cos = w->cos.data ? w->cos : view->cos,
+                                 .sin = w->cos.data ? w->sin : view->sin,
                                  .pos = view->pos,
                                  .n_rot = s->nh + s->nkv,
                                  .hd = s->hd,
                                  .offset = view->offset});
     // Queries and keys are made of bf16 factors where the weight's values are of that type.
-    pl_dtype  numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
-    pl_tensor o;
+    pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
+    pl_tensor      o;
+    const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
+    PL_CHECK(view->row || (lo && w->rule.cap == 0), "layer %d without a cache: cap %g, window %d", layer, w->rule.cap,
+             w->rule.window);
     if (view->row) {
         const pl_kvrow *row = view->row + (int64_t)layer * view->m;
         pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
-        o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
+        o = pl_attention_ruled(ctx, qkv, row, s->nh, s->nkv, s->hd, &w->rule);
     } else if (view->block) {
         PL_CHECK(view->n_blocks < PL_MAX_UNROLL, "%d unroll steps, at most %d", view->n_blocks, PL_MAX_UNROLL);
         view->block[view->n_blocks++] = qkv;
-        o = pl_attention_blocks_in(ctx, numbers, view->block, view->n_blocks, view->lo, s->nh, s->nkv, s->hd);
+        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, view->block, view->n_blocks, lo, s->nh, s->nkv, s->hd);
     } else {
-        o = pl_attention_blocks_in(ctx, numbers, &qkv, 1, view->lo, s->nh, s->nkv, s->hd);
+        o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }
     return pl_linear(ctx, o, w->wo);
 }
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
-    return pl_linear(ctx, pl_swiglu(ctx, pl_linear(ctx, x, w->wgu)), w->wdown);
+    return pl_linear(ctx, pl_gated(ctx, pl_linear(ctx, x, w->wgu), w->gate), w->wdown);
 }

@@ -1,13 +1,15 @@
-// The Llama decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
+// The decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
 //
-//   attention: qkv = x Wqkv^T (+ b); (norm each head of q, k;) rotate q, k; o = attention(view); y = o Wo^T
-//   mlp:       y = (silu(x Wg^T) * (x Wu^T)) Wd^T
-// x is already normed; residuals belong to the caller, because the drafter wires them differently.
+//   attention: qkv = x Wqkv^T (+ b); (norm each head of q, k;) rotate q, k; o = attention(view, rule); y = o Wo^T
+//   mlp:       y = (a(x Wg^T) * (x Wu^T)) Wd^T
+// x is already normed; residuals, and norms of y, belong to the caller, because the drafter wires them differently.
+// What a layer has beside its widths (rule, gate, rotary tables of its own) is Llama's where it is zeroed.
 #ifndef PL_LAYER_H
 #define PL_LAYER_H
 
 #include "kernels/backend.h"
 #include "kernels/op/attention.h"
+#include "kernels/op/swiglu.h"
 
 typedef struct pl_layer_shape {
     int64_t d;      // width of the residual stream
@@ -15,30 +17,37 @@ typedef struct pl_layer_shape {
     int64_t inter;  // MLP width
     int     nh, nkv, hd;
     double  eps;
+    bool    fused; // in files qkv_proj and gate_up_proj are one tensor each
 } pl_layer_shape;
 
 typedef struct pl_layer {
-    pl_tensor norm_attn;      // [d]
-    pl_tensor wqkv;           // [(nh + 2 nkv) hd, d_attn]
-    pl_tensor bqkv;           // [(nh + 2 nkv) hd]; .data NULL: no biases
-    pl_tensor norm_q, norm_k; // [hd]; .data NULL: queries and keys are not normed
-    pl_tensor wo;             // [d, nh hd]
-    pl_tensor norm_mlp;       // [d]
-    pl_tensor wgu;            // [2 inter, d]
-    pl_tensor wdown;          // [d, inter]
+    pl_tensor         norm_attn;      // [d]
+    pl_tensor         wqkv;           // [(nh + 2 nkv) hd, d_attn]
+    pl_tensor         bqkv;           // [(nh + 2 nkv) hd]; .data NULL: no biases
+    pl_tensor         norm_q, norm_k; // [hd]; .data NULL: queries and keys are not normed
+    pl_tensor         wo;             // [d, nh hd]
+    pl_tensor         norm_mlp;       // [d]
+    pl_tensor         wgu;            // [2 inter, d]
+    pl_tensor         wdown;          // [d, inter]
+    // [d] of what attention and the MLP add to the stream, normed before it is added; .data NULL: added as it is
+    pl_tensor         norm_attn_out, norm_mlp_out;
+    pl_attention_rule rule;
+    pl_gate           gate;
+    pl_tensor         cos, sin; // rotary tables; .data NULL: the view's
 } pl_layer;
 
 // What the rows of a forward see and where they stand. Exactly one of row (inference) and lo (training) is set.
 typedef struct pl_view {
-    const int32_t  *pos;      // [M]
-    pl_tensor       cos, sin; // rope tables
-    int             offset;   // added to pos: the unroll step
-    const pl_kvrow *row;      // cached: [layers][M], layer-major
-    int64_t         m;        // rows, the stride of `row`
-    const int32_t  *lo;       // blocks: [M] first row of the document
-    pl_tensor      *block;    // blocks: this layer's queries/keys/values of earlier unroll steps; NULL: none, ever
-    int             n_blocks; // how many of them; pl_layer_attention appends one when block is set
-    bool            rerun;    // under a tape: a target's layers are run again in backward instead of kept
+    const int32_t  *pos;       // [M]
+    pl_tensor       cos, sin;  // rope tables
+    int             offset;    // added to pos: the unroll step
+    const pl_kvrow *row;       // cached: [layers][M], layer-major
+    int64_t         m;         // rows, the stride of `row`
+    const int32_t  *lo;        // blocks: [M] first row of the document
+    const int32_t  *lo_window; // blocks: the same in layers with a window: the first row that is seen
+    pl_tensor      *block;     // blocks: this layer's queries/keys/values of earlier unroll steps; NULL: none, ever
+    int             n_blocks;  // how many of them; pl_layer_attention appends one when block is set
+    bool            rerun;     // under a tape: a target's layers are run again in backward instead of kept
 } pl_view;
 
 pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_layer *w, pl_tensor x, pl_view *view,

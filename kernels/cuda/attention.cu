@@ -30,7 +30,8 @@ struct cached {
     int64_t         width;    // elements of a row of q
     int64_t         paths;    // from where the rows say that paths lie to where they are read, bytes
     int             rows, nh, nkv, hd, heads, tile; // heads: of a key head that a block takes, rows of a block
-    float           scale;
+    float           scale, cap;
+    int             window;
     int             first; // of the op's rows, the launch's first
     pl_rounding     rounding;
 };
@@ -47,6 +48,10 @@ static __device__ __forceinline__ int groups_of(int keys) {
 }
 static __device__ __forceinline__ int keys_of(const pl_kvrow &r) {
     return r.n_ctx + r.n_path;
+}
+// The first key that a row sees.
+static __device__ __forceinline__ int first_of(const cached &a, const pl_kvrow &r) {
+    return a.window > 0 && keys_of(r) > a.window ? keys_of(r) - a.window : 0;
 }
 static __device__ __forceinline__ const int32_t *path_of(const cached &a, const pl_kvrow &r) {
     return r.path ? (const int32_t *)((uintptr_t)r.path + (uintptr_t)a.paths) : NULL;
@@ -113,6 +118,13 @@ static __device__ __forceinline__ int seen_of(int keys, int g) {
     return left < 0 ? 0 : left < PL_WARP ? left : PL_WARP;
 }
 
+// Those of them that a query sees whose keys begin at `first`.
+static __device__ __forceinline__ pl_group_seen seen_of(int keys, int first, int g) {
+    int before = first - g * PL_WARP;
+    return pl_group_seen{before < 0 ? 0 : before, seen_of(keys, g)};
+}
+static constexpr pl_group_seen NOTHING = {0, 0};
+
 // ---- few queries: a warp for each group -----------------------------------------------------------------------------
 
 // Shared memory of a block of at most 16 queries that takes up to `tiles` groups at a time, by pieces.
@@ -137,12 +149,12 @@ template <int CHUNKS> struct few_room {
     __device__ __forceinline__ float *share(int tile_of) const { return (float *)(tile + 2 * tile_of); }
 };
 
-// Folds groups g0..g1 - 1 into the room's state; query i of n sees keys[i] keys in all, at most `end`. Rows share r's
-// cache.
+// Folds groups g0..g1 - 1 into the room's state; query i of n sees keys from_key[i] up to keys[i], at most `end`. Rows
+// share r's cache.
 template <int CHUNKS>
 static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHUNKS> &room, int tiles,
-                                                   const pl_kvrow &r, bool direct, int kv_head, const int *keys, int n,
-                                                   int end, int g0, int g1) {
+                                                   const pl_kvrow &r, bool direct, int kv_head, const int *keys,
+                                                   const int *from_key, int n, int end, int g0, int g1) {
     constexpr int         WIDTH = pl_group_width<CHUNKS>;
     const int             me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP;
     const pl_group_source from[2] = {source_of(a, r, 0, kv_head, direct), source_of(a, r, 1, kv_head, direct)};
@@ -162,12 +174,13 @@ static __device__ __forceinline__ void fold_groups(const cached &a, few_room<CHU
             pl_group_split<CHUNKS, true>(room.tile[2 * w + 1], me, THREADS);
         __syncthreads(); // the queries are there too
         if (warp < some) {
-            float     max[2], sum[2], *share = room.share(warp);
-            const int first = lane / 4;
-            const int seen[2] = {first < n ? seen_of(keys[first], g + warp) : 0,
-                                 first + 8 < n ? seen_of(keys[first + 8], g + warp) : 0};
-            pl_group_share<CHUNKS>(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, max, sum,
-                                   [&](int c, const float o[2][4][4]) {
+            float               max[2], sum[2], *share = room.share(warp);
+            const int           first = lane / 4;
+            const pl_group_seen seen[2] = {first < n ? seen_of(keys[first], from_key[first], g + warp) : NOTHING,
+                                           first + 8 < n ? seen_of(keys[first + 8], from_key[first + 8], g + warp)
+                                                         : NOTHING};
+            pl_group_share<CHUNKS>(*room.q, room.tile[2 * warp], room.tile[2 * warp + 1], seen, a.scale, a.cap, max,
+                                   sum, [&](int c, const float o[2][4][4]) {
                                        if (c == 0) __syncwarp(); // the keys have been read
                                        pl_group_fours(c, o, [&](int i, int d, const float4 &v) {
                                            if (first + 8 * i < n) *(float4 *)&share[(first + 8 * i) * WIDTH + d] = v;
@@ -225,22 +238,27 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS> &room, 
     __syncthreads();
 }
 
-// What the block's queries see, in shared memory: keys (0 for a query that is none), the last part that holds any (-1:
-// none) and groups of a part.
+// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen, the
+// last part that holds any (-1: none) and groups of a part.
 struct sight {
-    int keys[TILE], last[TILE], run[TILE];
+    int keys[TILE], first[TILE], last[TILE], run[TILE];
 };
 static __device__ __forceinline__ void look(sight &s, const cached &a, const queries &b, int n) {
     for (int i = (int)threadIdx.x; i < n; i += THREADS) {
         int row = i / a.heads;
-        s.keys[i] = 0, s.last[i] = -1, s.run[i] = RUN;
+        s.keys[i] = 0, s.first[i] = 0, s.last[i] = -1, s.run[i] = RUN;
         if (row >= b.rows || i % a.heads >= b.heads) continue;
         const pl_kvrow &r = a.row[b.row0 + row];
         s.keys[i] = shared_keys_of(a, r);
+        s.first[i] = first_of(a, r);
         s.run[i] = run_of(groups_of(keys_of(r)));
         s.last[i] = s.keys[i] ? (s.keys[i] - 1) / PL_WARP / s.run[i] : -1;
     }
     __syncthreads();
+}
+// Whether query i has a share in a part.
+static __device__ __forceinline__ bool is_in(const sight &s, int i, int part) {
+    return part <= s.last[i] && part >= s.first[i] / PL_WARP / s.run[i];
 }
 // Whether any of n queries sees keys of a part; then the shortest and the longest run among those that do. Each warp
 // finds it for itself.
@@ -254,7 +272,7 @@ static __device__ __forceinline__ int warp_max(int v) {
 static __device__ __forceinline__ bool runs_of(const sight &s, int n, int part, int *least, int *most) {
     *least = -(1 << 30), *most = 0;
     for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
-        if (part > s.last[i]) continue;
+        if (!is_in(s, i, part)) continue;
         *least = -s.run[i] > *least ? -s.run[i] : *least;
         *most = s.run[i] > *most ? s.run[i] : *most;
     }
@@ -265,7 +283,17 @@ static __device__ __forceinline__ bool runs_of(const sight &s, int n, int part, 
 // Keys of query i where its parts are runs of that many groups and this one holds any, else 0; and the most among
 // queries first .. first + n - 1.
 static __device__ __forceinline__ int keys_among(const sight &s, int i, int run, int part) {
-    return s.run[i] == run && part <= s.last[i] ? s.keys[i] : 0;
+    return s.run[i] == run && is_in(s, i, part) ? s.keys[i] : 0;
+}
+// The first group that any of n queries with keys there sees.
+static __device__ __forceinline__ int first_group(const sight &s, int n, int run, int part) {
+    int most = -(1 << 30);
+    for (int i = (int)threadIdx.x % PL_WARP; i < n; i += PL_WARP) {
+        int at = keys_among(s, i, run, part) ? -(s.first[i] / PL_WARP) : most;
+        most = at > most ? at : most;
+    }
+    int group = -warp_max(most);
+    return group > part * run ? group : part * run;
 }
 static __device__ __forceinline__ int most_keys(const sight &s, int first, int n, int run, int part) {
     int most = 0;
@@ -280,7 +308,7 @@ static __device__ __forceinline__ int most_keys(const sight &s, int first, int n
 template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_kernel(cached a, int tiles) {
     pl_previous_done();
     __shared__ sight s;
-    __shared__ int   keys[FEW], last[FEW];
+    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
     const int        row0 = (int)blockIdx.z * a.tile, rows = a.rows - row0 < a.tile ? a.rows - row0 : a.tile;
     const int        part = (int)blockIdx.x, n = rows * a.heads, me = (int)threadIdx.x;
     int              least, most;
@@ -293,9 +321,10 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 1) few_k
         int most_seen = most_keys(s, 0, n, run, part), end = groups_of(most_seen);
         end = end < (part + 1) * run ? end : (part + 1) * run;
         for (int i = me; i < n; i += THREADS)
-            keys[i] = keys_among(s, i, run, part), last[i] = keys[i] ? s.last[i] : -1;
+            keys[i] = keys_among(s, i, run, part), from_key[i] = s.first[i], last[i] = keys[i] ? s.last[i] : -1;
         start_state(room, a, b, n, -1);
-        fold_groups(a, room, tiles, a.row[row0], true, b.kv_head, keys, n, most_seen, part * run, end);
+        fold_groups(a, room, tiles, a.row[row0], true, b.kv_head, keys, from_key, n, most_seen,
+                    first_group(s, n, run, part), end);
         keep_state(room, a, b, n, part, last);
     }
 }
@@ -308,15 +337,16 @@ template <int CHUNKS> struct many_room {
     sight                    s;
 };
 
-static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4], const int seen[2],
-                                                   const float before[2], const float own[2]) {
+static __device__ __forceinline__ void fold_values(float o[2][4][4], const float x[2][4][4],
+                                                   const pl_group_seen seen[2], const float before[2],
+                                                   const float own[2]) {
 #pragma unroll
     for (int k = 0; k < 2; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (seen[e / 2]) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
+                if (seen[e / 2].to) o[k][i][e] = fmaf(x[k][i][e], own[e / 2], o[k][i][e] * before[e / 2]);
 }
 
 // Two blocks share a multiprocessor: while one waits for keys, or turns them into pairs, the other computes.
@@ -338,8 +368,10 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
         float     max[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[CHUNKS / 2][2][4][4] = {};
         const int keys[2] = {keys_among(s, warp * FEW + lane / 4, run, part),
                              keys_among(s, warp * FEW + lane / 4 + 8, run, part)};
+        const int from_key[2] = {s.first[warp * FEW + lane / 4], s.first[warp * FEW + lane / 4 + 8]};
         const int end = most_keys(s, 0, TILE, run, part), own_end = most_keys(s, warp * FEW, FEW, run, part);
-        const int g0 = part * run, g1 = groups_of(end) < g0 + run ? groups_of(end) : g0 + run;
+        const int g0 = first_group(s, TILE, run, part), next = (part + 1) * run;
+        const int g1 = groups_of(end) < next ? groups_of(end) : next;
         auto      fetch = [&](int g) {
             for (int which = 0; which < 2; which++) {
                 if (g < g1)
@@ -358,12 +390,12 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
             pl_group_split<CHUNKS, true>(tile[1], me, THREADS);
             __syncthreads();
             if (g * PL_WARP < own_end) {
-                const int seen[2] = {seen_of(keys[0], g), seen_of(keys[1], g)};
-                float     m[2], t[2], before[2] = {}, own[2] = {};
-                pl_group_share<CHUNKS>(room.q[warp], tile[0], tile[1], seen, a.scale, m, t,
+                const pl_group_seen seen[2] = {seen_of(keys[0], from_key[0], g), seen_of(keys[1], from_key[1], g)};
+                float               m[2], t[2], before[2] = {}, own[2] = {};
+                pl_group_share<CHUNKS>(room.q[warp], tile[0], tile[1], seen, a.scale, a.cap, m, t,
                                        [&](int c, const float x[2][4][4]) {
                                            for (int i = 0; i < 2 && c == 0; i++)
-                                               if (seen[i])
+                                               if (seen[i].to)
                                                    fold_factors(&max[i], &sum[i], m[i], t[i], &before[i], &own[i]);
                                            fold_values(o[c / 2], x, seen, before, own);
                                        });
@@ -392,36 +424,37 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, 2) many_
 // Grid: key heads times runs of their query heads, rows.
 template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <= 4 ? 4 : 2) finish_kernel(cached a) {
     pl_previous_done();
-    __shared__ int   keys[FEW], last[FEW];
+    __shared__ int   keys[FEW], from_key[FEW], last[FEW];
     __shared__ float weight[FEW][PARTS], sum[FEW];
     const int        me = (int)threadIdx.x, lane = me % PL_WARP, warp = me / PL_WARP, m = (int)blockIdx.y;
     const pl_kvrow  &r = a.row[m];
     queries          b = queries_of(a, (int)blockIdx.x, m, 1);
     int n = keys_of(r), groups = groups_of(n), shared = groups_of(shared_keys_of(a, r)), run = run_of(groups);
-    int parts = (groups + run - 1) / run;
+    int parts = (groups + run - 1) / run, first = first_of(a, r), first_part = first / PL_WARP / run;
     if (shared < groups) {
         few_room<CHUNKS> room(pl_dynamic_shared(), 1);
         for (int i = me; i < FEW; i += THREADS)
-            keys[i] = n, last[i] = PARTS;
+            keys[i] = n, from_key[i] = first, last[i] = PARTS;
         take_queries<CHUNKS>(*room.q, a, b, 0, me, THREADS);
         __syncthreads();
-        for (int p = shared / run; p < parts; p++) {
+        for (int p = shared / run > first_part ? shared / run : first_part; p < parts; p++) {
             int g0 = p * run > shared ? p * run : shared, g1 = (p + 1) * run < groups ? (p + 1) * run : groups;
             start_state(room, a, b, b.heads, g0 > p * run ? p : -1);
-            fold_groups(a, room, 1, r, false, b.kv_head, keys, b.heads, n, g0, g1);
+            if (g0 < first / PL_WARP) g0 = first / PL_WARP;
+            fold_groups(a, room, 1, r, false, b.kv_head, keys, from_key, b.heads, n, g0, g1);
             keep_state(room, a, b, b.heads, p, last);
         }
     }
     for (int i = warp; i < b.heads; i += WARPS) { // a warp for each query: the parts' weights
         float max = -INFINITY;
-        for (int p = lane; p < parts; p += PL_WARP)
+        for (int p = first_part + lane; p < parts; p += PL_WARP)
             max = fmaxf(max, part_of(a, m, b.head0 + i, p)[0]);
         max = pl_warp_max(max);
-        for (int p = lane; p < parts; p += PL_WARP)
+        for (int p = first_part + lane; p < parts; p += PL_WARP)
             weight[i][p] = expf(part_of(a, m, b.head0 + i, p)[0] - max);
         __syncwarp();
         float total = 0;
-        for (int p = 0; p < parts; p++)
+        for (int p = first_part; p < parts; p++)
             total = fmaf(part_of(a, m, b.head0 + i, p)[1], weight[i][p], total);
         if (lane == 0) sum[i] = total;
     }
@@ -430,7 +463,7 @@ template <int CHUNKS> static __global__ void __launch_bounds__(THREADS, CHUNKS <
         int   i = e / a.hd, d = e % a.hd;
         float o = 0;
 #pragma unroll 8
-        for (int p = 0; p < parts; p++)
+        for (int p = first_part; p < parts; p++)
             o = fmaf(part_of(a, m, b.head0 + i, p)[VALUES + d], weight[i][p], o);
         o = parts ? o / sum[i] : 0;
         a.o[((int64_t)m * a.nh + b.head0 + i) * a.hd + d] = o;
@@ -493,6 +526,7 @@ static void cached_forward(pl_ctx *ctx, const pl_attention_args *a) {
     c.part = (float *)pl_arena_alloc(
         &ctx->scratch, pl_size_mul((size_t)(most * a->nh * PARTS), (size_t)part_floats(a->hd), sizeof(float)));
     c.width = a->qkv.dim[1], c.nh = a->nh, c.nkv = a->nkv, c.hd = a->hd, c.scale = (float)a->scale;
+    c.cap = (float)a->cap, c.window = a->window;
     for (int64_t m = 0; m < M && !ctx->measuring; m += ROWS) {
         c.rows = (int)(M - m < ROWS ? M - m : ROWS);
         c.first = (int)m;

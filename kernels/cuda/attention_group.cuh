@@ -19,6 +19,7 @@
 #define PL_CUDA_ATTENTION_GROUP_CUH
 
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/softcap.cuh"
 
 static_assert(PL_ATTN_GROUP == PL_WARP, "four lanes of eight keys for each query");
 constexpr int PL_GROUP_QUERIES = 16;
@@ -132,13 +133,21 @@ static __device__ __forceinline__ void pl_group_multiply(float d[4], const uint4
     pl_mma_bf16(d, left, right);
 }
 
-// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing the first seen[i]
-// keys: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times values, 64 elements at
+// What a query sees of a group's keys: those from `from` up to `to`.
+struct pl_group_seen {
+    int from, to;
+};
+static __device__ __forceinline__ bool pl_group_sees(const pl_group_seen &s, int key) {
+    return key >= s.from && key < s.to;
+}
+
+// The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
+// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times values, 64 elements at
 // a time: emit(c, o) with o[k][i][e], element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2.
 template <int CHUNKS, typename Emit>
 static __device__ __forceinline__ void
 pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &key, const pl_group_tile<CHUNKS> &value,
-               const int seen[2], float scale, float max[2], float sum[2], Emit emit) {
+               const pl_group_seen seen[2], float scale, float cap, float max[2], float sum[2], Emit emit) {
     const int     lane = (int)threadIdx.x % PL_WARP, g = lane / 4, t = lane % 4;
     constexpr int ROW = pl_group_pieces<CHUNKS>;
     // Of a lane's places just two differ in what the row permutes: by the step's parity, and by the elements' half.
@@ -175,7 +184,8 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float *at = &s[j][2 * i + e];
-                *at = j / 2 * 16 + 4 * t + j % 2 * 2 + e < seen[i] ? fmaf(scale, *at, 0.0f) : -INFINITY;
+                *at = pl_group_sees(seen[i], j / 2 * 16 + 4 * t + j % 2 * 2 + e) ? fmaf(scale, *at, 0.0f) : -INFINITY;
+                if (cap > 0 && !isinf(*at)) *at = pl_softcapped(*at, cap);
                 m = fmaxf(m, *at);
             }
         m = fmaxf(m, __shfl_xor_sync(PL_FULL, m, 1));
@@ -186,7 +196,7 @@ pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &k
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float *at = &s[j][2 * i + e];
-                *at = j / 2 * 16 + 4 * t + j % 2 * 2 + e < seen[i] ? expf(*at - m) : 0;
+                *at = pl_group_sees(seen[i], j / 2 * 16 + 4 * t + j % 2 * 2 + e) ? expf(*at - m) : 0;
                 total += *at;
             }
             pl_attn_split(both, s[j][2 * i], s[j][2 * i + 1]);

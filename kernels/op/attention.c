@@ -2,17 +2,25 @@
 #include "kernels/base/check.h"
 #include <math.h>
 
-static pl_attention_args start(const pl_ctx *ctx, const pl_tensor *qkv, int nh, int nkv, int hd) {
+static pl_attention_args start(const pl_ctx *ctx, const pl_tensor *qkv, int nh, int nkv, int hd, double scale) {
     PL_CHECK(hd > 0 && nkv > 0 && nh > 0 && nh % nkv == 0, "attention: %d query heads on %d of %d", nh, nkv, hd);
     PL_CHECK(qkv->rank == 2 && qkv->dim[1] == (int64_t)(nh + 2 * nkv) * hd && qkv->dtype == ctx->be->real,
              "attention: %d/%d heads of %d in a row of %lld %s", nh, nkv, hd, (long long)qkv->dim[1],
              pl_dtype_name(qkv->dtype));
-    return (pl_attention_args){.nh = nh, .nkv = nkv, .hd = hd, .scale = 1 / sqrt(hd)};
+    return (pl_attention_args){.nh = nh, .nkv = nkv, .hd = hd, .scale = scale > 0 ? scale : 1 / sqrt(hd)};
 }
 
 pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd) {
+    return pl_attention_ruled(ctx, qkv, row, nh, nkv, hd, &(pl_attention_rule){0});
+}
+
+pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd,
+                             const pl_attention_rule *rule) {
     PL_CHECK(row && !pl_ctx_recording(ctx), "attention over a cache has no gradient: row %p", (const void *)row);
-    pl_attention_args a = start(ctx, &qkv, nh, nkv, hd);
+    PL_CHECK(rule->cap >= 0 && rule->window >= 0, "attention: cap %g, window %d", rule->cap, rule->window);
+    pl_attention_args a = start(ctx, &qkv, nh, nkv, hd, rule->scale);
+    a.cap = rule->cap;
+    a.window = rule->window;
     a.qkv = qkv;
     a.row = row;
     a.o = pl_ctx_const(ctx, qkv.dim[0], (int64_t)nh * hd);
@@ -20,11 +28,11 @@ pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, i
     return a.o;
 }
 
-pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, const pl_tensor *block, int n_blocks, const int32_t *lo,
-                                 int nh, int nkv, int hd) {
+pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
+                                 const int32_t *lo, int nh, int nkv, int hd) {
     PL_CHECK(n_blocks >= 1 && n_blocks <= PL_MAX_UNROLL && lo, "attention: %d blocks", n_blocks);
     PL_CHECK(numbers == PL_F32 || numbers == PL_BF16, "attention in %s", pl_dtype_name(numbers));
-    pl_attention_args a = start(ctx, &block[0], nh, nkv, hd);
+    pl_attention_args a = start(ctx, &block[0], nh, nkv, hd, scale);
     bool              grad = false;
     for (int j = 0; j < n_blocks; j++) {
         PL_CHECK(block[j].dim[0] == block[0].dim[0] && block[j].dim[1] == block[0].dim[1] &&
@@ -44,5 +52,5 @@ pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, const pl_tensor 
 
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd) {
-    return pl_attention_blocks_in(ctx, PL_F32, block, n_blocks, lo, nh, nkv, hd);
+    return pl_attention_blocks_in(ctx, PL_F32, 0, block, n_blocks, lo, nh, nkv, hd);
 }

@@ -1,8 +1,10 @@
 // Attention, the one contract: queries of M rows over a KV view.
 //
 //   s_j = scale * q . k_j over the keys a row sees;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
-//   head h / (nh / nkv).  scale = 1/sqrt(hd). Scores and softmax in fp32 (double on ref64), softmax with maximum
-//   removed.
+//   head h / (nh / nkv).  scale = 1/sqrt(hd) unless the rule says otherwise. Scores and softmax in fp32 (double on
+//   ref64), softmax with maximum removed.
+//   cap > 0: s_j becomes cap tanh(s_j / cap) before softmax (Gemma 2's soft cap, arXiv 2408.00118, section 2); cached
+//   alone.
 //
 // A row of qkv is [nh*hd queries | nkv*hd keys | nkv*hd values], queries and keys already rotated.
 //
@@ -11,10 +13,12 @@
 //            row[m].n_path keys of this forward's own rows of the same session, at slots path[0..n_path-1] (ancestors
 //            from the root to the row itself; kvstore has put them there). Key i of the path has position i.
 //            A chain's or prefill's path is NULL: consecutive slots n_ctx, n_ctx+1, ...
+//            window > 0: of these keys the last `window`, the row's own included (sliding windows as Mistral has them,
+//            arXiv 2310.06825, section 2): key i of n where n - 1 - i < window. What lies before is not read.
 //   blocks   (training) block 0: own rows lo[m]..m (causal within the row's document); blocks j = 1..n_blocks-1: row m
 //            of block j only (the diagonals of training-time test, EAGLE-3 §3; exact, merged by log-sum-exp, O(M)
 //            memory). Queries come from block n_blocks-1. Gradients flow into queries, keys and values of all blocks.
-//            lo[m] < 0: the row is padding, its output is zero.
+//            lo[m] < 0: the row is padding, its output is zero. A sliding window is a lo that rises with m.
 //            Where the caller says that numbers may be bf16 (the weights around it are), a GPU may round queries, keys,
 //            values, probabilities, gradients and the block's o to it (kernels/cuda/lib/cudnn_attention.h).
 // On a GPU a number enters a product as two of bf16, within 2^-16 of the product, in both (attention_tiles.cuh; the
@@ -40,14 +44,23 @@ typedef struct pl_kvrow {
     int32_t        slot; // where kvstore puts this row's own key and value (= the last slot of its path)
 } pl_kvrow;
 
+// What a model's layer has beside widths; zeroed: Llama's.
+typedef struct pl_attention_rule {
+    double scale;  // 0: 1/sqrt(hd)
+    double cap;    // of the scores; 0: none
+    int    window; // keys that a row sees at most; 0: all
+} pl_attention_rule;
+
 typedef struct pl_attention_args {
     pl_tensor       o;   // [M, nh*hd]
     pl_tensor       lse; // [M, nh] log-sum-exp of the scores, kept for backward (blocks only; .data NULL when cached)
     int             nh, nkv, hd;
     double          scale;
     // cached
-    pl_tensor       qkv; // [M, (nh + 2 nkv) hd]: queries are read from here (cached)
-    const pl_kvrow *row; // [M] or NULL
+    double          cap;    // 0: none
+    int             window; // 0: none
+    pl_tensor       qkv;    // [M, (nh + 2 nkv) hd]: queries are read from here (cached)
+    const pl_kvrow *row;    // [M] or NULL
     // blocks
     int             n_blocks;
     pl_tensor       block[PL_MAX_UNROLL]; // each [M, (nh + 2 nkv) hd]; [0] the causal block, last = the queries' own
@@ -56,9 +69,15 @@ typedef struct pl_attention_args {
 } pl_attention_args;
 
 pl_tensor pl_attention_cached(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd);
+pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, int nh, int nkv, int hd,
+                             const pl_attention_rule *rule);
 pl_tensor pl_attention_blocks(pl_ctx *ctx, const pl_tensor *block, int n_blocks, const int32_t *lo, int nh, int nkv,
                               int hd);
-// The same in numbers that may be rounded: PL_BF16, or PL_F32 as above.
-pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, const pl_tensor *block, int n_blocks, const int32_t *lo,
-                                 int nh, int nkv, int hd);
+// The same in numbers that may be rounded, PL_BF16 or PL_F32 as above, and by a scale (0: 1/sqrt(hd)).
+pl_tensor pl_attention_blocks_in(pl_ctx *ctx, pl_dtype numbers, double scale, const pl_tensor *block, int n_blocks,
+                                 const int32_t *lo, int nh, int nkv, int hd);
+// The first key that a row of n keys sees.
+static inline int32_t pl_attention_first(int32_t n, int window) {
+    return window > 0 && n > window ? n - window : 0;
+}
 #endif

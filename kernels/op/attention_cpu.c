@@ -22,7 +22,8 @@ enum {
 // with zeros to whole vectors.
 typedef struct chain {
     float max, sum;
-    float pad[PL_VL - 2];
+    float cap; // of the scores; 0: none
+    float pad[PL_VL - 3];
 } chain;
 
 typedef void (*step_fn)(chain *c, const float *k, const float *v, const int64_t *off, int count, int vectors);
@@ -74,6 +75,12 @@ PL_INLINE void add_values(float *acc, const float *p, const float *v, const int6
         pl_vf_store(acc + i * PL_VL, a[i]);
 }
 
+// Of scores; what is -inf stays so.
+PL_INLINE pl_vf capped(pl_vf s, float cap) {
+    pl_vf small = pl_vf_mul(pl_vf_set1(cap), pl_vf_tanh(pl_vf_div(s, pl_vf_set1(cap))));
+    return pl_vf_select_gt(s, pl_vf_set1(-INFINITY), small, s);
+}
+
 // off[0..GROUP) are all readable; entries from count on repeat a key that counts for nothing.
 PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_t *off, int count, const int vectors) {
     float             *q = (float *)(c + 1), *acc = q + vectors * PL_VL;
@@ -84,6 +91,10 @@ PL_INLINE void group_step(chain *c, const float *k, const float *v, const int64_
     for (j = count; j < GROUP; j++)
         s[j] = -INFINITY;
     pl_vf s0 = pl_vf_load(s), s1 = pl_vf_load(s + PL_VL);
+    if (c->cap > 0.0f) {
+        s0 = capped(s0, c->cap);
+        s1 = capped(s1, c->cap);
+    }
     float top = pl_vf_hmax(pl_vf_max(s0, s1));
     if (top > c->max) {
         pl_vf fade = pl_attention_exp(pl_vf_set1(c->max - top)); // 0 before the first group
@@ -147,17 +158,20 @@ typedef struct cached_job {
     size_t                   chain_bytes, part_bytes;
 } cached_job;
 
-// One group of positions as one row sees it.
+// One group of positions as one row sees it: all of them up to the row's own, or from where its window begins.
 typedef struct group {
     const float *k, *v;
     int64_t      off[GROUP];
-    int          count;
-    bool         straight; // slot = position
+    int          count, first; // first: place in the group of the first that is seen
+    bool         straight;     // slot = position
 } group;
 
-static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width) {
-    int64_t p0 = g * GROUP, left = (int64_t)r->n_ctx + r->n_path - p0, in_context = r->n_ctx - p0;
-    int     n = left < GROUP ? (int)left : GROUP;
+static void find_group(group *to, const pl_kvrow *r, int64_t g, int64_t width, int window) {
+    int32_t all = r->n_ctx + r->n_path;
+    int64_t skip = pl_attention_first(all, window) - g * GROUP;
+    to->first = skip > 0 ? skip < GROUP ? (int)skip : GROUP : 0;
+    int64_t p0 = g * GROUP + to->first, left = all - p0, in_context = r->n_ctx - p0;
+    int     n = left < GROUP - to->first ? (int)left : GROUP - to->first;
     to->k = r->k;
     to->v = r->v;
     to->count = n > 0 ? n : 0;
@@ -180,7 +194,9 @@ typedef struct packed {
 } packed;
 
 static void pack_group(packed *p, const group *g, int64_t at, int hd, int64_t padded) {
-    if (g->straight && p->from && g->k == p->from->k && g->v == p->from->v && g->count <= p->from->count) return;
+    if (g->straight && p->from && g->k == p->from->k && g->v == p->from->v && g->first == p->from->first &&
+        g->count <= p->from->count)
+        return;
     for (int j = 0; j < g->count; j++)
         for (int i = 0; i < hd; i += PL_VL) {
             int64_t n = pl_vf_lanes(i, hd), off = g->off[j] + at + i;
@@ -196,6 +212,7 @@ static void start_chain(chain *c, const cached_job *job, int64_t m, int h) {
     float                   *q = (float *)(c + 1);
     memset(c, 0, job->chain_bytes);
     c->max = -INFINITY;
+    c->cap = (float)a->cap;
     for (int i = 0; i < a->hd; i++)
         q[i] = from[i] * (float)a->scale;
 }
@@ -228,7 +245,7 @@ static chain *next_chain(const cached_job *job, chain *c) {
 static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
     const pl_attention_args *a = job->a;
     int                      share = a->nh / a->nkv;
-    int64_t                  groups = 0, width = (int64_t)a->nkv * a->hd;
+    int64_t                  groups = 0, first = INT64_MAX, width = (int64_t)a->nkv * a->hd;
     group                    see[ROW_BLOCK];
     packed                   copy;
     bool crowded = width % CROWDED == 0 && a->nkv > 1 && (it->m1 - it->m0) * (it->hi - it->lo) >= PACKING_PAYS;
@@ -239,17 +256,19 @@ static void run_item(const cached_job *job, const item *it, uint8_t *scratch) {
         copy.off[j] = j * job->padded;
 
     for (int64_t m = it->m0; m < it->m1; m++) {
-        int64_t n = ((int64_t)a->row[m].n_ctx + a->row[m].n_path + GROUP - 1) / GROUP;
+        int32_t all = a->row[m].n_ctx + a->row[m].n_path;
+        int64_t n = ((int64_t)all + GROUP - 1) / GROUP, seen = pl_attention_first(all, a->window) / GROUP;
         groups = n > groups ? n : groups;
+        first = seen < first ? seen : first;
         for (int kv = it->kv0; kv < it->kv1; kv++) {
             chain *c = chain_at(job, it, scratch, m, kv);
             for (int h = it->lo; h < it->hi; h++, c = next_chain(job, c))
                 start_chain(c, job, m, kv * share + h);
         }
     }
-    for (int64_t g = 0; g < groups; g++) {
+    for (int64_t g = first; g < groups; g++) {
         for (int64_t m = it->m0; m < it->m1; m++)
-            find_group(&see[m - it->m0], &a->row[m], g, width);
+            find_group(&see[m - it->m0], &a->row[m], g, width, a->window);
         for (int kv = it->kv0; kv < it->kv1; kv++) {
             int64_t at = (int64_t)kv * a->hd;
             copy.from = NULL;
@@ -312,8 +331,10 @@ static void cached_fwd(pl_ctx *ctx, const pl_attention_args *a) {
     if (!ctx->measuring) {
         // Counted four times: over few rows attention runs at a quarter of the rate that the threshold is meant for.
         double work = 0;
-        for (int64_t m = 0; m < job.rows; m++)
-            work += 4 * 4.0 * a->nh * a->hd * ((double)a->row[m].n_ctx + a->row[m].n_path);
+        for (int64_t m = 0; m < job.rows; m++) {
+            int32_t all = a->row[m].n_ctx + a->row[m].n_path;
+            work += 4 * 4.0 * a->nh * a->hd * (double)(all - pl_attention_first(all, a->window));
+        }
         pl_parallel(ctx->pool, pl_cpu_parts(ctx, blocks * job.kv_sets * job.head_sets, work), cached_part, &job);
     }
     pl_arena_release(&ctx->scratch, mark);

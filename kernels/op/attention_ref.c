@@ -9,7 +9,10 @@ typedef struct key {
 } key;
 
 static int64_t n_keys(const pl_attention_args *a, int64_t m) {
-    if (a->row) return (int64_t)a->row[m].n_ctx + a->row[m].n_path;
+    if (a->row) {
+        int32_t all = a->row[m].n_ctx + a->row[m].n_path;
+        return all - pl_attention_first(all, a->window);
+    }
     return a->lo[m] < 0 ? 0 : m - a->lo[m] + 1 + a->n_blocks - 1;
 }
 
@@ -17,7 +20,8 @@ static key key_at(const pl_attention_args *a, int64_t m, int h, int64_t i) {
     int64_t head = h / (a->nh / a->nkv) * (int64_t)a->hd, kv = (int64_t)a->nkv * a->hd;
     if (a->row) {
         const pl_kvrow *r = &a->row[m];
-        int64_t         slot = i < r->n_ctx || !r->path ? i : r->path[i - r->n_ctx];
+        i += pl_attention_first(r->n_ctx + r->n_path, a->window);
+        int64_t slot = i < r->n_ctx || !r->path ? i : r->path[i - r->n_ctx];
         return (key){(const pl_real *)r->k + slot * kv + head, (const pl_real *)r->v + slot * kv + head, NULL, NULL};
     }
     int64_t          own = m - a->lo[m] + 1; // keys of the causal block; the diagonals follow
@@ -38,6 +42,11 @@ static pl_real dot(const pl_real *x, const pl_real *y, int n) {
     return sum;
 }
 
+static pl_real score(const pl_attention_args *a, const pl_real *q, const pl_real *k) {
+    pl_real s = (pl_real)a->scale * dot(q, k, a->hd), cap = (pl_real)a->cap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
 static const pl_tensor *queries(const pl_attention_args *a) {
     return a->row ? &a->qkv : &a->block[a->n_blocks - 1];
 }
@@ -47,21 +56,20 @@ void PL_REF(attention_fwd)(pl_ctx *ctx, const void *args) {
     const pl_attention_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     const pl_tensor *q = queries(a);
-    pl_real          scale = (pl_real)a->scale;
     for (int64_t m = 0; m < q->dim[0]; m++)
         for (int h = 0; h < a->nh; h++) {
             const pl_real *query = (const pl_real *)q->data + m * q->dim[1] + (int64_t)h * a->hd;
             pl_real       *o = (pl_real *)a->o.data + (m * a->nh + h) * a->hd, max = -INFINITY, sum = 0;
             int64_t        n = n_keys(a, m);
             for (int64_t i = 0; i < n; i++) {
-                pl_real s = scale * dot(query, key_at(a, m, h, i).k, a->hd);
+                pl_real s = score(a, query, key_at(a, m, h, i).k);
                 if (s > max) max = s;
             }
             for (int d = 0; d < a->hd; d++)
                 o[d] = 0;
             for (int64_t i = 0; i < n; i++) {
                 key     at = key_at(a, m, h, i);
-                pl_real p = exp(scale * dot(query, at.k, a->hd) - max);
+                pl_real p = exp(score(a, query, at.k) - max);
                 sum += p;
                 for (int d = 0; d < a->hd; d++)
                     o[d] += p * at.v[d];

@@ -22,23 +22,25 @@ static int width(heads h) {
 typedef double (*key_fn)(const op_run *r, const void *view, int m, int i, int kv_head, int d, bool value);
 
 static void expect_attention(const op_run *r, int out, int m, heads h, const double *q, int n, key_fn key,
-                             const void *view, double tol) {
-    double *p = malloc((size_t)(n + 1) * sizeof *p);
+                             const void *view, const pl_attention_rule *rule, double tol) {
+    double *p = malloc((size_t)(n + 1) * sizeof *p), scale = rule->scale > 0 ? rule->scale : 1 / sqrt(h.hd);
+    int     first = pl_attention_first(n, rule->window);
     assert_non_null(p);
     for (int head = 0; head < h.nh; head++) {
         int    kv = head / (h.nh / h.nkv);
         double max = -INFINITY, sum = 0;
-        for (int i = 0; i < n; i++) {
+        for (int i = first; i < n; i++) {
             p[i] = 0;
             for (int d = 0; d < h.hd; d++)
-                p[i] += q[head * h.hd + d] * key(r, view, m, i, kv, d, false) / sqrt(h.hd);
+                p[i] += q[head * h.hd + d] * key(r, view, m, i, kv, d, false) * scale;
+            if (rule->cap > 0) p[i] = rule->cap * tanh(p[i] / rule->cap);
             max = fmax(max, p[i]);
         }
-        for (int i = 0; i < n; i++)
+        for (int i = first; i < n; i++)
             sum += p[i] = exp(p[i] - max);
         for (int d = 0; d < h.hd; d++) {
             double o = 0;
-            for (int i = 0; i < n; i++)
+            for (int i = first; i < n; i++)
                 o += p[i] / sum * key(r, view, m, i, kv, d, true);
             double got = op_value(r, out, (int64_t)m * h.nh * h.hd + head * h.hd + d);
             if (!(fabs(got - o) <= tol)) fail_msg("row %d head %d[%d]: %.9g, expected %.9g", m, head, d, got, o);
@@ -57,8 +59,9 @@ static double tolerance(const pl_backend *be) {
 enum { SLOTS = 150, ROWS = 9, PATH = 6 };
 
 typedef struct cached_shape {
-    heads h;
-    int   n_ctx[2]; // committed keys of the two sessions
+    heads             h;
+    int               n_ctx[2]; // committed keys of the two sessions
+    pl_attention_rule rule;
 } cached_shape;
 
 // Rows 0..3: session 0, a tree of root 0, children 1 and 2, grandchild 3 under 2, at scattered slots past n_ctx.
@@ -90,15 +93,30 @@ static void cached(op_run *r, const void *arg) {
                             .slot = n_ctx + tree[m].slot_offset};
     }
     pl_kvstore(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd);
-    op_out(r, pl_attention_cached(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd));
+    op_out(r, pl_attention_ruled(op_ctx(r), qkv, row, h.nh, h.nkv, h.hd, &s->rule));
     op_out(r, qkv);
     for (int i = 0; i < 4; i++)
         op_out(r, cache[i]);
 }
 
 static const cached_shape cached_shapes[] = {
-    {{1, 1, 1}, {0, 1}},    {{2, 1, 3}, {0, 3}},      {{3, 3, 31}, {31, 32}}, {{4, 2, 33}, {33, 65}},
-    {{9, 3, 64}, {64, 29}}, {{8, 2, 128}, {128, 27}}, {{6, 6, 64}, {1, 95}},  {{20, 1, 8}, {40, 3}},
+    {{1, 1, 1}, {0, 1}, {.window = 0}},
+    {{2, 1, 3}, {0, 3}, {.window = 0}},
+    {{3, 3, 31}, {31, 32}, {.window = 0}},
+    {{4, 2, 33}, {33, 65}, {.window = 0}},
+    {{9, 3, 64}, {64, 29}, {.window = 0}},
+    {{8, 2, 128}, {128, 27}, {.window = 0}},
+    {{6, 6, 64}, {1, 95}, {.window = 0}},
+    {{20, 1, 8}, {40, 3}, {.window = 0}},
+    // Windows that begin within a group, at its edge, among the tree's own rows, before the text; caps; a scale.
+    {{2, 1, 8}, {40, 3}, {.window = 5}},
+    {{9, 3, 64}, {64, 29}, {.window = 1}},
+    {{4, 2, 33}, {95, 130}, {.window = 33}},
+    {{3, 3, 31}, {127, 32}, {.window = 32, .cap = 2}},
+    {{8, 2, 128}, {128, 27}, {.window = 2, .scale = 0.05, .cap = 1}},
+    {{2, 1, 64}, {100, 0}, {.window = 200, .cap = 50}},
+    {{4, 1, 256}, {33, 65}, {.cap = 0.5}},
+    {{20, 1, 16}, {135, 101}, {.window = 64}},
 };
 enum { CACHED_SHAPES = sizeof cached_shapes / sizeof cached_shapes[0] };
 
@@ -106,8 +124,9 @@ static void cached_all_backends(void **state) {
     (void)state;
     for (int i = 0; i < CACHED_SHAPES; i++) {
         const cached_shape *s = &cached_shapes[i];
-        op_check(cached, s, OP_NO_TAPE | OP_BF16_PAIRS, "cached attention, %d/%d heads of %d, contexts %d and %d",
-                 s->h.nh, s->h.nkv, s->h.hd, s->n_ctx[0], s->n_ctx[1]);
+        op_check(cached, s, OP_NO_TAPE | OP_BF16_PAIRS,
+                 "cached attention, %d/%d heads of %d, contexts %d and %d, window %d, cap %g", s->h.nh, s->h.nkv,
+                 s->h.hd, s->n_ctx[0], s->n_ctx[1], s->rule.window, s->rule.cap);
     }
 }
 
@@ -130,7 +149,7 @@ static void cached_values(void **state) {
             for (int m = 0; m < ROWS; m++) {
                 for (int k = 0; k < s->h.nh * s->h.hd; k++)
                     q[k] = op_value(r, 1, (int64_t)m * width(s->h) + k);
-                expect_attention(r, 0, m, s->h, q, s->n_ctx[tree[m].session] + tree[m].n_path, cached_key, s,
+                expect_attention(r, 0, m, s->h, q, s->n_ctx[tree[m].session] + tree[m].n_path, cached_key, s, &s->rule,
                                  tolerance(be));
             }
             free(q);
@@ -144,8 +163,9 @@ static void cached_values(void **state) {
 //   2 a tree whose deepest path they are, its nodes at scattered slots, siblings beside it
 //   3 a chain draft: four committed, a row chain of four
 typedef struct way {
-    heads h;
-    int   n, which;
+    heads             h;
+    int               n, which;
+    pl_attention_rule rule;
 } way;
 
 enum { TOKENS = 8, WAY_ROOM = 24 };
@@ -191,33 +211,48 @@ static void one_way(op_run *r, const void *arg) {
     }
     pl_tensor qkv = pl_gather(ctx, tokens, index, rows + extra);
     pl_kvstore(ctx, qkv, row, h.nh, h.nkv, h.hd);
-    pl_tensor      o = pl_attention_cached(ctx, qkv, row, h.nh, h.nkv, h.hd);
+    pl_tensor      o = pl_attention_ruled(ctx, qkv, row, h.nh, h.nkv, h.hd, &w->rule);
     const int32_t *last = op_ids_from(r, &(int32_t){rows - 1}, 1);
     op_out(r, pl_gather(ctx, o, last, 1));
 }
 
 static void bits_depend_on_positions_alone(void **state) {
     (void)state;
-    const heads       h[] = {{2, 1, 33}, {9, 3, 64}, {2, 1, 128}};
-    const int         n[] = {0, 1, 24, 25, 31, 60};
+    const heads h[] = {{2, 1, 33}, {9, 3, 64}, {2, 1, 128}};
+    const int   n[] = {0, 1, 24, 25, 31, 60};
+    const struct {
+        int               heads, n;
+        pl_attention_rule rule;
+    } ruled[] = {{1, 2, {.window = 7}},
+                 {1, 5, {.window = 33, .cap = 3}},
+                 {1, 5, {.window = 4}},
+                 {2, 5, {.window = 36}},
+                 {0, 4, {.window = 20, .cap = 1}}};
+    enum { PLAIN = 18, RULED = sizeof ruled / sizeof *ruled };
     const pl_backend *be;
     for (int b = 0; (be = op_backend(b)); b++)
-        for (int i = 0; i < 3; i++)
-            for (int c = 0; c < 6; c++) {
-                op_run *r[4];
-                way     w[4];
-                for (int k = 0; k < 4; k++) {
-                    w[k] = (way){h[i], n[c], k};
-                    r[k] = op_run_once(one_way, &w[k], be, k == 2 ? 2 : 1, OP_NO_TAPE);
-                }
-                for (int k = 1; k < 4; k++)
-                    for (int d = 0; d < h[i].nh * h[i].hd; d++)
-                        if (op_value(r[k], 0, d) != op_value(r[0], 0, d))
-                            fail_msg("%s, %d heads of %d after %d keys: way %d differs at %d", be->name, h[i].nh,
-                                     h[i].hd, n[c], k, d);
-                for (int k = 0; k < 4; k++)
-                    op_run_free(r[k]);
+        for (int which = 0; which < PLAIN + RULED; which++) {
+            int               i = which / 6, c = which % 6;
+            pl_attention_rule rule = {0};
+            if (which >= PLAIN) {
+                i = ruled[which - PLAIN].heads;
+                c = ruled[which - PLAIN].n;
+                rule = ruled[which - PLAIN].rule;
             }
+            op_run *r[4];
+            way     w[4];
+            for (int k = 0; k < 4; k++) {
+                w[k] = (way){h[i], n[c], k, rule};
+                r[k] = op_run_once(one_way, &w[k], be, k == 2 ? 2 : 1, OP_NO_TAPE);
+            }
+            for (int k = 1; k < 4; k++)
+                for (int d = 0; d < h[i].nh * h[i].hd; d++)
+                    if (op_value(r[k], 0, d) != op_value(r[0], 0, d))
+                        fail_msg("%s, %d heads of %d after %d keys, window %d: way %d differs at %d", be->name, h[i].nh,
+                                 h[i].hd, n[c], rule.window, k, d);
+            for (int k = 0; k < 4; k++)
+                op_run_free(r[k]);
+        }
 }
 
 // Blocks: documents, padding, diagonals of the unroll.
@@ -226,18 +261,24 @@ typedef struct block_shape {
     heads h;
     int   rows, n_blocks;
     int   document; // rows per document; the last two rows are padding when there are several
+    int   window;   // 0: none
 } block_shape;
 
 static const block_shape block_shapes[] = {
-    {{1, 1, 1}, 1, 1, 1},    {{1, 1, 3}, 3, 2, 3},     {{2, 1, 5}, 7, 3, 3},    {{4, 2, 8}, 33, 4, 13},
-    {{9, 3, 16}, 31, 3, 31}, {{3, 3, 33}, 40, 7, 17},  {{3, 1, 64}, 65, 2, 40}, {{2, 2, 31}, 9, PL_MAX_UNROLL, 4},
-    {{4, 2, 64}, 70, 1, 60}, {{1, 1, 130}, 66, 2, 66}, {{2, 1, 256}, 5, 2, 3},  {{1, 1, 4}, 200, 2, 70},
+    {{1, 1, 1}, 1, 1, 1, 0},      {{1, 1, 3}, 3, 2, 3, 0},
+    {{2, 1, 5}, 7, 3, 3, 0},      {{4, 2, 8}, 33, 4, 13, 0},
+    {{9, 3, 16}, 31, 3, 31, 0},   {{3, 3, 33}, 40, 7, 17, 0},
+    {{3, 1, 64}, 65, 2, 40, 0},   {{2, 2, 31}, 9, PL_MAX_UNROLL, 4, 0},
+    {{4, 2, 64}, 70, 1, 60, 0},   {{1, 1, 130}, 66, 2, 66, 0},
+    {{2, 1, 256}, 5, 2, 3, 0},    {{1, 1, 4}, 200, 2, 70, 0},
+    {{2, 1, 8}, 150, 1, 150, 40}, {{4, 2, 16}, 140, 2, 100, 7},
 };
 enum { BLOCK_SHAPES = sizeof block_shapes / sizeof block_shapes[0] };
 
 static int block_lo(const block_shape *s, int m) {
     if (s->document < s->rows && m >= s->rows - 2) return -1;
-    return m / s->document * s->document;
+    int first = m / s->document * s->document;
+    return s->window > 0 && m - s->window + 1 > first ? m - s->window + 1 : first;
 }
 
 static void blocks(op_run *r, const void *arg) {
@@ -287,7 +328,8 @@ static void blocks_values(void **state) {
                     if (lo < 0) assert_true(op_value(r, 0, (int64_t)m * s->h.nh * s->h.hd + k) == 0);
                 }
                 if (lo >= 0)
-                    expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, block_key, s, tolerance(be));
+                    expect_attention(r, 0, m, s->h, q, m - lo + 1 + s->n_blocks - 1, block_key, s,
+                                     &(pl_attention_rule){0}, tolerance(be));
             }
             free(q);
             op_run_free(r);
@@ -319,7 +361,7 @@ static void partly_constant(op_run *r, const void *arg) {
 
 static void blocks_composed(void **state) {
     (void)state;
-    const block_shape s = {{4, 2, 6}, 11, 3, 4};
+    const block_shape s = {{4, 2, 6}, 11, 3, 4, 0};
     op_check(unrolled, &s, OP_BF16_PAIRS, "unrolled block attention");
     op_check(partly_constant, &s, OP_BF16_PAIRS, "block attention over a constant block");
 }
