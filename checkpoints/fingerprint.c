@@ -22,6 +22,30 @@ static uint64_t hash_num(uint64_t h, double v) {
     return pl_hash_more(h, &v, sizeof v);
 }
 
+// What a target has beside Llama's; nothing of those that have nothing, which keep the print they had.
+static uint64_t hash_unlike_llama(uint64_t h, const pl_hf_config *c) {
+    const int    flags[] = {c->activation,       c->fused,         c->norm_plus_one, c->post_norms,
+                            c->embedding_scaled, c->sliding_window};
+    const double numbers[] = {c->query_scalar, c->attention_softcap, c->final_softcap, c->local_theta, c->rope.partial};
+    const int    n_flags = sizeof flags / sizeof *flags, n_numbers = sizeof numbers / sizeof *numbers;
+    bool         unlike = false;
+    for (int i = 0; i < n_flags; i++)
+        unlike |= flags[i] != 0;
+    for (int i = 0; i < n_numbers; i++)
+        unlike |= numbers[i] != 0;
+    for (int i = 0; i < n_flags && unlike; i++)
+        h = hash_int(h, flags[i]);
+    for (int i = 0; i < n_numbers && unlike; i++)
+        h = hash_num(h, numbers[i]);
+    for (int l = 0; l < c->num_hidden_layers && c->sliding_window > 0; l++)
+        h = hash_int(h, pl_hf_windowed(c, l));
+    if (c->rope.scaling != PL_HF_ROPE_LONG) return h;
+    const double *divisor = pl_hf_long_divisors(c); // here the longest context does say what is computed
+    for (int i = 0; i < c->rope.n_divisors; i++)
+        h = hash_num(h, divisor[i]);
+    return hash_num(h, c->rope.attention_factor);
+}
+
 // Not the special tokens and not the longest context: they say how a model is used, not what it computes.
 static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
     const int sizes[] = {c->hidden_size,
@@ -50,6 +74,7 @@ static uint64_t hash_config(uint64_t h, const pl_hf_config *c) {
     h = pl_hf_head_hash(h, &c->head);
     if (c->backbone == PL_HF_OTHER) h = hash_text(h, c->backbone_name);
     if (c->qkv_bias || c->qk_norm) h = hash_int(h, c->qkv_bias + 2 * c->qk_norm); // others keep the print they had
+    h = hash_unlike_llama(h, c);
     h = hash_num(h, c->rms_norm_eps);
     h = hash_num(h, c->rope.theta);
     h = hash_num(h, c->rope.factor);

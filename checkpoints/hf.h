@@ -1,8 +1,8 @@
-// config.json of a Hugging Face model folder of the Llama family (Llama, Mistral, Qwen2, Qwen3), and of draft heads for
-// it.
+// config.json of a Hugging Face model folder: decoders that are Llama's but for what the fields below say (Llama,
+// Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3's text, Phi-3), and draft heads for them.
 //
-// What the program cannot compute as the model's authors meant it (another activation, other biases, sliding windows,
-// other RoPE scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
+// What the program cannot compute as the model's authors meant it (another activation, other biases, other RoPE
+// scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
 #ifndef PL_HF_H
 #define PL_HF_H
 
@@ -23,20 +23,39 @@
 #define PL_HF_HEAD_DIM_MAX 4096
 #define PL_HF_VOCAB_MAX (4 << 20)
 #define PL_HF_POSITIONS_MAX (1 << 28)
+#define PL_HF_LONG_MAX 256 // pairs of a head that longrope may name divisors of
 
-typedef enum pl_hf_scaling { PL_HF_ROPE_NONE, PL_HF_ROPE_LINEAR, PL_HF_ROPE_LLAMA3, PL_HF_ROPE_YARN } pl_hf_scaling;
+typedef enum pl_hf_scaling {
+    PL_HF_ROPE_NONE,
+    PL_HF_ROPE_LINEAR,
+    PL_HF_ROPE_LLAMA3,
+    PL_HF_ROPE_YARN,
+    PL_HF_ROPE_LONG // longrope, "su" in older files
+} pl_hf_scaling;
 
 typedef struct pl_hf_rope {
     pl_hf_scaling scaling;
     double        theta;                            // the base; 10000 where config.json is silent
-    double        factor;                           // linear, llama3, yarn
+    double        factor;                           // linear, llama3, yarn, longrope
     double        low_freq_factor;                  // llama3
     double        high_freq_factor;                 // llama3
-    int           original_max_position_embeddings; // llama3, yarn
+    int           original_max_position_embeddings; // llama3, yarn, longrope
     double        beta_fast, beta_slow;             // yarn
-    double        attention_factor;                 // yarn: of cos and sin
+    double        attention_factor;                 // yarn, longrope: of cos and sin
     bool          truncate;                         // yarn
+    // The part of each head that is rotated, its first elements; 0: all of it. Phi-3.
+    double        partial;
+    // longrope: divisors of the pairs' frequencies, for texts up to original_max_position_embeddings and for longer
+    // ones. transformers changes from one list to the other when a text grows past that length and computes all of it
+    // again; what is in a cache here was rotated once. So max_position_embeddings, the longest text that is served,
+    // decides for all texts, as vLLM has it by its max_model_len: `long` where it is more than the original length.
+    // A file that states fewer positions is served by `short`.
+    int           n_divisors;
+    double        short_factor[PL_HF_LONG_MAX], long_factor[PL_HF_LONG_MAX];
 } pl_hf_rope;
+
+// a(z) of the MLP's gate, see kernels/op/swiglu.h.
+typedef enum pl_hf_activation { PL_HF_SILU, PL_HF_GELU_TANH } pl_hf_activation;
 
 // How eagle_aux_hidden_state_layer_ids count (0-based): the hidden state that enters layer i, or the one that leaves
 // it. Input i is output i - 1. UNSTATED where the file does not say: conventions in the field differ by one.
@@ -51,18 +70,30 @@ typedef struct pl_hf_config {
     char architecture[64]; // architectures[0]
     char model_type[32];
 
-    int        hidden_size, intermediate_size, num_hidden_layers;
-    int        num_attention_heads, num_key_value_heads, head_dim;
-    int        vocab_size, max_position_embeddings;
-    double     rms_norm_eps;
-    pl_hf_rope rope;
-    bool       tie_word_embeddings;
-    bool       qkv_bias;                   // Qwen2's: queries, keys and values have biases
-    bool       qk_norm;                    // Qwen3's: each head of queries and keys is normed (kernels/op/headnorm.h)
-    int        bos_token_id, pad_token_id; // -1: none
-    int        eos_token_id[PL_HF_EOS];    // config.json's, then generation_config.json's further ones
-    int        n_eos;
-    pl_dtype   dtype; // torch_dtype or dtype: F32, BF16 or F16; F32 where config.json is silent
+    int              hidden_size, intermediate_size, num_hidden_layers;
+    int              num_attention_heads, num_key_value_heads, head_dim;
+    int              vocab_size, max_position_embeddings;
+    double           rms_norm_eps;
+    pl_hf_rope       rope;
+    bool             tie_word_embeddings;
+    bool             qkv_bias; // Qwen2's: queries, keys and values have biases
+    bool             qk_norm;  // Qwen3's: each head of queries and keys is normed (kernels/op/headnorm.h)
+    // Beside these a target may differ from Llama in:
+    pl_hf_activation activation;
+    bool             fused;             // Phi-3's files: qkv_proj and gate_up_proj are one tensor each
+    bool             norm_plus_one;     // Gemma's files hold the norms' gains less 1
+    bool             post_norms;        // Gemma's: what attention and the MLP give is normed before it is added
+    bool             embedding_scaled;  // Gemma's: embeddings times sqrt(hidden_size)
+    double           query_scalar;      // query_pre_attn_scalar: scores times its -1/2th power; 0: head_dim's
+    double           attention_softcap; // attn_logit_softcapping; 0: none
+    double           final_softcap;     // final_logit_softcapping; 0: none. Greedy choices do not depend on it
+    int              sliding_window;    // keys that a position sees in windowed layers, its own included; 0: no such
+    uint8_t          windowed[PL_HF_LAYERS_MAX / 8]; // bit l % 8 of byte l / 8: layer l is one, see pl_hf_windowed
+    double           local_theta;                    // Gemma 3's: RoPE of windowed layers, unscaled; 0: as the others
+    int              bos_token_id, pad_token_id;     // -1: none
+    int              eos_token_id[PL_HF_EOS];        // config.json's, then generation_config.json's further ones
+    int              n_eos;
+    pl_dtype         dtype; // torch_dtype or dtype: F32, BF16 or F16; F32 where config.json is silent
 
     // draft heads; zero, false or empty in a target
     pl_hf_backbone      backbone;           // from the architecture
@@ -82,7 +113,8 @@ typedef struct pl_hf_config {
 typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 
 // dir: a folder with config.json (and generation_config.json), or a config.json itself.
-//   PL_HF_TARGET:  LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM; no sliding windows
+//   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM,
+//   Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3ForConditionalGeneration (its text_config; images are not read)
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); PacelineDrafter, whose
@@ -97,7 +129,15 @@ pl_status pl_hf_config_check(const pl_hf_config *cfg, const char *where, pl_err 
 // A config with the defaults of config.json: theta 10000, eps 1e-6, no special tokens, F32; all sizes 0.
 void      pl_hf_config_init(pl_hf_config *cfg);
 
-const char *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
+// Whether a layer sees a window of the text alone.
+bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
+// Of longrope: the divisors of the longest text that is served.
+const double *pl_hf_long_divisors(const pl_hf_config *cfg);
+// Elements of a head that are rotated.
+int           pl_hf_rotary_dim(const pl_hf_config *cfg);
+// What a target's config has beside Llama's goes: for a drafter's own layer, which is Llama's whatever the target's is.
+void          pl_hf_config_plain(pl_hf_config *cfg);
+const char   *pl_hf_backbone_name(const pl_hf_config *cfg); // "eagle3", "eagle1", an OTHER's name; "" for none
 
 // Parts of a config.json, members of an open object: rope_theta with rope_scaling; of an object of scaling rope_type
 // ("default": none) and its numbers; a token id, where none (-1) is written out as null, since transformers' defaults

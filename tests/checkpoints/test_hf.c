@@ -108,6 +108,103 @@ static void test_fields(void **state) {
     assert_true(!c.qkv_bias && c.qk_norm);
 }
 
+#define MISTRAL "\"architectures\":[\"MistralForCausalLM\"],"
+#define PHI3 "\"architectures\":[\"Phi3ForCausalLM\"],"
+#define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],"
+#define GEMMA3 "\"architectures\":[\"Gemma3ForCausalLM\"],"
+
+static void read_as(pl_hf_config *c, const char *more) {
+    pl_err err;
+    put_config(at("f.json"), "architectures", more);
+    pl_status st = pl_hf_config_read(c, at("f.json"), PL_HF_TARGET, &err);
+    if (st != PL_OK) fail_msg("%s: %s", more, err.msg);
+}
+
+static void windows_are(const pl_hf_config *c, int window, const char *layers) {
+    assert_int_equal(c->sliding_window, window);
+    for (int l = 0; l < c->num_hidden_layers; l++)
+        assert_int_equal(pl_hf_windowed(c, l), layers[l] == 's');
+}
+
+// What each family's file says, and what is taken where it is silent: transformers' defaults.
+static void test_families(void **state) {
+    (void)state;
+    pl_hf_config c;
+    read_as(&c, MISTRAL "\"sliding_window\":4096");
+    windows_are(&c, 4096, "ss");
+    assert_false(c.fused || c.post_norms || c.norm_plus_one || c.embedding_scaled);
+    read_as(&c, MISTRAL "\"sliding_window\":null,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
+    windows_are(&c, 0, "ff");
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_LINEAR);
+    read_as(&c, "\"architectures\":[\"Qwen2ForCausalLM\"],\"use_sliding_window\":true,\"sliding_window\":64,"
+                "\"max_window_layers\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+                "\"original_max_position_embeddings\":32768}");
+    windows_are(&c, 64, "fs");
+    assert_true(c.qkv_bias && c.rope.scaling == PL_HF_ROPE_YARN);
+    read_as(&c, "\"architectures\":[\"Qwen2ForCausalLM\"],\"use_sliding_window\":true,\"max_window_layers\":0");
+    windows_are(&c, 4096, "ss");
+    read_as(&c, "\"architectures\":[\"Qwen3ForCausalLM\"],\"use_sliding_window\":true,\"sliding_window\":64");
+    windows_are(&c, 0, "ff"); // from layer 28 on
+    read_as(&c, "\"architectures\":[\"Qwen2ForCausalLM\"],\"sliding_window\":64");
+    windows_are(&c, 0, "ff"); // not switched on
+
+    read_as(&c, PHI3 "\"sliding_window\":2047");
+    windows_are(&c, 2047, "ss");
+    assert_true(c.fused && !c.qkv_bias && c.rope.partial == 0 && c.max_position_embeddings == 4096);
+    read_as(&c, PHI3 "\"max_position_embeddings\":131072,\"original_max_position_embeddings\":4096,"
+                     "\"partial_rotary_factor\":0.75,\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1.5,2],"
+                     "\"long_factor\":[1,4,8.5]}");
+    assert_int_equal(c.rope.scaling, PL_HF_ROPE_LONG);
+    assert_int_equal(pl_hf_rotary_dim(&c), 6);
+    assert_true(c.rope.factor == 32 && c.rope.original_max_position_embeddings == 4096);
+    assert_true(fabs(c.rope.attention_factor - sqrt(1 + log(32) / log(4096))) < 1e-12);
+    assert_true(pl_hf_long_divisors(&c)[2] == 8.5);
+    read_as(&c, PHI3 "\"max_position_embeddings\":4096,\"original_max_position_embeddings\":4096,"
+                     "\"rope_parameters\":{\"rope_type\":\"longrope\",\"partial_rotary_factor\":0.75,\"factor\":16,"
+                     "\"short_factor\":[1,1.5,2],\"long_factor\":[1,4,8.5],\"rope_theta\":500}");
+    assert_true(pl_hf_long_divisors(&c)[2] == 2 && c.rope.theta == 500);
+    assert_true(fabs(c.rope.attention_factor - sqrt(1 + log(16) / log(4096))) < 1e-12);
+
+    read_as(&c, GEMMA2 "\"hidden_act\":\"gelu_pytorch_tanh\",\"head_dim\":16,\"sliding_window\":9");
+    windows_are(&c, 9, "sf");
+    assert_true(c.post_norms && c.norm_plus_one && c.embedding_scaled && c.tie_word_embeddings && !c.qk_norm);
+    assert_true(c.activation == PL_HF_GELU_TANH && c.query_scalar == 256);
+    assert_true(c.attention_softcap == 50 && c.final_softcap == 30 && c.local_theta == 0 && c.rope.theta == 10000);
+    read_as(&c, GEMMA2 "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,\"sliding_window\":null,"
+                       "\"query_pre_attn_scalar\":144,\"tie_word_embeddings\":false");
+    windows_are(&c, 0, "ff");
+    assert_true(c.attention_softcap == 0 && c.final_softcap == 0 && c.query_scalar == 144 && !c.tie_word_embeddings);
+    assert_int_equal(c.head_dim, 256);
+
+    read_as(&c, GEMMA3 "\"sliding_window\":512,\"sliding_window_pattern\":2,\"rope_local_base_freq\":20000,"
+                       "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}");
+    windows_are(&c, 512, "sf");
+    assert_true(c.qk_norm && c.rope.theta == 1e6 && c.local_theta == 20000 && c.rope.factor == 8);
+    assert_true(c.attention_softcap == 0 && c.final_softcap == 0);
+    read_as(&c, GEMMA3 "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":4,"
+                       "\"rope_theta\":5000},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":100}}");
+    windows_are(&c, 4096, "ss"); // every sixth is global
+    assert_true(c.rope.scaling == PL_HF_ROPE_LINEAR && c.rope.theta == 5000 && c.local_theta == 100);
+    read_as(&c, "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"dtype\":\"bfloat16\",\"text_config\":{"
+                "\"hidden_size\":96,\"intermediate_size\":48,\"num_hidden_layers\":7,\"sliding_window\":1024,"
+                "\"eos_token_id\":1}");
+    windows_are(&c, 1024, "sssssfs");
+    assert_int_equal(c.dtype, PL_BF16);
+    assert_int_equal(c.hidden_size, 96);
+    assert_int_equal(c.num_attention_heads, 8);
+    assert_int_equal(c.num_key_value_heads, 4);
+    assert_int_equal(c.vocab_size, 262208);
+    assert_int_equal(c.max_position_embeddings, 131072);
+    assert_true(c.tie_word_embeddings && c.n_eos == 1);
+
+    // A drafter's layer is Llama's.
+    read_as(&c, GEMMA2 "\"sliding_window\":9");
+    pl_hf_config_plain(&c);
+    windows_are(&c, 0, "ff");
+    assert_false(c.post_norms || c.norm_plus_one || c.embedding_scaled || c.activation || c.query_scalar > 0);
+    assert_false(c.attention_softcap > 0 || c.final_softcap > 0);
+}
+
 static void test_generation(void **state) {
     (void)state;
     pl_err       err;
@@ -148,8 +245,8 @@ static void test_bad_targets(void **state) {
         {"architectures", "\"architectures\":[]", "architectures: empty"},
         {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
         {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
-         "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM or "
-         "Qwen3ForCausalLM"},
+         "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
+         "Qwen3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM or Gemma3ForConditionalGeneration"},
         {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle3\"]", "is a draft head, not a target"},
         {NULL, "\"draft_vocab_size\":100", "is a draft head, not a target"},
         {"model_type", "\"model_type\":5", "model_type: expected a string"},
@@ -184,8 +281,25 @@ static void test_bad_targets(void **state) {
         {NULL, "\"rope_theta\":0", "rope_theta: expected a number from 1 to 1000000000000, found 0"},
         {NULL, "\"rope_theta\":1e999", "rope_theta: expected a number"},
         {NULL, "\"rope_scaling\":5", "rope_scaling: expected an object"},
-        {NULL, "\"rope_scaling\":{\"type\":\"longrope\"}",
-         "rope_scaling: \"longrope\" is not supported; known are default, linear, llama3 and yarn"},
+        {NULL, "\"rope_scaling\":{\"type\":\"dynamic\"}",
+         "rope_scaling: \"dynamic\" is not supported; known are default, linear, llama3, yarn and longrope"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\"}", "rope_scaling.short_factor: missing"},
+        {NULL, "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1]}", "rope_scaling.long_factor: missing"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1,2]}",
+         "rope_scaling: 1 factors for short texts, 2 for long ones"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1],\"long_factor\":[1,2,3]}",
+         "rope_scaling: 3 factors for 4 pairs"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[0],\"long_factor\":[1]}",
+         "rope_scaling.short_factor[0]: expected a number from 0.001"},
+        {NULL, "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":3,\"long_factor\":[1]}",
+         "rope_scaling.short_factor: expected an array"},
+        {NULL, "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}",
+         "rope_parameters.full_attention: RoPE by layer is not supported here"},
+        {NULL, "\"rope_parameters\":{\"sliding_attention\":{\"rope_theta\":1e6}}",
+         "rope_parameters.sliding_attention: RoPE by layer is not supported here"},
+        {NULL, "\"attn_logit_softcapping\":50", "attn_logit_softcapping: a soft cap is not supported in this"},
+        {NULL, "\"final_logit_softcapping\":30", "final_logit_softcapping: a soft cap is not supported in this"},
+        {NULL, "\"use_bidirectional_attention\":true", "use_bidirectional_attention: true is not supported"},
         {NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":0.5}", "rope_scaling.factor: expected a number"},
         {NULL, "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":2}",
          "yarn with rope_theta 10000, beta_slow 2 and beta_fast 1"},
@@ -199,7 +313,7 @@ static void test_bad_targets(void **state) {
         {NULL,
          L3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192"),
          "low_freq_factor 4 is not below high_freq_factor 4"},
-        {NULL, "\"rope_parameters\":{\"rope_type\":\"longrope\"}", "rope_parameters: \"longrope\" is not supported"},
+        {NULL, "\"rope_parameters\":{\"rope_type\":\"longrope\"}", "rope_parameters.short_factor: missing"},
         {NULL, "\"partial_rotary_factor\":0.5", "partial_rotary_factor: expected a number from 1 to 1, found 0.5"},
         {NULL, "\"tie_word_embeddings\":1", "tie_word_embeddings: expected true or false, found 1"},
         {NULL, "\"attention_bias\":true", "attention_bias: true is not supported"},
@@ -208,6 +322,30 @@ static void test_bad_targets(void **state) {
         {NULL, "\"sliding_window\":4096", "sliding_window: sliding-window attention is not supported"},
         {NULL, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          "layer_types[1]: \"sliding_attention\" is not supported"},
+        {"architectures", MISTRAL "\"sliding_window\":0", "sliding_window: expected a positive integer"},
+        {"architectures", MISTRAL "\"sliding_window\":8,\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+         "layer_types[1]: full_attention, but MistralForCausalLM gives each layer its sliding_window"},
+        {"architectures", MISTRAL "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]",
+         "layer_types[0]: sliding_attention, but there is no sliding_window"},
+        {"architectures", MISTRAL "\"layer_types\":[\"full_attention\",\"chunked_attention\"]",
+         "layer_types[1]: \"chunked_attention\" is not supported, only full_attention and sliding_attention"},
+        {"architectures", GEMMA2 "\"layer_types\":[\"sliding_attention\"]", "layer_types: 1 entries for 2 layers"},
+        {"architectures", GEMMA2 "\"hidden_activation\":\"gelu\"",
+         "hidden_activation: \"gelu\" is not supported, only silu and gelu_pytorch_tanh"},
+        {"architectures", GEMMA2 "\"attn_logit_softcapping\":0",
+         "attn_logit_softcapping: expected a number from 0.001"},
+        {"architectures", GEMMA2 "\"final_logit_softcapping\":true", "final_logit_softcapping: expected a number"},
+        {"architectures", GEMMA2 "\"query_pre_attn_scalar\":0", "query_pre_attn_scalar: expected a number from 0.001"},
+        {"architectures", GEMMA3 "\"attn_logit_softcapping\":50", "attn_logit_softcapping: a soft cap is not"},
+        {"architectures", GEMMA3 "\"rope_local_base_freq\":0", "rope_local_base_freq: expected a number from 1"},
+        {"architectures", GEMMA3 "\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}",
+         "rope_parameters.sliding_attention: \"linear\" is not supported in windowed layers"},
+        {"architectures", GEMMA3 "\"sliding_window_pattern\":0", "sliding_window_pattern: expected a positive integer"},
+        {"architectures", PHI3 "\"partial_rotary_factor\":1.5", "partial_rotary_factor: expected a number from 0.001"},
+        {"architectures", PHI3 "\"partial_rotary_factor\":0.4", "partial_rotary_factor: 0.4 of head_dim 8 is no whole"},
+        {"architectures", "\"architectures\":[\"Gemma3ForConditionalGeneration\"]", "text_config: missing"},
+        {"architectures", "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{}",
+         "config.json: text_config: hidden_size: missing"},
         {NULL, "\"quantization_config\":{}", "quantization_config: quantised weights are not supported"},
         {NULL, "\"torch_dtype\":\"float8_e4m3fn\"", "torch_dtype: \"float8_e4m3fn\" is not supported"},
         {NULL, "\"dtype\":\"int8\"", "dtype: \"int8\" is not supported"},
@@ -347,6 +485,39 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
     assert_true(a->rms_norm_eps == b->rms_norm_eps && a->rope.theta == b->rope.theta);
     assert_true(a->rope.factor == b->rope.factor && a->rope.low_freq_factor == b->rope.low_freq_factor);
     assert_true(a->rope.high_freq_factor == b->rope.high_freq_factor);
+    assert_int_equal(a->activation, b->activation);
+    assert_int_equal(a->sliding_window, b->sliding_window);
+    assert_memory_equal(a->windowed, b->windowed, sizeof a->windowed);
+    assert_true(a->query_scalar == b->query_scalar && a->attention_softcap == b->attention_softcap);
+    assert_true(a->final_softcap == b->final_softcap && a->local_theta == b->local_theta);
+    assert_true(a->rope.partial == b->rope.partial && a->rope.n_divisors == b->rope.n_divisors);
+    assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
+    assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
+    assert_true(a->fused == b->fused && a->norm_plus_one == b->norm_plus_one && a->post_norms == b->post_norms);
+    assert_true(a->embedding_scaled == b->embedding_scaled && a->qk_norm == b->qk_norm && a->qkv_bias == b->qkv_bias);
+}
+
+// What families have beside Llama's comes back from what is written.
+static void test_family_round_trip(void **state) {
+    (void)state;
+    static const char *const files[] = {
+        MISTRAL "\"sliding_window\":4096",
+        "\"architectures\":[\"Qwen2ForCausalLM\"],\"use_sliding_window\":true,\"max_window_layers\":1",
+        PHI3 "\"max_position_embeddings\":512,\"original_max_position_embeddings\":64,\"sliding_window\":99,"
+             "\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1.5],"
+             "\"long_factor\":[1,4]}",
+        GEMMA2 "\"sliding_window\":9",
+        GEMMA2 "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":7.5,\"sliding_window\":null",
+        GEMMA3 "\"sliding_window_pattern\":2,\"rope_local_base_freq\":77,\"query_pre_attn_scalar\":168",
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        pl_err       err;
+        pl_hf_config c, back;
+        read_as(&c, files[i]);
+        assert_ok(pl_hf_config_write(at("rt.json"), &c, &err));
+        assert_ok(pl_hf_config_read(&back, at("rt.json"), PL_HF_TARGET, &err));
+        assert_same(&c, &back);
+    }
 }
 
 static void test_round_trip(void **state) {
@@ -529,9 +700,12 @@ static void test_real(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_fields),  cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_bad_targets), cmocka_unit_test(test_drafter), cmocka_unit_test(test_eagle1),
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_memory),  cmocka_unit_test(test_real),
+        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_families),   cmocka_unit_test(test_family_round_trip),
+        cmocka_unit_test(test_generation), cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_drafter),    cmocka_unit_test(test_eagle1),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
