@@ -53,27 +53,79 @@ done:
     return st;
 }
 
+// A file set, and the names of what is taken out of a wrapping.
+typedef struct opened {
+    pl_st *set;
+    char  *names; // one after another; NULL: the file's own
+} opened;
+
 static void release_st(void *owner) {
-    pl_st_close(owner);
+    opened *o = owner;
+    pl_st_close(o->set);
+    pl_free(o->names);
+    pl_free(o);
+}
+
+// The wrappings: what stands before the decoder's names, and what takes its place. The first that has the embedding is
+// the file's.
+static const struct wrapping {
+    const char *embedding, *from[2], *to[2];
+} wrappings[] = {
+    {"language_model.model.embed_tokens.weight",
+     {"language_model.model.", "language_model.lm_head."},
+     {"model.", "lm_head."}},
+    {"model.language_model.embed_tokens.weight", {"model.language_model.", "lm_head."}, {"model.", "lm_head."}},
+};
+
+static const struct wrapping *wrapping_of(const pl_st *set) {
+    for (size_t i = 0; i < sizeof wrappings / sizeof *wrappings; i++)
+        if (pl_st_find(set, wrappings[i].embedding)) return &wrappings[i];
+    return NULL;
+}
+
+// The name without the wrapping, at `to`; NULL: not the language model's. Never longer than it was.
+static char *unwrapped(char *to, const struct wrapping *w, const char *name) {
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(w->from[i]);
+        if (strncmp(name, w->from[i], n) != 0) continue;
+        sprintf(to, "%s%s", w->to[i], name + n);
+        return to;
+    }
+    return NULL;
 }
 
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err) {
     *out = NULL;
-    pl_st *set;
-    PL_TRY(pl_st_open(&set, path, err));
-    int64_t          n = pl_st_count(set);
-    pl_weight_entry *entries = pl_calloc((size_t)n, sizeof *entries);
-    if (!entries) {
-        pl_st_close(set);
+    opened   *o = pl_calloc(1, sizeof *o);
+    pl_status st = o ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    if (st == PL_OK) st = pl_st_open(&o->set, path, err);
+    if (st != PL_OK) {
+        pl_free(o);
+        return st;
+    }
+    const struct wrapping *w = wrapping_of(o->set);
+    int64_t                all = pl_st_count(o->set), n = 0;
+    size_t                 text = 1;
+    pl_weight_entry       *entries = pl_calloc((size_t)all, sizeof *entries);
+    for (int64_t i = 0; i < all && w; i++)
+        text += strlen(pl_st_at(o->set, i)->name) + 1;
+    if (w) o->names = pl_malloc(text);
+    if (!entries || (w && !o->names)) {
+        pl_free(entries);
+        release_st(o);
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     }
-    for (int64_t i = 0; i < n; i++) {
-        const pl_st_entry *e = pl_st_at(set, i);
-        entries[i] =
-            (pl_weight_entry){.name = e->name, .dtype = e->dtype, .rank = e->rank, .data = e->data, .bytes = e->bytes};
-        memcpy(entries[i].shape, e->shape, sizeof e->shape);
+    char *at = o->names;
+    for (int64_t i = 0; i < all; i++) {
+        const pl_st_entry *e = pl_st_at(o->set, i);
+        const char        *name = w ? unwrapped(at, w, e->name) : e->name;
+        if (!name) continue;
+        if (w) at += strlen(name) + 1;
+        entries[n] =
+            (pl_weight_entry){.name = name, .dtype = e->dtype, .rank = e->rank, .data = e->data, .bytes = e->bytes};
+        memcpy(entries[n++].shape, e->shape, sizeof e->shape);
     }
-    pl_status st = pl_weight_source_create(out, pl_st_path(set), entries, n, release_st, set, err);
+    st = pl_weight_source_create(out, pl_st_path(o->set), entries, n, release_st, o, err);
     pl_free(entries);
     return st;
 }

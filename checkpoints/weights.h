@@ -43,6 +43,9 @@ typedef struct pl_weight_entry {
 typedef struct pl_weight_source pl_weight_source;
 
 // A safetensors file, index or folder (pl_st_open). llama2.c files: pl_llama2c_open.
+// Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
+// model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
+// names that they have without the wrapping: model.layers.0..., lm_head.weight.
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err);
 void      pl_weight_source_close(pl_weight_source *src);
 // For readers of other formats: copies path and the entries; names and data must live until `release(owner)`, which
