@@ -55,7 +55,7 @@ static void forward(pl_ctx *ctx, void *arg) {
     pl_llama_out             out = {0};
     pl_view view = {.pos = f->view->pos, .cos = t->cos, .sin = t->sin, .row = f->view->row, .m = f->rows};
     pl_llama_forward(ctx, t, f->view->id, f->rows, &view, NULL, 0, &out);
-    pl_tensor logits = pl_linear(ctx, out.hidden, t->head);
+    pl_tensor logits = pl_llama_logits(ctx, t, out.hidden);
     pl_topk(ctx, &(pl_topk_args){.x = logits, .id = f->view->choice, .k = 1});
 }
 

@@ -80,7 +80,7 @@ static void forward(pl_engine *e, int rows, int n_logits, bool greedy, int n_dra
     pl_view view = {.pos = e->pos, .cos = e->target->cos, .sin = e->target->sin, .row = e->row, .m = rows};
     pl_llama_forward(ctx, e->target, e->id, rows, &view, e->tap, e->n_taps, &f->out);
     pl_tensor hidden = n_logits == rows ? f->out.hidden : pl_gather(ctx, f->out.hidden, e->logits_index, n_logits);
-    f->logits = pl_linear(ctx, hidden, e->target->head);
+    f->logits = pl_llama_logits(ctx, e->target, hidden);
     if (greedy) pl_topk(ctx, &(pl_topk_args){.x = f->logits, .id = e->argmax, .k = 1});
     pl_verification_draw(&e->verification, ctx, f->logits, n_draws);
     f->features = select_features(ctx, &f->out, e->capture_tap, e->opt.n_taps);

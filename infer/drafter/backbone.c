@@ -124,7 +124,8 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     if (!pl_head_find(c.head.kind, err)) return PL_E_INPUT;
     c.num_hidden_layers = 1;
     if (o->inter) c.intermediate_size = o->inter;
-    c.tie_word_embeddings = c.qkv_bias = c.qk_norm = false; // a drafter's layer is Llama's whatever the target's is
+    c.tie_word_embeddings = false;
+    pl_hf_config_plain(&c); // a drafter's layer is Llama's whatever the target's is
     c.dtype = PL_BF16;
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;

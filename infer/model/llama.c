@@ -8,6 +8,7 @@
 #include "kernels/op/linear.h"
 #include "kernels/op/rmsnorm.h"
 #include "kernels/op/rope.h"
+#include "kernels/op/softcap.h"
 #include "kernels/tape.h"
 
 #include <math.h>
@@ -21,7 +22,8 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
                           .nh = c->num_attention_heads,
                           .nkv = c->num_key_value_heads,
                           .hd = c->head_dim,
-                          .eps = c->rms_norm_eps};
+                          .eps = c->rms_norm_eps,
+                          .fused = c->fused};
     if (s->hd % 2)
         return pl_fail(err, PL_E_INPUT, "config.json: head_dim: %d is odd, rotary embedding needs pairs", s->hd);
     return PL_OK;
@@ -29,7 +31,7 @@ pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, p
 
 pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
                          pl_dtype real, const pl_memory *memory, pl_err *err) {
-    int64_t half = c->head_dim / 2, n = c->max_position_embeddings;
+    int64_t half = pl_hf_rotary_dim(c) / 2, n = c->max_position_embeddings;
     size_t  one = pl_size_mul((size_t)n, (size_t)half, pl_dtype_size(real));
     *bytes = pl_size_mul(one, 2, 1);
     *block = pl_memory_create(memory, PL_LOCAL, *bytes, err);
@@ -37,7 +39,7 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
     uint8_t *stage = pl_memory_stage(memory, *block, *bytes);
     if (!stage) return pl_fail(err, PL_E_MEMORY, "rope tables of %lld positions: out of memory", (long long)n);
     pl_rope_spec spec = {.theta = c->rope.theta,
-                         .hd = c->head_dim,
+                         .hd = pl_hf_rotary_dim(c),
                          .factor = c->rope.factor,
                          .low_freq_factor = c->rope.low_freq_factor,
                          .high_freq_factor = c->rope.high_freq_factor,
@@ -45,10 +47,12 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
                          .beta_fast = c->rope.beta_fast,
                          .beta_slow = c->rope.beta_slow,
                          .attention = c->rope.attention_factor,
-                         .truncate = c->rope.truncate};
+                         .truncate = c->rope.truncate,
+                         .divisor = pl_hf_long_divisors(c)};
     spec.scaling = c->rope.scaling == PL_HF_ROPE_LLAMA3   ? PL_ROPE_LLAMA3
                    : c->rope.scaling == PL_HF_ROPE_LINEAR ? PL_ROPE_LINEAR
                    : c->rope.scaling == PL_HF_ROPE_YARN   ? PL_ROPE_YARN
+                   : c->rope.scaling == PL_HF_ROPE_LONG   ? PL_ROPE_LONG
                                                           : PL_ROPE_DEFAULT;
     *cos = pl_tensor_2d(*block, real, n, half);
     *sin = pl_tensor_2d((uint8_t *)*block + one, real, n, half);
@@ -65,21 +69,30 @@ void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const 
     snprintf(n[3], sizeof n[3], "%sself_attn.o_proj.weight", prefix);
     snprintf(n[4], sizeof n[4], "%smlp.gate_proj.weight", prefix);
     snprintf(n[5], sizeof n[5], "%smlp.up_proj.weight", prefix);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->wqkv,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{n[0], q}, {n[1], kv}, {n[2], kv}},
-                                       .cols = s->d_attn,
-                                       .init_std = 0.02});
+    pl_param_args qkv = {.tensor = &w->wqkv,
+                         .kind = PL_PARAM_MATRIX,
+                         .part = {{n[0], q}, {n[1], kv}, {n[2], kv}},
+                         .cols = s->d_attn,
+                         .init_std = 0.02};
+    pl_param_args gu = {.tensor = &w->wgu,
+                        .kind = PL_PARAM_MATRIX,
+                        .part = {{n[4], s->inter}, {n[5], s->inter}},
+                        .cols = s->d,
+                        .init_std = 0.02};
+    if (s->fused) { // the same rows in the same order, in one tensor
+        snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
+        snprintf(n[4], sizeof n[4], "%smlp.gate_up_proj.weight", prefix);
+        qkv.part[0].rows = q + 2 * kv;
+        gu.part[0].rows = 2 * s->inter;
+        qkv.part[1].name = gu.part[1].name = NULL;
+    }
+    pl_params_add(ps, &qkv);
     pl_params_add(ps, &(pl_param_args){.tensor = &w->wo,
                                        .kind = PL_PARAM_MATRIX,
                                        .part = {{n[3], s->d}},
                                        .cols = q,
                                        .init_std = 0.02 * out_scale});
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->wgu,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{n[4], s->inter}, {n[5], s->inter}},
-                                       .cols = s->d,
-                                       .init_std = 0.02});
+    pl_params_add(ps, &gu);
     snprintf(n[0], sizeof n[0], "%smlp.down_proj.weight", prefix);
     pl_params_add(ps, &(pl_param_args){.tensor = &w->wdown,
                                        .kind = PL_PARAM_MATRIX,
@@ -99,13 +112,34 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
 }
 
 // Gains of the norms of queries' and keys' heads.
-static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
+static void add_head_norms(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, float offset) {
     pl_tensor *norm[2] = {&w->norm_q, &w->norm_k};
     for (int i = 0; i < 2; i++) {
         char name[96];
         snprintf(name, sizeof name, "%sself_attn.%c_norm.weight", prefix, "qk"[i]);
-        pl_params_add(ps, &(pl_param_args){.tensor = norm[i], .kind = PL_PARAM_NORM, .part = {{name, s->hd}}});
+        pl_params_add(
+            ps, &(pl_param_args){.tensor = norm[i], .kind = PL_PARAM_NORM, .part = {{name, s->hd}}, .offset = offset});
     }
+}
+
+static void add_norm(pl_params *ps, pl_tensor *norm, int64_t d, const char *prefix, const char *name, float offset) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
+    pl_params_add(ps, &(pl_param_args){.tensor = norm, .kind = PL_PARAM_NORM, .part = {{whole, d}}, .offset = offset});
+}
+
+// post_attention_layernorm names the norm before the MLP, but with norms of what is added that of attention's output.
+static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_scale, float offset) {
+    pl_params *ps = &m->params;
+    int64_t    d = m->shape.d;
+    bool       post = m->config.post_norms;
+    add_norm(ps, &w->norm_attn, d, prefix, "input_layernorm", offset);
+    pl_layer_params(ps, w, &m->shape, prefix, out_scale);
+    if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
+    if (m->config.qk_norm) add_head_norms(ps, w, &m->shape, prefix, offset);
+    if (post) add_norm(ps, &w->norm_attn_out, d, prefix, "post_attention_layernorm", offset);
+    add_norm(ps, &w->norm_mlp, d, prefix, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", offset);
+    if (post) add_norm(ps, &w->norm_mlp_out, d, prefix, "post_feedforward_layernorm", offset);
 }
 
 static void list_params(pl_llama *m, bool packed) {
@@ -120,20 +154,13 @@ static void list_params(pl_llama *m, bool packed) {
                                        .alias = tied ? "lm_head.weight" : NULL});
     // GPT-2's scaling of what is added to the residual stream keeps its variance bounded with depth.
     double out_scale = 1 / sqrt(2.0 * m->n_layers);
+    float  offset = m->config.norm_plus_one ? 1 : 0;
     for (int l = 0; l < m->n_layers; l++) {
-        char prefix[48], name[96];
+        char prefix[48];
         snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
-        snprintf(name, sizeof name, "%sinput_layernorm.weight", prefix);
-        pl_params_add(ps,
-                      &(pl_param_args){.tensor = &m->layer[l].norm_attn, .kind = PL_PARAM_NORM, .part = {{name, d}}});
-        pl_layer_params(ps, &m->layer[l], &m->shape, prefix, out_scale);
-        if (m->config.qkv_bias) add_biases(ps, &m->layer[l], &m->shape, prefix);
-        if (m->config.qk_norm) add_head_norms(ps, &m->layer[l], &m->shape, prefix);
-        snprintf(name, sizeof name, "%spost_attention_layernorm.weight", prefix);
-        pl_params_add(ps,
-                      &(pl_param_args){.tensor = &m->layer[l].norm_mlp, .kind = PL_PARAM_NORM, .part = {{name, d}}});
+        add_layer(m, &m->layer[l], prefix, out_scale, offset);
     }
-    pl_params_add(ps, &(pl_param_args){.tensor = &m->norm, .kind = PL_PARAM_NORM, .part = {{"model.norm.weight", d}}});
+    add_norm(ps, &m->norm, d, "model.", "norm", offset);
     if (tied && !packed) return;
     pl_params_add(ps, &(pl_param_args){.tensor = &m->head,
                                        .kind = PL_PARAM_MATRIX,
@@ -143,17 +170,50 @@ static void list_params(pl_llama *m, bool packed) {
                                        .alias = tied ? "model.embed_tokens.weight" : NULL});
 }
 
+// What the layers have beside widths and weights.
+static pl_status set_layers(pl_llama *m, pl_err *err) {
+    const pl_hf_config *c = &m->config;
+    if (c->local_theta > 0) {
+        pl_hf_config local = *c;
+        local.rope = (pl_hf_rope){.theta = c->local_theta};
+        PL_TRY(pl_rope_tables(&m->local_cos, &m->local_sin, &m->local_rope, &m->local_rope_bytes, &local, m->be->real,
+                              m->be->memory, err));
+    }
+    for (int l = 0; l < m->n_layers; l++) {
+        pl_layer *w = &m->layer[l];
+        bool      windowed = pl_hf_windowed(c, l);
+        w->gate = c->activation == PL_HF_GELU_TANH ? PL_GATE_GELU_TANH : PL_GATE_SILU;
+        w->rule = (pl_attention_rule){.scale = c->query_scalar > 0 ? 1 / sqrt(c->query_scalar) : 0,
+                                      .cap = c->attention_softcap,
+                                      .window = windowed ? c->sliding_window : 0};
+        if (!windowed) continue;
+        w->cos = m->local_cos;
+        w->sin = m->local_sin;
+    }
+    return PL_OK;
+}
+
+pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
+    const char *what = c->norm_plus_one                                   ? "norms whose files hold their gain less 1"
+                       : c->attention_softcap > 0 || c->final_softcap > 0 ? "soft caps"
+                                                                          : NULL;
+    return what ? pl_fail(err, PL_E_INPUT, "%s: %s is decoded and learned from, not trained: it has %s", where,
+                          c->architecture, what)
+                : PL_OK;
+}
+
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
     *m = (pl_llama){.be = be, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 9 * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 11 * m->n_layers + 3, err));
     m->params.memory = be->memory;
     list_params(m, packed);
     PL_TRY_GOTO(st, fail,
                 pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, be->real, be->memory, err));
+    PL_TRY_GOTO(st, fail, set_layers(m, err));
     return PL_OK;
 fail:
     pl_llama_fini(m);
@@ -203,6 +263,7 @@ fail:
 
 void pl_llama_fini(pl_llama *m) {
     if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
+    if (m->local_rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->local_rope, m->local_rope_bytes);
     pl_params_fini(&m->params);
     pl_free(m->layer);
     *m = (pl_llama){0};
@@ -229,16 +290,28 @@ static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
                                        : pl_rmsnorm_residual(ctx, &h, r->delta, w->norm_attn, eps);
     if (r->input) *r->input = h;
     pl_tensor delta = pl_layer_attention(ctx, &m->shape, w, x, r->view, r->layer);
+    if (w->norm_attn_out.data) delta = pl_rmsnorm(ctx, delta, w->norm_attn_out, eps);
     x = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, eps);
     out[DELTA] = pl_layer_mlp(ctx, w, x);
+    if (w->norm_mlp_out.data) out[DELTA] = pl_rmsnorm(ctx, out[DELTA], w->norm_mlp_out, eps);
     out[STREAM] = h;
+}
+
+// sqrt(d) as transformers has it: a float, rounded once more to the weights' type.
+static double embedding_scale(const pl_llama *m) {
+    if (!m->config.embedding_scaled) return 1;
+    float scale = (float)sqrt((double)m->shape.d);
+    return m->embed.dtype == PL_BF16 ? pl_round_bf16(scale) : scale;
 }
 
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out) {
     PL_CHECK(!view->rerun || n_taps == 0, "%d taps of layers that are not kept", n_taps);
     pl_tensor shape = {.dim = {rows, m->shape.d, 1, 1}}, input;
-    layer_run r = {.m = m, .view = view, .h = pl_embed(ctx, m->embed, id, rows), .input = n_taps ? &input : NULL};
+    layer_run r = {.m = m,
+                   .view = view,
+                   .h = pl_embed_scaled(ctx, m->embed, id, rows, embedding_scale(m)),
+                   .input = n_taps ? &input : NULL};
     for (r.layer = 0; r.layer < m->n_layers; r.layer++) {
         pl_tensor o[LAYER_OUT] = {shape, shape};
         if (view->rerun)
@@ -258,6 +331,12 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
     }
 }
 
+pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden) {
+    pl_tensor z = pl_linear(ctx, hidden, m->head);
+    if (m->config.final_softcap > 0) pl_softcap(ctx, z, m->config.final_softcap);
+    return z;
+}
+
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]) {
     int want[3] = {2, n_layers / 2, n_layers - 3}, n = 0;
     if (n_layers < 7) {
@@ -274,5 +353,10 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context) {
     double bytes = 0;
     for (int i = 0; i < m->params.n; i++)
         if (m->params.p[i].kind != PL_PARAM_EMBED) bytes += (double)m->params.p[i].owned_bytes;
-    return bytes + 2.0 * m->n_layers * (double)(m->shape.nkv * m->shape.hd) * sizeof(float) * (double)context;
+    for (int l = 0; l < m->n_layers; l++) {
+        int     window = m->layer[l].rule.window;
+        int64_t seen = window > 0 && window < context ? window : context;
+        bytes += 2.0 * (double)(m->shape.nkv * m->shape.hd) * sizeof(float) * (double)seen;
+    }
+    return bytes;
 }

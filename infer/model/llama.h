@@ -1,4 +1,10 @@
-// A Llama-family target: the model definition, shared by pretraining, feature generation and decoding.
+// The target: one decoder, which config.json drives (checkpoints/hf.h); shared by pretraining, feature generation and
+// decoding. Per layer, with norm = RMSNorm and W_o, W_d at the end of attention and MLP (infer/model/layer.h):
+//
+//   h = s embed[id]                          s = 1, or sqrt(d) rounded to the type in which the weights are held
+//   h += [norm'] attention(norm(h))          the keys of a window, or all; scores scaled, capped as the config says
+//   h += [norm'] mlp(norm(h))                norm': Gemma's, on what is added
+//   logits = [cap] norm(h) W^T               cap tanh(z / cap), Gemma 2's: pl_llama_logits
 #ifndef PL_LLAMA_H
 #define PL_LLAMA_H
 
@@ -21,12 +27,13 @@ typedef struct pl_llama {
     int64_t           vocab;
     pl_tensor         embed; // [V, d] row-major
     pl_tensor         norm;  // [d]
-    pl_tensor head;     // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
-    pl_layer *layer;    // [n_layers]
-    pl_tensor cos, sin; // [max_position_embeddings, hd/2]
+    pl_tensor head;  // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
+    pl_layer *layer; // [n_layers]
+    // [max_position_embeddings, rotated dimensions / 2]; of windowed layers where they have their own, else .data NULL
+    pl_tensor cos, sin, local_cos, local_sin;
     pl_params params;
-    void     *rope;
-    size_t    rope_bytes;
+    void     *rope, *local_rope;
+    size_t    rope_bytes, local_rope_bytes;
     char      fingerprint[17];
 } pl_llama;
 
@@ -53,6 +60,13 @@ typedef struct pl_llama_out {
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out);
 
+// The logits of hidden states, [n, V]: what sampling, verification and teaching take.
+pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden);
+
+// Whether a config can be trained as a target: what has no backward here, or is not written, is refused by name.
+// where: for the message.
+pl_status pl_llama_trainable(const pl_hf_config *config, const char *where, pl_err *err);
+
 // EAGLE-3's layers: inputs of 2, L/2 and L-3; for L < 7 at L/3, 2L/3 (rounded half up) and L, duplicates dropped.
 // Returns how many.
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]);
@@ -62,7 +76,7 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.
 pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err);
-// cos and sin tables in one block of `memory` (PL_LOCAL), which the caller frees with pl_memory_destroy.
+// cos and sin tables of config's rope in one block of `memory` (PL_LOCAL), which the caller frees with pl_memory_destroy.
 pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
                          pl_dtype real, const pl_memory *memory, pl_err *err);
 // Adds a decoder layer's weights under names "<prefix>self_attn.q_proj.weight" and so on; norms are the caller's.

@@ -30,6 +30,7 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
                     .segments = a->segments,
                     .start = a->start,
                     .fixed = a->fixed,
+                    .offset = a->offset,
                     .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
         snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);
@@ -150,7 +151,10 @@ enum {
 static pl_status load_vector(const pl_params *ps, const pl_param *p, const pl_weight_spec *spec, pl_err *err) {
     void *stage;
     PL_TRY(stage_of(ps, p, &stage, err));
-    return place(ps, p, stage, pl_weight_read_f32(ps->src, spec, stage, err), err);
+    pl_status st = pl_weight_read_f32(ps->src, spec, stage, err);
+    for (int64_t i = 0; i < spec->rows && st == PL_OK && p->offset != 0; i++)
+        ((float *)stage)[i] += p->offset;
+    return place(ps, p, stage, st, err);
 }
 
 typedef struct loading {

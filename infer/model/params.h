@@ -34,7 +34,8 @@ typedef struct pl_param {
     size_t             owned_bytes;
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
     pl_param_start     start;
-    bool               fixed; // never trained
+    bool               fixed;  // never trained
+    float              offset; // a vector held for inference is this more than the file's: loading adds it
 } pl_param;
 
 typedef struct pl_params {
@@ -61,6 +62,7 @@ typedef struct pl_param_args {
     bool               optional; // likewise
     pl_param_start     start;
     bool               fixed;
+    float              offset; // likewise
 } pl_param_args;
 void pl_params_add(pl_params *ps, const pl_param_args *a);
 

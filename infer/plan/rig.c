@@ -210,7 +210,7 @@ static pl_tensor target_part(rig *r, pl_ctx *ctx, int m) {
     pl_llama_out       out = {0};
     pl_view            view = {.pos = r->pos, .cos = t->cos, .sin = t->sin, .row = r->row, .m = m};
     pl_llama_forward(ctx, t, r->id, m, &view, b->tap, b->n_taps, &out);
-    pl_tensor logits = pl_linear(ctx, out.hidden, t->head);
+    pl_tensor logits = pl_llama_logits(ctx, t, out.hidden);
     if (r->o->temperature == 0)
         pl_topk(ctx, &(pl_topk_args){.x = logits, .id = r->choice, .k = 1});
     else if (ctx->be->memory)

@@ -2,6 +2,10 @@
 """Writes the *.golden files of this folder: what PyTorch and transformers compute for small models, in double.
 
   llama_default, _llama3, _yarn transformers' LlamaForCausalLM: hidden states, logits, loss, gradients
+  qwen2, qwen3                  the same of Qwen2ForCausalLM, Qwen3ForCausalLM
+  mistral, qwen2_window,        the same of MistralForCausalLM and so on, on texts longer than their windows; logits of
+  phi3, phi3_short              a tree's nodes, each as the end of a text of its own; texts continued greedily
+  gemma2, gemma2_tied, gemma3   the same without gradients
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
@@ -167,13 +171,17 @@ def computing_in(dtype):
     with contextlib.ExitStack() as stack:
         if dtype == torch.float64:
             stack.enter_context(mock.patch.multiple(torch, float=torch.float64, float32=torch.float64))
+            stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
         yield
 
 
 def family_config(family, rope, tie=False, **sizes):
-    return getattr(transformers, family + "Config")(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
-                                                    attn_implementation="eager", hidden_act="silu", bos_token_id=1,
-                                                    eos_token_id=2, architectures=[family + "ForCausalLM"], **sizes)
+    kind = "Gemma3Text" if family == "Gemma3" else family
+    act = {} if family.startswith("Gemma") else {"hidden_act": "silu"}
+    return getattr(transformers, kind + "Config")(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
+                                                  attn_implementation="eager", bos_token_id=1, eos_token_id=2,
+                                                  pad_token_id=None, architectures=[family + "ForCausalLM"], **act,
+                                                  **sizes)
 
 
 def llama_config(rope, tie=False, **sizes):
@@ -212,7 +220,7 @@ def llama_run(dtype, config, windows):
         total = 0
         for w in windows:
             ids = torch.tensor(w)
-            r = model(ids[None, :-1], output_hidden_states=True)
+            r = model(ids[None, :-1], output_hidden_states=True, use_cache=False)
             for i in range(1, config.num_hidden_layers):
                 rows[f"hidden/{i}"].append(r.hidden_states[i][0])
             rows[f"hidden/{config.num_hidden_layers}"].append(last[-1].reshape(len(w) - 1, -1))
@@ -222,7 +230,8 @@ def llama_run(dtype, config, windows):
         assert rows["logits"][0].dtype == dtype
         total.backward()
     out = {k: torch.cat(v) for k, v in rows.items()} | {"total": total.reshape(1)}
-    return out, {n: p.grad for n, p in model.named_parameters()}, model.model.rotary_emb.inv_freq
+    freq = getattr(model.model.rotary_emb, "inv_freq", None)
+    return out, {n: p.grad for n, p in model.named_parameters()}, freq
 
 
 def rope_tables(g, config):
@@ -236,19 +245,76 @@ def rope_tables(g, config):
     g.put("rope31/sin", np.sin(at[:, None] * freq))
 
 
-def llama_case(name, rope, lengths, family="Llama", tie=False, **sizes):
+TREE = dict(context=20, parent=[-1, 0, 0, 1, 1, 2, 5])
+GREEDY = 200
+
+
+def tree_run(dtype, config, context, tokens):
+    """Logits after each node of a tree: each as the last of its own text."""
+    rows = []
+    with computing_in(dtype), torch.no_grad():
+        model = llama_model(config, dtype, lambda name, shape: weight("llama", name, shape))
+        for node in range(len(tokens)):
+            path = []
+            while node >= 0:
+                path.insert(0, tokens[node])
+                node = TREE["parent"][node]
+            rows.append(model(torch.tensor([context + path])).logits[0, -1])
+    return ({"tree/logits": torch.stack(rows)},)
+
+
+def greedy_text(config, prompt):
+    """What the model says in double, and the least distance of a choice from the next best."""
+    text, least = list(prompt), math.inf
+    with computing_in(torch.float64), torch.no_grad():
+        model = llama_model(config, torch.float64, lambda name, shape: weight("llama", name, shape))
+        for _ in range(GREEDY):
+            z = model(torch.tensor([text])).logits[0, -1]
+            best = torch.topk(z, 2)
+            least = min(least, float(best.values[0] - best.values[1]))
+            text.append(int(best.indices[0]))
+    return text, least
+
+
+def beyond_prefill(g, name, config, window):
+    """A tree behind a context, and the first of some prompts whose greedy text varies and is never a near tie."""
+    tokens = (bits(f"{name}/tree", len(TREE["parent"])) % np.uint64(97)).astype(int).tolist()
+    context = window[:TREE["context"]]
+    runs = in_all_precisions(tree_run, config, context, tokens)[0]
+    g.put("tree/context", int32(context))
+    g.put("tree/tokens", int32(tokens))
+    g.put("tree/parent", int32(TREE["parent"]))
+    g.put_tensors("tree/logits", [r["tree/logits"] for r in runs])
+    for i in range(200):
+        prompt = (bits(f"{name}/prompt/{i}", TREE["context"]) % np.uint64(97)).astype(int).tolist()
+        text, least = greedy_text(config, prompt)
+        if len(set(text[len(prompt):])) >= 8 and least > 2e-3:
+            break
+    else:
+        raise AssertionError(f"{name}: no prompt will do")
+    print(f"{name}: {len(set(text[len(prompt):]))} different tokens of {GREEDY}, never nearer than {least:.1e}")
+    g.put("greedy/prompt", int32(prompt))
+    g.put("greedy/text", int32(text))
+
+
+def llama_case(name, rope, lengths, family="Llama", tie=False, learned=True, beyond=False, **sizes):
     config, g = family_config(family, rope, tie, **(SMALL | sizes)), Golden()
     windows = [(bits(f"{name}/tokens/{i}", n + 1) % np.uint64(97)).astype(int).tolist() for i, n in enumerate(lengths)]
     out, grad, freq = in_all_precisions(llama_run, config, windows)
-    assert torch.allclose(freq[0], freq[1].double(), rtol=1e-6, atol=0) and not torch.equal(freq[0], freq[1].double())
+    if freq[0] is not None:
+        assert torch.allclose(freq[0], freq[1].double(), rtol=1e-6, atol=0)
+        assert not torch.equal(freq[0], freq[1].double())
     g.put("config.json", config_json(config))
     for i, w in enumerate(windows):
         g.put(f"window/{i}", int32(w))
     for k in out[0]:
         g.put_tensors(k, [o[k] for o in out])
     for k in grad[0]:
-        g.put_matrices(f"grad/{k}", [o[k] for o in grad])
-    if rope["rope_type"] == "llama3":
+        if learned:
+            g.put_matrices(f"grad/{k}", [o[k] for o in grad])
+    if beyond:
+        beyond_prefill(g, name, config, windows[0])
+    if rope.get("rope_type") == "llama3":
         rope_tables(g, llama_config(dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
                                          high_freq_factor=4.0, original_max_position_embeddings=8192),
                                     hidden_size=4096, num_attention_heads=32, head_dim=128,
@@ -770,6 +836,28 @@ if __name__ == "__main__":
     llama_case("qwen2", default, (9, 6), "Qwen2", head_dim=8, use_sliding_window=False)
     # Heads wider than their share of the hidden state, as Qwen3's small models have them; one matrix for both ends.
     llama_case("qwen3", default, (9, 6), "Qwen3", tie=True, head_dim=16, use_sliding_window=False)
+    # Texts longer than windows; as far as 200 tokens behind a prompt.
+    far = dict(max_position_embeddings=256, beyond=True)
+    llama_case("mistral", default, (24,), "Mistral", sliding_window=6, **far)
+    llama_case("qwen2_window", default, (24,), "Qwen2", head_dim=8, use_sliding_window=True, sliding_window=5,
+               max_window_layers=1, **far)
+    factors = dict(short_factor=[1.0, 1.5, 3.0], long_factor=[1.25, 4.0, 9.0], rope_theta=500.0,
+                   partial_rotary_factor=0.75)
+    # transformers takes the long factors for a text past the original length: all that is asked here is longer.
+    llama_case("phi3", dict(rope_type="longrope", **factors), (24,), "Phi3", sliding_window=30,
+               original_max_position_embeddings=16, **far)
+    llama_case("phi3_short", dict(rope_type="longrope", factor=4.0, **factors), (9,), "Phi3",
+               original_max_position_embeddings=256, max_position_embeddings=256)
+    gemma2 = dict(family="Gemma2", learned=False, head_dim=16, sliding_window=5, query_pre_attn_scalar=12,
+                  attn_logit_softcapping=3.0, final_logit_softcapping=8.0)
+    # With one matrix for both ends random weights say one token again and again: their texts are told of two.
+    llama_case("gemma2", default, (24,), **gemma2, **far)
+    llama_case("gemma2_tied", default, (9,), tie=True, **gemma2)
+    gemma3 = dict(full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=4.0),
+                  sliding_attention=dict(rope_type="default", rope_theta=100.0))
+    llama_case("gemma3", gemma3, (24,), "Gemma3", learned=False, head_dim=16, sliding_window=5,
+               query_pre_attn_scalar=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+               **far)
     eagle3_case()
     eagle1_case()
     specvocab_case()

@@ -77,6 +77,8 @@ static pl_status norm_from_target(pl_start *s, const pl_tensor *norm, pl_err *er
     float *gain = pl_malloc((size_t)spec.rows * sizeof *gain);
     if (!gain) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a norm");
     pl_status st = pl_weight_read_f32(s->teacher->src, &spec, gain, err);
+    for (int64_t k = 0; k < spec.rows && st == PL_OK; k++)
+        gain[k] += ps->p[i].offset;
     if (st == PL_OK) st = set_param(s, norm, gain, err);
     pl_free(gain);
     return st;

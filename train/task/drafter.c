@@ -419,6 +419,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.unmasked = !tr->train.masked_teacher;
     o.js_beta = tr->train.js_beta;
     o.lk_decay = tr->train.lk_decay;
+    o.teacher_cap = e->teacher.model.config.final_softcap;
     o.steps = look > 0 ? look : 4;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
     e->noise = (pl_feature_noise){.width = regress ? tr->train.noise : 0, .seed = (uint64_t)gen->seed};

@@ -13,9 +13,10 @@ typedef struct lm_pass {
 
 // What a step does; on a measuring context it only sizes memory.
 static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
-    pl_lm       *lm = p->lm;
-    pl_llama    *m = &lm->model;
-    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .rerun = lm->recompute};
+    pl_lm    *lm = p->lm;
+    pl_llama *m = &lm->model;
+    pl_view   view = {
+          .pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .lo_window = lm->lo_window, .rerun = lm->recompute};
     pl_llama_out out;
     pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
     pl_divergence_args a = {.objective = PL_OBJ_LABEL,
@@ -49,6 +50,8 @@ static void take_rows(void *arg) {
     lm->id = pl_arena_alloc(&lm->arrays, n * sizeof *lm->id);
     lm->pos = pl_arena_alloc(&lm->arrays, n * sizeof *lm->pos);
     lm->lo = pl_arena_alloc(&lm->arrays, n * sizeof *lm->lo);
+    lm->lo_window = lm->lo;
+    if (lm->model.config.sliding_window > 0) lm->lo_window = pl_arena_alloc(&lm->arrays, n * sizeof *lm->lo);
     lm->label = pl_arena_alloc(&lm->arrays, n * sizeof *lm->label);
     lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
     lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
@@ -61,6 +64,7 @@ pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_option
     pl_param_block_options bo = {.backend = o->backend, .round_to = o->round_to, .decay_embed = o->decay_embed};
     lm_pass                p = {.lm = lm, .rows = o->capacity};
     pl_status              st;
+    PL_TRY_GOTO(st, fail, pl_llama_trainable(config, "training", err));
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));
     PL_TRY_GOTO(st, fail, pl_param_block_create(&lm->block, &lm->model.params, &bo, err));
@@ -91,10 +95,11 @@ void pl_lm_clear(pl_lm *lm) {
 // The next row, of a document that begins at row `first`.
 static void add_row(pl_lm *lm, int64_t first, int32_t id, int32_t label, float weight) {
     PL_CHECK(lm->rows < lm->capacity, "more than %lld rows", (long long)lm->capacity);
-    int64_t row = lm->rows++;
+    int64_t row = lm->rows++, window = lm->model.config.sliding_window;
     lm->id[row] = id;
     lm->pos[row] = (int32_t)(row - first);
-    lm->lo[row] = (int32_t)first;
+    lm->lo[row] = lm->lo_window[row] = (int32_t)first;
+    if (window > 0 && row - first >= window) lm->lo_window[row] = (int32_t)(row - window + 1);
     lm->label[row] = weight != 0 ? label : -1;
     lm->weight[row] = weight;
 }

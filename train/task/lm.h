@@ -18,6 +18,7 @@ typedef struct pl_lm {
     int64_t        capacity, rows;
     pl_arena       arrays;                         // of the rows below
     int32_t       *id, *pos, *lo, *label, *argmax; // [capacity]; label -1: nothing to learn
+    int32_t       *lo_window;                      // [capacity] as pl_view.lo_window; lo itself where there are none
     float         *weight;                         // [capacity]: 1 where there is a label, but for pl_lm_add_weighted
     double        *loss;                           // [capacity] -log p(label) of the last run; 0 where nothing counts
 } pl_lm;

@@ -213,6 +213,7 @@ static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err
             return pl_recipe_fail(r, field, err, "the model's shape is that of target.start; leave this out");
     }
     PL_TRY(pl_hf_config_read(c, tr->target.start, PL_HF_TARGET, err));
+    PL_TRY(pl_llama_trainable(c, tr->target.start, err));
     c->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     if (c->vocab_size < pieces)
         return pl_recipe_fail(r, &tr->target.start, err, "its vocabulary of %d is smaller than the tokenizer's, %d",
