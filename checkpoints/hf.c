@@ -1,4 +1,6 @@
 #include "checkpoints/hf.h"
+#include "checkpoints/hf_family.h"
+#include "checkpoints/hf_rope.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -13,61 +15,7 @@
 static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
-static const char LLAMA[] = "LlamaForCausalLM", MISTRAL[] = "MistralForCausalLM";
-
-// Which layers a sliding_window is for, where layer_types does not say: none may have one; all; from max_window_layers
-// on where use_sliding_window; all but each n-th.
-typedef enum windows { NO_WINDOWS, WINDOWS_ALL, WINDOWS_SWITCHED, WINDOWS_PATTERN } windows;
-
-// Targets, and what their layers have beside Llama's; what transformers takes where the file is silent.
-static const struct family {
-    const char *architecture;
-    bool        qkv_bias, qk_norm, fused, gemma, wrapped; // wrapped: in text_config
-    windows     windows;
-    int         pattern;      // WINDOWS_PATTERN: n
-    double      softcap[2];   // of attention, of the logits; 0: none unless stated, negative: refused
-    double      theta, local; // of RoPE
-    int         heads, kv_heads, head_dim, vocab, positions; // 0: must be stated, or follows
-} families[] = {
-    {.architecture = LLAMA, .softcap = {-1, -1}, .theta = 10000},
-    {.architecture = MISTRAL, .windows = WINDOWS_ALL, .softcap = {-1, -1}, .theta = 10000},
-    {.architecture = "Qwen2ForCausalLM",
-     .qkv_bias = true,
-     .windows = WINDOWS_SWITCHED,
-     .softcap = {-1, -1},
-     .theta = 10000},
-    {.architecture = "Qwen3ForCausalLM",
-     .qk_norm = true,
-     .windows = WINDOWS_SWITCHED,
-     .softcap = {-1, -1},
-     .theta = 10000},
-    {.architecture = "Phi3ForCausalLM",
-     .fused = true,
-     .windows = WINDOWS_ALL,
-     .softcap = {-1, -1},
-     .theta = 10000,
-     .positions = 4096},
-    {.architecture = "Gemma2ForCausalLM",
-     .gemma = true,
-     .windows = WINDOWS_PATTERN,
-     .pattern = 2,
-     .softcap = {50, 30},
-     .theta = 10000,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .vocab = 256000,
-     .positions = 8192},
-#define GEMMA3                                                                                                         \
-    .qk_norm = true, .gemma = true, .windows = WINDOWS_PATTERN, .pattern = 6, .softcap = {-1, 0}, .theta = 1e6,        \
-    .local = 10000, .heads = 8, .kv_heads = 4, .head_dim = 256, .vocab = 262208, .positions = 131072
-    {.architecture = "Gemma3ForCausalLM", GEMMA3},
-    {.architecture = "Gemma3ForConditionalGeneration", .wrapped = true, GEMMA3},
-};
-enum { FAMILIES = sizeof families / sizeof *families, KNOWN_WINDOW = 4096, GEMMA_QUERY_SCALAR = 256 };
-
-// A draft head's: what it reads is Llama's alone.
-static const struct family drafter_family = {.softcap = {-1, -1}, .theta = 10000};
+static const char LLAMA[] = "LlamaForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
     memset(cfg, 0, sizeof *cfg);
@@ -75,21 +23,6 @@ void pl_hf_config_init(pl_hf_config *cfg) {
     cfg->rope.theta = 10000;
     cfg->bos_token_id = cfg->pad_token_id = -1;
     cfg->dtype = PL_F32;
-}
-
-bool pl_hf_windowed(const pl_hf_config *c, int layer) {
-    PL_CHECK(layer >= 0 && layer < PL_HF_LAYERS_MAX, "layer %d", layer);
-    return c->windowed[layer / 8] >> layer % 8 & 1;
-}
-
-void pl_hf_config_plain(pl_hf_config *c) {
-    c->qkv_bias = c->qk_norm = c->fused = c->norm_plus_one = c->post_norms = c->embedding_scaled = false;
-    c->activation = PL_HF_SILU;
-    c->query_scalar = c->attention_softcap = c->final_softcap = c->local_theta = 0;
-    c->sliding_window = 0;
-    memset(c->windowed, 0, sizeof c->windowed);
-    c->rope.partial = 0;
-    if (c->rope.scaling == PL_HF_ROPE_LONG) c->rope = (pl_hf_rope){.theta = c->rope.theta};
 }
 
 static bool is_drafter(const pl_hf_config *c) {
@@ -205,25 +138,7 @@ static pl_status copy_text(const pl_json *j, const cJSON *obj, const char *key, 
     return PL_OK;
 }
 
-static const struct family *family_of(const char *architecture) {
-    for (int i = 0; i < FAMILIES; i++)
-        if (strcmp(families[i].architecture, architecture) == 0) return &families[i];
-    return NULL;
-}
-
-static pl_status fail_family(const pl_json *j, const cJSON *list, const char *name, pl_err *err) {
-    char   known[512] = "";
-    size_t n = 0;
-    for (int i = 0; i < FAMILIES; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
-                              i == 0             ? ""
-                              : i + 1 < FAMILIES ? ", "
-                                                 : " or ",
-                              families[i].architecture);
-    return pl_json_fail(j, list, err, "\"%.60s\" is not supported; targets are %s", name, known);
-}
-
-static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role role, const struct family **of,
+static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role role, const pl_hf_family **of,
                                    pl_err *err) {
     const cJSON *list;
     const char  *name;
@@ -242,17 +157,17 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
         c->backbone = PL_HF_OTHER;
     c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
-    const struct family *family = family_of(name);
-    bool                 known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
+    const pl_hf_family *family = pl_hf_family_of(name);
+    bool                known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
     if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
-    if (!known && role == PL_HF_TARGET) return fail_family(j, list, name, err);
+    if (!known && role == PL_HF_TARGET) return pl_hf_family_fail(j, list, name, err);
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
         return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s",
                             name, EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1);
-    *of = role == PL_HF_TARGET ? family : &drafter_family;
+    *of = role == PL_HF_TARGET ? family : &pl_hf_drafter_family;
     c->qkv_bias = (*of)->qkv_bias;
     c->qk_norm = (*of)->qk_norm;
     c->fused = (*of)->fused;
@@ -277,18 +192,6 @@ static pl_status read_bias(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status read_activation(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
-    // Gemma's files state both, and mean hidden_activation.
-    const char *key = f->gemma ? "hidden_activation" : "hidden_act", *act;
-    PL_TRY(pl_json_opt_str(j, NULL, key, f->gemma ? "gelu_pytorch_tanh" : "silu", &act, err));
-    if (strcmp(act, "gelu_pytorch_tanh") == 0 && f->architecture)
-        c->activation = PL_HF_GELU_TANH;
-    else if (strcmp(act, "silu") != 0)
-        return pl_json_fail(j, pl_json_find(j, NULL, key), err, "\"%.40s\" is not supported, only silu%s", act,
-                            f->architecture ? " and gelu_pytorch_tanh" : "");
-    return PL_OK;
-}
-
 static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
     const cJSON *node;
     PL_TRY(must_be(j, NULL, "attention_bias", false, err));
@@ -297,196 +200,6 @@ static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
     PL_TRY(must_be(j, NULL, "use_bidirectional_attention", false, err));
     if ((node = pl_json_find(j, NULL, "quantization_config")) != NULL)
         return pl_json_fail(j, node, err, "quantised weights are not supported; use the F32, BF16 or F16 model");
-    return PL_OK;
-}
-
-static pl_status read_softcap(double *out, const pl_json *j, const char *key, double def, pl_err *err) {
-    const cJSON *stated = cJSON_GetObjectItemCaseSensitive(j->root, key);
-    if (def < 0 && pl_json_find(j, NULL, key))
-        return pl_json_fail(j, stated, err, "a soft cap is not supported in this architecture");
-    *out = 0;
-    if (def < 0 || (stated && cJSON_IsNull(stated))) return PL_OK; // null switches it off
-    return pl_json_opt_num(j, NULL, key, 1e-3, 1e6, def, out, err);
-}
-
-static void set_windowed(pl_hf_config *c, int layer) {
-    c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
-}
-
-// layer_types, where they are stated.
-static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, const struct family *f, const cJSON *types,
-                                  pl_err *err) {
-    int n = 0;
-    for (const cJSON *t = types->child; t; t = t->next, n++) {
-        const char *type;
-        PL_TRY(pl_json_str_of(j, t, &type, err));
-        bool sliding = strcmp(type, "sliding_attention") == 0;
-        if ((!sliding && strcmp(type, "full_attention") != 0) || (sliding && f->windows == NO_WINDOWS))
-            return pl_json_fail(j, t, err, "\"%.40s\" is not supported, only full_attention%s", type,
-                                f->windows == NO_WINDOWS ? "" : " and sliding_attention");
-        if (sliding && c->sliding_window == 0)
-            return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window");
-        if (!sliding && f->windows == WINDOWS_ALL && c->sliding_window > 0)
-            return pl_json_fail(j, t, err, "full_attention, but %s gives each layer its sliding_window",
-                                c->architecture);
-        if (sliding && n < PL_HF_LAYERS_MAX) set_windowed(c, n);
-    }
-    if (n == c->num_hidden_layers || f->windows == NO_WINDOWS) return PL_OK;
-    return pl_json_fail(j, types, err, "%d entries for %d layers", n, c->num_hidden_layers);
-}
-
-static pl_status read_windows(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
-    const cJSON *node, *types;
-    bool         on;
-    int64_t      from, pattern;
-    // Qwen-like files state a window and switch it off.
-    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", f->windows != WINDOWS_SWITCHED, &on, err));
-    node = on ? cJSON_GetObjectItemCaseSensitive(j->root, "sliding_window") : NULL;
-    bool none = node && cJSON_IsNull(node), known = f->windows == WINDOWS_SWITCHED || f->windows == WINDOWS_PATTERN;
-    if (node && !none && f->windows == NO_WINDOWS)
-        return pl_json_fail(j, node, err, "sliding-window attention is not supported in this architecture");
-    if (on && !none && f->windows != NO_WINDOWS)
-        PL_TRY(opt_size(j, NULL, "sliding_window", PL_HF_POSITIONS_MAX, known ? KNOWN_WINDOW : 0, &c->sliding_window,
-                        err));
-    PL_TRY(pl_json_opt_int(j, NULL, "max_window_layers", 0, PL_HF_LAYERS_MAX, 28, &from, err));
-    PL_TRY(pl_json_opt_int(j, NULL, "sliding_window_pattern", 1, PL_HF_LAYERS_MAX, f->pattern, &pattern, err));
-    if (f->windows != WINDOWS_PATTERN || f->pattern == 2) pattern = f->pattern;
-    PL_TRY(pl_json_opt_array(j, NULL, "layer_types", &types, err));
-    if (types) PL_TRY(read_layer_types(c, j, f, types, err));
-    bool any = false;
-    for (int l = 0; l < c->num_hidden_layers && c->sliding_window > 0; l++) {
-        bool rule = f->windows == WINDOWS_SWITCHED  ? l >= from
-                    : f->windows == WINDOWS_PATTERN ? (l + 1) % pattern != 0
-                                                    : true;
-        if (!types && rule) set_windowed(c, l);
-        any |= pl_hf_windowed(c, l);
-    }
-    if (!any) c->sliding_window = 0;
-    return PL_OK;
-}
-
-// What transformers derives where the file is silent: factor and original positions from each other and the model's
-// positions, the attention factor from the factor (DeepSeek's from mscale and mscale_all_dim).
-static double yarn_scale(double factor, double mscale) {
-    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
-}
-
-static pl_status read_yarn(pl_hf_rope *r, const pl_json *j, const cJSON *o, int positions, pl_err *err) {
-    int64_t original;
-    double  mscale, all;
-    PL_TRY(
-        pl_json_opt_int(j, o, "original_max_position_embeddings", 1, PL_HF_POSITIONS_MAX, positions, &original, err));
-    r->original_max_position_embeddings = (int)original;
-    PL_TRY(pl_json_opt_num(j, o, "factor", 1, 1e6, (double)positions / (double)original, &r->factor, err));
-    PL_TRY(pl_json_opt_num(j, o, "beta_fast", 1e-6, 1e6, 32, &r->beta_fast, err));
-    PL_TRY(pl_json_opt_num(j, o, "beta_slow", 1e-6, 1e6, 1, &r->beta_slow, err));
-    PL_TRY(pl_json_opt_bool(j, o, "truncate", true, &r->truncate, err));
-    PL_TRY(pl_json_opt_num(j, o, "mscale", 0, 1e6, 0, &mscale, err));
-    PL_TRY(pl_json_opt_num(j, o, "mscale_all_dim", 0, 1e6, 0, &all, err));
-    double derived =
-        mscale > 0 && all > 0 ? yarn_scale(r->factor, mscale) / yarn_scale(r->factor, all) : yarn_scale(r->factor, 1);
-    return pl_json_opt_num(j, o, "attention_factor", 1e-6, 1e6, derived, &r->attention_factor, err);
-}
-
-static pl_status read_divisors(double *to, int *n, const pl_json *j, const cJSON *o, const char *key, pl_err *err) {
-    const cJSON *list;
-    PL_TRY(pl_json_get_array(j, o, key, &list, err));
-    *n = 0;
-    for (const cJSON *x = list->child; x; x = x->next) {
-        if (*n == PL_HF_LONG_MAX) return pl_json_fail(j, list, err, "more than %d factors", PL_HF_LONG_MAX);
-        if (!cJSON_IsNumber(x) || !(x->valuedouble >= 1e-3 && x->valuedouble <= 1e6))
-            return pl_json_fail(j, x, err, "expected a number from 0.001 to 1000000");
-        to[(*n)++] = x->valuedouble;
-    }
-    return PL_OK;
-}
-
-// The original length stands at the top in Phi-3's files, and counts before one beside the factors.
-static pl_status read_longrope(pl_hf_rope *r, const pl_json *j, const cJSON *o, int positions, pl_err *err) {
-    int64_t      original;
-    int          n;
-    const cJSON *of = pl_json_find(j, NULL, "original_max_position_embeddings") ? NULL : o;
-    r->scaling = PL_HF_ROPE_LONG;
-    PL_TRY(
-        pl_json_opt_int(j, of, "original_max_position_embeddings", 2, PL_HF_POSITIONS_MAX, positions, &original, err));
-    r->original_max_position_embeddings = (int)original;
-    PL_TRY(read_divisors(r->short_factor, &n, j, o, "short_factor", err));
-    PL_TRY(read_divisors(r->long_factor, &r->n_divisors, j, o, "long_factor", err));
-    if (n != r->n_divisors)
-        return pl_json_fail(j, o, err, "%d factors for short texts, %d for long ones", n, r->n_divisors);
-    PL_TRY(pl_json_opt_num(j, o, "factor", 1e-6, 1e6, (double)positions / (double)original, &r->factor, err));
-    double derived = r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log((double)original));
-    return pl_json_opt_num(j, o, "attention_factor", 1e-6, 1e6, derived, &r->attention_factor, err);
-}
-
-// The part of a head that is rotated; where it is not Phi-3's, all of it.
-static pl_status read_partial(pl_hf_rope *r, const pl_json *j, const cJSON *own, const struct family *f, pl_err *err) {
-    double least = f->fused ? 1e-3 : 1, part;
-    PL_TRY(pl_json_opt_num(j, NULL, "partial_rotary_factor", least, 1, 1, &part, err));
-    if (own) PL_TRY(pl_json_opt_num(j, own, "partial_rotary_factor", least, 1, part, &part, err));
-    r->partial = part < 1 ? part : 0;
-    return PL_OK;
-}
-
-// RoPE of windowed layers where it is another: rope_local_base_freq, or (transformers 5) rope_parameters of their own.
-static pl_status read_local(double *theta, const pl_json *j, const cJSON *own, const struct family *f, pl_err *err) {
-    const char *type;
-    double      whole;
-    if (f->local == 0) return own ? pl_json_fail(j, own, err, "RoPE by layer is not supported here") : PL_OK;
-    PL_TRY(pl_json_opt_num(j, NULL, "rope_local_base_freq", 1, 1e12, f->local, theta, err));
-    if (!own) return PL_OK;
-    PL_TRY(pl_json_opt_str(j, own, "rope_type", "default", &type, err));
-    if (strcmp(type, "default") != 0)
-        return pl_json_fail(j, own, err, "\"%.40s\" is not supported in windowed layers, only default", type);
-    PL_TRY(pl_json_opt_num(j, own, "partial_rotary_factor", 1, 1, 1, &whole, err));
-    return pl_json_opt_num(j, own, "rope_theta", 1, 1e12, *theta, theta, err);
-}
-
-// rope_theta and rope_scaling at the top, or (transformers 5) both in rope_parameters, or by layer types in objects of
-// it.
-static pl_status read_rope(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
-    const cJSON *o, *own, *full = NULL, *local = NULL;
-    const char  *type;
-    pl_hf_rope  *r = &c->rope;
-    int          positions = c->max_position_embeddings;
-    PL_TRY(pl_json_opt_object(j, NULL, "rope_parameters", &own, err));
-    PL_TRY(pl_json_opt_object(j, NULL, "rope_scaling", &o, err));
-    if (own) PL_TRY(pl_json_opt_object(j, own, "full_attention", &full, err));
-    if (own) PL_TRY(pl_json_opt_object(j, own, "sliding_attention", &local, err));
-    PL_TRY(read_local(&c->local_theta, j, local, f, err));
-    if (full && f->local == 0) return pl_json_fail(j, full, err, "RoPE by layer is not supported here");
-    if (full || local) own = full;
-    PL_TRY(read_partial(r, j, own, f, err));
-    PL_TRY(pl_json_opt_num(j, NULL, "rope_theta", 1, 1e12, f->theta, &r->theta, err));
-    if (own) PL_TRY(pl_json_opt_num(j, own, "rope_theta", 1, 1e12, r->theta, &r->theta, err));
-    if (own && !o) o = own;
-    if (!o) return PL_OK;
-    PL_TRY(pl_json_opt_str(j, o, "type", "default", &type, err));
-    PL_TRY(pl_json_opt_str(j, o, "rope_type", type, &type, err));
-    if (strcmp(type, "default") == 0) {
-        const cJSON *sections = pl_json_find(j, o, "mrope_section");
-        return sections ? pl_json_fail(j, sections, err, "multimodal RoPE is not supported") : PL_OK;
-    }
-    // Phi-3's older files say su, and some yarn, of what is longrope.
-    bool phi = f->fused && strcmp(type, "yarn") == 0;
-    if (f->architecture && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 || phi))
-        return read_longrope(r, j, o, positions, err);
-    if (strcmp(type, "yarn") == 0) {
-        r->scaling = PL_HF_ROPE_YARN;
-        return read_yarn(r, j, o, positions, err);
-    }
-    bool llama3 = strcmp(type, "llama3") == 0;
-    if (!llama3 && strcmp(type, "linear") != 0)
-        return pl_json_fail(j, o, err, "\"%.40s\" is not supported; known are default, linear, llama3%s", type,
-                            f->architecture ? ", yarn and longrope" : " and yarn");
-    PL_TRY(pl_json_get_num(j, o, "factor", 1, 1e6, &r->factor, err));
-    r->scaling = llama3 ? PL_HF_ROPE_LLAMA3 : PL_HF_ROPE_LINEAR;
-    if (!llama3) return PL_OK;
-    int64_t original;
-    PL_TRY(pl_json_get_num(j, o, "low_freq_factor", 1e-6, 1e6, &r->low_freq_factor, err));
-    PL_TRY(pl_json_get_num(j, o, "high_freq_factor", 1e-6, 1e6, &r->high_freq_factor, err));
-    PL_TRY(pl_json_get_int(j, o, "original_max_position_embeddings", 1, PL_HF_POSITIONS_MAX, &original, err));
-    r->original_max_position_embeddings = (int)original;
     return PL_OK;
 }
 
@@ -591,7 +304,7 @@ static pl_status stated_size(const pl_json *j, const char *key, int max, int def
     return def ? opt_size(j, NULL, key, max, def, out, err) : get_size(j, key, max, out, err);
 }
 
-static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
+static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     PL_TRY(get_size(j, "hidden_size", PL_HF_HIDDEN_MAX, &c->hidden_size, err));
     PL_TRY(get_size(j, "intermediate_size", PL_HF_INTERMEDIATE_MAX, &c->intermediate_size, err));
     PL_TRY(get_size(j, "num_hidden_layers", PL_HF_LAYERS_MAX, &c->num_hidden_layers, err));
@@ -610,25 +323,20 @@ static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const struct fami
     PL_TRY(opt_size(j, NULL, "max_position_embeddings", PL_HF_POSITIONS_MAX, f->positions ? f->positions : 2048,
                     &c->max_position_embeddings, err));
     PL_TRY(pl_json_opt_num(j, NULL, "rms_norm_eps", 1e-30, 0.5, 1e-6, &c->rms_norm_eps, err));
-    if (f->gemma)
-        PL_TRY(pl_json_opt_num(j, NULL, "query_pre_attn_scalar", 1e-3, 1e6, GEMMA_QUERY_SCALAR, &c->query_scalar, err));
     return pl_json_opt_bool(j, NULL, "tie_word_embeddings", f->gemma, &c->tie_word_embeddings, err);
 }
 
 // The decoder's own: the whole file, or the text_config of one that wraps it.
-static pl_status read_decoder(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
+static pl_status read_decoder(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     PL_TRY(refuse_unknown_math(j, err));
-    PL_TRY(read_activation(c, j, f, err));
     PL_TRY(read_sizes(c, j, f, err));
-    PL_TRY(read_windows(c, j, f, err));
-    PL_TRY(read_softcap(&c->attention_softcap, j, "attn_logit_softcapping", f->softcap[0], err));
-    PL_TRY(read_softcap(&c->final_softcap, j, "final_logit_softcapping", f->softcap[1], err));
-    PL_TRY(read_rope(c, j, f, err));
+    PL_TRY(pl_hf_family_read(c, j, f, err));
+    PL_TRY(pl_hf_rope_read(c, j, f, err));
     return read_eos(c, j, err);
 }
 
 // Members at the top of a file that wraps a decoder count before the decoder's own.
-static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const struct family *f, pl_err *err) {
+static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     const cJSON *text;
     char         where[512];
     PL_TRY(pl_json_get_object(j, NULL, "text_config", &text, err));
@@ -643,7 +351,7 @@ static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const struct fa
 }
 
 static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
-    const struct family *f = NULL;
+    const pl_hf_family *f = NULL;
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
     PL_TRY(read_architecture(c, j, role, &f, err));
     PL_TRY(read_bias(c, j, err));
@@ -819,36 +527,6 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     pl_json_out_close(o, '}');
 }
 
-static void put_softcap(pl_json_out *o, const char *key, double cap) {
-    if (cap > 0)
-        put_num(o, key, cap);
-    else
-        put_str(o, key, NULL);
-}
-
-// What a target has beside Llama's members; nothing for most.
-static void put_unlike_llama(pl_json_out *o, const pl_hf_config *c) {
-    const struct family *f = is_drafter(c) ? NULL : family_of(c->architecture);
-    if (!f) return;
-    if (f->gemma) {
-        put_str(o, "hidden_activation", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
-        put_num(o, "query_pre_attn_scalar", c->query_scalar);
-        if (f->softcap[0] >= 0) put_softcap(o, "attn_logit_softcapping", c->attention_softcap);
-        put_softcap(o, "final_logit_softcapping", c->final_softcap);
-    }
-    if (c->local_theta > 0) put_num(o, "rope_local_base_freq", c->local_theta);
-    if (c->rope.partial > 0) put_num(o, "partial_rotary_factor", c->rope.partial);
-    if (c->sliding_window == 0 && f->windows == WINDOWS_PATTERN) put_str(o, "sliding_window", NULL);
-    if (c->sliding_window == 0 && f->windows != WINDOWS_PATTERN) return;
-    if (c->sliding_window > 0) put_int(o, "sliding_window", c->sliding_window);
-    if (f->windows == WINDOWS_SWITCHED) put_bool(o, "use_sliding_window", true);
-    pl_json_out_key(o, "layer_types");
-    pl_json_out_array(o);
-    for (int l = 0; l < c->num_hidden_layers; l++)
-        pl_json_out_str(o, pl_hf_windowed(c, l) ? "sliding_attention" : "full_attention");
-    pl_json_out_close(o, ']');
-}
-
 pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *err) {
     PL_CHECK(!strstr(c->architecture, "ConditionalGeneration"), "%s is read, not written", c->architecture);
     PL_CHECK(c->dtype == PL_F32 || c->dtype == PL_BF16 || c->dtype == PL_F16, "dtype %s", pl_dtype_name(c->dtype));
@@ -872,7 +550,7 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     put_int(&o, "vocab_size", c->vocab_size);
     put_int(&o, "max_position_embeddings", c->max_position_embeddings);
     put_str(&o, "hidden_act", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
-    put_unlike_llama(&o, c);
+    pl_hf_family_put(&o, c);
     put_num(&o, "rms_norm_eps", c->rms_norm_eps);
     pl_hf_put_rope(&o, &c->rope);
     put_bool(&o, "attention_bias", false);

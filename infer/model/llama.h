@@ -76,7 +76,8 @@ double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.
 pl_status pl_layer_shape_from_config(pl_layer_shape *s, const pl_hf_config *c, pl_err *err);
-// cos and sin tables of config's rope in one block of `memory` (PL_LOCAL), which the caller frees with pl_memory_destroy.
+// cos and sin tables of config's rope in one block of `memory` (PL_LOCAL), which the caller frees with
+// pl_memory_destroy.
 pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *bytes, const pl_hf_config *c,
                          pl_dtype real, const pl_memory *memory, pl_err *err);
 // Adds a decoder layer's weights under names "<prefix>self_attn.q_proj.weight" and so on; norms are the caller's.

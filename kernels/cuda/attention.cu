@@ -238,8 +238,8 @@ static __device__ __forceinline__ void keep_state(const few_room<CHUNKS> &room, 
     __syncthreads();
 }
 
-// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen, the
-// last part that holds any (-1: none) and groups of a part.
+// What the block's queries see, in shared memory: keys (0 for a query that is none), the first of them that is seen,
+// the last part that holds any (-1: none) and groups of a part.
 struct sight {
     int keys[TILE], first[TILE], last[TILE], run[TILE];
 };

@@ -142,8 +142,8 @@ static __device__ __forceinline__ bool pl_group_sees(const pl_group_seen &s, int
 }
 
 // The group's share of this warp's queries, of which lane 4g + t has g (0) and g + 8 (1), seeing seen[i], with scores
-// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times values, 64 elements at
-// a time: emit(c, o) with o[k][i][e], element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2.
+// capped where cap > 0: maximum, sum of exp(score - maximum), the same in all four lanes, and the same sum times
+// values, 64 elements at a time: emit(c, o) with o[k][i][e], element 32 (c + k) + 8 t + i + 4 (e % 2) of query e / 2.
 template <int CHUNKS, typename Emit>
 static __device__ __forceinline__ void
 pl_group_share(const pl_group_queries<CHUNKS> &q, const pl_group_tile<CHUNKS> &key, const pl_group_tile<CHUNKS> &value,

@@ -1,5 +1,5 @@
-// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, softcap, swiglu, rope,
-// kvstore. One thread per element.
+// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, softcap, swiglu,
+// rope, kvstore. One thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
 #include "kernels/cuda/softcap.cuh"

@@ -26,7 +26,7 @@ static __global__ void take_rows_kernel(float *y, const void *w, int bf16, const
     y[i] = row < 0 ? 0 : scale * (bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at]);
 }
 
-// dw[id[t]] += scale dy[t], t ascending, without atomics: the block of row t does nothing where an earlier row has its id,
+// dw[id[t]] += scale dy[t], t ascending, no atomics: the block of row t does nothing where an earlier row has its id,
 // else it adds all rows of that id in order.
 static __global__ void add_rows_kernel(float *dw, const float *dy, const int32_t *id, int64_t rows, int64_t d,
                                        float scale) {

@@ -36,6 +36,13 @@ static void free_values(float **data, int n) {
     free(data);
 }
 
+// Of the first layer and each n-th behind it.
+static void set_windows(pl_hf_config *c, int window, int each) {
+    c->sliding_window = window;
+    for (int l = 0; l < c->num_hidden_layers; l += each)
+        c->windowed[l / 8] |= (uint8_t)(1 << l % 8);
+}
+
 static pl_hf_config config_of(const char *family, int layers, int vocab) {
     pl_hf_config c;
     pl_hf_config_init(&c);
@@ -54,6 +61,14 @@ static pl_hf_config config_of(const char *family, int layers, int vocab) {
     c.dtype = PL_BF16;
     c.qkv_bias = strcmp(family, "Qwen2") == 0;
     c.qk_norm = strcmp(family, "Qwen3") == 0;
+    if (strcmp(family, "Mistral") == 0) set_windows(&c, 9, 1);
+    if (strcmp(family, "Gemma2") != 0) return c;
+    c.norm_plus_one = c.post_norms = c.embedding_scaled = true;
+    c.activation = PL_HF_GELU_TANH;
+    c.query_scalar = 12;
+    c.attention_softcap = 3;
+    c.final_softcap = 8;
+    set_windows(&c, 7, 2);
     return c;
 }
 

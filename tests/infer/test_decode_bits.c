@@ -364,13 +364,16 @@ static void eagle1_is_lossless(void **state) {
 // fit them.
 static void families_are_lossless(void **state) {
     (void)state;
-    static const char *const families[] = {"Qwen2", "Qwen3"}, *const trees[] = {"chain:3", "eagle2:12,4,4"};
-    for (int f = 0; f < 2; f++) {
+    static const char *const families[] = {"Qwen2", "Qwen3", "Gemma2", "Mistral"};
+    static const char *const trees[] = {"chain:3", "eagle2:12,4,4"};
+    for (int f = 0; f < 4; f++) {
         char        dir[64], draft[64], what[96];
         world      *w = calloc(1, sizeof *w);
         transcript *got = calloc(SESSIONS, sizeof *got);
-        test_target_family(&w->target, test_mkdir(dir), families[f], 4, 29, f ? PL_F32 : PL_BF16);
-        assert_true(w->target.config.qkv_bias == !f && w->target.config.qk_norm == (bool)f);
+        test_target_family(&w->target, test_mkdir(dir), families[f], 4, 29, f % 2 ? PL_F32 : PL_BF16);
+        const pl_hf_config *c = &w->target.config;
+        assert_true(c->qkv_bias == (f == 0) && c->qk_norm == (f == 1) && (c->sliding_window > 0) == (f > 1));
+        assert_true((c->attention_softcap > 0 && c->final_softcap > 0 && c->post_norms) == (f == 2));
         test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 31);
         for (int t = 0; t < 2; t++) {
             for (uint64_t k = 0; k < SESSIONS; k++)

@@ -13,11 +13,11 @@ typedef struct lm_pass {
 
 // What a step does; on a measuring context it only sizes memory.
 static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
-    pl_lm    *lm = p->lm;
-    pl_llama *m = &lm->model;
-    pl_view   view = {
-          .pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .lo_window = lm->lo_window, .rerun = lm->recompute};
+    pl_lm       *lm = p->lm;
+    pl_llama    *m = &lm->model;
+    pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .rerun = lm->recompute};
     pl_llama_out out;
+    view.lo_window = lm->lo_window;
     pl_llama_forward(ctx, m, lm->id, p->rows, &view, NULL, 0, &out);
     pl_divergence_args a = {.objective = PL_OBJ_LABEL,
                             .x = out.hidden,

@@ -1,0 +1,42 @@
+// What a target's layers have beside Llama's, by its architecture's name and by what its config.json says.
+#ifndef PL_HF_FAMILY_H
+#define PL_HF_FAMILY_H
+
+#include "checkpoints/hf.h"
+#include "kernels/base/json.h"
+
+// Which layers a sliding_window is for, where layer_types does not say: none may have one; all; from max_window_layers
+// on where use_sliding_window; all but each n-th.
+typedef enum pl_hf_windows {
+    PL_HF_WINDOWS_NONE,
+    PL_HF_WINDOWS_ALL,
+    PL_HF_WINDOWS_SWITCHED,
+    PL_HF_WINDOWS_PATTERN
+} pl_hf_windows;
+
+// A row of the table of targets, with what transformers takes where a file is silent.
+typedef struct pl_hf_family {
+    const char   *architecture; // NULL: a draft head's, whose layer is Llama's
+    bool          qkv_bias, qk_norm, gemma;
+    bool          fused;   // Phi-3
+    bool          wrapped; // the decoder's members are in text_config
+    pl_hf_windows windows;
+    int           pattern;      // PL_HF_WINDOWS_PATTERN: n
+    double        softcap[2];   // of attention, of the logits; 0: none unless stated, negative: refused
+    double        theta, local; // of RoPE; of windowed layers where they have their own, else 0
+    int           heads, kv_heads, head_dim, vocab, positions; // 0: must be stated, or follows
+} pl_hf_family;
+
+// NULL: no target's name.
+const pl_hf_family       *pl_hf_family_of(const char *architecture);
+extern const pl_hf_family pl_hf_drafter_family;
+// Refuses a name that is none, with those that are. list: the node that has it.
+pl_status                 pl_hf_family_fail(const pl_json *j, const cJSON *list, const char *name, pl_err *err);
+
+// Activation, windows, soft caps and the scale of scores into c, whose sizes are read already. What is not computed
+// here is PL_E_INPUT, by name.
+pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
+// The same as members of an open object, beside hidden_act; nothing for a Llama.
+void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);
+
+#endif
