@@ -103,7 +103,11 @@ static pl_status put_source(pl_json_out *o, const pl_weight_source *src, const p
 }
 
 static void put_config(pl_json_out *o, const pl_hf_config *c) {
-    static const char *const scaling[] = {"none", "linear", "llama3"};
+    static const char *const scaling[] = {[PL_HF_ROPE_NONE] = "none",
+                                          [PL_HF_ROPE_LINEAR] = "linear",
+                                          [PL_HF_ROPE_LLAMA3] = "llama3",
+                                          [PL_HF_ROPE_YARN] = "yarn",
+                                          [PL_HF_ROPE_LONG] = "longrope"};
     pl_put_str(o, "architecture", c->architecture);
     pl_put_int(o, "hidden_size", c->hidden_size);
     pl_put_int(o, "intermediate_size", c->intermediate_size);
@@ -116,6 +120,15 @@ static void put_config(pl_json_out *o, const pl_hf_config *c) {
     pl_put_num(o, "norm_eps", c->rms_norm_eps);
     pl_put_num(o, "rope_theta", c->rope.theta);
     pl_put_str(o, "rope_scaling", scaling[c->rope.scaling]);
+    if (c->sliding_window > 0) {
+        int windowed = 0;
+        for (int l = 0; l < c->num_hidden_layers; l++)
+            windowed += pl_hf_windowed(c, l);
+        pl_put_int(o, "sliding_window", c->sliding_window);
+        pl_put_int(o, "windowed_layers", windowed);
+    }
+    if (c->attention_softcap > 0) pl_put_num(o, "attention_softcap", c->attention_softcap);
+    if (c->final_softcap > 0) pl_put_num(o, "final_softcap", c->final_softcap);
     pl_put_bool(o, "tied_embeddings", c->tie_word_embeddings);
     pl_put_int(o, "bos", c->bos_token_id);
     pl_put_ids(o, "eos", c->eos_token_id, c->n_eos);

@@ -363,6 +363,16 @@ static void gemma2(void **state) {
     decode_file("gemma2", 1);
     beyond_prefill("gemma2");
     decode_file("gemma2_tied", 1);
+    golden        g;
+    pl_err        err;
+    pl_hf_config  c;
+    pl_lm         lm;
+    pl_lm_options o = {.backend = pl_backend_cpu(), .capacity = ROWS, .round_to = PL_F32};
+    golden_open(&g, "gemma2");
+    golden_config(&g, &c);
+    assert_int_equal(pl_lm_create(&lm, &c, &o, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "Gemma2ForCausalLM is decoded and learned from, not trained: it has norms whose"));
+    golden_close(&g);
 }
 
 static void run_first(pl_ctx *ctx, void *arg) {

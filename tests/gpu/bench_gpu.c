@@ -58,7 +58,7 @@ static void run(pl_ctx *ctx, void *arg) {
     job *j = arg;
     for (int i = 0; i < j->times; i++) {
         if (j->x.grad)
-            pl_attention_blocks_in(ctx, j->numbers, &j->x, 1, j->lo, j->nh, j->nkv, j->hd);
+            pl_attention_blocks_in(ctx, j->numbers, 0, &j->x, 1, j->lo, j->nh, j->nkv, j->hd);
         else if (!j->w.data)
             pl_attention_cached(ctx, j->x, j->row, j->nh, j->nkv, j->hd);
         else if (j->k)

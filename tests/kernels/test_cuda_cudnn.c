@@ -587,7 +587,7 @@ static void blocks(op_run *r, const void *arg) {
         lo[m] = slot_lo(s, m);
     for (int j = 0; j < s->n_blocks; j++)
         block[j] = j == 0 && s->frozen ? op_constant(r, s->rows, width, 1) : op_leaf(r, s->rows, width, 0, 1);
-    op_out(r, pl_attention_blocks_in(op_ctx(r), s->numbers, block, s->n_blocks, lo, s->nh, s->nkv, s->hd));
+    op_out(r, pl_attention_blocks_in(op_ctx(r), s->numbers, 0, block, s->n_blocks, lo, s->nh, s->nkv, s->hd));
 }
 
 enum { FLAGS = OP_NO_DIFFERENCES | OP_BF16_INSIDE };
@@ -656,7 +656,7 @@ static pl_status once(size_t scratch, pl_err *err) {
     assert_int_equal(pl_arena_reserve(&ctx.scratch, scratch, NULL), PL_OK);
     pl_tensor qkv = pl_ctx_const(&ctx, ROWS, WIDTH);
     memset(qkv.data, 0, (size_t)ROWS * WIDTH * 4);
-    pl_attention_blocks_in(&ctx, PL_BF16, &qkv, 1, lo, 2, 1, 64);
+    pl_attention_blocks_in(&ctx, PL_BF16, 0, &qkv, 1, lo, 2, 1, 64);
     pl_status st = pl_ctx_sync(&ctx, err);
     pl_ctx_fini(&ctx);
     return st;

@@ -233,6 +233,7 @@ static double losses(double *loss, double *dr, double *dout, const step *s, cons
             p[v] = q[v] = 0;
             for (int j = 0; j < D->dt; j++)
                 p[v] += last[teacher * D->dt + j] * (double)wt[v * D->dt + j];
+            if (u->opt.teacher_cap > 0) p[v] = u->opt.teacher_cap * tanh(p[v] / u->opt.teacher_cap);
             for (int j = 0; j < D->R; j++)
                 q[v] += s[k].r[t * D->R + j] * out[v * D->R + j];
         }

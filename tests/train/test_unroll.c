@@ -18,6 +18,7 @@
 #include <string.h>
 
 enum { D = 8, TAPS = 2, VOCAB = 23, K = 3, CAPACITY = 20 };
+#define TEACHER_CAP 2.5 // of the target's logits
 
 typedef struct setup {
     pl_llama       target; // shapes and embedding only
@@ -73,6 +74,7 @@ static void make_spec(setup *s, const pl_backbone_kind *kind, const pl_backend *
     assert_int_equal(pl_param_block_init(&s->block, 5, NULL), PL_OK);
     pl_tensor         wt = pl_tensor_2d(s->head, PL_F32, VOCAB, D);
     pl_unroll_options uo = {.capacity = CAPACITY, .steps = K, .step_decay = 0.8, .token_weight = 1};
+    uo.teacher_cap = TEACHER_CAP;
     if (kind->predicts_features) uo.token_weight = 0.1, uo.feature_weight = 1;
     if (pl_unroll_create(&s->u, s->model, wt, &uo, be, pool, &err) != PL_OK) fail_msg("%s", err.msg);
     for (int i = 0; i < 32; i++) {
@@ -622,7 +624,7 @@ static void rescored_dist(void **state) {
                 for (int k = 0; k < D; k++)
                     t += (double)s.head[v * D + k] *
                          (double)pl_bf16_to_f32(s.last_hidden[last_row(p->teacher_row[i]) * D + k]);
-                total += p_full[v] = exp(t);
+                total += p_full[v] = exp(TEACHER_CAP * tanh(t / TEACHER_CAP));
             }
             bool in[VOCAB];
             for (int v = 0; v < h->vocab; v++) {
