@@ -351,7 +351,7 @@ static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const pl_hf_fam
 }
 
 static pl_status read_config(pl_hf_config *c, const pl_json *j, pl_hf_role role, pl_err *err) {
-    const pl_hf_family *f = NULL;
+    const pl_hf_family *f = &pl_hf_drafter_family;
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
     PL_TRY(read_architecture(c, j, role, &f, err));
     PL_TRY(read_bias(c, j, err));

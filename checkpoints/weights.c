@@ -96,9 +96,9 @@ static char *unwrapped(char *to, const struct wrapping *w, const char *name) {
 
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err) {
     *out = NULL;
-    opened   *o = pl_calloc(1, sizeof *o);
-    pl_status st = o ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-    if (st == PL_OK) st = pl_st_open(&o->set, path, err);
+    opened *o = pl_calloc(1, sizeof *o);
+    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_st_open(&o->set, path, err);
     if (st != PL_OK) {
         pl_free(o);
         return st;
