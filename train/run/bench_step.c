@@ -197,6 +197,7 @@ static pl_status make_drafter(drafter_case *c, const bench *b, pl_err *err) {
     PL_TRY(st);
     PL_TRY(pl_param_block_create(&c->block, &c->model->params, &bo, err));
     PL_TRY(pl_param_block_init(&c->block, b->env->seed, err));
+    uo.teacher_cap = b->teacher.model.config.final_softcap;
     PL_TRY(pl_unroll_create(&c->u, c->model, b->teacher.head, &uo, b->env->backend, b->env->pool, err));
     PL_TRY(fill_pack(&c->u.pack, b, err));
     c->task.name = "eagle3";
