@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -357,6 +358,31 @@ static void expect_kind(const char *kind, const char *path, const char *options)
     assert_int_equal(o.code, 0);
     assert_non_null(strstr(o.out, kind));
     test_run_fini(&o);
+}
+
+// What a config.json says of rotation, windows and caps, in JSON.
+static void test_inspect_config(void **state) {
+    (void)state;
+    char    dir[64], path[128];
+    pl_json j;
+    test_scratch(dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(symlink(PACELINE_SOURCE_DIR "/checkpoints/tiny/model.safetensors", path), 0);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+#define SIZES "\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":3,\"vocab_size\":99,"
+    test_write(path, "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES "\"num_attention_heads\":4,"
+                     "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":512}}");
+    test_run_json(&j, "inspect %s --json", dir);
+    assert_string_equal(test_str(&j, NULL, "rope_scaling"), "yarn");
+    assert_null(pl_json_find(&j, NULL, "sliding_window"));
+    pl_json_close(&j);
+    test_write(path, "{\"architectures\":[\"Gemma2ForCausalLM\"]," SIZES "\"sliding_window\":32}");
+#undef SIZES
+    test_run_json(&j, "inspect %s --json", dir);
+    assert_true(test_num(&j, NULL, "sliding_window") == 32 && test_num(&j, NULL, "windowed_layers") == 2);
+    assert_true(test_num(&j, NULL, "attention_softcap") == 50 && test_num(&j, NULL, "final_softcap") == 30);
+    pl_json_close(&j);
+    test_scratch_remove(dir);
 }
 
 static void test_inspect(void **state) {
@@ -755,9 +781,10 @@ int main(void) {
         cmocka_unit_test(test_chat),           cmocka_unit_test(test_chat_recipe),
         cmocka_unit_test(test_chat_api),       cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_tokenize_bytes), cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_bench),          cmocka_unit_test(test_bench_decode),
-        cmocka_unit_test(test_bench_step),     cmocka_unit_test(test_generate_texts),
-        cmocka_unit_test(test_eval),           cmocka_unit_test(test_eval_methods),
+        cmocka_unit_test(test_inspect_config), cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_bench_decode),   cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_generate_texts), cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_eval_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
