@@ -502,6 +502,7 @@ static void steps_are_a_chain(void **state) {
                                 .w = s.model->head.out,
                                 .xt = last,
                                 .wt = wt,
+                                .teacher_cap = TEACHER_CAP,
                                 .teacher_row = teacher,
                                 .weight = weight};
         pl_tensor          loss = pl_divergence(ctx, &a);
