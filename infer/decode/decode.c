@@ -452,6 +452,7 @@ static void commit_decoding(pl_engine *e, part *p) {
         if (s->tree.depth[i] > depth) depth = s->tree.depth[i];
     for (int i = 0; i < depth; i++) {
         s->stats.position_drafted[i]++;
+        s->stats.position_reached[i] += i <= v->n;
         s->stats.position_accepted[i] += i < v->n;
     }
     count_ranks(s, v);

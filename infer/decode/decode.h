@@ -78,7 +78,8 @@ typedef struct pl_step_parts {
 // What a session has done. Prefill's time and the token it emits are left out of steps, seconds and emitted.
 typedef struct pl_session_stats {
     int64_t       emitted, steps, drafted, accepted;
-    int64_t       position_drafted[PL_TREE_MAX], position_accepted[PL_TREE_MAX]; // by depth - 1
+    // By depth - 1: steps that drafted so deep, those of them that accepted all before, and so deep.
+    int64_t       position_drafted[PL_TREE_MAX], position_reached[PL_TREE_MAX], position_accepted[PL_TREE_MAX];
     // At the node of depth l of the accepted path: children offered at rank r, and how often that one was accepted.
     int64_t       rank_offered[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], rank_accepted[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
     double        seconds, prefill_seconds;

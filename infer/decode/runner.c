@@ -83,6 +83,7 @@ void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
     to->prefill_seconds += s->prefill_seconds;
     for (int i = 0; i < PL_TREE_MAX; i++) {
         to->position_drafted[i] += s->position_drafted[i];
+        to->position_reached[i] += s->position_reached[i];
         to->position_accepted[i] += s->position_accepted[i];
     }
     for (int l = 0; l < PL_SHAPE_LEVELS; l++)

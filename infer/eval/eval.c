@@ -1,5 +1,6 @@
 #include "infer/eval/eval.h"
 
+#include "infer/eval/harness.h"
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
@@ -45,6 +46,7 @@ static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
                        (long long)p->line);
     e->prompt_n[i] = n;
     e->r->prompt_tokens += n;
+    e->r->record[i] = p->line;
     e->r->category[i] = pl_strdup(p->category);
     if (!e->r->category[i]) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     return e->o->trace ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
@@ -60,10 +62,11 @@ static pl_status encode_all(eval *e, pl_err *err) {
                        e->o->max_new_tokens, positions);
     r->n_prompts = p->n;
     r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
+    r->record = pl_calloc((size_t)r->n_prompts, sizeof *r->record);
     r->picked = pl_calloc((size_t)r->n_prompts, sizeof *r->picked);
     e->prompt = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt);
     e->prompt_n = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt_n);
-    if (!r->category || !r->picked || !e->prompt || !e->prompt_n)
+    if (!r->category || !r->record || !r->picked || !e->prompt || !e->prompt_n)
         return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     for (int64_t i = 0; i < r->n_prompts; i++)
         PL_TRY(encode(e, &p->p[i], i, err));
@@ -218,13 +221,29 @@ static pl_sampling sampling_of(const eval *e, int t, int64_t i, int seed) {
                          .seed = e->o->seed + (uint64_t)i + (uint64_t)seed * (uint64_t)e->r->n_prompts};
 }
 
-static pl_status decode(eval *e, pl_runner *run, const pl_trace_answer *a, const pl_sampling *s, pl_err *err) {
+// Who looks on while an answer is decoded.
+typedef struct looking {
+    pl_answer *answer;
+    pl_trace  *trace; // NULL: none
+} looking;
+
+static void on_cycle(void *arg, const pl_cycle *c) {
+    looking *l = arg;
+    l->answer->accepted += c->verdict->n;
+    l->answer->drafting += c->tree->n > 1;
+    if (l->trace) pl_trace_cycle(l->trace, c);
+}
+
+static pl_status decode(eval *e, pl_runner *run, const pl_trace_answer *a, pl_answer *x, const pl_sampling *s,
+                        pl_err *err) {
     pl_trace *trace = e->o->trace;
-    if (trace) {
-        pl_trace_open(trace, a);
-        pl_engine_on_cycle(run->engine, pl_trace_cycle, trace);
-    }
-    PL_TRY(pl_runner_run(run, e->prompt[a->prompt], e->prompt_n[a->prompt], s, e->o->max_new_tokens, NULL, NULL, err));
+    looking   l = {.answer = x, .trace = trace};
+    if (trace) pl_trace_open(trace, a);
+    pl_engine_on_cycle(run->engine, on_cycle, &l);
+    pl_status st =
+        pl_runner_run(run, e->prompt[a->prompt], e->prompt_n[a->prompt], s, e->o->max_new_tokens, NULL, NULL, err);
+    pl_engine_on_cycle(run->engine, NULL, NULL);
+    if (st != PL_OK) return st;
     return trace ? pl_trace_close(trace, run->session, err) : PL_OK;
 }
 
@@ -236,7 +255,7 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     pl_sampling     s = sampling_of(e, t, i, seed);
     pl_trace_answer of = {
         .method = a->name, .prompt = i, .seed = seed, .repeat = repeat, .temperature = a->temperature};
-    pl_status st = decode(e, run, &of, &s, err);
+    pl_status st = decode(e, run, &of, x, &s, err);
     if (st != PL_OK) return pl_fail_at(err, st, "%s", a->name);
     const pl_session_stats *stats = pl_session_statistics(run->session);
     pl_stats_add(&a->stats, stats);
@@ -322,7 +341,7 @@ static void measure_bandwidth(eval *e) {
     }
 }
 
-static void finish_figures(eval *e) {
+static pl_status finish_figures(eval *e, pl_err *err) {
     pl_results *r = e->r;
     for (int m = 0; m < r->n_methods; m++) {
         pl_method       *a = &r->method[m];
@@ -337,7 +356,9 @@ static void finish_figures(eval *e) {
         a->step_bytes = pl_llama_step_bytes(&e->runner[m % e->n].target->model, (int64_t)(context / (double)n));
         a->bandwidth = r->method[m % e->n].bandwidth;
         pl_engine_tree(e->runner[m % e->n].engine, a->tree_used, sizeof a->tree_used);
+        PL_TRY(pl_latencies_measure(r, a, err));
     }
+    return PL_OK;
 }
 
 // ---- the whole ----
@@ -392,7 +413,7 @@ pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o,
     measure_bandwidth(&e);
     PL_TRY_GOTO(st, done, run_all(&e, err));
     measure_bandwidth(&e);
-    finish_figures(&e);
+    st = finish_figures(&e, err);
 done:
     close_eval(&e);
     if (st == PL_OK)

@@ -9,8 +9,8 @@
 #define PL_EVAL_H
 
 #include "data/chat/prompts.h"
-#include "infer/eval/results.h"
 #include "infer/decode/trace.h"
+#include "infer/eval/results.h"
 
 // The recipe's keys eval.*
 typedef struct pl_eval_drafter_recipe {

@@ -1,5 +1,6 @@
 #include "infer/eval/results.h"
 
+#include "infer/eval/harness.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
@@ -24,6 +25,7 @@ void pl_results_destroy(pl_results *r) {
         pl_free(r->category[i]);
     pl_free(r->method);
     pl_free(r->category);
+    pl_free(r->record);
     pl_free(r->picked);
     pl_free(r->target);
     pl_free(r->prompts);
@@ -121,16 +123,8 @@ const char *pl_results_category(const pl_results *r, int i) {
     return NULL;
 }
 
-// Levels drafted per step, on average.
-static double mean_depth(const pl_session_stats *s) {
-    double levels = 0;
-    for (int i = 0; i < PL_TREE_MAX; i++)
-        levels += (double)s->position_drafted[i];
-    return ratio(levels, (double)s->steps);
-}
-
 static double cycle_bytes(const pl_method *m) {
-    double depth = mean_depth(&m->stats);
+    double depth = pl_mean_depth(&m->stats);
     return m->step_bytes + (isnan(depth) ? 0 : depth * m->draft_step_bytes);
 }
 
@@ -233,8 +227,9 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_int(o, "drafted", s->drafted);
     pl_put_int(o, "accepted", s->accepted);
     pl_put_num(o, "accepted_over_drafted", pl_stats_accepted(s));
-    pl_put_num(o, "mean_draft_depth", mean_depth(s));
+    pl_put_num(o, "mean_draft_depth", pl_mean_depth(s));
     pl_stats_write_acceptance(o, s);
+    pl_harness_write(o, r, m);
     pl_stats_write_parts(o, s);
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
     pl_put_num(o, "prefill_tokens_per_second",

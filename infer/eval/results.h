@@ -17,9 +17,15 @@
 typedef struct pl_answer {
     double  seconds, prefill_seconds;
     int64_t emitted, steps;
-    int64_t tokens, repeated; // of the answer; of them, inside a 4-gram that the answer had before
+    int64_t accepted, drafting; // drafts that verification accepted, cut off or not; steps that drafted any
+    int64_t tokens, repeated;   // of the answer; of them, inside a 4-gram that the answer had before
     bool    identical;
 } pl_answer;
+
+// Seconds over the answers of a method, each answer's the mean of its repeats (infer/eval/harness.h).
+typedef struct pl_latency {
+    double mean, p50, p90, p99;
+} pl_latency;
 
 // What a method says of its answers.
 typedef enum pl_promise {
@@ -46,6 +52,7 @@ typedef struct pl_method {
     double           weight_bytes;     // held in memory: target and drafter
     double           bandwidth;        // bytes/s measured at the footprint of one cycle
     uint64_t         hash;             // over all answers
+    pl_latency       ttft, tpot;       // to the first token; of each later one
 } pl_method;
 
 typedef struct pl_results {
@@ -53,6 +60,7 @@ typedef struct pl_results {
     int        n_methods;
     int64_t    n_prompts, prompt_tokens, truncated;
     char     **category; // [n_prompts]; "" when it has none
+    int64_t   *record;   // [n_prompts] of the prompts' file: the turns of a conversation have the same
     int64_t   *picked;   // [n_prompts] scratch of pl_results_share
     pl_machine machine;
     char       recipe_hash[17];

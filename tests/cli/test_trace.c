@@ -16,7 +16,7 @@
 
 #define TWO "{\"prompt\":\"Once upon a time\",\"category\":\"old\"}\n{\"prompt\":\"The dog was sad because\"}\n"
 #define TARGET PACELINE_SOURCE_DIR "/checkpoints/tiny"
-#define NEW 32
+#define NEW 24
 #define MOST 256
 
 static char scratch[64];
@@ -32,7 +32,7 @@ static void make(void) {
     test_scratch(scratch);
     test_random_drafter(at(path, "head"), TARGET, "lowrank", 8);
     snprintf(recipe, sizeof recipe,
-             "target: {path: " TARGET "}\neval:\n  prompts: %s/two.jsonl\n  max_new_tokens: %d\n  seeds: 1\n"
+             "target: {path: " TARGET "}\neval:\n  prompts: %s/two.jsonl\n  max_new_tokens: %d\n  seeds: 2\n"
              "  repeats: 2\n  temperatures: [0, 1]\n  plain_fp32: false\n"
              "  drafters: [{name: head, path: %s, tree: 'chain:3'}, {name: tree, kind: 'recycle:8'}]\n",
              scratch, NEW, path);
@@ -63,12 +63,20 @@ static double num(const cJSON *of, const char *key) {
     return e->valuedouble;
 }
 
-// Sums over the cycles of the answers of one method.
+#define PROMPTS 2
+#define SEEDS 2
+#define REPEATS 2
+#define DEPTH 16
+
+// Sums over the cycles of the answers of one method. What harnesses make of them, each as it says itself.
 typedef struct sums {
     char    method[64];
     int     answers;
     int64_t steps, emitted, drafted, accepted;
     double  seconds, prefill;
+    double  k, drafting, prompt_k[PROMPTS], prompt_steps[PROMPTS], turn[PROMPTS][SEEDS][2]; // of a turn: emitted, steps
+    double  first[PROMPTS][SEEDS], later[PROMPTS][SEEDS];                                   // seconds, over repeats
+    double  reached[DEPTH], passed[DEPTH]; // steps that got as far as depth i + 1, that passed it
 } sums;
 
 // One cycle beside the answer: the accepted path is what the answer says, and what it stops at is no child.
@@ -91,6 +99,18 @@ static void check_cycle(const cJSON *c, const ids *text, sums *s) {
     }
     // A stop token or the limit may have cut what was accepted.
     assert_int_equal(found, accepted < emitted ? accepted : emitted);
+    int depth[MOST] = {0}, deepest = 0;
+    for (int k = 0; k < draft.n; k++) {
+        depth[k + 1] = depth[parents.n ? parents.id[k] : k] + 1;
+        if (depth[k + 1] > deepest) deepest = depth[k + 1];
+    }
+    assert_true(deepest <= DEPTH && accepted <= deepest);
+    for (int i = 0; i < deepest && i <= accepted; i++) {
+        s->reached[i]++;
+        s->passed[i] += i < accepted;
+    }
+    s->k += accepted;
+    s->drafting += draft.n > 0;
     s->steps++;
     s->emitted += emitted;
     s->drafted += draft.n;
@@ -101,6 +121,7 @@ static void check_cycle(const cJSON *c, const ids *text, sums *s) {
 static void check_answer(const cJSON *answer, const ids *prompt, sums *s) {
     ids    text = *prompt, said = ids_of(answer, "ids");
     double seconds = s->seconds;
+    sums   before = *s;
     int    now = prompt->n + 1; // prefill gave the first token
     memcpy(text.id + text.n, said.id, (size_t)said.n * sizeof *said.id);
     text.n += said.n;
@@ -117,13 +138,21 @@ static void check_answer(const cJSON *answer, const ids *prompt, sums *s) {
         assert_int_equal(said.n, NEW);
     else
         assert_string_equal(finish, "stop");
+    int p = (int)num(answer, "prompt"), seed = (int)num(answer, "seed");
+    assert_true(seed >= 0 && seed < SEEDS);
+    s->prompt_k[p] += s->k - before.k;
+    s->prompt_steps[p] += (double)(s->steps - before.steps);
+    s->turn[p][seed][0] += (double)(s->emitted - before.emitted);
+    s->turn[p][seed][1] += (double)(s->steps - before.steps);
+    s->first[p][seed] += num(answer, "prefill_seconds");
+    s->later[p][seed] += num(answer, "seconds");
     s->answers++;
     s->prefill += num(answer, "prefill_seconds");
     assert_true(s->seconds - seconds >= 0 && num(answer, "seconds") - (s->seconds - seconds) < 1e-9);
 }
 
 static int read_trace(const char *path, sums *all, int most) {
-    ids   prompt[2];
+    ids   prompt[PROMPTS];
     int   n = 0, prompts = 0;
     char *text = test_read(path);
     for (char *line = text, *end; *line; line = end + 1) {
@@ -156,6 +185,66 @@ static int read_trace(const char *path, sums *all, int most) {
     return n;
 }
 
+// ---- formulas ----
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void check_latency(const pl_json *j, const cJSON *m, const char *key, double *x, int n) {
+    const cJSON *of = cJSON_GetObjectItemCaseSensitive(m, key);
+    double       sum = 0;
+    (void)j;
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    assert_float_equal(num(of, "mean"), sum / n, 1e-9);
+    assert_float_equal(num(of, "p50"), x[(n - 1) / 2], 1e-9);
+    assert_float_equal(num(of, "p90"), x[(n - 1) * 9 / 10], 1e-9);
+    assert_float_equal(num(of, "p99"), x[(n - 1) * 99 / 100], 1e-9);
+}
+
+// Every harness's figure of a method, from the trace alone, beside results.json.
+static void check_formulas(const pl_json *j, const cJSON *m, const sums *s) {
+    const cJSON *l = cJSON_GetObjectItemCaseSensitive(m, "acceptance_lengths");
+    double       steps = (double)s->steps, turns = 0, n_turns = 0, prompts = 0, x[2][PROMPTS * SEEDS];
+    int          n = 0, seeds = (int)test_num(j, m, "seeds");
+    assert_float_equal(num(l, "total"), (double)s->emitted / steps, 1e-9);
+    assert_float_equal(num(l, "with_first"), (double)(s->emitted + s->answers) / steps, 1e-9);
+    assert_float_equal(num(l, "mean_of_steps"), s->k / steps + 1, 1e-9);
+    assert_float_equal(num(l, "accepted_only"), s->k / steps, 1e-9);
+    if (s->drafting > 0)
+        assert_float_equal(num(l, "drafting"), 1 + s->k / s->drafting, 1e-9);
+    else
+        assert_true(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(l, "drafting")));
+    for (int p = 0; p < PROMPTS; p++) {
+        prompts += s->prompt_k[p] / s->prompt_steps[p] + 1;
+        for (int seed = 0; seed < seeds; seed++, n_turns++, n++) {
+            turns += s->turn[p][seed][0] / s->turn[p][seed][1];
+            x[0][n] = s->first[p][seed] / REPEATS;
+            x[1][n] = s->later[p][seed] / s->turn[p][seed][0];
+        }
+    }
+    assert_float_equal(num(l, "mean_of_prompts"), prompts / PROMPTS, 1e-9);
+    assert_float_equal(num(l, "mean_of_turns"), turns / n_turns, 1e-9);
+    check_latency(j, m, "ttft_seconds", x[0], n);
+    check_latency(j, m, "tpot_seconds", x[1], n);
+    double rate = (double)(s->emitted + s->answers) / (s->seconds + s->prefill);
+    assert_float_equal(test_num(j, m, "tokens_per_second_with_prefill"), rate, 1e-6 * rate);
+    const cJSON *e;
+    int          i = 0;
+    cJSON_ArrayForEach(e, test_array(j, m, "acceptance_by_position_conditional")) {
+        assert_true(i < DEPTH);
+        if (s->reached[i] > 0)
+            assert_float_equal(e->valuedouble, s->passed[i] / s->reached[i], 1e-9);
+        else
+            assert_true(cJSON_IsNull(e));
+        i++;
+    }
+    assert_true(i == DEPTH || s->reached[i] == 0);
+}
+
 // ---- tests ----
 
 static void of_an_evaluation(void **state) {
@@ -163,6 +252,7 @@ static void of_an_evaluation(void **state) {
     char    path[160];
     pl_json j;
     sums    all[8];
+    double  plain = 0;
     make();
     test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet", scratch, scratch);
     int          n = read_trace(at(path, "run/trace.jsonl"), all, 8), seen = 0;
@@ -182,6 +272,11 @@ static void of_an_evaluation(void **state) {
         assert_float_equal((double)all[k].emitted / (double)all[k].steps, test_num(&j, m, "acceptance_length"), 1e-9);
         assert_float_equal(all[k].seconds, test_num(&j, m, "seconds"), 1e-9);
         assert_float_equal(all[k].prefill, test_num(&j, m, "prefill_seconds"), 1e-9);
+        check_formulas(&j, m, &all[k]);
+        // The bytes of a plain step over those of a cycle, at the same temperature (plain comes first).
+        if (strncmp(test_str(&j, m, "name"), "plain", 5) == 0) plain = test_num(&j, m, "cycle_bytes");
+        assert_float_equal(test_num(&j, m, "memory_bound_speedup"),
+                           test_num(&j, m, "acceptance_length") * plain / test_num(&j, m, "cycle_bytes"), 1e-9);
     }
     assert_int_equal(seen, 6);
     assert_int_equal(n, 6);

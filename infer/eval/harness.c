@@ -1,0 +1,133 @@
+#include "infer/eval/harness.h"
+
+#include "kernels/base/json_put.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : NAN;
+}
+
+// A mean of what can be said.
+typedef struct mean {
+    double sum, n;
+} mean;
+
+static void add(mean *m, double x) {
+    if (isnan(x)) return;
+    m->sum += x;
+    m->n++;
+}
+
+void pl_lengths_of(const pl_results *r, int m, pl_lengths *l) {
+    const pl_method *a = &r->method[m];
+    double           emitted = 0, accepted = 0, steps = 0, drafting = 0, answers = 0;
+    mean             turns = {0}, prompts = {0};
+    for (int64_t i = 0; i < r->n_prompts;) {
+        double  whole = 0, all = 0;
+        int64_t first = i;
+        for (; i < r->n_prompts && r->record[i] == r->record[first]; i++)
+            for (int s = 0; s < a->seeds; s++) {
+                const pl_answer *x = &a->answer[i * a->seeds + s];
+                emitted += (double)x->emitted;
+                accepted += (double)x->accepted;
+                drafting += (double)x->drafting;
+                steps += (double)x->steps;
+                answers += r->repeats;
+                whole += (double)(x->accepted + x->steps);
+                all += (double)x->steps;
+                add(&turns, ratio((double)x->emitted, (double)x->steps));
+            }
+        add(&prompts, ratio(whole, all));
+    }
+    *l = (pl_lengths){.total = ratio(emitted, steps),
+                      .with_first = ratio(emitted + answers, steps),
+                      .mean_of_steps = ratio(accepted + steps, steps),
+                      .mean_of_turns = ratio(turns.sum, turns.n),
+                      .mean_of_prompts = ratio(prompts.sum, prompts.n),
+                      .accepted_only = ratio(accepted, steps),
+                      .drafting = 1 + ratio(accepted, drafting)};
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The smallest value that a share q of all does not exceed. Sorts.
+static pl_latency latency(double *x, int64_t n) {
+    double sum = 0;
+    if (n == 0) return (pl_latency){NAN, NAN, NAN, NAN};
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    return (pl_latency){sum / (double)n, x[(n - 1) * 50 / 100], x[(n - 1) * 90 / 100], x[(n - 1) * 99 / 100]};
+}
+
+pl_status pl_latencies_measure(const pl_results *r, pl_method *a, pl_err *err) {
+    int64_t n = r->n_prompts * a->seeds, first = 0, later = 0;
+    double *x = pl_malloc((size_t)(2 * n + 1) * sizeof *x);
+    if (!x) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        const pl_answer *b = &a->answer[i];
+        x[first++] = b->prefill_seconds / r->repeats;
+        if (b->emitted > 0) x[n + later++] = b->seconds / (double)b->emitted;
+    }
+    a->ttft = latency(x, first);
+    a->tpot = latency(x + n, later);
+    pl_free(x);
+    return PL_OK;
+}
+
+double pl_mean_depth(const pl_session_stats *s) {
+    double levels = 0;
+    for (int i = 0; i < PL_TREE_MAX; i++)
+        levels += (double)s->position_drafted[i];
+    return ratio(levels, (double)s->steps);
+}
+
+double pl_memory_bound_speedup(const pl_method *m) {
+    double depth = pl_mean_depth(&m->stats), level = isnan(depth) ? 0 : depth * m->draft_step_bytes;
+    return pl_stats_acceptance(&m->stats) * ratio(m->step_bytes, m->step_bytes + level);
+}
+
+static void write_latency(pl_json_out *o, const char *key, const pl_latency *l) {
+    pl_put_object(o, key);
+    pl_put_num(o, "mean", l->mean);
+    pl_put_num(o, "p50", l->p50);
+    pl_put_num(o, "p90", l->p90);
+    pl_put_num(o, "p99", l->p99);
+    pl_json_out_close(o, '}');
+}
+
+// Of the steps that drafted a token at depth i + 1 and accepted all before it, the share that accepted it.
+static void write_conditional(pl_json_out *o, const pl_session_stats *s) {
+    int depth = pl_stats_depth(s);
+    pl_put_array(o, "acceptance_by_position_conditional");
+    for (int i = 0; i < depth; i++)
+        pl_json_out_num(o, ratio((double)s->position_accepted[i], (double)s->position_reached[i]));
+    pl_json_out_close(o, ']');
+}
+
+void pl_harness_write(pl_json_out *o, const pl_results *r, int m) {
+    const pl_method *a = &r->method[m];
+    pl_lengths       l;
+    pl_lengths_of(r, m, &l);
+    pl_put_object(o, "acceptance_lengths");
+    pl_put_num(o, "total", l.total);
+    pl_put_num(o, "with_first", l.with_first);
+    pl_put_num(o, "mean_of_steps", l.mean_of_steps);
+    pl_put_num(o, "mean_of_turns", l.mean_of_turns);
+    pl_put_num(o, "mean_of_prompts", l.mean_of_prompts);
+    pl_put_num(o, "accepted_only", l.accepted_only);
+    pl_put_num(o, "drafting", l.drafting);
+    pl_json_out_close(o, '}');
+    write_conditional(o, &a->stats);
+    pl_put_num(o, "memory_bound_speedup", pl_memory_bound_speedup(a));
+    write_latency(o, "ttft_seconds", &a->ttft);
+    write_latency(o, "tpot_seconds", &a->tpot);
+    double answers = (double)(r->n_prompts * a->seeds * r->repeats);
+    pl_put_num(o, "tokens_per_second_with_prefill",
+               ratio((double)a->stats.emitted + answers, a->stats.seconds + a->stats.prefill_seconds));
+}

@@ -1,0 +1,39 @@
+// The same answers by the formulas of those who publish acceptance lengths and latencies, so that figures can be set
+// side by side. All of them follow from trace.jsonl. For a method, with step t of answer a accepting k_t drafts and the
+// answer growing by e_t <= k_t + 1 tokens (the last step may be cut by a stop token or the limit):
+//
+//   total            sum e_t / steps                       this program's acceptance length; SGLang's, block efficiency
+//   with_first       (sum e_t + answers) / steps           SpecForge: completion tokens, prefill's token among them
+//   mean_of_steps    mean over steps of k_t + 1            Spec-Bench's mean accepted tokens
+//   mean_of_turns    mean over answers of their own total  ModelOpt's Average_AL
+//   mean_of_prompts  mean over records of the mean of their steps' k_t + 1      z-lab's dflash
+//   accepted_only    mean over steps of k_t                llama.cpp, mlx
+//   drafting         1 + sum k_t / steps that drafted      vLLM's mean acceptance length
+//
+//   memory-bound speed-up   total x B / (B + L b): steps that only read their bytes; B of a plain step, b of a level
+//                           of drafting, L levels drafted a step (Jeon et al. 2024, arXiv 2402.14160, MBSU)
+//   TTFT   seconds to an answer's first token: prefill of target and drafter
+//   TPOT   seconds an answer's later tokens take each; SGLang's, hf-bench's (total - TTFT) / (n - 1)
+#ifndef PL_HARNESS_H
+#define PL_HARNESS_H
+
+#include "infer/eval/results.h"
+
+typedef struct pl_lengths {
+    double total, with_first, mean_of_steps, mean_of_turns, mean_of_prompts, accepted_only, drafting;
+} pl_lengths;
+
+// What cannot be said is NaN.
+void pl_lengths_of(const pl_results *r, int m, pl_lengths *l);
+
+// Fills the method's ttft and tpot from its answers.
+pl_status pl_latencies_measure(const pl_results *r, pl_method *m, pl_err *err);
+
+// Levels drafted a step, on average; NaN: no steps.
+double pl_mean_depth(const pl_session_stats *s);
+double pl_memory_bound_speedup(const pl_method *m);
+
+// Members of an open object.
+void pl_harness_write(pl_json_out *o, const pl_results *r, int m);
+
+#endif
