@@ -258,6 +258,19 @@ pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes
     return pl_tokenizer_encode(tok, text, bytes, 0, ids, n, err);
 }
 
+pl_status pl_chat_answer_text(char **text, const pl_tokenizer *tok, const int32_t *ids, int64_t n, pl_err *err) {
+    int64_t  known = 0;
+    size_t   bytes;
+    int32_t *own = pl_malloc((size_t)(n + 1) * sizeof *own);
+    *text = NULL;
+    if (!own) return pl_fail(err, PL_E_MEMORY, "answer: out of memory");
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < pl_tokenizer_vocab_size(tok)) own[known++] = ids[i];
+    pl_status st = pl_tokenizer_decode(tok, own, known, text, &bytes, err);
+    pl_free(own);
+    return st;
+}
+
 pl_status pl_prompt_encode(const pl_tokenizer *tok, const pl_prompt *p, int32_t **ids, int64_t *n, pl_err *err) {
     if (p->rendered) return pl_chat_encode(tok, p->text, strlen(p->text), ids, n, err);
     return pl_tokenizer_encode(tok, p->text, strlen(p->text), PL_TOK_ADD_BOS, ids, n, err);

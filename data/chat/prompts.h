@@ -30,6 +30,10 @@ pl_status pl_chat_prompts_given(pl_prompts **out, const pl_prompts *all, const c
 pl_status pl_chat_encode(const pl_tokenizer *tok, const char *text, size_t bytes, int32_t **ids, int64_t *n,
                          pl_err *err);
 
+// An answer as text, for the turns behind it; the caller's. A target may have rows, and emit them, that its tokenizer
+// has no pieces for: they say nothing.
+pl_status pl_chat_answer_text(char **text, const pl_tokenizer *tok, const int32_t *ids, int64_t n, pl_err *err);
+
 // The same files, each record a prompt as a whole, with add_generation_prompt as the options have it.
 pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                              pl_err *err);

@@ -1,7 +1,8 @@
 // trace.jsonl: what every method drafted and what became of it, cycle by cycle; acceptance by any formula can be
 // computed from it. One JSON object in a line each:
 //
-//   prompts  {"prompt": i, "category": "..." or null, "ids": [...]}            i counts from 0
+//   prompts  {"prompt": i, "category": "..." or null, "ids": [...]}            i counts from 0; a later turn of a
+//            conversation stands before each group of its answers, behind what was said before it
 //   answers  {"method": "...", "prompt": i, "seed": s, "repeat": r, "temperature": T, "ids": [...],
 //             "finish": "stop" | "length" | "context", "prefill_seconds": x, "seconds": x, "cycles": [...]}
 //   cycles   {"at": n, "draft": [...], "parents": [...], "accepted": a, "emitted": e, "seconds": x}

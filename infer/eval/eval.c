@@ -10,7 +10,15 @@
 
 #include <string.h>
 
-#define WARM_UP 32 // tokens each method decodes before anything is timed
+#define MAX_TURNS 64 // of a conversation that are asked
+#define WARM_UP 32   // tokens each method decodes before anything is timed
+
+// A prompt, or a turn of a conversation; the turns of one follow each other.
+typedef struct question {
+    const pl_prompt *prompt;
+    int              turn;
+    bool             cut;
+} question;
 
 typedef struct eval {
     const pl_env          *env;
@@ -18,66 +26,136 @@ typedef struct eval {
     pl_results            *r;
     const pl_target       *target[2]; // bf16, fp32 (NULL: not asked for)
     pl_target              fp32;
-    int                    n;      // methods at one temperature: method m is configuration m % n
-    pl_runner             *runner; // [n]
-    int32_t              **prompt; // [prompts]
-    int64_t               *prompt_n;
-    int32_t              **said; // [n] answer to the prompt in hand
+    int                    n;                  // methods at one temperature: method m is configuration m % n
+    pl_runner             *runner;             // [n]
+    question              *question;           // [r->n_prompts]
+    int32_t              **prompt;             // [r->n_prompts] ids; of a later turn: when it was asked last
+    int64_t               *prompt_n, longest;  // the longest that any can come to be
+    char                  *history[MAX_TURNS]; // what was said in the conversation in hand; owned
+    int32_t              **said;               // [n] answer to the prompt in hand
     int64_t               *said_n;
 } eval;
 
 // ---- prompts ----
 
-static pl_status encode(eval *e, const pl_prompt *p, int64_t i, pl_err *err) {
-    const pl_target *t = e->o->target;
-    int32_t         *ids;
-    int64_t          n, room = t->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
-    pl_status        st = pl_prompt_encode(t->tok, p, &ids, &n, err);
-    if (st != PL_OK)
-        return pl_fail_at(err, st, "%s: line %lld", e->o->prompts_name ? e->o->prompts_name : "prompts",
-                          (long long)p->line);
+static const char *prompts_name(const eval *e) {
+    return e->o->prompts_name ? e->o->prompts_name : "prompts";
+}
+
+// Takes the ids over as question i.
+static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *err) {
+    const pl_prompt *p = e->question[i].prompt;
+    int64_t          room = e->o->target->model.config.max_position_embeddings - (int64_t)e->o->max_new_tokens - 1;
+    pl_free(e->prompt[i]);
     e->prompt[i] = ids;
     if (n > room) {
-        pl_prompt_cut(t->tok, ids, &n, room); // the end of a text is what it is continued from
-        e->r->truncated++;
+        pl_prompt_cut(e->o->target->tok, ids, &n, room); // the end of a text is what it is continued from
+        e->r->truncated += !e->question[i].cut;
+        e->question[i].cut = true;
     }
     if (n < 1)
-        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", e->o->prompts_name,
-                       (long long)p->line);
+        return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", prompts_name(e), (long long)p->line);
+    e->r->prompt_tokens += n - e->prompt_n[i];
     e->prompt_n[i] = n;
-    e->r->prompt_tokens += n;
-    e->r->record[i] = p->line;
-    e->r->category[i] = pl_strdup(p->category);
-    if (!e->r->category[i]) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     return e->o->trace ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
 }
 
-static pl_status encode_all(eval *e, pl_err *err) {
+static pl_status encode(eval *e, int64_t i, pl_err *err) {
+    const pl_prompt *p = e->question[i].prompt;
+    int32_t         *ids;
+    int64_t          n;
+    pl_status        st = pl_prompt_encode(e->o->target->tok, p, &ids, &n, err);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)p->line);
+    return take_ids(e, i, ids, n, err);
+}
+
+// A later turn, behind these answers.
+static pl_status render_turn(const eval *e, int64_t i, const char *const *answer, int32_t **ids, int64_t *n,
+                             pl_err *err) {
+    const pl_prompt_form *f = e->o->form;
+    const question       *q = &e->question[i];
+    pl_chat_turn          turn = {.number = q->turn, .answer = answer};
+    pl_jinja_out          out = {0};
+    PL_TRY(pl_chat_prompt_turn(q->prompt, prompts_name(e), f->chat, &f->options, &turn, &out, err));
+    pl_status st = pl_chat_encode(e->o->target->tok, out.text, out.n, ids, n, err);
+    pl_jinja_out_fini(&out);
+    return st == PL_OK ? PL_OK : pl_fail_at(err, st, "%s: line %lld", prompts_name(e), (long long)q->prompt->line);
+}
+
+// How long a later turn can come to be, with answers of full length that are spelt a little worse.
+static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
+    enum { WORSE = 16 };
+    const char *stand_in[MAX_TURNS];
+    int32_t    *ids;
+    int64_t     n;
+    for (int t = 0; t < e->question[i].turn; t++)
+        stand_in[t] = "x";
+    PL_TRY(render_turn(e, i, stand_in, &ids, &n, err));
+    pl_free(ids);
+    n += (int64_t)e->question[i].turn * (e->o->max_new_tokens + WORSE);
+    if (n > e->longest) e->longest = n;
+    return PL_OK;
+}
+
+// Turns of a prompt that are asked.
+static int turns_of(const eval *e, const pl_prompt *p) {
+    bool chat = e->o->form && e->o->form->chat && p->record;
+    return !chat ? 1 : p->turns < MAX_TURNS ? p->turns : MAX_TURNS;
+}
+
+static pl_status list_questions(eval *e, pl_err *err) {
     const pl_prompts *p = e->o->prompts;
     pl_results       *r = e->r;
-    int               positions = e->o->target->model.config.max_position_embeddings;
+    for (int64_t i = 0; i < p->n; i++)
+        r->n_prompts += turns_of(e, &p->p[i]);
+    size_t n = (size_t)r->n_prompts;
+    r->category = pl_calloc(n, sizeof *r->category);
+    r->record = pl_calloc(n, sizeof *r->record);
+    r->picked = pl_calloc(n, sizeof *r->picked);
+    e->question = pl_calloc(n, sizeof *e->question);
+    e->prompt = pl_calloc(n, sizeof *e->prompt);
+    e->prompt_n = pl_calloc(n, sizeof *e->prompt_n);
+    if (!r->category || !r->record || !r->picked || !e->question || !e->prompt || !e->prompt_n)
+        return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    for (int64_t i = 0, at = 0; i < p->n; i++)
+        for (int t = 0; t < turns_of(e, &p->p[i]); t++, at++) {
+            e->question[at] = (question){.prompt = &p->p[i], .turn = t};
+            r->record[at] = i;
+            r->category[at] = pl_strdup(p->p[i].category);
+            if (!r->category[at]) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+        }
+    return PL_OK;
+}
+
+static pl_status encode_all(eval *e, pl_err *err) {
+    int positions = e->o->target->model.config.max_position_embeddings;
     if (e->o->max_new_tokens > positions - 3)
         return pl_fail(err, PL_E_INPUT,
                        "eval.max_new_tokens: %d, but the target's context holds %d positions; lower it",
                        e->o->max_new_tokens, positions);
-    r->n_prompts = p->n;
-    r->category = pl_calloc((size_t)r->n_prompts, sizeof *r->category);
-    r->record = pl_calloc((size_t)r->n_prompts, sizeof *r->record);
-    r->picked = pl_calloc((size_t)r->n_prompts, sizeof *r->picked);
-    e->prompt = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt);
-    e->prompt_n = pl_calloc((size_t)r->n_prompts, sizeof *e->prompt_n);
-    if (!r->category || !r->record || !r->picked || !e->prompt || !e->prompt_n)
-        return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
-    for (int64_t i = 0; i < r->n_prompts; i++)
-        PL_TRY(encode(e, &p->p[i], i, err));
+    PL_TRY(list_questions(e, err));
+    for (int64_t i = 0; i < e->r->n_prompts; i++) {
+        PL_TRY(e->question[i].turn ? measure_turn(e, i, err) : encode(e, i, err));
+        if (e->prompt_n[i] > e->longest) e->longest = e->prompt_n[i];
+    }
     return PL_OK;
 }
 
-static int longest(const eval *e) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < e->r->n_prompts; i++)
-        if (e->prompt_n[i] > n) n = e->prompt_n[i];
-    return (int)n;
+// Question i behind what was said before it.
+static pl_status ask(eval *e, int64_t i, pl_err *err) {
+    int32_t *ids;
+    int64_t  n;
+    if (e->question[i].turn == 0) return PL_OK;
+    PL_TRY(render_turn(e, i, (const char *const *)e->history, &ids, &n, err));
+    return take_ids(e, i, ids, n, err);
+}
+
+// The answer to question i as it stands before the next turn: that of "plain".
+static pl_status remember(eval *e, int64_t i, pl_err *err) {
+    char **text = &e->history[e->question[i].turn];
+    if (i + 1 == e->r->n_prompts || e->question[i + 1].turn == 0) return PL_OK;
+    pl_free(*text);
+    return pl_chat_answer_text(text, e->o->target->tok, e->said[0], e->said_n[0], err);
 }
 
 // ---- methods ----
@@ -134,13 +212,18 @@ static pl_status allocate_answers(eval *e, int m, pl_err *err) {
     return PL_OK;
 }
 
+static int context_of(const eval *e) {
+    int64_t most = e->o->target->model.config.max_position_embeddings, n = e->longest + e->o->max_new_tokens + 1;
+    return (int)(n < most ? n : most);
+}
+
 static pl_status open_method(eval *e, int m, const pl_eval_drafter *d, bool fp32, pl_err *err) {
     pl_method         *a = &e->r->method[m];
     const pl_target   *t = e->target[fp32];
     const pl_verifier *v = &pl_verify_match;
     e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
     if (!e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
-    pl_runner_options ro = {.max_len = longest(e) + e->o->max_new_tokens + 1};
+    pl_runner_options ro = {.max_len = context_of(e)};
     if (d) {
         if (d->verify && *d->verify) v = pl_verifier_find(d->verify, err);
         if (!v) return PL_E_INPUT;
@@ -300,9 +383,11 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
     PL_TRY(warm_up(e, t, err));
     for (int k = 0; k < r->repeats * seeds; k++)
         for (int64_t i = 0; i < r->n_prompts; i++) {
+            PL_TRY(ask(e, i, err));
             for (int j = 0; j < e->n; j++)
                 PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
             compare(e, t, i, k % seeds);
+            PL_TRY(remember(e, i, err));
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
         }
     return PL_OK;
@@ -382,7 +467,7 @@ static pl_status describe(eval *e, pl_err *err) {
     snprintf(r->fingerprint, sizeof r->fingerprint, "%s", e->o->target->model.fingerprint);
     r->target = pl_strdup(e->o->path);
     r->prompts = pl_strdup(e->o->prompts_name ? e->o->prompts_name : "");
-    r->form = pl_strdup(e->o->prompts_form ? e->o->prompts_form : "plain");
+    r->form = pl_strdup(e->o->form ? e->o->form->name : "plain");
     return r->target && r->prompts && r->form ? PL_OK : pl_fail(err, PL_E_MEMORY, "results: out of memory");
 }
 
@@ -398,6 +483,9 @@ static void close_eval(eval *e) {
     pl_free(e->said_n);
     pl_free(e->prompt);
     pl_free(e->prompt_n);
+    pl_free(e->question);
+    for (int t = 0; t < MAX_TURNS; t++)
+        pl_free(e->history[t]);
     pl_target_close(&e->fp32);
 }
 

@@ -3,14 +3,16 @@
 // Method 0 is "plain" (bf16 weights), then "plain-fp32" where wanted, then each drafter; then the same again at each
 // further temperature, named "NAME@T=1". Every method decodes the same prompts at batch 1 with the same settings and
 // seeds; for each prompt and seed all methods of a temperature run before the next, in an order that rotates, so that
-// drift of the machine hits all alike. A drafter's weights and its target's are bf16: its answers are compared with
-// plain's of the same temperature and seed.
+// drift of the machine hits all alike. Before a later turn of a conversation stand the answers that "plain" gave at
+// this temperature and seed, for all methods: they see the same prompts. A drafter's weights and its target's are bf16:
+// its answers are compared with plain's of the same temperature and seed.
 #ifndef PL_EVAL_H
 #define PL_EVAL_H
 
 #include "data/chat/prompts.h"
 #include "infer/decode/trace.h"
 #include "infer/eval/results.h"
+#include "infer/generate/generate.h"
 
 // The recipe's keys eval.*
 typedef struct pl_eval_drafter_recipe {
@@ -46,9 +48,9 @@ typedef struct pl_eval_options {
     const pl_eval_drafter *drafter;
     int                    n_drafters;
     bool                   plain_fp32;
-    const pl_prompts      *prompts;
+    const pl_prompts      *prompts;      // conversations are asked turn by turn, if the form has a template
     const char            *prompts_name; // for results.json
-    const char            *prompts_form; // the same: pl_prompt_form's name; NULL: "plain"
+    const pl_prompt_form  *form;         // how they are written; NULL: plain text
     int                    max_new_tokens, repeats;
     const double          *temperature; // [n_temperatures], the first one's methods have plain names
     int                    n_temperatures;

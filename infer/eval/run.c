@@ -67,7 +67,7 @@ static pl_status read_prompts(const pl_recipe *r, const pl_prompt_form *form, pl
     bool        all;
     *held = NULL;
     PL_TRY(name_prompts(r, name, &all, err));
-    if (all) return pl_prompts_to_evaluate(form, *name, held, err);
+    if (all) return pl_prompts_to_evaluate(r, form, *name, held, err);
     PL_TRY(pl_recipe_prompts(r, form, &train, held, err));
     pl_prompts_destroy(train);
     return PL_OK;
@@ -343,7 +343,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .plain_fp32 = ev->eval.plain_fp32,
                          .prompts = &prompts,
                          .prompts_name = name,
-                         .prompts_form = form.name,
+                         .form = &form,
                          .max_new_tokens = (int)ev->eval.max_new_tokens,
                          .temperature = ev->eval.temperatures.at,
                          .n_temperatures = ev->eval.temperatures.n,

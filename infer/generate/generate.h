@@ -47,6 +47,7 @@ typedef struct pl_split_recipe {
         int64_t     holdout;
         struct {
             const char *template, *kwargs, *date, *system;
+            int history;
         } chat;
     } eval;
 } pl_split_recipe;
@@ -68,13 +69,14 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
 // The form in which a drafter will be served and is evaluated: the same, but for what eval.chat.* says. Of equal forms
 // the names are equal.
 pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
-// Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. Those to
-// train on are whole conversations, or with data.chat.history: given a prompt for each of their turns, as those held
-// out always are.
+// Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. They are
+// whole conversations, or with data.chat.history: given (of those held out: eval.chat.history) a prompt for each of
+// their turns.
 pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **train, pl_prompts **held,
                             pl_err *err);
-// A file of prompts to evaluate on, in that form.
-pl_status pl_prompts_to_evaluate(const pl_prompt_form *form, const char *path, pl_prompts **out, pl_err *err);
+// A file of prompts to evaluate on, in that form: as those held out.
+pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path, pl_prompts **out,
+                                 pl_err *err);
 // The members of data.chat, where the form is chat.
 void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 

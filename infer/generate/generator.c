@@ -462,23 +462,14 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
     return PL_OK;
 }
 
-// The answer as text, for the turns behind it. A target may have rows, and emit them, that its tokenizer has no pieces
-// for: they say nothing.
+// The answer as text, for the turns behind it.
 static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
-    int32_t        n, known = 0;
-    size_t         bytes;
+    int32_t        n;
     const int32_t *ids = pl_session_answer(s, &n);
     if (place_of(g, j->number)->next < 0) return PL_OK;
-    int32_t *own = pl_malloc((size_t)(n + 1) * sizeof *own);
-    if (!own) return pl_fail(err, PL_E_MEMORY, "generator: out of memory");
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] < pl_tokenizer_vocab_size(g->tok)) own[known++] = ids[i];
     char **said = &g->said[j->number % g->n_said];
     pl_free(*said);
-    *said = NULL;
-    pl_status st = pl_tokenizer_decode(g->tok, own, known, said, &bytes, err);
-    pl_free(own);
-    return st;
+    return pl_chat_answer_text(said, g->tok, ids, n, err);
 }
 
 static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err *err) {

@@ -22,6 +22,9 @@ const pl_key pl_split_keys[] = {
      .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_STRING(pl_split_recipe, eval.chat.system), .help = "the same instead of data.chat.system",
      .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_ENUM(pl_split_recipe, eval.chat.history), .deflt = "own", .choices = {"own", "given"},
+     .help = "what stands before later turns: the target's own answers, or those that the prompts' file gives",
+     .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_split_recipe)};
 
 // Keys of chats where prompts are plain text would be read and do nothing.
@@ -30,7 +33,8 @@ static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_split_recipe    *c = pl_split_recipe_of(r);
     const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs,  &gen->data.chat.date,
                                         &gen->data.chat.system,   &gen->data.chat.history, &c->eval.chat.template,
-                                        &c->eval.chat.kwargs,     &c->eval.chat.date,      &c->eval.chat.system};
+                                        &c->eval.chat.kwargs,     &c->eval.chat.date,      &c->eval.chat.system,
+                                        &c->eval.chat.history};
     const bool                given[] = {gen->data.chat.template,
                                          gen->data.chat.kwargs,
                                          gen->data.chat.date,
@@ -39,7 +43,8 @@ static pl_status check_form(const pl_recipe *r, pl_err *err) {
                                          c->eval.chat.template,
                                          c->eval.chat.kwargs,
                                          c->eval.chat.date,
-                                         c->eval.chat.system};
+                                         c->eval.chat.system,
+                                         c->eval.chat.history != PL_HISTORY_OWN};
     for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
         if (given[i]) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
     return PL_OK;
@@ -116,10 +121,12 @@ static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, co
     return PL_OK;
 }
 
-pl_status pl_prompts_to_evaluate(const pl_prompt_form *form, const char *path, pl_prompts **out, pl_err *err) {
+pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path, pl_prompts **out,
+                                 pl_err *err) {
     *out = NULL;
     PL_TRY(read_file(out, form, path, err));
-    pl_status st = take_given(out, form, path, err);
+    bool      given = pl_split_recipe_of(r)->eval.chat.history == PL_HISTORY_GIVEN;
+    pl_status st = given ? take_given(out, form, path, err) : PL_OK;
     if (st == PL_OK) return PL_OK;
     pl_prompts_destroy(*out);
     *out = NULL;
@@ -162,12 +169,13 @@ pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_p
     PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
     PL_TRY(read_file(&all, form, path, err));
     if (eval) {
-        PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(form, eval, held, err));
+        PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(r, form, eval, held, err));
         *train = all;
         all = NULL;
     } else {
         PL_TRY_GOTO(st, fail, split(r, all, train, held, err));
-        PL_TRY_GOTO(st, fail, take_given(held, form, path, err));
+        bool given = pl_split_recipe_of(r)->eval.chat.history == PL_HISTORY_GIVEN;
+        if (given) PL_TRY_GOTO(st, fail, take_given(held, form, path, err));
     }
     if (gen->data.chat.history == PL_HISTORY_GIVEN) PL_TRY_GOTO(st, fail, take_given(train, form, path, err));
     pl_prompts_destroy(all);

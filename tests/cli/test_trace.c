@@ -308,7 +308,74 @@ static void of_one_answer(void **state) {
     test_scratch_remove(scratch);
 }
 
+// ---- conversations ----
+
+// Ids of question i, as the trace has them last.
+static ids asked(const char *path, int i) {
+    ids   found = {.n = 0};
+    char *text = test_read(path);
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        cJSON *j = cJSON_ParseWithLength(line, (size_t)(end - line));
+        if (!cJSON_GetObjectItemCaseSensitive(j, "method") && (int)num(j, "prompt") == i) found = ids_of(j, "ids");
+        cJSON_Delete(j);
+    }
+    pl_free(text);
+    return found;
+}
+
+static int evaluate_chat(const char *file, const char *history, ids question[2]) {
+    char    path[160];
+    pl_json j;
+    test_run_json(&j,
+                  "eval %s/chat.yaml --out %s/%s --json --quiet --set eval.prompts=%s/%s.jsonl --set "
+                  "eval.chat.history=%s",
+                  scratch, scratch, file, scratch, file, history);
+    int n = (int)test_num(&j, NULL, "settings.n_prompts");
+    pl_json_close(&j);
+    snprintf(path, sizeof path, "%s/%s/trace.jsonl", scratch, file);
+    for (int i = 0; i < 2; i++)
+        question[i] = asked(path, i);
+    return n;
+}
+
+// A second turn stands behind what the target has said itself: as if the record had held just that.
+static void of_a_conversation(void **state) {
+    (void)state;
+    char    path[160], list[4096] = "", record[4096];
+    ids     own[2], given[2];
+    pl_json j;
+    make();
+    test_write(at(path, "t.jinja"), "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:");
+    snprintf(record, sizeof record,
+             "target: {path: " TARGET "}\ndata: {form: chat, chat: {template: %s}}\n"
+             "eval: {max_new_tokens: %d, plain_fp32: false, drafters: [{kind: recycle}]}\n",
+             path, NEW);
+    test_write(at(path, "chat.yaml"), record);
+    test_write(at(path, "own.jsonl"), "{\"turns\": [\"Who was sad?\", \"And the dog?\"]}\n");
+    assert_int_equal(evaluate_chat("own", "own", own), 2);
+    for (int i = 0; i < own[0].n; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d", i ? "," : "", own[0].id[i]);
+    test_run_json(&j, "decode --target " TARGET " --dtype bf16 -n %d --prompt-ids %s --json --quiet", NEW, list);
+    char *said = cJSON_PrintUnformatted(pl_json_find(&j, NULL, "text"));
+    snprintf(record, sizeof record,
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Who was sad?\"}, {\"role\": \"assistant\", "
+             "\"content\": %s}, {\"role\": \"user\", \"content\": \"And the dog?\"}]}\n",
+             said);
+    test_write(at(path, "given.jsonl"), record);
+    pl_json_close(&j);
+    cJSON_free(said);
+    assert_int_equal(evaluate_chat("given", "given", given), 2);
+    assert_true(own[1].n > own[0].n + NEW / 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(own[i].n, given[i].n);
+        assert_memory_equal(own[i].id, given[i].id, (size_t)own[i].n * sizeof *own[i].id);
+    }
+    test_scratch_remove(scratch);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(of_an_evaluation), cmocka_unit_test(of_one_answer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_an_evaluation), cmocka_unit_test(of_one_answer),
+                                       cmocka_unit_test(of_a_conversation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
