@@ -61,6 +61,7 @@ static pl_results *made_results(void) {
     r->n_methods = 2;
     r->n_prompts = 4;
     r->picked = pl_calloc(4, sizeof *r->picked);
+    r->record = pl_calloc(4, sizeof *r->record);
     r->repeats = 1;
     r->seed = 1;
     r->category = pl_calloc(4, sizeof *r->category);
@@ -68,7 +69,7 @@ static pl_results *made_results(void) {
     r->prompts = pl_strdup("p");
     r->form = pl_strdup("plain");
     for (int i = 0; i < 4; i++)
-        r->category[i] = pl_strdup(i < 2 ? "math" : i == 2 ? "prose" : "");
+        r->category[i] = pl_strdup(i < 2 ? "math" : i == 2 ? "prose" : ""), r->record[i] = i;
     for (int m = 0; m < 2; m++) {
         pl_method *a = &r->method[m];
         snprintf(a->name, sizeof a->name, "%s", m ? "head & <co>" : "plain");
