@@ -4,9 +4,9 @@
     python tests/peers/check_templates.py --tokenizer MODEL TEMPLATE.jinja...
 
 Every template writes the conversations below (tools, thinking on and off, parts, several turns), each with the same
-special tokens and the same date. A line a template: = the same bytes, e both refuse the conversation, r refused here
-by the name of what is not built, X a difference, which is shown; exit code 1 then. The llama.cpp sources hold some fifty
-templates (models/templates).
+special tokens and the same date; the text is split by `tokenizers` and here. A line a template: = the same bytes and
+ids, e both refuse the conversation, r refused here by the name of what is not built, X a difference, which is shown;
+exit code 1 then. The llama.cpp sources hold some fifty templates (models/templates).
 """
 import argparse
 import datetime
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+from tokenizers import Tokenizer
 from transformers.utils import chat_template_utils as hf
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -96,18 +97,20 @@ def ours(program, folder, messages, tools, prompt, variables):
     run = subprocess.run([program, "tokenize", "--tokenizer", folder, "--chat", record, "--date", DATE, "--json"] +
                          ["--add-generation-prompt"] * prompt, capture_output=True, text=True)
     if run.returncode == 0:
-        return json.loads(run.stdout)["conversations"][0]["text"], ""
-    return None, run.stderr.strip()
+        c = json.loads(run.stdout)["conversations"][0]
+        return c["text"], c["ids"], ""
+    return None, None, run.stderr.strip()
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("templates", nargs="+")
-    ap.add_argument("--tokenizer", required=True, help="a folder with a tokenizer.json: any, since texts are compared")
+    ap.add_argument("--tokenizer", required=True, help="a folder with a tokenizer.json; best the model's own")
     ap.add_argument("--program", default=os.path.join(ROOT, "build", "paceline"))
     a = ap.parse_args()
     config = json.load(open(os.path.join(a.tokenizer, "tokenizer_config.json")))
-    special = {k: config[k] if isinstance(config[k], str) else config[k]["content"] for k in ("bos_token", "eos_token")}
+    special = {k: v if isinstance(v, str) else v["content"] for k in ("bos_token", "eos_token") if (v := config.get(k))}
+    tokenizer = Tokenizer.from_file(os.path.join(a.tokenizer, "tokenizer.json"))
     wrong = refused = 0
     for path in a.templates:
         text = open(path, newline="").read()
@@ -117,9 +120,10 @@ def main():
             json.dump(special, open(os.path.join(folder, "tokenizer_config.json"), "w"))
             open(os.path.join(folder, "chat_template.jinja"), "w", newline="").write(text)
             for i, c in enumerate(CONVERSATIONS):
-                want, (got, why) = theirs(text, special, *c), ours(a.program, folder, *c)
+                want, (got, ids, why) = theirs(text, special, *c), ours(a.program, folder, *c)
                 unbuilt = got is None and "not built" in why
-                line += "e" if want is None and got is None else "r" if unbuilt else "=" if want == got else "X"
+                same = want == got and bool(ids) and tokenizer.encode(want, add_special_tokens=False).ids == ids
+                line += "e" if want is None and got is None else "r" if unbuilt else "=" if same else "X"
                 if line[-1] == "X":
                     print(f"{os.path.basename(path)} {i}: wanted {want!r}, got {got!r} {why}")
         wrong += "X" in line
