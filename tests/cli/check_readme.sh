@@ -101,6 +101,9 @@ for f in *; do case "$f" in build* | runs) ;; *) ln -s "$root/$f" "$work/clone/$
 mkdir -p "$work/clone/build" "$work/clone/runs"
 ln -s "$program" "$work/clone/build/paceline"
 head -n 12 data/prompts/stories.jsonl >"$work/prompts.jsonl"
+mkdir "$work/chat" # a chat model: the built-in target with a template
+for f in checkpoints/tiny/*; do ln -s "$root/$f" "$work/chat/"; done
+printf '%s' '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}' >"$work/chat/chat_template.jinja"
 small="--set data.max_new_tokens=16 --set data.samples=0 --set train.steps=2 --set train.warmup=0 --set train.eval_every=0 --set train.checkpoint_every=0"
 small+=" --set train.slot_rows=64 --set train.slots=4 --set train.unroll=2 --set eval.holdout=4 --set eval.limit=2 --set eval.max_new_tokens=8"
 
@@ -110,7 +113,7 @@ grep -qE '__(asan_init|tsan_init|ubsan_handle|gcov_init)' "$work/symbols" && san
 
 run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     local d=$1 line=$2 what
-    line=$(sed -E "s|MODEL|checkpoints/tiny|g; s|PROMPTS|$work/prompts.jsonl|g; s|DRAFTER|runs/mine/checkpoints/best|g" <<<"$line")
+    line=$(sed -E "s|MODEL|checkpoints/tiny|g; s|CHAT|$work/chat|g; s|PROMPTS|$work/prompts.jsonl|g; s|DRAFTER|runs/mine/checkpoints/best|g" <<<"$line")
     case "$line" in
     'sudo apt-get install '*) # the packages are those that recipes/packages.sh installs
         for what in ${line#sudo apt-get install }; do
@@ -155,6 +158,7 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
         line="build/paceline $what $small --set data.prompts=$work/prompts.jsonl" ;;
     *recipes/*.yaml*) line+=" $small" ;;
     *' decode '*) line+=" --max-new-tokens 8" ;;
+    *' --mask '*) ;;
     *' inspect '*) line+=" --positions 8" ;;
     *' plan '*) line+=" --seconds 1" ;;
     *' bench decode '* | *' bench step '*) line=${line/ bench / bench --repeats 1 } ;;
