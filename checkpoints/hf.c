@@ -5,6 +5,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/json_put.h"
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -413,39 +414,11 @@ static void put_int(pl_json_out *o, const char *key, int v) {
     pl_json_out_int(o, v);
 }
 
-static void put_num(pl_json_out *o, const char *key, double v) {
-    pl_json_out_key(o, key);
-    pl_json_out_num(o, v);
-}
-
-static void put_bool(pl_json_out *o, const char *key, bool v) {
-    pl_json_out_key(o, key);
-    pl_json_out_bool(o, v);
-}
-
-static void put_str(pl_json_out *o, const char *key, const char *v) {
-    pl_json_out_key(o, key);
-    pl_json_out_str(o, v);
-}
-
-static void put_object(pl_json_out *o, const char *key) {
-    pl_json_out_key(o, key);
-    pl_json_out_object(o);
-}
-
 static void put_ints(pl_json_out *o, const char *key, const int *v, int n) {
     pl_json_out_key(o, key);
     pl_json_out_array(o);
     for (int i = 0; i < n; i++)
         pl_json_out_int(o, v[i]);
-    pl_json_out_close(o, ']');
-}
-
-static void put_nums(pl_json_out *o, const char *key, const double *v, int n) {
-    pl_json_out_key(o, key);
-    pl_json_out_array(o);
-    for (int i = 0; i < n; i++)
-        pl_json_out_num(o, v[i]);
     pl_json_out_close(o, ']');
 }
 
@@ -465,34 +438,34 @@ void pl_hf_put_scaling(pl_json_out *o, const pl_hf_rope *r) {
     bool llama3 = r->scaling == PL_HF_ROPE_LLAMA3, none = r->scaling == PL_HF_ROPE_NONE;
     bool yarn = r->scaling == PL_HF_ROPE_YARN;
     bool longrope = r->scaling == PL_HF_ROPE_LONG;
-    put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : yarn ? "yarn" : longrope ? "longrope" : "linear");
-    if (!none) put_num(o, "factor", r->factor);
+    pl_put_str(o, "rope_type", none ? "default" : llama3 ? "llama3" : yarn ? "yarn" : longrope ? "longrope" : "linear");
+    if (!none) pl_put_num(o, "factor", r->factor);
     if (longrope) {
-        put_nums(o, "short_factor", r->short_factor, r->n_divisors);
-        put_nums(o, "long_factor", r->long_factor, r->n_divisors);
-        put_num(o, "attention_factor", r->attention_factor);
+        pl_put_nums(o, "short_factor", r->short_factor, r->n_divisors);
+        pl_put_nums(o, "long_factor", r->long_factor, r->n_divisors);
+        pl_put_num(o, "attention_factor", r->attention_factor);
         put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
     }
     if (yarn) {
-        put_num(o, "beta_fast", r->beta_fast);
-        put_num(o, "beta_slow", r->beta_slow);
-        put_num(o, "attention_factor", r->attention_factor);
-        put_bool(o, "truncate", r->truncate);
+        pl_put_num(o, "beta_fast", r->beta_fast);
+        pl_put_num(o, "beta_slow", r->beta_slow);
+        pl_put_num(o, "attention_factor", r->attention_factor);
+        pl_put_bool(o, "truncate", r->truncate);
         put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
     }
     if (!llama3) return;
-    put_num(o, "low_freq_factor", r->low_freq_factor);
-    put_num(o, "high_freq_factor", r->high_freq_factor);
+    pl_put_num(o, "low_freq_factor", r->low_freq_factor);
+    pl_put_num(o, "high_freq_factor", r->high_freq_factor);
     put_int(o, "original_max_position_embeddings", r->original_max_position_embeddings);
 }
 
 void pl_hf_put_rope(pl_json_out *o, const pl_hf_rope *r) {
-    put_num(o, "rope_theta", r->theta);
+    pl_put_num(o, "rope_theta", r->theta);
     if (r->scaling == PL_HF_ROPE_NONE) {
-        put_str(o, "rope_scaling", NULL);
+        pl_put_str(o, "rope_scaling", NULL);
         return;
     }
-    put_object(o, "rope_scaling");
+    pl_put_object(o, "rope_scaling");
     pl_hf_put_scaling(o, r);
     pl_json_out_close(o, '}');
 }
@@ -501,29 +474,29 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     if (c->draft_vocab_size > 0) put_int(o, "draft_vocab_size", c->draft_vocab_size);
     if (c->target_hidden_size > 0) put_int(o, "target_hidden_size", c->target_hidden_size);
     if (c->backbone == PL_HF_EAGLE1) {
-        if (c->fc_bias != PL_HF_BIAS_UNSTATED) put_bool(o, "bias", c->fc_bias == PL_HF_BIAS_YES);
+        if (c->fc_bias != PL_HF_BIAS_UNSTATED) pl_put_bool(o, "bias", c->fc_bias == PL_HF_BIAS_YES);
     } else {
-        put_bool(o, "fc_norm", c->fc_norm);
-        put_bool(o, "norm_output", c->norm_output);
-        put_bool(o, "norm_before_fc", c->norm_before_fc);
-        put_bool(o, "norm_before_residual", c->norm_before_residual);
+        pl_put_bool(o, "fc_norm", c->fc_norm);
+        pl_put_bool(o, "norm_output", c->norm_output);
+        pl_put_bool(o, "norm_before_fc", c->norm_before_fc);
+        pl_put_bool(o, "norm_before_residual", c->norm_before_residual);
     }
     if (c->n_taps > 0) {
-        put_object(o, "eagle_config");
-        put_bool(o, "use_aux_hidden_state", true);
+        pl_put_object(o, "eagle_config");
+        pl_put_bool(o, "use_aux_hidden_state", true);
         put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
     if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER) return;
-    put_object(o, "paceline");
-    if (c->backbone == PL_HF_OTHER) put_str(o, "backbone", c->backbone_name);
+    pl_put_object(o, "paceline");
+    if (c->backbone == PL_HF_OTHER) pl_put_str(o, "backbone", c->backbone_name);
     if (*c->head.kind) {
-        put_object(o, "head");
+        pl_put_object(o, "head");
         pl_hf_head_put(o, &c->head);
         pl_json_out_close(o, '}');
     }
     if (c->tap_numbering != PL_HF_TAPS_UNSTATED)
-        put_str(o, "tap_numbering", c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
+        pl_put_str(o, "tap_numbering", c->tap_numbering == PL_HF_TAPS_INPUT ? "input" : "output");
     pl_json_out_close(o, '}');
 }
 
@@ -540,7 +513,7 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     pl_json_out_array(&o);
     pl_json_out_str(&o, c->architecture);
     pl_json_out_close(&o, ']');
-    put_str(&o, "model_type", *c->model_type ? c->model_type : "llama");
+    pl_put_str(&o, "model_type", *c->model_type ? c->model_type : "llama");
     put_int(&o, "hidden_size", c->hidden_size);
     put_int(&o, "intermediate_size", c->intermediate_size);
     put_int(&o, "num_hidden_layers", c->num_hidden_layers);
@@ -549,20 +522,20 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     put_int(&o, "head_dim", c->head_dim);
     put_int(&o, "vocab_size", c->vocab_size);
     put_int(&o, "max_position_embeddings", c->max_position_embeddings);
-    put_str(&o, "hidden_act", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
+    pl_put_str(&o, "hidden_act", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
     pl_hf_family_put(&o, c);
-    put_num(&o, "rms_norm_eps", c->rms_norm_eps);
+    pl_put_num(&o, "rms_norm_eps", c->rms_norm_eps);
     pl_hf_put_rope(&o, &c->rope);
-    put_bool(&o, "attention_bias", false);
-    put_bool(&o, "mlp_bias", false);
-    put_bool(&o, "tie_word_embeddings", c->tie_word_embeddings);
+    pl_put_bool(&o, "attention_bias", false);
+    pl_put_bool(&o, "mlp_bias", false);
+    pl_put_bool(&o, "tie_word_embeddings", c->tie_word_embeddings);
     pl_hf_put_token(&o, "bos_token_id", c->bos_token_id);
     pl_hf_put_token(&o, "pad_token_id", c->pad_token_id);
     if (c->n_eos <= 1)
         pl_hf_put_token(&o, "eos_token_id", c->n_eos == 1 ? c->eos_token_id[0] : -1);
     else
         put_ints(&o, "eos_token_id", c->eos_token_id, c->n_eos);
-    put_str(&o, "torch_dtype", pl_hf_dtype_name(c->dtype));
+    pl_put_str(&o, "torch_dtype", pl_hf_dtype_name(c->dtype));
     if (is_drafter(c)) put_drafter(&o, c);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));

@@ -1,5 +1,6 @@
 #include "checkpoints/hf_family.h"
 #include "kernels/base/check.h"
+#include "kernels/base/json_put.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -172,21 +173,11 @@ pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_famil
 
 // ---- writing ----
 
-static void put_num(pl_json_out *o, const char *key, double v) {
-    pl_json_out_key(o, key);
-    pl_json_out_num(o, v);
-}
-
-static void put_str(pl_json_out *o, const char *key, const char *v) {
-    pl_json_out_key(o, key);
-    pl_json_out_str(o, v);
-}
-
 static void put_softcap(pl_json_out *o, const char *key, double cap) {
     if (cap > 0)
-        put_num(o, key, cap);
+        pl_put_num(o, key, cap);
     else
-        put_str(o, key, NULL);
+        pl_put_str(o, key, NULL);
 }
 
 // What a target has beside Llama's members; nothing for most.
@@ -194,14 +185,14 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     const pl_hf_family *f = c->backbone != PL_HF_NO_BACKBONE ? NULL : pl_hf_family_of(c->architecture);
     if (!f) return;
     if (f->gemma) {
-        put_str(o, "hidden_activation", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
-        put_num(o, "query_pre_attn_scalar", c->query_scalar);
+        pl_put_str(o, "hidden_activation", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
+        pl_put_num(o, "query_pre_attn_scalar", c->query_scalar);
         if (f->softcap[0] >= 0) put_softcap(o, "attn_logit_softcapping", c->attention_softcap);
         put_softcap(o, "final_logit_softcapping", c->final_softcap);
     }
-    if (c->local_theta > 0) put_num(o, "rope_local_base_freq", c->local_theta);
-    if (c->rope.partial > 0) put_num(o, "partial_rotary_factor", c->rope.partial);
-    if (c->sliding_window == 0 && f->windows == PL_HF_WINDOWS_PATTERN) put_str(o, "sliding_window", NULL);
+    if (c->local_theta > 0) pl_put_num(o, "rope_local_base_freq", c->local_theta);
+    if (c->rope.partial > 0) pl_put_num(o, "partial_rotary_factor", c->rope.partial);
+    if (c->sliding_window == 0 && f->windows == PL_HF_WINDOWS_PATTERN) pl_put_str(o, "sliding_window", NULL);
     if (c->sliding_window == 0 && f->windows != PL_HF_WINDOWS_PATTERN) return;
     if (c->sliding_window > 0) {
         pl_json_out_key(o, "sliding_window");

@@ -289,6 +289,7 @@ static pl_status decode(pl_runner *r, const int32_t *prompt, int64_t n, const pl
     PL_TRY_GOTO(st, done, pl_trace_close(&t, r->session, err));
     st = pl_trace_commit(&t, err);
 done:
+    pl_engine_on_cycle(r->engine, NULL, NULL);
     pl_trace_abort(&t);
     return st;
 }

@@ -94,18 +94,14 @@ void pl_stats_add(pl_session_stats *to, const pl_session_stats *s) {
     pl_step_parts_add(&to->parts, &s->parts);
 }
 
-static double ratio(double a, double b) {
-    return b > 0 ? a / b : NAN;
-}
-
 double pl_stats_speed(const pl_session_stats *s) {
-    return ratio((double)s->emitted, s->seconds);
+    return pl_ratio((double)s->emitted, s->seconds);
 }
 double pl_stats_acceptance(const pl_session_stats *s) {
-    return ratio((double)s->emitted, (double)s->steps);
+    return pl_ratio((double)s->emitted, (double)s->steps);
 }
 double pl_stats_accepted(const pl_session_stats *s) {
-    return ratio((double)s->accepted, (double)s->drafted);
+    return pl_ratio((double)s->accepted, (double)s->drafted);
 }
 
 int pl_stats_depth(const pl_session_stats *s) {
@@ -116,7 +112,7 @@ int pl_stats_depth(const pl_session_stats *s) {
 }
 
 double pl_stats_position(const pl_session_stats *s, int i) {
-    return ratio((double)s->position_accepted[i], (double)s->position_drafted[i]);
+    return pl_ratio((double)s->position_accepted[i], (double)s->position_drafted[i]);
 }
 
 static void put_ranks(pl_json_out *o, const char *key, const pl_session_stats *s,
@@ -167,5 +163,5 @@ void pl_stats_write(pl_json_out *o, const pl_session_stats *s, int64_t n_prompt)
     pl_stats_write_parts(o, s);
     pl_put_int(o, "prefill_tokens", n_prompt);
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
-    pl_put_num(o, "prefill_tokens_per_second", ratio((double)n_prompt, s->prefill_seconds));
+    pl_put_num(o, "prefill_tokens_per_second", pl_ratio((double)n_prompt, s->prefill_seconds));
 }

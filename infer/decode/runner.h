@@ -6,6 +6,7 @@
 #include "infer/decode/decode.h"
 #include "infer/model/target.h"
 #include "kernels/base/json.h"
+#include <math.h>
 
 typedef struct pl_runner {
     const pl_target *target;  // borrowed
@@ -35,6 +36,11 @@ typedef bool (*pl_token_fn)(void *arg, int32_t token);
 // the next run. PL_E_INTERRUPTED when the process was asked to stop.
 pl_status pl_runner_run(pl_runner *r, const int32_t *prompt, int64_t n, const pl_sampling *sampling, int max_new,
                         pl_token_fn fn, void *arg, pl_err *err);
+
+// a / b; NaN where there is nothing to divide by.
+static inline double pl_ratio(double a, double b) {
+    return b > 0 ? a / b : NAN;
+}
 
 // Figures of a session or of several added up. What cannot be said is NaN.
 void   pl_stats_add(pl_session_stats *to, const pl_session_stats *s);

@@ -3,94 +3,136 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
 
+#include <string.h>
+
 pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err) {
     *t = (pl_trace){0};
     return pl_atomic_file_begin(&t->file, path, err);
 }
 
-static pl_status put_line(pl_trace *t, pl_err *err) {
-    pl_json_out_close(&t->line, '}');
-    pl_status st = pl_json_out_end(&t->line, err);
-    if (st == PL_OK) {
-        t->line.text[t->line.len] = '\n'; // in the place of its end
-        st = pl_atomic_file_append(&t->file, t->line.text, t->line.len + 1, err);
-    }
-    pl_free(t->line.text);
-    t->line = (pl_json_out){0};
+static pl_status put_line(pl_trace *t, pl_json_out *line, pl_err *err) {
+    pl_json_out_close(line, '}');
+    PL_TRY(pl_json_out_end(line, err));
+    line->text[line->len] = '\n'; // in the place of its end
+    pl_status st = pl_atomic_file_append(&t->file, line->text, line->len + 1, err);
+    pl_free(line->text);
     return st;
 }
 
-static void begin_line(pl_trace *t) {
-    pl_json_out_begin(&t->line, 0);
-    pl_json_out_object(&t->line);
+static void begin_line(pl_json_out *line) {
+    pl_json_out_begin(line, 0);
+    pl_json_out_object(line);
 }
 
 pl_status pl_trace_prompt(pl_trace *t, int64_t i, const char *category, const int32_t *ids, int64_t n, pl_err *err) {
-    begin_line(t);
-    pl_put_int(&t->line, "prompt", i);
-    pl_put_str(&t->line, "category", category && *category ? category : NULL);
-    pl_put_ids(&t->line, "ids", ids, n);
-    return put_line(t, err);
+    pl_json_out line;
+    begin_line(&line);
+    pl_put_int(&line, "prompt", i);
+    pl_put_str(&line, "category", category && *category ? category : NULL);
+    pl_put_ids(&line, "ids", ids, n);
+    return put_line(t, &line, err);
 }
 
 void pl_trace_open(pl_trace *t, const pl_trace_answer *a) {
-    begin_line(t);
-    pl_put_str(&t->line, "method", a->method);
-    pl_put_int(&t->line, "prompt", a->prompt);
-    pl_put_int(&t->line, "seed", a->seed);
-    pl_put_int(&t->line, "repeat", a->repeat);
-    pl_put_num(&t->line, "temperature", a->temperature);
-    pl_put_array(&t->line, "cycles");
-    t->open = false;
-    t->seconds = 0;
+    t->of = *a;
+    t->rows = t->nodes = 0;
 }
 
-// The seconds of a cycle are known when the next one, or the end of the answer, says what the session took so far.
-static void end_cycle(pl_trace *t, const pl_session *s) {
-    double seconds = pl_session_statistics(s)->seconds;
-    if (t->open) {
-        pl_put_num(&t->line, "seconds", seconds - t->seconds);
-        pl_json_out_close(&t->line, '}');
+// Room for one more row and for n more nodes.
+static bool make_room(pl_trace *t, int64_t n) {
+    if (t->rows == t->row_room) {
+        int64_t       room = t->row_room ? 2 * t->row_room : 256;
+        pl_trace_row *row = pl_realloc(t->row, (size_t)room * sizeof *row);
+        if (!row) return false;
+        t->row = row;
+        t->row_room = room;
     }
-    t->open = false;
-    t->seconds = seconds;
-}
-
-static bool is_chain(const pl_tree *t) {
-    for (int i = 1; i < t->n; i++)
-        if (t->parent[i] != i - 1) return false;
+    if (t->nodes + n > t->node_room) {
+        int64_t  room = 2 * (t->nodes + n);
+        int32_t *node = pl_malloc(2 * (size_t)room * sizeof *node);
+        if (!node) return false;
+        for (int k = 0; k < 2 && t->nodes > 0; k++)
+            memcpy(node + k * room, t->node + k * t->node_room, (size_t)t->nodes * sizeof *node);
+        pl_free(t->node);
+        t->node = node;
+        t->node_room = room;
+    }
     return true;
 }
 
 void pl_trace_cycle(void *trace, const pl_cycle *cycle) {
     pl_trace *t = trace;
-    end_cycle(t, cycle->session);
-    pl_json_out_object(&t->line);
-    pl_put_int(&t->line, "at", pl_session_length(cycle->session) - cycle->emitted);
-    pl_put_ids(&t->line, "draft", cycle->tree->token + 1, cycle->tree->n - 1);
-    if (!is_chain(cycle->tree)) pl_put_ids(&t->line, "parents", cycle->tree->parent + 1, cycle->tree->n - 1);
-    pl_put_int(&t->line, "accepted", cycle->verdict->n);
-    pl_put_int(&t->line, "emitted", cycle->emitted);
-    t->open = true;
+    int32_t   n = cycle->tree->n - 1;
+    if (t->failed || !make_room(t, n)) {
+        t->failed = true;
+        return;
+    }
+    t->row[t->rows++] = (pl_trace_row){.draft = t->nodes,
+                                       .drafts = n,
+                                       .at = pl_session_length(cycle->session) - cycle->emitted,
+                                       .accepted = cycle->verdict->n,
+                                       .emitted = cycle->emitted,
+                                       .before = pl_session_statistics(cycle->session)->seconds};
+    if (n == 0) return;
+    memcpy(t->node + t->nodes, cycle->tree->token + 1, (size_t)n * sizeof *t->node);
+    memcpy(t->node + t->node_room + t->nodes, cycle->tree->parent + 1, (size_t)n * sizeof *t->node);
+    t->nodes += n;
+}
+
+static bool is_chain(const int32_t *parent, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (parent[i] != i) return false;
+    return true;
+}
+
+// after: seconds of the session behind it.
+static void put_cycle(pl_json_out *o, const pl_trace *t, const pl_trace_row *r, double after) {
+    const int32_t *parent = t->node + t->node_room + r->draft;
+    pl_json_out_object(o);
+    pl_put_int(o, "at", r->at);
+    pl_put_ids(o, "draft", t->node + r->draft, r->drafts);
+    if (!is_chain(parent, r->drafts)) pl_put_ids(o, "parents", parent, r->drafts);
+    pl_put_int(o, "accepted", r->accepted);
+    pl_put_int(o, "emitted", r->emitted);
+    pl_put_num(o, "seconds", after - r->before);
+    pl_json_out_close(o, '}');
 }
 
 pl_status pl_trace_close(pl_trace *t, const pl_session *s, pl_err *err) {
-    end_cycle(t, s);
-    pl_json_out_close(&t->line, ']');
-    int32_t prompt = pl_session_prompt(s);
-    pl_put_ids(&t->line, "ids", pl_session_tokens(s) + prompt, pl_session_length(s) - prompt);
-    pl_put_str(&t->line, "finish", pl_finish_name(pl_session_finish(s)));
-    pl_put_num(&t->line, "prefill_seconds", pl_session_statistics(s)->prefill_seconds);
-    pl_put_num(&t->line, "seconds", pl_session_statistics(s)->seconds);
-    return put_line(t, err);
+    const pl_session_stats *stats = pl_session_statistics(s);
+    int32_t                 prompt = pl_session_prompt(s);
+    pl_json_out             line;
+    if (t->failed) return pl_fail(err, PL_E_MEMORY, "trace: out of memory");
+    begin_line(&line);
+    pl_put_str(&line, "method", t->of.method);
+    pl_put_int(&line, "prompt", t->of.prompt);
+    pl_put_int(&line, "seed", t->of.seed);
+    pl_put_int(&line, "repeat", t->of.repeat);
+    pl_put_num(&line, "temperature", t->of.temperature);
+    pl_put_ids(&line, "ids", pl_session_tokens(s) + prompt, pl_session_length(s) - prompt);
+    pl_put_str(&line, "finish", pl_finish_name(pl_session_finish(s)));
+    pl_put_num(&line, "prefill_seconds", stats->prefill_seconds);
+    pl_put_num(&line, "seconds", stats->seconds);
+    pl_put_array(&line, "cycles");
+    for (int64_t i = 0; i < t->rows; i++)
+        put_cycle(&line, t, &t->row[i], i + 1 < t->rows ? t->row[i + 1].before : stats->seconds);
+    pl_json_out_close(&line, ']');
+    return put_line(t, &line, err);
+}
+
+static void drop_rows(pl_trace *t) {
+    pl_free(t->row);
+    pl_free(t->node);
+    t->row = NULL;
+    t->node = NULL;
 }
 
 pl_status pl_trace_commit(pl_trace *t, pl_err *err) {
+    drop_rows(t);
     return pl_atomic_file_commit(&t->file, err);
 }
 
 void pl_trace_abort(pl_trace *t) {
-    pl_free(t->line.text);
-    t->line = (pl_json_out){0};
+    drop_rows(t);
     pl_atomic_file_abort(&t->file);
 }

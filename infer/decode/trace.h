@@ -19,19 +19,29 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 
-typedef struct pl_trace {
-    pl_atomic_file file;
-    pl_json_out    line; // the answer in hand
-    bool           open; // its cycle in hand lacks its seconds
-    double         seconds;
-} pl_trace;
-
 // What an answer is to.
 typedef struct pl_trace_answer {
-    const char *method;
+    const char *method; // borrowed until pl_trace_close
     int64_t     prompt, seed, repeat;
     double      temperature;
 } pl_trace_answer;
+
+// One cycle as it is kept until its answer is written.
+typedef struct pl_trace_row {
+    int64_t draft; // where its drafts begin among the nodes
+    int32_t drafts, at, accepted, emitted;
+    double  before; // seconds of the session before it
+} pl_trace_row;
+
+// Cycles are copied while an answer is decoded, which is timed, and become text when it is closed.
+typedef struct pl_trace {
+    pl_atomic_file  file;
+    pl_trace_answer of;
+    pl_trace_row   *row;  // [rows]
+    int32_t        *node; // [nodes] tokens, [node_room + nodes] parents
+    int64_t         rows, row_room, nodes, node_room;
+    bool            failed; // out of memory
+} pl_trace;
 
 pl_status pl_trace_begin(pl_trace *t, const char *path, pl_err *err);
 pl_status pl_trace_prompt(pl_trace *t, int64_t i, const char *category, const int32_t *ids, int64_t n, pl_err *err);
@@ -41,6 +51,6 @@ void      pl_trace_cycle(void *trace, const pl_cycle *cycle);
 pl_status pl_trace_close(pl_trace *t, const pl_session *s, pl_err *err);
 // The file appears, whole; ends the life of *t, also on failure.
 pl_status pl_trace_commit(pl_trace *t, pl_err *err);
-void      pl_trace_abort(pl_trace *t); // nothing after commit, or where it never began
+void      pl_trace_abort(pl_trace *t); // nothing after commit, or of a zeroed one
 
 #endif

@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-#define MAX_TURNS 64 // of a conversation that are asked
-#define WARM_UP 32   // tokens each method decodes before anything is timed
+#define WARM_UP 32 // tokens each method decodes before anything is timed
 
 // A prompt, or a turn of a conversation; the turns of one follow each other.
 typedef struct question {
@@ -26,13 +25,14 @@ typedef struct eval {
     pl_results            *r;
     const pl_target       *target[2]; // bf16, fp32 (NULL: not asked for)
     pl_target              fp32;
-    int                    n;                  // methods at one temperature: method m is configuration m % n
-    pl_runner             *runner;             // [n]
-    question              *question;           // [r->n_prompts]
-    int32_t              **prompt;             // [r->n_prompts] ids; of a later turn: when it was asked last
-    int64_t               *prompt_n, longest;  // the longest that any can come to be
-    char                  *history[MAX_TURNS]; // what was said in the conversation in hand; owned
-    int32_t              **said;               // [n] answer to the prompt in hand
+    int                    n;                 // methods at one temperature: method m is configuration m % n
+    pl_runner             *runner;            // [n]
+    question              *question;          // [r->n_prompts]
+    int32_t              **prompt;            // [r->n_prompts] ids; of a later turn: when it was asked last
+    int64_t               *prompt_n, longest; // the longest that any can come to be
+    char                 **history;           // [turns] what was said in the conversation in hand; owned
+    int                    turns;             // of the longest conversation
+    int32_t              **said;              // [n] answer to the prompt in hand
     int64_t               *said_n;
 } eval;
 
@@ -85,14 +85,18 @@ static pl_status render_turn(const eval *e, int64_t i, const char *const *answer
 // How long a later turn can come to be, with answers of full length that are spelt a little worse.
 static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
     enum { WORSE = 16 };
-    const char *stand_in[MAX_TURNS];
-    int32_t    *ids;
-    int64_t     n;
-    for (int t = 0; t < e->question[i].turn; t++)
+    int          turn = e->question[i].turn;
+    int32_t     *ids;
+    int64_t      n;
+    const char **stand_in = pl_malloc((size_t)turn * sizeof *stand_in);
+    if (!stand_in) return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
+    for (int t = 0; t < turn; t++)
         stand_in[t] = "x";
-    PL_TRY(render_turn(e, i, stand_in, &ids, &n, err));
+    pl_status st = render_turn(e, i, stand_in, &ids, &n, err);
+    pl_free(stand_in);
+    PL_TRY(st);
     pl_free(ids);
-    n += (int64_t)e->question[i].turn * (e->o->max_new_tokens + WORSE);
+    n += (int64_t)turn * (e->o->max_new_tokens + WORSE);
     if (n > e->longest) e->longest = n;
     return PL_OK;
 }
@@ -100,14 +104,17 @@ static pl_status measure_turn(eval *e, int64_t i, pl_err *err) {
 // Turns of a prompt that are asked.
 static int turns_of(const eval *e, const pl_prompt *p) {
     bool chat = e->o->form && e->o->form->chat && p->record;
-    return !chat ? 1 : p->turns < MAX_TURNS ? p->turns : MAX_TURNS;
+    return chat ? p->turns : 1;
 }
 
 static pl_status list_questions(eval *e, pl_err *err) {
     const pl_prompts *p = e->o->prompts;
     pl_results       *r = e->r;
-    for (int64_t i = 0; i < p->n; i++)
-        r->n_prompts += turns_of(e, &p->p[i]);
+    for (int64_t i = 0; i < p->n; i++) {
+        int turns = turns_of(e, &p->p[i]);
+        r->n_prompts += turns;
+        if (turns > e->turns) e->turns = turns;
+    }
     size_t n = (size_t)r->n_prompts;
     r->category = pl_calloc(n, sizeof *r->category);
     r->record = pl_calloc(n, sizeof *r->record);
@@ -115,7 +122,8 @@ static pl_status list_questions(eval *e, pl_err *err) {
     e->question = pl_calloc(n, sizeof *e->question);
     e->prompt = pl_calloc(n, sizeof *e->prompt);
     e->prompt_n = pl_calloc(n, sizeof *e->prompt_n);
-    if (!r->category || !r->record || !r->picked || !e->question || !e->prompt || !e->prompt_n)
+    e->history = pl_calloc((size_t)e->turns, sizeof *e->history);
+    if (!r->category || !r->record || !r->picked || !e->question || !e->prompt || !e->prompt_n || !e->history)
         return pl_fail(err, PL_E_MEMORY, "prompts: out of memory");
     for (int64_t i = 0, at = 0; i < p->n; i++)
         for (int t = 0; t < turns_of(e, &p->p[i]); t++, at++) {
@@ -484,8 +492,9 @@ static void close_eval(eval *e) {
     pl_free(e->prompt);
     pl_free(e->prompt_n);
     pl_free(e->question);
-    for (int t = 0; t < MAX_TURNS; t++)
+    for (int t = 0; e->history && t < e->turns; t++)
         pl_free(e->history[t]);
+    pl_free(e->history);
     pl_target_close(&e->fp32);
 }
 

@@ -5,10 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double ratio(double a, double b) {
-    return b > 0 ? a / b : NAN;
-}
-
 // A mean of what can be said.
 typedef struct mean {
     double sum, n;
@@ -37,29 +33,24 @@ void pl_lengths_of(const pl_results *r, int m, pl_lengths *l) {
                 answers += r->repeats;
                 whole += (double)(x->accepted + x->steps);
                 all += (double)x->steps;
-                add(&turns, ratio((double)x->emitted, (double)x->steps));
+                add(&turns, pl_ratio((double)x->emitted, (double)x->steps));
             }
-        add(&prompts, ratio(whole, all));
+        add(&prompts, pl_ratio(whole, all));
     }
-    *l = (pl_lengths){.total = ratio(emitted, steps),
-                      .with_first = ratio(emitted + answers, steps),
-                      .mean_of_steps = ratio(accepted + steps, steps),
-                      .mean_of_turns = ratio(turns.sum, turns.n),
-                      .mean_of_prompts = ratio(prompts.sum, prompts.n),
-                      .accepted_only = ratio(accepted, steps),
-                      .drafting = 1 + ratio(accepted, drafting)};
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    *l = (pl_lengths){.total = pl_ratio(emitted, steps),
+                      .with_first = pl_ratio(emitted + answers, steps),
+                      .mean_of_steps = pl_ratio(accepted + steps, steps),
+                      .mean_of_turns = pl_ratio(turns.sum, turns.n),
+                      .mean_of_prompts = pl_ratio(prompts.sum, prompts.n),
+                      .accepted_only = pl_ratio(accepted, steps),
+                      .drafting = 1 + pl_ratio(accepted, drafting)};
 }
 
 // The smallest value that a share q of all does not exceed. Sorts.
 static pl_latency latency(double *x, int64_t n) {
     double sum = 0;
     if (n == 0) return (pl_latency){NAN, NAN, NAN, NAN};
-    qsort(x, (size_t)n, sizeof *x, by_value);
+    qsort(x, (size_t)n, sizeof *x, pl_by_value);
     for (int64_t i = 0; i < n; i++)
         sum += x[i];
     return (pl_latency){sum / (double)n, x[(n - 1) * 50 / 100], x[(n - 1) * 90 / 100], x[(n - 1) * 99 / 100]};
@@ -84,12 +75,12 @@ double pl_mean_depth(const pl_session_stats *s) {
     double levels = 0;
     for (int i = 0; i < PL_TREE_MAX; i++)
         levels += (double)s->position_drafted[i];
-    return ratio(levels, (double)s->steps);
+    return pl_ratio(levels, (double)s->steps);
 }
 
 double pl_memory_bound_speedup(const pl_method *m) {
     double depth = pl_mean_depth(&m->stats), level = isnan(depth) ? 0 : depth * m->draft_step_bytes;
-    return pl_stats_acceptance(&m->stats) * ratio(m->step_bytes, m->step_bytes + level);
+    return pl_stats_acceptance(&m->stats) * pl_ratio(m->step_bytes, m->step_bytes + level);
 }
 
 static void write_latency(pl_json_out *o, const char *key, const pl_latency *l) {
@@ -106,7 +97,7 @@ static void write_conditional(pl_json_out *o, const pl_session_stats *s) {
     int depth = pl_stats_depth(s);
     pl_put_array(o, "acceptance_by_position_conditional");
     for (int i = 0; i < depth; i++)
-        pl_json_out_num(o, ratio((double)s->position_accepted[i], (double)s->position_reached[i]));
+        pl_json_out_num(o, pl_ratio((double)s->position_accepted[i], (double)s->position_reached[i]));
     pl_json_out_close(o, ']');
 }
 
@@ -129,5 +120,5 @@ void pl_harness_write(pl_json_out *o, const pl_results *r, int m) {
     write_latency(o, "tpot_seconds", &a->tpot);
     double answers = (double)(r->n_prompts * a->seeds * r->repeats);
     pl_put_num(o, "tokens_per_second_with_prefill",
-               ratio((double)a->stats.emitted + answers, a->stats.seconds + a->stats.prefill_seconds));
+               pl_ratio((double)a->stats.emitted + answers, a->stats.seconds + a->stats.prefill_seconds));
 }

@@ -35,10 +35,6 @@ void pl_results_destroy(pl_results *r) {
 
 // ---- figures ----
 
-static double ratio(double a, double b) {
-    return b > 0 ? a / b : NAN;
-}
-
 // A method's and its base's answers to some prompts.
 typedef struct picked {
     const pl_answer *a, *base;
@@ -60,16 +56,16 @@ static void add(sums *s, const pl_answer *a, const pl_answer *base) {
 }
 
 static double speedup_of(const sums *s) {
-    return ratio(ratio(s->emitted, s->seconds), ratio(s->base_emitted, s->base_seconds));
+    return pl_ratio(pl_ratio(s->emitted, s->seconds), pl_ratio(s->base_emitted, s->base_seconds));
 }
 
-static int by_value(const void *a, const void *b) {
+int pl_by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static pl_interval middle(double x[RESAMPLES]) {
-    qsort(x, RESAMPLES, sizeof *x, by_value);
+    qsort(x, RESAMPLES, sizeof *x, pl_by_value);
     return (pl_interval){x[RESAMPLES * 25 / 1000], x[RESAMPLES - 1 - RESAMPLES * 25 / 1000]};
 }
 
@@ -88,7 +84,7 @@ static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_i
             }
         }
         x[k] = speedup_of(&s);
-        y[k] = ratio(s.emitted, s.steps);
+        y[k] = pl_ratio(s.emitted, s.steps);
     }
     *speedup = middle(x);
     *acceptance = middle(y);
@@ -107,9 +103,9 @@ void pl_results_share(const pl_results *r, int m, const char *category, pl_share
     }
     f->prompts = p.n;
     f->emitted = (int64_t)s.emitted;
-    f->speed = ratio(s.emitted, s.seconds);
+    f->speed = pl_ratio(s.emitted, s.seconds);
     f->speedup = m == a->base ? 1 : speedup_of(&s);
-    f->acceptance = ratio(s.emitted, s.steps);
+    f->acceptance = pl_ratio(s.emitted, s.steps);
     if (p.n > 0) bootstrap(r->seed, &p, &f->speedup_95, &f->acceptance_95);
 }
 
@@ -133,14 +129,14 @@ void pl_results_figures(const pl_results *r, int m, pl_figures *f) {
     int64_t          tokens = 0, repeated = 0;
     *f = (pl_figures){0};
     pl_results_share(r, m, NULL, &f->all);
-    f->floor = ratio(pl_stats_acceptance(&a->stats) * a->bandwidth, cycle_bytes(a));
+    f->floor = pl_ratio(pl_stats_acceptance(&a->stats) * a->bandwidth, cycle_bytes(a));
     for (int64_t i = 0; i < r->n_prompts * a->seeds; i++) {
         tokens += a->answer[i].tokens;
         repeated += a->answer[i].repeated;
         f->different += !a->answer[i].identical;
     }
     f->identical = f->different == 0;
-    f->repeated = ratio((double)repeated, (double)tokens);
+    f->repeated = pl_ratio((double)repeated, (double)tokens);
 }
 
 // ---- results.json ----
@@ -233,12 +229,12 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_stats_write_parts(o, s);
     pl_put_num(o, "prefill_seconds", s->prefill_seconds);
     pl_put_num(o, "prefill_tokens_per_second",
-               ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
+               pl_ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
     pl_put_num(o, "repeated_4gram_share", f.repeated);
     pl_put_num(o, "cycle_bytes", cycle_bytes(a));
     pl_put_num(o, "bandwidth_bytes_per_second", a->bandwidth);
     pl_put_num(o, "floor_tokens_per_second", f.floor);
-    pl_put_num(o, "share_of_floor", ratio(pl_stats_speed(s), f.floor));
+    pl_put_num(o, "share_of_floor", pl_ratio(pl_stats_speed(s), f.floor));
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
     write_seconds(o, r, a);
@@ -352,7 +348,7 @@ static void why_line(FILE *f, const pl_results *r, int from, int to) {
     }
     if (b < 0) return;
     const pl_session_stats *s = &r->method[b].stats, *plain = &r->method[from].stats;
-    double cycles = (double)s->steps * ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
+    double cycles = (double)s->steps * pl_ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
     double draft = s->parts.draft.take_in + s->parts.draft.layer + s->parts.draft.head + s->parts.draft.draw;
     fprintf(f, "temperature %g: ", r->method[b].temperature);
     if (best.speedup > 1)
@@ -360,8 +356,8 @@ static void why_line(FILE *f, const pl_results *r, int from, int to) {
     else
         fprintf(f, "no drafter pays; of them %s is fastest", r->method[b].name);
     fprintf(f, ": %.2f tokens a cycle that takes %.2f plain steps (target %.2f, drafting %.2f, rest %.2f)\n",
-            best.acceptance, ratio(s->seconds, cycles), ratio(s->parts.target, cycles), ratio(draft, cycles),
-            ratio(s->seconds - s->parts.target - draft, cycles));
+            best.acceptance, pl_ratio(s->seconds, cycles), pl_ratio(s->parts.target, cycles), pl_ratio(draft, cycles),
+            pl_ratio(s->seconds - s->parts.target - draft, cycles));
 }
 
 void pl_results_table(FILE *f, const pl_results *r) {

@@ -74,6 +74,8 @@ typedef struct pl_results {
 
 void pl_results_destroy(pl_results *r);
 
+int pl_by_value(const void *a, const void *b); // of doubles, for qsort
+
 typedef struct pl_interval {
     double low, high;
 } pl_interval;

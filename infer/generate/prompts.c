@@ -31,22 +31,21 @@ const pl_key pl_split_keys[] = {
 static pl_status check_form(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     const pl_split_recipe    *c = pl_split_recipe_of(r);
-    const void *const         keys[] = {&gen->data.chat.template, &gen->data.chat.kwargs,  &gen->data.chat.date,
-                                        &gen->data.chat.system,   &gen->data.chat.history, &c->eval.chat.template,
-                                        &c->eval.chat.kwargs,     &c->eval.chat.date,      &c->eval.chat.system,
-                                        &c->eval.chat.history};
-    const bool                given[] = {gen->data.chat.template,
-                                         gen->data.chat.kwargs,
-                                         gen->data.chat.date,
-                                         gen->data.chat.system,
-                                         gen->data.chat.history != PL_HISTORY_OWN,
-                                         c->eval.chat.template,
-                                         c->eval.chat.kwargs,
-                                         c->eval.chat.date,
-                                         c->eval.chat.system,
-                                         c->eval.chat.history != PL_HISTORY_OWN};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && gen->data.form != PL_FORM_CHAT; i++)
-        if (given[i]) return pl_recipe_fail(r, keys[i], err, "needs data.form: chat");
+    const struct {
+        const void *key;
+        bool        given;
+    } of[] = {{&gen->data.chat.template, gen->data.chat.template},
+              {&gen->data.chat.kwargs, gen->data.chat.kwargs},
+              {&gen->data.chat.date, gen->data.chat.date},
+              {&gen->data.chat.system, gen->data.chat.system},
+              {&gen->data.chat.history, gen->data.chat.history != PL_HISTORY_OWN},
+              {&c->eval.chat.template, c->eval.chat.template},
+              {&c->eval.chat.kwargs, c->eval.chat.kwargs},
+              {&c->eval.chat.date, c->eval.chat.date},
+              {&c->eval.chat.system, c->eval.chat.system},
+              {&c->eval.chat.history, c->eval.chat.history != PL_HISTORY_OWN}};
+    for (size_t i = 0; i < sizeof of / sizeof *of && gen->data.form != PL_FORM_CHAT; i++)
+        if (of[i].given) return pl_recipe_fail(r, of[i].key, err, "needs data.form: chat");
     return PL_OK;
 }
 

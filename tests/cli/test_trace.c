@@ -192,10 +192,9 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void check_latency(const pl_json *j, const cJSON *m, const char *key, double *x, int n) {
+static void check_latency(const cJSON *m, const char *key, double *x, int n) {
     const cJSON *of = cJSON_GetObjectItemCaseSensitive(m, key);
     double       sum = 0;
-    (void)j;
     qsort(x, (size_t)n, sizeof *x, by_value);
     for (int i = 0; i < n; i++)
         sum += x[i];
@@ -228,8 +227,8 @@ static void check_formulas(const pl_json *j, const cJSON *m, const sums *s) {
     }
     assert_float_equal(num(l, "mean_of_prompts"), prompts / PROMPTS, 1e-9);
     assert_float_equal(num(l, "mean_of_turns"), turns / n_turns, 1e-9);
-    check_latency(j, m, "ttft_seconds", x[0], n);
-    check_latency(j, m, "tpot_seconds", x[1], n);
+    check_latency(m, "ttft_seconds", x[0], n);
+    check_latency(m, "tpot_seconds", x[1], n);
     double rate = (double)(s->emitted + s->answers) / (s->seconds + s->prefill);
     assert_float_equal(test_num(j, m, "tokens_per_second_with_prefill"), rate, 1e-6 * rate);
     const cJSON *e;

@@ -242,16 +242,12 @@ static void add_text_to(pl_decoded_figures *f, const pl_decoded *d, const pl_dec
     add(&f->decoded, &t->decoded, said, d->steps, sign);
 }
 
-static double ratio(double a, double b) {
-    return b > 0 ? a / b : NAN;
-}
-
 // Which length: of the two sides' texts, or how much the decoded one is above the promised.
 enum side { PROMISED, DECODED, DIFFERENCE };
 
 static double length(const pl_decoded_figures *f, enum side side) {
-    double promised = ratio(f->promised.emitted, f->promised.cycles);
-    double decoded = ratio(f->decoded.emitted, f->decoded.cycles);
+    double promised = pl_ratio(f->promised.emitted, f->promised.cycles);
+    double decoded = pl_ratio(f->decoded.emitted, f->decoded.cycles);
     return side == PROMISED ? promised : side == DECODED ? decoded : decoded - promised;
 }
 
@@ -284,9 +280,9 @@ void pl_decoded_compare(const pl_decoded *d, pl_decoded_figures *f) {
     f->promised_length = length(f, PROMISED);
     f->decoded_length = length(f, DECODED);
     bool documents = d->n > 0 && d->text[0].doc >= 0, greedy = documents && d->sampling.temperature == 0;
-    f->error = greedy ? sqrt(ratio(ROUNDED, f->promised.cycles)) : jackknife(d, f, documents ? DIFFERENCE : DECODED);
+    f->error = greedy ? sqrt(pl_ratio(ROUNDED, f->promised.cycles)) : jackknife(d, f, documents ? DIFFERENCE : DECODED);
     if (!documents) return;
-    if (greedy) f->reproduced = ratio((double)same, (double)answers);
+    if (greedy) f->reproduced = pl_ratio((double)same, (double)answers);
     f->alarm = f->few_greedy || f->reproduced < REPRODUCED ||
                fabs(length(f, DIFFERENCE)) > bound(f->error, f->promised_length);
 }
