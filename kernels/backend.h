@@ -65,13 +65,13 @@ typedef struct pl_backend {
 
 const pl_backend *pl_backend_ref(void);
 const pl_backend *pl_backend_ref64(void);
-// The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512|amx in the environment lowers the choice.
-// amx-emulated: avx2 with a matrix unit in C, slow, for tests; taken by name only.
+// The best CPU backend for this machine; PACELINE_ISA=portable|avx2|avx512|avx512-bf16|amx in the environment names
+// another (or the best below it that runs here). units-emulated: avx2 with the units for bf16 in C, slow, for tests.
 const pl_backend *pl_backend_cpu(void);
 // By level; NULL where this machine or build lacks it. For tests that walk all of them.
 const pl_backend *pl_backend_cpu_isa(const char *isa);
 // What a cpu backend can do at most, measured (kernels/base/probe.h): multiply-adds of factors in F32 or BF16, counted
-// as two operations each, per second on all threads of the pool; of BF16 on the matrix unit where its level has one.
+// as two operations each, per second on all threads of the pool; of BF16 on the unit that the level has for it.
 // One sample, or the best of several. 0 on a device: its peak is not known.
 double            pl_backend_peak_once(const pl_backend *be, pl_dtype factors, pl_pool *pool);
 double            pl_backend_peak(const pl_backend *be, pl_dtype factors, pl_pool *pool);

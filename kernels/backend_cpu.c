@@ -43,10 +43,27 @@ static bool runs_amx(void) {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & TILES_SAVED) == TILES_SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
+static bool runs_avx512_bf16(void) {
+    enum { BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    return runs_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16);
+}
 #endif
 static bool runs_portable(void) {
     return true;
 }
+static bool always(void) {
+    return true;
+}
+#if defined(__x86_64__)
+static bool never(void) {
+    return false;
+}
+// AMD's VDPBF16PS does twice what its fma does, Intel's half of it.
+static bool on_amd(void) {
+    return __builtin_cpu_is("amd");
+}
+#endif
 
 // An override is a second initializer of the same element, on purpose.
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -75,31 +92,42 @@ static bool runs_portable(void) {
 #define PL_LEVEL_NAME "avx512"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
+#define PL_LEVEL avx512_bf16
+#define PL_LEVEL_NAME "avx512-bf16"
+#define PL_LEVEL_ARITHMETIC ARITHMETIC
+#include "kernels/level.h"
 #define PL_LEVEL amx
 #define PL_LEVEL_NAME "amx"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
-#define PL_LEVEL amx_emulated
-#define PL_LEVEL_NAME "amx-emulated"
+#define PL_LEVEL units_emulated
+#define PL_LEVEL_NAME "units-emulated"
 #define PL_LEVEL_ARITHMETIC ARITHMETIC
 #include "kernels/level.h"
 #endif
 
-// Best first; what comes after portable is taken by name only.
+typedef double unit_fn(int times); // pl_unit_run (kernels/cpu/panels.h)
+
+// Best first.
 static const struct {
     const char       *isa;
     const pl_backend *be;
     const pl_softmax *softmax;
+    unit_fn          *unit;
     bool (*runs)(void);
+    bool (*suits)(void); // it is taken without being named
 } variants[] = {
+#define VARIANT(name, level, runs, suits)                                                                              \
+    { name, &backend_##level, &pl_softmax_##level, pl_unit_run_##level, runs, suits }
 #if defined(__x86_64__)
-    {"amx", &backend_amx, &pl_softmax_amx, runs_amx},
-    {"avx512", &backend_avx512, &pl_softmax_avx512, runs_avx512},
-    {"avx2", &backend_avx2, &pl_softmax_avx2, runs_avx2},
+    VARIANT("amx", amx, runs_amx, always),
+    VARIANT("avx512-bf16", avx512_bf16, runs_avx512_bf16, on_amd),
+    VARIANT("avx512", avx512, runs_avx512, always),
+    VARIANT("avx2", avx2, runs_avx2, always),
 #endif
-    {"portable", &backend_portable, &pl_softmax_portable, runs_portable},
+    VARIANT("portable", portable, runs_portable, always),
 #if defined(__x86_64__)
-    {"amx-emulated", &backend_amx_emulated, &pl_softmax_amx_emulated, runs_avx2},
+    VARIANT("units-emulated", units_emulated, runs_avx2, never),
 #endif
 };
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
@@ -108,28 +136,36 @@ const char *pl_backend_cpu_level(int i) {
     return i < VARIANTS ? variants[i].isa : NULL;
 }
 
-#if defined(__x86_64__)
-void pl_unit_run_amx(int times); // kernels/cpu/panels.h
+typedef struct unit_job {
+    unit_fn *run;
+    int      times;
+} unit_job;
 
 static void unit_part(void *arg, int part, int parts) {
     (void)part, (void)parts;
-    pl_unit_run_amx(*(const int *)arg);
+    const unit_job *j = arg;
+    j->run(j->times);
 }
 
-static double unit_flops_once(pl_pool *pool) {
-    int    times = 20000, threads = pl_pool_threads(pool);
-    double t0 = pl_now();
-    pl_parallel(pool, threads, unit_part, &times);
-    return 4 * 16384.0 * times * threads / (pl_now() - t0);
+// Some 0.3 ms, of which waking the threads is little.
+static double unit_flops_once(unit_fn *run, pl_pool *pool) {
+    unit_job job = {run, 1000};
+    int      threads = pl_pool_threads(pool);
+    double   t0 = pl_now(), flops = run(job.times);
+    if (flops <= 0) return 0;
+    job.times = (int)(3e-4 / (pl_now() - t0) * job.times) + 1;
+    flops = flops / 1000 * job.times;
+    t0 = pl_now();
+    pl_parallel(pool, threads, unit_part, &job);
+    return flops * threads / (pl_now() - t0);
 }
-#endif
 
 double pl_backend_peak_once(const pl_backend *be, pl_dtype factors, pl_pool *pool) {
     if (be->memory) return 0;
-#if defined(__x86_64__)
-    if (be == &backend_amx && factors == PL_BF16) return unit_flops_once(pool);
-#endif
-    return pl_probe_flops_once(pool);
+    double unit = 0;
+    for (int i = 0; i < VARIANTS && factors == PL_BF16; i++)
+        if (variants[i].be == be) unit = unit_flops_once(variants[i].unit, pool);
+    return unit > 0 ? unit : pl_probe_flops_once(pool);
 }
 
 double pl_backend_peak(const pl_backend *be, pl_dtype factors, pl_pool *pool) {
@@ -148,18 +184,19 @@ const pl_backend *pl_backend_cpu_isa(const char *isa) {
 }
 
 static int chosen(void) {
-    const char *most = getenv("PACELINE_ISA");
-    int         i = 0;
-    if (most && *most) {
-        while (i < VARIANTS && strcmp(variants[i].isa, most) != 0)
+    const char *name = getenv("PACELINE_ISA");
+    int         asked = -1, i = 0;
+    if (name && *name) {
+        while (i < VARIANTS && strcmp(variants[i].isa, name) != 0)
             i++;
         if (i == VARIANTS) {
-            pl_log_warn("PACELINE_ISA=%s: no such level (amx, avx512, avx2, portable, amx-emulated); using the best",
-                        most);
+            pl_log_warn("PACELINE_ISA=%s: no such level; `paceline doctor` lists them; using the best", name);
             i = 0;
+        } else {
+            asked = i;
         }
     }
-    while (!variants[i].runs()) // portable always does
+    while (!variants[i].runs() || (i != asked && !variants[i].suits())) // portable always does
         i = i + 1 < VARIANTS ? i + 1 : 0;
     return i;
 }

@@ -11,6 +11,7 @@
 #undef X_BWD
 
 extern const pl_softmax LEVEL_JOIN(pl_softmax, _, PL_LEVEL);
+double                  LEVEL_JOIN(pl_unit_run, _, PL_LEVEL)(int times); // kernels/cpu/panels.h
 static const pl_backend LEVEL_JOIN(backend, _, PL_LEVEL) = {
     .name = "cpu-" PL_LEVEL_NAME,
     .arithmetic = PL_LEVEL_ARITHMETIC,

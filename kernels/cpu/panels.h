@@ -4,7 +4,7 @@
 //   y[r, j] (+)= sum_k x[k][r] W[j, k]     r < rows, j < cols
 //
 // F32 (panels_cpu.c): k = 0 .. kc - 1 strictly in order, one fma each.
-// BF16 (pairs_cpu.c): x rounded to bf16, and the order of the matrix unit (TDPBF16PS): of every 32 k the even ones are
+// BF16 (pairs.h): x rounded to bf16, and the order of the matrix unit (TDPBF16PS): of every 32 k the even ones are
 // a chain of fma from zero, and the odd ones; the two are added, and what they give to the sum so far. K is continued
 // with zeros to a multiple of 32. Denormal operands and results count as zero. So the bits are the same on a matrix
 // unit and without one.
@@ -49,9 +49,9 @@ typedef struct pl_pass {
 uint64_t pl_panels_begin(bool bf16);
 void     pl_panels_end(bool bf16, uint64_t mode);
 
-// What the matrix unit can do: so many times four products of tiles in registers, 16 x 16 x 32 multiply-adds each.
-// Nothing where there is none.
-void pl_unit_run(int times);
+// What the level's unit for bf16 can do: so many times a few products in registers. Operations done (two a
+// multiply-add); 0 where fma does these products too.
+double pl_unit_run(int times);
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p);
 // One half panel (kernels/tensor.h): cols is PL_HALF_PANEL.
@@ -59,8 +59,8 @@ void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p);
 // The BF16 ones: a panel of PL_PANEL or PL_HALF_PANEL rows.
 void pl_pairs_pass(int rows, int width, const pl_pass *p);
 
-// Rows of x as passes take them: in tiles of near-equal height, each packed for a pass over it. F32: k-slow; a single
-// row is x itself. BF16: rounded; k-slow, or as the matrix unit's tiles.
+// Rows of x as passes take them: in tiles of near-equal height, each packed for a pass over it (rows_cpu.c). F32:
+// k-slow; a single row is x itself. BF16: rounded, and laid out for whoever multiplies.
 typedef struct pl_rows {
     const float *x;      // row r from r * ld on
     int64_t      ld;     // floats

@@ -1,3 +1,4 @@
+#include "kernels/base/ahead.h"
 #include "kernels/cpu/panels.h"
 
 #include <string.h>
@@ -123,38 +124,37 @@ PL_INLINE void run_pass(const int R, const int G, const int W, const int tries, 
     static void pass_##R##_##G##_##T(const pl_pass *p) {                                                               \
         run_pass(FIT_R(R, G), FIT_G(R, G), NW, T, p);                                                                  \
     }
+#define HALF_PASS(R, T)                                                                                                \
+    static void half_##R##_##T(const pl_pass *p) {                                                                     \
+        run_pass(FIT_R(R, 1), 1, HALF, T, p);                                                                          \
+    }
+#define PASSES(X, T) X(1, 1, T) X(2, 1, T) X(3, 1, T) X(4, 1, T) X(5, 1, T) X(6, 1, T) X(1, 2, T) X(2, 2, T) X(3, 2, T)
+#define ALL(X) PASSES(X, 0) PASSES(X, 1)
 #define NEAR(X) X(1, 1, 3) X(2, 1, 3) X(3, 1, 3)
-#define ONCE(X) X(1, 1, 1) X(2, 1, 1) X(3, 1, 1) X(4, 1, 1) X(5, 1, 1) X(6, 1, 1) X(1, 2, 1) X(2, 2, 1) X(3, 2, 1)
-ONCE(PASS)
+#define HALVES(X, T) X(1, T) X(2, T) X(3, T) X(4, T) X(5, T) X(6, T)
+ALL(PASS)
 NEAR(PASS)
+HALVES(HALF_PASS, 0)
+HALVES(HALF_PASS, 1)
 
 _Static_assert(PL_MR_PANEL <= 6 && PL_PASS_PANELS == 2 && TRIES == 3, "the lists above");
-#define ENTRY(R, G, T) [G][R] = pass_##R##_##G##_##T,
-static const pass_fn once[PL_PASS_PANELS + 1][7] = {ONCE(ENTRY)};
-static const pass_fn near[2][4] = {NEAR(ENTRY)};
+#define ENTRY(R, G, T) [T][G][R] = pass_##R##_##G##_##T,
+#define HALF_ENTRY(R, T) [T][R] = half_##R##_##T,
+static const pass_fn passes[TRIES + 1][PL_PASS_PANELS + 1][7] = {ALL(ENTRY) NEAR(ENTRY)};
+static const pass_fn halves[2][7] = {HALVES(HALF_ENTRY, 0) HALVES(HALF_ENTRY, 1)};
 
 void pl_panels_pass(bool bf16, int rows, int panels, const pl_pass *p) {
-    if (bf16)
+    if (bf16) {
         pl_pairs_pass(rows, PL_PANEL, p);
-    else if (panels == 1 && rows <= 3 && !p->far)
-        near[panels][rows](p);
-    else
-        once[panels][rows](p);
-}
-
-#define HALF_PASS(R)                                                                                                   \
-    static void half_##R(const pl_pass *p) {                                                                           \
-        run_pass(FIT_R(R, 1), 1, HALF, 1, p);                                                                          \
+        return;
     }
-#define HALVES(X) X(1) X(2) X(3) X(4) X(5) X(6)
-HALVES(HALF_PASS)
-
-#define HALF_ENTRY(R) [R] = half_##R,
-static const pass_fn halves[7] = {HALVES(HALF_ENTRY)};
+    bool near = panels == 1 && rows <= 3 && !p->far;
+    passes[!pl_fetch_ahead() ? 0 : near ? TRIES : 1][panels][rows](p);
+}
 
 void pl_panels_half_pass(bool bf16, int rows, const pl_pass *p) {
     if (bf16)
         pl_pairs_pass(rows, PL_HALF_PANEL, p);
     else
-        halves[rows](p);
+        halves[pl_fetch_ahead()][rows](p);
 }

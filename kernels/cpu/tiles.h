@@ -1,7 +1,7 @@
 // The matrix unit: tiles of 16 rows of 64 bytes, and products of bf16 tiles summed in fp32 (Intel SDM vol. 2,
-// TDPBF16PS). Where PL_TILES is defined a pass over panels in bf16 may take it; kernels/cpu/pairs_cpu.c has the
+// TDPBF16PS). Where PL_TILES is defined a pass over panels in bf16 may take it; kernels/cpu/panels.h has the
 // arithmetic, which is the same with and without. PL_TILES_EMULATED: the instructions as the manual's pseudo-code has
-// them, in C, so that what uses them is tested on any machine (PACELINE_ISA=amx-emulated).
+// them, in C, so that what uses them is tested on any machine (PACELINE_ISA=units-emulated).
 //
 // A thread configures its tiles before it uses them and releases them before it waits: a processor with live tiles
 // cannot sleep deeply, and the kernel saves 8 KB at each switch.
@@ -21,7 +21,7 @@ typedef union pl_tile {
     uint32_t u[PL_TILE_ROWS][PL_TILE_ROWS];
 } pl_tile;
 
-extern _Thread_local pl_tile PL_CPU(tile)[8]; // kernels/cpu/pairs_cpu.c
+extern _Thread_local pl_tile PL_CPU(tile)[8]; // kernels/cpu/pairs_tiles_cpu.c
 
 PL_INLINE void pl_tiles_begin(void) {
     memset(PL_CPU(tile), 0, sizeof PL_CPU(tile));

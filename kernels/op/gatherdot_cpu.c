@@ -63,35 +63,65 @@ static pl_vn dots_f32(const job *j, const float *x, const char *const row[LANES]
     return sum;
 }
 
+// What a row of x has of four k (kernels/cpu/rows_cpu.c).
+#ifdef PL_DOTS
+typedef uint32_t factor;
+enum { FACTORS = 2 };
+#else
+typedef float factor;
+enum { FACTORS = 4 };
+#endif
+
+// Adds the products of four k: words of k and k + 1, and of k + 2 and k + 3, of LANES rows.
+PL_INLINE void add_four(const factor x[FACTORS], pl_vnu a, pl_vnu b, pl_vn *even, pl_vn *odd) {
+#ifdef PL_DOTS
+    const pl_vnu none = {0};
+    pl_vnu       e, o;
+    pl_vn_chain_words(a, b, &e, &o);
+    *even = pl_vn_dot(*even, none + x[0], e);
+    *odd = pl_vn_dot(*odd, none + x[1], o);
+#else
+    *even = pl_vn_fma_bf16(pl_vn_set1(x[0]), (pl_vn)(a << 16), *even);
+    *odd = pl_vn_fma_bf16(pl_vn_set1(x[1]), (pl_vn)(a & 0xffff0000u), *odd);
+    *even = pl_vn_fma_bf16(pl_vn_set1(x[2]), (pl_vn)(b << 16), *even);
+    *odd = pl_vn_fma_bf16(pl_vn_set1(x[3]), (pl_vn)(b & 0xffff0000u), *odd);
+#endif
+}
+
+// LANES rows' words of k and k + 1, zeros from K on.
+static pl_vnu last_words(const job *j, const char *const row[LANES], int64_t k) {
+    pl_vnu words = {0};
+    for (int r = 0; r < LANES && k < j->k; r++) {
+        uint16_t pair[2] = {0, 0};
+        memcpy(pair, row[r] + (size_t)k * sizeof *pair, (k + 1 < j->k ? 2 : 1) * sizeof *pair);
+        words[r] = pair[0] | (uint32_t)pair[1] << 16;
+    }
+    return words;
+}
+
 // LANES sums of pairs, those of PL_PANEL_BLOCK k apart. x is rounded and has a zero after an odd K.
-static pl_vn dots_bf16(const job *j, const float *x, const char *const row[LANES], const char *const next[LANES]) {
+static pl_vn dots_bf16(const job *j, const factor *x, const char *const row[LANES], const char *const next[LANES]) {
     const pl_vn zero = pl_vn_set1(0.0f);
     pl_vn       sum = zero, even = zero, odd = zero;
     int64_t     k = 0;
-    for (; k + 2 * LANES <= j->k; k += 2 * LANES) {
+    for (; k + 2 * LANES <= j->k; k += 2 * LANES, x += LANES / 2 * FACTORS) {
         pl_vn t[LANES];
         take_words(t, row, next, (size_t)k * sizeof(uint16_t));
 #pragma GCC unroll 16
-        for (int r = 0; r < LANES; r++) {
-            even = pl_vn_fma_bf16(pl_vn_set1(x[k + 2 * r]), (pl_vn)((pl_vnu)t[r] << 16), even);
-            odd = pl_vn_fma_bf16(pl_vn_set1(x[k + 2 * r + 1]), (pl_vn)((pl_vnu)t[r] & 0xffff0000u), odd);
-        }
+        for (int r = 0; r < LANES; r += 2)
+            add_four(x + r / 2 * FACTORS, (pl_vnu)t[r], (pl_vnu)t[r + 1], &even, &odd);
         if ((k + 2 * LANES) % PL_PANEL_BLOCK == 0) {
             sum += even + odd;
             even = odd = zero;
         }
     }
     if (k % PL_PANEL_BLOCK == 0 && k == j->k) return sum;
-    for (int64_t end = (k / PL_PANEL_BLOCK + 1) * PL_PANEL_BLOCK; k < end; k += 2) { // the last block, with its zeros
-        pl_vnu words = {0};
-        for (int r = 0; r < LANES && k < j->k; r++) {
-            uint16_t pair[2] = {0, 0};
-            memcpy(pair, row[r] + (size_t)k * sizeof *pair, (k + 1 < j->k ? 2 : 1) * sizeof *pair);
-            words[r] = pair[0] | (uint32_t)pair[1] << 16;
-        }
-        even = pl_vn_fma_bf16(pl_vn_set1(k < j->k ? x[k] : 0.0f), (pl_vn)(words << 16), even);
-        odd = pl_vn_fma_bf16(pl_vn_set1(k < j->k ? x[k + 1] : 0.0f), (pl_vn)(words & 0xffff0000u), odd);
-        if (k + 2 == end) sum += even + odd;
+    for (int64_t end = (k / PL_PANEL_BLOCK + 1) * PL_PANEL_BLOCK; k < end; k += 4, x += FACTORS) { // with its zeros
+        factor  last[FACTORS] = {0};
+        int64_t pairs = (j->k + 1 - k) / 2; // of x that are left
+        if (pairs > 0) memcpy(last, x, (pairs == 1 ? 2 : FACTORS) * sizeof *x);
+        add_four(last, last_words(j, row, k), last_words(j, row, k + 2), &even, &odd);
+        if (k + 4 == end) sum += even + odd;
     }
     return sum;
 }
@@ -106,7 +136,7 @@ static void rowmajor_part(void *arg, int part, int parts) {
     if (lo < hi) find_rows(j, lo, row[lo % 2]);
     for (int64_t g = lo; g < hi; g++) {
         int64_t      m = g / j->groups, at = g % j->groups * LANES, count = j->n - at < LANES ? j->n - at : LANES;
-        const float *x = pl_rows_at(&j->x, m, 0);
+        const void  *x = pl_rows_at(&j->x, m, 0);
         float        y[LANES];
         find_rows(j, g + 1 < hi ? g + 1 : g, row[(g + 1) % 2]);
         const char *const *now = row[g % 2], *const *next = row[(g + 1) % 2];

@@ -6,6 +6,7 @@
 //   rows of one tile  weights stream through once, start to end
 //   more rows         GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between chunks the
 //                     sums rest in y, which changes no bit
+#include "kernels/base/ahead.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/panels.h"
 #include "kernels/op/linear.h"
@@ -104,7 +105,7 @@ static void panels_part(void *arg, int part, int parts) {
     }
     pl_panels_end(j.bf16, mode);
     // The last of these panels has fetched the first of those.
-    if (once && !j.far && after_bytes > PL_PANELS_AHEAD)
+    if (once && !j.far && after_bytes > PL_PANELS_AHEAD && pl_fetch_ahead())
         pl_soon(after + PL_PANELS_AHEAD, (size_t)min64((int64_t)after_bytes, SOON) - PL_PANELS_AHEAD);
 }
 

@@ -38,20 +38,26 @@ static void selection(void **state) {
     (void)state;
     unsetenv("PACELINE_ISA");
     const pl_backend *best = pl_backend_cpu(), *amx = pl_backend_cpu_isa("amx");
+    const pl_backend *pairs = pl_backend_cpu_isa("avx512-bf16");
     const pl_backend *isa[3] = {pl_backend_cpu_isa("avx512"), pl_backend_cpu_isa("avx2"),
                                 pl_backend_cpu_isa("portable")};
     const pl_backend *next = isa[0] ? isa[0] : isa[1] ? isa[1] : isa[2];
-    assert_ptr_equal(best, amx ? amx : next);
+    if (amx || !pairs) // products of pairs are taken where they are fast
+        assert_ptr_equal(best, amx ? amx : next);
+    else
+        assert_true(best == pairs || best == next);
     setenv("PACELINE_ISA", "portable", 1);
     assert_ptr_equal(pl_backend_cpu(), isa[2]);
     setenv("PACELINE_ISA", "avx2", 1);
     assert_ptr_equal(pl_backend_cpu(), isa[1] ? isa[1] : isa[2]);
     setenv("PACELINE_ISA", "avx512", 1);
     assert_ptr_equal(pl_backend_cpu(), next);
+    setenv("PACELINE_ISA", "avx512-bf16", 1); // named, it is taken wherever it runs
+    assert_true(pl_backend_cpu() == (pairs ? pairs : next));
     setenv("PACELINE_ISA", "amx", 1);
     assert_ptr_equal(pl_backend_cpu(), best);
-    setenv("PACELINE_ISA", "amx-emulated", 1); // what it emulates is never the best
-    assert_true(pl_backend_cpu() == pl_backend_cpu_isa("amx-emulated") || !isa[1]);
+    setenv("PACELINE_ISA", "units-emulated", 1); // never the best
+    assert_true(pl_backend_cpu() == pl_backend_cpu_isa("units-emulated") || !isa[1]);
     setenv("PACELINE_ISA", "", 1);
     assert_ptr_equal(pl_backend_cpu(), best);
     setenv("PACELINE_ISA", "sse9", 1); // warned about

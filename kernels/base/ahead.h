@@ -1,0 +1,11 @@
+// Whether weights are fetched ahead of their use by instructions, or left to the processor that sees a stream.
+#ifndef PL_AHEAD_H
+#define PL_AHEAD_H
+
+#include <stdbool.h>
+
+// Of this processor, as measured (kernels/cpu/MEASURED.md): AMD's Zen 4 reads streams 1.2 to 1.4 times as fast without,
+// Zen 5 with. PACELINE_FETCH_AHEAD=0|1 in the environment says otherwise, for measuring. Changes no bit.
+bool pl_fetch_ahead(void);
+
+#endif

@@ -1,0 +1,183 @@
+// Passes over panels of bf16 with products of pairs (pl_vn_dot). Words of a panel hold k and k + 1; those of two pairs
+// are turned into words of one chain each, k with k + 2, as they are loaded, and so are the rows (rows_cpu.c).
+//
+// Of a block of 32 k, 4 KB of a panel, up to six rows by two vectors of columns at a time: 24 chains, of which the
+// processor needs six to twelve under way. All rows of a pass take a block while it is in the first-level cache, y too.
+//
+// Up to three rows read as fast as caches feed them, and what they fetch ahead is the processor's question (ahead.h).
+// From four on arithmetic takes the longer time, and the last group of a block fetches a later one into the
+// second-level cache: no line is waited for then, and none of the first level's is lost.
+#include "kernels/cpu/pairs.h"
+
+#ifdef PL_DOTS
+enum {
+    BLOCK = PL_PANEL_BLOCK,
+    LINE = BLOCK / 2, // words of a row in a block
+    ROWS = 6,         // of a group
+    COLUMNS = 4,      // vectors of one at most
+    FEW = 3,          // rows of passes that reading limits
+    WIDE = PL_PANEL / PL_VN_LANES,
+    HALF = PL_HALF_PANEL / PL_VN_LANES,
+};
+
+typedef struct group {
+    const uint32_t    *x;    // its first row's words
+    const char        *w;    // its first column's
+    size_t             step; // bytes of a pair of k
+    float             *y;
+    int64_t            ld;
+    bool               resume; // y has sums already
+    const char *const *next;   // what to fetch meanwhile: NULL, or as much as the block has, from so many places
+} group;
+
+// What column c of C has fetched of pair q.
+PL_INLINE void fetch_share(const int R, const int tries, const group *g, int q, int c, const int C) {
+    const size_t share = g->step / (size_t)C;
+    for (int t = 0; t < tries && g->next; t++)
+        for (size_t line = 0; line < share; line += 64) {
+            const char *at = g->next[t] + (size_t)q * g->step + (size_t)c * share + line;
+            if (R > FEW)
+                __builtin_prefetch(at, 0, 2);
+            else
+                __builtin_prefetch(at);
+        }
+}
+
+PL_INLINE void run_group(const int R, const int C, const int tries, const group *g) {
+    pl_vn even[ROWS][COLUMNS], odd[ROWS][COLUMNS];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++)
+            even[r][c] = odd[r][c] = pl_vn_set1(0.0f);
+    for (int q = 0; q < PL_BLOCK_PAIRS; q += 2) {
+        const char *w = g->w + (size_t)q * g->step;
+        pl_vnu      low[COLUMNS], high[COLUMNS], we[COLUMNS], wo[COLUMNS];
+        // In the order of memory, as processors foresee it; what is fetched stands among the loads, since fetches in
+        // one go wait for each other.
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+            fetch_share(R, tries, g, q, c, C);
+            low[c] = pl_vn_take_words(w + (size_t)c * sizeof(pl_vnu));
+        }
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+            fetch_share(R, tries, g, q + 1, c, C);
+            high[c] = pl_vn_take_words(w + g->step + (size_t)c * sizeof(pl_vnu));
+            pl_vn_chain_words(low[c], high[c], &we[c], &wo[c]);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < R; r++) {
+            const pl_vnu none = {0}, xe = none + g->x[r * LINE + q], xo = none + g->x[r * LINE + q + 1];
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++) {
+                even[r][c] = pl_vn_dot(even[r][c], xe, we[c]);
+                odd[r][c] = pl_vn_dot(odd[r][c], xo, wo[c]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+            float *sum = g->y + r * g->ld + c * PL_VN_LANES;
+            pl_vn_storeu(sum, (g->resume ? pl_vn_loadu(sum) : pl_vn_set1(0.0f)) + (even[r][c] + odd[r][c]));
+        }
+}
+
+static const int64_t ahead_deep[1] = {8192};
+
+typedef void (*pass_fn)(int rows, const pl_pass *p);
+
+// Groups of R rows first, then such of one less.
+PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, const pl_pass *p) {
+    const int     C = R <= 2 && W >= 4 ? 4 : 2;
+    const int     width = W * PL_VN_LANES, groups = (rows + R - 1) / R, high = rows - groups * (R - 1);
+    const size_t  step = (size_t)width * 4;
+    const bool    whole = p->cols == width;
+    float         edge[PL_PASS_ROWS * PL_PANEL];
+    char          tail[PL_BLOCK_PAIRS * PL_PANEL * 4];
+    float        *to = whole ? p->y : edge;
+    const int64_t ld = whole ? p->ldy : width;
+    const char   *at = p->w;
+    int64_t       left = (p->kc + 1) / 2 * (int64_t)step;
+    if (p->resume && !whole)
+        for (int r = 0; r < rows; r++)
+            for (int64_t j = 0; j < width; j++)
+                edge[r * width + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+
+    group g = {.x = p->x, .step = step, .ld = ld, .resume = p->resume};
+    for (int64_t k = 0; k < p->kc; k += BLOCK, at += PL_BLOCK_PAIRS * step, g.resume = true) {
+        const char *next[PL_TRIES], *w = at;
+        bool        short_of = p->kc - k < BLOCK;
+        pl_find_ahead(next, tries, R > FEW ? ahead_deep : tries > 1 ? pl_ahead_near : pl_ahead_once, p, at, left);
+        left -= PL_BLOCK_PAIRS * (int64_t)step;
+        if (short_of) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);
+        for (int i = 0, r = 0; i < groups; i++) {
+            for (int v = 0; v < W; v += C) {
+                g.w = w + (size_t)v * sizeof(pl_vn);
+                g.y = to + r * ld + v * PL_VN_LANES;
+                g.next = i == groups - 1 && v == 0 && !short_of ? next : NULL;
+                if (i < high)
+                    run_group(R, C, tries, &g);
+                else
+                    run_group(R - 1, C, tries, &g);
+            }
+            r += i < high ? R : R - 1;
+            g.x += (i < high ? R : R - 1) * LINE;
+        }
+    }
+    if (!whole)
+        for (int r = 0; r < rows; r++)
+            memcpy(p->y + r * p->ldy, edge + (size_t)r * width, (size_t)p->cols * sizeof(float));
+}
+
+#define PASS(R, T)                                                                                                     \
+    static void pass_##R##_##T(int rows, const pl_pass *p) {                                                           \
+        run_pass(R, WIDE, T, rows, p);                                                                                 \
+    }
+#define HALF_PASS(R, T)                                                                                                \
+    static void half_##R##_##T(int rows, const pl_pass *p) {                                                           \
+        run_pass(R, HALF, T, rows, p);                                                                                 \
+    }
+#define PASSES(X) X(1, 0) X(2, 0) X(3, 0) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1)
+#define NEAR(X) X(1, 3) X(2, 3) X(3, 3)
+PASSES(PASS)
+PASSES(HALF_PASS)
+NEAR(PASS)
+
+#define PASS_OF(R, T) [T][R] = pass_##R##_##T,
+#define HALF_OF(R, T) [T][R] = half_##R##_##T,
+static const pass_fn passes[PL_TRIES + 1][ROWS + 1] = {PASSES(PASS_OF) NEAR(PASS_OF)};
+static const pass_fn halves[2][ROWS + 1] = {PASSES(HALF_OF)};
+
+void pl_dots_pass(int rows, int width, const pl_pass *p) {
+    int  groups = (rows + ROWS - 1) / ROWS, highest = (rows + groups - 1) / groups;
+    bool half = width == PL_HALF_PANEL;
+    int  tries = rows > FEW ? 1 : pl_tries(!half && !p->far);
+    (half ? halves : passes)[tries][highest](rows, p);
+}
+
+#ifndef PL_TILES
+double pl_unit_run(int times) {
+    enum { CHAINS = 24 };
+    const pl_vnu word = (pl_vnu)pl_vn_set1(0.0f);
+    pl_vn        sum[CHAINS];
+#pragma GCC unroll 24
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = pl_vn_set1(0.0f);
+    for (int i = 0; i < times; i++) {
+#pragma GCC unroll 24
+        for (int c = 0; c < CHAINS; c++) {
+            sum[c] = pl_vn_dot(sum[c], word, word);
+            __asm__ volatile("" : "+v"(sum[c])); // each one is made
+        }
+    }
+    return 4.0 * PL_VN_LANES * CHAINS * times;
+}
+#endif
+#else
+void pl_dots_pass(int rows, int width, const pl_pass *p) { // never asked
+    (void)rows, (void)width, (void)p;
+}
+#endif
