@@ -110,16 +110,18 @@ pl_status pl_bench_put_linear(pl_json_out *o, pl_bench *b, int64_t vocab, int64_
 // ---- products with gradients, as training has them ----
 
 typedef struct training {
-    int64_t m, n, k;
-    void   *weight, *grad, *input;
-    size_t  bytes, input_bytes;
-    pl_tape tape;
+    int64_t  m, n, k;
+    pl_dtype factors; // BF16: the weight's copy that training in bf16 multiplies by
+    void    *weight, *half, *grad, *input;
+    size_t   bytes, input_bytes;
+    pl_tape  tape;
 } training;
 
 static void train_step(pl_ctx *ctx, void *arg) {
     training *t = arg;
     pl_tensor w = pl_tensor_2d(t->weight, PL_F32, t->n, t->k);
     w.grad = t->grad;
+    w.bf16 = t->half;
     pl_tensor x = pl_ctx_tensor(ctx, t->m, t->k);
     pl_ctx_copy(ctx, x.data, t->input, t->input_bytes);
     pl_linear(ctx, x, w);
@@ -134,6 +136,7 @@ static void ready_to_train(pl_bench *b, pl_bench_case *c, training *t) {
     t->weight = pl_bench_block(b, t->bytes);
     t->grad = pl_bench_block(b, t->bytes);
     t->input = pl_bench_block(b, t->input_bytes);
+    if (t->factors == PL_BF16 && !(t->half = pl_bench_block(b, t->bytes / 2))) return;
     if (!t->weight || !t->grad || !t->input || pl_ctx_init(&c->ctx, b->env->backend, b->env->pool) != PL_OK) return;
     c->ready = true;
     c->ctx.tape = &t->tape;
@@ -143,28 +146,32 @@ static void ready_to_train(pl_bench *b, pl_bench_case *c, training *t) {
 }
 
 pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t vocab, int64_t width, pl_err *err) {
-    enum { N = 4 };
-    static const int64_t host[N][3] = {
+    enum { SHAPES = 4, N = 2 * SHAPES };
+    static const int64_t host[SHAPES][3] = {
         {1024, 768, 256}, {1024, 256, 704}, {1024, 4096, 256}, {512, 2048, 2048}}; // M, N, K
     // On a device a large model's: gate and up, down, attention's input of an EAGLE-3 layer, a trimmed head.
-    const int64_t there[N][3] = {{rows, 7 * width, width},
-                                 {rows, width, 7 * width / 2},
-                                 {rows, 3 * width / 2, 2 * width},
-                                 {rows, vocab / 4, width}};
+    const int64_t there[SHAPES][3] = {{rows, 7 * width, width},
+                                      {rows, width, 7 * width / 2},
+                                      {rows, 3 * width / 2, 2 * width},
+                                      {rows, vocab / 4, width}};
     const int64_t(*shape)[3] = b->copy_bytes ? there : host;
+    const int     n = b->copy_bytes ? SHAPES : N; // on the host each of them in fp32 and in bf16
     pl_bench_case c[N] = {0};
     training      t[N] = {0};
     double        bytes = 0; // weight and gradient, input and output with theirs
-    for (int i = 0; i < N; i++) {
-        double nk = 4.0 * (double)shape[i][1] * (double)shape[i][2];
-        double rest = 4.0 * (double)shape[i][0] * (3 * (double)shape[i][2] + 2 * (double)shape[i][1]);
-        bytes += nk > b->max_bytes ? 0 : 2 * nk + rest;
+    for (int i = 0; i < n; i++) {
+        const int64_t *of = shape[i % SHAPES];
+        double         nk = 4.0 * (double)of[1] * (double)of[2];
+        double         rest = 4.0 * (double)of[0] * (3 * (double)of[2] + 2 * (double)of[1]);
+        bytes += nk > b->max_bytes ? 0 : (i < SHAPES ? 2 : 2.5) * nk + rest;
     }
     PL_TRY(pl_bench_room(b, bytes, "train: weights, gradients and rows", SMALLER, err));
-    for (int i = 0; i < N; i++) {
-        t[i] = (training){.m = shape[i][0], .n = shape[i][1], .k = shape[i][2]};
-        snprintf(c[i].name, sizeof c[i].name, "%lldx%lldx%lld forward and backward", (long long)t[i].m,
-                 (long long)t[i].n, (long long)t[i].k);
+    for (int i = 0; i < n; i++) {
+        const int64_t *of = shape[i % SHAPES];
+        t[i] = (training){.m = of[0], .n = of[1], .k = of[2], .factors = i < SHAPES ? PL_F32 : PL_BF16};
+        snprintf(c[i].name, sizeof c[i].name, "%lldx%lldx%lld %s forward and backward", (long long)t[i].m,
+                 (long long)t[i].n, (long long)t[i].k, i < SHAPES ? "fp32" : "bf16");
+        c[i].factors = t[i].factors;
         c[i].step = train_step;
         c[i].arg = &t[i];
         double mn = (double)t[i].m * (double)t[i].n, mk = (double)t[i].m * (double)t[i].k,
@@ -174,9 +181,9 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
         c[i].memory_bytes = b->copy_bytes; // the host's floor is that of flops alone
         ready_to_train(b, &c[i], &t[i]);
     }
-    pl_bench_time(b, c, N);
+    pl_bench_time(b, c, n);
     pl_put_array(o, "train");
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         if (!c[i].ready) continue;
         pl_json_out_object(o);
         pl_put_str(o, "name", c[i].name);
@@ -188,10 +195,11 @@ pl_status pl_bench_put_train(pl_json_out *o, pl_bench *b, int64_t rows, int64_t 
         pl_json_out_close(o, '}');
     }
     pl_json_out_close(o, ']');
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < n; i++) {
         pl_bench_done(&c[i]);
         pl_tape_fini(&t[i].tape);
         pl_bench_drop(b, t[i].weight, t[i].bytes);
+        pl_bench_drop(b, t[i].half, t[i].bytes / 2);
         pl_bench_drop(b, t[i].grad, t[i].bytes);
         pl_bench_drop(b, t[i].input, t[i].input_bytes);
     }
