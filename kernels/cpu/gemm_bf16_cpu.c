@@ -27,7 +27,7 @@ typedef struct job {
     float       *c;
     bool         accumulate;
     int          row_parts, col_parts;
-    uint32_t    *bpack; // [panels][pairs of kc][PL_PANEL] words
+    uint32_t    *bpack; // [panels][pairs of kc][width] words, of PL_PANEL each; width is that of width_of
     char        *apack; // apack_bytes for each part
     size_t       apack_bytes;
     int64_t      j0, nc, k0, kc; // the block of B in hand
@@ -42,25 +42,30 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 
 // ---- B ----
 
+// Columns of panel p: half as many where they hold the last ones (a low-rank head's rank may be all there is).
+static int width_of(const job *g, int64_t p) {
+    return g->nc - p * PL_PANEL <= PL_HALF_PANEL ? PL_HALF_PANEL : PL_PANEL;
+}
+
 static uint32_t half_at(const job *g, int64_t n, int64_t k) {
     int64_t at = g->kind == PL_GEMM_NT ? n * g->b.ld + k : k * g->b.ld + n;
     return g->b.bf16 ? ((const half *)g->b.data)[at] : pl_f32_to_bf16(((const float *)g->b.data)[at]);
 }
 
 // Word by word: rows n0 .. n0 + rows - 1 (of the panel from row r on) and pairs from q on; zeros where B ends.
-static void pack_slowly(const job *g, uint32_t *panel, int64_t n0, int r, int rows, int64_t q0, int64_t q1) {
+static void pack_slowly(const job *g, uint32_t *panel, int width, int64_t n0, int r, int rows, int64_t q0, int64_t q1) {
     for (int64_t q = q0; q < q1; q++)
         for (int i = r; i < r + rows; i++) {
             int64_t  n = n0 + i, k = g->k0 + 2 * q;
             bool     there = n < g->j0 + g->nc;
             uint32_t low = there ? half_at(g, n, k) : 0;
             uint32_t high = there && 2 * q + 1 < g->kc ? half_at(g, n, k + 1) : 0;
-            panel[q * PL_PANEL + i] = low | high << 16;
+            panel[q * width + i] = low | high << 16;
         }
 }
 
 // B lies along k: LANES rows by as many pairs are transposed.
-static void pack_along(const job *g, uint32_t *panel, int64_t n0, int r, int64_t pairs) {
+static void pack_along(const job *g, uint32_t *panel, int width, int64_t n0, int r, int64_t pairs) {
     int64_t q = 0, at = (n0 + r) * g->b.ld + g->k0;
     for (; q + PL_VN_LANES <= g->kc / 2; q += PL_VN_LANES) {
         pl_vn t[PL_VN_LANES];
@@ -77,30 +82,30 @@ static void pack_along(const job *g, uint32_t *panel, int64_t n0, int r, int64_t
         pl_vn_transpose(t);
 #pragma GCC unroll 16
         for (int i = 0; i < PL_VN_LANES; i++)
-            memcpy(panel + (q + i) * PL_PANEL + r, &t[i], sizeof t[i]);
+            memcpy(panel + (q + i) * width + r, &t[i], sizeof t[i]);
     }
-    pack_slowly(g, panel, n0, r, PL_VN_LANES, q, pairs);
+    pack_slowly(g, panel, width, n0, r, PL_VN_LANES, q, pairs);
 }
 
 // B lies along n: rows k and k + 1 side by side.
-static void pack_across(const job *g, uint32_t *panel, int64_t n0, int64_t pairs) {
+static void pack_across(const job *g, uint32_t *panel, int width, int64_t n0, int64_t pairs) {
     int64_t whole = g->kc / 2;
     for (int64_t q = 0; q < whole; q++) {
         int64_t   at = (g->k0 + 2 * q) * g->b.ld + n0;
-        uint32_t *to = panel + q * PL_PANEL;
+        uint32_t *to = panel + q * width;
         if (g->b.bf16) {
             const half *low = (const half *)g->b.data + at, *high = low + g->b.ld;
-            for (int i = 0; i < PL_PANEL; i++)
+            for (int i = 0; i < width; i++)
                 to[i] = low[i] | (uint32_t)high[i] << 16;
             continue;
         }
         const float *low = (const float *)g->b.data + at;
-        for (int i = 0; i < PL_PANEL; i += PL_VN_LANES) {
+        for (int i = 0; i < width; i += PL_VN_LANES) {
             pl_vnu words = pl_vn_words(pl_vn_loadu(low + i), pl_vn_loadu(low + g->b.ld + i));
             memcpy(to + i, &words, sizeof words);
         }
     }
-    pack_slowly(g, panel, n0, 0, PL_PANEL, whole, pairs);
+    pack_slowly(g, panel, width, n0, 0, width, whole, pairs);
 }
 
 static void pack_b_part(void *arg, int part, int parts) {
@@ -111,15 +116,16 @@ static void pack_b_part(void *arg, int part, int parts) {
     for (long p = lo; p < hi; p++) {
         uint32_t *panel = g->bpack + p * pairs * PL_PANEL;
         int64_t   n0 = g->j0 + p * PL_PANEL, left = g->nc - p * PL_PANEL;
-        if (g->kind != PL_GEMM_NT && left >= PL_PANEL) {
-            pack_across(g, panel, n0, pairs);
+        int       width = width_of(g, p);
+        if (g->kind != PL_GEMM_NT && left >= width) {
+            pack_across(g, panel, width, n0, pairs);
             continue;
         }
-        for (int r = 0; r < PL_PANEL; r += PL_VN_LANES) {
+        for (int r = 0; r < width; r += PL_VN_LANES) {
             if (g->kind == PL_GEMM_NT && left - r >= PL_VN_LANES)
-                pack_along(g, panel, n0, r, pairs);
+                pack_along(g, panel, width, n0, r, pairs);
             else
-                pack_slowly(g, panel, n0, r, PL_VN_LANES, 0, pairs);
+                pack_slowly(g, panel, width, n0, r, PL_VN_LANES, 0, pairs);
         }
     }
 }
@@ -159,7 +165,10 @@ static void compute_part(void *arg, int part, int parts) {
                              .cols = min64(PL_PANEL, g->nc - p * PL_PANEL),
                              .resume = g->accumulate || g->k0 > 0,
                              .far = true};
-                pl_panels_pass(true, (int)height, 1, &a);
+                if (width_of(g, p) == PL_PANEL)
+                    pl_panels_pass(true, (int)height, 1, &a);
+                else
+                    pl_panels_half_pass(true, (int)height, &a);
             }
     }
     pl_panels_end(true, mode);

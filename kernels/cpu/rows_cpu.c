@@ -74,11 +74,11 @@ static void pack_rows(uint16_t *to, const float *x, int64_t ld, int rows, int co
     }
 }
 
-// The same of up to 16 rows that are columns of x: k follows k + 1 after ld.
-static void pack_columns(uint16_t *to, const float *x, int64_t ld, int rows, int columns, bool dots) {
+// The same of up to 16 rows that are columns of x, of which `there` can be read: k + 1 follows k after ld.
+static void pack_columns(uint16_t *to, const float *x, int64_t ld, int rows, int64_t there, int columns, bool dots) {
     enum { PARTS = PL_TILE_ROWS / PL_VN_LANES, PAIRS = PL_BLOCK_PAIRS };
     float own[BLOCK][PL_TILE_ROWS];
-    if (rows < PL_TILE_ROWS || columns < BLOCK) {
+    if (there < PL_TILE_ROWS || columns < BLOCK) {
         memset(own, 0, sizeof own);
         for (int k = 0; k < columns; k++)
             memcpy(own[k], x + k * ld, (size_t)rows * sizeof own[k][0]);
@@ -103,7 +103,8 @@ static void pack_columns(uint16_t *to, const float *x, int64_t ld, int rows, int
         }
 }
 
-static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t rows) {
+// there: rows of x from these on.
+static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t rows, int64_t there) {
     const int64_t all = lines_of(rows);
     const bool    dots = rows <= PL_FEW_ROWS;
     for (int64_t k0 = 0; k0 < p->k; k0 += BLOCK, to += all * BLOCK) {
@@ -112,7 +113,7 @@ static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t r
         if (!p->across) pack_rows(to, x + k0, p->ld, (int)rows, columns, dots);
         for (int64_t r = 0; r < rows && p->across; r += PL_TILE_ROWS)
             pack_columns(to + r * BLOCK, x + k0 * p->ld + r, p->ld,
-                         (int)(rows - r < PL_TILE_ROWS ? rows - r : PL_TILE_ROWS), columns, dots);
+                         (int)(rows - r < PL_TILE_ROWS ? rows - r : PL_TILE_ROWS), there - r, columns, dots);
     }
 }
 
@@ -130,7 +131,7 @@ void pl_rows_pack(const pl_rows *r, int64_t tile) {
     float       *to = (float *)(void *)(r->packed + (size_t)tile * r->tile_bytes);
     if (!r->packed) return;
     if (r->bf16 && lines_of(rows) > 0) {
-        pack_lines(r, (uint16_t *)(void *)to, x, rows);
+        pack_lines(r, (uint16_t *)(void *)to, x, rows, r->rows - first);
         return;
     }
     if (r->across)
