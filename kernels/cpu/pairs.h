@@ -63,6 +63,18 @@ PL_INLINE void pl_find_ahead(const char *from[PL_TRIES], int tries, const int64_
     }
 }
 
+// Sums in a place of their own, rows of `width` floats, where the columns of a panel are not all there.
+PL_INLINE void pl_take_edge(float *edge, int width, int rows, const pl_pass *p) {
+    for (int r = 0; r < rows; r++, edge += width) {
+        memcpy(edge, p->y + r * p->ldy, (size_t)p->cols * sizeof *edge);
+        memset(edge + p->cols, 0, (size_t)(width - p->cols) * sizeof *edge);
+    }
+}
+PL_INLINE void pl_leave_edge(const float *edge, int width, int rows, const pl_pass *p) {
+    for (int r = 0; r < rows; r++)
+        memcpy(p->y + r * p->ldy, edge + (size_t)r * (size_t)width, (size_t)p->cols * sizeof *edge);
+}
+
 // The weights of a block that is not whole, continued with zeros.
 PL_INLINE const char *pl_fill_up(char *to, const char *w, int pairs, size_t step) {
     memset(to, 0, PL_BLOCK_PAIRS * step);

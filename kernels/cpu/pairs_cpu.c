@@ -35,10 +35,7 @@ PL_INLINE void run_pass(const int R, const int C, const int W, const int tries, 
     const float  *x = p->x;
     const char   *w = p->w;
     bool          first = !p->resume;
-    if (!first && !whole)
-        for (int r = 0; r < R; r++)
-            for (int64_t j = 0; j < width; j++)
-                edge[r * width + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+    if (!first && !whole) pl_take_edge(edge, width, R, p);
 
     int64_t left = (p->kc + 1) / 2 * (int64_t)step;
     for (int64_t k = 0; k < p->kc; k += PL_PANEL_BLOCK, first = false) {
@@ -86,9 +83,7 @@ PL_INLINE void run_pass(const int R, const int C, const int W, const int tries, 
         w += (size_t)pairs * step;
         left -= pairs * (int64_t)step;
     }
-    if (!whole)
-        for (int r = 0; r < R; r++)
-            memcpy(p->y + r * p->ldy, edge + (size_t)r * width, (size_t)p->cols * sizeof(float));
+    if (!whole) pl_leave_edge(edge, width, R, p);
 }
 
 // As many columns as the chains of R rows leave room for; rows that are never called shrink to nothing.

@@ -30,20 +30,20 @@ typedef struct group {
     const char *const *next;   // what to fetch meanwhile: NULL, or as much as the block has, from so many places
 } group;
 
-// What column c of C has fetched of pair q.
-PL_INLINE void fetch_share(const int R, const int tries, const group *g, int q, int c, const int C) {
+// What column c of C has fetched of pair q. deep: into the second-level cache alone.
+PL_INLINE void fetch_share(const bool deep, const int tries, const group *g, int q, int c, const int C) {
     const size_t share = g->step / (size_t)C;
     for (int t = 0; t < tries && g->next; t++)
         for (size_t line = 0; line < share; line += 64) {
             const char *at = g->next[t] + (size_t)q * g->step + (size_t)c * share + line;
-            if (R > FEW)
+            if (deep)
                 __builtin_prefetch(at, 0, 2);
             else
                 __builtin_prefetch(at);
         }
 }
 
-PL_INLINE void run_group(const int R, const int C, const int tries, const group *g) {
+PL_INLINE void run_group(const int R, const int C, const bool deep, const int tries, const group *g) {
     pl_vn even[ROWS][COLUMNS], odd[ROWS][COLUMNS];
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++)
@@ -57,12 +57,12 @@ PL_INLINE void run_group(const int R, const int C, const int tries, const group 
         // one go wait for each other.
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            fetch_share(R, tries, g, q, c, C);
+            fetch_share(deep, tries, g, q, c, C);
             low[c] = pl_vn_take_words(w + (size_t)c * sizeof(pl_vnu));
         }
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            fetch_share(R, tries, g, q + 1, c, C);
+            fetch_share(deep, tries, g, q + 1, c, C);
             high[c] = pl_vn_take_words(w + g->step + (size_t)c * sizeof(pl_vnu));
             pl_vn_chain_words(low[c], high[c], &we[c], &wo[c]);
         }
@@ -91,6 +91,7 @@ typedef void (*pass_fn)(int rows, const pl_pass *p);
 
 // Groups of R rows first, then such of one less.
 PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, const pl_pass *p) {
+    const bool    deep = R > FEW;
     const int     C = R <= 2 && W >= 4 ? 4 : 2;
     const int     width = W * PL_VN_LANES, groups = (rows + R - 1) / R, high = rows - groups * (R - 1);
     const size_t  step = (size_t)width * 4;
@@ -101,16 +102,13 @@ PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, con
     const int64_t ld = whole ? p->ldy : width;
     const char   *at = p->w;
     int64_t       left = (p->kc + 1) / 2 * (int64_t)step;
-    if (p->resume && !whole)
-        for (int r = 0; r < rows; r++)
-            for (int64_t j = 0; j < width; j++)
-                edge[r * width + j] = j < p->cols ? p->y[r * p->ldy + j] : 0.0f;
+    if (p->resume && !whole) pl_take_edge(edge, width, rows, p);
 
     group g = {.x = p->x, .step = step, .ld = ld, .resume = p->resume};
     for (int64_t k = 0; k < p->kc; k += BLOCK, at += PL_BLOCK_PAIRS * step, g.resume = true) {
         const char *next[PL_TRIES], *w = at;
         bool        short_of = p->kc - k < BLOCK;
-        pl_find_ahead(next, tries, R > FEW ? ahead_deep : tries > 1 ? pl_ahead_near : pl_ahead_once, p, at, left);
+        pl_find_ahead(next, tries, deep ? ahead_deep : tries > 1 ? pl_ahead_near : pl_ahead_once, p, at, left);
         left -= PL_BLOCK_PAIRS * (int64_t)step;
         if (short_of) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);
         for (int i = 0, r = 0; i < groups; i++) {
@@ -119,17 +117,15 @@ PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, con
                 g.y = to + r * ld + v * PL_VN_LANES;
                 g.next = i == groups - 1 && v == 0 && !short_of ? next : NULL;
                 if (i < high)
-                    run_group(R, C, tries, &g);
+                    run_group(R, C, deep, tries, &g);
                 else
-                    run_group(R - 1, C, tries, &g);
+                    run_group(R - 1, C, deep, tries, &g);
             }
             r += i < high ? R : R - 1;
             g.x += (i < high ? R : R - 1) * LINE;
         }
     }
-    if (!whole)
-        for (int r = 0; r < rows; r++)
-            memcpy(p->y + r * p->ldy, edge + (size_t)r * width, (size_t)p->cols * sizeof(float));
+    if (!whole) pl_leave_edge(edge, width, rows, p);
 }
 
 #define PASS(R, T)                                                                                                     \

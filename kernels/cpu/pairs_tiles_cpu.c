@@ -61,8 +61,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     _Alignas(64) float y[PL_TILE_ROWS_MOST][PL_PANEL];
     if (p->resume) {
         memset(y, 0, sizeof y);
-        for (int r = 0; r < rows; r++)
-            memcpy(y[r], p->y + r * p->ldy, (size_t)p->cols * sizeof(float));
+        pl_take_edge(y[0], PL_PANEL, rows, p);
     }
     if (rows <= PL_TILE_ROWS) {
         float *const sums[4] = {&y[0][0], &y[0][16], &y[0][32], &y[0][48]};
@@ -105,8 +104,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
             leave_sums(sums);
         }
     }
-    for (int r = 0; r < rows; r++)
-        memcpy(p->y + r * p->ldy, y[r], (size_t)p->cols * sizeof(float));
+    pl_leave_edge(y[0], PL_PANEL, rows, p);
 }
 
 #ifndef PL_TILES_EMULATED

@@ -25,10 +25,9 @@ static int64_t lines_of(int64_t rows) {
 
 // Of a tile of `rows` rows; grows with rows.
 static size_t tile_bytes(bool bf16, int64_t rows, int64_t k) {
+    if (bf16 && lines_of(rows) > 0) return (size_t)(lines_of(rows) * ceil_div(k, BLOCK)) * BLOCK * sizeof(uint16_t);
     int64_t floats = rows * pl_panel_columns(bf16 ? PL_BF16 : PL_F32, k) + PL_PACK_SLACK;
-    size_t  bytes = (size_t)ceil_div(floats, PL_VL) * PL_VL * sizeof(float);
-    size_t  lines = (size_t)(lines_of(rows) * ceil_div(k, BLOCK)) * BLOCK * sizeof(uint16_t);
-    return bf16 && lines > bytes ? lines : bytes;
+    return (size_t)ceil_div(floats, PL_VL) * PL_VL * sizeof(float);
 }
 
 size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k) {

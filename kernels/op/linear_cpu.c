@@ -21,7 +21,7 @@ enum {
     K_CHUNK = 512, // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB; blocks of bf16 are whole in it
     GROUP = PL_PASS_PANELS,
     SMALL = 30000,    // multiply-adds below which a parallel region costs more than it saves
-    X_AHEAD = 4096,   // floats of x fetched at the start of a part
+    X_AHEAD = 16384,  // bytes of x fetched at the start of a part
     PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
     SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
 };
@@ -74,11 +74,12 @@ static void panels_part(void *arg, int part, int parts) {
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
     size_t      step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = pl_panels_bytes(PL_PANEL, j.k, dtype);
     bool        once = j.x.tiles == 1;
-    int64_t     chunk = once ? j.k : K_CHUNK, group = once ? hi - lo : GROUP, x_floats = j.x.rows * j.k;
+    int64_t     chunk = once ? j.k : K_CHUNK, group = once ? hi - lo : GROUP;
+    int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
     const char *x = pl_rows_at(&j.x, 0, 0);
     // In decoding another core has just written x: its lines come at once rather than one after the other.
-    for (int64_t i = 0; i < min64(x_floats, X_AHEAD) && once; i += 64 / (int64_t)sizeof(float))
-        __builtin_prefetch(x + i * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < min64(x_bytes, X_AHEAD) && once; i += 64)
+        __builtin_prefetch(x + i);
     uint64_t mode = pl_panels_begin(j.bf16);
     for (int64_t p0 = lo; p0 < hi; p0 += group) {
         int64_t p1 = min64(p0 + group, hi);
