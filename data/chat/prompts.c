@@ -160,19 +160,24 @@ static pl_status read_by(pl_prompts **out, const char *path, const pl_prompts_re
     return st;
 }
 
-pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
-                               pl_err *err) {
+pl_status pl_chat_prompts_read_as(pl_prompts **out, const char *path, const pl_chat_template *t,
+                                  const pl_chat_options *o, const pl_prompts_rewrite *w, pl_err *err) {
     static const pl_chat_turn begin = {0};
     chat_reader               c = {t, *o};
     c.o.add_generation_prompt = true;
     c.o.turn = &begin;
-    return read_by(out, path, &(pl_prompts_reader){add_conversation, &c}, err);
+    return read_by(out, path, &(pl_prompts_reader){add_conversation, &c, w}, err);
+}
+
+pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
+                               pl_err *err) {
+    return pl_chat_prompts_read_as(out, path, t, o, NULL, err);
 }
 
 pl_status pl_chat_texts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                              pl_err *err) {
     chat_reader c = {t, *o};
-    return read_by(out, path, &(pl_prompts_reader){add_whole, &c}, err);
+    return read_by(out, path, &(pl_prompts_reader){add_whole, &c, NULL}, err);
 }
 
 // ---- turns
@@ -211,9 +216,14 @@ static pl_status add_given(pl_prompts *to, const pl_prompt *p, const char *path,
     for (int k = 0; k < n; k++) {
         pl_jinja_out out;
         PL_TRY(pl_chat_prompt_turn(p, path, t, o, &(pl_chat_turn){.number = k}, &out, err));
-        pl_prompt one = *p;
+        pl_prompt one;
+        if (!pl_prompt_copy(&one, p)) {
+            pl_jinja_out_fini(&out);
+            return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        }
+        pl_free(one.text);
+        pl_free(one.record);
         one.text = take_text(&out);
-        one.category = pl_strdup(p->category);
         one.record = NULL;
         one.turns = 1;
         PL_TRY(pl_prompts_push(to, one, path, err));

@@ -13,6 +13,9 @@
 // o: its add_generation_prompt and `turn` are set here.
 pl_status pl_chat_prompts_read(pl_prompts **out, const char *path, const pl_chat_template *t, const pl_chat_options *o,
                                pl_err *err);
+// The same of what the file's records are taken for.
+pl_status pl_chat_prompts_read_as(pl_prompts **out, const char *path, const pl_chat_template *t,
+                                  const pl_chat_options *o, const pl_prompts_rewrite *w, pl_err *err);
 
 // Turn turn->number (below p->turns) of such a prompt, rendered, with the beginning of the answer. path: for messages.
 pl_status pl_chat_prompt_turn(const pl_prompt *p, const char *path, const pl_chat_template *t, const pl_chat_options *o,

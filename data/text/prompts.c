@@ -12,13 +12,35 @@
 
 void pl_prompts_destroy(pl_prompts *p) {
     if (!p) return;
-    for (int64_t i = 0; i < p->n; i++) {
-        pl_free(p->p[i].text);
-        pl_free(p->p[i].category);
-        pl_free(p->p[i].record);
-    }
+    for (int64_t i = 0; i < p->n; i++)
+        pl_prompt_fini(&p->p[i]);
     pl_free(p->p);
     pl_free(p);
+}
+
+void pl_prompt_fini(pl_prompt *p) {
+    pl_free(p->text);
+    pl_free(p->category);
+    pl_free(p->record);
+    pl_free(p->reference);
+    p->text = p->category = p->record = p->reference = NULL;
+}
+
+static char *dup_or_null(const char *s, bool *ok) {
+    char *copy = s ? pl_strdup(s) : NULL;
+    *ok = *ok && !s == !copy;
+    return copy;
+}
+
+bool pl_prompt_copy(pl_prompt *to, const pl_prompt *p) {
+    bool ok = true;
+    *to = *p;
+    to->text = dup_or_null(p->text, &ok);
+    to->category = dup_or_null(p->category, &ok);
+    to->record = dup_or_null(p->record, &ok); // without it, a conversation would be its first turn alone
+    to->reference = dup_or_null(p->reference, &ok);
+    if (!ok) pl_prompt_fini(to);
+    return ok;
 }
 
 static pl_status out_of_memory(const char *path, pl_err *err) {
@@ -34,9 +56,7 @@ pl_status pl_prompts_push(pl_prompts *list, pl_prompt p, const char *path, pl_er
         ok = grown != NULL;
     }
     if (!ok) {
-        pl_free(p.text);
-        pl_free(p.category);
-        pl_free(p.record);
+        pl_prompt_fini(&p);
         return out_of_memory(path, err);
     }
     if (p.turns < 1) p.turns = 1;
@@ -160,17 +180,25 @@ static int64_t record_id(const pl_json *j, int64_t index) {
 }
 
 pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err) {
-    const char *category = string_of(pl_prompts_member(j, "category"));
+    const char  *category = string_of(pl_prompts_member(j, "category")), *against;
+    const cJSON *reference = pl_prompts_member(j, "reference");
+    bool         ok = true;
     if (p.text && !*p.text) {
-        pl_free(p.text);
-        pl_free(p.record);
+        pl_prompt_fini(&p);
         return pl_json_fail(j, j->root, err, "the prompt of this record is empty");
     }
     p.category = pl_strdup(category ? category : "");
     p.id = record_id(j, to->n);
     p.line = line;
-    return pl_prompts_push(to, p, j->where, err);
+    against = string_of(cJSON_IsArray(reference) ? reference->child : reference);
+    p.reference = dup_or_null(against, &ok);
+    if (ok) return pl_prompts_push(to, p, j->where, err);
+    pl_prompt_fini(&p);
+    return out_of_memory(j->where, err);
 }
+
+static pl_status read_record(pl_prompts *list, const char *path, const pl_prompts_reader *r, int64_t line,
+                             const char *s, size_t n, pl_err *err);
 
 // arg: the name of the member that is the text, NULL: the rules.
 static pl_status add_text(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
@@ -183,12 +211,31 @@ static pl_status add_text(const pl_prompts_reader *r, pl_prompts *to, const pl_j
     return st;
 }
 
+static pl_status read_rewritten(pl_prompts *list, const char *path, const pl_prompts_reader *r, const pl_json *j,
+                                int64_t line, pl_err *err) {
+    pl_prompts_reader plain = *r;
+    pl_strbuf         b = {0};
+    plain.rewrite = NULL;
+    pl_status st = r->rewrite->record(r->rewrite->arg, j, &b, err);
+    size_t    n = b.n;
+    char     *text = pl_strbuf_take(&b);
+    if (st == PL_OK && !text) st = out_of_memory(path, err);
+    if (st == PL_OK && n > 0) st = read_record(list, path, &plain, line, text, n, err);
+    pl_free(text);
+    return st;
+}
+
 static pl_status read_record(pl_prompts *list, const char *path, const pl_prompts_reader *r, int64_t line,
                              const char *s, size_t n, pl_err *err) {
     pl_json j;
     PL_TRY(pl_json_parse(&j, path, line, s, n, 0, err));
-    pl_status st = cJSON_IsObject(j.root) ? r->record(r, list, &j, line, s, n, err)
-                                          : pl_json_fail(&j, j.root, err, "a record must be an object {...}");
+    pl_status st = PL_OK;
+    if (!cJSON_IsObject(j.root))
+        st = pl_json_fail(&j, j.root, err, "a record must be an object {...}");
+    else if (r->rewrite)
+        st = read_rewritten(list, path, r, &j, line, err);
+    else
+        st = r->record(r, list, &j, line, s, n, err);
     pl_json_close(&j);
     return st;
 }
@@ -329,12 +376,16 @@ done:
     return st;
 }
 
+pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, pl_err *err) {
+    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, NULL, w}, err);
+}
+
 pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err) {
-    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, NULL}, err);
+    return pl_prompts_read_as(out, path, NULL, err);
 }
 
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err) {
-    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, field}, err);
+    return pl_prompts_read_by(out, path, &(pl_prompts_reader){add_text, field, NULL}, err);
 }
 
 uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h) {
@@ -367,16 +418,9 @@ static pl_status copy_side(pl_prompts **out, const pl_prompts *all, const uint8_
     if (!to) return out_of_memory("prompts", err);
     for (int64_t i = 0; i < all->n; i++) {
         const pl_prompt *p = &all->p[i];
+        pl_prompt        copy;
         if (held[i] != side) continue;
-        pl_prompt copy = *p;
-        copy.text = pl_strdup(p->text);
-        copy.category = pl_strdup(p->category);
-        copy.record = p->record ? pl_strdup(p->record) : NULL;
-        if (p->record && !copy.record) { // pushed without it, the conversation would be its first turn alone
-            pl_free(copy.text);
-            pl_free(copy.category);
-            return out_of_memory("prompts", err);
-        }
+        if (!pl_prompt_copy(&copy, p)) return out_of_memory("prompts", err);
         PL_TRY(pl_prompts_push(to, copy, "prompts", err));
     }
     return PL_OK;

@@ -16,6 +16,9 @@ typedef struct pl_prompt {
     // the assistant answers first, and `turns` how many answers it gives in all. NULL and 1: there is but the text.
     char   *record;
     int32_t turns;
+    // What an answer is held against: "reference" of the record, of a list the first; NULL: nothing. Owned.
+    char   *reference;
+    int32_t scoring; // how: pl_scoring (data/benchmarks/score.h), 0 where nobody said
 } pl_prompt;
 
 typedef struct pl_prompts {
@@ -37,28 +40,39 @@ pl_status pl_prompts_read(pl_prompts **out, const char *path, pl_err *err);
 // that was said in it (joined by "\n"). For counting what answers are made of ("output", "conversations").
 pl_status pl_prompts_read_field(pl_prompts **out, const char *path, const char *field, pl_err *err);
 void      pl_prompts_destroy(pl_prompts *p);
+// A copy with strings of its own; false: out of memory, and *to has none.
+bool      pl_prompt_copy(pl_prompt *to, const pl_prompt *p);
+void      pl_prompt_fini(pl_prompt *p);
 
 // The same files with records that are read another way. `record` is called for each: j holds what stands in
 // text[0..n), an object which begins in `line`; it adds its prompts. Paragraphs of a .txt are prompts as they are.
 typedef struct pl_json           pl_json;
+typedef struct pl_strbuf         pl_strbuf;
 typedef struct pl_prompts_reader pl_prompts_reader;
+// What a record is taken for: appends another one to b; nothing: the record is left out.
+typedef struct pl_prompts_rewrite {
+    pl_status (*record)(void *arg, const pl_json *j, pl_strbuf *b, pl_err *err);
+    void *arg;
+} pl_prompts_rewrite;
 struct pl_prompts_reader {
     pl_status (*record)(const pl_prompts_reader *r, pl_prompts *to, const pl_json *j, int64_t line, const char *text,
                         size_t n, pl_err *err);
-    const void *arg;
+    const void               *arg;
+    const pl_prompts_rewrite *rewrite; // before it is read; NULL: as it stands
 };
 pl_status pl_prompts_read_by(pl_prompts **out, const char *path, const pl_prompts_reader *r, pl_err *err);
-// Adds a prompt of the record in j: category, id and line come from there. Takes text and record (pl_malloc) over, also
-// on failure; a text of NULL is out of memory, "" is refused.
+// pl_prompts_read of what the file's records are taken for.
+pl_status pl_prompts_read_as(pl_prompts **out, const char *path, const pl_prompts_rewrite *w, pl_err *err);
+// Adds a prompt of the record in j: category, id, line and reference come from there. Takes text and record (pl_malloc)
+// over, also on failure; a text of NULL is out of memory, "" is refused.
 pl_status pl_prompts_add(pl_prompts *to, const pl_json *j, int64_t line, pl_prompt p, pl_err *err);
 // Adds a prompt with all that it has; its strings are taken over, also on failure, and NULL is out of memory.
 pl_status pl_prompts_push(pl_prompts *to, pl_prompt p, const char *where, pl_err *err);
 // A member of the record in j, its name in any case ("Prompt", "INSTRUCTION"); NULL: none.
 struct cJSON;
-const struct cJSON      *pl_prompts_member(const pl_json *j, const char *name);
+const struct cJSON *pl_prompts_member(const pl_json *j, const char *name);
 // The text of a record by the rules above, appended. one_turn: of "turns" the first alone.
-typedef struct pl_strbuf pl_strbuf;
-pl_status                pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err);
+pl_status           pl_prompts_text(const pl_json *j, bool one_turn, pl_strbuf *b, pl_err *err);
 
 // h, with the texts and conversations behind it: whether two lists ask the same.
 uint64_t pl_prompts_hash(const pl_prompts *p, uint64_t h);

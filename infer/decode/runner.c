@@ -20,23 +20,23 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
     *r = (pl_runner){.target = target, .max_len = o->max_len};
     if (r->max_len <= 0 || r->max_len > positions) r->max_len = positions;
     const char *tree = o->tree;
-    int         least = 1;
+    int         least = 1, sessions = o->sessions > 0 ? o->sessions : 1;
     if (o->verifier && o->verifier->chain && !(tree && *tree)) tree = "chain:auto"; // all that it can judge
     if (o->drafter) {
         pl_tree_policy policy;
         PL_TRY(pl_drafter_shape(&policy, o->drafter, tree, err));
         least = policy.max_nodes;
     }
-    int                rows = chunk_rows(&target->model, least);
+    int                rows = chunk_rows(&target->model, least * sessions);
     pl_drafter_options d = {.target = &target->model,
                             .dtype = target->dtype,
                             .tree = tree,
-                            .max_sessions = 1,
+                            .max_sessions = sessions,
                             .max_rows = rows,
                             .slots = r->max_len};
     if (o->drafter) PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &d, err));
     if (r->drafter) r->drafter->watch = o->watch;
-    pl_engine_options eo = {.max_sessions = 1, .max_rows = rows, .max_len = r->max_len, .verifier = o->verifier};
+    pl_engine_options eo = {.max_sessions = sessions, .max_rows = rows, .max_len = r->max_len, .verifier = o->verifier};
     pl_status         st = pl_engine_create(&r->engine, be, pool, &target->model, r->drafter, &eo, err);
     if (st != PL_OK) pl_runner_close(r);
     return st;

@@ -22,6 +22,7 @@ typedef struct pl_runner_options {
     const pl_verifier *verifier; // NULL: pl_verify_match
     pl_draft_watch    *watch;    // of the drafter, NULL: nobody
     int                max_len;  // 0, or more than the target has: the target's
+    int                sessions; // of the engine, for who drives it himself (infer/eval/batch.h); 0: one
 } pl_runner_options;
 
 // target and pool outlive the runner.

@@ -1,5 +1,7 @@
 #include "infer/eval/eval.h"
 
+#include "data/benchmarks/score.h"
+#include "infer/eval/batch.h"
 #include "infer/eval/harness.h"
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
@@ -166,6 +168,36 @@ static pl_status remember(eval *e, int64_t i, pl_err *err) {
     return pl_chat_answer_text(text, e->o->target->tok, e->said[0], e->said_n[0], err);
 }
 
+// The tokens of an answer as a prompt's scoring has it: right or wrong, or a line for HumanEval's own tool.
+static pl_status score(const eval *e, int64_t i, pl_method *a, pl_answer *x, const int32_t *tokens, int64_t n,
+                       pl_err *err) {
+    const pl_prompt *p = e->question[i].prompt;
+    char            *text;
+    size_t           at;
+    if (p->scoring == PL_SCORE_NONE || !p->reference || e->question[i].turn > 0) return PL_OK;
+    PL_TRY(pl_chat_answer_text(&text, e->o->target->tok, tokens, n, err));
+    if (p->scoring != PL_SCORE_CODE) {
+        x->scored = true;
+        x->correct = pl_score((pl_scoring)p->scoring, text, p->reference);
+        pl_free(text);
+        return PL_OK;
+    }
+    size_t      bytes = pl_code_of(text, e->o->form && e->o->form->chat, &at);
+    pl_json_out o;
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    pl_put_str(&o, "task_id", p->reference);
+    pl_json_out_key(&o, "completion");
+    pl_json_out_strn(&o, text + at, bytes);
+    pl_json_out_close(&o, '}');
+    pl_free(text);
+    PL_TRY(pl_json_out_end(&o, err));
+    pl_strbuf_add(&a->samples, o.text, o.len);
+    pl_strbuf_add(&a->samples, "\n", 1);
+    pl_free(o.text);
+    return a->samples.failed ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
+}
+
 // ---- methods ----
 
 // From what the drafter is: "lookup", "eagle3-lowrank".
@@ -225,21 +257,36 @@ static int context_of(const eval *e) {
     return (int)(n < most ? n : most);
 }
 
-static pl_status open_method(eval *e, int m, const pl_eval_drafter *d, bool fp32, pl_err *err) {
-    pl_method         *a = &e->r->method[m];
-    const pl_target   *t = e->target[fp32];
-    const pl_verifier *v = &pl_verify_match;
-    e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
-    if (!e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
-    pl_runner_options ro = {.max_len = context_of(e)};
+// The drafter of configuration c, NULL: it decodes plainly.
+static const pl_eval_drafter *drafter_of(const eval *e, int c) {
+    int plain = e->o->plain_fp32 ? 2 : 1;
+    return c < plain ? NULL : &e->o->drafter[c - plain];
+}
+
+// A runner for configuration c, and its verifier.
+static pl_status open_runner(const eval *e, int c, int sessions, pl_runner *run, const pl_verifier **v, pl_err *err) {
+    const pl_eval_drafter *d = drafter_of(e, c);
+    pl_runner_options      ro = {.max_len = context_of(e), .sessions = sessions};
+    *v = &pl_verify_match;
     if (d) {
-        if (d->verify && *d->verify) v = pl_verifier_find(d->verify, err);
-        if (!v) return PL_E_INPUT;
+        if (d->verify && *d->verify) *v = pl_verifier_find(d->verify, err);
+        if (!*v) return PL_E_INPUT;
         ro.drafter = d->drafter;
         ro.tree = d->tree;
-        ro.verifier = v;
+        ro.verifier = *v;
     }
-    PL_TRY(pl_runner_open(&e->runner[m], e->env->backend, e->env->pool, t, &ro, err));
+    return pl_runner_open(run, e->env->backend, e->env->pool, e->target[e->o->plain_fp32 && c == 1], &ro, err);
+}
+
+static pl_status open_method(eval *e, int m, pl_err *err) {
+    const pl_eval_drafter *d = drafter_of(e, m);
+    bool                   fp32 = e->o->plain_fp32 && m == 1;
+    pl_method             *a = &e->r->method[m];
+    const pl_target       *t = e->target[fp32];
+    const pl_verifier     *v;
+    e->said[m] = pl_malloc((size_t)e->o->max_new_tokens * sizeof **e->said);
+    if (!e->said[m]) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    PL_TRY(open_runner(e, m, 1, &e->runner[m], &v, err));
     const pl_drafter *drafter = e->runner[m].drafter;
     snprintf(a->kind, sizeof a->kind, "plain");
     snprintf(a->name, sizeof a->name, "%s", fp32 ? "plain-fp32" : "plain");
@@ -265,6 +312,7 @@ static pl_status repeat_method(eval *e, int t, int c, pl_err *err) {
     *a = *from;
     a->promise = promise;
     a->answer = NULL;
+    a->samples = (pl_strbuf){0};
     a->drafter = from->drafter ? pl_strdup(from->drafter) : NULL;
     a->checkpoint = from->checkpoint ? pl_strdup(from->checkpoint) : NULL;
     a->tree = from->tree ? pl_strdup(from->tree) : NULL;
@@ -286,7 +334,7 @@ static pl_status open_methods(eval *e, pl_err *err) {
     r->n_methods = (int)all;
     e->n = (int)n;
     for (int c = 0; c < e->n; c++)
-        PL_TRY(open_method(e, c, c < plain ? NULL : &e->o->drafter[c - plain], plain == 2 && c == 1, err));
+        PL_TRY(open_method(e, c, err));
     for (int m = 0; m < r->n_methods; m++) {
         int t = m / e->n;
         if (t > 0) PL_TRY(repeat_method(e, t, m % e->n, err));
@@ -363,7 +411,9 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     x->repeated = pl_repeated_tokens(tokens, n, NULL);
     a->hash = pl_hash_more(a->hash, &n, sizeof n);
     a->hash = pl_hash_more(a->hash, tokens, (size_t)n * sizeof *tokens);
-    return x->repeated < 0 ? pl_fail(err, PL_E_MEMORY, "answers: out of memory") : PL_OK;
+    x->hash = pl_hash(tokens, (size_t)n * sizeof *tokens);
+    if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    return score(e, i, a, x, tokens, n, err);
 }
 
 static void compare(eval *e, int t, int64_t i, int seed) {
@@ -384,12 +434,81 @@ static pl_status warm_up(eval *e, int t, pl_err *err) {
     return PL_OK;
 }
 
+// ---- many prompts at a time ----
+
+// What all methods of a temperature answer: the prompts as they were asked with the first seed.
+typedef struct batch_work {
+    pl_batch_work w;
+    pl_sampling  *sampling;
+    uint64_t     *hash;
+    double       *latency;
+} batch_work;
+
+static pl_status warm_up_batch(pl_runner *run, const pl_batch_work *w, int sessions, pl_err *err) {
+    pl_batch_work few = *w;
+    pl_batched    b = {.sessions = sessions};
+    if (few.n > sessions) few.n = sessions;
+    if (few.max_new > WARM_UP) few.max_new = WARM_UP;
+    return pl_batch_run(run, &few, &b, NULL, NULL, err);
+}
+
+static pl_status run_batch(eval *e, batch_work *bw, pl_batched *b, bool first, pl_err *err) {
+    pl_method         *a = &e->r->method[b->method];
+    pl_runner          run = {0};
+    const pl_verifier *v;
+    PL_TRY(open_runner(e, b->method % e->n, b->sessions, &run, &v, err));
+    pl_status st = warm_up_batch(&run, &bw->w, b->sessions, err);
+    if (st == PL_OK) st = pl_batch_run(&run, &bw->w, b, first ? bw->hash : NULL, first ? bw->latency : NULL, err);
+    pl_runner_close(&run);
+    if (st != PL_OK) return pl_fail_at(err, st, "%s, %d at a time", a->name, b->sessions);
+    if (!first) return PL_OK;
+    for (int64_t i = 0; i < bw->w.n; i++)
+        b->different += bw->hash[i] != a->answer[i * a->seeds].hash;
+    b->ttft = pl_latency_of(bw->latency, bw->w.n);
+    b->tpot = pl_latency_of(bw->latency + bw->w.n, bw->w.n);
+    return PL_OK;
+}
+
+static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_err *err) {
+    pl_results *r = e->r;
+    pl_batched *first = r->batched + r->n_batched;
+    int         n = 0;
+    for (int c = 0; c < e->n; c++) // fp32's weights are not batched beside their own plain
+        if (!(e->o->plain_fp32 && c == 1)) first[n++] = (pl_batched){.sessions = sessions, .method = t * e->n + c};
+    r->n_batched += n;
+    for (int k = 0; k < r->repeats; k++)
+        for (int c = 0; c < n; c++)
+            PL_TRY(run_batch(e, bw, &first[(c + k) % n], k == 0, err));
+    return PL_OK;
+}
+
+static pl_status run_batches(eval *e, int t, pl_err *err) {
+    size_t     n = (size_t)e->r->n_prompts;
+    batch_work bw = {.sampling = pl_malloc(n * sizeof *bw.sampling),
+                     .hash = pl_malloc(n * sizeof *bw.hash),
+                     .latency = pl_malloc(2 * n * sizeof *bw.latency)};
+    pl_status  st = bw.sampling && bw.hash && bw.latency ? PL_OK : pl_fail(err, PL_E_MEMORY, "batches: out of memory");
+    for (size_t i = 0; i < n && st == PL_OK; i++)
+        bw.sampling[i] = sampling_of(e, t, (int64_t)i, 0);
+    bw.w = (pl_batch_work){.n = (int64_t)n,
+                           .prompt = e->prompt,
+                           .prompt_n = e->prompt_n,
+                           .sampling = bw.sampling,
+                           .max_new = e->o->max_new_tokens};
+    for (int b = 0; b < e->o->n_batches && st == PL_OK; b++)
+        st = run_sessions(e, t, (int)e->o->batch[b], &bw, err);
+    pl_free(bw.sampling);
+    pl_free(bw.hash);
+    pl_free(bw.latency);
+    return st;
+}
+
 // All methods of temperature t, side by side.
 static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, pl_err *err) {
     pl_results *r = e->r;
     int         seeds = r->method[t * e->n].seeds;
     PL_TRY(warm_up(e, t, err));
-    for (int k = 0; k < r->repeats * seeds; k++)
+    for (int k = 0; k < r->repeats * seeds; k++) {
         for (int64_t i = 0; i < r->n_prompts; i++) {
             PL_TRY(ask(e, i, err));
             for (int j = 0; j < e->n; j++)
@@ -398,6 +517,8 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
             PL_TRY(remember(e, i, err));
             pl_progress_update(p, ++*done, "prompts, plain %.1f tokens/s", pl_stats_speed(&r->method[t * e->n].stats));
         }
+        if (k == 0) PL_TRY(run_batches(e, t, err)); // while prompts are as the first seed asked them
+    }
     return PL_OK;
 }
 
@@ -407,6 +528,8 @@ static pl_status run_all(eval *e, pl_err *err) {
     int64_t     done = 0, rounds = 0;
     for (int t = 0; t < e->o->n_temperatures; t++)
         rounds += e->r->method[t * e->n].seeds;
+    e->r->batched = pl_calloc((size_t)(e->o->n_temperatures * e->o->n_batches * e->n + 1), sizeof *e->r->batched);
+    if (!e->r->batched) return pl_fail(err, PL_E_MEMORY, "batches: out of memory");
     pl_progress_begin(&p, "eval", 0, e->r->n_prompts * e->r->repeats * rounds);
     for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
         st = run_temperature(e, t, &p, &done, err);

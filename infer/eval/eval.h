@@ -21,8 +21,10 @@ typedef struct pl_eval_drafter_recipe {
 
 typedef struct pl_eval_recipe {
     struct {
-        int64_t     max_new_tokens;
+        const char *benchmark, *benchmark_data;
+        int64_t     max_new_tokens; // 0: as the benchmark has it
         pl_reals    temperatures;
+        pl_ints     batches;
         int64_t     seeds, repeats, limit;
         const char *tree;
         bool        plain_fp32, trace;
@@ -54,6 +56,8 @@ typedef struct pl_eval_options {
     int                    max_new_tokens, repeats;
     const double          *temperature; // [n_temperatures], the first one's methods have plain names
     int                    n_temperatures;
+    const int64_t         *batch; // [n_batches] prompts at a time, each above 1: everything again, see results.h
+    int                    n_batches;
     int                    seeds; // decodings of each prompt where the temperature is above 0
     uint64_t               seed;
     const char            *recipe_hash; // NULL: none

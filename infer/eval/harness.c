@@ -46,9 +46,12 @@ void pl_lengths_of(const pl_results *r, int m, pl_lengths *l) {
                       .drafting = 1 + pl_ratio(accepted, drafting)};
 }
 
-// The smallest value that a share q of all does not exceed. Sorts.
-static pl_latency latency(double *x, int64_t n) {
-    double sum = 0;
+// Percentiles: the smallest value that so large a share of all does not exceed.
+pl_latency pl_latency_of(double *x, int64_t all) {
+    double  sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (!isnan(x[i])) x[n++] = x[i];
     if (n == 0) return (pl_latency){NAN, NAN, NAN, NAN};
     qsort(x, (size_t)n, sizeof *x, pl_by_value);
     for (int64_t i = 0; i < n; i++)
@@ -57,16 +60,16 @@ static pl_latency latency(double *x, int64_t n) {
 }
 
 pl_status pl_latencies_measure(const pl_results *r, pl_method *a, pl_err *err) {
-    int64_t n = r->n_prompts * a->seeds, first = 0, later = 0;
+    int64_t n = r->n_prompts * a->seeds;
     double *x = pl_malloc((size_t)(2 * n + 1) * sizeof *x);
     if (!x) return pl_fail(err, PL_E_MEMORY, "results: out of memory");
     for (int64_t i = 0; i < n; i++) {
         const pl_answer *b = &a->answer[i];
-        x[first++] = b->prefill_seconds / r->repeats;
-        if (b->emitted > 0) x[n + later++] = b->seconds / (double)b->emitted;
+        x[i] = b->prefill_seconds / r->repeats;
+        x[n + i] = pl_ratio(b->seconds, (double)b->emitted);
     }
-    a->ttft = latency(x, first);
-    a->tpot = latency(x + n, later);
+    a->ttft = pl_latency_of(x, n);
+    a->tpot = pl_latency_of(x + n, n);
     pl_free(x);
     return PL_OK;
 }
@@ -83,7 +86,7 @@ double pl_memory_bound_speedup(const pl_method *m) {
     return pl_stats_acceptance(&m->stats) * pl_ratio(m->step_bytes, m->step_bytes + level);
 }
 
-static void write_latency(pl_json_out *o, const char *key, const pl_latency *l) {
+void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l) {
     pl_put_object(o, key);
     pl_put_num(o, "mean", l->mean);
     pl_put_num(o, "p50", l->p50);
@@ -116,8 +119,8 @@ void pl_harness_write(pl_json_out *o, const pl_results *r, int m) {
     pl_json_out_close(o, '}');
     write_conditional(o, &a->stats);
     pl_put_num(o, "memory_bound_speedup", pl_memory_bound_speedup(a));
-    write_latency(o, "ttft_seconds", &a->ttft);
-    write_latency(o, "tpot_seconds", &a->tpot);
+    pl_latency_write(o, "ttft_seconds", &a->ttft);
+    pl_latency_write(o, "tpot_seconds", &a->tpot);
     double answers = (double)(r->n_prompts * a->seeds * r->repeats);
     pl_put_num(o, "tokens_per_second_with_prefill",
                pl_ratio((double)a->stats.emitted + answers, a->stats.seconds + a->stats.prefill_seconds));

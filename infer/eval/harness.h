@@ -26,8 +26,12 @@ typedef struct pl_lengths {
 // What cannot be said is NaN.
 void pl_lengths_of(const pl_results *r, int m, pl_lengths *l);
 
+// Of n values, NaN ones left out. Sorts them.
+pl_latency pl_latency_of(double *x, int64_t n);
 // Fills the method's ttft and tpot from its answers.
-pl_status pl_latencies_measure(const pl_results *r, pl_method *m, pl_err *err);
+pl_status  pl_latencies_measure(const pl_results *r, pl_method *m, pl_err *err);
+
+void pl_latency_write(pl_json_out *o, const char *key, const pl_latency *l);
 
 // Levels drafted a step, on average; NaN: no steps.
 double pl_mean_depth(const pl_session_stats *s);

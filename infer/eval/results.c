@@ -1,5 +1,6 @@
 #include "infer/eval/results.h"
 
+#include "infer/eval/batch.h"
 #include "infer/eval/harness.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -11,7 +12,6 @@
 #include <string.h>
 
 #define RESAMPLES 1000
-#define MAX_COLUMNS 32 // categories that have a column
 
 void pl_results_destroy(pl_results *r) {
     if (!r) return;
@@ -20,7 +20,9 @@ void pl_results_destroy(pl_results *r) {
         pl_free(r->method[i].checkpoint);
         pl_free(r->method[i].tree);
         pl_free(r->method[i].answer);
+        pl_strbuf_fini(&r->method[i].samples);
     }
+    pl_free(r->batched);
     for (int64_t i = 0; r->category && i < r->n_prompts; i++)
         pl_free(r->category[i]);
     pl_free(r->method);
@@ -139,6 +141,17 @@ void pl_results_figures(const pl_results *r, int m, pl_figures *f) {
     f->repeated = pl_ratio((double)repeated, (double)tokens);
 }
 
+int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored) {
+    const pl_method *a = &r->method[m];
+    int64_t          correct = 0;
+    *scored = 0;
+    for (int64_t i = 0; i < r->n_prompts * a->seeds; i++) {
+        *scored += a->answer[i].scored;
+        correct += a->answer[i].correct;
+    }
+    return correct;
+}
+
 // ---- results.json ----
 
 static void write_share(pl_json_out *o, const pl_share *f) {
@@ -196,6 +209,37 @@ static void write_seconds(pl_json_out *o, const pl_results *r, const pl_method *
     pl_json_out_close(o, ']');
 }
 
+static void write_accuracy(pl_json_out *o, const pl_results *r, int m) {
+    int64_t scored, correct = pl_results_correct(r, m, &scored);
+    pl_put_int(o, "scored", scored);
+    pl_put_int(o, "correct", correct);
+    pl_put_num(o, "accuracy", pl_ratio((double)correct, (double)scored));
+}
+
+static void write_batched(pl_json_out *o, const pl_results *r, const pl_batched *b) {
+    const pl_method  *a = &r->method[b->method];
+    const pl_batched *base = pl_batch_base(r, b);
+    double            speed = pl_batch_speed(b);
+    pl_json_out_object(o);
+    pl_put_int(o, "batch", b->sessions);
+    pl_put_str(o, "name", a->name);
+    pl_put_num(o, "temperature", a->temperature);
+    pl_put_num(o, "tokens_per_second", speed);
+    pl_put_num(o, "speedup", base ? pl_ratio(speed, pl_batch_speed(base)) : 1);
+    pl_put_num(o, "acceptance_length", pl_stats_acceptance(&b->stats));
+    pl_put_int(o, "tokens", b->stats.emitted + b->answers);
+    pl_put_num(o, "seconds", b->seconds);
+    pl_json_out_key(o, "identical_outputs"); // to its own answers, one at a time
+    if (a->promise == PL_PROMISE_IDENTICAL)
+        pl_json_out_bool(o, b->different == 0);
+    else
+        pl_json_out_null(o);
+    pl_put_int(o, "different_outputs", b->different);
+    pl_latency_write(o, "ttft_seconds", &b->ttft);
+    pl_latency_write(o, "tpot_seconds", &b->tpot);
+    pl_json_out_close(o, '}');
+}
+
 static void write_method(pl_json_out *o, const pl_results *r, int m) {
     const pl_method        *a = &r->method[m];
     const pl_session_stats *s = &a->stats;
@@ -231,6 +275,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "prefill_tokens_per_second",
                pl_ratio((double)(r->prompt_tokens * r->repeats * a->seeds), s->prefill_seconds));
     pl_put_num(o, "repeated_4gram_share", f.repeated);
+    write_accuracy(o, r, m);
     pl_put_num(o, "cycle_bytes", cycle_bytes(a));
     pl_put_num(o, "bandwidth_bytes_per_second", a->bandwidth);
     pl_put_num(o, "floor_tokens_per_second", f.floor);
@@ -251,6 +296,10 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
             pl_stats_speed(&r->method[m].stats) > pl_stats_speed(&r->method[fastest].stats))
             fastest = m;
     }
+    pl_json_out_close(o, ']');
+    pl_put_array(o, "batched");
+    for (int i = 0; i < r->n_batched; i++)
+        write_batched(o, r, &r->batched[i]);
     pl_json_out_close(o, ']');
     pl_json_out_key(o, "machine");
     pl_machine_write(o, &r->machine);
@@ -278,108 +327,14 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
 }
 
-// ---- the table ----
+// ---- files ----
 
-static int name_width(const pl_results *r) {
-    int width = 24;
-    for (int m = 0; m < r->n_methods; m++)
-        if ((int)strlen(r->method[m].name) > width) width = (int)strlen(r->method[m].name);
-    return width;
-}
-
-static void method_line(FILE *f, const pl_results *r, int m, int width) {
-    const pl_method *a = &r->method[m];
-    pl_figures       g;
-    char             interval[32] = "", acceptance[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
-    pl_results_figures(r, m, &g);
-    if (m != a->base) snprintf(interval, sizeof interval, "%.2f..%.2f", g.all.speedup_95.low, g.all.speedup_95.high);
-    if (a->drafter)
-        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", g.all.acceptance_95.low, g.all.acceptance_95.high);
-    if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
-    if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
-    if (a->promise != PL_PROMISE_IDENTICAL)
-        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in distribution" : "lossy");
-    else if (!g.identical)
-        snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
-    fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,
-            interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
-}
-
-// Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
-static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
-    const char *name;
-    pl_share    share;
-    char        cell[32];
-    int         column[MAX_COLUMNS], n = 0;
-    if (!pl_results_category(r, 1)) return;
-    fprintf(f, "\n%-*s", width, "speed-up (accept)");
-    for (; n < MAX_COLUMNS && (name = pl_results_category(r, n)) != NULL; n++) {
-        column[n] = (int)strlen(name) > 12 ? (int)strlen(name) : 12;
-        fprintf(f, "  %*s", column[n], name);
-    }
-    fprintf(f, "\n%-*s", width, "prompts");
-    for (int i = 0; i < n; i++) {
-        pl_results_share(r, from, pl_results_category(r, i), &share);
-        fprintf(f, "  %*lld", column[i], (long long)share.prompts);
-    }
-    fputc('\n', f);
-    for (int m = from; m < to; m++) {
-        if (!r->method[m].drafter) continue;
-        fprintf(f, "%-*s", width, r->method[m].name);
-        for (int i = 0; i < n; i++) {
-            pl_results_share(r, m, pl_results_category(r, i), &share);
-            snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
-            fprintf(f, "  %*s", column[i], cell);
-        }
-        fputc('\n', f);
-    }
-}
-
-// Why the fastest of the methods from..to-1, which share a temperature and the base `from`, is as fast as it is.
-static void why_line(FILE *f, const pl_results *r, int from, int to) {
-    pl_share share, best = {0};
-    int      b = -1;
-    for (int m = from; m < to; m++) {
-        if (!r->method[m].drafter || r->method[m].promise == PL_PROMISE_NONE) continue;
-        pl_results_share(r, m, NULL, &share);
-        if (b >= 0 && !(share.speedup > best.speedup)) continue;
-        b = m;
-        best = share;
-    }
-    if (b < 0) return;
-    const pl_session_stats *s = &r->method[b].stats, *plain = &r->method[from].stats;
-    double cycles = (double)s->steps * pl_ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
-    double draft = s->parts.draft.take_in + s->parts.draft.layer + s->parts.draft.head + s->parts.draft.draw;
-    fprintf(f, "temperature %g: ", r->method[b].temperature);
-    if (best.speedup > 1)
-        fprintf(f, "%s is fastest", r->method[b].name);
-    else
-        fprintf(f, "no drafter pays; of them %s is fastest", r->method[b].name);
-    fprintf(f, ": %.2f tokens a cycle that takes %.2f plain steps (target %.2f, drafting %.2f, rest %.2f)\n",
-            best.acceptance, pl_ratio(s->seconds, cycles), pl_ratio(s->parts.target, cycles), pl_ratio(draft, cycles),
-            pl_ratio(s->seconds - s->parts.target - draft, cycles));
-}
-
-void pl_results_table(FILE *f, const pl_results *r) {
-    int width = name_width(r), seeds = 1;
-    fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, "method", "tokens/s", "speed-up", "95 %",
-            "accept", "95 %", "acc/draft", "identical", "floor", "repeated");
-    for (int m = 0; m < r->n_methods; m++) {
-        method_line(f, r, m, width);
-        if (r->method[m].seeds > seeds) seeds = r->method[m].seeds;
-    }
-    for (int from = 0, to; from < r->n_methods; from = to) {
-        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
-            to++;
-        category_lines(f, r, from, to, width);
-        why_line(f, r, from, to);
-    }
-    fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
-    for (int m = 0; m < r->n_methods; m++)
-        if (r->method[m].base == m) fprintf(f, "%s %g", m ? "," : "", r->method[m].temperature);
-    if (seeds > 1) fprintf(f, " (%d seeds above 0)", seeds);
-    fprintf(f, ", batch 1, %d threads on %s; floor: share of what reading each cycle's bytes alone would allow\n",
-            r->machine.threads, r->machine.cpu);
+static pl_status save(const char *dir, const char *name, const char *text, size_t n, pl_err *err) {
+    char     *path = pl_path_join(dir, name);
+    pl_status st =
+        path ? pl_file_write_atomic(path, text, n, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(path);
+    return st;
 }
 
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
@@ -389,10 +344,71 @@ pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err) {
     pl_results_write(&o, r);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
-    char     *path = pl_path_join(dir, "results.json");
-    pl_status st =
-        path ? pl_file_write_atomic(path, o.text, o.len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st = save(dir, "results.json", o.text, o.len, err);
     pl_free(o.text);
-    pl_free(path);
+    return st;
+}
+
+static void add_field(pl_strbuf *b, const char *s) {
+    bool quoted = strpbrk(s, ",\"\n") != NULL;
+    if (quoted) pl_strbuf_add(b, "\"", 1);
+    for (; *s; s++) {
+        if (*s == '"') pl_strbuf_add(b, "\"", 1);
+        pl_strbuf_add(b, s, 1);
+    }
+    pl_strbuf_add(b, quoted ? "\"," : ",", quoted ? 2 : 1);
+}
+
+static void add_example(pl_strbuf *b, const pl_results *r, const pl_method *a, int64_t i, int seed) {
+    const pl_answer *x = &a->answer[i * a->seeds + seed];
+    const char      *name = strrchr(r->prompts, '/');
+    char             line[256];
+    double           tpot = pl_ratio(x->seconds, (double)x->emitted);
+    add_field(b, r->target);
+    add_field(b, r->prompts);
+    add_field(b, name ? name + 1 : r->prompts);
+    add_field(b, r->category[i]);
+    snprintf(line, sizeof line, "%lld,", (long long)r->n_prompts);
+    pl_strbuf_add(b, line, strlen(line));
+    add_field(b, a->drafter ? a->name : "None");
+    snprintf(line, sizeof line, "%g,%lld,%lld,%.4f,", a->temperature, (long long)(i * a->seeds + seed),
+             (long long)(x->emitted / r->repeats + 1), 1e3 * x->prefill_seconds / r->repeats);
+    pl_strbuf_add(b, line, strlen(line));
+    if (x->emitted > 0) snprintf(line, sizeof line, "%.4f,%.2f", 1e3 * tpot, 1 / tpot);
+    pl_strbuf_add(b, line, x->emitted > 0 ? strlen(line) : 0);
+    pl_strbuf_add(b, x->emitted > 0 ? "\n" : ",\n", x->emitted > 0 ? 1 : 2);
+}
+
+pl_status pl_results_save_examples(const pl_results *r, const char *dir, pl_err *err) {
+    static const char head[] = "target,dataset_path,dataset_name,dataset_split,num_of_examples,drafter,temperature,"
+                               "example_id,new_toks,ttft_ms,tpot_ms,out_toks_per_sec\n";
+    pl_strbuf         b = {0};
+    pl_strbuf_add(&b, head, strlen(head));
+    for (int m = 0; m < r->n_methods; m++)
+        for (int64_t i = 0; i < r->n_prompts; i++)
+            for (int seed = 0; seed < r->method[m].seeds; seed++)
+                add_example(&b, r, &r->method[m], i, seed);
+    size_t n = b.n;
+    char  *text = pl_strbuf_take(&b);
+    if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st = save(dir, "examples.csv", text, n, err);
+    pl_free(text);
+    return st;
+}
+
+pl_status pl_results_save_samples(const pl_results *r, const char *dir, pl_err *err) {
+    char     *folder = pl_path_join(dir, "samples");
+    pl_status st = folder ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    for (int m = 0; m < r->n_methods && st == PL_OK; m++) {
+        const pl_strbuf *s = &r->method[m].samples;
+        char             name[128];
+        if (s->n == 0) continue;
+        snprintf(name, sizeof name, "%.100s.jsonl", r->method[m].name);
+        for (char *c = name; *c; c++)
+            if (*c == '/') *c = '-';
+        st = pl_dir_make(folder, err);
+        if (st == PL_OK) st = save(folder, name, s->s, s->n, err);
+    }
+    pl_free(folder);
     return st;
 }

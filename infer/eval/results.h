@@ -12,14 +12,17 @@
 
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
+#include "kernels/base/strbuf.h"
 
 // One method's answer to one prompt with one seed; all repeats added up, but the tokens, which are the first repeat's.
 typedef struct pl_answer {
-    double  seconds, prefill_seconds;
-    int64_t emitted, steps;
-    int64_t accepted, drafting; // drafts that verification accepted, cut off or not; steps that drafted any
-    int64_t tokens, repeated;   // of the answer; of them, inside a 4-gram that the answer had before
-    bool    identical;
+    double   seconds, prefill_seconds;
+    int64_t  emitted, steps;
+    int64_t  accepted, drafting; // drafts that verification accepted, cut off or not; steps that drafted any
+    int64_t  tokens, repeated;   // of the answer; of them, inside a 4-gram that the answer had before
+    uint64_t hash;               // of its tokens
+    bool     identical;
+    bool     scored, correct; // against the prompt's reference (data/benchmarks/score.h)
 } pl_answer;
 
 // Seconds over the answers of a method, each answer's the mean of its repeats (infer/eval/harness.h).
@@ -53,23 +56,36 @@ typedef struct pl_method {
     double           bandwidth;        // bytes/s measured at the footprint of one cycle
     uint64_t         hash;             // over all answers
     pl_latency       ttft, tpot;       // to the first token; of each later one
+    pl_strbuf        samples;          // JSON lines as HumanEval's tool reads them: a task's id, and its completion
 } pl_method;
 
+// All prompts again, so many at a time (infer/eval/batch.h), with the first seed.
+typedef struct pl_batched {
+    int              sessions, method;
+    double           seconds;   // from the first prompt's start to the last one's end, of all repeats; prefill included
+    int64_t          answers;   // of all repeats
+    int64_t          different; // of the first repeat's, from the method's own answers one at a time
+    pl_session_stats stats;
+    pl_latency       ttft, tpot; // the first repeat's; TTFT from when a prompt is taken up
+} pl_batched;
+
 typedef struct pl_results {
-    pl_method *method; // temperature by temperature, each beginning with "plain"
-    int        n_methods;
-    int64_t    n_prompts, prompt_tokens, truncated;
-    char     **category; // [n_prompts]; "" when it has none
-    int64_t   *record;   // [n_prompts] of the prompts' file: the turns of a conversation have the same
-    int64_t   *picked;   // [n_prompts] scratch of pl_results_share
-    pl_machine machine;
-    char       recipe_hash[17];
-    char      *target, *prompts; // paths
-    char      *form;             // of the prompts: "plain", or "chat:" and the template's hash
-    char       fingerprint[17];
-    int        max_new_tokens, repeats;
-    double     mean_context;
-    uint64_t   seed;
+    pl_method  *method; // temperature by temperature, each beginning with "plain"
+    int         n_methods;
+    int64_t     n_prompts, prompt_tokens, truncated;
+    char      **category; // [n_prompts]; "" when it has none
+    int64_t    *record;   // [n_prompts] of the prompts' file: the turns of a conversation have the same
+    int64_t    *picked;   // [n_prompts] scratch of pl_results_share
+    pl_batched *batched;  // by temperature, sessions and method
+    int         n_batched;
+    pl_machine  machine;
+    char        recipe_hash[17];
+    char       *target, *prompts; // paths; prompts may be a benchmark's name
+    char       *form;             // of the prompts: "plain", or "chat:" and the template's hash
+    char        fingerprint[17];
+    int         max_new_tokens, repeats;
+    double      mean_context;
+    uint64_t    seed;
 } pl_results;
 
 void pl_results_destroy(pl_results *r);
@@ -99,12 +115,18 @@ typedef struct pl_figures {
 } pl_figures;
 void pl_results_figures(const pl_results *r, int m, pl_figures *f);
 
+// Right answers of method m, of those that were scored.
+int64_t pl_results_correct(const pl_results *r, int m, int64_t *scored);
+
 // Prompts' categories in order of appearance, without "": the i-th, or NULL past the last.
 const char *pl_results_category(const pl_results *r, int i);
 
 void      pl_results_write(pl_json_out *o, const pl_results *r); // members of an open object
-void      pl_results_table(FILE *f, const pl_results *r);
-// dir/results.json, whole or not at all.
+void      pl_results_table(FILE *f, const pl_results *r);        // infer/eval/table.c
+// Files in dir, each whole or not at all: results.json; examples.csv, an answer a line, in the columns of hf-bench;
+// samples/METHOD.jsonl, what HumanEval's tool reads (evaluate_functional_correctness), where there is any.
 pl_status pl_results_save(const pl_results *r, const char *dir, pl_err *err);
+pl_status pl_results_save_examples(const pl_results *r, const char *dir, pl_err *err);
+pl_status pl_results_save_samples(const pl_results *r, const char *dir, pl_err *err);
 
 #endif

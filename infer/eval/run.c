@@ -1,6 +1,7 @@
 // `eval`: from a recipe to results.json.
 #include "infer/cli/show.h"
 #include "infer/eval/eval.h"
+#include "infer/eval/questions.h"
 #include "infer/generate/generate.h"
 #include "infer/inspect/parts.h"
 #include "infer/report/report.h"
@@ -27,14 +28,24 @@ static const pl_key drafter_keys[] = {
     PL_KEYS_END(pl_eval_drafter_recipe)};
 
 const pl_key pl_eval_keys[] = {
-    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
-     .help = "length of an answer at most", .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.benchmark),
+     .help =
+         "instead of prompts: spec-bench, mt-bench, humaneval, gsm8k, alpaca, math500, qa, specforge or speed-bench, "
+         "asked as who publishes it asks; or a file of prompts",
+     .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_PATH(pl_eval_recipe, eval.benchmark_data),
+     .help = "the folder that holds benchmarks' files (gsm8k/test.jsonl, ...); absent: what PACELINE_BENCHMARKS names",
+     .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_INT(pl_eval_recipe, eval.max_new_tokens), .deflt = "0", .min = 0, .max = 1 << 20,
+     .help = "length of an answer at most; 0: a benchmark's own, without one 128", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_REALS(pl_eval_recipe, eval.temperatures), .deflt = "[0]", .min = 0, .max = 1000,
      .help = "every method at each of them; 0: greedy", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.seeds), .deflt = "5", .min = 1, .max = 1000,
      .help = "decodings of each prompt, with seeds of their own, at temperatures above 0", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.repeats), .deflt = "1", .min = 1, .max = 1000,
      .help = "times that every method answers every prompt", .stages = PL_STAGE_EVAL},
+    {PL_KEY_FIELD_INTS(pl_eval_recipe, eval.batches), .deflt = "[]", .min = 2, .max = 1024,
+     .help = "all prompts again, so many at a time, to measure throughput: [8, 32]", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
      .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto",
@@ -51,27 +62,6 @@ const pl_key pl_eval_keys[] = {
     {PL_KEY_FIELD_ITEMS(pl_eval_recipe, eval.drafters, pl_eval_drafter_recipe), .deflt = "[]", .item = drafter_keys,
      .help = "further methods to time beside the run's own drafters", .stages = PL_STAGE_EVAL},
     PL_KEYS_END(pl_eval_recipe)};
-
-// The file of the prompts; *all: none of them are trained on.
-static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, pl_err *err) {
-    *name = pl_split_recipe_of(r)->eval.prompts;
-    *all = *name != NULL;
-    if (!*all) *name = pl_generate_recipe_of(r)->data.prompts;
-    if (*name) return PL_OK;
-    return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
-}
-
-static pl_status read_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **held, const char **name,
-                              pl_err *err) {
-    pl_prompts *train;
-    bool        all;
-    *held = NULL;
-    PL_TRY(name_prompts(r, name, &all, err));
-    if (all) return pl_prompts_to_evaluate(r, form, *name, held, err);
-    PL_TRY(pl_recipe_prompts(r, form, &train, held, err));
-    pl_prompts_destroy(train);
-    return PL_OK;
-}
 
 // What will be evaluated beside plain decoding.
 typedef struct chosen {
@@ -266,8 +256,8 @@ static pl_status write_report(const char *out_dir, pl_err *err) {
 
 // What an earlier evaluation left beside its results, and would be taken for these ones'.
 static pl_status drop_old(const char *out_dir, pl_err *err) {
-    static const char *const old[] = {"trace.jsonl", "ceilings", "report.html"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const old[] = {"trace.jsonl", "ceilings", "report.html", "examples.csv", "samples"};
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++) {
         char     *path = pl_path_join(out_dir, old[i]);
         pl_status st = path ? pl_tree_remove(path, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
         pl_free(path);
@@ -284,6 +274,8 @@ static pl_status keep_results(const pl_env *env, const pl_eval_options *o, const
     pl_dir_sweep(out_dir);
     pl_status st = drop_old(out_dir, err);
     PL_TRY(pl_results_save(r, out_dir, st == PL_OK ? err : NULL));
+    if (st == PL_OK) st = pl_results_save_examples(r, out_dir, err);
+    if (st == PL_OK) st = pl_results_save_samples(r, out_dir, err);
     if (st == PL_OK && o->trace) st = pl_trace_commit(o->trace, err);
     if (st == PL_OK) st = add_ceilings(env, o, r, out_dir, positions, err);
     if (st == PL_OK) return write_report(out_dir, err);
@@ -319,18 +311,19 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                           pl_err *err) {
     const pl_eval_recipe     *ev = pl_eval_recipe_of(r);
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    pl_prompts               *held = NULL, prompts = {0};
+    pl_questions              q = {0};
+    pl_prompts                prompts = {0};
     pl_target                 target = {0};
     pl_results               *results = NULL;
     pl_trace                  trace = {0};
-    const char               *name;
     char                      hash[17];
     pl_prompt_form            form;
     pl_status                 st = PL_OK;
     PL_TRY(pl_recipe_hash(r, 0, hash, err));
     st = pl_recipe_served_form(&form, r, err);
-    if (st == PL_OK) st = read_prompts(r, &form, &held, &name, err);
+    if (st == PL_OK) st = pl_questions_read(&q, r, &form, err);
     if (st != PL_OK) {
+        pl_questions_close(&q);
         pl_prompt_form_close(&form);
         return st;
     }
@@ -342,9 +335,11 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
                          .n_drafters = c->n,
                          .plain_fp32 = ev->eval.plain_fp32,
                          .prompts = &prompts,
-                         .prompts_name = name,
+                         .prompts_name = q.name,
                          .form = &form,
-                         .max_new_tokens = (int)ev->eval.max_new_tokens,
+                         .max_new_tokens = q.max_new,
+                         .batch = ev->eval.batches.at,
+                         .n_batches = ev->eval.batches.n,
                          .temperature = ev->eval.temperatures.at,
                          .n_temperatures = ev->eval.temperatures.n,
                          .repeats = (int)ev->eval.repeats,
@@ -358,7 +353,7 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
             if (o.temperature[k] == o.temperature[i])
                 PL_TRY_GOTO(st, done,
                             pl_recipe_fail(r, &ev->eval.temperatures, err, "%g stands twice", o.temperature[i]));
-    PL_TRY_GOTO(st, done, limit_prompts(&prompts, held, ev->eval.limit, err));
+    PL_TRY_GOTO(st, done, limit_prompts(&prompts, q.prompts, ev->eval.limit, err));
     PL_TRY_GOTO(st, done, open_target(&target, &o, env, err));
     if (ev->eval.trace) {
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
@@ -375,17 +370,16 @@ done:
     pl_results_destroy(results);
     pl_target_close(&target);
     pl_free(prompts.p);
-    pl_prompts_destroy(held);
+    pl_questions_close(&q);
     pl_prompt_form_close(&form);
     return st;
 }
 
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const char *name, *const *way;
-    bool all;
+    const char *const    *way;
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
-    PL_TRY(name_prompts(r, &name, &all, err));
+    PL_TRY(pl_questions_check(r, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)
         PL_TRY(way_of(r, &ev->eval.drafters.at[i], &way, err));
     return PL_OK;

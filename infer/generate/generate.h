@@ -74,9 +74,10 @@ pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err
 // their turns.
 pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_prompts **train, pl_prompts **held,
                             pl_err *err);
-// A file of prompts to evaluate on, in that form: as those held out.
-pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path, pl_prompts **out,
-                                 pl_err *err);
+// A file of prompts to evaluate on, in that form: as those held out. w: what its records are taken for; NULL: as they
+// stand.
+pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path,
+                                 const pl_prompts_rewrite *w, pl_prompts **out, pl_err *err);
 // The members of data.chat, where the form is chat.
 void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 

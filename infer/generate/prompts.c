@@ -105,9 +105,10 @@ pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err
     return open_form(form, r, &k, err);
 }
 
-static pl_status read_file(pl_prompts **out, const pl_prompt_form *form, const char *path, pl_err *err) {
-    if (!form->chat) return pl_prompts_read(out, path, err);
-    return pl_chat_prompts_read(out, path, form->chat, &form->options, err);
+static pl_status read_file(pl_prompts **out, const pl_prompt_form *form, const char *path, const pl_prompts_rewrite *w,
+                           pl_err *err) {
+    if (!form->chat) return pl_prompts_read_as(out, path, w, err);
+    return pl_chat_prompts_read_as(out, path, form->chat, &form->options, w, err);
 }
 
 // Conversations in place of which stand their turns, with the history that the file gives.
@@ -120,10 +121,10 @@ static pl_status take_given(pl_prompts **prompts, const pl_prompt_form *form, co
     return PL_OK;
 }
 
-pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path, pl_prompts **out,
-                                 pl_err *err) {
+pl_status pl_prompts_to_evaluate(const pl_recipe *r, const pl_prompt_form *form, const char *path,
+                                 const pl_prompts_rewrite *w, pl_prompts **out, pl_err *err) {
     *out = NULL;
-    PL_TRY(read_file(out, form, path, err));
+    PL_TRY(read_file(out, form, path, w, err));
     bool      given = pl_split_recipe_of(r)->eval.chat.history == PL_HISTORY_GIVEN;
     pl_status st = given ? take_given(out, form, path, err) : PL_OK;
     if (st == PL_OK) return PL_OK;
@@ -166,9 +167,9 @@ pl_status pl_recipe_prompts(const pl_recipe *r, const pl_prompt_form *form, pl_p
     pl_status                 st;
     *train = *held = NULL;
     PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
-    PL_TRY(read_file(&all, form, path, err));
+    PL_TRY(read_file(&all, form, path, NULL, err));
     if (eval) {
-        PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(r, form, eval, held, err));
+        PL_TRY_GOTO(st, fail, pl_prompts_to_evaluate(r, form, eval, NULL, held, err));
         *train = all;
         all = NULL;
     } else {

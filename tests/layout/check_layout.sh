@@ -10,7 +10,7 @@ cd "${PACELINE_LAYOUT_ROOT:-$(dirname "$0")/../..}" || exit 2
 table='
 levels   kernels < data checkpoints recipes < infer < train
 kernels  base < . < cpu < op < comm < cuda
-data     text < tokenizer < chat < dataset < counts
+data     text < benchmarks tokenizer < chat < dataset < counts
 infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan
 train    loop < . < source < start < task < run
 checkpoints .

@@ -168,7 +168,7 @@ static pl_status served_prompts(eagle *e, const pl_prompt_form *form, const pl_s
     int64_t                   room = e->target.model.config.max_position_embeddings - gen->data.max_new_tokens - 1;
     pl_prompts               *train = NULL, *held = NULL;
     if (file)
-        PL_TRY(pl_prompts_to_evaluate(e->r, form, file, &held, err));
+        PL_TRY(pl_prompts_to_evaluate(e->r, form, file, NULL, &held, err));
     else
         PL_TRY(pl_recipe_prompts(e->r, form, &train, &held, err));
     pl_status st = pl_decoded_prompts(&e->served, held, e->target.tok, most, sampling, (int)gen->data.max_new_tokens,

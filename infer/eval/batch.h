@@ -1,0 +1,27 @@
+// The same prompts many at a time: throughput beside latency, as servers are measured. Answers do not depend on their
+// company (infer/decode/decode.h), so they are those of one prompt at a time, wherever a method promises plain's.
+#ifndef PL_BATCH_H
+#define PL_BATCH_H
+
+#include "infer/eval/results.h"
+
+typedef struct pl_batch_work {
+    int64_t            n;
+    int32_t *const    *prompt;   // [n] ids
+    const int64_t     *prompt_n; // [n]
+    const pl_sampling *sampling; // [n]
+    int                max_new;
+} pl_batch_work;
+
+// All prompts in their order, as many at a time as the runner has sessions; adds to b. hash: [n], of each answer's
+// tokens (pl_answer.hash), or NULL. latency: [2 * n], TTFT of each and, behind them, TPOT (NaN: no later token), or
+// NULL.
+pl_status pl_batch_run(pl_runner *r, const pl_batch_work *w, pl_batched *b, uint64_t *hash, double *latency,
+                       pl_err *err);
+
+// What it is measured against: plain decoding, as many at a time, at the same temperature; NULL: b is that.
+const pl_batched *pl_batch_base(const pl_results *r, const pl_batched *b);
+// Tokens of all answers, the first ones too, over the time that they took together, prefill included.
+double            pl_batch_speed(const pl_batched *b);
+
+#endif

@@ -1,0 +1,114 @@
+#include "infer/eval/questions.h"
+
+#include "kernels/base/files.h"
+#include "kernels/base/strbuf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NEW 128 // where neither recipe nor benchmark says
+
+static pl_status refuse(const pl_recipe *r, const char *name, pl_err *err) {
+    pl_strbuf b = {0};
+    for (int i = 0; pl_benchmark_at(i); i++) {
+        const char *s = pl_benchmark_at(i)->name;
+        if (i > 0) pl_strbuf_add(&b, ", ", 2);
+        pl_strbuf_add(&b, s, strlen(s));
+    }
+    char     *names = pl_strbuf_take(&b);
+    pl_status st = pl_recipe_fail(r, &pl_eval_recipe_of(r)->eval.benchmark, err,
+                                  "\"%s\" is no benchmark and no file; known: %s", name, names ? names : "...");
+    pl_free(names);
+    return st;
+}
+
+// The file of the prompts; *all: none of them are trained on.
+static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, pl_err *err) {
+    const char *benchmark = pl_eval_recipe_of(r)->eval.benchmark;
+    *name = benchmark ? benchmark : pl_split_recipe_of(r)->eval.prompts;
+    *all = *name != NULL;
+    if (!*all) *name = pl_generate_recipe_of(r)->data.prompts;
+    if (!*name)
+        return pl_fail(err, PL_E_INPUT, "eval.prompts: is missing, and so is data.prompts; name a file of prompts");
+    if (benchmark && !pl_benchmark_find(benchmark) && !pl_path_exists(benchmark)) return refuse(r, benchmark, err);
+    return PL_OK;
+}
+
+pl_status pl_questions_check(const pl_recipe *r, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const char           *name;
+    bool                  all;
+    if (ev->eval.benchmark_data && !ev->eval.benchmark)
+        return pl_recipe_fail(r, &ev->eval.benchmark_data, err, "needs eval.benchmark");
+    if (ev->eval.max_new_tokens == 1)
+        return pl_recipe_fail(r, &ev->eval.max_new_tokens, err, "1 leaves nothing to time; 2 at least");
+    return name_prompts(r, &name, &all, err);
+}
+
+static pl_status find_folder(pl_questions *q, const pl_recipe *r, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const char           *dir = ev->eval.benchmark_data ? ev->eval.benchmark_data : getenv("PACELINE_BENCHMARKS");
+    if (!dir || !*dir)
+        return pl_recipe_fail(r, &ev->eval.benchmark, err,
+                              "where are its files? put %s below a folder and name that in eval.benchmark_data or "
+                              "PACELINE_BENCHMARKS; it comes from %s",
+                              q->benchmark->set[0]->file, q->benchmark->set[0]->origin);
+    q->folder = pl_strdup(dir);
+    return q->folder ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+}
+
+// Moves all of `more` behind the questions.
+static pl_status append(pl_questions *q, pl_prompts *more, pl_err *err) {
+    if (!q->prompts) q->prompts = pl_calloc(1, sizeof *q->prompts);
+    pl_status st = q->prompts ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", q->name);
+    int64_t   moved = 0;
+    while (st == PL_OK && moved < more->n)
+        st = pl_prompts_push(q->prompts, more->p[moved++], q->name, err); // takes it over, also on failure
+    for (; moved < more->n; moved++)
+        pl_prompt_fini(&more->p[moved]);
+    more->n = 0;
+    pl_prompts_destroy(more);
+    return st;
+}
+
+static pl_status read_set(pl_questions *q, const pl_question_set *s, const pl_recipe *r, const pl_prompt_form *form,
+                          pl_err *err) {
+    pl_question_reader *reader = NULL;
+    pl_prompts         *more = NULL;
+    char               *path;
+    PL_TRY(pl_benchmark_file(&path, s, q->folder, err));
+    pl_status st = pl_question_reader_create(&reader, s, form->chat != NULL, err);
+    if (st == PL_OK) st = pl_prompts_to_evaluate(r, form, path, pl_question_reader_rewrite(reader), &more, err);
+    pl_question_reader_destroy(reader);
+    pl_free(path);
+    PL_TRY(st);
+    for (int64_t i = 0; i < more->n; i++)
+        more->p[i].scoring = (int32_t)s->scoring;
+    return append(q, more, err);
+}
+
+pl_status pl_questions_read(pl_questions *q, const pl_recipe *r, const pl_prompt_form *form, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    pl_prompts           *train = NULL;
+    bool                  all;
+    *q = (pl_questions){.max_new = (int)ev->eval.max_new_tokens};
+    PL_TRY(name_prompts(r, &q->name, &all, err));
+    if (ev->eval.benchmark) q->benchmark = pl_benchmark_find(ev->eval.benchmark);
+    if (q->max_new == 0) q->max_new = q->benchmark ? q->benchmark->max_new_tokens : MAX_NEW;
+    if (!q->benchmark && all) return pl_prompts_to_evaluate(r, form, q->name, NULL, &q->prompts, err);
+    if (!q->benchmark) {
+        pl_status st = pl_recipe_prompts(r, form, &train, &q->prompts, err);
+        pl_prompts_destroy(train);
+        return st;
+    }
+    PL_TRY(find_folder(q, r, err));
+    for (int i = 0; i < PL_BENCHMARK_SETS && q->benchmark->set[i]; i++)
+        PL_TRY(read_set(q, q->benchmark->set[i], r, form, err));
+    return PL_OK;
+}
+
+void pl_questions_close(pl_questions *q) {
+    pl_prompts_destroy(q->prompts);
+    pl_free(q->folder);
+    *q = (pl_questions){0};
+}

@@ -1,0 +1,161 @@
+// An evaluation as tables of text.
+#include "infer/eval/batch.h"
+#include "infer/eval/harness.h"
+
+#include <string.h>
+
+#define MAX_COLUMNS 32 // categories that have a column
+
+static int name_width(const pl_results *r) {
+    int width = 24;
+    for (int m = 0; m < r->n_methods; m++)
+        if ((int)strlen(r->method[m].name) > width) width = (int)strlen(r->method[m].name);
+    return width;
+}
+
+static void method_line(FILE *f, const pl_results *r, int m, int width) {
+    const pl_method *a = &r->method[m];
+    pl_figures       g;
+    char             interval[32] = "", acceptance[32] = "", share[32] = "-", accepted[32] = "-", same[32] = "yes";
+    pl_results_figures(r, m, &g);
+    if (m != a->base) snprintf(interval, sizeof interval, "%.2f..%.2f", g.all.speedup_95.low, g.all.speedup_95.high);
+    if (a->drafter)
+        snprintf(acceptance, sizeof acceptance, "%.2f..%.2f", g.all.acceptance_95.low, g.all.acceptance_95.high);
+    if (g.floor > 0) snprintf(share, sizeof share, "%.0f %%", 100 * pl_stats_speed(&a->stats) / g.floor);
+    if (a->stats.drafted) snprintf(accepted, sizeof accepted, "%.2f", pl_stats_accepted(&a->stats));
+    if (a->promise != PL_PROMISE_IDENTICAL)
+        snprintf(same, sizeof same, a->promise == PL_PROMISE_DISTRIBUTION ? "in distribution" : "lossy");
+    else if (!g.identical)
+        snprintf(same, sizeof same, "NO, %lld/%lld", (long long)g.different, (long long)r->n_prompts * a->seeds);
+    fprintf(f, "%-*s %10.1f %8.2f %11s %7.2f %11s %9s %10s %7s %6.0f %%\n", width, a->name, g.all.speed, g.all.speedup,
+            interval, g.all.acceptance, acceptance, accepted, same, share, 100 * g.repeated);
+}
+
+// Methods from..to-1 share a temperature; one line per method that drafts, one column per category.
+static void category_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    const char *name;
+    pl_share    share;
+    char        cell[32];
+    int         column[MAX_COLUMNS], n = 0;
+    if (!pl_results_category(r, 1)) return;
+    fprintf(f, "\n%-*s", width, "speed-up (accept)");
+    for (; n < MAX_COLUMNS && (name = pl_results_category(r, n)) != NULL; n++) {
+        column[n] = (int)strlen(name) > 12 ? (int)strlen(name) : 12;
+        fprintf(f, "  %*s", column[n], name);
+    }
+    fprintf(f, "\n%-*s", width, "prompts");
+    for (int i = 0; i < n; i++) {
+        pl_results_share(r, from, pl_results_category(r, i), &share);
+        fprintf(f, "  %*lld", column[i], (long long)share.prompts);
+    }
+    fputc('\n', f);
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter) continue;
+        fprintf(f, "%-*s", width, r->method[m].name);
+        for (int i = 0; i < n; i++) {
+            pl_results_share(r, m, pl_results_category(r, i), &share);
+            snprintf(cell, sizeof cell, "%.2f (%.2f)", share.speedup, share.acceptance);
+            fprintf(f, "  %*s", column[i], cell);
+        }
+        fputc('\n', f);
+    }
+}
+
+// Why the fastest of the methods from..to-1, which share a temperature and the base `from`, is as fast as it is.
+static void why_line(FILE *f, const pl_results *r, int from, int to) {
+    pl_share share, best = {0};
+    int      b = -1;
+    for (int m = from; m < to; m++) {
+        if (!r->method[m].drafter || r->method[m].promise == PL_PROMISE_NONE) continue;
+        pl_results_share(r, m, NULL, &share);
+        if (b >= 0 && !(share.speedup > best.speedup)) continue;
+        b = m;
+        best = share;
+    }
+    if (b < 0) return;
+    const pl_session_stats *s = &r->method[b].stats, *plain = &r->method[from].stats;
+    double cycles = (double)s->steps * pl_ratio(plain->seconds, (double)plain->steps); // as plain steps would take them
+    double draft = s->parts.draft.take_in + s->parts.draft.layer + s->parts.draft.head + s->parts.draft.draw;
+    fprintf(f, "temperature %g: ", r->method[b].temperature);
+    if (best.speedup > 1)
+        fprintf(f, "%s is fastest", r->method[b].name);
+    else
+        fprintf(f, "no drafter pays; of them %s is fastest", r->method[b].name);
+    fprintf(f, ": %.2f tokens a cycle that takes %.2f plain steps (target %.2f, drafting %.2f, rest %.2f)\n",
+            best.acceptance, pl_ratio(s->seconds, cycles), pl_ratio(s->parts.target, cycles), pl_ratio(draft, cycles),
+            pl_ratio(s->seconds - s->parts.target - draft, cycles));
+}
+
+// Acceptance lengths as others count them (infer/eval/harness.h).
+static void length_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    bool headed = false;
+    for (int m = from; m < to; m++) {
+        pl_lengths l;
+        if (!r->method[m].drafter) continue;
+        if (!headed)
+            fprintf(f, "\n%-*s %8s %8s %8s %8s %14s\n", width, "acceptance length", "total", "steps", "prompts",
+                    "turns", "accepted only");
+        headed = true;
+        pl_lengths_of(r, m, &l);
+        fprintf(f, "%-*s %8.3f %8.3f %8.3f %8.3f %14.3f\n", width, r->method[m].name, l.total, l.mean_of_steps,
+                l.mean_of_prompts, l.mean_of_turns, l.accepted_only);
+    }
+}
+
+// Right answers, of plain decoding and of each drafter side by side.
+static void accuracy_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    int64_t scored;
+    pl_results_correct(r, from, &scored);
+    if (scored == 0) return;
+    fprintf(f, "\n%-*s %8s %8s %9s\n", width, "answers", "scored", "right", "accuracy");
+    for (int m = from; m < to; m++) {
+        int64_t right = pl_results_correct(r, m, &scored);
+        fprintf(f, "%-*s %8lld %8lld %7.2f %%\n", width, r->method[m].name, (long long)scored, (long long)right,
+                100 * pl_ratio((double)right, (double)scored));
+    }
+}
+
+static void batch_lines(FILE *f, const pl_results *r, int from, int to, int width) {
+    bool headed = false;
+    for (int i = 0; i < r->n_batched; i++) {
+        const pl_batched *b = &r->batched[i], *base = pl_batch_base(r, b);
+        char              same[32] = "yes";
+        if (b->method < from || b->method >= to) continue;
+        if (!headed)
+            fprintf(f, "\n%-*s %6s %10s %8s %7s %10s %9s %9s\n", width, "many at a time", "batch", "tokens/s",
+                    "speed-up", "accept", "identical", "TPOT p50", "p99");
+        headed = true;
+        if (r->method[b->method].promise != PL_PROMISE_IDENTICAL)
+            snprintf(same, sizeof same, "-");
+        else if (b->different)
+            snprintf(same, sizeof same, "NO, %lld", (long long)b->different);
+        fprintf(f, "%-*s %6d %10.1f %8.2f %7.2f %10s %6.2f ms %6.2f ms\n", width, r->method[b->method].name,
+                b->sessions, pl_batch_speed(b), base ? pl_ratio(pl_batch_speed(b), pl_batch_speed(base)) : 1.0,
+                pl_stats_acceptance(&b->stats), same, 1e3 * b->tpot.p50, 1e3 * b->tpot.p99);
+    }
+}
+
+void pl_results_table(FILE *f, const pl_results *r) {
+    int width = name_width(r), seeds = 1;
+    fprintf(f, "%-*s %10s %8s %11s %7s %11s %9s %10s %7s %8s\n", width, "method", "tokens/s", "speed-up", "95 %",
+            "accept", "95 %", "acc/draft", "identical", "floor", "repeated");
+    for (int m = 0; m < r->n_methods; m++) {
+        method_line(f, r, m, width);
+        if (r->method[m].seeds > seeds) seeds = r->method[m].seeds;
+    }
+    for (int from = 0, to; from < r->n_methods; from = to) {
+        for (to = from + 1; to < r->n_methods && r->method[to].base == from;)
+            to++;
+        category_lines(f, r, from, to, width);
+        length_lines(f, r, from, to, width);
+        accuracy_lines(f, r, from, to, width);
+        batch_lines(f, r, from, to, width);
+        why_line(f, r, from, to);
+    }
+    fprintf(f, "%lld prompts, %d new tokens at most, temperature", (long long)r->n_prompts, r->max_new_tokens);
+    for (int m = 0; m < r->n_methods; m++)
+        if (r->method[m].base == m) fprintf(f, "%s %g", m ? "," : "", r->method[m].temperature);
+    if (seeds > 1) fprintf(f, " (%d seeds above 0)", seeds);
+    fprintf(f, ", batch 1, %d threads on %s; floor: share of what reading each cycle's bytes alone would allow\n",
+            r->machine.threads, r->machine.cpu);
+}
