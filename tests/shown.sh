@@ -3,9 +3,9 @@
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 #   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
-#   of generate, train, decode (3600 s). tidy [FILES.c...]: clang-tidy.
-# PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and specbench).
-# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, specbench and parity take; without it
+#   of generate, train, decode (3600 s). tidy [FILES.c...]: clang-tidy. benchmarks [TARGET/FOLDER].
+# PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
+# PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, benchmarks and parity take; without it
 # they train them once.
 # PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
@@ -70,15 +70,24 @@ shown_methods() { # the full comparison, trained drafters and others, temperatur
     say methods "$((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/methods/results.json" | sort | uniq -c | tr '\n' ' ')"
 }
 
-shown_specbench() { # all 480 questions, by category
-    local data=${PACELINE_TEST_DATA:?set it} p t0
+shown_benchmarks() { # [TARGET]: Spec-Bench, MT-bench, HumanEval and GSM8K whole, one prompt at a time and many
+    local data=${PACELINE_TEST_DATA:?set it} target=${1:-checkpoints/tiny} name p t0 head=()
     p=$(program)
-    heads || { fail specbench "training"; return; }
-    t0=$SECONDS
-    (cd "$root" && "$p" eval recipes/spec-bench.yaml --set "eval.prompts=$data/bench/spec_bench/question.jsonl" \
-        --set "eval.drafters.2.path=$heads/drafters/eagle3-lowrank/checkpoints/best" --out "$work/specbench") >"$work/specbench.log" 2>&1 || { tail -n 3 "$work/specbench.log"; fail specbench "see above"; return; }
-    sed -n '/^method/,$p' "$work/specbench.log"
-    say specbench "$(grep -o '"n_prompts": *[0-9]*' "$work/specbench/results.json" | grep -o '[0-9]*$') questions, $((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/specbench/results.json" | sort | uniq -c | tr '\n' ' ')"
+    if [ "$target" = checkpoints/tiny ]; then
+        heads || { fail benchmarks "training"; return; }
+        head=(--set "eval.drafters.2.path=$heads/drafters/eagle3-lowrank/checkpoints/best")
+    fi
+    mkdir -p "$work/benchmarks/data/humaneval"
+    for name in spec_bench mt_bench gsm8k; do ln -sfn "$data/bench/$name" "$work/benchmarks/data/$name"; done
+    gunzip -c "$data/bench/humaneval/HumanEval.jsonl.gz" >"$work/benchmarks/data/humaneval/HumanEval.jsonl"
+    for name in spec-bench mt-bench humaneval gsm8k; do
+        t0=$SECONDS
+        (cd "$root" && "$p" eval recipes/benchmarks.yaml --set target.path="$target" --set eval.benchmark=$name \
+            --set eval.benchmark_data="$work/benchmarks/data" "${head[@]}" --out "$work/benchmarks/$name") \
+            >"$work/benchmarks/$name.log" 2>&1 || { tail -n 3 "$work/benchmarks/$name.log"; fail benchmarks "$name"; continue; }
+        sed -n '/^method/,$p' "$work/benchmarks/$name.log"
+        say benchmarks "$name on $target: $(grep -o '"n_prompts": *[0-9]*' "$work/benchmarks/$name/results.json" | grep -o '[0-9]*$') questions, $((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/benchmarks/$name/results.json" | sort | uniq -c | tr '\n' ' ')"
+    done
 }
 
 shown_parity() { # what the training code says of a trained drafter is what decoding accepts, position for position
@@ -337,6 +346,7 @@ while [ $# -gt 0 ]; do
     soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
     fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
+    benchmarks) [[ "${1:-}" == */* ]] && args=("$1") && shift ;;
     tidy) while [[ "${1:-}" == *.c ]]; do args+=("$1") && shift; done ;;
     esac
     "shown_${name//-/_}" "${args[@]}"
