@@ -198,7 +198,15 @@ static void write_promise(pl_json_out *o, const pl_method *a, const pl_figures *
 }
 
 // What pairs two methods, or two runs of one, prompt by prompt: all seeds and repeats of each.
-static void write_seconds(pl_json_out *o, const pl_results *r, const pl_method *a) {
+static void write_by_prompt(pl_json_out *o, const pl_results *r, const pl_method *a) {
+    pl_put_array(o, "tokens_by_prompt");
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        int64_t tokens = 0;
+        for (int k = 0; k < a->seeds; k++)
+            tokens += a->answer[i * a->seeds + k].emitted;
+        pl_json_out_int(o, tokens);
+    }
+    pl_json_out_close(o, ']');
     pl_put_array(o, "seconds_by_prompt");
     for (int64_t i = 0; i < r->n_prompts; i++) {
         double seconds = 0;
@@ -282,7 +290,7 @@ static void write_method(pl_json_out *o, const pl_results *r, int m) {
     pl_put_num(o, "share_of_floor", pl_ratio(pl_stats_speed(s), f.floor));
     pl_put_num(o, "weight_bytes", a->weight_bytes);
     pl_put_str(o, "answers_hash", hash);
-    write_seconds(o, r, a);
+    write_by_prompt(o, r, a);
     write_categories(o, r, m);
     pl_json_out_close(o, '}');
 }

@@ -138,6 +138,14 @@ static pl_status way_of(const pl_recipe *r, const pl_eval_drafter_recipe *item, 
     return *way ? PL_OK : pl_recipe_require(r, &item->path, err);
 }
 
+// The tree of a checkpoint that names none: eval.tree; with a verifier that judges chains alone, and a recipe that says
+// nothing of trees, the drafter's own chain.
+static const char *tree_of(const pl_recipe *r, const pl_eval_drafter_recipe *item) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const pl_verifier    *v = item->verify ? pl_verifier_find(item->verify, NULL) : NULL;
+    return v && v->chain && !pl_recipe_differs(r, &ev->eval.tree) ? NULL : ev->eval.tree;
+}
+
 static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
     const char *const *way;
     pl_eval_drafter    d = {.name = item->name, .tree = item->tree, .verify = item->verify};
@@ -152,7 +160,7 @@ static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_draft
     if (way == &item->path && !folder)
         return pl_recipe_fail(r, way, err, "\"%s\" names a drafter without a checkpoint; take `kind`, or ./%s",
                               d.drafter, d.drafter);
-    return add(c, &d, folder ? pl_eval_recipe_of(r)->eval.tree : NULL, err);
+    return add(c, &d, folder ? tree_of(r, item) : NULL, err);
 }
 
 // ---- ceilings ----

@@ -18,6 +18,25 @@ void pl_report_cell(pl_strbuf *b, const char *fmt, double v, double scale);
 // Of scandir: names in order of bytes, whatever the locale.
 int  pl_report_by_name(const struct dirent **a, const struct dirent **b);
 
+// ---- tables.c: an evaluation ----
+
+// The fastest lossless drafter of a temperature in one line; its speed-up by category as bars.
+void pl_report_headline(pl_strbuf *b, const pl_json *j, const cJSON *methods, double temperature);
+void pl_report_tasks(pl_strbuf *b, const pl_json *j, const cJSON *methods, double temperature, const char *suffix);
+// A line a method, and, folded, further figures and those by category.
+void pl_report_methods(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+void pl_report_categories(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+// Batches, scores, and acceptance lengths by the formulas of others.
+void pl_report_harness(pl_strbuf *b, const pl_json *j, const cJSON *methods);
+// Models, prompts, machine, commit and how to measure again. run: the path of the run, as given.
+void pl_report_provenance(pl_strbuf *b, const pl_json *j, const cJSON *methods, const char *run);
+
+// ---- against.c ----
+
+// Methods that both runs have, by name: speeds, their ratio (an interval over prompts where both asked the same), and
+// acceptance lengths.
+void pl_report_against(pl_strbuf *b, const pl_json *j, const pl_json *other, const char *name);
+
 // ---- heads.c: methods of one results.json (at most PL_REPORT_METHODS) ----
 
 // SlimSpec's (rho, lambda) plane (infer/plan/plan.h), one for each temperature, tree and verifier at which a full head

@@ -15,7 +15,7 @@
 #define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64
 #define MAX_KEYS 64
-#define MAX_POSITIONS 16 // columns of a table by position
+#define MAX_POSITIONS 10 // columns of a table by position
 #define MAX_GROUPS 8     // temperatures with charts of their own
 
 typedef struct run {
@@ -99,92 +99,6 @@ static double number(const run *r, const cJSON *obj, const char *key) {
 
 static const char *string(const run *r, const cJSON *obj, const char *key) {
     return pl_report_str(&r->results, obj, key);
-}
-
-static void interval(pl_strbuf *b, const run *r, const cJSON *obj, const char *low, const char *high) {
-    double x = number(r, obj, low), y = number(r, obj, high);
-    if (y > x)
-        pl_html_addf(b, "<td class=\"n\">%.2f–%.2f</td>", x, y);
-    else
-        pl_html_addf(b, "<td class=\"n\"></td>");
-}
-
-// What was found where equality is promised; what is promised where it is not.
-static void identical_cell(pl_strbuf *b, const run *r, const cJSON *m) {
-    bool same = true;
-    if (pl_json_find(&r->results, m, "identical_outputs")) {
-        pl_json_opt_bool(&r->results, m, "identical_outputs", true, &same, NULL);
-        pl_html_addf(b, "<td class=\"%s\">%s</td>", same ? "yes" : "no", same ? "yes" : "no");
-        return;
-    }
-    pl_html_addf(b, "<td title=\"");
-    pl_html_text(b, string(r, m, "identical_outputs_reason"));
-    pl_html_addf(b, "\">%s</td>", strcmp(string(r, m, "promise"), "distribution") == 0 ? "in distribution" : "lossy");
-}
-
-// Texts of a method; what all methods that have one share is told once, above the table.
-static const char *const texts[] = {"weights", "tree", "verify"};
-static const char *const text_names[] = {"weights", "tree", "verifier"};
-enum { TEXTS = sizeof texts / sizeof *texts };
-
-static const char *shared_text(const run *r, const cJSON *methods, const char *key) {
-    const char  *shared = "";
-    const cJSON *m;
-    cJSON_ArrayForEach(m, methods) {
-        const char *s = string(r, m, key);
-        if (*s && *shared && strcmp(s, shared) != 0) return NULL;
-        if (*s) shared = s;
-    }
-    return shared;
-}
-
-static void method_row(pl_strbuf *b, const run *r, const cJSON *m, const char *const *shared) {
-    pl_html_addf(b, "<tr><td>");
-    pl_html_text(b, string(r, m, "name"));
-    for (int i = 0; i < TEXTS; i++) {
-        if (shared[i]) continue;
-        pl_html_addf(b, "</td><td>");
-        pl_html_text(b, string(r, m, texts[i]));
-    }
-    pl_html_addf(b, "</td>");
-    pl_report_cell(b, "%g", number(r, m, "temperature"), 1);
-    pl_report_cell(b, "%.1f", number(r, m, "tokens_per_second"), 1);
-    pl_report_cell(b, "%.2f", number(r, m, "speedup"), 1);
-    interval(b, r, m, "speedup_low", "speedup_high");
-    pl_report_cell(b, "%.2f", number(r, m, "acceptance_length"), 1);
-    interval(b, r, m, "acceptance_length_low", "acceptance_length_high");
-    pl_report_cell(b, "%.1f %%", number(r, m, "accepted_over_drafted"), 100);
-    identical_cell(b, r, m);
-    pl_report_cell(b, "%.1f", number(r, m, "floor_tokens_per_second"), 1);
-    pl_report_cell(b, "%.0f %%", number(r, m, "share_of_floor"), 100);
-    pl_report_cell(b, "%.1f", number(r, m, "prefill_tokens_per_second"), 1);
-    pl_report_cell(b, "%.0f %%", number(r, m, "repeated_4gram_share"), 100);
-    pl_html_addf(b, "</tr>\n");
-}
-
-static void method_table(pl_strbuf *b, const run *r, const cJSON *methods) {
-    static const char *const heads[] = {"temperature",        "tokens/s",           "speed-up",
-                                        "95 % interval",      "acceptance length",  "95 % interval",
-                                        "accepted / drafted", "identical to plain", "floor tokens/s",
-                                        "of the floor",       "prefill tokens/s",   "in repeated 4-grams"};
-    const char              *shared[TEXTS];
-    int                      told = 0;
-    for (int i = 0; i < TEXTS; i++) {
-        shared[i] = shared_text(r, methods, texts[i]);
-        if (!shared[i] || !*shared[i]) continue;
-        pl_html_addf(b, "%s %s ", told++ ? "," : "<p>All drafters:", text_names[i]);
-        pl_html_text(b, shared[i]);
-    }
-    if (told) pl_html_addf(b, ".</p>\n");
-    pl_html_addf(b, "<div class=\"wide\"><table><thead><tr><th>method</th>");
-    for (int i = 0; i < TEXTS; i++)
-        if (!shared[i]) pl_html_addf(b, "<th>%s</th>", text_names[i]);
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        pl_html_addf(b, "<th class=\"n\">%s</th>", heads[i]);
-    pl_html_addf(b, "</tr></thead><tbody>\n");
-    const cJSON *m;
-    cJSON_ArrayForEach(m, methods) method_row(b, r, m, shared);
-    pl_html_addf(b, "</tbody></table></div>\n");
 }
 
 // Methods of one temperature; `suffix` goes behind a chart's title where there are several.
@@ -284,37 +198,6 @@ static bool positions(pl_strbuf *b, const run *r, const cJSON *methods, const gr
     return true;
 }
 
-static void category_table(pl_strbuf *b, const run *r, const cJSON *methods) {
-    const cJSON *m, *list, *c;
-    bool         any = false;
-    cJSON_ArrayForEach(m, methods) {
-        if (pl_json_opt_array(&r->results, m, "categories", &list, NULL) != PL_OK || !list) continue;
-        cJSON_ArrayForEach(c, list) {
-            if (!cJSON_IsObject(c)) continue;
-            if (!any)
-                pl_html_addf(
-                    b, "<details><summary>By category</summary><div class=\"wide\"><table><thead><tr><th>method</th>"
-                       "<th>category</th><th class=\"n\">prompts</th><th class=\"n\">tokens/s</th><th class=\"n\">"
-                       "speed-up</th><th class=\"n\">95 %% interval</th><th class=\"n\">acceptance length</th>"
-                       "<th class=\"n\">95 %% interval</th></tr></thead><tbody>\n");
-            any = true;
-            pl_html_addf(b, "<tr><td>");
-            pl_html_text(b, string(r, m, "name"));
-            pl_html_addf(b, "</td><td>");
-            pl_html_text(b, string(r, c, "name"));
-            pl_html_addf(b, "</td>");
-            pl_report_cell(b, "%.0f", number(r, c, "prompts"), 1);
-            pl_report_cell(b, "%.1f", number(r, c, "tokens_per_second"), 1);
-            pl_report_cell(b, "%.2f", number(r, c, "speedup"), 1);
-            interval(b, r, c, "speedup_low", "speedup_high");
-            pl_report_cell(b, "%.2f", number(r, c, "acceptance_length"), 1);
-            interval(b, r, c, "acceptance_length_low", "acceptance_length_high");
-            pl_html_addf(b, "</tr>\n");
-        }
-    }
-    if (any) pl_html_addf(b, "</tbody></table></div></details>\n");
-}
-
 static void describe(pl_strbuf *b, const run *r) {
     const cJSON *machine = pl_json_find(&r->results, NULL, "machine"),
                 *set = pl_json_find(&r->results, NULL, "settings");
@@ -335,9 +218,8 @@ static void describe(pl_strbuf *b, const run *r) {
            "temperature; intervals are over prompts and decoding seeds.</p>\n");
 }
 
-// Charts of each temperature, in order of appearance.
-static bool group_charts(pl_strbuf *b, const run *r, const cJSON *methods) {
-    double       seen[MAX_GROUPS];
+// Temperatures, in order of appearance.
+static int list_groups(const run *r, const cJSON *methods, double seen[MAX_GROUPS]) {
     int          n = 0;
     const cJSON *m;
     cJSON_ArrayForEach(m, methods) {
@@ -346,27 +228,42 @@ static bool group_charts(pl_strbuf *b, const run *r, const cJSON *methods) {
             known = in_group(r, m, &(group){.temperature = seen[i]});
         if (!known) seen[n++] = number(r, m, "temperature");
     }
+    return n;
+}
+
+static bool group_charts(pl_strbuf *b, const run *r, const cJSON *methods) {
+    double seen[MAX_GROUPS];
+    int    n = list_groups(r, methods, seen);
     for (int i = 0; i < n; i++) {
         char  suffix[48] = "";
         group g = {.temperature = seen[i], .suffix = suffix};
         if (n > 1 && isfinite(seen[i])) snprintf(suffix, sizeof suffix, ", temperature %.4g", seen[i]);
         speed_chart(b, r, methods, &g);
+        pl_report_tasks(b, &r->results, methods, seen[i], suffix);
         if (!positions(b, r, methods, &g)) return false;
         pl_report_times(b, &r->results, methods, seen[i], suffix);
     }
     return true;
 }
 
-static bool run_section(pl_strbuf *b, const run *r) {
+// other: what it is set against, or NULL.
+static bool run_section(pl_strbuf *b, const run *r, const run *other) {
     const cJSON *methods = pl_json_find(&r->results, NULL, "methods");
     pl_html_addf(b, "<section><h2>");
     pl_html_text(b, r->path);
     pl_html_addf(b, "</h2>\n");
+    double seen[MAX_GROUPS];
+    int    n = list_groups(r, methods, seen);
+    for (int i = 0; i < n; i++)
+        pl_report_headline(b, &r->results, methods, seen[i]);
     describe(b, r);
-    method_table(b, r, methods);
+    pl_report_methods(b, &r->results, methods);
+    pl_report_harness(b, &r->results, methods);
     bool ok = group_charts(b, r, methods);
     pl_report_planes(b, &r->results, methods);
-    category_table(b, r, methods);
+    pl_report_categories(b, &r->results, methods);
+    if (other && other->has_results) pl_report_against(b, &r->results, &other->results, other->path);
+    pl_report_provenance(b, &r->results, methods, r->path);
     pl_html_addf(b, "</section>\n");
     return ok;
 }
@@ -412,7 +309,7 @@ static const pl_curve *find_curve(const pl_curves *c, const char *series, const 
 
 // The last figures of every series, where there are several: what a chart of single points would not show.
 static void last_figures(pl_strbuf *b, const pl_curves *c, const char *const *key, int n_keys, size_t skip) {
-    pl_html_addf(b, "<h3>At the end</h3><div class=\"wide\"><table><thead><tr><th>run</th><th class=\"n\">step</th>");
+    pl_html_addf(b, "<div class=\"wide\"><table><thead><tr><th>run</th><th class=\"n\">step</th>");
     for (int k = 0; k < n_keys; k++) {
         pl_html_addf(b, "<th class=\"n\">");
         pl_html_text(b, curve_title(key[k]));
@@ -487,17 +384,23 @@ static void curve_section(pl_strbuf *b, const pl_curves *c) {
         if (!drawn) curve_chart(b, c, i, skip);
     }
     if (n_keys) {
-        last_figures(b, c, key, n_keys, skip);
+        enum { COLUMNS = 7 }; // of a table, so that it fits a page
+        pl_html_addf(b, "<h3>At the end</h3>\n");
+        for (int k = 0; k < n_keys; k += COLUMNS)
+            last_figures(b, c, key + k, n_keys - k < COLUMNS ? n_keys - k : COLUMNS, skip);
         pl_html_addf(b, "</section>\n");
     }
 }
 
 // ---- the page ----
 
-static pl_status put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c, pl_err *err) {
+// against: the last of them is what the others are compared with, and has no section of its own.
+static pl_status put_page(pl_strbuf *b, const run *r, int n, bool against, const pl_curves *c, pl_err *err) {
+    const run *other = against ? &r[--n] : NULL;
     pl_html_page_begin(b, "paceline report");
     for (int i = 0; i < n; i++)
-        if (r[i].has_results && !run_section(b, &r[i])) return pl_fail(err, PL_E_MEMORY, "report: out of memory");
+        if (r[i].has_results && !run_section(b, &r[i], other))
+            return pl_fail(err, PL_E_MEMORY, "report: out of memory");
     for (int i = 0; i < n; i++)
         if (pl_path_is_dir(r[i].path)) PL_TRY(pl_report_folder(b, r[i].path, err));
     curve_section(b, c);
@@ -505,7 +408,7 @@ static pl_status put_page(pl_strbuf *b, const run *r, int n, const pl_curves *c,
     return PL_OK;
 }
 
-pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
+static pl_status write_page(const char *path, const char *const *runs, int n_runs, bool against, pl_err *err) {
     pl_curves curves = {0};
     pl_strbuf b = {0};
     char     *text = NULL;
@@ -514,7 +417,9 @@ pl_status pl_report_write(const char *path, const char *const *runs, int n_runs,
     if (!r) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     for (int i = 0; i < n_runs; i++)
         PL_TRY_GOTO(st, done, read_run(&r[i], &curves, runs[i], err));
-    PL_TRY_GOTO(st, done, put_page(&b, r, n_runs, &curves, err));
+    if (against && !r[n_runs - 1].has_results)
+        PL_TRY_GOTO(st, done, pl_fail(err, PL_E_INPUT, "%s: has no results.json to compare with", runs[n_runs - 1]));
+    PL_TRY_GOTO(st, done, put_page(&b, r, n_runs, against, &curves, err));
     size_t bytes = b.n;
     text = pl_strbuf_take(&b);
     if (!text) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", path));
@@ -531,6 +436,10 @@ done:
     return st;
 }
 
+pl_status pl_report_write(const char *path, const char *const *runs, int n_runs, pl_err *err) {
+    return write_page(path, runs, n_runs, false, err);
+}
+
 // ---- the command ----
 
 static const pl_cli_option options[] = {{.name = "out",
@@ -538,12 +447,18 @@ static const pl_cli_option options[] = {{.name = "out",
                                          .type = PL_CLI_TEXT,
                                          .arg = "DIR",
                                          .help = "folder for report.html [the first run's]"},
+                                        {.name = "against",
+                                         .type = PL_CLI_TEXT,
+                                         .arg = "RUN",
+                                         .help = "another run: the speeds of methods that both have, side by side"},
                                         {0}};
 
 static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
-    const char *out = pl_cli_text(a, "out"), *first = a->positional[0];
-    char       *folder = NULL, *path = NULL;
-    pl_status   st = PL_OK;
+    const char  *out = pl_cli_text(a, "out"), *first = a->positional[0], *against = pl_cli_text(a, "against");
+    char        *folder = NULL, *path = NULL;
+    const char **runs = NULL;
+    int          n = a->n_positional;
+    pl_status    st = PL_OK;
     if (out) {
         PL_TRY(pl_dir_make(out, err));
     } else if (!pl_path_is_dir(first)) { // beside a results.json
@@ -556,7 +471,11 @@ static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     path = pl_path_join(out, "report.html");
     if (!path) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
     pl_dir_sweep(out);
-    PL_TRY_GOTO(st, done, pl_report_write(path, a->positional, a->n_positional, err));
+    runs = pl_malloc((size_t)(n + 1) * sizeof *runs);
+    if (!runs) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", first));
+    memcpy(runs, a->positional, (size_t)n * sizeof *runs);
+    if (against) runs[n++] = against;
+    PL_TRY_GOTO(st, done, write_page(path, runs, n, against != NULL, err));
     if (env->json) {
         pl_json_out_key(env->result, "report");
         pl_json_out_str(env->result, path);
@@ -566,6 +485,7 @@ static pl_status command(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 done:
     pl_free(folder);
     pl_free(path);
+    pl_free(runs);
     return st;
 }
 

@@ -4,9 +4,10 @@
 // Of a block of 32 k, 4 KB of a panel, up to six rows by two vectors of columns at a time: 24 chains, of which the
 // processor needs six to twelve under way. All rows of a pass take a block while it is in the first-level cache, y too.
 //
-// Up to three rows read as fast as caches feed them, and what they fetch ahead is the processor's question (ahead.h).
-// From four on arithmetic takes the longer time, and the last group of a block fetches a later one into the
-// second-level cache: no line is waited for then, and none of the first level's is lost.
+// What is fetched ahead is the processor's question (ahead.h). Where fetching pays, all passes fetch as that of one row
+// does. Where it does not, up to three rows read as fast as caches feed them; from four on arithmetic takes the longer
+// time, and the last group of a block fetches a later one into the second-level cache: no line is waited for then, and
+// none of the first level's is lost.
 #include "kernels/cpu/pairs.h"
 
 #ifdef PL_DOTS
@@ -15,10 +16,13 @@ enum {
     LINE = BLOCK / 2, // words of a row in a block
     ROWS = 6,         // of a group
     COLUMNS = 4,      // vectors of one at most
-    FEW = 3,          // rows of passes that reading limits
+    FEW = 3,          // rows of passes that reading limits, where nothing is fetched ahead
     WIDE = PL_PANEL / PL_VN_LANES,
     HALF = PL_HALF_PANEL / PL_VN_LANES,
 };
+
+// What a pass fetches: each line once; once, into the second-level cache; each line as often as PL_TRIES.
+enum { NOTHING, ONCE, DEEP, NEAR, FETCHES };
 
 typedef struct group {
     const uint32_t    *x;    // its first row's words
@@ -90,8 +94,9 @@ static const int64_t ahead_deep[1] = {8192};
 typedef void (*pass_fn)(int rows, const pl_pass *p);
 
 // Groups of R rows first, then such of one less.
-PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, const pl_pass *p) {
-    const bool    deep = R > FEW;
+PL_INLINE void run_pass(const int R, const int W, const int fetch, int rows, const pl_pass *p) {
+    const bool    deep = fetch == DEEP;
+    const int     tries = fetch == NEAR ? PL_TRIES : fetch != NOTHING;
     const int     C = R <= 2 && W >= 4 ? 4 : 2;
     const int     width = W * PL_VN_LANES, groups = (rows + R - 1) / R, high = rows - groups * (R - 1);
     const size_t  step = (size_t)width * 4;
@@ -128,30 +133,30 @@ PL_INLINE void run_pass(const int R, const int W, const int tries, int rows, con
     if (!whole) pl_leave_edge(edge, width, rows, p);
 }
 
-#define PASS(R, T)                                                                                                     \
-    static void pass_##R##_##T(int rows, const pl_pass *p) {                                                           \
-        run_pass(R, WIDE, T, rows, p);                                                                                 \
+#define PASS(R, F)                                                                                                     \
+    static void pass_##R##_##F(int rows, const pl_pass *p) {                                                           \
+        run_pass(R, WIDE, F, rows, p);                                                                                 \
     }
-#define HALF_PASS(R, T)                                                                                                \
-    static void half_##R##_##T(int rows, const pl_pass *p) {                                                           \
-        run_pass(R, HALF, T, rows, p);                                                                                 \
+#define HALF_PASS(R, F)                                                                                                \
+    static void half_##R##_##F(int rows, const pl_pass *p) {                                                           \
+        run_pass(R, HALF, F, rows, p);                                                                                 \
     }
-#define PASSES(X) X(1, 0) X(2, 0) X(3, 0) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1)
-#define NEAR(X) X(1, 3) X(2, 3) X(3, 3)
+#define SIX(X, F) X(1, F) X(2, F) X(3, F) X(4, F) X(5, F) X(6, F)
+#define PASSES(X) X(1, NOTHING) X(2, NOTHING) X(3, NOTHING) SIX(X, ONCE) X(4, DEEP) X(5, DEEP) X(6, DEEP)
 PASSES(PASS)
 PASSES(HALF_PASS)
-NEAR(PASS)
+SIX(PASS, NEAR)
 
-#define PASS_OF(R, T) [T][R] = pass_##R##_##T,
-#define HALF_OF(R, T) [T][R] = half_##R##_##T,
-static const pass_fn passes[PL_TRIES + 1][ROWS + 1] = {PASSES(PASS_OF) NEAR(PASS_OF)};
-static const pass_fn halves[2][ROWS + 1] = {PASSES(HALF_OF)};
+#define PASS_OF(R, F) [F][R] = pass_##R##_##F,
+#define HALF_OF(R, F) [F][R] = half_##R##_##F,
+static const pass_fn passes[FETCHES][ROWS + 1] = {PASSES(PASS_OF) SIX(PASS_OF, NEAR)};
+static const pass_fn halves[FETCHES][ROWS + 1] = {PASSES(HALF_OF)};
 
 void pl_dots_pass(int rows, int width, const pl_pass *p) {
     int  groups = (rows + ROWS - 1) / ROWS, highest = (rows + groups - 1) / groups;
-    bool half = width == PL_HALF_PANEL;
-    int  tries = rows > FEW ? 1 : pl_tries(!half && !p->far);
-    (half ? halves : passes)[tries][highest](rows, p);
+    bool half = width == PL_HALF_PANEL, near = !half && !p->far;
+    int  fetch = pl_fetch_ahead() ? (near ? NEAR : ONCE) : highest > FEW ? DEEP : NOTHING;
+    (half ? halves : passes)[fetch][highest](rows, p);
 }
 
 #ifndef PL_TILES

@@ -32,7 +32,8 @@ static uint8_t *slurp(const char *path, size_t *n) {
 
 // Numbers with a point, or of a key that tells time, are measured anew by every run.
 uint64_t tree_sense(const char *name, const char *text, size_t n) {
-    bool     results = ends(name, "results.json") || ends(name, "stdout"), lines = ends(name, ".jsonl");
+    bool results = ends(name, "results.json") || ends(name, "stdout") || ends(name, ".csv"),
+         lines = ends(name, ".jsonl");
     uint64_t h = pl_hash(name, strlen(name));
     if (ends(name, "report.html") || ends(name, ".lock")) return h;
     if (!results && !lines) return pl_hash_more(h, text, n);
@@ -161,6 +162,11 @@ static bool opens(const char *path, char why[512]) {
         if (st == PL_OK) pl_json_close(&json);
     } else if (ends(path, ".jsonl")) {
         st = lines_whole(path) ? PL_OK : pl_fail(&err, PL_E_INPUT, "%s: a broken line", path);
+    } else if (ends(path, ".csv")) {
+        size_t   n;
+        uint8_t *data = slurp(path, &n);
+        st = n > 0 && data[n - 1] == '\n' ? PL_OK : pl_fail(&err, PL_E_INPUT, "%s: cut", path);
+        free(data);
     } else if (ends(path, "report.html")) {
         size_t   n;
         uint8_t *data = slurp(path, &n);

@@ -1,0 +1,144 @@
+// report.html: what it says of an evaluation, of two of them, and of files that are no such thing.
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+#include "program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char scratch[64];
+
+static void put(const char *name, const char *text) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    test_write(path, text);
+}
+
+static char *page(const char *args) {
+    char        path[160];
+    test_output o;
+    test_run(&o, "report %s/a --out %s/out %s", scratch, scratch, args);
+    if (o.code != 0) fail_msg("%s", o.err);
+    test_run_fini(&o);
+    snprintf(path, sizeof path, "%s/out/report.html", scratch);
+    return test_read(path);
+}
+
+static void says(const char *html, const char *part) {
+    if (!strstr(html, part)) fail_msg("\"%s\" is not in the page", part);
+}
+
+#define METHODS(SPEED, HASH)                                                                                           \
+    "{\"name\":\"plain\",\"tokens_per_second\":100,\"speedup\":1,\"acceptance_length\":1,\"identical_outputs\":true,"  \
+    "\"promise\":\"identical\",\"temperature\":0,\"answers_hash\":\"h\",\"seconds_by_prompt\":[1,2,1,2,3],"            \
+    "\"tokens_by_prompt\":[100,200,100,200,300],\"scored\":5,\"correct\":2,\"accuracy\":0.4},"                         \
+    "{\"name\":\"head <a>\",\"drafter\":\"d\",\"checkpoint\":\"runs/x/best\",\"tokens_per_second\":" SPEED             \
+    ",\"speedup\":1.5,\"speedup_low\":1.4,\"speedup_high\":1.6,\"acceptance_length\":2.5,\"identical_outputs\":true,"  \
+    "\"promise\":\"identical\",\"temperature\":0,\"answers_hash\":\"" HASH "\",\"seconds_by_prompt\":[1,1,1,1,1],"     \
+    "\"tokens_by_prompt\":[150,150,150,150,150],\"tree\":\"chain:3\",\"acceptance_lengths\":{\"total\":2.5,"           \
+    "\"mean_of_steps\":2.625},\"ttft_seconds\":{\"p50\":0.004},\"categories\":[{\"name\":\"qa\",\"prompts\":2,"        \
+    "\"speedup\":1.25},{\"name\":\"code\",\"prompts\":3,\"speedup\":1.75,\"speedup_low\":1.5,\"speedup_high\":2}]},"   \
+    "{\"name\":\"lossy\",\"drafter\":\"d\",\"tokens_per_second\":300,\"speedup\":3,\"promise\":\"none\","              \
+    "\"identical_outputs\":null,\"temperature\":0},{\"name\":\"wrong\",\"drafter\":\"d\",\"tokens_per_second\":400,"   \
+    "\"speedup\":4,\"promise\":\"identical\",\"identical_outputs\":false,\"temperature\":0}"
+#define REST                                                                                                           \
+    ",\"batched\":[{\"batch\":8,\"name\":\"plain\",\"temperature\":0,\"tokens_per_second\":800,\"speedup\":1,"         \
+    "\"identical_outputs\":true}],\"machine\":{\"cpu\":\"some processor\",\"threads\":2},\"commit\":\"abc123\","       \
+    "\"settings\":{\"target\":\"models/t\",\"target_fingerprint\":\"f00d\",\"prompts\":\"gsm8k\",\"n_prompts\":5}}"
+
+static int setup(void **state) {
+    (void)state;
+    char path[160];
+    test_scratch(scratch);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%c", scratch, 'a' + i);
+        assert_int_equal(pl_dir_make(path, NULL), PL_OK);
+    }
+    put("a/results.json", "{\"methods\":[" METHODS("150", "h") "]" REST);
+    put("b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    test_scratch_remove(scratch);
+    return 0;
+}
+
+static void one_run(void **state) {
+    (void)state;
+    char *html = page("");
+    // The fastest of those that keep their promise, lossy ones aside.
+    says(html, "<p class=\"headline\"><b>1.50×</b> head &lt;a&gt; over plain decoding at temperature 0 (95 %: "
+               "1.40–1.60); 2.50 tokens a step; the same output, token for token</p>");
+    says(html, "Speed-up by task of head &lt;a&gt;");
+    says(html, "<td class=\"n\">1.75 <small>1.50–2.00</small></td>");
+    says(html, "<td class=\"no\">no</td>");
+    says(html, ">lossy</td>");
+    says(html, "<h3>Many prompts at a time</h3>");
+    says(html, "<td class=\"n\">800.0</td>");
+    says(html, "<td class=\"n\">40.00 %</td>");
+    says(html, "<td class=\"n\">2.625</td>");
+    says(html, "<td class=\"n\">4.00</td>"); // TTFT
+    says(html, "f00d");
+    says(html, "head &lt;a&gt;: runs/x/best");
+    says(html, "abc123");
+    says(html, "/a/recipe.yaml --out DIR");
+    says(html, "@media print");
+    assert_null(strstr(html, "<script"));
+    assert_null(strstr(html, "http://"));
+    assert_null(strstr(html, "Against"));
+    pl_free(html);
+}
+
+static void two_runs(void **state) {
+    (void)state;
+    char args[100];
+    snprintf(args, sizeof args, "--against %s/b", scratch);
+    char *html = page(args);
+    says(html, "<h3>Against ");
+    // plain: 100 and 100, prompt by prompt the same; the head: 150 and 120, though each prompt took as long.
+    says(html, "<td class=\"name\">plain</td><td class=\"n\">100.0</td><td class=\"n\">100.0</td><td class=\"n\">1.00"
+               "</td>");
+    says(html, "<td class=\"n\">150.0</td><td class=\"n\">120.0</td><td class=\"n\">1.25</td>");
+    says(html, "<td>the same</td>");
+    says(html, "<td>others</td>");
+    pl_free(html);
+    // Other prompts, other seconds: an interval where they were the same ones.
+    put("b/results.json", "{\"methods\":[{\"name\":\"plain\",\"tokens_per_second\":50,\"seconds_by_prompt\":"
+                          "[2,4,2,4,7],\"tokens_by_prompt\":[100,200,100,200,300]}]" REST);
+    html = page(args);
+    says(html, "<td class=\"n\">2.00 <small>2.");
+    pl_free(html);
+    put("b/results.json", "{\"methods\":[{\"name\":\"else\"}]" REST);
+    html = page(args);
+    says(html, "No method of that run has the name of one here.");
+    pl_free(html);
+    put("b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
+}
+
+static void refused(void **state) {
+    (void)state;
+    test_run_fails(2, "no such run", "report %s/a --against %s/none --out %s/out", scratch, scratch, scratch);
+    put("b/metrics.jsonl", "{\"stage\":\"eagle3\",\"step\":1,\"loss\":2}\n");
+    char path[160];
+    snprintf(path, sizeof path, "%s/b/results.json", scratch);
+    remove(path);
+    test_run_fails(2, "no results.json to compare with", "report %s/a --against %s/b --out %s/out", scratch, scratch,
+                   scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_run),
+        cmocka_unit_test(two_runs),
+        cmocka_unit_test(refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
