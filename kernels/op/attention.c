@@ -21,6 +21,12 @@ pl_tensor pl_attention_ruled(pl_ctx *ctx, pl_tensor qkv, const pl_kvrow *row, in
     pl_attention_args a = start(ctx, &qkv, nh, nkv, hd, rule->scale);
     a.cap = rule->cap;
     a.window = rule->window;
+    if (rule->sink.data) {
+        PL_CHECK(rule->sink.dtype == PL_F32 && rule->sink.dim[0] == nh, "attention: sinks %s [%lld] of %d heads",
+                 pl_dtype_name(rule->sink.dtype), (long long)rule->sink.dim[0], nh);
+        if (ctx->be->memory) pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "attention sinks on backend %s", ctx->be->name);
+        a.sink = pl_f32(&rule->sink);
+    }
     a.qkv = qkv;
     a.row = row;
     a.o = pl_ctx_const(ctx, qkv.dim[0], (int64_t)nh * hd);

@@ -3,6 +3,8 @@
 //   s_j = scale * q . k_j over the keys a row sees;  o = sum_j softmax(s)_j v_j;  GQA: query head h reads key/value
 //   head h / (nh / nkv).  scale = 1/sqrt(hd) unless the rule says otherwise. Scores and softmax in fp32 (double on
 //   ref64), softmax with maximum removed.
+//   sinks (GPT-OSS, arXiv 2508.10925): a score of the head's own, sink[h], that no value answers to: softmax
+//   is over the keys and it. In the order of sums it stands before all keys. Cached alone, and not on a device.
 //   cap > 0: s_j becomes cap tanh(s_j / cap) before softmax (Gemma 2's soft cap, arXiv 2408.00118, section 2); cached
 //   alone.
 //
@@ -46,9 +48,11 @@ typedef struct pl_kvrow {
 
 // What a model's layer has beside widths; zeroed: Llama's.
 typedef struct pl_attention_rule {
-    double scale;  // 0: 1/sqrt(hd)
-    double cap;    // of the scores; 0: none
-    int    window; // keys that a row sees at most; 0: all
+    double    scale;  // 0: 1/sqrt(hd)
+    double    cap;    // of the scores; 0: none
+    int       window; // keys that a row sees at most; 0: all
+    // [nh] in F32; .data NULL: none
+    pl_tensor sink;
 } pl_attention_rule;
 
 typedef struct pl_attention_args {
@@ -59,6 +63,7 @@ typedef struct pl_attention_args {
     // cached
     double          cap;    // 0: none
     int             window; // 0: none
+    const float    *sink;   // [nh] or NULL
     pl_tensor       qkv;    // [M, (nh + 2 nkv) hd]: queries are read from here (cached)
     const pl_kvrow *row;    // [M] or NULL
     // blocks

@@ -211,7 +211,8 @@ static void start_chain(chain *c, const cached_job *job, int64_t m, int h) {
     const float             *from = pl_f32(&a->qkv) + m * pl_tensor_cols(&a->qkv) + (int64_t)h * a->hd;
     float                   *q = (float *)(c + 1);
     memset(c, 0, job->chain_bytes);
-    c->max = -INFINITY;
+    c->max = a->sink ? a->sink[h] : -INFINITY;
+    c->sum = a->sink ? 1.0f : 0.0f;
     c->cap = (float)a->cap;
     for (int i = 0; i < a->hd; i++)
         q[i] = from[i] * (float)a->scale;

@@ -61,12 +61,14 @@ void PL_REF(attention_fwd)(pl_ctx *ctx, const void *args) {
             const pl_real *query = (const pl_real *)q->data + m * q->dim[1] + (int64_t)h * a->hd;
             pl_real       *o = (pl_real *)a->o.data + (m * a->nh + h) * a->hd, max = -INFINITY, sum = 0;
             int64_t        n = n_keys(a, m);
+            if (a->sink) max = (pl_real)a->sink[h];
             for (int64_t i = 0; i < n; i++) {
                 pl_real s = score(a, query, key_at(a, m, h, i).k);
                 if (s > max) max = s;
             }
             for (int d = 0; d < a->hd; d++)
                 o[d] = 0;
+            if (a->sink) sum = exp((pl_real)a->sink[h] - max);
             for (int64_t i = 0; i < n; i++) {
                 key     at = key_at(a, m, h, i);
                 pl_real p = exp(score(a, query, at.k) - max);

@@ -17,6 +17,17 @@ PL_INLINE pl_vf gelu_angle(pl_vf g) {
     return pl_vf_mul(pl_vf_set1((float)PL_GELU_TANH_TWICE), cubic);
 }
 
+PL_INLINE pl_vf at_most(pl_vf x, pl_vf most) {
+    return pl_vf_select_gt(x, most, most, x); // NaN passes
+}
+
+PL_INLINE pl_vf clamped(pl_vf g, pl_vf u) {
+    const pl_vf most = pl_vf_set1((float)PL_CLAMPED_LIMIT), alpha = pl_vf_set1((float)PL_CLAMPED_ALPHA);
+    g = at_most(g, most);
+    u = pl_vf_max(pl_vf_sub(pl_vf_zero(), most), at_most(u, most));
+    return pl_vf_mul(pl_vf_mul(g, sigmoid(pl_vf_mul(alpha, g))), pl_vf_add(u, pl_vf_set1(1.0f)));
+}
+
 static void fwd_part(void *arg, int part, int parts) {
     const pl_swiglu_args *a = arg;
     int64_t               width = pl_tensor_cols(&a->y), rows = pl_tensor_rows(&a->y);
@@ -32,6 +43,10 @@ static void fwd_part(void *arg, int part, int parts) {
             int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
             pl_vf   gv = pl_vf_get(g + i, n);
             pl_vf_put(y + i, pl_vf_mul(pl_vf_mul(gv, sigmoid(gelu_angle(gv))), pl_vf_get(u + i, n)), n);
+        }
+        for (; v < end && a->gate == PL_GATE_CLAMPED; v++) {
+            int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);
+            pl_vf_put(y + i, clamped(pl_vf_get(g + i, n), pl_vf_get(u + i, n)), n);
         }
         for (; v < end; v++) {
             int64_t i = (v - m * per_row) * PL_VL, n = pl_vf_lanes(i, width);

@@ -11,6 +11,13 @@ static pl_real factor(pl_gate gate, pl_real g, pl_real *slope) {
     return s;
 }
 
+static pl_real clamped(pl_real g, pl_real u) {
+    pl_real most = (pl_real)PL_CLAMPED_LIMIT;
+    g = g > most ? most : g;
+    u = u > most ? most : u < -most ? -most : u;
+    return g / (1 + exp(-(pl_real)PL_CLAMPED_ALPHA * g)) * (u + 1);
+}
+
 void PL_REF(swiglu_fwd)(pl_ctx *ctx, const void *args) {
     const pl_swiglu_args *a = args;
     PL_OP_SKIP_IF_MEASURING(ctx);
@@ -20,6 +27,8 @@ void PL_REF(swiglu_fwd)(pl_ctx *ctx, const void *args) {
         pl_real       *y = (pl_real *)a->y.data + m * n;
         for (int64_t i = 0; i < n && a->gate == PL_GATE_SILU; i++)
             y[i] = g[i] / (1 + exp(-g[i])) * u[i];
+        for (int64_t i = 0; i < n && a->gate == PL_GATE_CLAMPED; i++)
+            y[i] = clamped(g[i], u[i]);
         for (int64_t i = 0; i < n && a->gate == PL_GATE_GELU_TANH; i++) {
             pl_real slope;
             y[i] = g[i] * factor(a->gate, g[i], &slope) * u[i];
