@@ -39,6 +39,14 @@ static uint64_t hash_unlike_llama(uint64_t h, const pl_hf_config *c) {
         h = hash_num(h, numbers[i]);
     for (int l = 0; l < c->num_hidden_layers && c->sliding_window > 0; l++)
         h = hash_int(h, pl_hf_windowed(c, l));
+    if (c->experts > 0) {
+        const int mixture[] = {c->experts, c->experts_per_token, c->expert_size, c->expert_norm};
+        for (size_t i = 0; i < sizeof mixture / sizeof *mixture; i++)
+            h = hash_int(h, mixture[i]);
+        for (int l = 0; l < c->num_hidden_layers; l++)
+            h = hash_int(h, pl_hf_dense(c, l));
+        if (c->biased || c->sinks) h = hash_int(h, c->biased + 2 * c->sinks);
+    }
     if (c->rope.scaling != PL_HF_ROPE_LONG) return h;
     const double *divisor = pl_hf_long_divisors(c); // here the longest context does say what is computed
     for (int i = 0; i < c->rope.n_divisors; i++)
@@ -94,6 +102,7 @@ static uint64_t hash_tensor(uint64_t h, const pl_weight_entry *e, bool full) {
     for (int i = 0; i < e->rank; i++)
         h = hash_int(h, e->shape[i]);
     h = hash_int(h, e->rope_heads);
+    if (e->scale) h = pl_hash_more(h, e->scale, (size_t)(((e->shape[0] - 1) * e->row_stride + 1) * (e->shape[1] / 32)));
     const uint8_t *p = e->data;
     size_t         n = e->bytes, block = PL_FINGERPRINT_BLOCK;
     if (full || n <= 3 * block) {

@@ -1,4 +1,5 @@
 #include "checkpoints/hf.h"
+#include "checkpoints/hf_experts.h"
 #include "checkpoints/hf_family.h"
 #include "checkpoints/hf_rope.h"
 #include "kernels/base/arena.h"
@@ -88,6 +89,7 @@ pl_status pl_hf_config_check(const pl_hf_config *c, const char *where, pl_err *e
     if (c->rope.scaling == PL_HF_ROPE_YARN && !(c->rope.theta > 1 && c->rope.beta_slow <= c->rope.beta_fast))
         return pl_fail(err, PL_E_INPUT, "%s: rope_scaling: yarn with rope_theta %g, beta_slow %g and beta_fast %g",
                        where, c->rope.theta, c->rope.beta_slow, c->rope.beta_fast);
+    PL_TRY(pl_hf_experts_check(c, where, err));
     // Heads are published with their tool's ids; only a target's BOS is ever fed.
     if (!is_drafter(c) && c->bos_token_id >= c->vocab_size)
         return pl_fail(err, PL_E_INPUT, "%s: bos_token_id: %d is not below vocab_size %d", where, c->bos_token_id,
@@ -172,6 +174,7 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     c->qkv_bias = (*of)->qkv_bias;
     c->qk_norm = (*of)->qk_norm;
     c->fused = (*of)->fused;
+    c->biased = c->sinks = (*of)->oss;
     c->norm_plus_one = c->post_norms = c->embedding_scaled = (*of)->gemma;
     strcpy(c->architecture, name);
     return copy_text(j, NULL, "model_type", "llama", c->model_type, sizeof c->model_type, err);
@@ -193,12 +196,24 @@ static pl_status read_bias(pl_hf_config *c, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status refuse_unknown_math(const pl_json *j, pl_err *err) {
+// All but GPT-OSS's own.
+static pl_status refuse_quantised(const pl_json *j, pl_err *err) {
+    const cJSON *quantised;
+    const char  *method;
+    PL_TRY(pl_json_opt_object(j, NULL, "quantization_config", &quantised, err));
+    if (!quantised) return PL_OK;
+    PL_TRY(pl_json_opt_str(j, quantised, "quant_method", "", &method, err));
+    if (strcmp(method, "mxfp4") == 0) return PL_OK;
+    return pl_json_fail(j, quantised, err, "\"%.40s\" is not supported, only mxfp4", method);
+}
+
+static pl_status refuse_unknown_math(const pl_json *j, const pl_hf_family *f, pl_err *err) {
     const cJSON *node;
-    PL_TRY(must_be(j, NULL, "attention_bias", false, err));
+    PL_TRY(must_be(j, NULL, "attention_bias", f->oss, err));
     PL_TRY(must_be(j, NULL, "mlp_bias", false, err));
     PL_TRY(must_be(j, NULL, "use_qk_norm", false, err));
     PL_TRY(must_be(j, NULL, "use_bidirectional_attention", false, err));
+    if (f->oss) return refuse_quantised(j, err);
     if ((node = pl_json_find(j, NULL, "quantization_config")) != NULL)
         return pl_json_fail(j, node, err, "quantised weights are not supported; use the F32, BF16 or F16 model");
     return PL_OK;
@@ -323,13 +338,13 @@ static pl_status read_sizes(pl_hf_config *c, const pl_json *j, const pl_hf_famil
     PL_TRY(stated_size(j, "vocab_size", PL_HF_VOCAB_MAX, f->vocab, &c->vocab_size, err));
     PL_TRY(opt_size(j, NULL, "max_position_embeddings", PL_HF_POSITIONS_MAX, f->positions ? f->positions : 2048,
                     &c->max_position_embeddings, err));
-    PL_TRY(pl_json_opt_num(j, NULL, "rms_norm_eps", 1e-30, 0.5, 1e-6, &c->rms_norm_eps, err));
+    PL_TRY(pl_json_opt_num(j, NULL, "rms_norm_eps", 1e-30, 0.5, f->eps > 0 ? f->eps : 1e-6, &c->rms_norm_eps, err));
     return pl_json_opt_bool(j, NULL, "tie_word_embeddings", f->gemma, &c->tie_word_embeddings, err);
 }
 
 // The decoder's own: the whole file, or the text_config of one that wraps it.
 static pl_status read_decoder(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
-    PL_TRY(refuse_unknown_math(j, err));
+    PL_TRY(refuse_unknown_math(j, f, err));
     PL_TRY(read_sizes(c, j, f, err));
     PL_TRY(pl_hf_family_read(c, j, f, err));
     PL_TRY(pl_hf_rope_read(c, j, f, err));
@@ -343,7 +358,7 @@ static pl_status read_wrapped(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     PL_TRY(pl_json_get_object(j, NULL, "text_config", &text, err));
     snprintf(where, sizeof where, "%s: text_config", j->where);
     pl_json inner = {.where = where, .root = (cJSON *)(uintptr_t)text};
-    PL_TRY(refuse_unknown_math(j, err));
+    PL_TRY(refuse_unknown_math(j, f, err));
     PL_TRY(read_dtype(c, pl_json_find(j, NULL, "dtype") || pl_json_find(j, NULL, "torch_dtype") ? j : &inner, err));
     PL_TRY(opt_token(pl_json_find(j, NULL, "bos_token_id") ? j : &inner, "bos_token_id", &c->bos_token_id, err));
     PL_TRY(opt_token(pl_json_find(j, NULL, "pad_token_id") ? j : &inner, "pad_token_id", &c->pad_token_id, err));
@@ -525,8 +540,15 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     pl_put_str(&o, "hidden_act", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
     pl_hf_family_put(&o, c);
     pl_put_num(&o, "rms_norm_eps", c->rms_norm_eps);
-    pl_hf_put_rope(&o, &c->rope);
-    pl_put_bool(&o, "attention_bias", false);
+    if (c->sinks && c->rope.scaling == PL_HF_ROPE_NONE) { // GPT-OSS's silence means YaRN
+        pl_put_num(&o, "rope_theta", c->rope.theta);
+        pl_put_object(&o, "rope_scaling");
+        pl_hf_put_scaling(&o, &c->rope);
+        pl_json_out_close(&o, '}');
+    } else {
+        pl_hf_put_rope(&o, &c->rope);
+    }
+    pl_put_bool(&o, "attention_bias", c->biased);
     pl_put_bool(&o, "mlp_bias", false);
     pl_put_bool(&o, "tie_word_embeddings", c->tie_word_embeddings);
     pl_hf_put_token(&o, "bos_token_id", c->bos_token_id);

@@ -1,5 +1,6 @@
 // config.json of a Hugging Face model folder: decoders that are Llama's but for what the fields below say (Llama,
-// Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3's text, Phi-3), and draft heads for them.
+// Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3's text, Phi-3; Mixtral, Qwen3-MoE and GPT-OSS with experts), and draft
+// heads for them.
 //
 // What the program cannot compute as the model's authors meant it (another activation, other biases, other RoPE
 // scalings, another architecture) is refused by name, and so are numbers that cannot be a model.
@@ -23,7 +24,9 @@
 #define PL_HF_HEAD_DIM_MAX 4096
 #define PL_HF_VOCAB_MAX (4 << 20)
 #define PL_HF_POSITIONS_MAX (1 << 28)
-#define PL_HF_LONG_MAX 256 // pairs of a head that longrope may name divisors of
+#define PL_HF_EXPERTS_MAX 1024    // of a layer
+#define PL_HF_MIXED_MAX (1 << 16) // of all layers
+#define PL_HF_LONG_MAX 256        // pairs of a head that longrope may name divisors of
 
 typedef enum pl_hf_scaling {
     PL_HF_ROPE_NONE,
@@ -55,7 +58,7 @@ typedef struct pl_hf_rope {
 } pl_hf_rope;
 
 // a(z) of the MLP's gate, see kernels/op/swiglu.h.
-typedef enum pl_hf_activation { PL_HF_SILU, PL_HF_GELU_TANH } pl_hf_activation;
+typedef enum pl_hf_activation { PL_HF_SILU, PL_HF_GELU_TANH, PL_HF_CLAMPED } pl_hf_activation;
 
 // How eagle_aux_hidden_state_layer_ids count (0-based): the hidden state that enters layer i, or the one that leaves
 // it. Input i is output i - 1. UNSTATED where the file does not say: conventions in the field differ by one.
@@ -90,10 +93,17 @@ typedef struct pl_hf_config {
     int              sliding_window;    // keys that a position sees in windowed layers, its own included; 0: no such
     uint8_t          windowed[PL_HF_LAYERS_MAX / 8]; // bit l % 8 of byte l / 8: layer l is one, see pl_hf_windowed
     double           local_theta;                    // Gemma 3's: RoPE of windowed layers, unscaled; 0: as the others
-    int              bos_token_id, pad_token_id;     // -1: none
-    int              eos_token_id[PL_HF_EOS];        // config.json's, then generation_config.json's further ones
-    int              n_eos;
-    pl_dtype         dtype; // torch_dtype or dtype: F32, BF16 or F16; F32 where config.json is silent
+    bool             biased; // GPT-OSS's: attention's output, router and experts have biases too
+    bool             sinks;  // GPT-OSS's: each head of attention has one (kernels/op/attention.h)
+    // 0 experts: each layer has one MLP; else a mixture of them (kernels/op/experts.h).
+    int              experts, experts_per_token; // of a layer; of a row
+    int              expert_size;         // width of an expert's MLP; intermediate_size is that of layers without
+    bool             expert_norm;         // the weights of a row's experts sum to 1
+    uint8_t  dense[PL_HF_LAYERS_MAX / 8]; // bit l % 8 of byte l / 8: layer l has one MLP all the same, see pl_hf_dense
+    int      bos_token_id, pad_token_id;  // -1: none
+    int      eos_token_id[PL_HF_EOS];     // config.json's, then generation_config.json's further ones
+    int      n_eos;
+    pl_dtype dtype; // torch_dtype or dtype: F32, BF16 or F16; F32 where config.json is silent
 
     // draft heads; zero, false or empty in a target
     pl_hf_backbone      backbone;           // from the architecture
@@ -114,7 +124,8 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 
 // dir: a folder with config.json (and generation_config.json), or a config.json itself.
 //   PL_HF_TARGET:  LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM,
-//   Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3ForConditionalGeneration (its text_config; images are not read)
+//   MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM,
+//   Gemma3ForConditionalGeneration (its text_config; images are not read)
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
 //   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); PacelineDrafter, whose
@@ -131,6 +142,8 @@ void      pl_hf_config_init(pl_hf_config *cfg);
 
 // Whether a layer sees a window of the text alone.
 bool          pl_hf_windowed(const pl_hf_config *cfg, int layer);
+// Whether a layer has one MLP instead of experts.
+bool          pl_hf_dense(const pl_hf_config *cfg, int layer);
 // Of longrope: the divisors of the longest text that is served.
 const double *pl_hf_long_divisors(const pl_hf_config *cfg);
 // Elements of a head that are rotated.

@@ -1,6 +1,8 @@
 #include "checkpoints/hf_family.h"
+#include "checkpoints/hf_experts.h"
 #include "kernels/base/check.h"
 #include "kernels/base/json_put.h"
+#include "kernels/op/swiglu.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +27,43 @@ static const pl_hf_family families[] = {
      .softcap = {-1, -1},
      .theta = 10000,
      .positions = 4096},
+    {.architecture = "MixtralForCausalLM",
+     .windows = PL_HF_WINDOWS_ALL,
+     .softcap = {-1, -1},
+     .theta = 1e6,
+     .kv_heads = 8,
+     .positions = 131072,
+     .eps = 1e-5,
+     .experts = 8,
+     .experts_per_token = 2,
+     .expert_norm = true},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .windows = PL_HF_WINDOWS_SWITCHED_ALL,
+     .softcap = {-1, -1},
+     .theta = 10000,
+     .kv_heads = 4,
+     .positions = 32768,
+     .experts = 128,
+     .experts_per_token = 8,
+     .expert_size = 768},
+    {.architecture = "GptOssForCausalLM",
+     .qkv_bias = true,
+     .oss = true,
+     .windows = PL_HF_WINDOWS_PATTERN,
+     .pattern = 2,
+     .window = 128,
+     .softcap = {-1, -1},
+     .theta = 150000,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .vocab = 201088,
+     .positions = 131072,
+     .eps = 1e-5,
+     .experts = 128,
+     .experts_per_token = 4,
+     .expert_norm = true},
     {.architecture = "Gemma2ForCausalLM",
      .gemma = true,
      .windows = PL_HF_WINDOWS_PATTERN,
@@ -53,7 +92,7 @@ const pl_hf_family *pl_hf_family_of(const char *architecture) {
 }
 
 pl_status pl_hf_family_fail(const pl_json *j, const cJSON *list, const char *name, pl_err *err) {
-    char   known[512] = "";
+    char   known[640] = "";
     size_t n = 0;
     for (int i = 0; i < FAMILIES; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
@@ -76,10 +115,33 @@ void pl_hf_config_plain(pl_hf_config *c) {
     c->sliding_window = 0;
     memset(c->windowed, 0, sizeof c->windowed);
     c->rope.partial = 0;
+    c->biased = c->sinks = false;
+    c->experts = c->experts_per_token = c->expert_size = 0;
+    c->expert_norm = false;
+    memset(c->dense, 0, sizeof c->dense);
     if (c->rope.scaling == PL_HF_ROPE_LONG) c->rope = (pl_hf_rope){.theta = c->rope.theta};
 }
 
 // ---- reading ----
+
+// GPT-OSS's gate, whose constants are the op's (kernels/op/swiglu.h).
+static pl_status read_clamps(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    static const struct {
+        const char *key;
+        double      is;
+    } constants[] = {{"swiglu_alpha", PL_CLAMPED_ALPHA}, {"swiglu_limit", PL_CLAMPED_LIMIT}};
+    for (int i = 0; i < 2; i++) {
+        double v;
+        PL_TRY(pl_json_opt_num(j, NULL, constants[i].key, -1e6, 1e6, constants[i].is, &v, err));
+        if (v != constants[i].is)
+            return pl_json_fail(j, pl_json_find(j, NULL, constants[i].key), err, "%g is not supported, only %g", v,
+                                constants[i].is);
+    }
+    if (c->activation != PL_HF_SILU)
+        return pl_json_fail(j, pl_json_find(j, NULL, "hidden_act"), err, "only silu is supported in this architecture");
+    c->activation = PL_HF_CLAMPED;
+    return PL_OK;
+}
 
 static pl_status read_activation(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err) {
     // Gemma's files state both, and mean hidden_activation.
@@ -90,7 +152,7 @@ static pl_status read_activation(pl_hf_config *c, const pl_json *j, const pl_hf_
     else if (strcmp(act, "silu") != 0)
         return pl_json_fail(j, pl_json_find(j, NULL, key), err, "\"%.40s\" is not supported, only silu%s", act,
                             f->architecture ? " and gelu_pytorch_tanh" : "");
-    return PL_OK;
+    return f->oss ? read_clamps(c, j, err) : PL_OK;
 }
 
 static pl_status read_softcap(double *out, const pl_json *j, const char *key, double def, pl_err *err) {
@@ -100,6 +162,14 @@ static pl_status read_softcap(double *out, const pl_json *j, const char *key, do
     *out = 0;
     if (def < 0 || (stated && cJSON_IsNull(stated))) return PL_OK; // null switches it off
     return pl_json_opt_num(j, NULL, key, 1e-3, 1e6, def, out, err);
+}
+
+static bool switched(const pl_hf_family *f) {
+    return f->windows == PL_HF_WINDOWS_SWITCHED || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
+}
+
+static bool every(const pl_hf_family *f) {
+    return f->windows == PL_HF_WINDOWS_ALL || f->windows == PL_HF_WINDOWS_SWITCHED_ALL;
 }
 
 static void set_windowed(pl_hf_config *c, int layer) {
@@ -119,7 +189,7 @@ static pl_status read_layer_types(pl_hf_config *c, const pl_json *j, const pl_hf
                                 f->windows == PL_HF_WINDOWS_NONE ? "" : " and sliding_attention");
         if (sliding && c->sliding_window == 0)
             return pl_json_fail(j, t, err, "sliding_attention, but there is no sliding_window");
-        if (!sliding && f->windows == PL_HF_WINDOWS_ALL && c->sliding_window > 0)
+        if (!sliding && every(f) && c->sliding_window > 0)
             return pl_json_fail(j, t, err, "full_attention, but %s gives each layer its sliding_window",
                                 c->architecture);
         if (sliding && n < PL_HF_LAYERS_MAX) set_windowed(c, n);
@@ -133,16 +203,15 @@ static pl_status read_windows(pl_hf_config *c, const pl_json *j, const pl_hf_fam
     bool         on;
     int64_t      from, pattern;
     // Qwen-like files state a window and switch it off.
-    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", f->windows != PL_HF_WINDOWS_SWITCHED, &on, err));
+    PL_TRY(pl_json_opt_bool(j, NULL, "use_sliding_window", !switched(f), &on, err));
     node = on ? cJSON_GetObjectItemCaseSensitive(j->root, "sliding_window") : NULL;
-    bool none = node && cJSON_IsNull(node),
-         known = f->windows == PL_HF_WINDOWS_SWITCHED || f->windows == PL_HF_WINDOWS_PATTERN;
+    bool none = node && cJSON_IsNull(node), known = switched(f) || f->windows == PL_HF_WINDOWS_PATTERN;
     if (node && !none && f->windows == PL_HF_WINDOWS_NONE)
         return pl_json_fail(j, node, err, "sliding-window attention is not supported in this architecture");
     if (on && !none && f->windows != PL_HF_WINDOWS_NONE) {
         int64_t window;
-        PL_TRY(
-            pl_json_opt_int(j, NULL, "sliding_window", 1, PL_HF_POSITIONS_MAX, known ? KNOWN_WINDOW : 0, &window, err));
+        PL_TRY(pl_json_opt_int(j, NULL, "sliding_window", 1, PL_HF_POSITIONS_MAX,
+                               known ? f->window > 0 ? f->window : KNOWN_WINDOW : 0, &window, err));
         c->sliding_window = (int)window;
     }
     PL_TRY(pl_json_opt_int(j, NULL, "max_window_layers", 0, PL_HF_LAYERS_MAX, 28, &from, err));
@@ -167,6 +236,7 @@ pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_famil
     PL_TRY(read_windows(c, j, f, err));
     PL_TRY(read_softcap(&c->attention_softcap, j, "attn_logit_softcapping", f->softcap[0], err));
     PL_TRY(read_softcap(&c->final_softcap, j, "final_logit_softcapping", f->softcap[1], err));
+    PL_TRY(pl_hf_experts_read(c, j, f, err));
     if (!f->gemma) return PL_OK;
     return pl_json_opt_num(j, NULL, "query_pre_attn_scalar", 1e-3, 1e6, GEMMA_QUERY_SCALAR, &c->query_scalar, err);
 }
@@ -184,6 +254,7 @@ static void put_softcap(pl_json_out *o, const char *key, double cap) {
 void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
     const pl_hf_family *f = c->backbone != PL_HF_NO_BACKBONE ? NULL : pl_hf_family_of(c->architecture);
     if (!f) return;
+    pl_hf_experts_put(o, c, f);
     if (f->gemma) {
         pl_put_str(o, "hidden_activation", c->activation == PL_HF_GELU_TANH ? "gelu_pytorch_tanh" : "silu");
         pl_put_num(o, "query_pre_attn_scalar", c->query_scalar);
@@ -198,7 +269,7 @@ void pl_hf_family_put(pl_json_out *o, const pl_hf_config *c) {
         pl_json_out_key(o, "sliding_window");
         pl_json_out_int(o, c->sliding_window);
     }
-    if (f->windows == PL_HF_WINDOWS_SWITCHED) {
+    if (switched(f)) {
         pl_json_out_key(o, "use_sliding_window");
         pl_json_out_bool(o, true);
     }

@@ -6,11 +6,12 @@
 #include "kernels/base/json.h"
 
 // Which layers a sliding_window is for, where layer_types does not say: none may have one; all; from max_window_layers
-// on where use_sliding_window; all but each n-th.
+// on where use_sliding_window; all where use_sliding_window; all but each n-th.
 typedef enum pl_hf_windows {
     PL_HF_WINDOWS_NONE,
     PL_HF_WINDOWS_ALL,
     PL_HF_WINDOWS_SWITCHED,
+    PL_HF_WINDOWS_SWITCHED_ALL,
     PL_HF_WINDOWS_PATTERN
 } pl_hf_windows;
 
@@ -20,11 +21,18 @@ typedef struct pl_hf_family {
     bool          qkv_bias, qk_norm, gemma;
     bool          fused;   // Phi-3
     bool          wrapped; // the decoder's members are in text_config
+    bool          oss;     // GPT-OSS: biases everywhere, sinks, the clamped gate, YaRN, weights in MXFP4
     pl_hf_windows windows;
     int           pattern;      // PL_HF_WINDOWS_PATTERN: n
     double        softcap[2];   // of attention, of the logits; 0: none unless stated, negative: refused
     double        theta, local; // of RoPE; of windowed layers where they have their own, else 0
     int           heads, kv_heads, head_dim, vocab, positions; // 0: must be stated, or follows
+    int           window;                                      // of sliding_window, where it has a default; 0: 4096
+    double        eps;                                         // of norms; 0: 1e-6
+    // Experts of a layer (0: none may be stated), of a row, their width (0: it is intermediate_size); whether a row's
+    // weights always sum to 1.
+    int           experts, experts_per_token, expert_size;
+    bool          expert_norm;
 } pl_hf_family;
 
 // NULL: no target's name.
@@ -33,8 +41,8 @@ extern const pl_hf_family pl_hf_drafter_family;
 // Refuses a name that is none, with those that are. list: the node that has it.
 pl_status                 pl_hf_family_fail(const pl_json *j, const cJSON *list, const char *name, pl_err *err);
 
-// Activation, windows, soft caps and the scale of scores into c, whose sizes are read already. What is not computed
-// here is PL_E_INPUT, by name.
+// Activation, windows, soft caps, experts and the scale of scores into c, whose sizes are read already. What is not
+// computed here is PL_E_INPUT, by name.
 pl_status pl_hf_family_read(pl_hf_config *c, const pl_json *j, const pl_hf_family *f, pl_err *err);
 // The same as members of an open object, beside hidden_act; nothing for a Llama.
 void      pl_hf_family_put(pl_json_out *o, const pl_hf_config *c);

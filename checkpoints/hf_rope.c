@@ -97,6 +97,11 @@ pl_status pl_hf_rope_read(pl_hf_config *c, const pl_json *j, const pl_hf_family 
     PL_TRY(pl_json_opt_num(j, NULL, "rope_theta", 1, 1e12, f->theta, &r->theta, err));
     if (own) PL_TRY(pl_json_opt_num(j, own, "rope_theta", 1, 1e12, r->theta, &r->theta, err));
     if (own && !o) o = own;
+    if (!o && f->oss) { // transformers' default
+        *r = (pl_hf_rope){.scaling = PL_HF_ROPE_YARN, .theta = r->theta, .factor = 32, .beta_fast = 32, .beta_slow = 1};
+        r->original_max_position_embeddings = 4096;
+        r->attention_factor = yarn_scale(32, 1);
+    }
     if (!o) return PL_OK;
     PL_TRY(pl_json_opt_str(j, o, "type", "default", &type, err));
     PL_TRY(pl_json_opt_str(j, o, "rope_type", type, &type, err));

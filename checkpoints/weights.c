@@ -1,9 +1,11 @@
 #include "checkpoints/weights.h"
+#include "checkpoints/mixture.h"
 #include "checkpoints/names.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,10 +55,10 @@ done:
     return st;
 }
 
-// A file set, and the names of what is taken out of a wrapping.
+// A file set, and its tensors' names.
 typedef struct opened {
     pl_st *set;
-    char  *names; // one after another; NULL: the file's own
+    char  *names;
 } opened;
 
 static void release_st(void *owner) {
@@ -83,15 +85,21 @@ static const struct wrapping *wrapping_of(const pl_st *set) {
     return NULL;
 }
 
-// The name without the wrapping, at `to`; NULL: not the language model's. Never longer than it was.
-static char *unwrapped(char *to, const struct wrapping *w, const char *name) {
-    for (int i = 0; i < 2; i++) {
-        size_t n = strlen(w->from[i]);
-        if (strncmp(name, w->from[i], n) != 0) continue;
-        sprintf(to, "%s%s", w->to[i], name + n);
-        return to;
+// The tensors of the file that are the decoder's, into a list.
+static void list_tensors(const pl_st *set, pl_weight_list *l) {
+    const struct wrapping *w = wrapping_of(set);
+    for (int64_t i = 0; i < pl_st_count(set); i++) {
+        const pl_st_entry *e = pl_st_at(set, i);
+        char               name[512];
+        if (!w) pl_weight_list_add(l, set, e, e->name);
+        for (int k = 0; k < 2 && w; k++) {
+            size_t n = strlen(w->from[k]);
+            if (strncmp(e->name, w->from[k], n) != 0 || strlen(e->name) >= sizeof name) continue;
+            sprintf(name, "%s%s", w->to[k], e->name + n); // never longer than it was
+            pl_weight_list_add(l, set, e, name);
+            break;
+        }
     }
-    return NULL;
 }
 
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err) {
@@ -103,30 +111,19 @@ pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err
         pl_free(o);
         return st;
     }
-    const struct wrapping *w = wrapping_of(o->set);
-    int64_t                all = pl_st_count(o->set), n = 0;
-    size_t                 text = 1;
-    pl_weight_entry       *entries = pl_calloc((size_t)all, sizeof *entries);
-    for (int64_t i = 0; i < all && w; i++)
-        text += strlen(pl_st_at(o->set, i)->name) + 1;
-    if (w) o->names = pl_malloc(text);
-    if (!entries || (w && !o->names)) {
-        pl_free(entries);
+    pl_weight_list list = {0};
+    list_tensors(o->set, &list);
+    list =
+        (pl_weight_list){.entry = pl_calloc((size_t)list.n + 1, sizeof *list.entry), .names = pl_malloc(list.text + 1)};
+    o->names = list.names;
+    if (!list.entry || !list.names) {
+        pl_free(list.entry);
         release_st(o);
         return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     }
-    char *at = o->names;
-    for (int64_t i = 0; i < all; i++) {
-        const pl_st_entry *e = pl_st_at(o->set, i);
-        const char        *name = w ? unwrapped(at, w, e->name) : e->name;
-        if (!name) continue;
-        if (w) at += strlen(name) + 1;
-        entries[n] =
-            (pl_weight_entry){.name = name, .dtype = e->dtype, .rank = e->rank, .data = e->data, .bytes = e->bytes};
-        memcpy(entries[n++].shape, e->shape, sizeof e->shape);
-    }
-    st = pl_weight_source_create(out, pl_st_path(o->set), entries, n, release_st, o, err);
-    pl_free(entries);
+    list_tensors(o->set, &list);
+    st = pl_weight_source_create(out, pl_st_path(o->set), list.entry, list.n, release_st, o, err);
+    pl_free(list.entry);
     return st;
 }
 
@@ -279,7 +276,43 @@ static int64_t stored_row(const pl_weight_entry *e, int64_t r) {
     return r - i + (i < dim / 2 ? 2 * i : 2 * (i - dim / 2) + 1);
 }
 
+static bool is_plain(const pl_weight_entry *e) {
+    return e->rope_heads == 0 && e->row_stride == 0 && !e->scale;
+}
+
+// A row of MXFP4, E2M1 by E8M0.
+static void read_mxfp4(const pl_weight_entry *e, int64_t row, int64_t cols, float *dst) {
+    static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+    int64_t            at = row * e->row_stride;
+    const uint8_t     *pair = (const uint8_t *)e->data + at * (cols / 2), *scale = e->scale + at * (cols / 32);
+    for (int64_t c = 0; c < cols; c += 2) {
+        float by = scale[c / 32] == 255 ? NAN : ldexpf(1, scale[c / 32] - 127);
+        dst[c] = value[pair[c / 2] & 15] * by;
+        dst[c + 1] = value[pair[c / 2] >> 4] * by;
+    }
+}
+
+// Rows that are columns of what is stored, or every other one: some rows of a column lie close together.
+static void read_strided(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t cols, float *dst) {
+    enum { SPAN = 256 };
+    float   span[SPAN];
+    int64_t step = e->row_stride, most = (SPAN - 1) / step + 1;
+    size_t  size = pl_dtype_size(e->dtype);
+    for (int64_t r = 0; r < n; r += most)
+        for (int64_t c = 0; c < cols; c++) {
+            int64_t rows = n - r < most ? n - r : most;
+            int64_t at = (row0 + r) * step + c * e->column_stride;
+            pl_to_f32(span, (const uint8_t *)e->data + (size_t)at * size, e->dtype, (size_t)((rows - 1) * step + 1));
+            for (int64_t i = 0; i < rows; i++)
+                dst[(r + i) * cols + c] = span[i * step];
+        }
+}
+
 static void read_part(const pl_weight_entry *e, int64_t row0, int64_t n, int64_t cols, float *dst) {
+    for (int64_t r = 0; r < n && e->scale; r++)
+        read_mxfp4(e, row0 + r, cols, dst + r * cols);
+    if (!e->scale && e->row_stride > 0) read_strided(e, row0, n, cols, dst);
+    if (e->scale || e->row_stride > 0) return;
     size_t row_bytes = (size_t)cols * pl_dtype_size(e->dtype);
     for (int64_t r = 0; r < n;) {
         // Whole runs where rows lie in order.
@@ -314,7 +347,7 @@ bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, con
     check_spec(spec);
     if (spec->n_parts != 1 || check_parts(src, spec, NULL) != PL_OK) return false;
     const pl_weight_entry *e = part_of(src, spec, 0);
-    if (e->rope_heads || (uintptr_t)e->data % pl_dtype_size(e->dtype) != 0) return false;
+    if (!is_plain(e) || (uintptr_t)e->data % pl_dtype_size(e->dtype) != 0) return false;
     *data = e->data;
     *dtype = e->dtype;
     return true;
@@ -327,7 +360,7 @@ int64_t pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec *s
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         if (row0 < top || row0 >= top + spec->part[p].rows) continue;
-        if (!e || e->dtype != dtype || e->rope_heads) return 0;
+        if (!e || e->dtype != dtype || !is_plain(e)) return 0;
         *data = (const uint8_t *)e->data + (size_t)((row0 - top) * width(spec)) * pl_dtype_size(dtype);
         return top + spec->part[p].rows - row0;
     }
@@ -339,7 +372,7 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
     for (int p = 0; p < spec->n_parts; top += spec->part[p++].rows) {
         const pl_weight_entry *e = part_of(src, spec, p);
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (!e || lo >= hi) continue;
+        if (!e || lo >= hi || e->row_stride > 0) continue; // others' rows lie between
         size_t row = (size_t)width(spec) * pl_dtype_size(e->dtype);
         pl_map_drop((const uint8_t *)e->data + (size_t)(lo - top) * row, (size_t)(hi - lo) * row);
     }

@@ -29,15 +29,22 @@ typedef struct pl_weight_spec {
 
 // A tensor of a source.
 typedef struct pl_weight_entry {
-    const char *name;
-    pl_dtype    dtype;
-    int         rank;
-    int64_t     shape[PL_ST_RANK];
-    const void *data; // mapped
-    size_t      bytes;
+    const char    *name;
+    pl_dtype       dtype;
+    int            rank;
+    int64_t        shape[PL_ST_RANK];
+    const void    *data; // mapped
+    size_t         bytes;
     // 0: rows are as Hugging Face has them (rotate-half RoPE: element i pairs with i + head_dim/2).
     // Else: shape[0] = rope_heads * head_dim rows whose RoPE pairs are neighbours (2i, 2i+1); reading reorders them.
-    int64_t     rope_heads;
+    int64_t        rope_heads;
+    // 0: columns one after another, and rows. Else element (r, c) lies r * row_stride + c * column_stride elements into
+    // the data (of MXFP4 whole rows are row_stride rows apart).
+    int64_t        row_stride, column_stride;
+    // Not NULL: the data are MXFP4 (Open Compute Project, Microscaling Formats 1.0): two E2M1 a byte, the lower half
+    // first; of each 32 columns of a row one E8M0 scale, as far apart as rows are. dtype is PL_BF16, which holds every
+    // product of the two.
+    const uint8_t *scale;
 } pl_weight_entry;
 
 typedef struct pl_weight_source pl_weight_source;
@@ -46,6 +53,9 @@ typedef struct pl_weight_source pl_weight_source;
 // Of a model that wraps a language model (images beside it; tensors under language_model.model. as published, or under
 // model.language_model. as transformers 5 writes them) the source has the language model's tensors alone, under the
 // names that they have without the wrapping: model.layers.0..., lm_head.weight.
+// A layer's experts have Qwen3-MoE's names, whatever the file calls them (block_sparse_moe.experts.7.w2.weight is
+// mlp.experts.7.down_proj.weight, block_sparse_moe.gate.weight mlp.gate.weight: Mixtral's), and one by one where the
+// file stacks them (GPT-OSS: gate and up in turns, transposed, or in MXFP4).
 pl_status pl_weight_source_open(pl_weight_source **out, const char *path, pl_err *err);
 void      pl_weight_source_close(pl_weight_source *src);
 // For readers of other formats: copies path and the entries; names and data must live until `release(owner)`, which

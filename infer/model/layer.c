@@ -2,6 +2,10 @@
 
 #include "kernels/base/check.h"
 #include "kernels/op/bias.h"
+#include "kernels/op/combine.h"
+#include "kernels/op/experts.h"
+#include "kernels/op/gather.h"
+#include "kernels/op/grouped.h"
 #include "kernels/op/headnorm.h"
 #include "kernels/op/kvstore.h"
 #include "kernels/op/linear.h"
@@ -24,8 +28,8 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     pl_dtype       numbers = w->wqkv.bf16 || w->wqkv.dtype == PL_BF16 ? PL_BF16 : PL_F32;
     pl_tensor      o;
     const int32_t *lo = w->rule.window > 0 ? view->lo_window : view->lo;
-    PL_CHECK(view->row || (lo && w->rule.cap == 0), "layer %d without a cache: cap %g, window %d", layer, w->rule.cap,
-             w->rule.window);
+    PL_CHECK(view->row || (lo && w->rule.cap == 0 && !w->rule.sink.data), "layer %d without a cache: cap %g, window %d",
+             layer, w->rule.cap, w->rule.window);
     if (view->row) {
         const pl_kvrow *row = view->row + (int64_t)layer * view->m;
         pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
@@ -37,9 +41,22 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     } else {
         o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }
-    return pl_linear(ctx, o, w->wo);
+    o = pl_linear(ctx, o, w->wo);
+    return w->bo.data ? pl_bias(ctx, o, w->bo) : o;
+}
+
+// Each row's products are those that it would have alone (grouped), and are added in one order.
+static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tensor x) {
+    bool            biased = w->router_bias.data != NULL;
+    pl_tensor       score = pl_linear(ctx, x, w->router);
+    pl_expert_pairs p = pl_experts(ctx, biased ? pl_bias(ctx, score, w->router_bias) : score, w->k, w->normalised);
+    pl_tensor       y = pl_gather(ctx, x, p.row, x.dim[0] * w->k);
+    y = pl_gated(ctx, pl_grouped(ctx, y, w->wgu, biased ? w->bgu : NULL, p.first, w->n), gate);
+    y = pl_grouped(ctx, y, w->wdown, biased ? w->bdown : NULL, p.first, w->n);
+    return pl_combine(ctx, y, p.weight, p.slot);
 }
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
+    if (w->mixture.n > 0) return mixture(ctx, &w->mixture, w->gate, x);
     return pl_linear(ctx, pl_gated(ctx, pl_linear(ctx, x, w->wgu), w->gate), w->wdown);
 }

@@ -1,7 +1,9 @@
 // The decoder layer's two halves, shared by the target and by the drafter's single layer: the one forward.
 //
-//   attention: qkv = x Wqkv^T (+ b); (norm each head of q, k;) rotate q, k; o = attention(view, rule); y = o Wo^T
+//   attention: qkv = x Wqkv^T (+ b); (norm each head of q, k;) rotate q, k; o = attention(view, rule); y = o Wo^T (+ b)
 //   mlp:       y = (a(x Wg^T) * (x Wu^T)) Wd^T
+//              or, of a mixture: y = sum_e weight_e(x R^T (+ b)) mlp_e(x), over the experts that the row chooses,
+//              ascending (kernels/op/experts.h). For inference alone.
 // x is already normed; residuals, and norms of y, belong to the caller, because the drafter wires them differently.
 // What a layer has beside its widths (rule, gate, rotary tables of its own) is Llama's where it is zeroed.
 #ifndef PL_LAYER_H
@@ -20,15 +22,28 @@ typedef struct pl_layer_shape {
     bool    fused; // in files qkv_proj and gate_up_proj are one tensor each
 } pl_layer_shape;
 
+// A mixture in the place of a layer's MLP; borrowed arrays of n.
+typedef struct pl_mixture {
+    pl_tensor  router; // [n, d], in fp32: which experts a row has should not hang on a rounding
+    pl_tensor *wgu;    // [n] of [2 width, d]
+    pl_tensor *wdown;  // [n] of [d, width]
+    // Biases: [n]; [n] of [2 width]; [n] of [d]. router_bias.data NULL: there are none of these.
+    pl_tensor  router_bias, *bgu, *bdown;
+    int        n, k; // experts; of a row. n 0: there is none
+    bool       normalised;
+} pl_mixture;
+
 typedef struct pl_layer {
     pl_tensor         norm_attn;      // [d]
     pl_tensor         wqkv;           // [(nh + 2 nkv) hd, d_attn]
     pl_tensor         bqkv;           // [(nh + 2 nkv) hd]; .data NULL: no biases
     pl_tensor         norm_q, norm_k; // [hd]; .data NULL: queries and keys are not normed
     pl_tensor         wo;             // [d, nh hd]
+    pl_tensor         bo;             // [d]; .data NULL: no bias
     pl_tensor         norm_mlp;       // [d]
     pl_tensor         wgu;            // [2 inter, d]
     pl_tensor         wdown;          // [d, inter]
+    pl_mixture        mixture;        // n > 0: in the place of these two
     // [d] of what attention and the MLP add to the stream, normed before it is added; .data NULL: added as it is
     pl_tensor         norm_attn_out, norm_mlp_out;
     pl_attention_rule rule;

@@ -60,45 +60,87 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
     return pl_memory_put(memory, *block, stage, *bytes, PL_OK, err);
 }
 
-void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
-    char    n[6][96];
+static void add_matrix(pl_params *ps, pl_tensor *w, const char *name, int64_t rows, int64_t cols, double init_std) {
+    pl_params_add(
+        ps, &(pl_param_args){
+                .tensor = w, .kind = PL_PARAM_MATRIX, .part = {{name, rows}}, .cols = cols, .init_std = init_std});
+}
+
+static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
+    char    n[4][96];
     int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
-    snprintf(n[0], sizeof n[0], "%sself_attn.q_proj.weight", prefix);
-    snprintf(n[1], sizeof n[1], "%sself_attn.k_proj.weight", prefix);
-    snprintf(n[2], sizeof n[2], "%sself_attn.v_proj.weight", prefix);
-    snprintf(n[3], sizeof n[3], "%sself_attn.o_proj.weight", prefix);
-    snprintf(n[4], sizeof n[4], "%smlp.gate_proj.weight", prefix);
-    snprintf(n[5], sizeof n[5], "%smlp.up_proj.weight", prefix);
+    for (int i = 0; i < 4; i++)
+        snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.weight", prefix, "qkvo"[i]);
     pl_param_args qkv = {.tensor = &w->wqkv,
                          .kind = PL_PARAM_MATRIX,
                          .part = {{n[0], q}, {n[1], kv}, {n[2], kv}},
                          .cols = s->d_attn,
                          .init_std = 0.02};
-    pl_param_args gu = {.tensor = &w->wgu,
-                        .kind = PL_PARAM_MATRIX,
-                        .part = {{n[4], s->inter}, {n[5], s->inter}},
-                        .cols = s->d,
-                        .init_std = 0.02};
     if (s->fused) { // the same rows in the same order, in one tensor
         snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
-        snprintf(n[4], sizeof n[4], "%smlp.gate_up_proj.weight", prefix);
         qkv.part[0].rows = q + 2 * kv;
-        gu.part[0].rows = 2 * s->inter;
-        qkv.part[1].name = gu.part[1].name = NULL;
+        qkv.part[1].name = NULL;
     }
     pl_params_add(ps, &qkv);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->wo,
-                                       .kind = PL_PARAM_MATRIX,
-                                       .part = {{n[3], s->d}},
-                                       .cols = q,
-                                       .init_std = 0.02 * out_scale});
+    add_matrix(ps, &w->wo, n[3], s->d, q, 0.02 * out_scale);
+}
+
+// of: the MLP's name, "mlp" or an expert's.
+static void add_mlp(pl_params *ps, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s, int64_t width,
+                    const char *prefix, const char *of, double out_scale) {
+    char n[3][96];
+    snprintf(n[0], sizeof n[0], "%s%s.%s.weight", prefix, of, s->fused ? "gate_up_proj" : "gate_proj");
+    snprintf(n[1], sizeof n[1], "%s%s.up_proj.weight", prefix, of);
+    snprintf(n[2], sizeof n[2], "%s%s.down_proj.weight", prefix, of);
+    pl_param_args gu = {.tensor = wgu,
+                        .kind = PL_PARAM_MATRIX,
+                        .part = {{n[0], s->fused ? 2 * width : width}, {n[1], width}},
+                        .cols = s->d,
+                        .init_std = 0.02};
+    if (s->fused) gu.part[1].name = NULL;
     pl_params_add(ps, &gu);
-    snprintf(n[0], sizeof n[0], "%smlp.down_proj.weight", prefix);
-    pl_params_add(ps, &(pl_param_args){.tensor = &w->wdown,
+    add_matrix(ps, wdown, n[2], s->d, width, 0.02 * out_scale);
+}
+
+void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
+    add_attention(ps, w, s, prefix, out_scale);
+    add_mlp(ps, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", out_scale);
+}
+
+static void add_bias(pl_params *ps, pl_tensor *b, const char *prefix, const char *name, int64_t rows) {
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s%s", prefix, name);
+    pl_params_add(ps, &(pl_param_args){.tensor = b, .kind = PL_PARAM_BIAS, .part = {{whole, rows}}});
+}
+
+static void add_expert_biases(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, int64_t width,
+                              const char *prefix) {
+    add_bias(ps, &w->router_bias, prefix, "mlp.gate.bias", w->n);
+    for (int e = 0; e < w->n; e++) {
+        char n[2][96], down[48];
+        snprintf(n[0], sizeof n[0], "%smlp.experts.%d.gate_proj.bias", prefix, e);
+        snprintf(n[1], sizeof n[1], "%smlp.experts.%d.up_proj.bias", prefix, e);
+        snprintf(down, sizeof down, "mlp.experts.%d.down_proj.bias", e);
+        pl_params_add(
+            ps, &(pl_param_args){.tensor = &w->bgu[e], .kind = PL_PARAM_BIAS, .part = {{n[0], width}, {n[1], width}}});
+        add_bias(ps, &w->bdown[e], prefix, down, s->d);
+    }
+}
+
+static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, int64_t width, const char *prefix,
+                        double out_scale) {
+    char name[96];
+    snprintf(name, sizeof name, "%smlp.gate.weight", prefix);
+    pl_params_add(ps, &(pl_param_args){.tensor = &w->router,
                                        .kind = PL_PARAM_MATRIX,
-                                       .part = {{n[0], s->d}},
-                                       .cols = s->inter,
-                                       .init_std = 0.02 * out_scale});
+                                       .part = {{name, w->n}},
+                                       .cols = s->d,
+                                       .init_std = 0.02,
+                                       .fp32 = true});
+    for (int e = 0; e < w->n; e++) {
+        snprintf(name, sizeof name, "mlp.experts.%d", e);
+        add_mlp(ps, &w->wgu[e], &w->wdown[e], s, width, prefix, name, out_scale);
+    }
 }
 
 static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix) {
@@ -134,7 +176,15 @@ static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_s
     int64_t    d = m->shape.d;
     bool       post = m->config.post_norms;
     add_norm(ps, &w->norm_attn, d, prefix, "input_layernorm", offset);
-    pl_layer_params(ps, w, &m->shape, prefix, out_scale);
+    add_attention(ps, w, &m->shape, prefix, out_scale);
+    if (w->mixture.n > 0)
+        add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, prefix, out_scale);
+    else
+        add_mlp(ps, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", out_scale);
+    if (m->config.biased) add_bias(ps, &w->bo, prefix, "self_attn.o_proj.bias", d);
+    if (m->config.biased && w->mixture.n > 0)
+        add_expert_biases(ps, &w->mixture, &m->shape, m->config.expert_size, prefix);
+    if (m->config.sinks) add_bias(ps, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
     if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
     if (m->config.qk_norm) add_head_norms(ps, w, &m->shape, prefix, offset);
     if (post) add_norm(ps, &w->norm_attn_out, d, prefix, "post_attention_layernorm", offset);
@@ -170,6 +220,26 @@ static void list_params(pl_llama *m, bool packed) {
                                        .alias = tied ? "model.embed_tokens.weight" : NULL});
 }
 
+// Layers with experts, and room for those.
+static pl_status set_mixtures(pl_llama *m, pl_err *err) {
+    const pl_hf_config *c = &m->config;
+    if (c->experts == 0) return PL_OK;
+    m->expert = pl_calloc((size_t)m->n_layers * 4 * (size_t)c->experts, sizeof *m->expert);
+    if (!m->expert) return pl_fail(err, PL_E_MEMORY, "%d experts: out of memory", c->experts);
+    for (int l = 0; l < m->n_layers; l++) {
+        if (pl_hf_dense(c, l)) continue;
+        pl_tensor *of = m->expert + (ptrdiff_t)l * 4 * c->experts;
+        m->layer[l].mixture = (pl_mixture){.wgu = of,
+                                           .wdown = of + c->experts,
+                                           .bgu = of + 2 * (ptrdiff_t)c->experts,
+                                           .bdown = of + 3 * (ptrdiff_t)c->experts,
+                                           .n = c->experts,
+                                           .k = c->experts_per_token,
+                                           .normalised = c->expert_norm};
+    }
+    return PL_OK;
+}
+
 // What the layers have beside widths and weights.
 static pl_status set_layers(pl_llama *m, pl_err *err) {
     const pl_hf_config *c = &m->config;
@@ -182,7 +252,9 @@ static pl_status set_layers(pl_llama *m, pl_err *err) {
     for (int l = 0; l < m->n_layers; l++) {
         pl_layer *w = &m->layer[l];
         bool      windowed = pl_hf_windowed(c, l);
-        w->gate = c->activation == PL_HF_GELU_TANH ? PL_GATE_GELU_TANH : PL_GATE_SILU;
+        w->gate = c->activation == PL_HF_GELU_TANH ? PL_GATE_GELU_TANH
+                  : c->activation == PL_HF_CLAMPED ? PL_GATE_CLAMPED
+                                                   : PL_GATE_SILU;
         w->rule = (pl_attention_rule){.scale = c->query_scalar > 0 ? 1 / sqrt(c->query_scalar) : 0,
                                       .cap = c->attention_softcap,
                                       .window = windowed ? c->sliding_window : 0};
@@ -194,7 +266,8 @@ static pl_status set_layers(pl_llama *m, pl_err *err) {
 }
 
 pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *err) {
-    const char *what = c->norm_plus_one                                   ? "norms whose files hold their gain less 1"
+    const char *what = c->experts > 0                                     ? "experts"
+                       : c->norm_plus_one                                 ? "norms whose files hold their gain less 1"
                        : c->attention_softcap > 0 || c->final_softcap > 0 ? "soft caps"
                                                                           : NULL;
     return what ? pl_fail(err, PL_E_INPUT, "%s: %s is decoded and learned from, not trained: it has %s", where,
@@ -208,7 +281,8 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
     if (!m->layer) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%d layers: out of memory", m->n_layers));
-    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, 11 * m->n_layers + 3, err));
+    PL_TRY_GOTO(st, fail, set_mixtures(m, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&m->params, (14 + 4 * config->experts) * m->n_layers + 3, err));
     m->params.memory = be->memory;
     list_params(m, packed);
     PL_TRY_GOTO(st, fail,
@@ -243,6 +317,16 @@ pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err) {
     return st;
 }
 
+// Whether a backend has what the layers take.
+static pl_status computable(const pl_hf_config *c, const pl_backend *be, pl_err *err) {
+    static const pl_op needs[] = {PL_OP_EXPERTS, PL_OP_GROUPED, PL_OP_COMBINE};
+    for (size_t i = 0; i < sizeof needs / sizeof *needs && c->experts > 0; i++)
+        if (!be->fwd[needs[i]])
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s has experts, which %s does not compute; take the CPU",
+                           c->architecture, be->name);
+    return PL_OK;
+}
+
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;
@@ -250,6 +334,7 @@ pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_back
     char              print[17];
     pl_status         st;
     PL_TRY(open_source(&src, &config, path, err));
+    PL_TRY_GOTO(st, fail, computable(&config, be, err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
     PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, be, true, err));
     memcpy(m->fingerprint, print, sizeof print);
@@ -265,6 +350,7 @@ void pl_llama_fini(pl_llama *m) {
     if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
     if (m->local_rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->local_rope, m->local_rope_bytes);
     pl_params_fini(&m->params);
+    pl_free(m->expert);
     pl_free(m->layer);
     *m = (pl_llama){0};
 }
@@ -349,11 +435,18 @@ int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]) {
     return n;
 }
 
+static double packed_bytes(const pl_tensor *w) {
+    return (double)pl_panels_bytes(w->dim[0], w->dim[1], w->dtype);
+}
+
 double pl_llama_step_bytes(const pl_llama *m, int64_t context) {
     double bytes = 0;
     for (int i = 0; i < m->params.n; i++)
         if (m->params.p[i].kind != PL_PARAM_EMBED) bytes += (double)m->params.p[i].owned_bytes;
     for (int l = 0; l < m->n_layers; l++) {
+        const pl_mixture *x = &m->layer[l].mixture;
+        if (x->n > 0) bytes -= (x->n - x->k) * (packed_bytes(x->wgu) + packed_bytes(x->wdown));
+        if (x->router_bias.data) bytes -= (x->n - x->k) * (double)(x->bgu->dim[0] + x->bdown->dim[0]) * sizeof(float);
         int     window = m->layer[l].rule.window;
         int64_t seen = window > 0 && window < context ? window : context;
         bytes += 2.0 * (double)(m->shape.nkv * m->shape.hd) * sizeof(float) * (double)seen;

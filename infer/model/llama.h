@@ -3,7 +3,7 @@
 //
 //   h = s embed[id]                          s = 1, or sqrt(d) rounded to the type in which the weights are held
 //   h += [norm'] attention(norm(h))          the keys of a window, or all; scores scaled, capped as the config says
-//   h += [norm'] mlp(norm(h))                norm': Gemma's, on what is added
+//   h += [norm'] mlp(norm(h))                norm': Gemma's, on what is added; mlp: one, or a mixture of experts
 //   logits = [cap] norm(h) W^T               cap tanh(z / cap), Gemma 2's: pl_llama_logits
 #ifndef PL_LLAMA_H
 #define PL_LLAMA_H
@@ -27,14 +27,15 @@ typedef struct pl_llama {
     int64_t           vocab;
     pl_tensor         embed; // [V, d] row-major
     pl_tensor         norm;  // [d]
-    pl_tensor head;  // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
-    pl_layer *layer; // [n_layers]
+    pl_tensor  head;   // [V, d]; when tied and packed it is a second copy, when tied and training it is embed itself
+    pl_layer  *layer;  // [n_layers]
+    pl_tensor *expert; // of all layers' mixtures, which borrow them; NULL: no layer has one
     // [max_position_embeddings, rotated dimensions / 2]; of windowed layers where they have their own, else .data NULL
-    pl_tensor cos, sin, local_cos, local_sin;
-    pl_params params;
-    void     *rope, *local_rope;
-    size_t    rope_bytes, local_rope_bytes;
-    char      fingerprint[17];
+    pl_tensor  cos, sin, local_cos, local_sin;
+    pl_params  params;
+    void      *rope, *local_rope;
+    size_t     rope_bytes, local_rope_bytes;
+    char       fingerprint[17];
 } pl_llama;
 
 // For a backend: shapes, parameter list and rope tables (of its reals, in its memory); no weights yet: pl_llama_open
@@ -42,7 +43,8 @@ typedef struct pl_llama {
 // the embedding's rows).
 pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err);
 // A Hugging Face directory or a llama2.c file, weights held in t (PL_F32 or PL_BF16) for inference on be, which is of
-// PL_F32 reals. What drafts for the model lies in the same memory.
+// PL_F32 reals. What drafts for the model lies in the same memory. A backend that lacks what the layers take (experts,
+// on a device) is PL_E_UNSUPPORTED.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
 void      pl_llama_fini(pl_llama *m);
 // The same fingerprint and config without reading the weights.
@@ -71,7 +73,8 @@ pl_status pl_llama_trainable(const pl_hf_config *config, const char *where, pl_e
 // Returns how many.
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]);
 
-// Bytes that one decode step must read: weights (embedding row aside) plus `context` cached positions.
+// Bytes that one decode step must read: weights (embedding row aside; of a mixture the experts of one row) plus
+// `context` cached positions.
 double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.

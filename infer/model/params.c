@@ -30,6 +30,7 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
                     .segments = a->segments,
                     .start = a->start,
                     .fixed = a->fixed,
+                    .fp32 = a->fp32,
                     .offset = a->offset,
                     .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
@@ -76,9 +77,14 @@ static const pl_segments *segments_of(const pl_params *ps, const pl_param *p) {
     return ps->memory ? NULL : p->segments;
 }
 
+static pl_dtype held_type(const pl_param *p, pl_dtype t) {
+    return p->fp32 ? PL_F32 : t;
+}
+
 static size_t held_bytes(const pl_params *ps, const pl_param *p, pl_dtype t) {
     const pl_weight_spec *s = &p->spec;
     const pl_segments    *g = segments_of(ps, p);
+    t = held_type(p, t);
     if (is_vector(p)) return pl_size_mul((size_t)s->rows, sizeof(float), 1);
     if (p->kind != PL_PARAM_MATRIX) return pl_size_mul((size_t)s->rows, (size_t)s->cols, pl_dtype_size(t));
     return g ? pl_segments_bytes(g, s->cols, t) : pl_panels_bytes(s->rows, s->cols, t);
@@ -86,7 +92,7 @@ static size_t held_bytes(const pl_params *ps, const pl_param *p, pl_dtype t) {
 
 static pl_tensor held_tensor(const pl_params *ps, const pl_param *p, pl_dtype t) {
     if (is_vector(p)) return pl_tensor_1d(p->owned, PL_F32, p->spec.rows);
-    pl_tensor w = pl_tensor_2d(p->owned, t, p->spec.rows, p->spec.cols);
+    pl_tensor w = pl_tensor_2d(p->owned, held_type(p, t), p->spec.rows, p->spec.cols);
     if (p->kind != PL_PARAM_MATRIX) return w;
     w.segments = segments_of(ps, p);
     w.layout = w.segments ? PL_SEGMENTS : PL_PANELS;

@@ -35,6 +35,7 @@ typedef struct pl_param {
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
     pl_param_start     start;
     bool               fixed;  // never trained
+    bool               fp32;   // held in fp32 whatever the others are held in
     float              offset; // a vector held for inference is this more than the file's: loading adds it
 } pl_param;
 
@@ -62,6 +63,7 @@ typedef struct pl_param_args {
     bool               optional; // likewise
     pl_param_start     start;
     bool               fixed;
+    bool               fp32;
     float              offset; // likewise
 } pl_param_args;
 void pl_params_add(pl_params *ps, const pl_param_args *a);

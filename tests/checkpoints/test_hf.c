@@ -110,6 +110,9 @@ static void test_fields(void **state) {
 
 #define MISTRAL "\"architectures\":[\"MistralForCausalLM\"],"
 #define PHI3 "\"architectures\":[\"Phi3ForCausalLM\"],"
+#define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"],"
+#define QWEN3_MOE "\"architectures\":[\"Qwen3MoeForCausalLM\"],"
+#define GPT_OSS "\"architectures\":[\"GptOssForCausalLM\"],"
 #define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],"
 #define GEMMA3 "\"architectures\":[\"Gemma3ForCausalLM\"],"
 
@@ -197,7 +200,45 @@ static void test_families(void **state) {
     assert_int_equal(c.max_position_embeddings, 131072);
     assert_true(c.tie_word_embeddings && c.n_eos == 1);
 
+    read_as(&c, MIXTRAL "\"sliding_window\":null,\"num_local_experts\":4");
+    assert_true(c.experts == 4 && c.experts_per_token == 2 && c.expert_norm && c.rope.theta == 1e6);
+    assert_true(c.expert_size == c.intermediate_size && !pl_hf_dense(&c, 0) && !pl_hf_dense(&c, 1));
+    windows_are(&c, 0, "ff");
+    read_as(&c, MIXTRAL "\"sliding_window\":7");
+    windows_are(&c, 7, "ss");
+    assert_int_equal(c.experts, 8);
+    read_as(&c, QWEN3_MOE "\"num_experts\":16,\"num_experts_per_tok\":3,\"moe_intermediate_size\":20,"
+                          "\"norm_topk_prob\":true,\"sliding_window\":64,\"use_sliding_window\":false");
+    assert_true(c.experts == 16 && c.experts_per_token == 3 && c.expert_size == 20 && c.expert_norm && c.qk_norm);
+    windows_are(&c, 0, "ff");
+    read_as(&c, QWEN3_MOE "\"num_local_experts\":8,\"use_sliding_window\":true,\"mlp_only_layers\":[0,9]");
+    assert_true(c.experts == 8 && c.experts_per_token == 8 && c.expert_size == 768 && !c.expert_norm);
+    assert_true(pl_hf_dense(&c, 0) && !pl_hf_dense(&c, 1));
+    windows_are(&c, 4096, "ss");
+    read_as(&c, QWEN3_MOE "\"decoder_sparse_step\":2");
+    assert_true(c.experts == 128 && pl_hf_dense(&c, 0) && !pl_hf_dense(&c, 1));
+
+    read_as(&c, GPT_OSS "\"num_local_experts\":32,\"attention_bias\":true,\"swiglu_limit\":7.0,"
+                        "\"quantization_config\":{\"quant_method\":\"mxfp4\",\"modules_to_not_convert\":[]}");
+    assert_true(c.experts == 32 && c.experts_per_token == 4 && c.expert_norm && c.biased && c.sinks && c.qkv_bias);
+    assert_true(c.activation == PL_HF_CLAMPED && c.rope.scaling == PL_HF_ROPE_YARN && !c.rope.truncate);
+    assert_true(c.rope.factor == 32 && c.rope.theta == 150000 && c.rope.original_max_position_embeddings == 4096);
+    windows_are(&c, 128, "sf");
+    read_as(&c, GPT_OSS "\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"sliding_window\":9,"
+                        "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"truncate\":false,"
+                        "\"original_max_position_embeddings\":64}");
+    windows_are(&c, 9, "fs");
+    assert_true(c.rope.factor == 2 && !c.rope.truncate);
+
+    pl_err err;
+    read_as(&c, QWEN3_MOE "\"decoder_sparse_step\":2");
+    c.num_hidden_layers = 513;
+    assert_says(pl_hf_config_check(&c, "here", &err), PL_E_INPUT, &err,
+                "here: 128 experts in 513 layers are more than 65536");
+
     // A drafter's layer is Llama's.
+    pl_hf_config_plain(&c);
+    assert_true(c.experts == 0 && pl_hf_dense(&c, 1));
     read_as(&c, GEMMA2 "\"sliding_window\":9");
     pl_hf_config_plain(&c);
     windows_are(&c, 0, "ff");
@@ -246,7 +287,8 @@ static void test_bad_targets(void **state) {
         {"architectures", "\"architectures\":[5]", "architectures[0]: expected a string, found 5"},
         {"architectures", "\"architectures\":[\"GPT2LMHeadModel\"]",
          "\"GPT2LMHeadModel\" is not supported; targets are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-         "Qwen3ForCausalLM, Phi3ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM or Gemma3ForConditionalGeneration"},
+         "Qwen3ForCausalLM, Phi3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, "
+         "Gemma2ForCausalLM, Gemma3ForCausalLM or Gemma3ForConditionalGeneration"},
         {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle3\"]", "is a draft head, not a target"},
         {NULL, "\"draft_vocab_size\":100", "is a draft head, not a target"},
         {"model_type", "\"model_type\":5", "model_type: expected a string"},
@@ -329,6 +371,29 @@ static void test_bad_targets(void **state) {
          "layer_types[0]: sliding_attention, but there is no sliding_window"},
         {"architectures", MISTRAL "\"layer_types\":[\"full_attention\",\"chunked_attention\"]",
          "layer_types[1]: \"chunked_attention\" is not supported, only full_attention and sliding_attention"},
+        {NULL, "\"num_local_experts\":8", "num_local_experts: experts are not supported in this architecture"},
+        {"architectures", MIXTRAL "\"num_local_experts\":0", "num_local_experts: expected a positive integer, found 0"},
+        {"architectures", MIXTRAL "\"num_local_experts\":1025",
+         "num_local_experts: expected an integer from 1 to 1024"},
+        {"architectures", MIXTRAL "\"num_experts_per_tok\":9", "num_experts_per_tok: expected an integer from 1 to 8"},
+        {"architectures", MIXTRAL "\"num_local_experts\":1", "num_experts_per_tok: 2 of 1 experts"},
+        {"architectures", MIXTRAL "\"num_local_experts\":\"8\"", "num_local_experts: expected a positive integer"},
+        {"architectures", QWEN3_MOE "\"num_experts\":-1", "num_experts: expected a positive integer, found -1"},
+        {"architectures", QWEN3_MOE "\"moe_intermediate_size\":0",
+         "moe_intermediate_size: expected a positive integer"},
+        {"architectures", QWEN3_MOE "\"decoder_sparse_step\":0", "decoder_sparse_step: expected a positive integer"},
+        {"architectures", QWEN3_MOE "\"mlp_only_layers\":[-1]", "mlp_only_layers[0]: expected a non-negative integer"},
+        {"architectures", QWEN3_MOE "\"mlp_only_layers\":1", "mlp_only_layers: expected an array"},
+        {"architectures", QWEN3_MOE "\"norm_topk_prob\":1", "norm_topk_prob: expected true or false, found 1"},
+        {"architectures", GPT_OSS "\"attention_bias\":false", "attention_bias: false is not supported"},
+        {"architectures", GPT_OSS "\"swiglu_limit\":8", "swiglu_limit: 8 is not supported, only 7"},
+        {"architectures", GPT_OSS "\"swiglu_alpha\":1", "swiglu_alpha: 1 is not supported, only 1.702"},
+        {"architectures", GPT_OSS "\"hidden_act\":\"gelu_pytorch_tanh\"", "hidden_act: only silu is supported"},
+        {"architectures", GPT_OSS "\"quantization_config\":{\"quant_method\":\"gptq\"}",
+         "quantization_config: \"gptq\" is not supported, only mxfp4"},
+        {"architectures", GPT_OSS "\"quantization_config\":7", "quantization_config: expected an object"},
+        {"architectures", MIXTRAL "\"quantization_config\":{\"quant_method\":\"mxfp4\"}",
+         "quantization_config: quantised weights are not supported"},
         {"architectures", GEMMA2 "\"layer_types\":[\"sliding_attention\"]", "layer_types: 1 entries for 2 layers"},
         {"architectures", GEMMA2 "\"hidden_activation\":\"gelu\"",
          "hidden_activation: \"gelu\" is not supported, only silu and gelu_pytorch_tanh"},
@@ -493,6 +558,10 @@ static void assert_same(const pl_hf_config *a, const pl_hf_config *b) {
     assert_true(a->rope.partial == b->rope.partial && a->rope.n_divisors == b->rope.n_divisors);
     assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
+    assert_true(a->biased == b->biased && a->sinks == b->sinks && a->rope.truncate == b->rope.truncate);
+    assert_true(a->experts == b->experts && a->experts_per_token == b->experts_per_token);
+    assert_true(a->expert_size == b->expert_size && a->expert_norm == b->expert_norm);
+    assert_memory_equal(a->dense, b->dense, sizeof a->dense);
     assert_true(a->fused == b->fused && a->norm_plus_one == b->norm_plus_one && a->post_norms == b->post_norms);
     assert_true(a->embedding_scaled == b->embedding_scaled && a->qk_norm == b->qk_norm && a->qkv_bias == b->qkv_bias);
 }
@@ -506,6 +575,10 @@ static void test_family_round_trip(void **state) {
         PHI3 "\"max_position_embeddings\":512,\"original_max_position_embeddings\":64,\"sliding_window\":99,"
              "\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1.5],"
              "\"long_factor\":[1,4]}",
+        MIXTRAL "\"sliding_window\":9,\"num_local_experts\":4,\"num_experts_per_tok\":3",
+        QWEN3_MOE "\"num_experts\":16,\"moe_intermediate_size\":20,\"norm_topk_prob\":true,\"mlp_only_layers\":[1]",
+        QWEN3_MOE "\"num_experts\":16,\"decoder_sparse_step\":2,\"use_sliding_window\":true",
+        GPT_OSS "\"num_local_experts\":16,\"sliding_window\":9",
         GEMMA2 "\"sliding_window\":9",
         GEMMA2 "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":7.5,\"sliding_window\":null",
         GEMMA3 "\"sliding_window_pattern\":2,\"rope_local_base_freq\":77,\"query_pre_attn_scalar\":168",

@@ -23,6 +23,9 @@ static void seeds(void) {
     pl_fuzz_seed_text("{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," TARGET
                       ",\"head_dim\":16,\"dtype\":\"float16\",\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-5,"
                       "\"max_position_embeddings\":4096,\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2}}");
+    pl_fuzz_seed_text("{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\"," TARGET
+                      ",\"num_experts\":16,\"num_experts_per_tok\":4,\"moe_intermediate_size\":24,"
+                      "\"norm_topk_prob\":true,\"decoder_sparse_step\":1,\"mlp_only_layers\":[0]}");
     pl_fuzz_seed_text("{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"model_type\":\"llama\"," TARGET
                       ",\"draft_vocab_size\":128,\"target_hidden_size\":64,\"eagle_config\":{"
                       "\"eagle_aux_hidden_state_layer_ids\":[1,2],\"use_aux_hidden_state\":true},"
@@ -42,6 +45,10 @@ static const char *const words[] = {"\"rope_scaling\":{",
                                     "\"eagle_config\":{",
                                     "\"layer_types\":[",
                                     "\"head_dim\":",
+                                    "\"num_local_experts\":",
+                                    "\"mlp_only_layers\":[",
+                                    "MixtralForCausalLM",
+                                    "GptOssForCausalLM",
                                     "65537",
                                     "\"quantization_config\":{",
                                     "\"eos_token_id\":",

@@ -5,7 +5,10 @@
   qwen2, qwen3                  the same of Qwen2ForCausalLM, Qwen3ForCausalLM
   mistral, qwen2_window,        the same of MistralForCausalLM and so on, on texts longer than their windows; logits of
   phi3, phi3_short              a tree's nodes, each as the end of a text of its own; texts continued greedily
-  gemma2, gemma2_tied, gemma3   the same without gradients
+  gemma2, gemma2_tied, gemma3,  the same without gradients
+  mixtral, qwen3_moe,
+  qwen3_moe_step, gpt_oss,
+  gpt_oss_mxfp4                 (experts' weights in MXFP4, read by transformers' own function)
   eagle3                        EAGLE-3's drafter (arXiv 2503.01840) and its training-time test, written here from the
                                 paper with one whole attention mask per step; gradients of the drafter
   eagle1                        EAGLE-1's drafter and loss (arXiv 2401.15077) over the steps of a training-time test
@@ -37,6 +40,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 torch.set_num_threads(1)
@@ -81,6 +85,51 @@ def weight(model, name, shape):
     key, n = f"{model}/{name}", math.prod(shape)
     v = norm_weights(key, n) if len(shape) == 1 else coarse(key, n, 8 if "embed" in name else 10)
     return torch.from_numpy(v.reshape(shape))
+
+
+def packed(model, name, rows, cols):
+    """A matrix in MXFP4: bytes of two values, and scales."""
+    pairs = (bits(f"{model}/{name}/blocks", rows * cols // 2) >> np.uint64(56)).astype(np.uint8)
+    scales = (bits(f"{model}/{name}/scales", rows * cols // 32) >> np.uint64(56)).astype(np.uint8) % 4 + 121
+    return (torch.from_numpy(pairs.reshape(rows, cols // 32, 16)), torch.from_numpy(scales.reshape(rows, cols // 32)))
+
+
+def parameter(config, values, name, shape):
+    """A model's parameter, where one holds all of a layer's experts made of theirs."""
+    if ".experts." not in name:
+        return values(name.replace(".mlp.router.", ".mlp.gate."), shape)
+    layer, of = name.split(".experts.")
+    oss = config.model_type == "gpt_oss"  # transposed, gate and up in turns
+
+    def two(e, what, *shape):
+        pair = [values(f"{layer}.experts.{e}.{p}_proj.{what}", shape) for p in ("gate", "up")]
+        return torch.stack(pair, 1).reshape(-1, *shape[1:]) if oss else torch.cat(pair)
+
+    def one(e):
+        if of == "gate_up_proj":
+            return two(e, "weight", shape[2] // 2, shape[1]).T if oss else two(e, "weight", shape[1] // 2, shape[2])
+        if of == "gate_up_proj_bias":
+            return two(e, "bias", shape[1] // 2)
+        if of == "down_proj_bias":
+            return values(f"{layer}.experts.{e}.down_proj.bias", shape[1:])
+        w = values(f"{layer}.experts.{e}.down_proj.weight", (shape[2], shape[1]) if oss else shape[1:])
+        return w.T if oss else w
+
+    def mxfp4(rows, cols):
+        """What transformers reads from blocks and scales."""
+        both = []
+        for e in range(shape[0]):
+            if of == "down_proj":
+                both.append(packed("llama", f"{layer}.experts.{e}.down_proj.weight", rows, cols))
+            else:
+                g, u = (packed("llama", f"{layer}.experts.{e}.{p}_proj.weight", rows // 2, cols) for p in ("gate", "up"))
+                both.append(tuple(torch.stack(t, 1).reshape(rows, *t[0].shape[1:]) for t in zip(g, u)))
+        blocks, scales = (torch.stack(t) for t in zip(*both))
+        return convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+
+    if getattr(config, "packed", False) and len(shape) == 3:
+        return mxfp4(shape[2], shape[1]).double()
+    return torch.stack([one(e) for e in range(shape[0])])
 
 
 # ---- files ----
@@ -176,12 +225,17 @@ def computing_in(dtype):
 
 
 def family_config(family, rope, tie=False, **sizes):
+    packed = sizes.pop("packed", False)
     kind = "Gemma3Text" if family == "Gemma3" else family
     act = {} if family.startswith("Gemma") else {"hidden_act": "silu"}
-    return getattr(transformers, kind + "Config")(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
+    config = getattr(transformers, kind + "Config")(rms_norm_eps=1e-5, tie_word_embeddings=tie, rope_parameters=rope,
                                                   attn_implementation="eager", bos_token_id=1, eos_token_id=2,
                                                   pad_token_id=None, architectures=[family + "ForCausalLM"], **act,
                                                   **sizes)
+    config._experts_implementation = "eager"
+    if packed:
+        config.packed = True
+    return config
 
 
 def llama_config(rope, tie=False, **sizes):
@@ -201,7 +255,7 @@ def llama_model(config, dtype, values):
     model = getattr(transformers, config.architectures[0])(config).to(dtype).train()
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(values(name, tuple(p.shape)).to(dtype))
+            p.copy_(parameter(config, values, name, tuple(p.shape)).to(dtype))
     return model
 
 
@@ -297,9 +351,39 @@ def beyond_prefill(g, name, config, window):
     g.put("greedy/text", int32(text))
 
 
+NEAR = 0.01
+
+
+def least_choice(config, window):
+    """Over rows and layers, how far the last expert chosen is above the best one that is not."""
+    least = []
+    with computing_in(torch.float64), torch.no_grad():
+        model = llama_model(config, torch.float64, lambda name, shape: weight("llama", name, shape))
+        for n, module in model.named_modules():
+            if n.endswith((".mlp.gate", ".mlp.router")):
+                module.register_forward_hook(lambda m, i, o: least.append(o[0].reshape(-1, o[0].shape[-1])))
+        model(torch.tensor([window[:-1]]))
+    k = config.num_experts_per_tok
+    best = [torch.topk(z, k + 1).values for z in least]
+    return min(float((z[:, k - 1] - z[:, k]).min()) for z in best)
+
+
+def clear_window(name, config, n):
+    """The first text on which the choice of experts is the same in bf16."""
+    for i in range(2000):
+        window = (bits(f"{name}/tokens/0/{i}", n + 1) % np.uint64(97)).astype(int).tolist()
+        least = least_choice(config, window)
+        if least > NEAR:
+            print(f"{name}: text {i}, experts never chosen by less than {least:.1e}")
+            return window
+    raise AssertionError(f"{name}: no text will do")
+
+
 def llama_case(name, rope, lengths, family="Llama", tie=False, learned=True, beyond=False, **sizes):
     config, g = family_config(family, rope, tie, **(SMALL | sizes)), Golden()
     windows = [(bits(f"{name}/tokens/{i}", n + 1) % np.uint64(97)).astype(int).tolist() for i, n in enumerate(lengths)]
+    if hasattr(config, "num_experts_per_tok"):
+        windows = [clear_window(name, config, n) for n in lengths]
     out, grad, freq = in_all_precisions(llama_run, config, windows)
     if freq[0] is not None:
         assert torch.allclose(freq[0], freq[1].double(), rtol=1e-6, atol=0)
@@ -858,6 +942,17 @@ if __name__ == "__main__":
     llama_case("gemma3", gemma3, (24,), "Gemma3", learned=False, head_dim=16, sliding_window=5,
                query_pre_attn_scalar=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                **far)
+    llama_case("mixtral", default, (24,), "Mixtral", learned=False, sliding_window=6, num_local_experts=5,
+               num_experts_per_tok=2, **far)
+    moe = dict(family="Qwen3Moe", learned=False, moe_intermediate_size=24, num_experts=7, num_experts_per_tok=3)
+    llama_case("qwen3_moe", default, (24,), norm_topk_prob=True, mlp_only_layers=[1], **moe, **far)
+    llama_case("qwen3_moe_step", default, (9,), norm_topk_prob=False, decoder_sparse_step=2, use_sliding_window=True,
+               sliding_window=5, **moe)
+    oss = dict(rope_type="yarn", rope_theta=500.0, factor=2.0, beta_fast=4.0, beta_slow=0.25, truncate=False,
+               original_max_position_embeddings=64)
+    moe = dict(family="GptOss", learned=False, sliding_window=6, num_local_experts=5, num_experts_per_tok=2)
+    llama_case("gpt_oss", oss, (24,), **moe, **far)
+    llama_case("gpt_oss_mxfp4", oss, (9,), packed=True, hidden_size=64, intermediate_size=32, **(moe))
     eagle3_case()
     eagle1_case()
     specvocab_case()

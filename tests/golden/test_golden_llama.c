@@ -1,5 +1,6 @@
 // Targets against transformers' models of the same family: hidden states, logits, gradients; packed and decoding as
 // well, on texts longer than the families' windows, row by row, in chunks and in trees; texts that they continue.
+#include "tests/golden/experts.h"
 #include "tests/golden/golden.h"
 
 #include <setjmp.h>
@@ -208,7 +209,20 @@ static bool write_model(golden *g, char dir[64]) {
     must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
     golden_weights_free(data, m.params.n);
     pl_llama_fini(&m);
+    if (c.biased) stack_experts(dir, &c, strstr(g->name, "mxfp4") != NULL);
     return c.embedding_scaled;
+}
+
+// Whether a backend has what the golden file's model needs; what lacks it refuses to open it.
+static bool computes(golden *g, const char *dir, const pl_backend *be) {
+    pl_err       err;
+    pl_hf_config c;
+    pl_llama     m;
+    golden_config(g, &c);
+    if (c.experts == 0 || be->fwd[PL_OP_EXPERTS]) return true;
+    assert_int_equal(pl_llama_open(&m, dir, PL_F32, be, &err), PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "has experts, which"));
+    return false;
 }
 
 static void decode_file(const char *name, int windows) {
@@ -219,6 +233,7 @@ static void decode_file(const char *name, int windows) {
     golden_open(&g, name);
     bool scaled = write_model(&g, dir);
     for (int i = 1; i < n; i++) { // models for inference are fp32
+        if (!computes(&g, dir, be[i])) continue;
         decode_on(&g, windows, dir, PL_F32, be[i], 5, 1);
         decode_on(&g, windows, dir, PL_F32, be[i], 7, 4);
         // The weights are the same numbers, but x is rounded; so is the scale of embeddings that have
@@ -328,7 +343,8 @@ static void beyond_prefill(const char *name) {
     golden_open(&g, name);
     write_model(&g, dir);
     for (int i = 1; i < n; i++)
-        beyond_on(&g, dir, be[i], !golden_on_device(be[i])); // an emulated device takes minutes to say that much
+        if (computes(&g, dir, be[i]))
+            beyond_on(&g, dir, be[i], !golden_on_device(be[i])); // an emulated device takes minutes to say that much
     golden_rmdir(dir);
     golden_close(&g);
 }
@@ -480,6 +496,56 @@ static void gemma3_wrapped(void **state) {
     }
 }
 
+// ---- mixtures of experts ----
+
+// The names that transformers writes as well, and the bytes of a step.
+static void mixtral(void **state) {
+    (void)state;
+    decode_file("mixtral", 1);
+    beyond_prefill("mixtral");
+    golden        g;
+    char          dir[64];
+    pl_err        err;
+    pl_hf_config  c;
+    pl_llama      m;
+    pl_lm         lm;
+    pl_lm_options o = {.backend = pl_backend_cpu(), .capacity = ROWS, .round_to = PL_F32};
+    golden_open(&g, "mixtral");
+    write_model(&g, dir);
+    as_mixtral(dir);
+    decode_on(&g, 1, dir, PL_F32, pl_backend_cpu(), 5, 1);
+
+    must(pl_llama_open(&m, dir, PL_BF16, pl_backend_cpu(), &err), &err);
+    const pl_mixture *x = &m.layer[0].mixture;
+    assert_true(x->n == 5 && x->k == 2 && x->normalised && x->router.dtype == PL_F32);
+    double expert = (double)(pl_panels_bytes(80, 48, PL_BF16) + pl_panels_bytes(48, 40, PL_BF16));
+    double all = (double)pl_params_bytes(&m.params);
+    for (int i = 0; i < m.params.n; i++)
+        if (m.params.p[i].kind == PL_PARAM_EMBED) all -= (double)m.params.p[i].owned_bytes;
+    assert_true(pl_llama_step_bytes(&m, 0) == all - LAYERS * 3 * expert);
+    pl_llama_fini(&m);
+
+    golden_config(&g, &c);
+    assert_int_equal(pl_lm_create(&lm, &c, &o, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "MixtralForCausalLM is decoded and learned from, not trained: it has experts"));
+    golden_rmdir(dir);
+    golden_close(&g);
+}
+
+static void gpt_oss(void **state) {
+    (void)state;
+    decode_file("gpt_oss", 1);
+    beyond_prefill("gpt_oss");
+    decode_file("gpt_oss_mxfp4", 1);
+}
+
+static void qwen3_moe(void **state) {
+    (void)state;
+    decode_file("qwen3_moe", 1);
+    beyond_prefill("qwen3_moe");
+    decode_file("qwen3_moe_step", 1);
+}
+
 static void learn_qwen2(void **state) {
     (void)state;
     learn("qwen2", 2);
@@ -563,6 +629,7 @@ int main(void) {
         cmocka_unit_test(decode_qwen2),  cmocka_unit_test(decode_qwen3),   cmocka_unit_test(mistral),
         cmocka_unit_test(qwen2_window),  cmocka_unit_test(phi3),           cmocka_unit_test(gemma2),
         cmocka_unit_test(gemma3),        cmocka_unit_test(gemma3_wrapped), cmocka_unit_test(embedding_scale),
+        cmocka_unit_test(mixtral),       cmocka_unit_test(qwen3_moe),      cmocka_unit_test(gpt_oss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,13 @@ static void set_windows(pl_hf_config *c, int window, int each) {
         c->windowed[l / 8] |= (uint8_t)(1 << l % 8);
 }
 
+static void set_experts(pl_hf_config *c, int experts, int of_a_row, int width) {
+    c->experts = experts;
+    c->experts_per_token = of_a_row;
+    c->expert_size = width;
+    c->expert_norm = true;
+}
+
 static pl_hf_config config_of(const char *family, int layers, int vocab) {
     pl_hf_config c;
     pl_hf_config_init(&c);
@@ -62,6 +69,19 @@ static pl_hf_config config_of(const char *family, int layers, int vocab) {
     c.qkv_bias = strcmp(family, "Qwen2") == 0;
     c.qk_norm = strcmp(family, "Qwen3") == 0;
     if (strcmp(family, "Mistral") == 0) set_windows(&c, 9, 1);
+    if (strcmp(family, "Mixtral") == 0) set_experts(&c, 5, 2, c.intermediate_size);
+    if (strcmp(family, "Qwen3Moe") == 0) {
+        set_experts(&c, 9, 3, 24);
+        c.qk_norm = true;
+        c.expert_norm = false;
+        c.dense[0] = 2; // the second layer
+    }
+    if (strcmp(family, "GptOss") == 0) {
+        set_experts(&c, 5, 2, c.intermediate_size);
+        c.qkv_bias = c.biased = c.sinks = true;
+        c.activation = PL_HF_CLAMPED;
+        set_windows(&c, 7, 2);
+    }
     if (strcmp(family, "Gemma2") != 0) return c;
     c.norm_plus_one = c.post_norms = c.embedding_scaled = true;
     c.activation = PL_HF_GELU_TANH;

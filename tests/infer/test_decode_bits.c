@@ -364,27 +364,39 @@ static void eagle1_is_lossless(void **state) {
 // fit them.
 static void families_are_lossless(void **state) {
     (void)state;
-    static const char *const families[] = {"Qwen2", "Qwen3", "Gemma2", "Mistral"};
+    static const struct {
+        const char *name;
+        bool        bias, norm, window, caps, sinks;
+        int         experts;
+    } families[] = {{"Qwen2", .bias = true},
+                    {"Qwen3", .norm = true},
+                    {"Gemma2", .window = true, .caps = true},
+                    {"Mistral", .window = true},
+                    {"Mixtral", .experts = 5},
+                    {"Qwen3Moe", .norm = true, .experts = 9},
+                    {"GptOss", .bias = true, .window = true, .sinks = true, .experts = 5}};
     static const char *const trees[] = {"chain:3", "eagle2:12,4,4"};
-    for (int f = 0; f < 4; f++) {
+    for (int f = 0; f < (int)(sizeof families / sizeof *families); f++) {
         char        dir[64], draft[64], what[96];
         world      *w = calloc(1, sizeof *w);
         transcript *got = calloc(SESSIONS, sizeof *got);
-        test_target_family(&w->target, test_mkdir(dir), families[f], 4, 29, f % 2 ? PL_F32 : PL_BF16);
+        test_target_family(&w->target, test_mkdir(dir), families[f].name, 4, 29, f % 2 ? PL_F32 : PL_BF16);
         const pl_hf_config *c = &w->target.config;
-        assert_true(c->qkv_bias == (f == 0) && c->qk_norm == (f == 1) && (c->sliding_window > 0) == (f > 1));
-        assert_true((c->attention_softcap > 0 && c->final_softcap > 0 && c->post_norms) == (f == 2));
+        assert_true(c->qkv_bias == families[f].bias && c->qk_norm == families[f].norm);
+        assert_true((c->sliding_window > 0) == families[f].window && c->experts == families[f].experts);
+        assert_true((c->attention_softcap > 0 && c->final_softcap > 0 && c->post_norms) == families[f].caps);
+        assert_true(c->sinks == families[f].sinks);
         test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 31);
         for (int t = 0; t < 2; t++) {
             for (uint64_t k = 0; k < SESSIONS; k++)
                 run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
-            snprintf(what, sizeof what, "%s trees at every offset", families[f]);
+            snprintf(what, sizeof what, "%s trees at every offset", families[f].name);
             check_placed(w, NULL, t, got, what);
             for (int i = 0; i < 2; i++) {
                 pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 17);
                 run(&w->target, d, NULL, 8 * 17, 0, 8, t, -1, got);
                 pl_drafter_destroy(d);
-                snprintf(what, sizeof what, "%s, %s", families[f], trees[i]);
+                snprintf(what, sizeof what, "%s, %s", families[f].name, trees[i]);
                 for (int j = 0; j < 8; j++)
                     same(&w->plain[j], &got[j], what);
             }

@@ -37,7 +37,14 @@ static const struct {
     {"gemma2", "\"architectures\": [\"Gemma2ForCausalLM\"], \"model_type\": \"gemma2\", \"sliding_window\": 7,\n"
                "\"query_pre_attn_scalar\": 12, \"attn_logit_softcapping\": 3.0, \"final_logit_softcapping\": 6.0"},
     {"gemma3", "\"architectures\": [\"Gemma3ForCausalLM\"], \"model_type\": \"gemma3_text\", \"sliding_window\": 6,\n"
-               "\"sliding_window_pattern\": 2, \"rope_theta\": 1000000, \"rope_local_base_freq\": 10000"}};
+               "\"sliding_window_pattern\": 2, \"rope_theta\": 1000000, \"rope_local_base_freq\": 10000"},
+    {"mixtral", "\"architectures\": [\"MixtralForCausalLM\"], \"model_type\": \"mixtral\", \"sliding_window\": 9,\n"
+                "\"num_local_experts\": 5, \"num_experts_per_tok\": 2"},
+    {"qwen3moe", "\"architectures\": [\"Qwen3MoeForCausalLM\"], \"model_type\": \"qwen3_moe\", \"num_experts\": 9,\n"
+                 "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"mlp_only_layers\": [1]"},
+    {"gptoss",
+     "\"architectures\": [\"GptOssForCausalLM\"], \"model_type\": \"gpt_oss\", \"sliding_window\": 8,\n"
+     "\"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"rope_theta\": 150000, \"attention_bias\": true"}};
 enum { FAMILIES = sizeof family / sizeof *family };
 
 // ---- a random model in a folder
