@@ -104,12 +104,12 @@ static bool add_stack(pl_weight_list *l, const pl_st *set, const pl_st_entry *s,
     size_t         slice = s->bytes / (size_t)s->shape[0];
     const uint8_t *data = s->data, *scale = one.scale;
     int64_t        blocks = one.shape[1] / 32; // of a row of MXFP4
+    one.bytes = (slice + (scale ? slice / 16 : 0)) / (size_t)one.row_stride;
     for (int64_t e = 0; e < s->shape[0]; e++)
         for (int64_t t = 0; t < one.row_stride; t++) {
             char   then[64];
             size_t skip = k->packed ? (size_t)(t * blocks * 16) : (size_t)t * pl_dtype_size(s->dtype);
             one.data = data + (size_t)e * slice + skip;
-            one.bytes = slice - skip;
             if (scale) one.scale = scale + (e * one.shape[0] * one.row_stride + t) * blocks;
             snprintf(then, sizeof then, ".mlp.experts.%d.%s", (int)e, k->part[t]);
             add(l, &one, (int)(at - name), name, then);

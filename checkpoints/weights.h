@@ -33,8 +33,8 @@ typedef struct pl_weight_entry {
     pl_dtype       dtype;
     int            rank;
     int64_t        shape[PL_ST_RANK];
-    const void    *data; // mapped
-    size_t         bytes;
+    const void    *data;  // mapped
+    size_t         bytes; // of its elements, and their scales
     // 0: rows are as Hugging Face has them (rotate-half RoPE: element i pairs with i + head_dim/2).
     // Else: shape[0] = rope_heads * head_dim rows whose RoPE pairs are neighbours (2i, 2i+1); reading reorders them.
     int64_t        rope_heads;

@@ -127,6 +127,11 @@ static void put_config(pl_json_out *o, const pl_hf_config *c) {
         pl_put_int(o, "sliding_window", c->sliding_window);
         pl_put_int(o, "windowed_layers", windowed);
     }
+    if (c->experts > 0) {
+        pl_put_int(o, "experts", c->experts);
+        pl_put_int(o, "experts_per_token", c->experts_per_token);
+        pl_put_int(o, "expert_size", c->expert_size);
+    }
     if (c->attention_softcap > 0) pl_put_num(o, "attention_softcap", c->attention_softcap);
     if (c->final_softcap > 0) pl_put_num(o, "final_softcap", c->final_softcap);
     pl_put_bool(o, "tied_embeddings", c->tie_word_embeddings);

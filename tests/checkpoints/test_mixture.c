@@ -1,4 +1,5 @@
 // A mixture's tensors as a source has them: names, stacks of experts, MXFP4.
+#include "checkpoints/fingerprint.h"
 #include "checkpoints/mixture.h"
 #include "scratch.h"
 #include <math.h>
@@ -101,6 +102,8 @@ static void test_stacks(void **state) {
         for (int i = 0; i < 6; i++)
             snprintf(name[i], sizeof name[i], LAYER "mlp.experts.%d.%s", e, part[i]);
         pl_weight_spec two = {.part = {{name[0], WIDTH}, {name[1], WIDTH}}, .n_parts = 2, .rows = 2 * WIDTH, .cols = D};
+        assert_int_equal(pl_weight_source_find(src, name[0])->bytes, WIDTH * D * 2);
+        assert_int_equal(pl_weight_source_find(src, name[2])->bytes, WIDTH * D * 2);
         assert_ok(pl_weight_read_f32(src, &two, v, &err));
         for (int r = 0; r < 2 * WIDTH; r++)
             for (int c = 0; c < D; c++)
@@ -174,6 +177,7 @@ static void test_mxfp4(void **state) {
                 w = (pl_weight_spec){
                     .part = {{one, WIDTH}, {other, WIDTH}}, .n_parts = 2, .rows = 2 * WIDTH, .cols = D};
             assert_int_equal(pl_weight_source_stored_dtype(src, &w, 1), PL_BF16);
+            assert_int_equal(pl_weight_source_find(src, one)->bytes, 2 * WIDTH / turns * (D / 2 + D / 32));
             assert_ok(pl_weight_read_f32(src, &w, v, &err));
             for (int r = 0; r < 2 * WIDTH; r++)
                 for (int c = 0; c < D; c++) {
@@ -186,6 +190,33 @@ static void test_mxfp4(void **state) {
                 }
         }
     pl_weight_source_close(src);
+}
+
+// Any byte of a stack, the last one too, tells two files apart.
+static void test_fingerprints(void **state) {
+    (void)state;
+    char         print[5][17];
+    pl_st_source all[] = {
+        {.name = LAYER "mlp.experts.down_proj_blocks", .dtype = PL_U8, .rank = 4, .shape = {3, 10, 2, 16}},
+        {.name = LAYER "mlp.experts.down_proj_scales", .dtype = PL_U8, .rank = 3, .shape = {3, 10, 2}},
+        {.name = LAYER "mlp.experts.gate_up_proj", .dtype = PL_U8, .rank = 3, .shape = {3, 8, 10}}};
+    static uint8_t packed[960], scale[60], plain[960];
+    all[2].dtype = PL_BF16;
+    all[2].shape[1] = 16;
+    all[0].data = packed;
+    all[1].data = scale;
+    all[2].data = plain;
+    for (int i = 0; i < 5; i++) {
+        pl_err   err;
+        uint8_t *changed[] = {NULL, &packed[959], &scale[59], &plain[959], &plain[0]};
+        if (i > 0) *changed[i] ^= 1;
+        pl_weight_source *src = opened(all, 3);
+        assert_ok(pl_fingerprint(print[i], src, NULL, true, &err));
+        pl_weight_source_close(src);
+        if (i > 0) *changed[i] ^= 1;
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(print[i], print[j]);
+    }
 }
 
 // What is not as its name promises is no expert's.
@@ -233,10 +264,8 @@ static void test_malformed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixtral_names),
-        cmocka_unit_test(test_stacks),
-        cmocka_unit_test(test_mxfp4),
-        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_mixtral_names), cmocka_unit_test(test_stacks),    cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_fingerprints),  cmocka_unit_test(test_malformed),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
