@@ -38,7 +38,7 @@ static void table_is_complete(void **state) {
 #include "kernels/ops.def"
 #undef X
     };
-    // Targets with experts are refused on a device (pl_llama_init).
+    // Targets with experts are refused on a device (pl_llama_open).
     static const bool lacks[PL_OP_COUNT] = {[PL_OP_EXPERTS] = true, [PL_OP_GROUPED] = true, [PL_OP_COMBINE] = true};
     const pl_backend *be = pl_backend_cuda_emulated();
     int               has[2] = {0}, of[2] = {0};
