@@ -38,6 +38,8 @@ above kernels/comm/comm.c kernels/cuda/table.h
 above kernels/cuda/linear.cu data/text/text.h
 above kernels/cuda/lib/lt.c infer/model/llama.h
 above data/text/text.c data/tokenizer/tokenizer.h
+above data/text/text.c data/benchmarks/benchmark.h
+above data/benchmarks/benchmark.c data/chat/template.h
 above data/tokenizer/vocab.h data/chat/template.h
 above data/chat/jinja.h data/dataset/dataset.h
 above data/dataset/h5.c data/counts/counts.h
@@ -74,6 +76,7 @@ while read -r folder; do
 done < <(find kernels data checkpoints recipes infer train -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' \) |
     sed -E 's|^([^/]*/[^/]*)/.*|\1|; s|^([^/]*)/[^/]*\.[a-z]+$|\1|' | sort -u)
 
+beside data/benchmarks/score.c data/tokenizer/tokenizer.h
 beside data/text/text.c checkpoints/hf.h
 beside checkpoints/hf.c recipes/recipe.h
 beside recipes/recipe.c data/text/text.h
