@@ -65,17 +65,12 @@ pl_status pl_hf_experts_check(const pl_hf_config *c, const char *where, pl_err *
     return PL_OK;
 }
 
-static void put_int(pl_json_out *o, const char *key, int v) {
-    pl_json_out_key(o, key);
-    pl_json_out_int(o, v);
-}
-
 void pl_hf_experts_put(pl_json_out *o, const pl_hf_config *c, const pl_hf_family *f) {
     if (c->experts == 0) return;
-    put_int(o, f->expert_size > 0 ? "num_experts" : "num_local_experts", c->experts);
-    put_int(o, "num_experts_per_tok", c->experts_per_token);
+    pl_put_int(o, f->expert_size > 0 ? "num_experts" : "num_local_experts", c->experts);
+    pl_put_int(o, "num_experts_per_tok", c->experts_per_token);
     if (f->expert_size == 0) return;
-    put_int(o, "moe_intermediate_size", c->expert_size);
+    pl_put_int(o, "moe_intermediate_size", c->expert_size);
     pl_put_bool(o, "norm_topk_prob", c->expert_norm);
     pl_json_out_key(o, "mlp_only_layers");
     pl_json_out_array(o);

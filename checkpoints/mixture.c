@@ -1,8 +1,7 @@
 #include "checkpoints/mixture.h"
+#include "checkpoints/hf.h"
 #include <stdio.h>
 #include <string.h>
-
-enum { MOST = 1024 }; // experts of a stack
 
 // An entry whose name is the first n bytes of one, then another's.
 static void add(pl_weight_list *l, const pl_weight_entry *e, int n, const char *name, const char *then) {
@@ -77,7 +76,7 @@ static bool lay_out(const stack *k, const pl_st *set, const pl_st_entry *s, pl_w
     int64_t turns = k->two ? 2 : 1, all = s->rank == k->rank ? s->shape[k->rank == 3 ? 2 : 1] : 0;
     for (int i = 0; i < s->rank; i++)
         if (s->shape[i] < 1) return false;
-    if (all == 0 || all % turns != 0 || s->shape[0] > MOST) return false;
+    if (all == 0 || all % turns != 0 || s->shape[0] > PL_HF_EXPERTS_MAX) return false;
     *one = (pl_weight_entry){.dtype = s->dtype, .rank = 2, .shape = {all / turns}, .row_stride = turns};
     if (k->rank == 2) {
         one->rank = 1;

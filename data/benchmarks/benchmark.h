@@ -25,7 +25,7 @@ typedef struct pl_question_set {
 
 enum { PL_BENCHMARK_SETS = 4 };
 typedef struct pl_benchmark {
-    const char            *name, *help;
+    const char            *name; // data/README.md says what each one is
     int                    max_new_tokens;
     const pl_question_set *set[PL_BENCHMARK_SETS]; // up to the first NULL
 } pl_benchmark;

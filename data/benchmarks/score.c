@@ -32,13 +32,13 @@ static bool number_at(const char *s, const char **end, double *value) {
     bool   point = false, any = false;
     if (*s == '-' || *s == '+') digits[n++] = *s++;
     for (; n < sizeof digits - 1; s++) {
-        bool behind = isdigit((unsigned char)s[0]) && true, ahead = *s && isdigit((unsigned char)s[1]);
+        bool digit = isdigit((unsigned char)*s), ahead = *s && isdigit((unsigned char)s[1]);
         if (*s == ',' && any && !point && ahead) continue;
         if (*s == '.' && !point && ahead)
             point = true;
-        else if (!behind)
+        else if (!digit)
             break;
-        any = any || behind;
+        any = any || digit;
         digits[n++] = *s;
     }
     digits[n] = 0;

@@ -124,21 +124,6 @@ static pl_status allocate_sampling(pl_engine *e, pl_session *x, pl_err *err) {
     return PL_OK;
 }
 
-// Sampled children and verifiers of chains restrict the trees.
-static pl_status check_verifier(const pl_verifier *v, const pl_drafter *d, pl_err *err) {
-    if (!d) return PL_OK;
-    const pl_tree_policy *p = &d->policy;
-    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape)
-        return pl_fail(err, PL_E_USAGE,
-                       "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
-                       "tree, or verifier \"match\"",
-                       v->name, p->kind->name);
-    if (v->chain && (p->width > 1 || p->k > 1))
-        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" takes chains, not the tree \"%s\": take chain:LENGTH|auto",
-                       v->name, p->kind->name);
-    return PL_OK;
-}
-
 static void take_arrays(void *arg) {
     pl_engine *e = arg;
     size_t     rows = (size_t)e->opt.max_rows;
@@ -195,7 +180,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
     e->ctx.repeats = true;
-    PL_TRY_GOTO(st, fail, check_verifier(e->opt.verifier, drafter, err));
+    if (drafter) PL_TRY_GOTO(st, fail, pl_verifier_takes(e->opt.verifier, &drafter->policy, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));
     *out = e;

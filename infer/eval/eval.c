@@ -483,7 +483,8 @@ static pl_status run_sessions(eval *e, int t, int sessions, batch_work *bw, pl_e
 }
 
 static pl_status run_batches(eval *e, int t, pl_err *err) {
-    size_t     n = (size_t)e->r->n_prompts;
+    size_t n = (size_t)e->r->n_prompts;
+    if (e->o->n_batches == 0) return PL_OK;
     batch_work bw = {.sampling = pl_malloc(n * sizeof *bw.sampling),
                      .hash = pl_malloc(n * sizeof *bw.hash),
                      .latency = pl_malloc(2 * n * sizeof *bw.latency)};

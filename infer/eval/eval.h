@@ -5,7 +5,8 @@
 // seeds; for each prompt and seed all methods of a temperature run before the next, in an order that rotates, so that
 // drift of the machine hits all alike. Before a later turn of a conversation stand the answers that "plain" gave at
 // this temperature and seed, for all methods: they see the same prompts. A drafter's weights and its target's are bf16:
-// its answers are compared with plain's of the same temperature and seed.
+// its answers are compared with plain's of the same temperature and seed. Where batches are asked for, every method but
+// "plain-fp32" then answers all prompts again, so many at a time (infer/eval/batch.h).
 #ifndef PL_EVAL_H
 #define PL_EVAL_H
 

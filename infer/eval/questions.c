@@ -34,27 +34,34 @@ static pl_status name_prompts(const pl_recipe *r, const char **name, bool *all, 
     return PL_OK;
 }
 
-pl_status pl_questions_check(const pl_recipe *r, pl_err *err) {
+// The folder of a benchmark's files, which are all there.
+static pl_status find_folder(const char **dir, const pl_recipe *r, const pl_benchmark *b, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const char           *name;
-    bool                  all;
-    if (ev->eval.benchmark_data && !ev->eval.benchmark)
-        return pl_recipe_fail(r, &ev->eval.benchmark_data, err, "needs eval.benchmark");
-    if (ev->eval.max_new_tokens == 1)
-        return pl_recipe_fail(r, &ev->eval.max_new_tokens, err, "1 leaves nothing to time; 2 at least");
-    return name_prompts(r, &name, &all, err);
-}
-
-static pl_status find_folder(pl_questions *q, const pl_recipe *r, pl_err *err) {
-    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const char           *dir = ev->eval.benchmark_data ? ev->eval.benchmark_data : getenv("PACELINE_BENCHMARKS");
-    if (!dir || !*dir)
+    *dir = ev->eval.benchmark_data ? ev->eval.benchmark_data : getenv("PACELINE_BENCHMARKS");
+    if (!*dir || !**dir)
         return pl_recipe_fail(r, &ev->eval.benchmark, err,
                               "where are its files? put %s below a folder and name that in eval.benchmark_data or "
                               "PACELINE_BENCHMARKS; it comes from %s",
-                              q->benchmark->set[0]->file, q->benchmark->set[0]->origin);
-    q->folder = pl_strdup(dir);
-    return q->folder ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+                              b->set[0]->file, b->set[0]->origin);
+    for (int i = 0; i < PL_BENCHMARK_SETS && b->set[i]; i++) {
+        char *path;
+        PL_TRY(pl_benchmark_file(&path, b->set[i], *dir, err));
+        pl_free(path);
+    }
+    return PL_OK;
+}
+
+pl_status pl_questions_check(const pl_recipe *r, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const pl_benchmark   *b = ev->eval.benchmark ? pl_benchmark_find(ev->eval.benchmark) : NULL;
+    const char           *name, *dir;
+    bool                  all;
+    if (ev->eval.max_new_tokens == 1)
+        return pl_recipe_fail(r, &ev->eval.max_new_tokens, err, "1 leaves nothing to time; 2 at least");
+    PL_TRY(name_prompts(r, &name, &all, err));
+    if (ev->eval.benchmark_data && !ev->eval.benchmark)
+        return pl_recipe_fail(r, &ev->eval.benchmark_data, err, "needs eval.benchmark");
+    return b ? find_folder(&dir, r, b, err) : PL_OK;
 }
 
 // Moves all of `more` behind the questions.
@@ -71,12 +78,12 @@ static pl_status append(pl_questions *q, pl_prompts *more, pl_err *err) {
     return st;
 }
 
-static pl_status read_set(pl_questions *q, const pl_question_set *s, const pl_recipe *r, const pl_prompt_form *form,
-                          pl_err *err) {
+static pl_status read_set(pl_questions *q, const pl_question_set *s, const char *dir, const pl_recipe *r,
+                          const pl_prompt_form *form, pl_err *err) {
     pl_question_reader *reader = NULL;
     pl_prompts         *more = NULL;
     char               *path;
-    PL_TRY(pl_benchmark_file(&path, s, q->folder, err));
+    PL_TRY(pl_benchmark_file(&path, s, dir, err));
     pl_status st = pl_question_reader_create(&reader, s, form->chat != NULL, err);
     if (st == PL_OK) st = pl_prompts_to_evaluate(r, form, path, pl_question_reader_rewrite(reader), &more, err);
     pl_question_reader_destroy(reader);
@@ -89,26 +96,26 @@ static pl_status read_set(pl_questions *q, const pl_question_set *s, const pl_re
 
 pl_status pl_questions_read(pl_questions *q, const pl_recipe *r, const pl_prompt_form *form, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    const pl_benchmark   *b = ev->eval.benchmark ? pl_benchmark_find(ev->eval.benchmark) : NULL;
     pl_prompts           *train = NULL;
+    const char           *dir;
     bool                  all;
     *q = (pl_questions){.max_new = (int)ev->eval.max_new_tokens};
+    if (q->max_new == 0) q->max_new = b ? b->max_new_tokens : MAX_NEW;
     PL_TRY(name_prompts(r, &q->name, &all, err));
-    if (ev->eval.benchmark) q->benchmark = pl_benchmark_find(ev->eval.benchmark);
-    if (q->max_new == 0) q->max_new = q->benchmark ? q->benchmark->max_new_tokens : MAX_NEW;
-    if (!q->benchmark && all) return pl_prompts_to_evaluate(r, form, q->name, NULL, &q->prompts, err);
-    if (!q->benchmark) {
-        pl_status st = pl_recipe_prompts(r, form, &train, &q->prompts, err);
-        pl_prompts_destroy(train);
-        return st;
+    if (b) {
+        PL_TRY(find_folder(&dir, r, b, err));
+        for (int i = 0; i < PL_BENCHMARK_SETS && b->set[i]; i++)
+            PL_TRY(read_set(q, b->set[i], dir, r, form, err));
+        return PL_OK;
     }
-    PL_TRY(find_folder(q, r, err));
-    for (int i = 0; i < PL_BENCHMARK_SETS && q->benchmark->set[i]; i++)
-        PL_TRY(read_set(q, q->benchmark->set[i], r, form, err));
-    return PL_OK;
+    if (all) return pl_prompts_to_evaluate(r, form, q->name, NULL, &q->prompts, err);
+    pl_status st = pl_recipe_prompts(r, form, &train, &q->prompts, err);
+    pl_prompts_destroy(train);
+    return st;
 }
 
 void pl_questions_close(pl_questions *q) {
     pl_prompts_destroy(q->prompts);
-    pl_free(q->folder);
     *q = (pl_questions){0};
 }

@@ -6,14 +6,12 @@
 #include "infer/eval/eval.h"
 
 typedef struct pl_questions {
-    pl_prompts         *prompts;   // owned
-    const char         *name;      // of where they come from, for messages and results.json; borrowed from the recipe
-    const pl_benchmark *benchmark; // NULL: none
-    char               *folder;    // of the benchmark's files; owned
-    int                 max_new;   // tokens of an answer at most
+    pl_prompts *prompts; // owned
+    const char *name;    // of where they come from, for messages and results.json; borrowed from the recipe
+    int         max_new; // tokens of an answer at most
 } pl_questions;
 
-// Refuses with one line a recipe that names no prompts, or a benchmark that is none.
+// Refuses with one line a recipe that names no prompts, or a benchmark that is none or whose files are not there.
 pl_status pl_questions_check(const pl_recipe *r, pl_err *err);
 // Closed in any case.
 pl_status pl_questions_read(pl_questions *q, const pl_recipe *r, const pl_prompt_form *form, pl_err *err);

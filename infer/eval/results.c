@@ -8,7 +8,6 @@
 #include "kernels/base/rng.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define RESAMPLES 1000
@@ -61,16 +60,6 @@ static double speedup_of(const sums *s) {
     return pl_ratio(pl_ratio(s->emitted, s->seconds), pl_ratio(s->base_emitted, s->base_seconds));
 }
 
-int pl_by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static pl_interval middle(double x[RESAMPLES]) {
-    qsort(x, RESAMPLES, sizeof *x, pl_by_value);
-    return (pl_interval){x[RESAMPLES * 25 / 1000], x[RESAMPLES - 1 - RESAMPLES * 25 / 1000]};
-}
-
 static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_interval *acceptance) {
     double x[RESAMPLES], y[RESAMPLES];
     for (int k = 0; k < RESAMPLES; k++) {
@@ -88,8 +77,8 @@ static void bootstrap(uint64_t seed, const picked *p, pl_interval *speedup, pl_i
         x[k] = speedup_of(&s);
         y[k] = pl_ratio(s.emitted, s.steps);
     }
-    *speedup = middle(x);
-    *acceptance = middle(y);
+    *speedup = pl_interval_95(x, RESAMPLES);
+    *acceptance = pl_interval_95(y, RESAMPLES);
 }
 
 void pl_results_share(const pl_results *r, int m, const char *category, pl_share *f) {
@@ -382,9 +371,9 @@ static void add_example(pl_strbuf *b, const pl_results *r, const pl_method *a, i
     snprintf(line, sizeof line, "%g,%lld,%lld,%.4f,", a->temperature, (long long)(i * a->seeds + seed),
              (long long)(x->emitted / r->repeats + 1), 1e3 * x->prefill_seconds / r->repeats);
     pl_strbuf_add(b, line, strlen(line));
-    if (x->emitted > 0) snprintf(line, sizeof line, "%.4f,%.2f", 1e3 * tpot, 1 / tpot);
-    pl_strbuf_add(b, line, x->emitted > 0 ? strlen(line) : 0);
-    pl_strbuf_add(b, x->emitted > 0 ? "\n" : ",\n", x->emitted > 0 ? 1 : 2);
+    snprintf(line, sizeof line, ",\n"); // of one token no later one's time is known
+    if (x->emitted > 0) snprintf(line, sizeof line, "%.4f,%.2f\n", 1e3 * tpot, 1 / tpot);
+    pl_strbuf_add(b, line, strlen(line));
 }
 
 pl_status pl_results_save_examples(const pl_results *r, const char *dir, pl_err *err) {

@@ -12,6 +12,7 @@
 
 #include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
+#include "kernels/base/interval.h"
 #include "kernels/base/strbuf.h"
 
 // One method's answer to one prompt with one seed; all repeats added up, but the tokens, which are the first repeat's.
@@ -89,12 +90,6 @@ typedef struct pl_results {
 } pl_results;
 
 void pl_results_destroy(pl_results *r);
-
-int pl_by_value(const void *a, const void *b); // of doubles, for qsort
-
-typedef struct pl_interval {
-    double low, high;
-} pl_interval;
 
 // Figures of a method over some prompts.
 typedef struct pl_share {

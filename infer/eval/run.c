@@ -45,7 +45,8 @@ const pl_key pl_eval_keys[] = {
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.repeats), .deflt = "1", .min = 1, .max = 1000,
      .help = "times that every method answers every prompt", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INTS(pl_eval_recipe, eval.batches), .deflt = "[]", .min = 2, .max = 1024,
-     .help = "all prompts again, so many at a time, to measure throughput: [8, 32]", .stages = PL_STAGE_EVAL},
+     .help = "all prompts again, so many at a time, to measure throughput, but for plain-fp32: [8, 32]",
+     .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_INT(pl_eval_recipe, eval.limit), .deflt = "0", .min = 0, .max = 1e9,
      .help = "prompts at most, evenly chosen; 0: all", .stages = PL_STAGE_EVAL},
     {PL_KEY_FIELD_STRING(pl_eval_recipe, eval.tree), .deflt = "auto",
@@ -144,6 +145,23 @@ static const char *tree_of(const pl_recipe *r, const pl_eval_drafter_recipe *ite
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
     const pl_verifier    *v = item->verify ? pl_verifier_find(item->verify, NULL) : NULL;
     return v && v->chain && !pl_recipe_differs(r, &ev->eval.tree) ? NULL : ev->eval.tree;
+}
+
+// Before anything is trained: whether its verifier is one, and takes its tree.
+static pl_status check_other(const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
+    const char *const *way;
+    pl_tree_policy     policy;
+    PL_TRY(way_of(r, item, &way, err));
+    if (!item->verify || !*item->verify) return PL_OK;
+    const pl_verifier *v = pl_verifier_find(item->verify, err);
+    if (!v) return PL_E_INPUT;
+    bool        trained = way == &item->drafter || pl_drafter_is_folder(*way);
+    const char *tree = item->tree ? item->tree : trained ? tree_of(r, item) : NULL;
+    if (v->chain && !(tree && *tree)) return PL_OK; // it gets one
+    PL_TRY(trained ? pl_tree_policy_parse(&policy, tree, err) : pl_drafter_shape(&policy, *way, tree, err));
+    pl_err why = {0};
+    if (pl_verifier_takes(v, &policy, &why) == PL_OK) return PL_OK;
+    return pl_recipe_fail(r, &item->verify, err, "%s", why.msg);
 }
 
 static pl_status choose_other(chosen *c, const pl_recipe *r, const pl_eval_drafter_recipe *item, pl_err *err) {
@@ -385,11 +403,10 @@ done:
 
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
     const pl_eval_recipe *ev = pl_eval_recipe_of(r);
-    const char *const    *way;
     if (!pretrained) PL_TRY(pl_recipe_require(r, &pl_generate_recipe_of(r)->target.path, err));
     PL_TRY(pl_questions_check(r, err));
     for (int i = 0; i < ev->eval.drafters.n; i++)
-        PL_TRY(way_of(r, &ev->eval.drafters.at[i], &way, err));
+        PL_TRY(check_other(r, &ev->eval.drafters.at[i], err));
     return PL_OK;
 }
 

@@ -2,18 +2,13 @@
 #include "infer/report/parts.h"
 #include "infer/report/svg.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/interval.h"
 #include "kernels/base/rng.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define RESAMPLES 1000
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static const cJSON *method_called(const pl_json *j, const char *name) {
     const cJSON *m;
@@ -28,62 +23,71 @@ static const char *setting(const pl_json *j, const char *key) {
     return cJSON_IsObject(set) ? pl_report_str(j, set, key) : "";
 }
 
-// Numbers of two arrays of equal length, prompt by prompt; 0 where they have none, or too few to resample.
-static int pairs(const pl_json *j, const cJSON *m, const pl_json *other, const cJSON *o, const char *key, double *x,
-                 double *y, int most) {
-    enum { LEAST = 4 };
-    const cJSON *a = NULL, *b = NULL, *p, *q;
-    int          n = 0;
-    if (pl_json_opt_array(j, m, key, &a, NULL) != PL_OK || pl_json_opt_array(other, o, key, &b, NULL) != PL_OK)
-        return 0;
-    if (!a || !b || cJSON_GetArraySize(a) != cJSON_GetArraySize(b)) return 0;
-    for (p = a->child, q = b->child; p && q && n < most; p = p->next, q = q->next, n++) {
-        if (!cJSON_IsNumber(p) || !cJSON_IsNumber(q)) return 0;
-        x[n] = p->valuedouble;
-        y[n] = q->valuedouble;
+// The numbers of an array; NULL: it is none of n numbers. The caller's.
+static double *numbers(const pl_json *j, const cJSON *m, const char *key, int n) {
+    const cJSON *list = NULL, *x;
+    if (pl_json_opt_array(j, m, key, &list, NULL) != PL_OK || !list || cJSON_GetArraySize(list) != n) return NULL;
+    double *v = pl_malloc((size_t)n * sizeof *v), *at = v;
+    cJSON_ArrayForEach(x, list) {
+        if (v) *at++ = cJSON_IsNumber(x) ? x->valuedouble : NAN;
     }
-    return n < LEAST ? 0 : n;
+    return v;
 }
 
+// What a method took for each prompt, and gave; here and there.
+typedef struct pairs {
+    double *seconds[2], *tokens[2];
+} pairs;
+
 // 95 % of the ratios of speeds when prompts are drawn with replacement, the same ones for both runs.
-static bool resample(const double *seconds, const double *other_seconds, const double *tokens,
-                     const double *other_tokens, int n, double *low, double *high) {
+static bool resample(const pairs *p, int n, pl_interval *of) {
     double ratio[RESAMPLES];
     for (int k = 0; k < RESAMPLES; k++) {
         pl_rng rng = pl_rng_make(1, PL_STREAM_NOISE, (uint64_t)k);
-        double s = 0, os = 0, t = 0, ot = 0;
+        double seconds[2] = {0}, tokens[2] = {0};
         for (int i = 0; i < n; i++) {
-            int64_t p = (int64_t)pl_rng_below(rng, (uint64_t)i, (uint64_t)n);
-            s += seconds[p];
-            os += other_seconds[p];
-            t += tokens[p];
-            ot += other_tokens[p];
+            int64_t at = (int64_t)pl_rng_below(rng, (uint64_t)i, (uint64_t)n);
+            for (int run = 0; run < 2; run++) {
+                seconds[run] += p->seconds[run][at];
+                tokens[run] += p->tokens[run][at];
+            }
         }
-        if (!(s > 0) || !(os > 0) || !(ot > 0)) return false;
-        ratio[k] = t / s / (ot / os);
+        ratio[k] = tokens[0] / seconds[0] / (tokens[1] / seconds[1]);
+        if (!isfinite(ratio[k])) return false;
     }
-    qsort(ratio, RESAMPLES, sizeof *ratio, by_value);
-    *low = ratio[RESAMPLES * 25 / 1000];
-    *high = ratio[RESAMPLES - 1 - RESAMPLES * 25 / 1000];
+    *of = pl_interval_95(ratio, RESAMPLES);
     return true;
 }
 
+// false: the runs asked other prompts, too few of them, or do not say enough.
+static bool ratio_interval(const pl_json *j, const cJSON *m, const pl_json *other, const cJSON *o, pl_interval *of) {
+    enum { LEAST = 4 };
+    const cJSON *list = NULL;
+    if (strcmp(setting(j, "prompts"), setting(other, "prompts")) != 0) return false;
+    if (pl_json_opt_array(j, m, "seconds_by_prompt", &list, NULL) != PL_OK || !list) return false;
+    int n = cJSON_GetArraySize(list);
+    if (n < LEAST) return false;
+    pairs p = {.seconds = {numbers(j, m, "seconds_by_prompt", n), numbers(other, o, "seconds_by_prompt", n)},
+               .tokens = {numbers(j, m, "tokens_by_prompt", n), numbers(other, o, "tokens_by_prompt", n)}};
+    bool  all = p.seconds[0] && p.seconds[1] && p.tokens[0] && p.tokens[1], known = all && resample(&p, n, of);
+    for (int run = 0; run < 2; run++) {
+        pl_free(p.seconds[run]);
+        pl_free(p.tokens[run]);
+    }
+    return known;
+}
+
 static void ratio_cell(pl_strbuf *b, const pl_json *j, const cJSON *m, const pl_json *other, const cJSON *o) {
-    enum { MOST = 1 << 16 };
-    double speed = pl_report_num(j, m, "tokens_per_second"), was = pl_report_num(other, o, "tokens_per_second");
-    double low, high, *x = pl_malloc(sizeof(double[4]) * MOST);
-    bool   asked = x && strcmp(setting(j, "prompts"), setting(other, "prompts")) == 0;
-    int    n = asked ? pairs(j, m, other, o, "seconds_by_prompt", x, x + MOST, MOST) : 0;
-    bool   paired = n > 0 && pairs(j, m, other, o, "tokens_by_prompt", x + 2 * MOST, x + 3 * MOST, MOST) == n;
+    double      speed = pl_report_num(j, m, "tokens_per_second"), was = pl_report_num(other, o, "tokens_per_second");
+    pl_interval of;
     pl_html_addf(b, "<td class=\"n\">");
     if (was > 0 && isfinite(speed))
         pl_html_addf(b, "%.2f", speed / was);
     else
         pl_html_addf(b, "–");
-    if (paired && resample(x, x + MOST, x + 2 * MOST, x + 3 * MOST, n, &low, &high) && high > low)
-        pl_html_addf(b, " <small>%.2f–%.2f</small>", low, high);
+    if (ratio_interval(j, m, other, o, &of) && of.high > of.low)
+        pl_html_addf(b, " <small>%.2f–%.2f</small>", of.low, of.high);
     pl_html_addf(b, "</td>");
-    pl_free(x);
 }
 
 void pl_report_against(pl_strbuf *b, const pl_json *j, const pl_json *other, const char *name) {

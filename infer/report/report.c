@@ -15,7 +15,7 @@
 #define MAX_METHODS PL_REPORT_METHODS
 #define MAX_LINES 64
 #define MAX_KEYS 64
-#define MAX_POSITIONS 10 // columns of a table by position
+#define MAX_POSITIONS 16 // columns of a table by position
 #define MAX_GROUPS 8     // temperatures with charts of their own
 
 typedef struct run {

@@ -1,6 +1,7 @@
 // What an evaluation has measured, as tables: of the page's width, the rest folded away.
 #include "infer/report/parts.h"
 #include "infer/report/svg.h"
+#include "kernels/base/files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -354,7 +355,8 @@ void pl_report_provenance(pl_strbuf *b, const pl_json *j, const cJSON *methods, 
     number_fact(b, "read bandwidth, GB/s", "%.0f", pl_report_num(j, machine, "bandwidth_bytes_per_second") / 1e9);
     fact(b, "commit", pl_report_str(j, NULL, "commit"));
     fact(b, "recipe's hash", pl_report_str(j, NULL, "recipe_hash"));
-    char *again = pl_sprintf("paceline eval %s/recipe.yaml --out DIR", run);
+    // Into the folder where the run's own drafters are.
+    char *again = pl_path_is_dir(run) ? pl_sprintf("paceline eval %s/recipe.yaml --out %s", run, run) : NULL;
     fact(b, "measured again by", again ? again : "");
     pl_free(again);
     pl_html_addf(b, "</tbody></table></div>\n");

@@ -110,3 +110,15 @@ const pl_verifier *pl_verifier_find(const char *name, pl_err *err) {
     pl_fail(err, PL_E_USAGE, "verifier \"%s\" is not known; known are: %s", name, known);
     return NULL;
 }
+
+pl_status pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_err *err) {
+    if (v->proposal != PL_PROPOSE_TOP && !p->kind->fixed_shape)
+        return pl_fail(err, PL_E_USAGE,
+                       "verifier \"%s\" draws its children, tree \"%s\" chooses among them: take a chain or a static "
+                       "tree, or verifier \"match\"",
+                       v->name, p->kind->name);
+    if (v->chain && (p->width > 1 || p->k > 1))
+        return pl_fail(err, PL_E_USAGE, "verifier \"%s\" takes chains, not the tree \"%s\": take chain:LENGTH|auto",
+                       v->name, p->kind->name);
+    return PL_OK;
+}

@@ -84,6 +84,8 @@ bool pl_verifier_matches(const pl_verifier *v);
 
 // By name; NULL and one line naming the known ones.
 const pl_verifier *pl_verifier_find(const char *name, pl_err *err);
+// Sampled children and verifiers of chains restrict the trees: PL_E_USAGE, with one that it takes.
+pl_status          pl_verifier_takes(const pl_verifier *v, const pl_tree_policy *p, pl_err *err);
 const pl_verifier *pl_verifier_at(int i); // NULL past the last: for help and for tests that walk all
 
 // Sample-then-match, the default: draw the target's token as plain decoding would, keyed by (seed, position); if it is

@@ -155,6 +155,18 @@ char *test_read(const char *path) {
     return (char *)data;
 }
 
+void test_put(const char *dir, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    test_write(path, text);
+}
+
+char *test_get(const char *dir, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return test_read(path);
+}
+
 double test_num(const pl_json *j, const cJSON *obj, const char *key) {
     double x = 0;
     pl_err err;

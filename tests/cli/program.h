@@ -25,6 +25,9 @@ const char *test_scratch(char buf[64]); // a new folder
 void        test_scratch_remove(const char *dir);
 void        test_write(const char *path, const char *text);
 char       *test_read(const char *path); // pl_free
+// The same of dir/name.
+void        test_put(const char *dir, const char *name, const char *text);
+char       *test_get(const char *dir, const char *name);
 
 // Members of obj (NULL: the document); the test fails where there is none of the kind.
 double       test_num(const pl_json *j, const cJSON *obj, const char *key);

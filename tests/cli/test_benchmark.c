@@ -18,18 +18,6 @@
 
 static char scratch[64];
 
-static void put(const char *name, const char *text) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    test_write(path, text);
-}
-
-static char *get(const char *name) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    return test_read(path);
-}
-
 static int setup(void **state) {
     (void)state;
     char recipe[800], path[160];
@@ -39,19 +27,21 @@ static int setup(void **state) {
              "  plain_fp32: false\n  drafters:\n    - {kind: lookup, tree: 'chain:3'}\n"
              "    - {kind: recycle, tree: 'chain:2'}\n",
              TARGET, scratch);
-    put("e.yaml", recipe);
+    test_put(scratch, "e.yaml", recipe);
     for (int i = 0; i < 3; i++) {
         static const char *const folders[] = {"data", "data/gsm8k", "data/humaneval"};
         snprintf(path, sizeof path, "%s/%s", scratch, folders[i]);
         assert_int_equal(pl_dir_make(path, NULL), PL_OK);
     }
-    put("data/gsm8k/test.jsonl", "{\"question\": \"One and one?\", \"answer\": \"#### 2\"}\n{\"question\": "
-                                 "\"Nothing?\", \"answer\": \"#### 0\"}\n"
-                                 "{\"question\": \"How many days?\", \"answer\": \"#### 7\"}\n"
-                                 "{\"question\": \"And then, 5 times?\", \"answer\": \"#### 5\"}\n"
-                                 "{\"question\": \"Who?\", \"answer\": \"#### 1\"}\n");
-    put("data/humaneval/HumanEval.jsonl", "{\"task_id\": \"HumanEval/3\", \"prompt\": \"def f():\\n\"}\n"
-                                          "{\"task_id\": \"HumanEval/9\", \"prompt\": \"def g(x):\\n\"}\n");
+    test_put(scratch, "data/gsm8k/test.jsonl",
+             "{\"question\": \"One and one?\", \"answer\": \"#### 2\"}\n{\"question\": "
+             "\"Nothing?\", \"answer\": \"#### 0\"}\n"
+             "{\"question\": \"How many days?\", \"answer\": \"#### 7\"}\n"
+             "{\"question\": \"And then, 5 times?\", \"answer\": \"#### 5\"}\n"
+             "{\"question\": \"Who?\", \"answer\": \"#### 1\"}\n");
+    test_put(scratch, "data/humaneval/HumanEval.jsonl",
+             "{\"task_id\": \"HumanEval/3\", \"prompt\": \"def f():\\n\"}\n"
+             "{\"task_id\": \"HumanEval/9\", \"prompt\": \"def g(x):\\n\"}\n");
     return 0;
 }
 
@@ -114,7 +104,7 @@ static void figures(void **state) {
     assert_string_equal(test_str(&j, pl_json_find(&j, NULL, "settings"), "prompts"), "gsm8k");
     // A line an answer, in hf-bench's columns.
     double tokens[3] = {0}, seconds[3] = {0};
-    text = get("run/examples.csv");
+    text = test_get(scratch, "run/examples.csv");
     line = strtok_r(text, "\n", &rest);
     assert_string_equal(line, "target,dataset_path,dataset_name,dataset_split,num_of_examples,drafter,temperature,"
                               "example_id,new_toks,ttft_ms,tpot_ms,out_toks_per_sec");
@@ -149,9 +139,9 @@ static void samples(void **state) {
     test_run_json(&j, "eval %s/e.yaml --out %s/run --json --quiet --threads 2 --set eval.benchmark=humaneval", scratch,
                   scratch);
     pl_json_close(&j);
-    of[0] = get("run/samples/plain.jsonl");
-    of[1] = get("run/samples/lookup.jsonl");
-    of[2] = get("run/samples/recycle.jsonl");
+    of[0] = test_get(scratch, "run/samples/plain.jsonl");
+    of[1] = test_get(scratch, "run/samples/lookup.jsonl");
+    of[2] = test_get(scratch, "run/samples/recycle.jsonl");
     assert_true(strncmp(of[0], "{\"task_id\":\"HumanEval/3\",\"completion\":\"", 39) == 0);
     assert_non_null(strstr(of[0], "\n{\"task_id\":\"HumanEval/9\",\"completion\":\""));
     for (int i = 1; i < 3; i++)
@@ -188,19 +178,19 @@ static void refused(void **state) {
     // 2,048 tokens, GSM8K's own, are all that the target's context holds.
     test_run_fails(2, "2048", RUN "eval.max_new_tokens=0", scratch, scratch);
     test_run_fails(2, "eval.batches", RUN "eval.batches=[1]", scratch, scratch);
-    put("no.yaml", "target: {path: " TARGET "}\neval: {benchmark: gsm8k}\n");
+    test_put(scratch, "no.yaml", "target: {path: " TARGET "}\neval: {benchmark: gsm8k}\n");
     unsetenv("PACELINE_BENCHMARKS");
     test_run_fails(2, "name that in eval.benchmark_data or PACELINE_BENCHMARKS", "eval %s/no.yaml --out %s/bad --quiet",
                    scratch, scratch);
-    put("no.yaml", "target: {path: " TARGET "}\neval: {prompts: p, benchmark_data: x}\n");
+    test_put(scratch, "no.yaml", "target: {path: " TARGET "}\neval: {prompts: p, benchmark_data: x}\n");
     test_run_fails(2, "needs eval.benchmark", "eval %s/no.yaml --out %s/bad --quiet", scratch, scratch);
     // A file of one's own is no benchmark's, and asked as it stands; and the variable names the folder.
-    put("own.jsonl", "{\"prompt\": \"The end of\"}\n");
+    test_put(scratch, "own.jsonl", "{\"prompt\": \"The end of\"}\n");
     test_run_json(&j, RUN "eval.benchmark=%s/own.jsonl --json", scratch, scratch, scratch);
     assert_true(test_num(&j, pl_json_find(&j, NULL, "settings"), "n_prompts") == 1);
     assert_true(test_num(&j, test_array(&j, NULL, "methods")->child, "scored") == 0);
     pl_json_close(&j);
-    put("no.yaml", "target: {path: " TARGET "}\neval: {benchmark: gsm8k, limit: 1, max_new_tokens: 8}\n");
+    test_put(scratch, "no.yaml", "target: {path: " TARGET "}\neval: {benchmark: gsm8k, limit: 1, max_new_tokens: 8}\n");
     char data[128];
     snprintf(data, sizeof data, "%s/data", scratch);
     setenv("PACELINE_BENCHMARKS", data, 1);
@@ -208,10 +198,42 @@ static void refused(void **state) {
     pl_json_close(&j);
 }
 
+// What an evaluation will refuse is refused before anything is generated or trained for it.
+static void checked_first(void **state) {
+    (void)state;
+    static const struct {
+        const char *item, *set, *says;
+    } cases[] = {
+        {"{drafter: d, verify: rejection, tree: 'static:2x1'}", "eval.limit=1",
+         "takes chains, not the tree \"static\""},
+        {"{drafter: d, verify: recursive-wor, tree: 'eagle2:8,2,2'}", "eval.limit=1", "take a chain or a static tree"},
+        {"{drafter: d, verify: rejection}", "eval.tree=eagle2:8,2,2",
+         "verify: verifier \"rejection\" draws its children"},
+        {"{kind: recycle, verify: rejection, tree: 'static:2x1'}", "eval.limit=1", "takes chains"},
+        {"{drafter: d, verify: nobody}", "eval.limit=1", "nobody"},
+        {"{drafter: d, verify: rejection}", "eval.benchmark=mt-bench", "mt_bench/question.jsonl: is missing"},
+    };
+    char recipe[800], path[160];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(
+            recipe, sizeof recipe,
+            "kind: drafter\ntarget: {path: %s}\ndata: {prompts: %s/p.jsonl}\ndrafters:\n  - {name: d, head: {kind: "
+            "full}}\neval:\n  prompts: %s/p.jsonl\n  benchmark: gsm8k\n  benchmark_data: %s/data\n  drafters:\n"
+            "    - %s\n",
+            TARGET, scratch, scratch, scratch, cases[i].item);
+        test_put(scratch, "first.yaml", recipe);
+        test_put(scratch, "p.jsonl", "{\"prompt\": \"The end of\"}\n");
+        test_run_fails(2, cases[i].says, "run %s/first.yaml --out %s/first --quiet --set %s", scratch, scratch,
+                       cases[i].set);
+        snprintf(path, sizeof path, "%s/first/dataset", scratch);
+        assert_false(pl_path_exists(path));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches), cmocka_unit_test(figures), cmocka_unit_test(samples),
-        cmocka_unit_test(printed), cmocka_unit_test(refused),
+        cmocka_unit_test(printed), cmocka_unit_test(refused), cmocka_unit_test(checked_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -20,12 +20,6 @@
 
 static char scratch[64];
 
-static void put(const char *name, const char *text) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    test_write(path, text);
-}
-
 static bool there(const char *name) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", scratch, name);
@@ -53,9 +47,9 @@ static void make(void) {
              "target: {path: %s, tokenizer: %s}\neval:\n  prompts: %s/three.jsonl\n  max_new_tokens: 8\n  seeds: 1\n"
              "  temperatures: [1]\n  plain_fp32: false\n  ceilings: 40\n  drafters: [{name: head, path: %s}]\n",
              target, tokenizer, scratch, head);
-    put("e.yaml", recipe);
-    put("three.jsonl", THREE);
-    put("first.jsonl", FIRST);
+    test_put(scratch, "e.yaml", recipe);
+    test_put(scratch, "three.jsonl", THREE);
+    test_put(scratch, "first.jsonl", FIRST);
 }
 
 // The figures of an evaluation's ceilings, as JSON; the caller's.
@@ -66,7 +60,7 @@ static char *figures(const char *options) {
     pl_json_close(&j);
     snprintf(path, sizeof path, "%s/run/ceilings/head.json", scratch);
     assert_int_equal(pl_json_open(&j, path, 1 << 20, PL_JSON_UNIQUE, NULL), PL_OK);
-    assert_null(pl_json_find(&j, NULL, "greedy")); // which was not evaluated
+    assert_null(pl_json_find(&j, NULL, "greedy"));              // which was not evaluated
     assert_string_equal(test_str(&j, NULL, "weights"), "bf16"); // as the methods were timed, whatever the file stores
     char *text = cJSON_PrintUnformatted(pl_json_find(&j, NULL, "ceilings"));
     assert_non_null(text);
@@ -128,7 +122,7 @@ static void failing(void **state) {
     for (int i = 0; i < 200; i++)
         strcat(prompt, "Once upon a time there was ");
     strcat(prompt, "\"}\n");
-    put("long.jsonl", prompt);
+    test_put(scratch, "long.jsonl", prompt);
     test_run_fails(2, "eval: results are kept in ",
                    "eval %s/e.yaml --out %s/lost --quiet --set eval.prompts=%s/long.jsonl", scratch, scratch, scratch);
     snprintf(path, sizeof path, "%s/lost/results.json", scratch);

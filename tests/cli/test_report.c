@@ -14,12 +14,6 @@
 
 static char scratch[64];
 
-static void put(const char *name, const char *text) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    test_write(path, text);
-}
-
 static char *page(const char *args) {
     char        path[160];
     test_output o;
@@ -60,8 +54,8 @@ static int setup(void **state) {
         snprintf(path, sizeof path, "%s/%c", scratch, 'a' + i);
         assert_int_equal(pl_dir_make(path, NULL), PL_OK);
     }
-    put("a/results.json", "{\"methods\":[" METHODS("150", "h") "]" REST);
-    put("b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
+    test_put(scratch, "a/results.json", "{\"methods\":[" METHODS("150", "h") "]" REST);
+    test_put(scratch, "b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
     return 0;
 }
 
@@ -89,7 +83,7 @@ static void one_run(void **state) {
     says(html, "f00d");
     says(html, "head &lt;a&gt;: runs/x/best");
     says(html, "abc123");
-    says(html, "/a/recipe.yaml --out DIR");
+    says(html, "/a/recipe.yaml --out ");
     says(html, "@media print");
     assert_null(strstr(html, "<script"));
     assert_null(strstr(html, "http://"));
@@ -111,22 +105,23 @@ static void two_runs(void **state) {
     says(html, "<td>others</td>");
     pl_free(html);
     // Other prompts, other seconds: an interval where they were the same ones.
-    put("b/results.json", "{\"methods\":[{\"name\":\"plain\",\"tokens_per_second\":50,\"seconds_by_prompt\":"
-                          "[2,4,2,4,7],\"tokens_by_prompt\":[100,200,100,200,300]}]" REST);
+    test_put(scratch, "b/results.json",
+             "{\"methods\":[{\"name\":\"plain\",\"tokens_per_second\":50,\"seconds_by_prompt\":"
+             "[2,4,2,4,7],\"tokens_by_prompt\":[100,200,100,200,300]}]" REST);
     html = page(args);
     says(html, "<td class=\"n\">2.00 <small>2.");
     pl_free(html);
-    put("b/results.json", "{\"methods\":[{\"name\":\"else\"}]" REST);
+    test_put(scratch, "b/results.json", "{\"methods\":[{\"name\":\"else\"}]" REST);
     html = page(args);
     says(html, "No method of that run has the name of one here.");
     pl_free(html);
-    put("b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
+    test_put(scratch, "b/results.json", "{\"methods\":[" METHODS("120", "other") "]" REST);
 }
 
 static void refused(void **state) {
     (void)state;
     test_run_fails(2, "no such run", "report %s/a --against %s/none --out %s/out", scratch, scratch, scratch);
-    put("b/metrics.jsonl", "{\"stage\":\"eagle3\",\"step\":1,\"loss\":2}\n");
+    test_put(scratch, "b/metrics.jsonl", "{\"stage\":\"eagle3\",\"step\":1,\"loss\":2}\n");
     char path[160];
     snprintf(path, sizeof path, "%s/b/results.json", scratch);
     remove(path);

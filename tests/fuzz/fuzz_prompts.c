@@ -1,5 +1,6 @@
 // Prompts: the input's first byte says whether it is JSON lines (or a list) or a text file. The same file is read as
 // conversations, turn by turn and whole.
+#include "data/benchmarks/benchmark.h"
 #include "data/chat/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -14,6 +15,9 @@ static void seeds(void) {
     pl_fuzz_seed_text("j{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":"
                       "\"t\"},{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"user\",\"content\":\"s\"}]}\n"
                       "{\"turns\":[{\"role\":\"user\",\"content\":\"x\"}]}\n{\"Turns\":[\"a\",\"b\"]}");
+    pl_fuzz_seed_text("j{\"question\":\"How many? 1,2.5\",\"answer\":\"so\\n#### \\\\boxed{1,000}\"}\n"
+                      "{\"problem\":\"x\",\"answer\":\"-.5\",\"question\":\"```\\na\"}\n");
+    pl_fuzz_seed_text("j{\"task_id\":\"HumanEval/1\",\"prompt\":\"def f():\\n#\\nif\",\"turns\":[\"a\"]}\n");
     pl_fuzz_seed_text("tone paragraph\nof two lines\n\nanother \xc3\xa9\n\n\n");
 }
 
@@ -79,12 +83,35 @@ static void read_chat(const char *path) {
     pl_chat_template_close(t);
 }
 
+// As the questions of each benchmark's sets; of an answer that is any text something is right.
+static void read_benchmarks(const char *path) {
+    for (int i = 0; pl_benchmark_at(i); i++)
+        for (int k = 0; k < PL_BENCHMARK_SETS && pl_benchmark_at(i)->set[k]; k++) {
+            pl_question_reader *r;
+            pl_prompts         *p = NULL;
+            pl_err              err = {0};
+            size_t              at;
+            pl_fuzz_must(pl_question_reader_create(&r, pl_benchmark_at(i)->set[k], false, &err), &err);
+            bool read = pl_fuzz_result(pl_prompts_read_as(&p, path, pl_question_reader_rewrite(r), &err), &err, &p);
+            pl_question_reader_destroy(r);
+            for (int64_t q = 0; read && q < p->n; q++) {
+                const char *text = p->p[q].text, *reference = p->p[q].reference ? p->p[q].reference : "";
+                pl_score(PL_SCORE_NUMBER, text, reference);
+                pl_score(PL_SCORE_BOXED, text, reference);
+                size_t n = pl_code_of(text, q % 2 == 0, &at);
+                if (at + n > strlen(text)) pl_fuzz_finding("code of %zu bytes at %zu", n, at);
+            }
+            if (read) pl_prompts_destroy(p);
+        }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     pl_err      err;
     pl_prompts *p = NULL, *train = NULL, *held = NULL;
     if (n == 0) return 0;
     const char *path = pl_fuzz_file(data[0] == 't' ? "p.txt" : "p.jsonl", data + 1, n - 1);
     read_chat(path);
+    if (data[0] != 't') read_benchmarks(path);
     if (!pl_fuzz_result(pl_prompts_read(&p, path, &err), &err, &p)) return 0;
     if (p->n < 1) pl_fuzz_finding("no prompts, and no failure");
     for (int64_t i = 0; i < p->n; i++) {
