@@ -2,7 +2,7 @@
 // tiles of rows that passes take: then it is passes over panels, whose sums rest in C from one block of K to the next.
 //
 //   for jc over N by NC, pc over K by KC:   pack B[KC, NC] (parallel), then in every part
-//     for ic over the part's rows by MC:    pack A[MC, KC] into the part's own buffer (stays in its L2)
+//     for ic over the part's rows by MC:    pack A[MC, KC] into the part's own buffer (stays in its L2); MC: PL_ROWS_BLOCK
 //       for every panel of B, every tile of A: a pass
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/panels.h"
@@ -10,8 +10,11 @@
 
 enum {
     KC = 512, // a panel's share is 64 KB: half of it waits in the second-level cache while the other is in the first
+#ifdef PL_TILES
+    NC = 2048, // products take so little that packing the rows once more for every NC columns is a part of it
+#else
     NC = 512,
-    MC = 96,
+#endif
     PANELS = NC / PL_PANEL,
     SMALL = 30000 // multiply-adds below which a parallel region costs more than it saves
 };
@@ -141,10 +144,10 @@ static void compute_part(void *arg, int part, int parts) {
     pl_range((long)ceil_div(g->nc, PL_PANEL), 1, part % g->col_parts, g->col_parts, &plo, &phi);
     int64_t from = g->m * lo / units, to = g->m * hi / units;
     if (from >= to || plo >= phi) return;
-    int64_t  blocks = ceil_div(to - from, MC);
     uint64_t mode = pl_panels_begin(true);
-    for (int64_t block = 0; block < blocks; block++) {
-        int64_t i0 = from + (to - from) * block / blocks, rows = from + (to - from) * (block + 1) / blocks - i0;
+    for (int64_t i0 = from, rows; i0 < to; i0 += rows) {
+        int64_t left = ceil_div(to - i0, PL_ROWS_TILE), blocks = ceil_div(left, PL_ROWS_BLOCK / PL_ROWS_TILE);
+        rows = min64(to - i0, ceil_div(left, blocks) * PL_ROWS_TILE); // of near-equal height, in tiles
         bool    across = g->kind == PL_GEMM_TN;
         pl_rows x;
         pl_rows_begin(&x, true, across ? g->a + g->k0 * g->lda + i0 : g->a + i0 * g->lda + g->k0, rows, g->kc,
@@ -182,7 +185,7 @@ void pl_gemm_bf16(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t 
     int64_t units = ceil_div(m, PL_ROWS_TILE);
     g.row_parts = (int)min64(threads, units > 0 ? units : 1);
     g.col_parts = threads / g.row_parts;
-    g.apack_bytes = pl_rows_bytes(true, min64(m, MC), min64(k, KC));
+    g.apack_bytes = pl_rows_bytes(true, min64(m, PL_ROWS_BLOCK), min64(k, KC));
     int    parts = g.row_parts * g.col_parts;
     size_t mark = pl_arena_mark(&ctx->scratch);
     g.bpack = pl_arena_alloc(&ctx->scratch, pl_panels_bytes(min64(n, NC), min64(k, KC), PL_BF16));

@@ -8,66 +8,94 @@ _Thread_local pl_tile PL_CPU(tile)[8];
 
 enum { X_TILE = PL_TILE_ROWS * PL_PANEL_BLOCK }; // bf16 values of a tile of x
 
-PL_INLINE void fetch_block(const char *const *next, const size_t step) {
+PL_INLINE void fetch_ahead(const pl_pass *p, const char *at, const size_t step) {
+    const char *next[PL_TRIES];
+    pl_find_ahead(next, 1, pl_ahead_once, p, at, (p->kc + 1) / 2 * (int64_t)step - (at - p->w));
     for (size_t i = 0; i < PL_BLOCK_PAIRS * step; i += 64)
         __builtin_prefetch(next[0] + i);
 }
 
 // A walk over the blocks: `body` sees x and w of each.
-#define OVER_BLOCKS(x_tiles, fetch, body)                                                                              \
+#define OVER_BLOCKS(x_tiles, body)                                                                                     \
     do {                                                                                                               \
         const uint16_t *x = p->x;                                                                                      \
         const char     *at = p->w;                                                                                     \
-        int64_t         left = (p->kc + 1) / 2 * (int64_t)step;                                                        \
         for (int64_t k = 0; k < p->kc; k += PL_PANEL_BLOCK, x += (x_tiles)*X_TILE, at += PL_BLOCK_PAIRS * step) {      \
-            const char *next[PL_TRIES], *w = at;                                                                       \
-            pl_find_ahead(next, 1, pl_ahead_once, p, at, left);                                                        \
-            left -= PL_BLOCK_PAIRS * (int64_t)step;                                                                    \
-            if (p->kc - k < PL_PANEL_BLOCK)                                                                            \
-                w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);                                              \
-            else if ((fetch) && ahead)                                                                                 \
-                fetch_block(next, step);                                                                               \
+            const char *w = at;                                                                                        \
+            if (p->kc - k < PL_PANEL_BLOCK) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);                  \
+            if (ahead) fetch_ahead(p, at, step);                                                                       \
             body                                                                                                       \
         }                                                                                                              \
     } while (0)
 
-// Tiles 0 to 3 are sums, whose places are rows of PL_PANEL floats.
-enum { SUM_ROW = PL_PANEL * sizeof(float) };
+// Where a tile of sums lies: in y, or where rows or columns of it are not there in a place of its own.
+typedef struct place {
+    float  *at;
+    size_t  stride; // bytes
+    float  *own;
+    int64_t rows, cols; // of y, where it has a place of its own
+} place;
 
-static void take_sums(float *const at[4], bool resume) {
+PL_INLINE place place_of(const pl_pass *p, int rows, int r, int j, float *own) {
+    int64_t high = rows - r < PL_TILE_ROWS ? rows - r : PL_TILE_ROWS;
+    int64_t wide = p->cols - j < PL_TILE_ROWS ? p->cols - j : PL_TILE_ROWS;
+    float  *y = p->y + r * p->ldy + j;
+    place   s = {.at = y, .stride = (size_t)p->ldy * sizeof *y};
+    if (high == PL_TILE_ROWS && wide == PL_TILE_ROWS) return s;
+    s.own = own;
+    s.rows = high;
+    s.cols = wide > 0 ? wide : 0;
+    if (!p->resume) return s;
+    memset(own, 0, PL_TILE_ROWS * PL_TILE_ROWS * sizeof *own);
+    for (int64_t i = 0; i < s.rows; i++)
+        memcpy(own + i * PL_TILE_ROWS, y + i * p->ldy, (size_t)s.cols * sizeof *own);
+    return s;
+}
+
+PL_INLINE void settle(const place *s) {
+    for (int64_t i = 0; s->own && i < s->rows; i++)
+        memcpy((char *)s->at + (size_t)i * s->stride, s->own + i * PL_TILE_ROWS, (size_t)s->cols * sizeof *s->own);
+}
+
+// Tiles 0 to 3 are sums.
+#define SUM(t, DO)                                                                                                     \
+    DO(t, sums[t].own ? (void *)sums[t].own : (void *)sums[t].at,                                                      \
+       sums[t].own ? PL_TILE_ROWS * sizeof(float) : sums[t].stride)
+
+static void take_sums(const place sums[4], bool resume) {
     pl_tile_zero(0);
     pl_tile_zero(1);
     pl_tile_zero(2);
     pl_tile_zero(3);
     if (!resume) return;
-    pl_tile_load(0, at[0], SUM_ROW);
-    pl_tile_load(1, at[1], SUM_ROW);
-    pl_tile_load(2, at[2], SUM_ROW);
-    pl_tile_load(3, at[3], SUM_ROW);
+    SUM(0, pl_tile_load);
+    SUM(1, pl_tile_load);
+    SUM(2, pl_tile_load);
+    SUM(3, pl_tile_load);
 }
 
-static void leave_sums(float *const at[4]) {
-    pl_tile_store(0, at[0], SUM_ROW);
-    pl_tile_store(1, at[1], SUM_ROW);
-    pl_tile_store(2, at[2], SUM_ROW);
-    pl_tile_store(3, at[3], SUM_ROW);
+static void leave_sums(const place sums[4]) {
+    SUM(0, pl_tile_store);
+    SUM(1, pl_tile_store);
+    SUM(2, pl_tile_store);
+    SUM(3, pl_tile_store);
+    for (int t = 0; t < 4; t++)
+        settle(&sums[t]);
 }
 
 void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     const size_t       step = (size_t)width * 4;
-    const bool         ahead = pl_fetch_ahead();
     _Alignas(64) char  tail[PL_BLOCK_PAIRS * PL_PANEL * 4];
-    // Sums on their way between y, of which a panel's columns and these rows may not all be there, and tiles.
-    _Alignas(64) float y[PL_TILE_ROWS_MOST][PL_PANEL];
-    if (p->resume) {
-        memset(y, 0, sizeof y);
-        pl_take_edge(y[0], PL_PANEL, rows, p);
-    }
+    _Alignas(64) float own[4][PL_TILE_ROWS * PL_TILE_ROWS];
+    const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS;
+    place              sums[4];
     if (rows <= PL_TILE_ROWS) {
-        float *const sums[4] = {&y[0][0], &y[0][16], &y[0][32], &y[0][48]};
+        // Of half a panel tiles 2 and 3 stay zero, and lie past its columns.
+        for (int t = 0; t < 4; t++)
+            sums[t] = place_of(p, rows, 0, t * PL_TILE_ROWS, own[t]);
         take_sums(sums, p->resume);
         if (width == PL_PANEL)
-            OVER_BLOCKS(1, true, {
+            OVER_BLOCKS(1, {
                 pl_tile_load(4, x, 64);
                 pl_tile_load(5, w, step);
                 pl_tile_product(0, 4, 5);
@@ -79,7 +107,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
                 pl_tile_product(3, 4, 5);
             });
         else
-            OVER_BLOCKS(1, true, {
+            OVER_BLOCKS(1, {
                 pl_tile_load(4, x, 64);
                 pl_tile_load(5, w, step);
                 pl_tile_product(0, 4, 5);
@@ -87,24 +115,25 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
                 pl_tile_product(1, 4, 6);
             });
         leave_sums(sums);
-    } else {
-        for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
-            float *const sums[4] = {&y[0][j], &y[0][j + 16], &y[16][j], &y[16][j + 16]};
-            take_sums(sums, p->resume);
-            OVER_BLOCKS(2, j == 0, {
-                pl_tile_load(4, x, 64);
-                pl_tile_load(6, w + (size_t)j * 4, step);
-                pl_tile_load(5, x + X_TILE, 64);
-                pl_tile_load(7, w + (size_t)j * 4 + 64, step);
-                pl_tile_product(0, 4, 6);
-                pl_tile_product(2, 5, 6);
-                pl_tile_product(1, 4, 7);
-                pl_tile_product(3, 5, 7);
-            });
-            leave_sums(sums);
-        }
+        return;
     }
-    pl_leave_edge(y[0], PL_PANEL, rows, p);
+    // What 32 rows multiply is in the second-level cache, brought there by the first 16 (pl_rows_begin).
+    for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
+        for (int t = 0; t < 4; t++)
+            sums[t] = place_of(p, rows, t / 2 * PL_TILE_ROWS, j + t % 2 * PL_TILE_ROWS, own[t]);
+        take_sums(sums, p->resume);
+        OVER_BLOCKS(2, {
+            pl_tile_load(4, x, 64);
+            pl_tile_load(6, w + (size_t)j * 4, step);
+            pl_tile_load(5, x + X_TILE, 64);
+            pl_tile_load(7, w + (size_t)j * 4 + 64, step);
+            pl_tile_product(0, 4, 6);
+            pl_tile_product(2, 5, 6);
+            pl_tile_product(1, 4, 7);
+            pl_tile_product(3, 5, 7);
+        });
+        leave_sums(sums);
+    }
 }
 
 #ifndef PL_TILES_EMULATED

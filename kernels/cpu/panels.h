@@ -66,6 +66,7 @@ typedef struct pl_rows {
     int64_t      ld;     // floats
     bool         across; // (BF16) column k from k * ld on instead
     int64_t      rows, k, tiles;
+    int64_t      lead, high; // rows of the first tile and of the others but the last; 0: of near-equal height
     bool         bf16;
     size_t       tile_bytes;
     char        *packed; // NULL: x itself
@@ -81,10 +82,14 @@ size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k);
 void   pl_rows_apart(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room);
 // Rows whose tiles have full height: parts of a product are best as high as a multiple of it.
 #define PL_ROWS_TILE PL_CPU(rows_tile)
-extern const int      PL_ROWS_TILE;
+extern const int PL_ROWS_TILE;
+// Rows of x that are best packed at once: a matrix unit asks for weights so much faster that they must serve more.
+#define PL_ROWS_BLOCK PL_CPU(rows_block)
+extern const int      PL_ROWS_BLOCK;
 // First row of a tile; tile `tiles`: the number of rows.
 static inline int64_t pl_rows_first(const pl_rows *r, int64_t tile) {
-    return r->rows * tile / r->tiles;
+    if (r->high == 0) return r->rows * tile / r->tiles;
+    return tile == 0 ? 0 : tile < r->tiles ? r->lead + (tile - 1) * r->high : r->rows;
 }
 // A tile from column k on (BF16: a multiple of PL_PANEL_BLOCK).
 const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k);

@@ -12,6 +12,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 const int PL_ROWS_TILE = PL_MOST_ROWS;
+const int PL_ROWS_BLOCK = PL_TILE_ROWS_MOST > 0 ? 256 : 96;
 
 static int64_t rows_most(bool bf16) {
     return bf16 ? PL_MOST_ROWS : PL_MR_PANEL;
@@ -30,17 +31,38 @@ static size_t tile_bytes(bool bf16, int64_t rows, int64_t k) {
     return (size_t)ceil_div(floats, PL_VL) * PL_VL * sizeof(float);
 }
 
-size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k) {
+// Whole tiles of the matrix unit. The first 16 rows read the weights as they lie, which processors foresee; the others,
+// 32 columns at a time, find them in the second-level cache.
+static bool is_led(bool bf16, int64_t rows) {
+    return bf16 && PL_TILE_ROWS_MOST > 0 && rows > PL_TILE_ROWS;
+}
+
+static int64_t tiles_of(bool bf16, int64_t rows) {
+    return is_led(bf16, rows) ? 1 + ceil_div(rows - PL_TILE_ROWS, rows_most(bf16)) : ceil_div(rows, rows_most(bf16));
+}
+
+// From a tile to the next. The same columns of many tiles are in use together: an odd number of steps of 32 KB keeps
+// them from sharing a few sets of a cache.
+static size_t tile_stride(bool bf16, int64_t rows, int64_t k) {
+    enum { STEP = 1 << 15 };
     int64_t most = rows_most(bf16);
+    size_t  bytes = tile_bytes(bf16, rows < most ? rows : most, k);
+    return is_led(bf16, rows) && bytes % (2 * STEP) == 0 ? bytes + STEP : bytes;
+}
+
+size_t pl_rows_bytes(bool bf16, int64_t rows, int64_t k) {
     if (!bf16 && rows == 1) return 0;
-    return (size_t)ceil_div(rows, most) * tile_bytes(bf16, rows < most ? rows : most, k);
+    return (size_t)tiles_of(bf16, rows) * tile_stride(bf16, rows, k);
 }
 
 void pl_rows_begin(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room) {
-    int64_t most = rows_most(bf16);
-    *r = (pl_rows){.x = x, .ld = k, .rows = rows, .k = k, .tiles = ceil_div(rows, most), .bf16 = bf16};
-    r->tile_bytes = tile_bytes(bf16, rows < most ? rows : most, k);
+    *r = (pl_rows){.x = x, .ld = k, .rows = rows, .k = k, .tiles = tiles_of(bf16, rows), .bf16 = bf16};
+    r->tile_bytes = tile_stride(bf16, rows, k);
     r->packed = bf16 || rows > 1 ? room : NULL;
+    if (is_led(bf16, rows)) {
+        r->lead = PL_TILE_ROWS;
+        r->high = rows_most(bf16);
+    }
 }
 
 size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k) {

@@ -5,7 +5,8 @@
 // Zen 5 at 30 MB of bf16, one thread: 55 GB/s against 40 for four panels side by side).
 //   rows of one tile  weights stream through once, start to end
 //   more rows         GROUP panels by K_CHUNK at a time stay in L2 for all tiles of a block of rows; between chunks the
-//                     sums rest in y, which changes no bit
+//                     sums rest in y, which changes no bit. A matrix unit takes longer chunks: sums on their way to y
+//                     and back, whose rows lie powers of two apart, cost it as much as products
 #include "kernels/base/ahead.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/panels.h"
@@ -17,10 +18,12 @@ void pl_linear_fwd_ref32(pl_ctx *ctx, const void *args);
 void pl_linear_bwd_ref32(pl_ctx *ctx, const void *args);
 
 enum {
-    ROWS_MAX = 96, // rows of a block: its x chunk stays in L2
+    ROWS_MAX = 96, // rows of a block in fp32: its x chunk stays in L2 (bf16: PL_ROWS_BLOCK)
     K_CHUNK = 512, // GROUP * K_CHUNK * 256 bytes of fp32 weights: 256 KiB; blocks of bf16 are whole in it
     GROUP = PL_PASS_PANELS,
     SMALL = 30000,    // multiply-adds below which a parallel region costs more than it saves
+    K_WHOLE = 2048,   // (a matrix unit) k up to which more rows than one pass takes read a panel as a whole
+    WIDE_GROUP = 4,   // panels, half of that at a time, where k is longer
     X_AHEAD = 16384,  // bytes of x fetched at the start of a part
     PACK_BIG = 65536, // floats of x above which packing it is worth a parallel region
     SOON = 1 << 18    // bytes of the next weight that a waiting thread fetches: a part of its second-level cache
@@ -74,7 +77,9 @@ static void panels_part(void *arg, int part, int parts) {
     pl_range((long)ceil_div(j.n, PL_PANEL), 1, part, parts, &lo, &hi);
     size_t      step = PL_PANEL * (j.bf16 ? 2 : 4), panel_bytes = pl_panels_bytes(PL_PANEL, j.k, dtype);
     bool        once = j.x.tiles == 1;
-    int64_t     chunk = once ? j.k : K_CHUNK, group = once ? hi - lo : GROUP;
+    bool        whole = j.x.high && j.k <= K_WHOLE;
+    int64_t     chunk = once || whole ? j.k : j.x.high ? K_WHOLE / 2 : K_CHUNK;
+    int64_t     group = once ? hi - lo : whole ? 1 : j.x.high ? WIDE_GROUP : GROUP;
     int64_t     x_bytes = j.x.packed ? (int64_t)j.x.tile_bytes : j.x.rows * j.k * (int64_t)sizeof(float);
     const char *x = pl_rows_at(&j.x, 0, 0);
     // In decoding another core has just written x: its lines come at once rather than one after the other.
@@ -141,9 +146,9 @@ static void panels_fwd(pl_ctx *ctx, const pl_linear_args *a) {
     if (!ctx->measuring) follow_trail(&ctx->trail, &j, &a->w);
     // Blocks of near-equal height too. Scratch for the highest one of any call that is no larger: 96 rows are one block
     // of 96, 256 rows three of 86, and a step may have fewer rows than the one that was measured.
-    int64_t blocks = ceil_div(m, ROWS_MAX);
+    int64_t most = j.bf16 ? PL_ROWS_BLOCK : ROWS_MAX, blocks = ceil_div(m, most);
     size_t  mark = pl_arena_mark(&ctx->scratch);
-    void   *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(j.bf16, min64(m, ROWS_MAX), k));
+    void   *packed = pl_arena_alloc(&ctx->scratch, pl_rows_bytes(j.bf16, min64(m, most), k));
     if (!ctx->measuring && k == 0) memset(a->y.data, 0, (size_t)(m * n) * sizeof(float));
     for (int64_t b = 0; b < blocks && !ctx->measuring && k > 0; b++) {
         int64_t r0 = m * b / blocks, rows = m * (b + 1) / blocks - r0;

@@ -48,6 +48,10 @@ static void run_fwd(pl_ctx *ctx, void *arg) {
     ctx->be->fwd[PL_OP_LINEAR](ctx, arg);
 }
 
+static void run_bwd(pl_ctx *ctx, void *arg) {
+    ctx->be->bwd[PL_OP_LINEAR](ctx, arg);
+}
+
 // y of [m, n] with a guard row after it, scratch guarded, allocations counted. Three times: as a first product, as one
 // that knows what comes after it, and with a weight that has left the caches; all have the same bits.
 static void product(const pl_backend *be, pl_pool *pool, float *y, float *x, int64_t m, pl_tensor w) {
@@ -146,6 +150,8 @@ static void panels_blocks_and_chunks(void **state) {
     static const int rows[] = {1, 12, 13, 25, 61, 97, 193};
     check_panels(PL_F32, 203, 1300, rows, 7);
     check_panels(PL_BF16, 203, 1300, rows, 7);
+    static const int more[] = {17, 48, 61, 300}; // a matrix unit's chunks and blocks are longer
+    check_panels(PL_BF16, 395, 2500, more, 4);
 }
 
 // Values from the ends of the range, where a fused product, a product in two steps, and what counts as a denormal come
@@ -187,6 +193,56 @@ static void bf16_at_the_ends(void **state) {
         pl_block_destroy(w.data, pl_panels_bytes(N, k, PL_BF16));
     }
     assert_true(least > 100 && most > 100);
+}
+
+// Training's products in bf16, of more rows, columns and k than a block holds: y = x W^T and what it gives back have the
+// same bits at every level and number of threads.
+static void bf16_rows_in_order(void **state) {
+    (void)state;
+    enum { M = 301, N = 2100, K = 600 };
+    uint16_t *w = pl_calloc((size_t)N * K, sizeof *w);
+    float    *x = floats((int64_t)M * K, 5), *dy = floats((int64_t)M * N, 6), *dw = floats((int64_t)N * K, 7);
+    for (int64_t i = 0; i < (int64_t)N * K; i++)
+        w[i] = pl_f32_to_bf16(dw[i]);
+    const int64_t sizes[3] = {(int64_t)M * N, (int64_t)M * K, (int64_t)N * K};
+    float        *want[3] = {NULL}, *got[3];
+    for (int o = 0; o < 3; o++)
+        got[o] = floats(sizes[o], 0);
+    const char *level;
+    for (int i = 0; (level = pl_backend_cpu_level(i)); i++)
+        for (int threads = 1; threads <= 3 && pl_backend_cpu_isa(level); threads++) {
+            pl_pool *pool = pool_of(threads);
+            pl_ctx   ctx;
+            assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu_isa(level), pool), PL_OK);
+            memset(got[1], 0, (size_t)sizes[1] * sizeof(float));
+            memcpy(got[2], dw, (size_t)sizes[2] * sizeof(float)); // gradients are added
+            pl_linear_args a = {.x = pl_tensor_2d(x, PL_F32, M, K),
+                                .w = pl_tensor_2d(w, PL_BF16, N, K),
+                                .y = pl_tensor_2d(got[0], PL_F32, M, N)};
+            a.x.grad = got[1];
+            a.w.grad = got[2];
+            assert_int_equal(pl_ctx_measure(&ctx, run_fwd, &a, NULL), PL_OK);
+            run_fwd(&ctx, &a);
+            a.y.grad = dy;
+            assert_int_equal(pl_ctx_measure(&ctx, run_bwd, &a, NULL), PL_OK);
+            run_bwd(&ctx, &a);
+            for (int o = 0; o < 3; o++) {
+                if (want[o])
+                    assert_same_bits(got[o], want[o], sizes[o], level, M, N, K);
+                else
+                    memcpy(want[o] = floats(sizes[o], 0), got[o], (size_t)sizes[o] * sizeof(float));
+            }
+            pl_ctx_fini(&ctx);
+            pl_pool_destroy(pool);
+        }
+    for (int o = 0; o < 3; o++) {
+        pl_free(got[o]);
+        pl_free(want[o]);
+    }
+    pl_free(w);
+    pl_free(x);
+    pl_free(dy);
+    pl_free(dw);
 }
 
 static void panels_portable_invariant(void **state) {
@@ -472,17 +528,12 @@ static void gemm_onednn(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(panels_any_rows),
-        cmocka_unit_test(panels_odd_shapes),
-        cmocka_unit_test(panels_blocks_and_chunks),
-        cmocka_unit_test(panels_portable_invariant),
-        cmocka_unit_test(bf16_at_the_ends),
-        cmocka_unit_test(scratch_grows_with_rows),
-        cmocka_unit_test(panels_empty),
-        cmocka_unit_test(gemm_odd_shapes),
-        cmocka_unit_test(gemm_blocks_and_threads),
-        cmocka_unit_test(gemm_elements_independent),
-        cmocka_unit_test(gemm_onednn),
+        cmocka_unit_test(panels_any_rows),           cmocka_unit_test(panels_odd_shapes),
+        cmocka_unit_test(bf16_rows_in_order),        cmocka_unit_test(panels_blocks_and_chunks),
+        cmocka_unit_test(panels_portable_invariant), cmocka_unit_test(bf16_at_the_ends),
+        cmocka_unit_test(scratch_grows_with_rows),   cmocka_unit_test(panels_empty),
+        cmocka_unit_test(gemm_odd_shapes),           cmocka_unit_test(gemm_blocks_and_threads),
+        cmocka_unit_test(gemm_elements_independent), cmocka_unit_test(gemm_onednn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
