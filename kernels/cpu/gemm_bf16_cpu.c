@@ -2,7 +2,7 @@
 // tiles of rows that passes take: then it is passes over panels, whose sums rest in C from one block of K to the next.
 //
 //   for jc over N by NC, pc over K by KC:   pack B[KC, NC] (parallel), then in every part
-//     for ic over the part's rows by MC:    pack A[MC, KC] into the part's own buffer (stays in its L2); MC: PL_ROWS_BLOCK
+//     for ic over the part's rows by MC:    pack A[MC, KC] into the part's own buffer (stays in its L2; PL_ROWS_BLOCK)
 //       for every panel of B, every tile of A: a pass
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/panels.h"
