@@ -34,8 +34,9 @@ struct pl_engine {
     pl_cycle_fn       on_cycle;
     void             *on_cycle_arg;
     pl_autotuner      tuner;
-    pl_session       *session; // [max_sessions]
-    int               slots;   // of each cache: max_len + a tree
+    pl_session       *session;    // [max_sessions]
+    int               slots;      // of each cache: max_len + a tree
+    int               max_logits; // rows of a step whose logits are computed, at most
     // taps of drafter and options together
     int               n_taps, tap[PL_MAX_TAPS], capture_tap[PL_MAX_TAPS], drafter_tap[PL_MAX_TAPS];
     // one step's rows
@@ -96,8 +97,8 @@ static bool reads_logits(const pl_engine *e, bool sampled) {
 static void measure_step(pl_ctx *ctx, void *arg) {
     pl_engine  *e = arg;
     forward_out f;
-    forward(e, e->opt.max_rows, e->opt.max_rows, true, e->opt.max_rows, &f);
-    pl_gather(ctx, f.out.hidden, e->logits_index, e->opt.max_rows);
+    forward(e, e->opt.max_rows, e->max_logits, true, e->max_logits, &f);
+    pl_gather(ctx, f.out.hidden, e->logits_index, e->max_logits); // a smaller step may gather where this one did not
     if (reads_logits(e, true)) pl_ctx_read(ctx, &f.logits);
     if (f.features.data) pl_ctx_read(ctx, &f.features);
     pl_ctx_read(ctx, &f.out.hidden);
@@ -130,10 +131,10 @@ static void take_arrays(void *arg) {
     e->id = pl_arena_alloc(&e->arrays, rows * sizeof *e->id);
     e->pos = pl_arena_alloc(&e->arrays, rows * sizeof *e->pos);
     e->path = pl_arena_alloc(&e->arrays, rows * PL_TREE_MAX * sizeof *e->path);
-    e->logits_index = pl_arena_alloc(&e->arrays, rows * sizeof *e->logits_index);
-    e->argmax = pl_arena_alloc(&e->arrays, rows * sizeof *e->argmax);
+    e->logits_index = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->logits_index);
+    e->argmax = pl_arena_alloc(&e->arrays, (size_t)e->max_logits * sizeof *e->argmax);
     e->row = pl_arena_alloc(&e->arrays, rows * (size_t)e->target->n_layers * sizeof *e->row);
-    pl_verification_take(&e->verification, &e->arrays, e->opt.max_rows);
+    pl_verification_take(&e->verification, &e->arrays, e->max_logits);
 }
 
 static pl_status allocate(pl_engine *e, pl_err *err) {
@@ -174,6 +175,9 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
+    // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows, and
+    // the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
+    e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
     e->n_taps = add_taps(e->tap, 0, o->tap, o->n_taps, e->capture_tap);
     if (drafter) e->n_taps = add_taps(e->tap, e->n_taps, drafter->tap, drafter->n_taps, e->drafter_tap);
     pl_autotuner_init(&e->tuner, drafter ? &drafter->policy : NULL);

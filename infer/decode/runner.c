@@ -5,14 +5,7 @@
 
 #include <math.h>
 
-#define LOGIT_BYTES ((int64_t)32 << 20) // of the logits of one forward, about: bounds the rows of a prefill chunk
-#define CHUNK 256                       // rows of one
-
-static int chunk_rows(const pl_llama *m, int least) {
-    int64_t rows = LOGIT_BYTES / ((int64_t)sizeof(float) * m->vocab);
-    if (rows > CHUNK) rows = CHUNK;
-    return rows < least ? least : (int)rows;
-}
+#define CHUNK 256 // rows of a prefill chunk
 
 pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, const pl_target *target,
                          const pl_runner_options *o, pl_err *err) {
@@ -27,7 +20,7 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
         PL_TRY(pl_drafter_shape(&policy, o->drafter, tree, err));
         least = policy.max_nodes;
     }
-    int                rows = chunk_rows(&target->model, least * sessions);
+    int                rows = least * sessions > CHUNK ? least * sessions : CHUNK;
     pl_drafter_options d = {.target = &target->model,
                             .dtype = target->dtype,
                             .tree = tree,
