@@ -175,8 +175,8 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     PL_CHECK(e->opt.max_rows >= e->opt.max_sessions * tree, "%d rows for %d sessions with trees of %d", e->opt.max_rows,
              e->opt.max_sessions, tree);
     e->slots = e->opt.max_len + tree;
-    // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows, and
-    // the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
+    // A session verifies its tree or reads its prompt, of which the last row alone asks for logits: the head's rows,
+    // and the memory of logits over a large vocabulary, do not bound how much of a prompt goes at once.
     e->max_logits = o->all_logits ? o->max_rows : o->max_sessions * tree;
     e->n_taps = add_taps(e->tap, 0, o->tap, o->n_taps, e->capture_tap);
     if (drafter) e->n_taps = add_taps(e->tap, e->n_taps, drafter->tap, drafter->n_taps, e->drafter_tap);
