@@ -34,19 +34,19 @@ static bool runs_avx512(void) {
     return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-// The unit is there, and the kernel gives this process its 8 KB a thread (Linux 5.16 and later are to be asked).
-static bool runs_amx(void) {
-    enum { BF16 = 1 << 22, TILE = 1 << 24, OSXSAVE = 1 << 27, TILES_SAVED = 3 << 17, REQUEST = 0x1023, TILE_DATA = 18 };
-    unsigned a, b, c, d, low, high;
-    if (!runs_avx512() || !__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILE)) != (BF16 | TILE)) return false;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & TILES_SAVED) == TILES_SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-}
 static bool runs_avx512_bf16(void) {
     enum { BF16 = 1 << 5 };
     unsigned a, b, c, d;
     return runs_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16);
+}
+// The unit is there, and the kernel gives this process its 8 KB a thread (Linux 5.16 and later are to be asked).
+static bool runs_amx(void) {
+    enum { BF16 = 1 << 22, TILE = 1 << 24, OSXSAVE = 1 << 27, TILES_SAVED = 3 << 17, REQUEST = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, low, high;
+    if (!runs_avx512_bf16() || !__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (BF16 | TILE)) != (BF16 | TILE)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & TILES_SAVED) == TILES_SAVED && syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 #endif
 static bool runs_portable(void) {

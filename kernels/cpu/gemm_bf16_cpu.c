@@ -161,6 +161,7 @@ static void compute_part(void *arg, int part, int parts) {
                 int64_t r0 = pl_rows_first(&x, t), height = pl_rows_first(&x, t + 1) - r0;
                 pl_pass a = {.kc = g->kc,
                              .x = pl_rows_at(&x, t, 0),
+                             .among = x.tiles > 1,
                              .w = (const char *)(g->bpack + p * panel_words),
                              .panel_bytes = (size_t)panel_words * sizeof *g->bpack,
                              .y = g->c + (i0 + r0) * g->ldc + g->j0 + p * PL_PANEL,

@@ -8,11 +8,7 @@
 enum { COLUMNS_MOST = 4 }; // vectors of columns of a group
 
 uint64_t pl_panels_begin(bool bf16) {
-    if (!bf16) return 0;
-#ifdef PL_TILES
-    pl_tiles_begin();
-#endif
-    return pl_flush_denormals();
+    return bf16 ? pl_flush_denormals() : 0;
 }
 
 void pl_panels_end(bool bf16, uint64_t mode) {

@@ -2,11 +2,12 @@
 #include "kernels/cpu/pairs.h"
 
 #ifdef PL_TILES
+_Thread_local int PL_CPU(tiles_high);
 #ifdef PL_TILES_EMULATED
 _Thread_local pl_tile PL_CPU(tile)[8];
 #endif
 
-enum { X_TILE = PL_TILE_ROWS * PL_PANEL_BLOCK }; // bf16 values of a tile of x
+enum { X_TILE = PL_TILE_ROWS * PL_PANEL_BLOCK }; // bf16 values of a whole tile of x
 
 PL_INLINE void fetch_ahead(const pl_pass *p, const char *at, const size_t step) {
     const char *next[PL_TRIES];
@@ -16,11 +17,12 @@ PL_INLINE void fetch_ahead(const pl_pass *p, const char *at, const size_t step) 
 }
 
 // A walk over the blocks: `body` sees x and w of each.
-#define OVER_BLOCKS(x_tiles, body)                                                                                     \
+#define OVER_BLOCKS(x_rows, body)                                                                                      \
     do {                                                                                                               \
         const uint16_t *x = p->x;                                                                                      \
         const char     *at = p->w;                                                                                     \
-        for (int64_t k = 0; k < p->kc; k += PL_PANEL_BLOCK, x += (x_tiles)*X_TILE, at += PL_BLOCK_PAIRS * step) {      \
+        for (int64_t k = 0; k < p->kc;                                                                                 \
+             k += PL_PANEL_BLOCK, x += (x_rows)*PL_PANEL_BLOCK, at += PL_BLOCK_PAIRS * step) {                         \
             const char *w = at;                                                                                        \
             if (p->kc - k < PL_PANEL_BLOCK) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);                  \
             if (ahead) fetch_ahead(p, at, step);                                                                       \
@@ -36,14 +38,14 @@ typedef struct place {
     int64_t rows, cols; // of y, where it has a place of its own
 } place;
 
-PL_INLINE place place_of(const pl_pass *p, int rows, int r, int j, float *own) {
-    int64_t high = rows - r < PL_TILE_ROWS ? rows - r : PL_TILE_ROWS;
+PL_INLINE place place_of(const pl_pass *p, int rows, int high, int r, int j, float *own) {
+    int64_t there = rows - r < high ? rows - r : high;
     int64_t wide = p->cols - j < PL_TILE_ROWS ? p->cols - j : PL_TILE_ROWS;
     float  *y = p->y + r * p->ldy + j;
     place   s = {.at = y, .stride = (size_t)p->ldy * sizeof *y};
-    if (high == PL_TILE_ROWS && wide == PL_TILE_ROWS) return s;
+    if (there == high && wide == PL_TILE_ROWS) return s;
     s.own = own;
-    s.rows = high;
+    s.rows = there;
     s.cols = wide > 0 ? wide : 0;
     if (!p->resume) return s;
     memset(own, 0, PL_TILE_ROWS * PL_TILE_ROWS * sizeof *own);
@@ -89,13 +91,15 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     _Alignas(64) float own[4][PL_TILE_ROWS * PL_TILE_ROWS];
     const bool         ahead = pl_fetch_ahead() && rows <= PL_TILE_ROWS;
     place              sums[4];
+    const int          high = rows < PL_TILE_ROWS && !p->among ? rows : PL_TILE_ROWS;
+    pl_tiles_high(high);
     if (rows <= PL_TILE_ROWS) {
         // Of half a panel tiles 2 and 3 stay zero, and lie past its columns.
         for (int t = 0; t < 4; t++)
-            sums[t] = place_of(p, rows, 0, t * PL_TILE_ROWS, own[t]);
+            sums[t] = place_of(p, rows, high, 0, t * PL_TILE_ROWS, own[t]);
         take_sums(sums, p->resume);
         if (width == PL_PANEL)
-            OVER_BLOCKS(1, {
+            OVER_BLOCKS(high, {
                 pl_tile_load(4, x, 64);
                 pl_tile_load(5, w, step);
                 pl_tile_product(0, 4, 5);
@@ -107,7 +111,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
                 pl_tile_product(3, 4, 5);
             });
         else
-            OVER_BLOCKS(1, {
+            OVER_BLOCKS(high, {
                 pl_tile_load(4, x, 64);
                 pl_tile_load(5, w, step);
                 pl_tile_product(0, 4, 5);
@@ -120,9 +124,9 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
     // What 32 rows multiply is in the second-level cache, brought there by the first 16 (pl_rows_begin).
     for (int j = 0; j < width; j += 2 * PL_TILE_ROWS) {
         for (int t = 0; t < 4; t++)
-            sums[t] = place_of(p, rows, t / 2 * PL_TILE_ROWS, j + t % 2 * PL_TILE_ROWS, own[t]);
+            sums[t] = place_of(p, rows, high, t / 2 * PL_TILE_ROWS, j + t % 2 * PL_TILE_ROWS, own[t]);
         take_sums(sums, p->resume);
-        OVER_BLOCKS(2, {
+        OVER_BLOCKS(2 * PL_TILE_ROWS, {
             pl_tile_load(4, x, 64);
             pl_tile_load(6, w + (size_t)j * 4, step);
             pl_tile_load(5, x + X_TILE, 64);
@@ -138,7 +142,7 @@ void pl_tiles_pass(int rows, int width, const pl_pass *p) {
 
 #ifndef PL_TILES_EMULATED
 double pl_unit_run(int times) {
-    pl_tiles_begin(); // all zero: the unit takes as long
+    pl_tiles_high(PL_TILE_ROWS); // all zero: the unit takes as long
     for (int i = 0; i < times; i++) {
         pl_tile_product(0, 4, 6);
         pl_tile_product(1, 4, 7);

@@ -22,6 +22,7 @@
 typedef struct pl_pass {
     int64_t     kc;          // BF16: a multiple of PL_PANEL_BLOCK unless it ends at K
     const void *x;           // from pl_rows_at
+    bool        among;       // its rows are one tile among several (pl_rows.tiles)
     const char *w;           // the first panel at this k
     size_t      panel_bytes; // from a panel to the next
     float      *y;

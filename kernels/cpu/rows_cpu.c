@@ -18,15 +18,18 @@ static int64_t rows_most(bool bf16) {
     return bf16 ? PL_MOST_ROWS : PL_MR_PANEL;
 }
 
-// Lines of a block that so many rows take, 0 where they are floats: the matrix unit's tiles are 16 of them.
-static int64_t lines_of(int64_t rows) {
+// Lines of a block that so many rows take, 0 where they are floats. The matrix unit's tiles are as high as the rows of
+// a lone one; among several they are whole, as telling the unit another height takes as long as some products.
+static int64_t lines_of(int64_t rows, bool among) {
+    if (rows > PL_FEW_ROWS && !among && rows < PL_TILE_ROWS) return rows;
     if (rows > PL_FEW_ROWS) return ceil_div(rows, PL_TILE_ROWS) * PL_TILE_ROWS;
     return PL_DOT_ROWS > 0 ? rows : 0;
 }
 
 // Of a tile of `rows` rows; grows with rows.
-static size_t tile_bytes(bool bf16, int64_t rows, int64_t k) {
-    if (bf16 && lines_of(rows) > 0) return (size_t)(lines_of(rows) * ceil_div(k, BLOCK)) * BLOCK * sizeof(uint16_t);
+static size_t tile_bytes(bool bf16, int64_t rows, int64_t k, bool among) {
+    int64_t lines = bf16 ? lines_of(rows, among) : 0;
+    if (lines > 0) return (size_t)(lines * ceil_div(k, BLOCK)) * BLOCK * sizeof(uint16_t);
     int64_t floats = rows * pl_panel_columns(bf16 ? PL_BF16 : PL_F32, k) + PL_PACK_SLACK;
     return (size_t)ceil_div(floats, PL_VL) * PL_VL * sizeof(float);
 }
@@ -46,7 +49,7 @@ static int64_t tiles_of(bool bf16, int64_t rows) {
 static size_t tile_stride(bool bf16, int64_t rows, int64_t k) {
     enum { STEP = 1 << 15 };
     int64_t most = rows_most(bf16);
-    size_t  bytes = tile_bytes(bf16, rows < most ? rows : most, k);
+    size_t  bytes = tile_bytes(bf16, rows < most ? rows : most, k, rows > most);
     return is_led(bf16, rows) && bytes % (2 * STEP) == 0 ? bytes + STEP : bytes;
 }
 
@@ -66,12 +69,12 @@ void pl_rows_begin(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t 
 }
 
 size_t pl_rows_apart_bytes(bool bf16, int64_t rows, int64_t k) {
-    return bf16 ? (size_t)rows * tile_bytes(true, 1, k) : 0;
+    return bf16 ? (size_t)rows * tile_bytes(true, 1, k, false) : 0;
 }
 
 void pl_rows_apart(pl_rows *r, bool bf16, const float *x, int64_t rows, int64_t k, void *room) {
     *r = (pl_rows){.x = x, .ld = k, .rows = rows, .k = k, .tiles = rows, .bf16 = bf16};
-    r->tile_bytes = tile_bytes(bf16, 1, k);
+    r->tile_bytes = tile_bytes(bf16, 1, k, false);
     r->packed = bf16 ? room : NULL;
 }
 
@@ -126,7 +129,7 @@ static void pack_columns(uint16_t *to, const float *x, int64_t ld, int rows, int
 
 // there: rows of x from these on.
 static void pack_lines(const pl_rows *p, uint16_t *to, const float *x, int64_t rows, int64_t there) {
-    const int64_t all = lines_of(rows);
+    const int64_t all = lines_of(rows, p->tiles > 1);
     const bool    dots = rows <= PL_FEW_ROWS;
     for (int64_t k0 = 0; k0 < p->k; k0 += BLOCK, to += all * BLOCK) {
         int columns = (int)(p->k - k0 < BLOCK ? p->k - k0 : BLOCK);
@@ -151,7 +154,7 @@ void pl_rows_pack(const pl_rows *r, int64_t tile) {
     const float *x = r->x + first * (r->across ? 1 : r->ld);
     float       *to = (float *)(void *)(r->packed + (size_t)tile * r->tile_bytes);
     if (!r->packed) return;
-    if (r->bf16 && lines_of(rows) > 0) {
+    if (r->bf16 && lines_of(rows, r->tiles > 1) > 0) {
         pack_lines(r, (uint16_t *)(void *)to, x, rows, r->rows - first);
         return;
     }
@@ -173,6 +176,7 @@ const void *pl_rows_at(const pl_rows *r, int64_t tile, int64_t k) {
     const char *packed = r->packed + (size_t)tile * r->tile_bytes;
     int64_t     rows = pl_rows_first(r, tile + 1) - pl_rows_first(r, tile);
     if (!r->packed) return r->x + pl_rows_first(r, tile) * r->k + k;
-    if (r->bf16 && lines_of(rows) > 0) return packed + (size_t)(k * lines_of(rows)) * sizeof(uint16_t);
+    int64_t lines = r->bf16 ? lines_of(rows, r->tiles > 1) : 0;
+    if (lines > 0) return packed + (size_t)(k * lines) * sizeof(uint16_t);
     return packed + (size_t)(k * rows) * sizeof(float);
 }

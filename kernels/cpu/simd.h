@@ -10,6 +10,7 @@
 #ifndef PL_CPU_SIMD_H
 #define PL_CPU_SIMD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -335,13 +336,35 @@ PL_INLINE pl_vn pl_vn_round_bf16(pl_vn x) {
     return (pl_vn)(((nan & (u | 0x400000u)) | (~nan & near)) & 0xffff0000u);
 }
 
-// Words of bf16, as panels have them: `low` rounded in the low halves, `high` in the high ones.
+#if defined(__AVX512BF16__)
+// Whether rounding takes a lane from the denormals to the least normal number. VCVTNE2PS2BF16 takes denormals as zero,
+// as products do; in these, the 2^15 largest of them, alone that shows.
+PL_INLINE bool pl_vn_rounds_to_normal(pl_vn a, pl_vn b) {
+    const pl_vnu least = (pl_vnu){0} + 0x007f8000u;
+    pl_vnu       u = ((pl_vnu)a & 0x7fffffffu) - least, v = ((pl_vnu)b & 0x7fffffffu) - least;
+    return _mm512_cmplt_epu32_mask(_mm512_min_epu32((__m512i)u, (__m512i)v), _mm512_set1_epi32(0x8000)) != 0;
+}
+#endif
+
+// Words of bf16, as panels have them: `low` rounded in the low halves, `high` in the high ones. Denormals that stay so
+// may become zero: for products that is one.
 PL_INLINE pl_vnu pl_vn_words(pl_vn low, pl_vn high) {
+#if defined(__AVX512BF16__)
+    if (__builtin_expect(!pl_vn_rounds_to_normal(low, high), 1)) {
+        const pl_vnu                       both = (pl_vnu)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+        static const _Alignas(64) uint16_t turn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+        return (pl_vnu)_mm512_permutexvar_epi16(_mm512_load_si512(turn), (__m512i)both);
+    }
+#endif
     return (pl_vnu)pl_vn_round_bf16(low) >> 16 | (pl_vnu)pl_vn_round_bf16(high);
 }
 
 // The same of floats that follow each other, a and then b: neighbours share a word.
 PL_INLINE pl_vnu pl_vn_words_of(pl_vn a, pl_vn b) {
+#if defined(__AVX512BF16__)
+    if (__builtin_expect(!pl_vn_rounds_to_normal(a, b), 1)) return (pl_vnu)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+#endif
 #if PL_VN_LANES == 16
     return pl_vn_words(__builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
                        __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31));
@@ -384,7 +407,8 @@ PL_INLINE pl_vn pl_vn_fma_bf16(pl_vn a, pl_vn b, pl_vn c) {
 // Where PL_DOTS is defined: words hold two bf16 each, and to every lane of `sum` the product of the high halves is
 // added and then that of the low ones, each with one rounding, denormals as zero whatever the thread's mode.
 // PL_DOTS_EMULATED: in C, for tests; the caller has set the mode for denormals.
-#if defined(__AVX512BF16__) || defined(PL_DOTS_EMULATED)
+// A level with a matrix unit goes without: Intel's does half of what fma does.
+#if (defined(__AVX512BF16__) && !defined(__AMX_BF16__)) || defined(PL_DOTS_EMULATED)
 #define PL_DOTS 1
 PL_INLINE pl_vn pl_vn_dot(pl_vn sum, pl_vnu a, pl_vnu b) {
 #if defined(PL_DOTS_EMULATED)
@@ -505,7 +529,7 @@ PL_INLINE pl_vf pl_vf_tanh(pl_vf x) {
     return pl_vf_select_gt(size, pl_vf_set1(0.625f), far, p);
 }
 
-// ---- transpose ----
+// ---- lanes of several vectors ----
 
 // In place, PL_VN_LANES x PL_VN_LANES.
 PL_INLINE void pl_vn_transpose(pl_vn r[PL_VN_LANES]) {
@@ -536,6 +560,36 @@ PL_INLINE void pl_vn_transpose(pl_vn r[PL_VN_LANES]) {
 #endif
 #undef PL_LANES
 #undef PL_SWAP
+}
+
+// Lane j: the sum over the lanes of t[j], l with l + PL_VN_LANES / 2, and so on down to neighbours. As a transpose and
+// a tree of sums, whose bits it has, with half of their shuffles: two vectors are halved, and the halves share one.
+PL_INLINE pl_vn pl_vn_lane_sums(pl_vn t[PL_VN_LANES]) {
+#define PL_LANES(...) __VA_ARGS__
+#define PL_HALVE(half, stay, turn)                                                                                     \
+    for (int r = 0; r < (half); r++)                                                                                   \
+        t[r] = __builtin_shufflevector(t[r], t[r + (half)], PL_LANES stay) +                                           \
+               __builtin_shufflevector(t[r], t[r + (half)], PL_LANES turn);
+#if PL_VN_LANES == 16
+    PL_HALVE(8, (0, 1, 2, 3, 4, 5, 6, 7, 24, 25, 26, 27, 28, 29, 30, 31),
+             (8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23))
+    PL_HALVE(4, (0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31),
+             (4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27))
+    PL_HALVE(2, (0, 1, 18, 19, 4, 5, 22, 23, 8, 9, 26, 27, 12, 13, 30, 31),
+             (2, 3, 16, 17, 6, 7, 20, 21, 10, 11, 24, 25, 14, 15, 28, 29))
+    PL_HALVE(1, (0, 17, 2, 19, 4, 21, 6, 23, 8, 25, 10, 27, 12, 29, 14, 31),
+             (1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30))
+#elif PL_VN_LANES == 8
+    PL_HALVE(4, (0, 1, 2, 3, 12, 13, 14, 15), (4, 5, 6, 7, 8, 9, 10, 11))
+    PL_HALVE(2, (0, 1, 10, 11, 4, 5, 14, 15), (2, 3, 8, 9, 6, 7, 12, 13))
+    PL_HALVE(1, (0, 9, 2, 11, 4, 13, 6, 15), (1, 8, 3, 10, 5, 12, 7, 14))
+#else
+    PL_HALVE(2, (0, 1, 6, 7), (2, 3, 4, 5))
+    PL_HALVE(1, (0, 5, 2, 7), (1, 4, 3, 6))
+#endif
+#undef PL_LANES
+#undef PL_HALVE
+    return t[0];
 }
 
 #endif

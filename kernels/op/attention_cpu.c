@@ -47,13 +47,7 @@ PL_INLINE pl_vn scores(const float *q, const float *k, const int64_t *off, const
                 acc.p[i] += acc.p[i + step];
         t[r] = acc.p[0];
     }
-    pl_vn_transpose(t);
-#pragma GCC unroll 8
-    for (int step = PL_VN_LANES / 2; step > 0; step /= 2)
-#pragma GCC unroll 16
-        for (int i = 0; i < step; i++)
-            t[i] += t[i + step];
-    return t[0];
+    return pl_vn_lane_sums(t);
 }
 
 // acc[i] += sum_j p[j] v_j[i] over `vectors` vectors, j ascending.

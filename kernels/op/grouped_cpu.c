@@ -58,6 +58,7 @@ static void panels_part(void *arg, int part, int parts) {
             int64_t r0 = pl_rows_first(&g->x, t), rows = pl_rows_first(&g->x, t + 1) - r0;
             pl_pass a = {.kc = j->k,
                          .x = pl_rows_at(&g->x, t, 0),
+                         .among = g->x.tiles > 1,
                          .w = (const char *)j->a->w[g->e].data + (size_t)p * panel_bytes,
                          .panel_bytes = panel_bytes,
                          .y = pl_f32(&j->a->y) + (at + r0) * j->n + p * PL_PANEL,

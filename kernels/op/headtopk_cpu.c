@@ -148,6 +148,7 @@ static void items_part(void *arg, int part, int parts) {
             int64_t r0 = pl_rows_first(&j->x, t), rows = pl_rows_first(&j->x, t + 1) - r0;
             pl_pass p = {.kc = j->k,
                          .x = pl_rows_at(&j->x, t, 0),
+                         .among = j->x.tiles > 1,
                          .w = it->w,
                          .y = z,
                          .ldy = PL_PANEL,

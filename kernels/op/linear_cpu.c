@@ -97,6 +97,7 @@ static void panels_part(void *arg, int part, int parts) {
                         g /= 2;
                     pl_pass a = {.kc = min64(chunk, j.k - k0),
                                  .x = pl_rows_at(&j.x, t, k0),
+                                 .among = j.x.tiles > 1,
                                  .w = j.w + (size_t)p * panel_bytes + (size_t)k0 * step,
                                  .panel_bytes = panel_bytes,
                                  .y = j.y + r0 * j.n + p * PL_PANEL,
