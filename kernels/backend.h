@@ -59,8 +59,9 @@ typedef struct pl_backend {
     pl_dtype    real;             // dtype of activations and gradients: PL_F32 or PL_F64
     pl_op_fn    fwd[PL_OP_COUNT]; // NULL: this backend lacks the op, which is an explicit error, never a silent copy
     pl_op_fn    bwd[PL_OP_COUNT];
-    const pl_memory *memory; // NULL: host memory
-    const pl_device *device; // NULL: ops are done when they return
+    bool        keeps_logits; // divergence makes use of room for them (kernels/op/divergence.h)
+    const pl_memory *memory;  // NULL: host memory
+    const pl_device *device;  // NULL: ops are done when they return
 } pl_backend;
 
 const pl_backend *pl_backend_ref(void);

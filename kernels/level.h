@@ -16,6 +16,7 @@ static const pl_backend LEVEL_JOIN(backend, _, PL_LEVEL) = {
     .name = "cpu-" PL_LEVEL_NAME,
     .arithmetic = PL_LEVEL_ARITHMETIC,
     .real = PL_F32,
+    .keeps_logits = true,
 #include "kernels/ops.def"
 #define X_FWD(NAME, name) .fwd[PL_OP_##NAME] = LEVEL_FN(name, _fwd),
 #define X_BWD(NAME, name) .bwd[PL_OP_##NAME] = LEVEL_FN(name, _bwd),

@@ -28,6 +28,14 @@ static void check_logits(const pl_ctx *ctx, const char *who, const pl_tensor *x,
     PL_CHECK(x->dtype == ctx->be->real, "divergence: %s x is %s", who, pl_dtype_name(x->dtype));
 }
 
+// Grows with the rows, so that what was measured for the most of them has room for fewer.
+static pl_tensor room_for_logits(pl_ctx *ctx, const pl_divergence_args *a, bool taught) {
+    int64_t tiles = (a->w.dim[0] + PL_DIV_TILE - 1) / PL_DIV_TILE;
+    int64_t rows = a->x.dim[0] + (taught ? a->xt.dim[0] : 0);
+    int64_t most = (int64_t)(a->keep / pl_dtype_size(ctx->be->real)), all = tiles * rows * PL_DIV_TILE;
+    return pl_ctx_const_1d(ctx, all < most ? all : most);
+}
+
 pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
     int64_t n = a->x.dim[0];
     PL_CHECK(a->objective < PL_OBJECTIVES, "divergence: objective %d", (int)a->objective);
@@ -50,6 +58,8 @@ pl_tensor pl_divergence(pl_ctx *ctx, pl_divergence_args *a) {
     if (!a->loss.data) a->loss = pl_ctx_const_1d(ctx, n);
     if (!a->stat.data) a->stat = pl_ctx_const(ctx, n, 4);
     if (taught && !a->teacher_stat.data) a->teacher_stat = pl_ctx_const(ctx, a->xt.dim[0], 4);
+    if (a->keep > 0 && ctx->be->keeps_logits && pl_ctx_recording(ctx) && (a->x.grad || a->w.grad))
+        a->kept = room_for_logits(ctx, a, taught);
     PL_CHECK(a->loss.dim[0] == n && a->stat.dim[0] == n && (!a->accept.data || a->accept.dim[0] == n),
              "divergence: outputs of %lld, %lld, %lld rows for %lld", (long long)a->loss.dim[0],
              (long long)a->stat.dim[0], (long long)a->accept.dim[0], (long long)n);

@@ -1,6 +1,6 @@
-// The divergence engine: loss between a teacher's and a drafter's distribution over the vocabulary, without ever
-// holding a [rows, V] matrix. Walks the vocabulary in tiles of PL_DIV_TILE ids; each teacher tile is computed once per
-// pass and serves all unroll steps.
+// The divergence engine: loss between a teacher's and a drafter's distribution over the vocabulary. Needs no [rows, V]
+// matrix, and holds one as far as `keep` has room for it. Walks the vocabulary in tiles of PL_DIV_TILE ids; each
+// teacher tile is computed once per pass and serves all unroll steps.
 //
 // Student row i (K*T of them, [K, T] flattened): logits z_i = W x_i over Vd draft ids; q = softmax(z_i).
 // Teacher row r = teacher_row[i]: logits z'_r = W' x'_r over V ids, softly capped where teacher_cap says so
@@ -55,12 +55,15 @@
 //
 // backward: dx_i += weight_i dz_i W;  dW += sum_i weight_i dz_i x_i^T. Teacher tensors never get a gradient.
 // Cost: forward 2 (K T Vd d + T V d') flops; 2 (K T Vd d + T Vd d') more where sums need both softmaxes (accept; tv,
-// tvd++, js, lk-*); backward 2 (3 K T Vd d + T Vd d'): tiles are recomputed, not stored.
+// tvd++, js, lk-*); backward 2 (3 K T Vd d + T Vd d'). Of tiles whose logits are kept (`keep`) the second walk does no
+// product and backward 2 (2 K T Vd d); the bits are the same.
 #ifndef PL_OP_DIVERGENCE_H
 #define PL_OP_DIVERGENCE_H
 #include "kernels/backend.h"
 
 #define PL_DIV_TILE 512
+// What training that does not save memory keeps: all of 16,384 ids for 16,384 rows (students and teachers).
+#define PL_DIV_KEEP ((size_t)1 << 30)
 
 typedef enum pl_objective {
     PL_OBJ_KL,
@@ -93,11 +96,14 @@ typedef struct pl_divergence_args {
     const int32_t *label;          // [n] draft ids (label)
     const float   *weight;         // [n]
     const int32_t *d2t;            // [Vd] absolute target ids or NULL
+    size_t         keep;           // bytes of logits that a tape may hold from forward to backward, at most
     pl_tensor      loss;           // [n] be->real
     pl_tensor      accept;         // [n] be->real or .data NULL
     int32_t       *student_argmax; // [n] or NULL
     int32_t       *teacher_argmax; // [T'] or NULL
     pl_tensor      stat;           // [n, 4] be->real, op-private: kept from forward for backward
+    // Op-private: the logits of the first tiles, each [n + T', PL_DIV_TILE] be->real, as many as there is room for.
+    pl_tensor      kept;
     // [T', 4] be->real, kept for backward: max; lse over V; lse over draft ids; 1 + the best draft id, negative where
     // the best of all is another (0: no row refers to this one)
     pl_tensor      teacher_stat;

@@ -34,19 +34,22 @@ typedef struct div_job {
     int64_t                  *group_at;    // [groups + 1] into row
     float                    *x, *dx, *xt; // compact rows
     running                  *student, *full, *draft;
-    double                   *cross;           // [n] of the first walk
-    double                   *sums;            // [n, SUMS] of the second
-    float                    *fade;            // [teachers] of the tile in hand
-    float                    *lse_p, *lse_v;   // [teachers] of p's logits, of all
-    float                    *z, *t, *e;       // [ROWS, TILE] student logits, teacher logits, teacher exponentials
-    float                    *wide_t, *wide_s; // [TILE, dt], [TILE, d] rows of weights that do not lie as they are read
+    double                   *cross;             // [n] of the first walk
+    double                   *sums;              // [n, SUMS] of the second
+    float                    *fade;              // [teachers] of the tile in hand
+    float                    *lse_p, *lse_v;     // [teachers] of p's logits, of all
+    float                    *z_place, *t_place; // [ROWS, TILE] logits and what becomes of them
+    float                    *e;                 // [ROWS, TILE] teacher exponentials
+    float                    *wide_t, *wide_s;   // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
+    int64_t                   kept;              // tiles whose logits stay from the first walk on
     // the tile in hand
     int64_t                   j0, cols; // ids
     int64_t                   t0, tn;   // teachers
     int64_t                   s0, sn;   // students
+    const float              *z, *t;    // their logits: in z_place and t_place, or where they are kept
     running                  *teacher_state;
     bool                      keep_exp;
-    // rows to widen
+    // what weight_rows widens, cap_part caps
     const pl_tensor          *from;
     const int32_t            *ids;
     float                    *to;
@@ -163,8 +166,9 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     }
     j.lse_p = take(ctx, all_t, 1, sizeof(float));
     j.lse_v = take(ctx, all_t, 1, sizeof(float));
-    j.z = take(ctx, ROWS, TILE, sizeof(float));
-    j.t = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
+    j.z_place = take(ctx, ROWS, TILE, sizeof(float));
+    j.t_place = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
+    if (a->kept.rank > 0 && all + all_t > 0) j.kept = a->kept.dim[0] / ((all + all_t) * TILE);
     j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
     j.wide_s = take(ctx, a->w.dtype == PL_F32 || pl_weight_in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
@@ -242,21 +246,38 @@ static void cap_part(void *arg, int part, int parts) {
     pl_range(j->tn, 1, part, parts, &lo, &hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t c = 0; c < j->cols; c += PL_VL) {
-            float *t = j->t + r * TILE + c;
+            float *t = j->to + r * TILE + c;
             pl_vf_store(t, pl_vf_mul(cap, pl_vf_tanh(pl_vf_div(pl_vf_load(t), cap))));
         }
 }
 
-static void teacher_logits(div_job *j, const int32_t *ids) {
-    pl_factor w = weight_rows(j, &j->a->wt, ids, j->wide_t);
-    product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, j->t, TILE);
-    if (j->a->teacher_cap > 0) over_rows(j, j->tn, cap_part);
-    pad_columns(j->t, j->tn, j->cols);
+// A tile's logits of all rows that take part, students first, then teachers. NULL where they are not kept.
+static float *kept_rows(const div_job *j) {
+    int64_t tile = j->j0 / TILE, rows = j->a->x.dim[0] + (j->taught ? j->a->xt.dim[0] : 0);
+    return tile < j->kept ? pl_f32(&j->a->kept) + tile * rows * TILE : NULL;
 }
 
-static void student_logits(div_job *j, pl_factor w) {
-    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
-    pad_columns(j->z, j->sn, j->cols);
+// Over the draft ids for the first time, or once more (the second walk, backward); over all of the teacher's ids.
+typedef enum walk_kind { WALK_FIRST, WALK_AGAIN, WALK_FULL } walk_kind;
+
+static void teacher_logits(div_job *j, const int32_t *ids, walk_kind walk) {
+    float *kept = walk == WALK_FULL ? NULL : kept_rows(j), *t = j->t_place;
+    if (kept) t = kept + (j->a->x.dim[0] + j->t0) * TILE;
+    j->t = t;
+    if (kept && walk == WALK_AGAIN) return;
+    pl_factor w = weight_rows(j, &j->a->wt, ids, j->wide_t);
+    product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, t, TILE);
+    j->to = t;
+    if (j->a->teacher_cap > 0) over_rows(j, j->tn, cap_part);
+    pad_columns(t, j->tn, j->cols);
+}
+
+static void student_logits(div_job *j, pl_factor w, walk_kind walk) {
+    float *kept = kept_rows(j), *z = kept ? kept + j->s0 * TILE : j->z_place;
+    j->z = z;
+    if (kept && walk == WALK_AGAIN) return;
+    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, z, TILE);
+    pad_columns(z, j->sn, j->cols);
 }
 
 // Walks: set the group, then each tile of ids [from, to), then each block of students of the group.
@@ -353,13 +374,19 @@ static void teacher_softmax_part(void *arg, int part, int parts) {
     long           lo, hi;
     pl_range(j->tn, 1, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        float *t = j->t + i * TILE;
-        pl_vf  lse_t = pl_vf_set1(j->lse_p[j->t0 + i]);
+        const float *t = j->t + i * TILE;
+        float       *p = j->t_place + i * TILE;
+        pl_vf        lse_t = pl_vf_set1(j->lse_p[j->t0 + i]);
         for (int64_t c = 0; c < j->cols; c += PL_VL) {
             pl_vf log_p = pl_vf_sub(pl_vf_load(t + c), lse_t);
-            pl_vf_store(t + c, j->o->log_p ? log_p : pl_vf_exp(log_p));
+            pl_vf_store(p + c, j->o->log_p ? log_p : pl_vf_exp(log_p));
         }
     }
+}
+
+static void teacher_softmax(div_job *j) {
+    over_rows(j, j->tn, teacher_softmax_part);
+    j->t = j->t_place;
 }
 
 static void second_part(void *arg, int part, int parts) {
@@ -380,19 +407,22 @@ static void second_part(void *arg, int part, int parts) {
 }
 
 // One walk over the draft ids: the teacher's tile once, then every student of the group against it.
-static void draft_walk(div_job *j, int64_t g, pl_part_fn teachers, pl_part_fn students) {
+static void draft_walk(div_job *j, int64_t g, walk_kind walk) {
     set_group(j, g);
     for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
         set_tile(j, j0, j->Vd);
         if (j->taught) {
-            teacher_logits(j, j->a->d2t);
-            if (teachers) over_rows(j, j->tn, teachers);
+            teacher_logits(j, j->a->d2t, walk);
+            if (walk == WALK_FIRST)
+                over_rows(j, j->tn, teacher_part);
+            else if (j->o->second)
+                teacher_softmax(j);
         }
         pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
         for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
             j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
-            student_logits(j, w);
-            over_rows(j, j->sn, students);
+            student_logits(j, w, walk);
+            over_rows(j, j->sn, walk == WALK_FIRST ? student_part : second_part);
         }
     }
 }
@@ -401,7 +431,7 @@ static void teacher_walk(div_job *j, int64_t g, int64_t from) {
     set_group(j, g);
     for (int64_t j0 = from; j0 < j->V; j0 += TILE) {
         set_tile(j, j0, j->V);
-        teacher_logits(j, NULL);
+        teacher_logits(j, NULL, WALK_FULL);
         over_rows(j, j->tn, teacher_part);
     }
 }
@@ -418,7 +448,7 @@ static void compute_fwd(div_job *j) {
     for (int64_t g = 0; g < j->groups; g++) {
         j->teacher_state = j->draft;
         j->keep_exp = true;
-        draft_walk(j, g, teacher_part, student_part);
+        draft_walk(j, g, WALK_FIRST);
         if (!j->taught) continue;
         // The draft ids are the first Vd target ids: what was summed over them is the start of the full sum.
         if (!j->a->d2t) memcpy(j->full + j->t0, j->draft + j->t0, (size_t)j->tn * sizeof(running));
@@ -429,8 +459,7 @@ static void compute_fwd(div_job *j) {
             j->lse_v[r] = (float)lse(&j->full[r]);
             j->lse_p[r] = j->a->unmasked ? j->lse_v[r] : (float)lse(&j->draft[r]);
         }
-        if (j->o->second || j->a->accept.data)
-            draft_walk(j, g, j->o->second ? teacher_softmax_part : NULL, second_part);
+        if (j->o->second || j->a->accept.data) draft_walk(j, g, WALK_AGAIN);
     }
 }
 
@@ -510,7 +539,7 @@ void PL_CPU(divergence_fwd)(pl_ctx *ctx, const void *args) {
 
 // ---- backward ----
 
-// Logits become weight * dz, in place.
+// weight * dz of the tile's logits.
 static void dz_part(void *arg, int part, int parts) {
     const div_job *j = arg;
     long           lo, hi;
@@ -520,6 +549,7 @@ static void dz_part(void *arg, int part, int parts) {
         const float *stat = pl_f32(&j->a->stat) + row * 4;
         dz_row       r = {.cols = j->cols,
                           .z = j->z + i * TILE,
+                          .dz = j->z_place + i * TILE,
                           .weight = j->a->weight[row],
                           .lse = stat[0],
                           .mass = 1.0f,
@@ -563,18 +593,21 @@ static void compute_bwd(div_job *j) {
         for (int64_t j0 = 0; j0 < j->Vd; j0 += TILE) {
             set_tile(j, j0, j->Vd);
             if (j->taught) {
-                teacher_logits(j, a->d2t);
-                over_rows(j, j->tn, teacher_softmax_part);
+                teacher_logits(j, a->d2t, WALK_AGAIN);
+                teacher_softmax(j);
             }
             pl_factor w = weight_rows(j, &a->w, NULL, j->wide_s);
             for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
                 j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
-                student_logits(j, w);
+                student_logits(j, w, WALK_AGAIN);
                 over_rows(j, j->sn, dz_part);
                 pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};
                 float    *dx = j->dx + j->s0 * j->d, *dw = a->w.grad;
-                if (a->x.grad) product(j, w.bf16, PL_GEMM_NN, j->sn, j->d, j->cols, j->z, TILE, w, true, dx, j->d);
-                if (dw) product(j, w.bf16, PL_GEMM_TN, j->cols, j->d, j->sn, j->z, TILE, x, true, dw + j0 * j->d, j->d);
+                if (a->x.grad)
+                    product(j, w.bf16, PL_GEMM_NN, j->sn, j->d, j->cols, j->z_place, TILE, w, true, dx, j->d);
+                if (dw)
+                    product(j, w.bf16, PL_GEMM_TN, j->cols, j->d, j->sn, j->z_place, TILE, x, true, dw + j0 * j->d,
+                            j->d);
             }
         }
     }

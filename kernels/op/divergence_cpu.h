@@ -43,8 +43,9 @@ typedef struct row_end {
 
 typedef struct dz_row {
     int64_t      cols, choice; // in the tile
-    float       *z;            // becomes weight * dz
-    const float *t;            // p or log p
+    const float *z;
+    float       *dz; // weight * dz; may be z
+    const float *t;  // p or log p
     float        weight, lse, mass;
     const float *kept;
     bool         counts;
@@ -180,7 +181,7 @@ static void dz_kl(const dz_row *r) {
     pl_vf weight = pl_vf_set1(r->weight), lse = pl_vf_set1(r->lse), mass = pl_vf_set1(r->mass);
     for (int64_t c = 0; c < r->cols; c += PL_VL) {
         pl_vf q = pl_vf_mul(mass, pl_vf_exp(pl_vf_sub(pl_vf_load(r->z + c), lse)));
-        pl_vf_store(r->z + c, pl_vf_mul(weight, pl_vf_sub(q, pl_vf_load(r->t + c))));
+        pl_vf_store(r->dz + c, pl_vf_mul(weight, pl_vf_sub(q, pl_vf_load(r->t + c))));
     }
 }
 
@@ -188,8 +189,8 @@ static void dz_one_id(const dz_row *r) {
     float weight = r->counts ? r->weight : 0.0f;
     pl_vf wv = pl_vf_set1(weight), lse = pl_vf_set1(r->lse);
     for (int64_t c = 0; c < r->cols; c += PL_VL)
-        pl_vf_store(r->z + c, pl_vf_mul(wv, pl_vf_exp(pl_vf_sub(pl_vf_load(r->z + c), lse))));
-    if (r->choice >= 0 && r->choice < r->cols) r->z[r->choice] -= weight;
+        pl_vf_store(r->dz + c, pl_vf_mul(wv, pl_vf_exp(pl_vf_sub(pl_vf_load(r->z + c), lse))));
+    if (r->choice >= 0 && r->choice < r->cols) r->dz[r->choice] -= weight;
 }
 
 // kl q_mass - kl p  +  tv q (R - r): total variation's gradient times tv, KL's times kl.
@@ -202,7 +203,7 @@ PL_INLINE void overlap_gradient(const dz_row *r, double tv, double kl) {
         pl_vf p = pl_vf_load(r->t + c), q = pl_vf_exp(pl_vf_sub(pl_vf_load(r->z + c), lse));
         pl_vf dz = pl_vf_mul(q, pl_vf_select_gt(p, q, up, down));
         if (kl != 0.0) dz = pl_vf_fma(wkl, pl_vf_sub(pl_vf_mul(mass, q), p), dz);
-        pl_vf_store(r->z + c, dz);
+        pl_vf_store(r->dz + c, dz);
     }
 }
 
@@ -229,7 +230,7 @@ static void dz_reverse_kl(const dz_row *r) {
     pl_vf weight = pl_vf_set1(r->weight), lse = pl_vf_set1(r->lse), mean = pl_vf_set1(r->kept[0]);
     for (int64_t c = 0; c < r->cols; c += PL_VL) {
         pl_vf log_q = pl_vf_sub(pl_vf_load(r->z + c), lse), g = pl_vf_sub(log_q, pl_vf_load(r->t + c));
-        pl_vf_store(r->z + c, pl_vf_mul(pl_vf_mul(weight, pl_vf_exp(log_q)), pl_vf_sub(g, mean)));
+        pl_vf_store(r->dz + c, pl_vf_mul(pl_vf_mul(weight, pl_vf_exp(log_q)), pl_vf_sub(g, mean)));
     }
 }
 
@@ -240,7 +241,7 @@ static void dz_js(const dz_row *r) {
     for (int64_t c = 0; c < r->cols; c += PL_VL) {
         pl_vf log_q = pl_vf_sub(pl_vf_load(r->z + c), lse), d = pl_vf_sub(pl_vf_load(r->t + c), log_q);
         pl_vf g = pl_vf_sub(log_q_over_mixture(d, shift, rest), mean);
-        pl_vf_store(r->z + c, pl_vf_mul(pl_vf_mul(weight, pl_vf_exp(log_q)), g));
+        pl_vf_store(r->dz + c, pl_vf_mul(pl_vf_mul(weight, pl_vf_exp(log_q)), g));
     }
 }
 

@@ -18,6 +18,8 @@ typedef struct shape {
     int          leave;   // every leave-th row takes no part (0: all do); of those every other has no teacher row
     bool         fixed_w; // the head is frozen
     bool         unmasked;
+    size_t       keep; // bytes of logits
+    double       cap;  // of the teacher's
 } shape;
 
 // Ascending target ids of the draft ids, spread over the vocabulary.
@@ -29,6 +31,16 @@ static bool left_out(const shape *s, int i) {
     return s->leave && i % s->leave == 0;
 }
 
+static int64_t rows_of(const shape *s) {
+    return (int64_t)s->T * s->K + (s->objective != PL_OBJ_LABEL ? s->T : 0);
+}
+
+static int64_t expected_room(const shape *s) {
+    int64_t all = (s->Vd + PL_DIV_TILE - 1) / PL_DIV_TILE * rows_of(s) * PL_DIV_TILE,
+            room = (int64_t)(s->keep / sizeof(float));
+    return room < all ? room : all;
+}
+
 static void divergence(op_run *r, const void *arg) {
     const shape *s = arg;
     int          n = s->T * s->K;
@@ -36,7 +48,9 @@ static void divergence(op_run *r, const void *arg) {
     int32_t     *id = malloc((size_t)(n + s->Vd) * sizeof *id);
     float       *weight = malloc((size_t)n * sizeof *weight);
     assert_true(id && weight);
-    pl_divergence_args a = {.objective = s->objective, .unmasked = s->unmasked, .js_beta = 0.6, .lk_decay = 2};
+    pl_divergence_args a = {
+        .objective = s->objective, .unmasked = s->unmasked, .js_beta = 0.6, .lk_decay = 2, .keep = s->keep};
+    a.teacher_cap = s->cap;
     a.x = op_leaf(r, n, s->d, 0, s->scale / sqrt(s->d));
     a.w = s->fixed_w ? op_weight(r, s->Vd, s->d, op_ctx(r)->be->real, PL_ROWMAJOR, 1) : op_leaf(r, s->Vd, s->d, 0, 1);
     for (int i = 0; i < n; i++)
@@ -63,6 +77,8 @@ static void divergence(op_run *r, const void *arg) {
     if (s->argmax && taught) a.teacher_argmax = op_bytes(r, (size_t)s->T * 4);
 
     pl_tensor loss = pl_divergence(op_ctx(r), &a);
+    if (op_ctx(r)->be->keeps_logits && op_ctx(r)->tape)
+        assert_int_equal(a.kept.rank > 0 ? a.kept.dim[0] : 0, expected_room(s));
     op_out_loss(r, loss, weight);
     if (taught) op_out(r, a.teacher_stat);
     if (s->accept) op_out(r, a.accept);
@@ -113,8 +129,8 @@ static void gradients(void **state) {
 static void teacher_types(void **state) {
     (void)state;
     for (int trimmed_ids = 0; trimmed_ids < 2; trimmed_ids++)
-        check(&(shape){PL_OBJ_KL, 7, 2, 8, 37, T + 9, trimmed_ids ? 300 : T + 9, false, true, true, PL_BF16, 2, 0, true,
-                       false},
+        check(&(shape){PL_OBJ_KL, 7, 2, 8, 37, T + 9, trimmed_ids ? 300 : T + 9, false, true, true, PL_BF16, 2,
+                       .fixed_w = true},
               OP_NO_DIFFERENCES);
 }
 
@@ -210,11 +226,52 @@ static void objectives(void **state) {
         }
 }
 
+// Logits kept from forward to backward, all or those of the first tiles, change no bit; nor does room for no tile.
+static void same_run(const shape *s, const pl_backend *be) {
+    shape   none = *s, *at = &none;
+    int64_t n = (int64_t)s->T * s->K, tile = rows_of(s) * PL_DIV_TILE * (int64_t)sizeof(float);
+    op_run *want = op_run_once(divergence, at, be, 1, 0);
+    for (int64_t room = tile - 4; room < 9 * tile; room = room < tile       ? tile + 4
+                                                          : room < 3 * tile ? room + tile
+                                                                            : 9 * tile) {
+        shape some = *s;
+        some.keep = (size_t)room;
+        op_run *got = op_run_once(divergence, &some, be, 1 + (int)(room / tile) % 2, 0);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(op_value(got, 0, i) == op_value(want, 0, i));
+        for (int64_t i = 0; i < n && s->accept; i++)
+            assert_true(op_value(got, 2, i) == op_value(want, 2, i));
+        for (int64_t i = 0; i < n * s->d; i++)
+            assert_true(op_grad(got, 0, i) == op_grad(want, 0, i));
+        for (int64_t i = 0; i < (int64_t)s->Vd * s->d && !s->fixed_w; i++)
+            assert_true(op_grad(got, 1, i) == op_grad(want, 1, i));
+        op_run_free(got);
+    }
+    op_run_free(want);
+}
+
+static void kept_logits(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int b = 0; (be = op_backend(b)) && !be->device; b++)
+        for (int o = 0; o < PL_OBJECTIVES && be->keeps_logits; o++) {
+            const bool  taught = o != PL_OBJ_LABEL;
+            const shape s[] = {
+                {o, 5, 3, 9, 17, 2 * T + 3, 2 * T + 3, .accept = taught, .scale = 2, .leave = 4, .cap = taught ? 3 : 0},
+                {o, 6, 2, 16, 33, 3 * T, taught ? 3 * T / 2 - 5 : 3 * T, .accept = taught, .scale = 3, .leave = 5},
+                {o, 6, 2, 16, 33, T + 40, taught ? T / 3 : T + 40, taught, .scale = 3, .fixed_w = true},
+                {o, 550, 2, 4, 4, T + 9, taught ? T + 2 : T + 9, .scale = 2, .leave = 3, .teacher = PL_BF16}};
+            for (int i = 0; i < (o == PL_OBJ_KL || o == PL_OBJ_LK_LAMBDA || !taught ? 4 : 3); i++)
+                same_run(&s[i], be);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),   cmocka_unit_test(gradients),
         cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows), cmocka_unit_test(peaked),
         cmocka_unit_test(all_left_out),  cmocka_unit_test(ties),      cmocka_unit_test(objectives),
+        cmocka_unit_test(kept_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
                             .w = m->head,
                             .label = lm->label,
                             .weight = lm->weight,
+                            .keep = lm->recompute ? 0 : PL_DIV_KEEP,
                             .student_argmax = p->learn ? NULL : lm->argmax};
     pl_tensor          loss = pl_divergence(ctx, &a);
     if (p->learn) pl_tape_backward(ctx);

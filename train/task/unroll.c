@@ -92,6 +92,7 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                             .teacher_cap = u->opt.teacher_cap,
                             .teacher_row = k_rows->teacher_row,
                             .weight = u->weight[TOKEN],
+                            .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
                             .d2t = u->d2t,
                             .accept = p->accept,
                             .student_argmax = u->student_argmax};
