@@ -122,8 +122,8 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_INT(pl_train_recipe, train.slot_rows), .deflt = "2048", .min = 8, .max = 1 << 20,
      .help = "kind: drafter: tokens of a slot, at most", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, train.recompute), .deflt = "false",
-     .help = "layers (kind: target) or steps of the unroll (drafter) are computed again in backward instead of kept: "
-             "less memory, more time, the same weights",
+     .help = "layers (kind: target) or steps of the unroll (drafter), and logits, are computed again in backward "
+             "instead of kept: less memory, more time, the same weights",
      .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.unroll), .each = true, .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
      .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more: on its own features too)",
