@@ -1,6 +1,6 @@
 #include "infer/command/check.h"
 
-#include "infer/export/check.h"
+#include "infer/export/export.h"
 #include "kernels/base/json_put.h"
 
 #include <string.h>
@@ -10,14 +10,13 @@ static const pl_cli_option options[] = {
     {.name = "target",
      .type = PL_CLI_TEXT,
      .arg = "DIR",
-     .help = "the target that it is served with; without it some rules cannot be told"},
+     .help = "the target that it is served with (gguf: its .gguf file); without it some rules cannot be told"},
     {0}};
 
 static void list_engines(FILE *f) {
     fprintf(f, "Engines (--for):\n");
     for (int i = 0; pl_export_engine_at(i); i++)
-        if (!pl_export_engine_at(i)->write)
-            fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
+        fprintf(f, "  %-14s %s\n", pl_export_engine_at(i)->name, pl_export_engine_at(i)->help);
 }
 
 // The first that is broken makes the message.
@@ -78,9 +77,10 @@ const pl_command pl_command_check = {
     .max_positional = 1,
     .options = options,
     .about =
-        "DIR holds an EAGLE-3 drafter as an engine is to read it: an export of this program or anybody else's. Each\n"
-        "rule is a way in which such folders fail to load or, worse, load and draft badly. Exit code 2 where one is\n"
-        "broken. The engine is not run: what holds here can still fail there.",
+        "DIR holds an EAGLE-3 drafter as an engine is to read it: an export of this program or anybody else's (gguf:\n"
+        "the file, or a folder with drafter.gguf). Each rule is a way in which such drafters fail to load or, worse,\n"
+        "load and draft badly. Exit code 2 where one is broken. The engine is not run: what holds here can still fail\n"
+        "there.",
     .lists = list_engines,
     .verdict = true,
     .example = "paceline check runs/export --for vllm --target checkpoints/tiny",

@@ -1,6 +1,7 @@
 #include "infer/export/check.h"
 
 #include "checkpoints/safetensors.h"
+#include "infer/export/export.h"
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -21,7 +22,7 @@ typedef struct look {
     bool                    has_target;
     pl_hf_config            target;
     int64_t                 rows; // of lm_head, -1: none
-    char                    why[240];
+    char                    why[PL_CHECK_WHY];
 } look;
 
 typedef struct rule {
@@ -33,16 +34,24 @@ typedef struct rule {
 
 // ---- reading ----
 
-static pl_check_verdict say(look *k, pl_check_verdict v, const char *fmt, ...) PL_PRINTF(3, 4);
-static pl_check_verdict say(look *k, pl_check_verdict v, const char *fmt, ...) {
+pl_check_verdict pl_check_say(char why[PL_CHECK_WHY], pl_check_verdict v, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(k->why, sizeof k->why, fmt, args);
+    vsnprintf(why, PL_CHECK_WHY, fmt, args);
     va_end(args);
     return v;
 }
-#define broken(k, ...) say(k, PL_CHECK_BROKEN, __VA_ARGS__)
-#define unseen(k, ...) say(k, PL_CHECK_UNSEEN, __VA_ARGS__)
+
+void pl_check_told(pl_check_count *count, pl_check_tell tell, void *arg, const char *name, const char *help,
+                   pl_check_verdict v, const char *why) {
+    count->rules++;
+    count->broken += v == PL_CHECK_BROKEN;
+    count->unseen += v == PL_CHECK_UNSEEN;
+    tell(arg, name, help, v, why);
+}
+
+#define broken(k, ...) pl_check_say((k)->why, PL_CHECK_BROKEN, __VA_ARGS__)
+#define unseen(k, ...) pl_check_say((k)->why, PL_CHECK_UNSEEN, __VA_ARGS__)
 
 static const cJSON *member(const look *k, const cJSON *o, const char *key) {
     return pl_json_find(&k->j, o, key);
@@ -542,20 +551,14 @@ static pl_status open_look(look *k, const pl_export_engine *engine, const char *
 pl_status pl_check_folder(const pl_export_engine *engine, const char *dir, const char *target, pl_check_tell tell,
                           void *arg, pl_check_count *count, pl_err *err) {
     look k = {0};
-    if (engine->write)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: there are no rules for it; its export is checked as it is written",
-                       engine->name);
+    if (engine->rules) return engine->rules(dir, target, tell, arg, count, err);
     pl_status st = open_look(&k, engine, dir, target, err);
     *count = (pl_check_count){0};
     for (size_t i = 0; i < sizeof rules / sizeof *rules && st == PL_OK; i++) {
         const rule *r = &rules[i];
         if ((r->only && strcmp(r->only, engine->name) != 0) || (r->map && !trimmed(&k))) continue;
         k.why[0] = 0;
-        pl_check_verdict v = r->holds(&k);
-        count->rules++;
-        count->broken += v == PL_CHECK_BROKEN;
-        count->unseen += v == PL_CHECK_UNSEEN;
-        tell(arg, r->name, r->help, v, k.why);
+        pl_check_told(count, tell, arg, r->name, r->help, r->holds(&k), k.why);
     }
     pl_st_close(k.st);
     pl_json_close(&k.j);

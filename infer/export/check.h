@@ -4,7 +4,11 @@
 #ifndef PL_EXPORT_CHECK_H
 #define PL_EXPORT_CHECK_H
 
-#include "infer/export/export.h"
+#include "kernels/base/status.h"
+
+#include <stddef.h>
+
+struct pl_export_engine; // infer/export/export.h
 
 typedef enum pl_check_verdict { PL_CHECK_HOLDS, PL_CHECK_BROKEN, PL_CHECK_UNSEEN } pl_check_verdict;
 
@@ -16,9 +20,22 @@ typedef struct pl_check_count {
     int rules, broken, unseen;
 } pl_check_count;
 
-// dir: a folder with config.json and safetensors. target: NULL, or the folder of the one that is served. PL_E_INPUT
-// where there is nothing to check.
-pl_status pl_check_folder(const pl_export_engine *engine, const char *dir, const char *target, pl_check_tell tell,
-                          void *arg, pl_check_count *count, pl_err *err);
+// dir: a folder with config.json and safetensors, or what the engine's own `rules` read. target: NULL, or the one that
+// is served. PL_E_INPUT where there is nothing to check.
+pl_status pl_check_folder(const struct pl_export_engine *engine, const char *dir, const char *target,
+                          pl_check_tell tell, void *arg, pl_check_count *count, pl_err *err);
+
+// The rules of `gguf`: path is a .gguf file or a folder with drafter.gguf, target the served .gguf file.
+pl_status pl_check_gguf(const char *path, const char *target, pl_check_tell tell, void *arg, pl_check_count *count,
+                        pl_err *err);
+
+// ---- for the rules ----
+
+#define PL_CHECK_WHY 240
+// Writes why and returns v.
+pl_check_verdict pl_check_say(char why[PL_CHECK_WHY], pl_check_verdict v, const char *fmt, ...) PL_PRINTF(3, 4);
+// Counts a verdict and tells it.
+void             pl_check_told(pl_check_count *count, pl_check_tell tell, void *arg, const char *name, const char *help,
+                               pl_check_verdict v, const char *why);
 
 #endif

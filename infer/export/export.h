@@ -17,6 +17,7 @@
 #include "checkpoints/hf.h"
 #include "checkpoints/weights.h"
 #include "infer/cli/env.h"
+#include "infer/export/check.h"
 #include "kernels/base/json.h"
 
 #define PL_EXPORT_TOKENS 3 // drafted at a time, in the command that serves an export
@@ -50,6 +51,9 @@ typedef struct pl_export_engine {
     // Instead of config.json and model.safetensors, from the tensors that would stand there. Its target is no Hugging
     // Face folder: checked by `check` alone.
     pl_status (*write)(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err);
+    // Where it has a `write`: the rules for what that makes.
+    pl_status (*rules)(const char *path, const char *target, pl_check_tell tell, void *arg, pl_check_count *count,
+                       pl_err *err);
     // A file more, and its text: the caller's, NULL where memory ran out. Both NULL: none.
     const char *more;
     char *(*more_text)(const pl_export *e, const char *dir);

@@ -243,4 +243,5 @@ const pl_export_engine pl_export_gguf = {.name = "gguf",
                                          .layer = "midlayer.",
                                          .check = check,
                                          .write = write,
+                                         .rules = pl_check_gguf,
                                          .serve = serve};

@@ -2,7 +2,7 @@
 #include "tests/infer/fixture.h"
 #include "tests/infer/served.h"
 
-#include "infer/export/check.h"
+#include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 

@@ -1,0 +1,346 @@
+// Whether llama.cpp (draft-eagle3) would load a drafter's GGUF file, and draft with it as it was trained. What it reads
+// and how it counts: infer/export/gguf.c. Whether rows of queries and keys stand in pairs cannot be told from a file.
+#include "checkpoints/gguf.h"
+#include "infer/export/export.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct look {
+    pl_gguf *g, *target; // target NULL: not given
+    char     arch[64];   // the target's
+    // As the file says; -1 where it does not.
+    int64_t  d, wide, inner, heads, kv, head_dim, vocab;
+    int64_t  rows; // of the head, -1: the target's is used
+    char     why[PL_CHECK_WHY];
+} look;
+
+#define broken(k, ...) pl_check_say((k)->why, PL_CHECK_BROKEN, __VA_ARGS__)
+#define unseen(k, ...) pl_check_say((k)->why, PL_CHECK_UNSEEN, __VA_ARGS__)
+
+// ---- reading ----
+
+static int64_t whole(const pl_gguf *g, const char *arch, const char *name) {
+    char    key[128];
+    int64_t v;
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    return pl_gguf_int(g, key, &v) && v >= 0 && v <= INT32_MAX ? v : -1;
+}
+
+static double number(const pl_gguf *g, const char *arch, const char *name) {
+    char  key[128];
+    float f;
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    const pl_gguf_value *v = pl_gguf_find(g, key);
+    if (!v || v->type != PL_GGUF_F32) return NAN;
+    memcpy(&f, v->data, sizeof f);
+    return (double)f;
+}
+
+static const pl_gguf_value *tokens(const pl_gguf *g) {
+    const pl_gguf_value *v = pl_gguf_find(g, "tokenizer.ggml.tokens");
+    return v && v->type == PL_GGUF_ARRAY ? v : NULL;
+}
+
+static const pl_gguf_value *layers(const look *k) {
+    const pl_gguf_value *v = pl_gguf_find(k->g, "eagle3.target_layers");
+    return v && v->type == PL_GGUF_ARRAY && (v->item == PL_GGUF_I32 || v->item == PL_GGUF_U32) ? v : NULL;
+}
+
+static int32_t layer_at(const pl_gguf_value *v, uint64_t i) {
+    int32_t id;
+    memcpy(&id, v->data + 4 * i, sizeof id);
+    return id;
+}
+
+static bool trimmed(const look *k) {
+    return k->rows >= 0 && k->rows != k->vocab;
+}
+
+// ---- rules: keys ----
+
+static pl_check_verdict architecture(look *k) {
+    char arch[64];
+    if (!pl_gguf_text(k->g, "general.architecture", arch, sizeof arch))
+        return broken(k, "general.architecture is missing");
+    return strcmp(arch, "eagle3") == 0 ? PL_CHECK_HOLDS : broken(k, "general.architecture: %s; expected eagle3", arch);
+}
+
+static pl_check_verdict one_layer(look *k) {
+    int64_t n = whole(k->g, "eagle3", "block_count");
+    return n == 1 ? PL_CHECK_HOLDS : broken(k, "eagle3.block_count: %lld; one layer is served", (long long)n);
+}
+
+static pl_check_verdict every_key(look *k) {
+    static const char *const        needed[] = {"context_length",
+                                                "embedding_length",
+                                                "feed_forward_length",
+                                                "attention.head_count",
+                                                "attention.layer_norm_rms_epsilon",
+                                                "target_hidden_size"},
+                             *const others[] = {"attention.head_count_kv", "attention.key_length",
+                                                "attention.value_length",  "rope.dimension_count",
+                                                "rope.freq_base",          "norm_before_residual"};
+    char                            key[64];
+    for (size_t i = 0; i < sizeof needed / sizeof *needed + sizeof others / sizeof *others; i++) {
+        const size_t n = sizeof needed / sizeof *needed;
+        const bool   must = i < n;
+        snprintf(key, sizeof key, "eagle3.%s", must ? needed[i] : others[i - n]);
+        if (pl_gguf_find(k->g, key)) continue;
+        if (must) return broken(k, "%s is missing", key);
+        return unseen(k, "%s is missing: right only if llama.cpp's default is what was trained", key);
+    }
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict layers_written(look *k) {
+    const pl_gguf_value *v = layers(k);
+    if (!v) return broken(k, "eagle3.target_layers is missing, or no list of 32-bit numbers");
+    return v->n == 3 ? PL_CHECK_HOLDS
+                     : broken(k, "eagle3.target_layers: %llu layers; exactly three are read", (unsigned long long)v->n);
+}
+
+// Counted by their inputs: what leaves the last layer is number block_count, which graphs leave unfilled.
+static pl_check_verdict layers_there(look *k) {
+    const pl_gguf_value *v = layers(k);
+    if (!k->target) return unseen(k, "give --target, the served .gguf file");
+    if (!v) return unseen(k, "eagle3.target_layers is missing"); // told by layers-written
+    int64_t n = whole(k->target, k->arch, "block_count");
+    for (uint64_t i = 0; i < v->n; i++) {
+        int32_t id = layer_at(v, i);
+        if (id < 0 || id > n) return broken(k, "layer %d of a target of %lld layers", id, (long long)n);
+        if (id == n) return broken(k, "layer %d is what leaves the last one, which llama.cpp does not fill", id);
+    }
+    return PL_CHECK_HOLDS;
+}
+
+// ---- rules: tensors ----
+
+enum { ANY = -2 };
+
+static const struct {
+    const char *name;
+    bool        optional, vector;
+} known[] = {{"fc.weight", false, false},
+             {"output_norm.weight", false, true},
+             {"output.weight", true, false},
+             {"token_embd.weight", true, false},
+             {"d2t", true, true},
+             {"rope_freqs.weight", true, true},
+             {"blk.0.attn_norm.weight", false, true},
+             {"blk.0.attn_norm_2.weight", false, true},
+             {"blk.0.attn_q.weight", false, false},
+             {"blk.0.attn_k.weight", false, false},
+             {"blk.0.attn_v.weight", false, false},
+             {"blk.0.attn_output.weight", false, false},
+             {"blk.0.ffn_norm.weight", false, true},
+             {"blk.0.ffn_gate.weight", false, false},
+             {"blk.0.ffn_up.weight", false, false},
+             {"blk.0.ffn_down.weight", false, false}};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static int place(const pl_gguf_tensor *t) {
+    for (int i = 0; i < KNOWN; i++)
+        if (strlen(known[i].name) == t->n_name && memcmp(known[i].name, t->name, t->n_name) == 0) return i;
+    return -1;
+}
+
+static pl_check_verdict names(look *k) {
+    for (int i = 0; i < KNOWN; i++)
+        if (!known[i].optional && !pl_gguf_find_tensor(k->g, known[i].name))
+            return broken(k, "tensor %s is missing", known[i].name);
+    for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
+        const pl_gguf_tensor *t = pl_gguf_tensor_at(k->g, i);
+        if (place(t) < 0)
+            return broken(k, "tensor %.*s: llama.cpp reads none", (int)(t->n_name < 80 ? t->n_name : 80), t->name);
+    }
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict types(look *k) {
+    enum { F32 = 0, F16 = 1, BF16 = 30 };
+    for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
+        const pl_gguf_tensor *t = pl_gguf_tensor_at(k->g, i);
+        int                   at = place(t);
+        if (at < 0 || strcmp(known[at].name, "d2t") == 0) continue;
+        if (known[at].vector && t->type != F32)
+            return broken(k, "%s: ggml type %u; norms are fp32", known[at].name, t->type);
+        if (t->type != F32 && t->type != F16 && t->type != BF16)
+            return unseen(k, "%s: ggml type %u, quantised: what it costs in acceptance is not known here",
+                          known[at].name, t->type);
+    }
+    return PL_CHECK_HOLDS;
+}
+
+// {cols, rows}, of a vector {cols}; ANY: whatever it is. A size that the file leaves out agrees with all.
+static bool is_shaped(const look *k, const char *name, int64_t cols, int64_t rows) {
+    const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, name);
+    if (!t) return true;
+    if (t->rank != (rows == 0 ? 1 : 2)) return false;
+    return (cols < 0 || t->shape[0] == cols) && (rows <= 0 || t->shape[1] == rows);
+}
+
+static pl_check_verdict shapes(look *k) {
+    const pl_gguf_value *v = layers(k);
+    int64_t              q = k->heads > 0 && k->head_dim > 0 ? k->heads * k->head_dim : ANY;
+    int64_t              kv = k->kv > 0 && k->head_dim > 0 ? k->kv * k->head_dim : ANY;
+    int64_t              taps = v && k->wide > 0 && v->n < 100 ? (int64_t)v->n * k->wide : ANY;
+    const struct {
+        const char *name;
+        int64_t     cols, rows;
+    } want[] = {{"fc.weight", taps, k->d},
+                {"output_norm.weight", k->d, 0},
+                {"output.weight", k->d, ANY},
+                {"token_embd.weight", k->d, k->vocab},
+                {"blk.0.attn_norm.weight", k->d, 0},
+                {"blk.0.attn_norm_2.weight", k->d, 0},
+                {"blk.0.attn_q.weight", k->d < 0 ? ANY : 2 * k->d, q},
+                {"blk.0.attn_k.weight", k->d < 0 ? ANY : 2 * k->d, kv},
+                {"blk.0.attn_v.weight", k->d < 0 ? ANY : 2 * k->d, kv},
+                {"blk.0.attn_output.weight", q, k->d},
+                {"blk.0.ffn_norm.weight", k->d, 0},
+                {"blk.0.ffn_gate.weight", k->d, k->inner},
+                {"blk.0.ffn_up.weight", k->d, k->inner},
+                {"blk.0.ffn_down.weight", k->inner, k->d},
+                {"rope_freqs.weight", k->head_dim < 0 ? ANY : k->head_dim / 2, 0}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (!is_shaped(k, want[i].name, want[i].cols, want[i].rows))
+            return broken(k, "%s is not as large as the keys say", want[i].name);
+    return PL_CHECK_HOLDS;
+}
+
+// Its ids are the target's, unlike the offsets of other engines.
+static pl_check_verdict map(look *k) {
+    enum { I64 = 27 };
+    const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, "d2t");
+    if (!t)
+        return trimmed(k) ? broken(k, "the head has %lld rows of %lld and there is no d2t", (long long)k->rows,
+                                   (long long)k->vocab)
+                          : PL_CHECK_HOLDS;
+    if (k->rows < 0) return broken(k, "d2t without output.weight");
+    if (t->type != I64 || t->rank != 1)
+        return broken(k, "d2t: ggml type %u of rank %d; expected a list of int64", t->type, t->rank);
+    if (t->shape[0] != k->rows)
+        return broken(k, "d2t has %lld ids, the head %lld rows", (long long)t->shape[0], (long long)k->rows);
+    uint8_t *seen = pl_calloc((size_t)(k->vocab > 0 ? k->vocab : 1), 1);
+    if (!seen) return unseen(k, "out of memory");
+    pl_check_verdict v = PL_CHECK_HOLDS;
+    for (int64_t i = 0; i < k->rows && v == PL_CHECK_HOLDS; i++) {
+        int64_t id;
+        memcpy(&id, t->data + 8 * i, sizeof id);
+        if (id < 0 || id >= k->vocab)
+            v = broken(k, "row %lld drafts token %lld of %lld", (long long)i, (long long)id, (long long)k->vocab);
+        else if (seen[id])
+            v = broken(k, "two rows for token %lld: offsets where ids are meant?", (long long)id);
+        else
+            seen[id] = 1;
+    }
+    pl_free(seen);
+    return v;
+}
+
+// ---- rules: beside the target ----
+
+static pl_check_verdict target_fits(look *k) {
+    if (!k->target) return unseen(k, "give --target, the served .gguf file");
+    int64_t wide = whole(k->target, k->arch, "embedding_length");
+    return wide == k->wide
+               ? PL_CHECK_HOLDS
+               : broken(k, "eagle3.target_hidden_size: %lld, the target has %lld", (long long)k->wide, (long long)wide);
+}
+
+static pl_check_verdict vocabulary(look *k) {
+    const pl_gguf_value *mine = tokens(k->g), *theirs = k->target ? tokens(k->target) : NULL;
+    if (!mine) return broken(k, "tokenizer.ggml.tokens is missing");
+    if (!k->target) return unseen(k, "give --target, the served .gguf file");
+    if (!theirs) return unseen(k, "the target has no tokenizer.ggml.tokens");
+    if (mine->n != theirs->n)
+        return broken(k, "%llu pieces, the target has %llu", (unsigned long long)mine->n,
+                      (unsigned long long)theirs->n);
+    if (mine->n_raw != theirs->n_raw || memcmp(mine->raw, theirs->raw, mine->n_raw) != 0)
+        return broken(k, "the pieces are not the target's");
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict positions(look *k) {
+    int64_t n = whole(k->g, "eagle3", "context_length");
+    if (!k->target) return unseen(k, "give --target, the served .gguf file");
+    int64_t most = whole(k->target, k->arch, "context_length");
+    if (n >= most) return PL_CHECK_HOLDS;
+    return broken(k, "eagle3.context_length: %lld, the target is served up to %lld", (long long)n, (long long)most);
+}
+
+static pl_check_verdict rope_target(look *k) {
+    double mine = number(k->g, "eagle3", "rope.freq_base");
+    if (!k->target) return unseen(k, "give --target, the served .gguf file");
+    double theirs = number(k->target, k->arch, "rope.freq_base");
+    if (isnan(mine) || isnan(theirs))
+        return unseen(k, "%s has no rope.freq_base", isnan(mine) ? "the drafter" : "the target");
+    return mine == theirs ? PL_CHECK_HOLDS
+                          : broken(k, "eagle3.rope.freq_base: %g, the target's is %g: right only if it was trained so",
+                                   mine, theirs);
+}
+
+static const struct {
+    const char *name, *help;
+    pl_check_verdict (*holds)(look *k);
+} rules[] = {
+    {"architecture", "the name by which llama.cpp finds its code", architecture},
+    {"one-layer", "one draft layer", one_layer},
+    {"every-field", "nothing is left to a default", every_key},
+    {"layers-written", "three of the target's layers are named", layers_written},
+    {"layers-there", "the target has them, and llama.cpp fills them", layers_there},
+    {"names", "exactly the tensors that llama.cpp knows", names},
+    {"types", "norms in fp32, matrices not quantised", types},
+    {"shapes", "tensors of the sizes that the keys name", shapes},
+    {"map", "d2t, where the head lacks rows, holds ids of the target, each once", map},
+    {"target-fits", "made for the target's width", target_fits},
+    {"vocabulary", "the target's pieces", vocabulary},
+    {"positions", "as many positions as the target has", positions},
+    {"rope-target", "the target's RoPE base", rope_target},
+};
+
+static pl_status open_look(look *k, const char *path, const char *target, pl_err *err) {
+    if (pl_path_ends(path, ".gguf")) {
+        PL_TRY(pl_gguf_open(&k->g, path, err));
+    } else {
+        char     *file = pl_path_join(path, "drafter.gguf");
+        pl_status st = file ? pl_gguf_open(&k->g, file, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+        pl_free(file);
+        PL_TRY(st);
+    }
+    k->d = whole(k->g, "eagle3", "embedding_length");
+    k->wide = whole(k->g, "eagle3", "target_hidden_size");
+    k->inner = whole(k->g, "eagle3", "feed_forward_length");
+    k->heads = whole(k->g, "eagle3", "attention.head_count");
+    k->kv = whole(k->g, "eagle3", "attention.head_count_kv");
+    k->head_dim = whole(k->g, "eagle3", "attention.key_length");
+    k->vocab = tokens(k->g) ? (int64_t)tokens(k->g)->n : -1;
+    const pl_gguf_tensor *head = pl_gguf_find_tensor(k->g, "output.weight");
+    k->rows = head && head->rank == 2 ? head->shape[1] : -1;
+    if (!target) return PL_OK;
+    if (!pl_path_ends(target, ".gguf"))
+        return pl_fail(err, PL_E_USAGE, "--target: %s is no .gguf file; gguf is checked beside the one that is served",
+                       target);
+    PL_TRY(pl_gguf_open(&k->target, target, err));
+    if (!pl_gguf_text(k->target, "general.architecture", k->arch, sizeof k->arch))
+        return pl_fail(err, PL_E_INPUT, "%s: has no general.architecture", target);
+    return PL_OK;
+}
+
+pl_status pl_check_gguf(const char *path, const char *target, pl_check_tell tell, void *arg, pl_check_count *count,
+                        pl_err *err) {
+    look      k = {0};
+    pl_status st = open_look(&k, path, target, err);
+    *count = (pl_check_count){0};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && st == PL_OK; i++) {
+        k.why[0] = 0;
+        pl_check_told(count, tell, arg, rules[i].name, rules[i].help, rules[i].holds(&k), k.why);
+    }
+    pl_gguf_close(k.target);
+    pl_gguf_close(k.g);
+    return st;
+}

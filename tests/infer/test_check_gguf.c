@@ -1,0 +1,261 @@
+// Rules for GGUF files: what `export --to gguf` writes keeps all of them, and each way to break one is told by its name.
+#include "tests/infer/fixture.h"
+
+#include "checkpoints/gguf.h"
+#include "infer/export/export.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LAYERS = 8, DRAFTED = 31 };
+static const pl_env env;
+static char         base[64], target[80], served[96], checkpoint[2][80], out[80], file[96];
+static pl_llama     model;
+static int32_t      d2t[DRAFTED];
+
+static void write_served(void) {
+    pl_err       err = {0};
+    int32_t      ids[TEST_VOCAB] = {0};
+    pl_gguf_out *o = pl_gguf_out_new();
+    pl_gguf_put_text(o, "general.architecture", "llama");
+    pl_gguf_put_u32(o, "llama.block_count", LAYERS);
+    pl_gguf_put_u32(o, "llama.embedding_length", 48);
+    pl_gguf_put_u32(o, "llama.context_length", 512);
+    pl_gguf_put_f32(o, "llama.rope.freq_base", 10000);
+    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", ids, TEST_VOCAB);
+    if (pl_gguf_write(o, served, &err) != PL_OK) fail_msg("%s", err.msg);
+    pl_gguf_out_free(o);
+}
+
+// checkpoint[0]: a head with all rows; [1]: a trimmed one.
+static int setup(void **state) {
+    (void)state;
+    test_mkdir(base);
+    snprintf(target, sizeof target, "%s/target", base);
+    snprintf(served, sizeof served, "%s/served.gguf", base);
+    snprintf(out, sizeof out, "%s/out", base);
+    snprintf(file, sizeof file, "%s/drafter.gguf", out);
+    if (pl_dir_make(target, NULL) != PL_OK) return -1;
+    test_target(&model, target, LAYERS, 41, PL_BF16);
+    write_served();
+    for (int i = 0; i < DRAFTED; i++)
+        d2t[i] = (i * 37 + 11) % TEST_VOCAB;
+    for (int i = 0; i < 2; i++) {
+        pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? d2t : NULL, .draft_vocab = i ? DRAFTED : 0};
+        snprintf(checkpoint[i], sizeof checkpoint[i], "%s/drafter%d", base, i);
+        if (pl_dir_make(checkpoint[i], NULL) != PL_OK) return -1;
+        test_backbone_write(checkpoint[i], &model, &pl_backbone_eagle3, &o, 43);
+    }
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    pl_llama_fini(&model);
+    test_rmdir(base);
+    return 0;
+}
+
+static void export(int trimmed, bool f32) {
+    pl_err err = {0};
+    char  *serve;
+    if (pl_export_write(pl_export_engine_find("gguf", &err), checkpoint[trimmed], served, out, f32, &env, &serve,
+                        &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    pl_free(serve);
+}
+
+// The rules that were broken or not seen, each with a blank behind it.
+typedef struct heard {
+    char broken[400], unseen[400], why[2000];
+} heard;
+
+static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
+    heard *h = arg;
+    char  *to = v == PL_CHECK_BROKEN ? h->broken : h->unseen;
+    assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
+    if (v == PL_CHECK_HOLDS) return;
+    snprintf(to + strlen(to), 400 - strlen(to), "%s ", rule);
+    snprintf(h->why + strlen(h->why), sizeof h->why - strlen(h->why), "%s: %s; ", rule, why);
+}
+
+static heard check(const char *path, const char *to) {
+    heard          h = {.broken = ""};
+    pl_check_count n;
+    pl_err         err = {0};
+    if (pl_check_folder(pl_export_engine_find("gguf", &err), path, to, hear, &h, &n, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    assert_true(n.rules == 13);
+    assert_int_equal(n.broken > 0, *h.broken != 0);
+    return h;
+}
+
+static void exports_hold(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        export(i % 2, i / 2);
+        heard h = check(i % 2 ? file : out, served);
+        if (*h.broken || *h.unseen) fail_msg("%s", h.why);
+        h = check(out, NULL);
+        assert_string_equal(h.broken, "");
+        assert_string_equal(h.unseen, "layers-there target-fits vocabulary positions rope-target ");
+    }
+}
+
+static void refused(void **state) {
+    (void)state;
+    const pl_export_engine *engine = pl_export_engine_find("gguf", NULL);
+    heard                   h = {.broken = ""};
+    pl_check_count          n;
+    pl_err                  err = {0};
+    export(0, false);
+    assert_int_equal(pl_check_folder(engine, out, target, hear, &h, &n, &err), PL_E_USAGE);
+    assert_non_null(strstr(err.msg, "is no .gguf file"));
+    assert_true(pl_check_folder(engine, target, served, hear, &h, &n, &err) != PL_OK);
+    assert_non_null(strstr(err.msg, "drafter.gguf"));
+    assert_true(!*h.broken && !*h.unseen);
+}
+
+// ---- broken one at a time ----
+
+enum how { GONE, TEXT, NUMBER, FLOAT, LIST, TENSOR, MAP };
+
+typedef struct breaking {
+    int         trimmed;
+    const char *rule; // "?rule": not broken, but nobody can tell
+    const char *what; // a key or a tensor
+    enum how    how;
+    const char *text;
+    double      v;
+    int         n; // of list or shape
+    int32_t     list[4];
+    pl_dtype    dtype;
+} breaking;
+
+static const breaking cases[] = {
+    {0, "architecture", "general.architecture", TEXT, .text = "llama"},
+    {0, "architecture", "general.architecture", GONE, .n = 0},
+    {0, "one-layer", "eagle3.block_count", NUMBER, .v = 2},
+    {0, "every-field", "eagle3.attention.layer_norm_rms_epsilon", GONE, .n = 0},
+    {0, "every-field", "eagle3.context_length", GONE, .n = 0},
+    {0, "?every-field", "eagle3.rope.freq_base", GONE, .n = 0},
+    {0, "?every-field", "eagle3.norm_before_residual", GONE, .n = 0},
+    {0, "layers-written", "eagle3.target_layers", GONE, .n = 0},
+    {0, "layers-written", "eagle3.target_layers", NUMBER, .v = 2},
+    {0, "layers-written", "eagle3.target_layers", LIST, .n = 2, .list = {2, 4}},
+    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, LAYERS}},
+    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, LAYERS + 1}},
+    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
+    {0, "names", "output_norm.weight", GONE, .n = 0},
+    {0, "names", "fc.bias", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
+    {0, "types", "output_norm.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_BF16},
+    {0, "?types", "blk.0.ffn_up.weight", TENSOR, .n = 2, .list = {80, 48}, .dtype = PL_I32},
+    {0, "shapes", "eagle3.feed_forward_length", NUMBER, .v = 96},
+    {0, "shapes", "blk.0.attn_norm.weight", TENSOR, .n = 1, .list = {47}, .dtype = PL_F32},
+    {0, "shapes", "fc.weight", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
+    {1, "map", "d2t", GONE, .n = 0},
+    {1, "map", "output.weight", GONE, .n = 0},
+    {1, "map", "d2t", MAP, .text = "offsets"},
+    {1, "map", "d2t", MAP, .text = "narrow"},
+    {1, "map", "d2t", MAP, .text = "far"},
+    {0, "map", "d2t", MAP, .text = "short"},
+    {0, "target-fits", "eagle3.target_hidden_size", NUMBER, .v = 64},
+    {0, "vocabulary", "tokenizer.ggml.tokens", GONE, .n = 0},
+    {0, "vocabulary", "tokenizer.ggml.tokens", LIST, .n = 3, .list = {1, 2, 3}},
+    {0, "positions", "eagle3.context_length", NUMBER, .v = 128},
+    {0, "rope-target", "eagle3.rope.freq_base", FLOAT, .v = 20000},
+};
+
+static bool is(const char *name, size_t n, const char *what) {
+    return strlen(what) == n && memcmp(name, what, n) == 0;
+}
+
+static void put_map(pl_gguf_out *o, const char *how) {
+    int64_t wide[DRAFTED], n = strcmp(how, "short") == 0 ? DRAFTED - 1 : DRAFTED;
+    int32_t narrow[DRAFTED];
+    for (int i = 0; i < DRAFTED; i++) {
+        narrow[i] = d2t[i];
+        wide[i] = strcmp(how, "offsets") == 0 ? d2t[i] - i : strcmp(how, "far") == 0 && i == 3 ? TEST_VOCAB : d2t[i];
+    }
+    bool small = strcmp(how, "narrow") == 0;
+    pl_gguf_put_tensor(o, "d2t", small ? PL_I32 : PL_I64, 1, &n, small ? (const void *)narrow : wide);
+    pl_err err = {0};
+    if (pl_gguf_write(o, file, &err) != PL_OK) fail_msg("%s", err.msg); // before the arrays go
+}
+
+static void put(pl_gguf_out *o, const breaking *b) {
+    static const float zeros[80 * 48] = {0};
+    const int64_t      shape[2] = {b->list[0], b->list[1]};
+    pl_err             err = {0};
+    switch (b->how) {
+    case GONE: break;
+    case TEXT: pl_gguf_put_text(o, b->what, b->text); break;
+    case NUMBER: pl_gguf_put_u32(o, b->what, (uint32_t)b->v); break;
+    case FLOAT: pl_gguf_put_f32(o, b->what, (float)b->v); break;
+    case LIST: pl_gguf_put_i32s(o, b->what, b->list, (uint64_t)b->n); break;
+    case TENSOR: pl_gguf_put_tensor(o, b->what, b->dtype, b->n, shape, zeros); break;
+    case MAP: put_map(o, b->text); return;
+    }
+    if (pl_gguf_write(o, file, &err) != PL_OK) fail_msg("%s", err.msg);
+}
+
+// The file again, but for the key or tensor that is broken.
+static void break_it(const breaking *b) {
+    pl_err       err = {0};
+    pl_gguf     *g;
+    pl_gguf_out *o = pl_gguf_out_new();
+    if (pl_gguf_open(&g, file, &err) != PL_OK) fail_msg("%s", err.msg);
+    for (int64_t i = 0; i < pl_gguf_values(g); i++) {
+        const pl_gguf_value *v = pl_gguf_value_at(g, i);
+        if (!is(v->key, v->n_key, b->what)) pl_gguf_put_value(o, v);
+    }
+    for (int64_t i = 0; i < pl_gguf_tensors(g); i++) {
+        const pl_gguf_tensor *t = pl_gguf_tensor_at(g, i);
+        char                  name[80];
+        const int64_t         shape[2] = {t->shape[t->rank - 1], t->shape[0]};
+        snprintf(name, sizeof name, "%.*s", (int)t->n_name, t->name);
+        if (strcmp(name, b->what) != 0)
+            pl_gguf_put_tensor(o, name,
+                               t->type == 0    ? PL_F32
+                               : t->type == 27 ? PL_I64
+                                               : PL_BF16,
+                               t->rank, shape, t->data);
+    }
+    put(o, b);
+    pl_gguf_out_free(o);
+    pl_gguf_close(g);
+}
+
+static void broken_by_name(void **state) {
+    (void)state;
+    enum { CASES = sizeof cases / sizeof *cases };
+    for (int i = 0; i < CASES; i++) {
+        const breaking *b = &cases[i];
+        char            want[64];
+        export(b->trimmed, false);
+        break_it(b);
+        heard h = check(file, served);
+        bool  unsure = *b->rule == '?';
+        snprintf(want, sizeof want, "%s ", b->rule + unsure);
+        const char *told = unsure ? h.unseen : h.broken, *found = strstr(told, want);
+        if (!found || (found > told && found[-1] != ' ')) fail_msg("case %d: %s wanted, told: %s", i, b->rule, h.why);
+        int others = -1; // what one change breaks is one rule, or two that look at the same
+        for (const char *c = h.broken; *c; c++)
+            others += *c == ' ';
+        if (others > 1) fail_msg("case %d: %s", i, h.why);
+    }
+    print_message("%d files, each refused by the name of its rule\n", CASES);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(refused),
+                                       cmocka_unit_test(broken_by_name)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
