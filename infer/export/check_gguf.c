@@ -328,6 +328,10 @@ static pl_status open_look(look *k, const char *path, const char *target, pl_err
     PL_TRY(pl_gguf_open(&k->target, target, err));
     if (!pl_gguf_text(k->target, "general.architecture", k->arch, sizeof k->arch))
         return pl_fail(err, PL_E_INPUT, "%s: has no general.architecture", target);
+    static const char *const needed[] = {"block_count", "embedding_length", "context_length"};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (whole(k->target, k->arch, needed[i]) < 0)
+            return pl_fail(err, PL_E_INPUT, "%s: has no %s.%s", target, k->arch, needed[i]);
     return PL_OK;
 }
 

@@ -1,5 +1,6 @@
-// A GGUF file: what opens lies in the file, and can be copied.
+// A GGUF file: what opens lies in the file, can be copied, and gets a verdict from each rule for served drafters.
 #include "checkpoints/gguf.h"
+#include "infer/export/check.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "tests/fuzz/fuzz.h"
@@ -15,10 +16,13 @@ static void seeds(void) {
     size_t               n;
     pl_gguf_put_text(o, "general.architecture", "llama");
     pl_gguf_put_u32(o, "llama.block_count", 16);
+    pl_gguf_put_u32(o, "eagle3.embedding_length", 2);
     pl_gguf_put_i32s(o, "eagle3.target_layers", list, 3);
+    pl_gguf_put_i32s(o, "tokenizer.ggml.tokens", list, 3);
     pl_gguf_put_bool(o, "b", false);
     pl_gguf_put_f32(o, "f", 1e-5f);
     pl_gguf_put_tensor(o, "fc.weight", PL_F32, 2, (const int64_t[]){2, 4}, row);
+    pl_gguf_put_tensor(o, "output.weight", PL_F32, 2, (const int64_t[]){3, 2}, row);
     pl_gguf_put_tensor(o, "d2t", PL_I64, 1, (const int64_t[]){3}, row);
     pl_fuzz_must(pl_gguf_write(o, pl_fuzz_path("seed.gguf"), &err), &err);
     pl_gguf_out_free(o);
@@ -32,12 +36,22 @@ static const char *const words[] = {
 
 const pl_fuzz_target pl_fuzz = {.name = "gguf", .seeds = seeds, .words = words, .runs = 5000, .max_len = 1 << 12};
 
+static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
+    (void)arg, (void)help;
+    pl_fuzz_touch(why, strlen(why));
+    if ((v == PL_CHECK_HOLDS) != !*why) pl_fuzz_finding("%s: a verdict without its reason", rule);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    pl_err   err;
-    pl_gguf *g = NULL;
-    int64_t  v;
-    char     text[64];
-    if (!pl_fuzz_result(pl_gguf_open(&g, pl_fuzz_file("f.gguf", data, n), &err), &err, &g)) return 0;
+    pl_err         err;
+    pl_gguf       *g = NULL;
+    pl_check_count count;
+    int64_t        v;
+    char           text[64];
+    const char    *path = pl_fuzz_file("f.gguf", data, n);
+    if (!pl_fuzz_result(pl_gguf_open(&g, path, &err), &err, &g)) return 0;
+    pl_check_gguf(path, path, hear, NULL, &count, &err); // without an architecture it is no target: refused
+    pl_check_gguf(path, NULL, hear, NULL, &count, &err);
     pl_gguf_out *o = pl_gguf_out_new();
     for (int64_t i = 0; i < pl_gguf_values(g); i++) {
         const pl_gguf_value *k = pl_gguf_value_at(g, i);

@@ -118,6 +118,15 @@ static void refused(void **state) {
     export(0, false);
     assert_int_equal(pl_check_folder(engine, out, target, hear, &h, &n, &err), PL_E_USAGE);
     assert_non_null(strstr(err.msg, "is no .gguf file"));
+    char         half[96];
+    pl_gguf_out *o = pl_gguf_out_new();
+    snprintf(half, sizeof half, "%s/half.gguf", base);
+    pl_gguf_put_text(o, "general.architecture", "llama");
+    pl_gguf_put_u32(o, "llama.block_count", LAYERS);
+    assert_int_equal(pl_gguf_write(o, half, &err), PL_OK);
+    pl_gguf_out_free(o);
+    assert_int_equal(pl_check_folder(engine, out, half, hear, &h, &n, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "has no llama.embedding_length"));
     assert_true(pl_check_folder(engine, target, served, hear, &h, &n, &err) != PL_OK);
     assert_non_null(strstr(err.msg, "drafter.gguf"));
     assert_true(!*h.broken && !*h.unseen);
