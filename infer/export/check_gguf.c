@@ -75,22 +75,26 @@ static pl_check_verdict one_layer(look *k) {
 }
 
 static pl_check_verdict every_key(look *k) {
-    static const char *const        needed[] = {"context_length",
-                                                "embedding_length",
-                                                "feed_forward_length",
-                                                "attention.head_count",
-                                                "attention.layer_norm_rms_epsilon",
-                                                "target_hidden_size"},
-                             *const others[] = {"attention.head_count_kv", "attention.key_length",
-                                                "attention.value_length",  "rope.dimension_count",
-                                                "rope.freq_base",          "norm_before_residual"};
-    char                            key[64];
-    for (size_t i = 0; i < sizeof needed / sizeof *needed + sizeof others / sizeof *others; i++) {
-        const size_t n = sizeof needed / sizeof *needed;
-        const bool   must = i < n;
-        snprintf(key, sizeof key, "eagle3.%s", must ? needed[i] : others[i - n]);
+    static const struct {
+        const char *name;
+        bool        has_default;
+    } keys[] = {{"context_length", false},
+                {"embedding_length", false},
+                {"feed_forward_length", false},
+                {"attention.head_count", false},
+                {"attention.layer_norm_rms_epsilon", false},
+                {"target_hidden_size", false},
+                {"attention.head_count_kv", true},
+                {"attention.key_length", true},
+                {"attention.value_length", true},
+                {"rope.dimension_count", true},
+                {"rope.freq_base", true},
+                {"norm_before_residual", true}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "eagle3.%s", keys[i].name);
         if (pl_gguf_find(k->g, key)) continue;
-        if (must) return broken(k, "%s is missing", key);
+        if (!keys[i].has_default) return broken(k, "%s is missing", key);
         return unseen(k, "%s is missing: right only if llama.cpp's default is what was trained", key);
     }
     return PL_CHECK_HOLDS;
@@ -119,33 +123,59 @@ static pl_check_verdict layers_there(look *k) {
 
 // ---- rules: tensors ----
 
-enum { ANY = -2 };
+enum { F32 = 0, F16 = 1, I64 = 27, BF16 = 30 }; // ggml's numbers
 
+// Sizes of tensors, as the keys have them.
+typedef enum size { NONE, ANY, D, D_TWICE, TAPS, QUERIES, KEYS, INNER, VOCAB, ANGLES } size;
+
+static int64_t times(int64_t a, int64_t b) {
+    return a > 0 && b > 0 ? a * b : -1;
+}
+
+// 0: there is no such dimension; -1: whatever it is, also where a key is missing, which another rule tells.
+static int64_t size_of(const look *k, size s) {
+    switch (s) {
+    case NONE: return 0;
+    case ANY: break;
+    case D: return times(k->d, 1);
+    case D_TWICE: return times(k->d, 2);
+    case TAPS: return layers(k) && layers(k)->n < 100 ? times(k->wide, (int64_t)layers(k)->n) : -1;
+    case QUERIES: return times(k->heads, k->head_dim);
+    case KEYS: return times(k->kv, k->head_dim);
+    case INNER: return times(k->inner, 1);
+    case VOCAB: return times(k->vocab, 1);
+    case ANGLES: return k->head_dim >= 2 ? k->head_dim / 2 : -1;
+    }
+    return -1;
+}
+
+// What llama.cpp reads.
 static const struct {
     const char *name;
-    bool        optional, vector;
-} known[] = {{"fc.weight", false, false},
-             {"output_norm.weight", false, true},
-             {"output.weight", true, false},
-             {"token_embd.weight", true, false},
-             {"d2t", true, true},
-             {"rope_freqs.weight", true, true},
-             {"blk.0.attn_norm.weight", false, true},
-             {"blk.0.attn_norm_2.weight", false, true},
-             {"blk.0.attn_q.weight", false, false},
-             {"blk.0.attn_k.weight", false, false},
-             {"blk.0.attn_v.weight", false, false},
-             {"blk.0.attn_output.weight", false, false},
-             {"blk.0.ffn_norm.weight", false, true},
-             {"blk.0.ffn_gate.weight", false, false},
-             {"blk.0.ffn_up.weight", false, false},
-             {"blk.0.ffn_down.weight", false, false}};
+    size        cols, rows; // rows NONE: a vector
+    bool        optional;
+} known[] = {{"fc.weight", TAPS, D, false},
+             {"output_norm.weight", D, NONE, false},
+             {"output.weight", D, ANY, true},
+             {"token_embd.weight", D, VOCAB, true},
+             {"d2t", ANY, NONE, true},
+             {"rope_freqs.weight", ANGLES, NONE, true},
+             {"blk.0.attn_norm.weight", D, NONE, false},
+             {"blk.0.attn_norm_2.weight", D, NONE, false},
+             {"blk.0.attn_q.weight", D_TWICE, QUERIES, false},
+             {"blk.0.attn_k.weight", D_TWICE, KEYS, false},
+             {"blk.0.attn_v.weight", D_TWICE, KEYS, false},
+             {"blk.0.attn_output.weight", QUERIES, D, false},
+             {"blk.0.ffn_norm.weight", D, NONE, false},
+             {"blk.0.ffn_gate.weight", D, INNER, false},
+             {"blk.0.ffn_up.weight", D, INNER, false},
+             {"blk.0.ffn_down.weight", INNER, D, false}};
 enum { KNOWN = sizeof known / sizeof *known };
 
-static int place(const pl_gguf_tensor *t) {
+static bool is_known(const pl_gguf_tensor *t) {
     for (int i = 0; i < KNOWN; i++)
-        if (strlen(known[i].name) == t->n_name && memcmp(known[i].name, t->name, t->n_name) == 0) return i;
-    return -1;
+        if (strlen(known[i].name) == t->n_name && memcmp(known[i].name, t->name, t->n_name) == 0) return true;
+    return false;
 }
 
 static pl_check_verdict names(look *k) {
@@ -154,67 +184,38 @@ static pl_check_verdict names(look *k) {
             return broken(k, "tensor %s is missing", known[i].name);
     for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
         const pl_gguf_tensor *t = pl_gguf_tensor_at(k->g, i);
-        if (place(t) < 0)
+        if (!is_known(t))
             return broken(k, "tensor %.*s: llama.cpp reads none", (int)(t->n_name < 80 ? t->n_name : 80), t->name);
     }
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict types(look *k) {
-    enum { F32 = 0, F16 = 1, BF16 = 30 };
-    for (int64_t i = 0; i < pl_gguf_tensors(k->g); i++) {
-        const pl_gguf_tensor *t = pl_gguf_tensor_at(k->g, i);
-        int                   at = place(t);
-        if (at < 0 || strcmp(known[at].name, "d2t") == 0) continue;
-        if (known[at].vector && t->type != F32)
-            return broken(k, "%s: ggml type %u; norms are fp32", known[at].name, t->type);
+    for (int i = 0; i < KNOWN; i++) {
+        const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, known[i].name);
+        if (!t || strcmp(known[i].name, "d2t") == 0) continue;
+        if (known[i].rows == NONE && t->type != F32)
+            return broken(k, "%s: ggml type %u; norms are fp32", known[i].name, t->type);
         if (t->type != F32 && t->type != F16 && t->type != BF16)
             return unseen(k, "%s: ggml type %u, quantised: what it costs in acceptance is not known here",
-                          known[at].name, t->type);
+                          known[i].name, t->type);
     }
     return PL_CHECK_HOLDS;
 }
 
-// {cols, rows}, of a vector {cols}; ANY: whatever it is. A size that the file leaves out agrees with all.
-static bool is_shaped(const look *k, const char *name, int64_t cols, int64_t rows) {
-    const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, name);
-    if (!t) return true;
-    if (t->rank != (rows == 0 ? 1 : 2)) return false;
-    return (cols < 0 || t->shape[0] == cols) && (rows <= 0 || t->shape[1] == rows);
-}
-
 static pl_check_verdict shapes(look *k) {
-    const pl_gguf_value *v = layers(k);
-    int64_t              q = k->heads > 0 && k->head_dim > 0 ? k->heads * k->head_dim : ANY;
-    int64_t              kv = k->kv > 0 && k->head_dim > 0 ? k->kv * k->head_dim : ANY;
-    int64_t              taps = v && k->wide > 0 && v->n < 100 ? (int64_t)v->n * k->wide : ANY;
-    const struct {
-        const char *name;
-        int64_t     cols, rows;
-    } want[] = {{"fc.weight", taps, k->d},
-                {"output_norm.weight", k->d, 0},
-                {"output.weight", k->d, ANY},
-                {"token_embd.weight", k->d, k->vocab},
-                {"blk.0.attn_norm.weight", k->d, 0},
-                {"blk.0.attn_norm_2.weight", k->d, 0},
-                {"blk.0.attn_q.weight", k->d < 0 ? ANY : 2 * k->d, q},
-                {"blk.0.attn_k.weight", k->d < 0 ? ANY : 2 * k->d, kv},
-                {"blk.0.attn_v.weight", k->d < 0 ? ANY : 2 * k->d, kv},
-                {"blk.0.attn_output.weight", q, k->d},
-                {"blk.0.ffn_norm.weight", k->d, 0},
-                {"blk.0.ffn_gate.weight", k->d, k->inner},
-                {"blk.0.ffn_up.weight", k->d, k->inner},
-                {"blk.0.ffn_down.weight", k->inner, k->d},
-                {"rope_freqs.weight", k->head_dim < 0 ? ANY : k->head_dim / 2, 0}};
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        if (!is_shaped(k, want[i].name, want[i].cols, want[i].rows))
-            return broken(k, "%s is not as large as the keys say", want[i].name);
+    for (int i = 0; i < KNOWN; i++) {
+        const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, known[i].name);
+        int64_t               cols = size_of(k, known[i].cols), rows = size_of(k, known[i].rows);
+        if (!t) continue;
+        if (t->rank != (rows == 0 ? 1 : 2) || (cols > 0 && t->shape[0] != cols) || (rows > 0 && t->shape[1] != rows))
+            return broken(k, "%s is not as large as the keys say", known[i].name);
+    }
     return PL_CHECK_HOLDS;
 }
 
 // Its ids are the target's, unlike the offsets of other engines.
 static pl_check_verdict map(look *k) {
-    enum { I64 = 27 };
     const pl_gguf_tensor *t = pl_gguf_find_tensor(k->g, "d2t");
     if (!t)
         return trimmed(k) ? broken(k, "the head has %lld rows of %lld and there is no d2t", (long long)k->rows,

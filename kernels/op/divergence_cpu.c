@@ -41,15 +41,15 @@ typedef struct div_job {
     float                    *z_place, *t_place; // [ROWS, TILE] logits and what becomes of them
     float                    *e;                 // [ROWS, TILE] teacher exponentials
     float                    *wide_t, *wide_s;   // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
-    int64_t                   kept;              // tiles whose logits stay from the first walk on
+    int64_t                   kept, kept_tile;   // tiles whose logits stay from the first walk on; floats of each
     // the tile in hand
     int64_t                   j0, cols; // ids
     int64_t                   t0, tn;   // teachers
     int64_t                   s0, sn;   // students
-    const float              *z, *t;    // their logits: in z_place and t_place, or where they are kept
+    float                    *z, *t;    // their logits: in z_place and t_place, or where they are kept
     running                  *teacher_state;
     bool                      keep_exp;
-    // what weight_rows widens, cap_part caps
+    // rows to widen
     const pl_tensor          *from;
     const int32_t            *ids;
     float                    *to;
@@ -168,7 +168,8 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     j.lse_v = take(ctx, all_t, 1, sizeof(float));
     j.z_place = take(ctx, ROWS, TILE, sizeof(float));
     j.t_place = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
-    if (a->kept.rank > 0 && all + all_t > 0) j.kept = a->kept.dim[0] / ((all + all_t) * TILE);
+    j.kept_tile = (all + all_t) * TILE;
+    if (a->kept.rank > 0 && j.kept_tile > 0) j.kept = a->kept.dim[0] / j.kept_tile;
     j.wide_t = take(ctx, j.taught ? TILE : 0, j.dt, sizeof(float));
     j.wide_s = take(ctx, a->w.dtype == PL_F32 || pl_weight_in_bf16(&a->w) ? 0 : TILE, j.d, sizeof(float));
     if (!ctx->measuring) {
@@ -246,38 +247,36 @@ static void cap_part(void *arg, int part, int parts) {
     pl_range(j->tn, 1, part, parts, &lo, &hi);
     for (int64_t r = lo; r < hi; r++)
         for (int64_t c = 0; c < j->cols; c += PL_VL) {
-            float *t = j->to + r * TILE + c;
+            float *t = j->t + r * TILE + c;
             pl_vf_store(t, pl_vf_mul(cap, pl_vf_tanh(pl_vf_div(pl_vf_load(t), cap))));
         }
-}
-
-// A tile's logits of all rows that take part, students first, then teachers. NULL where they are not kept.
-static float *kept_rows(const div_job *j) {
-    int64_t tile = j->j0 / TILE, rows = j->a->x.dim[0] + (j->taught ? j->a->xt.dim[0] : 0);
-    return tile < j->kept ? pl_f32(&j->a->kept) + tile * rows * TILE : NULL;
 }
 
 // Over the draft ids for the first time, or once more (the second walk, backward); over all of the teacher's ids.
 typedef enum walk_kind { WALK_FIRST, WALK_AGAIN, WALK_FULL } walk_kind;
 
+// Where this tile of the draft ids keeps its logits, those of students and then of teachers; NULL: nowhere.
+static float *kept_rows(const div_job *j) {
+    int64_t tile = j->j0 / TILE;
+    return tile < j->kept ? pl_f32(&j->a->kept) + tile * j->kept_tile : NULL;
+}
+
 static void teacher_logits(div_job *j, const int32_t *ids, walk_kind walk) {
-    float *kept = walk == WALK_FULL ? NULL : kept_rows(j), *t = j->t_place;
-    if (kept) t = kept + (j->a->x.dim[0] + j->t0) * TILE;
-    j->t = t;
+    float *kept = walk == WALK_FULL ? NULL : kept_rows(j);
+    j->t = kept ? kept + (j->a->x.dim[0] + j->t0) * TILE : j->t_place;
     if (kept && walk == WALK_AGAIN) return;
     pl_factor w = weight_rows(j, &j->a->wt, ids, j->wide_t);
-    product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, t, TILE);
-    j->to = t;
+    product(j, w.bf16, PL_GEMM_NT, j->tn, j->cols, j->dt, j->xt + j->t0 * j->dt, j->dt, w, false, j->t, TILE);
     if (j->a->teacher_cap > 0) over_rows(j, j->tn, cap_part);
-    pad_columns(t, j->tn, j->cols);
+    pad_columns(j->t, j->tn, j->cols);
 }
 
 static void student_logits(div_job *j, pl_factor w, walk_kind walk) {
-    float *kept = kept_rows(j), *z = kept ? kept + j->s0 * TILE : j->z_place;
-    j->z = z;
+    float *kept = kept_rows(j);
+    j->z = kept ? kept + j->s0 * TILE : j->z_place;
     if (kept && walk == WALK_AGAIN) return;
-    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, z, TILE);
-    pad_columns(z, j->sn, j->cols);
+    product(j, w.bf16, PL_GEMM_NT, j->sn, j->cols, j->d, j->x + j->s0 * j->d, j->d, w, false, j->z, TILE);
+    pad_columns(j->z, j->sn, j->cols);
 }
 
 // Walks: set the group, then each tile of ids [from, to), then each block of students of the group.

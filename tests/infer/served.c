@@ -12,6 +12,71 @@
 
 #include <cmocka.h>
 
+void served_make(served_world *w) {
+    test_mkdir(w->base);
+    snprintf(w->target, sizeof w->target, "%s/target", w->base);
+    snprintf(w->out, sizeof w->out, "%s/out", w->base);
+    assert_int_equal(pl_dir_make(w->target, NULL), PL_OK);
+    test_target(&w->model, w->target, SERVED_LAYERS, 41, PL_BF16);
+    for (int i = 0; i < SERVED_ROWS; i++)
+        w->d2t[i] = (i * 37 + 11) % TEST_VOCAB;
+    for (int i = 0; i < 2; i++) {
+        pl_backbone_options o = {
+            .n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? w->d2t : NULL, .draft_vocab = i ? SERVED_ROWS : 0};
+        snprintf(w->checkpoint[i], sizeof w->checkpoint[i], "%s/drafter%d", w->base, i);
+        assert_int_equal(pl_dir_make(w->checkpoint[i], NULL), PL_OK);
+        test_backbone_write(w->checkpoint[i], &w->model, &pl_backbone_eagle3, &o, 43);
+    }
+}
+
+void served_end(served_world *w) {
+    pl_llama_fini(&w->model);
+    test_rmdir(w->base);
+}
+
+void served_export(const served_world *w, const char *engine, int trimmed, const char *target, bool f32) {
+    static const pl_env env;
+    pl_err              err = {0};
+    char               *serve;
+    if (pl_export_write(pl_export_engine_find(engine, &err), w->checkpoint[trimmed], target, w->out, f32, &env, &serve,
+                        &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    pl_free(serve);
+}
+
+static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
+    served_told *t = arg;
+    char        *to = v == PL_CHECK_BROKEN ? t->broken : t->unseen;
+    assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
+    if (v == PL_CHECK_HOLDS) return;
+    snprintf(to + strlen(to), sizeof t->broken - strlen(to), "%s ", rule);
+    snprintf(t->why + strlen(t->why), sizeof t->why - strlen(t->why), "%s: %s; ", rule, why);
+}
+
+served_told served_check(const char *engine, const char *path, const char *target) {
+    served_told    t = {.broken = ""};
+    pl_check_count n;
+    pl_err         err = {0};
+    if (pl_check_folder(pl_export_engine_find(engine, &err), path, target, hear, &t, &n, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+    assert_int_equal(n.broken > 0, *t.broken != 0);
+    t.rules = n.rules;
+    return t;
+}
+
+void served_expect(const served_told *t, const char *rule, int number) {
+    char        want[64];
+    bool        unsure = *rule == '?';
+    const char *told = unsure ? t->unseen : t->broken;
+    snprintf(want, sizeof want, "%s ", rule + unsure);
+    const char *found = strstr(told, want);
+    if (!found || (found > told && found[-1] != ' ')) fail_msg("case %d: %s wanted, told: %s", number, rule, t->why);
+    int others = -1;
+    for (const char *c = t->broken; *c; c++)
+        others += *c == ' ';
+    if (others > 1) fail_msg("case %d: %s", number, t->why);
+}
+
 pl_st *served_open(const char *dir) {
     pl_st *st;
     pl_err err = {0};

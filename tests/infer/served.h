@@ -3,6 +3,33 @@
 #define PL_TEST_INFER_SERVED_H
 
 #include "checkpoints/safetensors.h"
+#include "infer/export/export.h"
+#include "tests/infer/fixture.h"
+
+// A target, and two EAGLE-3 drafters for it that read layers 2, 4 and 5: with a head of all rows, and of those in d2t.
+enum { SERVED_LAYERS = 8, SERVED_ROWS = 31 };
+typedef struct served_world {
+    char     base[64], target[80], checkpoint[2][80];
+    char     out[80]; // where exports go
+    pl_llama model;
+    int32_t  d2t[SERVED_ROWS];
+} served_world;
+
+void served_make(served_world *w);
+void served_end(served_world *w);
+// Exports checkpoint[trimmed] to w->out.
+void served_export(const served_world *w, const char *engine, int trimmed, const char *target, bool f32);
+
+// The rules that were broken or could not be told, each with a blank behind it.
+typedef struct served_told {
+    int  rules;
+    char broken[800], unseen[800], why[2000];
+} served_told;
+
+served_told served_check(const char *engine, const char *path, const char *target);
+// Fails unless the rule was broken ("?rule": could not be told), and with it one other at most: what one change breaks
+// is one rule, or two that look at the same.
+void        served_expect(const served_told *t, const char *rule, int number);
 
 pl_st *served_open(const char *dir);
 char  *served_text(const char *dir, const char *name); // the caller's

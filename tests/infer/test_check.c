@@ -1,10 +1,5 @@
 // Rules for served drafters: every export keeps all of its engine's, and each way to break one is told by its name.
-#include "tests/infer/fixture.h"
 #include "tests/infer/served.h"
-
-#include "infer/export/export.h"
-#include "kernels/base/arena.h"
-#include "kernels/base/files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,70 +9,24 @@
 
 #include <cmocka.h>
 
-enum { LAYERS = 8, DRAFTED = 31 };
-static const pl_env env;
-static char         base[64], target[80], checkpoint[2][80], out[80];
-static pl_llama     model;
-static int32_t      d2t[DRAFTED];
+static served_world w;
 
-// checkpoint[0]: a head with all rows; [1]: a trimmed one.
 static int setup(void **state) {
     (void)state;
-    test_mkdir(base);
-    snprintf(target, sizeof target, "%s/target", base);
-    snprintf(out, sizeof out, "%s/out", base);
-    if (pl_dir_make(target, NULL) != PL_OK) return -1;
-    test_target(&model, target, LAYERS, 41, PL_BF16);
-    for (int i = 0; i < DRAFTED; i++)
-        d2t[i] = (i * 37 + 11) % TEST_VOCAB;
-    for (int i = 0; i < 2; i++) {
-        pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? d2t : NULL, .draft_vocab = i ? DRAFTED : 0};
-        snprintf(checkpoint[i], sizeof checkpoint[i], "%s/drafter%d", base, i);
-        if (pl_dir_make(checkpoint[i], NULL) != PL_OK) return -1;
-        test_backbone_write(checkpoint[i], &model, &pl_backbone_eagle3, &o, 43);
-    }
+    served_make(&w);
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    pl_llama_fini(&model);
-    test_rmdir(base);
+    served_end(&w);
     return 0;
 }
 
-static void export_to(const char *engine, int trimmed) {
-    pl_err err = {0};
-    char  *serve;
-    if (pl_export_write(pl_export_engine_find(engine, &err), checkpoint[trimmed], target, out, false, &env, &serve,
-                        &err) != PL_OK)
-        fail_msg("%s", err.msg);
-    pl_free(serve);
-}
-
-// The rules that were broken or not seen, each with a blank behind it.
-typedef struct heard {
-    char broken[800], why[2000], unseen[800];
-} heard;
-
-static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
-    heard *h = arg;
-    char  *to = v == PL_CHECK_BROKEN ? h->broken : h->unseen;
-    assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
-    if (v == PL_CHECK_HOLDS) return;
-    snprintf(to + strlen(to), 800 - strlen(to), "%s ", rule);
-    snprintf(h->why + strlen(h->why), sizeof h->why - strlen(h->why), "%s: %s; ", rule, why);
-}
-
-static heard check(const char *engine, const char *to) {
-    heard          h = {.broken = ""};
-    pl_check_count n;
-    pl_err         err = {0};
-    if (pl_check_folder(pl_export_engine_find(engine, &err), out, to, hear, &h, &n, &err) != PL_OK)
-        fail_msg("%s", err.msg);
-    assert_true(n.rules > 20);
-    assert_int_equal(n.broken > 0, *h.broken != 0);
-    return h;
+static served_told check(const char *engine, const char *to) {
+    served_told t = served_check(engine, w.out, to);
+    assert_true(t.rules > 20);
+    return t;
 }
 
 static void exports_hold(void **state) {
@@ -85,8 +34,8 @@ static void exports_hold(void **state) {
     for (int e = 0; pl_export_engine_at(e); e++)
         for (int trimmed = pl_export_engine_at(e)->write ? 2 : 0; trimmed < 2; trimmed++) {
             const char *name = pl_export_engine_at(e)->name;
-            export_to(name, trimmed);
-            heard h = check(name, target);
+            served_export(&w, name, trimmed, w.target, false);
+            served_told h = check(name, w.target);
             if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
             h = check(name, NULL);
             assert_true(!*h.broken);
@@ -176,41 +125,41 @@ static const breaking cases[] = {
 };
 
 static void replace_map(const char *what) {
-    int64_t wide[DRAFTED];
-    int32_t narrow[DRAFTED];
+    int64_t wide[SERVED_ROWS];
+    int32_t narrow[SERVED_ROWS];
     bool    small = strcmp(what, "narrow") == 0;
-    for (int i = 0; i < DRAFTED; i++) {
-        int32_t id = strcmp(what, "others") == 0 && i == 3 ? 96 : d2t[i]; // one that is not marked
-        if (strcmp(what, "twice") == 0 && i == 3) id = d2t[4];
+    for (int i = 0; i < SERVED_ROWS; i++) {
+        int32_t id = strcmp(what, "others") == 0 && i == 3 ? 96 : w.d2t[i]; // one that is not marked
+        if (strcmp(what, "twice") == 0 && i == 3) id = w.d2t[4];
         narrow[i] = strcmp(what, "ids") == 0 ? id : id - i;
         wide[i] = narrow[i];
     }
-    served_replace(out, "d2t",
+    served_replace(w.out, "d2t",
                    &(pl_st_source){.name = "d2t",
                                    .dtype = small ? PL_I32 : PL_I64,
                                    .rank = 1,
-                                   .shape = {DRAFTED},
+                                   .shape = {SERVED_ROWS},
                                    .data = small ? (const void *)narrow : wide});
 }
 
 static void break_it(const breaking *b) {
     static const float zeros[48 * 144] = {0};
     switch (b->how) {
-    case EDIT: served_edit(out, b->from, b->to); break;
-    case DROP: served_drop(out, b->from); break;
-    case WITHOUT: served_replace(out, b->from, &(pl_st_source){.name = b->from}); break;
-    case RENAME: served_rename(out, b->from, b->to); break;
+    case EDIT: served_edit(w.out, b->from, b->to); break;
+    case DROP: served_drop(w.out, b->from); break;
+    case WITHOUT: served_replace(w.out, b->from, &(pl_st_source){.name = b->from}); break;
+    case RENAME: served_rename(w.out, b->from, b->to); break;
     case VECTOR:
-        served_replace(out, b->from,
+        served_replace(w.out, b->from,
                        &(pl_st_source){.name = b->from, .dtype = PL_BF16, .rank = 1, .shape = {48}, .data = zeros});
         break;
     case MATRIX:
-        served_replace(out, b->from,
+        served_replace(w.out, b->from,
                        &(pl_st_source){.name = b->from, .dtype = PL_F32, .rank = 2, .shape = {48, 144}, .data = zeros});
         break;
     case NARROW:
         served_replace(
-            out, b->from,
+            w.out, b->from,
             &(pl_st_source){.name = b->from, .dtype = PL_BF16, .rank = 2, .shape = {TEST_VOCAB, 1}, .data = zeros});
         break;
     case MAP: replace_map(b->from); break;
@@ -221,24 +170,15 @@ static void broken_by_name(void **state) {
     (void)state;
     enum { CASES = sizeof cases / sizeof *cases };
     bool marked = false;
-    for (int i = 0; i < DRAFTED; i++)
-        marked |= d2t[i] == 96;
+    for (int i = 0; i < SERVED_ROWS; i++)
+        marked |= w.d2t[i] == 96;
     assert_false(marked);
     for (int i = 0; i < CASES; i++) {
         const breaking *b = &cases[i];
-        char            want[64];
-        export_to(b->engine, b->trimmed);
+        served_export(&w, b->engine, b->trimmed, w.target, false);
         break_it(b);
-        heard h = check(b->engine, target);
-        bool  unsure = *b->rule == '?';
-        snprintf(want, sizeof want, "%s ", b->rule + unsure);
-        const char *told = unsure ? h.unseen : h.broken, *found = strstr(told, want);
-        if (!found || (found > told && found[-1] != ' '))
-            fail_msg("case %d, %s: %s wanted, told: %s", i, b->engine, b->rule, h.why);
-        int others = -1; // what one change breaks is one rule, or two that look at the same
-        for (const char *c = h.broken; *c; c++)
-            others += *c == ' ';
-        if (others > 1) fail_msg("case %d, %s: %s", i, b->engine, h.why);
+        served_told h = check(b->engine, w.target);
+        served_expect(&h, b->rule, i);
     }
     print_message("%d folders, each refused by the name of its rule\n", CASES);
 }

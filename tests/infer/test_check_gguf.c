@@ -1,10 +1,7 @@
 // Rules for GGUF files: what `export --to gguf` writes keeps all of them, and each way to break one is told by its name.
-#include "tests/infer/fixture.h"
+#include "tests/infer/served.h"
 
 #include "checkpoints/gguf.h"
-#include "infer/export/export.h"
-#include "kernels/base/arena.h"
-#include "kernels/base/files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,18 +11,15 @@
 
 #include <cmocka.h>
 
-enum { LAYERS = 8, DRAFTED = 31 };
-static const pl_env env;
-static char         base[64], target[80], served[96], checkpoint[2][80], out[80], file[96];
-static pl_llama     model;
-static int32_t      d2t[DRAFTED];
+static served_world w;
+static char         served[96], file[96];
 
 static void write_served(void) {
     pl_err       err = {0};
     int32_t      ids[TEST_VOCAB] = {0};
     pl_gguf_out *o = pl_gguf_out_new();
     pl_gguf_put_text(o, "general.architecture", "llama");
-    pl_gguf_put_u32(o, "llama.block_count", LAYERS);
+    pl_gguf_put_u32(o, "llama.block_count", SERVED_LAYERS);
     pl_gguf_put_u32(o, "llama.embedding_length", 48);
     pl_gguf_put_u32(o, "llama.context_length", 512);
     pl_gguf_put_f32(o, "llama.rope.freq_base", 10000);
@@ -34,102 +28,63 @@ static void write_served(void) {
     pl_gguf_out_free(o);
 }
 
-// checkpoint[0]: a head with all rows; [1]: a trimmed one.
 static int setup(void **state) {
     (void)state;
-    test_mkdir(base);
-    snprintf(target, sizeof target, "%s/target", base);
-    snprintf(served, sizeof served, "%s/served.gguf", base);
-    snprintf(out, sizeof out, "%s/out", base);
-    snprintf(file, sizeof file, "%s/drafter.gguf", out);
-    if (pl_dir_make(target, NULL) != PL_OK) return -1;
-    test_target(&model, target, LAYERS, 41, PL_BF16);
+    served_make(&w);
+    snprintf(served, sizeof served, "%s/served.gguf", w.base);
+    snprintf(file, sizeof file, "%s/drafter.gguf", w.out);
     write_served();
-    for (int i = 0; i < DRAFTED; i++)
-        d2t[i] = (i * 37 + 11) % TEST_VOCAB;
-    for (int i = 0; i < 2; i++) {
-        pl_backbone_options o = {.n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? d2t : NULL, .draft_vocab = i ? DRAFTED : 0};
-        snprintf(checkpoint[i], sizeof checkpoint[i], "%s/drafter%d", base, i);
-        if (pl_dir_make(checkpoint[i], NULL) != PL_OK) return -1;
-        test_backbone_write(checkpoint[i], &model, &pl_backbone_eagle3, &o, 43);
-    }
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    pl_llama_fini(&model);
-    test_rmdir(base);
+    served_end(&w);
     return 0;
 }
 
-static void export(int trimmed, bool f32) {
-    pl_err err = {0};
-    char  *serve;
-    if (pl_export_write(pl_export_engine_find("gguf", &err), checkpoint[trimmed], served, out, f32, &env, &serve,
-                        &err) != PL_OK)
-        fail_msg("%s", err.msg);
-    pl_free(serve);
-}
-
-// The rules that were broken or not seen, each with a blank behind it.
-typedef struct heard {
-    char broken[400], unseen[400], why[2000];
-} heard;
-
-static void hear(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
-    heard *h = arg;
-    char  *to = v == PL_CHECK_BROKEN ? h->broken : h->unseen;
-    assert_true(*help && (v == PL_CHECK_HOLDS) == !*why);
-    if (v == PL_CHECK_HOLDS) return;
-    snprintf(to + strlen(to), 400 - strlen(to), "%s ", rule);
-    snprintf(h->why + strlen(h->why), sizeof h->why - strlen(h->why), "%s: %s; ", rule, why);
-}
-
-static heard check(const char *path, const char *to) {
-    heard          h = {.broken = ""};
-    pl_check_count n;
-    pl_err         err = {0};
-    if (pl_check_folder(pl_export_engine_find("gguf", &err), path, to, hear, &h, &n, &err) != PL_OK)
-        fail_msg("%s", err.msg);
-    assert_true(n.rules == 13);
-    assert_int_equal(n.broken > 0, *h.broken != 0);
-    return h;
+static served_told check(const char *path, const char *to) {
+    served_told t = served_check("gguf", path, to);
+    assert_int_equal(t.rules, 13);
+    return t;
 }
 
 static void exports_hold(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        export(i % 2, i / 2);
-        heard h = check(i % 2 ? file : out, served);
+        served_export(&w, "gguf", i % 2, served, i / 2);
+        served_told h = check(i % 2 ? file : w.out, served);
         if (*h.broken || *h.unseen) fail_msg("%s", h.why);
-        h = check(out, NULL);
+        h = check(w.out, NULL);
         assert_string_equal(h.broken, "");
         assert_string_equal(h.unseen, "layers-there target-fits vocabulary positions rope-target ");
     }
 }
 
+static void never(void *arg, const char *rule, const char *help, pl_check_verdict v, const char *why) {
+    (void)arg, (void)help, (void)v;
+    fail_msg("%s: %s", rule, why);
+}
+
 static void refused(void **state) {
     (void)state;
     const pl_export_engine *engine = pl_export_engine_find("gguf", NULL);
-    heard                   h = {.broken = ""};
     pl_check_count          n;
     pl_err                  err = {0};
-    export(0, false);
-    assert_int_equal(pl_check_folder(engine, out, target, hear, &h, &n, &err), PL_E_USAGE);
+    served_export(&w, "gguf", 0, served, false);
+    assert_int_equal(pl_check_folder(engine, w.out, w.target, never, NULL, &n, &err), PL_E_USAGE);
     assert_non_null(strstr(err.msg, "is no .gguf file"));
     char         half[96];
     pl_gguf_out *o = pl_gguf_out_new();
-    snprintf(half, sizeof half, "%s/half.gguf", base);
+    snprintf(half, sizeof half, "%s/half.gguf", w.base);
     pl_gguf_put_text(o, "general.architecture", "llama");
-    pl_gguf_put_u32(o, "llama.block_count", LAYERS);
+    pl_gguf_put_u32(o, "llama.block_count", SERVED_LAYERS);
     assert_int_equal(pl_gguf_write(o, half, &err), PL_OK);
     pl_gguf_out_free(o);
-    assert_int_equal(pl_check_folder(engine, out, half, hear, &h, &n, &err), PL_E_INPUT);
+    assert_int_equal(pl_check_folder(engine, w.out, half, never, NULL, &n, &err), PL_E_INPUT);
     assert_non_null(strstr(err.msg, "has no llama.embedding_length"));
-    assert_true(pl_check_folder(engine, target, served, hear, &h, &n, &err) != PL_OK);
+    assert_true(pl_check_folder(engine, w.target, served, never, NULL, &n, &err) != PL_OK);
     assert_non_null(strstr(err.msg, "drafter.gguf"));
-    assert_true(!*h.broken && !*h.unseen);
 }
 
 // ---- broken one at a time ----
@@ -159,8 +114,8 @@ static const breaking cases[] = {
     {0, "layers-written", "eagle3.target_layers", GONE, .n = 0},
     {0, "layers-written", "eagle3.target_layers", NUMBER, .v = 2},
     {0, "layers-written", "eagle3.target_layers", LIST, .n = 2, .list = {2, 4}},
-    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, LAYERS}},
-    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, LAYERS + 1}},
+    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS}},
+    {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {2, 4, SERVED_LAYERS + 1}},
     {0, "layers-there", "eagle3.target_layers", LIST, .n = 3, .list = {-1, 2, 4}},
     {0, "names", "output_norm.weight", GONE, .n = 0},
     {0, "names", "fc.bias", TENSOR, .n = 1, .list = {48}, .dtype = PL_F32},
@@ -187,11 +142,13 @@ static bool is(const char *name, size_t n, const char *what) {
 }
 
 static void put_map(pl_gguf_out *o, const char *how) {
-    int64_t wide[DRAFTED], n = strcmp(how, "short") == 0 ? DRAFTED - 1 : DRAFTED;
-    int32_t narrow[DRAFTED];
-    for (int i = 0; i < DRAFTED; i++) {
-        narrow[i] = d2t[i];
-        wide[i] = strcmp(how, "offsets") == 0 ? d2t[i] - i : strcmp(how, "far") == 0 && i == 3 ? TEST_VOCAB : d2t[i];
+    int64_t wide[SERVED_ROWS], n = strcmp(how, "short") == 0 ? SERVED_ROWS - 1 : SERVED_ROWS;
+    int32_t narrow[SERVED_ROWS];
+    for (int i = 0; i < SERVED_ROWS; i++) {
+        narrow[i] = w.d2t[i];
+        wide[i] = strcmp(how, "offsets") == 0         ? w.d2t[i] - i
+                  : strcmp(how, "far") == 0 && i == 3 ? TEST_VOCAB
+                                                      : w.d2t[i];
     }
     bool small = strcmp(how, "narrow") == 0;
     pl_gguf_put_tensor(o, "d2t", small ? PL_I32 : PL_I64, 1, &n, small ? (const void *)narrow : wide);
@@ -247,18 +204,10 @@ static void broken_by_name(void **state) {
     enum { CASES = sizeof cases / sizeof *cases };
     for (int i = 0; i < CASES; i++) {
         const breaking *b = &cases[i];
-        char            want[64];
-        export(b->trimmed, false);
+        served_export(&w, "gguf", b->trimmed, served, false);
         break_it(b);
-        heard h = check(file, served);
-        bool  unsure = *b->rule == '?';
-        snprintf(want, sizeof want, "%s ", b->rule + unsure);
-        const char *told = unsure ? h.unseen : h.broken, *found = strstr(told, want);
-        if (!found || (found > told && found[-1] != ' ')) fail_msg("case %d: %s wanted, told: %s", i, b->rule, h.why);
-        int others = -1; // what one change breaks is one rule, or two that look at the same
-        for (const char *c = h.broken; *c; c++)
-            others += *c == ' ';
-        if (others > 1) fail_msg("case %d: %s", i, h.why);
+        served_told h = check(file, served);
+        served_expect(&h, b->rule, i);
     }
     print_message("%d files, each refused by the name of its rule\n", CASES);
 }
