@@ -30,10 +30,12 @@ static pl_status find_in_folder(pl_tokenizer_files *f, const char *dir, pl_err *
     if (!f->path) pl_free(vocab);
     if (f->path || st != PL_OK) return st;
     if ((f->path = there(dir, "tokenizer.bin", &st, err)) || st != PL_OK) return st;
-    return pl_fail(err, PL_E_INPUT,
-                   "%s: no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or tokenizer.bin in this "
-                   "folder; name the tokenizer's file itself",
-                   dir);
+    if ((f->path = there(dir, "tokenizer.gguf", &st, err)) || st != PL_OK) return st;
+    return pl_fail(
+        err, PL_E_INPUT,
+        "%s: no tokenizer.json, tokenizer.model, vocab.json with merges.txt, tokenizer.bin or tokenizer.gguf "
+        "in this folder; name the tokenizer's file itself",
+        dir);
 }
 
 // path with its end `from` made `to`.
@@ -87,6 +89,13 @@ static pl_status copy(const char *from, const char *dir, const char *name, pl_er
     return st;
 }
 
+static pl_status copy_gguf(const char *from, const char *dir, pl_err *err) {
+    char     *to = pl_path_join(dir, "tokenizer.gguf");
+    pl_status st = to ? pl_tokenizer_copy_gguf(from, to, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_free(to);
+    return st;
+}
+
 pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const char *dir, pl_err *err) {
     static const char *const names[][2] = {
         {"huggingface", "tokenizer.json"}, {"vocab+merges", "vocab.json"}, {"llama2c", "tokenizer.bin"}};
@@ -95,7 +104,7 @@ pl_status pl_tokenizer_copy(const pl_tokenizer *tok, const char *path, const cha
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(tok->vt->kind, names[i][0]) == 0) name = names[i][1];
     PL_TRY(pl_tokenizer_find_files(&f, path, err));
-    pl_status st = copy(f.path, dir, name, err);
+    pl_status st = pl_path_ends(f.path, ".gguf") ? copy_gguf(f.path, dir, err) : copy(f.path, dir, name, err);
     if (st == PL_OK && f.merges) st = copy(f.merges, dir, "merges.txt", err);
     pl_tokenizer_files_fini(&f);
     return st;

@@ -103,5 +103,7 @@ pl_status pl_hf_added_add(pl_tokenizer *tok, int64_t id, const char *content, co
 // pl_hf_finish the rest: lists of added tokens, surfaces, words, hash.
 pl_status pl_hf_index_bytes(pl_hf *h, const char *where, pl_err *err);
 pl_status pl_hf_finish(pl_tokenizer *tok, const char *where, pl_err *err);
+// An empty one of the kind "vocab+merges" (ranks.c).
+pl_status pl_hf_begin_pieces(pl_tokenizer *tok, const char *path, pl_err *err);
 
 #endif

@@ -70,6 +70,26 @@ static pl_status read_config(pl_tokenizer *tok, const pl_json *j, pl_err *err) {
 
 // ---- the whole
 
+static pl_status open_files(pl_tokenizer *tok, const pl_tokenizer_files *f, const char *pre, pl_err *err) {
+    pl_json   config = {0};
+    uint8_t  *data = NULL;
+    size_t    n = 0;
+    pl_status st = PL_OK;
+    if (pl_path_ends(f->path, ".gguf")) return pl_tokenizer_open_gguf(tok, f->path, pre, err); // says everything itself
+    PL_TRY(pl_file_read(f->path, &data, &n, MAX_FILE, err));
+    if (n == 0) {
+        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f->path);
+        goto done;
+    }
+    PL_TRY_GOTO(st, done, open_config(&config, f->path, err));
+    PL_TRY_GOTO(st, done, open_bytes(tok, f, pre, config.root ? &config : NULL, data, n, err));
+    if (config.root) PL_TRY_GOTO(st, done, read_config(tok, &config, err));
+done:
+    pl_free(data);
+    pl_json_close(&config);
+    return st;
+}
+
 pl_status pl_tokenizer_open(pl_tokenizer **out, const char *path, pl_err *err) {
     return pl_tokenizer_open_pre(out, path, NULL, err);
 }
@@ -78,22 +98,12 @@ pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char
     *out = NULL;
     pl_status          st;
     pl_tokenizer_files f = {0};
-    pl_json            config = {0};
-    uint8_t           *data = NULL;
-    size_t             n = 0;
     pl_tokenizer      *tok = pl_calloc(1, sizeof *tok);
     if (!tok) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
     tok->bos = tok->eos = tok->keep = -1;
     PL_TRY_GOTO(st, done, pl_tokenizer_find_files(&f, path, err));
-    PL_TRY_GOTO(st, done, pl_file_read(f.path, &data, &n, MAX_FILE, err));
-    if (n == 0) {
-        st = pl_fail(err, PL_E_INPUT, "%s: the tokenizer's file is empty", f.path);
-        goto done;
-    }
-    PL_TRY_GOTO(st, done, open_config(&config, f.path, err));
-    PL_TRY_GOTO(st, done, open_bytes(tok, &f, pre, config.root ? &config : NULL, data, n, err));
+    PL_TRY_GOTO(st, done, open_files(tok, &f, pre, err));
     PL_CHECK(tok->surface.n == tok->vocab.n, "%d surfaces, %d pieces", tok->surface.n, tok->vocab.n);
-    if (config.root) PL_TRY_GOTO(st, done, read_config(tok, &config, err));
     if (tok->bos < 0) tok->add_bos = false;
     for (int32_t i = 0; i < tok->surface.n; i++) {
         size_t len;
@@ -105,8 +115,6 @@ pl_status pl_tokenizer_open_pre(pl_tokenizer **out, const char *path, const char
     *out = tok;
 done:
     if (st != PL_OK) pl_tokenizer_close(tok);
-    pl_free(data);
-    pl_json_close(&config);
     pl_tokenizer_files_fini(&f);
     return st;
 }

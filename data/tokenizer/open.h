@@ -16,6 +16,9 @@ pl_status pl_tokenizer_open_ranks(pl_tokenizer *tok, const char *path, const cha
                                   const uint8_t *data, size_t n, pl_err *err);
 pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char *merges_path, const char *pre,
                                  const pl_json *config, const uint8_t *data, size_t n, pl_err *err);
+// A vocabulary inside GGUF, of whatever size the file is; and a GGUF file of the vocabulary alone.
+pl_status pl_tokenizer_open_gguf(pl_tokenizer *tok, const char *path, const char *pre, pl_err *err);
+pl_status pl_tokenizer_copy_gguf(const char *from, const char *to, pl_err *err);
 bool      pl_tokenizer_is_ranks(const uint8_t *data, size_t n);
 
 // ---- files (files.c)

@@ -118,6 +118,10 @@ static pl_status begin(pl_tokenizer *tok, const pl_tokenizer_vt *vt, const char 
     return PL_OK;
 }
 
+pl_status pl_hf_begin_pieces(pl_tokenizer *tok, const char *path, pl_err *err) {
+    return begin(tok, &pair_vt, path, err);
+}
+
 // The pre-tokenizer, added tokens, and the rest.
 static pl_status end(pl_tokenizer *tok, const char *path, const char *pre, const pl_json *config, pl_err *err) {
     if (!pre && config) PL_TRY(pl_json_opt_str(config, NULL, "paceline_pre", NULL, &pre, err));
@@ -181,7 +185,7 @@ static pl_status read_pair(pl_tokenizer *tok, const char *merges_path, const pl_
 pl_status pl_tokenizer_open_pair(pl_tokenizer *tok, const char *path, const char *merges_path, const char *pre,
                                  const pl_json *config, const uint8_t *data, size_t n, pl_err *err) {
     pl_json j;
-    PL_TRY(begin(tok, &pair_vt, path, err));
+    PL_TRY(pl_hf_begin_pieces(tok, path, err));
     PL_TRY(pl_json_parse(&j, path, 0, data, n, PL_JSON_UNIQUE, err));
     pl_status st = read_pair(tok, merges_path, &j, pre, config, err);
     pl_json_close(&j);

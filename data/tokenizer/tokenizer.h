@@ -5,6 +5,8 @@
 //   "vocab+merges"   GPT-2's vocab.json and merges.txt: byte-level (data/tokenizer/ranks.c)
 //   "tiktoken"       a rank file, "base64 rank" a line: byte-level (data/tokenizer/ranks.c)
 //   "llama2c"        a llama2.c tokenizer .bin (data/tokenizer/llama2c.c)
+// A .gguf file is opened as the kind that its vocabulary was made from, "sentencepiece" (tokenizer.ggml.model llama) or
+// "vocab+merges" (gpt2), with its own ids for begin and end (data/tokenizer/gguf.c).
 // Whatever else a file asks for (WordPiece, ...) is refused by its name rather than
 // guessed at. A tokenizer is immutable once open: any number of threads may encode and decode with it.
 //
@@ -13,6 +15,7 @@
 //   tokenizer.model: a rank file or a SentencePiece model, told apart by content
 //   vocab.json and merges.txt, both
 //   tokenizer.bin
+//   tokenizer.gguf, a vocabulary alone
 // A path may also name one of these files; vocab.json and merges.txt each find the other (also PREFIXvocab.json).
 // Beside the file, tokenizer_config.json says what the tokens for begin and end are (bos_token, eos_token) and whether
 // BOS is added (add_bos_token); for rank files and vocab.json also the added tokens (added_tokens_decoder;

@@ -217,9 +217,9 @@ const pl_command pl_command_tokenize = {
     .options = options,
     .about =
         "Tokenizers: SentencePiece .model, tokenizer.json (BPE), vocab.json + merges.txt, tiktoken rank files, "
-        "llama2.c .bin.\n"
+        "llama2.c .bin, the vocabulary of a .gguf file.\n"
         "A folder stands for its tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, else "
-        "tokenizer.bin.\n"
+        "tokenizer.bin, else tokenizer.gguf.\n"
         "--decode writes exactly the bytes that the ids stand for (a line feed behind them on a terminal only). With\n"
         "--json \"text\" shows what is not UTF-8 as U+FFFD, and \"bytes_hex\" holds the exact bytes where there is "
         "such.\n"

@@ -138,9 +138,10 @@ static pl_status classify_file(const char *path, what *w, pl_err *err) {
     static const struct {
         const char *end;
         what        w;
-    } names[] = {{".safetensors", SAFETENSORS}, {".yaml", RECIPE},        {".yml", RECIPE},
-                 {".model", TOKENIZER},         {".tiktoken", TOKENIZER}, {"vocab.json", TOKENIZER},
-                 {"merges.txt", TOKENIZER},     {".jsonl", PROMPTS},      {".txt", PROMPTS}};
+    } names[] = {
+        {".safetensors", SAFETENSORS}, {".yaml", RECIPE},         {".yml", RECIPE},          {".model", TOKENIZER},
+        {".tiktoken", TOKENIZER},      {"vocab.json", TOKENIZER}, {"merges.txt", TOKENIZER}, {".gguf", TOKENIZER},
+        {".jsonl", PROMPTS},           {".txt", PROMPTS}};
     char  head[8] = {0};
     FILE *f = fopen(path, "rbe");
     if (!f) return pl_fail_errno(err, "%s", path);
@@ -170,6 +171,7 @@ static pl_status classify(const char *path, what *w, pl_err *err) {
                 {"tokenizer.json", TOKENIZER},
                 {"vocab.json", TOKENIZER},
                 {"tokenizer.bin", TOKENIZER},
+                {"tokenizer.gguf", TOKENIZER},
                 {"model.safetensors", SAFETENSORS},
                 {"model.safetensors.index.json", SAFETENSORS}};
     *w = NOTHING;

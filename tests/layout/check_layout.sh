@@ -8,7 +8,7 @@ cd "${PACELINE_LAYOUT_ROOT:-$(dirname "$0")/../..}" || exit 2
 # A folder includes folders to the left of a "<"; those between two "<" stand side by side and do not include each
 # other. "." is what lies in the top folder itself. The last line: what a folder is refused although it stands below.
 table='
-levels   kernels < data checkpoints recipes < infer < train
+levels   kernels < checkpoints recipes < data < infer < train
 kernels  base < . < cpu < op < comm < cuda
 data     text < benchmarks tokenizer < chat < dataset < counts
 infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan

@@ -44,8 +44,8 @@ above data/tokenizer/vocab.h data/chat/template.h
 above data/chat/jinja.h data/dataset/dataset.h
 above data/dataset/h5.c data/counts/counts.h
 above data/counts/tally.c infer/model/llama.h
-above checkpoints/hf.c infer/model/params.h
-above recipes/recipe.c infer/cli/cli.h
+above checkpoints/hf.c data/text/text.h
+above recipes/recipe.c data/tokenizer/tokenizer.h
 above infer/model/llama.c infer/head/head.h
 above infer/tree/tree.h infer/report/report.h
 above infer/cli/cli.c infer/report/report.h
@@ -77,9 +77,8 @@ done < <(find kernels data checkpoints recipes infer train -type f \( -name '*.c
     sed -E 's|^([^/]*/[^/]*)/.*|\1|; s|^([^/]*)/[^/]*\.[a-z]+$|\1|' | sort -u)
 
 beside data/benchmarks/score.c data/tokenizer/tokenizer.h
-beside data/text/text.c checkpoints/hf.h
 beside checkpoints/hf.c recipes/recipe.h
-beside recipes/recipe.c data/text/text.h
+beside recipes/recipe.c checkpoints/hf.h
 beside infer/tree/tree.c infer/model/llama.h
 beside infer/head/full.c infer/report/report.h
 beside infer/verify/match.c infer/drafter/drafter.h
