@@ -1,8 +1,10 @@
 #include "infer/command/decode.h"
 #include "infer/command/chat.h"
 
+#include "infer/cli/machine.h"
 #include "infer/decode/runner.h"
 #include "infer/decode/trace.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
@@ -110,6 +112,7 @@ typedef struct decoding {
     bool          has_text; // there is a tokenizer
     int           failed;   // errno of standard output
     pl_strbuf     text;     // with --json
+    double        opened;   // seconds until target and drafter stood ready
 } decoding;
 
 static void put(decoding *d, const char *s, size_t n) {
@@ -244,15 +247,18 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     pl_put_bool(o, "lossless", !r->drafter || v->lossless);
     pl_engine_tree(r->engine, used, sizeof used);
     pl_put_str(o, "tree_used", r->drafter ? used : NULL);
+    pl_put_num(o, "open_seconds", d->opened);
+    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
     pl_put_object(o, "stats");
     pl_stats_write(o, pl_session_statistics(s), pl_session_prompt(s));
     pl_json_out_close(o, '}');
     return PL_OK;
 }
 
-static void log_stats(const pl_runner *r, const pl_verifier *v) {
+static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *v) {
     const pl_session_stats *t = pl_session_statistics(r->session);
     int32_t                 n = pl_session_prompt(r->session);
+    pl_log("opened in %.3f s; peak memory %.2f GB", d->opened, pl_peak_memory() / 1e9);
     pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", n, t->prefill_seconds, n / t->prefill_seconds);
     if (t->steps == 0) return;
     pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,
@@ -313,6 +319,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     const pl_verifier *verifier = pl_verifier_find(pl_cli_text(a, "verify"), err);
     if (!verifier) return PL_E_USAGE;
     PL_TRY(pl_sampling_check(&sampling, err));
+    double begun = pl_now();
     PL_TRY_GOTO(st, done,
                 pl_target_open(&target, path, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"),
                                dtype < 0    ? PL_WEIGHTS_AUTO
@@ -329,6 +336,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     // No larger a cache than this text can fill; a prompt that alone is too long is told by the run.
     if (n < target.model.config.max_position_embeddings - max_new) o.max_len = (int)n + max_new + 1;
     PL_TRY_GOTO(st, done, pl_runner_open(&r, env->backend, env->pool, &target, &o, err));
+    d.opened = pl_now() - begun;
     d.has_text = target.tok != NULL;
     if (d.has_text) PL_TRY_GOTO(st, done, pl_detok_init(&d.detok, target.tok, starts_text(target.tok, prompt, n), err));
     st = decode(&r, prompt, n, &sampling, max_new, &d, pl_cli_text(a, "trace"), err);
@@ -344,7 +352,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         PL_TRY_GOTO(st, done, pl_fail_errno(err, "standard output"));
     }
     if (env->json) PL_TRY_GOTO(st, done, write_json(&d, &r, verifier, err));
-    log_stats(&r, verifier);
+    log_stats(&d, &r, verifier);
 done:
     if (d.has_text) pl_detok_fini(&d.detok);
     pl_strbuf_fini(&d.text);
