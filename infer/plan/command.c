@@ -5,6 +5,7 @@
 #include "infer/plan/parts.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/probe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -266,6 +267,7 @@ static pl_status check_names(const pl_plan *p, pl_err *err) {
 static void add_entry(pl_plan *p, int head, const int32_t *parent, int n) {
     pl_plan_entry *e = &p->entry[p->n_entries++];
     *e = (pl_plan_entry){.head = head};
+    memcpy(e->parent, parent, (size_t)n * sizeof *parent);
     name_shape(parent, n, e->tree, sizeof e->tree);
     pl_plan_predict(&p->subject[head].costs, &p->head[head].accept, parent, n, &e->cycle);
     pl_plan_predict(&p->subject[p->reference].costs, &p->head[p->reference].accept, parent, n, &e->full);
@@ -300,6 +302,49 @@ static void choose(pl_plan *p) {
     }
 }
 
+// ---- with another unit ----
+
+static pl_plan_weights weights_of(const pl_plan *p, int head) {
+    const pl_backbone *b = p->head[head].backbone;
+    return (pl_plan_weights){.target = pl_llama_step_bytes(&p->target.model, 0),
+                             .layer = pl_backbone_step_bytes(b, 0),
+                             .head = pl_head_step_bytes(&b->head, 0)};
+}
+
+// The unit's figure beside this machine's own.
+static pl_status measure_unit(pl_plan *p, pl_err *err) {
+    const pl_backend *be = p->env->backend;
+    if (!pl_cli_has(p->args, "unit")) return PL_OK;
+    p->unit =
+        (pl_plan_unit){.flops = 1e9 * pl_cli_real(p->args, "unit"),
+                       .now = pl_backend_peak(be, p->target.dtype, p->env->pool),
+                       .bandwidth = pl_probe_bandwidth(p->env->pool, (size_t)pl_llama_step_bytes(&p->target.model, 0)),
+                       .element = (int)pl_dtype_size(p->target.dtype)};
+    if (p->unit.bandwidth > 0 && p->unit.now > 0) return PL_OK;
+    return pl_fail(err, PL_E_MEMORY, "--unit: out of memory for measuring this machine's limits");
+}
+
+// The same trees, predicted again.
+static void predict_unit(pl_plan *p) {
+    pl_plan_acceptance none = {0};
+    int32_t            root = -1;
+    if (p->unit.flops == 0) return;
+    for (int b = 0; b < 2; b++) {
+        pl_plan_weights w = weights_of(p, p->reference);
+        pl_plan_costs   plain;
+        pl_plan_unit_costs(&p->unit, b, &w, &p->plain.costs, &plain);
+        pl_plan_predict(&plain, &none, &root, 1, &p->plain_on[b]);
+        pl_plan_unit_costs(&p->unit, b, &w, &p->subject[p->reference].costs, &p->target_on[b]);
+        for (int i = 0; i < p->n_entries; i++) {
+            pl_plan_entry *e = &p->entry[i];
+            pl_plan_costs  costs;
+            w = weights_of(p, e->head);
+            pl_plan_unit_costs(&p->unit, b, &w, &p->subject[e->head].costs, &costs);
+            pl_plan_predict(&costs, &p->head[e->head].accept, e->parent, e->cycle.nodes, &e->on_unit[b]);
+        }
+    }
+}
+
 // ---- the command ----
 
 // --target, or a model of a --shape with random weights.
@@ -320,6 +365,8 @@ static pl_status prepare(pl_plan *p, pl_err *err) {
     PL_TRY(pl_bench_shape_options(a, &shape, &layers, err));
     p->model = shape ? shape : pl_cli_text(a, "target");
     if (!p->model) return pl_fail(err, PL_E_USAGE, "--target: is missing; plan needs a model, or a --shape");
+    if (pl_cli_has(a, "unit") && p->env->backend->memory)
+        return pl_fail(err, PL_E_USAGE, "--unit: is predicted for processors; leave out --device");
     p->batch = (int)pl_cli_int(a, "batch");
     p->temperature = pl_cli_real(a, "temperature");
     PL_TRY(read_tree(p, err));
@@ -361,9 +408,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     p->env = env;
     p->args = a;
     pl_status st = prepare(p, err);
+    if (st == PL_OK) st = measure_unit(p, err);
     if (st == PL_OK) st = measure(p, err);
     if (st == PL_OK) {
         choose(p);
+        predict_unit(p);
         st = pl_plan_say(p, err);
     }
     for (int i = 0; i < PL_PLAN_HEADS; i++)
@@ -427,6 +476,13 @@ static const pl_cli_option options[] = {
      .min = 0,
      .max = 86400,
      .help = "seconds of measuring, about; at least three rounds"},
+    {.name = "unit",
+     .type = PL_CLI_REAL,
+     .arg = "GFLOPS",
+     .min = 1,
+     .max = 1e9,
+     .help =
+         "predict the same trees for a processor whose unit of products does so many GFLOP/s, all threads together"},
     {0}};
 
 const pl_command pl_command_plan = {
@@ -446,7 +502,8 @@ const pl_command pl_command_plan = {
              "head / of the full head; kappa = the full head's seconds / those of the rest of its cycle;\n"
              "slimspec_speedup = rho (1 + kappa) / (1 + lambda kappa), over the full head. For a chain of gamma\n"
              "tokens of which a share alpha of those verified is accepted: omega = (1 - alpha^(gamma+1)) / (1 -\n"
-             "alpha) tokens. Speed-ups without \"full\" in their name are over plain decoding.",
+             "alpha) tokens. --unit gives an interval: only what products must take is gained, or all of a part goes\n"
+             "with that. Speed-ups without \"full\" in their name are over plain decoding.",
     .example = "paceline plan --target checkpoints/tiny --results runs/quickstart",
     .run = run,
 };

@@ -6,6 +6,7 @@
 #include "infer/model/target.h"
 #include "infer/plan/measured.h"
 #include "infer/plan/rig.h"
+#include "infer/plan/unit.h"
 
 #define PL_PLAN_HEADS 48
 #define PL_PLAN_TREES 2 // planned for each head
@@ -32,8 +33,10 @@ typedef struct pl_plan_head {
 typedef struct pl_plan_entry {
     int              head;
     char             tree[PL_TREE_TEXT];
+    int32_t          parent[PL_SHAPE_NODES];
     pl_plan_cycle    cycle, full; // full: the same tree with the full head
     pl_plan_slimspec slim;
+    pl_plan_cycle    on_unit[2]; // with the unit that was asked for, by pl_plan_bound
 } pl_plan_entry;
 
 typedef struct pl_plan {
@@ -56,6 +59,9 @@ typedef struct pl_plan {
     pl_shape           shape;        // of --tree
     pl_plan_plain      plain;
     pl_plan_cycle      plain_cycle;
+    pl_plan_unit       unit;         // --unit; flops 0: none
+    pl_plan_costs      target_on[2]; // of the reference with that unit, by pl_plan_bound
+    pl_plan_cycle      plain_on[2];  // plain decoding with it
     pl_plan_entry      entry[PL_PLAN_TREES * PL_PLAN_HEADS];
     int                n_entries, best; // best: -1 where plain decoding is
 } pl_plan;

@@ -162,6 +162,49 @@ static void put_chains(pl_json_out *o, const pl_plan *p) {
     pl_json_out_close(o, ']');
 }
 
+// The interval of a figure with the other unit.
+static void put_interval(pl_json_out *o, const pl_plan *p, const char *key, double least, double most) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_least", key);
+    put_seconds(o, p, name, least);
+    snprintf(name, sizeof name, "%s_most", key);
+    put_seconds(o, p, name, most);
+}
+
+static void put_unit(pl_json_out *o, const pl_plan *p) {
+    static const int rows[] = {1, 4, 8, 16};
+    pl_put_object(o, "unit");
+    put_figure(o, p, "gflops", p->unit.flops / 1e9);
+    put_figure(o, p, "gflops_here", p->unit.now / 1e9);
+    put_figure(o, p, "gb_per_second", p->unit.bandwidth / 1e9);
+    put_interval(o, p, "plain_step", p->plain_on[PL_PLAN_LEAST].seconds, p->plain_on[PL_PLAN_MOST].seconds);
+    pl_json_out_close(o, '}');
+    pl_put_array(o, "target_on_unit");
+    for (int i = 0; i < 4; i++) {
+        int r = rows[i] * p->batch;
+        pl_json_out_object(o);
+        pl_put_int(o, "rows", r);
+        put_interval(o, p, "forward", pl_plan_seconds(&p->target_on[PL_PLAN_LEAST].target, r),
+                     pl_plan_seconds(&p->target_on[PL_PLAN_MOST].target, r));
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+    pl_put_array(o, "cycles_on_unit");
+    for (int i = 0; i < p->n_entries; i++) {
+        const pl_plan_entry *e = &p->entry[i];
+        const pl_plan_cycle *least = &e->on_unit[PL_PLAN_LEAST], *most = &e->on_unit[PL_PLAN_MOST];
+        pl_json_out_object(o);
+        pl_put_str(o, "name", p->head[e->head].name);
+        pl_put_str(o, "tree", e->tree);
+        put_interval(o, p, "target", least->target, most->target);
+        put_interval(o, p, "cycle", least->seconds, most->seconds);
+        put_figure(o, p, "speedup_least", most->speed / p->plain_on[PL_PLAN_MOST].speed);
+        put_figure(o, p, "speedup_most", least->speed / p->plain_on[PL_PLAN_LEAST].speed);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
 static char *recommended(const pl_plan *p) {
     if (p->best < 0) return pl_strdup("plain decoding: no drafter of known acceptance is expected to be faster");
     const pl_plan_entry *e = &p->entry[p->best];
@@ -191,6 +234,7 @@ static void put_all(pl_json_out *o, const pl_plan *p) {
     put_heads(o, p);
     put_plans(o, p);
     put_chains(o, p);
+    if (p->unit.flops > 0) put_unit(o, p);
 }
 
 pl_status pl_plan_say(const pl_plan *p, pl_err *err) {

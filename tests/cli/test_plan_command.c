@@ -96,6 +96,19 @@ static void test_figures(void **state) {
     assert_true(test_num(&j, test_array(&j, NULL, "plans")->child, "nodes") == 7);
     pl_json_close(&j);
 
+    // The same trees with a unit that is a thousand times as fast: what is limited by reading does not change, and
+    // nothing becomes slower.
+    const cJSON *e;
+    test_run_json(&j, "plan --target " TARGET " --seconds 0 --heads none --tree chain:7 --unit 1e6 --json");
+    const cJSON *now = test_array(&j, NULL, "plans")->child;
+    e = test_array(&j, NULL, "cycles_on_unit")->child;
+    assert_string_equal(test_str(&j, e, "tree"), "chain:7");
+    assert_true(test_num(&j, e, "cycle_least_seconds") <= test_num(&j, e, "cycle_most_seconds"));
+    assert_true(test_num(&j, e, "cycle_most_seconds") <= test_num(&j, now, "cycle_seconds") * (1 + 1e-9));
+    assert_int_equal(cJSON_GetArraySize(test_array(&j, NULL, "target_on_unit")), 4);
+    assert_true(test_num(&j, pl_json_find(&j, NULL, "unit"), "gflops_here") > 0);
+    pl_json_close(&j);
+
     test_output o;
     test_run(&o, "plan --target " TARGET " --seconds 0 --heads none --tree chain:2 --quiet");
     assert_int_equal(o.code, 0);
@@ -194,6 +207,7 @@ static void test_usage(void **state) {
         {"--target " TARGET " --tree eagle2:60,10,6", "its shape depends on what is drafted"},
         {"--target " TARGET " --tree chain:40", "at most 64 nodes, 16 levels"},
         {"--target " TARGET " --tree bush:3", "bush"},
+        {"--target " TARGET " --unit 100 --device emulated", "--unit: is predicted for processors"},
         {"--target " TARGET " --acceptance 0.5,1.5", "shares from 0 to 1"},
         {"--target " TARGET " --acceptance 0.5;0.4", "expected a comma"},
         {"--target " TARGET " --acceptance ''", "shares from 0 to 1"},

@@ -4,6 +4,7 @@
 #include "infer/model/target.h"
 #include "infer/plan/plan.h"
 #include "infer/plan/rig.h"
+#include "infer/plan/unit.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 #include "kernels/op/linear.h"
@@ -126,6 +127,46 @@ static void test_router(void **state) {
             assert_true(near(best.seconds, sum.seconds) && sum.speed >= most.speed);
         }
     }
+}
+
+// A unit of products that is not this machine's: the two ends of the interval, and where nothing can change.
+static void test_unit(void **state) {
+    (void)state;
+    // 100 weights of 2 bytes, read in 10 s; 200 operations a row at 5 a second: 40 s, on the other unit 10 s.
+    pl_plan_unit u = {.flops = 20, .now = 5, .bandwidth = 20, .element = 2};
+    assert_true(near(pl_plan_unit_floor(&u, u.now, 200, 1), 40) && near(pl_plan_unit_floor(&u, u.flops, 200, 1), 10));
+    assert_true(near(pl_plan_unit_floor(&u, u.flops, 200, 0.5), 10)); // of the bytes
+    assert_true(near(pl_plan_unit_seconds(&u, PL_PLAN_LEAST, 200, 2, 100), 25));
+    assert_true(near(pl_plan_unit_seconds(&u, PL_PLAN_MOST, 200, 2, 100), 40));
+    // Below its floor: never less than all of it.
+    assert_true(near(pl_plan_unit_seconds(&u, PL_PLAN_MOST, 200, 2, 60), 15));
+    assert_true(pl_plan_unit_seconds(&u, PL_PLAN_MOST, 0, 2, 60) == 60);
+
+    static const int32_t  chain[] = {-1, 0, 1, 2};
+    const pl_plan_weights w = {.target = 200, .layer = 20, .head = 40};
+    pl_plan_acceptance    a;
+    pl_plan_cycle         now, end[2], same;
+    pl_plan_costs         costs = made_costs(1, 2), on;
+    made_acceptance(&a, 1);
+    pl_plan_predict(&costs, &a, chain, 4, &now);
+    u = (pl_plan_unit){.flops = 1000, .now = 500, .bandwidth = 200, .element = 2};
+    for (int b = 0; b < 2; b++) {
+        pl_plan_unit_costs(&u, b, &w, &costs, &on);
+        pl_plan_predict(&on, &a, chain, 4, &end[b]);
+        if (b == PL_PLAN_MOST) // the least falls where floors part, and costs are pooled so that they do not
+            assert_true(near(pl_plan_seconds(&on.target, 8), 10 + 0.5 * 7 - (3.2 - 1.6)));
+        assert_true(near(end[b].verify, now.verify) && near(end[b].other, now.other));
+    }
+    assert_true(end[PL_PLAN_LEAST].seconds < end[PL_PLAN_MOST].seconds && end[PL_PLAN_MOST].seconds <= now.seconds);
+    // On its own unit a plan stays as it is, and so it does where reading limits both.
+    u.flops = u.now;
+    pl_plan_unit_costs(&u, PL_PLAN_LEAST, &w, &costs, &on);
+    pl_plan_predict(&on, &a, chain, 4, &same);
+    assert_true(near(same.seconds, now.seconds));
+    u = (pl_plan_unit){.flops = 2e9, .now = 1e9, .bandwidth = 1, .element = 2};
+    pl_plan_unit_costs(&u, PL_PLAN_LEAST, &w, &costs, &on);
+    pl_plan_predict(&on, &a, chain, 4, &same);
+    assert_true(near(same.seconds, now.seconds));
 }
 
 // rho (1 + kappa) / (1 + lambda kappa) is the ratio of speeds where the rest of the cycle does not know the head.
@@ -460,9 +501,10 @@ static void test_statistics(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_router),     cmocka_unit_test(test_slimspec),
-        cmocka_unit_test(test_best),       cmocka_unit_test(test_rig),        cmocka_unit_test(test_drawn_weights),
-        cmocka_unit_test(test_statistics), cmocka_unit_test(test_rig_device), cmocka_unit_test(test_tiled_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unit),          cmocka_unit_test(test_arithmetic),
+                                       cmocka_unit_test(test_router),        cmocka_unit_test(test_slimspec),
+                                       cmocka_unit_test(test_best),          cmocka_unit_test(test_rig),
+                                       cmocka_unit_test(test_drawn_weights), cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_rig_device),    cmocka_unit_test(test_tiled_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
