@@ -7,7 +7,8 @@
 // What is fetched ahead is the processor's question (ahead.h). Where fetching pays, all passes fetch as that of one row
 // does. Where it does not, up to three rows read as fast as caches feed them; from four on arithmetic takes the longer
 // time, and the last group of a block fetches a later one into the second-level cache: no line is waited for then, and
-// none of the first level's is lost.
+// none of the first level's is lost. Each vector that it loads has its counterpart fetched: spread over all of the
+// group's work, since fetches that wait for each other hold up what comes behind them.
 #include "kernels/cpu/pairs.h"
 
 #ifdef PL_DOTS
@@ -25,30 +26,28 @@ enum {
 enum { NOTHING, ONCE, DEEP, NEAR, FETCHES };
 
 typedef struct group {
-    const uint32_t    *x;    // its first row's words
-    const char        *w;    // its first column's
-    size_t             step; // bytes of a pair of k
+    const uint32_t    *x;      // its first row's words
+    const char        *w;      // its first column's
+    size_t             step;   // bytes of a pair of k
+    ptrdiff_t          deeper; // from w to what is fetched into the second-level cache
     float             *y;
     int64_t            ld;
     bool               resume; // y has sums already
     const char *const *next;   // what to fetch meanwhile: NULL, or as much as the block has, from so many places
 } group;
 
-// What column c of C has fetched of pair q. deep: into the second-level cache alone.
-PL_INLINE void fetch_share(const bool deep, const int tries, const group *g, int q, int c, const int C) {
+// What column c of C has fetched of pair q.
+PL_INLINE void fetch_share(const int tries, const group *g, int q, int c, const int C) {
     const size_t share = g->step / (size_t)C;
     for (int t = 0; t < tries && g->next; t++)
-        for (size_t line = 0; line < share; line += 64) {
-            const char *at = g->next[t] + (size_t)q * g->step + (size_t)c * share + line;
-            if (deep)
-                __builtin_prefetch(at, 0, 2);
-            else
-                __builtin_prefetch(at);
-        }
+        for (size_t line = 0; line < share; line += 64)
+            __builtin_prefetch(g->next[t] + (size_t)q * g->step + (size_t)c * share + line);
 }
 
+// deep: each vector's counterpart later on is fetched, into the second-level cache alone.
 PL_INLINE void run_group(const int R, const int C, const bool deep, const int tries, const group *g) {
-    pl_vn even[ROWS][COLUMNS], odd[ROWS][COLUMNS];
+    const ptrdiff_t deeper = deep ? g->deeper : 0;
+    pl_vn           even[ROWS][COLUMNS], odd[ROWS][COLUMNS];
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
@@ -61,12 +60,14 @@ PL_INLINE void run_group(const int R, const int C, const bool deep, const int tr
         // one go wait for each other.
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            fetch_share(deep, tries, g, q, c, C);
+            fetch_share(tries, g, q, c, C);
+            if (deep) __builtin_prefetch(w + deeper + (size_t)c * sizeof(pl_vnu), 0, 2);
             low[c] = pl_vn_take_words(w + (size_t)c * sizeof(pl_vnu));
         }
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
-            fetch_share(deep, tries, g, q + 1, c, C);
+            fetch_share(tries, g, q + 1, c, C);
+            if (deep) __builtin_prefetch(w + deeper + g->step + (size_t)c * sizeof(pl_vnu), 0, 2);
             high[c] = pl_vn_take_words(w + g->step + (size_t)c * sizeof(pl_vnu));
             pl_vn_chain_words(low[c], high[c], &we[c], &wo[c]);
         }
@@ -115,16 +116,22 @@ PL_INLINE void run_pass(const int R, const int W, const int fetch, int rows, con
         bool        short_of = p->kc - k < BLOCK;
         pl_find_ahead(next, tries, deep ? ahead_deep : tries > 1 ? pl_ahead_near : pl_ahead_once, p, at, left);
         left -= PL_BLOCK_PAIRS * (int64_t)step;
+        if (deep) g.deeper = (ptrdiff_t)((uintptr_t)next[0] - (uintptr_t)at);
         if (short_of) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);
         for (int i = 0, r = 0; i < groups; i++) {
             for (int v = 0; v < W; v += C) {
                 g.w = w + (size_t)v * sizeof(pl_vn);
                 g.y = to + r * ld + v * PL_VN_LANES;
-                g.next = i == groups - 1 && v == 0 && !short_of ? next : NULL;
-                if (i < high)
-                    run_group(R, C, deep, tries, &g);
+                const bool last = i == groups - 1 && !short_of;
+                g.next = last && v == 0 ? next : NULL;
+                if (deep && last && i < high)
+                    run_group(R, C, true, 0, &g);
+                else if (deep && last)
+                    run_group(R - 1, C, true, 0, &g);
+                else if (i < high)
+                    run_group(R, C, false, deep ? 0 : tries, &g);
                 else
-                    run_group(R - 1, C, deep, tries, &g);
+                    run_group(R - 1, C, false, deep ? 0 : tries, &g);
             }
             r += i < high ? R : R - 1;
             g.x += (i < high ? R : R - 1) * LINE;
