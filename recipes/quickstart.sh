@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh machine to a measured, lossless speed-up: installs what is needed, builds, trains two drafters for the
+# From a fresh machine to a measured, lossless speed-up: installs what is needed, builds, trains three drafters for the
 # built-in target on its own text, and shows what they gain.
 #   bash recipes/quickstart.sh [--no-install] [PACELINE RUN OPTIONS...]
 set -euo pipefail
