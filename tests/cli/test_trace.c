@@ -294,8 +294,8 @@ static void of_one_answer(void **state) {
     sums    one;
     make();
     test_run_json(&j,
-                  "decode --target " TARGET " --drafter recycle:8 -n %d --prompt 'Once upon a time' --trace %s --json "
-                  "--quiet",
+                  "decode --target " TARGET " --drafter recycle:8 -n %d --trace %s --json --quiet "
+                  "--prompt 'One day, Lily and Tom went to play. One day, Lily and Tom went to'",
                   NEW, at(path, "t.jsonl"));
     assert_int_equal(read_trace(path, &one, 1), 1);
     assert_string_equal(one.method, "recycle");
