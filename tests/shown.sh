@@ -90,6 +90,55 @@ shown_benchmarks() { # [TARGET]: Spec-Bench, MT-bench, HumanEval and GSM8K whole
     done
 }
 
+shape_folder() { # SHAPE LAYERS TOKENIZER: its published config.json with random weights in $work/SHAPE
+    (cd "$root" && python3 tests/peers/random_folder.py "$1" --layers "$2" --out "$work/$1" \
+        --tokenizer "$PACELINE_TEST_DATA/tokenizers/$3") >"$work/shapes.log" 2>&1 || { tail -n 1 "$work/shapes.log"; fail shapes "$1"; return 1; }
+}
+
+opened() { # SHAPE LAYERS: one answer, and what opening and the first token took
+    local file=("$work/$1"/*.safetensors)
+    cat "${file[@]}" >/dev/null # into the page cache, as far as it has room
+    (cd "$root" && "$p" decode --target "$work/$1" --prompt "It was a dark evening, and the old man sat by" -n 8 --json) \
+        >"$work/shapes.json" 2>"$work/shapes.log" || { tail -n 1 "$work/shapes.log"; fail shapes "$1"; return 1; }
+    say shapes "$1, $2 layers, $(cat "${file[@]}" | wc -c | awk '{ printf "%.2f", $1 / 1e9 }') GB: $(jq -r '
+        def of(d): . * d | round / d;
+        "opened in \(.open_seconds | of(100)) s, first token after \(.open_seconds + .stats.prefill_seconds | of(100)) s, " +
+        "peak memory \(.peak_memory_bytes / 1e9 | of(100)) GB, plain \(.stats.tokens_per_second | of(100)) tokens/s"' "$work/shapes.json")"
+}
+
+names_shard() { # SHAPE FILE WHAT: opening is refused in a line with the file's name
+    local said
+    said=$("$p" decode --target "$work/$1" --prompt x -n 1 2>&1 >/dev/null) && { fail shapes "$3 is opened"; return; }
+    [[ "$said" == *"$2"* ]] && say shapes "$3 is named" || fail shapes "$3: $said"
+}
+
+shown_shapes() { # models by their published config.json: three with fewer layers through the whole pipeline, then 8B
+    : "${PACELINE_TEST_DATA:?set it}"
+    local p shape layers tokenizer t0 whole
+    p=$(program)
+    head -n 24 "$root/data/prompts/heldout.jsonl" >"$work/prompts.jsonl"
+    while read -r shape layers tokenizer; do
+        shape_folder "$shape" "$layers" "$tokenizer" && opened "$shape" "$layers" || continue
+        t0=$SECONDS
+        (cd "$root" && "$p" run recipes/any-target.yaml --set target.path="$work/$shape" --set data.prompts="$work/prompts.jsonl" \
+            --set data.max_new_tokens=16 --set data.samples=0 --set drafter.head.kind=lowrank --set drafter.head.rank=64 \
+            --set train.steps=8 --set train.warmup=2 --set train.slot_rows=128 --set train.eval_every=8 --set eval.holdout=4 \
+            --set eval.max_new_tokens=16 --set eval.plain_fp32=false --out "$work/run") >"$work/shapes.log" 2>&1 || { tail -n 3 "$work/shapes.log"; fail shapes "$shape"; continue; }
+        say shapes "$shape: answered, trained and decoded in $((SECONDS - t0)) s, identical_outputs: $(grep -o '"identical_outputs": *[a-z]*' "$work/run/results.json" | sort | uniq -c | tr '\n' ' ')"
+        rm -rf "${work:?}/run" "${work:?}/$shape"
+    done <<<"llama3.1-8b 4 llama3
+qwen3-30b-a3b 4 qwen2
+gpt-oss-20b 4 llama3"
+    # As many layers as fit into nine tenths of the memory that is free, a layer 0.44 GB beside 2.1 GB.
+    whole=$(awk '/MemAvailable/ { n = int(($2 * 1024 * 0.9 - 2.1e9) / 0.44e9); print (n > 32 ? 32 : n) }' /proc/meminfo)
+    shape_folder llama3.1-8b "$whole" llama3 && opened llama3.1-8b "$whole" || return
+    local shards=("$work"/llama3.1-8b/*.safetensors)
+    truncate -s -4096 "${shards[-1]}"
+    names_shard llama3.1-8b "${shards[-1]##*/}" "a truncated shard"
+    rm "${shards[0]}"
+    names_shard llama3.1-8b "${shards[0]##*/}" "a missing shard"
+}
+
 shown_parity() { # what the training code says of a trained drafter is what decoding accepts, position for position
     local p head line
     p=$(program)
