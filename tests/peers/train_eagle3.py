@@ -86,6 +86,12 @@ def shuffled(n, seed):
         yield from torch.randperm(n, generator=g).tolist()
 
 
+def kl_div(logits, targets, **_):
+    """speculators' own is a Triton kernel, which wants a GPU."""
+    p, q = (torch.nn.functional.log_softmax(x, -1) for x in (targets, logits))
+    return torch.nn.functional.kl_div(q, p, reduction="none", log_target=True).sum(-1)
+
+
 def train(a, seed, documents, cache, taps, out):
     torch.manual_seed(seed)
     config = transformers.AutoConfig.from_pretrained(a.target)
@@ -107,7 +113,7 @@ def train(a, seed, documents, cache, taps, out):
         for group in adam.param_groups:
             group["lr"] = a.lr * rate
         _, loss, metrics = m(g, ids, of, loss_mask=mask, position_ids=at, verifier_last_hidden_states=y,
-                             ttt_steps=a.unroll, ttt_step_loss_decay=a.decay)
+                             ttt_steps=a.unroll, ttt_step_loss_decay=a.decay, loss_config={"kl_div": (kl_div, 1.0)})
         adam.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 0.5)
