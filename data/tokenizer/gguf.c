@@ -181,13 +181,8 @@ static pl_status read_merges(pl_hf *h, const source *s, pl_err *err) {
     const uint8_t *at = merges->data;
     for (int32_t rank = 0; rank < (int32_t)merges->n; rank++) {
         size_t      n;
-        const char *text = next_string(&at, &n), *space = memchr(text, ' ', n);
-        pl_status   st;
-        if (!space || memchr(space + 1, ' ', n - (size_t)(space + 1 - text)))
-            st = pl_fail(err, PL_E_INPUT, "a merge is two pieces around one space");
-        else
-            st = pl_hf_merge_pieces(h, text, (size_t)(space - text), space + 1, n - (size_t)(space + 1 - text), rank,
-                                    err);
+        const char *text = next_string(&at, &n);
+        pl_status   st = pl_hf_merge_line(h, text, n, rank, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: merge %d", s->path, rank);
     }
     return PL_OK;

@@ -80,6 +80,8 @@ void                         pl_hf_close(pl_tokenizer *tok);
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err);
 // Message without a place when a, b or what they make is no piece of the (indexed) model.
 pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, size_t nb, int32_t rank, pl_err *err);
+// The same of a line of merges: two pieces around one space.
+pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err);
 // False when the pair was there already.
 bool      pl_hf_merge_add(pl_hf *h, int32_t a, int32_t b, int32_t rank, int32_t merged);
 pl_status pl_hf_normalize(const pl_hf *h, pl_matcher *m, const char *s, size_t n, pl_strbuf *out, pl_err *err);

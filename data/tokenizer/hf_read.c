@@ -70,25 +70,28 @@ pl_status pl_hf_merge_pieces(pl_hf *h, const char *a, size_t na, const char *b, 
     return PL_OK;
 }
 
+pl_status pl_hf_merge_line(pl_hf *h, const char *line, size_t n, int32_t rank, pl_err *err) {
+    const char *space = memchr(line, ' ', n), *end = line + n;
+    if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
+        return pl_fail(err, PL_E_INPUT, "a merge is two pieces around one space");
+    return pl_hf_merge_pieces(h, line, (size_t)(space - line), space + 1, (size_t)(end - space - 1), rank, err);
+}
+
 // A merge is "a b" or ["a", "b"].
 static pl_status read_merge(pl_hf *h, const pl_json *j, const cJSON *e, int32_t rank, pl_err *err) {
     const char *a, *b;
-    size_t      na;
+    pl_err      why;
+    pl_status   st;
     if (cJSON_IsArray(e)) {
         if (cJSON_GetArraySize(e) != 2) return pl_json_fail(j, e, err, "a merge has two parts");
         PL_TRY(pl_json_str_of(j, e->child, &a, err));
         PL_TRY(pl_json_str_of(j, e->child->next, &b, err));
-        na = strlen(a);
+        st = pl_hf_merge_pieces(h, a, strlen(a), b, strlen(b), rank, &why);
     } else {
         PL_TRY(pl_json_str_of(j, e, &a, err));
-        const char *space = strchr(a, ' ');
-        if (!space || strchr(space + 1, ' ')) return pl_json_fail(j, e, err, "a merge is two pieces around one space");
-        na = (size_t)(space - a);
-        b = space + 1;
+        st = pl_hf_merge_line(h, a, strlen(a), rank, &why);
     }
-    pl_err why;
-    if (pl_hf_merge_pieces(h, a, na, b, strlen(b), rank, &why) != PL_OK) return pl_json_fail(j, e, err, "%s", why.msg);
-    return PL_OK;
+    return st == PL_OK ? st : pl_json_fail(j, e, err, "%s", why.msg);
 }
 
 pl_status pl_hf_merges_reserve(pl_hf *h, size_t count, pl_err *err) {

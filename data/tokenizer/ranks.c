@@ -156,11 +156,7 @@ static pl_status read_merges(pl_hf *h, const char *path, const uint8_t *data, si
         size_t      len = stop - at;
         if (len > 0 && s[len - 1] == '\r') len--;
         if (len == 0 || (len >= 8 && memcmp(s, "#version", 8) == 0)) continue;
-        const char *space = memchr(s, ' ', len);
-        if (!space || memchr(space + 1, ' ', len - (size_t)(space + 1 - s)))
-            return pl_fail(err, PL_E_INPUT, "%s:%zu: a merge is two pieces around one space", path, line);
-        size_t    first = (size_t)(space - s);
-        pl_status st = pl_hf_merge_pieces(h, s, first, space + 1, len - first - 1, rank++, err);
+        pl_status st = pl_hf_merge_line(h, s, len, rank++, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s:%zu", path, line);
     }
     return PL_OK;

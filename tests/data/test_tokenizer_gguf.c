@@ -1,5 +1,6 @@
 // The vocabulary inside a GGUF file is the one that it was made from: the same ids, and the same fingerprint, so that
 // datasets and checkpoints of the one go with the other. Every way in which such a file can be wrong has its line.
+#include "data/tokenizer/pretok.h"
 #include "data/tokenizer/spm_proto.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/gguf_texts.h"
@@ -15,18 +16,6 @@ static pl_tokenizer *open_path(const char *path, const char *pre) {
     pl_tokenizer *tok;
     assert_ok(pl_tokenizer_open_pre(&tok, path, pre, &err));
     return tok;
-}
-
-static void assert_same_ids(const pl_tokenizer *a, const pl_tokenizer *b, const char *text, size_t bytes) {
-    pl_err   err;
-    int32_t *x, *y;
-    int64_t  n, m;
-    assert_ok(pl_tokenizer_encode(a, text, bytes, PL_TOK_ADD_BOS, &x, &n, &err));
-    assert_ok(pl_tokenizer_encode(b, text, bytes, PL_TOK_ADD_BOS, &y, &m, &err));
-    assert_int_equal(n, m);
-    assert_memory_equal(x, y, (size_t)n * sizeof *x);
-    pl_free(x);
-    pl_free(y);
 }
 
 static void assert_same(const pl_tokenizer *a, const pl_tokenizer *b) {
@@ -102,17 +91,6 @@ static void test_llama(void **state) {
 
 // ---- byte-level
 
-// The byte alphabet of GPT-2: printable bytes are themselves, the others are U+0100 and up.
-static int byte_text(int b, char to[3]) {
-    int others = 0, code = b;
-    for (int k = 0; k <= b; k++) {
-        bool shown = (k >= '!' && k <= '~') || (k >= 0xa1 && k <= 0xac) || (k >= 0xae && k <= 0xff);
-        if (k == b && !shown) code = 256 + others;
-        others += !shown;
-    }
-    return snprintf(to, 3, code < 128 ? "%c" : "%c%c", code < 128 ? code : 0xc0 | code >> 6, 0x80 | (code & 63));
-}
-
 static const char *const more[] = {"th", "the", "\xC4\xA0the", "aa", "aaaa"};
 static const char *const merges[] = {"t h", "th e", "\xC4\xA0 the", "a a", "aa aa"};
 enum { MORE = sizeof more / sizeof *more, FIRST_ADDED = 256 + MORE };
@@ -120,9 +98,9 @@ enum { MORE = sizeof more / sizeof *more, FIRST_ADDED = 256 + MORE };
 // The vocabulary without its keys for the model, the pre-tokenizer and the merges.
 static pl_gguf_out *byte_level(void) {
     gguf_array tokens = {0}, types = {0};
-    char       s[3];
+    char       s[2];
     for (int b = 0; b < 256; b++)
-        gguf_text(&tokens, s, (size_t)byte_text(b, s));
+        gguf_text(&tokens, s, (size_t)pl_byte_to_char((uint8_t)b, s));
     for (int i = 0; i < MORE; i++)
         gguf_text(&tokens, more[i], strlen(more[i]));
     gguf_text(&tokens, "<|end|>", 7);
@@ -151,10 +129,10 @@ static void put_merges(pl_gguf_out *o) {
 // The same as vocab.json and merges.txt, with its added tokens in tokenizer_config.json.
 static void write_pair(const char *pre) {
     pl_strbuf vocab = {0}, list = {0}, config = {0};
-    char      s[3], line[512];
+    char      s[2], line[512];
     pl_strbuf_add(&vocab, "{", 1);
     for (int b = 0; b < FIRST_ADDED; b++) {
-        int         n = b < 256 ? byte_text(b, s) : (int)strlen(more[b - 256]);
+        int         n = b < 256 ? pl_byte_to_char((uint8_t)b, s) : (int)strlen(more[b - 256]);
         const char *text = b < 256 ? s : more[b - 256];
         bool        escaped = n == 1 && (*text == '"' || *text == '\\');
         pl_strbuf_add(

@@ -91,6 +91,18 @@ static inline pl_corpus *small_corpus(void) {
     return c;
 }
 
+static inline void assert_same_ids(const pl_tokenizer *a, const pl_tokenizer *b, const char *text, size_t bytes) {
+    pl_err   err;
+    int32_t *x, *y;
+    int64_t  n, m;
+    assert_ok(pl_tokenizer_encode(a, text, bytes, PL_TOK_ADD_BOS, &x, &n, &err));
+    assert_ok(pl_tokenizer_encode(b, text, bytes, PL_TOK_ADD_BOS, &y, &m, &err));
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, (size_t)n * sizeof *x);
+    pl_free(x);
+    pl_free(y);
+}
+
 // Encodes, decodes whole and one by one, and asks for the same text.
 static inline void assert_round_trip(const pl_tokenizer *tok, const char *text, size_t n, unsigned flags) {
     pl_err   err;
