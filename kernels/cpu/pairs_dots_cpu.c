@@ -5,10 +5,12 @@
 // processor needs six to twelve under way. All rows of a pass take a block while it is in the first-level cache, y too.
 //
 // What is fetched ahead is the processor's question (ahead.h). Where fetching pays, all passes fetch as that of one row
-// does. Where it does not, up to three rows read as fast as caches feed them; from four on arithmetic takes the longer
+// does. Where it does not, up to two rows read as fast as caches feed them; from three on arithmetic takes the longer
 // time, and the last group of a block fetches a later one into the second-level cache: no line is waited for then, and
 // none of the first level's is lost. Each vector that it loads has its counterpart fetched: spread over all of the
 // group's work, since fetches that wait for each other hold up what comes behind them.
+// Three and four rows go through a block twice, for the even chains and then for the odd ones: registers then hold the
+// sums of all of a panel's columns, and reading keeps to the order of memory. (Five and six lose more by going twice.)
 #include "kernels/cpu/pairs.h"
 
 #ifdef PL_DOTS
@@ -17,7 +19,8 @@ enum {
     LINE = BLOCK / 2, // words of a row in a block
     ROWS = 6,         // of a group
     COLUMNS = 4,      // vectors of one at most
-    FEW = 3,          // rows of passes that reading limits, where nothing is fetched ahead
+    FEW = 2,          // rows of passes that reading limits, where nothing is fetched ahead
+    ALONE = 4,        // and up to here, rows that take a block in two goes
     WIDE = PL_PANEL / PL_VN_LANES,
     HALF = PL_HALF_PANEL / PL_VN_LANES,
 };
@@ -90,7 +93,50 @@ PL_INLINE void run_group(const int R, const int C, const bool deep, const int tr
         }
 }
 
-static const int64_t ahead_deep[1] = {8192};
+// The chains of one kind, over all columns of a panel.
+PL_INLINE void run_chains(pl_vn sum[ALONE][WIDE], const int R, const bool odd, const group *g) {
+#pragma GCC    unroll 4
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+        for (int c = 0; c < WIDE; c++)
+            sum[r][c] = pl_vn_set1(0.0f);
+    for (int q = 0; q < PL_BLOCK_PAIRS; q += 2) {
+        pl_vnu word[WIDE];
+#pragma GCC unroll 8
+        for (int c = 0; c < WIDE; c++) {
+            const char *low = g->w + (size_t)q * g->step + (size_t)c * sizeof(pl_vnu), *high = low + g->step;
+            pl_vnu      we, wo;
+            __builtin_prefetch(low + g->deeper, 0, 2);
+            __builtin_prefetch(high + g->deeper, 0, 2);
+            pl_vn_chain_words(pl_vn_take_words(low), pl_vn_take_words(high), &we, &wo);
+            word[c] = odd ? wo : we;
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            const pl_vnu none = {0}, x = none + g->x[r * LINE + q + odd];
+#pragma GCC unroll 8
+            for (int c = 0; c < WIDE; c++)
+                sum[r][c] = pl_vn_dot(sum[r][c], x, word[c]);
+        }
+    }
+}
+
+// A pass's only group, which takes a block in two goes.
+PL_INLINE void run_alone(const int R, const group *g) {
+    pl_vn even[ALONE][WIDE], odd[ALONE][WIDE];
+    run_chains(even, R, false, g);
+    __asm__ volatile("" ::: "memory"); // in this order: the compiler would rather load once and spill sums
+    run_chains(odd, R, true, g);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+        for (int c = 0; c < WIDE; c++) {
+            float *sum = g->y + r * g->ld + c * PL_VN_LANES;
+            pl_vn_storeu(sum, (g->resume ? pl_vn_loadu(sum) : pl_vn_set1(0.0f)) + (even[r][c] + odd[r][c]));
+        }
+}
+
+static const int64_t ahead_deep[1] = {8192}, ahead_alone[1] = {12288};
 
 typedef void (*pass_fn)(int rows, const pl_pass *p);
 
@@ -100,6 +146,7 @@ PL_INLINE void run_pass(const int R, const int W, const int fetch, int rows, con
     const int     tries = fetch == NEAR ? PL_TRIES : fetch != NOTHING;
     const int     C = R <= 2 && W >= 4 ? 4 : 2;
     const int     width = W * PL_VN_LANES, groups = (rows + R - 1) / R, high = rows - groups * (R - 1);
+    const bool    alone = deep && W == WIDE && R <= ALONE && groups == 1;
     const size_t  step = (size_t)width * 4;
     const bool    whole = p->cols == width;
     float         edge[PL_PASS_ROWS * PL_PANEL];
@@ -114,10 +161,22 @@ PL_INLINE void run_pass(const int R, const int W, const int fetch, int rows, con
     for (int64_t k = 0; k < p->kc; k += BLOCK, at += PL_BLOCK_PAIRS * step, g.resume = true) {
         const char *next[PL_TRIES], *w = at;
         bool        short_of = p->kc - k < BLOCK;
-        pl_find_ahead(next, tries, deep ? ahead_deep : tries > 1 ? pl_ahead_near : pl_ahead_once, p, at, left);
+        pl_find_ahead(next, tries,
+                      alone       ? ahead_alone
+                      : deep      ? ahead_deep
+                      : tries > 1 ? pl_ahead_near
+                                  : pl_ahead_once,
+                      p, at, left);
         left -= PL_BLOCK_PAIRS * (int64_t)step;
-        if (deep) g.deeper = (ptrdiff_t)((uintptr_t)next[0] - (uintptr_t)at);
         if (short_of) w = pl_fill_up(tail, at, (int)(p->kc - k + 1) / 2, step);
+        if (deep) g.deeper = (ptrdiff_t)((uintptr_t)next[0] - (uintptr_t)w);
+        if (alone) {
+            g.w = w;
+            g.y = to;
+            run_alone(R, &g);
+            g.x += R * LINE;
+            continue;
+        }
         for (int i = 0, r = 0; i < groups; i++) {
             for (int v = 0; v < W; v += C) {
                 g.w = w + (size_t)v * sizeof(pl_vn);
@@ -149,7 +208,7 @@ PL_INLINE void run_pass(const int R, const int W, const int fetch, int rows, con
         run_pass(R, HALF, F, rows, p);                                                                                 \
     }
 #define SIX(X, F) X(1, F) X(2, F) X(3, F) X(4, F) X(5, F) X(6, F)
-#define PASSES(X) X(1, NOTHING) X(2, NOTHING) X(3, NOTHING) SIX(X, ONCE) X(4, DEEP) X(5, DEEP) X(6, DEEP)
+#define PASSES(X) X(1, NOTHING) X(2, NOTHING) SIX(X, ONCE) X(3, DEEP) X(4, DEEP) X(5, DEEP) X(6, DEEP)
 PASSES(PASS)
 PASSES(HALF_PASS)
 SIX(PASS, NEAR)
