@@ -293,6 +293,15 @@ bool pl_gguf_text(const pl_gguf *g, const char *key, char *to, size_t room) {
     return true;
 }
 
+const char *pl_gguf_next_string(const uint8_t **at, size_t *n) {
+    uint64_t bytes;
+    memcpy(&bytes, *at, sizeof bytes); // the reader has seen that it lies in the file
+    *n = (size_t)bytes;
+    const char *s = (const char *)*at + sizeof bytes;
+    *at += sizeof bytes + *n;
+    return s;
+}
+
 // ---- writing ----
 
 typedef struct pending {

@@ -62,6 +62,8 @@ const pl_gguf_tensor *pl_gguf_find_tensor(const pl_gguf *g, const char *name);
 // A whole number of any width, or a text of fewer than `room` bytes, terminated. false: none, or of another type.
 bool                  pl_gguf_int(const pl_gguf *g, const char *key, int64_t *v);
 bool                  pl_gguf_text(const pl_gguf *g, const char *key, char *to, size_t room);
+// The next item of an array of strings: *at begins as its data. Not terminated.
+const char           *pl_gguf_next_string(const uint8_t **at, size_t *n);
 
 // ---- writing ----
 

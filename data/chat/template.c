@@ -1,4 +1,5 @@
 #include "data/chat/template.h"
+#include "checkpoints/gguf.h"
 #include "data/chat/eval.h"
 #include "data/text/prompts.h"
 #include "kernels/base/files.h"
@@ -17,9 +18,14 @@ struct pl_chat_template {
 
 // ---- opening
 
+static pl_status compile_bytes(pl_chat_template *t, pl_jinja **to, const char *name, const char *text, size_t n,
+                               pl_err *err) {
+    t->sum = pl_hash_more(t->sum, text, n);
+    return pl_jinja_compile(to, name, text, n, err);
+}
+
 static pl_status compile(pl_chat_template *t, pl_jinja **to, const char *name, const char *text, pl_err *err) {
-    t->sum = pl_hash_more(t->sum, text, strlen(text));
-    return pl_jinja_compile(to, name, text, strlen(text), err);
+    return compile_bytes(t, to, name, text, strlen(text), err);
 }
 
 static pl_status compile_file(pl_chat_template *t, const char *path, pl_err *err) {
@@ -90,28 +96,111 @@ static pl_status read_config(pl_chat_template *t, const char *dir, bool own, pl_
     return st == PL_OK ? end : st;
 }
 
-static pl_status read_template(pl_chat_template *t, const char *dir, const char *file, pl_err *err) {
-    pl_status st = PL_OK;
+// ---- a GGUF file's
+
+static pl_status compile_value(pl_chat_template *t, pl_jinja **to, const pl_gguf *g, const char *path, const char *key,
+                               pl_err *err) {
+    const pl_gguf_value *v = pl_gguf_find(g, key);
+    if (!v) return PL_OK;
+    if (v->type != PL_GGUF_STRING || memchr(v->data, 0, (size_t)v->n))
+        return pl_fail(err, PL_E_INPUT, "%s: %s is no text", path, key);
+    return compile_bytes(t, to, path, (const char *)v->data, (size_t)v->n, err);
+}
+
+// The token of an id that a key names; nothing without the key.
+static pl_status put_token(pl_json_out *o, const pl_gguf *g, const char *path, const char *key, const char *name,
+                           pl_err *err) {
+    const pl_gguf_value *tokens = pl_gguf_find(g, "tokenizer.ggml.tokens");
+    int64_t              id;
+    if (!pl_gguf_int(g, key, &id)) return PL_OK;
+    if (!tokens || tokens->type != PL_GGUF_ARRAY || tokens->item != PL_GGUF_STRING || id < 0 ||
+        (uint64_t)id >= tokens->n)
+        return pl_fail(err, PL_E_INPUT, "%s: %s is %lld, outside the vocabulary", path, key, (long long)id);
+    const uint8_t *at = tokens->data;
+    const char    *token = NULL;
+    size_t         n = 0;
+    for (int64_t i = 0; i <= id; i++)
+        token = pl_gguf_next_string(&at, &n);
+    char *text = pl_sprintf("%.*s", (int)n, token);
+    if (!text) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_json_out_key(o, name);
+    pl_json_out_str(o, text);
+    pl_free(text);
+    return PL_OK;
+}
+
+static pl_status read_values(pl_chat_template *t, const pl_gguf *g, const char *path, bool own, pl_err *err) {
+    static const char *const tokens[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
+                                            {"tokenizer.ggml.eos_token_id", "eos_token"},
+                                            {"tokenizer.ggml.unknown_token_id", "unk_token"},
+                                            {"tokenizer.ggml.padding_token_id", "pad_token"}};
+    pl_json_out              o;
+    pl_status                st = PL_OK;
+    if (own) {
+        PL_TRY(compile_value(t, &t->usual, g, path, "tokenizer.chat_template", err));
+        PL_TRY(compile_value(t, &t->with_tools, g, path, "tokenizer.chat_template.tool_use", err));
+    }
+    pl_json_out_begin(&o, 0);
+    pl_json_out_object(&o);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens && st == PL_OK; i++)
+        st = put_token(&o, g, path, tokens[i][0], tokens[i][1], err);
+    pl_json_out_close(&o, '}');
+    pl_status end = pl_json_out_end(&o, err);
+    if (end == PL_OK) {
+        pl_free(t->special);
+        t->special = o.text;
+    }
+    return st == PL_OK ? end : st;
+}
+
+// own: the templates too, not the special tokens alone.
+static pl_status read_gguf(pl_chat_template *t, const char *path, bool own, pl_err *err) {
+    pl_gguf *g;
+    PL_TRY(pl_gguf_open(&g, path, err));
+    pl_status st = read_values(t, g, path, own, err);
+    pl_gguf_close(g);
+    return st;
+}
+
+// ----
+
+static pl_status read_folder(pl_chat_template *t, const char *dir, const char *file, pl_err *err) {
     char     *path = file ? pl_strdup(file) : pl_path_join(dir, "chat_template.jinja");
-    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (file || pl_path_exists(path)) st = compile_file(t, path, err);
+    pl_status st = path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK && (file || pl_path_exists(path))) st = compile_file(t, path, err);
     pl_free(path);
     if (st == PL_OK) st = read_config(t, dir, !file, err);
-    if (st == PL_OK && !t->usual)
-        st =
-            pl_fail(err, PL_E_INPUT,
-                    "%s: has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); a base "
-                    "model is prompted with plain text",
-                    dir);
+    if (st != PL_OK || t->usual) return st;
+    path = pl_path_join(dir, "tokenizer.gguf");
+    if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (pl_path_exists(path)) st = read_gguf(t, path, true, err);
+    pl_free(path);
     return st;
+}
+
+// gguf: a tokenizer's file that brings its own; NULL: what lies in the folder.
+static pl_status read_template(pl_chat_template *t, const char *dir, const char *gguf, const char *file, pl_err *err) {
+    if (gguf) {
+        if (file) PL_TRY(compile_file(t, file, err));
+        PL_TRY(read_gguf(t, gguf, !file, err));
+    } else {
+        PL_TRY(read_folder(t, dir, file, err));
+    }
+    if (t->usual) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: has no chat template (chat_template.jinja, chat_template in tokenizer_config.json, or "
+                   "tokenizer.chat_template in a GGUF file); a base model is prompted with plain text",
+                   gguf ? gguf : dir);
 }
 
 pl_status pl_chat_template_open(pl_chat_template **out, const char *dir, const char *file, pl_err *err) {
     size_t            folder = pl_path_is_dir(dir) ? strlen(dir) : (size_t)(pl_path_name(dir) - dir);
     char             *in = folder ? pl_sprintf("%.*s", (int)folder, dir) : pl_strdup(".");
     pl_chat_template *t = pl_calloc(1, sizeof *t);
+    const char       *gguf = pl_path_ends(dir, ".gguf") ? dir : NULL;
     *out = NULL;
-    pl_status st = in && t ? read_template(t, in, file, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st =
+        in && t ? read_template(t, in, gguf, file, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_free(in);
     if (st != PL_OK) {
         pl_chat_template_close(t);

@@ -42,14 +42,6 @@ static uint64_t little(const uint8_t *p, int bytes) {
     return v;
 }
 
-// The next item of an array of strings; the reader has seen that all of them lie in the file.
-static const char *next_string(const uint8_t **at, size_t *n) {
-    *n = (size_t)little(*at, 8);
-    const char *s = (const char *)*at + 8;
-    *at += 8 + *n;
-    return s;
-}
-
 static int type_of(const source *s, int32_t id) {
     return s->types ? (int)(int32_t)(uint32_t)little(s->types->data + 4 * (size_t)id, 4) : PL_SPM_NORMAL;
 }
@@ -114,7 +106,7 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
     for (int32_t id = 0; id < (int32_t)s->tokens->n && !b->failed; id++) {
         pl_strbuf   piece = {0};
         size_t      n;
-        const char *text = next_string(&at, &n);
+        const char *text = pl_gguf_next_string(&at, &n);
         int         type = type_of(s, id);
         // Converters mark what they know nothing of as unknown; a model has one such piece, which its key names.
         if (unknown >= 0 && type == PL_SPM_UNKNOWN) type = PL_SPM_UNUSED;
@@ -159,7 +151,7 @@ static pl_status read_pieces(pl_tokenizer *tok, const source *s, pl_err *err) {
     const uint8_t *at = s->tokens->data;
     for (int32_t id = 0; id < (int32_t)s->tokens->n; id++) {
         size_t      n;
-        const char *text = next_string(&at, &n);
+        const char *text = pl_gguf_next_string(&at, &n);
         pl_status   st = PL_OK;
         int         type = type_of(s, id);
         if (n == 0 || n > INT_MAX || pl_utf8_valid(text, n) != n || memchr(text, 0, n))
@@ -181,7 +173,7 @@ static pl_status read_merges(pl_hf *h, const source *s, pl_err *err) {
     const uint8_t *at = merges->data;
     for (int32_t rank = 0; rank < (int32_t)merges->n; rank++) {
         size_t      n;
-        const char *text = next_string(&at, &n);
+        const char *text = pl_gguf_next_string(&at, &n);
         pl_status   st = pl_hf_merge_line(h, text, n, rank, err);
         if (st != PL_OK) return pl_fail_at(err, st, "%s: merge %d", s->path, rank);
     }
@@ -194,7 +186,7 @@ static pl_status read_added(pl_tokenizer *tok, const source *s, pl_err *err) {
     PL_TRY(pl_hf_added_reserve(tok->impl, (size_t)s->tokens->n, err));
     for (int32_t id = 0; id < (int32_t)s->tokens->n; id++) {
         size_t      n;
-        const char *text = next_string(&at, &n);
+        const char *text = pl_gguf_next_string(&at, &n);
         int         type = type_of(s, id);
         if (type == PL_SPM_NORMAL || type == PL_SPM_UNUSED) continue;
         if (type != PL_SPM_CONTROL && type != PL_SPM_USER_DEFINED)

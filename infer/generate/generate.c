@@ -1,6 +1,7 @@
 #include "infer/generate/generate.h"
 
 #include "data/dataset/dataset.h"
+#include "infer/generate/hidden_states.h"
 #include "infer/model/llama.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -30,6 +31,18 @@ const pl_key pl_generate_keys[] = {
      .help = "what stands before later turns: the target's own answers, or those that the prompts' file gives"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.long_prompts), .deflt = "skip", .choices = {"skip", "cut"},
      .help = "prompts that leave no room for an answer in the target's context: left out, or their beginning is"},
+    {PL_KEY_FIELD_PATH(pl_generate_recipe, data.hidden_states.path),
+     .help = "instead of answering prompts: a folder of hidden states that vLLM's extract_hidden_states took of the "
+             "target, a safetensors file for each sequence"},
+    {PL_KEY_FIELD_INTS(pl_generate_recipe, data.hidden_states.layers), .deflt = "[]", .min = 0, .max = 1024,
+     .help = "the layers in those files, in their order: inputs, counted from 0; the target's number of layers, which "
+             "must be among them, is what the last one gives"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.hidden_states.answers), .deflt = "mask",
+     .choices = {"mask", "all", "between"},
+     .help = "their tokens that are answers: where loss_mask is 1, all, or those between begin and end"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.hidden_states.begin),
+     .help = "text behind which an answer begins, special tokens spelt out"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.hidden_states.end), .help = "text with which it ends"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
@@ -71,20 +84,44 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
     if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
 
+static const char *const answers_names[] = {"mask", "all", "between"};
+
+static void put_hidden_states(pl_json_out *j, const pl_generate_recipe *gen) {
+    pl_json_out_key(j, "hidden_states"), pl_json_out_object(j);
+    pl_json_out_key(j, "layers"), pl_json_out_array(j);
+    for (int i = 0; i < gen->data.hidden_states.layers.n; i++)
+        pl_json_out_int(j, gen->data.hidden_states.layers.at[i]);
+    pl_json_out_close(j, ']');
+    pl_json_out_key(j, "answers"), pl_json_out_str(j, answers_names[gen->data.hidden_states.answers]);
+    if (gen->data.hidden_states.begin) {
+        pl_json_out_key(j, "begin"), pl_json_out_str(j, gen->data.hidden_states.begin);
+        pl_json_out_key(j, "end"), pl_json_out_str(j, gen->data.hidden_states.end);
+    }
+    pl_json_out_close(j, '}');
+}
+
+static void put_answering(pl_json_out *j, const pl_generator_options *o) {
+    pl_json_out_key(j, "max_new_tokens"), pl_json_out_int(j, o->max_new);
+    pl_json_out_key(j, "max_length"), pl_json_out_int(j, o->max_len);
+    pl_json_out_key(j, "greedy"), pl_json_out_bool(j, o->greedy);
+    pl_json_out_key(j, "samples"), pl_json_out_int(j, o->samples);
+    pl_json_out_key(j, "temperature"), pl_json_out_num(j, o->temperature);
+    pl_json_out_key(j, "top_p"), pl_json_out_num(j, o->top_p);
+    pl_json_out_key(j, "seed"), pl_json_out_int(j, (int64_t)o->seed);
+    if (o->cut) pl_json_out_key(j, "long_prompts"), pl_json_out_str(j, "cut");
+}
+
 static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r, const pl_backend *be, char **text,
                                pl_err *err) {
-    pl_json_out j;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    pl_json_out               j;
     pl_json_out_begin(&j, 0);
     pl_json_out_object(&j);
     pl_json_out_key(&j, "arithmetic"), pl_json_out_str(&j, be->arithmetic);
-    pl_json_out_key(&j, "max_new_tokens"), pl_json_out_int(&j, o->max_new);
-    pl_json_out_key(&j, "max_length"), pl_json_out_int(&j, o->max_len);
-    pl_json_out_key(&j, "greedy"), pl_json_out_bool(&j, o->greedy);
-    pl_json_out_key(&j, "samples"), pl_json_out_int(&j, o->samples);
-    pl_json_out_key(&j, "temperature"), pl_json_out_num(&j, o->temperature);
-    pl_json_out_key(&j, "top_p"), pl_json_out_num(&j, o->top_p);
-    pl_json_out_key(&j, "seed"), pl_json_out_int(&j, (int64_t)o->seed);
-    if (o->cut) pl_json_out_key(&j, "long_prompts"), pl_json_out_str(&j, "cut");
+    if (gen->data.hidden_states.path)
+        put_hidden_states(&j, gen);
+    else
+        put_answering(&j, o);
     pl_put_chat(&j, r);
     pl_json_out_close(&j, '}');
     PL_TRY(pl_json_out_end(&j, err));
@@ -117,7 +154,8 @@ static pl_status write_all(pl_generator *g, pl_dataset_writer *w, int64_t done, 
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
-    return pl_recipe_require(r, &gen->data.prompts, err);
+    return gen->data.hidden_states.path ? pl_hidden_states_check(r, err)
+                                        : pl_recipe_require(r, &gen->data.prompts, err);
 }
 
 void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
@@ -125,7 +163,7 @@ void pl_generate_taps(pl_taps *t, const pl_recipe *r, int n_layers) {
     if (pl_generate_recipe_of(r)->data.taps) t->n = pl_llama_default_taps(n_layers, t->layer);
 }
 
-// What both products begin with: the target, its tokenizer, the prompts to answer.
+// What all products begin with: the target, its tokenizer, the prompts to answer (or hidden states instead).
 typedef struct sources {
     pl_llama       target;
     pl_tokenizer  *tok;
@@ -148,20 +186,21 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     PL_TRY(pl_generate_check(r, err));
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     PL_TRY(pl_recipe_form(&s->form, r, err));
-    PL_TRY(pl_recipe_prompts(r, &s->form, &s->train, &s->held, err));
+    if (!gen->data.hidden_states.path) PL_TRY(pl_recipe_prompts(r, &s->form, &s->train, &s->held, err));
     PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
 
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
                           pl_err *err) {
-    sources              s;
-    pl_generator        *g = NULL;
-    pl_dataset_writer   *w = NULL;
-    char                *dir = NULL, *settings = NULL;
-    pl_taps              own;
-    pl_generator_options o;
-    pl_status            st;
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    sources                   s;
+    pl_generator             *g = NULL;
+    pl_dataset_writer        *w = NULL;
+    char                     *dir = NULL, *settings = NULL;
+    pl_taps                   own;
+    pl_generator_options      o;
+    pl_status                 st;
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
@@ -178,11 +217,14 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
         attrs.tap_layer_ids[i] = taps->layer[i];
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
-    PL_TRY_GOTO(st, done,
-                pl_dataset_writer_create(&w, dir, &attrs, pl_generate_recipe_of(r)->data.rows_per_shard, err));
+    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));
     o.first_job = pl_dataset_writer_docs(w);
-    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));
-    PL_TRY_GOTO(st, done, write_all(g, w, o.first_job, err));
+    if (gen->data.hidden_states.path) {
+        PL_TRY_GOTO(st, done, pl_hidden_states_write(w, r, &s.target, s.tok, taps, env, err));
+    } else {
+        PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));
+        PL_TRY_GOTO(st, done, write_all(g, w, o.first_job, err));
+    }
     st = pl_dataset_writer_close(w, err);
     w = NULL;
 done:
@@ -256,8 +298,11 @@ pl_status pl_generate_texts(const pl_recipe *r, const char *out_dir, const pl_en
     pl_generator        *g = NULL;
     pl_atomic_file       f = {0};
     int32_t             *ids = NULL;
-    char                *path = pl_path_join(out_dir, "texts.jsonl");
+    char                *path;
+    const char *const   *states = &pl_generate_recipe_of(r)->data.hidden_states.path;
     pl_status            st;
+    if (*states) return pl_recipe_fail(r, states, err, "hold no answers to write; generate --texts answers prompts");
+    path = pl_path_join(out_dir, "texts.jsonl");
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
     pl_generator_options_from(&o, r, &s.form, NULL, 0);
     ids = pl_malloc(((size_t)s.target.config.max_position_embeddings + 1) * sizeof *ids);

@@ -23,6 +23,12 @@ typedef struct pl_generate_recipe {
             const char *template, *kwargs, *date, *system;
             int history;
         } chat;
+        struct {
+            const char *path;
+            pl_ints     layers;
+            int         answers;
+            const char *begin, *end;
+        } hidden_states;
         int     mode;
         bool    taps;
         int     long_prompts;
@@ -83,7 +89,8 @@ void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 
 // Refuses with one line a recipe that lacks a key which the stage needs.
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
-// The stage: writes out_dir/dataset (resuming one that was stopped), with the inputs of these layers. taps NULL: those
+// The stage: writes out_dir/dataset, of the target's answers or (data.hidden_states) of what another program took of it
+// (infer/generate/hidden_states.h), resuming one that was stopped, with the inputs of these layers. taps NULL: those
 // of pl_generate_taps.
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
 // Instead of a dataset, the answers as text: out_dir/texts.jsonl, whole or not at all, a record for each answer in the

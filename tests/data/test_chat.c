@@ -2,6 +2,7 @@
 #include "data/chat/prompts.h"
 #include "kernels/base/json.h"
 #include "tests/checkpoints/scratch.h"
+#include "tests/gguf_texts.h"
 
 static pl_status render(const char *text, const char *vars, const char *date, pl_jinja_out *out, pl_err *err) {
     pl_jinja *t;
@@ -206,6 +207,48 @@ static void of_folders(void **state) {
     refused(dir, MESSAGES "}", &more, "not an object");
 }
 
+// NAME of the scratch folder: a vocabulary of four tokens, with templates where they are given.
+static void put_gguf(const char *name, const char *usual, const char *tools, uint32_t bos) {
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "x"};
+    pl_err                   err;
+    gguf_array               list = {0};
+    pl_gguf_out             *o = pl_gguf_out_new();
+    assert_non_null(o);
+    for (int i = 0; i < 4; i++)
+        gguf_text(&list, tokens[i], strlen(tokens[i]));
+    gguf_put_array(o, "tokenizer.ggml.tokens", &list);
+    pl_gguf_put_u32(o, "tokenizer.ggml.bos_token_id", bos);
+    pl_gguf_put_u32(o, "tokenizer.ggml.eos_token_id", 2);
+    if (usual) pl_gguf_put_text(o, "tokenizer.chat_template", usual);
+    if (tools) pl_gguf_put_text(o, "tokenizer.chat_template.tool_use", tools);
+    assert_ok(pl_gguf_write(o, at(name), &err));
+    pl_gguf_out_free(o);
+}
+
+// A GGUF file brings its own template and tokens; a folder's tokenizer.gguf where nothing else does.
+static void of_gguf(void **state) {
+    (void)state;
+    static const char lines[] = "{{ bos_token }}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+                                "{{ eos_token }}{{ pad_token is defined }}";
+    pl_chat_options   plain = {0};
+    put_gguf("a.gguf", lines, "{{ tools | tojson }}", 1);
+    expect(at("a.gguf"), NULL, MESSAGES "}", &plain, "<s>[user:hi]</s>False");
+    expect(at("a.gguf"), NULL, MESSAGES ", \"tools\": [1]}", &plain, "[1]");
+    put_text(at("of.jinja"), "{{ eos_token }}!");
+    expect(at("a.gguf"), at("of.jinja"), MESSAGES "}", &plain, "</s>!");
+    folder_with("within", NULL, NULL);
+    put_gguf("within/tokenizer.gguf", lines, NULL, 1);
+    expect(at("within"), NULL, MESSAGES "}", &plain, "<s>[user:hi]</s>False");
+    folder_with("within", NULL, "{{ messages | length }}");
+    expect(at("within"), NULL, MESSAGES "}", &plain, "1");
+    put_gguf("b.gguf", NULL, NULL, 1);
+    refused(at("b.gguf"), MESSAGES "}", &plain, "has no chat template");
+    put_gguf("b.gguf", lines, NULL, 7);
+    refused(at("b.gguf"), MESSAGES "}", &plain, "tokenizer.ggml.bos_token_id is 7, outside the vocabulary");
+    put_gguf("b.gguf", "{% for", NULL, 1);
+    refused(at("b.gguf"), MESSAGES "}", &plain, "b.gguf:1");
+}
+
 static const char CONVERSATIONS[] =
     "{\"id\": 7, \"category\": \"c\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
     "\"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
@@ -363,6 +406,7 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(generation),
         cmocka_unit_test(of_folders),
+        cmocka_unit_test(of_gguf),
         cmocka_unit_test(hashes),
         cmocka_unit_test(prompts_of_conversations),
         cmocka_unit_test(turns_of_conversations),

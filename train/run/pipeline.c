@@ -2,6 +2,7 @@
 
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
+#include "infer/generate/hidden_states.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
@@ -69,8 +70,12 @@ static pl_status generate_hash(const pl_recipe *r, const plan *p, char out[17], 
     PL_TRY(pl_recipe_hash(r, PL_STAGE_GENERATE, keys, err));
     uint64_t  h = pl_hash(keys, 16);
     pl_status st = pl_recipe_form(&form, r, err);
-    if (st == PL_OK) st = pl_recipe_prompts(r, &form, &train, &held, err);
-    if (st == PL_OK) h = pl_prompts_hash(train, h);
+    if (st == PL_OK && gen->data.hidden_states.path) {
+        st = pl_hidden_states_hash(&h, r, err);
+    } else if (st == PL_OK) {
+        st = pl_recipe_prompts(r, &form, &train, &held, err);
+        if (st == PL_OK) h = pl_prompts_hash(train, h);
+    }
     if (st == PL_OK && form.chat) h = pl_hash_more(h, form.name, strlen(form.name));
     pl_prompts_destroy(train);
     pl_prompts_destroy(held);
