@@ -19,12 +19,14 @@
 #include "kernels/devices.h"
 #include "train/keys.h"
 #include "train/run/bench.h"
+#include "train/run/launch.h"
 #include "train/run/pipeline.h"
 #include "train/run/run.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,7 +80,25 @@ static const pl_cli_option rank_options[] = {
      .type = PL_CLI_TEXT,
      .arg = PL_TRANSPORTS_SYNTAX,
      .deflt = "auto",
-     .help = "how ranks sum their gradients: in shared memory (local), or by NCCL between GPUs"},
+     .help = "how ranks sum their gradients: through the hosts' memory, or by NCCL between GPUs"},
+    {.name = "rank",
+     .type = PL_CLI_INT,
+     .arg = "R",
+     .min = 0,
+     .max = PL_RANKS_MAX - 1,
+     .help = "this process is rank R of --world; torchrun, srun and mpirun say so themselves"},
+    {.name = "world", .type = PL_CLI_INT, .arg = "N", .min = 1, .max = PL_RANKS_MAX, .help = "ranks of all machines"},
+    {.name = "address",
+     .type = PL_CLI_TEXT,
+     .arg = "HOST:PORT",
+     .help = "where rank 0 listens for the others [a launcher's]"},
+    {.name = "patience",
+     .type = PL_CLI_REAL,
+     .arg = "SECONDS",
+     .min = 1,
+     .max = 86400,
+     .deflt = "300",
+     .help = "for all ranks to come"},
     {0}};
 
 // ---- stages of a recipe ----
@@ -272,7 +292,10 @@ static pl_status find_device(const pl_command *c, const char *device, const pl_c
             err, PL_E_USAGE,
             "--device %s: that is one GPU for %d ranks; use --device cuda, which gives each rank a GPU of its own",
             device, ranks);
-    snprintf(numbered, sizeof numbered, "cuda:%d", pl_comm_rank(comm));
+    // A scheduler that shows each process one GPU calls it 0.
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    bool        one = visible && *visible && !strchr(visible, ',');
+    snprintf(numbered, sizeof numbered, "cuda:%d", one ? 0 : pl_comm_local(comm));
     if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;
     if (ranks > 1 && strcmp(device, "auto") == 0) {
         pl_err why = {0};
@@ -335,6 +358,27 @@ static pl_status finish_output(pl_json_out *json, pl_err *err) {
     return PL_OK;
 }
 
+// Of a process that shares its machine with others of its kind: cores that a launcher bound it to are its own.
+static int own_cores(int neighbours) {
+    cpu_set_t set;
+    bool      bound = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+    return bound ? pl_cores() : pl_ranks_threads(pl_cores(), neighbours);
+}
+
+// Ranks that were started one by one were given the same recipe.
+static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_recipe *r = NULL;
+    char       own[17] = "", first[17];
+    PL_TRY(open_recipe(&r, env, a, err));
+    pl_status st = pl_recipe_hash(r, 0, own, err);
+    pl_recipe_close(r);
+    memcpy(first, own, sizeof first);
+    if (st == PL_OK) st = pl_comm_broadcast(env->comm, first, sizeof first, err);
+    if (st != PL_OK || strcmp(own, first) == 0) return st;
+    return pl_fail(err, PL_E_USAGE, "%s: has the hash %s here, on rank 0 %s; start all ranks with one recipe",
+                   a->positional[0], own, first);
+}
+
 // The command, once its ranks run.
 static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *comm, pl_err *err) {
     pl_json_out json = {0};
@@ -348,16 +392,20 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
     int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    if (first) pl_stop_install();
+    if (first || pl_comm_joined(comm)) pl_stop_install();
     PL_TRY(find_device(c, pl_cli_text(a, "device"), comm, &env.backend, err));
     if (comm) PL_TRY(pl_comm_open(comm, pl_cli_text(a, "transport"), env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
-    if (!first) threads = pl_ranks_threads(threads > 0 ? threads : pl_cores(), pl_comm_ranks(comm));
+    if (pl_comm_joined(comm))
+        threads = threads > 0 ? threads : own_cores(pl_comm_neighbours(comm));
+    else if (!first)
+        threads = pl_ranks_threads(threads > 0 ? threads : pl_cores(), pl_comm_ranks(comm));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
     PL_TRY(pl_pool_create(&env.pool, threads, err));
     env.threads = pl_pool_threads(env.pool);
-    if (!first) {
-        pl_status st = pl_ranks_serve(&env, err);
+    pl_status same = pl_comm_joined(comm) ? same_recipe(&env, a, err) : PL_OK;
+    if (!first || same != PL_OK) {
+        pl_status st = same == PL_OK ? pl_ranks_serve(&env, err) : same;
         pl_pool_destroy(env.pool);
         return st;
     }
@@ -379,16 +427,57 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
     return st;
 }
 
+static const char *environment(void *arg, const char *name) {
+    (void)arg;
+    return getenv(name);
+}
+
+// Ranks that a launcher or a person started, each by itself.
+static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
+    char identity[128];
+    snprintf(identity, sizeof identity, "paceline %s (%s)", pl_version(), pl_commit());
+    if (pl_cli_int(a, "ranks") > 1)
+        return pl_fail(err, PL_E_USAGE,
+                       "--ranks %lld: %s has started %d processes already, of which this is one; leave "
+                       "it out",
+                       (long long)pl_cli_int(a, "ranks"), l->by, l->ranks);
+    pl_comm_place place = {.rank = l->rank,
+                           .ranks = l->ranks,
+                           .local = l->local,
+                           .address = l->address,
+                           .identity = identity,
+                           .patience = pl_cli_real(a, "patience")};
+    if (!pl_cli_has(a, "quiet")) fprintf(stderr, "rank %d of %d by %s, at %s\n", l->rank, l->ranks, l->by, l->address);
+    return pl_comm_join(comm, &place, err);
+}
+
+static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_args *a, pl_err *err) {
+    bool              takes = c->options == rank_options;
+    pl_launch_options o = {.rank = takes && pl_cli_has(a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
+                           .world = takes && pl_cli_has(a, "world") ? (int)pl_cli_int(a, "world") : 0,
+                           .address = takes ? pl_cli_text(a, "address") : NULL};
+    pl_launch         l;
+    if (!c->recipe) return PL_OK;
+    PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
+    if (l.ranks > 1 && !takes)
+        return pl_fail(err, PL_E_USAGE, "%s: is one process's work, and %s started %d; start it by itself", c->name,
+                       l.by, l.ranks);
+    if (!takes) return PL_OK;
+    if (l.by) return join(comm, a, &l, err);
+    // Who names a transport gets it also for a single rank.
+    if (pl_cli_int(a, "ranks") > 1 || pl_cli_has(a, "transport"))
+        return pl_comm_fork(comm, (int)pl_cli_int(a, "ranks"), err);
+    return PL_OK;
+}
+
 // *told: the failure is another process's to tell.
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
     pl_comm *comm = NULL;
     PL_TRY(check_positional(c, a, err));
-    // Who names a transport gets it also for a single rank.
-    if (c->options == rank_options && (pl_cli_int(a, "ranks") > 1 || pl_cli_has(a, "transport")))
-        PL_TRY(pl_comm_fork(&comm, (int)pl_cli_int(a, "ranks"), err));
+    PL_TRY(find_ranks(&comm, c, a, err));
     pl_status st = on_rank(c, a, comm, err);
     if (st != PL_OK) pl_comm_fail(comm, err);
-    *told = pl_comm_rank(comm) > 0;
+    *told = pl_comm_rank(comm) > 0 && !pl_comm_joined(comm);
     pl_comm_close(comm);
     return st;
 }

@@ -280,15 +280,19 @@ static bool is_plain(const pl_weight_entry *e) {
     return e->rope_heads == 0 && e->row_stride == 0 && !e->scale;
 }
 
-// A row of MXFP4, E2M1 by E8M0.
+// A row of MXFP4, E2M1 by E8M0: blocks of 32 with one power of two, whose sixteen products are made once.
 static void read_mxfp4(const pl_weight_entry *e, int64_t row, int64_t cols, float *dst) {
     static const float value[16] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
     int64_t            at = row * e->row_stride;
     const uint8_t     *pair = (const uint8_t *)e->data + at * (cols / 2), *scale = e->scale + at * (cols / 32);
-    for (int64_t c = 0; c < cols; c += 2) {
-        float by = scale[c / 32] == 255 ? NAN : ldexpf(1, scale[c / 32] - 127);
-        dst[c] = value[pair[c / 2] & 15] * by;
-        dst[c + 1] = value[pair[c / 2] >> 4] * by;
+    for (int64_t b = 0; b < cols / 32; b++, pair += 16, dst += 32) {
+        float by = scale[b] == 255 ? NAN : ldexpf(1, scale[b] - 127), scaled[16];
+        for (int i = 0; i < 16; i++)
+            scaled[i] = value[i] * by;
+        for (int i = 0; i < 16; i++) {
+            dst[2 * i] = scaled[pair[i] & 15];
+            dst[2 * i + 1] = scaled[pair[i] >> 4];
+        }
     }
 }
 

@@ -186,6 +186,7 @@ void pl_stop_install(void) {
     atomic_store(&stop_asked, 0);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGUSR1, &act, NULL); // Slurm's warning before its time is up (--signal=USR1@120)
 }
 
 bool pl_stop_requested(void) {

@@ -27,7 +27,8 @@ void pl_progress_begin(pl_progress *p, const char *what, int64_t start_at, int64
 void pl_progress_update(pl_progress *p, int64_t done, const char *fmt, ...) PL_PRINTF(3, 4);
 void pl_progress_end(pl_progress *p);
 
-// SIGINT/SIGTERM ask long work to stop at the next safe point. The program installs the handler; loops ask.
+// SIGINT, SIGTERM and SIGUSR1 ask long work to stop at the next safe point. The program installs the handler; loops
+// ask.
 void pl_stop_install(void);
 bool pl_stop_requested(void);
 

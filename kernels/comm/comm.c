@@ -6,9 +6,10 @@
 #include "kernels/comm/impl.h"
 #include "kernels/op/add.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const pl_transport *const transports[] = {&pl_transport_nccl, &pl_transport_local};
+static const pl_transport *const transports[] = {&pl_transport_nccl, &pl_transport_host};
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
 enum { GRAIN = 64 }; // bytes: where pieces begin
@@ -21,8 +22,46 @@ int pl_comm_ranks(const pl_comm *c) {
     return c ? c->ranks : 1;
 }
 
+int pl_comm_local(const pl_comm *c) {
+    return c ? c->local : 0;
+}
+
+int pl_comm_neighbours(const pl_comm *c) {
+    return c ? c->neighbours : 1;
+}
+
+bool pl_comm_joined(const pl_comm *c) {
+    return c && c->group == &pl_group_tcp;
+}
+
 const char *pl_comm_transport(const pl_comm *c) {
-    return c && c->transport ? c->transport->name : "none";
+    if (!c || !c->transport) return "none";
+    return c->transport == &pl_transport_host ? c->group->name : c->transport->name;
+}
+
+pl_comm *pl_comm_new(const pl_group *g, int rank, int ranks) {
+    PL_CHECK(ranks >= 1 && ranks <= PL_RANKS_MAX && rank >= 0 && rank < ranks, "rank %d of %d", rank, ranks);
+    pl_comm *c = pl_calloc(1, sizeof *c);
+    if (c) *c = (pl_comm){.group = g, .rank = rank, .ranks = ranks, .neighbours = ranks};
+    return c;
+}
+
+pl_status pl_comm_check(pl_comm *c, pl_err *err) {
+    return c->group->check(c, err);
+}
+
+void pl_comm_fail(pl_comm *c, const pl_err *why) {
+    if (!c || c->broken) return;
+    c->group->fail(c, why);
+    c->broken = true;
+}
+
+void pl_comm_close(pl_comm *c) {
+    if (!c) return;
+    if (c->transport && c->transport->close) c->transport->close(c);
+    if (c->room) pl_memory_destroy(c->memory, PL_LOCAL, c->room, PL_COMM_ROUND);
+    c->group->close(c);
+    pl_free(c);
 }
 
 // ---- choosing a transport
@@ -43,20 +82,32 @@ static pl_status choose(pl_comm *c, const char *name, const pl_backend *be, pl_e
     return pl_fail(err, PL_E_USAGE, "--transport %s: expected " PL_TRANSPORTS_SYNTAX, name);
 }
 
+// Sums of other arithmetic would be of other models.
+static pl_status same_arithmetic(pl_comm *c, const pl_backend *be, pl_err *err) {
+    char first[64] = "";
+    snprintf(first, sizeof first, "%s", be->arithmetic);
+    PL_TRY(pl_comm_broadcast(c, first, sizeof first, err));
+    first[sizeof first - 1] = 0;
+    if (strncmp(first, be->arithmetic, sizeof first - 1) == 0) return PL_OK;
+    return pl_fail(err, PL_E_UNSUPPORTED,
+                   "computes by %s, rank 0 by %s: their bits differ; choose one for all by --device and PACELINE_ISA",
+                   be->arithmetic, first);
+}
+
 pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err) {
     if (!c) return PL_OK;
     PL_CHECK(!c->transport, "a comm is opened once, not as %s and as %s", c->transport->name, transport);
     PL_TRY(choose(c, transport, be, err));
-    double all[2] = {be->memory != NULL, c->transport != &pl_transport_local};
+    double all[2] = {be->memory != NULL, c->transport != &pl_transport_host};
     PL_TRY(pl_comm_sum_doubles(c, all, 2, err));
     if (all[0] > 0 && all[0] < c->ranks)
         return pl_fail(err, PL_E_UNSUPPORTED, "%.0f of %d ranks have a GPU; use fewer ranks or --device cpu", all[0],
                        c->ranks);
     if (all[1] > 0 && all[1] < c->ranks) { // auto: what only some of them can, none does
         if (c->transport->close) c->transport->close(c);
-        c->transport = &pl_transport_local;
+        c->transport = &pl_transport_host;
     }
-    return PL_OK;
+    return same_arithmetic(c, be, err);
 }
 
 // ---- sums
@@ -123,12 +174,12 @@ pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) 
     PL_CHECK(c->transport && !pl_ctx_recording(ctx), "a sum over %d ranks without a transport, or on a tape", c->ranks);
     if (!c->room) {
         c->memory = ctx->be->memory;
-        c->room = pl_memory_create(c->memory, PL_LOCAL, PL_COMM_WINDOW, err);
+        c->room = pl_memory_create(c->memory, PL_LOCAL, PL_COMM_ROUND, err);
         if (!c->room) return PL_E_MEMORY;
     }
     PL_CHECK(c->memory == ctx->be->memory, "sums in two memories (%s)", ctx->be->name);
     size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1);
-    size_t most = PL_COMM_WINDOW / (size_t)c->ranks / GRAIN * GRAIN;
+    size_t most = PL_COMM_ROUND / (size_t)c->ranks / GRAIN * GRAIN;
     for (size_t at = 0; at < all;) {
         round r = {.x = (uint8_t *)x + at, .bytes = all - at};
         if (r.bytes > most * (size_t)c->ranks) r.bytes = most * (size_t)c->ranks;
@@ -145,19 +196,34 @@ static void add_doubles(void *arg, int left, int into) {
     x[into] = x[left] + x[into];
 }
 
+// The same bytes to all, theirs one after the other into `in`.
+static pl_status show_all(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err) {
+    pl_comm_swap s = {0};
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == c->rank) continue;
+        s.out[r] = mine;
+        s.in[r] = in + (size_t)r * bytes;
+        s.out_bytes[r] = s.in_bytes[r] = bytes;
+    }
+    return c->group->swap(c, what, &s, err);
+}
+
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
     double one[PL_RANKS_MAX];
     if (!c) return PL_OK;
     PL_CHECK(n >= 0 && n <= 4096, "%d doubles", n);
-    memcpy(pl_comm_window(c, c->rank), x, (size_t)n * sizeof *x);
-    PL_TRY(pl_comm_meet(c, PL_MEET_DOUBLES, err));
-    for (int i = 0; i < n; i++) {
+    size_t  bytes = (size_t)n * sizeof *x;
+    double *all = pl_malloc((size_t)c->ranks * bytes + sizeof *all);
+    if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    pl_status st = show_all(c, PL_MEET_DOUBLES, x, (uint8_t *)all, bytes, err);
+    for (int i = 0; i < n && st == PL_OK; i++) {
         for (int r = 0; r < c->ranks; r++)
-            one[r] = ((const double *)pl_comm_window_seen(c, r))[i];
+            one[r] = r == c->rank ? x[i] : all[(size_t)r * (size_t)n + (size_t)i];
         tree(c->ranks, add_doubles, one);
         x[i] = one[c->ranks - 1];
     }
-    return PL_OK;
+    pl_free(all);
+    return st;
 }
 
 // ---- words
@@ -165,17 +231,24 @@ pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
 pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
     if (!c) return PL_OK;
     for (size_t at = 0; at < bytes;) {
-        size_t n = bytes - at < PL_COMM_WINDOW ? bytes - at : PL_COMM_WINDOW;
-        if (c->rank == 0) memcpy(pl_comm_window(c, 0), (uint8_t *)data + at, n);
-        PL_TRY(pl_comm_meet(c, PL_MEET_BROADCAST, err));
-        if (c->rank > 0) memcpy((uint8_t *)data + at, pl_comm_window_seen(c, 0), n);
+        size_t       n = bytes - at < PL_COMM_ROUND ? bytes - at : PL_COMM_ROUND;
+        pl_comm_swap s = {0};
+        for (int r = 1; r < c->ranks && c->rank == 0; r++) {
+            s.out[r] = (uint8_t *)data + at;
+            s.out_bytes[r] = n;
+        }
+        if (c->rank > 0) {
+            s.in[0] = (uint8_t *)data + at;
+            s.in_bytes[0] = n;
+        }
+        PL_TRY(c->group->swap(c, PL_MEET_BROADCAST, &s, err));
         at += n;
     }
     return PL_OK;
 }
 
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err) {
-    return c ? pl_comm_meet(c, PL_MEET_BARRIER, err) : PL_OK;
+    return c ? c->group->swap(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, err) : PL_OK;
 }
 
 pl_status pl_comm_enter(pl_comm *c, pl_err *err) {

@@ -1,10 +1,15 @@
-// Ranks: processes of one machine that train one model together, each with its share of every step.
+// Ranks: processes that train one model together, each with its share of every step. They find each other in one of two
+// ways:
 //
-// pl_comm_fork turns one process into `ranks` of them. Rank 0 is the process that called it and the parent of the
-// others. They share a block of memory in which they meet; what a rank has to tell all goes through it, and so does a
-// failure: when a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting.
-// All functions are collective unless they say otherwise: every rank calls the same ones in the same order. A NULL
-// pl_comm is a single rank, for which they cost nothing.
+//   pl_comm_fork  turns one process into several of the same machine, which meet in memory that they share. Rank 0 is
+//                 the process that called it and the parent of the others.
+//   pl_comm_join  joins processes that something else started, on one machine or many, over TCP: a launcher (torchrun,
+//                 srun, mpirun) or a person (train/launch/launch.h decides which rank a process is).
+//
+// When a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting. A busy
+// rank is not dead: over TCP each gives a sign of life every second, whatever it computes, and half a minute without
+// one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the same
+// order. A NULL pl_comm is a single rank, for which they cost nothing.
 //
 // The sum over ranks takes the fixed binary tree of train/loop/slots.h:
 //   ((x0 + x1) + (x2 + x3)) + (x4 + x5)      for six ranks
@@ -14,33 +19,55 @@
 // times the tensor, which is what a ring all-reduce moves.
 //
 // How pieces travel is the transport's:
-//   local   through the shared memory; any backend (device memory by download and upload)
+//   host    as the ranks meet; any backend (device memory by download and upload)
 //   nccl    NVIDIA GPUs, one per rank, on the context's stream; libnccl is loaded when it is chosen
 #ifndef PL_COMM_H
 #define PL_COMM_H
 
 #include "kernels/backend.h"
 
-#define PL_RANKS_MAX 64
-#define PL_TRANSPORTS_SYNTAX "auto|local|nccl"
+#define PL_RANKS_MAX 512
+#define PL_TRANSPORTS_SYNTAX "auto|host|nccl"
 
 typedef struct pl_comm pl_comm;
 
 // From here on `ranks` processes run, each returning from this call with a comm of its own. Before any thread, device
-// or file is opened: forked processes have one thread and share descriptors. Ranks above 0 ignore SIGINT and SIGTERM
-// (rank 0 decides, and asks them) and are killed when rank 0 ends. A group of one meets nobody, but takes the same way.
-// PL_E_MEMORY, PL_E_IO.
+// or file is opened: forked processes have one thread and share descriptors. Ranks above 0 ignore SIGINT, SIGTERM and
+// SIGUSR1 (rank 0 decides, and asks them) and are killed when rank 0 ends. A group of one meets nobody, but takes the
+// same way. PL_E_MEMORY, PL_E_IO.
 pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
+
+// Which rank this process is, and where rank 0 listens.
+typedef struct pl_comm_place {
+    int         rank, ranks;
+    int         local;    // among those of this host, from 0
+    const char *address;  // HOST:PORT, or [IPv6]:PORT
+    const char *identity; // what must be the same on all ranks, such as the version; at most 255 bytes
+    double      patience; // seconds in which all must have come; <= 0: PL_COMM_PATIENCE
+    double      silence;  // seconds without a sign of life after which a rank is dead; <= 0: PL_COMM_SILENCE
+} pl_comm_place;
+#define PL_COMM_PATIENCE 300.0
+#define PL_COMM_SILENCE 30.0
+// Returns once all ranks are connected, each with each. Any number of threads may run; one more does from here on, for
+// the signs of life. PL_E_IO: a rank that did not come in time, by its number; PL_E_USAGE: two processes of one rank,
+// other numbers of ranks, another identity, by both sides' words.
+pl_status pl_comm_join(pl_comm **out, const pl_comm_place *p, pl_err *err);
+
 // Which transport sums tensors of this backend; called once, before the first sum. auto: nccl for GPUs where it can be
-// loaded, else local. PL_E_USAGE: no such transport; PL_E_UNSUPPORTED: not for this backend, not in this build, not on
-// this machine, or the ranks' backends differ in kind.
+// loaded, else host. PL_E_USAGE: no such transport; PL_E_UNSUPPORTED: not for this backend, not in this build, not on
+// this machine, or the ranks' backends differ in kind or
+// arithmetic.
 pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, pl_err *err);
-// Not collective. Rank 0 waits for the others to end (and ends them where they do not, or where a rank has failed).
+// Not collective. Of a forked group rank 0 waits for the others to end (and ends them where they do not, or where a
+// rank has failed).
 void      pl_comm_close(pl_comm *c);
 
-int         pl_comm_rank(const pl_comm *c);  // 0 for NULL
-int         pl_comm_ranks(const pl_comm *c); // 1 for NULL
-const char *pl_comm_transport(const pl_comm *c);
+int         pl_comm_rank(const pl_comm *c);       // 0 for NULL
+int         pl_comm_ranks(const pl_comm *c);      // 1 for NULL
+int         pl_comm_local(const pl_comm *c);      // which of its host's ranks this one is, from 0
+int         pl_comm_neighbours(const pl_comm *c); // how many ranks its host has, this one included
+bool        pl_comm_joined(const pl_comm *c);     // each was started by itself (pl_comm_join)
+const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "shared memory", "TCP"
 
 // x[n], reals in the memory of ctx's backend, becomes the sum over ranks, with the same bits on all of them. In order
 // with the ops of ctx, which records nothing; done on return. The first call takes room for pieces from that memory.

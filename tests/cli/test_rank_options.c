@@ -1,11 +1,14 @@
-// --ranks and --transport through the program: the same weights, one voice, stopping, killing, refusals.
+// --ranks and --transport through the program, and ranks that are started one by one: the same weights, one voice,
+// stopping, killing, refusals.
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 #include "program.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,7 +89,7 @@ static void same_weights(void **state) {
     test_output o;
     trains("train", "one", "--quiet");
     trains("train", "two", "--quiet --ranks 2");
-    trains("run", "four", "--quiet --ranks 4 --transport local");
+    trains("run", "four", "--quiet --ranks 4 --transport host");
     same_state("one", "two");
     same_state("one", "four");
     // Rank 0 alone speaks, also when everything is said.
@@ -93,7 +97,7 @@ static void same_weights(void **state) {
     assert_int_equal(o.code, 0);
     assert_int_equal(count(o.err, "done: "), 1);
     assert_int_equal(count(o.err, "M parameters"), 1);
-    assert_int_equal(count(o.err, "2 ranks, 2 of 4 slots each at most, joined by local"), 1);
+    assert_int_equal(count(o.err, "2 ranks, 2 of 4 slots each at most, joined by shared memory"), 1);
     assert_int_equal(o.out_bytes, 0);
     test_run_fini(&o);
     test_run(&o, "train %s/r.yaml --out %s/json --ranks 2 --json --quiet --set train.steps=10", base, base);
@@ -106,17 +110,17 @@ static void same_weights(void **state) {
 static void refusals(void **state) {
     (void)state;
 #define TRAIN "train %s/r.yaml --out %s/bad --quiet "
-    test_run_fails(2, "--ranks 0: must be between 1 and 64", TRAIN "--ranks 0", base, base);
+    test_run_fails(2, "--ranks 0: must be between 1 and 512", TRAIN "--ranks 0", base, base);
     test_run_fails(2, "--ranks -1: must be between", TRAIN "--ranks=-1", base, base);
-    test_run_fails(2, "--ranks 65: must be between", TRAIN "--ranks 65", base, base);
+    test_run_fails(2, "--ranks 513: must be between", TRAIN "--ranks 513", base, base);
     test_run_fails(2, "--ranks two: expected an integer", TRAIN "--ranks two", base, base);
     test_run_fails(2, "--ranks 5: a step has 4 slots, shared in powers of two: 1 to a rank, none for 1 of them",
                    TRAIN "--ranks 5", base, base);
     test_run_fails(2, "use --ranks 2 or train.slots: 6", TRAIN "--ranks 3", base, base);
-    test_run_fails(2, "--transport mpi: expected auto|local|nccl", TRAIN "--ranks 2 --transport mpi", base, base);
+    test_run_fails(2, "--transport mpi: expected auto|host|nccl", TRAIN "--ranks 2 --transport mpi", base, base);
     test_run_fails(2, "--transport mpi: expected", TRAIN "--transport mpi", base, base);
-    test_run_fails(1, "use --transport local", TRAIN "--transport nccl", base, base);
-    test_run_fails(1, "use --transport local", TRAIN "--ranks 2 --transport nccl", base, base);
+    test_run_fails(1, "use --transport host", TRAIN "--transport nccl", base, base);
+    test_run_fails(1, "use --transport host", TRAIN "--ranks 2 --transport nccl", base, base);
     test_run_fails(2, "one GPU for 2 ranks", TRAIN "--ranks 2 --device cuda:0", base, base);
     test_run_fails(1, "--device cuda:", TRAIN "--ranks 64 --device cuda --set train.slots=64", base, base);
     test_run_fails(2, "--ranks: unknown option", "eval %s/r.yaml --ranks 2", base);
@@ -150,18 +154,25 @@ static running start(const char *out, const char *ranks) {
     return r;
 }
 
-// Until the run has said something about its steps.
-static void wait_for_steps(const char *out) {
-    char   path[160];
-    double until = pl_now() + 120;
+// How much a run has said about its steps.
+static long said(const char *out) {
+    char path[160];
+    long bytes = 0;
     snprintf(path, sizeof path, "%s/%s/metrics.jsonl", base, out);
-    for (;; usleep(2000)) {
-        FILE *f = fopen(path, "r");
-        int   byte = f ? fgetc(f) : EOF;
-        if (f) fclose(f);
-        if (byte != EOF) return;
+    FILE *f = fopen(path, "r");
+    if (f && fseek(f, 0, SEEK_END) == 0) bytes = ftell(f);
+    if (f) fclose(f);
+    return bytes;
+}
+
+// Until it has said more than so many bytes.
+static void wait_for_more(const char *out, long before) {
+    for (double until = pl_now() + 120; said(out) <= before; usleep(2000))
         if (pl_now() > until) fail_msg("no step after two minutes");
-    }
+}
+
+static void wait_for_steps(const char *out) {
+    wait_for_more(out, 0);
 }
 
 static int ended(running *r, char line[512]) {
@@ -235,12 +246,138 @@ static void killing(void **state) {
     same_state("one", "killed");
 }
 
+// ---- started one by one, each in a folder of its own
+
+enum { WORLD = 2, NAMES = 6 };
+
+static int free_port(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t          n = sizeof a;
+    int                fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+// What torchrun tells a rank.
+static void as_torchrun(int rank, int port) {
+    static const char *const names[NAMES] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                             "MASTER_PORT", "MASTER_ADDR"};
+    const int                values[NAMES - 1] = {rank, WORLD, rank, WORLD, port - 1};
+    char                     text[16];
+    for (int i = 0; i < NAMES - 1; i++) {
+        snprintf(text, sizeof text, "%d", values[i]);
+        setenv(names[i], text, 1);
+    }
+    setenv(names[NAMES - 1], "127.0.0.1", 1);
+}
+
+// Rank `rank`, in BASE/host-RANK, which holds nothing of the others; more: NULL, or an argument of this rank alone.
+static running start_rank(int rank, int port, bool torchrun, const char *out, const char *more) {
+    running r = {.err = tmpfile()};
+    char    path[128], dir[96], address[32], number[16];
+    snprintf(path, sizeof path, "%s/r.yaml", base);
+    snprintf(dir, sizeof dir, "%s/host-%d", base, rank);
+    snprintf(address, sizeof address, "--address=127.0.0.1:%d", port);
+    snprintf(number, sizeof number, "--rank=%d", rank);
+    assert_non_null(r.err);
+    assert_int_equal(pl_dir_make(dir, NULL), PL_OK);
+    fflush(NULL);
+    r.pid = fork();
+    assert_true(r.pid >= 0);
+    if (r.pid == 0) {
+        const char *argv[16] = {
+            PACELINE_PROGRAM,         "train", path, "--out", out, "--quiet", "--threads=1", "--patience=60",
+            "--set=train.log_every=1"};
+        int n = 9;
+        if (torchrun)
+            as_torchrun(rank, port);
+        else
+            argv[n++] = address, argv[n++] = number, argv[n++] = "--world=2";
+        if (more) argv[n++] = more;
+        dup2(fileno(r.err), STDERR_FILENO);
+        if (chdir(dir) == 0) execv(PACELINE_PROGRAM, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    return r;
+}
+
+static void both_end(running r[WORLD], int code, const char *part) {
+    char line[512];
+    for (int i = 0; i < WORLD; i++) {
+        int got = ended(&r[i], line);
+        if (got != code) fail_msg("rank %d: exit code %d: %s", i, got, line);
+        if (code) one_line(line, part);
+    }
+}
+
+static void launched(void **state) {
+    (void)state;
+    for (int torchrun = 0; torchrun < 2; torchrun++) {
+        const char *out = torchrun ? "torchrun" : "options";
+        char        path[64];
+        int         port = free_port();
+        running     r[WORLD];
+        for (int i = WORLD - 1; i >= 0; i--)
+            r[i] = start_rank(i, port, torchrun, out, NULL);
+        both_end(r, 0, NULL);
+        snprintf(path, sizeof path, "host-0/%s", out);
+        same_state("one", path);
+    }
+}
+
+// A launcher ends one of them, whose machine is wanted: all stop and go on together, though one host has the checkpoint.
+static void launched_and_stopped(void **state) {
+    (void)state;
+    running r[WORLD];
+    int     port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, "stopped", NULL);
+    wait_for_steps("host-0/stopped");
+    kill(r[1].pid, SIGUSR1);
+    both_end(r, 1, "of 200; the same command goes on");
+    port = free_port();
+    long before = said("host-0/stopped");
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, "stopped", NULL);
+    wait_for_more("host-0/stopped", before);
+    kill(r[1].pid, SIGKILL);
+    char line[512];
+    int  code = ended(&r[0], line), status;
+    assert_int_equal(code, 1);
+    one_line(line, "rank 1: its process on ");
+    assert_int_equal(waitpid(r[1].pid, &status, 0), r[1].pid);
+    fclose(r[1].err);
+    trains("train", "host-0/stopped", "--quiet --set train.log_every=1"); // one rank goes on
+    same_state("one", "host-0/stopped");
+}
+
+static void launched_wrongly(void **state) {
+    (void)state;
+    running r[WORLD];
+    int     port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, "wrong", i ? "--set=train.lr=0.5" : NULL);
+    both_end(r, 2, "has the hash ");
+    for (int i = 0; i < WORLD; i++)
+        r[i] = start_rank(i, port, true, "wrong", "--ranks=2");
+    both_end(r, 2, "--ranks 2: torchrun has started 2 processes already");
+    setenv("RANK", "1", 1), setenv("WORLD_SIZE", "2", 1);
+    test_run_fails(2, "WORLD_SIZE=2 is set and MASTER_ADDR is not", "train %s/r.yaml --out %s/bad", base, base);
+    setenv("LOCAL_RANK", "1", 1), setenv("MASTER_ADDR", "127.0.0.1", 1);
+    test_run_fails(2, "eval: is one process's work, and torchrun started 2", "eval %s/r.yaml --out %s/bad", base, base);
+    unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("LOCAL_RANK"), unsetenv("MASTER_ADDR");
+    test_run_fails(2, "--world: is missing", "train %s/r.yaml --rank 1 --address 127.0.0.1:9", base);
+    test_run_fails(1, "cannot reach 127.0.0.1:9",
+                   "train %s/r.yaml --quiet --rank 1 --world 2 --address 127.0.0.1:9 --patience 1", base);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_weights),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(stopping),
-        cmocka_unit_test(killing),
+        cmocka_unit_test(same_weights),     cmocka_unit_test(refusals), cmocka_unit_test(stopping),
+        cmocka_unit_test(killing),          cmocka_unit_test(launched), cmocka_unit_test(launched_and_stopped),
+        cmocka_unit_test(launched_wrongly),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -11,11 +11,15 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 #include "kernels/comm/comm.h"
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,17 +31,57 @@ typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
         if (!(cond)) return pl_fail(err, PL_E_INTERNAL, "line %d: %s", __LINE__, #cond);                               \
     } while (0)
 
+// How the ranks come together: as children that share memory, or, each started by itself, over TCP.
+static bool          over_tcp;
+static pl_comm_place place; // what all are told, but for the rank and its number of ranks
+static char          address[32];
+
+// A port of this host that nobody has.
+static void find_port(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t          n = sizeof a;
+    int                fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    close(fd);
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(a.sin_port));
+    place.address = address;
+}
+
+static pl_status start(pl_comm **c, int ranks, pl_err *err) {
+    if (!over_tcp) return pl_comm_fork(c, ranks, err);
+    find_port();
+    place.ranks = ranks;
+    place.rank = 0;
+    fflush(NULL);
+    for (int r = 1; r < ranks; r++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child > 0) continue;
+        place.rank = r;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        break;
+    }
+    return pl_comm_join(c, &place, err);
+}
+
 // Rank 0's status; the others' processes have ended.
 static pl_status in_ranks(int ranks, rank_fn fn, pl_err *err) {
     pl_comm *c;
     *err = (pl_err){0};
-    assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
+    if (start(&c, ranks, err) != PL_OK) {
+        fprintf(stderr, "%s\n", err->msg);
+        if (over_tcp && place.rank > 0) _exit(1);
+        fail_msg("%s", err->msg);
+    }
     pl_status st = fn(c, err);
     if (st == PL_OK) st = pl_comm_barrier(c, err); // nobody has failed
     if (st != PL_OK) pl_comm_fail(c, err);
     bool first = pl_comm_rank(c) == 0;
     pl_comm_close(c);
     if (!first) _exit(st == PL_OK ? 0 : 1);
+    while (over_tcp && waitpid(-1, NULL, 0) > 0)
+        ;
     return st;
 }
 
@@ -86,7 +130,7 @@ static pl_status sum(pl_comm *c, pl_ctx *ctx, int64_t n, pl_err *err) {
 static pl_status sums(pl_comm *c, pl_err *err) {
     static const int64_t counts[] = {0, 1, 3, 17, 1000, 40001, (1 << 20) - 1, (1 << 20) + 5, 2500003};
     pl_ctx               ctx;
-    PL_TRY(pl_comm_open(c, "local", backend, err));
+    PL_TRY(pl_comm_open(c, "host", backend, err));
     PL_TRY(pl_ctx_init(&ctx, backend, NULL));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         PL_TRY(sum(c, &ctx, counts[i], err));
@@ -104,7 +148,7 @@ static void sums_are_the_tree(void **state) {
 static pl_status device_sums(pl_comm *c, pl_err *err) {
     pl_ctx ctx;
     PL_TRY(pl_comm_open(c, "auto", backend, err));
-    EXPECT(strcmp(pl_comm_transport(c), "local") == 0);
+    EXPECT(strcmp(pl_comm_transport(c), over_tcp ? "TCP" : "shared memory") == 0);
     PL_TRY(pl_ctx_init(&ctx, backend, NULL));
     PL_TRY(sum(c, &ctx, 5, err));
     PL_TRY(sum(c, &ctx, 10007, err));
@@ -212,7 +256,7 @@ static void no_memory(void **state) {
 static pl_status no_room(pl_comm *c, pl_err *err) {
     float  x[8] = {0};
     pl_ctx ctx;
-    PL_TRY(pl_comm_open(c, "local", pl_backend_cpu(), err));
+    PL_TRY(pl_comm_open(c, "host", pl_backend_cpu(), err));
     PL_TRY(pl_ctx_init(&ctx, pl_backend_cpu(), NULL));
     if (pl_comm_rank(c) == 1) pl_alloc_fail_after(1);
     pl_status st = pl_comm_sum(c, &ctx, x, 8, err);
@@ -245,9 +289,9 @@ static void a_killed_rank_stops_all(void **state) {
         char   part[32];
         double start = pl_now();
         assert_int_equal(in_ranks(3, killed, &err), PL_E_IO);
-        snprintf(part, sizeof part, "rank %d: process ", victim);
+        snprintf(part, sizeof part, over_tcp ? "rank %d: its process on " : "rank %d: process ", victim);
         assert_non_null(strstr(err.msg, part));
-        assert_non_null(strstr(err.msg, "signal 9, Killed"));
+        if (!over_tcp) assert_non_null(strstr(err.msg, "signal 9, Killed"));
         assert_null(strchr(err.msg, '\n'));
         assert_true(pl_now() - start < 20);
     }
@@ -280,7 +324,7 @@ static void a_rank_that_leaves_is_missed(void **state) {
     (void)state;
     pl_err err;
     assert_int_equal(in_ranks(2, leaves, &err), PL_E_IO);
-    assert_non_null(strstr(err.msg, "rank 1: process "));
+    assert_non_null(strstr(err.msg, over_tcp ? "rank 1: its process on " : "rank 1: process "));
 }
 
 // A broken group stays so.
@@ -356,10 +400,10 @@ static void transports_are_chosen(void **state) {
     backend = pl_backend_cpu();
     asked = "mpi";
     assert_int_equal(in_ranks(2, choose, &err), PL_E_USAGE);
-    assert_non_null(strstr(err.msg, "--transport mpi: expected auto|local|nccl"));
+    assert_non_null(strstr(err.msg, "--transport mpi: expected auto|host|nccl"));
     asked = "nccl";
     assert_int_equal(in_ranks(2, choose, &err), PL_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "use --transport local"));
+    assert_non_null(strstr(err.msg, "use --transport host"));
     asked = "auto";
     assert_int_equal(in_ranks(2, choose, &err), PL_OK);
 
@@ -387,7 +431,7 @@ static void nccl_is_looked_for(void **state) {
 
 // Two ranks whose backends differ: only one of them found a GPU, say.
 static pl_status mixed(pl_comm *c, pl_err *err) {
-    return pl_comm_open(c, "local", pl_comm_rank(c) ? pl_backend_cpu() : pl_backend_emulated(), err);
+    return pl_comm_open(c, "host", pl_comm_rank(c) ? pl_backend_cpu() : pl_backend_emulated(), err);
 }
 
 static void mixed_devices_are_refused(void **state) {
@@ -397,8 +441,145 @@ static void mixed_devices_are_refused(void **state) {
     assert_non_null(strstr(err.msg, "1 of 3 ranks have a GPU"));
 }
 
+// ---- over TCP
+
+// A rank that is stopped is dead after a while, and named; one that is busy is not.
+static pl_status stopped(pl_comm *c, pl_err *err) {
+    PL_TRY(pl_comm_barrier(c, err));
+    if (pl_comm_rank(c) == victim) raise(SIGSTOP);
+    PL_TRY(pl_comm_barrier(c, err)); // whose last word may lie here already
+    return pl_comm_barrier(c, err);
+}
+
+static void a_stopped_rank_is_named(void **state) {
+    (void)state;
+    place.silence = 2;
+    for (victim = 1; victim < 3; victim++) {
+        pl_comm *c;
+        pl_err   err = {0};
+        char     part[48];
+        double   begin = pl_now();
+        assert_int_equal(start(&c, 3, &err), PL_OK);
+        pl_status st = stopped(c, &err);
+        if (place.rank > 0) {
+            if (st != PL_E_IO) fprintf(stderr, "rank %d: %s\n", place.rank, st ? err.msg : "no failure");
+            _exit(st == PL_E_IO ? 0 : 1);
+        }
+        assert_int_equal(st, PL_E_IO);
+        snprintf(part, sizeof part, "rank %d: no sign of life from ", victim);
+        if (!strstr(err.msg, part)) fail_msg("%s", err.msg);
+        assert_true(pl_now() - begin < 10);
+        pl_comm_close(c);
+        for (int ended = 0; ended < 2; ended++) {
+            int how = 0;
+            kill(0, SIGCONT);
+            assert_true(waitpid(-1, &how, 0) > 0);
+            if (!WIFEXITED(how) || WEXITSTATUS(how) != 0) fail_msg("%x", how);
+            // each heard of the failure, the stopped one too
+        }
+    }
+    place.silence = 0;
+}
+
+static pl_status busy(pl_comm *c, pl_err *err) {
+    double until = pl_now() + 4;
+    PL_TRY(pl_comm_barrier(c, err));
+    while (pl_comm_rank(c) == 1 && pl_now() < until)
+        ;
+    return pl_comm_barrier(c, err);
+}
+
+static void a_busy_rank_lives(void **state) {
+    (void)state;
+    place.silence = 2;
+    all_content(3, busy);
+    place.silence = 0;
+}
+
+// The line of rank 0 and of another one, of two that are told different things.
+static void strangers(pl_comm_place first, pl_comm_place second, const char *says) {
+    pl_comm *c;
+    pl_err   err = {0};
+    find_port();
+    first.address = second.address = address;
+    first.patience = second.patience = 5;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    pl_status st = pl_comm_join(&c, child ? &first : &second, &err);
+    bool      good = st != PL_OK && strstr(err.msg, says) && !strchr(err.msg, '\n');
+    if (!good) fprintf(stderr, "wanted '%s', got '%s'\n", says, st ? err.msg : "a group");
+    if (child == 0) _exit(good ? 0 : 1);
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(good && WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+static void others_are_refused(void **state) {
+    (void)state;
+    strangers((pl_comm_place){.ranks = 2, .identity = "paceline 1"},
+              (pl_comm_place){.rank = 1, .ranks = 2, .identity = "paceline 2"}, "is paceline 2, number 0 of ");
+    strangers((pl_comm_place){.ranks = 2}, (pl_comm_place){.rank = 1, .ranks = 3}, "as 1 of 3, rank 0 as one of 2");
+    strangers((pl_comm_place){.ranks = 3}, (pl_comm_place){.rank = 1, .ranks = 3}, "number 2 of 3 did not come to ");
+}
+
+static void who_does_not_come(void **state) {
+    (void)state;
+    pl_comm *c;
+    pl_err   err = {0};
+    find_port();
+    pl_comm_place p = {.ranks = 2, .address = address, .patience = 0.5};
+    assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_IO);
+    assert_non_null(strstr(err.msg, "number 1 of 2 did not come to 127.0.0.1:"));
+    p.rank = 1;
+    assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_IO);
+    assert_non_null(strstr(err.msg, "cannot reach 127.0.0.1:"));
+    static const char *const bad[] = {"", "host", "host:", "host:0", "host:70000", ":1", "a:b:1", "[::1]1", "[]:5"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        p.address = bad[i];
+        if (pl_comm_join(&c, &p, &err) != PL_E_USAGE) fail_msg("%s: %s", bad[i], err.msg);
+    }
+    p.address = "no.such.host.invalid:5";
+    assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_IO);
+}
+
+// Something that is no rank connects first, and says nothing, or nonsense.
+static void strangers_are_let_go(void **state) {
+    (void)state;
+    find_port();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    a.sin_port = htons((uint16_t)atoi(strchr(address, ':') + 1));
+    pl_comm_place p = {.ranks = 2, .rank = child == 0, .address = address, .patience = 20};
+    pl_comm      *c;
+    pl_err        err = {0};
+    if (child == 0) {
+        static char text[600] = "GET / HTTP/1.0";
+        for (int i = 0; i < 2; i++) {
+            int fd;
+            for (int tries = 0; tries < 100; tries++) {
+                fd = socket(AF_INET, SOCK_STREAM, 0);
+                if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0) break;
+                close(fd);
+                usleep(50000);
+            }
+            if (write(fd, text, i ? sizeof text : 14) < 0) _exit(2);
+            if (i == 0) shutdown(fd, SHUT_WR);
+        }
+    }
+    pl_status st = pl_comm_join(&c, &p, &err);
+    if (st == PL_OK) st = pl_comm_barrier(c, &err);
+    if (st == PL_OK) pl_comm_close(c);
+    if (child == 0) _exit(st == PL_OK ? 0 : 1);
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    if (st != PL_OK) fail_msg("%s", err.msg);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest shared[] = {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(words_arrive),
@@ -417,5 +598,25 @@ int main(void) {
         cmocka_unit_test(transports_are_chosen),
         cmocka_unit_test(mixed_devices_are_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tcp[] = {
+        cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),
+        cmocka_unit_test(rank_0_goes_first),
+        cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(no_memory_for_a_sum),
+        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(a_stopped_rank_is_named),
+        cmocka_unit_test(a_busy_rank_lives),
+        cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(who_does_not_come),
+        cmocka_unit_test(strangers_are_let_go),
+    };
+    int wrong = cmocka_run_group_tests(shared, NULL, NULL);
+    over_tcp = true;
+    return wrong + cmocka_run_group_tests(tcp, NULL, NULL);
 }

@@ -235,9 +235,10 @@ static pl_status run_steps(loop *l, pl_err *err) {
         double lr = pl_schedule_at(&o->schedule, l->step + 1);
         PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, l->step + 1, lr, &r, err));
         l->step++;
-        bool last = l->step == o->steps;
-        bool stop = (pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after)) && !last;
-        PL_TRY(pl_comm_broadcast(l->t->comm, &stop, sizeof stop, err));
+        bool   last = l->step == o->steps;
+        double asked = pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after);
+        PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any of the ranks: its machine may be taken away
+        bool stop = asked > 0 && !last;
         if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, err));
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
@@ -300,14 +301,62 @@ static pl_status take_folders(const loop *l, pl_err *err) {
     return st;
 }
 
+// Of another rank: the run is the same one, whatever its files are called there.
+static pl_status same_run(const pl_task *t, pl_err *err) {
+    char first[sizeof t->identity];
+    memcpy(first, t->identity, sizeof first);
+    PL_TRY(pl_comm_broadcast(t->comm, first, sizeof first, err));
+    if (memcmp(first, t->identity, sizeof first) == 0) return PL_OK;
+    first[sizeof first - 1] = 0;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: this rank would train %s, rank 0 trains %s; give all the same recipe, data and target", t->name,
+                   t->identity, first);
+}
+
+// A part of rank 0's block to the others'.
+static pl_status share_part(const pl_task *t, const void *mine, void *theirs, pl_err *err) {
+    const pl_memory *m = t->block->memory;
+    size_t           bytes = (size_t)t->block->n * pl_dtype_size(t->block->real);
+    if (pl_comm_rank(t->comm) == 0) return pl_comm_broadcast(t->comm, (void *)(uintptr_t)mine, bytes, err);
+    void *to = m ? pl_malloc(bytes) : theirs;
+    if (!to) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    pl_status st = pl_comm_broadcast(t->comm, to, bytes, err);
+    if (st == PL_OK && m) st = pl_memory_write(m, theirs, to, bytes, err);
+    if (m) pl_free(to);
+    return st;
+}
+
+// What rank 0 has read: the others need no file of it.
+static pl_status share_state(loop *l, pl_err *err) {
+    pl_task        *t = l->t;
+    pl_param_block *b = t->block;
+    pl_param_state  parts = {0};
+    void           *theirs[3] = {b->w, b->m, b->v};
+    bool            first = pl_comm_rank(t->comm) == 0;
+    if (pl_comm_ranks(t->comm) == 1) return PL_OK;
+    PL_TRY(same_run(t, err));
+    PL_TRY(pl_comm_broadcast(t->comm, &l->saved_step, sizeof l->saved_step, err));
+    if (l->saved_step < 0) return PL_OK; // a new run: all begin alike, which check_start sees
+    l->step = l->saved_step;
+    PL_TRY(pl_comm_broadcast(t->comm, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor, err));
+    pl_status st = first ? pl_param_state_init(&parts, b, err) : PL_OK;
+    for (int i = 0; i < 3 && st == PL_OK; i++)
+        st = share_part(t, parts.part[i], theirs[i], err);
+    if (first) pl_param_state_fini(&parts);
+    return st == PL_OK && !first ? pl_param_block_refresh(b, err) : st;
+}
+
 static pl_status open_state(loop *l, const char *path, pl_err *err) {
     const pl_task *t = l->t;
-    PL_TRY(pl_comm_enter(t->comm, err));
-    if (pl_comm_rank(t->comm) == 0) PL_TRY(take_folders(l, err));
-    PL_TRY(pl_comm_leave(t->comm, err));
-    if (!pl_path_exists(path)) return PL_OK;
-    PL_TRY(read_state(l, path, err));
-    l->saved_step = l->step;
+    if (pl_comm_rank(t->comm) == 0) {
+        PL_TRY(take_folders(l, err));
+        if (pl_path_exists(path)) {
+            PL_TRY(read_state(l, path, err));
+            l->saved_step = l->step;
+        }
+    }
+    PL_TRY(share_state(l, err));
+    if (l->saved_step < 0) return PL_OK;
     if (l->step < l->o->steps)
         pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->step, (long long)l->o->steps);
     else

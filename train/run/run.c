@@ -69,7 +69,7 @@ int pl_ranks_threads(int threads, int ranks) {
 // Rank 0's env while it trains: `env` with a pool of its share, which is the caller's to destroy; NULL where the pool
 // of env will do. The others have no more than their share from the start.
 static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err *err) {
-    int ranks = pl_comm_ranks(env->comm), all = pl_pool_threads(env->pool);
+    int ranks = pl_comm_joined(env->comm) ? 1 : pl_comm_ranks(env->comm), all = pl_pool_threads(env->pool);
     *out = *env;
     *pool = NULL;
     if (ranks == 1 || pl_comm_rank(env->comm) > 0 || all == 1) return PL_OK;

@@ -51,7 +51,7 @@ static pl_status load_locked(pl_err *err) {
     if (loaded) return PL_OK;
     return pl_fail(
         err, PL_E_UNSUPPORTED,
-        "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport local",
+        "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport host",
         why.msg);
 }
 
@@ -91,7 +91,7 @@ static pl_status fits(ncclResult_t r, const char *doing, pl_err *err) {
 
 static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
     if (strncmp(be->name, "cuda:", 5) != 0)
-        return pl_fail(err, PL_E_UNSUPPORTED, "NCCL joins NVIDIA GPUs, not %s; use --transport local", be->name);
+        return pl_fail(err, PL_E_UNSUPPORTED, "NCCL joins NVIDIA GPUs, not %s; use --transport host", be->name);
     PL_TRY(load(err));
     c->own = pl_calloc(1, sizeof(own));
     return c->own ? PL_OK : pl_fail(err, PL_E_MEMORY, "NCCL: out of memory");

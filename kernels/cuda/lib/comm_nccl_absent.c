@@ -6,7 +6,7 @@
 static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
     (void)c, (void)be;
     return pl_fail(err, PL_E_UNSUPPORTED,
-                   "this build has no NCCL (built where CUDA and nccl.h are found); use --transport local");
+                   "this build has no NCCL (built where CUDA and nccl.h are found); use --transport host");
 }
 
 const pl_transport pl_transport_nccl = {.name = "nccl", .open = open_nccl};

@@ -1,0 +1,278 @@
+// Ranks as children of one process: starting them, meeting, failing, ending. Linux: a shared anonymous mapping and
+// futexes.
+#define _GNU_SOURCE 1
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+#include "kernels/comm/impl.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE = 64, TURNS = 2 };
+enum { NOBODY, WRITING, FAILED }; // who has failed
+
+typedef struct shared {
+    _Alignas(LINE) atomic_uint turn;   // meetings that are over; who waits sleeps on it
+    _Alignas(LINE) atomic_int arrived; // ranks at the present one
+    _Alignas(LINE) atomic_int failed;
+    int  who; // rank; with `why`, once failed
+    int  status;
+    char why[sizeof(((pl_err *)NULL)->msg)];
+    int  what[TURNS][PL_RANKS_MAX]; // of the meeting
+    _Alignas(4096) uint8_t window[];
+} shared;
+
+typedef struct forked {
+    shared *shared;
+    size_t  shared_bytes;
+    int     pid[PL_RANKS_MAX]; // rank 0: of the others, 0: has ended; else [0] is the parent
+} forked;
+
+// What a rank shows the others: where each one's piece stands, then the pieces.
+typedef struct front {
+    size_t at[PL_RANKS_MAX];
+} front;
+
+#define WINDOW (sizeof(front) + PL_COMM_ROUND)
+
+static const double SPIN = 20e-6, LOOK = 0.05, END = 10; // seconds: before sleeping, between looks, to end in
+
+static shared *shared_of(const pl_comm *c) {
+    return ((forked *)c->link)->shared;
+}
+
+// A rank's window in a meeting. It is this rank's to write until then, and everybody's to read until the one after
+// that: there are two, in turns, so that one meeting does for an exchange.
+static front *window(const pl_comm *c, unsigned turn, int rank) {
+    return (front *)(shared_of(c)->window + ((size_t)(turn % TURNS) * (size_t)c->ranks + (size_t)rank) * WINDOW);
+}
+
+static void nap(double seconds) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+// ---- failures
+
+static void wake(shared *s) {
+    syscall(SYS_futex, &s->turn, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void tell(pl_comm *c, int who, pl_status status, const char *why) {
+    shared *s = shared_of(c);
+    int     nobody = NOBODY;
+    if (!atomic_compare_exchange_strong(&s->failed, &nobody, WRITING)) return; // another one was first
+    s->who = who;
+    s->status = (int)status;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    atomic_store(&s->failed, FAILED);
+    wake(s);
+}
+
+static void fail(pl_comm *c, const pl_err *why) {
+    tell(c, c->rank, why->status, why->msg);
+}
+
+static pl_status told(pl_comm *c, pl_err *err) {
+    shared *s = shared_of(c);
+    c->broken = true;
+    for (int i = 0; i < 1000 && atomic_load(&s->failed) != FAILED; i++)
+        nap(1e-3); // who writes has only a line to write, unless it died over it
+    if (atomic_load(&s->failed) != FAILED) return pl_fail(err, PL_E_IO, "a rank ended without saying why");
+    return pl_fail(err, (pl_status)s->status, "rank %d: %s", s->who, s->why);
+}
+
+// A child that is gone did not mean to go: who fails tells it first, and who is done is waited for in pl_comm_close.
+static void look_after(pl_comm *c) {
+    int *child = ((forked *)c->link)->pid;
+    for (int r = 1; r < c->ranks && c->rank == 0; r++) {
+        char why[200];
+        int  how = 0;
+        if (child[r] == 0) continue;
+        pid_t got = waitpid(child[r], &how, WNOHANG);
+        if (got == 0 || (got < 0 && errno == EINTR)) continue;
+        if (got > 0 && WIFSIGNALED(how))
+            snprintf(why, sizeof why, "process %d was ended by signal %d, %s%s", child[r], WTERMSIG(how),
+                     strsignal(WTERMSIG(how)),
+                     WTERMSIG(how) == SIGKILL ? " (if memory ran out: fewer ranks or smaller slots)" : "");
+        else
+            snprintf(why, sizeof why, "process %d ended", child[r]);
+        child[r] = 0;
+        tell(c, r, PL_E_IO, why);
+    }
+    // The kernel sends the signal of pl_comm_fork; this is for a parent that had gone before it was asked for.
+    if (c->rank > 0 && getppid() != child[0]) tell(c, 0, PL_E_IO, "ended");
+}
+
+static pl_status check(pl_comm *c, pl_err *err) {
+    if (atomic_load(&shared_of(c)->failed) == NOBODY) look_after(c);
+    return atomic_load(&shared_of(c)->failed) == NOBODY ? PL_OK : told(c, err);
+}
+
+// ---- meeting
+
+// Until the turn ends or somebody has failed.
+static pl_status wait_turn(pl_comm *c, unsigned turn, pl_err *err) {
+    shared *s = shared_of(c);
+    double  until = pl_now() + SPIN;
+    while (atomic_load_explicit(&s->turn, memory_order_acquire) == turn)
+        if (pl_now() > until) break;
+    struct timespec look = {.tv_nsec = (long)(LOOK * 1e9)};
+    while (atomic_load(&s->turn) == turn) {
+        PL_TRY(check(c, err));
+        syscall(SYS_futex, &s->turn, FUTEX_WAIT, turn, &look, NULL, 0);
+    }
+    return PL_OK;
+}
+
+static pl_status meet(pl_comm *c, int what, pl_err *err) {
+    shared *s = shared_of(c);
+    if (c->broken || atomic_load(&s->failed) != NOBODY) return told(c, err);
+    unsigned turn = c->turn++;
+    int     *here = s->what[turn % TURNS];
+    here[c->rank] = what;
+    if (atomic_fetch_add(&s->arrived, 1) + 1 == c->ranks) {
+        atomic_store(&s->arrived, 0);
+        atomic_store(&s->turn, turn + 1);
+        wake(s);
+    } else {
+        PL_TRY(wait_turn(c, turn, err));
+    }
+    for (int r = 0; r < c->ranks; r++)
+        PL_CHECK(here[r] == what, "rank %d met rank %d for %d, which came for %d", c->rank, r, what, here[r]);
+    return PL_OK;
+}
+
+static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
+    front      *mine = window(c, c->turn, c->rank);
+    size_t      at = 0;
+    const void *last = NULL;
+    for (int i = 0; i < c->ranks; i++) {
+        if (s->out_bytes[i] == 0) continue;
+        bool again = last == s->out[i]; // what goes to several is shown once
+        if (again) at -= s->out_bytes[i];
+        PL_CHECK(at + s->out_bytes[i] <= PL_COMM_ROUND, "a round of %zu bytes", at + s->out_bytes[i]);
+        mine->at[i] = at;
+        if (!again) memcpy((uint8_t *)(mine + 1) + at, s->out[i], s->out_bytes[i]);
+        at += s->out_bytes[i];
+        last = s->out[i];
+    }
+    PL_TRY(meet(c, what, err));
+    for (int i = 0; i < c->ranks; i++) {
+        const front *theirs = window(c, c->turn - 1, i);
+        if (s->in_bytes[i]) memcpy(s->in[i], (const uint8_t *)(theirs + 1) + theirs->at[c->rank], s->in_bytes[i]);
+    }
+    return PL_OK;
+}
+
+// ---- starting and ending
+
+static void become(pl_comm *c, int rank, int parent) {
+    forked *f = c->link;
+    c->rank = c->local = rank;
+    memset(f->pid, 0, sizeof f->pid);
+    f->pid[0] = parent;
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); // it ended before it could be watched
+}
+
+static void kill_all(pl_comm *c) {
+    int *child = ((forked *)c->link)->pid;
+    for (int r = 1; r < c->ranks; r++) {
+        if (child[r] == 0) continue;
+        kill(child[r], SIGKILL);
+        while (waitpid(child[r], NULL, 0) < 0 && errno == EINTR)
+            ;
+        child[r] = 0;
+    }
+}
+
+static void drop(pl_comm *c) {
+    forked *f = c->link;
+    if (f && f->shared) munmap(f->shared, f->shared_bytes);
+    pl_free(f);
+    c->link = NULL;
+}
+
+// Children that ended by themselves within `seconds`.
+static void await(pl_comm *c, double seconds) {
+    int   *child = ((forked *)c->link)->pid;
+    double until = pl_now() + seconds;
+    for (int r = 1; r < c->ranks; r++)
+        while (child[r]) {
+            pid_t got = waitpid(child[r], NULL, WNOHANG);
+            if (got > 0 || (got < 0 && errno != EINTR)) child[r] = 0;
+            if (got == 0 && pl_now() > until) return;
+            if (got == 0) nap(1e-3);
+        }
+}
+
+static void close_forked(pl_comm *c) {
+    if (c->rank == 0) {
+        if (atomic_load(&shared_of(c)->failed) == NOBODY) await(c, END);
+        kill_all(c); // they write nothing that a kill could leave half-made
+    }
+    drop(c);
+}
+
+const pl_group pl_group_forked = {
+    .name = "shared memory", .swap = swap, .check = check, .fail = fail, .close = close_forked};
+
+static pl_status share(pl_comm *c, pl_err *err) {
+    forked *f = c->link = pl_calloc(1, sizeof *f);
+    if (!f) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    f->shared_bytes = sizeof(shared) + (size_t)TURNS * (size_t)c->ranks * WINDOW;
+    void *p = mmap(NULL, f->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return pl_fail(err, PL_E_MEMORY, "ranks: no shared memory for %d of them", c->ranks);
+    f->shared = p; // zeroed: no turn, nobody failed
+    return PL_OK;
+}
+
+static pl_status start(pl_comm *c, pl_err *err) {
+    forked *f = c->link;
+    int     parent = (int)getpid();
+    fflush(NULL); // what stands in buffers would be written once per rank
+    for (int r = 1; r < c->ranks; r++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            become(c, r, parent);
+            return PL_OK;
+        }
+        if (pid < 0) {
+            pl_status st = pl_fail_errno(err, "ranks: cannot start number %d of %d (ask for fewer)", r + 1, c->ranks);
+            kill_all(c);
+            return st;
+        }
+        f->pid[r] = (int)pid;
+    }
+    return PL_OK;
+}
+
+pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err) {
+    *out = NULL;
+    pl_comm *c = pl_comm_new(&pl_group_forked, 0, ranks);
+    if (!c) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    pl_status st = share(c, err);
+    if (st == PL_OK) st = start(c, err);
+    if (st == PL_OK) {
+        *out = c;
+        return PL_OK;
+    }
+    drop(c);
+    pl_free(c);
+    return st;
+}

@@ -1,0 +1,194 @@
+#define _GNU_SOURCE 1
+#include "kernels/comm/net.h"
+
+#include "kernels/base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024, AGAIN = 100 }; // milliseconds between two tries to connect
+
+static int milliseconds(double deadline) {
+    double left = (deadline - pl_now()) * 1e3;
+    return left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+}
+
+// ---- addresses
+
+static pl_status split(const char *text, char host[256], char port[8], pl_err *err) {
+    const char *colon = strrchr(text, ':'), *end = colon;
+    const char *from = text;
+    char       *rest;
+    if (text[0] == '[' && colon && colon > text && colon[-1] == ']') {
+        from++;
+        end--;
+    }
+    if (!colon || end == from || (size_t)(end - from) >= 256 ||
+        (from == text && memchr(text, ':', (size_t)(end - from))))
+        return pl_fail(err, PL_E_USAGE, "%s: is no address; give HOST:PORT", text);
+    long number = strtol(colon + 1, &rest, 10);
+    if (colon[1] < '0' || colon[1] > '9' || *rest || number < 1 || number > 65535)
+        return pl_fail(err, PL_E_USAGE, "%s: no port between 1 and 65535 behind the last colon", text);
+    snprintf(host, 256, "%.*s", (int)(end - from), from);
+    snprintf(port, 8, "%ld", number);
+    return PL_OK;
+}
+
+pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err) {
+    char            host[256], port[8];
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = listens ? AI_PASSIVE : 0}, *found;
+    PL_TRY(split(text, host, port, err));
+    int r = getaddrinfo(host, port, &want, &found);
+    if (r != 0) return pl_fail(err, PL_E_IO, "%s: %s", text, r == EAI_SYSTEM ? strerror(errno) : gai_strerror(r));
+    memset(a, 0, sizeof *a);
+    memcpy(&a->at, found->ai_addr, found->ai_addrlen);
+    a->bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    return PL_OK;
+}
+
+static in_port_t *port_of(const pl_net_address *a) {
+    const void *at = &a->at;
+    return a->at.ss_family == AF_INET6 ? &((struct sockaddr_in6 *)(uintptr_t)at)->sin6_port
+                                       : &((struct sockaddr_in *)(uintptr_t)at)->sin_port;
+}
+
+int pl_net_port(const pl_net_address *a) {
+    return ntohs(*port_of(a));
+}
+
+void pl_net_set_port(pl_net_address *a, int port) {
+    *port_of(a) = htons((uint16_t)port);
+}
+
+void pl_net_text(const pl_net_address *a, char *text, size_t room) {
+    char        host[64], port[8];
+    const void *at = &a->at;
+    if (getnameinfo(at, a->bytes, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(text, room, "an unknown address");
+    else
+        snprintf(text, room, a->at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+// ---- connections
+
+static pl_status fail_at(const pl_net_address *a, const char *what, pl_err *err) {
+    char text[80];
+    int  why = errno;
+    pl_net_text(a, text, sizeof text);
+    return pl_fail(err, PL_E_IO, "%s %s: %s", what, text, strerror(why));
+}
+
+// What every connection is.
+static void settle(int fd) {
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // a meeting waits for its last byte
+}
+
+pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
+    int   on = 1;
+    void *at = &a->at;
+    *fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0) return fail_at(a, "cannot listen at", err);
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(*fd, at, a->bytes) == 0 && listen(*fd, BACKLOG) == 0 && getsockname(*fd, at, &a->bytes) == 0) return PL_OK;
+    pl_status st = fail_at(a, "cannot listen at", err);
+    close(*fd);
+    *fd = -1;
+    return st;
+}
+
+pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err) {
+    *fd = -1;
+    do {
+        struct pollfd p = {.fd = listener, .events = POLLIN};
+        if (poll(&p, 1, milliseconds(deadline)) <= 0) continue;
+        from->bytes = sizeof from->at;
+        *fd = accept4(listener, (void *)&from->at, &from->bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (*fd >= 0) {
+            settle(*fd);
+            return PL_OK;
+        }
+        // Who came has gone again, or another signal: the next one. The rest does not mend itself.
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+            return pl_fail_errno(err, "ranks: a connection");
+    } while (pl_now() < deadline);
+    return PL_OK;
+}
+
+// Whether a connection that was begun is there.
+static bool has_come(int fd, double deadline) {
+    int           why = 0;
+    socklen_t     n = sizeof why;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int           r;
+    while ((r = poll(&p, 1, milliseconds(deadline))) < 0 && errno == EINTR)
+        ;
+    if (r == 0) errno = ETIMEDOUT;
+    if (r <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &n) != 0) return false;
+    if (why != 0) errno = why;
+    return why == 0;
+}
+
+pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_err *err) {
+    const void *at = &a->at;
+    for (;;) {
+        *fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*fd < 0) return fail_at(a, "cannot reach", err);
+        double until = pl_now() + 5 < deadline ? pl_now() + 5 : deadline; // a try; a packet may have been lost
+        if (connect(*fd, at, a->bytes) == 0 || (errno == EINPROGRESS && has_come(*fd, until))) {
+            settle(*fd);
+            return PL_OK;
+        }
+        pl_status st = pl_now() < deadline ? PL_OK : fail_at(a, "cannot reach", err);
+        close(*fd);
+        *fd = -1;
+        PL_TRY(st);
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN * 1000000}, NULL);
+    }
+}
+
+// ---- messages
+
+static pl_status await(int fd, short event, double deadline, pl_err *err) {
+    struct pollfd p = {.fd = fd, .events = event};
+    if (poll(&p, 1, milliseconds(deadline)) > 0 || pl_now() < deadline) return PL_OK;
+    return pl_fail(err, PL_E_IO, "no answer in time");
+}
+
+pl_status pl_net_send(int fd, const void *data, size_t n, double deadline, pl_err *err) {
+    for (size_t at = 0; at < n;) {
+        ssize_t r = send(fd, (const char *)data + at, n - at, MSG_NOSIGNAL);
+        if (r >= 0)
+            at += (size_t)r;
+        else if (errno == EAGAIN || errno == EINTR)
+            PL_TRY(await(fd, POLLOUT, deadline, err));
+        else
+            return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
+    }
+    return PL_OK;
+}
+
+pl_status pl_net_take(int fd, void *data, size_t n, double deadline, pl_err *err) {
+    for (size_t at = 0; at < n;) {
+        ssize_t r = recv(fd, (char *)data + at, n - at, 0);
+        if (r > 0)
+            at += (size_t)r;
+        else if (r == 0)
+            return pl_fail(err, PL_E_IO, "the connection was closed");
+        else if (errno == EAGAIN || errno == EINTR)
+            PL_TRY(await(fd, POLLIN, deadline, err));
+        else
+            return pl_fail(err, PL_E_IO, "the connection is gone (%s)", strerror(errno));
+    }
+    return PL_OK;
+}

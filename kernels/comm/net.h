@@ -1,0 +1,32 @@
+// TCP as the ranks use it: addresses, connections that come within a time, whole messages before a deadline. Private to
+// kernels/comm. Deadlines are those of pl_now(). Sockets are closed by exec, do not block and send at once.
+#ifndef PL_COMM_NET_H
+#define PL_COMM_NET_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <sys/socket.h>
+
+typedef struct pl_net_address {
+    struct sockaddr_storage at;
+    socklen_t               bytes;
+} pl_net_address;
+
+// HOST:PORT or [IPv6]:PORT, looked up. listens: an address of this machine is meant.
+pl_status pl_net_find(pl_net_address *a, const char *text, bool listens, pl_err *err);
+int       pl_net_port(const pl_net_address *a);
+void      pl_net_set_port(pl_net_address *a, int port);
+// "10.0.0.3:29500".
+void      pl_net_text(const pl_net_address *a, char *text, size_t room);
+
+// Listens at *a; port 0: any, which *a then says. PL_E_IO: another has it.
+pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err);
+// The next connection before the deadline, -1 where none came; from: by whom. Not a failure of the group: PL_OK.
+pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err);
+// Tries again until the deadline, as who listens may come later. PL_E_IO names the address.
+pl_status pl_net_connect(int *fd, const pl_net_address *a, double deadline, pl_err *err);
+// Whole or not: PL_E_IO where the other end closed or the deadline passed.
+pl_status pl_net_send(int fd, const void *data, size_t n, double deadline, pl_err *err);
+pl_status pl_net_take(int fd, void *data, size_t n, double deadline, pl_err *err);
+
+#endif

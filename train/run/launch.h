@@ -1,0 +1,40 @@
+// Which rank of how many this process is, when something else started it: torchrun, srun, mpirun of Open MPI or MPICH,
+// or a person with --rank, --world and --address. Decided once, from the options and the environment alone.
+//
+//   options    --rank, --world and --address, all three
+//   torchrun   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR; rank 0 listens at the port behind MASTER_PORT, where
+//              torchrun's own store is
+//   mpirun     OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH, Intel MPI)
+//   srun       SLURM_PROCID and SLURM_NTASKS, in a step; rank 0 listens on the first host of the step
+//
+// They may stand inside each other: srun starts one torchrun or mpirun for each node, whose processes are the ranks.
+// Otherwise two that say different things are refused, naming both, and so are half of torchrun's variables, which job
+// scripts leave behind.
+#ifndef PL_TRAIN_LAUNCH_H
+#define PL_TRAIN_LAUNCH_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+
+typedef struct pl_launch {
+    const char *by;           // "torchrun", ...; NULL: nothing started this process as one of several
+    int         rank, ranks;  // of all
+    int         local;        // of this host, from 0: which GPU is its own
+    char        address[320]; // where rank 0 listens
+} pl_launch;
+
+typedef struct pl_launch_options {
+    int         rank, world; // -1 and 0: not given
+    const char *address;     // NULL: not given. Alone it says where rank 0 of a launcher's ranks listens
+} pl_launch_options;
+
+// A variable of the environment, NULL where it is not set: getenv, or a test's.
+typedef const char *(*pl_launch_get)(void *arg, const char *name);
+
+// PL_E_USAGE: a line that names what contradicts what, or what is missing.
+pl_status pl_launch_find(pl_launch *l, const pl_launch_options *o, pl_launch_get get, void *arg, pl_err *err);
+
+// The first host of a Slurm list: "node[003-007,9],other" is node003. false: no such list, or no room.
+bool pl_launch_first_host(char *host, int room, const char *list);
+
+#endif
