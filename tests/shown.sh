@@ -346,6 +346,83 @@ shown_valgrind() { # memcheck knows neither AVX-512 nor threads of our own makin
     done
 }
 
+host() { # I RANKS OUT [OPTIONS...]: rank I trains in namespaces, a folder and a temporary folder of its own
+    local i=$1 n=$2 out=$3
+    shift 3
+    mkdir -p "$work/host$i/tmp"
+    TMPDIR=$work/host$i/tmp ip netns exec "plh$i" unshare --uts --ipc --mount bash -c \
+        'hostname "plh$1" && mount -t tmpfs tmpfs /dev/shm && cd "$2" && shift 2 && exec "$@"' - "$i" "$work/host$i" \
+        "$p" train "$work/hosts.yaml" --out "$out" --quiet --threads 1 --rank "$i" --world "$n" --address 10.77.0.1:5000 "$@" \
+        2>"$work/host$i/log"
+}
+
+sent() { # bytes that the hosts' links have sent
+    local i
+    for i in 0 1 2 3; do ip netns exec "plh$i" cat /sys/class/net/eth0/statistics/tx_bytes; done | awk '{ s += $1 } END { printf "%.0f", s }'
+}
+
+hosts_down() {
+    local i
+    for i in 0 1 2 3; do ip netns del "plh$i" 2>/dev/null; done
+    ip link del plh 2>/dev/null
+}
+
+hosts_up() { # four hosts on a bridge
+    local i
+    hosts_down
+    ip link add plh type bridge && ip link set plh up || return 1
+    for i in 0 1 2 3; do
+        ip netns add "plh$i" && ip link add "plh-$i" type veth peer name eth0 netns "plh$i" && ip link set "plh-$i" master plh up &&
+            ip -n "plh$i" addr add "10.77.0.$((i + 1))/24" dev eth0 && ip -n "plh$i" link set eth0 up && ip -n "plh$i" link set lo up || return 1
+    done
+}
+
+hosts_recipe() { # STEPS
+    cat >"$work/hosts.yaml" <<END
+kind: target
+data: {text: $work/hosts.txt, tokenizer: {vocab_size: 300}}
+target: {new: {hidden_size: 128, layers: 2, heads: 4, kv_heads: 2, intermediate: 256, positions: 96}}
+train: {steps: $1, batch: 8, seq_len: 64, lr: 1e-2, warmup: 5, slots: 4, checkpoint_every: 20, log_every: 1}
+END
+}
+
+same_weights() { # NAME STATE: as those of one process
+    cmp -s "$work/one/checkpoints/last/training_state" "$2" || { fail hosts "$1: other weights than one process's"; return 1; }
+}
+
+shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; as root): bits, bytes, a cut link, fewer hosts
+    local p i before bytes want t0 pids=() state=$work/host0/run/checkpoints/last/training_state
+    command -v ip >/dev/null && command -v unshare >/dev/null || { fail hosts "needs ip (iproute2) and unshare"; return; }
+    p=$(program)
+    hosts_up || { fail hosts "namespaces cannot be made; run it as root"; hosts_down; return; }
+    awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/hosts.txt"
+    hosts_recipe 100
+    "$p" train "$work/hosts.yaml" --out "$work/one" --quiet || { fail hosts "one process"; hosts_down; return; }
+    before=$(sent)
+    for i in 3 2 1 0; do host "$i" 4 run & pids+=($!); done
+    for i in "${pids[@]}"; do wait "$i" || { cat "$work"/host?/log; fail hosts "four hosts"; hosts_down; return; }; done
+    bytes=$(($(sent) - before))
+    same_weights "four hosts" "$state" || { hosts_down; return; }
+    # Each step a rank sends 3/4 of the gradient twice; weights and moments in the state are three times as many numbers.
+    want=$(stat -c %s "$state" | awk '{ printf "%.0f", $1 / 3 * 6 * 100 }')
+    say hosts "four hosts: the weights of one process; $bytes bytes sent, $want predicted, $(awk -v a="$bytes" -v b="$want" 'BEGIN { printf "%+.1f", 100 * (a / b - 1) }') %"
+    rm -rf "$work"/host?/run
+    pids=()
+    for i in 3 2 1 0; do host "$i" 4 run & pids+=($!); done
+    until [ -s "$work/host0/run/metrics.jsonl" ]; do sleep 0.05; done
+    ip link set plh-2 down
+    t0=$SECONDS
+    for i in "${pids[@]}"; do wait "$i" && { fail hosts "a host trained on without its link"; hosts_down; return; }; done
+    grep -q "rank 2: no sign of life from plh2" "$work/host0/log" && grep -q "rank 2: " "$work/host1/log" && grep -q "rank 2: " "$work/host3/log" ||
+        { cat "$work"/host?/log; fail hosts "the cut host is not named"; hosts_down; return; }
+    say hosts "a link cut while summing: all end after $((SECONDS - t0)) s; $(sed 's/^paceline: //' "$work/host0/log")"
+    pids=()
+    for i in 1 0; do host "$i" 2 run & pids+=($!); done
+    for i in "${pids[@]}"; do wait "$i" || { cat "$work"/host[01]/log; fail hosts "two hosts"; hosts_down; return; }; done
+    same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there: the weights of one process"
+    hosts_down
+}
+
 shown_soak() {
     program >/dev/null
     cmake --build "$root/build" --target soak >/dev/null

@@ -100,7 +100,14 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     *fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0) return fail_at(a, "cannot listen at", err);
     setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(*fd, at, a->bytes) == 0 && listen(*fd, BACKLOG) == 0 && getsockname(*fd, at, &a->bytes) == 0) return PL_OK;
+    bool bound = bind(*fd, at, a->bytes) == 0;
+    if (!bound && errno == EADDRNOTAVAIL) { // a service's address, behind which this machine stands
+        int port = pl_net_port(a);
+        a->at = (struct sockaddr_storage){.ss_family = a->at.ss_family};
+        pl_net_set_port(a, port);
+        bound = bind(*fd, at, a->bytes) == 0;
+    }
+    if (bound && listen(*fd, BACKLOG) == 0 && getsockname(*fd, at, &a->bytes) == 0) return PL_OK;
     pl_status st = fail_at(a, "cannot listen at", err);
     close(*fd);
     *fd = -1;

@@ -19,7 +19,8 @@ void      pl_net_set_port(pl_net_address *a, int port);
 // "10.0.0.3:29500".
 void      pl_net_text(const pl_net_address *a, char *text, size_t room);
 
-// Listens at *a; port 0: any, which *a then says. PL_E_IO: another has it.
+// Listens at *a, or where that is no address of this machine's at all of its own; port 0: any, which *a then says.
+// PL_E_IO: another has it.
 pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err);
 // The next connection before the deadline, -1 where none came; from: by whom. Not a failure of the group: PL_OK.
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err);
