@@ -149,8 +149,7 @@ def main():
             unroll=a.unroll, lr=a.lr, warmup=a.warmup, decay=a.decay))
         return out / name
 
-    own = [f"{{name: paceline-{s}, seed: {s}, kind: eagle3, head: {{kind: full}}}}" for s in seeds]
-    paceline("generate", recipe("data.yaml", own[:1]), "--out", out / "run")
+    paceline("generate", recipe("data.yaml", []), "--out", out / "run")
     taps = json.loads((out / "run/dataset/manifest.json").read_text())["attributes"]["tap_layer_ids"]
     target = transformers.AutoModelForCausalLM.from_pretrained(a.target, dtype=torch.float32)
     documents, cache = Documents(out / "run/dataset", target, taps), {}
@@ -158,12 +157,12 @@ def main():
     took = {"paceline": [], "speculators": []}
     for s in seeds:  # in turns
         t0 = time.perf_counter()
-        paceline("train", recipe(f"own-{s}.yaml", own[s - 1:s]), "--set", f"data.dataset={out}/run/dataset",
+        paceline("train", recipe("own.yaml", []), "--set", f"data.dataset={out}/run/dataset", "--set", f"seed={s}",
                  "--out", out / f"own-{s}")
         took["paceline"].append(time.perf_counter() - t0)
         took["speculators"].append(train(a, s, documents, cache, taps, out / f"theirs-{s}"))
         paceline("import", out / f"theirs-{s}", "--target", a.target, "--out", out / f"imported-{s}")
-    heads = [(f"paceline-{s}", next((out / f"own-{s}").glob("**/checkpoints/last"))) for s in seeds]
+    heads = [(f"paceline-{s}", out / f"own-{s}/checkpoints/last") for s in seeds]
     heads += [(f"speculators-{s}", out / f"imported-{s}") for s in seeds]
     listed = [f"{{path: {path}, name: {name}}}" for name, path in heads]
     paceline("eval", recipe("eval.yaml", [], listed), "--out", out / "eval")
