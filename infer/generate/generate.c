@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define ANSWERS "mask", "all", "between" // in the order of PL_ANSWERS_*
+
 const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_PATH(pl_generate_recipe, target.path),
      .help = "the target: a Hugging Face folder or a llama2.c file"},
@@ -37,8 +39,7 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_INTS(pl_generate_recipe, data.hidden_states.layers), .deflt = "[]", .min = 0, .max = 1024,
      .help = "the layers in those files, in their order: inputs, counted from 0; the target's number of layers, which "
              "must be among them, is what the last one gives"},
-    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.hidden_states.answers), .deflt = "mask",
-     .choices = {"mask", "all", "between"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.hidden_states.answers), .deflt = "mask", .choices = {ANSWERS},
      .help = "their tokens that are answers: where loss_mask is 1, all, or those between begin and end"},
     {PL_KEY_FIELD_STRING(pl_generate_recipe, data.hidden_states.begin),
      .help = "text behind which an answer begins, special tokens spelt out"},
@@ -84,7 +85,7 @@ void pl_generator_options_from(pl_generator_options *o, const pl_recipe *r, cons
     if (n_taps) memcpy(o->tap, taps, (size_t)n_taps * sizeof *taps);
 }
 
-static const char *const answers_names[] = {"mask", "all", "between"};
+static const char *const answers_names[] = {ANSWERS};
 
 static void put_hidden_states(pl_json_out *j, const pl_generate_recipe *gen) {
     pl_json_out_key(j, "hidden_states"), pl_json_out_object(j);

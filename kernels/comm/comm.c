@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const pl_transport *const transports[] = {&pl_transport_nccl, &pl_transport_host};
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
@@ -44,6 +45,32 @@ pl_comm *pl_comm_new(const pl_group *g, int rank, int ranks) {
     pl_comm *c = pl_calloc(1, sizeof *c);
     if (c) *c = (pl_comm){.group = g, .rank = rank, .ranks = ranks, .neighbours = ranks};
     return c;
+}
+
+// ---- failures
+
+enum { NOBODY, WRITING, FAILED };
+
+bool pl_comm_failed(pl_comm_failure *f) {
+    return atomic_load(&f->state) != NOBODY;
+}
+
+bool pl_comm_failure_set(pl_comm_failure *f, int who, pl_status status, const char *why) {
+    int nobody = NOBODY;
+    if (!atomic_compare_exchange_strong(&f->state, &nobody, WRITING)) return false;
+    f->who = who;
+    f->status = (int)status;
+    snprintf(f->why, sizeof f->why, "%s", why);
+    atomic_store(&f->state, FAILED);
+    return true;
+}
+
+pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err) {
+    c->broken = true;
+    for (int i = 0; i < 1000 && atomic_load(&f->state) != FAILED; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // who writes has only a line to write, or died over it
+    if (atomic_load(&f->state) != FAILED) return pl_fail(err, PL_E_IO, "a rank ended without saying why");
+    return pl_fail(err, (pl_status)f->status, "rank %d: %s", f->who, f->why);
 }
 
 pl_status pl_comm_check(pl_comm *c, pl_err *err) {

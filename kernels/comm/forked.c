@@ -21,16 +21,12 @@
 #include <unistd.h>
 
 enum { LINE = 64, TURNS = 2 };
-enum { NOBODY, WRITING, FAILED }; // who has failed
 
 typedef struct shared {
     _Alignas(LINE) atomic_uint turn;   // meetings that are over; who waits sleeps on it
     _Alignas(LINE) atomic_int arrived; // ranks at the present one
-    _Alignas(LINE) atomic_int failed;
-    int  who; // rank; with `why`, once failed
-    int  status;
-    char why[sizeof(((pl_err *)NULL)->msg)];
-    int  what[TURNS][PL_RANKS_MAX]; // of the meeting
+    _Alignas(LINE) pl_comm_failure failure;
+    int what[TURNS][PL_RANKS_MAX]; // of the meeting
     _Alignas(4096) uint8_t window[];
 } shared;
 
@@ -70,27 +66,11 @@ static void wake(shared *s) {
 }
 
 static void tell(pl_comm *c, int who, pl_status status, const char *why) {
-    shared *s = shared_of(c);
-    int     nobody = NOBODY;
-    if (!atomic_compare_exchange_strong(&s->failed, &nobody, WRITING)) return; // another one was first
-    s->who = who;
-    s->status = (int)status;
-    snprintf(s->why, sizeof s->why, "%s", why);
-    atomic_store(&s->failed, FAILED);
-    wake(s);
+    if (pl_comm_failure_set(&shared_of(c)->failure, who, status, why)) wake(shared_of(c));
 }
 
 static void fail(pl_comm *c, const pl_err *why) {
     tell(c, c->rank, why->status, why->msg);
-}
-
-static pl_status told(pl_comm *c, pl_err *err) {
-    shared *s = shared_of(c);
-    c->broken = true;
-    for (int i = 0; i < 1000 && atomic_load(&s->failed) != FAILED; i++)
-        nap(1e-3); // who writes has only a line to write, unless it died over it
-    if (atomic_load(&s->failed) != FAILED) return pl_fail(err, PL_E_IO, "a rank ended without saying why");
-    return pl_fail(err, (pl_status)s->status, "rank %d: %s", s->who, s->why);
 }
 
 // A child that is gone did not mean to go: who fails tells it first, and who is done is waited for in pl_comm_close.
@@ -116,8 +96,8 @@ static void look_after(pl_comm *c) {
 }
 
 static pl_status check(pl_comm *c, pl_err *err) {
-    if (atomic_load(&shared_of(c)->failed) == NOBODY) look_after(c);
-    return atomic_load(&shared_of(c)->failed) == NOBODY ? PL_OK : told(c, err);
+    if (!pl_comm_failed(&shared_of(c)->failure)) look_after(c);
+    return pl_comm_failed(&shared_of(c)->failure) ? pl_comm_failure_told(c, &shared_of(c)->failure, err) : PL_OK;
 }
 
 // ---- meeting
@@ -138,7 +118,7 @@ static pl_status wait_turn(pl_comm *c, unsigned turn, pl_err *err) {
 
 static pl_status meet(pl_comm *c, int what, pl_err *err) {
     shared *s = shared_of(c);
-    if (c->broken || atomic_load(&s->failed) != NOBODY) return told(c, err);
+    if (c->broken || pl_comm_failed(&s->failure)) return pl_comm_failure_told(c, &s->failure, err);
     unsigned turn = c->turn++;
     int     *here = s->what[turn % TURNS];
     here[c->rank] = what;
@@ -223,7 +203,7 @@ static void await(pl_comm *c, double seconds) {
 
 static void close_forked(pl_comm *c) {
     if (c->rank == 0) {
-        if (atomic_load(&shared_of(c)->failed) == NOBODY) await(c, END);
+        if (!pl_comm_failed(&shared_of(c)->failure)) await(c, END);
         kill_all(c); // they write nothing that a kill could leave half-made
     }
     drop(c);

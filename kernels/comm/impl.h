@@ -6,6 +6,7 @@
 #define PL_COMM_IMPL_H
 
 #include "kernels/comm/comm.h"
+#include <stdatomic.h>
 
 // One exchange: to rank i the out_bytes[i] bytes at out[i], from rank i in_bytes[i] bytes into in[i]. What comes in
 // overlaps nothing that goes out. A rank's own entry is left out (0).
@@ -60,6 +61,18 @@ struct pl_comm {
 
 // Bytes of one round of a sum.
 #define PL_COMM_ROUND ((size_t)4 << 20)
+
+// The first failure of a group, told to all; zeroed: nobody has failed. It may lie in memory that processes share.
+typedef struct pl_comm_failure {
+    atomic_int state;
+    int        who, status; // a rank; a pl_status
+    char       why[sizeof(((pl_err *)NULL)->msg)];
+} pl_comm_failure;
+bool      pl_comm_failed(pl_comm_failure *f);
+// False: another one was first.
+bool      pl_comm_failure_set(pl_comm_failure *f, int who, pl_status status, const char *why);
+// Tells it: "rank N: ...". Nothing is in step any more.
+pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err);
 
 extern const pl_group pl_group_forked, pl_group_tcp;
 

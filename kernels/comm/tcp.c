@@ -23,7 +23,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NOBODY, WRITING, FAILED }; // who has failed
 enum { MAGIC = 0x706c6331, HOST = 64, IDENTITY = 256, WHY = sizeof(((pl_err *)NULL)->msg) };
 enum { FOR_SIGNS, FOR_DATA }; // what a connection is for
 
@@ -75,9 +74,7 @@ typedef struct tcp {
     bool            watched;
     int             wake[2], end[2]; // pipes: to the meeting, that somebody failed; to the watcher
     pthread_mutex_t sending;         // of signs
-    atomic_int      failed;
-    int             who, status; // with `why`, once failed
-    char            why[WHY];
+    pl_comm_failure failure;
 } tcp;
 
 // ---- failures
@@ -106,14 +103,18 @@ static void send_signs(const pl_comm *c, const sign *s, const char *text) {
 
 static void tell(pl_comm *c, int who, pl_status status, const char *why) {
     tcp *t = c->link;
-    int  nobody = NOBODY;
-    if (!atomic_compare_exchange_strong(&t->failed, &nobody, WRITING)) return; // another one was first
-    t->who = who;
-    t->status = (int)status;
-    snprintf(t->why, sizeof t->why, "%s", why);
-    atomic_store(&t->failed, FAILED);
+    if (!pl_comm_failure_set(&t->failure, who, status, why)) return;
     (void)!write(t->wake[1], "", 1);
-    send_signs(c, &(sign){.kind = SIGN_FAILED, .who = who, .status = t->status, .n = (int32_t)strlen(t->why)}, t->why);
+    send_signs(
+        c, &(sign){.kind = SIGN_FAILED, .who = who, .status = (int32_t)status, .n = (int32_t)strlen(t->failure.why)},
+        t->failure.why);
+}
+
+static void tell_broken(pl_comm *c, int who) {
+    const tcp *t = c->link;
+    char       why[WHY];
+    snprintf(why, sizeof why, "its process on %s ended or its connection broke", t->peer[who].host);
+    tell(c, who, PL_E_IO, why);
 }
 
 static void fail(pl_comm *c, const pl_err *why) {
@@ -125,16 +126,12 @@ static void nap(double seconds) {
 }
 
 static pl_status told(pl_comm *c, pl_err *err) {
-    tcp *t = c->link;
-    c->broken = true;
-    while (atomic_load(&t->failed) != FAILED)
-        nap(1e-3); // the watcher writes a line
-    return pl_fail(err, (pl_status)t->status, "rank %d: %s", t->who, t->why);
+    return pl_comm_failure_told(c, &((tcp *)c->link)->failure, err);
 }
 
 static pl_status check(pl_comm *c, pl_err *err) {
     tcp *t = c->link;
-    return atomic_load(&t->failed) == NOBODY ? PL_OK : told(c, err);
+    return pl_comm_failed(&t->failure) ? told(c, err) : PL_OK;
 }
 
 // ---- the watcher
@@ -170,16 +167,12 @@ static void hear(pl_comm *c, int from, double now) {
     tcp    *t = c->link;
     peer   *p = &t->peer[from];
     ssize_t n = recv(p->signs, p->in + p->n_in, sizeof p->in - p->n_in, 0);
-    char    why[WHY];
     if (n > 0) {
         p->heard = now;
         p->n_in += (size_t)n;
         read_signs(c, from);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        if (!p->gone) {
-            snprintf(why, sizeof why, "its process on %s ended or its connection broke", p->host);
-            tell(c, from, PL_E_IO, why);
-        }
+        if (!p->gone) tell_broken(c, from);
         p->gone = true;
     }
 }
@@ -244,12 +237,10 @@ static pl_status start_watching(pl_comm *c, pl_err *err) {
 // Who is cut off in a meeting has failed, but perhaps because of another, of whom a sign is on its way.
 static pl_status lost(pl_comm *c, int who, pl_err *err) {
     tcp   *t = c->link;
-    char   why[WHY];
     double until = pl_now() + LAST;
-    while (atomic_load(&t->failed) == NOBODY && pl_now() < until)
+    while (!pl_comm_failed(&t->failure) && pl_now() < until)
         nap(1e-2);
-    snprintf(why, sizeof why, "its process on %s ended or its connection broke", t->peer[who].host);
-    tell(c, who, PL_E_IO, why);
+    tell_broken(c, who);
     return told(c, err);
 }
 
@@ -283,9 +274,10 @@ static bool pull(peer *p, void *data, size_t bytes) {
     return true;
 }
 
-static bool wrong(const peer *p, size_t bytes) {
-    return p->taken >= sizeof p->theirs && (p->theirs.magic != MAGIC || p->theirs.bytes != bytes ||
-                                            p->theirs.what != p->mine.what || p->theirs.turn != p->mine.turn);
+static bool wrong(const peer *p, int from, size_t bytes) {
+    return p->taken >= sizeof p->theirs &&
+           (p->theirs.magic != MAGIC || p->theirs.bytes != bytes || p->theirs.what != p->mine.what ||
+            p->theirs.turn != p->mine.turn || p->theirs.rank != (uint32_t)from);
 }
 
 // One look at every connection; *open: how many are not done, listed in fd.
@@ -296,7 +288,7 @@ static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, 
         peer *p = &t->peer[r];
         if (r == c->rank) continue;
         if (!push(p, s->out[r]) || !pull(p, s->in[r], s->in_bytes[r])) return lost(c, r, err);
-        if (wrong(p, s->in_bytes[r]))
+        if (wrong(p, r, s->in_bytes[r]))
             return pl_fail(err, PL_E_INTERNAL,
                            "rank %d, meeting %u for %u of %zu bytes, met rank %d in meeting %u for %u of %llu", c->rank,
                            p->mine.turn, p->mine.what, s->in_bytes[r], r, p->theirs.turn, p->theirs.what,
@@ -532,7 +524,7 @@ static void say_goodbye(pl_comm *c) {
     tcp   *t = c->link;
     double until = pl_now() + LAST;
     char   rest[256];
-    if (atomic_load(&t->failed) == NOBODY) send_signs(c, &(sign){.kind = SIGN_GONE}, NULL);
+    if (!pl_comm_failed(&t->failure)) send_signs(c, &(sign){.kind = SIGN_GONE}, NULL);
     for (int r = 0; r < c->ranks; r++)
         if (t->peer[r].signs >= 0) shutdown(t->peer[r].signs, SHUT_WR);
     for (int r = 0; r < c->ranks; r++) // a close over unread signs would take the last word with it

@@ -5,10 +5,9 @@
 #include "kernels/base/files.h"
 #include "kernels/base/rng.h"
 #include "program.h"
+#include "tests/port.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -250,16 +248,6 @@ static void killing(void **state) {
 
 enum { WORLD = 2, NAMES = 6 };
 
-static int free_port(void) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t          n = sizeof a;
-    int                fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
 // What torchrun tells a rank.
 static void as_torchrun(int rank, int port) {
     static const char *const names[NAMES] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -317,7 +305,7 @@ static void launched(void **state) {
     for (int torchrun = 0; torchrun < 2; torchrun++) {
         const char *out = torchrun ? "torchrun" : "options";
         char        path[64];
-        int         port = free_port();
+        int         port = test_free_port();
         running     r[WORLD];
         for (int i = WORLD - 1; i >= 0; i--)
             r[i] = start_rank(i, port, torchrun, out, NULL);
@@ -331,13 +319,13 @@ static void launched(void **state) {
 static void launched_and_stopped(void **state) {
     (void)state;
     running r[WORLD];
-    int     port = free_port();
+    int     port = test_free_port();
     for (int i = 0; i < WORLD; i++)
         r[i] = start_rank(i, port, true, "stopped", NULL);
     wait_for_steps("host-0/stopped");
     kill(r[1].pid, SIGUSR1);
     both_end(r, 1, "of 200; the same command goes on");
-    port = free_port();
+    port = test_free_port();
     long before = said("host-0/stopped");
     for (int i = 0; i < WORLD; i++)
         r[i] = start_rank(i, port, true, "stopped", NULL);
@@ -356,7 +344,7 @@ static void launched_and_stopped(void **state) {
 static void launched_wrongly(void **state) {
     (void)state;
     running r[WORLD];
-    int     port = free_port();
+    int     port = test_free_port();
     for (int i = 0; i < WORLD; i++)
         r[i] = start_rank(i, port, true, "wrong", i ? "--set=train.lr=0.5" : NULL);
     both_end(r, 2, "has the hash ");

@@ -11,15 +11,13 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 #include "kernels/comm/comm.h"
-#include <arpa/inet.h>
+#include "tests/port.h"
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,15 +34,8 @@ static bool          over_tcp;
 static pl_comm_place place; // what all are told, but for the rank and its number of ranks
 static char          address[32];
 
-// A port of this host that nobody has.
 static void find_port(void) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t          n = sizeof a;
-    int                fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    close(fd);
-    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(a.sin_port));
+    snprintf(address, sizeof address, "127.0.0.1:%d", test_free_port());
     place.address = address;
 }
 

@@ -231,7 +231,8 @@ static void refuses_files(void **state) {
         const char *name;
         file        as;
         const char *says;
-    } bad[] = {{"layers", {.hidden = PL_BF16, .layers = 0, .tokens = 5, .mask = true}, "for 5 tokens"},
+    } bad[] = {{"tokens", {.hidden = PL_BF16, .tokens = 5, .mask = true}, "for 5 tokens"},
+               {"layers", {.hidden = PL_BF16, .layers = 2, .mask = true}, "2, 32]; for "},
                {"mask", {.mask = false}, "has no loss_mask"},
                {"token", {.mask = true, .token = 100000}, "token 1 is 100000, outside the target's vocabulary"},
                {"value", {.mask = true, .hidden = PL_F32, .value = INFINITY}, "are not all numbers"}};
