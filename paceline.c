@@ -170,7 +170,10 @@ done:
 
 static pl_status check_train(const pl_recipe *r, const char *out_dir, pl_err *err) {
     (void)out_dir;
-    return pl_train_check(r, err);
+    PL_TRY(pl_train_check(r, err));
+    int listed = pl_pipeline_recipe_of(r)->drafters.n;
+    if (listed) pl_log("train: the list of %d drafters is for `run`; this trains what `drafter` says", listed);
+    return PL_OK;
 }
 
 static const pl_cli_option generate_options[] = {
