@@ -55,17 +55,15 @@ static int draw_all(pl_proposing *o, const double *q, int k, int32_t *id, float 
     return n;
 }
 
-void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
-                     int32_t *id, float *logp) {
-    PL_CHECK(o->kind != PL_PROPOSE_TOP && k >= 1, "proposal %d, %d candidates", (int)o->kind, k);
+double *pl_propose_row(pl_proposing *o) {
     PL_CHECK(o->q_used < o->q_rows, "distributions of more than %d nodes", o->q_rows);
-    pl_sampling s = *o->sampling;
-    s.repetition_penalty = 1;
-    double *q = o->q + (int64_t)o->q_used++ * o->vocab;
-    int     n = 0;
-    bool    all = drafted->n == o->vocab && !drafted->d2t;
-    if (pl_distribution(all ? q : o->dist, logits, drafted->n, &s, &(pl_history){0}, o->work)) {
-        if (!all) pl_drafted_distribution(drafted, q, o->vocab, o->dist);
+    return o->q + (int64_t)o->q_used++ * o->vocab;
+}
+
+void pl_propose_from(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp) {
+    PL_CHECK(o->kind != PL_PROPOSE_TOP && k >= 1, "proposal %d, %d candidates", (int)o->kind, k);
+    int n = 0;
+    if (q) {
         t->kind[node] = o->kind;
         t->q[node] = q;
         n = o->kind == PL_PROPOSE_TOP_ONE ? draw_top_one(o, t, node, q, k, id, logp) : draw_all(o, q, k, id, logp);
@@ -74,4 +72,15 @@ void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits,
         id[n] = -1;
         logp[n] = -INFINITY;
     }
+}
+
+void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
+                     int32_t *id, float *logp) {
+    pl_sampling s = *o->sampling;
+    s.repetition_penalty = 1;
+    double *q = pl_propose_row(o);
+    bool    all = drafted->n == o->vocab && !drafted->d2t;
+    bool    good = pl_distribution(all ? q : o->dist, logits, drafted->n, &s, &(pl_history){0}, o->work);
+    if (good && !all) pl_drafted_distribution(drafted, q, o->vocab, o->dist);
+    pl_propose_from(o, t, node, good ? q : NULL, k, id, logp);
 }

@@ -28,6 +28,11 @@ typedef struct pl_proposing {
 void pl_propose_draw(pl_proposing *o, pl_tree *t, int node, const float *logits, const pl_drafted *drafted, int k,
                      int32_t *id, float *logp);
 
+// The same in two steps, for drafters whose distribution comes otherwise: a row of [vocab] for it, taken for this
+// cycle; and k candidates drawn from q, which is such a row, sums to 1, and is the node's from now on (NULL: none).
+double *pl_propose_row(pl_proposing *o);
+void    pl_propose_from(pl_proposing *o, pl_tree *t, int node, double *q, int k, int32_t *id, float *logp);
+
 // Index of the largest weight, the lowest among equals: the order of the best.
 int64_t pl_propose_best(const double *w, int64_t n);
 

@@ -62,6 +62,13 @@ int pl_tree_add(pl_tree *t, int parent, int32_t token, float score) {
     return i;
 }
 
+void pl_tree_miss(pl_tree *t, int parent) {
+    PL_CHECK(t->n_draws < PL_TREE_GROWN - 1, "tree of %d draws", t->n_draws);
+    t->draw_parent[t->n_draws] = parent;
+    t->draw_token[t->n_draws++] = -1;
+    t->drawn[parent]++;
+}
+
 int pl_tree_child(const pl_tree *t, int node, int32_t token) {
     int i = t->first[node];
     while (i >= 0 && t->token[i] != token)

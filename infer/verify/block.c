@@ -30,7 +30,8 @@ static void verify(const pl_verifier *v, const pl_verify_in *in, pl_verdict *out
             }
             break;
         }
-        double ratio = q[token[0]] > 0 ? p[token[0]] / q[token[0]] : 0, s = pi < 1 ? pl_surplus(p, q, in->v, pi) : 0;
+        double ratio = token[0] >= 0 && q[token[0]] > 0 ? p[token[0]] / q[token[0]] : 0,
+               s = pi < 1 ? pl_surplus(p, q, in->v, pi) : 0;
         if (depth == 0 || in->coin->flip(in->coin, pi < 1 ? s / (s + 1 - pi) : 1)) {
             double *swap = kept;
             kept = p;

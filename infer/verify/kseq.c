@@ -56,7 +56,7 @@ static int32_t couple(const pl_verify_in *in, const pl_children *c, int64_t posi
     (void)position;
     for (int i = 0; i < c->n; i++) {
         int32_t x = c->token[i];
-        if (q[x] > 0 && in->coin->flip(in->coin, p[x] / (rho * q[x]))) return x;
+        if (x >= 0 && q[x] > 0 && in->coin->flip(in->coin, p[x] / (rho * q[x]))) return x;
     }
     double scale = b > 0 ? accepted(b, c->n) / b : 0;
     for (int64_t i = 0; i < in->v; i++) {

@@ -86,7 +86,7 @@ double pl_overlap(const double *p, const double *q, int64_t v) {
 }
 
 bool pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x) {
-    return q[x] > 0 && coin->flip(coin, p[x] / q[x]);
+    return x >= 0 && q[x] > 0 && coin->flip(coin, p[x] / q[x]);
 }
 
 int32_t pl_verify_drawn(const pl_verify_in *in, const double *q, int32_t x) {

@@ -25,8 +25,8 @@ typedef struct pl_verdict {
 typedef struct pl_children {
     pl_proposal    kind;
     int            n;
-    const int32_t *token; // [n]; PL_PROPOSE_IID may repeat
-    const double  *q;     // [v], sums to 1; NULL for PL_PROPOSE_TOP
+    const int32_t *token; // [n]; PL_PROPOSE_IID may repeat; -1: fell on none of the target's tokens (pl_tree_miss)
+    const double  *q;     // [v], sums to 1 (less where a draw may be -1); NULL for PL_PROPOSE_TOP
 } pl_children;
 
 typedef struct pl_verify_in {
@@ -72,7 +72,7 @@ bool    pl_residual(double *p, const double *q, int64_t v);
 double  pl_surplus(const double *p, const double *q, int64_t v, double scale);
 // sum min(p, q): how often two distributions can agree.
 double  pl_overlap(const double *p, const double *q, int64_t v);
-// Tests x, drawn from q: true with probability min(1, p(x) / q(x)).
+// Tests x, drawn from q: true with probability min(1, p(x) / q(x)); never -1.
 bool    pl_ratio_test(pl_coin *coin, const double *p, const double *q, int32_t x);
 // Speculative sampling at one node (Leviathan et al. 2023, arXiv 2211.17192, §2.3): x if it passes the ratio test, else
 // a draw from the residual. Y ~ p whenever x ~ q. p is overwritten.
