@@ -158,6 +158,17 @@ static pl_status allocate(pl_engine *e, pl_err *err) {
     return PL_OK;
 }
 
+// Drafters that draw otherwise than a verifier asks would be matched in silence.
+static pl_status check_verifier(const pl_engine *e, pl_err *err) {
+    const pl_drafter  *d = e->drafter;
+    const pl_verifier *v = e->opt.verifier;
+    PL_TRY(pl_verifier_takes(v, &d->policy, err));
+    if (!d->proposals || d->proposals >> v->proposal & 1) return PL_OK;
+    bool draws = d->proposals >> PL_PROPOSE_IID & 1;
+    return pl_fail(err, PL_E_USAGE, "drafter \"%s\" does not draw as verifier \"%s\" asks it to: take %s",
+                   d->kind->name, v->name, draws ? "match, rejection or block" : "match");
+}
+
 pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool, const pl_llama *target,
                            pl_drafter *drafter, const pl_engine_options *o, pl_err *err) {
     *out = NULL;
@@ -184,7 +195,7 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
     e->ctx.repeats = true;
-    if (drafter) PL_TRY_GOTO(st, fail, pl_verifier_takes(e->opt.verifier, &drafter->policy, err));
+    if (drafter) PL_TRY_GOTO(st, fail, check_verifier(e, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));
     *out = e;

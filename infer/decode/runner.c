@@ -26,7 +26,9 @@ pl_status pl_runner_open(pl_runner *r, const pl_backend *be, pl_pool *pool, cons
                             .tree = tree,
                             .max_sessions = sessions,
                             .max_rows = rows,
-                            .slots = r->max_len};
+                            .slots = r->max_len,
+                            .pool = pool,
+                            .tok = target->tok};
     if (o->drafter) PL_TRY(pl_drafter_open(&r->drafter, o->drafter, &d, err));
     if (r->drafter) r->drafter->watch = o->watch;
     pl_engine_options eo = {.max_sessions = sessions, .max_rows = rows, .max_len = r->max_len, .verifier = o->verifier};

@@ -7,6 +7,7 @@
 #ifndef PL_DRAFTER_H
 #define PL_DRAFTER_H
 
+#include "data/tokenizer/tokenizer.h"
 #include "infer/model/llama.h"
 #include "infer/sample/propose.h"
 #include "infer/tree/tree.h"
@@ -81,18 +82,22 @@ struct pl_drafter {
     pl_tree_policy         policy;
     char                   tree[PL_DRAFTER_TREE];    // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
-    pl_draft_watch        *watch;                    // NULL: nobody. Set before the first measure
+    unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
+    pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.
     int                    max_sessions, max_rows;
     pl_draft_parts         parts; // of the call in progress: the caller zeroes, `propose` adds; zeros where it is free
 };
 
 typedef struct pl_drafter_options {
-    const pl_llama *target;                 // outlives the drafter
-    pl_dtype        dtype;                  // how its own weights are held: PL_F32 or PL_BF16
-    const char     *tree;                   // as --tree has it; NULL or "": the drafter's own default
-    int             max_sessions, max_rows; // of a call: see pl_drafter
-    int             slots;                  // positions per session
+    const pl_llama     *target;                 // outlives the drafter
+    pl_dtype            dtype;                  // how its own weights are held: PL_F32 or PL_BF16
+    const char         *tree;                   // as --tree has it; NULL or "": the drafter's own default
+    int                 max_sessions, max_rows; // of a call: see pl_drafter
+    int                 slots;                  // positions per session
+    // For drafters that are models of their own: NULL, one thread; NULL, where the target's is not known.
+    pl_pool            *pool;
+    const pl_tokenizer *tok;
 } pl_drafter_options;
 
 // A way to come by a drafter. `from`: the checkpoint's folder or, for drafters that need none, what follows "NAME:"

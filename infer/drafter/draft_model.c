@@ -1,0 +1,210 @@
+#include "infer/drafter/draft_model.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/gather.h"
+
+#include <string.h>
+
+#define CHUNK 128  // rows of a forward while a context is read, at least
+#define PENDING 16 // rows of a context that a forward with logits takes, at most
+
+struct pl_draft_context {
+    pl_kv    kv;
+    int32_t *ids; // [positions] whose rows the cache holds
+    int      n;
+    // Rows drafted behind it, at places n, n + 1, ... of the cache.
+    int      used;
+    int32_t *token, *parent; // [drafted]
+};
+
+// ---- life -----------------------------------------------------------------------------------------------------------
+
+static pl_tensor forward(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted) {
+    const pl_llama *l = &m->target.model;
+    pl_ctx         *ctx = &m->ctx;
+    size_t          rows = (size_t)n, deep = (size_t)(m->drafted > 0 ? m->drafted : 1);
+    int32_t        *id = pl_ctx_bytes(ctx, rows * sizeof *id), *pos = pl_ctx_bytes(ctx, rows * sizeof *pos);
+    int32_t        *index = pl_ctx_bytes(ctx, rows * sizeof *index);
+    int32_t        *path = pl_ctx_bytes(ctx, pl_size_mul(rows, deep, sizeof *path));
+    pl_kvrow       *kv = pl_ctx_bytes(ctx, pl_size_mul(rows, (size_t)l->n_layers, sizeof *kv));
+    for (int i = 0, k = 0; i < n && !ctx->measuring; i++) {
+        const pl_draft_row     *r = &row[i];
+        const pl_draft_context *c = &m->context[r->slot];
+        int32_t                *p = NULL;
+        id[i] = r->token;
+        pos[i] = r->pos;
+        if (r->wanted) index[k++] = i;
+        if (r->drafted >= 0) {
+            p = path + (size_t)i * deep;
+            for (int at = r->drafted, j = r->n_path; j > 0; at = c->parent[at])
+                p[--j] = c->n + at;
+        }
+        pl_kv_row(&c->kv, &kv[i], n, r->n_ctx, p, r->n_path, r->place);
+    }
+    pl_view      view = {.pos = pos, .cos = l->cos, .sin = l->sin, .row = kv, .m = n};
+    pl_llama_out out;
+    pl_llama_forward(ctx, l, id, n, &view, NULL, 0, &out);
+    if (n_wanted == 0) return (pl_tensor){0};
+    return pl_llama_logits(ctx, l, n_wanted == n ? out.hidden : pl_gather(ctx, out.hidden, index, n_wanted));
+}
+
+static void measure(pl_ctx *ctx, void *arg) {
+    pl_draft_model *m = arg;
+    pl_tensor       logits = forward(m, m->row, m->most, m->most_wanted);
+    if (m->most == m->most_wanted) { // a smaller step may gather where this one did not
+        int32_t *index = pl_ctx_bytes(ctx, sizeof *index);
+        pl_gather(ctx, pl_ctx_tensor(ctx, m->most, m->target.model.shape.d), index, m->most);
+    }
+    pl_ctx_read(ctx, &logits);
+}
+
+static pl_status allocate(pl_draft_model *m, const pl_drafter_options *o, pl_err *err) {
+    const pl_llama *l = &m->target.model;
+    m->context = pl_calloc((size_t)m->sessions, sizeof *m->context);
+    m->row = pl_calloc((size_t)m->most, sizeof *m->row);
+    m->early = pl_calloc((size_t)m->most, sizeof *m->early);
+    if (!m->context || !m->row || !m->early) return pl_fail(err, PL_E_MEMORY, "out of memory");
+    for (int i = 0; i < m->sessions; i++) {
+        pl_draft_context *c = &m->context[i];
+        c->ids = pl_calloc((size_t)m->positions, sizeof *c->ids);
+        c->token = pl_calloc((size_t)m->drafted + 1, sizeof *c->token);
+        c->parent = pl_calloc((size_t)m->drafted + 1, sizeof *c->parent);
+        if (!c->ids || !c->token || !c->parent) return pl_fail(err, PL_E_MEMORY, "out of memory");
+        PL_TRY(pl_kv_create(&c->kv, l->n_layers, m->positions + m->drafted, &l->shape, l->be, err));
+    }
+    PL_TRY(pl_ctx_init(&m->ctx, l->be, o->pool));
+    m->ctx.repeats = true;
+    return pl_ctx_measure(&m->ctx, measure, m, err);
+}
+
+pl_status pl_draft_model_open(pl_draft_model *m, const char *path, const char *tokenizer, int slots, int per_level,
+                              int drafted, const pl_drafter_options *o, pl_err *err) {
+    *m = (pl_draft_model){.drafted = drafted, .sessions = o->max_sessions};
+    PL_TRY(pl_target_open(&m->target, path, tokenizer, NULL, o->dtype == PL_BF16 ? PL_WEIGHTS_BF16 : PL_WEIGHTS_FP32,
+                          o->target->be, err));
+    int positions = m->target.model.config.max_position_embeddings;
+    m->positions = slots < positions ? slots : positions;
+    int level = per_level > PENDING ? per_level : PENDING;
+    m->most = m->sessions * level > CHUNK ? m->sessions * level : CHUNK;
+    m->most_wanted = m->sessions * per_level;
+    pl_status st = allocate(m, o, err);
+    if (st == PL_OK) return PL_OK;
+    pl_draft_model_close(m);
+    return pl_fail_at(err, st, "drafter %s", path);
+}
+
+void pl_draft_model_close(pl_draft_model *m) {
+    pl_ctx_fini(&m->ctx);
+    for (int i = 0; m->context && i < m->sessions; i++) {
+        pl_draft_context *c = &m->context[i];
+        pl_kv_destroy(&c->kv);
+        pl_free(c->ids);
+        pl_free(c->token);
+        pl_free(c->parent);
+    }
+    pl_free(m->context);
+    pl_free(m->row);
+    pl_free(m->early);
+    pl_target_close(&m->target);
+    *m = (pl_draft_model){0};
+}
+
+void pl_draft_model_reset(pl_draft_model *m, int slot) {
+    m->context[slot].n = m->context[slot].used = 0;
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+// Drafted rows that spell ids[at..n) become context. Returns where the text that the cache holds ends now.
+static int adopt(pl_draft_model *m, pl_draft_context *c, const int32_t *ids, int at, int n) {
+    int32_t from[PL_TREE_GROWN];
+    int     row = -1, k = 0;
+    for (int r = 0; r < c->used && at + k < n && k < PL_TREE_GROWN; r++)
+        if (c->parent[r] == row && c->token[r] == ids[at + k]) {
+            from[k++] = c->n + r;
+            row = r;
+        }
+    if (k > 0) pl_kv_move(&m->ctx, &c->kv, at, from, k);
+    return at + k;
+}
+
+static pl_draft_row context_row(int slot, const int32_t *ids, int read, int at, bool wanted) {
+    return (pl_draft_row){.slot = slot,
+                          .token = ids[at],
+                          .pos = at,
+                          .n_ctx = read,
+                          .n_path = at - read + 1,
+                          .place = at,
+                          .drafted = -1,
+                          .wanted = wanted};
+}
+
+static bool run(pl_draft_model *m, const pl_draft_row *row, int n, int n_wanted, const float **logits) {
+    pl_ctx_begin(&m->ctx);
+    pl_tensor y = forward(m, row, n, n_wanted);
+    float    *host = n_wanted ? pl_ctx_read(&m->ctx, &y) : NULL;
+    bool      good = pl_ctx_wait(&m->ctx);
+    if (logits) *logits = good ? host : NULL;
+    return good;
+}
+
+bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int n, bool wanted) {
+    pl_draft_context *c = &m->context[slot];
+    int               at = 0, last = wanted ? n - 1 : n; // what is asked for its logits is read anew
+    if (n > m->positions || m->ctx.err.status != PL_OK) return false;
+    while (at < c->n && at < last && c->ids[at] == ids[at])
+        at++;
+    if (at == c->n) at = adopt(m, c, ids, at, last);
+    memcpy(c->ids, ids, (size_t)n * sizeof *ids);
+    c->used = 0;
+    while (n - at > PENDING) {
+        int k = n - at - PENDING < m->most ? n - at - PENDING : m->most;
+        for (int i = 0; i < k; i++)
+            m->early[i] = context_row(slot, ids, at, at + i, false);
+        if (!run(m, m->early, k, 0, NULL)) return false;
+        at += k;
+    }
+    for (int i = at; i < n; i++)
+        m->row[m->n++] = context_row(slot, ids, at, i, wanted && i == n - 1);
+    m->n_wanted += wanted;
+    c->n = n;
+    return true;
+}
+
+int pl_draft_model_row(pl_draft_model *m, int slot, int32_t token, int parent) {
+    pl_draft_context *c = &m->context[slot];
+    int               r = c->used, depth = 0;
+    if (r == m->drafted || m->n == m->most || m->n_wanted == m->most_wanted) return -1;
+    c->token[r] = token;
+    c->parent[r] = parent;
+    for (int at = r; at >= 0; at = c->parent[at])
+        depth++;
+    if (c->n + depth > m->target.model.config.max_position_embeddings) return -1;
+    c->used++;
+    m->row[m->n++] = (pl_draft_row){.slot = slot,
+                                    .token = token,
+                                    .pos = c->n + depth - 1,
+                                    .n_ctx = c->n,
+                                    .n_path = depth,
+                                    .place = c->n + r,
+                                    .drafted = r,
+                                    .wanted = true};
+    m->n_wanted++;
+    return r;
+}
+
+const float *pl_draft_model_run(pl_draft_model *m) {
+    const float *logits = NULL;
+    if (m->n > 0) run(m, m->row, m->n, m->n_wanted, &logits);
+    m->n = m->n_wanted = 0;
+    return logits;
+}
+
+void pl_draft_model_check(pl_draft_model *m, pl_ctx *ctx) {
+    if (m->ctx.err.status != PL_OK && ctx->err.status == PL_OK)
+        pl_ctx_fail(ctx, m->ctx.err.status, "drafter: %s", m->ctx.err.msg);
+}
+
+double pl_draft_model_bytes(const pl_draft_model *m) {
+    return pl_llama_step_bytes(&m->target.model, m->positions / 2);
+}

@@ -1,0 +1,162 @@
+// String-level exact match (arXiv 2502.05202, Algorithm 2): the drafter writes on in its own tokens, the target's
+// tokenizer reads what it wrote, and these tokens are a chain that is matched: the target's own draw decides and
+// is followed where it was drafted. So the text is plain sampling's, token for token, whatever the two tokenizers are.
+//
+//   "slem:PATH[:TOKENIZER]"
+//
+// Drafted tokens are the drafter's best at every temperature. The paper draws them, and accepts a token t with
+// probability p(t) psi(t) summed over t (psi: what strings drawn from the drafter begin with); a fixed string accepts
+// p(t) of one t, which is more wherever the drafter's most probable one is the target's as well, and no draw is coupled
+// with anything here in either case.
+//
+// Borders. The target's text is never told otherwise: what was written is read together with the words before it, and
+// counts from the border on (pl_lexicon_continue). Its last token may be an artefact of where the draft was cut; it is
+// drafted all the same, as it costs a row and may be right. As many of the drafter's tokens are drafted as the wanted
+// ones of the target have taken so far in this text.
+#include "infer/drafter/translation.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WRITTEN 64 // the drafter's tokens of one draft at most
+
+typedef struct writing {
+    int  left, row; // tokens that may still be written; the last one's row
+    bool ended;     // with the token that ends an answer
+    int  n;
+    char text[4096]; // what was written
+} writing;
+
+typedef struct slem {
+    pl_standalone own;
+    writing      *w;                  // [sessions]
+    double        share[PL_TREE_MAX]; // levels of a chain take the same time
+} slem;
+
+static int64_t best(const float *x, int64_t n) {
+    int64_t b = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (b < 0 ? x[i] > -INFINITY : x[i] > x[b]) b = i;
+    return b;
+}
+
+static int levels_of(const slem *d, const pl_draft_item *it) {
+    return it->depth < d->own.base.policy.depth ? it->depth : d->own.base.policy.depth;
+}
+
+// How many of the drafter's tokens as many of the target's take.
+static int wanted(const slem *d, const pl_draft_item *it, int depth) {
+    const pl_transcript *t = &d->own.tr.text[it->slot];
+    int                  n = (int)ceil((double)depth * t->n / (t->n_said > 0 ? t->n_said : 1));
+    n = n < depth ? depth : n;
+    return n < WRITTEN ? n : WRITTEN;
+}
+
+// One token more; false: the text is written.
+static bool write(slem *d, writing *w, const pl_draft_item *it, const float *logits) {
+    size_t  n;
+    int64_t id = best(logits, d->own.tr.vd);
+    if (id < 0) return false;
+    const char *s = pl_lexicon_bytes(&d->own.tr.draft, (int32_t)id, &n);
+    w->ended = id == pl_tokenizer_eos_id(d->own.tr.draft.tok);
+    if (w->ended || n == 0 || (size_t)w->n + n > sizeof w->text) return false;
+    memcpy(w->text + w->n, s, n);
+    w->n += (int)n;
+    if (--w->left == 0) return false;
+    w->row = pl_draft_model_row(&d->own.model, it->slot, (int32_t)id, w->row);
+    return w->row >= 0;
+}
+
+// What was written as a chain of the target's tokens.
+static void read(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int depth) {
+    const pl_tree_policy *policy = &d->own.base.policy;
+    const pl_translation *tr = &d->own.tr;
+    int32_t               id[PL_TREE_MAX];
+    size_t                n_tail;
+    int                   n, node = 0, end = pl_tokenizer_eos_id(tr->target.tok);
+    pl_err                err = {0};
+    const char           *tail = pl_transcript_tail(&tr->text[it->slot], &n_tail);
+    pl_status st = pl_lexicon_continue(&tr->target, tail, n_tail, w->text, (size_t)w->n, id, PL_TREE_MAX - 1, &n, &err);
+    if (st != PL_OK) {
+        pl_ctx_fail(ctx, st, "drafter \"slem\": %s", err.msg);
+        return;
+    }
+    if (w->ended && end >= 0) id[n++] = end;
+    for (int level = 0; level < n && level < depth && id[level] < tr->vt; level++)
+        if (policy->kind->grow(policy, it->tree, level, &node, 1, &id[level], &(float){0}, &node) == 0) break;
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    slem  *d = (slem *)base;
+    double began = pl_now(), at = began;
+    if (ctx->measuring) return; // its model computes in steps of its own
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        bool           drafts = pl_standalone_take_in(&d->own, ctx, it);
+        d->w[i] = (writing){.row = -1, .left = drafts ? wanted(d, it, levels_of(d, it)) : 0};
+    }
+    const float *logits = pl_draft_model_run(&d->own.model);
+    pl_draft_lap(&base->parts.take_in, &at);
+    while (logits) {
+        for (int i = 0; i < b->n; i++) {
+            if (d->w[i].left == 0) continue;
+            if (!write(d, &d->w[i], &b->item[i], logits)) d->w[i].left = 0;
+            logits += d->own.tr.vd;
+        }
+        pl_draft_lap(&base->parts.head, &at);
+        logits = pl_draft_model_run(&d->own.model);
+        pl_draft_lap(&base->parts.layer, &at);
+    }
+    for (int i = 0; i < b->n; i++) {
+        pl_draft_item *it = &b->item[i];
+        if (d->w[i].n == 0 && !d->w[i].ended) continue;
+        read(d, ctx, &d->w[i], it, levels_of(d, it));
+        pl_tree_notes_share(it->tree, began, pl_now(), d->share);
+    }
+    pl_draft_model_check(&d->own.model, ctx);
+}
+
+static void destroy(pl_drafter *base) {
+    slem *d = (slem *)base;
+    pl_standalone_close(&d->own);
+    pl_free(d->w);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {.name = "slem",
+                                     .propose = propose,
+                                     .reset = pl_standalone_reset,
+                                     .step_bytes = pl_standalone_step_bytes,
+                                     .destroy = destroy};
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    (void)args;
+    return pl_standalone_chain(p, name, "slem", tree, err);
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
+    *out = NULL;
+    slem *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, 1, WRITTEN, true, o, err);
+    d->own.base.proposals = 1u << PL_PROPOSE_TOP;
+    d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
+    for (int i = 0; i < PL_TREE_MAX; i++)
+        d->share[i] = 1;
+    if (st == PL_OK && !d->w) st = pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
+    if (st == PL_OK)
+        *out = &d->own.base;
+    else
+        destroy(&d->own.base);
+    return st;
+}
+
+const pl_drafter_source pl_drafter_slem = {.name = "slem",
+                                           .syntax = "slem:PATH[:TOKENIZER]",
+                                           .help = "a model of another vocabulary: its text, read by the target's "
+                                                   "tokenizer (SLEM)",
+                                           .shape = shape,
+                                           .open = open};

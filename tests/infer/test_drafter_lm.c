@@ -1,0 +1,197 @@
+// Models that draft for others: through the engine their output is plain decoding's; a cache that was kept, moved and
+// cut back holds the bits of a new one; what cannot be combined is refused by name.
+#include "infer/drafter/draft_model.h"
+#include "kernels/base/rng.h"
+#include "tests/infer/fixture.h"
+#include "tests/infer/lossless.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SLOTS = 60, DRAFTED = 24, SESSIONS = 3, PER_LEVEL = 4 };
+
+// The same weights draft for themselves, at temperatures 0 and 1, alone and in company, with nothing allocated.
+static void output_is_plain(void **state) {
+    (void)state;
+    static const char *const tree[] = {"chain:4", "static:3x2x1", "eagle2:20,4,3", "auto", "chain:auto"};
+    char                     dir[64], what[80];
+    pl_llama                 m;
+    test_target(&m, test_mkdir(dir), 3, 11, PL_BF16);
+    snprintf(what, sizeof what, "lm:%s", dir);
+    for (size_t i = 0; i < sizeof tree / sizeof *tree; i++)
+        test_lossless(what, tree[i]);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+// ---- the cache ------------------------------------------------------------------------------------------------------
+
+typedef struct cached {
+    pl_draft_model     model;
+    pl_drafter_options o;
+} cached;
+
+static void open_model(cached *c, const char *dir, const pl_llama *target) {
+    pl_err err = {0};
+    c->o = (pl_drafter_options){.target = target, .dtype = PL_BF16, .max_sessions = SESSIONS, .slots = SLOTS};
+    if (pl_draft_model_open(&c->model, dir, NULL, SLOTS, PER_LEVEL, DRAFTED, &c->o, &err) != PL_OK)
+        fail_msg("%s", err.msg);
+}
+
+// The logits behind a text, read at once by a model that has read nothing.
+static void fresh(cached *c, const int32_t *text, int n, float *logits) {
+    pl_draft_model_reset(&c->model, 0);
+    assert_true(pl_draft_model_context(&c->model, 0, text, n, true));
+    const float *y = pl_draft_model_run(&c->model);
+    assert_non_null(y);
+    memcpy(logits, y, TEST_VOCAB * sizeof *y);
+}
+
+// Sessions side by side whose texts grow by what was drafted or by something else, or are cut back: every row of logits,
+// of contexts and of drafted trees, is a new model's, bit for bit.
+static void cache_holds_the_bits_of_a_new_one(void **state) {
+    (void)state;
+    char     dir[64];
+    pl_llama m;
+    cached   kept, other;
+    int32_t  text[SESSIONS][SLOTS];
+    int      n[SESSIONS] = {0};
+    float    want[TEST_VOCAB];
+    pl_rng   r = pl_rng_make(5, PL_STREAM_TEST, 0);
+    uint64_t at = 0;
+    int64_t  adopted = 0;
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    open_model(&kept, dir, &m);
+    open_model(&other, dir, &m);
+    for (int round = 0; round < 120; round++) {
+        for (int s = 0; s < SESSIONS; s++) {
+            if (n[s] > 40) n[s] = (int)pl_rng_below(r, at++, 30);
+            if (pl_rng_below(r, at++, 9) == 0) pl_draft_model_reset(&kept.model, s);
+            for (int more = 1 + (int)pl_rng_below(r, at++, round % 7 == 0 ? 19 : 3); more > 0; more--)
+                text[s][n[s]++] = (int32_t)pl_rng_below(r, at++, TEST_VOCAB);
+            assert_true(pl_draft_model_context(&kept.model, s, text[s], n[s], true));
+        }
+        const float *y = pl_draft_model_run(&kept.model);
+        for (int s = 0; s < SESSIONS; s++) {
+            fresh(&other, text[s], n[s], want);
+            assert_memory_equal(y + (ptrdiff_t)s * TEST_VOCAB, want, sizeof want);
+        }
+        // A tree of three levels; the text may go on along one of its paths.
+        int32_t token[SESSIONS][DRAFTED];
+        int     parent[SESSIONS][DRAFTED], used[SESSIONS] = {0};
+        for (int level = 0; level < 3; level++) {
+            for (int s = 0; s < SESSIONS; s++) {
+                for (int k = 0, from = used[s]; k < 3; k++) {
+                    int32_t id = (int32_t)pl_rng_below(r, at++, TEST_VOCAB);
+                    int     p = level == 0 ? -1 : (int)pl_rng_below(r, at++, (uint64_t)from);
+                    int     row = pl_draft_model_row(&kept.model, s, id, p);
+                    assert_int_equal(row, used[s]);
+                    token[s][row] = id;
+                    parent[s][row] = p;
+                    used[s]++;
+                }
+            }
+            y = pl_draft_model_run(&kept.model);
+            for (int s = 0, i = 0; s < SESSIONS; s++)
+                for (int k = 0; k < 3; k++, i++) {
+                    int32_t path[SLOTS];
+                    int     deep = 0, row = used[s] - 3 + k;
+                    for (int a = row; a >= 0; a = parent[s][a])
+                        deep++;
+                    memcpy(path, text[s], (size_t)n[s] * sizeof *path);
+                    for (int a = row, to = n[s] + deep; a >= 0; a = parent[s][a])
+                        path[--to] = token[s][a];
+                    fresh(&other, path, n[s] + deep, want);
+                    assert_memory_equal(y + (ptrdiff_t)i * TEST_VOCAB, want, sizeof want);
+                }
+        }
+        for (int s = 0; s < SESSIONS; s++) {
+            int row = (int)pl_rng_below(r, at++, (uint64_t)used[s] + 3), deep = 0;
+            if (row >= used[s]) continue;
+            for (int a = row; a >= 0; a = parent[s][a])
+                deep++;
+            for (int a = row, to = n[s] + deep; a >= 0; a = parent[s][a])
+                text[s][--to] = token[s][a];
+            n[s] += deep;
+            adopted += deep;
+        }
+    }
+    assert_true(adopted > 200);
+    pl_draft_model_close(&kept.model);
+    pl_draft_model_close(&other.model);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+// A context that does not fit, or rows that do not, are said to be so; nothing else happens.
+static void limits(void **state) {
+    (void)state;
+    char     dir[64];
+    pl_llama m;
+    cached   c;
+    int32_t  text[SLOTS + 1] = {0};
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    open_model(&c, dir, &m);
+    assert_false(pl_draft_model_context(&c.model, 0, text, SLOTS + 1, true));
+    assert_null(pl_draft_model_run(&c.model));
+    assert_true(pl_draft_model_context(&c.model, 0, text, SLOTS, true));
+    assert_non_null(pl_draft_model_run(&c.model));
+    for (int i = 0; i < DRAFTED; i++) {
+        assert_int_equal(pl_draft_model_row(&c.model, 0, 1, i - 1), i);
+        assert_non_null(pl_draft_model_run(&c.model));
+    }
+    assert_int_equal(pl_draft_model_row(&c.model, 0, 1, 0), -1);
+    assert_null(pl_draft_model_run(&c.model));
+    pl_draft_model_close(&c.model);
+    pl_llama_fini(&m);
+    test_rmdir(dir);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+static void refusals(void **state) {
+    (void)state;
+    char     dir[64], small[64], what[160];
+    pl_llama m, n;
+    pl_err   err = {0};
+    test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
+    test_target_sized(&n, test_mkdir(small), 2, 31, 7, PL_BF16);
+    const struct {
+        const char *name, *args, *tree, *message;
+    } bad[] = {{"lm", "", "chain:2", "expected lm:PATH[:TOKENIZER]"},
+               {"lm", "/nonexistent", "chain:2", "/nonexistent"},
+               {"lm", small, "chain:2", "its vocabulary is not the target's; take slem:, tli: or slrs: for lm:"},
+               {"tli", dir, "chain:2", "the target's tokenizer is not known"},
+               {"union", dir, "static:2x2", "drafts chains, not the tree \"static:2x2\""},
+               {"slem", dir, "eagle2:20,4,3", "drafts chains, not the tree \"eagle2:20,4,3\""},
+               {"slem", dir, "chain:2", "the target's tokenizer is not known"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pl_drafter *d;
+        snprintf(what, sizeof what, "%s:%s", bad[i].name, bad[i].args);
+        pl_drafter_options o = {
+            .target = &m, .dtype = PL_BF16, .tree = bad[i].tree, .max_sessions = 1, .max_rows = 32, .slots = SLOTS};
+        err = (pl_err){0};
+        assert_int_not_equal(pl_drafter_open(&d, what, &o, &err), PL_OK);
+        assert_null(d);
+        if (!strstr(err.msg, bad[i].message)) fail_msg("%s: %s", what, err.msg);
+    }
+    pl_llama_fini(&m);
+    pl_llama_fini(&n);
+    test_rmdir(dir);
+    test_rmdir(small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(output_is_plain),
+        cmocka_unit_test(cache_holds_the_bits_of_a_new_one),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
