@@ -108,27 +108,36 @@ static void add_bytes(pl_transcript *t, int32_t id) {
     pl_strbuf_add(&t->text, s, n);
 }
 
+static pl_status say(pl_transcript *t, int32_t token, pl_err *err) {
+    if (pl_tokenizer_is_special(t->from->tok, token)) {
+        int32_t id = pl_transcript_special(t->from, t->to, token), bos = t->to->tok->bos;
+        PL_TRY(settle(t, err));
+        if (id >= 0 && !(id == bos && t->n > 0 && t->ids[t->n - 1] == id)) add(t, id, t->n_said, t->text.n);
+    } else {
+        add_bytes(t, token);
+    }
+    if (t->text.failed) return pl_fail(err, PL_E_MEMORY, "a text of %d tokens: out of memory", t->n_said);
+    t->said[t->n_said] = token;
+    t->said_end[t->n_said++] = t->text.n;
+    return PL_OK;
+}
+
 pl_status pl_transcript_tell(pl_transcript *t, const int32_t *tokens, int n, pl_err *err) {
-    const pl_tokenizer *a = t->from->tok, *b = t->to->tok;
+    const pl_tokenizer *b = t->to->tok;
     int                 same = 0;
     PL_CHECK(n <= t->said_room, "a text of %d tokens, at most %d", n, t->said_room);
     while (same < t->n_said && same < n && t->said[same] == tokens[same])
         same++;
     forget(t, same);
     if (t->n == 0 && b->add_bos && b->bos >= 0) add(t, b->bos, 0, 0); // stands for the first token, whatever it is
-    for (int i = same; i < n; i++) {
-        if (pl_tokenizer_is_special(a, tokens[i])) {
-            int32_t id = pl_transcript_special(t->from, t->to, tokens[i]);
-            PL_TRY(settle(t, err));
-            if (id >= 0 && !(id == b->bos && t->n > 0 && t->ids[t->n - 1] == id)) add(t, id, i, t->text.n);
-        } else {
-            add_bytes(t, tokens[i]);
-        }
-        t->said[i] = tokens[i];
-        t->said_end[i] = t->text.n;
-    }
-    t->n_said = n;
-    if (t->text.failed) return pl_fail(err, PL_E_MEMORY, "a text of %d tokens: out of memory", n);
+    for (int i = same; i < n; i++)
+        PL_TRY(say(t, tokens[i], err));
+    return settle(t, err);
+}
+
+pl_status pl_transcript_add(pl_transcript *t, int32_t token, pl_err *err) {
+    PL_CHECK(t->n_said < t->said_room, "a text of more than %d tokens", t->said_room);
+    PL_TRY(say(t, token, err));
     return settle(t, err);
 }
 

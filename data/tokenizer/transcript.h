@@ -32,6 +32,8 @@ void        pl_transcript_fini(pl_transcript *t);  // zeroed is fine
 void        pl_transcript_clear(pl_transcript *t); // another text
 // The text is tokens[0..n) now, n <= said_room: what it has in common with the text before stays.
 pl_status   pl_transcript_tell(pl_transcript *t, const int32_t *tokens, int n, pl_err *err);
+// One token more; there must be room.
+pl_status   pl_transcript_add(pl_transcript *t, int32_t token, pl_err *err);
 // The end of the text from a word's beginning some tokens ago, for pl_lexicon_continue: *n bytes, borrowed.
 const char *pl_transcript_tail(const pl_transcript *t, size_t *n);
 // The token of `to` for a special one of `from`, -1: none.

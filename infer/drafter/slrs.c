@@ -1,0 +1,189 @@
+// String-level rejection sampling (arXiv 2502.05202, Algorithm 3): a model of another vocabulary drafts the target's
+// tokens from the law of the strings that it would write (string_law.h), and they are verified as drawn tokens are, by
+// any verifier.
+//
+//   "slrs:PATH[:TOKENIZER]"
+//
+// The paper's algorithm drafts one token a cycle, as what is left of a string behind its first token has no known law.
+// Here a token behind t_1 is not taken from the rest of the string: the drafter reads the text with t_1 in it, in its
+// own tokens, and the law of what it would write then is computed anew. That is a law of t_2 given t_1, which is all
+// that verification asks, so chains are drafted, of any length. Rows that the new text has in common with what was
+// written are not read again (draft_model.h).
+//
+// Two statements of the paper do not hold to the letter. Theorem 3.1 says that exact matching accepts less than
+// rejection sampling where q = p and two probabilities differ; a p of one token of probability 1 has two that differ,
+// and both accept always: it holds where some 0 < p(t) < 1 (tests/infer/test_string_law.c). And Algorithm 3's line 7
+// must be read as "else", or a token with p >= psi would be tested twice.
+#include "infer/drafter/string_law.h"
+#include "infer/drafter/translation.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CAP 8            // the drafter's tokens that one of the target's may take
+#define LEAST (1.0 / 16) // strings that are less probable are not gone on with
+
+enum { NO_PLACE = -2 };
+
+typedef struct drafting {
+    bool          on;
+    int           node, level;
+    int           state; // the next whose row of logits comes
+    double       *psi;
+    double       *best;              // [vt] psi where nothing is drawn
+    int           row[1 + CAP * 16]; // drafted row of a state
+    pl_string_law law;
+} drafting;
+
+typedef struct slrs {
+    pl_standalone        own;
+    drafting            *at;   // [sessions], by item
+    double              *dist; // [vd]
+    pl_distribution_work work;
+    double               share[PL_TREE_MAX]; // levels of a chain take the same time
+} slrs;
+
+// What the drafter writes behind a state: its distribution as the session samples, or its best token.
+static bool writes(slrs *d, const pl_draft_item *it, const float *logits) {
+    pl_sampling s = {.top_p = 1};
+    if (it->proposing) s = *it->proposing->sampling;
+    s.repetition_penalty = 1;
+    return pl_distribution(d->dist, logits, d->own.tr.vd, &s, &(pl_history){0}, &d->work);
+}
+
+static void begin(drafting *a, const pl_draft_item *it) {
+    a->psi = it->proposing ? pl_propose_row(it->proposing) : a->best;
+    a->state = 0;
+    a->row[0] = -1;
+    pl_string_law_begin(&a->law, a->psi);
+}
+
+// The law is known: a token of it, which becomes part of the text. False: the draft ends.
+static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
+    const pl_tree_policy *policy = &d->own.base.policy;
+    pl_transcript        *text = &d->own.tr.text[it->slot];
+    bool                  good = pl_string_law_end(&a->law);
+    int32_t               id = -1;
+    float                 logp = 0;
+    pl_err                err = {0};
+    if (it->proposing)
+        pl_propose_from(it->proposing, it->tree, a->node, good ? a->psi : NULL, 1, &id, &logp);
+    else if (good)
+        id = (int32_t)pl_propose_best(a->psi, d->own.tr.vt);
+    int n = policy->kind->grow(policy, it->tree, a->level, &a->node, 1, &id, &logp, &a->node);
+    if (n == 0 || ++a->level >= policy->depth || a->level >= it->depth || id == a->law.end_target) return false;
+    if (text->n_said == text->said_room) return false;
+    pl_status st = pl_transcript_add(text, id, &err);
+    if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter \"slrs\": %s", err.msg);
+    if (st != PL_OK || text->full || !pl_draft_model_context(&d->own.model, it->slot, text->ids, text->n, true))
+        return false;
+    begin(a, it);
+    return true;
+}
+
+// Takes the rows of logits that came for an item, and asks for more. Returns where the next item's begin.
+static const float *go_on(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it, const float *logits) {
+    int to = a->law.n;
+    for (; a->state < to; a->state++) {
+        if (a->row[a->state] == NO_PLACE) continue;
+        if (writes(d, it, logits)) pl_string_law_take(&a->law, a->state, d->dist);
+        logits += d->own.tr.vd;
+    }
+    for (int s = to; s < a->law.n; s++) {
+        const pl_string_state *x = &a->law.state[s];
+        a->row[s] = pl_draft_model_row(&d->own.model, it->slot, x->token, a->row[x->parent]);
+        if (a->row[s] >= 0) continue;
+        a->row[s] = NO_PLACE;
+        pl_string_law_stop(&a->law, s);
+    }
+    if (a->law.n == to) a->on = choose(d, ctx, a, it);
+    return logits;
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    slrs  *d = (slrs *)base;
+    double began = pl_now(), at = began;
+    if (ctx->measuring) return; // its model computes in steps of its own
+    for (int i = 0; i < b->n; i++) {
+        drafting *a = &d->at[i];
+        a->on = pl_standalone_take_in(&d->own, ctx, &b->item[i]);
+        a->node = a->level = 0;
+        if (a->on) begin(a, &b->item[i]);
+    }
+    const float *logits = pl_draft_model_run(&d->own.model);
+    pl_draft_lap(&base->parts.take_in, &at);
+    while (logits) {
+        for (int i = 0; i < b->n; i++)
+            if (d->at[i].on) logits = go_on(d, ctx, &d->at[i], &b->item[i], logits);
+        pl_draft_lap(&base->parts.draw, &at);
+        logits = pl_draft_model_run(&d->own.model);
+        pl_draft_lap(&base->parts.layer, &at);
+    }
+    for (int i = 0; i < b->n; i++)
+        if (b->item[i].tree) pl_tree_notes_share(b->item[i].tree, began, pl_now(), d->share);
+    pl_draft_model_check(&d->own.model, ctx);
+}
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static void destroy(pl_drafter *base) {
+    slrs *d = (slrs *)base;
+    for (int i = 0; d->at && i < base->max_sessions; i++) {
+        pl_string_law_fini(&d->at[i].law);
+        pl_free(d->at[i].best);
+    }
+    pl_standalone_close(&d->own);
+    pl_distribution_work_fini(&d->work);
+    pl_free(d->at);
+    pl_free(d->dist);
+    pl_free(d);
+}
+
+static pl_status allocate(slrs *d, const pl_drafter_options *o, pl_err *err) {
+    const pl_translation *tr = &d->own.tr;
+    d->at = pl_calloc((size_t)o->max_sessions, sizeof *d->at);
+    d->dist = pl_calloc((size_t)tr->vd, sizeof *d->dist);
+    if (!d->at || !d->dist) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
+    for (int i = 0; i < o->max_sessions; i++) {
+        d->at[i].best = pl_calloc((size_t)tr->vt, sizeof *d->at[i].best);
+        if (!d->at[i].best) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
+        PL_TRY(pl_string_law_init(&d->at[i].law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, LEAST, err));
+    }
+    for (int i = 0; i < PL_TREE_MAX; i++)
+        d->share[i] = 1;
+    return pl_distribution_work_init(&d->work, tr->vd, err);
+}
+
+static const pl_drafter_kind kind = {.name = "slrs",
+                                     .propose = propose,
+                                     .reset = pl_standalone_reset,
+                                     .step_bytes = pl_standalone_step_bytes,
+                                     .destroy = destroy};
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    (void)args;
+    return pl_standalone_chain(p, name, "slrs", tree, err);
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
+    *out = NULL;
+    slrs *d = pl_calloc(1, sizeof *d);
+    int   level = (int)(1 / LEAST);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
+    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, level, CAP * level, true, o, err);
+    if (st == PL_OK) st = allocate(d, o, err);
+    if (st == PL_OK)
+        *out = &d->own.base;
+    else
+        destroy(&d->own.base);
+    return st;
+}
+
+const pl_drafter_source pl_drafter_slrs = {.name = "slrs",
+                                           .syntax = "slrs:PATH[:TOKENIZER]",
+                                           .help = "the same, drawn from the law of its strings (SLRS)",
+                                           .shape = shape,
+                                           .open = open};

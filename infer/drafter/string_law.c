@@ -1,0 +1,97 @@
+#include "infer/drafter/string_law.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <string.h>
+
+static const char *bytes_of(const pl_string_law *l, int64_t d, size_t *n) {
+    return pl_lexicon_bytes(l->draft, (int32_t)d, n);
+}
+
+int pl_string_law_level(const pl_string_law *l) {
+    return (int)(1 / l->least * (1 + 1e-9));
+}
+
+pl_status pl_string_law_init(pl_string_law *l, const pl_lexicon *target, int64_t vt, const pl_lexicon *draft,
+                             int64_t vd, int cap, double least, pl_err *err) {
+    PL_CHECK(cap >= 1 && least > 0 && least <= 1, "cap %d, least %g", cap, least);
+    *l = (pl_string_law){.target = target,
+                         .draft = draft,
+                         .vt = vt,
+                         .vd = vd,
+                         .end_target = pl_tokenizer_eos_id(target->tok),
+                         .end_draft = pl_tokenizer_eos_id(draft->tok),
+                         .cap = cap,
+                         .least = least};
+    l->most = 1 + cap * pl_string_law_level(l);
+    l->alone = pl_calloc((size_t)vd, sizeof *l->alone);
+    l->state = pl_calloc((size_t)l->most, sizeof *l->state);
+    if (!l->alone || !l->state) {
+        pl_string_law_fini(l);
+        return pl_fail(err, PL_E_MEMORY, "strings of %lld tokens: out of memory", (long long)vd);
+    }
+    for (int64_t d = 0; d < vd; d++) {
+        size_t      n;
+        const char *s = bytes_of(l, d, &n);
+        pl_lexicon_start(target, &l->alone[d]);
+        pl_lexicon_read(target, &l->alone[d], s, n);
+    }
+    return PL_OK;
+}
+
+void pl_string_law_fini(pl_string_law *l) {
+    pl_free(l->alone);
+    pl_free(l->state);
+    *l = (pl_string_law){0};
+}
+
+void pl_string_law_begin(pl_string_law *l, double *psi) {
+    l->psi = psi;
+    memset(psi, 0, (size_t)l->vt * sizeof *psi);
+    l->n = 1;
+    l->state[0] = (pl_string_state){.w = 1, .parent = -1, .token = -1};
+    pl_lexicon_start(l->target, &l->state[0].at);
+}
+
+// Writing ends here: with this first token, if there is one.
+static void ends(pl_string_law *l, int32_t first, double w) {
+    if (first >= 0 && first < l->vt) l->psi[first] += w;
+}
+
+void pl_string_law_take(pl_string_law *l, int state, const double *q) {
+    PL_CHECK(state < l->n, "state %d of %d", state, l->n);
+    pl_string_state s = l->state[state];
+    for (int64_t d = 0; d < l->vd; d++) {
+        double w = s.w * q[d];
+        size_t n;
+        if (!(w > 0) || (s.depth > 0 && w < PL_STRING_TAIL)) continue;
+        if (d == l->end_draft) {
+            ends(l, s.depth == 0 ? l->end_target : s.at.longest, w);
+            continue;
+        }
+        const char *bytes = bytes_of(l, d, &n);
+        if (n == 0) continue;
+        pl_lexicon_at at = s.depth == 0 ? l->alone[d] : s.at;
+        if (s.depth > 0) pl_lexicon_read(l->target, &at, bytes, n);
+        if (s.depth + 1 < l->cap && w >= l->least && l->n < l->most && pl_lexicon_open(l->target, &at))
+            l->state[l->n++] =
+                (pl_string_state){.w = w, .parent = state, .depth = s.depth + 1, .token = (int32_t)d, .at = at};
+        else
+            ends(l, at.longest, w);
+    }
+}
+
+void pl_string_law_stop(pl_string_law *l, int state) {
+    ends(l, l->state[state].at.longest, l->state[state].w);
+}
+
+bool pl_string_law_end(pl_string_law *l) {
+    double sum = 0;
+    for (int64_t t = 0; t < l->vt; t++)
+        sum += l->psi[t];
+    if (!(sum > 0)) return false;
+    for (int64_t t = 0; t < l->vt; t++)
+        l->psi[t] /= sum;
+    return true;
+}
