@@ -17,6 +17,11 @@ static int32_t no_residual(const pl_verify_in *in, const pl_children *c, int64_t
     return pl_ratio_test(in->coin, in->p, c->q, c->token[0]) ? c->token[0] : draw(in);
 }
 
+static int32_t no_miss(const pl_verify_in *in, const pl_children *c, int64_t position) {
+    (void)position;
+    return c->token[0] < 0 ? draw(in) : pl_verify_drawn(in, c->q, c->token[0]);
+}
+
 // A repeat is skipped: the residual of its rejection is never taken.
 static int32_t merged(const pl_verify_in *in, const pl_children *c, int64_t position) {
     (void)position;
@@ -46,3 +51,5 @@ const pl_verifier test_biased_no_residual = {
 const pl_verifier test_biased_merged = {.name = "merged repeats", .proposal = PL_PROPOSE_IID, .couple = merged};
 const pl_verifier test_biased_untrimmed = {
     .name = "untrimmed residual", .proposal = PL_PROPOSE_IID, .chain = true, .couple = untrimmed};
+const pl_verifier test_biased_no_miss = {
+    .name = "no miss", .proposal = PL_PROPOSE_IID, .chain = true, .couple = no_miss};

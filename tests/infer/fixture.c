@@ -264,6 +264,24 @@ void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, i
     if (max_nodes > 0) o->base.policy.max_nodes = max_nodes;
 }
 
+void test_tokenizer_write(const char *dir, const char *const *pieces, const char *const *merges) {
+    char  path[128];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    PL_CHECK((f = fopen(path, "w")), "%s", path);
+    fprintf(f, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+               "\"post_processor\":null,\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\","
+               "\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
+               "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{");
+    for (int i = 0; pieces[i]; i++)
+        fprintf(f, "%s\"%s\":%d", i ? "," : "", pieces[i], i);
+    fprintf(f, "},\"merges\":[");
+    for (int i = 0; merges[i]; i++)
+        fprintf(f, "%s\"%s\"", i ? "," : "", merges[i]);
+    fprintf(f, "]}}\n");
+    PL_CHECK(fclose(f) == 0, "%s", path);
+}
+
 const char *test_mkdir(char buf[64]) {
     const char *tmp = getenv("TMPDIR");
     snprintf(buf, 64, "%.40s/paceline-XXXXXX", tmp ? tmp : "/tmp");

@@ -45,6 +45,10 @@ typedef struct test_oracle {
 int  test_oracle_unplaced(const test_oracle *o);
 void test_oracle_init(test_oracle *o, test_oracle_mode mode, const char *tree, int max_nodes, int sessions);
 
+// Writes dir/tokenizer.json: BPE over these pieces, ids in their order, and merges "left right" in theirs, both ended by
+// NULL; no specials, no normaliser.
+void test_tokenizer_write(const char *dir, const char *const *pieces, const char *const *merges);
+
 // A scratch folder under TMPDIR, removed by test_rmdir.
 const char *test_mkdir(char buf[64]);
 void        test_rmdir(const char *dir);
