@@ -235,8 +235,8 @@ static pl_status own(const pl_lexicon *x, const char *s, size_t n, int32_t **ids
     return PL_OK;
 }
 
-pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text, int32_t *ids, size_t *end, int room,
-                           int *n, pl_err *err) {
+pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text, bool starts, int32_t *ids, size_t *end,
+                           int room, int *n, pl_err *err) {
     size_t   valid = pl_utf8_valid(text, n_text);
     spelled  o = {.ids = ids, .end = end, .room = room};
     int32_t *said;
@@ -244,6 +244,7 @@ pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text,
     int      lead;
     bool     good;
     PL_TRY(own(x, text, valid, &said, &n_said, &lead, &good, err));
+    good &= starts || lead == 0;
     size_t at = 0;
     for (int64_t i = 0; good && i < n_said; i++) {
         size_t len;

@@ -48,11 +48,11 @@ double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n);
 
 // Tokens of x->tok that spell text[0..n): what its tokenizer makes of them, where that stands for exactly these bytes
 // (a tokenizer that normalises may say something else, and none takes bytes that are no UTF-8); else the longest token
-// again and again, and bytes that no token begins with are left out. ids: [room], filled with so many at most; end[i]:
-// bytes of text up to the end of ids[i]. A tokenizer that puts a space in front of every text has it here too, in
-// bytes of text it counts nothing. *n: how many.
-pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text, int32_t *ids, size_t *end, int room,
-                           int *n, pl_err *err);
+// again and again, and bytes that no token begins with are left out. starts: as a text, in front of which some
+// tokenizers put a space; it is no byte of text. ids: [room], filled with so many at most; end[i]: bytes of text up to
+// the end of ids[i]. *n: how many.
+pl_status pl_lexicon_spell(const pl_lexicon *x, const char *text, size_t n_text, bool starts, int32_t *ids, size_t *end,
+                           int room, int *n, pl_err *err);
 // Tokens that spell more[0..n_more) behind a text that ends with tail and is not to be told otherwise (SLEM's way back:
 // arXiv 2502.05202, Algorithm 2 line 7 with its look-behind, section 3.2). They are those that the tokenizer has for
 // tail and more together, from the first one that begins in `more` on; of a token that reaches over the border the part

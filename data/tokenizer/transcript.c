@@ -75,8 +75,9 @@ static pl_status settle(pl_transcript *t, pl_err *err) {
     }
     size_t from = at ? t->end[at - 1] : 0;
     t->n = at;
-    PL_TRY(
-        pl_lexicon_spell(t->to, t->text.s + from, t->text.n - from, t->ids + at, t->end + at, t->room - at, &n, err));
+    bool starts = at == 0 || t->of[at - 1] >= 0;
+    PL_TRY(pl_lexicon_spell(t->to, t->text.s + from, t->text.n - from, starts, t->ids + at, t->end + at, t->room - at,
+                            &n, err));
     for (int i = 0; i < n; i++) {
         t->of[at + i] = -1;
         t->end[at + i] += from;
