@@ -16,6 +16,7 @@ typedef enum pl_stream {
     PL_STREAM_RESIDUAL,
     PL_STREAM_NOISE,
     PL_STREAM_TEST,
+    PL_STREAM_ANCHOR, // which positions blocks are trained from
 } pl_stream;
 
 typedef struct pl_rng {

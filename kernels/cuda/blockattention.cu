@@ -1,0 +1,164 @@
+// Attention of drafted blocks, row by row: one warp a row and head, in fp32. What a block sees is short beside what a
+// target's prefill sees, and most of a drafter's step are products.
+#include "kernels/cuda/attention_rows.cuh"
+extern "C" {
+#include "kernels/op/blockattention.h"
+}
+
+// The args with what lies in the device's memory.
+struct blocks_view {
+    const float   *qkv, *kv, *o, *d_o, *lse;
+    const int32_t *lo, *hi;
+    int64_t        rows, context;
+    int            block, nh, nkv, hd;
+    float          scale;
+};
+
+static __device__ __forceinline__ int64_t wide(const blocks_view &a) {
+    return (int64_t)(a.nh + 2 * a.nkv) * a.hd;
+}
+
+// Keys of key head `head`; values lie nkv hd behind them.
+static __device__ __forceinline__ const float *own_key(const blocks_view &a, int64_t row, int head) {
+    return a.qkv + row * wide(a) + (int64_t)(a.nh + head) * a.hd;
+}
+static __device__ __forceinline__ const float *context_key(const blocks_view &a, int64_t row, int head) {
+    return a.kv + row * 2 * a.nkv * a.hd + (int64_t)head * a.hd;
+}
+static __device__ __forceinline__ const float *key_of(const blocks_view &a, int64_t g, int head, int i) {
+    int context = a.hi[g] - a.lo[g];
+    return i < context ? context_key(a, a.lo[g] + i, head) : own_key(a, g * a.block + i - context, head);
+}
+
+static __global__ void forward_kernel(blocks_view a, float *o, float *lse) {
+    pl_previous_done();
+    int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
+    int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
+    if (m >= a.rows) return;
+    pl_row_vec q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd), acc = {};
+    float      max = -INFINITY, sum = 0;
+    int        n = a.lo[g] < 0 ? 0 : a.hi[g] - a.lo[g] + a.block;
+    for (int i = 0; i < n; i++) {
+        const float *k = key_of(a, g, head, i);
+        float        s = a.scale * pl_row_dot(q, pl_row_load(k, a.hd));
+        if (s > max) {
+            float fade = expf(max - s);
+            pl_row_scale(acc, fade);
+            sum *= fade;
+            max = s;
+        }
+        float p = expf(s - max);
+        sum += p;
+        pl_row_axpy(acc, p, pl_row_load(k + width, a.hd));
+    }
+    if (n > 0) pl_row_scale(acc, 1 / sum);
+    pl_row_store(o + at * a.hd, acc, a.hd);
+    if (threadIdx.x % PL_WARP == 0) lse[at] = n > 0 ? max + logf(sum) : 0;
+}
+
+// What a query row of head h makes of a key: p, and ds by what is multiplied with keys and queries.
+struct weight {
+    float p, ds;
+};
+static __device__ __forceinline__ weight weigh(const blocks_view &a, int64_t at, const pl_row_vec &q,
+                                               const pl_row_vec &d_o, const pl_row_vec &k, const pl_row_vec &v) {
+    float mean = pl_row_dot(d_o, pl_row_load(a.o + at * a.hd, a.hd));
+    float p = expf(a.scale * pl_row_dot(q, k) - a.lse[at]);
+    return weight{p, a.scale * p * (pl_row_dot(d_o, v) - mean)};
+}
+
+static __global__ void queries_kernel(blocks_view a, float *d_qkv) {
+    pl_previous_done();
+    int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
+    int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
+    if (m >= a.rows || a.lo[g] < 0) return;
+    int64_t    from = m * wide(a) + (int64_t)h * a.hd;
+    pl_row_vec q = pl_row_load(a.qkv + from, a.hd), d_o = pl_row_load(a.d_o + at * a.hd, a.hd), dq = {};
+    for (int i = 0; i < a.hi[g] - a.lo[g] + a.block; i++) {
+        const float *key = key_of(a, g, head, i);
+        pl_row_vec   k = pl_row_load(key, a.hd);
+        pl_row_axpy(dq, weigh(a, at, q, d_o, k, pl_row_load(key + width, a.hd)).ds, k);
+    }
+    pl_row_add_to(d_qkv + from, dq, a.hd);
+}
+
+// The rows of block g add to dk and dv of a key: query heads in order, in each the rows.
+static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g, int head, const pl_row_vec &k,
+                                                 const pl_row_vec &v, pl_row_vec &dk, pl_row_vec &dv) {
+    int share = a.nh / a.nkv;
+    for (int h = head * share; h < (head + 1) * share; h++)
+        for (int r = 0; r < a.block; r++) {
+            int64_t    m = g * a.block + r, at = m * a.nh + h;
+            pl_row_vec q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd);
+            pl_row_vec d_o = pl_row_load(a.d_o + at * a.hd, a.hd);
+            weight     w = weigh(a, at, q, d_o, k, v);
+            pl_row_axpy(dk, w.ds, q);
+            pl_row_axpy(dv, w.p, d_o);
+        }
+}
+
+// One warp a key of a block and key head (own), or a context row and key head.
+static __global__ void keys_kernel(blocks_view a, float *d, int own, int64_t blocks) {
+    pl_previous_done();
+    int64_t at = pl_row_warp(), row = at / a.nkv;
+    int     head = (int)(at % a.nkv), width = a.nkv * a.hd;
+    if (row >= (own ? a.rows : a.context)) return;
+    const float *key = own ? own_key(a, row, head) : context_key(a, row, head);
+    pl_row_vec   k = pl_row_load(key, a.hd), v = pl_row_load(key + width, a.hd), dk = {}, dv = {};
+    if (own) {
+        if (a.lo[row / a.block] < 0) return;
+        add_block(a, row / a.block, head, k, v, dk, dv);
+    }
+    for (int64_t g = 0; g < blocks && !own; g++)
+        if (a.lo[g] >= 0 && a.lo[g] <= row && row < a.hi[g]) add_block(a, g, head, k, v, dk, dv);
+    d += own ? own_key(a, row, head) - a.qkv : context_key(a, row, head) - a.kv;
+    pl_row_add_to(d, dk, a.hd);
+    pl_row_add_to(d + width, dv, a.hd);
+}
+
+static bool fits(pl_ctx *ctx, const pl_blockattention_args *a) {
+    if (a->hd <= PL_ATTN_MOST_HD) return true;
+    pl_ctx_fail(ctx, PL_E_UNSUPPORTED, "op blockattention: heads of %d, at most %d on backend %s", a->hd,
+                PL_ATTN_MOST_HD, ctx->be->name);
+    return false;
+}
+
+static blocks_view view_of(pl_ctx *ctx, const pl_blockattention_args *a) {
+    int64_t     blocks = a->qkv.dim[0] / a->block;
+    blocks_view v = {};
+    v.qkv = pl_f32(&a->qkv), v.kv = pl_f32(&a->kv), v.o = pl_f32(&a->o), v.lse = pl_f32(&a->lse);
+    v.d_o = a->o.grad ? pl_grad_f32(&a->o) : NULL;
+    v.lo = pl_index(ctx, a->lo, blocks), v.hi = pl_index(ctx, a->hi, blocks);
+    v.rows = a->qkv.dim[0], v.context = a->kv.dim[0];
+    v.block = a->block, v.nh = a->nh, v.nkv = a->nkv, v.hd = a->hd, v.scale = (float)a->scale;
+    return v;
+}
+
+static int64_t warps(int64_t n) {
+    return pl_ceil_div(n, PL_ROW_WARPS);
+}
+
+PL_CUDA_OP(blockattention_fwd) {
+    const pl_blockattention_args *a = (const pl_blockattention_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!fits(ctx, a)) return;
+    PL_LAUNCH_EARLY(ctx, "blockattention", forward_kernel, pl_grid(warps(a->qkv.dim[0] * a->nh)), PL_ROW_THREADS,
+                    view_of(ctx, a), pl_f32(&a->o), pl_f32(&a->lse));
+}
+
+PL_CUDA_OP(blockattention_bwd) {
+    const pl_blockattention_args *a = (const pl_blockattention_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!a->o.grad || !fits(ctx, a)) return;
+    blocks_view v = view_of(ctx, a);
+    int64_t     blocks = v.rows / v.block;
+    if (a->qkv.grad) {
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", queries_kernel, pl_grid(warps(v.rows * v.nh)), PL_ROW_THREADS,
+                        v, pl_grad_f32(&a->qkv));
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", keys_kernel, pl_grid(warps(v.rows * v.nkv)), PL_ROW_THREADS, v,
+                        pl_grad_f32(&a->qkv), 1, blocks);
+    }
+    if (a->kv.grad)
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", keys_kernel, pl_grid(warps(v.context * v.nkv)), PL_ROW_THREADS,
+                        v, pl_grad_f32(&a->kv), 0, blocks);
+}
