@@ -1,4 +1,5 @@
 #include "checkpoints/hf.h"
+#include "checkpoints/hf_block.h"
 #include "checkpoints/hf_experts.h"
 #include "checkpoints/hf_family.h"
 #include "checkpoints/hf_rope.h"
@@ -17,6 +18,7 @@
 static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
+static const char DFLASH[] = "DFlashDraftModel", PACELINE_DFLASH[] = "PacelineDFlash";
 static const char LLAMA[] = "LlamaForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
@@ -33,7 +35,8 @@ static bool is_drafter(const pl_hf_config *c) {
 }
 
 const char *pl_hf_backbone_name(const pl_hf_config *c) {
-    static const char *const names[] = {[PL_HF_NO_BACKBONE] = "", [PL_HF_EAGLE3] = "eagle3", [PL_HF_EAGLE1] = "eagle1"};
+    static const char *const names[] = {
+        [PL_HF_NO_BACKBONE] = "", [PL_HF_EAGLE3] = "eagle3", [PL_HF_EAGLE1] = "eagle1", [PL_HF_DFLASH] = "dflash"};
     return c->backbone == PL_HF_OTHER ? c->backbone_name : names[c->backbone];
 }
 
@@ -151,28 +154,32 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     bool    draft = pl_json_find(j, NULL, "draft_vocab_size") != NULL;
     bool    llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
     bool    eagle1 = strcmp(name, EAGLE1) == 0 || strcmp(name, EAGLE1_VLLM) == 0 || strcmp(name, PACELINE1) == 0;
+    bool    dflash = strcmp(name, DFLASH) == 0 || strcmp(name, PACELINE_DFLASH) == 0;
     int64_t layers;
     PL_TRY(pl_json_opt_int(j, NULL, "num_hidden_layers", 1, PL_HF_LAYERS_MAX, PL_HF_LAYERS_MAX, &layers, err));
     if (role == PL_HF_DRAFTER && (eagle3 || (llama && draft)))
         c->backbone = PL_HF_EAGLE3;
     else if (role == PL_HF_DRAFTER && (eagle1 || (llama && layers == 1)))
         c->backbone = PL_HF_EAGLE1;
+    else if (role == PL_HF_DRAFTER && dflash)
+        c->backbone = PL_HF_DFLASH;
     else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
         c->backbone = PL_HF_OTHER;
-    c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
+    c->target_head = (c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0) || strcmp(name, DFLASH) == 0;
     const pl_hf_family *family = pl_hf_family_of(name);
     bool                known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
-    if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || draft))
+    if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || dflash || draft))
         return pl_json_fail(j, list, err, "%.60s here is a draft head, not a target; give it as the drafter", name);
     if (!known && role == PL_HF_TARGET) return pl_hf_family_fail(j, list, name, err);
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
-        return pl_json_fail(j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s",
-                            name, EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1);
+        return pl_json_fail(j, list, err,
+                            "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s; %s, %s", name,
+                            EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1, DFLASH, PACELINE_DFLASH);
     *of = role == PL_HF_TARGET ? family : &pl_hf_drafter_family;
     c->qkv_bias = (*of)->qkv_bias;
-    c->qk_norm = (*of)->qk_norm;
+    c->qk_norm = (*of)->qk_norm || c->backbone == PL_HF_DFLASH;
     c->fused = (*of)->fused;
     c->biased = c->sinks = (*of)->oss;
     c->norm_plus_one = c->post_norms = c->embedding_scaled = (*of)->gemma;
@@ -300,6 +307,7 @@ static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(read_switch(j, eagle, "norm_before_fc", &c->norm_before_fc, err));
     PL_TRY(read_switch(j, eagle, "norm_before_residual", &c->norm_before_residual, err));
     PL_TRY(read_own(c, j, err));
+    if (c->backbone == PL_HF_DFLASH) return pl_hf_block_read(c, j, err);
     if (!eagle) return PL_OK;
     PL_TRY(must_be(j, eagle, "use_aux_hidden_state", true, err));
     PL_TRY(must_be(j, eagle, "use_input_layernorm_in_first_layer", true, err));
@@ -490,13 +498,15 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     if (c->target_hidden_size > 0) put_int(o, "target_hidden_size", c->target_hidden_size);
     if (c->backbone == PL_HF_EAGLE1) {
         if (c->fc_bias != PL_HF_BIAS_UNSTATED) pl_put_bool(o, "bias", c->fc_bias == PL_HF_BIAS_YES);
-    } else {
+    } else if (c->backbone != PL_HF_DFLASH) {
         pl_put_bool(o, "fc_norm", c->fc_norm);
         pl_put_bool(o, "norm_output", c->norm_output);
         pl_put_bool(o, "norm_before_fc", c->norm_before_fc);
         pl_put_bool(o, "norm_before_residual", c->norm_before_residual);
     }
-    if (c->n_taps > 0) {
+    if (c->backbone == PL_HF_DFLASH) {
+        pl_hf_block_put(o, c);
+    } else if (c->n_taps > 0) {
         pl_put_object(o, "eagle_config");
         pl_put_bool(o, "use_aux_hidden_state", true);
         put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);

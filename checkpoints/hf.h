@@ -7,6 +7,7 @@
 #ifndef PL_HF_H
 #define PL_HF_H
 
+#include "checkpoints/hf_block.h"
 #include "checkpoints/hf_head.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
@@ -66,7 +67,7 @@ typedef enum pl_hf_tap_numbering { PL_HF_TAPS_UNSTATED, PL_HF_TAPS_INPUT, PL_HF_
 
 // What a draft head's config declares it to be.
 // OTHER: one that no published architecture names; paceline.backbone does.
-typedef enum pl_hf_backbone { PL_HF_NO_BACKBONE, PL_HF_EAGLE3, PL_HF_EAGLE1, PL_HF_OTHER } pl_hf_backbone;
+typedef enum pl_hf_backbone { PL_HF_NO_BACKBONE, PL_HF_EAGLE3, PL_HF_EAGLE1, PL_HF_DFLASH, PL_HF_OTHER } pl_hf_backbone;
 typedef enum pl_hf_bias { PL_HF_BIAS_UNSTATED, PL_HF_BIAS_NO, PL_HF_BIAS_YES } pl_hf_bias;
 
 typedef struct pl_hf_config {
@@ -112,10 +113,11 @@ typedef struct pl_hf_config {
     pl_hf_bias          fc_bias;            // EAGLE-1: "bias"; the weights decide where it is unstated
     int                 draft_vocab_size;   // 0: none stated
     int                 target_hidden_size; // 0: as hidden_size
-    int                 tap[PL_HF_TAPS];    // eagle_config.eagle_aux_hidden_state_layer_ids
+    int                 tap[PL_HF_TAPS];    // eagle_config.eagle_aux_hidden_state_layer_ids, target_layer_ids
     int                 n_taps;
     pl_hf_tap_numbering tap_numbering; // paceline.tap_numbering: "input" or "output"
     bool                fc_norm, norm_output, norm_before_fc, norm_before_residual;
+    pl_hf_block         block;
     pl_hf_head          head; // paceline.head
 } pl_hf_config;
 
@@ -128,8 +130,11 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   Gemma3ForConditionalGeneration (its text_config; images are not read)
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
-//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); PacelineDrafter, whose
-//   backbone is the one that paceline.backbone names
+//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel, whose
+//   output
+//   matrix is the target's, and PacelineDFlash, which has one of its own; PacelineDrafter, whose backbone is the one
+//   that
+//   paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);
 // The same of a config.json's text. where: for messages.

@@ -2,6 +2,7 @@
 
 #include "data/dataset/dataset.h"
 #include "data/text/text.h"
+#include "infer/drafter/dflash.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/divergence.h"
 #include "kernels/op/topk.h"
@@ -81,11 +82,20 @@ const pl_key pl_train_keys[] = {
          "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not given",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .each = true, .deflt = "[]", .min = 0, .max = 1024,
-     .help = "eagle3: target layers whose inputs the drafter reads; empty: an early, a middle and a late one, as in "
-             "the paper",
+     .help =
+         "eagle3, dflash: target layers whose inputs the drafter reads; empty: an early, a middle and a late one, or "
+         "(dflash) as many as it has layers, as in the papers",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, drafter.intermediate), .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "width of the MLP; 0: the target's", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.layers), .each = true, .deflt = "0", .min = 0, .max = PL_DFLASH_LAYERS,
+     .help = "dflash: layers of the drafter; 0: 5, as published ones have", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.block), .each = true, .deflt = "0", .min = 0, .max = PL_HF_BLOCK_MAX,
+     .help = "dflash: slots of a block, which drafts one token less; 0: 8", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.mask_token), .each = true, .deflt = "-1", .min = -1, .max = 1 << 22,
+     .help = "dflash: the token in the slots behind the anchor, one that texts do not hold; -1: the target's first row "
+             "without a piece, else <unk>",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
      .help = "eagle1: fc has a bias, which vLLM cannot load", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),
@@ -130,6 +140,17 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_steps), .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
      .help = "kind: drafter: draft depths that held-out evaluations cover; 0: as train.unroll, at least 4",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
+     .help = "dflash: blocks of a slot, drawn among its rows; 0: as many as have train.slot_rows slots together",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.draft_weights), .each = true, .deflt = "decay",
+     .choices = {"decay", "d-pace"},
+     .help = "dflash: what the drafts of a block weigh: draft k step_decay^k, or by how likely the drafter makes those "
+             "before it (D-PACE)",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.pace_alpha), .deflt = "0.5", .min = 1e-3, .max = 0.999,
+     .help = "draft_weights d-pace: 0 trusts the drafter's probabilities, 1 weighs all drafts by their place alone",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = objective_choice,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "

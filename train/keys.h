@@ -14,6 +14,7 @@ enum { PL_KIND_DRAFTER, PL_KIND_TARGET };        // kind
 enum { PL_TOKENIZER_BPE, PL_TOKENIZER_UNIGRAM }; // data.tokenizer.type
 enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
+enum { PL_WEIGHTS_DECAY, PL_WEIGHTS_PACE };      // train.draft_weights
 enum { PL_RESUME_SAME, PL_RESUME_ANY };          // train.resume
 typedef struct pl_train_recipe {
     int kind;
@@ -46,7 +47,7 @@ typedef struct pl_train_recipe {
     struct {
         int         kind;
         pl_ints     taps;
-        int64_t     intermediate;
+        int64_t     intermediate, layers, block, mask_token;
         bool        bias;
         const char *start;
         int         freeze;
@@ -58,8 +59,9 @@ typedef struct pl_train_recipe {
     struct {
         int64_t steps, batch, seq_len, long_seq_len, long_steps, slots, slot_rows;
         bool    recompute;
-        int64_t unroll, eval_steps;
-        int     objective;
+        int64_t unroll, eval_steps, anchors;
+        int     objective, draft_weights;
+        double  pace_alpha;
         bool    masked_teacher;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
         int64_t holdout;

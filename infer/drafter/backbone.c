@@ -18,7 +18,7 @@ static const pl_backbone_kind *const kinds[] = {
 #include "infer/drafter/backbones.def"
 };
 #undef PL_BACKBONE
-enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32 };
+enum { KINDS = sizeof kinds / sizeof *kinds, MAX_PARAMS = 32, LAYER_PARAMS = 16 };
 
 // Names of kinds, then the second names that some have: EAGLE-2 is EAGLE-1's model with a tree of its own.
 static const pl_backbone_kind *choice(int i, bool *alias) {
@@ -64,6 +64,10 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     if (!b) return pl_fail(err, PL_E_MEMORY, "drafter: out of memory");
     *b = (pl_backbone){.kind = kind, .config = *c, .d_target = target->shape.d, .embed = target->embed};
     b->embed.grad = NULL; // frozen
+    b->layers = c->num_hidden_layers;
+    b->block = c->block.size;
+    b->first = b->block > 0;
+    b->drafts = b->block - b->first;
     int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
     pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
     if (positions.max_position_embeddings < target->config.max_position_embeddings)
@@ -72,7 +76,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     if (c->target_head) pl_head_share(&b->head, target->head);
-    PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS, err));
+    PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
     b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;
@@ -129,7 +133,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     c.dtype = PL_BF16;
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
-    PL_TRY(kind->check(&c, target, "drafter.taps", err));
+    PL_TRY(kind->check(&c, target, kind->draft ? "drafter" : "drafter.taps", err));
     if (o->d2t && c.target_head)
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
@@ -171,7 +175,7 @@ static pl_status check_fits(const pl_hf_config *c, const pl_llama *target, const
                        "%s: width %d differs from the target's %lld and needs an embedding of its "
                        "own",
                        dir, c->hidden_size, (long long)target->shape.d);
-    if (c->num_hidden_layers != 1)
+    if (c->num_hidden_layers != 1 && c->block.size == 0)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: num_hidden_layers %d: drafters of one layer are supported", dir,
                        c->num_hidden_layers);
     return PL_OK;

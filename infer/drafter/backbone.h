@@ -7,6 +7,13 @@
 // unroll step k of training, with rope position t + k). A backbone is one file with one pl_backbone_kind; the drafter
 // loop (infer/drafter/rollout.c) and training (train/task/unroll.h) know nothing else about it. The embedding is the
 // target's, frozen and shared.
+//
+// Or it drafts a block in one forward (DFlash): the rows of a block are the last token known, its anchor, and B - 1
+// masks, at the anchor's position and those behind it; they see features of all positions before the anchor, as keys
+// and values of each layer, and each other. What the head reads of the mask at position p predicts token p:
+//
+//   y = draft(blocks, features of the context)           y[a + j], j = 1 .. B - 1: token a + j, anchor at position a
+// Such a backbone has `draft` in place of fuse and step; its loops are infer/drafter/block.c and train/task/blocks.h.
 #ifndef PL_BACKBONE_H
 #define PL_BACKBONE_H
 
@@ -21,11 +28,24 @@ typedef struct pl_backbone_options {
     pl_hf_head     head; // kind "": full
     const int32_t *d2t;  // [draft_vocab] the target ids that the head drafts, copied; NULL: all of them
     int64_t        draft_vocab;
-    bool           own_head;                 // EAGLE-1: a full head that is the drafter's own instead of the target's
-    bool           bias;                     // EAGLE-1: fc has a bias
-    int            n_taps, tap[PL_MAX_TAPS]; // EAGLE-3; 0: pl_llama_default_taps
-    int            inter;                    // MLP width; 0: the target's
+    bool           own_head;                  // EAGLE-1: a full head that is the drafter's own instead of the target's
+    bool           bias;                      // EAGLE-1: fc has a bias
+    int            n_taps, tap[PL_MAX_TAPS];  // EAGLE-3; 0: pl_llama_default_taps
+    int            inter;                     // MLP width; 0: the target's
+    int            layers, block, mask_token; // block drafters: layers; slots, the anchor's included; the masks' token
 } pl_backbone_options;
+
+// Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set.
+typedef struct pl_block_view {
+    pl_tensor       features;    // [T, n_taps * d_target] of context rows that are taken in
+    const int32_t  *context_pos; // [T]
+    const int32_t  *token, *pos; // [M] of the blocks' rows, block after block
+    int64_t         m;           // 0: the context is taken in and nothing drafted
+    // Cached, each [layers] layer-major: where context rows go; where blocks' rows go and what they see.
+    const pl_kvrow *context_row, *row;
+    const int32_t  *lo, *hi; // [M / B] context rows that a block sees: lo .. hi - 1
+    bool            rerun;   // under a tape: layers are run again in backward instead of kept
+} pl_block_view;
 
 // Root mean squares of a document's features.
 typedef struct pl_feature_rms {
@@ -53,6 +73,9 @@ typedef struct pl_backbone_kind {
     // y.data not NULL: the result is written there (a slice of a larger tensor).
     pl_tensor (*step)(pl_ctx *ctx, const pl_backbone *b, const int32_t *token, pl_tensor hidden, pl_view *view,
                       pl_tensor *hidden_out, pl_tensor y);
+    // Block drafters, instead of fuse and step: what the head reads of the blocks' rows [M, d]. NULL: token after
+    // token.
+    pl_tensor (*draft)(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view);
     // A tensor of a checkpoint that the model may leave unread; any other that it does not know is refused. NULL: all.
     bool (*ignores)(const char *name);
     // What the columns of its PL_START_FEATURES weight are multiplied by before training: a gain for each d_target of
@@ -60,7 +83,7 @@ typedef struct pl_backbone_kind {
     void (*gains)(const pl_backbone *b, const pl_feature_rms *in, double *gain);
     // Published drafters have no head of their own but the target's, which is then not in their checkpoint.
     bool shares_head;
-    // Parameter that `fuse` reads and `step` does not, NULL: none.
+    // Parameter that rows read once, when their features come in, and not for each draft, NULL: none.
     const pl_tensor *(*fuse_only)(const pl_backbone *b);
 } pl_backbone_kind;
 
@@ -77,6 +100,8 @@ struct pl_backbone {
     size_t                  rope_bytes;
     pl_params               params;
     int                     head_param; // the head's own parameters are head_param and those after it
+    // Block drafters: layers, slots of a block, drafts of it, the first slot that drafts. Others: 1 and zeros.
+    int                     layers, block, drafts, first;
 };
 
 // What recipes call drafters (drafter.kind): a backbone's name, or one that stands for a backbone with a tree of its
@@ -108,6 +133,6 @@ void      pl_backbone_taps(pl_taps *t, const pl_hf_config *c, int n_layers);
 // Every tap is one that a target of n_layers has.
 pl_status pl_backbone_check_taps(const int *tap, int n, int n_layers, const char *where, pl_err *err);
 
-extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3;
+extern const pl_backbone_kind pl_backbone_eagle1, pl_backbone_eagle3, pl_backbone_dflash;
 
 #endif

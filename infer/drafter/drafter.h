@@ -136,5 +136,10 @@ pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_t
 struct pl_backbone;
 pl_status pl_drafter_backbone_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
                                      const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
+// Both of a backbone that drafts blocks.
+pl_status pl_drafter_block_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
+                                const pl_drafter_options *o, pl_err *err);
+pl_status pl_drafter_block_create(pl_drafter **out, const struct pl_backbone *model, const char *name,
+                                  const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err);
 
 #endif

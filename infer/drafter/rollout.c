@@ -416,6 +416,7 @@ pl_status pl_drafter_backbone_create(pl_drafter **out, const pl_backbone *model,
                                      const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
     const pl_backend *be = o->target->be;
     *out = NULL;
+    PL_CHECK(model->kind->step, "%s: \"%s\" drafts blocks", dir, pl_backbone_name(model));
     backbone_drafter *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
@@ -462,7 +463,7 @@ fail:
 }
 
 static bool declared(const pl_hf_config *c) {
-    return c->backbone != PL_HF_NO_BACKBONE;
+    return c->backbone != PL_HF_NO_BACKBONE && c->block.size == 0;
 }
 
 const pl_drafter_source pl_drafter_rollout = {

@@ -360,8 +360,58 @@ static void eagle1_is_lossless(void **state) {
     free(got);
 }
 
-// Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told to
-// fit them.
+// Blocks, whose drafts come all at once: with the target's head, one of its own, factors, a list; trees deeper than a
+// block too.
+static void dflash_is_lossless(void **state) {
+    (void)state;
+    static const int32_t      list[] = {7, 90, 4, 33, 2, 61, 8, 15, 16, 42, 77, 23};
+    const pl_backbone_options kinds[] = {
+        {.layers = 2, .block = 5, .mask_token = 3},
+        {.layers = 1, .block = 9, .mask_token = 96, .own_head = true},
+        {.layers = 3, .block = 2, .mask_token = 3, .head = pl_hf_head_of("lowrank:rank=12")},
+        {.layers = 2,
+         .block = 7,
+         .head = pl_hf_head_of("full:position_aware"),
+         .own_head = true,
+         .d2t = list,
+         .draft_vocab = sizeof list / sizeof *list}};
+    static const char *const trees[] = {"chain:1", "chain:4",      "chain:16",           "chain:auto",
+                                        "auto",    "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3"};
+    char                     dir[64], draft[64], what[96];
+    world                   *w = calloc(1, sizeof *w);
+    transcript              *got = calloc(SESSIONS, sizeof *got);
+    int64_t                  accepted = 0;
+    test_target(&w->target, test_mkdir(dir), 6, 23, PL_BF16);
+    for (int t = 0; t < 2; t++) {
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_dflash, &kinds[i], 34);
+            for (size_t k = 0; k < sizeof trees / sizeof *trees; k++) {
+                int         n = k % 3 ? 8 : 1;
+                pl_drafter *d = open_drafter(w, draft, trees[k], n, n * 80);
+                assert_string_equal(d->kind->name, "dflash");
+                run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
+                pl_drafter_destroy(d);
+                snprintf(what, sizeof what, "blocks of %d, %s, temperature %d", kinds[i].block, trees[k], t);
+                for (int j = 0; j < n; j++) {
+                    same(&w->plain[j], &got[j], what);
+                    accepted += got[j].accepted;
+                }
+            }
+            test_rmdir(draft);
+        }
+    }
+    print_message("blocks of a random drafter: %lld tokens accepted\n", (long long)accepted);
+    assert_true(accepted > 100);
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+// Targets of other families than Llama, greedy and sampled, with chains and trees and an EAGLE-3 drafter that is told
+// to fit them.
 static void families_are_lossless(void **state) {
     (void)state;
     static const struct {
@@ -411,18 +461,17 @@ static void families_are_lossless(void **state) {
 
 // Children drawn in every way, in trees of given and of adapting shape: a verifier that only matches emits plain
 // sampling's tokens whatever is drafted, so what is drawn, merged and left out must not disturb anything.
-static void drawn_children(void **state) {
-    (void)state;
+static void drawn_by(const pl_backbone_kind *kind, const pl_backbone_options *of) {
     char        dir[64], draft[64], what[96];
     pl_err      err = {0};
     world      *w = calloc(1, sizeof *w);
     transcript *got = calloc(SESSIONS, sizeof *got);
     test_target(&w->target, test_mkdir(dir), 3, 23, PL_BF16);
-    test_drafter_write(test_mkdir(draft), &w->target, "full", 0, 35);
+    test_backbone_write(test_mkdir(draft), &w->target, kind, of, 35);
     for (uint64_t k = 0; k < 8; k++)
         run(&w->target, NULL, NULL, 1, k, 1, 1, -1, w->plain);
-    for (int kind = PL_PROPOSE_IID; kind <= PL_PROPOSE_TOP_ONE; kind++) {
-        pl_verifier       v = {.name = "matches", .proposal = (pl_proposal)kind, .lossless = true};
+    for (int way = PL_PROPOSE_IID; way <= PL_PROPOSE_TOP_ONE; way++) {
+        pl_verifier       v = {.name = "matches", .proposal = (pl_proposal)way, .lossless = true};
         const char *const trees[] = {"chain:3", "static:4x2x1", "static:0,0,0,1,1,2", "auto"};
         drawn_nodes = merged_nodes = 0;
         run_verifier = &v;
@@ -430,12 +479,12 @@ static void drawn_children(void **state) {
             pl_drafter *d = open_drafter(w, draft, trees[i], 8, 8 * 64);
             run(&w->target, d, NULL, 8 * 64, 0, 8, 1, -1, got);
             pl_drafter_destroy(d);
-            snprintf(what, sizeof what, "%s, proposal %d", trees[i], kind);
+            snprintf(what, sizeof what, "%s of %s, proposal %d", trees[i], kind->name, way);
             for (int k = 0; k < 8; k++)
                 same(&w->plain[k], &got[k], what);
         }
         assert_true(drawn_nodes > 1000);
-        assert_true(kind == PL_PROPOSE_IID ? merged_nodes > 0 : merged_nodes == 0);
+        assert_true(way == PL_PROPOSE_IID ? merged_nodes > 0 : merged_nodes == 0);
         // A tree that chooses among its nodes is refused.
         pl_drafter       *d;
         pl_engine        *e;
@@ -459,6 +508,12 @@ static void drawn_children(void **state) {
     test_rmdir(dir);
     free(w);
     free(got);
+}
+
+static void drawn_children(void **state) {
+    (void)state;
+    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){0});
+    drawn_by(&pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
 }
 
 // After any sequence of trees and commits the cache holds what reading the text at once puts there.
@@ -557,6 +612,7 @@ int main(void) {
         cmocka_unit_test(drawn_children),
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),
+        cmocka_unit_test(dflash_is_lossless),
         cmocka_unit_test(families_are_lossless),
         cmocka_unit_test(no_allocation),
     };

@@ -23,6 +23,7 @@ enum { PROMPT = 2 };
 typedef struct world {
     char     dir[64], draft[64];
     pl_llama target;
+    bool     blocks; // its drafter drafts blocks
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -139,7 +140,8 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                              .max_sessions = SESSIONS,
                              .max_rows = rows,
                              .slots = MAX_LEN + policy->max_nodes};
-    assert_int_equal(pl_drafter_backbone_open(&d, w->draft, policy, &od, &err), PL_OK);
+    assert_int_equal((w->blocks ? pl_drafter_block_open : pl_drafter_backbone_open)(&d, w->draft, policy, &od, &err),
+                     PL_OK);
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
     for (int64_t started = 0; started < answers || running > 0;) {
@@ -209,8 +211,9 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
 }
 
 static void open_world(world *w, const pl_backbone_options *o) {
+    w->blocks = o->block > 0;
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
-    test_backbone_write(test_mkdir(w->draft), &w->target, &pl_backbone_eagle3, o, 29);
+    test_backbone_write(test_mkdir(w->draft), &w->target, w->blocks ? &pl_backbone_dflash : &pl_backbone_eagle3, o, 29);
 }
 
 static void close_world(world *w) {
@@ -258,6 +261,21 @@ static void dist_redistributed(void **state) {
         if (v->lossless) assert_true(check(&w, v, v->chain ? 1 : 2, &plain, "redistributed") < 4);
     }
     assert_true(check(&w, &test_biased_no_residual, 1, &plain, "redistributed") > 6);
+    close_world(&w);
+}
+
+// All levels from one forward, each by its own law.
+static void dist_of_blocks(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 1});
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (!v->lossless) continue;
+        assert_true(check(&w, v, 1, &processed, "blocks") < 4);
+        if (!v->chain) assert_true(check(&w, v, 2, &plain, "trees of blocks") < 4);
+    }
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "blocks") > 6);
     close_world(&w);
 }
 
@@ -333,9 +351,9 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets),        cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),         cmocka_unit_test(controls_fail),
-        cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

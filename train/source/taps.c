@@ -8,7 +8,10 @@
 static pl_status asked_for(pl_hf_config *c, const pl_recipe *r, int n_layers, pl_err *err) {
     const pl_ints *taps = &pl_train_recipe_of(r)->drafter.taps;
     if (taps->n > PL_MAX_TAPS) return pl_recipe_fail(r, taps, err, "%d layers, at most %d", taps->n, PL_MAX_TAPS);
-    *c = (pl_hf_config){.backbone = pl_train_backbone(r)->which, .n_taps = taps->n, .tap_numbering = PL_HF_TAPS_INPUT};
+    *c = (pl_hf_config){.backbone = pl_train_backbone(r)->which,
+                        .num_hidden_layers = (int)pl_train_recipe_of(r)->drafter.layers,
+                        .n_taps = taps->n,
+                        .tap_numbering = PL_HF_TAPS_INPUT};
     for (int i = 0; i < taps->n; i++) {
         c->tap[i] = (int)taps->at[i];
         if (taps->at[i] > n_layers)

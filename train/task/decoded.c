@@ -159,7 +159,7 @@ pl_status pl_decoded_promise(pl_decoded *d, pl_unroll *u, pl_feature_source *hel
         if (st != PL_OK) break;
         pl_pack_add(&u->pack, &doc, 0, t->n);
         pl_pack_close(&u->pack);
-        st = pl_unroll_score(u, err);
+        st = pl_unroll_score_all(u, err);
         t->promised.n = 0;
         for (int64_t at = t->prompt + 1; at < t->n && st == PL_OK;) {
             int64_t accepted = agreeing(u, t, at, d->steps);

@@ -297,11 +297,32 @@ static bool freezes_head(const pl_recipe *r) {
     return pl_train_backbone(r)->shares_head && pl_train_head_kind(r)->published;
 }
 
+// Keys of blocks and keys of steps go each with their drafters.
+static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    const char            *name = pl_train_backbone(r)->name;
+    const void *const blocks[] = {&tr->drafter.layers, &tr->drafter.block, &tr->drafter.mask_token, &tr->train.anchors,
+                                  &tr->train.draft_weights};
+    bool              pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
+    if (!pl_train_backbone(r)->draft) {
+        for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+            if (pl_recipe_differs(r, blocks[i])) return pl_recipe_fail(r, blocks[i], err, "%s drafts no blocks", name);
+        return PL_OK;
+    }
+    if (pl_recipe_differs(r, &tr->train.unroll))
+        return pl_recipe_fail(r, &tr->train.unroll, err, "%s drafts blocks; give drafter.block", name);
+    if (pace && tr->train.objective != PL_OBJ_HARD_CE && tr->train.objective != PL_OBJ_SOFT_CE)
+        return pl_recipe_fail(r, &tr->train.draft_weights, err,
+                              "d-pace weighs by cross-entropy; give train.objective: hard-ce");
+    return PL_OK;
+}
+
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe *hd = pl_head_recipe_of(r);
     const pl_head_kind   *kind = pl_train_head_kind(r);
     bool                  listed = hd->vocab;
     bool                  shared = kind->published && pl_train_backbone(r)->shares_head && freezes_head(r);
+    PL_TRY(check_blocks(r, err));
     if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
     if (shared && listed)
         return pl_recipe_fail(r, &hd->vocab, err,
@@ -365,13 +386,34 @@ static pl_status init_outside(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
+// The token that stands in the slots behind an anchor: one that texts do not hold, whose embedding is free to mean it.
+static pl_status mask_token(int *out, const pl_recipe *r, const pl_llama *target, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    pl_tokenizer             *tok = NULL;
+    *out = (int)tr->drafter.mask_token;
+    if (*out >= target->vocab)
+        return pl_recipe_fail(r, &tr->drafter.mask_token, err, "the target has %lld tokens", (long long)target->vocab);
+    if (*out >= 0) return PL_OK;
+    PL_TRY(pl_target_tokenizer(&tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
+    if (tok) *out = pl_tokenizer_vocab_size(tok) < target->vocab ? pl_tokenizer_vocab_size(tok) : -1;
+    if (tok && *out < 0) *out = pl_tokenizer_find(tok, "<unk>");
+    pl_tokenizer_close(tok);
+    if (*out >= 0) return PL_OK;
+    return pl_recipe_fail(r, &tr->drafter.mask_token, err,
+                          "the target has no row without a piece and no <unk>; name a token that texts do not hold");
+}
+
 static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe       *r = e->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     pl_backbone_options    o = {.head = pl_train_head_read(r),
                                 .own_head = !freezes_head(r),
                                 .bias = tr->drafter.bias,
-                                .inter = (int)tr->drafter.intermediate};
+                                .inter = (int)tr->drafter.intermediate,
+                                .layers = (int)tr->drafter.layers,
+                                .block = (int)tr->drafter.block};
+    if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
     for (o.n_taps = 0; o.n_taps < tr->drafter.taps.n; o.n_taps++)
@@ -401,6 +443,16 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     return st;
 }
 
+// What a block drafter has in place of steps.
+static void block_options(pl_unroll_options *o, const eagle *e) {
+    const pl_train_recipe *tr = pl_train_recipe_of(e->r);
+    int64_t                most = tr->train.anchors;
+    o->steps = o->learn_steps = e->model->drafts;
+    o->anchors = most > 0 ? most : (o->capacity + e->model->block - 1) / e->model->block;
+    o->seed = (uint64_t)pl_generate_recipe_of(e->r)->seed;
+    o->pace = tr->train.draft_weights == PL_WEIGHTS_PACE ? tr->train.pace_alpha : 0;
+}
+
 static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     const pl_recipe          *r = e->r;
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
@@ -422,6 +474,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.teacher_cap = e->teacher.model.config.final_softcap;
     o.steps = look > 0 ? look : 4;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
+    if (e->model->kind->draft) block_options(&o, e);
     e->noise = (pl_feature_noise){.width = regress ? tr->train.noise : 0, .seed = (uint64_t)gen->seed};
     return pl_unroll_create(&e->u, e->model, e->teacher.head, &o, env->backend, env->pool, err);
 }
@@ -466,10 +519,10 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
                  (unsigned long long)pl_hash(e->model->head.d2t, (size_t)e->model->head.vocab * sizeof(int32_t)));
     snprintf(e->task.identity, sizeof e->task.identity, "%s recipe %s target %s data %s%s%s%s", e->task.name, recipe,
              e->teacher.model.fingerprint, e->train->identity, vocabulary, *start_id ? " start " : "", start_id);
-    pl_log("%s: %.2f M parameters, %s head, %d steps of unroll, %.0f MB of activations", e->task.name,
+    pl_log("%s: %.2f M parameters, %s head, %d %s, %.0f MB of activations", e->task.name,
            (double)pl_params_count(&e->model->params) / 1e6,
            e->model->head.shared ? "the target's" : e->model->head.kind->name, e->u.opt.learn_steps,
-           (double)e->u.ctx.frame.size / 1e6);
+           e->model->kind->draft ? "drafts a block" : "steps of unroll", (double)e->u.ctx.frame.size / 1e6);
     return PL_OK;
 }
 

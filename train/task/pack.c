@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
 
 #include <string.h>
@@ -153,6 +154,7 @@ static int64_t take_piece(int64_t rows, int64_t capacity, int64_t taken, int64_t
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
                        pl_err *err) {
     pl_pack_clear(p);
+    p->key = pl_hash(cursor, 2 * sizeof *cursor);
     for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
         pl_columns doc;
         int64_t    number = cursor[0], from = cursor[1];

@@ -18,6 +18,7 @@ typedef struct pl_pack {
     int64_t  d, width;             // of a last hidden; of a row's features
     int64_t  positions;            // of the rope table
     pl_dtype real;
+    uint64_t key;       // of what a fill took, a pure function of its cursor
     bool     from_last; // what the drafter reads is last_hidden, not the taps of `features`
     float    step_weight[PL_MAX_UNROLL];
     bool     outside;                // rows count whose choice is no draft id; set before a fill

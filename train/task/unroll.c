@@ -1,6 +1,7 @@
 #include "train/task/unroll.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/gather.h"
 #include "kernels/op/smoothl1.h"
 
 #include <string.h>
@@ -53,7 +54,57 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     s->p->x[s->k] = x;
 }
 
+// The divergence but for its rows.
+static pl_divergence_args objective(const pl_unroll *u) {
+    return (pl_divergence_args){.objective = u->opt.objective,
+                                .unmasked = u->opt.unmasked,
+                                .js_beta = u->opt.js_beta,
+                                .lk_decay = u->opt.lk_decay,
+                                .w = u->model->head.out,
+                                .wt = u->wt,
+                                .teacher_cap = u->opt.teacher_cap,
+                                .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
+                                .d2t = u->d2t};
+}
+
+// The blocks of u->blocks in place of steps: losses stand [drafts * blocks].
+static void block_pass(pl_ctx *ctx, unroll_pass *p) {
+    pl_unroll     *u = p->u;
+    pl_backbone   *b = u->model;
+    pl_blocks     *s = &u->blocks;
+    const pl_pack *rows = &u->pack;
+    const pl_head *h = &b->head;
+    int64_t        n = s->n * s->drafts;
+    pl_block_view  view = {.features = pl_ctx_write(ctx, rows->features, p->rows, rows->width),
+                           .context_pos = rows->pos,
+                           .token = s->token,
+                           .pos = s->pos,
+                           .m = s->n * b->block,
+                           .lo = s->lo,
+                           .hi = s->hi,
+                           .rerun = u->opt.recompute && p->learn};
+    pl_tensor      last_hidden = pl_ctx_write(ctx, rows->last_hidden, p->rows, rows->d);
+    pl_tensor      x = pl_gather(ctx, b->kind->draft(ctx, b, &view), s->index, n);
+    if (!p->learn) p->accept = pl_ctx_const_1d(ctx, n);
+    pl_divergence_args a = objective(u);
+    a.x = pl_head_project(ctx, h, x, (pl_tensor){0});
+    a.xt = last_hidden;
+    a.teacher_row = s->teacher_row;
+    a.weight = s->weight;
+    a.accept = p->accept;
+    a.student_argmax = s->argmax;
+    p->loss = pl_divergence(ctx, &a);
+    p->loss.data = pl_ctx_read(ctx, &p->loss);
+    if (p->learn && u->opt.pace > 0 && p->loss.data) pl_blocks_pace(s, &p->loss, u->opt.pace);
+    if (p->learn) pl_tape_backward(ctx);
+    if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+}
+
 static void pass(pl_ctx *ctx, unroll_pass *p) {
+    if (p->u->model->kind->draft) {
+        block_pass(ctx, p);
+        return;
+    }
     pl_unroll   *u = p->u;
     pl_backbone *b = u->model;
     pl_pack     *k_rows = &u->pack;
@@ -81,21 +132,13 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
                                                                       .beta = 1});
     }
     if (!p->learn) p->accept = pl_ctx_const_1d(ctx, steps * rows);
-    pl_divergence_args a = {.objective = u->opt.objective,
-                            .unmasked = u->opt.unmasked,
-                            .js_beta = u->opt.js_beta,
-                            .lk_decay = u->opt.lk_decay,
-                            .x = out,
-                            .w = b->head.out,
-                            .xt = last_hidden,
-                            .wt = u->wt,
-                            .teacher_cap = u->opt.teacher_cap,
-                            .teacher_row = k_rows->teacher_row,
-                            .weight = u->weight[TOKEN],
-                            .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
-                            .d2t = u->d2t,
-                            .accept = p->accept,
-                            .student_argmax = u->student_argmax};
+    pl_divergence_args a = objective(u);
+    a.x = out;
+    a.xt = last_hidden;
+    a.teacher_row = k_rows->teacher_row;
+    a.weight = u->weight[TOKEN];
+    a.accept = p->accept;
+    a.student_argmax = u->student_argmax;
     p->loss = pl_divergence(ctx, &a);
     p->last_hidden = last_hidden;
     p->teacher_stat = a.teacher_stat;
@@ -112,6 +155,7 @@ static void measure(pl_ctx *ctx, void *arg) {
     const unroll_pass *most = arg;
     unroll_pass        score = {.u = most->u, .rows = most->rows}, learn = score;
     pl_tape           *tape = ctx->tape;
+    most->u->blocks.n = most->u->blocks.most;
     learn.learn = true;
     ctx->tape = NULL;
     pass(ctx, &score);
@@ -137,6 +181,15 @@ static pl_status create_arrays(pl_unroll *u, pl_err *err) {
     return PL_OK;
 }
 
+static pl_status create_blocks(pl_unroll *u, const pl_backend *be, pl_err *err) {
+    PL_CHECK(u->opt.steps == u->model->drafts && u->opt.learn_steps == u->opt.steps && u->opt.anchors > 0,
+             "%d steps of blocks with %d drafts, %lld anchors", u->opt.steps, u->model->drafts,
+             (long long)u->opt.anchors);
+    u->anchor = pl_calloc((size_t)u->opt.capacity, sizeof *u->anchor);
+    if (!u->anchor) return pl_fail(err, PL_E_MEMORY, "training blocks: out of memory");
+    return pl_blocks_init(&u->blocks, u->model, u->opt.anchors, be, err);
+}
+
 pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err) {
     *u = (pl_unroll){.model = model, .wt = wt, .opt = *o};
@@ -152,6 +205,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_TRY_GOTO(st, fail, pl_pack_init(&u->pack, model, o->capacity, o->steps, o->step_decay, be, err));
     u->pack.outside = o->unmasked;
     size_t n = (size_t)o->capacity * (size_t)o->steps;
+    if (model->kind->draft) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
     PL_TRY_GOTO(st, fail, create_arrays(u, err));
     u->accept = pl_calloc(n, sizeof *u->accept);
     u->loss = pl_calloc(n, sizeof *u->loss);
@@ -175,8 +229,9 @@ void pl_unroll_destroy(pl_unroll *u) {
     pl_ctx_fini(&u->ctx);
     pl_tape_fini(&u->tape);
     pl_pack_fini(&u->pack);
+    pl_blocks_fini(&u->blocks);
     pl_arena_fini(&u->arrays);
-    void *owned[] = {u->accept, u->loss, u->feature_loss};
+    void *owned[] = {u->accept, u->loss, u->feature_loss, u->anchor};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     *u = (pl_unroll){0};
@@ -197,19 +252,64 @@ static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
+static pl_status run_pass(pl_unroll *u, unroll_pass *p, pl_err *err) {
+    u->ctx.tape = p->learn ? &u->tape : NULL;
+    pl_ctx_begin(&u->ctx);
+    pass(&u->ctx, p);
+    u->ctx.tape = &u->tape;
+    return pl_ctx_sync(&u->ctx, err);
+}
+
+// Results of the blocks that ran, to where an unroll's are; weights too, which D-PACE may have chosen.
+static void keep_blocks(pl_unroll *u, const unroll_pass *p) {
+    const pl_blocks *s = &u->blocks;
+    for (int k = 0; k < s->drafts; k++)
+        for (int64_t i = 0; i < s->n; i++) {
+            int64_t from = k * s->n + i, to = k * p->rows + s->row[i];
+            u->pack.weight[to] = s->weight[from];
+            u->loss[to] = pl_real_at(&p->loss, from);
+            u->student_argmax[to] = s->argmax[from];
+            if (!p->learn) u->accept[to] = (float)pl_real_at(&p->accept, from);
+        }
+}
+
+// The blocks of drawn rows, or of all, in runs of as many as there is room for.
+static pl_status run_blocks(pl_unroll *u, bool learn, bool all, pl_err *err) {
+    unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
+    int64_t     n = pl_blocks_eligible(&u->pack, u->anchor), cells = u->ran * p.rows, at = 0;
+    if (!all) n = pl_blocks_draw(u->anchor, n, u->opt.anchors, u->opt.seed, u->pack.key);
+    for (int64_t i = 0; i < cells; i++) {
+        u->student_argmax[i] = -1;
+        u->loss[i] = u->feature_loss[i] = 0;
+    }
+    for (; at < n; at += u->blocks.n) {
+        int64_t some = n - at < u->opt.anchors ? n - at : u->opt.anchors;
+        pl_blocks_set(&u->blocks, u->model, &u->pack, u->anchor + at, some);
+        PL_TRY(run_pass(u, &p, err));
+        keep_blocks(u, &p);
+    }
+    // What did not run does not count.
+    for (int64_t row = 0, i = 0; row < p.rows; row++) {
+        if (i < n && u->anchor[i] == row) {
+            i++;
+            continue;
+        }
+        for (int k = 0; k < u->ran; k++)
+            u->pack.weight[k * p.rows + row] = 0;
+    }
+    return PL_OK;
+}
+
+static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
     unroll_pass p = {.u = u, .rows = u->pack.rows, .learn = learn};
     u->ran = learn ? u->opt.learn_steps : u->pack.steps;
     if (p.rows == 0) return PL_OK;
+    if (u->model->kind->draft) return run_blocks(u, learn, all, err);
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);
         u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->pack.weight[i]);
     }
-    u->ctx.tape = learn ? &u->tape : NULL;
-    pl_ctx_begin(&u->ctx);
-    pass(&u->ctx, &p);
-    u->ctx.tape = &u->tape;
-    PL_TRY(pl_ctx_sync(&u->ctx, err));
+    PL_TRY(run_pass(u, &p, err));
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->loss[i] = pl_real_at(&p.loss, i);
         if (u->opt.feature_weight > 0) u->feature_loss[i] = pl_real_at(&p.feature_loss[i / p.rows], i % p.rows);
@@ -219,11 +319,15 @@ static pl_status run(pl_unroll *u, bool learn, pl_err *err) {
 }
 
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {
-    return run(u, true, err);
+    return run(u, true, false, err);
 }
 
 pl_status pl_unroll_score(pl_unroll *u, pl_err *err) {
-    return run(u, false, err);
+    return run(u, false, false, err);
+}
+
+pl_status pl_unroll_score_all(pl_unroll *u, pl_err *err) {
+    return run(u, false, true, err);
 }
 
 void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {

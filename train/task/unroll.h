@@ -13,12 +13,16 @@
 // is K = 1 with weights 0.1 and 1 (its cross-entropy with the teacher's distribution is KL plus a constant). Gradients
 // flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one call of the
 // divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
+//
+// A block drafter (infer/drafter/backbone.h) has the K drafts of a block in place of K steps, from rows that are drawn
+// (train/task/blocks.h); results stand where an unroll's do, and rows whose block was not run do not count.
 #ifndef PL_TRAIN_UNROLL_H
 #define PL_TRAIN_UNROLL_H
 
 #include "infer/drafter/backbone.h"
 #include "kernels/op/divergence.h"
 #include "kernels/tape.h"
+#include "train/task/blocks.h"
 #include "train/task/pack.h"
 #include "train/task/rescored.h"
 
@@ -34,7 +38,11 @@ typedef struct pl_unroll_options {
     bool         unmasked;
     double       js_beta, lk_decay;
     double       teacher_cap; // of the target's logits (pl_hf_config.final_softcap); 0: none
-    bool         recompute;   // steps are run again in backward instead of kept: less memory, the same bits
+    // Block drafters: blocks of a run, at most; the seed by which they are drawn; D-PACE's alpha, 0: step_decay weighs.
+    int64_t      anchors;
+    uint64_t     seed;
+    double       pace;
+    bool         recompute; // steps are run again in backward instead of kept: less memory, the same bits
 } pl_unroll_options;
 
 typedef struct pl_unroll {
@@ -42,6 +50,8 @@ typedef struct pl_unroll {
     pl_tensor         wt;    // the target's output matrix, row-major; borrowed
     pl_unroll_options opt;
     pl_pack           pack; // the rows
+    pl_blocks         blocks;
+    int32_t          *anchor; // [capacity] rows whose blocks are run, those to come included
     pl_ctx            ctx;
     pl_tape           tape;
     pl_rescored       own;            // where the head's own distribution is scored
@@ -65,6 +75,8 @@ pl_status pl_unroll_learn(pl_unroll *u, pl_err *err);
 // Forward alone, with acceptance. Of a head whose own distribution is another than the one it learns
 // (train/task/rescored.h), acceptance and choices are its own distribution's; the loss is that of learning.
 pl_status pl_unroll_score(pl_unroll *u, pl_err *err);
+// The same for all rows, also of a block drafter, in as many runs as it takes.
+pl_status pl_unroll_score_all(pl_unroll *u, pl_err *err);
 
 // What a run says about its rows, added up over runs.
 typedef struct pl_unroll_sums {

@@ -1,0 +1,62 @@
+#include "checkpoints/hf_block.h"
+
+#include "checkpoints/hf.h"
+
+#include <string.h>
+
+// Published files have a member at the top or in dflash_config; the inner one counts.
+static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key, int64_t least, int64_t most, int *out,
+                          pl_err *err) {
+    const cJSON *from = inner && cJSON_GetObjectItemCaseSensitive(inner, key) ? inner : NULL;
+    int64_t      value;
+    PL_TRY(pl_json_get_int(j, from, key, least, most, &value, err));
+    *out = (int)value;
+    return PL_OK;
+}
+
+// What would have to be computed otherwise.
+static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
+    static const char *const unknown[] = {"projector_type", "conv_kernel_size", "selector_rank",
+                                          "markov_rank",    "shift_label",      "output_multiplier",
+                                          "causal",         "is_causal",        "sample_from_anchor"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        for (int top = 0; top < 2; top++) {
+            const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
+            if (!top && !inner) continue;
+            if (node && !cJSON_IsFalse(node) && !cJSON_IsNull(node))
+                return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
+        }
+    return PL_OK;
+}
+
+pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
+    const cJSON *inner, *layers;
+    PL_TRY(pl_json_get_object(j, NULL, "dflash_config", &inner, err));
+    PL_TRY(refuse(j, inner, err));
+    PL_TRY(read_int(j, inner, "block_size", 2, PL_HF_BLOCK_MAX, &c->block.size, err));
+    PL_TRY(read_int(j, inner, "mask_token_id", 0, c->vocab_size - 1, &c->block.mask_token, err));
+    int64_t target_layers;
+    PL_TRY(pl_json_opt_int(j, NULL, "num_target_layers", 0, PL_HF_LAYERS_MAX, 0, &target_layers, err));
+    c->block.target_layers = (int)target_layers;
+    PL_TRY(pl_json_get_array(j, inner, "target_layer_ids", &layers, err));
+    for (const cJSON *id = layers->child; id; id = id->next) {
+        int64_t layer;
+        if (c->n_taps == PL_HF_TAPS) return pl_json_fail(j, layers, err, "more than %d layers", PL_HF_TAPS);
+        PL_TRY(pl_json_int_of(j, id, 0, PL_HF_LAYERS_MAX, &layer, err));
+        c->tap[c->n_taps++] = (int)layer;
+    }
+    return PL_OK;
+}
+
+void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
+    pl_put_int(o, "block_size", c->block.size);
+    if (c->block.target_layers > 0) pl_put_int(o, "num_target_layers", c->block.target_layers);
+    pl_put_object(o, "dflash_config");
+    pl_put_int(o, "mask_token_id", c->block.mask_token);
+    pl_json_out_key(o, "target_layer_ids");
+    pl_json_out_array(o);
+    for (int i = 0; i < c->n_taps; i++)
+        pl_json_out_int(o, c->tap[i]);
+    pl_json_out_close(o, ']');
+    pl_json_out_close(o, '}');
+}

@@ -1,0 +1,27 @@
+// What the config.json of a block drafter says beside a decoder's own (DFlash, arXiv 2602.06036, as z-lab publishes
+// it):
+//
+//   block_size                       slots of a block, the anchor's included; here or in dflash_config
+//   dflash_config.mask_token_id      what stands in the slots behind the anchor
+//   dflash_config.target_layer_ids   0-based target layers whose outputs are read
+//   num_target_layers                of the target
+#ifndef PL_HF_BLOCK_H
+#define PL_HF_BLOCK_H
+
+#include "kernels/base/json.h"
+#include "kernels/base/json_put.h"
+
+#define PL_HF_BLOCK_MAX 17 // slots: so many that drafts of a block fit an unroll (kernels/op/attention.h)
+
+typedef struct pl_hf_block {
+    int size; // 0: not a block drafter
+    int mask_token;
+    int target_layers; // 0: not stated
+} pl_hf_block;
+
+struct pl_hf_config;
+// Fills in c->block and the taps, which count outputs, from the whole file.
+pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err);
+void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
+
+#endif

@@ -1,0 +1,301 @@
+// A block drafter: takes in final rows with the target's features as keys and values of its layers, then drafts all
+// slots of a block in one forward (infer/drafter/backbone.h: `draft`). The head too runs once over all slots that are
+// wanted, and a device is waited for once.
+//
+// Cache of a session, for each layer: slot t holds the context row of position t. After the rows up to t = n-2 are in
+// (n tokens committed) the anchor is token n-1; the block's own rows take slots n-1, n, ... n-2+B and are overwritten
+// by the next call's true rows. The law of a level does not depend on what was drafted before it, so every node of a
+// level has the same candidates, whatever tree they grow to; children are drawn from each node's law as for any
+// drafter.
+#include "infer/drafter/backbone.h"
+#include "infer/drafter/drafter.h"
+#include "infer/model/kv.h"
+#include "kernels/base/check.h"
+#include "kernels/op/gather.h"
+
+#include <string.h>
+
+typedef struct block_drafter {
+    pl_drafter         base;
+    pl_drafter_kind    kind; // with the backbone's name
+    const pl_backbone *model;
+    pl_backbone       *owned;     // the same, where it was opened here
+    pl_kv             *kv;        // [max_sessions]
+    int               *which;     // [max_sessions] items that draft
+    int                n, levels; // of them; deepest of their levels
+    // Candidates, by level and in it by drafting session.
+    int32_t           *id; // [levels * n, k]
+    float             *value, *lse;
+    // One level of one tree: [width, k], [width].
+    int32_t           *node_id;
+    float             *node_logp;
+    int               *frontier, *next;
+} block_drafter;
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+static int levels_of(const block_drafter *d, const pl_draft_item *it) {
+    int depth = it->depth < d->base.policy.depth ? it->depth : d->base.policy.depth;
+    return depth < d->model->drafts ? depth : d->model->drafts;
+}
+
+// Which items draft, and how deep at most.
+static void choose_items(block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b) {
+    d->n = ctx->measuring ? d->base.max_sessions : 0;
+    d->levels = ctx->measuring ? d->model->drafts : 0;
+    for (int i = 0; i < b->n; i++) {
+        int levels = b->item[i].tree ? levels_of(d, &b->item[i]) : 0;
+        if (levels == 0) continue;
+        d->which[d->n++] = i;
+        if (levels > d->levels) d->levels = levels;
+    }
+}
+
+// A position that the rotary tables have; rows past them are never emitted.
+static int32_t position(const block_drafter *d, int32_t pos) {
+    int32_t last = (int32_t)d->model->cos.dim[0] - 1;
+    return pos < last ? pos : last;
+}
+
+static void context_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
+    int rows = ctx->measuring ? d->base.max_rows : 0;
+    for (int i = 0; i < b->n; i++)
+        rows += b->item[i].count;
+    size_t    n = (size_t)rows;
+    int32_t  *feature = pl_ctx_bytes(ctx, n * sizeof *feature), *pos = pl_ctx_bytes(ctx, n * sizeof *pos);
+    pl_kvrow *row = pl_ctx_bytes(ctx, n * (size_t)d->model->layers * sizeof *row);
+    for (int i = 0, m = 0; i < b->n; i++) {
+        const pl_draft_item *it = &b->item[i];
+        for (int j = 0; j < it->count; j++, m++) {
+            feature[m] = it->feature_row[j];
+            pos[m] = it->first + j;
+            pl_kv_row(&d->kv[it->slot], row + m, rows, pos[m], NULL, 1, pos[m]);
+        }
+    }
+    v->features = pl_gather(ctx, b->features, feature, rows);
+    v->context_pos = pos;
+    v->context_row = row;
+}
+
+static void block_rows(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_block_view *v) {
+    int       block = d->model->block, rows = d->n * block;
+    size_t    n = (size_t)rows;
+    int32_t  *token = pl_ctx_bytes(ctx, n * sizeof *token), *pos = pl_ctx_bytes(ctx, n * sizeof *pos);
+    pl_kvrow *row = pl_ctx_bytes(ctx, n * (size_t)d->model->layers * sizeof *row);
+    for (int m = 0; m < rows && !ctx->measuring; m++) {
+        const pl_draft_item *it = &b->item[d->which[m / block]];
+        int32_t              anchor = it->n_tokens - 1, at = anchor + m % block;
+        token[m] = at == anchor ? it->tokens[anchor] : d->model->config.block.mask_token;
+        pos[m] = position(d, at);
+        pl_kv_row(&d->kv[it->slot], row + m, rows, anchor, NULL, block, at);
+    }
+    v->token = token;
+    v->pos = pos;
+    v->row = row;
+    v->m = rows;
+}
+
+// ---- candidates -----------------------------------------------------------------------------------------------------
+
+// What the head reads at levels [from, to): one row of y for each drafting session.
+static pl_head_rows rows_of_levels(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y, int from,
+                                   int to) {
+    int      rows = (to - from) * d->n;
+    int32_t *index = pl_ctx_bytes(ctx, (size_t)rows * sizeof *index);
+    int32_t *group = pl_ctx_bytes(ctx, (size_t)rows * sizeof *group);
+    int32_t *token = pl_ctx_bytes(ctx, (size_t)rows * sizeof *token);
+    for (int i = 0; i < rows && !ctx->measuring; i++) {
+        const pl_draft_item *it = &b->item[d->which[i % d->n]];
+        index[i] = i % d->n * d->model->block + d->model->first + from + i / d->n;
+        group[i] = d->which[i % d->n];
+        token[i] = it->tokens[it->n_tokens - 1];
+    }
+    return (pl_head_rows){.x = pl_gather(ctx, y, index, rows), .level = from, .token = token, .group = group};
+}
+
+// The best of levels [from, to).
+static void choose(block_drafter *d, pl_ctx *ctx, const pl_head_rows *r, int from) {
+    int k = d->base.policy.k, at = from * d->n;
+    pl_head_topk(ctx, &d->model->head, r, k, d->id + (size_t)at * (size_t)k, d->value + (size_t)at * (size_t)k,
+                 d->base.policy.needs_logp ? d->lse + at : NULL);
+}
+
+// Whether any session takes the best, or draws.
+static bool any(const block_drafter *d, const pl_ctx *ctx, const pl_draft_batch *b, bool draws) {
+    for (int i = 0; i < d->n && !ctx->measuring; i++)
+        if ((b->item[d->which[i]].proposing != NULL) == draws) return true;
+    return ctx->measuring;
+}
+
+// Candidates of all levels, in as few calls of the head as its budgets allow; logits [levels * n, Vd] where children
+// are drawn.
+static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor y) {
+    const pl_head *h = &d->model->head;
+    size_t         rows = (size_t)(d->levels * d->n), k = (size_t)d->base.policy.k;
+    int            step = h->position_aware || d->base.watch ? 1 : d->levels;
+    float         *logits = NULL;
+    bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
+    d->id = pl_ctx_bytes(ctx, rows * k * sizeof *d->id);
+    d->value = pl_ctx_bytes(ctx, rows * k * sizeof *d->value);
+    d->lse = pl_ctx_bytes(ctx, rows * sizeof *d->lse);
+    if (draws && step < d->levels) logits = pl_ctx_bytes(ctx, rows * (size_t)h->vocab * sizeof *logits);
+    for (int level = 0; level < d->levels; level += step) {
+        pl_head_rows r = rows_of_levels(d, ctx, b, y, level, level + step);
+        if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
+        if (chooses) choose(d, ctx, &r, level);
+        if (!draws) continue;
+        pl_tensor z = pl_head_logits(ctx, h, &r);
+        size_t    n = (size_t)(step * d->n) * (size_t)h->vocab;
+        if (z.data && logits) memcpy(logits + (size_t)(level * d->n) * (size_t)h->vocab, z.data, n * sizeof *logits);
+        if (!logits) logits = z.data ? pl_f32(&z) : NULL;
+    }
+    return logits;
+}
+
+// ---- trees ----------------------------------------------------------------------------------------------------------
+
+// The candidates of a level for each of n nodes: the same for all of them.
+static void offer_best(block_drafter *d, int level, int session, int n) {
+    const int32_t *d2t = d->model->head.d2t;
+    int            k = d->base.policy.k, row = level * d->n + session;
+    for (int i = 0; i < n * k; i++) {
+        int32_t id = d->id[row * k + i % k];
+        d->node_id[i] = d2t && id >= 0 ? d2t[id] : id;
+        d->node_logp[i] = d->base.policy.needs_logp ? d->value[row * k + i % k] - d->lse[row] : 0;
+    }
+}
+
+// Children of each of n nodes, drawn from the level's law.
+static void offer_drawn(block_drafter *d, pl_draft_item *it, const float *logits, int n) {
+    const pl_tree_policy *p = &d->base.policy;
+    pl_drafted            drafted = pl_head_drafted(&d->model->head);
+    for (int i = 0; i < n; i++) {
+        int wanted = pl_tree_wanted(p, it->tree, d->frontier[i]);
+        for (int j = wanted; j < p->k; j++)
+            d->node_id[i * p->k + j] = -1;
+        pl_propose_draw(it->proposing, it->tree, d->frontier[i], logits, &drafted, wanted, d->node_id + i * p->k,
+                        d->node_logp + i * p->k);
+    }
+}
+
+static void grow(block_drafter *d, pl_draft_item *it, int session, const float *logits) {
+    const pl_tree_policy *p = &d->base.policy;
+    int64_t               vocab = d->model->head.vocab;
+    d->frontier[0] = 0;
+    for (int level = 0, n = 1; n > 0 && level < levels_of(d, it); level++) {
+        if (it->proposing)
+            offer_drawn(d, it, logits + (level * d->n + session) * vocab, n);
+        else
+            offer_best(d, level, session, n);
+        n = p->kind->grow(p, it->tree, level, d->frontier, n, d->node_id, d->node_logp, d->next);
+        memcpy(d->frontier, d->next, (size_t)p->width * sizeof *d->frontier);
+    }
+}
+
+// On a measuring context the largest call: max_rows rows taken in, and every session drafting all slots.
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    static const double first_level[PL_TREE_MAX] = {1}; // all that drafting takes; the levels behind it are free
+    block_drafter      *d = (block_drafter *)base;
+    double              began = pl_now(), at = began;
+    pl_block_view       v = {0};
+    choose_items(d, ctx, b);
+    context_rows(d, ctx, b, &v);
+    if (d->n > 0) block_rows(d, ctx, b, &v);
+    pl_tensor y = d->model->kind->draft(ctx, d->model, &v);
+    pl_draft_lap(d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
+    if (d->n == 0) return;
+    const float *logits = candidates(d, ctx, b, y);
+    bool         there = pl_ctx_wait(ctx);
+    double       done = at;
+    pl_draft_lap(&base->parts.head, &done);
+    if (!there) return;
+    at = done;
+    for (int i = 0; i < d->n; i++) {
+        pl_draft_item *it = &b->item[d->which[i]];
+        grow(d, it, i, logits);
+        if (it->tree->notes.levels > 0) pl_tree_notes_share(it->tree, began, done, first_level);
+    }
+    pl_draft_lap(&base->parts.draw, &at);
+}
+
+// ---- life -----------------------------------------------------------------------------------------------------------
+
+static void reset(pl_drafter *base, int slot) {
+    (void)base, (void)slot;
+} // rows are overwritten in order
+
+// Layers and head are read once for all levels.
+static double step_bytes(const pl_drafter *base) {
+    const pl_backbone *m = ((const block_drafter *)base)->model;
+    int                levels = base->policy.depth < m->drafts ? base->policy.depth : m->drafts;
+    return pl_backbone_step_bytes(m, 1) / (levels > 1 ? levels : 1);
+}
+
+static void destroy(pl_drafter *base) {
+    block_drafter *d = (block_drafter *)base;
+    for (int i = 0; d->kv && i < base->max_sessions; i++)
+        pl_kv_destroy(&d->kv[i]);
+    void *owned[] = {d->kv, d->which, d->node_id, d->node_logp, d->frontier, d->next};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    pl_backbone_destroy(d->owned);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {
+    .name = "block", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+
+pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, const char *dir,
+                                  const pl_tree_policy *policy, const pl_drafter_options *o, pl_err *err) {
+    const pl_backend *be = o->target->be;
+    *out = NULL;
+    PL_CHECK(model->kind->draft, "%s: \"%s\" drafts token after token", dir, pl_backbone_name(model));
+    if (policy->k > model->head.vocab)
+        return pl_fail(err, PL_E_USAGE, "tree \"%s\" wants %d candidates a node, the draft vocabulary of %s has %lld",
+                       policy->text, policy->k, dir, (long long)model->head.vocab);
+    block_drafter *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    d->base = (pl_drafter){.policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
+    d->model = model;
+    d->kind = kind;
+    d->kind.name = pl_backbone_name(model);
+    d->base.kind = &d->kind;
+    d->base.n_taps = model->n_taps;
+    memcpy(d->base.tap, model->tap, sizeof d->base.tap);
+    size_t    k = (size_t)policy->k, s = (size_t)o->max_sessions, w = (size_t)policy->width;
+    pl_status st = PL_OK;
+    d->kv = pl_calloc(s, sizeof *d->kv);
+    d->which = pl_calloc(s, sizeof *d->which);
+    d->node_id = pl_calloc(w * k, sizeof *d->node_id);
+    d->node_logp = pl_calloc(w * k, sizeof *d->node_logp);
+    d->frontier = pl_calloc(w, sizeof *d->frontier);
+    d->next = pl_calloc(w, sizeof *d->next);
+    if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->next)
+        PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
+    for (int i = 0; i < o->max_sessions; i++)
+        PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, be, err));
+    *out = &d->base;
+    return PL_OK;
+fail:
+    destroy(&d->base);
+    return st;
+}
+
+pl_status pl_drafter_block_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,
+                                const pl_drafter_options *o, pl_err *err) {
+    pl_backbone *model;
+    *out = NULL;
+    PL_TRY(pl_backbone_open(&model, dir, o->target, o->dtype, err));
+    pl_status st = pl_drafter_block_create(out, model, dir, policy, o, err);
+    if (st == PL_OK)
+        ((block_drafter *)*out)->owned = model;
+    else
+        pl_backbone_destroy(model);
+    return st;
+}
+
+static bool declared(const pl_hf_config *c) {
+    return c->block.size > 0;
+}
+
+const pl_drafter_source pl_drafter_block = {.name = "block", .declared = declared, .open = pl_drafter_block_open};

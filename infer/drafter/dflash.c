@@ -1,0 +1,249 @@
+#include "infer/drafter/dflash.h"
+
+#include "kernels/base/check.h"
+#include "kernels/op/add.h"
+#include "kernels/op/blockattention.h"
+#include "kernels/op/concat.h"
+#include "kernels/op/embed.h"
+#include "kernels/op/headnorm.h"
+#include "kernels/op/kvstore.h"
+#include "kernels/op/linear.h"
+#include "kernels/op/rmsnorm.h"
+#include "kernels/op/rope.h"
+#include "kernels/tape.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LAYERS 5 // of a new drafter, as published ones have
+#define BLOCK 8
+
+// ---- configuration --------------------------------------------------------------------------------------------------
+
+// As many outputs as there are draft layers, from the second layer's to the last but two's; a single one from the
+// middle. Duplicates of small targets are dropped.
+static int default_taps(int layers, int n_layers, int tap[PL_MAX_TAPS]) {
+    int n = 0, most = layers < PL_MAX_TAPS ? layers : PL_MAX_TAPS;
+    for (int i = 0; i < most; i++) {
+        double at = most == 1 ? n_layers / 2 : rint(1 + (double)i * (n_layers - 4) / (most - 1)); // half to even
+        int    layer = at < 0 ? 0 : at > n_layers - 1 ? n_layers - 1 : (int)at;
+        if (n == 0 || layer > tap[n - 1]) tap[n++] = layer;
+    }
+    return n;
+}
+
+static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
+    c->target_head = pl_head_find(c->head.kind, NULL)->published && !o->own_head;
+    if (c->target_head) c->head = (pl_hf_head){0};
+    snprintf(c->architecture, sizeof c->architecture, "%s", c->target_head ? "DFlashDraftModel" : "PacelineDFlash");
+    snprintf(c->model_type, sizeof c->model_type, "qwen3");
+    c->qk_norm = true;
+    c->num_hidden_layers = o->layers > 0 ? o->layers : LAYERS;
+    c->block = (pl_hf_block){
+        .size = o->block > 0 ? o->block : BLOCK, .mask_token = o->mask_token, .target_layers = target->n_layers};
+    c->n_taps = o->n_taps;
+    for (int i = 0; i < o->n_taps; i++)
+        c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of i - 1
+    if (c->n_taps == 0) c->n_taps = default_taps(c->num_hidden_layers, target->n_layers, c->tap);
+}
+
+static pl_status check(pl_hf_config *c, const pl_llama *target, const char *where, pl_err *err) {
+    const pl_head_kind *head = pl_head_find(*c->head.kind ? c->head.kind : "full", err);
+    if (!head) return PL_E_INPUT;
+    if (c->num_hidden_layers > PL_DFLASH_LAYERS)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in a block drafter", where,
+                       c->num_hidden_layers, PL_DFLASH_LAYERS);
+    if (c->block.size < 2 || c->block.size > PL_HF_BLOCK_MAX)
+        return pl_fail(err, PL_E_INPUT, "%s: blocks of %d, expected 2 to %d", where, c->block.size, PL_HF_BLOCK_MAX);
+    if (c->block.mask_token < 0 || c->block.mask_token >= target->vocab)
+        return pl_fail(err, PL_E_INPUT, "%s: mask token %d is none of the target's %lld", where, c->block.mask_token,
+                       (long long)target->vocab);
+    if (c->block.target_layers > 0 && c->block.target_layers != target->n_layers)
+        return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, this one has %d; use the drafter's own",
+                       where, c->block.target_layers, target->n_layers);
+    if (head->reads_inputs || head->shortlisted)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter has no head of kind \"%s\"; take full or lowrank",
+                       where, head->name);
+    for (int i = 0; i < c->n_taps; i++)
+        if (c->tap[i] < 0)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter reads layers' outputs; layer 0's input is none",
+                           where);
+    pl_taps t;
+    pl_backbone_dflash.taps(&t, c, target->n_layers);
+    return pl_backbone_check_taps(t.layer, t.n, target->n_layers, where, err);
+}
+
+// A recipe's layers are numbered by their inputs, a checkpoint's by their outputs.
+static void taps(pl_taps *t, const pl_hf_config *c, int n_layers) {
+    int layers = c->num_hidden_layers > 0 ? c->num_hidden_layers : LAYERS;
+    *t = (pl_taps){.n = c->n_taps};
+    memcpy(t->layer, c->tap, (size_t)t->n * sizeof *t->layer);
+    if (t->n == 0) t->n = default_taps(layers, n_layers, t->layer);
+    for (int i = 0; i < t->n && !(c->n_taps > 0 && c->tap_numbering == PL_HF_TAPS_INPUT); i++)
+        t->layer[i]++;
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+static void add_norm(pl_params *ps, pl_tensor *t, const char *prefix, const char *name, int64_t n) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "%s%s.weight", prefix, name);
+    pl_params_add(ps, &(pl_param_args){.tensor = t, .kind = PL_PARAM_NORM, .part = {{whole, n}}});
+}
+
+// Of rows rows[0], rows[1] each. Starts at the scale that keeps its input's variance, by `share`.
+static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const char *const name[2],
+                       const int64_t rows[2], int64_t cols, double share) {
+    char          whole[2][96];
+    pl_param_args a = {.tensor = t, .kind = PL_PARAM_MATRIX, .cols = cols, .init_std = share / sqrt((double)cols)};
+    for (int i = 0; i < 2 && name[i]; i++) {
+        snprintf(whole[i], sizeof whole[i], "%s%s.weight", prefix, name[i]);
+        a.part[i] = (pl_weight_part){whole[i], rows[i]};
+    }
+    pl_params_add(ps, &a);
+}
+
+static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_layer_shape *s, int number, int layers) {
+    char    prefix[32];
+    int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
+    double  out = 1 / sqrt(2.0 * layers); // what all of them add to the stream has one layer's variance
+    snprintf(prefix, sizeof prefix, "layers.%d.", number);
+#define ONE(name) ((const char *const[2]){name, NULL})
+#define TWO(a, b) ((const char *const[2]){a, b})
+    add_norm(ps, &l->base.norm_attn, prefix, "input_layernorm", s->d);
+    add_matrix(ps, &l->wq, prefix, ONE("self_attn.q_proj"), (int64_t[2]){q, 0}, s->d, 1);
+    add_matrix(ps, &l->wkv, prefix, TWO("self_attn.k_proj", "self_attn.v_proj"), (int64_t[2]){kv, kv}, s->d, 1);
+    add_norm(ps, &l->base.norm_q, prefix, "self_attn.q_norm", s->hd);
+    add_norm(ps, &l->base.norm_k, prefix, "self_attn.k_norm", s->hd);
+    add_matrix(ps, &l->base.wo, prefix, ONE("self_attn.o_proj"), (int64_t[2]){s->d, 0}, q, out);
+    add_norm(ps, &l->base.norm_mlp, prefix, "post_attention_layernorm", s->d);
+    add_matrix(ps, &l->base.wgu, prefix, TWO("mlp.gate_proj", "mlp.up_proj"), (int64_t[2]){s->inter, s->inter}, s->d,
+               1);
+    add_matrix(ps, &l->base.wdown, prefix, ONE("mlp.down_proj"), (int64_t[2]){s->d, 0}, s->inter, out);
+#undef ONE
+#undef TWO
+}
+
+static void init(pl_backbone *b) {
+    pl_dflash *f = (pl_dflash *)b;
+    pl_params *ps = &b->params;
+    int64_t    d = b->shape.d;
+    pl_taps    t;
+    taps(&t, &b->config, 0);
+    b->n_taps = t.n;
+    memcpy(b->tap, t.layer, sizeof t.layer);
+    pl_params_add(ps, &(pl_param_args){.tensor = &f->fc,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{"fc.weight", d}},
+                                       .cols = b->n_taps * b->d_target,
+                                       .init_std = 1 / sqrt((double)b->n_taps * (double)b->d_target),
+                                       .start = PL_START_FEATURES});
+    add_norm(ps, &f->hidden_norm, "", "hidden_norm", d);
+    for (int l = 0; l < b->layers; l++)
+        add_layer(ps, &f->layer[l], &b->shape, l, b->layers);
+    pl_params_add(
+        ps, &(pl_param_args){
+                .tensor = &f->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
+}
+
+// Taps are residual streams of very different sizes: each arrives with unit variance (as eagle3.c has it).
+static void gains(const pl_backbone *b, const pl_feature_rms *in, double *gain) {
+    for (int i = 0; i < b->n_taps; i++)
+        gain[i] = in->tap[i] > 0 ? 1 / in->tap[i] : 1;
+}
+
+// Copies of the target's that some files hold; lists of tokens.
+static bool ignores(const char *name) {
+    return strcmp(name, "embed_tokens.weight") == 0 || strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
+}
+
+static const pl_tensor *fuse_only(const pl_backbone *b) {
+    return &((const pl_dflash *)b)->fc;
+}
+
+// ---- forward --------------------------------------------------------------------------------------------------------
+
+// A layer as a stretch of the tape: what the next one needs of it is the blocks' stream.
+typedef struct layer_run {
+    const pl_dflash     *f;
+    const pl_block_view *view;
+    pl_tensor            context, x; // [T, d], [M, d]
+    int                  layer;
+} layer_run;
+
+static void rotate(pl_ctx *ctx, const pl_backbone *b, pl_tensor rows, const int32_t *pos, int heads) {
+    pl_rope(ctx,
+            &(pl_rope_args){.qkv = rows, .cos = b->cos, .sin = b->sin, .pos = pos, .n_rot = heads, .hd = b->shape.hd});
+}
+
+// Keys and values of the context, in the cache where there is one.
+static pl_tensor inject(pl_ctx *ctx, const layer_run *r) {
+    const pl_backbone     *b = &r->f->base;
+    const pl_dflash_layer *w = &r->f->layer[r->layer];
+    const pl_layer_shape  *s = &b->shape;
+    pl_tensor              kv = pl_linear(ctx, r->context, w->wkv);
+    kv = pl_headnorm(ctx, kv, w->base.norm_q, w->base.norm_k, 0, s->nkv, s->eps);
+    rotate(ctx, b, kv, r->view->context_pos, s->nkv);
+    if (r->view->context_row) pl_kvstore(ctx, kv, r->view->context_row + r->layer * kv.dim[0], 0, s->nkv, s->hd);
+    return kv;
+}
+
+static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tensor kv) {
+    const pl_backbone     *b = &r->f->base;
+    const pl_dflash_layer *w = &r->f->layer[r->layer];
+    const pl_layer_shape  *s = &b->shape;
+    const pl_block_view   *v = r->view;
+    pl_tensor              qkv = pl_concat(ctx, pl_linear(ctx, x, w->wq), pl_linear(ctx, x, w->wkv)), o;
+    qkv = pl_headnorm(ctx, qkv, w->base.norm_q, w->base.norm_k, s->nh, s->nkv, s->eps);
+    rotate(ctx, b, qkv, v->pos, s->nh + s->nkv);
+    if (v->row) {
+        const pl_kvrow *row = v->row + r->layer * v->m;
+        pl_kvstore(ctx, qkv, row, s->nh, s->nkv, s->hd);
+        o = pl_attention_cached(ctx, qkv, row, s->nh, s->nkv, s->hd);
+    } else {
+        o = pl_blockattention(ctx, qkv, kv, v->lo, v->hi, b->block, s->nh, s->nkv, s->hd);
+    }
+    return pl_linear(ctx, o, w->base.wo);
+}
+
+static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const layer_run      *r = arg;
+    const pl_layer       *w = &r->f->layer[r->layer].base;
+    const pl_layer_shape *s = &r->f->base.shape;
+    pl_tensor             kv = inject(ctx, r), h = r->x;
+    if (r->view->m == 0) return;
+    pl_tensor delta = attention(ctx, r, pl_rmsnorm(ctx, h, w->norm_attn, s->eps), kv);
+    pl_tensor z = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, s->eps);
+    out[0] = pl_add(ctx, h, pl_layer_mlp(ctx, w, z), (pl_tensor){0});
+}
+
+static pl_tensor draft(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view) {
+    const pl_dflash *f = (const pl_dflash *)b;
+    layer_run        r = {.f = f, .view = view};
+    PL_CHECK(!view->context_row != !view->lo, "blocks over a cache and over rows, or over neither");
+    r.context = pl_rmsnorm(ctx, pl_linear(ctx, view->features, f->fc), f->hidden_norm, b->shape.eps);
+    if (view->m > 0) r.x = pl_embed(ctx, b->embed, view->token, view->m);
+    for (r.layer = 0; r.layer < b->layers; r.layer++) {
+        pl_tensor out[1] = {{.dim = {view->m, b->shape.d, 1, 1}}};
+        if (view->rerun)
+            pl_tape_stretch(ctx, run_layer, &r, sizeof r, out, 1);
+        else
+            run_layer(ctx, &r, out);
+        r.x = out[0];
+    }
+    return view->m > 0 ? pl_rmsnorm(ctx, r.x, f->norm, b->shape.eps) : (pl_tensor){0};
+}
+
+const pl_backbone_kind pl_backbone_dflash = {.name = "dflash",
+                                             .which = PL_HF_DFLASH,
+                                             .size = sizeof(pl_dflash),
+                                             .configure = configure,
+                                             .check = check,
+                                             .taps = taps,
+                                             .init = init,
+                                             .draft = draft,
+                                             .gains = gains,
+                                             .shares_head = true,
+                                             .ignores = ignores,
+                                             .fuse_only = fuse_only};

@@ -1,0 +1,31 @@
+// DFlash's backbone (arXiv 2602.06036): a block of drafts in one forward, over the target's features as further keys
+// and values of each layer.
+//
+//   c_t   = hidden_norm(fc [tap_0; tap_1; ...]_t)          once for each position whose features are known
+//   x_j   = embed(anchor) for j = 0, embed(mask) for j = 1 .. B - 1        at positions a + j, anchor at a
+//   layer: n = input_layernorm(x);  q = Wq n;  (k, v) = Wkv n of the block and Wkv c of its context, positions < a;
+//          q and k normed head by head and rotated;  x += Wo attention(q; k, v of context and block, both directions)
+//          x += mlp(post_attention_layernorm(x))           SwiGLU
+//   y     = norm(x)
+// Slots are drafted independently of each other: slot j's law is softmax(head(y_j)). Only the context's keys and values
+// stay in the cache. Names and shapes of tensors are z-lab's.
+#ifndef PL_DFLASH_H
+#define PL_DFLASH_H
+
+#include "infer/drafter/backbone.h"
+
+#define PL_DFLASH_LAYERS 16
+
+typedef struct pl_dflash_layer {
+    pl_layer  base;    // but for wqkv
+    pl_tensor wq, wkv; // [nh hd, d], [2 nkv hd, d]
+} pl_dflash_layer;
+
+typedef struct pl_dflash {
+    pl_backbone     base;
+    pl_tensor       fc;                // [d, n_taps * d_target]
+    pl_tensor       hidden_norm, norm; // [d]
+    pl_dflash_layer layer[PL_DFLASH_LAYERS];
+} pl_dflash;
+
+#endif

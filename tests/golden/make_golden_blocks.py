@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Writes dflash.golden of this folder: what speculators' DFlashDraftModel computes for a small drafter, in double and in
+float32: normed states of the blocks' rows, losses, gradients; the weights of D-PACE. Format, numbers from names and
+documents: make_golden.py.
+
+The model's own forward runs, one document at a time, with anchors given instead of drawn and the rows behind a document
+masked. Its losses are their eager ones; their sum is taken with weights rounded to float32, as rows have them here.
+
+Needs: make_golden.py's packages and pip install speculators==0.9.0."""
+import math
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+from speculators.losses import compound_loss, dflash_loss_decay, dpace_loss_decay, eager
+from speculators.models.dflash import DFlashSpeculatorConfig
+from speculators.models.dflash import core
+
+from make_golden import (D, DECAY, EPS, HEADS, NH, NKV, HD, SMALL, TAPS, THETA, V, Golden, computing_in, config_json,
+                         documents, in_all_precisions, int32, llama_config, weight)
+
+BLOCK, LAYERS, MASK, ALPHA = 5, 2, 7, 0.5
+
+
+def drafter(dtype, head):
+    layer = transformers.Qwen3Config(
+        vocab_size=V, hidden_size=D, intermediate_size=40, num_hidden_layers=LAYERS, num_attention_heads=NH,
+        num_key_value_heads=NKV, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
+        rope_parameters=dict(rope_type="default", rope_theta=THETA), tie_word_embeddings=False)
+    layer._attn_implementation = "eager"
+    model = core.DFlashDraftModel(DFlashSpeculatorConfig(
+        transformer_layer_config=layer, draft_vocab_size=V, block_size=BLOCK, mask_token_id=MASK,
+        aux_hidden_state_layer_ids=list(range(TAPS)))).to(dtype).train()
+    if head == "lowrank":
+        down, up = ((n, s) for n, s in reversed(HEADS["lowrank"].items()))
+        model.lm_head = torch.nn.Sequential(*(torch.nn.Linear(s[1], s[0], bias=False) for _, s in (down, up))).to(dtype)
+    target = {"embed_tokens.weight": "model.embed_tokens.weight", "verifier_lm_head.weight": "lm_head.weight",
+              "lm_head.weight": "lm_head.weight"}
+    own = {"lm_head.0.weight": "efficient_lm_head_down_proj.weight", "lm_head.1.weight": "efficient_lm_head.weight"}
+    named = {}
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name == "verifier_norm.weight":
+                continue
+            if name in target:
+                p.copy_(weight("target", target[name], tuple(p.shape)).to(dtype))
+            else:
+                p.copy_(weight("dflash", own.get(name, name), tuple(p.shape)).to(dtype))
+                named[own.get(name, name)] = p.requires_grad_()
+    model.verifier_norm = torch.nn.Identity()  # last hiddens are normed
+    return model, named
+
+
+def anchors_of(d):
+    """Positions whose first draft counts: the token behind the anchor is an answer's, its teacher in the document."""
+    return [a for a in range(1, d["n"]) if d["mask"][min(a + 1, d["n"] - 1)]]
+
+
+def dflash_run(dtype, docs, head, objective):
+    rows = sum(d["n"] for d in docs)
+    out = {"loss": torch.zeros(BLOCK - 1, rows, dtype=dtype)}
+    pace, best, states = np.zeros((BLOCK - 1, rows), np.float32), np.full((BLOCK - 1, rows), -1), []
+    first, total = 0, 0
+    with computing_in(dtype):
+        model, named = drafter(dtype, head)
+        for d in docs:
+            n, at = d["n"], torch.tensor(anchors_of(d))
+            behind = BLOCK  # rows of no document: blocks at its end reach into them
+            mask = torch.tensor([d["mask"] + [d["mask"][-1]] + [0] * (behind - 1)])
+            features = torch.cat((d["features"], torch.zeros(behind, TAPS * D))).to(dtype)[None]
+            last = torch.cat((d["last"], torch.zeros(behind, D))).to(dtype)[None]
+            ids = torch.tensor([list(d["tokens"]) + [0] * behind])
+            doc = torch.tensor([[0] * n + [-1] * behind])
+            with mock.patch.object(core, "select_anchors", lambda *_: (at, torch.ones(len(at), dtype=torch.bool))):
+                hidden, logits, targets, counts, _ = model._backbone_forward(
+                    features, ids, mask, last, doc, max_anchors=len(at))
+            place = (torch.arange(logits.shape[1]) % BLOCK)[None]
+            elementwise = {"kl": eager.kl_div_loss, "hard-ce": eager.ce_loss}[objective](logits, targets)
+            decay = dflash_loss_decay(place.to(dtype), gamma=-1 / math.log(DECAY), sample_from_anchor=False)
+            theirs, _ = compound_loss(logits, targets, counts, place,
+                                      {"": (lambda *_: elementwise, 1.0)},
+                                      lambda p, **k: dflash_loss_decay(p, gamma=-1 / math.log(DECAY)))
+            weights = decay.float().to(dtype) if objective == "kl" else dpace_loss_decay(
+                place, counts, BLOCK, ALPHA, elementwise).to(dtype)
+            weights = torch.from_numpy(weights.detach().numpy().astype(np.float32)).to(dtype) * counts
+            if objective == "kl":  # the sum below is theirs
+                ours = (elementwise * weights).sum() / counts.sum()
+                assert torch.allclose(ours.double(), theirs.double(), rtol=1e-5), (ours, theirs)
+            total = total + (elementwise * weights).sum()
+            states.append(hidden[0])
+            for i, a in enumerate(at.tolist()):
+                for k in range(BLOCK - 1):
+                    j = i * BLOCK + k + 1
+                    if counts[0, j]:
+                        out["loss"][k, first + a - 1] = elementwise[0, j]
+                        pace[k, first + a - 1] = weights[0, j].item()
+                        best[k, first + a - 1] = logits[0, j].argmax().item()
+            first += n
+        out["hidden"] = torch.cat(states)
+        total.backward()
+    return out, {n: p.grad for n, p in named.items()}, pace, int32(best)
+
+
+def dflash_case():
+    g, docs = Golden(), documents()
+    g.put("config.json", config_json(llama_config(dict(rope_type="default", rope_theta=THETA), **SMALL)))
+    for i, d in enumerate(docs):
+        for k in ("tokens", "mask", "argmax"):
+            g.put(f"doc/{i}/{k}", int32(d[k]))
+    first, rows = 0, []
+    for d in docs:
+        rows += [first + a - 1 for a in anchors_of(d)]
+        first += d["n"]
+    g.put("anchor_rows", int32(rows))
+    for head in ("target", "lowrank"):
+        for objective in ("kl", "hard-ce"):
+            out, grad, pace, best = in_all_precisions(dflash_run, docs, head, objective)
+            assert all(np.array_equal(best[0], b) for b in best)
+            g.put(f"{head}/{objective}/student_argmax", best[0])
+            g.put_tensors(f"{head}/{objective}/loss", [o["loss"] for o in out])
+            for k in grad[0]:
+                g.put_matrices(f"{head}/{objective}/grad/{k}", [o[k] for o in grad])
+            if objective == "hard-ce":
+                g.put(f"{head}/pace", pace[0].astype(np.float64), [p.astype(np.float64) for p in pace[1:]])
+        if head == "target":
+            g.put_tensors("hidden", [o["hidden"] for o in out])
+    g.write("dflash")
+
+
+if __name__ == "__main__":
+    dflash_case()

@@ -1,0 +1,319 @@
+// DFlash's drafter and its loss against speculators' own: states of the blocks' rows, divergence and hard
+// cross-entropy, gradients, D-PACE's weights; then a checkpoint of it, reopened, over a cache.
+#include "tests/golden/documents.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/model/kv.h"
+#include "kernels/base/arena.h"
+#include "train/task/unroll.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { B = 5, DRAFTS = B - 1, LAYERS = 2, MASK = 7, ANCHORS = 11 };
+static const double ALPHA = 0.5;
+
+static void must(pl_status st, const pl_err *err) {
+    if (st != PL_OK) fail_msg("%s", err->msg);
+}
+
+static pl_backbone_options options(const char *head) {
+    bool lowrank = strcmp(head, "lowrank") == 0;
+    return (pl_backbone_options){.head = pl_hf_head_make(lowrank ? "lowrank" : "full", RANK),
+                                 .layers = LAYERS,
+                                 .block = B,
+                                 .mask_token = MASK,
+                                 .n_taps = TAPS,
+                                 .tap = {1, 2, 3}};
+}
+
+// ---- under training ----
+
+typedef struct setup {
+    golden            g;
+    const pl_backend *be;
+    pl_llama          target; // shapes, embedding and head only
+    float             embed[V * D], head[V * D];
+    pl_backbone      *model;
+    pl_param_block    block;
+    pl_unroll         u;
+    golden_document   doc[DOCS];
+} setup;
+
+static void fill_pack(setup *s) {
+    pl_pack_clear(&s->u.pack);
+    for (int i = 0; i < DOCS; i++) {
+        golden_document_read(&s->g, i, &s->doc[i]);
+        pl_columns doc = golden_document_rows(&s->doc[i]);
+        pl_pack_add(&s->u.pack, &doc, 0, doc.n);
+    }
+    pl_pack_close(&s->u.pack);
+    assert_int_equal(s->u.pack.rows, ROWS);
+}
+
+// pace 0: forward KL with weights by place.
+static void setup_init(setup *s, const pl_backend *be, const char *head, double pace) {
+    pl_err              err;
+    pl_hf_config        c;
+    pl_backbone_options o = options(head);
+    *s = (setup){.be = be};
+    golden_open(&s->g, "dflash");
+    golden_config(&s->g, &c);
+    must(pl_llama_init(&s->target, &c, be, false, &err), &err);
+    golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
+    golden_coarse(s->head, V * D, 10, "target/lm_head.weight");
+    s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
+    s->target.head = pl_tensor_2d(s->head, PL_F32, V, D);
+    must(pl_backbone_create(&s->model, &pl_backbone_dflash, &s->target, &o, be, &err), &err);
+    assert_int_equal(s->model->drafts, DRAFTS);
+    pl_param_block_options bo = {.backend = be, .round_to = golden_held(be)};
+    must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
+    golden_weights_set(&s->block, GOLDEN_COARSE, "dflash");
+    pl_unroll_options uo = {.capacity = ROWS + 3,
+                            .steps = DRAFTS,
+                            .learn_steps = DRAFTS,
+                            .step_decay = 0.8,
+                            .token_weight = 1,
+                            .objective = pace > 0 ? PL_OBJ_HARD_CE : PL_OBJ_KL,
+                            .anchors = ANCHORS,
+                            .pace = pace};
+    must(pl_unroll_create(&s->u, s->model, s->target.head, &uo, be, NULL, &err), &err);
+    fill_pack(s);
+}
+
+static void setup_fini(setup *s) {
+    pl_unroll_destroy(&s->u);
+    pl_param_block_destroy(&s->block);
+    pl_backbone_destroy(s->model);
+    pl_llama_fini(&s->target);
+    golden_close(&s->g);
+    golden_release();
+}
+
+typedef struct states {
+    setup    *s;
+    pl_tensor hidden;
+} states;
+
+static void run_states(pl_ctx *ctx, void *arg) {
+    states             *f = arg;
+    const pl_blocks    *k = &f->s->u.blocks;
+    const pl_pack      *p = &f->s->u.pack;
+    const pl_block_view view = {.features = pl_tensor_2d(p->features, ctx->be->real, ROWS, TAPS * D),
+                                .context_pos = p->pos,
+                                .token = k->token,
+                                .pos = k->pos,
+                                .m = k->n * B,
+                                .lo = k->lo,
+                                .hi = k->hi};
+    f->hidden = f->s->model->kind->draft(ctx, f->s->model, &view);
+}
+
+static int anchors_are(setup *s) {
+    int32_t        row[ROWS];
+    int            n = (int)pl_blocks_eligible(&s->u.pack, row);
+    const int32_t *want = golden_ints(&s->g, n, "anchor_rows");
+    for (int i = 0; i < n; i++)
+        assert_int_equal(row[i], want[i]);
+    assert_int_equal(n, ANCHORS);
+    pl_blocks_set(&s->u.blocks, s->model, &s->u.pack, row, n);
+    return n;
+}
+
+static void check_states(setup *s) {
+    pl_err err;
+    pl_ctx ctx;
+    states f = {.s = s};
+    anchors_are(s);
+    must(pl_ctx_init(&ctx, s->be, NULL), &err);
+    must(pl_ctx_measure(&ctx, run_states, &f, &err), &err);
+    pl_ctx_begin(&ctx);
+    run_states(&ctx, &f);
+    must(pl_ctx_sync(&ctx, &err), &err);
+    golden_expect(&s->g, s->be, f.hidden, "hidden");
+    pl_ctx_fini(&ctx);
+}
+
+static void check_losses(setup *s, const char *prefix) {
+    char name[64];
+    snprintf(name, sizeof name, "%s/loss", prefix);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, DRAFTS * ROWS), 4e-6, name);
+    const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/student_argmax", prefix);
+    for (int i = 0; i < DRAFTS * ROWS; i++)
+        assert_int_equal(s->u.student_argmax[i], best[i]);
+}
+
+// What rows weigh once they have been learned from: zero where no block ran.
+static void check_pace(setup *s, const char *head) {
+    const double *want = golden_reals(&s->g, DRAFTS * ROWS, "%s/pace", head);
+    for (int i = 0; i < DRAFTS * ROWS; i++)
+        if (!(fabs((double)s->u.pack.weight[i] - want[i]) <= 1e-5))
+            fail_msg("%s: weight %d is %.9g, not %.9g", head, i, (double)s->u.pack.weight[i], want[i]);
+}
+
+static void learn_on(const pl_backend *be, const char *head, double pace) {
+    setup *s = golden_room(be, sizeof *s);
+    pl_err err;
+    char   prefix[48];
+    setup_init(s, be, head, pace);
+    golden_begin(&s->g);
+    check_states(s);
+    snprintf(prefix, sizeof prefix, "%s/%s", head, pace > 0 ? "hard-ce" : "kl");
+    must(pl_unroll_score(&s->u, &err), &err);
+    check_losses(s, prefix);
+    fill_pack(s);
+    must(pl_unroll_learn(&s->u, &err), &err);
+    check_losses(s, prefix);
+    if (pace > 0) check_pace(s, head);
+    snprintf(prefix, sizeof prefix, "%s/%s/grad/", head, pace > 0 ? "hard-ce" : "kl");
+    golden_expect_block(&s->g, be, &s->block, s->block.grad, 0, prefix);
+    golden_all_asked(&s->g, prefix);
+    setup_fini(s);
+}
+
+static void learn_of(const char *head) {
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++)
+        for (int pace = 0; pace < 2; pace++)
+            learn_on(be[i], head, pace * ALPHA);
+}
+
+static void target_head(void **state) {
+    (void)state;
+    learn_of("target");
+}
+
+static void lowrank_head(void **state) {
+    (void)state;
+    learn_of("lowrank");
+}
+
+// ---- over a cache: what was trained is what drafts ----
+
+typedef struct drafted {
+    const pl_backbone *b;
+    pl_kv              kv;
+    golden_document    text;
+    float              features[LONGEST * TAPS * D];
+    int32_t            from, rows, token[B], pos[B], context_pos[LONGEST];
+    pl_kvrow           context_row[LAYERS * LONGEST], row[LAYERS * B];
+    pl_tensor          hidden;
+} drafted;
+
+// Context rows from .. rows - 1 come in, then the block behind them.
+static void run_draft(pl_ctx *ctx, void *arg) {
+    drafted *d = arg;
+    int      n = d->rows - d->from;
+    for (int i = 0; i < n; i++) {
+        d->context_pos[i] = d->from + i;
+        pl_kv_row(&d->kv, &d->context_row[i], n, d->from + i, NULL, 1, d->from + i);
+    }
+    for (int j = 0; j < B; j++) {
+        d->token[j] = j ? MASK : d->text.tokens[d->rows];
+        d->pos[j] = d->rows + j;
+        pl_kv_row(&d->kv, &d->row[j], B, d->rows, NULL, B, d->rows + j);
+    }
+    const pl_block_view view = {.features = pl_tensor_2d(d->features + d->from * TAPS * D, ctx->be->real, n, TAPS * D),
+                                .context_pos = d->context_pos,
+                                .context_row = d->context_row,
+                                .token = d->token,
+                                .pos = d->pos,
+                                .row = d->row,
+                                .m = B};
+    d->hidden = d->b->kind->draft(ctx, d->b, &view);
+}
+
+// Blocks behind rows 1, 2, 5, ... of document 0, whose features come in as they would while decoding.
+static void draft_along(golden *g, const pl_backbone *b, const pl_backend *be) {
+    static const int32_t row[] = {1, 2, 5, 6, 7}; // of document 0: the first, second, fifth ... anchor
+    pl_err               err;
+    pl_ctx               ctx;
+    drafted             *d = golden_room(be, sizeof *d);
+    golden_document_read(g, 0, &d->text);
+    pl_to_f32(d->features, d->text.features, PL_BF16, (size_t)d->text.n * TAPS * D);
+    d->b = b;
+    d->rows = LONGEST;
+    must(pl_kv_create(&d->kv, LAYERS, LONGEST + B, &b->shape, be, &err), &err);
+    must(pl_ctx_init(&ctx, be, NULL), &err);
+    must(pl_ctx_measure(&ctx, run_draft, d, &err), &err);
+    d->from = 0;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        d->rows = row[i] + 1;
+        pl_ctx_begin(&ctx);
+        run_draft(&ctx, d);
+        must(pl_ctx_sync(&ctx, &err), &err);
+        golden_expect_rows(g, be, d->hidden, (row[i] - 1) * B, "hidden");
+        d->from = d->rows;
+    }
+    pl_ctx_fini(&ctx);
+    pl_kv_destroy(&d->kv);
+    golden_release();
+}
+
+static void write_target(golden *g, const char *dir) {
+    pl_err       err;
+    pl_hf_config c;
+    pl_llama     m;
+    char         path[96];
+    golden_config(g, &c);
+    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
+    float **data = golden_weights(&m.params, "target");
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
+    golden_weights_free(data, m.params.n);
+    pl_llama_fini(&m);
+}
+
+static void draft_over_cache(void **state) {
+    (void)state;
+    golden              g;
+    pl_err              err;
+    pl_llama            target;
+    pl_backbone        *b;
+    char                dir[2][64];
+    const pl_backend   *be[GOLDEN_BACKENDS];
+    int                 n = golden_backends(be);
+    pl_backbone_options o = options("full");
+    golden_open(&g, "dflash");
+    for (int i = 0; i < 2; i++)
+        golden_mkdir(&g, dir[i]);
+    write_target(&g, dir[0]);
+    must(pl_llama_open(&target, dir[0], PL_F32, pl_backend_cpu(), &err), &err);
+    must(pl_backbone_create(&b, &pl_backbone_dflash, &target, &o, pl_backend_cpu(), &err), &err);
+    float **data = golden_weights(&b->params, "dflash");
+    must(pl_backbone_write(b, dir[1], (const float *const *)data, PL_BF16, &err), &err);
+    golden_weights_free(data, b->params.n);
+    pl_backbone_destroy(b);
+    pl_llama_fini(&target);
+    for (int i = 1; i < n; i++)       // models for inference are fp32
+        for (int t = 0; t < 2; t++) { // the weights are exact in bf16, but x is rounded then
+            if (t && golden_on_device(be[i])) continue;
+            g.slack = t ? GOLDEN_BF16 : 0;
+            must(pl_llama_open(&target, dir[0], PL_F32, be[i], &err), &err);
+            must(pl_backbone_open(&b, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
+            assert_ptr_equal(b->kind, &pl_backbone_dflash);
+            assert_true(b->head.shared);
+            draft_along(&g, b, be[i]);
+            pl_backbone_destroy(b);
+            pl_llama_fini(&target);
+        }
+    for (int i = 0; i < 2; i++)
+        golden_rmdir(dir[i]);
+    golden_close(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(target_head),
+        cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(draft_over_cache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
