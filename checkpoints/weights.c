@@ -161,6 +161,10 @@ static void check_spec(const pl_weight_spec *s) {
     int64_t rows = 0;
     for (int p = 0; p < s->n_parts; p++)
         rows += s->part[p].rows;
+    for (int p = 0; p < s->n_parts; p++)
+        PL_CHECK(s->part[p].of == 0 || (s->part[p].first >= 0 && s->part[p].first + s->part[p].rows <= s->part[p].of),
+                 "%s: rows %" PRId64 " + %" PRId64 " of %" PRId64, s->part[p].name, s->part[p].first, s->part[p].rows,
+                 s->part[p].of);
     PL_CHECK(rows == s->rows && s->cols >= 0, "%s: parts of %" PRId64 " rows, spec of %" PRId64, s->part[0].name, rows,
              s->rows);
 }
@@ -187,7 +191,7 @@ static void shape_text(char out[128], const int64_t *shape, int rank) {
 
 static pl_status check_part(const pl_weight_source *src, const pl_weight_spec *s, int p, pl_err *err) {
     const pl_weight_entry *e = part_of(src, s, p);
-    int64_t                shape[2] = {s->part[p].rows, s->cols};
+    int64_t                shape[2] = {s->part[p].of ? s->part[p].of : s->part[p].rows, s->cols};
     int                    rank = s->cols > 0 ? 2 : 1;
     char                   expected[128], found[128];
     shape_text(expected, shape, rank);
@@ -337,7 +341,9 @@ pl_status pl_weight_read_rows(const pl_weight_source *src, const pl_weight_spec 
     for (int p = 0; p < spec->n_parts; p++) {
         int64_t end = top + spec->part[p].rows;
         int64_t lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
-        if (lo < hi) read_part(part_of(src, spec, p), lo - top, hi - lo, width(spec), dst + (lo - row0) * width(spec));
+        if (lo < hi)
+            read_part(part_of(src, spec, p), spec->part[p].first + lo - top, hi - lo, width(spec),
+                      dst + (lo - row0) * width(spec));
         top = end;
     }
     return PL_OK;
@@ -352,7 +358,7 @@ bool pl_weight_view(const pl_weight_source *src, const pl_weight_spec *spec, con
     if (spec->n_parts != 1 || check_parts(src, spec, NULL) != PL_OK) return false;
     const pl_weight_entry *e = part_of(src, spec, 0);
     if (!is_plain(e) || (uintptr_t)e->data % pl_dtype_size(e->dtype) != 0) return false;
-    *data = e->data;
+    *data = (const uint8_t *)e->data + (size_t)(spec->part[0].first * width(spec)) * pl_dtype_size(e->dtype);
     *dtype = e->dtype;
     return true;
 }
@@ -365,7 +371,8 @@ int64_t pl_weight_rows_view(const pl_weight_source *src, const pl_weight_spec *s
         const pl_weight_entry *e = part_of(src, spec, p);
         if (row0 < top || row0 >= top + spec->part[p].rows) continue;
         if (!e || e->dtype != dtype || !is_plain(e)) return 0;
-        *data = (const uint8_t *)e->data + (size_t)((row0 - top) * width(spec)) * pl_dtype_size(dtype);
+        *data = (const uint8_t *)e->data +
+                (size_t)((spec->part[p].first + row0 - top) * width(spec)) * pl_dtype_size(dtype);
         return top + spec->part[p].rows - row0;
     }
     return 0;
@@ -378,7 +385,7 @@ void pl_weight_drop_rows(const pl_weight_source *src, const pl_weight_spec *spec
         int64_t end = top + spec->part[p].rows, lo = row0 > top ? row0 : top, hi = row0 + n < end ? row0 + n : end;
         if (!e || lo >= hi || e->row_stride > 0) continue; // others' rows lie between
         size_t row = (size_t)width(spec) * pl_dtype_size(e->dtype);
-        pl_map_drop((const uint8_t *)e->data + (size_t)(lo - top) * row, (size_t)(hi - lo) * row);
+        pl_map_drop((const uint8_t *)e->data + (size_t)(spec->part[p].first + lo - top) * row, (size_t)(hi - lo) * row);
     }
 }
 
@@ -421,6 +428,7 @@ pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_
         if (!data[i]) continue;
         const float *from = data[i];
         for (int p = 0; p < s->n_parts; p++, count++) {
+            PL_CHECK(s->part[p].of == 0, "%s: a piece of a tensor is read, not written", s->part[p].name);
             args[count] = (conversion){.data = from, .dtype = dtype};
             list[count] = (pl_st_source){.name = s->part[p].name,
                                          .dtype = dtype,

@@ -28,6 +28,7 @@ struct pl_engine {
     pl_ctx            ctx;
     const pl_llama   *target;
     pl_drafter       *drafter;
+    pl_tp_caches     *others; // of ranks that hold parts of the target; NULL: it is whole
     pl_engine_options opt;
     pl_final_fn       on_final;
     void             *on_final_arg;
@@ -194,7 +195,15 @@ pl_status pl_engine_create(pl_engine **out, const pl_backend *be, pl_pool *pool,
     pl_autotuner_init(&e->tuner, drafter ? &drafter->policy : NULL);
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&e->ctx, be, pool));
-    e->ctx.repeats = true;
+    e->ctx.repeats = !target->comm; // whom it waits for in between is no part of a graph
+    PL_TRY_GOTO(st, fail,
+                pl_tp_caches_create(&e->others, target,
+                                    &(pl_tp_sizes){.sessions = e->opt.max_sessions,
+                                                   .slots = e->slots,
+                                                   .rows = e->opt.max_rows,
+                                                   .logits = e->max_logits,
+                                                   .path = PL_TREE_MAX},
+                                    err));
     if (drafter) PL_TRY_GOTO(st, fail, check_verifier(e, err));
     PL_TRY_GOTO(st, fail, allocate(e, err));
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&e->ctx, measure_step, e, err));
@@ -219,6 +228,7 @@ void pl_engine_destroy(pl_engine *e) {
         pl_free(owned[i]);
     pl_ctx_fini(&e->ctx);
     pl_arena_fini(&e->arrays);
+    pl_tp_caches_destroy(e->others);
     pl_free(e);
 }
 
@@ -327,6 +337,14 @@ static void add_row(pl_engine *e, int m, int stride, const pl_session *s, int32_
     e->id[m] = token;
     e->pos[m] = pos;
     pl_kv_row(&s->kv, &e->row[m], stride, n_ctx, path, n_path, slot);
+    pl_tp_add(e->others, &(pl_tp_row){.token = token,
+                                      .pos = pos,
+                                      .session = s->slot,
+                                      .n_ctx = n_ctx,
+                                      .path = path,
+                                      .n_path = n_path,
+                                      .slot = slot,
+                                      .logits = logits});
     e->logits_row[m] = -1;
     if (logits) {
         e->logits_row[m] = *n_logits;
@@ -467,6 +485,7 @@ static void commit_decoding(pl_engine *e, part *p) {
         e->final_row[p->row0 + i] = p->row0 + v->path[i];
     }
     pl_kv_move(&e->ctx, &s->kv, s->n_read, slot, kept + 1);
+    pl_tp_move(e->others, s->slot, s->n_read, slot, kept + 1);
     s->n_read += kept + 1;
 }
 
@@ -577,7 +596,9 @@ pl_status pl_engine_step(pl_engine *e, pl_err *err) {
     }
     pl_ctx_begin(&e->ctx);
     forward_out f;
+    PL_TRY(pl_tp_begin(e->others, err));
     forward(e, rows, n_logits, greedy && n_logits > 0, e->verification.n_draws, &f);
+    pl_tp_finish(e->others, &e->ctx);
     verify_job job = {.e = e};
     if (n_logits > 0 && reads_logits(e, sampled)) job.logits = pl_ctx_read(&e->ctx, &f.logits);
     PL_TRY(pl_ctx_sync(&e->ctx, err));

@@ -73,6 +73,12 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     if (positions.max_position_embeddings < target->config.max_position_embeddings)
         positions.max_position_embeddings = target->config.max_position_embeddings;
     pl_status st;
+    if (c->target_head && target->comm)
+        PL_TRY_GOTO(st, fail,
+                    pl_fail(err, PL_E_UNSUPPORTED,
+                            "the drafter drafts by the target's own head, which lies over %d ranks; take a drafter "
+                            "with a head of its own, or run without --tensor-parallel",
+                            pl_comm_ranks(target->comm)));
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
     if (c->target_head) pl_head_share(&b->head, target->head);

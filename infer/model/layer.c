@@ -1,5 +1,6 @@
 #include "infer/model/layer.h"
 
+#include "infer/model/tp.h"
 #include "kernels/base/check.h"
 #include "kernels/op/bias.h"
 #include "kernels/op/combine.h"
@@ -41,8 +42,8 @@ pl_tensor pl_layer_attention(pl_ctx *ctx, const pl_layer_shape *s, const pl_laye
     } else {
         o = pl_attention_blocks_in(ctx, numbers, w->rule.scale, &qkv, 1, lo, s->nh, s->nkv, s->hd);
     }
-    o = pl_linear(ctx, o, w->wo);
-    return w->bo.data ? pl_bias(ctx, o, w->bo) : o;
+    o = pl_linear(ctx, pl_tp_all(ctx, w->comm, o, w->wo.dim[1]), w->wo);
+    return pl_tp_all(ctx, w->comm, w->bo.data ? pl_bias(ctx, o, w->bo) : o, s->d);
 }
 
 // Each row's products are those that it would have alone (grouped), and are added in one order.
@@ -58,5 +59,7 @@ static pl_tensor mixture(pl_ctx *ctx, const pl_mixture *w, pl_gate gate, pl_tens
 
 pl_tensor pl_layer_mlp(pl_ctx *ctx, const pl_layer *w, pl_tensor x) {
     if (w->mixture.n > 0) return mixture(ctx, &w->mixture, w->gate, x);
-    return pl_linear(ctx, pl_gated(ctx, pl_linear(ctx, x, w->wgu), w->gate), w->wdown);
+    pl_tensor inside = pl_gated(ctx, pl_linear(ctx, x, w->wgu), w->gate);
+    pl_tensor y = pl_linear(ctx, pl_tp_all(ctx, w->comm, inside, w->wdown.dim[1]), w->wdown);
+    return pl_tp_all(ctx, w->comm, y, x.dim[1]);
 }

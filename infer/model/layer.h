@@ -10,6 +10,7 @@
 #define PL_LAYER_H
 
 #include "kernels/backend.h"
+#include "kernels/comm/comm.h"
 #include "kernels/op/attention.h"
 #include "kernels/op/swiglu.h"
 
@@ -49,6 +50,7 @@ typedef struct pl_layer {
     pl_attention_rule rule;
     pl_gate           gate;
     pl_tensor         cos, sin; // rotary tables; .data NULL: the view's
+    pl_comm          *comm;     // the ranks that the layer lies over (infer/model/tp.h); NULL: it is whole
 } pl_layer;
 
 // What the rows of a forward see and where they stand. Exactly one of row (inference) and lo (training) is set.

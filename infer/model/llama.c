@@ -60,10 +60,19 @@ pl_status pl_rope_tables(pl_tensor *cos, pl_tensor *sin, void **block, size_t *b
     return pl_memory_put(memory, *block, stage, *bytes, PL_OK, err);
 }
 
-static void add_matrix(pl_params *ps, pl_tensor *w, const char *name, int64_t rows, int64_t cols, double init_std) {
+static void add_matrix(pl_params *ps, pl_tensor *w, pl_weight_part part, int64_t cols, double init_std) {
     pl_params_add(
-        ps, &(pl_param_args){
-                .tensor = w, .kind = PL_PARAM_MATRIX, .part = {{name, rows}}, .cols = cols, .init_std = init_std});
+        ps, &(pl_param_args){.tensor = w, .kind = PL_PARAM_MATRIX, .part = {part}, .cols = cols, .init_std = init_std});
+}
+
+// Matrices that files stack in one tensor, as parts of it: of a rank its piece of each.
+static void take_stacked(pl_weight_part *part, const pl_comm *c, const char *name, const int64_t *rows, int n) {
+    int64_t of = 0, first = 0;
+    for (int i = 0; i < n; i++)
+        of += rows[i];
+    if (!c) part[0] = pl_tp_part(NULL, name, of);
+    for (int i = 0; i < n && c; first += rows[i++])
+        part[i] = pl_tp_run(c, name, first, rows[i], of);
 }
 
 static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
@@ -71,51 +80,49 @@ static void add_attention(pl_params *ps, pl_layer *w, const pl_layer_shape *s, c
     int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
     for (int i = 0; i < 4; i++)
         snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.weight", prefix, "qkvo"[i]);
-    pl_param_args qkv = {.tensor = &w->wqkv,
-                         .kind = PL_PARAM_MATRIX,
-                         .part = {{n[0], q}, {n[1], kv}, {n[2], kv}},
-                         .cols = s->d_attn,
-                         .init_std = 0.02};
+    pl_param_args qkv = {.tensor = &w->wqkv, .kind = PL_PARAM_MATRIX, .cols = s->d_attn, .init_std = 0.02};
+    int64_t       rows[3] = {q, kv, kv};
+    for (int i = 0; i < 3 && !s->fused; i++)
+        qkv.part[i] = pl_tp_part(w->comm, n[i], rows[i]);
     if (s->fused) { // the same rows in the same order, in one tensor
         snprintf(n[0], sizeof n[0], "%sself_attn.qkv_proj.weight", prefix);
-        qkv.part[0].rows = q + 2 * kv;
-        qkv.part[1].name = NULL;
+        take_stacked(qkv.part, w->comm, n[0], rows, 3);
     }
     pl_params_add(ps, &qkv);
-    add_matrix(ps, &w->wo, n[3], s->d, q, 0.02 * out_scale);
+    add_matrix(ps, &w->wo, pl_tp_part(w->comm, n[3], s->d), q, 0.02 * out_scale);
 }
 
-// of: the MLP's name, "mlp" or an expert's.
-static void add_mlp(pl_params *ps, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s, int64_t width,
-                    const char *prefix, const char *of, double out_scale) {
+// of: the MLP's name, "mlp" or an expert's. c: the ranks that it lies over, NULL: none.
+static void add_mlp(pl_params *ps, const pl_comm *c, pl_tensor *wgu, pl_tensor *wdown, const pl_layer_shape *s,
+                    int64_t width, const char *prefix, const char *of, double out_scale) {
     char n[3][96];
     snprintf(n[0], sizeof n[0], "%s%s.%s.weight", prefix, of, s->fused ? "gate_up_proj" : "gate_proj");
     snprintf(n[1], sizeof n[1], "%s%s.up_proj.weight", prefix, of);
     snprintf(n[2], sizeof n[2], "%s%s.down_proj.weight", prefix, of);
-    pl_param_args gu = {.tensor = wgu,
-                        .kind = PL_PARAM_MATRIX,
-                        .part = {{n[0], s->fused ? 2 * width : width}, {n[1], width}},
-                        .cols = s->d,
-                        .init_std = 0.02};
-    if (s->fused) gu.part[1].name = NULL;
+    pl_param_args gu = {.tensor = wgu, .kind = PL_PARAM_MATRIX, .cols = s->d, .init_std = 0.02};
+    int64_t       rows[2] = {width, width};
+    for (int i = 0; i < 2 && !s->fused; i++)
+        gu.part[i] = pl_tp_part(c, n[i], width);
+    if (s->fused) take_stacked(gu.part, c, n[0], rows, 2);
     pl_params_add(ps, &gu);
-    add_matrix(ps, wdown, n[2], s->d, width, 0.02 * out_scale);
+    add_matrix(ps, wdown, pl_tp_part(c, n[2], s->d), width, 0.02 * out_scale);
 }
 
 void pl_layer_params(pl_params *ps, pl_layer *w, const pl_layer_shape *s, const char *prefix, double out_scale) {
     add_attention(ps, w, s, prefix, out_scale);
-    add_mlp(ps, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", out_scale);
+    add_mlp(ps, w->comm, &w->wgu, &w->wdown, s, s->inter, prefix, "mlp", out_scale);
 }
 
-static void add_bias(pl_params *ps, pl_tensor *b, const char *prefix, const char *name, int64_t rows) {
+static void add_bias(pl_params *ps, const pl_comm *c, pl_tensor *b, const char *prefix, const char *name,
+                     int64_t rows) {
     char whole[160];
     snprintf(whole, sizeof whole, "%s%s", prefix, name);
-    pl_params_add(ps, &(pl_param_args){.tensor = b, .kind = PL_PARAM_BIAS, .part = {{whole, rows}}});
+    pl_params_add(ps, &(pl_param_args){.tensor = b, .kind = PL_PARAM_BIAS, .part = {pl_tp_part(c, whole, rows)}});
 }
 
 static void add_expert_biases(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, int64_t width,
                               const char *prefix) {
-    add_bias(ps, &w->router_bias, prefix, "mlp.gate.bias", w->n);
+    add_bias(ps, NULL, &w->router_bias, prefix, "mlp.gate.bias", w->n);
     for (int e = 0; e < w->n; e++) {
         char n[2][96], down[48];
         snprintf(n[0], sizeof n[0], "%smlp.experts.%d.gate_proj.bias", prefix, e);
@@ -123,7 +130,7 @@ static void add_expert_biases(pl_params *ps, pl_mixture *w, const pl_layer_shape
         snprintf(down, sizeof down, "mlp.experts.%d.down_proj.bias", e);
         pl_params_add(
             ps, &(pl_param_args){.tensor = &w->bgu[e], .kind = PL_PARAM_BIAS, .part = {{n[0], width}, {n[1], width}}});
-        add_bias(ps, &w->bdown[e], prefix, down, s->d);
+        add_bias(ps, NULL, &w->bdown[e], prefix, down, s->d);
     }
 }
 
@@ -139,7 +146,7 @@ static void add_mixture(pl_params *ps, pl_mixture *w, const pl_layer_shape *s, i
                                        .fp32 = true});
     for (int e = 0; e < w->n; e++) {
         snprintf(name, sizeof name, "mlp.experts.%d", e);
-        add_mlp(ps, &w->wgu[e], &w->wdown[e], s, width, prefix, name, out_scale);
+        add_mlp(ps, NULL, &w->wgu[e], &w->wdown[e], s, width, prefix, name, out_scale);
     }
 }
 
@@ -150,7 +157,8 @@ static void add_biases(pl_params *ps, pl_layer *w, const pl_layer_shape *s, cons
         snprintf(n[i], sizeof n[i], "%sself_attn.%c_proj.bias", prefix, "qkv"[i]);
     pl_params_add(ps, &(pl_param_args){.tensor = &w->bqkv,
                                        .kind = PL_PARAM_BIAS,
-                                       .part = {{n[0], (int64_t)s->nh * s->hd}, {n[1], kv}, {n[2], kv}}});
+                                       .part = {pl_tp_part(w->comm, n[0], (int64_t)s->nh * s->hd),
+                                                pl_tp_part(w->comm, n[1], kv), pl_tp_part(w->comm, n[2], kv)}});
 }
 
 // Gains of the norms of queries' and keys' heads.
@@ -180,11 +188,11 @@ static void add_layer(pl_llama *m, pl_layer *w, const char *prefix, double out_s
     if (w->mixture.n > 0)
         add_mixture(ps, &w->mixture, &m->shape, m->config.expert_size, prefix, out_scale);
     else
-        add_mlp(ps, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", out_scale);
-    if (m->config.biased) add_bias(ps, &w->bo, prefix, "self_attn.o_proj.bias", d);
+        add_mlp(ps, w->comm, &w->wgu, &w->wdown, &m->shape, m->shape.inter, prefix, "mlp", out_scale);
+    if (m->config.biased) add_bias(ps, w->comm, &w->bo, prefix, "self_attn.o_proj.bias", d);
     if (m->config.biased && w->mixture.n > 0)
         add_expert_biases(ps, &w->mixture, &m->shape, m->config.expert_size, prefix);
-    if (m->config.sinks) add_bias(ps, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
+    if (m->config.sinks) add_bias(ps, w->comm, &w->rule.sink, prefix, "self_attn.sinks", m->shape.nh);
     if (m->config.qkv_bias) add_biases(ps, w, &m->shape, prefix);
     if (m->config.qk_norm) add_head_norms(ps, w, &m->shape, prefix, offset);
     if (post) add_norm(ps, &w->norm_attn_out, d, prefix, "post_attention_layernorm", offset);
@@ -214,7 +222,7 @@ static void list_params(pl_llama *m, bool packed) {
     if (tied && !packed) return;
     pl_params_add(ps, &(pl_param_args){.tensor = &m->head,
                                        .kind = PL_PARAM_MATRIX,
-                                       .part = {{"lm_head.weight", m->vocab}},
+                                       .part = {pl_tp_part(m->comm, "lm_head.weight", m->vocab)},
                                        .cols = d,
                                        .init_std = tied ? 0 : 0.02,
                                        .alias = tied ? "model.embed_tokens.weight" : NULL});
@@ -275,8 +283,17 @@ pl_status pl_llama_trainable(const pl_hf_config *c, const char *where, pl_err *e
                 : PL_OK;
 }
 
-pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
-    *m = (pl_llama){.be = be, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
+// From here on the shape is that of this rank's part.
+static void take_part(pl_llama *m) {
+    m->shape.nh = (int)pl_tp_own(m->comm, m->shape.nh);
+    m->shape.nkv = (int)pl_tp_own(m->comm, m->shape.nkv);
+    m->shape.inter = pl_tp_own(m->comm, m->shape.inter);
+}
+
+static pl_status init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, pl_comm *comm, bool packed,
+                      pl_err *err) {
+    *m = (pl_llama){
+        .be = be, .comm = comm, .config = *config, .n_layers = config->num_hidden_layers, .vocab = config->vocab_size};
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&m->shape, config, err));
     m->layer = pl_calloc((size_t)m->n_layers, sizeof *m->layer);
@@ -284,7 +301,10 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
     PL_TRY_GOTO(st, fail, set_mixtures(m, err));
     PL_TRY_GOTO(st, fail, pl_params_init(&m->params, (14 + 4 * config->experts) * m->n_layers + 3, err));
     m->params.memory = be->memory;
+    for (int l = 0; l < m->n_layers; l++)
+        m->layer[l].comm = comm;
     list_params(m, packed);
+    take_part(m);
     PL_TRY_GOTO(st, fail,
                 pl_rope_tables(&m->cos, &m->sin, &m->rope, &m->rope_bytes, config, be->real, be->memory, err));
     PL_TRY_GOTO(st, fail, set_layers(m, err));
@@ -292,6 +312,10 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 fail:
     pl_llama_fini(m);
     return st;
+}
+
+pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backend *be, bool packed, pl_err *err) {
+    return init(m, config, be, NULL, packed, err);
 }
 
 static pl_status open_source(pl_weight_source **src, pl_hf_config *config, const char *path, pl_err *err) {
@@ -327,7 +351,8 @@ static pl_status computable(const pl_hf_config *c, const pl_backend *be, pl_err 
     return PL_OK;
 }
 
-pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
+pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                             pl_err *err) {
     *m = (pl_llama){0};
     pl_hf_config      config;
     pl_weight_source *src = NULL;
@@ -335,8 +360,9 @@ pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_back
     pl_status         st;
     PL_TRY(open_source(&src, &config, path, err));
     PL_TRY_GOTO(st, fail, computable(&config, be, err));
+    PL_TRY_GOTO(st, fail, pl_tp_check(&config, pl_comm_ranks(comm), err));
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, src, &config, false, err));
-    PL_TRY_GOTO(st, fail, pl_llama_init(m, &config, be, true, err));
+    PL_TRY_GOTO(st, fail, init(m, &config, be, comm, true, err));
     memcpy(m->fingerprint, print, sizeof print);
     st = pl_params_load(&m->params, src, t, err);
     if (st != PL_OK) pl_llama_fini(m);
@@ -346,7 +372,24 @@ fail:
     return st;
 }
 
+pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
+    return pl_llama_open_part(m, path, t, be, NULL, err);
+}
+
+pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                             pl_err *err) {
+    int id = 0;
+    if (!comm) return pl_llama_open_part(m, path, t, be, NULL, err);
+    PL_TRY(pl_tp_open(comm, &id, path, t, err));
+    PL_TRY(pl_llama_open_part(m, path, t, be, comm, err));
+    m->number = id;
+    pl_status st = pl_tp_agree(comm, m->fingerprint, err);
+    if (st != PL_OK) pl_llama_fini(m);
+    return st;
+}
+
 void pl_llama_fini(pl_llama *m) {
+    if (m->number > 0) pl_tp_close(m->comm, m->number);
     if (m->rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->rope, m->rope_bytes);
     if (m->local_rope) pl_memory_destroy(m->params.memory, PL_LOCAL, m->local_rope, m->local_rope_bytes);
     pl_params_fini(&m->params);
@@ -418,7 +461,7 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
 }
 
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden) {
-    pl_tensor z = pl_linear(ctx, hidden, m->head);
+    pl_tensor z = pl_tp_first_rank(ctx, m->comm, pl_linear(ctx, hidden, m->head), m->vocab);
     if (m->config.final_softcap > 0) pl_softcap(ctx, z, m->config.final_softcap);
     return z;
 }

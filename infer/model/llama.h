@@ -11,6 +11,7 @@
 #include "checkpoints/hf.h"
 #include "infer/model/layer.h"
 #include "infer/model/params.h"
+#include "infer/model/tp.h"
 
 #define PL_MAX_TAPS 8
 #define PL_TAP_FINAL (-1) // as a tap: the last hidden after the final norm, what the head reads
@@ -21,6 +22,10 @@ typedef struct pl_taps {
 
 typedef struct pl_llama {
     const pl_backend *be; // where it computes: its tensors lie in be->memory
+    // The ranks that it lies over (infer/model/tp.h): wqkv, wo, wgu, wdown, head and the biases are this rank's rows,
+    // and shape has its heads and MLP width. NULL: it is whole.
+    pl_comm          *comm;
+    int               number; // on rank 0, among those that lie over ranks; 0: none
     pl_hf_config      config;
     pl_layer_shape    shape;
     int               n_layers;
@@ -46,6 +51,13 @@ pl_status pl_llama_init(pl_llama *m, const pl_hf_config *config, const pl_backen
 // PL_F32 reals. What drafts for the model lies in the same memory. A backend that lacks what the layers take (experts,
 // on a device) is PL_E_UNSUPPORTED.
 pl_status pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
+// The same over ranks, for their rank 0, whose others follow it (pl_tp_follow) and open their parts of the same path.
+// comm NULL: pl_llama_open. PL_E_USAGE, PL_E_UNSUPPORTED: it does not divide among so many.
+pl_status pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                             pl_err *err);
+// The part of this rank, without a word to the others: what pl_tp_follow opens.
+pl_status pl_llama_open_part(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                             pl_err *err);
 void      pl_llama_fini(pl_llama *m);
 // The same fingerprint and config without reading the weights.
 pl_status pl_llama_fingerprint(char out[17], const char *path, pl_err *err);
@@ -62,7 +74,7 @@ typedef struct pl_llama_out {
 void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t rows, pl_view *view, const int *taps,
                       int n_taps, pl_llama_out *out);
 
-// The logits of hidden states, [n, V]: what sampling, verification and teaching take.
+// The logits of hidden states, [n, V]: what sampling, verification and teaching take. Over ranks: rank 0's.
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden);
 
 // Whether a config can be trained as a target: what has no backward here, or is not written, is refused by name.
@@ -73,7 +85,7 @@ pl_status pl_llama_trainable(const pl_hf_config *config, const char *where, pl_e
 // Returns how many.
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]);
 
-// Bytes that one decode step must read: weights (embedding row aside; of a mixture the experts of one row) plus
+// Bytes that one decode step must read (over ranks: this one): weights (embedding row aside; of a mixture the experts of one row) plus
 // `context` cached positions.
 double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 

@@ -35,7 +35,8 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
                     .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
         snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);
-        p->spec.part[i] = (pl_weight_part){.name = p->name[i], .rows = a->part[i].rows};
+        p->spec.part[i] = a->part[i];
+        p->spec.part[i].name = p->name[i];
         p->spec.n_parts = i + 1;
         p->spec.rows += a->part[i].rows;
     }

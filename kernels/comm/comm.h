@@ -74,6 +74,16 @@ const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err);
 // The same for doubles of the host, in the same tree; n <= 4096.
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err);
+// Columns of all ranks side by side: x [rows, width[rank]], each rank its own, becomes [rows, sum of width] in the frame,
+// in the order of ranks. to: the rank that gets it, the others' values are undefined; or PL_TO_ALL. Exact. Like an op,
+// in order with others on ctx, whose error it sets; where ctx has failed it does nothing, and the others wait until
+// somebody tells them (pl_comm_fail). A rank sends what it has once to each that gets it.
+#define PL_TO_ALL (-1)
+pl_tensor pl_comm_columns(pl_comm *c, pl_ctx *ctx, pl_tensor x, const int64_t *width, int to);
+// Returns once what columns have queued on ctx is there, or a rank has failed: before the host waits for ctx itself.
+pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err);
+// Bytes of columns that this rank has sent so far.
+uint64_t  pl_comm_sent(const pl_comm *c);
 // Host bytes of rank 0 to all.
 pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err);
 // Returns once all ranks have called it.

@@ -57,6 +57,7 @@ struct pl_comm {
     void               *own;    // of the transport
     const pl_memory    *memory; // of `room`
     void               *room;   // pieces of one round of a sum; NULL before the first
+    uint64_t            sent;   // bytes of columns
 };
 
 // Bytes of one round of a sum.

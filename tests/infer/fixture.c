@@ -68,6 +68,7 @@ static pl_hf_config config_of(const char *family, int layers, int vocab) {
     c.dtype = PL_BF16;
     c.qkv_bias = strcmp(family, "Qwen2") == 0;
     c.qk_norm = strcmp(family, "Qwen3") == 0;
+    c.fused = strcmp(family, "Phi3") == 0;
     if (strcmp(family, "Mistral") == 0) set_windows(&c, 9, 1);
     if (strcmp(family, "Mixtral") == 0) set_experts(&c, 5, 2, c.intermediate_size);
     if (strcmp(family, "Qwen3Moe") == 0) {
@@ -118,6 +119,15 @@ void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dty
 void test_target_family(pl_llama *m, const char *dir, const char *family, int layers, uint64_t seed, pl_dtype t) {
     pl_hf_config c = config_of(family, layers, TEST_VOCAB);
     c.head_dim = 16; // heads that are wider together than the hidden state
+    write_target(m, dir, &c, seed, t);
+}
+
+void test_target_heads(pl_llama *m, const char *dir, const char *family, int heads, int kv_heads, int layers,
+                       uint64_t seed, pl_dtype t) {
+    pl_hf_config c = config_of(family, layers, TEST_VOCAB);
+    c.num_attention_heads = heads;
+    c.num_key_value_heads = kv_heads;
+    c.intermediate_size = 83;
     write_target(m, dir, &c, seed, t);
 }
 

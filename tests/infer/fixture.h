@@ -15,6 +15,9 @@ void test_target_sized(pl_llama *m, const char *dir, int layers, int vocab, uint
 void test_target(pl_llama *m, const char *dir, int layers, uint64_t seed, pl_dtype t);
 // The same of another family ("Qwen3"), with heads that are wider together than the hidden state.
 void test_target_family(pl_llama *m, const char *dir, const char *family, int layers, uint64_t seed, pl_dtype t);
+// The same with so many heads, and an MLP of odd width.
+void test_target_heads(pl_llama *m, const char *dir, const char *family, int heads, int kv_heads, int layers,
+                       uint64_t seed, pl_dtype t);
 // Writes a random drafter for the target into dir. A routed head gets all the target's tokens in another order where o
 // says none, in clusters of random sizes, some of them empty.
 void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,

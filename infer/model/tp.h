@@ -1,0 +1,90 @@
+// A target whose weights lie over ranks (tensor parallelism, Megatron-LM, arXiv 1909.08053, section 3, but by columns
+// alone). Every matrix W [N, K] is divided by its rows, the columns of outputs: rank r of R holds rows N r / R up to
+// N (r + 1) / R, computes those outputs of every product, and all ranks gather the rest:
+//
+//   attention   its own heads of queries, keys and values, and the cache of those; gathered: o [M, nh hd], o Wo^T [M, d]
+//   MLP         its own part of gate and up; gathered: a(x Wg^T) * (x Wu^T) [M, inter], and that by Wd^T [M, d]
+//   head        its own rows of the vocabulary; gathered by rank 0 alone: logits [n, V]
+//
+// So every number is computed as one rank computes it, in the same order of sums, and logits have the same bits on any
+// number of ranks. Megatron's split of Wo and Wd by columns of inputs would halve the gathers, and move 4 d numbers a
+// row and layer (two sums over ranks, each of twice d) where this moves nh hd + inter + 2 d, 1.6 times as many for
+// Llama 3 8B; but it adds partial sums, whose bits hang on R.
+//
+// Norms and the embedding are on every rank, and so is the residual stream. What divides: the key/value heads, and the
+// query heads with them (R must divide them); other widths need not, ranks then differ by a row. Not divided, and
+// refused: mixtures of experts.
+//
+// Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): they
+// open what it opens and run the rows that it sends, token, position and slots of the cache. So nothing that hangs on
+// time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies on one rank.
+// When a rank fails all end, with its line (kernels/comm/comm.h).
+//
+// Bytes that leave a rank in a forward of M rows of which n have logits, with w_r its part of a width w:
+//   4 M (R - 1) L (nh_r hd + inter_r + 2 d_r)  +  4 n V_r (ranks above 0)
+#ifndef PL_TP_H
+#define PL_TP_H
+
+#include "checkpoints/hf.h"
+#include "checkpoints/weights.h"
+#include "kernels/backend.h"
+#include "kernels/comm/comm.h"
+
+struct pl_llama;
+
+// Refuses by name what cannot be divided among so many ranks.
+pl_status      pl_tp_check(const pl_hf_config *c, int ranks, pl_err *err);
+// Of a width, what rank r has: [pl_tp_first(n, r), pl_tp_first(n, r + 1)).
+int64_t        pl_tp_first(const pl_comm *c, int64_t n, int rank);
+int64_t        pl_tp_own(const pl_comm *c, int64_t n);
+// This rank's piece of a file's tensor of so many rows, or of its rows [first, first + rows) of `of`. c NULL: all.
+pl_weight_part pl_tp_part(const pl_comm *c, const char *name, int64_t rows);
+pl_weight_part pl_tp_run(const pl_comm *c, const char *name, int64_t first, int64_t rows, int64_t of);
+// All columns of what every rank has its own of: [M, width]. c NULL: x itself.
+pl_tensor      pl_tp_all(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width);
+// The same for rank 0; on the others the values are undefined.
+pl_tensor      pl_tp_first_rank(pl_ctx *ctx, pl_comm *c, pl_tensor x, int64_t width);
+
+// ---- ranks above 0
+
+// Follows rank 0 until pl_tp_end. PL_E_USAGE: their files are of another model than rank 0's.
+pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, pl_err *err);
+
+// ---- rank 0; each does nothing where the comm is NULL or the target whole
+
+pl_status pl_tp_end(pl_comm *c, pl_err *err);
+// Bytes that each rank has sent of activations so far, and that it holds in memory now (pl_memory_resident); use has
+// room for the comm's ranks.
+typedef struct pl_tp_use {
+    double sent, memory;
+} pl_tp_use;
+pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err);
+// The others open it too, as model number *id; then, opened here, hold it against this fingerprint.
+pl_status pl_tp_open(pl_comm *c, int *id, const char *path, pl_dtype t, pl_err *err);
+pl_status pl_tp_agree(pl_comm *c, char fingerprint[17], pl_err *err);
+void      pl_tp_close(pl_comm *c, int id);
+
+// The caches that answer to those of a decode engine, on the other ranks.
+typedef struct pl_tp_caches pl_tp_caches;
+typedef struct pl_tp_sizes {
+    int sessions, slots, rows, logits; // of a forward: rows, and those with logits, at most
+    int path;                          // slots that a row's path has at most
+} pl_tp_sizes;
+// *out NULL: the target is whole.
+pl_status pl_tp_caches_create(pl_tp_caches **out, const struct pl_llama *m, const pl_tp_sizes *s, pl_err *err);
+void      pl_tp_caches_destroy(pl_tp_caches *t);
+// A row of the next forward, in order; as pl_kv_row takes it.
+typedef struct pl_tp_row {
+    int32_t        token, pos, session, n_ctx, n_path, slot;
+    const int32_t *path; // NULL: a chain
+    bool           logits;
+} pl_tp_row;
+void      pl_tp_add(pl_tp_caches *t, const pl_tp_row *row);
+// Slots of a session move before the next forward: as pl_kv_move takes it.
+void      pl_tp_move(pl_tp_caches *t, int session, int32_t n_ctx, const int32_t *from, int n);
+// The others begin the forward of the rows added; this rank must then run it too.
+pl_status pl_tp_begin(pl_tp_caches *t, pl_err *err);
+// After it: where it failed here the others, which wait for this rank's part, are told.
+void      pl_tp_finish(pl_tp_caches *t, pl_ctx *ctx);
+
+#endif

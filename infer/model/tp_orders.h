@@ -1,0 +1,30 @@
+// What rank 0 sends to the ranks that follow it: an order, then so many bytes that belong to it. Private to infer/model.
+#ifndef PL_TP_ORDERS_H
+#define PL_TP_ORDERS_H
+
+#include "infer/model/tp.h"
+
+typedef enum pl_tp_what {
+    PL_TP_END,
+    PL_TP_OPEN,   // id, n[0]: dtype; bytes: the path. Then all agree on the fingerprint
+    PL_TP_CLOSE,  // id
+    PL_TP_CACHES, // id, n[0]: of the model, sizes
+    PL_TP_DROP,   // id
+    PL_TP_RUN,    // id; bytes: records
+    PL_TP_USED,
+} pl_tp_what;
+
+typedef struct pl_tp_order {
+    int32_t     what, id, n;
+    pl_tp_sizes sizes;
+    int64_t     bytes;
+} pl_tp_order;
+
+// Records of a run, 32-bit numbers one after the other, in the order in which they are to be done.
+enum {
+    PL_TP_MOVE, // session, n_ctx, n, then n slots
+    PL_TP_ROW,  // token, pos, session, n_ctx, n_path, slot, logits, whether the path follows, then it
+};
+enum { PL_TP_MOVE_WORDS = 4, PL_TP_ROW_WORDS = 9 }; // without what follows
+
+#endif
