@@ -28,6 +28,7 @@ struct pl_dataset {
     char         fingerprint[17];
     int          n_taps, place[PL_DATASET_MAX_TAPS]; // of the stored taps, those that reading gives
     bool         some;                               // they are not simply all of them
+    bool         planned;                            // its shards come and go
 };
 
 void pl_dataset_close(pl_dataset *ds) {
@@ -161,12 +162,21 @@ static pl_status choose_taps(pl_dataset *ds, const char *dir, const pl_dataset_a
     return PL_OK;
 }
 
+// Shards behind one that has not been made yet are numbered, but their documents are not.
+static void leave_out_behind_gaps(pl_manifest *m) {
+    for (int64_t whole = pl_manifest_whole(m); m->n > whole; m->n--) {
+        m->rows -= m->shards[m->n - 1].rows;
+        m->docs -= m->shards[m->n - 1].docs;
+    }
+}
+
 static pl_status open_dir(pl_dataset *ds, const char *dir, const pl_dataset_open_options *opt, pl_err *err) {
     uint64_t hash;
     ds->dir = pl_strdup(dir);
     if (!ds->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    PL_TRY(pl_manifest_read(&ds->m, dir, &hash, err));
+    PL_TRY(pl_manifest_read(&ds->m, dir, 0, &hash, err));
     pl_hash_hex(ds->fingerprint, hash);
+    if (!ds->m.complete) leave_out_behind_gaps(&ds->m);
     pl_dataset_attrs want = opt->want ? *opt->want : (pl_dataset_attrs){.A = -1}, but_taps = want;
     but_taps.A = -1;
     PL_TRY(pl_dataset_attrs_check(dir, &ds->m.attrs.a, &but_taps, err));
@@ -197,6 +207,75 @@ pl_status pl_dataset_open(pl_dataset **out, const char *dir, const pl_dataset_op
     }
     *out = ds;
     return PL_OK;
+}
+
+// ---- shards that come and go
+
+pl_status pl_dataset_open_planned(pl_dataset **out, const char *dir, const pl_dataset_attrs *want,
+                                  const int64_t *first_doc, int64_t n, pl_err *err) {
+    pl_dataset_open_options opt = {.want = want, .lazy = true, .incomplete = true};
+    pl_dataset             *ds;
+    PL_TRY(pl_dataset_open(&ds, dir, &opt, err));
+    pl_manifest_shard *shards = pl_calloc((size_t)n + 1, sizeof *shards);
+    shard_state       *state = pl_calloc((size_t)n + 1, sizeof *state);
+    for (int64_t k = 0; shards && k < n; k++)
+        shards[k] = (pl_manifest_shard){.index = k, .docs = first_doc[k + 1] - first_doc[k], .first_doc = first_doc[k]};
+    pl_free(ds->m.shards);
+    pl_free(ds->state); // nothing of it was read yet
+    ds->m.shards = shards;
+    ds->state = state;
+    ds->m.n = shards && state ? n : 0;
+    ds->m.docs = first_doc[n];
+    ds->planned = true;
+    pl_status st = shards && state ? pl_dataset_refresh(ds, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK)
+        *out = ds;
+    else
+        pl_dataset_close(ds);
+    return st;
+}
+
+pl_status pl_dataset_refresh(pl_dataset *ds, pl_err *err) {
+    pl_manifest m;
+    uint64_t    hash;
+    PL_CHECK(ds->planned, "%s: is read as it stands", ds->dir);
+    pl_status st = pl_manifest_read(&m, ds->dir, 0, &hash, err);
+    for (int64_t i = 0; i < m.n && st == PL_OK; i++) {
+        const pl_manifest_shard *s = &m.shards[i];
+        pl_manifest_shard       *mine = s->index < ds->m.n ? &ds->m.shards[s->index] : NULL;
+        if (!mine || mine->docs != s->docs) {
+            st = pl_fail(err, PL_E_INPUT,
+                         "%s/shard-%05lld.h5: holds other documents than it would now; remove the dataset", ds->dir,
+                         (long long)s->index);
+            break;
+        }
+        mine->rows = s->rows;
+        mine->bytes = s->bytes;
+        mine->hash = s->hash;
+    }
+    pl_manifest_fini(&m);
+    return st;
+}
+
+void pl_dataset_forget(pl_dataset *ds, int64_t shard) {
+    shard_state *s = &ds->state[shard];
+    for (int k = 0; k < OPEN_SHARDS; k++) {
+        open_shard *open = &ds->open[k];
+        if (open->index != shard) continue;
+        pl_h5_close(&open->h5);
+        *open = (open_shard){.index = -1};
+    }
+    pl_free(s->offsets);
+    pl_free(s->about);
+    *s = (shard_state){0};
+}
+
+int64_t pl_dataset_shards(const pl_dataset *ds) {
+    return ds->m.n;
+}
+
+int64_t pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard) {
+    return ds->m.shards[shard].docs;
 }
 
 const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds) {
@@ -314,9 +393,9 @@ bool pl_dataset_held_out(const int32_t *tokens, const uint8_t *mask, int64_t n, 
 }
 
 pl_status pl_dataset_read_doc(pl_dataset *ds, int64_t i, const pl_columns *to, pl_err *err) {
-    int64_t first, n;
+    int64_t first, n, k = shard_of(ds, i, true);
     PL_TRY(pl_dataset_doc(ds, i, &first, &n, err));
-    return pl_dataset_read(ds, first, n, to, err);
+    return read_part(ds, k, first - ds->m.shards[k].first_row, n, to, 0, err);
 }
 
 pl_status pl_dataset_doc_held_out(pl_dataset *ds, int64_t i, uint64_t seed, int64_t every, bool *held, pl_err *err) {

@@ -14,6 +14,7 @@
 
 #define PL_DATASET_VERSION 1
 #define PL_DATASET_MAX_TAPS 16
+#define PL_DATASET_PARTS 512    // processes that write one dataset, at most
 #define PL_DATASET_HOLDOUT "20" // one prompt in so many is held out where nobody says another number
 #define PL_DATASET_MAX_TOP 128
 
@@ -49,12 +50,31 @@ pl_status pl_dataset_writer_create(pl_dataset_writer **out, const char *dir, con
 int64_t   pl_dataset_writer_docs(const pl_dataset_writer *w);
 int64_t   pl_dataset_writer_rows(const pl_dataset_writer *w);
 
+// Shards by number, where it is known beforehand which documents each will hold, so that they can be made in any order,
+// by several processes that see one folder, and again. Part 0 creates the dataset as above, alone, and takes in what
+// other parts left when a run was stopped; parts 1, 2, ... are opened behind it. Each keeps a list of its own shards
+// beside the manifest (manifest-PART.json), so that a part that dies costs its unfinished shard alone.
+// gone: shards may have been deleted since they were made (pl_dataset_writer_drop). Else one that is listed and not
+// there is refused.
+pl_status pl_dataset_writer_open(pl_dataset_writer **out, const char *dir, const pl_dataset_attrs *attrs, int part,
+                                 bool gone, pl_err *err);
+// Whether the shard is whole and there; bytes on disk, 0: it is not.
+int64_t   pl_dataset_writer_has(const pl_dataset_writer *w, int64_t shard);
+// Finishes the current shard; the documents from here on make up `shard`, however long it becomes. One that was there
+// before must get the same bytes: PL_E_INPUT.
+pl_status pl_dataset_writer_shard(pl_dataset_writer *w, int64_t shard, pl_err *err);
+// Part 0, while no other is open: takes their lists into the manifest.
+pl_status pl_dataset_writer_join(pl_dataset_writer *w, pl_err *err);
+// Part 0: deletes the shard's file. It stays in the manifest.
+pl_status pl_dataset_writer_drop(pl_dataset_writer *w, int64_t shard, pl_err *err);
+
 // One document of n > 0 rows, with every column that the dataset has, and its end. All are copied. After a failure the
 // writer only accepts destroy.
 pl_status pl_dataset_append(pl_dataset_writer *w, const pl_columns *doc, pl_err *err);
 // Finishes the current shard (whole on disk, in the manifest), if it has rows: for producers with consumers beside.
 pl_status pl_dataset_flush(pl_dataset_writer *w, pl_err *err);
-// Finishes the last shard and marks the dataset complete. The writer is gone afterwards, also on failure.
+// Finishes the last shard and marks the dataset complete; part 0 joins the others' first, and fails where a shard is
+// missing. Of another part: finishes the last shard. The writer is gone afterwards, also on failure.
 pl_status pl_dataset_writer_close(pl_dataset_writer *w, pl_err *err);
 // Gives up: whole shards stay, the unfinished one is removed. NULL is allowed.
 void      pl_dataset_writer_destroy(pl_dataset_writer *w);
@@ -76,6 +96,16 @@ typedef struct pl_dataset_open_options {
 // opt NULL: any target, all hashes checked now, complete only.
 pl_status pl_dataset_open(pl_dataset **out, const char *dir, const pl_dataset_open_options *opt, pl_err *err);
 void      pl_dataset_close(pl_dataset *ds);
+
+// A dataset whose shards come and go (pl_dataset_writer_open with gone): shard k of n holds documents
+// [first_doc[k], first_doc[k + 1]). Single documents are read (read_doc, doc_about, of pl_dataset_doc the number of
+// rows), of shards that are there; checksums as with lazy.
+pl_status pl_dataset_open_planned(pl_dataset **out, const char *dir, const pl_dataset_attrs *want,
+                                  const int64_t *first_doc, int64_t n, pl_err *err);
+pl_status pl_dataset_refresh(pl_dataset *ds, pl_err *err);  // the manifest has grown
+void      pl_dataset_forget(pl_dataset *ds, int64_t shard); // its file goes: nothing of it stays open or believed
+int64_t   pl_dataset_shards(const pl_dataset *ds);
+int64_t   pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard);
 
 const pl_dataset_attrs *pl_dataset_get_attrs(const pl_dataset *ds);  // of what is stored; strings borrowed from ds
 pl_columns_shape        pl_dataset_read_shape(const pl_dataset *ds); // of what reading gives

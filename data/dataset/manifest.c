@@ -21,7 +21,46 @@ char *pl_manifest_shard_path(const char *dir, int64_t i) {
     return pl_sprintf("%s/shard-%05" PRId64 ".h5", dir, i);
 }
 
-pl_status pl_manifest_add(pl_manifest *m, int64_t rows, int64_t docs, int64_t bytes, uint64_t hash, pl_err *err) {
+char *pl_manifest_path(const char *dir, int part) {
+    return part ? pl_sprintf("%s/manifest-%d.json", dir, part) : pl_path_join(dir, "manifest.json");
+}
+
+// Where it stands, or would.
+static int64_t place_of(const pl_manifest *m, int64_t index) {
+    int64_t lo = 0, hi = m->n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (m->shards[mid].index < index)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+const pl_manifest_shard *pl_manifest_find(const pl_manifest *m, int64_t index) {
+    int64_t at = place_of(m, index);
+    return at < m->n && m->shards[at].index == index ? &m->shards[at] : NULL;
+}
+
+int64_t pl_manifest_whole(const pl_manifest *m) {
+    int64_t n = 0;
+    while (n < m->n && m->shards[n].index == n)
+        n++;
+    return n;
+}
+
+static pl_status same_shard(const pl_manifest_shard *was, const char *dir, const pl_manifest_shard *s, pl_err *err) {
+    if (was->hash == s->hash && was->bytes == s->bytes && was->rows == s->rows && was->docs == s->docs) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s/shard-%05" PRId64 ".h5: made again, it has other bytes than before; was it another build, or "
+                   "another machine? Remove the dataset",
+                   dir, s->index);
+}
+
+pl_status pl_manifest_put(pl_manifest *m, const char *dir, const pl_manifest_shard *s, pl_err *err) {
+    int64_t at = place_of(m, s->index);
+    if (at < m->n && m->shards[at].index == s->index) return same_shard(&m->shards[at], dir, s, err);
     if (m->n == m->cap) {
         int64_t            cap = m->cap ? 2 * m->cap : 16;
         pl_manifest_shard *p = pl_realloc(m->shards, (size_t)cap * sizeof *p);
@@ -29,9 +68,16 @@ pl_status pl_manifest_add(pl_manifest *m, int64_t rows, int64_t docs, int64_t by
         m->shards = p;
         m->cap = cap;
     }
-    m->shards[m->n++] = (pl_manifest_shard){rows, docs, bytes, m->rows, m->docs, hash};
-    m->rows += rows;
-    m->docs += docs;
+    memmove(m->shards + at + 1, m->shards + at, (size_t)(m->n - at) * sizeof *m->shards);
+    m->shards[at] = *s;
+    m->n++;
+    m->rows += s->rows;
+    m->docs += s->docs;
+    for (; at < m->n; at++) {
+        const pl_manifest_shard *before = at ? &m->shards[at - 1] : NULL;
+        m->shards[at].first_row = before ? before->first_row + before->rows : 0;
+        m->shards[at].first_doc = before ? before->first_doc + before->docs : 0;
+    }
     return PL_OK;
 }
 
@@ -80,9 +126,14 @@ static pl_status read_attributes(pl_manifest *m, const pl_json *j, bool traces, 
 static pl_status read_shard(pl_manifest *m, const pl_json *j, const cJSON *e, pl_err *err) {
     const char *name, *hex;
     char        want[32];
-    int64_t     rows, docs, bytes;
+    int64_t     rows, docs, bytes, index = m->n ? m->shards[m->n - 1].index + 1 : 0; // the next one
     PL_TRY(pl_json_get_str(j, e, "name", &name, err));
-    snprintf(want, sizeof want, "shard-%05" PRId64 ".h5", m->n);
+    // While they are being made, and in another part's list, some are left out.
+    if (!m->complete && strncmp(name, "shard-", 6) == 0 && strspn(name + 6, "0123456789") < 16) {
+        int64_t named = strtoll(name + 6, NULL, 10);
+        if (named > index) index = named;
+    }
+    snprintf(want, sizeof want, "shard-%05" PRId64 ".h5", index);
     if (strcmp(name, want) != 0) return pl_json_fail(j, e, err, "expected the shard %s here, found %s", want, name);
     PL_TRY(pl_json_get_int(j, e, "rows", 1, MAX_ROWS, &rows, err));
     PL_TRY(pl_json_get_int(j, e, "docs", 1, rows, &docs, err));
@@ -96,7 +147,9 @@ static pl_status read_shard(pl_manifest *m, const pl_json *j, const cJSON *e, pl
         return pl_json_fail(j, e, err, "%lld rows in %lld documents do not fit into %lld bytes", (long long)rows,
                             (long long)docs, (long long)bytes);
     if (m->rows + rows > MAX_ROWS) return pl_json_fail(j, e, err, "more rows than any dataset can have");
-    return pl_manifest_add(m, rows, docs, bytes, strtoull(hex, NULL, 16), err);
+    pl_manifest_shard shard = {
+        .index = index, .rows = rows, .docs = docs, .bytes = bytes, .hash = strtoull(hex, NULL, 16)};
+    return pl_manifest_put(m, j->where, &shard, err);
 }
 
 static pl_status read_root(pl_manifest *m, const pl_json *j, pl_err *err) {
@@ -123,9 +176,9 @@ static pl_status read_root(pl_manifest *m, const pl_json *j, pl_err *err) {
     return PL_OK;
 }
 
-pl_status pl_manifest_read(pl_manifest *m, const char *dir, uint64_t *file_hash, pl_err *err) {
+pl_status pl_manifest_read(pl_manifest *m, const char *dir, int part, uint64_t *file_hash, pl_err *err) {
     *m = (pl_manifest){0};
-    char *path = pl_path_join(dir, "manifest.json");
+    char *path = pl_manifest_path(dir, part);
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     uint8_t  *data = NULL;
     size_t    n = 0;
@@ -179,9 +232,9 @@ static void put_attributes(pl_json_out *o, const pl_dataset_attrs *a) {
     pl_json_out_close(o, '}');
 }
 
-static void put_shard(pl_json_out *o, int64_t i, const pl_manifest_shard *s) {
+static void put_shard(pl_json_out *o, const pl_manifest_shard *s) {
     char name[32], hex[17];
-    snprintf(name, sizeof name, "shard-%05" PRId64 ".h5", i);
+    snprintf(name, sizeof name, "shard-%05" PRId64 ".h5", s->index);
     pl_hash_hex(hex, s->hash);
     pl_json_out_object(o);
     pl_json_out_key(o, "name");
@@ -197,8 +250,8 @@ static void put_shard(pl_json_out *o, int64_t i, const pl_manifest_shard *s) {
     pl_json_out_close(o, '}');
 }
 
-pl_status pl_manifest_write(const pl_manifest *m, const char *dir, pl_err *err) {
-    char *path = pl_path_join(dir, "manifest.json");
+pl_status pl_manifest_write(const pl_manifest *m, const char *dir, int part, pl_err *err) {
+    char *path = pl_manifest_path(dir, part);
     if (!path) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     pl_json_out o;
     pl_json_out_begin(&o, 1);
@@ -217,7 +270,7 @@ pl_status pl_manifest_write(const pl_manifest *m, const char *dir, pl_err *err) 
     pl_json_out_key(&o, "shards");
     pl_json_out_array(&o);
     for (int64_t i = 0; i < m->n; i++)
-        put_shard(&o, i, &m->shards[i]);
+        put_shard(&o, &m->shards[i]);
     pl_json_out_close(&o, ']');
     pl_json_out_close(&o, '}');
     pl_status st = pl_json_out_end(&o, err);

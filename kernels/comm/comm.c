@@ -74,7 +74,7 @@ pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err) {
 }
 
 pl_status pl_comm_check(pl_comm *c, pl_err *err) {
-    return c->group->check(c, err);
+    return c ? c->group->check(c, err) : PL_OK;
 }
 
 void pl_comm_fail(pl_comm *c, const pl_err *why) {

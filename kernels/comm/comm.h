@@ -86,6 +86,17 @@ pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err);
 uint64_t  pl_comm_sent(const pl_comm *c);
 // Host bytes of rank 0 to all.
 pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err);
+// Host bytes from every rank to every other: to rank i the out_bytes[i] at out[i], from it the in_bytes[i], which is
+// what it sends, into in[i]. A rank's own entry is left out. Of any size.
+typedef struct pl_comm_parcels {
+    const void *out[PL_RANKS_MAX];
+    void       *in[PL_RANKS_MAX];
+    size_t      out_bytes[PL_RANKS_MAX], in_bytes[PL_RANKS_MAX];
+} pl_comm_parcels;
+pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err);
+// Everybody's n bytes (each its own n) to everybody: *all (pl_free) holds them in the order of ranks, bytes[r] of
+// rank r.
+pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, uint8_t **all, size_t *bytes, pl_err *err);
 // Returns once all ranks have called it.
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
 // What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.
@@ -96,6 +107,9 @@ pl_status pl_comm_leave(pl_comm *c, pl_err *err);
 // Not collective. This rank has failed and goes: the others' calls return `why` from now on, as "rank N: ...". The
 // first failure of a group is the one that is told.
 void pl_comm_fail(pl_comm *c, const pl_err *why);
+
+// Not collective, for who works long without meeting the others: whether one of them has failed or died.
+pl_status pl_comm_check(pl_comm *c, pl_err *err);
 
 // What this build and this machine have of NCCL, for people.
 void pl_comm_describe_nccl(char *out, size_t room);

@@ -17,7 +17,7 @@ typedef struct pl_comm_swap {
 } pl_comm_swap;
 
 // Why ranks meet; it must agree: ranks that meet for different things are a mistake of the caller's.
-enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP };
+enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEET_EXCHANGE };
 
 // Processes that found each other: one file for each way.
 typedef struct pl_group {
@@ -77,7 +77,6 @@ pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err);
 
 extern const pl_group pl_group_forked, pl_group_tcp;
 
-pl_comm  *pl_comm_new(const pl_group *g, int rank, int ranks); // NULL: out of memory
-pl_status pl_comm_check(pl_comm *c, pl_err *err);
+pl_comm *pl_comm_new(const pl_group *g, int rank, int ranks); // NULL: out of memory
 
 #endif

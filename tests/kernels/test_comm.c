@@ -181,6 +181,53 @@ static void words_arrive(void **state) {
 }
 
 // Rank 0 is slow: the others see what it did before it left.
+// From each to each, of other sizes (none, a few bytes, more than a round takes), and the same to all.
+static size_t parcel(int from, int to) {
+    return (from + to) % 3 == 0 ? 0 : (from + 2 * to) % 3 == 1 ? 7 + (size_t)from : ((size_t)5 << 20) + (size_t)to;
+}
+
+static uint8_t letter(int from, int to, size_t i) {
+    return (uint8_t)(31 * from + 7 * to + (int)(i % 251));
+}
+
+static pl_status parcels(pl_comm *c, pl_err *err) {
+    pl_comm_parcels p = {0};
+    int             me = pl_comm_rank(c), n = pl_comm_ranks(c);
+    for (int r = 0; r < n; r++) {
+        uint8_t *out = pl_malloc(parcel(me, r) + 1), *in = pl_malloc(parcel(r, me) + 1);
+        EXPECT(out && in);
+        for (size_t i = 0; i < parcel(me, r); i++)
+            out[i] = letter(me, r, i);
+        p.out[r] = out, p.out_bytes[r] = parcel(me, r);
+        p.in[r] = in, p.in_bytes[r] = parcel(r, me);
+    }
+    PL_TRY(pl_comm_exchange(c, &p, err));
+    for (int r = 0; r < n; r++) {
+        for (size_t i = 0; i < p.in_bytes[r] && r != me; i++)
+            EXPECT(((uint8_t *)p.in[r])[i] == letter(r, me, i));
+        pl_free((void *)(uintptr_t)p.out[r]), pl_free(p.in[r]);
+    }
+    char     text[32];
+    uint8_t *all;
+    size_t   bytes[PL_RANKS_MAX], at = 0;
+    int      own = snprintf(text, sizeof text, "%.*s", 5 * me, "and so on, to the end");
+    PL_TRY(pl_comm_gather(c, text, (size_t)own, &all, bytes, err));
+    for (int r = 0; r < n; at += bytes[r], r++)
+        EXPECT(bytes[r] == strnlen("and so on, to the end", (size_t)(5 * r)) &&
+               memcmp(all + at, "and so on, to the end", bytes[r]) == 0);
+    pl_free(all);
+    return PL_OK;
+}
+
+static void parcels_arrive(void **state) {
+    (void)state;
+    all_content(1, parcels);
+    all_content(2, parcels);
+    all_content(3, parcels);
+    pl_err err = {0};
+    if (parcels(NULL, &err) != PL_OK) fail_msg("alone: %s", err.msg);
+}
+
 static int       file[2];
 static pl_status first(pl_comm *c, pl_err *err) {
     char byte;
@@ -571,28 +618,21 @@ static void strangers_are_let_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest shared[] = {
-        cmocka_unit_test(sums_are_the_tree),
-        cmocka_unit_test(sums_on_a_device),
-        cmocka_unit_test(words_arrive),
-        cmocka_unit_test(rank_0_goes_first),
-        cmocka_unit_test(one_rank_costs_nothing),
-        cmocka_unit_test(a_group_of_one),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_a_sum),
-        cmocka_unit_test(a_killed_rank_stops_all),
-        cmocka_unit_test(a_failure_is_told),
-        cmocka_unit_test(a_rank_that_leaves_is_missed),
-        cmocka_unit_test(a_failure_stays),
-        cmocka_unit_test(nobody_outlives_rank_0),
-        cmocka_unit_test(others_ignore_stops),
-        cmocka_unit_test(nccl_is_looked_for),
-        cmocka_unit_test(transports_are_chosen),
-        cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(sums_are_the_tree),     cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),          cmocka_unit_test(parcels_arrive),
+        cmocka_unit_test(rank_0_goes_first),     cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_group_of_one),        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_a_sum),   cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),     cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),       cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),   cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen), cmocka_unit_test(mixed_devices_are_refused),
     };
     const struct CMUnitTest tcp[] = {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(words_arrive),
+        cmocka_unit_test(parcels_arrive),
         cmocka_unit_test(rank_0_goes_first),
         cmocka_unit_test(a_group_of_one),
         cmocka_unit_test(no_memory_for_a_sum),
