@@ -74,8 +74,8 @@ static const pl_cli_option rank_options[] = {
      .deflt = "1",
      .min = 1,
      .max = PL_RANKS_MAX,
-     .help = "processes that divide the slots (train.slots) of each training step and the threads among them; with "
-             "--device cuda each has a GPU of its own"},
+     .help = "processes that share the work, the slots (train.slots) of each training step or the shards of a dataset, "
+             "and the threads; with --device cuda each has a GPU of its own"},
     {.name = "transport",
      .type = PL_CLI_TEXT,
      .arg = PL_TRANSPORTS_SYNTAX,
@@ -184,6 +184,8 @@ static const pl_cli_option generate_options[] = {
     {0}};
 
 static pl_status generate(const pl_env *e, const pl_cli_args *a, pl_err *err) {
+    if (pl_cli_has(a, "texts") && pl_comm_ranks(e->comm) > 1)
+        return pl_fail(err, PL_E_USAGE, "--texts: one process writes them; leave --ranks out");
     if (pl_cli_has(a, "texts")) return run_stage(e, a, pl_pipeline_generate_check, pl_generate_texts, err);
     return run_stage(e, a, pl_pipeline_generate_check, pl_pipeline_generate, err);
 }
@@ -197,33 +199,37 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     return run_stage(e, a, pl_pipeline_eval_check, pl_pipeline_eval, err);
 }
 
-#define STAGE(verb, what, more, own)                                                                                   \
+#define STAGE(verb, what, more, own, shared)                                                                           \
     static const pl_command verb##_command = {.name = #verb,                                                           \
                                               .summary = what,                                                         \
                                               .positional = "RECIPE",                                                  \
                                               .min_positional = 1,                                                     \
                                               .max_positional = 1,                                                     \
                                               .recipe = true,                                                          \
+                                              .ranks = shared,                                                         \
                                               .devices = true,                                                         \
                                               .options = own,                                                          \
                                               .about = more,                                                           \
                                               .example =                                                               \
                                                   "paceline " #verb " recipes/quickstart.yaml --out runs/first",       \
                                               .run = verb}
-STAGE(generate, "makes a training dataset: the target's answers to prompts, with its hidden states",
-      "Writes OUT/dataset. The same command goes on with a run that was stopped.", generate_options);
+STAGE(
+    generate, "makes a training dataset: the target's answers to prompts, with its hidden states",
+    "Writes OUT/dataset. The same command goes on with a run that was stopped; the dataset is the same one, with any\n"
+    "number of ranks.",
+    generate_options, true);
 STAGE(train, "trains a drafter on a dataset or, with kind: target, a small target on text",
       "Writes OUT/checkpoints/last and best, and OUT/metrics.jsonl. The same command goes on with a run that was\n"
       "stopped; its weights are then, with any number of ranks, bit for bit those of a run that was not.",
-      rank_options);
+      NULL, true);
 STAGE(eval, "measures acceptance lengths and speed-ups of trained drafters",
-      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.", NULL);
+      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.", NULL, false);
 
 STAGE(run, "generate, train and eval in order, skipping what is up to date",
       "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are "
       "made\n"
       "anew.",
-      rank_options);
+      NULL, true);
 
 static const pl_command *const commands[] = {
     &generate_command,    &train_command,     &eval_command,       &run_command,       &pl_command_decode,
@@ -455,7 +461,7 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
 }
 
 static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_args *a, pl_err *err) {
-    bool              takes = c->options == rank_options;
+    bool              takes = c->ranks;
     pl_launch_options o = {.rank = takes && pl_cli_has(a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
                            .world = takes && pl_cli_has(a, "world") ? (int)pl_cli_int(a, "world") : 0,
                            .address = takes ? pl_cli_text(a, "address") : NULL};
@@ -495,6 +501,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
         if (!*c) return PL_E_USAGE;
         a->table[1] = (*c)->options;
         a->table[2] = (*c)->recipe ? recipe_options : NULL;
+        a->table[3] = (*c)->ranks ? rank_options : NULL;
         PL_TRY(pl_cli_parse(a, argc, argv, &at, false, err));
     }
     if (pl_cli_has(a, "version")) {
@@ -503,7 +510,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     }
     if (pl_cli_has(a, "help")) {
         if (*c)
-            pl_cli_help(stdout, *c, recipe_options, common_options);
+            pl_cli_help(stdout, *c, recipe_options, rank_options, common_options);
         else
             overview(stdout);
         return finish_output(NULL, err);

@@ -261,12 +261,14 @@ static void help_table(FILE *f, const char *title, const pl_cli_option *table) {
         help_option(f, o);
 }
 
-void pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *common) {
+void pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *ranks,
+                 const pl_cli_option *common) {
     fprintf(f, "paceline %s: %s\n\nUsage: paceline %s%s%s [OPTIONS]\n", c->name, c->summary, c->name,
             c->positional ? " " : "", c->positional ? c->positional : "");
     if (c->about) fprintf(f, "\n%s\n", c->about);
     help_table(f, "Options", c->options);
     if (c->lists) c->lists(f);
+    if (c->ranks) help_table(f, "Options of several processes", ranks);
     if (c->recipe) help_table(f, "Options of recipes", recipe);
     help_table(f, "Options of every command", common);
     fprintf(f, "\nExample:\n  %s\n", c->example);

@@ -20,7 +20,7 @@ typedef struct pl_cli_option {
     const char *help;     // one line
 } pl_cli_option;
 
-#define PL_CLI_TABLES 3
+#define PL_CLI_TABLES 4
 
 typedef struct pl_cli_given {
     const pl_cli_option *option;
@@ -43,6 +43,7 @@ typedef struct pl_command {
     void (*lists)(FILE *f);       // what names an option takes, after the options; NULL: nothing to list
     const char *example;
     bool        recipe;  // takes the options of recipes (--set, --out) too
+    bool        ranks;   // several processes share its work: takes their options (--ranks, ...) too
     bool        devices; // computes on any --device; else on the CPU alone
     bool        verdict; // its result is told even where it is a failure
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);
@@ -66,7 +67,8 @@ void        pl_cli_list(const pl_cli_args *a, const char *name, const char **out
 pl_status pl_cli_ids(const char *text, int32_t **ids, int64_t *n, pl_err *err);
 
 // `paceline COMMAND --help`.
-void        pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *common);
+void        pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, const pl_cli_option *ranks,
+                        const pl_cli_option *common);
 // The nearest of names[0..n) to a word if it is close enough, else NULL.
 const char *pl_cli_nearest(const char *word, const char *const *names, int n);
 

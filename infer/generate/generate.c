@@ -2,6 +2,7 @@
 
 #include "data/dataset/dataset.h"
 #include "infer/generate/hidden_states.h"
+#include "infer/generate/shards.h"
 #include "infer/model/llama.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
@@ -130,28 +131,6 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     return PL_OK;
 }
 
-// From document `done` on.
-static pl_status write_all(pl_generator *g, pl_dataset_writer *w, int64_t done, pl_err *err) {
-    pl_progress p;
-    pl_columns  doc;
-    int64_t     jobs = pl_generator_jobs(g), tokens = 0;
-    pl_progress_begin(&p, "generate", done, jobs);
-    pl_status st = PL_OK;
-    for (; done < jobs && st == PL_OK; done++) {
-        st = pl_generator_next(g, &doc, err);
-        if (st == PL_OK) st = pl_dataset_append(w, &doc, err);
-        tokens++; // the last one, which has no row
-        for (int64_t t = 0; t < doc.n; t++)
-            tokens += doc.loss_mask[t];
-        pl_progress_update(&p, done + 1, "%lld tokens", (long long)tokens);
-        if (st == PL_OK && pl_stop_requested())
-            st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; run the same command to go on",
-                         (long long)(done + 1), (long long)jobs);
-    }
-    pl_progress_end(&p);
-    return st;
-}
-
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
@@ -192,45 +171,120 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
 
+// What the dataset stores of how it was made; *settings is the caller's.
+static pl_status describe(pl_dataset_attrs *a, char **settings, const sources *s, const pl_generator_options *o,
+                          const pl_recipe *r, const pl_taps *taps, const pl_env *env, pl_err *err) {
+    PL_TRY(settings_json(o, r, env->backend, settings, err));
+    *a = (pl_dataset_attrs){.target_fingerprint = s->target.fingerprint,
+                            .tokenizer_fingerprint = pl_tokenizer_fingerprint(s->tok),
+                            .template_name = s->form.name,
+                            .generation = *settings,
+                            .vocab_size = (int32_t)s->target.vocab,
+                            .d = (int32_t)s->target.shape.d,
+                            .A = taps->n};
+    for (int i = 0; i < taps->n; i++)
+        a->tap_layer_ids[i] = taps->layer[i];
+    return PL_OK;
+}
+
+// Rank 0 first, which takes in what a stopped run left; nobody writes before all have seen that.
+static pl_status open_writer(pl_dataset_writer **w, const char *dir, const pl_dataset_attrs *attrs, const pl_env *env,
+                             pl_err *err) {
+    PL_TRY(pl_comm_enter(env->comm, err));
+    PL_TRY(pl_dataset_writer_open(w, dir, attrs, pl_comm_rank(env->comm), false, err));
+    PL_TRY(pl_comm_leave(env->comm, err));
+    return pl_comm_barrier(env->comm, err);
+}
+
+// The shards that are still to be made. Those that are there hold what the plan says.
+static pl_status missing(int64_t **list, int64_t *n, const pl_shard_plan *p, const pl_dataset_writer *w, pl_err *err) {
+    int64_t docs = 0;
+    *n = 0;
+    *list = pl_calloc((size_t)p->n + 1, sizeof **list);
+    if (!*list) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+    for (int64_t k = 0; k < p->n; k++) {
+        if (pl_dataset_writer_has(w, k))
+            docs += p->first[k + 1] - p->first[k];
+        else
+            (*list)[(*n)++] = k;
+    }
+    if (docs == pl_dataset_writer_docs(w)) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "dataset: its shards hold other documents than they would now (data.rows_per_shard is another, or "
+                   "an older build began it); remove it");
+}
+
+// This rank's share of the shards that are missing.
+static pl_status write_share(pl_dataset_writer *w, const sources *s, const pl_generator_options *options,
+                             int64_t rows_per_shard, const pl_env *env, pl_err *err) {
+    pl_generator_options o = *options;
+    pl_shard_plan        plan = {0};
+    pl_shard_share       share = {.plan = &plan, .rank = pl_comm_rank(env->comm), .ranks = pl_comm_ranks(env->comm)};
+    pl_generator        *g = NULL;
+    int64_t             *list = NULL;
+    pl_status            st;
+    o.work = (pl_generator_work){pl_shard_share_next, &share};
+    PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s->target, s->tok, s->train, &o, err));
+    PL_TRY_GOTO(st, done, pl_shard_plan_make(&plan, g, rows_per_shard, err));
+    PL_TRY_GOTO(st, done, missing(&list, &share.n, &plan, w, err));
+    share.g = g;
+    share.shard = list;
+    st = pl_shards_write(&share, g, w, env->comm, pl_dataset_writer_docs(w), err);
+done:
+    pl_generator_destroy(g);
+    pl_shard_plan_fini(&plan);
+    pl_free(list);
+    return st;
+}
+
+// Hidden states come in the order of their files, from one process.
+static pl_status write_states(const char *dir, const pl_dataset_attrs *attrs, const sources *s, const pl_recipe *r,
+                              const pl_taps *taps, const pl_env *env, pl_err *err) {
+    pl_dataset_writer *w;
+    PL_TRY(pl_dataset_writer_create(&w, dir, attrs, pl_generate_recipe_of(r)->data.rows_per_shard, err));
+    pl_status st = pl_hidden_states_write(w, r, &s->target, s->tok, taps, env, err);
+    if (st == PL_OK) return pl_dataset_writer_close(w, err);
+    pl_dataset_writer_destroy(w); // whole shards stay: the next run goes on from there
+    return st;
+}
+
+static pl_status write_answers(const char *dir, const pl_dataset_attrs *attrs, const sources *s,
+                               const pl_generator_options *o, int64_t rows_per_shard, const pl_env *env, pl_err *err) {
+    pl_dataset_writer *w = NULL;
+    bool               first = pl_comm_rank(env->comm) == 0;
+    pl_status          st = open_writer(&w, dir, attrs, env, err);
+    if (st == PL_OK) st = write_share(w, s, o, rows_per_shard, env, err);
+    if (st == PL_OK && !first) {
+        st = pl_dataset_writer_close(w, err);
+        w = NULL;
+    }
+    if (st == PL_OK) st = pl_comm_barrier(env->comm, err);
+    if (st == PL_OK && first) return pl_dataset_writer_close(w, err);
+    pl_dataset_writer_destroy(w); // whole shards stay
+    return st;
+}
+
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
                           pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     sources                   s;
-    pl_generator             *g = NULL;
-    pl_dataset_writer        *w = NULL;
     char                     *dir = NULL, *settings = NULL;
     pl_taps                   own;
     pl_generator_options      o;
+    pl_dataset_attrs          attrs;
     pl_status                 st;
+    bool                      states = gen->data.hidden_states.path;
+    if (states && pl_comm_rank(env->comm) > 0) return PL_OK; // rank 0 reads them
     PL_TRY_GOTO(st, done, open_sources(&s, r, env, err));
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, &s.form, taps->layer, taps->n);
-    PL_TRY_GOTO(st, done, settings_json(&o, r, env->backend, &settings, err));
-    pl_dataset_attrs attrs = {.target_fingerprint = s.target.fingerprint,
-                              .tokenizer_fingerprint = pl_tokenizer_fingerprint(s.tok),
-                              .template_name = s.form.name,
-                              .generation = settings,
-                              .vocab_size = (int32_t)s.target.vocab,
-                              .d = (int32_t)s.target.shape.d,
-                              .A = taps->n};
-    for (int i = 0; i < taps->n; i++)
-        attrs.tap_layer_ids[i] = taps->layer[i];
+    PL_TRY_GOTO(st, done, describe(&attrs, &settings, &s, &o, r, taps, env, err));
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
-    PL_TRY_GOTO(st, done, pl_dataset_writer_create(&w, dir, &attrs, gen->data.rows_per_shard, err));
-    o.first_job = pl_dataset_writer_docs(w);
-    if (gen->data.hidden_states.path) {
-        PL_TRY_GOTO(st, done, pl_hidden_states_write(w, r, &s.target, s.tok, taps, env, err));
-    } else {
-        PL_TRY_GOTO(st, done, pl_generator_create(&g, env, &s.target, s.tok, s.train, &o, err));
-        PL_TRY_GOTO(st, done, write_all(g, w, o.first_job, err));
-    }
-    st = pl_dataset_writer_close(w, err);
-    w = NULL;
+    st = states ? write_states(dir, &attrs, &s, r, taps, env, err)
+                : write_answers(dir, &attrs, &s, &o, gen->data.rows_per_shard, env, err);
 done:
-    pl_dataset_writer_destroy(w); // whole shards stay: the next run goes on from there
-    pl_generator_destroy(g);
     close_sources(&s);
     pl_free(dir);
     pl_free(settings);

@@ -91,7 +91,8 @@ void      pl_put_chat(pl_json_out *o, const pl_recipe *r);
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err);
 // The stage: writes out_dir/dataset, of the target's answers or (data.hidden_states) of what another program took of it
 // (infer/generate/hidden_states.h), resuming one that was stopped, with the inputs of these layers. taps NULL: those
-// of pl_generate_taps.
+// of pl_generate_taps. Collective: the ranks of env share the answers (infer/generate/shards.h), which all write into
+// out_dir, seen by all; hidden states are read by rank 0 alone.
 pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env, pl_err *err);
 // Instead of a dataset, the answers as text: out_dir/texts.jsonl, whole or not at all, a record for each answer in the
 // same order: prompt; answer; text, both together (as the tokenizer spells their tokens); finish, "stop" where the

@@ -9,10 +9,12 @@
 
 #include <string.h>
 
-// A document under construction; jobs in flight or waiting for earlier ones sit in a ring.
+// A document under construction; jobs in flight or waiting for earlier ones sit in a ring, in the order in which they
+// are answered: turn q of this generator at q % ring_size. Within a range turns are as far apart as jobs.
 typedef struct job {
     int64_t      number;
-    bool         done;
+    pl_jobs      range;       // of it; what stands before it is answered for the sake of what follows
+    bool         begun, done; // neither: it waits
     pl_columns   doc;
     pl_doc_about about;
     char        *text; // of a later turn: what it answers; owned
@@ -44,15 +46,19 @@ struct pl_generator {
     int64_t              n_asked;
     place               *place; // [n_places] of a round
     int64_t              n_places;
-    char               **said; // [n_said] answers as text, job j's at j % n_said; owned
+    char               **said; // [n_said] answers as text, turn q's at q % n_said; owned
     int64_t              n_said;
     int                  n_stop;
     int32_t              stop[PL_MAX_STOP];
     job                 *ring;
     int                  ring_size;
-    int64_t              next_start, next_out; // job numbers: the first that has not begun; the first not given away
-    int64_t              in_out;               // ring index of the document lent to the caller, or -1
-    bool                 failed;               // a job began and will not end
+    int64_t              next_start, next_out; // turns: the first that has not begun; the first not given away
+    int64_t              known;                // turns whose job is known
+    pl_jobs              range;                // whose jobs are becoming known; next: the first that is not
+    int64_t              next;
+    int64_t              in_out;    // ring index of the document lent to the caller, or -1
+    bool                 asked_for; // all jobs, where nobody says which
+    bool                 failed;    // a job began and will not end
 };
 
 static pl_columns_shape shape_of(const pl_generator *g) {
@@ -64,10 +70,23 @@ static void to_bf16(uint16_t *dst, const float *src, int64_t n) {
         dst[i] = pl_f32_to_bf16(src[i]);
 }
 
+static job *at_turn(const pl_generator *g, int64_t turn) {
+    return &g->ring[turn % g->ring_size];
+}
+
+// Sessions are keyed by job, as their draws are.
+static job *job_of(const pl_generator *g, const pl_session *s) {
+    int64_t number = (int64_t)pl_session_key(s), turn = g->next_out;
+    while (turn < g->known && at_turn(g, turn)->number != number)
+        turn++;
+    PL_CHECK(turn < g->known, "job %lld is not in hand", (long long)number);
+    return at_turn(g, turn);
+}
+
 // Rows that the engine has made final: into the job's buffers, rounded to bf16.
 static void on_final(void *arg, const pl_final_rows *r) {
     pl_generator *g = arg;
-    pl_columns   *doc = &g->ring[pl_session_key(r->session) % (uint64_t)g->ring_size].doc;
+    pl_columns   *doc = &job_of(g, r->session)->doc;
     int64_t       d = g->target->shape.d, w = g->opt.n_taps * d;
     for (int i = 0; i < r->count; i++) {
         int64_t t = r->first + i, row = r->row[i];
@@ -270,22 +289,52 @@ static int64_t first_turn(const pl_generator *g, int64_t number) {
     return number - back;
 }
 
-// Job number of its last one.
-static int64_t last_turn(const pl_generator *g, int64_t number) {
-    int64_t at = number % g->n_places, on = 0;
-    for (; g->place[at].next >= 0; at = g->place[at].next)
-        on += g->place[at].next - at;
-    return number + on;
+// Whether a turn of the conversation, this one or one behind it, is given away.
+static bool wanted(const pl_generator *g, const job *j) {
+    int64_t number = j->number, at = number % g->n_places;
+    for (;;) {
+        if (number >= j->range.first && (j->range.end < 0 || number < j->range.end)) return true;
+        if (g->place[at].next < 0) return false;
+        number += g->place[at].next - at;
+        at = g->place[at].next;
+    }
+}
+
+static int64_t block_of(const pl_generator *g, int64_t number) {
+    return place_of(g, number)->asked / PL_GENERATE_BLOCK;
 }
 
 // The first job that has to be answered so that `number` and what follows can be: earlier turns of its block's
 // conversations.
 static int64_t answered_from(const pl_generator *g, int64_t number) {
     int64_t from = number, round = number - number % g->n_places;
-    int64_t block = place_of(g, number)->asked / PL_GENERATE_BLOCK;
-    for (int64_t j = number; j < round + g->n_places && place_of(g, j)->asked / PL_GENERATE_BLOCK == block; j++)
+    int64_t block = block_of(g, number);
+    for (int64_t j = number; j < round + g->n_places && block_of(g, j) == block; j++)
         if (first_turn(g, j) < from) from = first_turn(g, j);
     return from;
+}
+
+int64_t pl_generator_rows(const pl_generator *g, int64_t number) {
+    const place *p = place_of(g, number);
+    int64_t      n = g->asked[p->asked].n + g->opt.max_new;
+    return p->turn > 0 || n > g->len ? g->len : n;
+}
+
+bool pl_generator_begins(const pl_generator *g, int64_t number) {
+    return answered_from(g, number) == number;
+}
+
+int64_t pl_generator_unit_end(const pl_generator *g, int64_t number) {
+    do
+        number++;
+    while (number % g->n_places > 0 && !pl_generator_begins(g, number));
+    return number;
+}
+
+const int32_t *pl_generator_opening(const pl_generator *g, int64_t number, int64_t *n) {
+    const asked *a = &g->asked[place_of(g, number)->asked];
+    *n = a->n;
+    return a->ids;
 }
 
 pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
@@ -305,14 +354,12 @@ pl_status pl_generator_create(pl_generator **out, const pl_env *env, const pl_ll
     int64_t   longest = 0;
     PL_TRY_GOTO(st, fail, ask(g, prompts, &longest, err));
     PL_TRY_GOTO(st, fail, order_round(g, err));
-    g->next_start = g->next_out = answered_from(g, o->first_job);
     pl_columns_shape shape = shape_of(g);
     int64_t          len = longest + o->max_new + 1;
     g->len = len > positions(g) ? positions(g) : (int)len;
     g->ring = pl_calloc((size_t)g->ring_size, sizeof *g->ring);
     if (!g->ring) PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "generator: out of memory"));
     for (int i = 0; i < g->ring_size; i++) {
-        g->ring[i].number = -1;
         PL_TRY_GOTO(st, fail, pl_columns_reserve(&g->ring[i].doc, &shape, g->len, err));
     }
     pl_engine_options eo = {.max_sessions = o->sessions,
@@ -354,11 +401,44 @@ const char *pl_generator_prompt(const pl_generator *g) {
     return j->text ? j->text : g->asked[place_of(g, j->number)->asked].prompt->text;
 }
 
+int64_t pl_generator_number(const pl_generator *g) {
+    PL_CHECK(g->in_out >= 0, "no document is lent");
+    return g->ring[g->in_out].number;
+}
+
 int64_t pl_generator_jobs(const pl_generator *g) {
     return g->opt.samples < 0 ? -1 : g->n_places * (g->opt.samples + (g->opt.greedy ? 1 : 0));
 }
 
 // ---- jobs ----
+
+// The range that follows; false: none.
+static bool next_range(pl_generator *g) {
+    pl_jobs *r = &g->range;
+    if (g->opt.work.next) {
+        if (!g->opt.work.next(g->opt.work.arg, r)) return false;
+    } else {
+        if (g->asked_for) return false;
+        *r = (pl_jobs){g->opt.first_job, pl_generator_jobs(g)};
+    }
+    g->asked_for = true;
+    g->next = r->end < 0 || r->first < r->end ? answered_from(g, r->first) : r->end;
+    return true;
+}
+
+// Gives jobs to the turns that there is room for.
+static void look_ahead(pl_generator *g) {
+    while (g->known < g->next_out + g->ring_size) {
+        if (g->range.end >= 0 && g->next >= g->range.end) {
+            if (!next_range(g)) return;
+            continue;
+        }
+        job *j = at_turn(g, g->known++);
+        j->number = g->next++;
+        j->range = g->range;
+        j->begun = j->done = false;
+    }
+}
 
 static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int64_t n, pl_err *err) {
     bool               greedy = g->opt.greedy && j->number / g->n_places == 0;
@@ -374,10 +454,10 @@ static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int6
 }
 
 // What was said in this round before the turn.
-static void find_answers(const pl_generator *g, int64_t number, const char **answer) {
-    for (const place *p = place_of(g, number); p->before >= 0; p = &g->place[p->before]) {
-        number -= p - &g->place[p->before];
-        answer[p->turn - 1] = g->said[number % g->n_said];
+static void find_answers(const pl_generator *g, int64_t turn, const char **answer) {
+    for (const place *p = place_of(g, at_turn(g, turn)->number); p->before >= 0; p = &g->place[p->before]) {
+        turn -= p - &g->place[p->before];
+        answer[p->turn - 1] = g->said[turn % g->n_said];
     }
 }
 
@@ -409,13 +489,14 @@ static pl_status write_turn(pl_generator *g, job *j, const char *const *answer, 
     return check_ids(g, *ids, *n, err);
 }
 
-static pl_status start_turn(pl_generator *g, job *j, pl_err *err) {
+static pl_status start_turn(pl_generator *g, int64_t turn, pl_err *err) {
+    job         *j = at_turn(g, turn);
     const place *p = place_of(g, j->number);
     const char **answer = pl_calloc((size_t)p->turn, sizeof *answer);
     int32_t     *ids = NULL;
     int64_t      n = 0;
     pl_status    st = answer ? PL_OK : pl_fail(err, PL_E_MEMORY, "generator: out of memory");
-    if (st == PL_OK) find_answers(g, j->number, answer);
+    if (st == PL_OK) find_answers(g, turn, answer);
     if (st == PL_OK) st = write_turn(g, j, answer, &ids, &n, err);
     if (st == PL_OK) st = start_session(g, j, ids, n, err);
     pl_free(ids);
@@ -423,41 +504,38 @@ static pl_status start_turn(pl_generator *g, job *j, pl_err *err) {
     return st;
 }
 
-static pl_status start_job(pl_generator *g, int64_t number, pl_err *err) {
-    job         *j = &g->ring[number % g->ring_size];
-    const place *p = place_of(g, number);
+static pl_status start_job(pl_generator *g, int64_t turn, pl_err *err) {
+    job         *j = at_turn(g, turn);
+    const place *p = place_of(g, j->number);
     const asked *a = &g->asked[p->asked];
     pl_free(j->text);
     j->text = NULL;
-    j->number = number;
-    j->done = false;
+    j->begun = true;
     j->doc.n = 0;
-    j->about = (pl_doc_about){
-        .end = -1, .turn = p->turn, .back = (int32_t)(number - first_turn(g, number)), .cut = a->cut && p->turn == 0};
-    // Of what was given away before, only the answers that a later turn needs are made again.
-    if (number < g->opt.first_job && last_turn(g, number) < g->opt.first_job) {
-        j->done = true;
-        return PL_OK;
-    }
-    return p->turn > 0 ? start_turn(g, j, err) : start_session(g, j, a->ids, a->n, err);
+    j->about = (pl_doc_about){.end = -1,
+                              .turn = p->turn,
+                              .back = (int32_t)(j->number - first_turn(g, j->number)),
+                              .cut = a->cut && p->turn == 0};
+    // Of what is not given away, only the answers that a later turn needs are made.
+    j->done = !wanted(g, j);
+    if (j->done) return PL_OK;
+    return p->turn > 0 ? start_turn(g, turn, err) : start_session(g, j, a->ids, a->n, err);
 }
 
 // Whether the turn before it, if there is one, has been answered.
-static bool may_start(const pl_generator *g, int64_t number) {
-    const place *p = place_of(g, number);
+static bool may_start(const pl_generator *g, int64_t turn) {
+    const place *p = place_of(g, at_turn(g, turn)->number);
     if (p->before < 0) return true;
-    int64_t    before = number - (p - &g->place[p->before]);
-    const job *j = &g->ring[before % g->ring_size];
-    return before < g->next_out || (j->number == before && j->done);
+    int64_t before = turn - (p - &g->place[p->before]);
+    return before < g->next_out || at_turn(g, before)->done;
 }
 
 // As many as there are slots for, the earliest first. The ring's room ends with documents that wait to be given away.
 static pl_status start_jobs(pl_generator *g, pl_err *err) {
-    int64_t jobs = pl_generator_jobs(g), end = g->next_out + g->ring_size;
-    if (jobs >= 0 && end > jobs) end = jobs;
-    for (int64_t i = g->next_start; i < end && pl_engine_free_slots(g->engine) > 0; i++)
-        if (g->ring[i % g->ring_size].number != i && may_start(g, i)) PL_TRY(start_job(g, i, err));
-    while (g->next_start < end && g->ring[g->next_start % g->ring_size].number == g->next_start)
+    look_ahead(g);
+    for (int64_t q = g->next_start; q < g->known && pl_engine_free_slots(g->engine) > 0; q++)
+        if (!at_turn(g, q)->begun && may_start(g, q)) PL_TRY(start_job(g, q, err));
+    while (g->next_start < g->known && at_turn(g, g->next_start)->begun)
         g->next_start++;
     return PL_OK;
 }
@@ -466,8 +544,11 @@ static pl_status start_jobs(pl_generator *g, pl_err *err) {
 static pl_status keep_answer(pl_generator *g, const job *j, const pl_session *s, pl_err *err) {
     int32_t        n;
     const int32_t *ids = pl_session_answer(s, &n);
+    int64_t        turn = g->next_out;
     if (place_of(g, j->number)->next < 0) return PL_OK;
-    char **said = &g->said[j->number % g->n_said];
+    while (at_turn(g, turn) != j)
+        turn++;
+    char **said = &g->said[turn % g->n_said];
     pl_free(*said);
     return pl_chat_answer_text(said, g->tok, ids, n, err);
 }
@@ -491,31 +572,30 @@ static pl_status step(pl_generator *g, pl_err *err) {
     for (int i = 0; i < g->opt.sessions; i++) {
         pl_session *s = pl_engine_session(g->engine, i);
         if (!s || pl_session_finish(s) == PL_RUNNING) continue;
-        PL_TRY(finish_job(g, &g->ring[pl_session_key(s) % (uint64_t)g->ring_size], s, err));
+        PL_TRY(finish_job(g, job_of(g, s), s, err));
         pl_engine_end(g->engine, s);
     }
     return PL_OK;
 }
 
 pl_status pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err) {
-    int64_t jobs = pl_generator_jobs(g);
     *doc = (pl_columns){0};
     PL_CHECK(!g->failed, "a document after a failure");
     do {
         if (g->in_out >= 0) {
-            g->ring[g->in_out].number = -1;
             g->in_out = -1;
             g->next_out++;
         }
-        if (jobs >= 0 && g->next_out >= jobs) return PL_OK;
-        job      *want = &g->ring[g->next_out % g->ring_size];
-        pl_status st = PL_OK;
-        while (st == PL_OK && (want->number != g->next_out || !want->done))
+        look_ahead(g);
+        if (g->next_out == g->known) return PL_OK;
+        const job *want = at_turn(g, g->next_out);
+        pl_status  st = PL_OK;
+        while (st == PL_OK && !(want->begun && want->done))
             st = step(g, err);
         g->failed = st != PL_OK;
         PL_TRY(st);
         g->in_out = g->next_out % g->ring_size;
-    } while (g->next_out < g->opt.first_job);
+    } while (g->ring[g->in_out].number < g->ring[g->in_out].range.first);
     job *j = &g->ring[g->in_out];
     *doc = j->doc;
     doc->about = &j->about;

@@ -10,6 +10,9 @@
 // Turns are written by the chat template with the answers of the same round before them, as text; so a document is one
 // answer behind its whole prompt, and the ids of the answer alone are supervised, as the target emitted them. A history
 // that leaves no room for an answer of full length loses its oldest exchanges.
+//
+// A document depends on its number alone (and, of a later turn, on the answers before it, which a generator that begins
+// there answers again), so that any part of the jobs can be made by anybody, in any order, with the same bits.
 #ifndef PL_GENERATOR_H
 #define PL_GENERATOR_H
 
@@ -32,6 +35,19 @@ typedef struct pl_prompt_form {
 
 void pl_prompt_form_close(pl_prompt_form *form);
 
+// Jobs [first, end); end < 0: without end.
+typedef struct pl_jobs {
+    int64_t first, end;
+} pl_jobs;
+
+// Which jobs a generator answers: those of one range after the other, as they are asked for; ranges overlap nowhere. It
+// looks ahead: a range is asked for as soon as there is a free place. false: there are no more now; asked again after
+// that when the next document is.
+typedef struct pl_generator_work {
+    bool (*next)(void *arg, pl_jobs *range);
+    void *arg;
+} pl_generator_work;
+
 typedef struct pl_generator_options {
     const pl_prompt_form *form; // borrowed; NULL: plain text
     int                   n_taps, tap[PL_MAX_TAPS];
@@ -45,6 +61,7 @@ typedef struct pl_generator_options {
     bool                  cut;      // prompts that are too long lose their beginning; false: they are left out
     uint64_t              seed;
     int64_t               first_job; // documents already made
+    pl_generator_work     work;      // next NULL: all jobs from first_job on
 } pl_generator_options;
 
 typedef struct pl_generator pl_generator;
@@ -61,5 +78,17 @@ int64_t     pl_generator_jobs(const pl_generator *g); // documents in all; -1 wi
 pl_status   pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
 // The text that it answers, uncut, borrowed likewise.
 const char *pl_generator_prompt(const pl_generator *g);
+int64_t     pl_generator_number(const pl_generator *g); // its job
+
+// ---- of any job, whether or not it is answered here
+
+int64_t        pl_generator_rows(const pl_generator *g, int64_t job); // of its document, at most
+// Whether a generator that begins with it answers nothing before it again.
+bool           pl_generator_begins(const pl_generator *g, int64_t job);
+// The job behind the last that has to be answered by whoever answers this one, lest answers be made twice.
+int64_t        pl_generator_unit_end(const pl_generator *g, int64_t job);
+// The ids of the prompt that opens its conversation, which is all that decides whether it is held out
+// (data/dataset/dataset.h); borrowed.
+const int32_t *pl_generator_opening(const pl_generator *g, int64_t job, int64_t *n);
 
 #endif

@@ -101,7 +101,7 @@ static pl_status generate(const pl_recipe *r, const plan *p, const char *out_dir
         pl_log("%s: up to date", dataset);
     } else if (st == PL_OK) {
         st = pl_stage_dataset(dataset, NULL, &whole, err);
-        if (st == PL_OK && !whole) st = pl_generate_run(r, &p->taps, out_dir, env, err);
+        if (st == PL_OK && !whole) st = pl_ranks_generate(r, &p->taps, out_dir, env, err);
         if (st == PL_OK) st = pl_stage_stamp(out_dir, "dataset.done", hash, err);
     }
     pl_free(dataset);
@@ -456,7 +456,7 @@ pl_status pl_pipeline_generate_check(const pl_recipe *r, const char *out_dir, pl
 pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     plan p = {.trains = false};
     PL_TRY(check_generate(&p, r, out_dir, err));
-    return pl_generate_run(r, &p.taps, out_dir, env, err);
+    return pl_ranks_generate(r, &p.taps, out_dir, env, err);
 }
 
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {

@@ -1,5 +1,6 @@
 #include "train/run/run.h"
 
+#include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"
@@ -38,17 +39,22 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
 
 // ---- rank 0 and the others ----
 
+typedef enum work { WORK_TRAIN, WORK_GENERATE } work;
+
 typedef struct job {
-    int64_t stop_after;
+    work    what;
+    int64_t stop_after;      // of training
+    pl_taps taps;            // of generating
     size_t  out_dir, recipe; // bytes of the two texts that follow, each with its 0; none: the end
 } job;
 
-// Rank 0: the others train this too, now. Nothing where there are none.
-static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, int64_t stop_after, pl_err *err) {
+// Rank 0: the others do this too, now. Nothing where there are none. j: what is to be done.
+static pl_status hand_out(const pl_env *env, const pl_recipe *r, const char *out_dir, job j, pl_err *err) {
     char *text;
     if (pl_comm_ranks(env->comm) == 1) return PL_OK; // nobody listens
     PL_TRY(pl_recipe_dump(r, &text, err));
-    job       j = {.stop_after = stop_after, .out_dir = strlen(out_dir) + 1, .recipe = strlen(text) + 1};
+    j.out_dir = strlen(out_dir) + 1;
+    j.recipe = strlen(text) + 1;
     char     *both = pl_malloc(j.out_dir + j.recipe);
     pl_status st = both ? PL_OK : pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
     if (st == PL_OK) {
@@ -66,7 +72,7 @@ int pl_ranks_threads(int threads, int ranks) {
     return threads > ranks ? threads / ranks : 1;
 }
 
-// Rank 0's env while it trains: `env` with a pool of its share, which is the caller's to destroy; NULL where the pool
+// Rank 0's env while all work: `env` with a pool of its share, which is the caller's to destroy; NULL where the pool
 // of env will do. The others have no more than their share from the start.
 static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err *err) {
     int ranks = pl_comm_joined(env->comm) ? 1 : pl_comm_ranks(env->comm), all = pl_pool_threads(env->pool);
@@ -89,7 +95,7 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
     PL_TRY(pl_train_check(r, err));
     PL_TRY(pl_dir_make(out_dir, err));
     PL_TRY(write_recipe(r, out_dir, err));
-    PL_TRY(hand_out(env, r, out_dir, stop_after, err));
+    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_TRAIN, .stop_after = stop_after}, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = train(r, out_dir, &share, stop_after, err);
     pl_pool_destroy(pool);
@@ -100,7 +106,23 @@ pl_status pl_train_run(const pl_recipe *r, const char *out_dir, const pl_env *en
     return pl_train_run_until(r, out_dir, env, 0, err);
 }
 
+pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
+                            pl_err *err) {
+    pl_env   share;
+    pl_pool *pool;
+    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_GENERATE, .taps = *taps}, err));
+    PL_TRY(share_of(&share, &pool, env, err));
+    pl_status st = pl_generate_run(r, taps, out_dir, &share, err);
+    pl_pool_destroy(pool);
+    return st;
+}
+
 // ---- the other ranks ----
+
+static pl_status work_on(const pl_recipe *r, const char *out_dir, const job *j, const pl_env *env, pl_err *err) {
+    return j->what == WORK_GENERATE ? pl_generate_run(r, &j->taps, out_dir, env, err)
+                                    : pl_train_run_until(r, out_dir, env, j->stop_after, err);
+}
 
 pl_status pl_ranks_end(const pl_env *env, pl_err *err) {
     return pl_comm_broadcast(env->comm, &(job){0}, sizeof(job), err);
@@ -113,7 +135,7 @@ static pl_status serve(const pl_env *env, const job *j, pl_err *err) {
     if (st == PL_OK) st = pl_comm_broadcast(env->comm, both, j->out_dir + j->recipe, err);
     if (st == PL_OK)
         st = pl_recipe_parse(&r, both + j->out_dir, j->recipe - 1, "recipe", env->keys, env->n_keys, NULL, 0, err);
-    if (st == PL_OK) st = pl_train_run_until(r, both, env, j->stop_after, err);
+    if (st == PL_OK) st = work_on(r, both, j, env, err);
     pl_recipe_close(r);
     pl_free(both);
     return st;

@@ -3,6 +3,7 @@
 #define PL_TRAIN_RUN_H
 
 #include "infer/cli/env.h"
+#include "infer/model/llama.h"
 
 // Refuses with one line a recipe that lacks a key which training needs.
 pl_status pl_train_check(const pl_recipe *r, pl_err *err);
@@ -15,15 +16,19 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
                              pl_err *err);
 
 // ---- several ranks (kernels/comm/comm.h) ----
-// Rank 0 walks through the command as a single process would; pl_train_run hands each training to the others, which do
-// nothing else. A job says everything: recipe, folder, where to stop.
+// Rank 0 walks through the command as a single process would; pl_train_run and pl_ranks_generate hand their work to the
+// others too, which do nothing else. A job says everything: what to do, recipe, folder, where to stop.
+
+// pl_generate_run by all ranks of env.
+pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
+                            pl_err *err);
 
 // Rank 0: there is nothing more to do.
 pl_status pl_ranks_end(const pl_env *env, pl_err *err);
-// The others: train what rank 0 hands out until it ends.
+// The others: do what rank 0 hands out until it ends.
 pl_status pl_ranks_serve(const pl_env *env, pl_err *err);
 
-// The threads that a rank trains with, of `threads` for all of them: at least one.
+// The threads that a rank works with, of `threads` for all of them: at least one.
 int pl_ranks_threads(int threads, int ranks);
 
 #endif

@@ -1,0 +1,119 @@
+#include "infer/generate/shards.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/log.h"
+
+// ---- the plan
+
+void pl_shard_plan_fini(pl_shard_plan *p) {
+    pl_free(p->first);
+    pl_free(p->rows);
+    *p = (pl_shard_plan){0};
+}
+
+static pl_status grow(pl_shard_plan *p, int64_t *cap, pl_err *err) {
+    if (p->n + 1 < *cap) return PL_OK;
+    *cap = *cap ? 2 * *cap : 64;
+    int64_t *first = pl_realloc(p->first, (size_t)*cap * sizeof *first);
+    if (first) p->first = first;
+    int64_t *rows = first ? pl_realloc(p->rows, (size_t)*cap * sizeof *rows) : NULL;
+    if (rows) p->rows = rows;
+    return rows ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory for %lld shards", (long long)*cap);
+}
+
+pl_status pl_shard_plan_make(pl_shard_plan *p, const pl_generator *g, int64_t rows_per_shard, pl_err *err) {
+    int64_t jobs = pl_generator_jobs(g), cap = 0;
+    PL_CHECK(jobs >= 0, "a plan for rounds without end");
+    *p = (pl_shard_plan){0};
+    PL_TRY(grow(p, &cap, err));
+    p->first[0] = 0;
+    for (int64_t j = 0; j < jobs; j++) {
+        int64_t rows = pl_generator_rows(g, j);
+        if (p->n > 0 && p->rows[p->n - 1] + rows <= rows_per_shard) {
+            p->rows[p->n - 1] += rows;
+        } else {
+            PL_TRY(grow(p, &cap, err));
+            p->rows[p->n++] = rows;
+        }
+        p->first[p->n] = j + 1;
+    }
+    return PL_OK;
+}
+
+int64_t pl_shard_of(const pl_shard_plan *p, int64_t job) {
+    int64_t lo = 0, hi = p->n;
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (p->first[mid] <= job)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+// ---- shares
+
+// The end of the unit that begins with entry `at` of the list: shards next to each other between which a conversation
+// goes on.
+static int64_t unit_end(const pl_shard_share *s, int64_t at) {
+    int64_t end = at + 1;
+    while (end < s->n && s->shard[end] == s->shard[end - 1] + 1 &&
+           !pl_generator_begins(s->g, s->plan->first[s->shard[end]]))
+        end++;
+    return end;
+}
+
+bool pl_shard_share_next(void *share, pl_jobs *range) {
+    pl_shard_share *s = share;
+    while (s->at < s->n) {
+        int64_t from = s->at;
+        s->at = unit_end(s, from);
+        if (s->units++ % s->ranks != s->rank) continue;
+        *range = (pl_jobs){s->plan->first[s->shard[from]], s->plan->first[s->shard[s->at - 1] + 1]};
+        return true;
+    }
+    return false;
+}
+
+int64_t pl_shard_share_docs(const pl_shard_share *share) {
+    pl_shard_share s = *share;
+    pl_jobs        r;
+    int64_t        docs = 0;
+    while (pl_shard_share_next(&s, &r))
+        docs += r.end - r.first;
+    return docs;
+}
+
+// ---- making them
+
+static pl_status append(pl_shard_share *s, pl_generator *g, pl_dataset_writer *w, const pl_columns *doc, pl_err *err) {
+    int64_t number = pl_generator_number(g), shard = pl_shard_of(s->plan, number);
+    if (number == s->plan->first[shard]) PL_TRY(pl_dataset_writer_shard(w, shard, err));
+    return pl_dataset_append(w, doc, err);
+}
+
+pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer *w, pl_comm *comm, int64_t done,
+                          pl_err *err) {
+    pl_progress p;
+    pl_columns  doc;
+    int64_t     all = done + pl_shard_share_docs(s), tokens = 0;
+    pl_status   st = PL_OK;
+    pl_progress_begin(&p, "generate", done, all);
+    while (st == PL_OK) {
+        st = pl_generator_next(g, &doc, err);
+        if (st != PL_OK || doc.n == 0) break;
+        st = append(s, g, w, &doc, err);
+        tokens++; // the last one, which has no row
+        for (int64_t t = 0; t < doc.n; t++)
+            tokens += doc.loss_mask[t];
+        pl_progress_update(&p, ++done, "%lld tokens", (long long)tokens);
+        if (st == PL_OK && pl_stop_requested())
+            st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; run the same command to go on",
+                         (long long)done, (long long)all);
+        if (st == PL_OK) st = pl_comm_check(comm, err);
+    }
+    pl_progress_end(&p);
+    return st == PL_OK ? pl_dataset_flush(w, err) : st;
+}

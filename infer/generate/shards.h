@@ -1,0 +1,47 @@
+// The shards of a dataset of the target's answers, and who makes them.
+//
+// Which documents a shard holds follows from the prompts alone, before anything is answered: jobs in their order
+// (infer/generate/generator.h), so many that even answers of full length stay within rows_per_shard (a longer document
+// has a shard of its own). So shards are made by any number of ranks, in any order and again, and the dataset is the
+// same one, byte for byte.
+//
+// Ranks share the shards that are missing: those between which no conversation goes on are dealt out in turn, the others
+// stay together, so that no answer is made twice.
+#ifndef PL_GENERATE_SHARDS_H
+#define PL_GENERATE_SHARDS_H
+
+#include "data/dataset/dataset.h"
+#include "infer/generate/generator.h"
+
+typedef struct pl_shard_plan {
+    int64_t  n;
+    int64_t *first; // [n + 1] shard k holds the documents of jobs [first[k], first[k + 1]); owned
+    int64_t *rows;  // [n] that it has at most; owned
+} pl_shard_plan;
+
+// For all jobs of the generator, whose number is known.
+pl_status pl_shard_plan_make(pl_shard_plan *p, const pl_generator *g, int64_t rows_per_shard, pl_err *err);
+void      pl_shard_plan_fini(pl_shard_plan *p);
+int64_t   pl_shard_of(const pl_shard_plan *p, int64_t job);
+
+// What one rank makes of a list of shards, in ascending order: a generator's work.
+typedef struct pl_shard_share {
+    const pl_shard_plan *plan;
+    const pl_generator  *g;
+    int                  rank, ranks;
+    const int64_t       *shard; // [n] the list; borrowed
+    int64_t              n;
+    int64_t              at, units; // of the list: behind what was given; units so far
+} pl_shard_share;
+
+// The next unit of this rank; a pl_generator_work's `next`, with the share as its argument.
+bool    pl_shard_share_next(void *share, pl_jobs *range);
+// The documents in all that this rank makes of the list.
+int64_t pl_shard_share_docs(const pl_shard_share *share);
+
+// Takes all documents of the generator, whose work is `share`, into the writer. done, jobs: as progress is told, of
+// `what`. PL_E_INTERRUPTED when the process was asked to stop; another rank's failure.
+pl_status pl_shards_write(pl_shard_share *share, pl_generator *g, pl_dataset_writer *w, pl_comm *comm, int64_t done,
+                          pl_err *err);
+
+#endif
