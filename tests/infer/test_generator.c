@@ -225,6 +225,60 @@ static void order(void **state) {
     pl_prompt_form_close(&f);
 }
 
+// Ranges in any order, beginning and ending in the middle of conversations, asked for again after there were none.
+typedef struct errands {
+    const pl_jobs *range;
+    int            at, n;
+} errands;
+
+static bool next_errand(void *arg, pl_jobs *range) {
+    errands *e = arg;
+    if (e->at == e->n || e->range[e->at].first < 0) return false;
+    *range = e->range[e->at++];
+    return true;
+}
+
+static void ranges(void **state) {
+    (void)state;
+    static const pl_jobs part[] = {{300, 326}, {0, 1}, {70, 131}, {131, 170}, {-1, 0}, {1, 70}, {5, 5}, {290, 300}};
+    pl_err               err = {0};
+    pl_env               env = {.backend = pl_backend_cpu()};
+    pl_prompt_form       f;
+    pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
+    errands              e = {.range = part, .n = sizeof part / sizeof *part};
+    pl_generator_options o = {
+        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
+    run          *all = generate(p, &o);
+    pl_generator *g;
+    pl_columns    doc;
+    o.work = (pl_generator_work){next_errand, &e};
+    assert_ok(pl_generator_create(&g, &env, &target, tok, p, &o, &err));
+    for (int i = 0; i < e.n; i++)
+        for (int64_t j = part[i].first; j < part[i].end; j++) {
+            if (j < 0) { // there were no more for now
+                assert_ok(pl_generator_next(g, &doc, &err));
+                assert_int_equal(doc.n, 0);
+                e.at++;
+                break;
+            }
+            assert_ok(pl_generator_next(g, &doc, &err));
+            assert_int_equal(pl_generator_number(g), j);
+            const kept *k = &all->doc[j];
+            assert_int_equal(doc.n, k->n);
+            assert_memory_equal(doc.tokens, k->tokens, (size_t)doc.n * sizeof *doc.tokens);
+            assert_memory_equal(doc.about, &k->about, sizeof k->about);
+            assert_true(doc.n <= pl_generator_rows(g, j));
+        }
+    assert_ok(pl_generator_next(g, &doc, &err));
+    assert_int_equal(doc.n, 0);
+    assert_true(pl_generator_begins(g, 0) && !pl_generator_begins(g, 70) && pl_generator_begins(g, 163));
+    assert_int_equal(pl_generator_unit_end(g, 163), 163 + pl_generator_unit_end(g, 0));
+    pl_generator_destroy(g);
+    free_run(all);
+    pl_prompts_destroy(p);
+    pl_prompt_form_close(&f);
+}
+
 // A history that leaves no room loses its oldest exchanges; a turn that has no room by itself ends the conversation, or
 // is cut.
 static void room(void **state) {
@@ -303,10 +357,8 @@ static void longest_turn(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_answers),
-        cmocka_unit_test(order),
-        cmocka_unit_test(room),
-        cmocka_unit_test(longest_turn),
+        cmocka_unit_test(own_answers), cmocka_unit_test(order),        cmocka_unit_test(ranges),
+        cmocka_unit_test(room),        cmocka_unit_test(longest_turn),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -12,6 +12,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/log.h"
 #include "kernels/base/rng.h"
 #include "train/keys.h"
 #include "train/run/pipeline.h"
@@ -20,6 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 char              small_base[64];
 const pl_backend *small_backend;
@@ -117,6 +120,37 @@ pl_status small_run(const char *out, const char *extra, int64_t stop_after, pl_p
     char      *dir = pl_path_join(small_base, out);
     pl_env     env = small_env(pool);
     pl_status  st = pl_train_run_until(r, dir, &env, stop_after, err);
+    pl_recipe_close(r);
+    pl_free(dir);
+    return st;
+}
+
+int small_dies_after_ms;
+
+pl_status small_ranks(int ranks, const char *out, const char *lines, small_stage stage, int64_t stop_after,
+                      pl_err *err) {
+    pl_comm *c = NULL;
+    *err = (pl_err){0};
+    if (ranks > 1) assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
+    pl_env env = small_env(NULL);
+    env.comm = c;
+    env.keys = pl_stage_tables(&env.n_keys);
+    pl_status st = pl_comm_open(c, "auto", env.backend, err);
+    if (pl_comm_rank(c) > 0) {
+        pl_log_set(PL_LOG_MUTE);
+        if (small_dies_after_ms && pl_comm_rank(c) == 1)
+            setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_usec = small_dies_after_ms * 1000}}, NULL);
+        if (st == PL_OK) st = pl_ranks_serve(&env, err);
+        if (st != PL_OK) pl_comm_fail(c, err);
+        pl_comm_close(c);
+        _exit(0);
+    }
+    pl_recipe *r = small_recipe(lines);
+    char      *dir = pl_path_join(small_base, out);
+    if (st == PL_OK) st = stage(r, dir, &env, stop_after, err);
+    if (st == PL_OK) st = pl_ranks_end(&env, err);
+    if (st != PL_OK) pl_comm_fail(c, err);
+    pl_comm_close(c);
     pl_recipe_close(r);
     pl_free(dir);
     return st;

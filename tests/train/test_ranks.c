@@ -13,7 +13,6 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
-#include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
 #include "train/run/pipeline.h"
@@ -22,38 +21,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-static int dies_after_ms; // rank 1; 0: it does not
-
-// As the door does it, a recipe by `ranks` processes into BASE/out. Rank 0's status; the others have ended.
+// A recipe by `ranks` processes into BASE/out.
 static pl_status by_ranks(int ranks, const char *out, const char *lines, int64_t stop_after, pl_err *err) {
-    pl_comm *c = NULL;
-    *err = (pl_err){0};
-    if (ranks > 1) assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
-    pl_env env = small_env(NULL);
-    env.comm = c;
-    env.keys = pl_stage_tables(&env.n_keys);
-    pl_status st = pl_comm_open(c, "auto", env.backend, err);
-    if (pl_comm_rank(c) > 0) {
-        pl_log_set(PL_LOG_MUTE);
-        if (dies_after_ms && pl_comm_rank(c) == 1)
-            setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {.tv_usec = dies_after_ms * 1000}}, NULL);
-        if (st == PL_OK) st = pl_ranks_serve(&env, err);
-        if (st != PL_OK) pl_comm_fail(c, err);
-        pl_comm_close(c);
-        _exit(0);
-    }
-    pl_recipe *r = small_recipe(lines);
-    char      *dir = pl_path_join(small_base, out);
-    if (st == PL_OK) st = pl_train_run_until(r, dir, &env, stop_after, err);
-    if (st == PL_OK) st = pl_ranks_end(&env, err);
-    if (st != PL_OK) pl_comm_fail(c, err);
-    pl_comm_close(c);
-    pl_recipe_close(r);
-    pl_free(dir);
-    return st;
+    return small_ranks(ranks, out, lines, pl_train_run_until, stop_after, err);
 }
 
 // A drafter over the small dataset; the recipe's lines continued by `extra`.
@@ -172,9 +143,9 @@ static void a_killed_rank(void **state) {
     int64_t           done;
     static const char extra[] = "train.slots=2\ntrain.steps=100000\ntrain.checkpoint_every=2\ntrain.eval_every=0\n";
     char             *dir = pl_path_join(small_base, "killed");
-    dies_after_ms = 400;
+    small_dies_after_ms = 400;
     pl_status st = drafter(2, "killed", extra, 0, &err);
-    dies_after_ms = 0;
+    small_dies_after_ms = 0;
     assert_int_equal(st, PL_E_IO);
     assert_non_null(strstr(err.msg, "rank 1: process "));
     assert_non_null(strstr(err.msg, "signal 14"));
