@@ -50,8 +50,8 @@ static pl_status append_zeros(pl_atomic_file *f, size_t n, pl_err *err) {
     return pl_atomic_file_append(f, zeros, n, err);
 }
 
-// Header and table (heap, *bytes long), with the place of every blob.
-static uint8_t *make_front(const pl_state_item *items, int64_t n, size_t *bytes) {
+// Header and table (heap, *bytes long), with the place of every blob; sums: of the blobs, NULL: not known yet.
+static uint8_t *make_front(const pl_state_item *items, int64_t n, const uint64_t *sums, size_t *bytes) {
     size_t table = 0;
     for (int64_t i = 0; i < n; i++)
         table += sizeof(row) + padded_name(strlen(items[i].name));
@@ -64,58 +64,92 @@ static uint8_t *make_front(const pl_state_item *items, int64_t n, size_t *bytes)
     size_t   at = sizeof h + table;
     for (int64_t i = 0; i < n; i++) {
         const pl_state_item *item = &items[i];
-        size_t               size = pl_size_mul((size_t)item->count, pl_dtype_size(item->dtype), 1);
         at = up(at, BLOB_ALIGN);
-        row r = {.name = strlen(item->name),
-                 .count = (uint64_t)item->count,
-                 .offset = at,
-                 .hash = pl_hash(item->data, size)};
+        row r = {.name = strlen(item->name), .count = (uint64_t)item->count, .offset = at, .hash = sums ? sums[i] : 0};
         memcpy(r.dtype, pl_dtype_name(item->dtype), strlen(pl_dtype_name(item->dtype)));
         memcpy(to, &r, sizeof r);
         memcpy(to + sizeof r, item->name, r.name);
         to += sizeof r + padded_name(r.name);
-        at += size;
+        at += pl_size_mul((size_t)item->count, pl_dtype_size(item->dtype), 1);
     }
     *bytes = sizeof h + table;
     return front;
 }
 
-pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
-    PL_CHECK(n >= 0 && n <= PL_STATE_ITEMS_MAX, "%" PRId64 " items", n);
-    pl_atomic_file f = {.fd = -1};
-    pl_names       names = {0};
-    uint8_t       *front = NULL;
-    size_t         at = 0;
-    pl_status      st = PL_OK;
-    for (int64_t i = 0; i < n; i++) {
+// The item's bytes into the file; *sum: theirs.
+static pl_status write_blob(pl_atomic_file *f, const pl_state_item *item, uint64_t *sum, pl_err *err) {
+    size_t each = pl_dtype_size(item->dtype), bytes = (size_t)item->count * each;
+    if (!item->fill) {
+        *sum = pl_hash(item->data, bytes);
+        return pl_atomic_file_append(f, item->data, bytes, err);
+    }
+    uint8_t   *part = pl_malloc(PL_STATE_STREAM * each);
+    pl_hasher *h = pl_hash_begin();
+    pl_status  st = part && h ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", f->path);
+    for (int64_t at = 0; at < item->count && st == PL_OK; at += PL_STATE_STREAM) {
+        int64_t n = item->count - at < PL_STATE_STREAM ? item->count - at : PL_STATE_STREAM;
+        st = item->fill(item->arg, at, part, n, err);
+        if (st != PL_OK) break;
+        pl_hash_feed(h, part, (size_t)n * each);
+        st = pl_atomic_file_append(f, part, (size_t)n * each, err);
+    }
+    *sum = pl_hash_end(h);
+    pl_free(part);
+    return st;
+}
+
+static pl_status check_names(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+    pl_names names = {0};
+    int64_t  added = 0;
+    for (int64_t i = 0; i < n && added != -2; i++) {
         size_t len = strlen(items[i].name);
         PL_CHECK(len >= 1 && len <= PL_STATE_NAME_MAX, "a name of %zu bytes", len);
-        PL_CHECK(items[i].count >= 0 && (items[i].data || items[i].count == 0), "%s: no data", items[i].name);
-        int64_t added = pl_names_add(&names, items[i].name);
+        PL_CHECK(items[i].count >= 0 && (items[i].data || items[i].fill || items[i].count == 0), "%s: no data",
+                 items[i].name);
+        added = pl_names_add(&names, items[i].name);
         PL_CHECK(added != -1, "two items named %s", items[i].name);
-        if (added == -2) goto memory;
     }
-    front = make_front(items, n, &at);
-    if (!front) goto memory;
-    uint64_t sum = pl_hash(front, at);
-    PL_TRY_GOTO(st, done, pl_atomic_file_begin(&f, path, err));
-    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, front, at, err));
-    for (int64_t i = 0; i < n; i++) {
-        size_t size = (size_t)items[i].count * pl_dtype_size(items[i].dtype);
-        PL_TRY_GOTO(st, done, append_zeros(&f, up(at, BLOB_ALIGN) - at, err));
-        PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, items[i].data, size, err));
-        at = up(at, BLOB_ALIGN) + size;
-    }
-    PL_TRY_GOTO(st, done, append_zeros(&f, up(at, 8) - at, err));
-    PL_TRY_GOTO(st, done, pl_atomic_file_append(&f, &sum, SUM, err));
-    st = pl_atomic_file_commit(&f, err);
-    goto done;
-memory:
-    st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
-done:
-    pl_atomic_file_abort(&f);
     pl_names_fini(&names);
+    return added != -2 ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+}
+
+// The front comes last, when the sums are known; until then its place is taken by one without.
+static pl_status write_all(pl_atomic_file *f, const pl_state_item *items, int64_t n, uint64_t *sums, pl_err *err) {
+    size_t   bytes, at;
+    uint8_t *front = make_front(items, n, NULL, &bytes);
+    if (!front) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", f->path);
+    pl_status st = pl_atomic_file_append(f, front, bytes, err);
     pl_free(front);
+    at = bytes;
+    for (int64_t i = 0; i < n && st == PL_OK; i++) {
+        st = append_zeros(f, up(at, BLOB_ALIGN) - at, err);
+        if (st == PL_OK) st = write_blob(f, &items[i], &sums[i], err);
+        at = up(at, BLOB_ALIGN) + (size_t)items[i].count * pl_dtype_size(items[i].dtype);
+    }
+    PL_TRY(st);
+    PL_TRY(append_zeros(f, up(at, 8) - at, err));
+    front = make_front(items, n, sums, &bytes);
+    if (!front) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", f->path);
+    uint64_t sum = pl_hash(front, bytes);
+    st = pl_atomic_file_append(f, &sum, SUM, err);
+    if (st == PL_OK) st = pl_atomic_file_rewrite(f, 0, front, bytes, err);
+    pl_free(front);
+    return st;
+}
+
+pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err) {
+    PL_CHECK(n >= 0 && n <= PL_STATE_ITEMS_MAX, "%" PRId64 " items", n);
+    pl_atomic_file f;
+    PL_TRY(check_names(path, items, n, err));
+    uint64_t *sums = pl_calloc((size_t)n + 1, sizeof *sums);
+    if (!sums) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    pl_status st = pl_atomic_file_begin(&f, path, err);
+    if (st == PL_OK) st = write_all(&f, items, n, sums, err);
+    if (st == PL_OK)
+        st = pl_atomic_file_commit(&f, err);
+    else
+        pl_atomic_file_abort(&f);
+    pl_free(sums);
     return st;
 }
 

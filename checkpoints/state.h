@@ -15,16 +15,22 @@
 #define PL_STATE_NAME_MAX 255 // bytes
 #define PL_STATE_ITEMS_MAX (1 << 20)
 
+// Elements [at, at + n) of an item into data; asked for in order, once over the whole.
+typedef pl_status (*pl_state_fill)(void *arg, int64_t at, void *data, int64_t n, pl_err *err);
+
 typedef struct pl_state_item {
-    const char *name;
-    pl_dtype    dtype; // plain bytes: PL_U8
-    int64_t     count; // elements
-    const void *data;  // count * pl_dtype_size(dtype) bytes; when read, aligned to 64
+    const char   *name;
+    pl_dtype      dtype; // plain bytes: PL_U8
+    int64_t       count; // elements
+    const void   *data;  // count * pl_dtype_size(dtype) bytes; when read, aligned to 64
+    pl_state_fill fill;  // written with data NULL: gives the elements, at most PL_STATE_STREAM at a time
+    void         *arg;
 } pl_state_item;
+#define PL_STATE_STREAM (1 << 19)
 
 typedef struct pl_state pl_state;
 
-// Atomically, fsynced. Names must differ, be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if
+// Atomically, fsynced; items in order, so that whoever fills them may have them come from elsewhere. Names must differ, be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if
 // not).
 pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err);
 

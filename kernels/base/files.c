@@ -429,6 +429,12 @@ pl_status pl_atomic_file_append(pl_atomic_file *a, const void *data, size_t n, p
     return PL_OK;
 }
 
+pl_status pl_atomic_file_rewrite(pl_atomic_file *a, size_t at, const void *data, size_t n, pl_err *err) {
+    if (lseek(a->fd, (off_t)at, SEEK_SET) < 0) return pl_fail_errno(err, "%s: cannot go back", a->path);
+    PL_TRY(pl_atomic_file_append(a, data, n, err));
+    return lseek(a->fd, 0, SEEK_END) < 0 ? pl_fail_errno(err, "%s: cannot go on", a->path) : PL_OK;
+}
+
 pl_status pl_atomic_file_commit(pl_atomic_file *a, pl_err *err) {
     PL_CHECK(a->temp, "commit without begin");
     pl_status st = PL_OK;
@@ -593,6 +599,28 @@ done:
     pl_free(aside);
     pl_free(parent);
     pl_atomic_dir_abort(a);
+    return st;
+}
+
+// 0 when `path` is called `as`, and what was called so `old`.
+static int succeed(const char *path, const char *as, const char *old) {
+    struct stat s;
+    if (lstat(as, &s) != 0) return errno == ENOENT && admit() ? rename(path, as) : -1;
+    if (exchange(path, as) == 0) return admit() ? rename(path, old) : -1;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -1;
+    if (!admit() || rename(as, old) != 0) return -1;
+    return admit() ? rename(path, as) : -1;
+}
+
+pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_err *err) {
+    char *parent = parent_of(as);
+    if (!parent) return fail_memory(err, as);
+    pl_status st = PL_OK;
+    if (succeed(path, as, old) != 0)
+        st = pl_fail_errno(err, "%s: cannot put %s in its place", as, path);
+    else if (sync_dir(parent) != 0)
+        st = pl_fail_errno(err, "%s: cannot make its folder durable", as);
+    pl_free(parent);
     return st;
 }
 

@@ -73,6 +73,8 @@ pl_status pl_atomic_file_begin(pl_atomic_file *a, const char *path, pl_err *err)
 pl_status pl_atomic_file_append(pl_atomic_file *a, const void *data, size_t n, pl_err *err);
 // fsync, rename, fsync of the folder. Ends the life of *a, also on failure (then the temporary is removed).
 pl_status pl_atomic_file_commit(pl_atomic_file *a, pl_err *err);
+// Writes over n bytes that were appended, from offset `at` on: a front whose sums are known at the end.
+pl_status pl_atomic_file_rewrite(pl_atomic_file *a, size_t at, const void *data, size_t n, pl_err *err);
 void      pl_atomic_file_abort(pl_atomic_file *a); // nothing after commit
 
 // ---- atomic folders ----
@@ -92,6 +94,11 @@ const char *pl_atomic_dir_path(const pl_atomic_dir *a); // where to write: the t
 // pl_atomic_dir_recover.
 pl_status   pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err);
 void        pl_atomic_dir_abort(pl_atomic_dir *a); // nothing after commit
+
+// The product `path` takes the name `as` of the same folder, durably, and what stood there the name `old`, which nothing
+// has. A kill at any instant leaves both whole, each under one of the three names; `as` is missing only where the file
+// system cannot exchange two names in one step. On failure, too, both are there.
+pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_err *err);
 
 // If `path` is missing because a process died between the two renames of such a file system, puts the old product back.
 // begin does this itself; readers of a product call it before they open. Cheap when path exists.

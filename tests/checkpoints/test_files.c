@@ -386,6 +386,59 @@ static void test_atomic_dir_kills(void **state) {
     pl_io_no_exchange(false);
 }
 
+// p succeeds q, which becomes r: dies or fails at every step in turn, both products are whole under two of the names.
+static void succeeds(const char *dir, bool dies, bool exchange) {
+    pl_err err;
+    char   name[3][600];
+    bool   done = false;
+    int    missing = 0;
+    for (int i = 0; i < 3; i++)
+        snprintf(name[i], sizeof name[i], "%s/%c", dir, 'p' + i);
+    for (uint64_t n = 1; !done; n++) {
+        assert_true(n < 20);
+        assert_ok(pl_tree_remove(dir, &err));
+        assert_ok(pl_dir_make(dir, &err));
+        assert_ok(write_product(name[1], "old", &err));
+        assert_ok(write_product(name[0], "new", &err));
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            if (dies)
+                pl_io_kill_after(n);
+            else
+                pl_io_fail_after(n);
+            _exit(pl_path_succeed(name[0], name[1], name[2], NULL) == PL_OK ? 0 : 1);
+        }
+        int status, olds = 0, news = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        assert_int_equal(entries(dir), 2);
+        for (int i = 0; i < 3; i++) {
+            char found = look(name[i]);
+            olds += found == 'o';
+            news += found == 'n';
+        }
+        assert_true(olds == 1 && news == 1);
+        missing += look(name[1]) == '-';
+        assert_true(!done || (look(name[1]) == 'n' && look(name[2]) == 'o'));
+    }
+    assert_int_equal(missing > 0, !exchange);
+    assert_ok(pl_tree_remove(name[1], &err));
+    assert_ok(pl_path_succeed(name[2], name[1], name[0], &err)); // nothing to succeed
+    assert_int_equal(look(name[1]), 'o');
+    assert_int_equal(entries(dir), 1);
+}
+
+static void test_succeed(void **state) {
+    (void)state;
+    succeeds(at("suc"), true, true);
+    succeeds(at("suc"), false, true);
+    pl_io_no_exchange(true);
+    succeeds(at("suc"), true, false);
+    succeeds(at("suc"), false, false);
+    pl_io_no_exchange(false);
+}
+
 static void test_atomic_dir_memory(void **state) {
     (void)state;
     pl_err err;
@@ -525,6 +578,7 @@ int main(void) {
         cmocka_unit_test(test_atomic_dir_here),
         cmocka_unit_test(test_atomic_dir_faults),
         cmocka_unit_test(test_atomic_dir_kills),
+        cmocka_unit_test(test_succeed),
         cmocka_unit_test(test_atomic_dir_memory),
         cmocka_unit_test(test_stale),
         cmocka_unit_test(test_sweep),

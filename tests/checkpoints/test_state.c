@@ -173,6 +173,48 @@ static void test_lies(void **state) {
     assert_says(pl_state_open(&s, at("absent"), &err), PL_E_INPUT, &err, "absent: cannot open");
 }
 
+static pl_status count_up(void *arg, int64_t at, void *data, int64_t n, pl_err *err) {
+    int64_t *next = arg;
+    assert_int_equal(at, *next);
+    if (n > PL_STATE_STREAM || *next > 3 * PL_STATE_STREAM) return pl_fail(err, PL_E_IO, "too many");
+    for (int64_t i = 0; i < n; i++)
+        ((float *)data)[i] = (float)(at + i);
+    *next += n;
+    return PL_OK;
+}
+
+// What is filled piece by piece is the file of what lies there; a filler that fails leaves the old file.
+static void test_streams(void **state) {
+    (void)state;
+    enum { COUNT = 2 * PL_STATE_STREAM + 77 };
+    pl_err        err;
+    int64_t       next = 0;
+    uint8_t      *a, *b;
+    size_t        na, nb;
+    float        *lies = malloc(COUNT * sizeof *lies);
+    pl_state_item item[] = {ITEMS[0], {.name = "long", .dtype = PL_F32, .count = COUNT}, ITEMS[3]};
+    assert_non_null(lies);
+    for (int i = 0; i < COUNT; i++)
+        lies[i] = (float)i;
+    item[1].data = lies;
+    assert_ok(pl_state_write(at("lies"), item, 3, &err));
+    item[1] = (pl_state_item){.name = "long", .dtype = PL_F32, .count = COUNT, .fill = count_up, .arg = &next};
+    assert_ok(pl_state_write(at("streams"), item, 3, &err));
+    assert_int_equal(next, COUNT);
+    assert_ok(pl_file_read(at("lies"), &a, &na, 1 << 24, &err));
+    assert_ok(pl_file_read(at("streams"), &b, &nb, 1 << 24, &err));
+    assert_int_equal(na, nb);
+    assert_memory_equal(a, b, na);
+    next = 0;
+    item[1].count = 5 * (int64_t)PL_STATE_STREAM;
+    assert_int_equal(pl_state_write(at("streams"), item, 3, &err), PL_E_IO);
+    pl_free(b);
+    assert_ok(pl_file_read(at("streams"), &b, &nb, 1 << 24, &err));
+    assert_int_equal(na, nb);
+    assert_memory_equal(a, b, na);
+    pl_free(a), pl_free(b), free(lies);
+}
+
 static void test_faults(void **state) {
     (void)state;
     pl_err    err;
@@ -215,7 +257,7 @@ static void test_faults(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_every_damage),
-        cmocka_unit_test(test_lies),       cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_lies),       cmocka_unit_test(test_streams),    cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
