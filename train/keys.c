@@ -213,10 +213,32 @@ const pl_key pl_train_keys[] = {
      .help = "steps between checkpoints; 0: only at the end and when stopped", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.checkpoint_minutes), .deflt = "0", .min = 0, .max = 1e6,
      .help = "a checkpoint also when so many minutes have passed; 0: never for time", .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.keep), .deflt = "2", .min = 1, .max = 1 << 20,
+     .help = "checkpoints kept to go on from: the last, and those before it for when that one is damaged; best is one "
+             "more",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.resume), .deflt = "same", .choices = {"same", "any"},
      .help = "go on only in the arithmetic that a run began in, or in any (another device, a processor without fused "
              "multiply-add): then its bits are neither's",
      .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.shard), .deflt = "none", .choices = {"none", "optimizer"},
+     .help = "optimizer: each rank holds its share of masters and moments, for less memory; the weights are the same, "
+             "bit for bit, and a run goes on either way",
+     .stages = PL_KEY_NO_STAGE},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, train.guard.nonfinite), .deflt = "true", .late = true,
+     .help = "a step whose loss or gradient is not finite changes no weight, and skipped.jsonl says what it read; "
+             "false: it ends the run",
+     .stages = TRAIN},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.guard.spike), .deflt = "0", .min = 0, .max = 1e9, .late = true,
+     .help = "the same for a loss or a gradient norm of more than so many times its median over train.guard.window "
+             "steps; 0: never",
+     .stages = TRAIN},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.guard.window), .deflt = "64", .min = 1, .max = PL_GUARD_WINDOW_MAX,
+     .late = true,
+     .help = "the last steps that counted, of which the medians are; before there are so many none is one",
+     .stages = TRAIN},
+    {PL_KEY_FIELD_INT(pl_train_recipe, train.guard.in_a_row), .deflt = "10", .min = 0, .max = BIG,
+     .help = "so many steps in a row that do not count end the run; 0: never", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.log_every), .deflt = "10", .min = 1, .max = BIG,
      .help = "steps between lines of metrics.jsonl", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.unlikelihood.sequences), .deflt = "0", .min = 0, .max = 1 << 16,
@@ -250,6 +272,11 @@ pl_hf_head pl_train_head_read(const pl_recipe *r) {
     return pl_head_spec(pl_head_recipe_of(r), keys ? pl_recipe_struct(r, keys) : NULL);
 }
 
+pl_shard pl_train_shard(const pl_recipe *r, const pl_comm *comm) {
+    bool sharded = pl_train_recipe_of(r)->train.shard == PL_SHARD_OPTIMIZER;
+    return sharded ? (pl_shard){pl_comm_rank(comm), pl_comm_ranks(comm)} : (pl_shard){0};
+}
+
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     *o = (pl_trainer_options){
@@ -257,6 +284,11 @@ pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const
         .steps = tr->train.steps,
         .checkpoint_every = tr->train.checkpoint_every,
         .checkpoint_minutes = tr->train.checkpoint_minutes,
+        .keep = tr->train.keep,
+        .guard = {.nonfinite = tr->train.guard.nonfinite,
+                  .spike = tr->train.guard.spike,
+                  .window = tr->train.guard.window,
+                  .in_a_row = tr->train.guard.in_a_row},
         .any_arithmetic = tr->train.resume == PL_RESUME_ANY,
         .eval_every = tr->train.eval_every,
         .log_every = tr->train.log_every,

@@ -16,6 +16,7 @@ enum { PL_FREEZE_NONE, PL_FREEZE_BACKBONE };     // drafter.freeze
 enum { PL_TRAIN_BF16, PL_TRAIN_F32 };            // train.dtype
 enum { PL_WEIGHTS_DECAY, PL_WEIGHTS_PACE };      // train.draft_weights
 enum { PL_RESUME_SAME, PL_RESUME_ANY };          // train.resume
+enum { PL_SHARD_NONE, PL_SHARD_OPTIMIZER };      // train.shard
 typedef struct pl_train_recipe {
     int kind;
     struct {
@@ -72,10 +73,15 @@ typedef struct pl_train_recipe {
         double  weight_decay;
         bool    decay_embeddings;
         double  beta1, beta2, eps, clip;
-        int     dtype, resume;
+        int     dtype, resume, shard;
         int64_t eval_every, eval_tokens, eval_prompts, checkpoint_every;
         double  checkpoint_minutes;
-        int64_t log_every;
+        int64_t keep, log_every;
+        struct {
+            bool    nonfinite;
+            double  spike;
+            int64_t window, in_a_row;
+        } guard;
         struct {
             int64_t sequences, prefix, length, first_step;
             double  weight;
@@ -98,6 +104,9 @@ const pl_head_kind *pl_train_head_kind(const pl_recipe *r);
 bool                pl_train_routed(const pl_recipe *r);
 // drafter.head.
 pl_hf_head          pl_train_head_read(const pl_recipe *r);
+
+// What this rank holds of masters and moments, by train.shard.
+pl_shard pl_train_shard(const pl_recipe *r, const pl_comm *comm);
 
 // The parts of a recipe that every kind of training shares.
 pl_status pl_train_options_read(pl_trainer_options *o, const pl_recipe *r, const char *out_dir, pl_err *err);

@@ -161,43 +161,53 @@ static void add_piece(void *arg, int left, int into) {
     pl_add(p->ctx, p->rank[left], p->rank[into], p->rank[into]);
 }
 
+// What one round sums or gathers: of each rank's piece a part, the last ones smaller or empty.
 typedef struct round {
-    uint8_t *x;            // bytes of the tensor that this round sums
-    size_t   bytes, piece; // all of it; a rank's piece, the last ones smaller or empty
+    uint8_t *part[PL_RANKS_MAX];
+    size_t   bytes[PL_RANKS_MAX];
 } round;
 
-static size_t piece_bytes(const round *r, int rank) {
-    size_t at = (size_t)rank * r->piece;
-    return at >= r->bytes ? 0 : r->bytes - at < r->piece ? r->bytes - at : r->piece;
-}
-
-// Everybody's values of this rank's piece come together in `room`, and their sum goes to everybody.
+// Everybody's values of this rank's part come together in `room`; their sum stands in the part.
 static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
-    pl_comm_swap bring = {0}, take = {0};
+    pl_comm_swap bring = {0};
     pieces       p = {.ctx = ctx};
     pl_dtype     real = ctx->be->real;
-    size_t       mine = piece_bytes(r, c->rank);
-    uint8_t     *own = r->x + (size_t)c->rank * r->piece, *room = c->room;
+    size_t       mine = r->bytes[c->rank];
+    uint8_t     *own = r->part[c->rank], *room = c->room;
     for (int i = 0; i < c->ranks; i++) {
-        void *at = i == c->rank ? own : room + (size_t)i * r->piece;
+        void *at = i == c->rank ? own : room + (size_t)i * mine;
         p.rank[i] = pl_tensor_2d(at, real, 1, (int64_t)(mine / pl_dtype_size(real)));
         if (i == c->rank) continue;
-        bring.out[i] = take.in[i] = r->x + (size_t)i * r->piece;
-        bring.out_bytes[i] = take.in_bytes[i] = piece_bytes(r, i);
+        bring.out[i] = r->part[i];
+        bring.out_bytes[i] = r->bytes[i];
         bring.in[i] = at;
-        take.out[i] = own;
-        bring.in_bytes[i] = take.out_bytes[i] = mine;
+        bring.in_bytes[i] = mine;
     }
     PL_TRY(c->transport->swap(c, ctx, &bring, err));
-    if (mine > 0) {
-        tree(c->ranks, add_piece, &p);
-        if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
+    if (mine == 0) return PL_OK;
+    tree(c->ranks, add_piece, &p);
+    if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
+    return PL_OK;
+}
+
+// This rank's part to all, theirs to this rank.
+static pl_status give_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
+    pl_comm_swap take = {0};
+    for (int i = 0; i < c->ranks; i++) {
+        if (i == c->rank) continue;
+        take.out[i] = r->part[c->rank];
+        take.out_bytes[i] = r->bytes[c->rank];
+        take.in[i] = r->part[i];
+        take.in_bytes[i] = r->bytes[i];
     }
     return c->transport->swap(c, ctx, &take, err);
 }
 
-pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
-    if (!c) return PL_OK;
+static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
+    return c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
+}
+
+static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     PL_CHECK(c->transport && !pl_ctx_recording(ctx), "a sum over %d ranks without a transport, or on a tape", c->ranks);
     if (!c->room) {
         c->memory = ctx->be->memory;
@@ -205,17 +215,61 @@ pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) 
         if (!c->room) return PL_E_MEMORY;
     }
     PL_CHECK(c->memory == ctx->be->memory, "sums in two memories (%s)", ctx->be->name);
-    size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1);
-    size_t most = PL_COMM_ROUND / (size_t)c->ranks / GRAIN * GRAIN;
+    return PL_OK;
+}
+
+// Bytes of a rank's part in one round, at most.
+static size_t most_of(const pl_comm *c) {
+    return PL_COMM_ROUND / (size_t)c->ranks / GRAIN * GRAIN;
+}
+
+static size_t cut(size_t at, size_t end, size_t most) {
+    return at >= end ? 0 : end - at < most ? end - at : most;
+}
+
+pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
+    if (!c) return PL_OK;
+    PL_TRY(make_room(c, ctx, err));
+    size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1), ranks = (size_t)c->ranks;
     for (size_t at = 0; at < all;) {
-        round r = {.x = (uint8_t *)x + at, .bytes = all - at};
-        if (r.bytes > most * (size_t)c->ranks) r.bytes = most * (size_t)c->ranks;
-        r.piece = (r.bytes / (size_t)c->ranks + GRAIN - 1) / GRAIN * GRAIN;
-        if (r.piece * (size_t)c->ranks < r.bytes) r.piece += GRAIN;
+        size_t bytes = cut(at, all, most_of(c) * ranks), piece = (bytes / ranks + GRAIN - 1) / GRAIN * GRAIN;
+        round  r;
+        if (piece * ranks < bytes) piece += GRAIN;
+        for (size_t i = 0; i < ranks; i++) {
+            r.part[i] = (uint8_t *)x + at + i * piece;
+            r.bytes[i] = cut(i * piece, bytes, piece);
+        }
         PL_TRY(sum_round(c, ctx, &r, err));
-        at += r.bytes;
+        PL_TRY(give_round(c, ctx, &r, err));
+        at += bytes;
     }
-    return c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
+    return settle(c, ctx, err);
+}
+
+// One half of a sum over x, whose pieces lie one after the other.
+static pl_status by_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece,
+                           pl_status (*half)(pl_comm *, pl_ctx *, const round *, pl_err *), pl_err *err) {
+    PL_TRY(make_room(c, ctx, err));
+    PL_CHECK(piece * (size_t)c->ranks >= bytes, "%d pieces of %zu bytes for %zu", c->ranks, piece, bytes);
+    for (size_t done = 0; done < piece; done += most_of(c)) {
+        round r;
+        for (size_t i = 0; i < (size_t)c->ranks; i++) {
+            size_t end = (i + 1) * piece < bytes ? (i + 1) * piece : bytes;
+            r.part[i] = (uint8_t *)x + (i * piece + done < bytes ? i * piece + done : bytes);
+            r.bytes[i] = cut(i * piece + done, end, most_of(c));
+        }
+        PL_TRY(half(c, ctx, &r, err));
+    }
+    return settle(c, ctx, err);
+}
+
+pl_status pl_comm_sum_pieces(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, int64_t piece, pl_err *err) {
+    size_t each = pl_dtype_size(ctx->be->real);
+    return c ? by_pieces(c, ctx, x, (size_t)n * each, (size_t)piece * each, sum_round, err) : PL_OK;
+}
+
+pl_status pl_comm_gather_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece, pl_err *err) {
+    return c ? by_pieces(c, ctx, x, bytes, piece, give_round, err) : PL_OK;
 }
 
 static void add_doubles(void *arg, int left, int into) {
@@ -269,6 +323,25 @@ pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
             s.in_bytes[0] = n;
         }
         PL_TRY(c->group->swap(c, PL_MEET_BROADCAST, &s, err));
+        at += n;
+    }
+    return PL_OK;
+}
+
+pl_status pl_comm_fetch(pl_comm *c, int from, void *data, size_t bytes, pl_err *err) {
+    if (!c || from == 0) return PL_OK;
+    for (size_t at = 0; at < bytes;) {
+        size_t       n = cut(at, bytes, PL_COMM_ROUND);
+        pl_comm_swap s = {0};
+        if (c->rank == from) {
+            s.out[0] = (uint8_t *)data + at;
+            s.out_bytes[0] = n;
+        }
+        if (c->rank == 0) {
+            s.in[from] = (uint8_t *)data + at;
+            s.in_bytes[from] = n;
+        }
+        PL_TRY(c->group->swap(c, PL_MEET_FETCH, &s, err));
         at += n;
     }
     return PL_OK;

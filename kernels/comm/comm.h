@@ -72,7 +72,13 @@ const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "
 // x[n], reals in the memory of ctx's backend, becomes the sum over ranks, with the same bits on all of them. In order
 // with the ops of ctx, which records nothing; done on return. The first call takes room for pieces from that memory.
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err);
-// The same for doubles of the host, in the same tree; n <= 4096.
+// The two halves of that sum, for pieces of `piece` elements: rank r's are [r piece, (r + 1) piece), the last ones
+// smaller or empty; ranks * piece >= n. A rank sends and receives (ranks - 1) / ranks times x in each.
+// x[n]: this rank's piece becomes the sum over ranks; what else stands in x is of no further use.
+pl_status pl_comm_sum_pieces(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, int64_t piece, pl_err *err);
+// x of `bytes` and pieces of `piece` bytes, of any elements: each rank's piece comes to all.
+pl_status pl_comm_gather_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece, pl_err *err);
+// As pl_comm_sum, for doubles of the host, in the same tree; n <= 4096.
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err);
 // Columns of all ranks side by side: x [rows, width[rank]], each rank its own, becomes [rows, sum of width] in the frame,
 // in the order of ranks. to: the rank that gets it, the others' values are undefined; or PL_TO_ALL. Exact. Like an op,
@@ -97,6 +103,8 @@ pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err);
 // Everybody's n bytes (each its own n) to everybody: *all (pl_free) holds them in the order of ranks, bytes[r] of
 // rank r.
 pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, uint8_t **all, size_t *bytes, pl_err *err);
+// Host bytes of rank `from` to rank 0; the others' data is not touched and may be NULL.
+pl_status pl_comm_fetch(pl_comm *c, int from, void *data, size_t bytes, pl_err *err);
 // Returns once all ranks have called it.
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
 // What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.

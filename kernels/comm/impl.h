@@ -17,7 +17,7 @@ typedef struct pl_comm_swap {
 } pl_comm_swap;
 
 // Why ranks meet; it must agree: ranks that meet for different things are a mistake of the caller's.
-enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEET_EXCHANGE };
+enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEET_EXCHANGE, PL_MEET_FETCH };
 
 // Processes that found each other: one file for each way.
 typedef struct pl_group {

@@ -66,10 +66,11 @@ PL_CUDA_OP(sumsq_fwd) {
     const pl_sumsq_args *a = (const pl_sumsq_args *)args;
     int64_t              chunks = pl_ceil_div(a->n, PL_SUMSQ_CHUNK);
     size_t               mark = pl_arena_mark(&ctx->scratch);
-    double              *sum = (double *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)chunks, sizeof *sum, 1));
+    double              *sum = a->chunks;
+    if (!sum) sum = (double *)pl_arena_alloc(&ctx->scratch, pl_size_mul((size_t)chunks, sizeof *sum, 1));
     if (!ctx->measuring) {
         PL_LAUNCH(ctx, "sumsq", chunk_kernel, pl_grid(chunks), PL_BLOCK, sum, (const float *)a->x, a->n);
-        PL_LAUNCH(ctx, "sumsq", tree_kernel, pl_grid(1), PL_WARP, a->out, sum, chunks);
+        if (!a->chunks) PL_LAUNCH(ctx, "sumsq", tree_kernel, pl_grid(1), PL_WARP, a->out, sum, chunks);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -21,13 +21,19 @@ typedef struct pl_adamw_args {
 } pl_adamw_args;
 void pl_adamw(pl_ctx *ctx, const pl_adamw_args *args);
 
-// sum of squares in double, in fixed chunks of PL_SUMSQ_CHUNK elements summed by a fixed binary tree: independent of
+// Sum of squares in double, in fixed chunks of PL_SUMSQ_CHUNK elements summed by a fixed binary tree: independent of
 // threads, and of ranks when a rank owns whole chunks.
 #define PL_SUMSQ_CHUNK 65536
 typedef struct pl_sumsq_args {
     const void *x; // be->real
     int64_t     n;
     double     *out;
+    double     *chunks; // [pl_sumsq_chunks(n)] their sums instead of `out`, or NULL
 } pl_sumsq_args;
-void pl_sumsq(pl_ctx *ctx, const pl_sumsq_args *args);
+void                  pl_sumsq(pl_ctx *ctx, const pl_sumsq_args *args);
+static inline int64_t pl_sumsq_chunks(int64_t n) {
+    return (n + PL_SUMSQ_CHUNK - 1) / PL_SUMSQ_CHUNK;
+}
+// The tree over chunks, on the host: what `out` is. sum[] is used up.
+double pl_sumsq_tree(double *sum, int64_t chunks);
 #endif

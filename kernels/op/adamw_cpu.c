@@ -102,17 +102,13 @@ static void sumsq_part(void *arg, int part, int parts) {
 
 void PL_CPU(sumsq_fwd)(pl_ctx *ctx, const void *args) {
     const pl_sumsq_args *a = args;
-    int64_t              chunks = (a->n + PL_SUMSQ_CHUNK - 1) / PL_SUMSQ_CHUNK;
+    int64_t              chunks = pl_sumsq_chunks(a->n);
     size_t               mark = pl_arena_mark(&ctx->scratch);
     sumsq_job            j = {.x = a->x, .n = a->n, .chunks = chunks};
-    j.chunk = pl_arena_alloc(&ctx->scratch, (size_t)(chunks + 1) * sizeof(double));
+    j.chunk = a->chunks ? a->chunks : pl_arena_alloc(&ctx->scratch, (size_t)(chunks + 1) * sizeof(double));
     if (!ctx->measuring) {
         pl_parallel(ctx->pool, pl_cpu_parts(ctx, chunks, 2.0 * (double)a->n), sumsq_part, &j);
-        // Neighbours first, then neighbours of neighbours: chunk i meets chunk i ^ 1, i ^ 2, i ^ 4, ...
-        for (int64_t step = 1; step < chunks; step *= 2)
-            for (int64_t c = 0; c + step < chunks; c += 2 * step)
-                j.chunk[c] += j.chunk[c + step];
-        *a->out = chunks ? j.chunk[0] : 0.0;
+        if (!a->chunks) *a->out = pl_sumsq_tree(j.chunk, chunks);
     }
     pl_arena_release(&ctx->scratch, mark);
 }

@@ -35,6 +35,7 @@ void PL_REF(sumsq_fwd)(pl_ctx *ctx, const void *args) {
         double  sum = 0;
         for (int64_t i = from; i < to; i++)
             sum += (double)x[i] * (double)x[i];
+        if (a->chunks) a->chunks[chunks] = sum;
         int b = 0;
         for (; chunks >> b & 1; b++)
             sum = level[b] + sum;
@@ -42,5 +43,5 @@ void PL_REF(sumsq_fwd)(pl_ctx *ctx, const void *args) {
     }
     for (int b = 0; b < 63; b++)
         if (chunks >> b & 1) total = level[b] + total;
-    *a->out = total;
+    if (!a->chunks) *a->out = total;
 }

@@ -98,6 +98,7 @@ static void values(void **state) {
 
 typedef struct squares {
     int64_t n, from; // of a fixed array
+    bool    chunks;  // their sums, then their tree on the host
 } squares;
 
 static void sum_squares(op_run *r, const void *arg) {
@@ -106,13 +107,19 @@ static void sum_squares(op_run *r, const void *arg) {
     double        *out = op_bytes(r, sizeof *out);
     const char    *p = x.data;
     pl_sumsq_args  a = {.x = p + (size_t)s->from * pl_dtype_size(x.dtype), .n = s->n, .out = out};
+    double        *chunks = s->chunks ? op_bytes(r, sizeof *chunks * (size_t)pl_sumsq_chunks(s->n)) : NULL;
+    a.chunks = chunks;
     pl_sumsq(op_ctx(r), &a);
+    if (chunks) {
+        op_out_f64(r, chunks, pl_sumsq_chunks(s->n));
+        return;
+    }
     op_out_f64(r, out, 1);
     op_out(r, x);
 }
 
 static double sumsq(const pl_backend *be, int64_t from, int64_t n, int threads) {
-    squares     s = {n, from};
+    squares     s = {.n = n, .from = from};
     op_run     *r = op_run_once(sum_squares, &s, be, threads, OP_NO_TAPE);
     double      out = op_value(r, 0, 0);
     long double exact = 0;
@@ -143,6 +150,15 @@ static void sum_tree(void **state) {
             c[i] = sumsq(be, i * C, i < 6 ? C : 77, 1);
         double whole = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + c[6]);
         assert_true(sumsq(be, 0, 6 * C + 77, 2) == whole);
+        squares s = {.n = 6 * C + 77, .chunks = true};
+        op_run *r = op_run_once(sum_squares, &s, be, 2, OP_NO_TAPE);
+        double  again[7];
+        for (int i = 0; i < 7; i++) {
+            again[i] = op_value(r, 0, i);
+            assert_true(again[i] == c[i]);
+        }
+        assert_true(pl_sumsq_tree(again, 7) == whole);
+        op_run_free(r);
     }
 }
 

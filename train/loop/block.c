@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/rng.h"
 #include "kernels/base/room.h"
+#include "kernels/op/adamw.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,14 @@ static void lay_out(pl_param_block *b, bool decay_embed) {
     b->n_work = at;
 }
 
+static void cut(pl_param_block *b, pl_shard s) {
+    b->shard = s;
+    b->piece = b->n;
+    if (s.ranks > 1) b->piece = (pl_sumsq_chunks(b->n) + s.ranks - 1) / s.ranks * PL_SUMSQ_CHUNK;
+    b->first = s.rank * b->piece < b->n ? s.rank * b->piece : b->n;
+    b->held = b->n - b->first < b->piece ? b->n - b->first : b->piece;
+}
+
 static void bind(pl_param_block *b) {
     for (int i = 0; i < b->params->n; i++) {
         const pl_param *p = &b->params->p[i];
@@ -76,7 +85,7 @@ static void bind(pl_param_block *b) {
 static pl_status room_for(const pl_param_block *b, const pl_backend *be, pl_err *err) {
     double each = (double)pl_dtype_size(b->real), work = (double)b->n_work * each;
     char   what[96], mend[128];
-    double bytes = work + 4 * (double)b->n * each, have = 0;
+    double bytes = work + (double)(b->n + 3 * b->held) * each, have = 0;
     bool   lacks;
     if (b->round_to == PL_BF16) bytes += (double)b->n_work * 2;
     if (!pl_backend_on_host(be)) return PL_OK;
@@ -101,17 +110,19 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
     }
     if (o->frozen) memcpy(b->frozen, o->frozen, (size_t)params->n * sizeof *b->frozen);
     lay_out(b, o->decay_embed);
+    cut(b, o->shard);
     pl_status room = room_for(b, o->backend, err);
     if (room != PL_OK) {
         pl_param_block_destroy(b);
         return room;
     }
-    void **block[4] = {&b->w, &b->m, &b->v, &b->grad};
-    bool   ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
+    void  **block[4] = {&b->w, &b->m, &b->v, &b->grad};
+    int64_t size[4] = {b->held, b->held, b->held, b->n};
+    bool    ok = (b->work = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n_work), err)) != NULL;
     if (b->round_to == PL_BF16 && ok)
         ok = (b->work16 = pl_memory_create(b->memory, PL_LOCAL, halves(b->n_work), err)) != NULL;
     for (int i = 0; i < 4 && ok; i++)
-        ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, b->n), err)) != NULL;
+        ok = (*block[i] = pl_memory_create(b->memory, PL_LOCAL, bytes_of(b, size[i]), err)) != NULL;
     if (!ok) {
         pl_param_block_destroy(b);
         return PL_E_MEMORY;
@@ -121,9 +132,10 @@ pl_status pl_param_block_create(pl_param_block *b, pl_params *params, const pl_p
 }
 
 void pl_param_block_destroy(pl_param_block *b) {
-    void *block[4] = {b->w, b->m, b->v, b->grad};
+    void   *block[4] = {b->w, b->m, b->v, b->grad};
+    int64_t size[4] = {b->held, b->held, b->held, b->n};
     for (int i = 0; i < 4; i++)
-        if (block[i]) pl_memory_destroy(b->memory, PL_LOCAL, block[i], bytes_of(b, b->n));
+        if (block[i]) pl_memory_destroy(b->memory, PL_LOCAL, block[i], bytes_of(b, size[i]));
     if (b->work) pl_memory_destroy(b->memory, PL_LOCAL, b->work, bytes_of(b, b->n_work));
     if (b->work16) pl_memory_destroy(b->memory, PL_LOCAL, b->work16, halves(b->n_work));
     pl_free(b->at);
@@ -140,30 +152,56 @@ static pl_status put_halves(const pl_param_block *b, int64_t at, const float *fr
     return pl_memory_put(b->memory, b->work16 + at, h, halves(n), st, err);
 }
 
-// A parameter while the host fills it: its master (unless frozen) and its working copy.
+// A parameter while the host fills it: what is held of its master (unless frozen), and its working copy.
 typedef struct filling {
-    void  *w, *work;
-    size_t bytes;
+    void   *w, *work;
+    int64_t from, to; // of the parameter: what is held
+    size_t  bytes;    // of the working copy
 } filling;
 
+static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
 static pl_status fill_begin(const pl_param_block *b, int i, filling *f, pl_err *err) {
-    *f = (filling){.bytes = bytes_of(b, pl_param_block_count(b, i))};
+    int64_t n = pl_param_block_count(b, i), first = b->first - b->at[i];
+    *f = (filling){.bytes = bytes_of(b, n)};
+    if (!b->frozen[i]) {
+        f->from = clamp(first, 0, n);
+        f->to = clamp(first + b->held, 0, n);
+    }
     f->work = pl_memory_stage(b->memory, element(b, b->work, b->at[i]), f->bytes);
-    if (f->work && !b->frozen[i]) f->w = pl_memory_stage(b->memory, element(b, b->w, b->at[i]), f->bytes);
-    if (f->work && (f->w || b->frozen[i])) return PL_OK;
+    if (f->work && f->to > f->from)
+        f->w = pl_memory_stage(b->memory, element(b, b->w, f->from - first), bytes_of(b, f->to - f->from));
+    if (f->work && (f->w || f->to == f->from)) return PL_OK;
     if (b->memory) pl_free(f->work);
     return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->params->p[i].name[0]);
 }
 
 static void store(const pl_param_block *b, const filling *f, int64_t j, double x) {
-    if (f->w) put(b, f->w, j, x);
+    if (j >= f->from && j < f->to) put(b, f->w, j - f->from, x);
     put(b, f->work, j, rounded(b, x));
 }
 
 static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_err *err) {
     pl_status st = put_halves(b, b->at[i], f->work, pl_param_block_count(b, i), err);
-    if (f->w) st = pl_memory_put(b->memory, element(b, b->w, b->at[i]), f->w, f->bytes, st, err);
+    void     *master = f->w ? element(b, b->w, b->at[i] + f->from - b->first) : NULL;
+    if (f->w) st = pl_memory_put(b->memory, master, f->w, bytes_of(b, f->to - f->from), st, err);
     return pl_memory_put(b->memory, element(b, b->work, b->at[i]), f->work, f->bytes, st, err);
+}
+
+// Element j of parameter i before training.
+static double drawn(const pl_param *p, pl_rng rng, int64_t j) {
+    double x = p->kind == PL_PARAM_NORM ? 1
+               : p->init_std > 0        ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)
+                                        : 0;
+    return (double)(float)x;
+}
+
+void pl_param_block_draw(const pl_param_block *b, int i, uint64_t seed, float *values) {
+    pl_rng rng = pl_rng_make(seed, PL_STREAM_INIT, (uint64_t)i);
+    for (int64_t j = 0; j < pl_param_block_count(b, i); j++)
+        values[j] = (float)drawn(&b->params->p[i], rng, j);
 }
 
 pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err) {
@@ -173,12 +211,8 @@ pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err) {
         int64_t         n = pl_param_block_count(b, i);
         filling         f;
         PL_TRY(fill_begin(b, i, &f, err));
-        for (int64_t j = 0; j < n; j++) {
-            double x = p->kind == PL_PARAM_NORM ? 1
-                       : p->init_std > 0        ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)
-                                                : 0;
-            store(b, &f, j, (double)(float)x);
-        }
+        for (int64_t j = 0; j < n; j++)
+            store(b, &f, j, drawn(p, rng, j));
         PL_TRY(fill_end(b, i, &f, err));
     }
     return PL_OK;
@@ -196,6 +230,7 @@ pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_e
 pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err) {
     int64_t     n = pl_param_block_count(b, i);
     const void *from = element(b, b->frozen[i] ? b->work : b->w, b->at[i]);
+    PL_CHECK(b->held == b->n, "masters that other ranks hold");
     if (b->real == PL_F32) return pl_memory_read(b->memory, values, from, bytes_of(b, n), err);
     for (int64_t j = 0; j < n; j++) // only the host has doubles
         values[j] = (float)get(b, from, j);
@@ -219,8 +254,9 @@ pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl
 }
 
 pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err) {
-    size_t    bytes = bytes_of(b, b->n);
-    void     *work = pl_memory_stage(b->memory, b->work, bytes);
+    size_t bytes = bytes_of(b, b->n);
+    void  *work = pl_memory_stage(b->memory, b->work, bytes);
+    PL_CHECK(b->held == b->n, "masters that other ranks hold");
     pl_status st = work || b->n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
     // On the host work is the block itself; of a device's, the masters come into it and are rounded where they lie.
     if (st == PL_OK && b->memory) st = pl_memory_read(b->memory, work, b->w, bytes, err);
@@ -277,23 +313,33 @@ void pl_param_view_fini(pl_param_view *v) {
     *v = (pl_param_view){0};
 }
 
-pl_status pl_param_state_init(pl_param_state *s, const pl_param_block *b, pl_err *err) {
-    const void *from[3] = {b->w, b->m, b->v};
-    size_t      bytes = bytes_of(b, b->n);
-    pl_status   st = PL_OK;
-    *s = (pl_param_state){.part = {b->w, b->m, b->v}};
-    if (!b->memory) return PL_OK;
-    s->copy = pl_malloc(pl_size_mul(bytes, 3, 1));
-    if (!s->copy) return pl_fail(err, PL_E_MEMORY, "training: out of memory for a copy of the state");
-    for (size_t i = 0; i < 3 && st == PL_OK; i++) {
-        s->part[i] = (uint8_t *)s->copy + i * bytes;
-        st = pl_memory_read(b->memory, (uint8_t *)s->copy + i * bytes, from[i], bytes, err);
-    }
-    if (st != PL_OK) pl_param_state_fini(s);
-    return st;
+static void *part_of(const pl_param_block *b, int part) {
+    return part == PL_BLOCK_W ? b->w : part == PL_BLOCK_M ? b->m : b->v;
 }
 
-void pl_param_state_fini(pl_param_state *s) {
-    pl_free(s->copy);
-    *s = (pl_param_state){0};
+// The working copy from masters that the host has.
+static pl_status put_work(pl_param_block *b, int64_t at, int64_t n, const void *masters, pl_err *err) {
+    size_t    bytes = bytes_of(b, n);
+    void     *to = element(b, b->work, at), *work = pl_memory_stage(b->memory, to, bytes);
+    pl_status st = work ? PL_OK : pl_fail(err, PL_E_MEMORY, "training: out of memory for the weights");
+    for (int64_t j = 0; j < n && st == PL_OK; j++)
+        put(b, work, j, rounded(b, get(b, masters, j)));
+    if (st == PL_OK) st = put_halves(b, at, work, n, err);
+    return pl_memory_put(b->memory, to, work, bytes, st, err);
+}
+
+pl_status pl_param_block_put(pl_param_block *b, int part, int64_t at, int64_t n, const void *values, pl_err *err) {
+    int64_t lo = clamp(b->first, at, at + n), hi = clamp(b->first + b->held, at, at + n);
+    PL_CHECK(at >= 0 && n >= 0 && at + n <= b->n, "elements %lld to %lld of %lld", (long long)at, (long long)(at + n),
+             (long long)b->n);
+    if (hi > lo)
+        PL_TRY(pl_memory_write(b->memory, element(b, part_of(b, part), lo - b->first),
+                               (const uint8_t *)values + bytes_of(b, lo - at), bytes_of(b, hi - lo), err));
+    return part == PL_BLOCK_W && n > 0 ? put_work(b, at, n, values, err) : PL_OK;
+}
+
+pl_status pl_param_block_take(const pl_param_block *b, int part, int64_t at, int64_t n, void *values, pl_err *err) {
+    PL_CHECK(at >= b->first && at + n <= b->first + b->held, "elements %lld to %lld, held are %lld from %lld on",
+             (long long)at, (long long)(at + n), (long long)b->held, (long long)b->first);
+    return pl_memory_read(b->memory, values, element(b, part_of(b, part), at - b->first), bytes_of(b, n), err);
 }

@@ -6,7 +6,8 @@
 // as the reals they are. On a device, whose products take them in bf16, there is a second copy:
 //   work16  bf16, the values of work
 // Decayed matrices lie first and undecayed parameters after them, so AdamW is two calls. Frozen parameters follow in
-// `work` alone. Each parameter starts on a multiple of PL_BLOCK_GRAIN elements; the gaps are zero and stay zero.
+// `work` alone. Where the optimizer is sharded over ranks (pl_shard), w, m and v hold this rank's piece alone. Each
+// parameter starts on a multiple of PL_BLOCK_GRAIN elements; the gaps are zero and stay zero.
 #ifndef PL_TRAIN_BLOCK_H
 #define PL_TRAIN_BLOCK_H
 
@@ -16,10 +17,18 @@
 
 #define PL_BLOCK_GRAIN 16 // elements: one cache line of floats
 
+// Which of `ranks` pieces a process holds of masters and moments; ranks 0: all of them. A piece is whole chunks of the
+// gradient's norm (kernels/op/adamw.h), so that chunks are the same whoever holds them.
+typedef struct pl_shard {
+    int rank, ranks;
+} pl_shard;
+
 typedef struct pl_param_block {
     pl_params       *params; // borrowed
     pl_dtype         real, round_to;
     int64_t          n, n_decayed, n_work; // trained elements; how many of them decay; trained and frozen
+    pl_shard         shard;
+    int64_t          piece, first, held; // elements of a piece; w, m, v are of [first, first + held)
     int64_t         *at;     // [params->n] first element of each parameter in work (and, unless frozen, in all)
     bool            *frozen; // [params->n]
     void            *w, *m, *v, *grad, *work;
@@ -29,8 +38,9 @@ typedef struct pl_param_block {
 
 typedef struct pl_param_block_options {
     const pl_backend *backend;
-    pl_dtype          round_to;    // of the checkpoint: PL_BF16, or PL_F32 for none
-    const bool       *frozen;      // [params->n] or NULL: everything is trained
+    pl_dtype          round_to; // of the checkpoint: PL_BF16, or PL_F32 for none
+    const bool       *frozen;   // [params->n] or NULL: everything is trained
+    pl_shard          shard;
     bool              decay_embed; // whether weight decay takes embeddings (norms it never takes)
 } pl_param_block_options;
 
@@ -44,12 +54,15 @@ int64_t pl_param_block_count(const pl_param_block *b, int i); // elements of par
 // Masters and working copy of all parameters: normal with the parameter's init_std, a pure function of
 // (seed, PL_STREAM_INIT, index of the parameter, element); norms are 1.
 pl_status pl_param_block_init(pl_param_block *b, uint64_t seed, pl_err *err);
-// Parameter i from row-major floats, the working copy with it; and its masters (frozen: its working copy) back.
+// Its draw for parameter i, as floats.
+void      pl_param_block_draw(const pl_param_block *b, int i, uint64_t seed, float *values);
+// Parameter i from row-major floats, the working copy with it; and its masters (frozen: its working copy) back, from a
+// block that holds them all.
 pl_status pl_param_block_set(pl_param_block *b, int i, const float *values, pl_err *err);
 pl_status pl_param_block_get(const pl_param_block *b, int i, float *values, pl_err *err);
 // All parameters from a checkpoint, which must have them in their shapes.
 pl_status pl_param_block_read(pl_param_block *b, const pl_weight_source *src, pl_err *err);
-// The working copy of trained parameters anew from the masters (after a state was read).
+// The working copy of trained parameters anew from the masters, of a block that holds them all.
 pl_status pl_param_block_refresh(pl_param_block *b, pl_err *err);
 
 // In order with the ops of ctx; the host's memory with its threads (ctx NULL: with one).
@@ -63,12 +76,11 @@ typedef struct pl_param_view {
 pl_status pl_param_view_init(pl_param_view *v, const pl_param_block *b, pl_err *err);
 void      pl_param_view_fini(pl_param_view *v);
 
-// What a training state holds of a block: w, m and v [n] where the host reads them. Ends with pl_param_state_fini.
-typedef struct pl_param_state {
-    const void *part[3];
-    void       *copy; // where the block is not the host's
-} pl_param_state;
-pl_status pl_param_state_init(pl_param_state *s, const pl_param_block *b, pl_err *err);
-void      pl_param_state_fini(pl_param_state *s);
+// What a training state has of a block: n elements of each part, in reals.
+enum { PL_BLOCK_W, PL_BLOCK_M, PL_BLOCK_V, PL_BLOCK_PARTS };
+// Elements [at, at + n) of a part from the host: what is held of them here, and with the masters the working copy.
+pl_status pl_param_block_put(pl_param_block *b, int part, int64_t at, int64_t n, const void *values, pl_err *err);
+// And back; they must be held.
+pl_status pl_param_block_take(const pl_param_block *b, int part, int64_t at, int64_t n, void *values, pl_err *err);
 
 #endif

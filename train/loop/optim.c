@@ -1,21 +1,32 @@
 #include "train/loop/optim.h"
 
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
 #include "kernels/op/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
-static void norm(pl_ctx *ctx, const pl_param_block *b, double *sum) {
-    pl_sumsq(ctx, &(pl_sumsq_args){.x = b->grad, .n = b->n, .out = sum});
+enum { DOUBLES = 4096 }; // of a sum over ranks, at most
+
+static bool sharded(const pl_param_block *b) {
+    return b->shard.ranks > 1;
 }
 
+static void *element(const pl_param_block *b, void *block, int64_t at) {
+    return (uint8_t *)block + (size_t)at * pl_dtype_size(b->real);
+}
+
+// What is held here of [from, to).
 static void update(pl_ctx *ctx, pl_param_block *b, int64_t from, int64_t to, pl_adamw_args a) {
+    if (from < b->first) from = b->first;
+    if (to > b->first + b->held) to = b->first + b->held;
     if (to <= from) return;
-    size_t at = (size_t)from * pl_dtype_size(b->real);
-    a.w = (uint8_t *)b->w + at;
-    a.m = (uint8_t *)b->m + at;
-    a.v = (uint8_t *)b->v + at;
-    a.work = (uint8_t *)b->work + at;
-    a.grad = (uint8_t *)b->grad + at;
+    a.w = element(b, b->w, from - b->first);
+    a.m = element(b, b->m, from - b->first);
+    a.v = element(b, b->v, from - b->first);
+    a.work = element(b, b->work, from);
+    a.grad = element(b, b->grad, from);
     a.work16 = b->work16 ? b->work16 + from : NULL;
     a.n = to - from;
     pl_adamw(ctx, &a);
@@ -27,9 +38,18 @@ static void update_all(pl_ctx *ctx, pl_param_block *b, pl_adamw_args a) {
     update(ctx, b, b->n_decayed, b->n, a);
 }
 
+// Of a whole block *sum; of a sharded one the sums of the chunks held here.
+static double *norm(pl_ctx *ctx, const pl_param_block *b) {
+    double       *sum = pl_ctx_bytes(ctx, sizeof *sum * (size_t)(1 + (sharded(b) ? pl_sumsq_chunks(b->held) : 0)));
+    pl_sumsq_args a = {.x = element(b, b->grad, b->first), .n = b->held, .out = sum};
+    if (sharded(b)) a.chunks = sum;
+    pl_sumsq(ctx, &a);
+    return sum;
+}
+
 static void measure(pl_ctx *ctx, void *arg) {
     pl_optim *op = arg;
-    norm(ctx, op->block, pl_ctx_bytes(ctx, sizeof(double)));
+    norm(ctx, op->block);
     update_all(ctx, op->block, (pl_adamw_args){.step = 1, .round_to = op->block->round_to});
 }
 
@@ -37,25 +57,59 @@ pl_status pl_optim_init(pl_optim *op, const pl_backend *be, pl_pool *pool, pl_pa
                         const pl_optim_options *o, pl_err *err) {
     *op = (pl_optim){.block = block, .o = *o};
     PL_TRY(pl_ctx_init(&op->ctx, be, pool));
+    if (sharded(block)) {
+        op->chunks = pl_calloc((size_t)pl_sumsq_chunks(block->n), sizeof *op->chunks);
+        if (!op->chunks) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    }
     return pl_ctx_measure(&op->ctx, measure, op, err);
 }
 
 void pl_optim_fini(pl_optim *op) {
     pl_ctx_fini(&op->ctx);
+    pl_free(op->chunks);
+    op->chunks = NULL;
 }
 
-pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err) {
-    const pl_optim_options *o = &op->o;
+// All ranks' chunks; whose a chunk is not adds 0, which changes no bit of a sum of squares.
+static pl_status sum_chunks(pl_optim *op, const double *mine, double *sum, pl_err *err) {
+    const pl_param_block *b = op->block;
+    int64_t               chunks = pl_sumsq_chunks(b->n);
+    memset(op->chunks, 0, (size_t)chunks * sizeof *op->chunks);
+    if (b->held > 0)
+        memcpy(op->chunks + b->first / PL_SUMSQ_CHUNK, mine, (size_t)pl_sumsq_chunks(b->held) * sizeof *mine);
+    for (int64_t at = 0; at < chunks; at += DOUBLES)
+        PL_TRY(pl_comm_sum_doubles(op->o.comm, op->chunks + at, (int)(chunks - at < DOUBLES ? chunks - at : DOUBLES),
+                                   err));
+    *sum = pl_sumsq_tree(op->chunks, chunks);
+    return PL_OK;
+}
+
+pl_status pl_optim_norm(pl_optim *op, double grad_scale, double *size, pl_err *err) {
     pl_ctx_begin(&op->ctx);
-    double *sum = pl_ctx_bytes(&op->ctx, sizeof *sum);
-    norm(&op->ctx, op->block, sum);
+    double *mine = norm(&op->ctx, op->block), sum;
     PL_TRY(pl_ctx_sync(&op->ctx, err));
-    double size = sqrt(*sum) * grad_scale;
-    *grad_norm = size;
-    if (!isfinite(size))
-        return pl_fail(err, PL_E_INPUT, "step %lld: the gradient is not finite; lower train.lr or raise train.warmup",
-                       (long long)step);
-    double scale = o->clip > 0 && size > o->clip ? grad_scale * (o->clip / size) : grad_scale;
+    if (sharded(op->block))
+        PL_TRY(sum_chunks(op, mine, &sum, err));
+    else
+        sum = *mine;
+    *size = sqrt(sum) * grad_scale;
+    return PL_OK;
+}
+
+// What each rank made of its piece, to all.
+static pl_status show(pl_optim *op, pl_err *err) {
+    pl_param_block *b = op->block;
+    size_t          each = pl_dtype_size(b->real);
+    if (!sharded(b)) return pl_ctx_sync(&op->ctx, err);
+    PL_TRY(pl_comm_gather_pieces(op->o.comm, &op->ctx, b->work, (size_t)b->n * each, (size_t)b->piece * each, err));
+    if (!b->work16) return PL_OK;
+    each = sizeof *b->work16;
+    return pl_comm_gather_pieces(op->o.comm, &op->ctx, b->work16, (size_t)b->n * each, (size_t)b->piece * each, err);
+}
+
+pl_status pl_optim_update(pl_optim *op, double lr, double grad_scale, double size, int64_t step, pl_err *err) {
+    const pl_optim_options *o = &op->o;
+    double                  scale = o->clip > 0 && size > o->clip ? grad_scale * (o->clip / size) : grad_scale;
     update_all(&op->ctx, op->block,
                (pl_adamw_args){.lr = lr,
                                .beta1 = o->beta1,
@@ -65,5 +119,13 @@ pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step
                                .grad_scale = scale,
                                .step = step,
                                .round_to = op->block->round_to});
-    return pl_ctx_sync(&op->ctx, err);
+    return show(op, err);
+}
+
+pl_status pl_optim_step(pl_optim *op, double lr, double grad_scale, int64_t step, double *grad_norm, pl_err *err) {
+    PL_TRY(pl_optim_norm(op, grad_scale, grad_norm, err));
+    if (!isfinite(*grad_norm))
+        return pl_fail(err, PL_E_INPUT, "step %lld: the gradient is not finite; lower train.lr or raise train.warmup",
+                       (long long)step);
+    return pl_optim_update(op, lr, grad_scale, *grad_norm, step, err);
 }

@@ -1,256 +1,248 @@
 #include "train/loop/trainer.h"
 
-#include "checkpoints/state.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "train/loop/checkpoint.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define STATE_FILE "training_state"
-#define ARITHMETIC_ROOM 32 // of pl_backend, in a state
+#define SKIPPED_FILE "skipped.jsonl" // beside metrics.jsonl
 
 typedef struct loop {
     pl_task                  *t;
     const pl_trainer_options *o;
-    pl_metrics                metrics;
+    pl_metrics                metrics, skipped; // skipped: of steps that did not count
     pl_slots                  slots;
     pl_optim                  optim;
     pl_progress               progress;
-    char                     *last, *best; // folders
-    int64_t                   step;        // done
-    double                    best_score;  // NAN before the first evaluation
-    int64_t                   best_step;
+    pl_checkpoints            files;
+    pl_run_state              at;
     double                    saved_at; // time
-    int64_t                   saved_step;
 } loop;
-
-// ---- state
-
-static pl_status write_state(const loop *l, const char *dir, pl_err *err) {
-    const pl_task        *t = l->t;
-    const pl_param_block *b = t->block;
-    pl_param_state        parts;
-    PL_TRY(pl_param_state_init(&parts, b, err));
-    char *path = pl_path_join(dir, STATE_FILE);
-    if (!path) {
-        pl_param_state_fini(&parts);
-        return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    }
-    char arithmetic[ARITHMETIC_ROOM] = {0};
-    snprintf(arithmetic, sizeof arithmetic, "%s", t->backend->arithmetic);
-    pl_state_item item[] = {
-        {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
-        {.name = "arithmetic", .dtype = PL_U8, .count = sizeof arithmetic, .data = arithmetic},
-        {.name = "step", .dtype = PL_I64, .count = 1, .data = &l->step},
-        {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &l->best_score},
-        {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &l->best_step},
-        {.name = "cursor", .dtype = PL_I64, .count = t->n_cursor, .data = t->cursor},
-        {.name = "w", .dtype = b->real, .count = b->n, .data = parts.part[0]},
-        {.name = "m", .dtype = b->real, .count = b->n, .data = parts.part[1]},
-        {.name = "v", .dtype = b->real, .count = b->n, .data = parts.part[2]},
-    };
-    pl_status st = pl_state_write(path, item, sizeof item / sizeof *item, err);
-    pl_param_state_fini(&parts);
-    pl_free(path);
-    return st;
-}
-
-static pl_status take_into(const pl_memory *m, const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to,
-                           pl_err *err) {
-    const void *data;
-    PL_TRY(pl_state_get(s, name, t, n, &data, err));
-    return pl_memory_write(m, to, data, (size_t)n * pl_dtype_size(t), err);
-}
-
-static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
-    return take_into(NULL, s, name, t, n, to, err);
-}
-
-// Whether this process goes on in the numbers that the state was computed in, or may do so in others.
-static pl_status check_arithmetic(const loop *l, const pl_state *s, const char *path, pl_err *err) {
-    char        was[ARITHMETIC_ROOM] = "an older one";
-    const char *is = l->t->backend->arithmetic;
-    if (pl_state_find(s, "arithmetic")) PL_TRY(take(s, "arithmetic", PL_U8, sizeof was, was, err));
-    was[sizeof was - 1] = 0;
-    if (strcmp(was, is) == 0) return PL_OK;
-    if (!l->o->any_arithmetic)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: computed in arithmetic %s, this is %s (%s), whose bits differ; continue where it began, or "
-                       "set train.resume=any",
-                       path, was, is, l->t->backend->name);
-    pl_log_warn("%s: goes on in arithmetic %s, was computed in %s: its bits are neither's", path, is, was);
-    return PL_OK;
-}
-
-static pl_status read_state(loop *l, const char *path, pl_err *err) {
-    pl_task        *t = l->t;
-    pl_param_block *b = t->block;
-    pl_state       *s;
-    char            identity[sizeof t->identity];
-    pl_status       st;
-    PL_TRY(pl_state_open(&s, path, err));
-    PL_TRY_GOTO(st, done, take(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
-    if (memcmp(identity, t->identity, sizeof identity) != 0) {
-        identity[sizeof identity - 1] = 0;
-        st = pl_fail(err, PL_E_INPUT,
-                     "%s: belongs to another run (%s, this one is %s); restore the recipe and the data, or give "
-                     "another --out",
-                     path, identity, t->identity);
-        goto done;
-    }
-    PL_TRY_GOTO(st, done, check_arithmetic(l, s, path, err));
-    PL_TRY_GOTO(st, done, take(s, "step", PL_I64, 1, &l->step, err));
-    PL_TRY_GOTO(st, done, take(s, "best_score", PL_F64, 1, &l->best_score, err));
-    PL_TRY_GOTO(st, done, take(s, "best_step", PL_I64, 1, &l->best_step, err));
-    PL_TRY_GOTO(st, done, take(s, "cursor", PL_I64, t->n_cursor, t->cursor, err));
-    PL_TRY_GOTO(st, done, take_into(b->memory, s, "w", b->real, b->n, b->w, err));
-    PL_TRY_GOTO(st, done, take_into(b->memory, s, "m", b->real, b->n, b->m, err));
-    PL_TRY_GOTO(st, done, take_into(b->memory, s, "v", b->real, b->n, b->v, err));
-    if (l->step < 0)
-        st = pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)l->step);
-    else
-        st = pl_param_block_refresh(b, err);
-done:
-    pl_state_close(s);
-    return st;
-}
-
-pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {
-    *step = 0;
-    char     *dir = pl_path_join(out_dir, "checkpoints/last");
-    char     *path = dir ? pl_path_join(dir, STATE_FILE) : NULL;
-    pl_state *s = NULL;
-    pl_status st = path ? pl_atomic_dir_recover(dir, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    if (st == PL_OK && pl_path_exists(path)) {
-        st = pl_state_open(&s, path, err);
-        if (st == PL_OK) st = take(s, "step", PL_I64, 1, step, err);
-        if (s) pl_state_close(s);
-    }
-    pl_free(dir);
-    pl_free(path);
-    return st;
-}
-
-static pl_status save(const loop *l, const char *dir, bool state, pl_err *err) {
-    pl_atomic_dir a;
-    PL_TRY(pl_atomic_dir_begin(&a, dir, err));
-    const char *to = pl_atomic_dir_path(&a);
-    pl_status   st = l->t->save_model(l->t, to, err);
-    if (st == PL_OK && state) st = write_state(l, to, err);
-    if (st == PL_OK) return pl_atomic_dir_commit(&a, err);
-    pl_atomic_dir_abort(&a);
-    return st;
-}
-
-static pl_status save_last(loop *l, pl_err *err) {
-    if (l->saved_step == l->step) return PL_OK;
-    PL_TRY(save(l, l->last, true, err));
-    l->saved_at = pl_now();
-    l->saved_step = l->step;
-    return PL_OK;
-}
 
 // ---- a step
 
-pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
-                          pl_err *err) {
-    double start = pl_now();
-    int    first, n;
+static void note(pl_guard *g, const pl_task *t, int slot, const double *sums) {
+    if (!g) return;
+    if (t->n_cursor > 0)
+        memcpy(g->cursor + (size_t)slot * (size_t)t->n_cursor, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
+    if (slot == t->n_slots) return;
+    g->loss[slot] = sums ? sums[PL_SUM_LOSS] : 0;
+    g->weight[slot] = sums ? sums[PL_SUM_WEIGHT] : 0;
+}
+
+// This rank's share of a step's slots, summed; what they read is noted in g (NULL: nowhere).
+static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *g, int64_t step, double *sums,
+                           pl_err *err) {
+    int first, n;
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &n);
     pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
+        note(g, t, s, NULL);
         if (s < first || s >= first + n) {
             if (t->skip) PL_TRY(t->skip(t, step, s, err));
             continue;
         }
-        memset(r->sums, 0, sizeof r->sums);
+        memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);
         pl_param_block_zero_grad(t->block, &optim->ctx);
         PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
-        PL_TRY(t->slot(t, step, s, r->sums, err));
-        pl_slots_add(slots, &optim->ctx, t->block->grad, r->sums);
+        PL_TRY(t->slot(t, step, s, sums, err));
+        if (g) g->loss[s] = sums[PL_SUM_LOSS];
+        if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
+        pl_slots_add(slots, &optim->ctx, t->block->grad, sums);
     }
-    PL_TRY(pl_comm_sum(t->comm, &optim->ctx, t->block->grad, t->block->n, err));
+    note(g, t, t->n_slots, NULL);
+    return PL_OK;
+}
+
+// Whether the step counts; where nothing guards, what is not finite ends the run.
+static pl_status judge(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err) {
+    bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
+    r->skipped[0] = 0;
+    if (!finite && !(g && g->o.nonfinite))
+        return pl_fail(err, PL_E_INPUT, "step %lld: the %s is not finite; lower train.lr or raise train.warmup",
+                       (long long)step, isfinite(r->loss) ? "gradient" : "loss");
+    r->counts = !g || pl_guard_counts(g, r->loss, r->grad_norm, r->sums[PL_SUM_WEIGHT], r->skipped);
+    return PL_OK;
+}
+
+pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *g, int64_t step, double lr,
+                          pl_step_result *r, pl_err *err) {
+    double          start = pl_now();
+    pl_param_block *b = t->block;
+    PL_TRY(run_slots(t, slots, optim, g, step, r->sums, err));
+    if (b->shard.ranks > 1)
+        PL_TRY(pl_comm_sum_pieces(t->comm, &optim->ctx, b->grad, b->n, b->piece, err));
+    else
+        PL_TRY(pl_comm_sum(t->comm, &optim->ctx, b->grad, b->n, err));
     PL_TRY(pl_comm_sum_doubles(t->comm, r->sums, PL_SLOT_SUMS, err));
-    double weight = r->sums[PL_SUM_WEIGHT];
-    r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : 0;
-    if (!isfinite(r->loss))
-        return pl_fail(err, PL_E_INPUT, "step %lld: the loss is not finite; lower train.lr or raise train.warmup",
-                       (long long)step);
+    double weight = r->sums[PL_SUM_WEIGHT], scale = weight > 0 ? 1 / weight : 0;
+    r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : isfinite(weight) ? 0 : NAN;
     r->lr = lr;
-    PL_TRY(pl_optim_step(optim, lr, weight > 0 ? 1 / weight : 0, step, &r->grad_norm, err));
     r->tokens = r->sums[PL_SUM_TOKENS];
+    PL_TRY(pl_optim_norm(optim, scale, &r->grad_norm, err));
+    PL_TRY(judge(g, r, step, err));
+    // Moments are corrected by the number of updates, which a skipped step is none of.
+    int64_t skipped = g ? pl_guard_skipped(g) : 0;
+    if (r->counts) PL_TRY(pl_optim_update(optim, lr, scale, r->grad_norm, step - skipped, err));
     r->seconds = pl_now() - start;
     return PL_OK;
 }
 
+// A file of lines in the run's folder, cut back to where the run stands.
+static pl_status open_lines(const loop *l, pl_metrics *m, const char *name, pl_err *err) {
+    char     *path = pl_path_join(l->o->out_dir, name);
+    pl_status st = path ? pl_metrics_open(m, path, l->t->name, l->at.step, err)
+                        : pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    pl_free(path);
+    return st;
+}
+
 static pl_status log_step(loop *l, const pl_step_result *r, pl_err *err) {
     double rate = r->seconds > 0 ? r->tokens / r->seconds : 0;
-    pl_progress_update(&l->progress, l->step, "loss %.4f, %.0f tokens/s", r->loss, rate);
-    if (l->step % l->o->log_every != 0 && l->step != l->o->steps) return PL_OK;
-    pl_metrics_begin(&l->metrics, l->step);
+    pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate);
+    if (l->at.step % l->o->log_every != 0 && l->at.step != l->o->steps) return PL_OK;
+    pl_metrics_begin(&l->metrics, l->at.step);
     pl_metrics_num(&l->metrics, "loss", r->loss);
     pl_metrics_num(&l->metrics, "lr", r->lr);
     pl_metrics_num(&l->metrics, "grad_norm", r->grad_norm);
     pl_metrics_num(&l->metrics, "tokens", r->tokens);
     pl_metrics_num(&l->metrics, "tokens_per_second", rate);
+    if (pl_guard_skipped(&l->at.guard) > 0) pl_metrics_int(&l->metrics, "skipped", pl_guard_skipped(&l->at.guard));
     if (l->t->report) l->t->report(l->t, r->sums, &l->metrics);
     return pl_metrics_end(&l->metrics, err);
 }
 
 static pl_status evaluate(loop *l, pl_err *err) {
     double score = NAN;
-    pl_metrics_begin(&l->metrics, l->step);
-    PL_TRY(l->t->evaluate(l->t, l->step, &l->metrics, &score, err));
+    pl_metrics_begin(&l->metrics, l->at.step);
+    PL_TRY(l->t->evaluate(l->t, l->at.step, &l->metrics, &score, err));
     PL_TRY(pl_metrics_end(&l->metrics, err));
-    if (!(score > l->best_score) && !isnan(l->best_score)) return PL_OK;
-    l->best_score = score;
-    l->best_step = l->step;
-    return save(l, l->best, false, err);
+    if (!(score > l->at.best_score) && !isnan(l->at.best_score)) return PL_OK;
+    l->at.best_score = score;
+    l->at.best_step = l->at.step;
+    return pl_checkpoints_save_best(&l->files, err);
 }
 
 static bool due(int64_t step, int64_t every) {
     return every > 0 && step % every == 0;
 }
 
-// What rank 0 alone does after a step: lines, evaluations, files.
-static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool stop, pl_err *err) {
+// What rank 0 alone does after a step: lines and evaluations. *save: a checkpoint is due.
+static pl_status look_after(loop *l, const pl_step_result *r, bool last, bool stop, bool *save, pl_err *err) {
     const pl_trainer_options *o = l->o;
     PL_TRY(log_step(l, r, err));
-    if (l->t->evaluate && (last || due(l->step, o->eval_every))) PL_TRY(evaluate(l, err));
-    if (!l->t->evaluate && last) PL_TRY(save(l, l->best, false, err));
+    if (l->t->evaluate && (last || due(l->at.step, o->eval_every))) PL_TRY(evaluate(l, err));
+    if (!l->t->evaluate && last) PL_TRY(pl_checkpoints_save_best(&l->files, err));
     bool late = o->checkpoint_minutes > 0 && pl_now() - l->saved_at > 60 * o->checkpoint_minutes;
-    return last || stop || late || due(l->step, o->checkpoint_every) ? save_last(l, err) : PL_OK;
+    *save = last || stop || late || due(l->at.step, o->checkpoint_every);
+    return PL_OK;
 }
+
+// Rank 0 has said whether; where each rank holds a piece of the block, all bring theirs.
+static pl_status save(loop *l, bool wanted, pl_err *err) {
+    const pl_task *t = l->t;
+    if (t->block->shard.ranks > 1) PL_TRY(pl_comm_broadcast(t->comm, &wanted, sizeof wanted, err));
+    if (!wanted) return PL_OK;
+    l->saved_at = pl_now();
+    return pl_checkpoints_save(&l->files, &l->at, err);
+}
+
+// ---- steps that do not count
+
+// Each slot's loss and weight from the rank that worked on it.
+static pl_status collect_slots(loop *l, pl_err *err) {
+    PL_TRY(pl_comm_sum_doubles(l->t->comm, l->at.guard.loss, l->t->n_slots, err));
+    return pl_comm_sum_doubles(l->t->comm, l->at.guard.weight, l->t->n_slots, err);
+}
+
+static void put_cursor(pl_json_out *o, const char *key, const int64_t *at, int n) {
+    pl_json_out_key(o, key);
+    pl_json_out_array(o);
+    for (int i = 0; i < n; i++)
+        pl_json_out_int(o, at[i]);
+    pl_json_out_close(o, ']');
+}
+
+static void put_slot(pl_json_out *o, pl_task *t, const pl_guard *g, int64_t step, int slot) {
+    const int64_t *from = g->cursor + (size_t)slot * (size_t)t->n_cursor, *to = from + t->n_cursor;
+    pl_json_out_object(o);
+    pl_json_out_key(o, "slot");
+    pl_json_out_int(o, slot);
+    pl_json_out_key(o, "loss");
+    pl_json_out_num(o, g->weight[slot] > 0 ? g->loss[slot] / g->weight[slot] : g->loss[slot]);
+    if (t->place) {
+        t->place(t, step, slot, from, to, o);
+    } else {
+        put_cursor(o, "from", from, t->n_cursor);
+        put_cursor(o, "to", to, t->n_cursor);
+    }
+    pl_json_out_close(o, '}');
+}
+
+static pl_status write_skipped(loop *l, const pl_step_result *r, pl_err *err) {
+    pl_metrics *m = &l->skipped;
+    if (m->fd < 0) PL_TRY(open_lines(l, m, SKIPPED_FILE, err));
+    pl_metrics_begin(m, l->at.step);
+    pl_json_out_key(&m->line, "why");
+    pl_json_out_str(&m->line, r->skipped);
+    pl_metrics_num(m, "loss", r->loss);
+    pl_metrics_num(m, "grad_norm", r->grad_norm);
+    pl_json_out_key(&m->line, "slots");
+    pl_json_out_array(&m->line);
+    for (int s = 0; s < l->t->n_slots; s++)
+        put_slot(&m->line, l->t, &l->at.guard, l->at.step, s);
+    pl_json_out_close(&m->line, ']');
+    pl_log_warn("step %lld does not count: %s; %s says what it read", (long long)l->at.step, r->skipped, m->path);
+    return pl_metrics_end(m, err);
+}
+
+// All ranks, after a step that did not count.
+static pl_status tell_skipped(loop *l, const pl_step_result *r, pl_err *err) {
+    const pl_guard *g = &l->at.guard;
+    PL_TRY(collect_slots(l, err));
+    if (pl_comm_rank(l->t->comm) == 0) PL_TRY(write_skipped(l, r, err));
+    if (g->o.in_a_row == 0 || pl_guard_in_a_row(g) < g->o.in_a_row) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "step %lld: %lld steps in a row did not count, of this one %s; look at what " SKIPPED_FILE
+                   " names, lower train.lr or raise train.warmup",
+                   (long long)l->at.step, (long long)pl_guard_in_a_row(g), r->skipped);
+}
+
+// ---- the loop
 
 static pl_status run_steps(loop *l, pl_err *err) {
     const pl_trainer_options *o = l->o;
     pl_step_result            r;
-    while (l->step < o->steps) {
-        double lr = pl_schedule_at(&o->schedule, l->step + 1);
-        PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, l->step + 1, lr, &r, err));
-        l->step++;
-        bool   last = l->step == o->steps;
-        double asked = pl_stop_requested() || (o->stop_after > 0 && l->step >= o->stop_after);
+    while (l->at.step < o->steps) {
+        double lr = pl_schedule_at(&o->schedule, l->at.step + 1);
+        PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, &l->at.guard, l->at.step + 1, lr, &r, err));
+        l->at.step++;
+        if (!r.counts) PL_TRY(tell_skipped(l, &r, err));
+        bool   last = l->at.step == o->steps, wanted = false;
+        double asked = pl_stop_requested() || (o->stop_after > 0 && l->at.step >= o->stop_after);
         PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any of the ranks: its machine may be taken away
         bool stop = asked > 0 && !last;
-        if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, err));
+        if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, &wanted, err));
+        PL_TRY(save(l, wanted, err));
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
-                           l->last, (long long)l->step, (long long)o->steps);
+                           l->files.last, (long long)l->at.step, (long long)o->steps);
     }
     return PL_OK;
 }
 
 // No steps: what the task was given is the product.
 static pl_status as_it_starts(loop *l, pl_err *err) {
-    PL_TRY(l->t->evaluate ? evaluate(l, err) : save(l, l->best, false, err));
-    return save_last(l, err);
+    if (pl_comm_rank(l->t->comm) == 0)
+        PL_TRY(l->t->evaluate ? evaluate(l, err) : pl_checkpoints_save_best(&l->files, err));
+    return save(l, pl_comm_rank(l->t->comm) == 0, err);
 }
 
 // Ranks without a slot would only wait.
@@ -269,140 +261,94 @@ static pl_status check_shares(const pl_task *t, pl_err *err) {
     return PL_OK;
 }
 
+// A hash of what is held of the block's parts; of a sharded block, of the working copy, which all ranks have.
+static pl_status hash_block(const pl_param_block *b, uint64_t *h, pl_err *err) {
+    enum { PART = 1 << 16 };
+    double    room[PART];
+    size_t    each = pl_dtype_size(b->real);
+    bool      sharded = b->shard.ranks > 1;
+    pl_status st = PL_OK;
+    for (int part = 0; part < (sharded ? 1 : PL_BLOCK_PARTS); part++)
+        for (int64_t at = 0; at < b->n && st == PL_OK; at += PART) {
+            int64_t n = b->n - at < PART ? b->n - at : PART;
+            st = sharded
+                     ? pl_memory_read(b->memory, room, (uint8_t *)b->work + (size_t)at * each, (size_t)n * each, err)
+                     : pl_param_block_take(b, part, at, n, room, err);
+            if (st == PL_OK) *h = pl_hash_more(*h, room, (size_t)n * each);
+        }
+    return st;
+}
+
 // Every rank starts where rank 0 does.
 static pl_status check_start(loop *l, pl_err *err) {
     const pl_task *t = l->t;
-    pl_param_state parts;
     if (pl_comm_ranks(t->comm) == 1) return PL_OK;
-    PL_TRY(pl_param_state_init(&parts, t->block, err));
-    size_t   bytes = (size_t)t->block->n * pl_dtype_size(t->block->real);
     uint64_t h = pl_hash(t->identity, sizeof t->identity);
-    h = pl_hash_more(pl_hash_more(h, &l->step, sizeof l->step), t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
-    for (int i = 0; i < 3; i++)
-        h = pl_hash_more(h, parts.part[i], bytes);
-    pl_param_state_fini(&parts);
+    h = pl_hash_more(h, &l->at.step, sizeof l->at.step);
+    h = pl_hash_more(h, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
+    PL_TRY(hash_block(t->block, &h, err));
     uint64_t first = h;
     PL_TRY(pl_comm_broadcast(t->comm, &first, sizeof first, err));
     if (first == h) return PL_OK;
     return pl_fail(err, PL_E_INTERNAL,
                    "%s: step %lld: other weights than rank 0; did files change while they were read?", t->name,
-                   (long long)l->step);
+                   (long long)l->at.step);
 }
 
-// What runs before this one left undone goes; the last checkpoint is put back where one died swapping it.
-static pl_status take_folders(const loop *l, pl_err *err) {
-    char *checkpoints = pl_path_join(l->o->out_dir, "checkpoints");
-    if (!checkpoints) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    pl_status st = pl_dir_make(l->o->out_dir, err);
-    if (st == PL_OK) st = pl_atomic_dir_recover(l->last, err);
-    pl_dir_sweep(l->o->out_dir);
-    pl_dir_sweep(checkpoints);
-    pl_free(checkpoints);
-    return st;
-}
-
-// Of another rank: the run is the same one, whatever its files are called there.
-static pl_status same_run(const pl_task *t, pl_err *err) {
-    char first[sizeof t->identity];
-    memcpy(first, t->identity, sizeof first);
-    PL_TRY(pl_comm_broadcast(t->comm, first, sizeof first, err));
-    if (memcmp(first, t->identity, sizeof first) == 0) return PL_OK;
-    first[sizeof first - 1] = 0;
-    return pl_fail(err, PL_E_INPUT,
-                   "%s: this rank would train %s, rank 0 trains %s; give all the same recipe, data and target", t->name,
-                   t->identity, first);
-}
-
-// A part of rank 0's block to the others'.
-static pl_status share_part(const pl_task *t, const void *mine, void *theirs, pl_err *err) {
-    const pl_memory *m = t->block->memory;
-    size_t           bytes = (size_t)t->block->n * pl_dtype_size(t->block->real);
-    if (pl_comm_rank(t->comm) == 0) return pl_comm_broadcast(t->comm, (void *)(uintptr_t)mine, bytes, err);
-    void *to = m ? pl_malloc(bytes) : theirs;
-    if (!to) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
-    pl_status st = pl_comm_broadcast(t->comm, to, bytes, err);
-    if (st == PL_OK && m) st = pl_memory_write(m, theirs, to, bytes, err);
-    if (m) pl_free(to);
-    return st;
-}
-
-// What rank 0 has read: the others need no file of it.
-static pl_status share_state(loop *l, pl_err *err) {
-    pl_task        *t = l->t;
-    pl_param_block *b = t->block;
-    pl_param_state  parts = {0};
-    void           *theirs[3] = {b->w, b->m, b->v};
-    bool            first = pl_comm_rank(t->comm) == 0;
-    if (pl_comm_ranks(t->comm) == 1) return PL_OK;
-    PL_TRY(same_run(t, err));
-    PL_TRY(pl_comm_broadcast(t->comm, &l->saved_step, sizeof l->saved_step, err));
-    if (l->saved_step < 0) return PL_OK; // a new run: all begin alike, which check_start sees
-    l->step = l->saved_step;
-    PL_TRY(pl_comm_broadcast(t->comm, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor, err));
-    pl_status st = first ? pl_param_state_init(&parts, b, err) : PL_OK;
-    for (int i = 0; i < 3 && st == PL_OK; i++)
-        st = share_part(t, parts.part[i], theirs[i], err);
-    if (first) pl_param_state_fini(&parts);
-    return st == PL_OK && !first ? pl_param_block_refresh(b, err) : st;
-}
-
-static pl_status open_state(loop *l, const char *path, pl_err *err) {
+static pl_status resume(loop *l, pl_err *err) {
     const pl_task *t = l->t;
-    if (pl_comm_rank(t->comm) == 0) {
-        PL_TRY(take_folders(l, err));
-        if (pl_path_exists(path)) {
-            PL_TRY(read_state(l, path, err));
-            l->saved_step = l->step;
-        }
-    }
-    PL_TRY(share_state(l, err));
-    if (l->saved_step < 0) return PL_OK;
-    if (l->step < l->o->steps)
-        pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->step, (long long)l->o->steps);
+    PL_TRY(pl_checkpoints_init(&l->files, l->t, l->o, err));
+    PL_TRY(pl_guard_init(&l->at.guard, &l->o->guard, t->n_slots, t->n_cursor, err));
+    PL_TRY(pl_checkpoints_resume(&l->files, &l->at, err));
+    if (l->files.saved < 0) return PL_OK;
+    if (l->at.step < l->o->steps)
+        pl_log("%s: goes on after step %lld of %lld", t->name, (long long)l->at.step, (long long)l->o->steps);
     else
-        pl_log("%s: all %lld steps are done", t->name, (long long)l->step);
+        pl_log("%s: all %lld steps are done", t->name, (long long)l->at.step);
     return PL_OK;
 }
 
+// Rank 0's files of lines, each cut back to the step that the run goes on from.
+static pl_status open_files(loop *l, pl_err *err) {
+    char *path = pl_path_join(l->o->out_dir, SKIPPED_FILE);
+    if (!path) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    bool there = pl_path_exists(path);
+    pl_free(path);
+    if (there) PL_TRY(open_lines(l, &l->skipped, SKIPPED_FILE, err));
+    return open_lines(l, &l->metrics, "metrics.jsonl", err);
+}
+
 static pl_status start(loop *l, pl_err *err) {
-    pl_task   *t = l->t;
-    char      *state = NULL, *metrics = NULL;
-    pl_status  st;
-    const char oom[] = "training: out of memory";
-    l->last = pl_path_join(l->o->out_dir, "checkpoints/last");
-    l->best = pl_path_join(l->o->out_dir, "checkpoints/best");
-    metrics = pl_path_join(l->o->out_dir, "metrics.jsonl");
-    if (l->last) state = pl_path_join(l->last, STATE_FILE);
-    if (!l->last || !l->best || !metrics || !state) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s", oom));
-    PL_TRY_GOTO(st, done, check_shares(t, err));
-    PL_TRY_GOTO(st, done, open_state(l, state, err));
-    PL_TRY_GOTO(st, done, pl_optim_init(&l->optim, t->backend, t->pool, t->block, &l->o->optim, err));
-    int first, share;
+    pl_task         *t = l->t;
+    pl_optim_options o = l->o->optim;
+    int              first, share;
+    o.comm = t->comm;
+    PL_TRY(check_shares(t, err));
+    PL_TRY(resume(l, err));
+    PL_TRY(pl_optim_init(&l->optim, t->backend, t->pool, t->block, &o, err));
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &share);
-    PL_TRY_GOTO(st, done, pl_slots_init(&l->slots, share, t->block->n, t->backend, err));
-    PL_TRY_GOTO(st, done, check_start(l, err));
-    if (pl_comm_rank(t->comm) == 0) PL_TRY_GOTO(st, done, pl_metrics_open(&l->metrics, metrics, t->name, l->step, err));
-done:
-    pl_free(state);
-    pl_free(metrics);
-    return st;
+    PL_TRY(pl_slots_init(&l->slots, share, t->block->n, t->backend, err));
+    PL_TRY(check_start(l, err));
+    return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
 }
 
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     PL_CHECK(o->log_every >= 1 && o->steps >= 0, "log_every %lld, steps %lld", (long long)o->log_every,
              (long long)o->steps);
-    loop      l = {.t = t, .o = o, .best_score = NAN, .saved_step = -1, .metrics = {.fd = -1}, .saved_at = pl_now()};
+    loop l = {.t = t, .o = o, .metrics = {.fd = -1}, .skipped = {.fd = -1}, .saved_at = pl_now()};
+    l.at.best_score = NAN;
     pl_status st = start(&l, err);
-    if (st == PL_OK && o->steps == 0 && l.saved_step < 0 && pl_comm_rank(t->comm) == 0) st = as_it_starts(&l, err);
-    if (st == PL_OK && l.step < o->steps) {
-        pl_progress_begin(&l.progress, t->name, l.step, o->steps);
+    if (st == PL_OK && o->steps == 0 && l.files.saved < 0) st = as_it_starts(&l, err);
+    if (st == PL_OK && l.at.step < o->steps) {
+        pl_progress_begin(&l.progress, t->name, l.at.step, o->steps);
         st = run_steps(&l, err);
         pl_progress_end(&l.progress);
     }
     pl_metrics_close(&l.metrics);
+    pl_metrics_close(&l.skipped);
     pl_slots_fini(&l.slots);
     pl_optim_fini(&l.optim);
-    pl_free(l.last);
-    pl_free(l.best);
+    pl_checkpoints_fini(&l.files);
+    pl_guard_fini(&l.at.guard);
     return st;
 }

@@ -5,10 +5,9 @@
 // for bit, whatever had been written after the checkpoint.
 //
 // In a run's directory:
-//   checkpoints/last/   the model's files and `training_state` (masters, moments, step, cursor, best score, identity)
-//   checkpoints/best/   the model's files at the best evaluation; without evaluations, at the end
-//   metrics.jsonl       a line per logged step, a line per evaluation
-// Both folders are replaced as a whole; a kill at any instant leaves the old one or the new one.
+//   checkpoints/     what a run goes on from (train/loop/checkpoint.h)
+//   metrics.jsonl    a line per logged step, a line per evaluation
+//   skipped.jsonl    a line per step that did not count (train/loop/guard.h): why, and what each slot read
 //
 // Ranks (kernels/comm/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that
 // of one process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A
@@ -18,6 +17,7 @@
 
 #include "kernels/comm/comm.h"
 #include "train/loop/block.h"
+#include "train/loop/guard.h"
 #include "train/loop/metrics.h"
 #include "train/loop/optim.h"
 #include "train/loop/schedule.h"
@@ -46,6 +46,9 @@ struct pl_task {
     pl_status (*skip)(pl_task *t, int64_t step, int slot, pl_err *err);
     // More to say about a step, from the sums over all slots. May be NULL.
     void (*report)(pl_task *t, const double *sums, pl_metrics *m);
+    // What a slot of a step read, as members of an open object; the cursor stood at `from` before it and at `to` after
+    // it. NULL: the cursors themselves.
+    void (*place)(pl_task *t, int64_t step, int slot, const int64_t *from, const int64_t *to, pl_json_out *o);
     // Held-out evaluation after a step, for the metrics line. *score: higher is better. NULL: no evaluation.
     pl_status (*evaluate)(pl_task *t, int64_t step, pl_metrics *m, double *score, pl_err *err);
     // The model's files into dir, which exists.
@@ -56,6 +59,8 @@ typedef struct pl_trainer_options {
     const char      *out_dir; // made where missing
     pl_schedule      schedule;
     pl_optim_options optim;
+    pl_guard_options guard;
+    int64_t          keep;               // checkpoints to go on from: the last one and those before it, >= 1
     int64_t          steps;              // 0: the task's model as it is, evaluated and written
     int64_t          checkpoint_every;   // steps; 0: only at the end and when stopped
     double           checkpoint_minutes; // and when this much time has passed since the last one; 0: never for time
@@ -65,21 +70,25 @@ typedef struct pl_trainer_options {
     int64_t          stop_after;         // stop as if asked to, once this step is done; 0: no
 } pl_trainer_options;
 
-// Trains to options->steps from checkpoints/last where there is one, else from the block as it is. Returns at once when
+// Trains to options->steps from the newest whole checkpoint where there is one, else from the block as it is. Returns at once when
 // that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT
-// when last/ belongs to another run (identity) or was computed in another arithmetic, or the loss is not finite.
+// when it belongs to another run (identity) or was computed in another arithmetic, when all are damaged, or when steps
+// do not count, as the guard has it.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
 // One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this
-// rank's share) and optim are over the task's block. step counts from 1; seconds: of the whole.
+// rank's share) and optim are over the task's block; guard NULL: what is not finite is PL_E_INPUT. step counts from 1;
+// seconds: of the whole.
 typedef struct pl_step_result {
     double loss, lr, grad_norm, tokens, seconds;
     double sums[PL_SLOT_SUMS];
+    bool   counts;       // the weights were updated
+    char   skipped[160]; // why not
 } pl_step_result;
-pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, int64_t step, double lr, pl_step_result *r,
-                          pl_err *err);
+pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *guard, int64_t step, double lr,
+                          pl_step_result *r, pl_err *err);
 
-// The step that checkpoints/last holds; 0 where there is none.
+// The step of the newest whole checkpoint; 0 where there is none.
 pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err);
 
 #endif

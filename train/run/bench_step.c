@@ -247,7 +247,7 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const cha
         bool   host = !t->backend->memory;
         double before = pl_backend_peak_once(t->backend, b->dtype, t->pool);
         st = pl_bench_go_on(err);
-        if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, k + 2, LEARNING_RATE, &r, err);
+        if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, NULL, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;

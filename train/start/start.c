@@ -107,15 +107,15 @@ static double rms_of_embeddings(const pl_tensor *embed, const int32_t *id, int64
     return sqrt(sum / (double)(n * d));
 }
 
-// Multiplies the i-th d columns of parameter p by gain[i].
+// Parameter p as it is drawn, its i-th d columns multiplied by gain[i].
 static pl_status scale_columns(pl_start *s, int p, const double *gain, int64_t d, pl_err *err) {
     int64_t n = pl_param_block_count(s->block, p), width = s->model->params.p[p].spec.cols;
     float  *w = pl_malloc(pl_size_mul((size_t)n, sizeof *w, 1));
     if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for fc");
-    pl_status st = pl_param_block_get(s->block, p, w, err);
-    for (int64_t k = 0; k < n && st == PL_OK; k++)
+    pl_param_block_draw(s->block, p, (uint64_t)pl_generate_recipe_of(s->r)->seed, w);
+    for (int64_t k = 0; k < n; k++)
         w[k] = (float)((double)w[k] * gain[k % width / d]);
-    if (st == PL_OK) st = pl_param_block_set(s->block, p, w, err);
+    pl_status st = pl_param_block_set(s->block, p, w, err);
     pl_free(w);
     return st;
 }

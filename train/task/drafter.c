@@ -436,9 +436,12 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     bool head = freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].fixed;
-    pl_param_block_options o = {
-        .backend = env->backend, .round_to = e->dtype, .frozen = frozen, .decay_embed = tr->train.decay_embeddings};
-    pl_status st = pl_param_block_create(&e->block, ps, &o, err);
+    pl_param_block_options o = {.backend = env->backend,
+                                .round_to = e->dtype,
+                                .frozen = frozen,
+                                .shard = pl_train_shard(e->r, env->comm),
+                                .decay_embed = tr->train.decay_embeddings};
+    pl_status              st = pl_param_block_create(&e->block, ps, &o, err);
     pl_free(frozen);
     return st;
 }

@@ -62,9 +62,10 @@ static void take_rows(void *arg) {
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
     PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
     *lm = (pl_lm){.capacity = o->capacity, .recompute = o->recompute};
-    pl_param_block_options bo = {.backend = o->backend, .round_to = o->round_to, .decay_embed = o->decay_embed};
-    lm_pass                p = {.lm = lm, .rows = o->capacity};
-    pl_status              st;
+    pl_param_block_options bo = {
+        .backend = o->backend, .round_to = o->round_to, .shard = o->shard, .decay_embed = o->decay_embed};
+    lm_pass   p = {.lm = lm, .rows = o->capacity};
+    pl_status st;
     PL_TRY_GOTO(st, fail, pl_llama_trainable(config, "training", err));
     PL_TRY_GOTO(st, fail, pl_ctx_init(&lm->ctx, o->backend, o->pool));
     PL_TRY_GOTO(st, fail, pl_llama_init(&lm->model, config, o->backend, false, err));

@@ -34,6 +34,7 @@ typedef struct pl_lm_options {
     pl_pool          *pool;
     int64_t           capacity; // rows
     pl_dtype          round_to; // PL_BF16 or PL_F32
+    pl_shard          shard;    // of masters and moments
     bool              decay_embed;
     bool              recompute; // layers are run again in backward instead of kept: less memory, the same bits
 } pl_lm_options;

@@ -375,8 +375,9 @@ static pl_status create_block(router_task *t, const pl_env *env, pl_err *err) {
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     for (int i = 0; i < ps->n; i++)
         frozen[i] = i < t->model->head_param || ps->p[i].fixed;
-    pl_param_block_options o = {.backend = env->backend, .round_to = t->dtype, .frozen = frozen};
-    pl_status              st = pl_param_block_create(&t->block, ps, &o, err);
+    pl_param_block_options o = {
+        .backend = env->backend, .round_to = t->dtype, .frozen = frozen, .shard = pl_train_shard(t->r, env->comm)};
+    pl_status st = pl_param_block_create(&t->block, ps, &o, err);
     pl_free(frozen);
     return st;
 }

@@ -382,6 +382,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
                        .pool = env->pool,
                        .capacity = rows + pl_repetition_rows(&ro),
                        .round_to = config.dtype,
+                       .shard = pl_train_shard(p->r, env->comm),
                        .decay_embed = tr->train.decay_embeddings,
                        .recompute = tr->train.recompute};
     PL_TRY(pl_lm_create(&p->lm, &config, &o, err));

@@ -1,0 +1,435 @@
+#include "train/loop/checkpoint.h"
+
+#include "checkpoints/state.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STATE_FILE "training_state"
+#define ARITHMETIC_ROOM 32 // of pl_backend, in a state
+
+static const char *const part_name[PL_BLOCK_PARTS] = {"w", "m", "v"};
+
+static pl_status fail_memory(pl_err *err) {
+    return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+}
+
+// ---- parts of the block, wherever they are held ----
+
+// Elements [at, at + n) of a part come to rank 0, which has room for them; `room` of the others takes what they send.
+static pl_status bring(const pl_task *t, int part, int64_t at, int64_t n, uint8_t *room, pl_err *err) {
+    const pl_param_block *b = t->block;
+    size_t                each = pl_dtype_size(b->real);
+    int                   rank = pl_comm_rank(t->comm);
+    for (int64_t done = 0, m; done < n; done += m) {
+        int     owner = (int)((at + done) / b->piece);
+        int64_t left = (owner + 1) * b->piece - (at + done);
+        m = n - done < left ? n - done : left;
+        void *to = rank == 0 ? room + (size_t)done * each : room;
+        if (rank == owner) PL_TRY(pl_param_block_take(b, part, at + done, m, to, err));
+        PL_TRY(pl_comm_fetch(t->comm, owner, to, (size_t)m * each, err));
+    }
+    return PL_OK;
+}
+
+typedef struct stream {
+    const pl_task *t;
+    int            part;
+} stream;
+
+static pl_status fill(void *arg, int64_t at, void *data, int64_t n, pl_err *err) {
+    const stream *s = arg;
+    return bring(s->t, s->part, at, n, data, err);
+}
+
+// The next elements of a part from `at` on, as states are streamed.
+static int64_t stretch(const pl_param_block *b, int64_t at) {
+    return b->n - at < PL_STATE_STREAM ? b->n - at : PL_STATE_STREAM;
+}
+
+static uint8_t *stretch_room(const pl_param_block *b) {
+    return pl_malloc(PL_STATE_STREAM * pl_dtype_size(b->real));
+}
+
+// Another rank while rank 0 writes a state: its pieces, in that order.
+static pl_status give_parts(const pl_task *t, pl_err *err) {
+    uint8_t  *room = stretch_room(t->block);
+    pl_status st = room ? PL_OK : fail_memory(err);
+    for (int part = 0; part < PL_BLOCK_PARTS; part++)
+        for (int64_t at = 0; at < t->block->n && st == PL_OK; at += PL_STATE_STREAM)
+            st = bring(t, part, at, stretch(t->block, at), room, err);
+    pl_free(room);
+    return st;
+}
+
+// All ranks: the parts from rank 0's state into what each holds, and all of the working copy.
+static pl_status take_parts(const pl_task *t, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
+    pl_param_block *b = t->block;
+    size_t          each = pl_dtype_size(b->real);
+    bool            first = pl_comm_rank(t->comm) == 0;
+    uint8_t        *room = stretch_room(b);
+    pl_status       st = room ? PL_OK : fail_memory(err);
+    for (int i = 0; i < PL_BLOCK_PARTS; i++)
+        for (int64_t at = 0; at < b->n && st == PL_OK; at += PL_STATE_STREAM) {
+            int64_t n = stretch(b, at);
+            if (first) memcpy(room, (const uint8_t *)part[i] + (size_t)at * each, (size_t)n * each);
+            st = pl_comm_broadcast(t->comm, room, (size_t)n * each, err);
+            if (st == PL_OK) st = pl_param_block_put(b, i, at, n, room, err);
+        }
+    pl_free(room);
+    return st;
+}
+
+// ---- writing ----
+
+static pl_status write_state(const pl_checkpoints *c, const pl_run_state *s, const char *dir, pl_err *err) {
+    const pl_task        *t = c->t;
+    const pl_param_block *b = t->block;
+    char                  arithmetic[ARITHMETIC_ROOM] = {0};
+    stream                from[PL_BLOCK_PARTS];
+    char                 *path = pl_path_join(dir, STATE_FILE);
+    if (!path) return fail_memory(err);
+    snprintf(arithmetic, sizeof arithmetic, "%s", t->backend->arithmetic);
+    pl_state_item item[] = {
+        {.name = "identity", .dtype = PL_U8, .count = (int64_t)sizeof t->identity, .data = t->identity},
+        {.name = "arithmetic", .dtype = PL_U8, .count = sizeof arithmetic, .data = arithmetic},
+        {.name = "step", .dtype = PL_I64, .count = 1, .data = &s->step},
+        {.name = "best_score", .dtype = PL_F64, .count = 1, .data = &s->best_score},
+        {.name = "best_step", .dtype = PL_I64, .count = 1, .data = &s->best_step},
+        {.name = "guard", .dtype = PL_F64, .count = s->guard.n, .data = s->guard.state},
+        {.name = "cursor", .dtype = PL_I64, .count = t->n_cursor, .data = t->cursor},
+        {.name = NULL},
+        {.name = NULL},
+        {.name = NULL},
+    };
+    enum { ITEMS = sizeof item / sizeof *item };
+    for (int i = 0; i < PL_BLOCK_PARTS; i++) {
+        from[i] = (stream){t, i};
+        item[ITEMS - PL_BLOCK_PARTS + i] =
+            (pl_state_item){.name = part_name[i], .dtype = b->real, .count = b->n, .fill = fill, .arg = &from[i]};
+    }
+    pl_status st = pl_state_write(path, item, ITEMS, err);
+    pl_free(path);
+    return st;
+}
+
+// s NULL: the model alone.
+static pl_status write_folder(const pl_checkpoints *c, const pl_run_state *s, const char *dir, pl_err *err) {
+    pl_atomic_dir a;
+    PL_TRY(pl_atomic_dir_begin(&a, dir, err));
+    const char *to = pl_atomic_dir_path(&a);
+    pl_status   st = c->t->save_model(c->t, to, err);
+    if (st == PL_OK && s) st = write_state(c, s, to, err);
+    if (st == PL_OK) return pl_atomic_dir_commit(&a, err);
+    pl_atomic_dir_abort(&a);
+    return st;
+}
+
+pl_status pl_checkpoints_save_best(pl_checkpoints *c, pl_err *err) {
+    return write_folder(c, NULL, c->best, err);
+}
+
+// ---- the ones before ----
+
+// N of a folder "step-N"; -1: it is none.
+static int64_t step_of(const char *name) {
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    errno = 0;
+    long long n = strtoll(name + 5, &end, 10);
+    return *end || errno ? -1 : n;
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static bool add_step(int64_t **list, int *n, int64_t step) {
+    bool     full = (*n & (*n - 1)) == 0; // room is for the next power of two
+    int64_t *more = full ? pl_realloc(*list, (size_t)(*n ? 2 * *n : 1) * sizeof *more) : *list;
+    if (!more) return false;
+    *list = more;
+    more[(*n)++] = step;
+    return true;
+}
+
+// Their steps, the newest first; *list is the caller's to free.
+static pl_status list_steps(const char *dir, int64_t **list, int *n, pl_err *err) {
+    DIR      *d = opendir(dir);
+    pl_status st = PL_OK;
+    *list = NULL;
+    *n = 0;
+    if (!d) return errno == ENOENT ? PL_OK : pl_fail_errno(err, "%s", dir);
+    for (struct dirent *e; st == PL_OK;) {
+        errno = 0;
+        e = readdir(d);
+        if (!e && errno) st = pl_fail_errno(err, "%s", dir);
+        if (!e) break;
+        int64_t step = step_of(e->d_name);
+        if (step >= 0 && !add_step(list, n, step)) st = fail_memory(err);
+    }
+    closedir(d);
+    if (st == PL_OK && *n > 0) qsort(*list, (size_t)*n, sizeof **list, newest_first);
+    if (st == PL_OK) return PL_OK;
+    pl_free(*list);
+    *list = NULL;
+    return st;
+}
+
+static char *step_folder(const char *dir, int64_t step) {
+    return pl_sprintf("%s/step-%lld", dir, (long long)step);
+}
+
+// Of those before the newest the last keep - 1 stay; what calls itself newer was left by a run that went on from before
+// it. What cannot be removed now goes the next time.
+static void prune(const pl_checkpoints *c, int64_t newest) {
+    int64_t *list;
+    int      n;
+    if (list_steps(c->dir, &list, &n, NULL) != PL_OK) n = 0;
+    for (int i = 0, kept = 0; i < n; i++) {
+        if (list[i] < newest && kept < c->keep - 1) {
+            kept++;
+            continue;
+        }
+        char *folder = step_folder(c->dir, list[i]);
+        if (folder) pl_tree_remove(folder, NULL);
+        pl_free(folder);
+    }
+    pl_free(list);
+}
+
+// The new one takes the name last/, which stays until then; what it was is kept by its step. Where last/ was damaged,
+// what the run went on from is there by its step already.
+static pl_status put_in_place(pl_checkpoints *c, const char *folder, const char *before, pl_err *err) {
+    PL_TRY(pl_tree_remove(c->damaged ? c->last : before, err));
+    c->damaged = false;
+    return pl_path_succeed(folder, c->last, before, err);
+}
+
+pl_status pl_checkpoints_save(pl_checkpoints *c, const pl_run_state *s, pl_err *err) {
+    if (c->saved == s->step) return PL_OK;
+    int64_t saved = c->saved;
+    c->saved = s->step;
+    if (pl_comm_rank(c->t->comm) > 0) return give_parts(c->t, err);
+    char     *folder = step_folder(c->dir, s->step), *before = step_folder(c->dir, saved < 0 ? 0 : saved);
+    pl_status st = folder && before ? PL_OK : fail_memory(err);
+    if (st == PL_OK) st = write_folder(c, s, folder, err);
+    if (st == PL_OK) st = put_in_place(c, folder, before, err);
+    if (st == PL_OK) prune(c, s->step);
+    pl_free(folder);
+    pl_free(before);
+    return st;
+}
+
+// ---- reading ----
+
+static pl_status take(const pl_state *s, const char *name, pl_dtype t, int64_t n, void *to, pl_err *err) {
+    const void *data;
+    PL_TRY(pl_state_get(s, name, t, n, &data, err));
+    memcpy(to, data, (size_t)n * pl_dtype_size(t));
+    return PL_OK;
+}
+
+// Whether this process goes on in the numbers that the state was computed in, or may do so in others.
+static pl_status check_arithmetic(const pl_checkpoints *c, const pl_state *s, const char *path, pl_err *err) {
+    char        was[ARITHMETIC_ROOM] = "an older one";
+    const char *is = c->t->backend->arithmetic;
+    if (pl_state_find(s, "arithmetic")) PL_TRY(take(s, "arithmetic", PL_U8, sizeof was, was, err));
+    was[sizeof was - 1] = 0;
+    if (strcmp(was, is) == 0) return PL_OK;
+    if (!c->any_arithmetic)
+        return pl_fail(err, PL_E_INPUT,
+                       "%s: computed in arithmetic %s, this is %s (%s), whose bits differ; continue where it began, or "
+                       "set train.resume=any",
+                       path, was, is, c->t->backend->name);
+    pl_log_warn("%s: goes on in arithmetic %s, was computed in %s: its bits are neither's", path, is, was);
+    return PL_OK;
+}
+
+static pl_status check_identity(const pl_task *t, const pl_state *s, const char *path, pl_err *err) {
+    char identity[sizeof t->identity];
+    PL_TRY(take(s, "identity", PL_U8, (int64_t)sizeof identity, identity, err));
+    if (memcmp(identity, t->identity, sizeof identity) == 0) return PL_OK;
+    identity[sizeof identity - 1] = 0;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: belongs to another run (%s, this one is %s); restore the recipe and the data, or give another "
+                   "--out",
+                   path, identity, t->identity);
+}
+
+// All but the block's parts, of which `part` tells where they lie while the state is open.
+static pl_status read_state(const pl_checkpoints *c, const pl_state *f, const char *path, pl_run_state *s,
+                            const void *part[PL_BLOCK_PARTS], pl_err *err) {
+    pl_task *t = c->t;
+    PL_TRY(check_identity(t, f, path, err));
+    PL_TRY(check_arithmetic(c, f, path, err));
+    PL_TRY(take(f, "step", PL_I64, 1, &s->step, err));
+    PL_TRY(take(f, "best_score", PL_F64, 1, &s->best_score, err));
+    PL_TRY(take(f, "best_step", PL_I64, 1, &s->best_step, err));
+    PL_TRY(take(f, "cursor", PL_I64, t->n_cursor, t->cursor, err));
+    if (pl_state_find(f, "guard")) PL_TRY(take(f, "guard", PL_F64, s->guard.n, s->guard.state, err)); // else an old one
+    for (int i = 0; i < PL_BLOCK_PARTS; i++)
+        PL_TRY(pl_state_get(f, part_name[i], t->block->real, t->block->n, &part[i], err));
+    if (s->step >= 0) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: step %lld; remove the folder", path, (long long)s->step);
+}
+
+// The state in a folder, verified.
+static pl_status open_folder(const char *folder, pl_state **f, char **path, pl_err *err) {
+    *f = NULL;
+    *path = pl_path_join(folder, STATE_FILE);
+    return *path ? pl_state_open(f, *path, err) : fail_memory(err);
+}
+
+// The newest whole state of a run and its file's path (both the caller's), or NULL where it has none. why: of last/,
+// where it is damaged, and else empty.
+static pl_status open_newest(const char *dir, const char *last, pl_state **f, char **path, pl_err *why, pl_err *err) {
+    int64_t  *list;
+    int       n;
+    pl_err    more;
+    pl_status st = PL_OK;
+    *f = NULL;
+    *path = NULL;
+    *why = (pl_err){0};
+    PL_TRY(list_steps(dir, &list, &n, err));
+    if (pl_path_exists(last)) st = open_folder(last, f, path, why);
+    more = *why;
+    for (int i = 0; i < n && !*f && (st == PL_OK || st == PL_E_INPUT); i++) {
+        char *folder = step_folder(dir, list[i]);
+        pl_free(*path);
+        *path = NULL;
+        st = folder ? open_folder(folder, f, path, &more) : fail_memory(&more);
+        if (why->status == PL_OK) *why = more;
+        pl_free(folder);
+    }
+    pl_free(list);
+    if (*f) return PL_OK;
+    pl_free(*path);
+    *path = NULL;
+    if (st == PL_E_INPUT)
+        return pl_fail(err, st, "%.*s; no checkpoint in %s is whole: remove that folder to begin anew",
+                       (int)strcspn(why->msg, ";"), why->msg, dir);
+    return st == PL_OK ? PL_OK : pl_fail(err, st, "%s", more.msg);
+}
+
+// Of another rank: the run is the same one, whatever its files are called there.
+static pl_status same_run(const pl_task *t, pl_err *err) {
+    char first[sizeof t->identity];
+    memcpy(first, t->identity, sizeof first);
+    PL_TRY(pl_comm_broadcast(t->comm, first, sizeof first, err));
+    if (memcmp(first, t->identity, sizeof first) == 0) return PL_OK;
+    first[sizeof first - 1] = 0;
+    return pl_fail(err, PL_E_INPUT,
+                   "%s: this rank would train %s, rank 0 trains %s; give all the same recipe, data and target", t->name,
+                   t->identity, first);
+}
+
+// What rank 0 has read: the others need no file of it.
+static pl_status share(pl_checkpoints *c, pl_run_state *s, const void *const part[PL_BLOCK_PARTS], pl_err *err) {
+    pl_task *t = c->t;
+    PL_TRY(same_run(t, err));
+    PL_TRY(pl_comm_broadcast(t->comm, &c->saved, sizeof c->saved, err));
+    if (c->saved < 0) return PL_OK; // a new run: all begin alike
+    s->step = c->saved;
+    PL_TRY(pl_comm_broadcast(t->comm, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor, err));
+    PL_TRY(pl_comm_broadcast(t->comm, s->guard.state, (size_t)s->guard.n * sizeof *s->guard.state, err));
+    return take_parts(t, part, err);
+}
+
+// What runs before this one left undone goes; the last checkpoint is put back where one died swapping it.
+static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
+    PL_TRY(pl_dir_make(c->out, err));
+    PL_TRY(pl_atomic_dir_recover(c->last, err));
+    pl_dir_sweep(c->out);
+    pl_dir_sweep(c->dir);
+    return PL_OK;
+}
+
+// A run that was killed while last/ was succeeded left the one before it under the new one's step, or, where names cannot
+// be exchanged, no last/ at all.
+static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
+    if (c->damaged) return PL_OK;
+    pl_state *f = NULL;
+    char     *folder = step_folder(c->dir, c->saved), *path = NULL, *own = NULL;
+    int64_t   step = -1;
+    pl_status st = folder ? PL_OK : fail_memory(err);
+    if (st == PL_OK && !pl_path_exists(c->last)) st = pl_path_succeed(folder, c->last, folder, err);
+    if (st == PL_OK && pl_path_exists(folder) && open_folder(folder, &f, &path, NULL) == PL_OK &&
+        take(f, "step", PL_I64, 1, &step, NULL) == PL_OK && step >= 0 && step < c->saved) {
+        own = step_folder(c->dir, step);
+        st = !own ? fail_memory(err) : pl_path_exists(own) ? PL_OK : pl_path_succeed(folder, own, own, err);
+    }
+    if (f) pl_state_close(f);
+    pl_free(own);
+    pl_free(path);
+    pl_free(folder);
+    if (st == PL_OK) prune(c, c->saved);
+    return st;
+}
+
+pl_status pl_checkpoints_resume(pl_checkpoints *c, pl_run_state *s, pl_err *err) {
+    const void *part[PL_BLOCK_PARTS] = {NULL};
+    pl_state   *f = NULL;
+    char       *path = NULL;
+    pl_err      why;
+    pl_status   st = PL_OK;
+    if (pl_comm_rank(c->t->comm) == 0) {
+        PL_TRY(take_folders(c, err));
+        PL_TRY(open_newest(c->dir, c->last, &f, &path, &why, err));
+        c->damaged = why.status != PL_OK && pl_path_exists(c->last);
+        if (f) st = read_state(c, f, path, s, part, err);
+        if (f && st == PL_OK) c->saved = s->step;
+        if (f && st == PL_OK) st = tidy(c, err);
+        if (c->damaged && st == PL_OK) pl_log_warn("%.*s; goes on from %s", (int)strcspn(why.msg, ";"), why.msg, path);
+    }
+    if (st == PL_OK) st = share(c, s, part, err);
+    if (f) pl_state_close(f);
+    pl_free(path);
+    return st;
+}
+
+pl_status pl_trainer_done_steps(const char *out_dir, int64_t *step, pl_err *err) {
+    char     *dir = pl_path_join(out_dir, "checkpoints"), *last = dir ? pl_path_join(dir, "last") : NULL, *path = NULL;
+    pl_state *f = NULL;
+    pl_err    why;
+    *step = 0;
+    pl_status st = last ? pl_atomic_dir_recover(last, err) : fail_memory(err);
+    if (st == PL_OK) st = open_newest(dir, last, &f, &path, &why, err);
+    if (f) st = take(f, "step", PL_I64, 1, step, err);
+    if (f) pl_state_close(f);
+    pl_free(dir);
+    pl_free(last);
+    pl_free(path);
+    return st;
+}
+
+// ---- life ----
+
+pl_status pl_checkpoints_init(pl_checkpoints *c, pl_task *t, const pl_trainer_options *o, pl_err *err) {
+    *c = (pl_checkpoints){.t = t, .keep = o->keep, .any_arithmetic = o->any_arithmetic, .saved = -1};
+    c->out = pl_strdup(o->out_dir);
+    c->dir = pl_path_join(o->out_dir, "checkpoints");
+    if (c->dir) c->last = pl_path_join(c->dir, "last");
+    if (c->dir) c->best = pl_path_join(c->dir, "best");
+    if (c->out && c->last && c->best) return PL_OK;
+    pl_checkpoints_fini(c);
+    return fail_memory(err);
+}
+
+void pl_checkpoints_fini(pl_checkpoints *c) {
+    pl_free(c->out);
+    pl_free(c->dir);
+    pl_free(c->last);
+    pl_free(c->best);
+    *c = (pl_checkpoints){0};
+}

@@ -1,0 +1,42 @@
+// Which steps count: a step whose loss or gradient is not finite, or is far from those before it, changes no weight.
+//
+// A step is skipped when its loss or its gradient's norm is not finite, or (spike k > 0) when either is more than k
+// times the median of the last `window` steps that counted, once there are so many (a median that is not positive
+// guards nothing). Both are values of the whole step, the same on all ranks, so that all decide alike. What a guard
+// remembers is part of the training state: a run that goes on counts on.
+#ifndef PL_TRAIN_GUARD_H
+#define PL_TRAIN_GUARD_H
+
+#include "kernels/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PL_GUARD_WINDOW_MAX 4096
+
+typedef struct pl_guard_options {
+    bool    nonfinite; // skip what is not finite; else it ends the run
+    double  spike;     // 0: none is one
+    int64_t window;    // steps of the medians; 1..PL_GUARD_WINDOW_MAX
+    int64_t in_a_row;  // so many skipped ones end the run; 0: never
+} pl_guard_options;
+
+typedef struct pl_guard {
+    pl_guard_options o;
+    int64_t          n;     // of state
+    double          *state; // [n] skipped, skipped in a row, counted, losses [window], norms [window]
+    // Of the step in hand: each slot's loss and weight, and where the data stood before it and after the last.
+    int              n_slots, n_cursor;
+    double          *loss, *weight; // [n_slots]
+    int64_t         *cursor;        // [n_slots + 1][n_cursor]
+} pl_guard;
+
+pl_status pl_guard_init(pl_guard *g, const pl_guard_options *o, int n_slots, int n_cursor, pl_err *err);
+void      pl_guard_fini(pl_guard *g);
+
+// Whether a step counts; remembers it. `why` says why not. weight: of what it learned from; nothing is remembered of a
+// step without.
+bool    pl_guard_counts(pl_guard *g, double loss, double norm, double weight, char why[160]);
+int64_t pl_guard_skipped(const pl_guard *g);  // so far
+int64_t pl_guard_in_a_row(const pl_guard *g); // up to now
+
+#endif
