@@ -99,7 +99,7 @@ static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const ch
     pl_param_args a = {.tensor = t, .kind = PL_PARAM_MATRIX, .cols = cols, .init_std = share / sqrt((double)cols)};
     for (int i = 0; i < 2 && name[i]; i++) {
         snprintf(whole[i], sizeof whole[i], "%s%s.weight", prefix, name[i]);
-        a.part[i] = (pl_weight_part){whole[i], rows[i]};
+        a.part[i] = (pl_weight_part){.name = whole[i], .rows = rows[i]};
     }
     pl_params_add(ps, &a);
 }

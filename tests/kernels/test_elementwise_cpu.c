@@ -180,7 +180,7 @@ static void update(op_run *r, const void *arg) {
     }
     pl_adamw(op_ctx(r), &(pl_adamw_args){t[0].data, t[1].data, t[2].data, t[0].data, NULL, t[4].data, *n, 1e-3, 0.9,
                                          0.95, 1e-8, 0.1, 0.01, 7, PL_F32});
-    pl_sumsq(op_ctx(r), &(pl_sumsq_args){t[4].data, *n, norm});
+    pl_sumsq(op_ctx(r), &(pl_sumsq_args){.x = t[4].data, .n = *n, .out = norm});
     for (int i = 0; i < 3; i++)
         op_out(r, t[i]);
     op_out_f64(r, norm, 1);
