@@ -3,7 +3,7 @@
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 #   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
-#   of generate, train, decode (3600 s). tidy [FILES.c...]: clang-tidy. benchmarks [TARGET/FOLDER].
+#   of generate, train, decode (3600 s). kills [N]: N kills of training over ranks (50). tidy [FILES.c...]: clang-tidy. benchmarks [TARGET/FOLDER].
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, benchmarks and parity take; without it
 # they train them once.
@@ -423,6 +423,81 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     hosts_down
 }
 
+kills_start() { # RANKS SHARD: $pid trains into $work/run, leader of a session of its own
+    TMPDIR=$work/tmp setsid "$p" train "$work/kills.yaml" --out "$work/run" --quiet --threads 1 --ranks "$1" --set "train.shard=$2" 2>"$work/kills.log" &
+    pid=$!
+}
+
+kills_lines() { { wc -l <"$work/run/metrics.jsonl"; } 2>/dev/null || echo 0; }
+
+kills_wait() { # POINT: until it is there, or the run has ended
+    local newest before
+    before=$(kills_lines)
+    newest=$(stat -c %i "$work/run/checkpoints/last" 2>/dev/null)
+    while kill -0 "$pid" 2>/dev/null; do
+        case $1 in
+        start) sleep "0.0$((RANDOM % 10))"; return ;;
+        writing) compgen -G "$work/run/checkpoints/.step-*.tmp-*" >/dev/null && return ;;
+        replaced) [ "$(stat -c %i "$work/run/checkpoints/last" 2>/dev/null)" != "$newest" ] && return ;;
+        step) [ "$(kills_lines)" -gt $((before + RANDOM % 12)) ] && return ;;
+        esac
+    done
+}
+
+kills_gone() { # no process of the session is left, within 20 s
+    local i
+    wait "$pid" 2>/dev/null
+    for i in {1..200}; do
+        [ -z "$(ps -o pid= --sid "$pid")" ] && return
+        sleep 0.1
+    done
+    return 1
+}
+
+kills_names() { (cd "$1" && find . -mindepth 1 | sort); }
+
+shown_kills() { # [N]: 50 kills of training by 2 and 4 ranks, optimizer sharded or not: half of one rank, a quarter of the launcher, a quarter of all
+    local n=${1:-50} i=0 ranks shard point who pid victims starts=0 named=0 one=0 launcher=0 all=0 shm before
+    p=$(program)
+    mkdir -p "$work/tmp"
+    awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/kills.txt"
+    cat >"$work/kills.yaml" <<END
+kind: target
+data: {text: $work/kills.txt, tokenizer: {vocab_size: 300}, chunk_bytes: 2048, holdout: {every: 9}}
+target: {new: {hidden_size: 128, layers: 2, heads: 4, kv_heads: 2, intermediate: 256, positions: 96}}
+train: {steps: $((12 * n)), batch: 4, seq_len: 32, lr: 1e-2, warmup: 5, slots: 4, checkpoint_every: 3, keep: 3, eval_every: 20, eval_tokens: 64, log_every: 1}
+END
+    "$p" train "$work/kills.yaml" --out "$work/one" --quiet || { fail kills "undisturbed"; return; }
+    before=$(ls /dev/shm; ipcs -m)
+    RANDOM=7
+    while [ $i -lt "$n" ]; do
+        ranks=$((RANDOM % 2 ? 2 : 4)) shard=$([ $((RANDOM % 2)) = 0 ] && echo none || echo optimizer)
+        case $((RANDOM % 5)) in 0) point=start ;; 1) point=writing ;; 2) point=replaced ;; *) point=step ;; esac
+        kills_start "$ranks" "$shard"
+        starts=$((starts + 1))
+        kills_wait "$point"
+        victims=($(cat "/proc/$pid/task/$pid/children" 2>/dev/null))
+        case $((i % 4)) in
+        0 | 2) [ ${#victims[@]} -gt 0 ] && kill -9 "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null && who=one ;;
+        1) kill -9 "$pid" 2>/dev/null && who=launcher ;;
+        3) kill -9 "$pid" "${victims[@]}" 2>/dev/null && who=all ;;
+        esac
+        kills_gone || { fail kills "processes outlive kill $i of $who at $point"; return; }
+        grep -qvE '^paceline: (train: rank [0-9]+: |warning: )' "$work/kills.log" && { cat "$work/kills.log"; fail kills "kill $i of ${who:-nobody} at $point"; return; }
+        [ -n "${who:-}" ] || continue # it had not started yet, or ended before
+        declare "$who=$((${!who} + 1))" who=""
+        [ "$point" = step ] || named=$((named + 1))
+        i=$((i + 1))
+    done
+    kills_start 4 optimizer
+    wait "$pid" || { cat "$work/kills.log"; fail kills "the last run"; return; }
+    for i in training_state model.safetensors; do cmp "$work/one/checkpoints/last/$i" "$work/run/checkpoints/last/$i" || { fail kills "other weights than undisturbed"; return; }; done
+    cmp "$work/one/checkpoints/best/model.safetensors" "$work/run/checkpoints/best/model.safetensors" || { fail kills "another best"; return; }
+    cmp <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/one/metrics.jsonl") <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/run/metrics.jsonl") || { fail kills "other metrics"; return; }
+    diff <(kills_names "$work/one") <(kills_names "$work/run") && [ -z "$(ls -A "$work/tmp")" ] && [ "$before" = "$(ls /dev/shm; ipcs -m)" ] || { fail kills "something stays"; return; }
+    say kills "$n kills ($one of one rank, $launcher of the launcher, $all of all; $named while starting, while a checkpoint was written or just after) in $((starts + 1)) starts by 2 or 4 ranks, sharded or not: weights, best and metrics of the undisturbed run; no process, shared memory, lock or temporary stays"
+}
+
 shown_soak() {
     program >/dev/null
     cmake --build "$root/build" --target soak >/dev/null
@@ -469,7 +544,7 @@ while [ $# -gt 0 ]; do
     shift
     args=()
     case "$name" in
-    soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    soak | kills) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
     fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
     benchmarks) [[ "${1:-}" == */* ]] && args=("$1") && shift ;;

@@ -91,6 +91,11 @@ double pl_memory_resident(void) {
     return kib < 0 ? 0 : kib * 1024;
 }
 
+double pl_memory_peak(void) {
+    double kib = number_in("/proc/self/status", "VmHWM:");
+    return kib < 0 ? 0 : kib * 1024;
+}
+
 void pl_memory_words(double bytes, char text[32]) {
     const char *unit = bytes < 1 << 20 ? "KiB" : bytes < 1 << 30 ? "MiB" : "GiB";
     double      size = bytes < 1 << 20 ? 1 << 10 : bytes < 1 << 30 ? 1 << 20 : 1 << 30;

@@ -21,6 +21,8 @@ pl_status pl_memory_room(double bytes, const char *what, const char *mend, pl_er
 pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err);
 // Bytes that this process holds in memory now, mapped files' pages included; 0 where nothing says.
 double    pl_memory_resident(void);
+// The most that it has held so far.
+double    pl_memory_peak(void);
 // Bytes in words: "1.5 GiB".
 void      pl_memory_words(double bytes, char text[32]);
 

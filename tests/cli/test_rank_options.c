@@ -300,6 +300,7 @@ static void both_end(running r[WORLD], int code, const char *part) {
     }
 }
 
+// As torchrun starts them; and with options, masters and moments in a half each.
 static void launched(void **state) {
     (void)state;
     for (int torchrun = 0; torchrun < 2; torchrun++) {
@@ -308,7 +309,7 @@ static void launched(void **state) {
         int         port = test_free_port();
         running     r[WORLD];
         for (int i = WORLD - 1; i >= 0; i--)
-            r[i] = start_rank(i, port, torchrun, out, NULL);
+            r[i] = start_rank(i, port, torchrun, out, torchrun ? NULL : "--set=train.shard=optimizer");
         both_end(r, 0, NULL);
         snprintf(path, sizeof path, "host-0/%s", out);
         same_state("one", path);

@@ -117,6 +117,69 @@ static pl_status sum(pl_comm *c, pl_ctx *ctx, int64_t n, pl_err *err) {
     return PL_OK;
 }
 
+// The two halves of the sum: a rank's piece is the sum's, bit for bit; once gathered, all of it is there. What of
+// rank r is fetched stands in rank 0's memory, and nobody else's changes.
+static pl_status halves(pl_comm *c, pl_ctx *ctx, int64_t n, int64_t piece, pl_err *err) {
+    const pl_memory *m = backend->memory;
+    size_t           bytes = (size_t)n * sizeof(float);
+    float           *host = pl_malloc(bytes + sizeof *host);
+    void            *x = pl_memory_create(m, PL_LOCAL, bytes + 1, err);
+    int              rank = pl_comm_rank(c), ranks = pl_comm_ranks(c);
+    int64_t          from = rank * piece < n ? rank * piece : n, to = from + piece < n ? from + piece : n;
+    EXPECT(host && x);
+    for (int64_t i = 0; i < n; i++)
+        host[i] = value(rank, i);
+    PL_TRY(pl_memory_write(m, x, host, bytes, err));
+    PL_TRY(pl_comm_sum_pieces(c, ctx, x, n, piece, err));
+    PL_TRY(pl_memory_read(m, host, x, bytes, err));
+    for (int64_t i = from; i < to; i++)
+        EXPECT(host[i] == tree(0, ranks, i));
+    for (int64_t i = 0; i < n; i++)
+        if (i < from || i >= to) host[i] = -1;
+    PL_TRY(pl_memory_write(m, x, host, bytes, err));
+    PL_TRY(pl_comm_gather_pieces(c, ctx, x, bytes, (size_t)piece * sizeof(float), err));
+    PL_TRY(pl_memory_read(m, host, x, bytes, err));
+    for (int64_t i = 0; i < n; i++)
+        EXPECT(host[i] == tree(0, ranks, i));
+    for (int r = 0; r < ranks; r++) {
+        for (int64_t i = 0; i < n; i++)
+            host[i] = (float)(100 * rank) + (float)(i % 7);
+        PL_TRY(pl_comm_fetch(c, r, r == rank || rank == 0 ? host : NULL, bytes, err));
+        int whose = rank == 0 ? r : rank;
+        for (int64_t i = 0; i < n; i++)
+            EXPECT(host[i] == (float)(100 * whose) + (float)(i % 7));
+    }
+    pl_memory_destroy(m, PL_LOCAL, x, bytes + 1);
+    pl_free(host);
+    return PL_OK;
+}
+
+// Pieces of nothing, of less than the others, of more than one round.
+static pl_status all_halves(pl_comm *c, pl_err *err) {
+    static const int64_t counts[] = {0, 1, 17, 1000, 40001, 2500003};
+    int                  ranks = pl_comm_ranks(c);
+    pl_ctx               ctx;
+    PL_TRY(pl_comm_open(c, "host", backend, err));
+    PL_TRY(pl_ctx_init(&ctx, backend, NULL));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        if (counts[i] > 50000 && backend->memory) continue; // an emulated device takes its time
+        PL_TRY(halves(c, &ctx, counts[i], (counts[i] + ranks - 1) / ranks, err));
+        if (counts[i] < 50000) PL_TRY(halves(c, &ctx, counts[i], counts[i] - counts[i] / 3, err));
+    }
+    pl_ctx_fini(&ctx);
+    return PL_OK;
+}
+
+static void halves_are_the_sum(void **state) {
+    (void)state;
+    backend = pl_backend_cpu();
+    all_content(1, all_halves);
+    for (int ranks = 2; ranks <= 5; ranks++)
+        all_content(ranks, all_halves);
+    backend = pl_backend_emulated();
+    all_content(3, all_halves);
+}
+
 // Fewer values than ranks, odd counts, more than one round.
 static pl_status sums(pl_comm *c, pl_err *err) {
     static const int64_t counts[] = {0, 1, 3, 17, 1000, 40001, (1 << 20) - 1, (1 << 20) + 5, 2500003};
@@ -618,18 +681,29 @@ static void strangers_are_let_go(void **state) {
 
 int main(void) {
     const struct CMUnitTest shared[] = {
-        cmocka_unit_test(sums_are_the_tree),     cmocka_unit_test(sums_on_a_device),
-        cmocka_unit_test(words_arrive),          cmocka_unit_test(parcels_arrive),
-        cmocka_unit_test(rank_0_goes_first),     cmocka_unit_test(one_rank_costs_nothing),
-        cmocka_unit_test(a_group_of_one),        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_a_sum),   cmocka_unit_test(a_killed_rank_stops_all),
-        cmocka_unit_test(a_failure_is_told),     cmocka_unit_test(a_rank_that_leaves_is_missed),
-        cmocka_unit_test(a_failure_stays),       cmocka_unit_test(nobody_outlives_rank_0),
-        cmocka_unit_test(others_ignore_stops),   cmocka_unit_test(nccl_is_looked_for),
-        cmocka_unit_test(transports_are_chosen), cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(halves_are_the_sum),
+        cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),
+        cmocka_unit_test(parcels_arrive),
+        cmocka_unit_test(rank_0_goes_first),
+        cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_a_sum),
+        cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),
+        cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen),
+        cmocka_unit_test(mixed_devices_are_refused),
     };
     const struct CMUnitTest tcp[] = {
         cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(halves_are_the_sum),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(words_arrive),
         cmocka_unit_test(parcels_arrive),

@@ -123,6 +123,40 @@ static void on_a_device(void **state) {
     same("device-1", "device-2");
 }
 
+// Masters and moments over ranks: a drafter whose MLP makes some pieces, with a head that is not trained and what of
+// its weights is scaled to the target's features; on the host and on a device.
+#define WIDE "train.slots=4\ndrafter.intermediate=2048\ntrain.unroll=2\ntrain.slot_rows=64\n"
+static void sharded(void **state) {
+    (void)state;
+    pl_err            err;
+    static const char whole[] = SHORT WIDE, cut[] = SHORT WIDE "train.shard=optimizer\n";
+    if (drafter(1, "wide-1", whole, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (drafter(2, "wide-2", cut, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    same("wide-1", "wide-2");
+    assert_int_equal(drafter(4, "wide-parts", cut, 2, &err), PL_E_INTERRUPTED);
+    assert_int_equal(drafter(1, "wide-parts", cut, 3, &err), PL_E_INTERRUPTED);
+    assert_int_equal(drafter(2, "wide-parts", whole, 5, &err), PL_E_INTERRUPTED);
+    if (drafter(4, "wide-parts", cut, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    same("wide-1", "wide-parts");
+}
+
+static void sharded_on_a_device(void **state) {
+    (void)state;
+    pl_err            err;
+    static const char whole[] = "train.slot_rows=48\ntrain.slots=2\ntrain.unroll=2\ntrain.eval_steps=2\n"
+                                "train.eval_tokens=60\ntrain.warmup=1\ntrain.steps=3\ntrain.eval_every=0\n"
+                                "drafter.intermediate=1024\n";
+    char              cut[512];
+    snprintf(cut, sizeof cut, "%strain.shard=optimizer\n", whole);
+    small_backend = pl_backend_emulated();
+    pl_status one = drafter(1, "wide-device-1", whole, 0, &err);
+    pl_status part = one == PL_OK ? drafter(2, "wide-device-2", cut, 2, &err) : one;
+    pl_status rest = part == PL_E_INTERRUPTED ? drafter(2, "wide-device-2", cut, 0, &err) : part;
+    small_backend = NULL;
+    if (rest != PL_OK) fail_msg("%s", err.msg);
+    same("wide-device-1", "wide-device-2");
+}
+
 static void resume_with_other_ranks(void **state) {
     (void)state;
     pl_err            err;
@@ -197,12 +231,20 @@ static void a_rank_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eagle3),         cmocka_unit_test(uneven_slots),
-        cmocka_unit_test(eagle1),         cmocka_unit_test(online),
-        cmocka_unit_test(router),         cmocka_unit_test(target),
-        cmocka_unit_test(on_a_device),    cmocka_unit_test(resume_with_other_ranks),
-        cmocka_unit_test(a_killed_rank),  cmocka_unit_test(a_full_disk),
-        cmocka_unit_test(too_many_ranks), cmocka_unit_test(a_rank_fails),
+        cmocka_unit_test(eagle3),
+        cmocka_unit_test(uneven_slots),
+        cmocka_unit_test(eagle1),
+        cmocka_unit_test(online),
+        cmocka_unit_test(router),
+        cmocka_unit_test(target),
+        cmocka_unit_test(on_a_device),
+        cmocka_unit_test(sharded),
+        cmocka_unit_test(sharded_on_a_device),
+        cmocka_unit_test(resume_with_other_ranks),
+        cmocka_unit_test(a_killed_rank),
+        cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(too_many_ranks),
+        cmocka_unit_test(a_rank_fails),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

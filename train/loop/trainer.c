@@ -6,6 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 #include "train/loop/checkpoint.h"
 
 #include <math.h>
@@ -238,6 +239,29 @@ static pl_status run_steps(loop *l, pl_err *err) {
     return PL_OK;
 }
 
+// All ranks: what each held, measured by itself; rank 0 says it.
+static pl_status report_memory(const loop *l, pl_err *err) {
+    const pl_param_block *b = l->t->block;
+    int                   ranks = pl_comm_ranks(l->t->comm), most = 0, least = 0;
+    double                peak[PL_RANKS_MAX] = {0}, each = 3 * (double)pl_dtype_size(b->real);
+    char                  text[4][32];
+    if (ranks == 1) return PL_OK;
+    peak[pl_comm_rank(l->t->comm)] = pl_memory_peak();
+    PL_TRY(pl_comm_sum_doubles(l->t->comm, peak, ranks, err));
+    for (int r = 1; r < ranks; r++) {
+        if (peak[r] > peak[most]) most = r;
+        if (peak[r] < peak[least]) least = r;
+    }
+    pl_memory_words(each * (double)b->held, text[0]);
+    pl_memory_words(each * (double)b->n, text[1]);
+    pl_memory_words(peak[most], text[2]);
+    pl_memory_words(peak[least], text[3]);
+    if (pl_comm_rank(l->t->comm) == 0)
+        pl_log("%s: %s of %s of masters and moments on a rank; memory held at most: %s by rank %d, %s by rank %d",
+               l->t->name, text[0], text[1], text[2], most, text[3], least);
+    return PL_OK;
+}
+
 // No steps: what the task was given is the product.
 static pl_status as_it_starts(loop *l, pl_err *err) {
     if (pl_comm_rank(l->t->comm) == 0)
@@ -343,6 +367,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
         pl_progress_begin(&l.progress, t->name, l.at.step, o->steps);
         st = run_steps(&l, err);
         pl_progress_end(&l.progress);
+        if (st == PL_OK) st = report_memory(&l, err);
     }
     pl_metrics_close(&l.metrics);
     pl_metrics_close(&l.skipped);

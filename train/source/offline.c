@@ -47,6 +47,10 @@ static int64_t number_of(offline *o, int64_t at) {
     return o->member[o->order ? o->order[at % docs] : at];
 }
 
+static int64_t number(pl_feature_source *s, int64_t at) {
+    return number_of((offline *)s, at);
+}
+
 static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
     int64_t first;
     return pl_dataset_doc(((offline *)s)->ds, number_of((offline *)s, at), &first, n, err);
@@ -91,7 +95,8 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     offline *o = pl_calloc(1, sizeof *o);
     *out = NULL;
     if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    *o = (offline){.base = {.get = get, .rows = rows, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
+    *o = (offline){
+        .base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
     pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
     if (st == PL_OK) {
         pl_columns_shape shape = pl_dataset_read_shape(o->ds);

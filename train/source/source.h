@@ -23,6 +23,8 @@ struct pl_feature_source {
     pl_status (*get)(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err);
     // How many rows document `at` has, for who passes it over; numbers are asked for as with get.
     pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
+    // Which document of the dataset `at` is; NULL: they are made from prompts, in order.
+    int64_t (*number)(pl_feature_source *s, int64_t at);
     void (*destroy)(pl_feature_source *s);
 };
 

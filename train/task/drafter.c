@@ -80,6 +80,25 @@ static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     return pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
 }
 
+static void put_int(pl_json_out *o, const char *key, int64_t v) {
+    pl_json_out_key(o, key);
+    pl_json_out_int(o, v);
+}
+
+// The documents, by their numbers in the dataset or among the answers that were asked for, and of the first and the last
+// one the rows where they were cut.
+static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
+    pl_feature_source *s = ((eagle *)t)->train;
+    (void)step, (void)number;
+    pl_json_out_key(o, "documents");
+    pl_json_out_array(o);
+    for (int64_t at = from[0]; at < to[0] + (to[1] > 0); at++)
+        pl_json_out_int(o, s->number ? s->number(s, at) : at);
+    pl_json_out_close(o, ']');
+    if (from[1] > 0) put_int(o, "from_row", from[1]);
+    if (to[1] > 0) put_int(o, "to_row", to[1]);
+}
+
 static void put_steps(pl_metrics *m, const char *key, const double *sum, const double *count, int steps) {
     double mean[PL_MAX_UNROLL];
     for (int k = 0; k < steps; k++)
@@ -510,6 +529,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.n_cursor = 2;
     e->task.slot = slot;
     e->task.skip = skip;
+    e->task.place = place;
     e->task.report = report;
     e->task.save_model = save_model;
     if (e->held) e->task.evaluate = evaluate;

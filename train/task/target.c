@@ -94,6 +94,23 @@ static pl_status slot(pl_task *t, int64_t step, int s, double *sums, pl_err *err
     return PL_OK;
 }
 
+// The windows, each by its first token in the stream of training tokens.
+static void place(pl_task *t, int64_t step, int s, const int64_t *from, const int64_t *to, pl_json_out *o) {
+    pretrain    *p = (pretrain *)t;
+    int          index;
+    const phase *ph = phase_of(p, step, &index);
+    (void)from, (void)to; // windows are drawn by number
+    pl_json_out_key(o, "tokens");
+    pl_json_out_array(o);
+    for (int64_t i = 0; i < ph->per_slot; i++) {
+        int64_t position = (step - ph->first_step) * ph->batch + s * ph->per_slot + i;
+        pl_json_out_int(o, pl_tokens_window(ph->tokens, ph->seq_len, ph->seed, position, p->ids, NULL).start);
+    }
+    pl_json_out_close(o, ']');
+    pl_json_out_key(o, "each");
+    pl_json_out_int(o, ph->seq_len);
+}
+
 static void report(pl_task *t, const double *sums, pl_metrics *m) {
     (void)t;
     if (sums[SUM_WRITTEN] > 0) pl_metrics_num(m, "repeated", sums[SUM_REPEATED] / sums[SUM_WRITTEN]);
@@ -396,6 +413,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     p->task.pool = env->pool;
     p->task.comm = env->comm;
     p->task.slot = slot;
+    p->task.place = place;
     p->task.report = report;
     p->task.save_model = save_model;
     if (p->data.held) p->task.evaluate = evaluate;
