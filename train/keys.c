@@ -74,6 +74,9 @@ const pl_key pl_train_keys[] = {
      .help = "share of characters with a piece; others become bytes", .stages = PL_STAGE_TOKENIZER},
     {PL_KEY_FIELD_INT(pl_train_recipe, data.tokenizer.max_lines), .deflt = "0", .min = 0, .max = BIG,
      .help = "lines drawn to train it on; 0: all", .stages = PL_STAGE_TOKENIZER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, data.window), .deflt = "0", .min = 0, .max = BIG, .late = true,
+     .help = "kind: drafter: documents that are shuffled among each other, at least: those of whole shards; 0: all",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, data.dataset), .help = "kind: drafter: the dataset; default OUT/dataset",
      .stages = PL_KEY_NO_STAGE},
 

@@ -43,6 +43,7 @@ typedef struct pl_train_recipe {
             double  coverage;
             int64_t max_lines;
         } tokenizer;
+        int64_t     window;
         const char *dataset;
     } data;
     struct {

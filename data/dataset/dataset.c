@@ -274,6 +274,10 @@ int64_t pl_dataset_shards(const pl_dataset *ds) {
     return ds->m.n;
 }
 
+int64_t pl_dataset_shard_bytes(const pl_dataset *ds, int64_t shard) {
+    return ds->m.shards[shard].bytes;
+}
+
 int64_t pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard) {
     return ds->m.shards[shard].docs;
 }

@@ -104,6 +104,9 @@ pl_status pl_dataset_open_planned(pl_dataset **out, const char *dir, const pl_da
                                   const int64_t *first_doc, int64_t n, pl_err *err);
 pl_status pl_dataset_refresh(pl_dataset *ds, pl_err *err);  // the manifest has grown
 void      pl_dataset_forget(pl_dataset *ds, int64_t shard); // its file goes: nothing of it stays open or believed
+// Bytes on disk that a shard of so many rows and documents takes at most.
+int64_t   pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t docs);
+int64_t   pl_dataset_shard_bytes(const pl_dataset *ds, int64_t shard); // as the manifest has it; 0: never made
 int64_t   pl_dataset_shards(const pl_dataset *ds);
 int64_t   pl_dataset_shard_docs(const pl_dataset *ds, int64_t shard);
 

@@ -342,12 +342,29 @@ void pl_h5_close(pl_h5_shard *s) {
     reset(s);
 }
 
-// Chunks of about 64 KiB, but not of a few rows each. Rows are read and written in order, so two chunks in HDF5's cache
-// are enough.
+// Rows of a chunk: about 64 KiB, but not of a few rows each.
+static size_t chunk_rows(size_t row_bytes) {
+    size_t rows = ((size_t)64 << 10) / row_bytes;
+    return rows > 16 ? rows : 16;
+}
+
+int64_t pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t docs) {
+    pl_columns_shape shape = pl_dataset_shape(a);
+    int64_t          of_doc = 8 + (int64_t)sizeof(pl_doc_about), bytes = (64 << 10) + (docs + 1) * of_doc;
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        size_t row = pl_column_width(c, &shape) * pl_element_size(pl_column_element(c));
+        if (row == 0) continue;
+        int64_t per = (int64_t)chunk_rows(row), chunks = (rows + per - 1) / per;
+        bytes += chunks * (per * (int64_t)row + 128); // and its line in the index
+    }
+    return bytes;
+}
+
+// Rows are read and written in order, so two chunks in HDF5's cache are enough.
 static hid_t create_set(hid_t file, pl_column column, size_t width) {
-    size_t  row = width * H5Tget_size(file_type(column)), rows = ((size_t)64 << 10) / row;
+    size_t  row = width * H5Tget_size(file_type(column));
     int     rank = rank_of(column);
-    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {rows > 16 ? rows : 16, width};
+    hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {chunk_rows(row), width};
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
     hid_t   space = H5Screate_simple(rank, dims, max), set = H5I_INVALID_HID;
     int     zero = 0;

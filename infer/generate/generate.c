@@ -8,6 +8,7 @@
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ANSWERS "mask", "all", "between" // in the order of PL_ANSWERS_*
@@ -47,6 +48,10 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_STRING(pl_generate_recipe, data.hidden_states.end), .help = "text with which it ends"},
     {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.mode), .deflt = "offline", .choices = {"offline", "online"},
      .help = "offline stores features; online runs the target while training and stores nothing"},
+    {PL_KEY_FIELD_STRING(pl_generate_recipe, data.disk_budget),
+     .help = "offline data that need not fit the disk: made while training, shards deleted when they have been learned "
+             "from and made again when they are wanted; \"20GB\" is what they may take",
+     .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
      .help = "store the inputs of the layers that the drafters read (drafter.taps) beside the last hidden; EAGLE-1 "
              "reads none"},
@@ -131,6 +136,39 @@ static pl_status settings_json(const pl_generator_options *o, const pl_recipe *r
     return PL_OK;
 }
 
+pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
+                               const pl_tokenizer *tok, const pl_generator_options *o, const pl_backend *be,
+                               pl_err *err) {
+    PL_TRY(settings_json(o, r, be, settings, err));
+    *a = (pl_dataset_attrs){.target_fingerprint = target->fingerprint,
+                            .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
+                            .template_name = o->form->name,
+                            .generation = *settings,
+                            .vocab_size = (int32_t)target->vocab,
+                            .d = (int32_t)target->shape.d,
+                            .A = o->n_taps};
+    for (int i = 0; i < o->n_taps; i++)
+        a->tap_layer_ids[i] = o->tap[i];
+    return PL_OK;
+}
+
+pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err) {
+    static const struct {
+        const char *name;
+        double      bytes;
+    } unit[] = {{"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 0x1p40}};
+    const char *const *text = &pl_generate_recipe_of(r)->data.disk_budget;
+    char              *end;
+    double             n = strtod(*text, &end);
+    end += strspn(end, " ");
+    for (size_t i = 0; i < sizeof unit / sizeof *unit; i++)
+        if (end != *text && n > 0 && n < 1e9 && strcmp(end, unit[i].name) == 0) {
+            *bytes = (int64_t)(n * unit[i].bytes);
+            return PL_OK;
+        }
+    return pl_recipe_fail(r, text, err, "\"%s\" is no size; write 500MB, 20GB or 1.5TiB", *text);
+}
+
 pl_status pl_generate_check(const pl_recipe *r, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
@@ -169,22 +207,6 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     if (!gen->data.hidden_states.path) PL_TRY(pl_recipe_prompts(r, &s->form, &s->train, &s->held, err));
     PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
-}
-
-// What the dataset stores of how it was made; *settings is the caller's.
-static pl_status describe(pl_dataset_attrs *a, char **settings, const sources *s, const pl_generator_options *o,
-                          const pl_recipe *r, const pl_taps *taps, const pl_env *env, pl_err *err) {
-    PL_TRY(settings_json(o, r, env->backend, settings, err));
-    *a = (pl_dataset_attrs){.target_fingerprint = s->target.fingerprint,
-                            .tokenizer_fingerprint = pl_tokenizer_fingerprint(s->tok),
-                            .template_name = s->form.name,
-                            .generation = *settings,
-                            .vocab_size = (int32_t)s->target.vocab,
-                            .d = (int32_t)s->target.shape.d,
-                            .A = taps->n};
-    for (int i = 0; i < taps->n; i++)
-        a->tap_layer_ids[i] = taps->layer[i];
-    return PL_OK;
 }
 
 // Rank 0 first, which takes in what a stopped run left; nobody writes before all have seen that.
@@ -279,7 +301,7 @@ pl_status pl_generate_run(const pl_recipe *r, const pl_taps *taps, const char *o
     pl_generate_taps(&own, r, s.target.n_layers);
     if (!taps) taps = &own;
     pl_generator_options_from(&o, r, &s.form, taps->layer, taps->n);
-    PL_TRY_GOTO(st, done, describe(&attrs, &settings, &s, &o, r, taps, env, err));
+    PL_TRY_GOTO(st, done, pl_generate_describe(&attrs, &settings, r, &s.target, s.tok, &o, env->backend, err));
     dir = pl_path_join(out_dir, "dataset");
     if (!dir) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir));
     st = states ? write_states(dir, &attrs, &s, r, taps, env, err)

@@ -2,6 +2,7 @@
 #ifndef PL_GENERATE_H
 #define PL_GENERATE_H
 
+#include "data/dataset/dataset.h"
 #include "infer/generate/generator.h"
 #include "recipes/recipe.h"
 
@@ -29,14 +30,15 @@ typedef struct pl_generate_recipe {
             int         answers;
             const char *begin, *end;
         } hidden_states;
-        int     mode;
-        bool    taps;
-        int     long_prompts;
-        int64_t max_new_tokens, max_length;
-        bool    greedy;
-        int64_t samples;
-        double  temperature, top_p;
-        int64_t sessions, rows_per_shard;
+        int         mode;
+        const char *disk_budget;
+        bool        taps;
+        int         long_prompts;
+        int64_t     max_new_tokens, max_length;
+        bool        greedy;
+        int64_t     samples;
+        double      temperature, top_p;
+        int64_t     sessions, rows_per_shard;
     } data;
     int64_t seed;
 } pl_generate_recipe;
@@ -62,6 +64,13 @@ static inline const pl_split_recipe *pl_split_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_split_keys);
 }
 
+// Whether nothing is made before training: the target answers meanwhile.
+static inline bool pl_data_made_meanwhile(const pl_generate_recipe *c) {
+    return c->data.mode == PL_DATA_ONLINE || c->data.disk_budget;
+}
+// data.disk_budget in bytes; "20GB", "500 MB" (1e9, 1e6), "20GiB" (2^30). One line where it is no size.
+pl_status pl_data_budget(int64_t *bytes, const pl_recipe *r, pl_err *err);
+
 static inline pl_dtype pl_target_dtype(const pl_generate_recipe *c) {
     return c->target.dtype == PL_TARGET_FP32 ? PL_F32 : PL_BF16;
 }
@@ -75,6 +84,10 @@ pl_status pl_recipe_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
 // The form in which a drafter will be served and is evaluated: the same, but for what eval.chat.* says. Of equal forms
 // the names are equal.
 pl_status pl_recipe_served_form(pl_prompt_form *form, const pl_recipe *r, pl_err *err);
+// What a dataset stores of how its documents are made; *settings is the caller's, like the strings that *a borrows.
+pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_recipe *r, const pl_llama *target,
+                               const pl_tokenizer *tok, const pl_generator_options *o, const pl_backend *be,
+                               pl_err *err);
 // Prompts of a recipe, split: data.prompts without its held-out part (eval.holdout), or both given apart. They are
 // whole conversations, or with data.chat.history: given (of those held out: eval.chat.history) a prompt for each of
 // their turns.

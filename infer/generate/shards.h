@@ -5,8 +5,8 @@
 // has a shard of its own). So shards are made by any number of ranks, in any order and again, and the dataset is the
 // same one, byte for byte.
 //
-// Ranks share the shards that are missing: those between which no conversation goes on are dealt out in turn, the others
-// stay together, so that no answer is made twice.
+// Ranks share the shards that are missing: those between which no conversation goes on are dealt out in turn, the
+// others stay together, so that no answer is made twice.
 #ifndef PL_GENERATE_SHARDS_H
 #define PL_GENERATE_SHARDS_H
 

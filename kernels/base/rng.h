@@ -17,6 +17,7 @@ typedef enum pl_stream {
     PL_STREAM_NOISE,
     PL_STREAM_TEST,
     PL_STREAM_ANCHOR, // which positions blocks are trained from
+    PL_STREAM_WINDOW, // order of data within a window
 } pl_stream;
 
 typedef struct pl_rng {

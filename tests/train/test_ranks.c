@@ -79,7 +79,10 @@ static void eagle1(void **state) {
 
 static void online(void **state) {
     (void)state;
-    like_one("online", "train.steps=4\ntrain.warmup=1\ntrain.slots=2\ndata.mode=online\n", (const int[]){2, 0});
+    like_one("online", "train.steps=6\ntrain.warmup=1\ntrain.slots=3\ndata.mode=online\n", (const int[]){2, 3, 0});
+    // Documents that are cut belong to the slots of two ranks, and of two steps.
+    like_one("pieces", "train.steps=6\ntrain.warmup=1\ntrain.slots=4\ntrain.slot_rows=40\ndata.mode=online\n",
+             (const int[]){4, 0});
 }
 
 // Traces are captured and clusters made by rank 0 first.
@@ -168,6 +171,11 @@ static void resume_with_other_ranks(void **state) {
     assert_int_equal(drafter(2, "parts", extra, 0, &err), PL_OK);
     same("eagle3-1", "parts");
     assert_int_equal(drafter(2, "parts", extra, 0, &err), PL_OK); // nothing left to do
+    static const char answers[] = "train.steps=6\ntrain.warmup=1\ntrain.slots=3\ndata.mode=online\n"; // "online-1"
+    assert_int_equal(drafter(3, "answers", answers, 2, &err), PL_E_INTERRUPTED);
+    assert_int_equal(drafter(1, "answers", answers, 4, &err), PL_E_INTERRUPTED);
+    assert_int_equal(drafter(2, "answers", answers, 0, &err), PL_OK);
+    same("online-1", "answers");
 }
 
 // Rank 1 dies somewhere in a long run. What its last checkpoint holds is what one process had there, and goes on.

@@ -43,6 +43,7 @@ static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guar
                            pl_err *err) {
     int first, n;
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &n);
+    if (t->begin) PL_TRY(t->begin(t, step, err));
     pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
         note(g, t, s, NULL);

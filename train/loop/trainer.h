@@ -38,6 +38,8 @@ struct pl_task {
     int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
     int               n_cursor;
 
+    // Before the slots of a step, on every rank: what the ranks must do together for it. May be NULL.
+    pl_status (*begin)(pl_task *t, int64_t step, pl_err *err);
     // One slot of a step (both from 1 and 0): forward and backward, gradients accumulated into the block's (zero at
     // call). sums[PL_SUM_LOSS]: loss summed with the weights whose sum is sums[PL_SUM_WEIGHT]; sums[PL_SUM_TOKENS]:
     // rows worked on; sums[PL_SUM_OWN...]: the task's own. All zero at call.

@@ -300,7 +300,7 @@ static pl_status plan_taps(plan *p, const pl_recipe *one, const char *name, cons
     char                      list[64];
     PL_TRY(pl_drafter_taps(&t, one, p->n_layers, err));
     if (!p->trains) return pl_taps_add(&p->taps, &t, err);
-    if (gen->data.mode == PL_DATA_ONLINE) return PL_OK;
+    if (pl_data_made_meanwhile(gen)) return PL_OK;
     if (given) {
         pl_status st = check_dataset(given, &t, err);
         return st != PL_OK && name ? pl_fail_at(err, st, "drafter \"%s\"", name) : st;
@@ -444,6 +444,10 @@ pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err
 }
 
 static pl_status check_generate(plan *p, const pl_recipe *r, const char *out_dir, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    if (gen->data.disk_budget)
+        return pl_recipe_fail(r, &gen->data.disk_budget, err,
+                              "generate stores all documents; leave it out, or train, which makes them meanwhile");
     PL_TRY(pl_generate_check(r, err));
     return check_drafters(p, r, out_dir, err);
 }
@@ -468,7 +472,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
     PL_TRY(generate_hash(r, &p, generated, err));
-    if (pl_generate_recipe_of(r)->data.mode == PL_DATA_OFFLINE) PL_TRY(generate(r, &p, out_dir, env, generated, err));
+    if (!pl_data_made_meanwhile(pl_generate_recipe_of(r))) PL_TRY(generate(r, &p, out_dir, env, generated, err));
     PL_TRY(vocabularies(r, out_dir, err));
     for (int i = 0; i < n; i++)
         PL_TRY(run_drafter(r, i, out_dir, env, generated, err));

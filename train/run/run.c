@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"
+#include "train/source/bounded.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/target.h"
@@ -25,7 +26,8 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe    *tr = pl_train_recipe_of(r);
     if (tr->kind == PL_KIND_TARGET) return pl_recipe_require(r, &tr->data.text, err);
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
-    if (gen->data.mode == PL_DATA_ONLINE) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
+    if (pl_data_made_meanwhile(gen)) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
+    if (gen->data.disk_budget) PL_TRY(pl_bounded_check(r, err));
     if (!pl_train_routed(r)) return pl_eagle_check(r, err);
     PL_TRY(pl_router_check(r, err));
     return pl_recipe_require(r, &tr->drafter.start, err);

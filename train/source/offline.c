@@ -4,7 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
-#include "kernels/base/rng.h"
+#include "train/source/order.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,19 +12,17 @@
 typedef struct offline {
     pl_feature_source base;
     pl_dataset       *ds;
-    int64_t          *member;    // [base.docs] numbers in the dataset
-    int64_t          *order;     // [base.docs] this epoch's permutation of member; NULL: as they are, once
-    int64_t           epoch, at; // epoch of `order`; document in hand, -1: none
-    uint64_t          seed;
-    pl_columns        doc; // document `at`
+    pl_doc_order      order;
+    bool              once; // as they stand in the dataset, once
+    int64_t           at;   // document in hand, -1: none
+    pl_columns        doc;  // document `at`
 } offline;
 
 static void destroy(pl_feature_source *s) {
     offline *o = (offline *)s;
     if (!o) return;
     if (o->ds) pl_dataset_close(o->ds);
-    pl_free(o->member);
-    pl_free(o->order);
+    pl_doc_order_fini(&o->order);
     pl_columns_free(&o->doc);
     pl_free(o);
 }
@@ -34,17 +32,11 @@ static pl_status make_room(offline *o, int64_t n, pl_err *err) {
     return pl_columns_reserve(&o->doc, &shape, n, err);
 }
 
-static void shuffle(offline *o, int64_t epoch) {
-    pl_rng_permute(pl_rng_make(o->seed, PL_STREAM_SHUFFLE, (uint64_t)epoch), o->order, o->base.docs);
-    o->epoch = epoch;
-}
-
 // Its number in the dataset.
 static int64_t number_of(offline *o, int64_t at) {
-    int64_t docs = o->base.docs;
-    PL_CHECK(at >= 0 && (o->order || at < docs), "document %lld of %lld", (long long)at, (long long)docs);
-    if (o->order && at / docs != o->epoch) shuffle(o, at / docs);
-    return o->member[o->order ? o->order[at % docs] : at];
+    if (!o->once) return pl_doc_order_number(&o->order, at);
+    PL_CHECK(at >= 0 && at < o->base.docs, "document %lld of %lld", (long long)at, (long long)o->base.docs);
+    return o->order.member[at];
 }
 
 static int64_t number(pl_feature_source *s, int64_t at) {
@@ -73,19 +65,18 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 }
 
 // How its sampled documents were drawn, as far as the dataset says.
-static pl_status read_sampling(offline *o, pl_err *err) {
-    const char *text = pl_dataset_get_attrs(o->ds)->generation;
-    pl_json     j;
-    o->base.temperature = o->base.top_p = 1;
+pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
+    pl_json j;
+    s->temperature = s->top_p = 1;
     if (!text || !*text) return PL_OK;
     PL_TRY(pl_json_parse(&j, "generation", 0, text, strlen(text), 0, err));
     bool      greedy = false;
     int64_t   samples = 0;
     pl_status st = pl_json_opt_bool(&j, NULL, "greedy", false, &greedy, err);
     if (st == PL_OK) st = pl_json_opt_int(&j, NULL, "samples", 0, INT32_MAX, 0, &samples, err);
-    if (st == PL_OK) o->base.greedy_share = greedy ? 1 / (1 + (double)samples) : 0;
-    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "temperature", 0, 1e6, 1, &o->base.temperature, err);
-    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "top_p", 0, 1, 1, &o->base.top_p, err);
+    if (st == PL_OK) s->greedy_share = greedy ? 1 / (1 + (double)samples) : 0;
+    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "temperature", 0, 1e6, 1, &s->temperature, err);
+    if (st == PL_OK) st = pl_json_opt_num(&j, NULL, "top_p", 0, 1, 1, &s->top_p, err);
     pl_json_close(&j);
     return st;
 }
@@ -95,17 +86,15 @@ static pl_status open_side(offline **out, const char *dir, const pl_dataset_open
     offline *o = pl_calloc(1, sizeof *o);
     *out = NULL;
     if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    *o = (offline){
-        .base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .seed = seed, .epoch = -1, .at = -1};
+    *o = (offline){.base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .once = true, .at = -1};
     pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
     if (st == PL_OK) {
         pl_columns_shape shape = pl_dataset_read_shape(o->ds);
         o->base.d = shape.d;
         o->base.taps = opt->want && opt->want->A < 0 ? 0 : shape.taps;
-        o->member = pl_calloc((size_t)pl_dataset_docs(o->ds), sizeof *o->member);
-        if (!o->member) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+        st = pl_doc_order_init(&o->order, seed, pl_dataset_docs(o->ds), err);
     }
-    if (st == PL_OK) st = read_sampling(o, err);
+    if (st == PL_OK) st = pl_source_read_sampling(&o->base, pl_dataset_get_attrs(o->ds)->generation, err);
     if (st == PL_OK)
         *out = o;
     else
@@ -130,7 +119,7 @@ static pl_status divide(offline *train, offline *held, const char *dir, uint64_t
         bool apart;
         PL_TRY(pl_dataset_doc_held_out(train->ds, i, seed, every, &apart, err));
         offline *side = apart ? held : train;
-        side->member[side->base.docs++] = i;
+        side->order.member[side->base.docs++] = i;
         PL_TRY(count_answers(train, i, apart ? &held_rows : &rows, apart ? &held_answer : &answer, err));
     }
     if (docs > 0 && answer + held_answer == rows + held_rows)
@@ -153,8 +142,18 @@ static pl_status divide(offline *train, offline *held, const char *dir, uint64_t
     return PL_OK;
 }
 
+static int64_t docs_of_shard(void *ds, int64_t k) {
+    return pl_dataset_shard_docs(ds, k);
+}
+
+static pl_status put_in_order(offline *t, int64_t window, pl_err *err) {
+    t->once = false;
+    t->order.docs = t->base.docs;
+    return pl_doc_order_windows(&t->order, window, pl_dataset_shards(t->ds), docs_of_shard, t->ds, err);
+}
+
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
-                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, pl_err *err) {
+                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_err *err) {
     offline *t = NULL, *h = NULL;
     *train = *held = NULL;
     // The second reader of the same files need not check all of them again.
@@ -162,10 +161,7 @@ pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held
     pl_status               st = open_side(&t, dir, &all, seed, err);
     if (st == PL_OK) st = open_side(&h, dir, &again, seed, err);
     if (st == PL_OK) st = divide(t, h, dir, seed, every, err);
-    if (st == PL_OK) {
-        t->order = pl_calloc((size_t)t->base.docs, sizeof *t->order);
-        if (!t->order) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    }
+    if (st == PL_OK) st = put_in_order(t, window, err);
     if (st == PL_OK) {
         snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(t->ds));
         *train = &t->base;

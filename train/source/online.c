@@ -4,6 +4,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
+#include "train/source/share.h"
 
 #include <string.h>
 
@@ -16,9 +17,10 @@ typedef struct online {
     pl_prompt_form       form; // of a source for training; one that is held out needs it no longer
     pl_generator_options opt;
     pl_generator        *gen;
-    int64_t              at;   // number of the document that gen gave last, -1: none
-    pl_columns           last; // that document, the generator's
-    pl_columns          *kept; // [base.docs] of a held-out source, else NULL
+    int64_t              at;    // number of the document that gen gave last, -1: none
+    pl_columns           last;  // that document, the generator's
+    pl_columns          *kept;  // [base.docs] of a held-out source, else NULL
+    pl_doc_share        *share; // of ranks that train together; else NULL
 } online;
 
 static pl_status begin_at(online *o, int64_t at, pl_err *err) {
@@ -65,9 +67,36 @@ static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err)
     return PL_OK;
 }
 
+// ---- by several ranks
+
+static pl_status begin_shared(pl_feature_source *s, int64_t at, pl_err *err) {
+    return pl_doc_share_begin(((online *)s)->share, at, err);
+}
+
+static pl_status gather_shared(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
+    return pl_doc_share_gather(((online *)s)->share, rank, err);
+}
+
+static pl_status get_shared(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
+    return pl_doc_share_get(((online *)s)->share, at, doc, err);
+}
+
+static pl_status rows_shared(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    return pl_doc_share_rows(((online *)s)->share, at, n, err);
+}
+
+static pl_status share(online *o, pl_err *err) {
+    o->base.get = get_shared;
+    o->base.rows = rows_shared;
+    o->base.begin = begin_shared;
+    o->base.gather = gather_shared;
+    return pl_doc_share_create(&o->share, o->env, o->target, o->tok, o->prompts, &o->opt, err);
+}
+
 static void destroy(pl_feature_source *s) {
     online *o = (online *)s;
     if (!o) return;
+    pl_doc_share_destroy(o->share);
     pl_generator_destroy(o->gen);
     for (int64_t i = 0; o->kept && i < s->docs; i++)
         pl_columns_free(&o->kept[i]);
@@ -127,6 +156,7 @@ static pl_status create(pl_feature_source **out, const pl_recipe *r, const pl_en
         o->form = *form;
         o->opt.form = &o->form;
         *form = (pl_prompt_form){0};
+        if (pl_comm_ranks(env->comm) > 1) PL_TRY_GOTO(st, fail, share(o, err));
     }
     *out = &o->base;
     return PL_OK;

@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "train/keys.h"
+#include "train/source/bounded.h"
 #include "train/source/online.h"
 
 #include <string.h>
@@ -24,8 +25,8 @@ static pl_status offline(pl_feature_source **train, pl_feature_source **held, co
     const char *given = tr->data.dataset;
     char       *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
-    pl_status st =
-        pl_offline_sources(train, held, dir, &want, (uint64_t)pl_generate_recipe_of(r)->seed, tr->train.holdout, err);
+    pl_status st = pl_offline_sources(train, held, dir, &want, (uint64_t)pl_generate_recipe_of(r)->seed,
+                                      tr->train.holdout, tr->data.window, err);
     pl_free(dir);
     return st;
 }
@@ -38,6 +39,7 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
     int64_t                   every = tr->train.holdout;
     int                       taps = tap[0] == PL_TAP_FINAL ? 0 : n_taps; // the last hidden comes anyway
     if (every == 1) return pl_recipe_fail(r, &tr->train.holdout, err, "1 leaves nothing to train on; use 2 or more");
+    if (gen->data.disk_budget) return pl_bounded_sources(train, held, r, out_dir, env, &teacher->whole, tap, taps, err);
     if (gen->data.mode == PL_DATA_ONLINE)
         return pl_online_sources(train, held, r, env, &teacher->whole, tap, taps, every, err);
     const char    *target = gen->target.path;
@@ -53,6 +55,6 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
 
 pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_backend *be, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    bool                      whole = gen->data.mode == PL_DATA_ONLINE;
+    bool                      whole = pl_data_made_meanwhile(gen);
     return (whole ? pl_teacher_open_whole : pl_teacher_open)(t, gen->target.path, pl_target_dtype(gen), be, err);
 }

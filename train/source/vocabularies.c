@@ -79,9 +79,9 @@ static size_t count_paths(const paths *p) {
 static pl_status dataset_path(char **path, const pl_recipe *r, const pl_vocabulary_recipe *item, const char *out_dir,
                               pl_err *err) {
     const char *given = pl_train_recipe_of(r)->data.dataset;
-    if (!given && pl_generate_recipe_of(r)->data.mode == PL_DATA_ONLINE)
-        return pl_recipe_fail(r, &item->dataset, err,
-                              "data.mode: online stores no answers; use data.mode: offline, or count text");
+    if (!given && pl_data_made_meanwhile(pl_generate_recipe_of(r)))
+        return pl_recipe_fail(r, &item->dataset, err, "%s: not all answers are stored; leave it out, or count text",
+                              pl_generate_recipe_of(r)->data.disk_budget ? "data.disk_budget" : "data.mode: online");
     *path = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     return *path ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
 }

@@ -74,6 +74,26 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
+// Which documents the step takes, and each rank of them, for a source that has yet to make them.
+static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
+    eagle      *e = (eagle *)t;
+    int64_t     cursor[2] = {e->cursor[0], e->cursor[1]};
+    int         ranks = pl_comm_ranks(t->comm);
+    pl_doc_span span[PL_RANKS_MAX];
+    (void)step;
+    if (!e->train->begin) return PL_OK;
+    PL_TRY(e->train->begin(e->train, cursor[0], err));
+    for (int r = 0; r < ranks; r++) {
+        int first, n;
+        pl_slots_share(t->n_slots, r, ranks, &first, &n);
+        span[r].first = cursor[0];
+        for (int s = 0; s < n; s++)
+            PL_TRY(pl_pack_skip(&e->u.pack, e->train, cursor, err));
+        span[r].end = cursor[0] + (cursor[1] > 0);
+    }
+    return e->train->gather(e->train, span, err);
+}
+
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     eagle *e = (eagle *)t;
     (void)step, (void)number;
@@ -527,6 +547,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.n_slots = slots > 0 ? (int)slots : 1;
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
+    e->task.begin = begin;
     e->task.slot = slot;
     e->task.skip = skip;
     e->task.place = place;

@@ -157,10 +157,11 @@ pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cu
     p->key = pl_hash(cursor, 2 * sizeof *cursor);
     for (bool full = false; !full && p->rows < p->capacity && (end < 0 || cursor[0] < end);) {
         pl_columns doc;
-        int64_t    number = cursor[0], from = cursor[1];
+        int64_t    number = cursor[0], from = cursor[1], rows;
+        PL_TRY(s->rows(s, number, &rows, err));
+        int64_t n = take_piece(rows, p->capacity, p->rows, cursor, &full);
+        if (n == 0 && full) break; // a new pack for it, which may be another rank's
         PL_TRY(s->get(s, number, &doc, err));
-        int64_t n = take_piece(doc.n, p->capacity, p->rows, cursor, &full);
-        if (n == 0 && full) break; // a new pack for it
         pl_pack_add(p, &doc, from, n);
         if (noise && noise->width > 0) add_noise(p, noise, number, &doc, from, n);
     }

@@ -40,6 +40,7 @@ typedef struct capture {
     size_t             head_bytes;
     pl_drafter        *drafter;
     pl_feature_source *train, *held;
+    pl_env             alone; // what rank 0 works with, which captures by itself
     pl_dataset_writer *writer;
     pl_ctx             ctx;
     session            session[SESSIONS];
@@ -375,7 +376,9 @@ static pl_status prepare(capture *c, const char *dataset_dir, const char *to, co
     PL_TRY(pl_sources_teacher(&c->teacher, r, env->backend, err));
     PL_TRY(pack_head(c, err));
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
-    PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, env, &c->teacher, c->drafter->tap,
+    c->alone = *env;
+    c->alone.comm = NULL;
+    PL_TRY(pl_drafter_sources(&c->train, &c->held, r, dataset_dir, &c->alone, &c->teacher, c->drafter->tap,
                               c->drafter->n_taps, err));
     c->rows_max = tr->traces.rows;
     c->docs[0] = c->train->docs > 0 ? c->train->docs : INT64_MAX / 2;

@@ -1,0 +1,497 @@
+#include "train/source/bounded.h"
+
+#include "infer/generate/generate.h"
+#include "infer/generate/shards.h"
+#include "kernels/base/check.h"
+#include "kernels/base/files.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/log.h"
+#include "train/keys.h"
+#include "train/source/order.h"
+
+#include <string.h>
+
+// What both sides answer from.
+typedef struct sources {
+    const pl_env        *env;
+    const pl_llama      *target; // borrowed
+    pl_tokenizer        *tok;
+    pl_prompts          *prompts;
+    pl_prompt_form       form;
+    pl_generator_options opt;
+    pl_dataset_attrs     attrs;
+    char                *settings;
+} sources;
+
+typedef struct bounded {
+    pl_feature_source  base;
+    sources            s;
+    pl_generator      *g;
+    pl_shard_plan      plan;
+    pl_shard_share     share;
+    pl_doc_order       order;
+    pl_dataset_writer *w; // rank 0's
+    pl_dataset        *ds;
+    char              *dir;
+    int64_t            budget, present, most; // bytes: allowed, on disk, on disk at most so far
+    int64_t            made, again;           // shards; of them, those that had been there before
+    int64_t           *there;                 // [plan.n] bytes on disk, 0: not there
+    int64_t           *list;                  // [plan.n] scratch
+    bool              *pinned;                // [order.windows] wanted by the step in hand
+    int64_t           *turn;                  // [order.windows] scratch: of the next epoch
+    bool               stepping;              // begin says what is wanted
+    int64_t            at;                    // document in hand, -1: none
+    pl_columns         doc;
+} bounded;
+
+// Held-out documents, made when they are asked for first.
+typedef struct held_out {
+    pl_feature_source base;
+    sources          *s;      // the training side's, which lives longer
+    int64_t          *number; // [base.docs] jobs
+    pl_columns       *kept;   // [base.docs]; n 0: not made yet
+    pl_generator     *g;
+    int64_t           from, end; // of what the generator is asked for
+} held_out;
+
+static void close_sources(sources *s) {
+    pl_prompts_destroy(s->prompts);
+    pl_prompt_form_close(&s->form);
+    pl_tokenizer_close(s->tok);
+    pl_free(s->settings);
+}
+
+// ---- the held-out side
+
+static bool next_held(void *arg, pl_jobs *range) {
+    held_out *h = arg;
+    while (h->from < h->end && h->kept[h->from].n > 0)
+        h->from++;
+    if (h->from >= h->end) return false;
+    *range = (pl_jobs){h->number[h->from], h->number[h->from] + 1};
+    h->from++;
+    return true;
+}
+
+// Whoever goes through them in order gets as many at a time as are answered side by side.
+static pl_status make_held(held_out *h, int64_t at, pl_err *err) {
+    pl_columns_shape shape = {.d = h->base.d, .taps = h->base.taps};
+    pl_columns       doc;
+    bool             follows = at > 0 && h->kept[at - 1].n > 0;
+    h->from = at;
+    h->end = follows || at == 0 ? at + h->s->opt.sessions : at + 1;
+    if (h->end > h->base.docs) h->end = h->base.docs;
+    if (!h->g) {
+        pl_generator_options o = h->s->opt;
+        o.work = (pl_generator_work){next_held, h};
+        PL_TRY(pl_generator_create(&h->g, h->s->env, h->s->target, h->s->tok, h->s->prompts, &o, err));
+    }
+    for (int64_t i = at; i < h->end; i++) {
+        if (h->kept[i].n > 0) continue;
+        PL_TRY(pl_generator_next(h->g, &doc, err));
+        PL_CHECK(doc.n > 0 && pl_generator_number(h->g) == h->number[i], "job %lld is not the held-out one",
+                 (long long)h->number[i]);
+        PL_TRY(pl_columns_copy(&h->kept[i], &doc, &shape, doc.n, err));
+        h->kept[i].about = NULL;
+    }
+    return PL_OK;
+}
+
+static pl_status get_held(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
+    held_out *h = (held_out *)s;
+    PL_CHECK(at >= 0 && at < s->docs, "document %lld of %lld", (long long)at, (long long)s->docs);
+    if (h->kept[at].n == 0) PL_TRY(make_held(h, at, err));
+    *doc = h->kept[at];
+    doc->room = 0; // lent
+    return PL_OK;
+}
+
+static pl_status rows_held(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    pl_columns doc;
+    PL_TRY(get_held(s, at, &doc, err));
+    *n = doc.n;
+    return PL_OK;
+}
+
+static void destroy_held(pl_feature_source *s) {
+    held_out *h = (held_out *)s;
+    if (!h) return;
+    pl_generator_destroy(h->g);
+    for (int64_t i = 0; h->kept && i < s->docs; i++)
+        pl_columns_free(&h->kept[i]);
+    pl_free(h->kept);
+    pl_free(h->number);
+    pl_free(h);
+}
+
+// ---- room
+
+// Of shard k, as reckoned before it is made.
+static int64_t room_of(const bounded *b, int64_t k) {
+    int64_t known = pl_dataset_shard_bytes(b->ds, k), docs = b->plan.first[k + 1] - b->plan.first[k];
+    return known ? known : pl_dataset_shard_room(&b->s.attrs, b->plan.rows[k], docs);
+}
+
+// How many windows pass before the one at `at` comes to window w again.
+static int64_t distance(const bounded *b, int64_t w, int64_t now) {
+    int64_t n = b->order.windows, here = 0, then = 0, next = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (b->order.turn[i] == now) here = i;
+        if (b->order.turn[i] == w) then = i;
+        if (b->turn[i] == w) next = n + i;
+    }
+    return (then > here ? then : next) - here;
+}
+
+// Of the windows that have shards here and are not wanted now, the one that is wanted last; -1: none.
+static int64_t wanted_last(const bounded *b, int64_t now) {
+    int64_t best = -1, far = -1;
+    for (int64_t w = 0; w < b->order.windows; w++) {
+        bool here = false;
+        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+            here |= b->there[k] > 0;
+        if (!here || b->pinned[w] || w == now) continue;
+        int64_t d = distance(b, w, now);
+        if (d > far) far = d, best = w;
+    }
+    return best;
+}
+
+static pl_status does_not_fit(const bounded *b, int64_t w, int64_t need, pl_err *err) {
+    int64_t docs = b->plan.first[b->order.shard[w + 1]] - b->plan.first[b->order.shard[w]];
+    return pl_fail(err, PL_E_INPUT,
+                   "data.disk_budget: %.1f MB are too few: the %lld documents of a window take up to %.1f MB, %.1f MB "
+                   "of what a step needs are there; raise it, or lower data.window or data.rows_per_shard",
+                   (double)b->budget / 1e6, (long long)docs, (double)need / 1e6, (double)b->present / 1e6);
+}
+
+// Room for `need` bytes beside what stays. The same on all ranks; rank 0 deletes, once nobody has a file open.
+static pl_status make_room(bounded *b, int64_t now, int64_t need, pl_err *err) {
+    int64_t gone = 0;
+    pl_doc_order_turns(&b->order, b->order.epoch + 1, b->turn);
+    while (b->present + need > b->budget) {
+        int64_t w = wanted_last(b, now);
+        if (w < 0) return does_not_fit(b, now, need, err);
+        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++) {
+            if (b->there[k] == 0) continue;
+            pl_dataset_forget(b->ds, k);
+            b->present -= b->there[k];
+            b->there[k] = 0;
+            b->list[gone++] = k;
+        }
+    }
+    PL_TRY(pl_comm_barrier(b->s.env->comm, err));
+    for (int64_t i = 0; i < gone && b->w; i++)
+        PL_TRY(pl_dataset_writer_drop(b->w, b->list[i], err));
+    return PL_OK;
+}
+
+// ---- making shards
+
+static pl_status write_share(bounded *b, int64_t n, pl_err *err) {
+    pl_comm           *comm = b->s.env->comm;
+    int                rank = pl_comm_rank(comm);
+    pl_dataset_writer *w = b->w;
+    b->share.shard = b->list;
+    b->share.n = n;
+    b->share.at = b->share.units = 0;
+    if (rank > 0) PL_TRY(pl_dataset_writer_open(&w, b->dir, &b->s.attrs, rank, true, err));
+    PL_TRY(pl_comm_barrier(comm, err)); // all have seen the manifest
+    pl_status st = pl_shards_write(&b->share, b->g, w, comm, 0, err);
+    if (rank > 0 && st == PL_OK) return pl_dataset_writer_close(w, err);
+    if (rank > 0) pl_dataset_writer_destroy(w);
+    return st;
+}
+
+// The shards b->list[0..n), by all ranks.
+static pl_status make(bounded *b, int64_t n, pl_err *err) {
+    pl_comm *comm = b->s.env->comm;
+    PL_TRY(write_share(b, n, err));
+    PL_TRY(pl_comm_barrier(comm, err));
+    if (b->w) PL_TRY(pl_dataset_writer_join(b->w, err));
+    for (int64_t i = 0; i < n; i++)
+        b->again += pl_dataset_shard_bytes(b->ds, b->list[i]) > 0;
+    b->made += n;
+    PL_TRY(pl_comm_barrier(comm, err));
+    PL_TRY(pl_dataset_refresh(b->ds, err));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = b->list[i];
+        b->there[k] = pl_dataset_shard_bytes(b->ds, k);
+        if (b->there[k] == 0)
+            return pl_fail(err, PL_E_INPUT,
+                           "%s: shard %lld is not here; was it written on another machine? --out must be a folder that "
+                           "all ranks see",
+                           b->dir, (long long)k);
+        b->present += b->there[k];
+    }
+    if (b->present > b->most) b->most = b->present;
+    return PL_OK;
+}
+
+// The shards of the window of document `at` are there afterwards.
+static pl_status ensure(bounded *b, int64_t at, pl_err *err) {
+    int64_t w = pl_doc_order_window(&b->order, at), n = 0, need = 0;
+    if (b->pinned[w]) return PL_OK;
+    if (!b->stepping) memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
+    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+        if (b->there[k] == 0) need += room_of(b, k), n++;
+    if (n > 0) {
+        PL_TRY(make_room(b, w, need, err));
+        n = 0;
+        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+            if (b->there[k] == 0) b->list[n++] = k;
+        PL_TRY(make(b, n, err));
+    }
+    b->pinned[w] = true;
+    return PL_OK;
+}
+
+// ---- the source
+
+static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
+    bounded *b = (bounded *)s;
+    (void)at, (void)err;
+    b->stepping = true;
+    memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
+    return PL_OK;
+}
+
+// Planning has made what the step takes.
+static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
+    (void)s, (void)rank, (void)err;
+    return PL_OK;
+}
+
+static int64_t number(pl_feature_source *s, int64_t at) {
+    return pl_doc_order_number(&((bounded *)s)->order, at);
+}
+
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    bounded *b = (bounded *)s;
+    int64_t  first;
+    PL_TRY(ensure(b, at, err));
+    return pl_dataset_doc(b->ds, pl_doc_order_number(&b->order, at), &first, n, err);
+}
+
+static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
+    bounded *b = (bounded *)s;
+    int64_t  n;
+    PL_TRY(rows(s, at, &n, err));
+    if (at != b->at) {
+        pl_columns_shape shape = {.d = s->d, .taps = s->taps};
+        b->at = -1;
+        PL_TRY(pl_columns_reserve(&b->doc, &shape, n, err));
+        PL_TRY(pl_dataset_read_doc(b->ds, pl_doc_order_number(&b->order, at), &b->doc, err));
+        b->doc.n = n;
+        b->at = at;
+    }
+    *doc = b->doc;
+    doc->room = 0; // lent
+    return PL_OK;
+}
+
+static void destroy(pl_feature_source *s) {
+    bounded *b = (bounded *)s;
+    if (!b) return;
+    if (b->w)
+        pl_log("bounded data: %.1f MB on disk at most, %.1f MB allowed; %lld shards made, %lld of them again",
+               (double)b->most / 1e6, (double)b->budget / 1e6, (long long)b->made, (long long)b->again);
+    pl_dataset_writer_destroy(b->w);
+    if (b->ds) pl_dataset_close(b->ds);
+    pl_generator_destroy(b->g);
+    pl_shard_plan_fini(&b->plan);
+    pl_doc_order_fini(&b->order);
+    pl_columns_free(&b->doc);
+    close_sources(&b->s);
+    pl_free(b->dir);
+    pl_free(b->there);
+    pl_free(b->list);
+    pl_free(b->pinned);
+    pl_free(b->turn);
+    pl_free(b);
+}
+
+// ---- opening
+
+pl_status pl_bounded_check(const pl_recipe *r, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    int64_t                   bytes;
+    PL_TRY(pl_data_budget(&bytes, r, err));
+    if (gen->data.mode == PL_DATA_ONLINE)
+        return pl_recipe_fail(r, &gen->data.disk_budget, err, "data.mode: online stores nothing; give one of them");
+    if (gen->data.hidden_states.path)
+        return pl_recipe_fail(r, &gen->data.disk_budget, err, "data.hidden_states are not made again; leave it out");
+    if (tr->data.dataset)
+        return pl_recipe_fail(r, &gen->data.disk_budget, err, "data.dataset is there already; leave it out");
+    return PL_OK;
+}
+
+static pl_status open_answering(sources *s, const pl_recipe *r, const pl_env *env, const pl_llama *target,
+                                const int *taps, int n_taps, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const char               *path = gen->target.path, *tokenizer = gen->target.tokenizer;
+    pl_prompts               *held = NULL;
+    *s = (sources){.env = env, .target = target};
+    PL_TRY(pl_recipe_form(&s->form, r, err));
+    pl_status st = pl_recipe_prompts(r, &s->form, &s->prompts, &held, err);
+    pl_prompts_destroy(held); // kept for the evaluation of decoding
+    PL_TRY(st);
+    PL_TRY(pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err));
+    pl_generator_options_from(&s->opt, r, &s->form, taps, n_taps);
+    return pl_generate_describe(&s->attrs, &s->settings, r, target, s->tok, &s->opt, env->backend, err);
+}
+
+static int64_t docs_of_shard(void *plan, int64_t k) {
+    const pl_shard_plan *p = plan;
+    return p->first[k + 1] - p->first[k];
+}
+
+// Who is held out is known by the prompts.
+static pl_status divide(bounded *b, held_out *h, uint64_t seed, int64_t every, pl_err *err) {
+    int64_t  jobs = pl_generator_jobs(b->g), longest = 0, n;
+    uint8_t *mask;
+    PL_TRY(pl_doc_order_init(&b->order, seed, jobs, err));
+    h->number = pl_calloc((size_t)jobs + 1, sizeof *h->number);
+    for (int64_t j = 0; j < jobs; j++) {
+        pl_generator_opening(b->g, j, &n);
+        if (n > longest) longest = n;
+    }
+    mask = pl_calloc((size_t)longest + 1, 1);
+    if (!h->number || !mask) {
+        pl_free(mask);
+        return pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
+    }
+    for (int64_t j = 0; j < jobs; j++) {
+        const int32_t *ids = pl_generator_opening(b->g, j, &n);
+        if (pl_dataset_held_out(ids, mask, n, seed, every))
+            h->number[h->base.docs++] = j;
+        else
+            b->order.member[b->order.docs++] = j;
+    }
+    pl_free(mask);
+    b->base.docs = b->order.docs;
+    if (b->base.docs == 0)
+        return pl_fail(err, PL_E_INPUT, "data.prompts: all %lld documents are held out; make train.holdout larger",
+                       (long long)jobs);
+    if (every > 0 && h->base.docs == 0)
+        pl_log_warn("none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
+                    (long long)jobs);
+    h->kept = pl_calloc((size_t)h->base.docs + 1, sizeof *h->kept);
+    return h->kept ? PL_OK : pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory");
+}
+
+static void identify(bounded *b) {
+    const pl_dataset_attrs *a = &b->s.attrs;
+    uint64_t                h = pl_prompts_hash(b->s.prompts, pl_hash(a->target_fingerprint, 16));
+    h = pl_hash_more(h, a->tokenizer_fingerprint, strlen(a->tokenizer_fingerprint));
+    h = pl_hash_more(h, a->template_name, strlen(a->template_name));
+    h = pl_hash_more(h, a->generation, strlen(a->generation));
+    h = pl_hash_more(h, a->tap_layer_ids, (size_t)a->A * sizeof *a->tap_layer_ids);
+    h = pl_hash_more(h, b->plan.first, ((size_t)b->plan.n + 1) * sizeof *b->plan.first);
+    pl_hash_hex(b->base.identity, h);
+}
+
+// What is there, as rank 0 sees it.
+static pl_status look(bounded *b, pl_err *err) {
+    pl_comm *comm = b->s.env->comm;
+    size_t   n = (size_t)b->plan.n + 1;
+    b->there = pl_calloc(n, sizeof *b->there);
+    b->list = pl_calloc(n, sizeof *b->list);
+    b->pinned = pl_calloc((size_t)b->order.windows + 1, sizeof *b->pinned);
+    b->turn = pl_calloc((size_t)b->order.windows + 1, sizeof *b->turn);
+    if (!b->there || !b->list || !b->pinned || !b->turn) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
+    for (int64_t k = 0; b->w && k < b->plan.n; k++)
+        b->there[k] = pl_dataset_writer_has(b->w, k);
+    PL_TRY(pl_comm_broadcast(comm, b->there, n * sizeof *b->there, err));
+    for (int64_t k = 0; k < b->plan.n; k++)
+        b->present += b->there[k];
+    b->most = b->present;
+    return PL_OK;
+}
+
+static pl_status open_folder(bounded *b, const char *out_dir, pl_err *err) {
+    pl_comm *comm = b->s.env->comm;
+    b->dir = pl_path_join(out_dir, "bounded");
+    if (!b->dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    PL_TRY(pl_comm_enter(comm, err));
+    if (pl_comm_rank(comm) == 0) PL_TRY(pl_dataset_writer_open(&b->w, b->dir, &b->s.attrs, 0, true, err));
+    PL_TRY(pl_comm_leave(comm, err));
+    return pl_dataset_open_planned(&b->ds, b->dir, &b->s.attrs, b->plan.first, b->plan.n, err);
+}
+
+// A step goes over from one window to any other; that there is room for both is said before anything is made.
+static pl_status check_windows(const bounded *b, pl_err *err) {
+    int64_t most[2] = {0}, need;
+    for (int64_t w = 0; w < b->order.windows; w++) {
+        need = 0;
+        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+            need += room_of(b, k);
+        if (need > most[0])
+            most[1] = most[0], most[0] = need;
+        else if (need > most[1])
+            most[1] = need;
+    }
+    if (most[0] + most[1] <= b->budget) return PL_OK;
+    return pl_fail(err, PL_E_INPUT,
+                   "data.disk_budget: %.1f MB are too few: two windows are there at a time, which take up to %.1f MB; "
+                   "raise it, or lower data.window (%s) or data.rows_per_shard",
+                   (double)b->budget / 1e6, (double)(most[0] + most[1]) / 1e6,
+                   b->order.windows == 1 ? "0 and large ones: all documents" : "whole shards");
+}
+
+static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const char *out_dir, const pl_env *env,
+                          const pl_llama *target, const int *taps, int n_taps, pl_err *err) {
+    const pl_generate_recipe *gen = pl_generate_recipe_of(r);
+    const pl_train_recipe    *tr = pl_train_recipe_of(r);
+    pl_comm                  *comm = env->comm;
+    PL_TRY(pl_data_budget(&b->budget, r, err));
+    PL_TRY(open_answering(&b->s, r, env, target, taps, n_taps, err));
+    b->share = (pl_shard_share){.plan = &b->plan, .rank = pl_comm_rank(comm), .ranks = pl_comm_ranks(comm)};
+    pl_generator_options o = b->s.opt;
+    o.work = (pl_generator_work){pl_shard_share_next, &b->share};
+    PL_TRY(pl_generator_create(&b->g, env, target, b->s.tok, b->s.prompts, &o, err));
+    b->share.g = b->g;
+    PL_TRY(pl_shard_plan_make(&b->plan, b->g, gen->data.rows_per_shard, err));
+    b->base.d = h->base.d = target->shape.d;
+    b->base.taps = h->base.taps = n_taps;
+    PL_TRY(pl_source_read_sampling(&b->base, b->s.settings, err));
+    h->base.greedy_share = b->base.greedy_share;
+    h->base.temperature = b->base.temperature;
+    h->base.top_p = b->base.top_p;
+    PL_TRY(divide(b, h, (uint64_t)gen->seed, tr->train.holdout, err));
+    PL_TRY(pl_doc_order_windows(&b->order, tr->data.window, b->plan.n, docs_of_shard, &b->plan, err));
+    identify(b);
+    PL_TRY(open_folder(b, out_dir, err));
+    PL_TRY(look(b, err));
+    PL_TRY(check_windows(b, err));
+    pl_log("bounded data: %lld training documents in %lld shards and %lld windows; %lld documents held out",
+           (long long)b->base.docs, (long long)b->plan.n, (long long)b->order.windows, (long long)h->base.docs);
+    return PL_OK;
+}
+
+pl_status pl_bounded_sources(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r,
+                             const char *out_dir, const pl_env *env, const pl_llama *target, const int *taps,
+                             int n_taps, pl_err *err) {
+    bounded  *b = pl_calloc(1, sizeof *b);
+    held_out *h = pl_calloc(1, sizeof *h);
+    *train = *held = NULL;
+    pl_status st = b && h ? PL_OK : pl_fail(err, PL_E_MEMORY, "bounded data: out of memory");
+    if (st == PL_OK) {
+        b->base = (pl_feature_source){
+            .get = get, .rows = rows, .number = number, .begin = begin, .gather = gather, .destroy = destroy};
+        b->at = -1;
+        h->base = (pl_feature_source){.get = get_held, .rows = rows_held, .destroy = destroy_held};
+        h->s = &b->s;
+        st = open_all(b, h, r, out_dir, env, target, taps, n_taps, err);
+    }
+    if (st == PL_OK && h->base.docs > 0)
+        *held = &h->base;
+    else
+        destroy_held(h ? &h->base : NULL);
+    if (st == PL_OK)
+        *train = &b->base;
+    else
+        destroy(b ? &b->base : NULL);
+    return st;
+}

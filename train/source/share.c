@@ -1,0 +1,271 @@
+#include "train/source/share.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <string.h>
+
+// A document from `base` on that is known: its length, and who made it.
+typedef struct entry {
+    int64_t    n;
+    int        owner;
+    bool       here;
+    pl_columns doc; // its own columns
+} entry;
+
+// Units in turn from a job on.
+typedef struct walk {
+    int64_t job, units;
+} walk;
+
+struct pl_doc_share {
+    const pl_env        *env;
+    const pl_llama      *target;
+    const pl_tokenizer  *tok;
+    const pl_prompts    *prompts;
+    pl_generator_options opt;
+    pl_generator        *g;
+    pl_columns_shape     shape;
+    walk                 ahead, told; // of the own generator; of what all ranks know
+    int64_t              base;        // documents [base, told.job) are known
+    entry               *entry;
+    int64_t              cap;
+    pl_doc_span          gathered; // what may be asked for without the others
+};
+
+static int ranks_of(const pl_doc_share *s) {
+    return pl_comm_ranks(s->env->comm);
+}
+
+static int rank_of(const pl_doc_share *s) {
+    return pl_comm_rank(s->env->comm);
+}
+
+// The next unit, and whose it is.
+static int step(const pl_doc_share *s, walk *w, pl_jobs *unit) {
+    *unit = (pl_jobs){w->job, pl_generator_unit_end(s->g, w->job)};
+    w->job = unit->end;
+    return (int)(w->units++ % ranks_of(s));
+}
+
+static bool next_own(void *arg, pl_jobs *range) {
+    pl_doc_share *s = arg;
+    while (step(s, &s->ahead, range) != rank_of(s))
+        ;
+    return true;
+}
+
+// ---- beginning
+
+static void drop_before(pl_doc_share *s, int64_t at) {
+    int64_t n = s->told.job - s->base, gone = at - s->base < n ? at - s->base : n;
+    for (int64_t i = 0; i < gone; i++)
+        pl_columns_free(&s->entry[i].doc);
+    if (gone > 0) memmove(s->entry, s->entry + gone, (size_t)(n - gone) * sizeof *s->entry);
+    s->base += gone;
+}
+
+static pl_status start_at(pl_doc_share *s, int64_t at, pl_err *err) {
+    drop_before(s, s->told.job);
+    pl_generator_destroy(s->g);
+    s->g = NULL;
+    s->base = at;
+    s->ahead = s->told = (walk){.job = at};
+    return pl_generator_create(&s->g, s->env, s->target, s->tok, s->prompts, &s->opt, err);
+}
+
+pl_status pl_doc_share_create(pl_doc_share **out, const pl_env *env, const pl_llama *target, const pl_tokenizer *tok,
+                              const pl_prompts *prompts, const pl_generator_options *o, pl_err *err) {
+    pl_doc_share *s = pl_calloc(1, sizeof *s);
+    *out = s;
+    if (!s) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+    *s = (pl_doc_share){.env = env, .target = target, .tok = tok, .prompts = prompts, .opt = *o};
+    s->opt.work = (pl_generator_work){next_own, s};
+    s->shape = (pl_columns_shape){.d = target->shape.d, .taps = o->n_taps};
+    return PL_OK;
+}
+
+void pl_doc_share_destroy(pl_doc_share *s) {
+    if (!s) return;
+    drop_before(s, s->told.job);
+    pl_generator_destroy(s->g);
+    pl_free(s->entry);
+    pl_free(s);
+}
+
+// ---- making
+
+static pl_status add_entry(pl_doc_share *s, int64_t at, int owner, pl_err *err) {
+    int64_t i = at - s->base;
+    if (i >= s->cap) {
+        int64_t cap = s->cap ? 2 * s->cap : 64;
+        entry  *p = pl_realloc(s->entry, (size_t)cap * sizeof *p);
+        if (!p) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+        s->entry = p;
+        s->cap = cap;
+    }
+    s->entry[i] = (entry){.owner = owner};
+    return PL_OK;
+}
+
+static pl_status answer(pl_doc_share *s, int64_t at, pl_err *err) {
+    pl_columns doc;
+    entry     *e = &s->entry[at - s->base];
+    PL_TRY(pl_generator_next(s->g, &doc, err));
+    PL_CHECK(doc.n > 0 && pl_generator_number(s->g) == at, "document %lld is another one", (long long)at);
+    PL_TRY(pl_columns_copy(&e->doc, &doc, &s->shape, doc.n, err));
+    e->doc.n = e->n = doc.n;
+    e->doc.about = NULL;
+    e->here = true;
+    return PL_OK;
+}
+
+// Everybody's lengths of the documents [from, to).
+static pl_status tell(pl_doc_share *s, int64_t from, int64_t to, pl_err *err) {
+    size_t   bytes[PL_RANKS_MAX], at[PL_RANKS_MAX], n = 0;
+    uint8_t *all;
+    int64_t *mine = pl_malloc((size_t)(to - from + 1) * sizeof *mine);
+    if (!mine) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+    for (int64_t j = from; j < to; j++)
+        if (s->entry[j - s->base].owner == rank_of(s)) mine[n++] = s->entry[j - s->base].n;
+    pl_status st = pl_comm_gather(s->env->comm, mine, n * sizeof *mine, &all, bytes, err);
+    pl_free(mine);
+    PL_TRY(st);
+    for (int r = 0; r < ranks_of(s); r++)
+        at[r] = r ? at[r - 1] + bytes[r - 1] : 0;
+    for (int64_t j = from; j < to; j++) {
+        entry *e = &s->entry[j - s->base];
+        memcpy(&e->n, all + at[e->owner], sizeof e->n);
+        at[e->owner] += sizeof e->n;
+    }
+    pl_free(all);
+    return PL_OK;
+}
+
+// A unit of each rank.
+static pl_status more(pl_doc_share *s, pl_err *err) {
+    int64_t from = s->told.job;
+    walk    w = s->told;
+    for (int i = 0; i < ranks_of(s); i++) {
+        pl_jobs unit;
+        int     owner = step(s, &w, &unit);
+        for (int64_t j = unit.first; j < unit.end; j++) {
+            PL_TRY(add_entry(s, j, owner, err));
+            if (owner == rank_of(s)) PL_TRY(answer(s, j, err));
+        }
+    }
+    PL_TRY(tell(s, from, w.job, err));
+    s->told = w;
+    return PL_OK;
+}
+
+// ---- handing out
+
+static size_t row_bytes(const pl_doc_share *s) {
+    size_t n = 0;
+    for (pl_column c = 0; c < PL_COLUMNS; c++)
+        n += pl_column_width(c, &s->shape) * pl_element_size(pl_column_element(c));
+    return n;
+}
+
+// The documents of a span that `owner` made: their bytes in one parcel.
+static size_t parcel_bytes(const pl_doc_share *s, const pl_doc_span *span, int owner) {
+    size_t n = 0;
+    for (int64_t j = span->first; j < span->end && j < s->told.job; j++)
+        if (s->entry[j - s->base].owner == owner) n += (size_t)s->entry[j - s->base].n * row_bytes(s);
+    return n;
+}
+
+// Column by column, document by document, from the parcel (put: into it).
+static void carry(const pl_doc_share *s, entry *e, uint8_t **at, bool put) {
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        size_t bytes = (size_t)e->n * pl_column_width(c, &s->shape) * pl_element_size(pl_column_element(c));
+        if (bytes == 0) continue;
+        void *column = pl_columns_at(&e->doc, c);
+        memcpy(put ? *at : column, put ? column : *at, bytes);
+        *at += bytes;
+    }
+}
+
+static void pack(pl_doc_share *s, const pl_doc_span *span, uint8_t *at) {
+    for (int64_t j = span->first; j < span->end && j < s->told.job; j++)
+        if (s->entry[j - s->base].owner == rank_of(s)) carry(s, &s->entry[j - s->base], &at, true);
+}
+
+static pl_status unpack(pl_doc_share *s, const pl_doc_span *span, int owner, uint8_t *at, pl_err *err) {
+    for (int64_t j = span->first; j < span->end && j < s->told.job; j++) {
+        entry *e = &s->entry[j - s->base];
+        if (e->owner != owner) continue;
+        PL_TRY(pl_columns_reserve(&e->doc, &s->shape, e->n, err));
+        carry(s, e, &at, false);
+        e->doc.n = e->n;
+        e->here = true;
+    }
+    return PL_OK;
+}
+
+static pl_status exchange(pl_doc_share *s, const pl_doc_span *rank, pl_comm_parcels *p, pl_err *err) {
+    int me = rank_of(s), n = ranks_of(s);
+    for (int r = 0; r < n; r++) {
+        if (r == me) continue;
+        p->out_bytes[r] = parcel_bytes(s, &rank[r], me);
+        p->in_bytes[r] = parcel_bytes(s, &rank[me], r);
+        uint8_t *out = pl_malloc(p->out_bytes[r] + 1);
+        p->out[r] = out;
+        p->in[r] = pl_malloc(p->in_bytes[r] + 1);
+        if (!out || !p->in[r]) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+        pack(s, &rank[r], out);
+    }
+    PL_TRY(pl_comm_exchange(s->env->comm, p, err));
+    for (int r = 0; r < n; r++)
+        if (r != me) PL_TRY(unpack(s, &rank[me], r, p->in[r], err));
+    return PL_OK;
+}
+
+pl_status pl_doc_share_gather(pl_doc_share *s, const pl_doc_span *rank, pl_err *err) {
+    pl_comm_parcels *p = pl_calloc(1, sizeof *p);
+    if (!p) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
+    pl_status st = exchange(s, rank, p, err);
+    for (int r = 0; r < ranks_of(s); r++) {
+        pl_free((void *)(uintptr_t)p->out[r]);
+        pl_free(p->in[r]);
+    }
+    pl_free(p);
+    s->gathered = rank[0];
+    for (int r = 1; r < ranks_of(s); r++)
+        if (rank[r].end > s->gathered.end) s->gathered.end = rank[r].end;
+    return st;
+}
+
+// ---- asking
+
+pl_status pl_doc_share_begin(pl_doc_share *s, int64_t at, pl_err *err) {
+    s->gathered = (pl_doc_span){0};
+    if (!s->g || at < s->base || at > s->told.job) return start_at(s, at, err);
+    drop_before(s, at);
+    return PL_OK;
+}
+
+pl_status pl_doc_share_rows(pl_doc_share *s, int64_t at, int64_t *n, pl_err *err) {
+    if (!s->g || at < s->base) PL_TRY(start_at(s, at, err));
+    while (at >= s->told.job)
+        PL_TRY(more(s, err));
+    *n = s->entry[at - s->base].n;
+    return PL_OK;
+}
+
+pl_status pl_doc_share_get(pl_doc_share *s, int64_t at, pl_columns *doc, pl_err *err) {
+    int64_t n;
+    PL_TRY(pl_doc_share_rows(s, at, &n, err));
+    if (at < s->gathered.first || at >= s->gathered.end) { // by all ranks: all get it
+        pl_doc_span all[PL_RANKS_MAX];
+        for (int r = 0; r < ranks_of(s); r++)
+            all[r] = (pl_doc_span){at, at + 1};
+        PL_TRY(pl_doc_share_gather(s, all, err));
+    }
+    const entry *e = &s->entry[at - s->base];
+    PL_CHECK(e->here, "document %lld is another rank's", (long long)at);
+    *doc = e->doc;
+    doc->room = 0; // lent
+    return PL_OK;
+}
