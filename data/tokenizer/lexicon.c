@@ -1,8 +1,7 @@
 #include "data/tokenizer/lexicon.h"
 
 #include "data/tokenizer/impl.h"
-#include "kernels/base/arena.h"
-#include "kernels/base/check.h"
+#include "kernels/base/strbuf.h"
 #include "kernels/base/utf8.h"
 
 #include <stdlib.h>
@@ -151,9 +150,27 @@ pl_status pl_lexicon_map(int32_t **to, const pl_lexicon *a, const pl_lexicon *b,
     return PL_OK;
 }
 
-double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n) {
+// ends[i]: some tokens make bytes i..n-1.
+static void mark_ends(const pl_lexicon *x, const char *s, size_t n, bool *ends) {
+    ends[n] = true;
+    for (size_t j = n; j-- > 0;) {
+        pl_lexicon_at at;
+        pl_lexicon_start(x, &at);
+        for (size_t i = j; i < n && at.lo < at.hi && !ends[j]; i++) {
+            pl_lexicon_read(x, &at, s + i, 1);
+            ends[j] = at.length == at.depth && ends[i + 1];
+        }
+    }
+}
+
+double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n, double *steps) {
     double *ways = pl_calloc(n + 1, sizeof *ways), all = -1;
-    if (!ways) return -1;
+    bool   *ends = pl_calloc(n + 1, sizeof *ends);
+    if (!ways || !ends) {
+        pl_free(ways);
+        pl_free(ends);
+        return -1;
+    }
     ways[0] = 1;
     for (size_t j = 0; j < n; j++) {
         if (!(ways[j] > 0)) continue;
@@ -165,14 +182,59 @@ double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n) {
         }
     }
     all = ways[n];
+    if (steps) {
+        mark_ends(x, s, n, ends);
+        *steps = 0;
+        for (size_t i = 0; i < n; i++)
+            *steps += ends[i] ? ways[i] : 0;
+    }
     pl_free(ways);
+    pl_free(ends);
     return all;
+}
+
+#define OTHER_MARK "\xC4\xA0" // U+0120, a space in GPT-2's alphabet
+
+// The pieces, each string once.
+static pl_status spell_pieces(pl_vocab *to, const pl_tokenizer *tok, bool spaces, pl_err *err) {
+    pl_status st = PL_OK;
+    for (int32_t id = 0; id < tok->vocab.n && st == PL_OK; id++) {
+        size_t      len;
+        const char *s = pl_vocab_piece(&tok->vocab, id, &len);
+        pl_strbuf   b = {0};
+        pl_tokenizer_replace(&b, s, len, PL_SPACE_MARK, spaces ? strlen(PL_SPACE_MARK) : 0, OTHER_MARK,
+                             strlen(OTHER_MARK));
+        if (b.failed) st = pl_fail(err, PL_E_MEMORY, "a vocabulary: out of memory");
+        if (st == PL_OK && len > 0) st = pl_vocab_set(to, id, b.s, b.n, err);
+        pl_strbuf_fini(&b);
+    }
+    return st == PL_OK ? pl_vocab_index(to, err) : st;
+}
+
+static pl_status spelled_alike(int64_t *n, bool spaces, const pl_tokenizer *a, const pl_tokenizer *b, pl_err *err) {
+    pl_vocab  x = {0}, y = {0};
+    pl_status st = spell_pieces(&x, a, spaces, err);
+    *n = 0;
+    if (st == PL_OK) st = spell_pieces(&y, b, spaces, err);
+    for (int32_t id = 0; id < x.n && st == PL_OK; id++) {
+        size_t      len;
+        const char *s = pl_vocab_piece(&x, id, &len);
+        *n += len > 0 && pl_vocab_find(&x, s, len) == id && pl_vocab_find(&y, s, len) >= 0;
+    }
+    pl_vocab_fini(&x);
+    pl_vocab_fini(&y);
+    return st;
+}
+
+pl_status pl_lexicon_spelled_alike(pl_spelled_alike *n, const pl_tokenizer *a, const pl_tokenizer *b, pl_err *err) {
+    PL_TRY(spelled_alike(&n->as_they_are, false, a, b, err));
+    return spelled_alike(&n->with_spaces, true, a, b, err);
 }
 
 int64_t pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b) {
     int64_t n = 0;
     for (int32_t i = 0; i < a->n; i++)
-        n += !(pl_lexicon_ways(b, (const char *)a->s[i], (size_t)a->len[i]) > 0);
+        n += !(pl_lexicon_ways(b, (const char *)a->s[i], (size_t)a->len[i], NULL) > 0);
     return n;
 }
 

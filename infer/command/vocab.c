@@ -2,6 +2,7 @@
 
 #include "data/counts/tally.h"
 #include "data/dataset/dataset.h"
+#include "data/tokenizer/lexicon.h"
 #include "infer/report/svg.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
@@ -9,6 +10,7 @@
 #include "kernels/base/strbuf.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SIZES 6
@@ -49,6 +51,13 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_TEXT,
      .arg = "FILE",
      .help = "write the ids by rank, for drafter.head.vocab (counted over all documents)"},
+    {.name = "shortest",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "of ways, the N shortest tokens (0: all)"},
     {.name = "plot", .type = PL_CLI_TEXT, .arg = "FILE", .help = "write the coverage curves as a page"},
     {0}};
 
@@ -220,19 +229,25 @@ static pl_status overlap(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (a->n_positional != 3) return pl_fail(err, PL_E_USAGE, "vocab overlap: give two tokenizers, vocab overlap A B");
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&x, a->positional[1], err));
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&y, a->positional[2], err));
-    int64_t shared = pl_tokenizer_shared(x, y, err);
+    int64_t          shared = pl_tokenizer_shared(x, y, err);
+    pl_spelled_alike alike;
     if (shared < 0) {
         st = PL_E_MEMORY;
         goto done;
     }
+    PL_TRY_GOTO(st, done, pl_lexicon_spelled_alike(&alike, x, y, err));
     if (env->json) {
         pl_put_int(env->result, "shared", shared);
+        pl_put_int(env->result, "spelled_alike", alike.as_they_are);
+        pl_put_int(env->result, "spelled_alike_with_spaces", alike.with_spaces);
         pl_put_int(env->result, "vocab_a", pl_tokenizer_vocab_size(x));
         pl_put_int(env->result, "vocab_b", pl_tokenizer_vocab_size(y));
     } else {
         fprintf(env->text, "%lld tokens stand for the same bytes: %.1f %% of %d and %.1f %% of %d\n", (long long)shared,
                 100.0 * (double)shared / pl_tokenizer_vocab_size(x), pl_tokenizer_vocab_size(x),
                 100.0 * (double)shared / pl_tokenizer_vocab_size(y), pl_tokenizer_vocab_size(y));
+        fprintf(env->text, "%lld tokens are spelled alike, %lld where the marks of a space are\n",
+                (long long)alike.as_they_are, (long long)alike.with_spaces);
     }
 done:
     pl_tokenizer_close(x);
@@ -240,15 +255,129 @@ done:
     return st;
 }
 
+// ---- ways: in how many ways tokens make a token
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// Between the values whose places are nearest.
+static double quantile(const double *sorted, int32_t n, double q) {
+    double  at = q * (n - 1);
+    int32_t i = (int32_t)at;
+    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+#define WAYS_ROWS 7
+static const char *const ways_row[WAYS_ROWS] = {"mean",   "standard_deviation", "minimum", "quartile_1",
+                                                "median", "quartile_3",         "maximum"};
+
+static void summarize(double *v, int32_t n, double row[WAYS_ROWS]) {
+    double sum = 0, squares = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += v[i];
+    for (int32_t i = 0; i < n; i++)
+        squares += (v[i] - sum / n) * (v[i] - sum / n);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    double of[WAYS_ROWS] = {sum / n,
+                            sqrt(squares / (n > 1 ? n - 1 : 1)),
+                            v[0],
+                            quantile(v, n, 0.25),
+                            quantile(v, n, 0.5),
+                            quantile(v, n, 0.75),
+                            v[n - 1]};
+    memcpy(row, of, sizeof of);
+}
+
+// The shortest tokens (equal lengths in the order of their ids, as far as a sort by length keeps it).
+static pl_status shortest(const pl_lexicon *x, int64_t most, double **length, double **ways, int32_t *n, pl_err *err) {
+    int32_t left = most > 0 && most < x->n ? (int32_t)most : x->n, vocab = pl_tokenizer_vocab_size(x->tok);
+    *n = 0;
+    *length = pl_calloc((size_t)x->n + 1, sizeof **length);
+    *ways = pl_calloc((size_t)x->n + 1, sizeof **ways);
+    if (!*length || !*ways) return pl_fail(err, PL_E_MEMORY, "%d tokens: out of memory", x->n);
+    for (size_t bytes = 1; left > 0; bytes++)
+        for (int32_t id = 0; id < vocab && left > 0; id++) {
+            size_t      len;
+            const char *s = pl_lexicon_bytes(x, id, &len);
+            if (len != bytes || pl_lexicon_find(x, s, len) != id) continue;
+            double w = pl_lexicon_ways(x, s, len, NULL);
+            if (w < 0) return pl_fail(err, PL_E_MEMORY, "a token of %zu bytes: out of memory", len);
+            (*length)[*n] = (double)len;
+            (*ways)[(*n)++] = w;
+            left--;
+        }
+    return PL_OK;
+}
+
+static pl_status say_ways(const pl_env *env, const pl_lexicon *x, const char *const *texts, int n_texts, double *length,
+                          double *ways, int32_t n, pl_err *err) {
+    double row[2][WAYS_ROWS] = {{0}};
+    if (n > 0) summarize(length, n, row[0]);
+    if (n > 0) summarize(ways, n, row[1]);
+    if (env->json) {
+        pl_put_int(env->result, "tokens", n);
+        for (int k = 0; k < 2; k++) {
+            pl_put_object(env->result, k ? "ways" : "bytes");
+            for (int i = 0; i < WAYS_ROWS; i++)
+                pl_put_num(env->result, ways_row[i], row[k][i]);
+            pl_json_out_close(env->result, '}');
+        }
+        pl_put_array(env->result, "texts");
+    } else {
+        fprintf(env->text, "%-20s %12s %12s\n", "", "bytes", "ways");
+        for (int i = 0; i < WAYS_ROWS; i++)
+            fprintf(env->text, "%-20s %12.2f %12.2f\n", ways_row[i], row[0][i], row[1][i]);
+        fprintf(env->text, "of %d tokens, each written by tokens\n", n);
+    }
+    for (int i = 0; i < n_texts; i++) {
+        double steps, w = pl_lexicon_ways(x, texts[i], strlen(texts[i]), &steps);
+        if (w < 0) return pl_fail(err, PL_E_MEMORY, "\"%s\": out of memory", texts[i]);
+        if (env->json) {
+            pl_json_out_object(env->result);
+            pl_put_str(env->result, "text", texts[i]);
+            pl_put_num(env->result, "ways", w);
+            pl_put_num(env->result, "forwards", steps);
+            pl_json_out_close(env->result, '}');
+        } else {
+            fprintf(env->text, "\"%s\": %.0f ways, %.0f forwards of a drafter\n", texts[i], w, steps);
+        }
+    }
+    if (env->json) pl_json_out_close(env->result, ']');
+    return PL_OK;
+}
+
+static pl_status count_ways(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    pl_tokenizer *tok = NULL;
+    pl_lexicon    x = {0};
+    double       *length = NULL, *ways = NULL;
+    int32_t       n;
+    pl_status     st = PL_OK;
+    if (a->n_positional < 2)
+        return pl_fail(err, PL_E_USAGE, "vocab ways: give a tokenizer, vocab ways TOKENIZER [TEXT...]");
+    PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, a->positional[1], pl_cli_text(a, "pre"), err));
+    PL_TRY_GOTO(st, done, pl_lexicon_init(&x, tok, err));
+    PL_TRY_GOTO(st, done, shortest(&x, pl_cli_int(a, "shortest"), &length, &ways, &n, err));
+    st = say_ways(env, &x, a->positional + 2, a->n_positional - 2, length, ways, n, err);
+done:
+    pl_free(length);
+    pl_free(ways);
+    pl_lexicon_fini(&x);
+    pl_tokenizer_close(tok);
+    return st;
+}
+
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     if (strcmp(a->positional[0], "overlap") == 0) return overlap(env, a, err);
+    if (strcmp(a->positional[0], "ways") == 0) return count_ways(env, a, err);
     return count_and_say(env, a, err);
 }
 
 const pl_command pl_command_vocab = {
     .name = "vocab",
     .summary = "counts tokens: makes lists for trimmed heads, measures their coverage; compares two vocabularies",
-    .positional = "overlap A B | INPUT...",
+    .positional = "overlap A B | ways TOKENIZER [TEXT...] | INPUT...",
     .min_positional = 1,
     .max_positional = 1 << 20,
     .options = options,
@@ -259,7 +388,9 @@ const pl_command pl_command_vocab = {
         "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the\n"
         "tokenizer's EOS behind texts and records.\n"
         "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout).\n"
-        "vocab overlap A B counts the tokens that two tokenizers have in common.",
+        "vocab overlap A B counts the tokens that two tokenizers have in common.\n"
+        "vocab ways TOKENIZER counts in how many ways tokens, end to end, make each of the shortest tokens, and a "
+        "TEXT.",
     .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "
                "data/prompts/train.jsonl",
     .run = run,

@@ -213,12 +213,12 @@ static void complete_vocabulary(void **state) {
     assert_int_equal(count, 62);
     open_vocabulary(&v, pieces);
     for (int i = 0; i < count; i++)
-        assert_true(pl_lexicon_ways(&v.lexicon, pieces[i], strlen(pieces[i])) ==
+        assert_true(pl_lexicon_ways(&v.lexicon, pieces[i], strlen(pieces[i]), NULL) ==
                     (double)(1 << (strlen(pieces[i]) - 1)));
     // One letter longer there is one way less, that of the whole.
-    assert_true(pl_lexicon_ways(&v.lexicon, "ababab", 6) == 31);
-    assert_true(pl_lexicon_ways(&v.lexicon, "abxab", 5) == 0);
-    assert_true(pl_lexicon_ways(&v.lexicon, "", 0) == 1);
+    assert_true(pl_lexicon_ways(&v.lexicon, "ababab", 6, NULL) == 31);
+    assert_true(pl_lexicon_ways(&v.lexicon, "abxab", 5, NULL) == 0);
+    assert_true(pl_lexicon_ways(&v.lexicon, "", 0, NULL) == 1);
     close_vocabulary(&v);
 }
 
