@@ -43,13 +43,13 @@ pl_status pl_lexicon_map(int32_t **to, const pl_lexicon *a, const pl_lexicon *b,
 int64_t   pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b);
 
 // In how many ways tokens can be laid end to end to make a string: by its beginnings, ways(0) = 1 and ways(i) = the sum
-// of ways(j) where bytes j..i-1 are a token. *steps, where it is not NULL: how many of the lists of tokens that begin one
-// of the ways go on, the empty one included: the forwards of a drafter that the probability of the string would take
+// of ways(j) where bytes j..i-1 are a token. *steps, where it is not NULL: how many of the lists of tokens that begin
+// one of the ways go on, the empty one included: the forwards of a drafter that the string's probability would take
 // (arXiv 2502.05202, Appendix C). -1: out of memory.
 double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n, double *steps);
 
-// How many different pieces, special ones included, both files have: as they spell them, and with U+2581 and U+0120, which
-// stand for a space in one kind of file and the other, taken for one another.
+// How many different pieces, special ones included, both files have: as they spell them, and with U+2581 and U+0120,
+// which stand for a space in one kind of file and the other, taken for one another.
 typedef struct pl_spelled_alike {
     int64_t as_they_are, with_spaces;
 } pl_spelled_alike;

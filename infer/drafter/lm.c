@@ -2,14 +2,15 @@
 // 2302.01318): any target of ours, with its own cache.
 //
 //   "lm:PATH[:TOKENIZER]"     a model with the target's vocabulary (padding aside), any tree
-//   "tli:PATH[:TOKENIZER]"    one with another: only tokens that are in both are drafted, from q'(x) = q(x) / q(T and D)
-//                             (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier. It is
-//                             what a head over a list of tokens drafts: the list is the intersection, and temperature,
-//                             top-k, ... act on what is left of the logits. Where nothing is left (no token in both, or
-//                             none that q may say), nothing is drafted and the step is a plain one.
-//   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): a token is drawn from all of q and the draft
-//                             breaks off where the target lacks it, which counts as a rejected draw: the target's token
-//                             comes from max(p - q, 0). It never accepts more than tli does (Theorem 4.1). Chains alone.
+//   "tli:PATH[:TOKENIZER]"    one with another: only tokens that are in both are drafted, from q'(x) = q(x) / q(T and
+//                             D) (token-level intersection, arXiv 2502.05202, Algorithm 4); any tree, any verifier. It
+//                             is what a head over a list of tokens drafts: the list is the intersection, and
+//                             temperature, top-k, ... act on what is left of the logits. Where nothing is left (no
+//                             token in both, or none that q may say), nothing is drafted: a plain step.
+//   "union:PATH[:TOKENIZER]"  the baseline of the same paper (Algorithm 1): a token is drawn from all of q and the
+//                             draft breaks off where the target lacks it, which counts as a rejected draw: the target's
+//                             token comes from max(p - q, 0). Of one q it never accepts more than tli does (Theorem
+//                             4.1). Chains alone.
 //
 // Context of the last two: the session's text in the drafter's own tokens (data/tokenizer/transcript.h).
 #include "infer/drafter/translation.h"

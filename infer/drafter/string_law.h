@@ -15,8 +15,8 @@
 // letters) at most 1 / least are gone on with after each token, whatever the vocabularies, so that psi is known of all
 // tokens at once, by one forward of the drafter a level, and verification needs nothing of the drafter: psi is the q of
 // infer/verify/rejection.c, its residual max(p - psi, 0), and nothing need be drawn again and again.
-// Strings that begin with none of the target's tokens are left out and psi is taken of the rest, as in a vocabulary that
-// is cut to the intersection. So are the tails of strings of less than PL_STRING_TAIL.
+// Strings that begin with none of the target's tokens are left out and psi is taken of the rest, as in a vocabulary
+// that is cut to the intersection. So are the tails of strings of less than PL_STRING_TAIL.
 //
 // Usage, for each token of the target:
 //   pl_string_law_begin(l, psi)                          state 0: nothing written

@@ -68,12 +68,6 @@ pl_status pl_translation_open(pl_translation *t, const pl_draft_model *m, const 
         pl_translation_close(t);
         return st;
     }
-    pl_log(
-        "drafter %s: %lld tokens are in both vocabularies, %.1f %% of the target's %lld and %.1f %% of the drafter's "
-        "%lld; %lld of the target's are no string of the drafter's, %lld the other way round",
-        name, (long long)t->n_shared, 100.0 * (double)t->n_shared / (double)t->vt, (long long)t->vt,
-        100.0 * (double)t->n_shared / (double)t->vd, (long long)t->vd, (long long)t->cannot_draft,
-        (long long)t->cannot_say);
     return PL_OK;
 }
 
@@ -90,11 +84,23 @@ void pl_translation_close(pl_translation *t) {
     *t = (pl_translation){0};
 }
 
+// Once, when all stands: an error is one line.
+static void say(pl_translation *t) {
+    t->told = true;
+    pl_log(
+        "drafter: %lld tokens are in both vocabularies, %.1f %% of the target's %lld and %.1f %% of its own %lld; %lld "
+        "of the target's are no string of its own, %lld the other way round",
+        (long long)t->n_shared, 100.0 * (double)t->n_shared / (double)t->vt, (long long)t->vt,
+        100.0 * (double)t->n_shared / (double)t->vd, (long long)t->vd, (long long)t->cannot_draft,
+        (long long)t->cannot_say);
+}
+
 bool pl_translation_tell(pl_translation *t, pl_ctx *ctx, int slot, const int32_t *tokens, int n,
                          const pl_transcript **text) {
     pl_transcript *x = &t->text[slot];
     pl_err         err = {0};
     *text = x;
+    if (!t->told) say(t);
     if (n > x->said_room) return false;
     pl_status st = pl_transcript_tell(x, tokens, n, &err);
     if (st != PL_OK) pl_ctx_fail(ctx, st, "drafter: %s", err.msg);

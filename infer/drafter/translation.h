@@ -20,15 +20,18 @@ typedef struct pl_translation {
     int32_t       *shared, *shared_as;   // [n_shared] draft ids by the target's, which are shared_as
     int64_t        n_shared;
     int            sessions;
-    pl_transcript *text;                     // [sessions]
-    int64_t        cannot_draft, cannot_say; // target's tokens that no draft tokens spell, and the other way round
+    pl_transcript *text;         // [sessions]
+    int64_t        cannot_draft; // target's tokens that no draft tokens spell
+    int64_t        cannot_say;   // the other way round
+    bool           told;         // all this has been logged
 } pl_translation;
 
-// tok of o: the target's, needed. m: opened, with a tokenizer. The tokenizers outlive it. Logs what is shared.
+// tok of o: the target's, needed. m: opened, with a tokenizer. The tokenizers outlive it.
 pl_status pl_translation_open(pl_translation *t, const pl_draft_model *m, const char *name, const pl_drafter_options *o,
                               pl_err *err);
 void      pl_translation_close(pl_translation *t);
-// tokens[0..n) of a session in the drafter's tokens; false: it does not fit, or memory ran out (then ctx has failed).
+// tokens[0..n) of a session in the drafter's tokens; false: it does not fit, or memory ran out (then ctx has failed). The first call logs
+// what is shared.
 bool      pl_translation_tell(pl_translation *t, pl_ctx *ctx, int slot, const int32_t *tokens, int n,
                               const pl_transcript **text);
 

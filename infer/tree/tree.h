@@ -55,8 +55,8 @@ typedef struct pl_tree {
 void pl_tree_root(pl_tree *t, int32_t token);
 // Index of the child of `parent` with this token: a new node, or, when the token was offered before, the old one.
 int  pl_tree_add(pl_tree *t, int parent, int32_t token, float score);
-// A draw for a child of `parent` that fell on none of the target's tokens: the node's q sums to less than 1, and the draw
-// is offered as -1, which every verifier rejects. For chains; pl_tree_prune drops it.
+// A draw for a child of `parent` that fell on none of the target's tokens: the node's q sums to less than 1, and the
+// draw is offered as -1, which every verifier rejects. For chains; pl_tree_prune drops it.
 void pl_tree_miss(pl_tree *t, int parent);
 // The child of `node` with this token, or -1.
 int  pl_tree_child(const pl_tree *t, int node, int32_t token);

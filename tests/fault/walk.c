@@ -159,6 +159,14 @@ const command walk_commands[] = {
      .args = "decode -q --threads 2 --target target --drafter trained/checkpoints/best --tree chain:2 --prompt then "
              "--max-new-tokens 8 --json",
      .stdout_is_product = true},
+    {.name = "slem",
+     .args = "decode -q --threads 2 --target target --drafter slem:target --tree chain:2 --prompt then "
+             "--max-new-tokens 8 --json",
+     .stdout_is_product = true},
+    {.name = "slrs",
+     .args = "decode -q --threads 2 --target target --drafter slrs:target --tree chain:2 --verify block "
+             "--temperature 1 --prompt then --max-new-tokens 8 --json",
+     .stdout_is_product = true},
     {.name = "report", .args = "report out -q --out out", .before = "evaluated"},
     {.name = "inspect", .args = "inspect out -q --json", .before = "evaluated", .stdout_is_product = true},
     {.name = "ceilings",

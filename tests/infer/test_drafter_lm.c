@@ -52,8 +52,8 @@ static void fresh(cached *c, const int32_t *text, int n, float *logits) {
     memcpy(logits, y, TEST_VOCAB * sizeof *y);
 }
 
-// Sessions side by side whose texts grow by what was drafted or by something else, or are cut back: every row of logits,
-// of contexts and of drafted trees, is a new model's, bit for bit.
+// Sessions side by side whose texts grow by what was drafted or by something else, or are cut back: every row of
+// logits, of contexts and of drafted trees, is a new model's, bit for bit.
 static void cache_holds_the_bits_of_a_new_one(void **state) {
     (void)state;
     char     dir[64];

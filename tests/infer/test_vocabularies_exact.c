@@ -1,5 +1,5 @@
-// Drafters with a vocabulary of their own, the real ones on toy models and toy tokenizers, enumerated: over all draws of
-// the draft and all coins of verification, what is emitted (continued by the target where verification stopped early)
+// Drafters with a vocabulary of their own, the real ones on toy models and toy tokenizers, enumerated: over all draws
+// of the draft and all coins of verification, what is emitted (continued by the target where verification stopped early)
 // follows the target's joint distribution within 1e-14. Biased controls must fail. What each accepts is what the paper
 // says (arXiv 2502.05202, Table 3, Theorems 3.1 and 4.1).
 #include "infer/drafter/translation.h"
@@ -343,8 +343,8 @@ static void intersection_beats_union(void **state) {
     pl_drafter_destroy(all);
 }
 
-// Theorem 3.1, q = p: a draw that is matched is accepted with probability sum p^2, one that is tested always. Where p is
-// one token both are 1, against the theorem's words.
+// Theorem 3.1, q = p: a draw that is matched is accepted with probability sum p^2, one that is tested always. Where p
+// is one token both are 1, against the theorem's words.
 static void matching_accepts_less(void **state) {
     (void)state;
     pl_drafter *d = open_drafter("lm", w.dir, "chain:1");
