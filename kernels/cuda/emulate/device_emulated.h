@@ -2,6 +2,10 @@
 #ifndef PL_CUDA_DEVICE_EMULATED_H
 #define PL_CUDA_DEVICE_EMULATED_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "kernels/backend.h"
 
 // "cuda-emulated": memory of the host, everything done when it returns. For the ops' own tests, which look into
@@ -17,4 +21,24 @@ const pl_backend *pl_backend_cuda_emulated(void);
 //             at once
 //   pointers  each pointer that a kernel is given, by itself or in a struct, must lie in a block of the device: host
 //             memory that a GPU could not reach aborts with the op's name
+
+// What it does where a GPU is free to choose, or is known to differ. Changed between launches alone; at first as the
+// environment says.
+typedef struct pl_emu_manner {
+    // 0: blocks and threads in order, asynchronous copies made when they are waited for. Else the orders of blocks and
+    // threads are drawn from it, three blocks are alive at once and take turns at barriers, fences and atomics, copies
+    // are made at once or when they are waited for, and static shared memory, too, starts as NaN.
+    // PACELINE_EMULATED_SEED.
+    uint64_t    seed;
+    int         sm; // whose tensor cores' sums: 80 or 90 (mma.h). PACELINE_EMULATED_SM
+    // "FILE:LINE" of a barrier, fence, copy wait or pl_previous_done that does nothing, for proofs that it is missed
+    // (tests/cuda/mutate.sh). PACELINE_EMULATED_DROP; the environment's alone.
+    const char *drop;
+} pl_emu_manner;
+extern pl_emu_manner pl_emu_behave;
+
+#ifdef __cplusplus
+}
+#endif
+
 #endif

@@ -1,6 +1,7 @@
 // Fibers, barriers and exchanges of the emulated device (emulate.h).
-#include "kernels/cuda/emulate/emulate.h"
-#include <functional>
+#include "kernels/cuda/emulate/device_emulated.h"
+#include "kernels/cuda/emulate/machine.h"
+#include "kernels/cuda/emulate/mma.h"
 #include <new>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,46 +12,43 @@
 enum { MAX_THREADS = 1024, WARP = 32, STACK = 64 << 10, SLOT = 64, ROOM = 227 << 10 };
 
 struct barrier {
-    unsigned here, turn; // fibers that wait; how often it has opened
+    unsigned here; // fibers that wait
 };
 
 struct copy { // asynchronous, not waited for
     void       *to;
     const void *from;
     size_t      bytes;
-    bool        there;
+    bool        there, made;
     unsigned    group;
 };
 
 struct fiber {
     ucontext_t        place; // where it goes on
     void             *sp;    // the same, on x86-64
+    barrier          *waits; // NULL: it may go on
     bool              done, previous_done;
     unsigned          group; // committed so far
     std::vector<copy> copies;
 };
 
-struct machine {
+struct machine { // of the thread that runs a block
     fiber    fibers[MAX_THREADS];
-    fiber    home; // the launching thread
+    fiber    home; // that thread itself
     uint8_t *stacks;
     int      n, current, alive;
-    unsigned events; // barriers opened and threads finished: what tells waiting from hanging
     barrier  block, warp[MAX_THREADS / WARP];
-    uint8_t  slot[2][MAX_THREADS][SLOT]; // exchanges alternate, so that one barrier each is enough
-    unsigned turn_of[MAX_THREADS];
-    void (*call)(const void *kernel, void **arg);
-    const void *kernel;
-    void      **arg;
-    size_t      room_used;
-    bool        early;
+    alignas(64) uint8_t slot[2][MAX_THREADS][SLOT]; // exchanges alternate, so that one barrier each is enough
+    unsigned              turn_of[MAX_THREADS];
+    const pl_cuda_launch *l;
     alignas(16) uint8_t room[ROOM];
 };
 
+const pl_emu_watcher        *pl_emu_watch;
 thread_local pl_emu_thread   pl_emu;
 static thread_local machine *now;
 
-static void broken(const char *what) {
+[[noreturn]] static void broken(const char *what) {
     fprintf(stderr, "emulated device: block %u,%u,%u thread %u: %s\n", pl_emu.block.x, pl_emu.block.y, pl_emu.block.z,
             pl_emu.thread.x, what);
     abort();
@@ -86,17 +84,18 @@ static void prepare(fiber *f, uint8_t *stack, void (*entry)(void)) {
 }
 #endif
 
-// On to the next fiber that is not done, or home.
+// On to a fiber that may: the next one, or one that is drawn; home when all are done.
 static void yield(void) {
     machine *m = now;
-    int      me = m->current, next = me;
+    int      me = m->current, next = pl_emu_shuffles() ? (int)pl_emu_draw((unsigned)m->n) : me, tried = 0;
     if (m->alive == 0) {
         go(&m->fibers[me], &m->home);
         return;
     }
-    do
+    do {
+        if (tried++ == m->n) broken("waits at a barrier or shuffle that others of its group do not reach");
         next = next + 1 == m->n ? 0 : next + 1;
-    while (m->fibers[next].done);
+    } while (m->fibers[next].done || m->fibers[next].waits);
     if (next == me) return;
     m->current = next;
     pl_emu.thread.x = (unsigned)next;
@@ -105,54 +104,129 @@ static void yield(void) {
 
 static void entry(void) {
     machine *m = now;
-    m->call(m->kernel, m->arg);
-    if (m->early && !m->fibers[m->current].previous_done) broken("is launched early and waits for no launch before it");
+    m->l->call(m->l->kernel, m->l->arg);
+    if (m->l->early && !m->fibers[m->current].previous_done)
+        broken("is launched early and waits for no launch before it");
     if (!m->fibers[m->current].copies.empty()) broken("ends with asynchronous copies that it has not waited for");
     m->fibers[m->current].done = true;
     m->alive--;
-    m->events++;
     yield();
     broken("a finished thread went on");
 }
 
-static void wait_at(barrier *b, unsigned threads) {
-    unsigned turn = b->turn;
-    if (++b->here == threads) {
+// True for the last to come, before the others go on.
+static bool arrive(barrier *b, int threads) {
+    if (++b->here == (unsigned)threads) {
         b->here = 0;
-        b->turn++;
-        now->events++;
-        return;
+        return true;
     }
-    unsigned seen = now->events;
-    for (int rounds = 0; b->turn == turn; rounds++) {
-        if (seen != now->events) rounds = 0;
-        seen = now->events;
-        if (rounds > 2) broken("waits at a barrier or shuffle that others of its group do not reach");
-        yield();
-    }
+    now->fibers[now->current].waits = b;
+    yield();
+    return false;
+}
+
+static void open(barrier *b, int first, int threads) {
+    for (int i = first; i < first + threads; i++)
+        if (now->fibers[i].waits == b) now->fibers[i].waits = NULL;
+    if (pl_emu_shuffles()) yield(); // who came last need not go on first
 }
 
 void pl_emu_sync_block(void) {
-    wait_at(&now->block, (unsigned)now->n);
+    if (!arrive(&now->block, now->n)) return;
+    if (pl_emu_watch) pl_emu_watch->barrier(PL_EMU_BLOCK);
+    pl_emu_may_switch();
+    open(&now->block, 0, now->n);
+}
+
+static void meet_warp(bool told, void (*last)(uint8_t *slots), uint8_t *slots) {
+    int warp = (int)pl_emu.thread.x / WARP;
+    if (!arrive(&now->warp[warp], WARP)) return;
+    if (last) last(slots);
+    if (told && pl_emu_watch) pl_emu_watch->barrier(PL_EMU_WARP);
+    open(&now->warp[warp], warp * WARP, WARP);
 }
 
 void pl_emu_sync_warp(void) {
-    wait_at(&now->warp[pl_emu.thread.x / WARP], WARP);
+    meet_warp(true, NULL, NULL);
+}
+
+// Orders no memory but its own: to the watcher it is nothing.
+static uint8_t *exchange(const void *own, size_t bytes, void (*last)(uint8_t *slots)) {
+    machine *m = now;
+    unsigned me = pl_emu.thread.x, which = m->turn_of[me]++ % 2;
+    uint8_t *slots = m->slot[which][me / WARP * WARP];
+    memcpy(m->slot[which][me], own, bytes);
+    meet_warp(false, last, slots);
+    return slots;
 }
 
 uint8_t *pl_emu_exchange(const void *own, size_t bytes) {
-    machine *m = now;
-    unsigned me = pl_emu.thread.x, which = m->turn_of[me]++ % 2;
-    memcpy(m->slot[which][me], own, bytes);
-    pl_emu_sync_warp();
-    return m->slot[which][me / WARP * WARP];
+    return exchange(own, bytes, NULL);
+}
+
+static void multiply(uint8_t *slots) {
+    pl_emu_multiply((pl_emu_fragments *)(void *)slots, pl_emu_behave.sm);
+}
+
+void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    pl_emu_fragments own = {{a[0], a[1], a[2], a[3], b[0], b[1]}, {d[0], d[1], d[2], d[3]}, {}};
+    static_assert(sizeof own == SLOT);
+    uint8_t *all = exchange(&own, sizeof own, multiply);
+    memcpy(d, ((pl_emu_fragments *)(void *)all)[pl_emu.thread.x % WARP].d, sizeof own.d);
+}
+
+void pl_emu_fence(void) {
+    if (pl_emu_watch) pl_emu_watch->fence();
+    pl_emu_may_switch();
+}
+
+void pl_emu_atomic(void *p, size_t bytes) {
+    pl_emu_may_switch();
+    if (pl_emu_watch) pl_emu_watch->atomic(p, bytes);
+}
+
+// ---- what a proof leaves out
+
+static uint64_t times_dropped;
+
+static void say_dropped(void) {
+    fprintf(stderr, "emulated device: left out %s %llu times\n", pl_emu_behave.drop, (unsigned long long)times_dropped);
+}
+
+bool pl_emu_dropped(const char *file, int line) {
+    static const struct at {
+        const char *name = strrchr(pl_emu_behave.drop, '/') ? strrchr(pl_emu_behave.drop, '/') + 1 : pl_emu_behave.drop;
+        size_t      length = strcspn(name, ":");
+        int         line = name[length] ? atoi(name + length + 1) : 0;
+        at() {
+            if (line) atexit(say_dropped);
+        }
+    } drop;
+    const char *name = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    if (line != drop.line || strncmp(name, drop.name, drop.length) != 0 || name[drop.length]) return false;
+    __atomic_fetch_add(&times_dropped, 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+// ---- asynchronous copies
+
+static void make(const copy &c) {
+    if (c.there)
+        memcpy(c.to, c.from, c.bytes);
+    else
+        memset(c.to, 0, c.bytes);
 }
 
 void pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there) {
     fiber *f = &now->fibers[now->current];
     if ((uintptr_t)to % bytes || (there && (uintptr_t)from % bytes)) broken("an asynchronous copy is not aligned");
-    memset(to, 0xff, bytes);
-    f->copies.push_back(copy{to, from, bytes, there, f->group});
+    if (pl_emu_watch) pl_emu_watch->copy_begins(to, from, bytes, there);
+    copy c = {to, from, bytes, there, pl_emu_shuffles() && pl_emu_draw(2) == 0, f->group};
+    if (c.made)
+        make(c);
+    else
+        memset(to, 0xff, bytes);
+    f->copies.push_back(c);
 }
 
 void pl_copy_commit() {
@@ -163,22 +237,22 @@ void pl_emu_copy_wait(int left) {
     fiber *f = &now->fibers[now->current];
     size_t n = 0;
     for (; n < f->copies.size() && f->group - f->copies[n].group > (unsigned)left; n++) {
-        const copy &c = f->copies[n];
-        if (c.there)
-            memcpy(c.to, c.from, c.bytes);
-        else
-            memset(c.to, 0, c.bytes);
+        if (!f->copies[n].made) make(f->copies[n]);
+        if (pl_emu_watch) pl_emu_watch->copy_ends(f->copies[n].to, f->copies[n].bytes);
     }
     f->copies.erase(f->copies.begin(), f->copies.begin() + (ptrdiff_t)n);
 }
 
-void pl_previous_done() {
+void pl_emu_previous_done(void) {
     now->fibers[now->current].previous_done = true;
+    if (pl_emu_watch) pl_emu_watch->previous_done();
 }
 
 void *pl_dynamic_shared() {
     return now->room;
 }
+
+// ---- blocks
 
 static machine *machine_create(void) {
     machine *m = new (std::nothrow) machine();
@@ -189,174 +263,47 @@ static machine *machine_create(void) {
     return m;
 }
 
-// One block: all fibers from their start to their end.
-static void run_block(machine *m) {
-    m->alive = m->n;
-    m->current = 0;
-    m->block = barrier();
-    memset(m->room, 0xff, m->room_used);
-    for (int i = 0; i < m->n; i++) {
-        m->fibers[i].done = m->fibers[i].previous_done = false;
-        m->fibers[i].group = 0;
-        m->turn_of[i] = 0;
-        prepare(&m->fibers[i], m->stacks + (size_t)i * STACK, entry);
-    }
-    for (int w = 0; w < m->n / WARP; w++)
-        m->warp[w] = barrier();
-    pl_emu.thread.x = 0;
-    go(&m->home, &m->fibers[0]);
-}
-
-// All threads of all blocks.
-static void run(const pl_cuda_launch *l) {
+static machine *own_machine(void) {
     static thread_local struct keeper {
         machine *m = machine_create();
         ~keeper() {
             munmap(m->stacks, (size_t)MAX_THREADS * STACK);
             delete m;
         }
-    } kept;
-    machine *m = kept.m;
-    now = m;
-    m->n = (int)l->threads;
-    m->call = l->call;
-    m->kernel = l->kernel;
-    m->arg = l->arg;
-    m->room_used = l->room;
-    m->early = l->early;
-    if (l->room > ROOM) broken("more dynamic shared memory than a block has");
-    dim3 grid(l->grid[0], l->grid[1], l->grid[2]);
+    } pl_emu_kept;
+    return pl_emu_kept.m;
+}
+
+// One block, on the calling thread: all fibers from their start to their end.
+static void run_block(void *arg, unsigned number) {
+    const pl_cuda_launch *l = (const pl_cuda_launch *)arg;
+    machine              *m = now = own_machine();
+    m->l = l;
+    m->n = m->alive = (int)l->threads;
+    m->block = barrier();
+    memset(m->room, 0xff, l->room);
+    if (pl_emu_shuffles()) pl_emu_spoil_static(l->kernel);
     pl_emu.block_dim = dim3(l->threads);
-    pl_emu.grid_dim = grid;
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                pl_emu.block = dim3(x, y, z);
-                run_block(m);
-            }
-}
-
-// A product of two of bf16 is exact in fp32, so that a multiplication and an addition are what fmaf would give.
-void pl_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-    uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    uint8_t *all = pl_emu_exchange(own, sizeof own);
-    unsigned lane = pl_emu.thread.x % WARP, g = lane / 4, t = lane % 4;
-    uint32_t y[2][8], nonzero[2] = {}; // columns 2t, 2t + 1: pairs along k
-    float    x[2][16], z[2][16];       // rows g, g + 8; the columns
-    bool     finite = true;
-    for (unsigned pair = 0; pair < 8; pair++) {
-        unsigned holder = pair % 4, upper = pair / 4;
-        for (unsigned i = 0; i < 2; i++) {
-            uint32_t v;
-            memcpy(&v, all + (g * 4 + holder) * SLOT + (i + 2 * upper) * 4, 4);
-            memcpy(&y[i][pair], all + ((2 * t + i) * 4 + holder) * SLOT + (4 + upper) * 4, 4);
-            nonzero[i] |= v & 0x7fff7fffu;
-            finite &= (y[i][pair] & 0x7f80u) != 0x7f80u && (y[i][pair] & 0x7f800000u) != 0x7f800000u;
-            x[i][2 * pair] = pl_bf16_to_f32((uint16_t)v);
-            x[i][2 * pair + 1] = pl_bf16_to_f32((uint16_t)(v >> 16));
-            z[i][2 * pair] = pl_bf16_to_f32((uint16_t)y[i][pair]);
-            z[i][2 * pair + 1] = pl_bf16_to_f32((uint16_t)(y[i][pair] >> 16));
-        }
+    pl_emu.grid_dim = dim3(l->grid[0], l->grid[1], l->grid[2]);
+    pl_emu.block = dim3(number % l->grid[0], number / l->grid[0] % l->grid[1], number / l->grid[0] / l->grid[1]);
+    for (int i = 0; i < m->n; i++) {
+        m->fibers[i].done = m->fibers[i].previous_done = false;
+        m->fibers[i].waits = NULL;
+        m->fibers[i].group = 0;
+        m->turn_of[i] = 0;
+        prepare(&m->fibers[i], m->stacks + (size_t)i * STACK, entry);
     }
-    for (unsigned i = 0; i < 2; i++) {
-        if (!nonzero[i] && finite) continue; // padding: nothing is added
-        for (unsigned k = 0; k < 16; k++)
-            d[2 * i] += x[i][k] * z[0][k], d[2 * i + 1] += x[i][k] * z[1][k];
-    }
+    for (int w = 0; w < m->n / WARP; w++)
+        m->warp[w] = barrier();
+    if (pl_emu_watch) pl_emu_watch->block(number, m->n, m->room, l->room, m->stacks, (size_t)MAX_THREADS * STACK);
+    m->current = pl_emu_shuffles() ? (int)pl_emu_draw((unsigned)m->n) : 0;
+    pl_emu.thread.x = (unsigned)m->current;
+    go(&m->home, &m->fibers[m->current]);
 }
 
-// ---- the queue ------------------------------------------------------------------------------------------------------
-
-namespace {
-struct queue {
-    std::vector<std::function<void()>> work, aside; // aside: a branch's, not joined yet
-};
-} // namespace
-
-extern "C" void *pl_emu_queue_create(void) {
-    return new (std::nothrow) queue;
-}
-
-extern "C" void pl_emu_queue_destroy(void *q) {
-    delete static_cast<queue *>(q);
-}
-
-static void pl_emu_keep(void *q, std::function<void()> work) {
-    static_cast<queue *>(q)->work.push_back(std::move(work));
-}
-
-extern "C" void pl_emu_join(void *q) {
-    queue *of = static_cast<queue *>(q);
-    for (auto &w : of->aside)
-        of->work.push_back(std::move(w));
-    of->aside.clear();
-}
-
-namespace {
-struct kept_launch {
-    pl_cuda_launch                    l;
-    std::vector<std::vector<uint8_t>> bytes;
-};
-} // namespace
-
-extern "C" void pl_emu_submit(void *q, const pl_cuda_launch *l) {
-    if (!q) return run(l);
-    kept_launch kept = {*l, {}};
-    for (int i = 0; i < l->n_args; i++) {
-        const uint8_t *from = static_cast<const uint8_t *>(l->arg[i]);
-        kept.bytes.emplace_back(from, from + l->size[i]);
-    }
-    queue *at = static_cast<queue *>(q);
-    if (l->joins) pl_emu_join(at);
-    (l->aside ? at->aside : at->work).push_back([kept]() mutable {
-        std::vector<void *> arg;
-        for (auto &b : kept.bytes)
-            arg.push_back(b.data());
-        kept.l.arg = arg.data();
-        run(&kept.l);
-    });
-}
-
-extern "C" void pl_emu_queue_run(void *q) {
-    queue *of = static_cast<queue *>(q);
-    pl_emu_join(of);
-    for (const auto &w : of->work)
-        w();
-    of->work.clear();
-}
-
-extern "C" void pl_emu_copy(void *q, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {
-    auto work = [=] {
-        for (size_t i = 0; i < n; i++)
-            memcpy(static_cast<uint8_t *>(to) + i * pitch, static_cast<const uint8_t *>(from) + i * pitch, bytes);
-    };
-    if (!q) return work();
-    if (!pl_emu_reachable(to) || !pl_emu_reachable(from)) pl_emu_unreachable("copy", 0);
-    pl_emu_keep(q, work);
-}
-
-extern "C" void pl_emu_send(void *q, void *to, const void *from, size_t bytes) {
-    const uint8_t       *at = static_cast<const uint8_t *>(from);
-    std::vector<uint8_t> as_sent(at, at + bytes);
-    pl_emu_keep(q, [=] {
-        if (memcmp(from, as_sent.data(), bytes) != 0) {
-            fprintf(stderr, "emulated device: an index array was written again before its ops were waited for\n");
-            abort();
-        }
-        memcpy(to, from, bytes);
-    });
-}
-
-extern "C" void pl_emu_zero(void *q, void *to, size_t bytes) {
-    if (!q) {
-        memset(to, 0, bytes);
-        return;
-    }
-    if (!pl_emu_reachable(to)) pl_emu_unreachable("zero", 0);
-    pl_emu_keep(q, [=] { memset(to, 0, bytes); });
-}
-
-void pl_emu_unreachable(const char *op, int argument) {
-    fprintf(stderr, "emulated device: op %s: argument %d is a pointer to host memory\n", op, argument);
-    abort();
+void pl_emu_run(uint64_t number, const pl_cuda_launch *l) {
+    if (l->room > ROOM) broken("more dynamic shared memory than a block has");
+    if (pl_emu_watch) pl_emu_watch->launch(number, l);
+    pl_emu_blocks(l->grid[0] * l->grid[1] * l->grid[2], run_block, (void *)(uintptr_t)l);
+    if (pl_emu_watch) pl_emu_watch->launched();
 }

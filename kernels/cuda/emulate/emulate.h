@@ -1,14 +1,15 @@
 // CUDA's vocabulary on a host: what kernels/cuda/*.cu need to compile and run without nvcc, a driver or a GPU.
 //
-// A launch runs its blocks in order. The threads of a block are fibers on the calling thread; a fiber runs until it
-// waits at a barrier (block or warp) that others have not reached. __shared__ is storage of the calling thread, since
-// one block runs at a time. A barrier that some threads never reach, and a shuffle outside whole warps, abort with a
-// message instead of hanging.
-// What this cannot show: races between blocks, memory ordering, registers, time. What it shows: indices, shapes,
-// launch sizes, barriers, the arithmetic itself (tensor cores' products are summed in fp32, k ascending).
+// A launch runs its blocks in order, or, by a seed, in orders that are drawn, several at once (device_emulated.h). The
+// threads of a block are fibers on one thread; a fiber runs until it waits at a barrier (block or warp) that others
+// have not reached. __shared__ is storage of that thread, which runs one block at a time. A barrier that some threads
+// never reach, and a shuffle outside whole warps, abort with a message instead of hanging.
+// What this cannot show by itself: memory ordering (tests/cuda/race.cc watches it), registers, time. What it shows:
+// indices, shapes, launch sizes, barriers, the arithmetic itself, tensor cores' (mma.cc) included.
 #ifndef PL_CUDA_EMULATE_H
 #define PL_CUDA_EMULATE_H
 
+#include <cmath>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,9 @@ struct float2 {
 struct float4 {
     float x, y, z, w;
 };
+
+// Not told to whoever watches memory: atomics say it themselves.
+#define PL_EMU_PLAIN __attribute__((no_sanitize_thread))
 
 struct pl_emu_thread {
     dim3 thread, block, block_dim, grid_dim;
@@ -88,13 +92,20 @@ template <typename... A> static void pl_emu_check(void *queue, const char *op, c
     if (queue) ((pl_emu_may_see(a) ? (void)n++ : pl_emu_unreachable(op, n)), ...);
 }
 
-static inline void __syncthreads() {
-    pl_emu_sync_block();
+// What a proof leaves out, one place at a time (pl_emu_manner.drop): whether it is this one.
+bool pl_emu_dropped(const char *file, int line);
+#define PL_EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+static inline void __syncthreads(PL_EMU_HERE) {
+    if (!pl_emu_dropped(file, line)) pl_emu_sync_block();
 }
-static inline void __syncwarp() {
-    pl_emu_sync_warp();
+static inline void __syncwarp(PL_EMU_HERE) {
+    if (!pl_emu_dropped(file, line)) pl_emu_sync_warp();
 }
-static inline void __threadfence() {}
+void               pl_emu_fence(void);
+void               pl_emu_atomic(void *p, size_t bytes); // comes before one
+static inline void __threadfence(PL_EMU_HERE) {
+    if (!pl_emu_dropped(file, line)) pl_emu_fence();
+}
 
 template <typename T> static inline T __shfl_sync(unsigned, T v, int lane) {
     T out;
@@ -105,17 +116,17 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int bi
     return __shfl_sync(mask, v, (int)(pl_emu.thread.x % 32) ^ bits);
 }
 
-static inline unsigned atomicAdd(unsigned *p, unsigned v) {
-    unsigned old = *p;
+template <typename T> PL_EMU_PLAIN static inline T atomicAdd(T *p, T v) {
+    pl_emu_atomic(p, sizeof *p);
+    T old = *p;
     *p += v;
     return old;
 }
-static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) {
-    unsigned long long old = *p;
-    *p += v;
-    return old;
+static inline unsigned atomicAdd(unsigned *p, int v) {
+    return atomicAdd(p, (unsigned)v);
 }
-static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v) {
+PL_EMU_PLAIN static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v) {
+    pl_emu_atomic(p, sizeof *p);
     unsigned long long old = *p;
     if (v < old) *p = v;
     return old;
@@ -132,14 +143,17 @@ template <int which> static inline uint32_t pl_zip_halves(uint32_t a, uint32_t b
 void                                      pl_emu_copy_async(void *to, const void *from, size_t bytes, bool there);
 void                                      pl_emu_copy_wait(int left);
 void                                      pl_copy_commit();
-void                                      pl_previous_done();  // missed in a launch that is early: aborts
-void                                     *pl_dynamic_shared(); // filled with 0xff before each block
+void                                      pl_emu_previous_done(); // missed in a launch that is early: aborts
+void                                     *pl_dynamic_shared();    // filled with 0xff before each block
 template <int n, bool> static inline void pl_copy_async(void *to, const void *from, bool there) {
     static_assert(n == 8 || n == 16);
     pl_emu_copy_async(to, from, n, there);
 }
-template <int N> static inline void pl_copy_wait() {
-    pl_emu_copy_wait(N);
+template <int N> static inline void pl_copy_wait(PL_EMU_HERE) {
+    if (!pl_emu_dropped(file, line)) pl_emu_copy_wait(N);
+}
+static inline void pl_previous_done(PL_EMU_HERE) {
+    if (!pl_emu_dropped(file, line)) pl_emu_previous_done();
 }
 static inline float4 pl_load_fresh(const float4 *p) {
     return *p;
