@@ -92,6 +92,12 @@ static const pl_cli_option rank_options[] = {
      .type = PL_CLI_TEXT,
      .arg = "HOST:PORT",
      .help = "where rank 0 listens for the others [a launcher's]"},
+    {.name = "group",
+     .type = PL_CLI_TEXT,
+     .arg = PL_GROUPS_SYNTAX,
+     .deflt = "auto",
+     .help = "how ranks that were started one by one join: over MPI where mpirun started them, this build has its MPI "
+             "and no --address is given, else over TCP"},
     {.name = "patience",
      .type = PL_CLI_REAL,
      .arg = "SECONDS",
@@ -454,9 +460,12 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
                            .ranks = l->ranks,
                            .local = l->local,
                            .address = l->address,
+                           .mpi = l->mpi,
                            .identity = identity,
                            .patience = pl_cli_real(a, "patience")};
-    if (!pl_cli_has(a, "quiet")) fprintf(stderr, "rank %d of %d by %s, at %s\n", l->rank, l->ranks, l->by, l->address);
+    if (!pl_cli_has(a, "quiet"))
+        fprintf(stderr, "rank %d of %d by %s, %s%s\n", l->rank, l->ranks, l->by, l->mpi ? "over MPI" : "at ",
+                l->mpi ? "" : l->address);
     return pl_comm_join(comm, &place, err);
 }
 
@@ -464,7 +473,9 @@ static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_ar
     bool              takes = c->ranks;
     pl_launch_options o = {.rank = takes && pl_cli_has(a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
                            .world = takes && pl_cli_has(a, "world") ? (int)pl_cli_int(a, "world") : 0,
-                           .address = takes ? pl_cli_text(a, "address") : NULL};
+                           .address = takes ? pl_cli_text(a, "address") : NULL,
+                           .group = takes ? pl_cli_text(a, "group") : NULL,
+                           .has_mpi = pl_comm_mpi_kind()};
     pl_launch         l;
     if (!c->recipe) return PL_OK;
     PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));

@@ -80,7 +80,7 @@ static void huge_pages(char *out, size_t room) {
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     (void)a;
     pl_machine        m;
-    char              huge[32], cuda[512], nccl[256], note[sizeof err->msg];
+    char              huge[32], cuda[512], nccl[256], mpi[64], note[sizeof err->msg];
     const pl_backend *automatic;
     double            usable;
     PL_TRY(pl_memory_available(&usable, err));
@@ -110,7 +110,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
         pl_put_str(o, "device_auto", automatic->name);
     pl_comm_describe_nccl(nccl, sizeof nccl);
     pl_put_str(o, "nccl", nccl);
-    pl_put_str(o, "mpi", "not built");
+    pl_comm_describe_mpi(mpi, sizeof mpi);
+    pl_put_str(o, "mpi", mpi);
     pl_put_bool(o, "training_uses_onednn", pl_backend_onednn_wanted());
     put_libraries(o);
     if (m.threads > m.cores && !env->json)

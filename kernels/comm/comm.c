@@ -32,7 +32,7 @@ int pl_comm_neighbours(const pl_comm *c) {
 }
 
 bool pl_comm_joined(const pl_comm *c) {
-    return c && c->group == &pl_group_tcp;
+    return c && c->group->join;
 }
 
 const char *pl_comm_transport(const pl_comm *c) {
@@ -45,6 +45,22 @@ pl_comm *pl_comm_new(const pl_group *g, int rank, int ranks) {
     pl_comm *c = pl_calloc(1, sizeof *c);
     if (c) *c = (pl_comm){.group = g, .rank = rank, .ranks = ranks, .neighbours = ranks};
     return c;
+}
+
+pl_status pl_comm_join(pl_comm **out, const pl_comm_place *place, pl_err *err) {
+    const pl_group *g = place->mpi ? &pl_group_mpi : &pl_group_tcp;
+    *out = NULL;
+    pl_comm *c = pl_comm_new(g, place->rank, place->ranks);
+    if (!c) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
+    c->local = place->local;
+    pl_status st = g->join(c, place, err);
+    if (st == PL_OK) {
+        *out = c;
+        return PL_OK;
+    }
+    g->close(c);
+    pl_free(c);
+    return st;
 }
 
 // ---- failures

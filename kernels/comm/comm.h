@@ -3,12 +3,12 @@
 //
 //   pl_comm_fork  turns one process into several of the same machine, which meet in memory that they share. Rank 0 is
 //                 the process that called it and the parent of the others.
-//   pl_comm_join  joins processes that something else started, on one machine or many, over TCP: a launcher (torchrun,
-//                 srun, mpirun) or a person (train/launch/launch.h decides which rank a process is).
+//   pl_comm_join  joins processes that something else started, on one machine or many, over TCP or MPI: a launcher
+//                 (torchrun, srun, mpirun) or a person (train/run/launch.h decides which rank a process is, and how).
 //
 // When a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting. A busy
-// rank is not dead: over TCP each gives a sign of life every second, whatever it computes, and half a minute without
-// one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the same
+// rank is not dead: those that were joined give a sign of life every second, whatever they compute, and half a minute
+// without one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the same
 // order. A NULL pl_comm is a single rank, for which they cost nothing.
 //
 // The sum over ranks takes the fixed binary tree of train/loop/slots.h:
@@ -28,6 +28,7 @@
 
 #define PL_RANKS_MAX 512
 #define PL_TRANSPORTS_SYNTAX "auto|host|nccl"
+#define PL_GROUPS_SYNTAX "auto|tcp|mpi"
 
 typedef struct pl_comm pl_comm;
 
@@ -41,7 +42,8 @@ pl_status pl_comm_fork(pl_comm **out, int ranks, pl_err *err);
 typedef struct pl_comm_place {
     int         rank, ranks;
     int         local;    // among those of this host, from 0
-    const char *address;  // HOST:PORT, or [IPv6]:PORT
+    const char *address;  // HOST:PORT, or [IPv6]:PORT. Over MPI for signs of life; NULL or "": any that is reached
+    bool        mpi;      // over MPI, else over TCP
     const char *identity; // what must be the same on all ranks, such as the version; at most 255 bytes
     double      patience; // seconds in which all must have come; <= 0: PL_COMM_PATIENCE
     double      silence;  // seconds without a sign of life after which a rank is dead; <= 0: PL_COMM_SILENCE
@@ -50,7 +52,9 @@ typedef struct pl_comm_place {
 #define PL_COMM_SILENCE 30.0
 // Returns once all ranks are connected, each with each. Any number of threads may run; one more does from here on, for
 // the signs of life. PL_E_IO: a rank that did not come in time, by its number; PL_E_USAGE: two processes of one rank,
-// other numbers of ranks, another identity, by both sides' words.
+// other numbers of ranks, another identity, by both sides' words; MPI's numbers that are not the place's.
+// Over MPI once in a process, and all calls of the group from the thread that joined. Who ends after a failure leaves
+// MPI_Finalize out, which would wait for the dead. PL_E_UNSUPPORTED: a build without MPI.
 pl_status pl_comm_join(pl_comm **out, const pl_comm_place *p, pl_err *err);
 
 // Which transport sums tensors of this backend; called once, before the first sum. auto: nccl for GPUs where it can be
@@ -121,5 +125,15 @@ pl_status pl_comm_check(pl_comm *c, pl_err *err);
 
 // What this build and this machine have of NCCL, for people.
 void pl_comm_describe_nccl(char *out, size_t room);
+// The same of MPI.
+void pl_comm_describe_mpi(char *out, size_t room);
+
+// Whose mpirun can start ranks of this build that join over MPI.
+typedef enum pl_mpi_kind {
+    PL_MPI_NONE,
+    PL_MPI_OPEN,
+    PL_MPI_MPICH
+} pl_mpi_kind; // MPICH: and those that descend from it
+pl_mpi_kind pl_comm_mpi_kind(void);
 
 #endif

@@ -22,13 +22,16 @@ enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEE
 // Processes that found each other: one file for each way.
 typedef struct pl_group {
     const char *name;
+    // Of processes that something else started: c, which has its rank and ranks, meets the others, and learns how many
+    // neighbours it has. close follows where it fails, too. NULL: none come this way.
+    pl_status (*join)(pl_comm *c, const pl_comm_place *place, pl_err *err);
     // All ranks have called it, and what they bring (host memory, at most PL_COMM_ROUND bytes that differ) has arrived.
     pl_status (*swap)(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err);
     // Not collective: whether any rank has failed or died. Asked while waiting elsewhere than in a meeting.
     pl_status (*check)(pl_comm *c, pl_err *err);
     // pl_comm_fail.
     void (*fail)(pl_comm *c, const pl_err *why);
-    // Ends the group; c itself is freed by the caller.
+    // Ends the group, or what there is of it; c itself is freed by the caller.
     void (*close)(pl_comm *c);
 } pl_group;
 
@@ -75,7 +78,7 @@ bool      pl_comm_failure_set(pl_comm_failure *f, int who, pl_status status, con
 // Tells it: "rank N: ...". Nothing is in step any more.
 pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err);
 
-extern const pl_group pl_group_forked, pl_group_tcp;
+extern const pl_group pl_group_forked, pl_group_tcp, pl_group_mpi;
 
 pl_comm *pl_comm_new(const pl_group *g, int rank, int ranks); // NULL: out of memory
 

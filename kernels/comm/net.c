@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -79,6 +81,25 @@ void pl_net_text(const pl_net_address *a, char *text, size_t room) {
         snprintf(text, room, a->at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+int pl_net_own(pl_net_address *a, int most) {
+    struct ifaddrs *all;
+    int             n = 0;
+    if (getifaddrs(&all) != 0) return 0;
+    for (const struct ifaddrs *i = all; i && n < most; i = i->ifa_next) {
+        const void *at = i->ifa_addr;
+        int         family = at ? i->ifa_addr->sa_family : AF_UNSPEC;
+        if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
+        if (family != AF_INET && family != AF_INET6) continue;
+        if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)at)->sin6_addr)) continue;
+        memset(&a[n], 0, sizeof a[n]);
+        a[n].bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        memcpy(&a[n].at, at, a[n].bytes);
+        n++;
+    }
+    freeifaddrs(all);
+    return n;
+}
+
 // ---- connections
 
 static pl_status fail_at(const pl_net_address *a, const char *what, pl_err *err) {
@@ -112,6 +133,18 @@ pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err) {
     close(*fd);
     *fd = -1;
     return st;
+}
+
+pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err) {
+    pl_net_address a = {.bytes = sizeof(struct sockaddr_in6)};
+    a.at.ss_family = AF_INET6; // takes IPv4 as well
+    if (pl_net_listen(fd, &a, NULL) != PL_OK) {
+        a = (pl_net_address){.bytes = sizeof(struct sockaddr_in)};
+        a.at.ss_family = AF_INET;
+        PL_TRY(pl_net_listen(fd, &a, err));
+    }
+    *port = pl_net_port(&a);
+    return PL_OK;
 }
 
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err) {

@@ -19,9 +19,14 @@ void      pl_net_set_port(pl_net_address *a, int port);
 // "10.0.0.3:29500".
 void      pl_net_text(const pl_net_address *a, char *text, size_t room);
 
+// Addresses of this machine's that others may reach it by, port 0; how many, at most `most`.
+int pl_net_own(pl_net_address *a, int most);
+
 // Listens at *a, or where that is no address of this machine's at all of its own; port 0: any, which *a then says.
 // PL_E_IO: another has it.
 pl_status pl_net_listen(int *fd, pl_net_address *a, pl_err *err);
+// The same at all of this machine's addresses, at a port that is free.
+pl_status pl_net_listen_anywhere(int *fd, int *port, pl_err *err);
 // The next connection before the deadline, -1 where none came; from: by whom. Not a failure of the group: PL_OK.
 pl_status pl_net_accept(int *fd, pl_net_address *from, int listener, double deadline, pl_err *err);
 // Tries again until the deadline, as who listens may come later. PL_E_IO names the address.

@@ -1,37 +1,29 @@
 // Ranks over TCP: processes that something else started, on one machine or many.
 //
-// Two nets. Pieces and words go between each two ranks. Beside them a star around rank 0 carries signs: a thread of
-// each rank says every second that the process lives, whatever its other threads compute, and whose sign stays away is
-// dead. Rank 0 tells all who has failed; the first to fail is the one that is told. A rank whose own clock stood still
-// (a suspended machine) hears the others anew before it judges them.
+// Two nets. Pieces and words go between each two ranks; beside them a star around rank 0 carries signs of life
+// (kernels/comm/signs.h).
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/log.h"
 #include "kernels/comm/impl.h"
 #include "kernels/comm/net.h"
+#include "kernels/comm/signs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x706c6331, HOST = 64, IDENTITY = 256, WHY = sizeof(((pl_err *)NULL)->msg) };
+enum { MAGIC = 0x706c6331, IDENTITY = 256, WHY = sizeof(((pl_err *)NULL)->msg) };
 enum { FOR_SIGNS, FOR_DATA }; // what a connection is for
 
-// Seconds: between signs, of one's own that were lost, for a stranger's first words, for a last word after an end.
-static const double BEAT = 1, LOST = 5, STRANGER = 5, LAST = 2;
+// Seconds: for a stranger's first words, for a last word to who is refused.
+static const double STRANGER = 5, LAST = 2;
 
 typedef struct hello {
     uint32_t magic, kind, rank, ranks, port;
-    char     host[HOST], identity[IDENTITY];
+    char     host[PL_HOST_BYTES], identity[IDENTITY];
 } hello;
 
 typedef struct answer { // rank 0's to a hello, once all are here; `ranks` entries follow where all is well
@@ -41,13 +33,8 @@ typedef struct answer { // rank 0's to a hello, once all are here; `ranks` entri
 
 typedef struct entry {
     pl_net_address at;
-    char           host[HOST];
+    char           host[PL_HOST_BYTES];
 } entry;
-
-enum { SIGN_BEAT, SIGN_FAILED, SIGN_GONE };
-typedef struct sign {
-    int32_t kind, who, status, n; // n bytes of text follow
-} sign;
 
 // Before what goes to each rank in a meeting.
 typedef struct head {
@@ -56,193 +43,28 @@ typedef struct head {
 } head;
 
 typedef struct peer {
-    int         data, signs; // sockets; -1: none
-    char        host[HOST];
-    double      heard; // its last sign
-    atomic_bool gone;  // it said that it ends
-    uint8_t     in[sizeof(sign) + WHY];
-    size_t      n_in;
+    int    data; // socket; -1: none
     // of the meeting
-    head        mine, theirs;
-    size_t      sent, taken; // heads included
+    head   mine, theirs;
+    size_t sent, taken; // heads included
 } peer;
 
 typedef struct tcp {
-    peer           *peer; // [ranks]
-    double          silence;
-    pthread_t       watcher;
-    bool            watched;
-    int             wake[2], end[2]; // pipes: to the meeting, that somebody failed; to the watcher
-    pthread_mutex_t sending;         // of signs
-    pl_comm_failure failure;
+    peer     *peer; // [ranks]
+    pl_signs *signs;
 } tcp;
 
 // ---- failures
 
-// A sign that cannot be sent is not missed: its reader is dead, or sees the silence.
-static void send_sign(tcp *t, int to, const sign *s, const char *text) {
-    peer *p = &t->peer[to];
-    if (p->signs < 0 || p->gone) return;
-    double  deadline = pl_now() + 0.2;
-    uint8_t both[sizeof *s + WHY];
-    memcpy(both, s, sizeof *s);
-    if (s->n) memcpy(both + sizeof *s, text, (size_t)s->n);
-    pthread_mutex_lock(&t->sending);
-    if (pl_net_send(p->signs, both, sizeof *s + (size_t)s->n, deadline, NULL) != PL_OK) shutdown(p->signs, SHUT_WR);
-    pthread_mutex_unlock(&t->sending);
-}
-
-// All of those that a sign of this rank's reaches.
-static void send_signs(const pl_comm *c, const sign *s, const char *text) {
-    if (c->rank > 0)
-        send_sign(c->link, 0, s, text);
-    else
-        for (int r = 1; r < c->ranks; r++)
-            send_sign(c->link, r, s, text);
-}
-
-static void tell(pl_comm *c, int who, pl_status status, const char *why) {
-    tcp *t = c->link;
-    if (!pl_comm_failure_set(&t->failure, who, status, why)) return;
-    (void)!write(t->wake[1], "", 1);
-    send_signs(
-        c, &(sign){.kind = SIGN_FAILED, .who = who, .status = (int32_t)status, .n = (int32_t)strlen(t->failure.why)},
-        t->failure.why);
-}
-
-static void tell_broken(pl_comm *c, int who) {
-    const tcp *t = c->link;
-    char       why[WHY];
-    snprintf(why, sizeof why, "its process on %s ended or its connection broke", t->peer[who].host);
-    tell(c, who, PL_E_IO, why);
+static pl_status check(pl_comm *c, pl_err *err) {
+    return pl_signs_check(((tcp *)c->link)->signs, c, err);
 }
 
 static void fail(pl_comm *c, const pl_err *why) {
-    tell(c, c->rank, why->status, why->msg);
-}
-
-static void nap(double seconds) {
-    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
-}
-
-static pl_status told(pl_comm *c, pl_err *err) {
-    return pl_comm_failure_told(c, &((tcp *)c->link)->failure, err);
-}
-
-static pl_status check(pl_comm *c, pl_err *err) {
-    tcp *t = c->link;
-    return pl_comm_failed(&t->failure) ? told(c, err) : PL_OK;
-}
-
-// ---- the watcher
-
-// Signs that have come whole.
-static void read_signs(pl_comm *c, int from) {
-    tcp   *t = c->link;
-    peer  *p = &t->peer[from];
-    size_t at = 0;
-    for (;;) {
-        sign s;
-        if (p->n_in - at < sizeof s) break;
-        memcpy(&s, p->in + at, sizeof s);
-        if (s.n < 0 || s.n >= WHY || s.kind < SIGN_BEAT || s.kind > SIGN_GONE || s.who < 0 || s.who >= c->ranks) {
-            tell(c, from, PL_E_IO, "it sends what no rank would");
-            p->gone = true;
-            return;
-        }
-        if (p->n_in - at - sizeof s < (size_t)s.n) break;
-        if (s.kind == SIGN_GONE) p->gone = true;
-        if (s.kind == SIGN_FAILED) {
-            char why[WHY] = "";
-            memcpy(why, p->in + at + sizeof s, (size_t)s.n);
-            tell(c, s.who, s.status > PL_OK && s.status <= PL_E_INTERNAL ? (pl_status)s.status : PL_E_IO, why);
-        }
-        at += sizeof s + (size_t)s.n;
-    }
-    memmove(p->in, p->in + at, p->n_in - at);
-    p->n_in -= at;
-}
-
-static void hear(pl_comm *c, int from, double now) {
-    tcp    *t = c->link;
-    peer   *p = &t->peer[from];
-    ssize_t n = recv(p->signs, p->in + p->n_in, sizeof p->in - p->n_in, 0);
-    if (n > 0) {
-        p->heard = now;
-        p->n_in += (size_t)n;
-        read_signs(c, from);
-    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        if (!p->gone) tell_broken(c, from);
-        p->gone = true;
-    }
-}
-
-static void judge(pl_comm *c, double now) {
-    tcp *t = c->link;
-    char why[WHY];
-    for (int r = 0; r < c->ranks; r++) {
-        peer *p = &t->peer[r];
-        if (p->signs < 0 || p->gone || now - p->heard <= t->silence) continue;
-        snprintf(why, sizeof why, "no sign of life from %s for %.0f s: stopped, or cut off", p->host, now - p->heard);
-        tell(c, r, PL_E_IO, why);
-        p->gone = true;
-    }
-}
-
-static void *watch(void *arg) {
-    pl_comm *c = arg;
-    tcp     *t = c->link;
-    double   last = pl_now(), beat = last;
-    for (;;) {
-        struct pollfd fd[PL_RANKS_MAX + 1] = {{.fd = t->end[0], .events = POLLIN}};
-        int           who[PL_RANKS_MAX + 1], n = 1;
-        for (int r = 0; r < c->ranks; r++)
-            if (t->peer[r].signs >= 0 && !t->peer[r].gone) {
-                who[n] = r;
-                fd[n++] = (struct pollfd){.fd = t->peer[r].signs, .events = POLLIN};
-            }
-        double left = beat - pl_now();
-        if (poll(fd, (nfds_t)n, left > 0 ? (int)(left * 1e3) + 1 : 0) < 0 && errno != EINTR) nap(0.1);
-        double now = pl_now();
-        for (int r = 0; r < c->ranks && now - last > LOST; r++)
-            t->peer[r].heard = now; // it was this process that stood still
-        last = now;
-        if (fd[0].revents) return NULL;
-        for (int i = 1; i < n; i++)
-            if (fd[i].revents) hear(c, who[i], now);
-        if (now < beat) continue;
-        beat = now + BEAT;
-        send_signs(c, &(sign){.kind = SIGN_BEAT}, NULL);
-        judge(c, now);
-    }
-}
-
-static pl_status start_watching(pl_comm *c, pl_err *err) {
-    tcp     *t = c->link;
-    sigset_t all, before;
-    double   now = pl_now();
-    for (int r = 0; r < c->ranks; r++)
-        t->peer[r].heard = now;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); // signals are the other threads'
-    int r = pthread_create(&t->watcher, NULL, watch, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r != 0) return pl_fail(err, PL_E_MEMORY, "ranks: no thread for signs of life: %s", strerror(r));
-    t->watched = true;
-    return PL_OK;
+    pl_signs_tell(((tcp *)c->link)->signs, c->rank, why->status, why->msg);
 }
 
 // ---- meeting
-
-// Who is cut off in a meeting has failed, but perhaps because of another, of whom a sign is on its way.
-static pl_status lost(pl_comm *c, int who, pl_err *err) {
-    tcp   *t = c->link;
-    double until = pl_now() + LAST;
-    while (!pl_comm_failed(&t->failure) && pl_now() < until)
-        nap(1e-2);
-    tell_broken(c, who);
-    return told(c, err);
-}
 
 // A step of what goes: false where the connection is broken.
 static bool push(peer *p, const void *data) {
@@ -287,7 +109,7 @@ static pl_status exchange(pl_comm *c, const pl_comm_swap *s, struct pollfd *fd, 
     for (int r = 0; r < c->ranks; r++) {
         peer *p = &t->peer[r];
         if (r == c->rank) continue;
-        if (!push(p, s->out[r]) || !pull(p, s->in[r], s->in_bytes[r])) return lost(c, r, err);
+        if (!push(p, s->out[r]) || !pull(p, s->in[r], s->in_bytes[r])) return pl_signs_lost(t->signs, c, r, NULL, err);
         if (wrong(p, r, s->in_bytes[r]))
             return pl_fail(err, PL_E_INTERNAL,
                            "rank %d, meeting %u for %u of %zu bytes, met rank %d in meeting %u for %u of %llu", c->rank,
@@ -305,7 +127,6 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
     struct pollfd fd[PL_RANKS_MAX + 1];
     unsigned      turn = c->turn;
     int           open = 1;
-    if (c->broken) return told(c, err);
     PL_TRY(check(c, err));
     c->turn++;
     for (int r = 0; r < c->ranks; r++) {
@@ -316,7 +137,7 @@ static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) 
     for (;;) {
         PL_TRY(exchange(c, s, fd, &open, err));
         if (open == 0) return PL_OK;
-        fd[open] = (struct pollfd){.fd = t->wake[0], .events = POLLIN};
+        fd[open] = (struct pollfd){.fd = pl_signs_wake(t->signs), .events = POLLIN};
         if (poll(fd, (nfds_t)open + 1, -1) < 0 && errno != EINTR) return pl_fail_errno(err, "ranks: waiting");
         PL_TRY(check(c, err));
     }
@@ -330,7 +151,7 @@ static hello introduce(const pl_comm *c, const pl_comm_place *place, int kind, i
                .rank = (uint32_t)c->rank,
                .ranks = (uint32_t)c->ranks,
                .port = (uint32_t)port};
-    if (gethostname(h.host, sizeof h.host - 1) != 0) snprintf(h.host, sizeof h.host, "an unnamed host");
+    pl_signs_own_host(h.host);
     snprintf(h.identity, sizeof h.identity, "%s", place->identity ? place->identity : "");
     return h;
 }
@@ -342,7 +163,7 @@ static pl_status next_hello(int *fd, hello *h, pl_net_address *from, int listene
         if (*fd < 0) return PL_OK;
         double until = pl_now() + STRANGER;
         if (pl_net_take(*fd, h, sizeof *h, until, NULL) == PL_OK && h->magic == MAGIC && h->kind <= FOR_DATA) {
-            h->host[HOST - 1] = h->identity[IDENTITY - 1] = 0;
+            h->host[PL_HOST_BYTES - 1] = h->identity[IDENTITY - 1] = 0;
             return PL_OK;
         }
         close(*fd);
@@ -356,9 +177,9 @@ static pl_status judge_hello(const pl_comm *c, const hello *h, const hello *own,
     if (h->ranks != own->ranks)
         return pl_fail(err, PL_E_USAGE, "ranks: the one of %s was started as %u of %u, rank 0 as one of %u", h->host,
                        h->rank, h->ranks, own->ranks);
-    if (h->rank == 0 || h->rank >= own->ranks || t->peer[h->rank].signs >= 0)
+    if (h->rank == 0 || h->rank >= own->ranks || pl_signs_connection(t->signs, (int)h->rank) >= 0)
         return pl_fail(err, PL_E_USAGE, "ranks: two processes are number %u of %u: one of %s and one of %s", h->rank,
-                       h->ranks, h->rank == 0 ? own->host : t->peer[h->rank % own->ranks].host, h->host);
+                       h->ranks, pl_signs_host(t->signs, (int)(h->rank % own->ranks)), h->host);
     if (strcmp(h->identity, own->identity) != 0)
         return pl_fail(err, PL_E_USAGE, "ranks: number %u of %s is %s, number 0 of %s is %s", h->rank, h->host,
                        h->identity, own->host, own->identity);
@@ -370,7 +191,7 @@ static pl_status say_missing(const pl_comm *c, const pl_net_address *at, double 
     char       list[128] = "", text[80];
     size_t     used = 0;
     for (int r = 1; r < c->ranks; r++)
-        if (t->peer[r].signs < 0 && used < sizeof list - 16)
+        if (pl_signs_connection(t->signs, r) < 0 && used < sizeof list - 16)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", r);
     pl_net_text(at, text, sizeof text);
     return pl_fail(err, PL_E_IO, "ranks: number %s of %d did not come to %s within %.0f s", list, c->ranks, text,
@@ -384,10 +205,11 @@ static pl_status answer_all(const pl_comm *c, const entry *table, pl_status st, 
     answer     a = {.magic = MAGIC, .status = (uint32_t)st};
     if (st != PL_OK && why) snprintf(a.why, sizeof a.why, "%s", why->msg);
     for (int r = 1; r < c->ranks; r++) {
-        if (t->peer[r].signs < 0) continue;
-        pl_status sent = pl_net_send(t->peer[r].signs, &a, sizeof a, deadline, st == PL_OK ? err : NULL);
+        int to = pl_signs_connection(t->signs, r);
+        if (to < 0) continue;
+        pl_status sent = pl_net_send(to, &a, sizeof a, deadline, st == PL_OK ? err : NULL);
         if (sent == PL_OK && st == PL_OK)
-            sent = pl_net_send(t->peer[r].signs, table, (size_t)c->ranks * sizeof *table, deadline, err);
+            sent = pl_net_send(to, table, (size_t)c->ranks * sizeof *table, deadline, err);
         if (st == PL_OK && sent != PL_OK) return pl_fail_at(err, sent, "ranks: number %d", r);
     }
     return PL_OK;
@@ -416,13 +238,13 @@ static pl_status gather(pl_comm *c, const pl_comm_place *place, entry *table, in
             close(fd);
             break;
         }
-        t->peer[h.rank].signs = fd;
-        memcpy(t->peer[h.rank].host, h.host, HOST);
+        pl_signs_connect(t->signs, (int)h.rank, fd);
+        pl_signs_set_host(t->signs, (int)h.rank, h.host);
         table[h.rank].at = from;
         pl_net_set_port(&table[h.rank].at, (int)h.port);
-        memcpy(table[h.rank].host, h.host, HOST);
+        memcpy(table[h.rank].host, h.host, PL_HOST_BYTES);
     }
-    memcpy(table[0].host, own.host, HOST);
+    memcpy(table[0].host, own.host, PL_HOST_BYTES);
     pl_status sent = answer_all(c, table, st, &why, pl_now() + 10, err);
     return st == PL_OK ? sent : pl_fail(err, st, "%s", why.msg);
 }
@@ -433,20 +255,22 @@ static pl_status report(pl_comm *c, const pl_comm_place *place, entry *table, co
     tcp   *t = c->link;
     hello  own = introduce(c, place, FOR_SIGNS, port);
     answer a;
-    PL_TRY(pl_net_connect(&t->peer[0].signs, first, deadline, err));
-    pl_status st = pl_net_send(t->peer[0].signs, &own, sizeof own, deadline, err);
-    if (st == PL_OK) st = pl_net_take(t->peer[0].signs, &a, sizeof a, deadline + 15, err); // it names who is missing
+    int    fd;
+    PL_TRY(pl_net_connect(&fd, first, deadline, err));
+    pl_signs_connect(t->signs, 0, fd);
+    pl_status st = pl_net_send(fd, &own, sizeof own, deadline, err);
+    if (st == PL_OK) st = pl_net_take(fd, &a, sizeof a, deadline + 15, err); // it names who is missing
     if (st == PL_OK && a.magic != MAGIC) st = pl_fail(err, PL_E_IO, "what answers there is no rank 0");
     if (st == PL_OK && a.status != PL_OK) {
         a.why[WHY - 1] = 0;
         return pl_fail(err, a.status <= PL_E_INTERNAL ? (pl_status)a.status : PL_E_IO, "%s", a.why);
     }
-    if (st == PL_OK) st = pl_net_take(t->peer[0].signs, table, (size_t)c->ranks * sizeof *table, deadline + 15, err);
+    if (st == PL_OK) st = pl_net_take(fd, table, (size_t)c->ranks * sizeof *table, deadline + 15, err);
     if (st != PL_OK) return pl_fail_at(err, st, "ranks: number 0 at %s", place->address);
     table[0].at = *first;
     for (int r = 0; r < c->ranks; r++) {
-        table[r].host[HOST - 1] = 0;
-        memcpy(t->peer[r].host, table[r].host, HOST);
+        table[r].host[PL_HOST_BYTES - 1] = 0;
+        pl_signs_set_host(t->signs, r, table[r].host);
     }
     return PL_OK;
 }
@@ -507,79 +331,31 @@ static pl_status make(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     tcp *t = c->link = pl_calloc(1, sizeof *t);
     if (t) t->peer = pl_calloc((size_t)c->ranks, sizeof *t->peer);
     if (!t || !t->peer) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    t->silence = place->silence > 0 ? place->silence : PL_COMM_SILENCE;
-    t->wake[0] = t->wake[1] = t->end[0] = t->end[1] = -1;
     for (int r = 0; r < c->ranks; r++)
-        t->peer[r].data = t->peer[r].signs = -1;
-    pthread_mutex_init(&t->sending, NULL);
-    if (pipe2(t->wake, O_CLOEXEC | O_NONBLOCK) != 0 || pipe2(t->end, O_CLOEXEC | O_NONBLOCK) != 0)
-        return pl_fail_errno(err, "ranks: a pipe");
-    return PL_OK;
-}
-
-// ---- ending
-
-// The others hear that this rank ends, unless it failed; who has more to say to it says it in vain.
-static void say_goodbye(pl_comm *c) {
-    tcp   *t = c->link;
-    double until = pl_now() + LAST;
-    char   rest[256];
-    if (!pl_comm_failed(&t->failure)) send_signs(c, &(sign){.kind = SIGN_GONE}, NULL);
-    for (int r = 0; r < c->ranks; r++)
-        if (t->peer[r].signs >= 0) shutdown(t->peer[r].signs, SHUT_WR);
-    for (int r = 0; r < c->ranks; r++) // a close over unread signs would take the last word with it
-        while (t->peer[r].signs >= 0 && pl_net_take(t->peer[r].signs, rest, 1, until, NULL) == PL_OK)
-            ;
+        t->peer[r].data = -1;
+    return pl_signs_create(&t->signs, c->rank, c->ranks, place->silence, err);
 }
 
 static void close_tcp(pl_comm *c) {
     tcp *t = c->link;
     if (!t) return;
-    if (t->watched) {
-        (void)!write(t->end[1], "", 1);
-        pthread_join(t->watcher, NULL);
-        say_goodbye(c);
-    }
-    for (int r = 0; t->peer && r < c->ranks; r++) {
+    pl_signs_close(t->signs);
+    for (int r = 0; t->peer && r < c->ranks; r++)
         if (t->peer[r].data >= 0) close(t->peer[r].data);
-        if (t->peer[r].signs >= 0) close(t->peer[r].signs);
-    }
-    for (int i = 0; i < 2 && t->peer; i++) {
-        if (t->wake[i] >= 0) close(t->wake[i]);
-        if (t->end[i] >= 0) close(t->end[i]);
-    }
-    if (t->peer) pthread_mutex_destroy(&t->sending);
     pl_free(t->peer);
     pl_free(t);
     c->link = NULL;
 }
 
-const pl_group pl_group_tcp = {.name = "TCP", .swap = swap, .check = check, .fail = fail, .close = close_tcp};
-
-static int count_neighbours(const pl_comm *c) {
-    const tcp *t = c->link;
-    int        n = 1;
-    char       own[HOST] = "";
-    if (gethostname(own, sizeof own - 1) != 0) return 1;
-    for (int r = 0; r < c->ranks; r++)
-        n += r != c->rank && strcmp(t->peer[r].host, own) == 0;
-    return n;
+static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
+    const tcp *t;
+    PL_TRY(make(c, place, err));
+    t = c->link;
+    if (c->ranks > 1) PL_TRY(come_together(c, place, err));
+    if (c->ranks > 1) PL_TRY(pl_signs_start(t->signs, err));
+    c->neighbours = pl_signs_neighbours(t->signs);
+    return PL_OK;
 }
 
-pl_status pl_comm_join(pl_comm **out, const pl_comm_place *place, pl_err *err) {
-    *out = NULL;
-    pl_comm *c = pl_comm_new(&pl_group_tcp, place->rank, place->ranks);
-    if (!c) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = make(c, place, err);
-    if (st == PL_OK && c->ranks > 1) st = come_together(c, place, err);
-    if (st == PL_OK && c->ranks > 1) st = start_watching(c, err);
-    if (st == PL_OK) {
-        c->local = place->local;
-        c->neighbours = count_neighbours(c);
-        *out = c;
-        return PL_OK;
-    }
-    close_tcp(c);
-    pl_free(c);
-    return st;
-}
+const pl_group pl_group_tcp = {
+    .name = "TCP", .join = join, .swap = swap, .check = check, .fail = fail, .close = close_tcp};

@@ -148,8 +148,9 @@ static pl_status mpi_address(const finder *f, pl_launch *l, const source *s) {
     char        parent[32];
     if (s->local_size != s->size && !master)
         return pl_fail(f->err, PL_E_USAGE,
-                       "%s=%d on several hosts: ranks join over TCP, and mpirun does not say where number 0 is; give "
-                       "--address HOST:PORT, or set MASTER_ADDR",
+                       "%s=%d on several hosts: this build joins them over TCP, and mpirun does not say where number 0 "
+                       "is; give --address HOST:PORT, set MASTER_ADDR, or build with the MPI that started them "
+                       "(PACELINE_MPI=ON)",
                        s->size_name, s->size);
     snprintf(parent, sizeof parent, "%ld", (long)getppid()); // which starts all of them
     put_address(l, s->local_size == s->size ? "127.0.0.1" : master,
@@ -216,6 +217,29 @@ static pl_status by_options(pl_launch *l, const pl_launch_options *o, const sour
     return PL_OK;
 }
 
+// Whether ranks join over MPI.
+static pl_status choose_group(const finder *f, pl_launch *l, const pl_launch_options *o, const source s[SOURCES],
+                              const source *best) {
+    bool asked = o->group && strcmp(o->group, "mpi") == 0, tcp = o->group && strcmp(o->group, "tcp") == 0;
+    if (o->group && !asked && !tcp && strcmp(o->group, "auto") != 0)
+        return pl_fail(f->err, PL_E_USAGE, "--group %s: expected " PL_GROUPS_SYNTAX, o->group);
+    if (asked && o->has_mpi == PL_MPI_NONE)
+        return pl_fail(f->err, PL_E_UNSUPPORTED,
+                       "--group mpi: this build has no MPI (PACELINE_MPI=ON builds it in); use --group tcp with "
+                       "--address HOST:PORT");
+    if (asked && (o->rank >= 0 || o->world > 0 || !best || best == &s[TORCHRUN]))
+        return pl_fail(f->err, PL_E_USAGE, "--group mpi: %s; start by mpirun, or use --group tcp",
+                       o->rank >= 0 || o->world > 0 ? "it is mpirun that says ranks, not --rank and --world"
+                       : best                       ? "torchrun starts no MPI"
+                                                    : "nothing started this process as one of several");
+    const source *own = o->has_mpi == PL_MPI_OPEN ? &s[OPEN_MPI] : o->has_mpi == PL_MPI_MPICH ? &s[MPICH] : NULL;
+    bool          by_own = own && best && own->size > 1 && agree(own, best);
+    // What Slurm sets in MPICH's name does not say that its MPI is this one.
+    if (best == &s[SLURM] && own == &s[MPICH]) by_own = false;
+    l->mpi = asked || (by_own && !tcp && !o->address && o->rank < 0 && o->world <= 0);
+    return PL_OK;
+}
+
 pl_status pl_launch_find(pl_launch *l, const pl_launch_options *o, pl_launch_get fn, void *arg, pl_err *err) {
     finder        f = {.get = fn, .arg = arg, .err = err};
     source        s[SOURCES];
@@ -223,13 +247,16 @@ pl_status pl_launch_find(pl_launch *l, const pl_launch_options *o, pl_launch_get
     *l = (pl_launch){.ranks = 1};
     PL_TRY(read_all(&f, s));
     PL_TRY(pick(&f, s, &best));
+    PL_TRY(choose_group(&f, l, o, s, best));
+    bool mpi = l->mpi;
     if (o->rank >= 0 || o->world > 0) {
         PL_TRY(by_options(l, o, best, &f));
     } else if (best) {
-        *l = (pl_launch){.by = best->by, .rank = best->rank, .ranks = best->size, .local = best->local};
-        if (!o->address && best == &s[TORCHRUN]) PL_TRY(torchrun_address(&f, l));
-        if (!o->address && best == &s[SLURM]) PL_TRY(slurm_address(&f, l, best));
-        if (!o->address && (best == &s[OPEN_MPI] || best == &s[MPICH])) PL_TRY(mpi_address(&f, l, best));
+        *l = (pl_launch){.by = best->by, .rank = best->rank, .ranks = best->size, .local = best->local, .mpi = mpi};
+        bool look = !o->address && !mpi;
+        if (look && best == &s[TORCHRUN]) PL_TRY(torchrun_address(&f, l));
+        if (look && best == &s[SLURM]) PL_TRY(slurm_address(&f, l, best));
+        if (look && (best == &s[OPEN_MPI] || best == &s[MPICH])) PL_TRY(mpi_address(&f, l, best));
     } else if (o->address) {
         return pl_fail(err, PL_E_USAGE, "--address: nothing says which rank this is; give --rank and --world too");
     }

@@ -1,10 +1,12 @@
 // Which rank of how many this process is, when something else started it: torchrun, srun, mpirun of Open MPI or MPICH,
-// or a person with --rank, --world and --address. Decided once, from the options and the environment alone.
+// or a person with --rank, --world and --address; and how it joins the others. Decided once, from the options and the
+// environment alone.
 //
 //   options    --rank, --world and --address, all three
 //   torchrun   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR; rank 0 listens at the port behind MASTER_PORT, where
 //              torchrun's own store is
-//   mpirun     OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH, Intel MPI)
+//   mpirun     OMPI_COMM_WORLD_RANK and _SIZE (Open MPI), PMI_RANK and PMI_SIZE (MPICH, Intel MPI); they join over MPI
+//              where this build has the one that started them and no --address says that TCP is meant
 //   srun       SLURM_PROCID and SLURM_NTASKS, in a step; rank 0 listens on the first host of the step
 //
 // They may stand inside each other: srun starts one torchrun or mpirun for each node, whose processes are the ranks.
@@ -13,19 +15,22 @@
 #ifndef PL_TRAIN_LAUNCH_H
 #define PL_TRAIN_LAUNCH_H
 
-#include "kernels/base/status.h"
+#include "kernels/comm/comm.h"
 #include <stdbool.h>
 
 typedef struct pl_launch {
     const char *by;           // "torchrun", ...; NULL: nothing started this process as one of several
     int         rank, ranks;  // of all
     int         local;        // of this host, from 0: which GPU is its own
-    char        address[320]; // where rank 0 listens
+    bool        mpi;          // they join over MPI, else over TCP
+    char        address[320]; // where rank 0 listens; over MPI "", unless it is said where signs of life go
 } pl_launch;
 
 typedef struct pl_launch_options {
     int         rank, world; // -1 and 0: not given
     const char *address;     // NULL: not given. Alone it says where rank 0 of a launcher's ranks listens
+    const char *group;       // "mpi" or "tcp"; NULL, "auto": as above
+    pl_mpi_kind has_mpi;     // of this build
 } pl_launch_options;
 
 // A variable of the environment, NULL where it is not set: getenv, or a test's.
