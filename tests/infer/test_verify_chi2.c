@@ -21,16 +21,11 @@ static const int32_t prompt[] = {1, 3};
 enum { PROMPT = 2 };
 
 typedef struct world {
-<<<<<<< HEAD
-    char     dir[64], draft[64];
-    pl_llama target;
-    bool     blocks; // its drafter drafts blocks
-=======
     char          dir[64], draft[64];
     pl_llama      target;
-    const char   *way; // how draft's model drafts ("tli"); NULL: it is a backbone
-    pl_tokenizer *tok; // the target's, where there is a way
->>>>>>> 3048901 (vocab ways and vocab overlap: the tables of the paper on other vocabularies)
+    const char   *way;    // how draft's model drafts ("tli"); NULL: it is a backbone
+    pl_tokenizer *tok;    // the target's, where there is a way
+    bool          blocks; // its drafter drafts blocks
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -146,20 +141,15 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                              .dtype = PL_BF16,
                              .max_sessions = SESSIONS,
                              .max_rows = rows,
-<<<<<<< HEAD
-                             .slots = MAX_LEN + policy->max_nodes};
-    assert_int_equal((w->blocks ? pl_drafter_block_open : pl_drafter_backbone_open)(&d, w->draft, policy, &od, &err),
-                     PL_OK);
-=======
                              .slots = MAX_LEN + policy->max_nodes,
                              .tree = policy->k == 1 ? "chain:2" : "static:2x2",
                              .tok = w->tok};
-    char what[96];
+    char               what[96];
     snprintf(what, sizeof what, "%s:%s", w->way ? w->way : "", w->draft);
-    if ((w->way ? pl_drafter_open(&d, what, &od, &err) : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err)) !=
-        PL_OK)
-        fail_msg("%s", err.msg);
->>>>>>> 3048901 (vocab ways and vocab overlap: the tables of the paper on other vocabularies)
+    pl_status st = w->way      ? pl_drafter_open(&d, what, &od, &err)
+                   : w->blocks ? pl_drafter_block_open(&d, w->draft, policy, &od, &err)
+                               : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err);
+    if (st != PL_OK) fail_msg("%s", err.msg);
     pl_engine_options o = {.max_sessions = SESSIONS, .max_rows = rows, .max_len = MAX_LEN, .verifier = v};
     assert_int_equal(pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d, &o, &err), PL_OK);
     for (int64_t started = 0; started < answers || running > 0;) {
@@ -229,11 +219,7 @@ static double check(const world *w, const pl_verifier *v, int k, const pl_sampli
 }
 
 static void open_world(world *w, const pl_backbone_options *o) {
-<<<<<<< HEAD
-    w->blocks = o->block > 0;
-=======
-    *w = (world){0};
->>>>>>> 3048901 (vocab ways and vocab overlap: the tables of the paper on other vocabularies)
+    *w = (world){.blocks = o->block > 0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
     test_backbone_write(test_mkdir(w->draft), &w->target, w->blocks ? &pl_backbone_dflash : &pl_backbone_eagle3, o, 29);
 }
@@ -286,7 +272,6 @@ static void dist_redistributed(void **state) {
     close_world(&w);
 }
 
-<<<<<<< HEAD
 // All levels from one forward, each by its own law.
 static void dist_of_blocks(void **state) {
     (void)state;
@@ -300,7 +285,8 @@ static void dist_of_blocks(void **state) {
     }
     assert_true(check(&w, &test_biased_no_residual, 1, &plain, "blocks") > 6);
     close_world(&w);
-=======
+}
+
 // ---- models of other vocabularies -----------------------------------------------------------------------------------
 
 static const char *const pieces[] = {"a", "b", "ab", "ba", "aba", NULL};
@@ -310,7 +296,7 @@ static const char *const other_merges[] = {"b b", "a b", "ab b", "a a", NULL};
 
 static void open_other(world *w, bool same) {
     pl_llama m;
-    pl_err err = {0};
+    pl_err   err = {0};
     *w = (world){0};
     test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
     test_tokenizer_write(w->dir, pieces, merges);
@@ -329,7 +315,7 @@ static void dist_of_other_vocabularies(void **state) {
         w.way = ways[k];
         for (int i = 0; pl_verifier_at(i); i++) {
             const pl_verifier *v = pl_verifier_at(i);
-            bool only = k == 3 ? v == &pl_verify_match : k == 2 ? v->proposal == PL_PROPOSE_IID : true;
+            bool               only = k == 3 ? v == &pl_verify_match : k == 2 ? v->proposal == PL_PROPOSE_IID : true;
             if (!v->lossless || !only) continue;
             bool tree = !v->chain && k < 2;
             if (v == &pl_verify_match || v == &pl_verify_rejection)
@@ -342,7 +328,6 @@ static void dist_of_other_vocabularies(void **state) {
         pl_tokenizer_close(w.tok);
         close_world(&w);
     }
->>>>>>> 3048901 (vocab ways and vocab overlap: the tables of the paper on other vocabularies)
 }
 
 static void controls_fail(void **state) {
@@ -417,13 +402,10 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
-<<<<<<< HEAD
-        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
-=======
-        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_other_vocabularies),
->>>>>>> 3048901 (vocab ways and vocab overlap: the tables of the paper on other vocabularies)
-        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets),        cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),         cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_other_vocabularies), cmocka_unit_test(controls_fail),
+        cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
