@@ -30,8 +30,8 @@ typedef struct pl_state_item {
 
 typedef struct pl_state pl_state;
 
-// Atomically, fsynced; items in order, so that whoever fills them may have them come from elsewhere. Names must differ, be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if
-// not).
+// Atomically, fsynced; items in order, so that whoever fills them may have them come from elsewhere. Names must differ,
+// be non-empty and at most PL_STATE_NAME_MAX bytes (the caller's mistake if not).
 pl_status pl_state_write(const char *path, const pl_state_item *items, int64_t n, pl_err *err);
 
 // Maps the file and verifies all of it. Items live until close.

@@ -95,9 +95,9 @@ const char *pl_atomic_dir_path(const pl_atomic_dir *a); // where to write: the t
 pl_status   pl_atomic_dir_commit(pl_atomic_dir *a, pl_err *err);
 void        pl_atomic_dir_abort(pl_atomic_dir *a); // nothing after commit
 
-// The product `path` takes the name `as` of the same folder, durably, and what stood there the name `old`, which nothing
-// has. A kill at any instant leaves both whole, each under one of the three names; `as` is missing only where the file
-// system cannot exchange two names in one step. On failure, too, both are there.
+// The product `path` takes the name `as` of the same folder, durably, and what stood there the name `old`, which
+// nothing has. A kill at any instant leaves both whole, each under one of the three names; `as` is missing only where
+// the file system cannot exchange two names in one step. On failure, too, both are there.
 pl_status pl_path_succeed(const char *path, const char *as, const char *old, pl_err *err);
 
 // If `path` is missing because a process died between the two renames of such a file system, puts the old product back.

@@ -229,6 +229,35 @@ static void resume_is_bit_for_bit(void **state) {
     pl_pool_destroy(pool);
 }
 
+// Half of what is usual is a spike to this guard: the third and the fourth step do not count, and the file names their
+// documents.
+static void skipped_steps_name_their_documents(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    uint8_t *text;
+    size_t   n;
+    int64_t  seen[64], count = 0, found;
+    assert_int_equal(
+        small_run("skipped", "train.guard.spike=0.5\ntrain.guard.window=2\ntrain.guard.in_a_row=2", 0, NULL, &err),
+        PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "step 4: 2 steps in a row did not count, of this one a loss of "));
+    small_read("skipped", "skipped.jsonl", &text, &n);
+    for (const char *at = (char *)text; (at = strstr(at, "\"documents\":[")) != NULL;)
+        for (at += strlen("\"documents\":["); *at != ']'; at += *at == ',') {
+            char *end;
+            found = strtoll(at, &end, 10);
+            assert_true(end > at && found >= 0 && found < 64 && count < 64);
+            for (int64_t i = 0; i < count; i++)
+                assert_true(seen[i] != found); // of one epoch, none was cut
+            seen[count++] = found;
+            at = end;
+        }
+    assert_true(count >= 4);
+    static const char begins[] = "{\"stage\":\"eagle3\",\"step\":3,\"why\":\"a loss of ";
+    assert_int_equal(strncmp((char *)text, begins, strlen(begins)), 0);
+    pl_free(text);
+}
+
 // A frozen full head is the target's own output matrix, in the file that was written too.
 static void frozen_head(void **state) {
     (void)state;
@@ -552,6 +581,7 @@ int main(void) {
         cmocka_unit_test(some_taps),
         cmocka_unit_test(refused_datasets),
         cmocka_unit_test(resume_is_bit_for_bit),
+        cmocka_unit_test(skipped_steps_name_their_documents),
         cmocka_unit_test(frozen_head),
         cmocka_unit_test(sources),
         cmocka_unit_test(list_without_held_out),

@@ -173,6 +173,21 @@ static void bits_count_bytes(void **state) {
     pl_free(text), pl_free(dir), pl_free(tokens);
 }
 
+// Half of what is usual is a spike to this guard; the file says where the windows of such a step begin.
+static void skipped_steps_name_their_windows(void **state) {
+    (void)state;
+    pl_err   err = {0};
+    uint8_t *text;
+    size_t   n;
+    assert_int_equal(run("skipped", 0, NULL, "  guard: {spike: 0.5, window: 2, in_a_row: 1}\n", &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "step 3: 1 steps in a row did not count"));
+    small_read("skipped", "skipped.jsonl", &text, &n);
+    assert_non_null(strstr((char *)text, "\"slots\":[{\"slot\":0,\"loss\":"));
+    assert_non_null(strstr((char *)text, "\"tokens\":["));
+    assert_non_null(strstr((char *)text, "\"each\":"));
+    pl_free(text);
+}
+
 static void resume_is_bit_for_bit(void **state) {
     (void)state;
     pl_err   err = {0};
@@ -286,6 +301,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns),
         cmocka_unit_test(bits_count_bytes),
+        cmocka_unit_test(skipped_steps_name_their_windows),
         cmocka_unit_test(resume_is_bit_for_bit),
         cmocka_unit_test(changes_are_noticed),
         cmocka_unit_test(goes_on_from_a_model),

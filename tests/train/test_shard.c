@@ -110,6 +110,39 @@ static void bad_steps(void **state) {
     toy_is = (toy_setup){.dim = 50};
 }
 
+// A disk that fails under rank 0 while the others bring their pieces ends all with its line; the run goes on from the
+// checkpoint before.
+static void a_full_disk(void **state) {
+    (void)state;
+    char   *whole = toy_path("disk-whole"), *dir = toy_path("disk");
+    pl_err  err;
+    int64_t done;
+    int     failed = 0;
+    toy_is = (toy_setup){.dim = DIM, .slots = 4};
+    run(whole, 1, false, 0, PL_OK);
+    for (uint64_t n = 1; n < 90; n += 8) {
+        pl_trainer_options o = toy_options(dir);
+        o.keep = 2;
+        o.steps = 6;
+        o.checkpoint_every = 2;
+        o.eval_every = 0;
+        assert_int_equal(pl_tree_remove(dir, &err), PL_OK);
+        toy_is.sharded = true;
+        pl_io_fail_after(n);
+        pl_status st = toy_run(&o, 4, NULL, &err);
+        pl_io_fail_after(0);
+        if (st != PL_OK && st != PL_E_IO) fail_msg("%s", err.msg);
+        failed += st == PL_E_IO;
+        assert_int_equal(pl_trainer_done_steps(dir, &done, &err), PL_OK);
+        assert_true(done % 2 == 0);
+        run(dir, 2, true, 0, PL_OK);
+        toy_same_run(whole, dir);
+    }
+    assert_true(failed > 6);
+    toy_is = (toy_setup){.dim = 50};
+    pl_free(whole), pl_free(dir);
+}
+
 // What each rank holds: its piece, which all together make the whole; blocks that hold nothing at the end of a short
 // one.
 static void pieces(void **state) {
@@ -160,6 +193,7 @@ int main(void) {
         cmocka_unit_test(weights_are_those_of_one),
         cmocka_unit_test(goes_on_with_others),
         cmocka_unit_test(bad_steps),
+        cmocka_unit_test(a_full_disk),
     };
     return cmocka_run_group_tests(tests, toy_setup_folder, toy_teardown_folder);
 }

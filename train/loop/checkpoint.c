@@ -355,8 +355,8 @@ static pl_status take_folders(const pl_checkpoints *c, pl_err *err) {
     return PL_OK;
 }
 
-// A run that was killed while last/ was succeeded left the one before it under the new one's step, or, where names cannot
-// be exchanged, no last/ at all.
+// A run that was killed while last/ was succeeded left the one before it under the new one's step, or, where names
+// cannot be exchanged, no last/ at all.
 static pl_status tidy(const pl_checkpoints *c, pl_err *err) {
     if (c->damaged) return PL_OK;
     pl_state *f = NULL;

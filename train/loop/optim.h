@@ -1,9 +1,9 @@
 // One update of a parameter block: the gradient's norm, clipping by it, AdamW (kernels/op/adamw.h) over the decayed and
 // the undecayed stretch.
 //
-// Of a block whose masters are sharded (pl_shard) each rank has the gradient's sum of its piece, gives its chunks of the
-// norm to the one tree over all chunks, updates its piece and shows the others what it made of it: the bits of a whole
-// block, on all ranks.
+// Of a block whose masters are sharded (pl_shard) each rank has the gradient's sum of its piece, gives its chunks of
+// the norm to the one tree over all chunks, updates its piece and shows the others what it made of it: the bits of a
+// whole block, on all ranks.
 #ifndef PL_TRAIN_OPTIM_H
 #define PL_TRAIN_OPTIM_H
 

@@ -72,10 +72,10 @@ typedef struct pl_trainer_options {
     int64_t          stop_after;         // stop as if asked to, once this step is done; 0: no
 } pl_trainer_options;
 
-// Trains to options->steps from the newest whole checkpoint where there is one, else from the block as it is. Returns at once when
-// that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state. PL_E_INPUT
-// when it belongs to another run (identity) or was computed in another arithmetic, when all are damaged, or when steps
-// do not count, as the guard has it.
+// Trains to options->steps from the newest whole checkpoint where there is one, else from the block as it is. Returns
+// at once when that is done already. PL_E_INTERRUPTED when the process was asked to stop: then last/ holds the state.
+// PL_E_INPUT when it belongs to another run (identity) or was computed in another arithmetic, when all are damaged, or
+// when steps do not count, as the guard has it.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
 // One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this

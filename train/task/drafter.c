@@ -105,8 +105,8 @@ static void put_int(pl_json_out *o, const char *key, int64_t v) {
     pl_json_out_int(o, v);
 }
 
-// The documents, by their numbers in the dataset or among the answers that were asked for, and of the first and the last
-// one the rows where they were cut.
+// The documents, by their numbers in the dataset or among the answers that were asked for, and of the first and the
+// last one the rows where they were cut.
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
     pl_feature_source *s = ((eagle *)t)->train;
     (void)step, (void)number;
