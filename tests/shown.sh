@@ -454,12 +454,12 @@ kills_gone() { # no process of the session is left, within 20 s
     return 1
 }
 
-kills_shared() { find /dev/shm -maxdepth 1 -type f; ipcs -m; } # segments; folders there are others' files
+kills_shared() { { find /dev/shm -maxdepth 1 -type f; ipcs -m | awk '$2 ~ /^[0-9]+$/ { print "segment " $2 }'; } | sort; }
 
 kills_names() { (cd "$1" && find . -mindepth 1 | sort); }
 
 shown_kills() { # [N]: 50 kills of training by 2 and 4 ranks, optimizer sharded or not: half of one rank, a quarter of the launcher, a quarter of all
-    local n=${1:-50} i=0 ranks shard point who pid victims starts=0 named=0 one=0 launcher=0 all=0 shm before
+    local n=${1:-50} i=0 ranks shard point who pid victims starts=0 named=0 one=0 launcher=0 all=0
     p=$(program)
     mkdir -p "$work/tmp"
     awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/kills.txt"
@@ -470,7 +470,7 @@ target: {new: {hidden_size: 128, layers: 2, heads: 4, kv_heads: 2, intermediate:
 train: {steps: $((12 * n)), batch: 4, seq_len: 32, lr: 1e-2, warmup: 5, slots: 4, checkpoint_every: 3, keep: 3, eval_every: 20, eval_tokens: 64, log_every: 1}
 END
     "$p" train "$work/kills.yaml" --out "$work/one" --quiet || { fail kills "undisturbed"; return; }
-    before=$(kills_shared)
+    kills_shared >"$work/shared"
     RANDOM=7
     while [ $i -lt "$n" ]; do
         ranks=$((RANDOM % 2 ? 2 : 4)) shard=$([ $((RANDOM % 2)) = 0 ] && echo none || echo optimizer)
@@ -496,7 +496,9 @@ END
     for i in training_state model.safetensors; do cmp "$work/one/checkpoints/last/$i" "$work/run/checkpoints/last/$i" || { fail kills "other weights than undisturbed"; return; }; done
     cmp "$work/one/checkpoints/best/model.safetensors" "$work/run/checkpoints/best/model.safetensors" || { fail kills "another best"; return; }
     cmp <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/one/metrics.jsonl") <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/run/metrics.jsonl") || { fail kills "other metrics"; return; }
-    diff <(kills_names "$work/one") <(kills_names "$work/run") && [ -z "$(ls -A "$work/tmp")" ] && [ "$before" = "$(kills_shared)" ] || { fail kills "something stays"; return; }
+    diff <(kills_names "$work/one") <(kills_names "$work/run") || { fail kills "other files than undisturbed"; return; }
+    [ -z "$(ls -A "$work/tmp")" ] || { ls -A "$work/tmp"; fail kills "temporaries stay"; return; }
+    [ -z "$(kills_shared | comm -13 "$work/shared" -)" ] || { kills_shared | comm -13 "$work/shared" -; fail kills "shared memory stays"; return; }
     say kills "$n kills ($one of one rank, $launcher of the launcher, $all of all; $named while starting, while a checkpoint was written or just after) in $((starts + 1)) starts by 2 or 4 ranks, sharded or not: weights, best and metrics of the undisturbed run; no process, shared memory, lock or temporary stays"
 }
 
