@@ -13,8 +13,10 @@ pl_status pl_target_tokenizer(pl_tokenizer **out, const char *path, const char *
     return PL_OK;
 }
 pl_status pl_target_stored(pl_dtype *out, const char *path, pl_err *err) {
+    bool folder;
     *out = PL_F32;
-    if (!pl_path_is_dir(path)) return PL_OK; // llama2.c files are fp32
+    PL_TRY(pl_path_look_dir(path, &folder, err));
+    if (!folder) return PL_OK; // llama2.c files are fp32
     pl_weight_source *src;
     PL_TRY(pl_weight_source_open(&src, path, err));
     if (pl_weight_source_stored_dtype(src, NULL, 0) == PL_BF16) *out = PL_BF16;
