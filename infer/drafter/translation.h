@@ -30,8 +30,8 @@ typedef struct pl_translation {
 pl_status pl_translation_open(pl_translation *t, const pl_draft_model *m, const char *name, const pl_drafter_options *o,
                               pl_err *err);
 void      pl_translation_close(pl_translation *t);
-// tokens[0..n) of a session in the drafter's tokens; false: it does not fit, or memory ran out (then ctx has failed). The first call logs
-// what is shared.
+// tokens[0..n) of a session in the drafter's tokens; false: it does not fit, or memory ran out (then ctx has failed).
+// The first call logs what is shared.
 bool      pl_translation_tell(pl_translation *t, pl_ctx *ctx, int slot, const int32_t *tokens, int n,
                               const pl_transcript **text);
 
