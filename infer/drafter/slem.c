@@ -84,8 +84,8 @@ static void read(slem *d, pl_ctx *ctx, const writing *w, pl_draft_item *it, int 
         return;
     }
     if (w->ended && end >= 0) id[n++] = end;
-    for (int level = 0; level < n && level < depth && id[level] < tr->vt; level++)
-        if (policy->kind->grow(policy, it->tree, level, &node, 1, &id[level], &(float){0}, &node) == 0) break;
+    for (int level = 0, next; level < n && level < depth && id[level] < tr->vt; level++, node = next)
+        if (policy->kind->grow(policy, it->tree, level, &node, 1, &id[level], &(float){0}, &next) == 0) break;
 }
 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {

@@ -72,7 +72,8 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
         pl_propose_from(it->proposing, it->tree, a->node, good ? a->psi : NULL, 1, &id, &logp);
     else if (good)
         id = (int32_t)pl_propose_best(a->psi, d->own.tr.vt);
-    int n = policy->kind->grow(policy, it->tree, a->level, &a->node, 1, &id, &logp, &a->node);
+    int next, n = policy->kind->grow(policy, it->tree, a->level, &a->node, 1, &id, &logp, &next);
+    if (n > 0) a->node = next;
     if (n == 0 || ++a->level >= policy->depth || a->level >= it->depth || id == a->law.end_target) return false;
     if (text->n_said == text->said_room) return false;
     pl_status st = pl_transcript_add(text, id, &err);
