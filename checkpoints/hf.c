@@ -165,7 +165,7 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
         c->backbone = PL_HF_DFLASH;
     else if (role == PL_HF_DRAFTER && strcmp(name, PACELINE_OTHER) == 0)
         c->backbone = PL_HF_OTHER;
-    c->target_head = (c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0) || strcmp(name, DFLASH) == 0;
+    c->target_head = c->backbone == PL_HF_EAGLE1 && strcmp(name, PACELINE1) != 0;
     const pl_hf_family *family = pl_hf_family_of(name);
     bool                known = role == PL_HF_TARGET ? !draft && family : c->backbone != PL_HF_NO_BACKBONE;
     if (!known && role == PL_HF_TARGET && (eagle3 || eagle1 || dflash || draft))

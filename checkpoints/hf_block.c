@@ -16,9 +16,8 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
-    static const char *const unknown[] = {"projector_type", "conv_kernel_size", "selector_rank",
-                                          "markov_rank",    "shift_label",      "output_multiplier",
-                                          "causal",         "is_causal",        "sample_from_anchor"};
+    static const char *const unknown[] = {"projector_type", "conv_kernel_size",  "selector_rank", "markov_rank",
+                                          "shift_label",    "output_multiplier", "causal",        "is_causal"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
@@ -35,6 +34,10 @@ pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(refuse(j, inner, err));
     PL_TRY(read_int(j, inner, "block_size", 2, PL_HF_BLOCK_MAX, &c->block.size, err));
     PL_TRY(read_int(j, inner, "mask_token_id", 0, c->vocab_size - 1, &c->block.mask_token, err));
+    bool anchor = false;
+    PL_TRY(pl_json_opt_bool(j, NULL, "sample_from_anchor", false, &anchor, err));
+    PL_TRY(pl_json_opt_bool(j, inner, "sample_from_anchor", anchor, &c->block.anchor_first, err));
+    c->target_head = !*c->head.kind;
     int64_t target_layers;
     PL_TRY(pl_json_opt_int(j, NULL, "num_target_layers", 0, PL_HF_LAYERS_MAX, 0, &target_layers, err));
     c->block.target_layers = (int)target_layers;
@@ -53,6 +56,7 @@ void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
     if (c->block.target_layers > 0) pl_put_int(o, "num_target_layers", c->block.target_layers);
     pl_put_object(o, "dflash_config");
     pl_put_int(o, "mask_token_id", c->block.mask_token);
+    if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
     pl_json_out_key(o, "target_layer_ids");
     pl_json_out_array(o);
     for (int i = 0; i < c->n_taps; i++)

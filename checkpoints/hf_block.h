@@ -4,6 +4,9 @@
 //   block_size                       slots of a block, the anchor's included; here or in dflash_config
 //   dflash_config.mask_token_id      what stands in the slots behind the anchor
 //   dflash_config.target_layer_ids   0-based target layers whose outputs are read
+//   sample_from_anchor               absent: false; here or in dflash_config: the anchor's own slot drafts too, each
+//   slot
+//                                    the token behind its own (DSpark, arXiv 2607.05147)
 //   num_target_layers                of the target
 #ifndef PL_HF_BLOCK_H
 #define PL_HF_BLOCK_H
@@ -14,13 +17,15 @@
 #define PL_HF_BLOCK_MAX 17 // slots: so many that drafts of a block fit an unroll (kernels/op/attention.h)
 
 typedef struct pl_hf_block {
-    int size; // 0: not a block drafter
-    int mask_token;
-    int target_layers; // 0: not stated
+    int  size; // 0: not a block drafter
+    int  mask_token;
+    bool anchor_first;  // sample_from_anchor
+    int  target_layers; // 0: not stated
 } pl_hf_block;
 
 struct pl_hf_config;
-// Fills in c->block and the taps, which count outputs, from the whole file.
+// Fills in c->block and the taps, which count outputs, from the whole file. A file that states no head of ours means
+// the target's.
 pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err);
 void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
 

@@ -99,6 +99,9 @@ const pl_key pl_train_keys[] = {
      .help = "dflash: the token in the slots behind the anchor, one that texts do not hold; -1: the target's first row "
              "without a piece, else <unk>",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.anchor_first), .each = true, .deflt = "false",
+     .help = "dflash: the anchor's slot drafts too, each slot the token behind its own (DSpark)",
+     .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
      .help = "eagle1: fc has a bias, which vLLM cannot load", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),
@@ -155,6 +158,8 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.pace_alpha), .deflt = "0.5", .min = 1e-3, .max = 0.999,
      .help = "draft_weights d-pace: 0 trusts the drafter's probabilities, 1 weighs all drafts by their place alone",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.confidence_weight), .deflt = "1", .min = 1e-6, .max = 1e6,
+     .help = "head markov: weight of its confidence's loss beside the drafts'", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = objective_choice,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "
              "choice, total variation, TVD++, reverse KL, Jensen-Shannon, LK losses",

@@ -50,7 +50,7 @@ typedef struct pl_train_recipe {
         int         kind;
         pl_ints     taps;
         int64_t     intermediate, layers, block, mask_token;
-        bool        bias;
+        bool        bias, anchor_first;
         const char *start;
         int         freeze;
     } drafter;
@@ -63,7 +63,7 @@ typedef struct pl_train_recipe {
         bool    recompute;
         int64_t unroll, eval_steps, anchors;
         int     objective, draft_weights;
-        double  pace_alpha;
+        double  pace_alpha, confidence_weight;
         bool    masked_teacher;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
         int64_t holdout;

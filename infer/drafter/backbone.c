@@ -66,7 +66,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     b->embed.grad = NULL; // frozen
     b->layers = c->num_hidden_layers;
     b->block = c->block.size;
-    b->first = b->block > 0;
+    b->first = b->block > 0 && !c->block.anchor_first;
     b->drafts = b->block - b->first;
     int64_t      vd = c->draft_vocab_size ? c->draft_vocab_size : c->vocab_size;
     pl_hf_config positions = *c; // published heads state less than their target's and meet longer texts
@@ -81,7 +81,7 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
                             pl_comm_ranks(target->comm)));
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
-    if (c->target_head) pl_head_share(&b->head, target->head);
+    if (c->target_head || b->head.kind->over_target) pl_head_share(&b->head, target->head);
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
     b->params.memory = be->memory;
     kind->init(b);
@@ -140,7 +140,7 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
     PL_TRY(kind->check(&c, target, kind->draft ? "drafter" : "drafter.taps", err));
-    if (o->d2t && c.target_head)
+    if (o->d2t && (c.target_head || pl_head_find(c.head.kind, NULL)->over_target))
         return pl_fail(err, PL_E_INPUT,
                        "drafter.head.vocab: the target's own matrix is not trimmed; give "
                        "drafter.head.frozen: false");

@@ -13,6 +13,7 @@
 // and values of each layer, and each other. What the head reads of the mask at position p predicts token p:
 //
 //   y = draft(blocks, features of the context)           y[a + j], j = 1 .. B - 1: token a + j, anchor at position a
+// or (anchor first) y[a + j], j = 0 .. B - 1, token a + j + 1.
 // Such a backbone has `draft` in place of fuse and step; its loops are infer/drafter/block.c and train/task/blocks.h.
 #ifndef PL_BACKBONE_H
 #define PL_BACKBONE_H
@@ -33,6 +34,7 @@ typedef struct pl_backbone_options {
     int            n_taps, tap[PL_MAX_TAPS];  // EAGLE-3; 0: pl_llama_default_taps
     int            inter;                     // MLP width; 0: the target's
     int            layers, block, mask_token; // block drafters: layers; slots, the anchor's included; the masks' token
+    bool           anchor_first; // DSpark: the anchor's slot drafts too, each slot the token behind its own
 } pl_backbone_options;
 
 // Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set.

@@ -12,6 +12,9 @@
 #include "infer/model/kv.h"
 #include "kernels/base/check.h"
 #include "kernels/op/gather.h"
+#include "kernels/op/linear.h"
+
+#include <math.h>
 
 #include <string.h>
 
@@ -29,7 +32,8 @@ typedef struct block_drafter {
     // One level of one tree: [width, k], [width].
     int32_t           *node_id;
     float             *node_logp;
-    int               *frontier, *next;
+    int               *next;
+    int               *frontier, *n_frontier; // [max_sessions, width], [max_sessions], by drafting session
 } block_drafter;
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -154,42 +158,156 @@ static const float *candidates(block_drafter *d, pl_ctx *ctx, const pl_draft_bat
 
 // ---- trees ----------------------------------------------------------------------------------------------------------
 
-// The candidates of a level for each of n nodes: the same for all of them.
-static void offer_best(block_drafter *d, int level, int session, int n) {
+// Candidates `row` of those that were chosen, for the i-th node of a level.
+static void offer_best(block_drafter *d, int row, int i) {
     const int32_t *d2t = d->model->head.d2t;
-    int            k = d->base.policy.k, row = level * d->n + session;
-    for (int i = 0; i < n * k; i++) {
-        int32_t id = d->id[row * k + i % k];
-        d->node_id[i] = d2t && id >= 0 ? d2t[id] : id;
-        d->node_logp[i] = d->base.policy.needs_logp ? d->value[row * k + i % k] - d->lse[row] : 0;
+    int            k = d->base.policy.k;
+    for (int j = 0; j < k; j++) {
+        int32_t id = d->id[row * k + j];
+        d->node_id[i * k + j] = d2t && id >= 0 ? d2t[id] : id;
+        d->node_logp[i * k + j] = d->base.policy.needs_logp ? d->value[row * k + j] - d->lse[row] : 0;
     }
 }
 
-// Children of each of n nodes, drawn from the level's law.
-static void offer_drawn(block_drafter *d, pl_draft_item *it, const float *logits, int n) {
+// Children of the i-th node of a level, drawn from its law.
+static void offer_drawn(block_drafter *d, pl_draft_item *it, int node, const float *logits, int i) {
     const pl_tree_policy *p = &d->base.policy;
     pl_drafted            drafted = pl_head_drafted(&d->model->head);
-    for (int i = 0; i < n; i++) {
-        int wanted = pl_tree_wanted(p, it->tree, d->frontier[i]);
-        for (int j = wanted; j < p->k; j++)
-            d->node_id[i * p->k + j] = -1;
-        pl_propose_draw(it->proposing, it->tree, d->frontier[i], logits, &drafted, wanted, d->node_id + i * p->k,
-                        d->node_logp + i * p->k);
+    int                   wanted = pl_tree_wanted(p, it->tree, node);
+    for (int j = wanted; j < p->k; j++)
+        d->node_id[i * p->k + j] = -1;
+    pl_propose_draw(it->proposing, it->tree, node, logits, &drafted, wanted, d->node_id + i * p->k,
+                    d->node_logp + i * p->k);
+}
+
+// A node below which nothing is drafted.
+static void offer_none(block_drafter *d, int i) {
+    for (int j = 0; j < d->base.policy.k; j++)
+        d->node_id[i * d->base.policy.k + j] = -1;
+}
+
+// One level of one tree, from what was offered to its frontier.
+static void grow(block_drafter *d, pl_draft_item *it, int session, int level) {
+    const pl_tree_policy *p = &d->base.policy;
+    int                  *frontier = d->frontier + session * p->width;
+    d->n_frontier[session] =
+        p->kind->grow(p, it->tree, level, frontier, d->n_frontier[session], d->node_id, d->node_logp, d->next);
+    memcpy(frontier, d->next, (size_t)p->width * sizeof *frontier);
+}
+
+static void begin_trees(block_drafter *d) {
+    for (int i = 0; i < d->n; i++) {
+        d->n_frontier[i] = 1;
+        d->frontier[i * d->base.policy.width] = 0;
     }
 }
 
-static void grow(block_drafter *d, pl_draft_item *it, int session, const float *logits) {
-    const pl_tree_policy *p = &d->base.policy;
-    int64_t               vocab = d->model->head.vocab;
-    d->frontier[0] = 0;
-    for (int level = 0, n = 1; n > 0 && level < levels_of(d, it); level++) {
-        if (it->proposing)
-            offer_drawn(d, it, logits + (level * d->n + session) * vocab, n);
-        else
-            offer_best(d, level, session, n);
-        n = p->kind->grow(p, it->tree, level, d->frontier, n, d->node_id, d->node_logp, d->next);
-        memcpy(d->frontier, d->next, (size_t)p->width * sizeof *d->frontier);
+// Whether the tree of a session has nodes at this level that may get children.
+static bool goes_on(const block_drafter *d, const pl_draft_item *it, int session, int level) {
+    return d->n_frontier[session] > 0 && level < levels_of(d, it);
+}
+
+// All levels of one tree: every node of a level has the same law.
+static void grow_all(block_drafter *d, pl_draft_item *it, int session, const float *logits) {
+    int64_t vocab = d->model->head.vocab;
+    for (int level = 0; goes_on(d, it, session, level); level++) {
+        int row = level * d->n + session;
+        for (int i = 0; i < d->n_frontier[session]; i++)
+            if (it->proposing)
+                offer_drawn(d, it, d->frontier[session * d->base.policy.width + i], logits + row * vocab, i);
+            else
+                offer_best(d, row, i);
+        grow(d, it, session, level);
     }
+}
+
+// ---- level by level -------------------------------------------------------------------------------------------------
+
+// Heads whose law depends on the token before: one row for each node that the trees go on from at this level. What the
+// slots alone say of the tokens, base [levels * n, Vd], is known for all of them.
+static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor x, pl_tensor base,
+                                  int level, int *rows) {
+    size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
+    int32_t *index = pl_ctx_bytes(ctx, most * sizeof *index), *token = pl_ctx_bytes(ctx, most * sizeof *token);
+    int32_t *group = pl_ctx_bytes(ctx, most * sizeof *group);
+    *rows = ctx->measuring ? (int)most : 0;
+    for (int i = 0; i < d->n && !ctx->measuring; i++) {
+        const pl_draft_item *it = &b->item[d->which[i]];
+        for (int f = 0; goes_on(d, it, i, level) && f < d->n_frontier[i]; f++, ++*rows) {
+            index[*rows] = level * d->n + i;
+            token[*rows] = it->tree->token[d->frontier[i * d->base.policy.width + f]];
+            group[*rows] = d->which[i];
+        }
+    }
+    if (*rows == 0) return (pl_head_rows){0};
+    return (pl_head_rows){.x = pl_gather(ctx, x, index, *rows),
+                          .base = pl_gather(ctx, base, index, *rows),
+                          .level = level,
+                          .token = token,
+                          .group = group};
+}
+
+// How sure the head is of each row, where that may end drafts: [rows] logits.
+static const float *sureness(const block_drafter *d, pl_ctx *ctx, const pl_head_rows *r) {
+    const pl_head *h = &d->model->head;
+    if (!h->kind->least_confidence || h->kind->least_confidence(h) <= 0) return NULL;
+    pl_tensor c = h->kind->confidence(ctx, h, r);
+    c.data = pl_ctx_read(ctx, &c);
+    return c.data ? pl_f32(&c) : NULL;
+}
+
+static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const float *sure, const float *logits) {
+    double least = sure ? d->model->head.kind->least_confidence(&d->model->head) : 0;
+    for (int i = 0, row = 0; i < d->n; i++) {
+        pl_draft_item *it = &b->item[d->which[i]];
+        if (!goes_on(d, it, i, level)) continue;
+        for (int f = 0; f < d->n_frontier[i]; f++, row++) {
+            if (sure && 1 / (1 + exp(-(double)sure[row])) < least)
+                offer_none(d, f);
+            else if (it->proposing)
+                offer_drawn(d, it, d->frontier[i * d->base.policy.width + f], logits + row * d->model->head.vocab, f);
+            else
+                offer_best(d, row, f);
+        }
+        grow(d, it, i, level);
+    }
+}
+
+static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
+    const pl_head *h = &d->model->head;
+    pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
+    pl_tensor      base = pl_linear(ctx, all.x, h->out);
+    bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
+    size_t         most = (size_t)d->n * (size_t)d->base.policy.width, k = (size_t)d->base.policy.k;
+    double         at = pl_now();
+    for (int level = 0; level < d->levels; level++) {
+        int          rows;
+        pl_head_rows r = rows_of_nodes(d, ctx, b, all.x, base, level, &rows);
+        if (rows == 0) break;
+        d->id = pl_ctx_bytes(ctx, most * k * sizeof *d->id);
+        d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
+        d->lse = pl_ctx_bytes(ctx, most * sizeof *d->lse);
+        if (d->base.watch) d->base.watch->see(d->base.watch, ctx, h, &r);
+        if (chooses) choose(d, ctx, &r, 0);
+        pl_tensor    z = draws ? pl_head_logits(ctx, h, &r) : (pl_tensor){0};
+        const float *sure = sureness(d, ctx, &r);
+        bool         there = pl_ctx_wait(ctx);
+        pl_draft_lap(&d->base.parts.head, &at);
+        if (there) offer_level(d, b, level, sure, z.data ? pl_f32(&z) : NULL);
+        if (!there && !ctx->measuring) return;
+        pl_draft_lap(&d->base.parts.draw, &at);
+    }
+}
+
+// Levels at once: one wait, then the trees.
+static void draft_at_once(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
+    double       at = pl_now();
+    const float *logits = candidates(d, ctx, b, y);
+    bool         there = pl_ctx_wait(ctx);
+    pl_draft_lap(&d->base.parts.head, &at);
+    for (int i = 0; i < d->n && there; i++)
+        grow_all(d, &b->item[d->which[i]], i, logits);
+    pl_draft_lap(&d->base.parts.draw, &at);
 }
 
 // On a measuring context the largest call: max_rows rows taken in, and every session drafting all slots.
@@ -204,18 +322,16 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     pl_tensor y = d->model->kind->draft(ctx, d->model, &v);
     pl_draft_lap(d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
     if (d->n == 0) return;
-    const float *logits = candidates(d, ctx, b, y);
-    bool         there = pl_ctx_wait(ctx);
-    double       done = at;
-    pl_draft_lap(&base->parts.head, &done);
-    if (!there) return;
-    at = done;
-    for (int i = 0; i < d->n; i++) {
-        pl_draft_item *it = &b->item[d->which[i]];
-        grow(d, it, i, logits);
-        if (it->tree->notes.levels > 0) pl_tree_notes_share(it->tree, began, done, first_level);
+    begin_trees(d);
+    if (d->model->head.kind->over_target)
+        draft_stepwise(d, ctx, b, y);
+    else
+        draft_at_once(d, ctx, b, y);
+    at = pl_now();
+    for (int i = 0; i < d->n && !ctx->measuring; i++) {
+        pl_tree *t = b->item[d->which[i]].tree;
+        if (t->notes.levels > 0) pl_tree_notes_share(t, began, at, first_level);
     }
-    pl_draft_lap(&base->parts.draw, &at);
 }
 
 // ---- life -----------------------------------------------------------------------------------------------------------
@@ -235,7 +351,7 @@ static void destroy(pl_drafter *base) {
     block_drafter *d = (block_drafter *)base;
     for (int i = 0; d->kv && i < base->max_sessions; i++)
         pl_kv_destroy(&d->kv[i]);
-    void *owned[] = {d->kv, d->which, d->node_id, d->node_logp, d->frontier, d->next};
+    void *owned[] = {d->kv, d->which, d->node_id, d->node_logp, d->frontier, d->n_frontier, d->next};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     pl_backbone_destroy(d->owned);
@@ -268,9 +384,10 @@ pl_status pl_drafter_block_create(pl_drafter **out, const pl_backbone *model, co
     d->which = pl_calloc(s, sizeof *d->which);
     d->node_id = pl_calloc(w * k, sizeof *d->node_id);
     d->node_logp = pl_calloc(w * k, sizeof *d->node_logp);
-    d->frontier = pl_calloc(w, sizeof *d->frontier);
+    d->frontier = pl_calloc(s * w, sizeof *d->frontier);
+    d->n_frontier = pl_calloc(s, sizeof *d->n_frontier);
     d->next = pl_calloc(w, sizeof *d->next);
-    if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->next)
+    if (!d->kv || !d->which || !d->node_id || !d->node_logp || !d->frontier || !d->n_frontier || !d->next)
         PL_TRY_GOTO(st, fail, pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir));
     for (int i = 0; i < o->max_sessions; i++)
         PL_TRY_GOTO(st, fail, pl_kv_create(&d->kv[i], model->layers, o->slots + model->block, &model->shape, be, err));

@@ -40,8 +40,10 @@ static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone
     snprintf(c->model_type, sizeof c->model_type, "qwen3");
     c->qk_norm = true;
     c->num_hidden_layers = o->layers > 0 ? o->layers : LAYERS;
-    c->block = (pl_hf_block){
-        .size = o->block > 0 ? o->block : BLOCK, .mask_token = o->mask_token, .target_layers = target->n_layers};
+    c->block = (pl_hf_block){.size = o->block > 0 ? o->block : BLOCK,
+                             .mask_token = o->mask_token,
+                             .anchor_first = o->anchor_first,
+                             .target_layers = target->n_layers};
     c->n_taps = o->n_taps;
     for (int i = 0; i < o->n_taps; i++)
         c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of i - 1
@@ -54,17 +56,19 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
     if (c->num_hidden_layers > PL_DFLASH_LAYERS)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in a block drafter", where,
                        c->num_hidden_layers, PL_DFLASH_LAYERS);
-    if (c->block.size < 2 || c->block.size > PL_HF_BLOCK_MAX)
-        return pl_fail(err, PL_E_INPUT, "%s: blocks of %d, expected 2 to %d", where, c->block.size, PL_HF_BLOCK_MAX);
+    int most = PL_MAX_UNROLL + !c->block.anchor_first;
+    if (c->block.size < 2 || c->block.size > most)
+        return pl_fail(err, PL_E_INPUT, "%s: blocks of %d, expected 2 to %d", where, c->block.size, most);
     if (c->block.mask_token < 0 || c->block.mask_token >= target->vocab)
         return pl_fail(err, PL_E_INPUT, "%s: mask token %d is none of the target's %lld", where, c->block.mask_token,
                        (long long)target->vocab);
     if (c->block.target_layers > 0 && c->block.target_layers != target->n_layers)
         return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, this one has %d; use the drafter's own",
                        where, c->block.target_layers, target->n_layers);
-    if (head->reads_inputs || head->shortlisted)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter has no head of kind \"%s\"; take full or lowrank",
-                       where, head->name);
+    if (head->routed || head->shortlisted)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a block drafter has no head of kind \"%s\"; take full, lowrank or markov", where,
+                       head->name);
     for (int i = 0; i < c->n_taps; i++)
         if (c->tap[i] < 0)
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter reads layers' outputs; layer 0's input is none",

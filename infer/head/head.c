@@ -176,7 +176,8 @@ void pl_head_fini(pl_head *h) {
 }
 
 void pl_head_share(pl_head *h, pl_tensor out) {
-    PL_CHECK(h->kind->published && !h->d2t, "a head of kind %s cannot be the target's", h->kind->name);
+    PL_CHECK((h->kind->published || h->kind->over_target) && !h->d2t, "a head of kind %s cannot be the target's",
+             h->kind->name);
     h->shared = true;
     h->out = out;
     h->out.grad = NULL;

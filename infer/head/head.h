@@ -5,6 +5,7 @@
 //   lowrank   project = down [r, d],       out = up [V, r]      (SlimSpec: z = W_up W_down h)   lowrank.c
 //   specvocab the same as a scorer, whose candidates exact rows [V, d] rescore                  specvocab.c
 //   dynaspec  project = identity,          out = lm_head sorted by cluster, a router's support  dynaspec.c
+//   markov    the target's own rows, plus low-rank logits of the token before                   markov.c
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
 // support: the proposal's distribution is the softmax over the support, and tokens outside come from the target alone.
@@ -33,6 +34,7 @@ typedef struct pl_head_support {
 typedef struct pl_head_rows {
     pl_tensor       x;     // [M, d] normed outputs of the backbone
     int             level; // draft depth of the candidates: 0 for the first
+    pl_tensor       base;  // [M, Vd] their logits by `out` alone, where the caller has them already
     // For heads that read them (reads_inputs):
     pl_tensor       hidden; // [M, d] what the backbone's step consumed to compute the row
     const int32_t  *token;  // [M] and the token beside it
@@ -81,6 +83,8 @@ typedef struct pl_head_kind {
     bool        factored; // out and down are factors, which one of the same rank starts from as they are
     // Published drafters have it: a checkpoint with it needs no paceline.head, and it can be the target's own matrix.
     bool        published;
+    // `out` is the target's own matrix, shared and frozen, and the kind's weights add to what it gives.
+    bool        over_target;
     // Its clusters are chosen by a router, which alone is trained (train/task/routed.h).
     bool        routed;
     // Completes h from h->spec, and refuses a spec that makes no head with one line. NULL: nothing to do.
@@ -108,6 +112,13 @@ typedef struct pl_head_kind {
     // For heads that propose by the logits of `exact` over the best rows of `out`: how many rows those are. Held-out
     // acceptance is then that of the softmax over them (train/task/rescored.h). NULL: by the logits of `out`.
     int64_t (*shortlisted)(const pl_head *h);
+    // For training: rows [M, n] and a matrix [Vd, n] whose products are the logits. NULL: project(x) and out.
+    void (*teach)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, pl_tensor *x, pl_tensor *w);
+    // How likely each row's draft is to be accepted, as the logit of a probability [M, 1], which depends on the tokens
+    // before it alone; .data NULL: this head has no opinion. NULL: none of the kind has.
+    pl_tensor (*confidence)(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+    // The least confidence with which drafting goes on; 0: it does in any case. Of kinds with an opinion.
+    double (*least_confidence)(const pl_head *h);
     // Example i, from 0; false: there is none further.
     bool (*example)(pl_head_example *e, int i, const pl_head_shape *s);
     // Gives an untrained head its table. NULL: it has none.

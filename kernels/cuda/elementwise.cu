@@ -106,12 +106,16 @@ PL_CUDA_OP(bias_bwd) {
 
 // ---- concat ---------------------------------------------------------------------------------------------------------
 
-static __global__ void concat_kernel(float *y, const float *a, const float *b, int64_t n, int64_t ca, int64_t cb) {
+static __global__ void concat_kernel(float *y, const void *a, int bf16, const float *b, int64_t n, int64_t ca,
+                                     int64_t cb) {
     pl_previous_done();
     int64_t i = own_element();
     if (i >= n) return;
     int64_t m = i / (ca + cb), at = i % (ca + cb);
-    y[i] = at < ca ? a[m * ca + at] : b[m * cb + at - ca];
+    if (at >= ca)
+        y[i] = b[m * cb + at - ca];
+    else
+        y[i] = bf16 ? pl_widen(((const uint16_t *)a)[m * ca + at]) : ((const float *)a)[m * ca + at];
 }
 
 static __global__ void split_kernel(float *da, float *db, const float *dy, int64_t n, int64_t ca, int64_t cb) {
@@ -126,8 +130,8 @@ PL_CUDA_OP(concat_fwd) {
     const pl_concat_args *a = (const pl_concat_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     int64_t n = pl_tensor_count(&a->y);
-    PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), pl_f32(&a->a), pl_f32(&a->b), n,
-                    a->a.dim[1], a->b.dim[1]);
+    PL_LAUNCH_EARLY(ctx, "concat", concat_kernel, grid_of(n), PL_BLOCK, pl_f32(&a->y), a->a.data,
+                    a->a.dtype == PL_BF16, pl_f32(&a->b), n, a->a.dim[1], a->b.dim[1]);
 }
 
 PL_CUDA_OP(concat_bwd) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes dflash.golden of this folder: what speculators' DFlashDraftModel computes for a small drafter, in double and in
-float32: normed states of the blocks' rows, losses, gradients; the weights of D-PACE. Format, numbers from names and
-documents: make_golden.py.
+"""Writes dflash.golden and dspark.golden of this folder: what speculators' DFlashDraftModel and DSparkDraftModel compute
+for small drafters, in double and in float32: normed states of the blocks' rows, losses, gradients; the weights of
+D-PACE; confidence and what it learns. Format, numbers from names and documents: make_golden.py.
 
 The model's own forward runs, one document at a time, with anchors given instead of drawn and the rows behind a document
 masked. Its losses are their eager ones; their sum is taken with weights rounded to float32, as rows have them here.
@@ -12,26 +12,35 @@ from unittest import mock
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import transformers
 from speculators.losses import compound_loss, dflash_loss_decay, dpace_loss_decay, eager
 from speculators.models.dflash import DFlashSpeculatorConfig
 from speculators.models.dflash import core
+from speculators.models.dspark import DSparkSpeculatorConfig
+from speculators.models.dspark import core as dspark_core
+from speculators.models.dspark.metrics import compute_metrics as dspark_metrics
 
 from make_golden import (D, DECAY, EPS, HEADS, NH, NKV, HD, SMALL, TAPS, THETA, V, Golden, computing_in, config_json,
                          documents, in_all_precisions, int32, llama_config, weight)
 
-BLOCK, LAYERS, MASK, ALPHA = 5, 2, 7, 0.5
+BLOCK, LAYERS, MASK, ALPHA, RANK = 5, 2, 7, 0.5, 6
 
 
 def drafter(dtype, head):
+    """head: "target", "lowrank", or DSpark's "markov", with confidence."""
     layer = transformers.Qwen3Config(
         vocab_size=V, hidden_size=D, intermediate_size=40, num_hidden_layers=LAYERS, num_attention_heads=NH,
         num_key_value_heads=NKV, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
         rope_parameters=dict(rope_type="default", rope_theta=THETA), tie_word_embeddings=False)
     layer._attn_implementation = "eager"
-    model = core.DFlashDraftModel(DFlashSpeculatorConfig(
-        transformer_layer_config=layer, draft_vocab_size=V, block_size=BLOCK, mask_token_id=MASK,
-        aux_hidden_state_layer_ids=list(range(TAPS)))).to(dtype).train()
+    common = dict(transformer_layer_config=layer, draft_vocab_size=V, block_size=BLOCK, mask_token_id=MASK,
+                  aux_hidden_state_layer_ids=list(range(TAPS)))
+    if head == "markov":
+        model = dspark_core.DSparkDraftModel(DSparkSpeculatorConfig(markov_rank=RANK, **common))
+    else:
+        model = core.DFlashDraftModel(DFlashSpeculatorConfig(**common))
+    model = model.to(dtype).train()
     if head == "lowrank":
         down, up = ((n, s) for n, s in reversed(HEADS["lowrank"].items()))
         model.lm_head = torch.nn.Sequential(*(torch.nn.Linear(s[1], s[0], bias=False) for _, s in (down, up))).to(dtype)
@@ -46,7 +55,8 @@ def drafter(dtype, head):
             if name in target:
                 p.copy_(weight("target", target[name], tuple(p.shape)).to(dtype))
             else:
-                p.copy_(weight("dflash", own.get(name, name), tuple(p.shape)).to(dtype))
+                v = weight("dflash", own.get(name, name), tuple(p.shape))
+                p.copy_((4 * v if "markov_w1" in name else v).to(dtype))  # an embedding's scale
                 named[own.get(name, name)] = p.requires_grad_()
     model.verifier_norm = torch.nn.Identity()  # last hiddens are normed
     return model, named
@@ -102,7 +112,71 @@ def dflash_run(dtype, docs, head, objective):
     return out, {n: p.grad for n, p in named.items()}, pace, int32(best)
 
 
-def dflash_case():
+def dspark_run(dtype, docs):
+    """KL and the confidence's cross-entropy, each by decay. Their mask is of the slot's own position, one before the
+    token that it drafts: they are given it moved by one."""
+    rows = sum(d["n"] for d in docs)
+    out = {k: torch.zeros(BLOCK, rows, dtype=dtype) for k in ("loss", "confidence_loss", "confidence")}
+    best, states, first, total = np.full((BLOCK, rows), -1), [], 0, 0
+    with computing_in(dtype):
+        model, named = drafter(dtype, "markov")
+        for d in docs:
+            n, at = d["n"], torch.tensor(anchors_of(d))
+            mask = torch.tensor([d["mask"][1:] + [d["mask"][-1]] + [0] * BLOCK])
+            features = torch.cat((d["features"], torch.zeros(BLOCK, TAPS * D))).to(dtype)[None]
+            last = torch.cat((d["last"], torch.zeros(BLOCK, D))).to(dtype)[None]
+            ids = torch.tensor([list(d["tokens"]) + [0] * BLOCK])
+            doc = torch.tensor([[0] * n + [-1] * BLOCK])
+            seen = {}
+
+            def look(logits, targets, sure, counts, *_, **__):
+                seen.update(logits=logits, targets=targets, sure=sure, counts=counts)
+                return logits.sum() * 0, {}
+
+            norm = model.norm.register_forward_hook(lambda m, i, o: seen.update(hidden=o))
+            with (mock.patch.object(core, "select_anchors", lambda *_: (at, torch.ones(len(at), dtype=torch.bool))),
+                  mock.patch.object(dspark_core, "compute_metrics", look)):
+                model(features, ids, mask, last, doc, max_anchors=len(at))
+            norm.remove()
+            logits, targets, sure, counts = (seen[k] for k in ("logits", "targets", "sure", "counts"))
+            accept = (1 - eager.tv_loss(logits, targets)).detach().numpy().astype(np.float32)  # as it is kept here
+            accept = torch.from_numpy(accept).to(dtype)
+            kl = eager.kl_div_loss(logits, targets)
+            bce = F.binary_cross_entropy_with_logits(sure, accept, reduction="none")
+            place = torch.arange(logits.shape[1]) % BLOCK
+            weights = torch.from_numpy((DECAY ** place.numpy()).astype(np.float32)).to(dtype)[None] * counts
+            theirs, _ = dspark_metrics(logits, targets, sure, counts, BLOCK, {"kl": (eager.kl_div_loss, 1.0)},
+                                       tv_loss_fn=eager.tv_loss, gamma=-1 / math.log(DECAY))
+            ours = ((kl + bce) * weights).sum() / counts.sum()
+            assert torch.allclose(ours.double(), theirs.double(), rtol=1e-5), (ours, theirs)
+            total = total + ((kl + bce) * weights).sum()
+            states.append(seen["hidden"][0])
+            for i, a in enumerate(at.tolist()):
+                for k in range(BLOCK):
+                    j = i * BLOCK + k
+                    if counts[0, j]:
+                        for name, value in (("loss", kl), ("confidence_loss", bce), ("confidence", sure)):
+                            out[name][k, first + a - 1] = value[0, j]
+                        best[k, first + a - 1] = logits[0, j].argmax().item()
+            first += n
+        out["hidden"] = torch.cat(states)
+        total.backward()
+    return out, {n: p.grad for n, p in named.items()}, int32(best)
+
+
+def dspark_case():
+    g, docs = documents_of()
+    out, grad, best = in_all_precisions(dspark_run, docs)
+    assert all(np.array_equal(best[0], b) for b in best)
+    g.put("student_argmax", best[0])
+    for k in ("loss", "confidence_loss", "hidden"):
+        g.put_tensors(k, [o[k] for o in out])
+    for k in grad[0]:
+        g.put_matrices(f"grad/{k}", [o[k] for o in grad])
+    g.write("dspark")
+
+
+def documents_of():
     g, docs = Golden(), documents()
     g.put("config.json", config_json(llama_config(dict(rope_type="default", rope_theta=THETA), **SMALL)))
     for i, d in enumerate(docs):
@@ -113,6 +187,11 @@ def dflash_case():
         rows += [first + a - 1 for a in anchors_of(d)]
         first += d["n"]
     g.put("anchor_rows", int32(rows))
+    return g, docs
+
+
+def dflash_case():
+    g, docs = documents_of()
     for head in ("target", "lowrank"):
         for objective in ("kl", "hard-ce"):
             out, grad, pace, best = in_all_precisions(dflash_run, docs, head, objective)
@@ -130,3 +209,4 @@ def dflash_case():
 
 if __name__ == "__main__":
     dflash_case()
+    dspark_case()

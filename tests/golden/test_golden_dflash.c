@@ -16,16 +16,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { B = 5, DRAFTS = B - 1, LAYERS = 2, MASK = 7, ANCHORS = 11 };
+enum { B = 5, DRAFTS = B - 1, SPARKS = B, LAYERS = 2, MASK = 7, ANCHORS = 11 };
 static const double ALPHA = 0.5;
 
 static void must(pl_status st, const pl_err *err) {
     if (st != PL_OK) fail_msg("%s", err->msg);
 }
 
+static bool is_spark(const char *head) {
+    return strcmp(head, "markov") == 0;
+}
+
 static pl_backbone_options options(const char *head) {
-    bool lowrank = strcmp(head, "lowrank") == 0;
-    return (pl_backbone_options){.head = pl_hf_head_make(lowrank ? "lowrank" : "full", RANK),
+    pl_hf_head spec = pl_hf_head_make(strcmp(head, "lowrank") == 0 ? "lowrank" : "full", RANK);
+    if (is_spark(head)) spec = pl_hf_head_of("markov:rank=6,confidence");
+    return (pl_backbone_options){.head = spec,
+                                 .anchor_first = is_spark(head),
                                  .layers = LAYERS,
                                  .block = B,
                                  .mask_token = MASK,
@@ -63,7 +69,8 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     pl_hf_config        c;
     pl_backbone_options o = options(head);
     *s = (setup){.be = be};
-    golden_open(&s->g, "dflash");
+    int drafts = is_spark(head) ? SPARKS : DRAFTS;
+    golden_open(&s->g, is_spark(head) ? "dspark" : "dflash");
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
@@ -71,13 +78,14 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     s->target.embed = pl_tensor_2d(s->embed, PL_F32, V, D);
     s->target.head = pl_tensor_2d(s->head, PL_F32, V, D);
     must(pl_backbone_create(&s->model, &pl_backbone_dflash, &s->target, &o, be, &err), &err);
-    assert_int_equal(s->model->drafts, DRAFTS);
+    assert_int_equal(s->model->drafts, drafts);
     pl_param_block_options bo = {.backend = be, .round_to = golden_held(be)};
     must(pl_param_block_create(&s->block, &s->model->params, &bo, &err), &err);
     golden_weights_set(&s->block, GOLDEN_COARSE, "dflash");
     pl_unroll_options uo = {.capacity = ROWS + 3,
-                            .steps = DRAFTS,
-                            .learn_steps = DRAFTS,
+                            .steps = drafts,
+                            .learn_steps = drafts,
+                            .feature_weight = is_spark(head),
                             .step_decay = 0.8,
                             .token_weight = 1,
                             .objective = pace > 0 ? PL_OBJ_HARD_CE : PL_OBJ_KL,
@@ -175,6 +183,35 @@ static void learn_on(const pl_backend *be, const char *head, double pace) {
     golden_expect_block(&s->g, be, &s->block, s->block.grad, 0, prefix);
     golden_all_asked(&s->g, prefix);
     setup_fini(s);
+}
+
+static void check_spark(setup *s) {
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, SPARKS * ROWS), 4e-6, "loss");
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, SPARKS * ROWS), 4e-6, "confidence_loss");
+    const int32_t *best = golden_ints(&s->g, SPARKS * ROWS, "student_argmax");
+    for (int i = 0; i < SPARKS * ROWS; i++)
+        assert_int_equal(s->u.student_argmax[i], best[i]);
+}
+
+static void spark(void **state) {
+    (void)state;
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++) {
+        setup *s = golden_room(be[i], sizeof *s);
+        pl_err err;
+        setup_init(s, be[i], "markov", 0);
+        golden_begin(&s->g);
+        check_states(s);
+        must(pl_unroll_score(&s->u, &err), &err);
+        check_spark(s);
+        fill_pack(s);
+        must(pl_unroll_learn(&s->u, &err), &err);
+        check_spark(s);
+        golden_expect_block(&s->g, be[i], &s->block, s->block.grad, 0, "grad/");
+        golden_all_asked(&s->g, "grad/");
+        setup_fini(s);
+    }
 }
 
 static void learn_of(const char *head) {
@@ -313,6 +350,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(target_head),
         cmocka_unit_test(lowrank_head),
+        cmocka_unit_test(spark),
         cmocka_unit_test(draft_over_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -360,12 +360,19 @@ static void eagle1_is_lossless(void **state) {
     free(got);
 }
 
-// Blocks, whose drafts come all at once: with the target's head, one of its own, factors, a list; trees deeper than a
+// Blocks, whose drafts come all at once: with the target's head, one of its own, factors, a list; anchor first, and
+// level by level where each token's law is the one before's, up to where the head is not sure; trees deeper than a
 // block too.
 static void dflash_is_lossless(void **state) {
     (void)state;
     static const int32_t      list[] = {7, 90, 4, 33, 2, 61, 8, 15, 16, 42, 77, 23};
     const pl_backbone_options kinds[] = {
+        {.layers = 2, .block = 4, .mask_token = 3, .anchor_first = true},
+        {.layers = 2, .block = 6, .mask_token = 3, .anchor_first = true, .head = pl_hf_head_of("markov:rank=12")},
+        {.layers = 1,
+         .block = 7,
+         .mask_token = 3,
+         .head = pl_hf_head_of("markov:rank=5,confidence,min_confidence=500")},
         {.layers = 2, .block = 5, .mask_token = 3},
         {.layers = 1, .block = 9, .mask_token = 96, .own_head = true},
         {.layers = 3, .block = 2, .mask_token = 3, .head = pl_hf_head_of("lowrank:rank=12")},
@@ -514,6 +521,9 @@ static void drawn_children(void **state) {
     (void)state;
     drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){0});
     drawn_by(&pl_backbone_dflash, &(pl_backbone_options){.layers = 2, .block = 4, .mask_token = 3});
+    drawn_by(&pl_backbone_dflash,
+             &(pl_backbone_options){
+                 .layers = 2, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,confidence")});
 }
 
 // After any sequence of trees and commits the cache holds what reading the text at once puts there.

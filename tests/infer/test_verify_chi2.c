@@ -287,6 +287,25 @@ static void dist_of_blocks(void **state) {
     close_world(&w);
 }
 
+// Slot by slot, each by the token before it, and no further than the head is sure.
+static void dist_of_sparks(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, &(pl_backbone_options){.layers = 2,
+                                          .block = 4,
+                                          .mask_token = 1,
+                                          .anchor_first = true,
+                                          .head = pl_hf_head_of("markov:rank=3,confidence,min_confidence=500")});
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        if (!v->lossless) continue;
+        assert_true(check(&w, v, 1, &plain, "sparks") < 4);
+        if (!v->chain) assert_true(check(&w, v, 2, &processed, "trees of sparks") < 4);
+    }
+    assert_true(check(&w, &test_biased_no_residual, 1, &plain, "sparks") > 6);
+    close_world(&w);
+}
+
 // ---- models of other vocabularies -----------------------------------------------------------------------------------
 
 static const char *const pieces[] = {"a", "b", "ab", "ba", "aba", NULL};
@@ -402,10 +421,10 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets),        cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),         cmocka_unit_test(dist_of_blocks),
-        cmocka_unit_test(dist_of_other_vocabularies), cmocka_unit_test(controls_fail),
-        cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_other_vocabularies),
+        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,12 +27,20 @@ static void half_constant(op_run *r, const void *arg) {
     op_out(r, pl_concat(op_ctx(r), a, b));
 }
 
+// A frozen weight in bf16 beside one that learns.
+static void narrow_half(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    a = op_weight(r, s->rows, s->ca, PL_BF16, PL_ROWMAJOR, 1), b = op_leaf(r, s->rows, s->cb, 0, 1);
+    op_out(r, pl_concat(op_ctx(r), a, b));
+}
+
 static void all_backends(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
         const shape *s = &shapes[i];
         op_check(build, s, OP_EXACT, "concat %d x %d+%d", s->rows, s->ca, s->cb);
         op_check(half_constant, s, OP_EXACT, "concat %d x constant %d+%d", s->rows, s->ca, s->cb);
+        op_check(narrow_half, s, OP_EXACT, "concat %d x bf16 %d+%d", s->rows, s->ca, s->cb);
     }
 }
 

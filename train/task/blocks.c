@@ -24,6 +24,8 @@ static void take_arrays(void *arg) {
     s->teacher_row = pl_arena_alloc(&s->arrays, drafts * sizeof *s->teacher_row);
     s->weight = pl_arena_alloc(&s->arrays, drafts * sizeof *s->weight);
     s->argmax = pl_arena_alloc(&s->arrays, drafts * sizeof *s->argmax);
+    s->before = pl_arena_alloc(&s->arrays, drafts * sizeof *s->before);
+    s->accepted = pl_arena_alloc(&s->arrays, drafts * sizeof *s->accepted);
 }
 
 pl_status pl_blocks_init(pl_blocks *s, const pl_backbone *b, int64_t most, const pl_backend *be, pl_err *err) {
@@ -70,6 +72,7 @@ void pl_blocks_set(pl_blocks *s, const pl_backbone *b, const pl_pack *p, const i
         }
         for (int k = 0; k < s->drafts; k++) {
             s->index[k * n + i] = (int32_t)(i * b->block + b->first + k);
+            s->before[k * n + i] = p->token[k * p->rows + t];
             s->teacher_row[k * n + i] = p->teacher_row[k * p->rows + t];
             s->weight[k * n + i] = p->weight[k * p->rows + t];
         }

@@ -19,6 +19,8 @@ typedef struct pl_blocks {
     int      drafts;      // of a block
     int32_t *row;         // [most] the pack's, ascending
     int32_t *token, *pos; // [n, B] of the blocks' rows
+    int32_t *before;      // [drafts, n] the token before each draft, -1 past the text's end
+    float   *accepted;    // [drafts, n] how likely verification accepts it: what confidence learns
     int32_t *lo, *hi;     // [n]
     int32_t *index;       // [drafts, n] of the blocks' rows those that the head reads
     int32_t *teacher_row; // [drafts, n]

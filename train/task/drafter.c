@@ -340,12 +340,15 @@ static bool freezes_head(const pl_recipe *r) {
 static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *name = pl_train_backbone(r)->name;
-    const void *const blocks[] = {&tr->drafter.layers, &tr->drafter.block, &tr->drafter.mask_token, &tr->train.anchors,
-                                  &tr->train.draft_weights};
-    bool              pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
+    const void *const      blocks[] = {&tr->drafter.layers,       &tr->drafter.block, &tr->drafter.mask_token,
+                                       &tr->drafter.anchor_first, &tr->train.anchors, &tr->train.draft_weights};
+    bool                   pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
     if (!pl_train_backbone(r)->draft) {
         for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
             if (pl_recipe_differs(r, blocks[i])) return pl_recipe_fail(r, blocks[i], err, "%s drafts no blocks", name);
+        if (pl_train_head_kind(r)->over_target)
+            return pl_recipe_fail(r, &pl_head_recipe_of(r)->kind, err, "%s drafts no blocks; such a head is for those",
+                                  name);
         return PL_OK;
     }
     if (pl_recipe_differs(r, &tr->train.unroll))
@@ -451,7 +454,8 @@ static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl
                                 .bias = tr->drafter.bias,
                                 .inter = (int)tr->drafter.intermediate,
                                 .layers = (int)tr->drafter.layers,
-                                .block = (int)tr->drafter.block};
+                                .block = (int)tr->drafter.block,
+                                .anchor_first = tr->drafter.anchor_first};
     if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
@@ -492,6 +496,8 @@ static void block_options(pl_unroll_options *o, const eagle *e) {
     o->steps = o->learn_steps = e->model->drafts;
     o->anchors = most > 0 ? most : (o->capacity + e->model->block - 1) / e->model->block;
     o->seed = (uint64_t)pl_generate_recipe_of(e->r)->seed;
+    const pl_head *h = &e->model->head;
+    if (h->kind->confidence && pl_hf_head_find(&h->spec, "confidence")) o->feature_weight = tr->train.confidence_weight;
     o->pace = tr->train.draft_weights == PL_WEIGHTS_PACE ? tr->train.pace_alpha : 0;
 }
 

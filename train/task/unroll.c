@@ -1,6 +1,7 @@
 #include "train/task/unroll.h"
 
 #include "kernels/base/check.h"
+#include "kernels/op/classify.h"
 #include "kernels/op/gather.h"
 #include "kernels/op/smoothl1.h"
 
@@ -54,6 +55,11 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     s->p->x[s->k] = x;
 }
 
+// A row's weight in one of the two losses, as the ops have it.
+static float scaled(double weight, float row) {
+    return (float)(weight * (double)row);
+}
+
 // The divergence but for its rows.
 static pl_divergence_args objective(const pl_unroll *u) {
     return (pl_divergence_args){.objective = u->opt.objective,
@@ -65,6 +71,21 @@ static pl_divergence_args objective(const pl_unroll *u) {
                                 .teacher_cap = u->opt.teacher_cap,
                                 .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
                                 .d2t = u->d2t};
+}
+
+// Cross-entropy of the head's confidence with how likely verification is to accept, which is held constant.
+static void learn_confidence(pl_ctx *ctx, unroll_pass *p, const pl_head_rows *r) {
+    const pl_head *h = &p->u->model->head;
+    pl_blocks     *s = &p->u->blocks;
+    for (int64_t i = 0; i < s->n * s->drafts && p->accept.data && !ctx->measuring; i++) {
+        s->accepted[i] = (float)pl_real_at(&p->accept, i);
+        p->u->weight[FEATURE][i] = scaled(p->u->opt.feature_weight, s->weight[i]);
+    }
+    p->feature_loss[0] = pl_classify(ctx, &(pl_classify_args){.z = h->kind->confidence(ctx, h, r),
+                                                              .y = s->accepted,
+                                                              .weight = p->u->weight[FEATURE],
+                                                              .kind = PL_CLASSIFY_BCE});
+    p->feature_loss[0].data = pl_ctx_read(ctx, &p->feature_loss[0]);
 }
 
 // The blocks of u->blocks in place of steps: losses stand [drafts * blocks].
@@ -85,9 +106,14 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
                            .rerun = u->opt.recompute && p->learn};
     pl_tensor      last_hidden = pl_ctx_write(ctx, rows->last_hidden, p->rows, rows->d);
     pl_tensor      x = pl_gather(ctx, b->kind->draft(ctx, b, &view), s->index, n);
-    if (!p->learn) p->accept = pl_ctx_const_1d(ctx, n);
+    bool           confident = u->opt.feature_weight > 0;
+    if (!p->learn || confident) p->accept = pl_ctx_const_1d(ctx, n);
+    pl_head_rows       r = {.x = x, .token = s->before};
     pl_divergence_args a = objective(u);
-    a.x = pl_head_project(ctx, h, x, (pl_tensor){0});
+    if (h->kind->teach)
+        h->kind->teach(ctx, h, &r, &a.x, &a.w);
+    else
+        a.x = pl_head_project(ctx, h, x, (pl_tensor){0});
     a.xt = last_hidden;
     a.teacher_row = s->teacher_row;
     a.weight = s->weight;
@@ -96,8 +122,9 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
     p->loss = pl_divergence(ctx, &a);
     p->loss.data = pl_ctx_read(ctx, &p->loss);
     if (p->learn && u->opt.pace > 0 && p->loss.data) pl_blocks_pace(s, &p->loss, u->opt.pace);
-    if (p->learn) pl_tape_backward(ctx);
     if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+    if (confident) learn_confidence(ctx, p, &r);
+    if (p->learn) pl_tape_backward(ctx);
 }
 
 static void pass(pl_ctx *ctx, unroll_pass *p) {
@@ -197,8 +224,8 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
              u->opt.learn_steps, o->steps, o->token_weight);
     PL_CHECK(o->objective != PL_OBJ_LABEL, "a drafter learns from a teacher, not from labels");
-    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features, "regression of %s's hidden states",
-             pl_backbone_name(model));
+    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features || model->head.kind->confidence,
+             "regression of %s's hidden states", pl_backbone_name(model));
     unroll_pass most = {.u = u, .rows = o->capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
@@ -237,11 +264,6 @@ void pl_unroll_destroy(pl_unroll *u) {
     *u = (pl_unroll){0};
 }
 
-// A row's weight in one of the two losses, as the ops have it.
-static float scaled(double weight, float row) {
-    return (float)(weight * (double)row);
-}
-
 // The head's own distribution instead of the one it learns.
 static pl_status score_own(pl_unroll *u, const unroll_pass *p, pl_err *err) {
     for (int k = 0; k < u->ran; k++) {
@@ -268,6 +290,7 @@ static void keep_blocks(pl_unroll *u, const unroll_pass *p) {
             int64_t from = k * s->n + i, to = k * p->rows + s->row[i];
             u->pack.weight[to] = s->weight[from];
             u->loss[to] = pl_real_at(&p->loss, from);
+            if (u->opt.feature_weight > 0) u->feature_loss[to] = pl_real_at(&p->feature_loss[0], from);
             u->student_argmax[to] = s->argmax[from];
             if (!p->learn) u->accept[to] = (float)pl_real_at(&p->accept, from);
         }

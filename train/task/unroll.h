@@ -27,12 +27,14 @@
 #include "train/task/rescored.h"
 
 typedef struct pl_unroll_options {
-    int64_t      capacity;       // rows
-    int          steps;          // K
-    int          learn_steps;    // how many of them are learned from; 0: all. Scoring always looks K steps ahead
-    double       step_decay;     // weight of step k is step_decay^k
-    double       token_weight;   // of the divergence
-    double       feature_weight; // of the regression; 0: none. Only where the backbone predicts features
+    int64_t      capacity;     // rows
+    int          steps;        // K
+    int          learn_steps;  // how many of them are learned from; 0: all. Scoring always looks K steps ahead
+    double       step_decay;   // weight of step k is step_decay^k
+    double       token_weight; // of the divergence
+    // Of the regression, where the backbone predicts features; of the confidence that a block drafter's head has: its
+    // cross-entropy with the acceptance, in the regression's place. 0: none.
+    double       feature_weight;
     // The divergence; js_beta and lk_decay: of the objectives that have them.
     pl_objective objective;
     bool         unmasked;
