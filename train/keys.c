@@ -145,7 +145,8 @@ const pl_key pl_train_keys[] = {
      .help = "kind: drafter: steps of training-time test; 0: eagle3 5, eagle1 1 (more: on its own features too)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.eval_steps), .deflt = "0", .min = 0, .max = PL_MAX_UNROLL,
-     .help = "kind: drafter: draft depths that held-out evaluations cover; 0: as train.unroll, at least 4",
+     .help = "kind: drafter: draft depths that held-out evaluations cover, of blocks all of them; 0: as train.unroll, "
+             "at least 4",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INT(pl_train_recipe, train.anchors), .each = true, .deflt = "0", .min = 0, .max = 1 << 20,
      .help = "dflash: blocks of a slot, drawn among its rows; 0: as many as have train.slot_rows slots together",

@@ -69,7 +69,7 @@ static void params(pl_head *h, pl_params *ps) {
     add(ps, &w->w1, PL_PARAM_EMBED, "markov_head.markov_w1.weight", h->vocab, r, 0.01);
     add(ps, &w->w2, PL_PARAM_MATRIX, "markov_head.markov_w2.weight", h->vocab, r, 1 / sqrt((double)r));
     if (!own->confidence) return;
-    add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 1 / sqrt((double)both));
+    add(ps, &w->sure, PL_PARAM_MATRIX, "confidence_head.proj.weight", 1, both, 0); // begins with no opinion
     add(ps, &w->sure_bias, PL_PARAM_BIAS, "confidence_head.proj.bias", 1, 0, 0);
 }
 

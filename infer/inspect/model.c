@@ -33,7 +33,7 @@ pl_status pl_inspect_is_drafter(const char *path, bool *drafter, pl_err *err) {
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(j.root, "architectures");
     const cJSON *name = cJSON_IsArray(names) ? names->child : NULL;
     const cJSON *layers = cJSON_GetObjectItemCaseSensitive(j.root, "num_hidden_layers");
-    *drafter = cJSON_HasObjectItem(j.root, "draft_vocab_size") ||
+    *drafter = cJSON_HasObjectItem(j.root, "draft_vocab_size") || cJSON_HasObjectItem(j.root, "dflash_config") ||
                (name && cJSON_IsString(name) && strstr(name->valuestring, "Eagle") != NULL);
     bool one_layer = !*drafter && cJSON_IsNumber(layers) && layers->valuedouble == 1;
     pl_json_close(&j);
@@ -237,6 +237,15 @@ pl_status pl_inspect_drafter(pl_json_out *o, const char *path, pl_inspect_option
     }
     put_head(o, &c.head);
     pl_put_int(o, "draft_vocab", c.draft_vocab_size ? c.draft_vocab_size : c.vocab_size);
+    if (c.backbone == PL_HF_DFLASH) {
+        pl_put_bool(o, "target_head", c.target_head);
+        pl_put_int(o, "block", c.block.size);
+        pl_put_int(o, "drafts", c.block.size - !c.block.anchor_first);
+        pl_put_int(o, "mask_token", c.block.mask_token);
+        pl_put_bool(o, "anchor_first", c.block.anchor_first);
+        pl_put_ids(o, "taps", c.tap, c.n_taps);
+        pl_put_str(o, "tap_numbering", numbering[PL_HF_TAPS_OUTPUT]);
+    }
     if (c.backbone == PL_HF_EAGLE3) {
         pl_put_ids(o, "taps", c.tap, c.n_taps);
         pl_put_str(o, "tap_numbering", numbering[c.tap_numbering]);

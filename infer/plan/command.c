@@ -5,6 +5,7 @@
 #include "infer/plan/parts.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "kernels/base/probe.h"
 
 #include <stdlib.h>
@@ -151,6 +152,18 @@ static pl_status add_drafter(pl_plan *p, const char *dir, pl_err *err) {
     *h = (pl_plan_head){.measured = pl_plan_methods_find(&p->measured, dir)};
     name_drafter(p, h, dir);
     PL_TRY(pl_backbone_open(&h->backbone, dir, &p->target.model, p->target.dtype, err));
+    if (h->backbone->kind->draft) {
+        const char *kind = pl_backbone_name(h->backbone);
+        pl_backbone_destroy(h->backbone);
+        if (h->measured) {
+            pl_log("%s: a %s drafter drafts whole blocks, which the plan leaves out; it is as evaluated", dir, kind);
+            return PL_OK;
+        }
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "--drafter %s: a %s drafter drafts whole blocks, the plan is of drafts token after token; let "
+                       "eval measure it with chains of several lengths",
+                       dir, kind);
+    }
     p->n++;
     h->full = is_full(h->backbone, &p->target);
     return find_acceptance(p, h, dir, err);

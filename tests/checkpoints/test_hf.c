@@ -443,6 +443,7 @@ static void test_bad_targets(void **state) {
 
 #define EAGLE "\"architectures\":[\"LlamaForCausalLMEagle3\"],\"draft_vocab_size\":100"
 #define OWN "\"architectures\":[\"PacelineEagle3\"],"
+#define BLOCK "\"architectures\":[\"DFlashDraftModel\"],"
 #define OTHER "\"architectures\":[\"PacelineDrafter\"],"
 
 static void test_drafter(void **state) {
@@ -470,6 +471,24 @@ static void test_drafter(void **state) {
     put_config(at("d.json"), NULL, "\"draft_vocab_size\":100"); // as some heads are published
     assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
 
+    put_config(at("d.json"), "architectures",
+               BLOCK
+               "\"num_target_layers\":36,\"block_size\":16,\"dflash_config\":{\"block_size\":8,\"mask_token_id\":3,"
+               "\"target_layer_ids\":[1,9],\"sample_from_anchor\":false}");
+    assert_ok(pl_hf_config_read(&c, at("d.json"), PL_HF_DRAFTER, &err));
+    assert_true(c.backbone == PL_HF_DFLASH && c.target_head && c.qk_norm && !c.block.anchor_first);
+    assert_true(c.block.size == 8 && c.block.mask_token == 3 && c.block.target_layers == 36); // the inner one counts
+    assert_true(c.n_taps == 2 && c.tap[0] == 1 && c.tap[1] == 9);
+    c.target_head = false;
+    c.block.anchor_first = true;
+    c.head = pl_hf_head_make("lowrank", 4);
+    strcpy(c.architecture, "PacelineDFlash");
+    pl_hf_config again;
+    assert_ok(pl_hf_config_write(at("again.json"), &c, &err));
+    assert_ok(pl_hf_config_read(&again, at("again.json"), PL_HF_DRAFTER, &err));
+    assert_true(!again.target_head && again.n_taps == 2 && again.tap[1] == 9);
+    assert_memory_equal(&again.block, &c.block, sizeof c.block);
+
     static const struct {
         const char *drop, *more, *says;
     } bad[] = {
@@ -478,8 +497,26 @@ static void test_drafter(void **state) {
         {"architectures", "\"architectures\":[\"PacelineEagle\"]", "paceline.head.kind: missing; PacelineEagle says"},
         {"architectures", "\"architectures\":[\"LlamaForCausalLMEagle\"],\"paceline\":{\"head\":{\"kind\":\"full\"}}",
          "\"full\", but LlamaForCausalLMEagle has its target's head"},
-        {"architectures", "\"architectures\":[\"DFlashDraftModel\"]",
+        {"architectures", "\"architectures\":[\"DominoDraftModel\"]",
          "draft heads are LlamaForCausalLMEagle3, PacelineEagle3, or LlamaForCausalLM with draft_vocab_size"},
+        {"architectures", BLOCK "\"block_size\":8", "dflash_config: missing"},
+        {"architectures", BLOCK "\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
+         "block_size: missing"},
+        {"architectures", BLOCK "\"block_size\":1,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
+         "block_size"},
+        {"architectures", BLOCK "\"block_size\":8,\"dflash_config\":{\"target_layer_ids\":[1]}",
+         "mask_token_id: missing"},
+        {"architectures", BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":512,\"target_layer_ids\":[1]}",
+         "mask_token_id"},
+        {"architectures", BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[-1]}",
+         "target_layer_ids[0]"},
+        {"architectures",
+         BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1],"
+               "\"projector_type\":\"domino\"}",
+         "projector_type: not supported; plain DFlash is, without it"},
+        {"architectures",
+         BLOCK "\"block_size\":8,\"markov_rank\":256,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
+         "markov_rank: not supported; plain DFlash is, without it"},
         {NULL, "\"draft_vocab_size\":513", "draft_vocab_size: 513 is not between 1 and vocab_size 512"},
         {NULL, "\"draft_vocab_size\":0", "draft_vocab_size: expected a positive integer"},
         {"architectures", EAGLE ",\"target_hidden_size\":-1", "target_hidden_size: expected a positive integer"},

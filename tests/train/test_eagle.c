@@ -122,6 +122,24 @@ static void learns_eagle1_lowrank(void **state) {
            &pl_backbone_eagle1, "lowrank");
 }
 
+#define DFLASH "drafter.kind=dflash\ndrafter.layers=2\ntrain.unroll=0\n"
+
+static void learns_dflash(void **state) {
+    (void)state;
+    learns("dflash", DFLASH "train.steps=120\ndrafter.block=4\n", &pl_backbone_dflash, "full");
+    learns("pace", DFLASH "train.steps=120\ndrafter.block=4\ntrain.draft_weights=d-pace\ntrain.objective=hard-ce\n",
+           &pl_backbone_dflash, "full");
+}
+
+// Anchor first, with the token before and a confidence.
+static void learns_dspark(void **state) {
+    (void)state;
+    learns("dspark",
+           DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=16\n"
+                  "drafter.head.confidence=true\n",
+           &pl_backbone_dflash, "markov");
+}
+
 // The target answers while EAGLE-1 learns; a dataset without taps serves it as one with them does.
 static void eagle1_sources(void **state) {
     (void)state;
@@ -393,6 +411,11 @@ static void refused_before_anything(void **state) {
          "ids; give drafter.head.vocab, the list to draft from"},
         {"drafter.head.kind=lowrank\ndrafter.head.rank=4\ndrafter.head.position_aware=true", "give drafter.head.vocab"},
         {"drafter.head.redistribute=50", "drafter.head.redistribute=50: all tokens are drafted"},
+        {"drafter.kind=dflash\ntrain.unroll=3", ": dflash drafts blocks; give drafter.block"},
+        {"drafter.block=4", "drafter.block=4: eagle3 drafts no blocks"},
+        {"drafter.head.kind=markov\ndrafter.head.rank=4", ": eagle3 drafts no blocks; such a head is for those"},
+        {"drafter.kind=dflash\ntrain.unroll=0\ntrain.draft_weights=d-pace",
+         ": d-pace weighs by cross-entropy; give train.objective: hard-ce"},
         {"drafter.kind=eagle1\ndrafter.head.position_aware=true",
          "drafter.head.position_aware=true: the target's own matrix has no order of frequency; give drafter.head.vocab "
          "and "
@@ -576,6 +599,8 @@ int main(void) {
         cmocka_unit_test(learns_lowrank),
         cmocka_unit_test(learns_specvocab),
         cmocka_unit_test(learns_eagle1),
+        cmocka_unit_test(learns_dflash),
+        cmocka_unit_test(learns_dspark),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),

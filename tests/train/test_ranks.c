@@ -77,6 +77,15 @@ static void eagle1(void **state) {
              (const int[]){2, 3, 0});
 }
 
+// Anchors are drawn by what a slot holds, whoever runs it.
+static void dflash(void **state) {
+    (void)state;
+    like_one("dflash",
+             SHORT "train.slots=3\ndrafter.kind=dflash\ndrafter.layers=1\ndrafter.block=4\ntrain.unroll=0\n"
+                   "train.anchors=10\n",
+             (const int[]){2, 0});
+}
+
 static void online(void **state) {
     (void)state;
     like_one("online", "train.steps=6\ntrain.warmup=1\ntrain.slots=3\ndata.mode=online\n", (const int[]){2, 3, 0});
@@ -242,6 +251,7 @@ int main(void) {
         cmocka_unit_test(eagle3),
         cmocka_unit_test(uneven_slots),
         cmocka_unit_test(eagle1),
+        cmocka_unit_test(dflash),
         cmocka_unit_test(online),
         cmocka_unit_test(router),
         cmocka_unit_test(target),

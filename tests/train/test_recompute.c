@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define DFLASH "drafter.kind=dflash\ndrafter.layers=2\ntrain.unroll=0\ntrain.anchors=12\n"
 #define SHORT "train.steps=6\ntrain.warmup=2\ntrain.eval_every=3\n"
 
 static pl_status drafter(const char *out, const char *extra, bool recompute, int64_t stop_after, pl_err *err) {
@@ -48,6 +49,9 @@ static void drafters(void **state) {
     same_weights("eagle1", "drafter.kind=eagle1\ntrain.unroll=3\n");
     same_weights("eagle1-lowrank", "drafter.kind=eagle1\ntrain.unroll=3\ndrafter.head.kind=lowrank\n"
                                    "drafter.head.rank=4\n");
+    same_weights("dflash", DFLASH "drafter.block=4\n");
+    same_weights("dspark", DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\n"
+                                  "drafter.head.rank=4\ndrafter.head.confidence=true\n");
     same_weights("frozen", "drafter.start=BASE/eagle3-kept/checkpoints/best\ndrafter.freeze=backbone\n"
                            "drafter.head.kind=lowrank\ndrafter.head.rank=4\n");
 }
@@ -78,6 +82,10 @@ static void on_a_device(void **state) {
     small_backend = pl_backend_emulated();
     same_weights("device", "train.steps=3\ntrain.slot_rows=48\ntrain.slots=1\ntrain.unroll=3\ntrain.eval_steps=3\n"
                            "train.eval_tokens=60\ntrain.eval_prompts=1\n");
+    same_weights("device-dspark",
+                 DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=4\n"
+                        "drafter.head.confidence=true\ntrain.steps=3\ntrain.slot_rows=48\ntrain.slots=1\n"
+                        "train.eval_tokens=60\ntrain.eval_prompts=1\n");
     small_backend = NULL;
 }
 

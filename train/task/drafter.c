@@ -119,6 +119,14 @@ static void place(pl_task *t, int64_t step, int number, const int64_t *from, con
     if (to[1] > 0) put_int(o, "to_row", to[1]);
 }
 
+// What is regressed beside the divergence: features, or how likely drafts are to be accepted.
+static const char *regressed(const eagle *e, bool eval) {
+    bool block = e->model->kind->draft;
+    return eval    ? block ? "eval_step_confidence_loss" : "eval_step_feature_loss"
+           : block ? "step_confidence_loss"
+                   : "step_feature_loss";
+}
+
 static void put_steps(pl_metrics *m, const char *key, const double *sum, const double *count, int steps) {
     double mean[PL_MAX_UNROLL];
     for (int k = 0; k < steps; k++)
@@ -132,7 +140,7 @@ static void report(pl_task *t, const double *sums, pl_metrics *m) {
     pl_metrics_num(m, "rows_counted", sums[SUM_COUNT]);
     put_steps(m, "step_loss", sums + SUM_LOSS, sums + SUM_COUNT, steps);
     put_steps(m, "step_accuracy", sums + SUM_AGREE, sums + SUM_COUNT, steps);
-    if (o->feature_weight > 0) put_steps(m, "step_feature_loss", sums + SUM_FEATURE, sums + SUM_COUNT, steps);
+    if (o->feature_weight > 0) put_steps(m, regressed((eagle *)t, false), sums + SUM_FEATURE, sums + SUM_COUNT, steps);
 }
 
 static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, pl_err *err) {
@@ -158,7 +166,7 @@ static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, 
     pl_metrics_num(m, "eval_acceptance_length", greedy);
     pl_metrics_num(m, "eval_acceptance_length_sampled", sampled);
     put_steps(m, "eval_step_loss", s.step_loss, s.count, steps);
-    if (e->u.opt.feature_weight > 0) put_steps(m, "eval_step_feature_loss", s.feature_loss, s.count, steps);
+    if (e->u.opt.feature_weight > 0) put_steps(m, regressed(e, true), s.feature_loss, s.count, steps);
     put_steps(m, "eval_step_accuracy", s.agree, s.count, steps);
     put_steps(m, "eval_step_acceptance", s.accept, s.count, steps);
     pl_metrics_int(m, "eval_rows", rows);
