@@ -7,7 +7,7 @@
 #include "data/tokenizer/pre.h"
 #include "data/tokenizer/spm_proto.h"
 #include "kernels/base/arena.h"
-#include "kernels/base/strbuf.h"
+#include "kernels/base/proto.h"
 #include "kernels/base/utf8.h"
 #include <limits.h>
 #include <string.h>
@@ -75,26 +75,6 @@ static pl_status read_ends(pl_tokenizer *tok, const source *s, bool add_bos, pl_
 
 // ---- SentencePiece: the ModelProto that the file was made from
 
-static void put_varint(pl_strbuf *b, uint64_t v) {
-    char   bytes[10];
-    size_t n = 0;
-    do
-        bytes[n++] = (char)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
-    while (v >>= 7);
-    pl_strbuf_add(b, bytes, n);
-}
-
-static void put_number(pl_strbuf *b, unsigned field, uint64_t v) {
-    put_varint(b, field << 3);
-    put_varint(b, v);
-}
-
-static void put_bytes(pl_strbuf *b, unsigned field, const char *s, size_t n) {
-    put_varint(b, field << 3 | 2);
-    put_varint(b, n);
-    pl_strbuf_add(b, s, n);
-}
-
 // Field numbers of sentencepiece_model.proto, as spm_proto.c reads them.
 static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
     const pl_gguf_value *scores;
@@ -112,24 +92,20 @@ static pl_status write_proto(pl_strbuf *b, const source *s, pl_err *err) {
         if (unknown >= 0 && type == PL_SPM_UNKNOWN) type = PL_SPM_UNUSED;
         if (id == unknown) type = PL_SPM_UNKNOWN;
         bytes = bytes || type == PL_SPM_BYTE;
-        put_bytes(&piece, 1, text, n);
-        put_varint(&piece, 2 << 3 | 5);
+        pl_proto_bytes(&piece, 1, text, n);
+        pl_proto_varint(&piece, 2 << 3 | 5);
         pl_strbuf_add(&piece, (const char *)scores->data + 4 * (size_t)id, 4);
-        put_number(&piece, 3, (uint64_t)(uint32_t)type);
-        b->failed = b->failed || piece.failed;
-        if (!piece.failed) put_bytes(b, 1, piece.s, piece.n);
+        pl_proto_number(&piece, 3, (uint64_t)(uint32_t)type);
+        pl_proto_message(b, 1, &piece);
         pl_strbuf_fini(&piece);
     }
     pl_strbuf part = {0};
-    put_number(&part, 3, 2); // model_type BPE
-    put_number(&part, 35, bytes);
-    if (!part.failed) put_bytes(b, 2, part.s, part.n);
-    b->failed = b->failed || part.failed;
-    part.n = 0;
-    put_number(&part, 3, flag(s, KEY "add_space_prefix", true));
-    put_number(&part, 4, flag(s, KEY "remove_extra_whitespaces", false));
-    if (!part.failed) put_bytes(b, 3, part.s, part.n);
-    b->failed = b->failed || part.failed;
+    pl_proto_number(&part, 3, 2); // model_type BPE
+    pl_proto_number(&part, 35, bytes);
+    pl_proto_message(b, 2, &part);
+    pl_proto_number(&part, 3, flag(s, KEY "add_space_prefix", true));
+    pl_proto_number(&part, 4, flag(s, KEY "remove_extra_whitespaces", false));
+    pl_proto_message(b, 3, &part);
     pl_strbuf_fini(&part);
     return b->failed ? pl_fail(err, PL_E_MEMORY, "%s: out of memory", s->path) : PL_OK;
 }

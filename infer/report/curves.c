@@ -67,7 +67,8 @@ static pl_status read_line(pl_curves *c, const char *series, const char *path, c
         snprintf(name, sizeof name, "%s%s%s", series, *stage ? " / " : "", stage);
         const cJSON *item;
         cJSON_ArrayForEach(item, j.root) {
-            if (!cJSON_IsNumber(item) || strcmp(item->string, "step") == 0 || st != PL_OK) continue;
+            bool when = strcmp(item->string, "step") == 0 || strcmp(item->string, "time") == 0;
+            if (!cJSON_IsNumber(item) || when || st != PL_OK) continue;
             if (!add(c, name, item->string, step, item->valuedouble))
                 st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
         }

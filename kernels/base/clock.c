@@ -11,6 +11,12 @@ double pl_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double pl_unix_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 // An integer that orders as the double does (a NaN with the sign bit clear comes last).
 static uint64_t key_of(double x) {
     uint64_t u;

@@ -2,7 +2,8 @@
 #ifndef PL_CLOCK_H
 #define PL_CLOCK_H
 
-double pl_now(void); // seconds, monotonic
+double pl_now(void);       // seconds, monotonic
+double pl_unix_time(void); // seconds since 1970, for people
 
 typedef struct pl_sample_stats {
     double median, min, p10, p90, mean;

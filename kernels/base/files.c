@@ -467,6 +467,15 @@ void pl_atomic_file_abort(pl_atomic_file *a) {
     *a = (pl_atomic_file){.fd = -1};
 }
 
+pl_status pl_fd_write(int fd, const char *path, const void *data, size_t n, pl_err *err) {
+    for (size_t done = 0; done < n;) {
+        ssize_t w = write(fd, (const char *)data + done, n - done);
+        if (w < 0 && errno != EINTR) return pl_fail_errno(err, "%s", path);
+        if (w > 0) done += (size_t)w;
+    }
+    return PL_OK;
+}
+
 pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err) {
     pl_atomic_file a;
     PL_TRY(pl_atomic_file_begin(&a, path, err));

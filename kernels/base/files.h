@@ -47,6 +47,8 @@ pl_status pl_tree_remove(const char *path, pl_err *err);
 pl_status pl_file_read(const char *path, uint8_t **data, size_t *n, size_t max_bytes, pl_err *err);
 // A regular file with exactly these bytes under this name, or the file that was there before.
 pl_status pl_file_write_atomic(const char *path, const void *data, size_t n, pl_err *err);
+// All n bytes to an open descriptor, for files that grow; `path` is for the message.
+pl_status pl_fd_write(int fd, const char *path, const void *data, size_t n, pl_err *err);
 
 // ---- mapped files ----
 

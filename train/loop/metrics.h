@@ -1,10 +1,12 @@
-// metrics.jsonl: one JSON object per line, appended as training goes, each with "stage" and "step" in front. A resumed
-// run first cuts off what was written after the checkpoint it starts from, so that every step stands there once.
+// metrics.jsonl: one JSON object per line, appended as training goes, each with "stage", "step" and "time" (Unix
+// seconds) in front. A resumed run first cuts off what was written after the checkpoint it starts from, so that every
+// step stands there once.
 #ifndef PL_TRAIN_METRICS_H
 #define PL_TRAIN_METRICS_H
 
 #include "kernels/base/json.h"
 #include "kernels/base/status.h"
+#include "train/loop/events.h"
 #include <stdint.h>
 
 typedef struct pl_metrics {
@@ -13,12 +15,17 @@ typedef struct pl_metrics {
     int         fd;
     pl_json_out line;
     bool        open; // a line has been begun
+    bool        watched;
+    pl_events   events;
 } pl_metrics;
 
 // Keeps the whole lines before the first one of this stage with a step above keep_step, and appends behind them.
 // Lines of other stages that follow such a line go too: stages are run in order. PL_E_IO.
 pl_status pl_metrics_open(pl_metrics *m, const char *path, const char *stage, int64_t keep_step, pl_err *err);
 void      pl_metrics_close(pl_metrics *m);
+// Lines go to TensorBoard's event file beside this one too (train/loop/events.h), which is begun with the first of
+// them: a process that has nothing left to do leaves the files as they are.
+void      pl_metrics_watch(pl_metrics *m);
 
 void      pl_metrics_begin(pl_metrics *m, int64_t step);
 void      pl_metrics_num(pl_metrics *m, const char *key, double v);
