@@ -16,6 +16,17 @@ static atomic_int      level = PL_LOG_NORMAL;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool            line_open; // a progress line stands on the terminal without its newline; under `lock`
 
+static _Atomic(FILE *) elsewhere; // of pl_log_to
+
+void pl_log_to(FILE *f) {
+    atomic_store(&elsewhere, f);
+}
+
+// Whether what needs this level is said.
+static bool heard(pl_log_level needed) {
+    return atomic_load(&elsewhere) || atomic_load(&level) >= (int)needed;
+}
+
 void pl_log_set(pl_log_level l) {
     atomic_store(&level, (int)l);
 }
@@ -31,13 +42,15 @@ static void say(const char *prefix, const char *fmt, va_list ap) {
     if (vsnprintf(text, sizeof text, fmt, ap) < 0) return;
     clean(text);
     pthread_mutex_lock(&lock);
-    fprintf(stderr, "%s%s%s\n", line_open ? "\r\033[K" : "", prefix, text);
+    FILE *to = atomic_load(&elsewhere);
+    fprintf(to ? to : stderr, "%s%s%s\n", line_open ? "\r\033[K" : "", prefix, text);
+    if (to) fflush(to);
     line_open = false;
     pthread_mutex_unlock(&lock);
 }
 
 void pl_log(const char *fmt, ...) {
-    if (atomic_load(&level) < PL_LOG_NORMAL) return;
+    if (!heard(PL_LOG_NORMAL)) return;
     va_list ap;
     va_start(ap, fmt);
     say("", fmt, ap);
@@ -45,7 +58,7 @@ void pl_log(const char *fmt, ...) {
 }
 
 void pl_log_warn(const char *fmt, ...) {
-    if (atomic_load(&level) < PL_LOG_QUIET) return;
+    if (!heard(PL_LOG_QUIET)) return;
     va_list ap;
     va_start(ap, fmt);
     say("paceline: warning: ", fmt, ap);
@@ -58,7 +71,7 @@ static const double EVERY_TERMINAL = 0.2, EVERY_PLAIN = 10; // seconds between l
 
 static bool on_terminal(void) {
     const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
+    return !atomic_load(&elsewhere) && isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
 }
 
 // A line that wraps cannot be rewritten with a carriage return: it is cut to the terminal's width.
@@ -104,7 +117,9 @@ static void show(const pl_progress *p, char text[TEXT]) {
         fflush(stderr);
         line_open = true;
     } else {
-        fprintf(stderr, "%s\n", text);
+        FILE *to = atomic_load(&elsewhere);
+        fprintf(to ? to : stderr, "%s\n", text);
+        if (to) fflush(to);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -116,7 +131,7 @@ void pl_progress_begin(pl_progress *p, const char *what, int64_t start_at, int64
 }
 
 void pl_progress_update(pl_progress *p, int64_t done, const char *fmt, ...) {
-    if (atomic_load(&level) < PL_LOG_NORMAL) return;
+    if (!heard(PL_LOG_NORMAL)) return;
     double now = pl_now(), every = p->live ? EVERY_TERMINAL : EVERY_PLAIN;
     bool   last_of_live = p->live && p->total > 0 && done >= p->total; // the line that stays must be the full one
     if (now - p->last < every && !last_of_live) return;

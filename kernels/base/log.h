@@ -12,6 +12,8 @@
 // MUTE: nothing at all, for processes whose messages another one gives.
 typedef enum pl_log_level { PL_LOG_MUTE, PL_LOG_QUIET, PL_LOG_NORMAL } pl_log_level;
 void pl_log_set(pl_log_level level);
+// Everything that is said goes here from now on, whatever the level, as plain lines; NULL: to stderr again. Borrowed.
+void pl_log_to(FILE *f);
 void pl_log(const char *fmt, ...) PL_PRINTF(1, 2);      // one line, normal level
 void pl_log_warn(const char *fmt, ...) PL_PRINTF(1, 2); // one line "paceline: warning: ...", also when quiet
 

@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/impl.h"
 #include "kernels/op/add.h"
@@ -153,6 +154,31 @@ pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, 
     return same_arithmetic(c, be, err);
 }
 
+// ---- what is counted
+
+pl_comm_counts pl_comm_counted(const pl_comm *c) {
+    return c ? c->counts : (pl_comm_counts){0};
+}
+
+static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status st) {
+    c->counts.seconds += pl_now() - from;
+    for (int i = 0; i < c->ranks; i++) {
+        c->counts.sent += s->out_bytes[i];
+        c->counts.received += s->in_bytes[i];
+    }
+    return st;
+}
+
+static pl_status meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
+    double from = pl_now();
+    return count(c, s, from, c->group->swap(c, what, s, err));
+}
+
+static pl_status travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
+    double from = pl_now();
+    return count(c, s, from, c->transport->swap(c, ctx, s, err));
+}
+
 // ---- sums
 
 // The tree over n values: value i takes in the subtrees to its left that are as large as its own, and the last one all
@@ -199,7 +225,7 @@ static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err)
         bring.in[i] = at;
         bring.in_bytes[i] = mine;
     }
-    PL_TRY(c->transport->swap(c, ctx, &bring, err));
+    PL_TRY(travel(c, ctx, &bring, err));
     if (mine == 0) return PL_OK;
     tree(c->ranks, add_piece, &p);
     if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
@@ -216,11 +242,14 @@ static pl_status give_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err
         take.in[i] = r->part[i];
         take.in_bytes[i] = r->bytes[i];
     }
-    return c->transport->swap(c, ctx, &take, err);
+    return travel(c, ctx, &take, err);
 }
 
 static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    return c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
+    double    from = pl_now();
+    pl_status st = c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
+    c->counts.seconds += pl_now() - from;
+    return st;
 }
 
 static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
@@ -302,7 +331,7 @@ static pl_status show_all(pl_comm *c, int what, const void *mine, uint8_t *in, s
         s.in[r] = in + (size_t)r * bytes;
         s.out_bytes[r] = s.in_bytes[r] = bytes;
     }
-    return c->group->swap(c, what, &s, err);
+    return meet(c, what, &s, err);
 }
 
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
@@ -338,7 +367,7 @@ pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
             s.in[0] = (uint8_t *)data + at;
             s.in_bytes[0] = n;
         }
-        PL_TRY(c->group->swap(c, PL_MEET_BROADCAST, &s, err));
+        PL_TRY(meet(c, PL_MEET_BROADCAST, &s, err));
         at += n;
     }
     return PL_OK;
@@ -357,14 +386,14 @@ pl_status pl_comm_fetch(pl_comm *c, int from, void *data, size_t bytes, pl_err *
             s.in[from] = (uint8_t *)data + at;
             s.in_bytes[from] = n;
         }
-        PL_TRY(c->group->swap(c, PL_MEET_FETCH, &s, err));
+        PL_TRY(meet(c, PL_MEET_FETCH, &s, err));
         at += n;
     }
     return PL_OK;
 }
 
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err) {
-    return c ? c->group->swap(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, err) : PL_OK;
+    return c ? meet(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, err) : PL_OK;
 }
 
 pl_status pl_comm_enter(pl_comm *c, pl_err *err) {

@@ -73,6 +73,14 @@ int         pl_comm_neighbours(const pl_comm *c); // how many ranks its host has
 bool        pl_comm_joined(const pl_comm *c);     // each was started by itself (pl_comm_join)
 const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "shared memory", "TCP"
 
+// Not collective. What this rank has sent and taken in since it began, and for how long it was in meetings and
+// exchanges: it waited for slower ranks, or for bytes on their way. Zeros for NULL.
+typedef struct pl_comm_counts {
+    uint64_t sent, received; // bytes of what is passed, without what a network adds
+    double   seconds;
+} pl_comm_counts;
+pl_comm_counts pl_comm_counted(const pl_comm *c);
+
 // x[n], reals in the memory of ctx's backend, becomes the sum over ranks, with the same bits on all of them. In order
 // with the ops of ctx, which records nothing; done on return. The first call takes room for pieces from that memory.
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err);

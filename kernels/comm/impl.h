@@ -59,8 +59,9 @@ struct pl_comm {
     const pl_transport *transport;
     void               *own;    // of the transport
     const pl_memory    *memory; // of `room`
-    void               *room;   // pieces of one round of a sum; NULL before the first
-    uint64_t            sent;   // bytes of columns
+    pl_comm_counts      counts;
+    void               *room; // pieces of one round of a sum; NULL before the first
+    uint64_t            sent; // bytes of columns
 };
 
 // Bytes of one round of a sum.

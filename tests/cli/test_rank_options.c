@@ -3,6 +3,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
+#include "kernels/base/json.h"
 #include "kernels/base/rng.h"
 #include "program.h"
 #include "tests/port.h"
@@ -150,6 +151,53 @@ static running start(const char *out, const char *ranks) {
         _exit(127);
     }
     return r;
+}
+
+static char *text_of(const char *name) {
+    char     path[160];
+    uint8_t *data;
+    size_t   n;
+    snprintf(path, sizeof path, "%s/%s", base, name);
+    assert_int_equal(pl_file_read(path, &data, &n, 1 << 24, NULL), PL_OK);
+    return (char *)data;
+}
+
+// Each rank's rate, waiting and memory stand in the lines; rank 1 has a log of its own, rank 0 none.
+static void ranks_are_watched(void **state) {
+    (void)state;
+    static const char *const lists[] = {"rank_tokens_per_second", "rank_wait_data_seconds", "rank_wait_ranks_seconds",
+                                        "rank_memory_bytes"};
+    char                     path[160], *metrics, *log;
+    trains("train", "watched", "--ranks 2 --set train.steps=10 --set train.log_every=4");
+    metrics = text_of("watched/metrics.jsonl");
+    pl_json j;
+    double  v, sum[2];
+    int     lines = 0;
+    for (char *line = metrics, *end; (end = strchr(line, '\n')); line = end + 1) {
+        assert_int_equal(pl_json_parse(&j, "metrics.jsonl", 1, line, (size_t)(end - line), 0, NULL), PL_OK);
+        if (pl_json_get_num(&j, NULL, "step_seconds", 1e-9, 1e3, &v, NULL) == PL_OK) {
+            double waited;
+            assert_int_equal(pl_json_get_num(&j, NULL, "wait_ranks_seconds", 0, v, &waited, NULL), PL_OK);
+            for (int i = 0; i < 4; i++) {
+                const cJSON *list = cJSON_GetObjectItemCaseSensitive(j.root, lists[i]);
+                assert_int_equal(cJSON_GetArraySize(list), 2);
+                for (int r = 0; r < 2; r++)
+                    sum[r] = cJSON_GetArrayItem(list, r)->valuedouble;
+                if (i != 1) assert_true(sum[0] > 0 && sum[1] > 0);
+            }
+            assert_int_equal(pl_json_get_num(&j, NULL, "memory_bytes", 1e6, 1e12, &v, NULL), PL_OK);
+            assert_true(v == (sum[0] > sum[1] ? sum[0] : sum[1]));
+            lines++;
+        }
+        pl_json_close(&j);
+    }
+    assert_int_equal(lines, 3); // steps 4, 8 and the last
+    log = text_of("watched/rank-1.log");
+    assert_int_equal(strncmp(log, "rank 1 of 2 on ", 15), 0);
+    assert_null(strchr(log, '\r'));
+    snprintf(path, sizeof path, "%s/watched/rank-0.log", base);
+    assert_false(pl_path_exists(path));
+    pl_free(metrics), pl_free(log);
 }
 
 // How much a run has said about its steps.
@@ -364,8 +412,13 @@ static void launched_wrongly(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_weights),     cmocka_unit_test(refusals), cmocka_unit_test(stopping),
-        cmocka_unit_test(killing),          cmocka_unit_test(launched), cmocka_unit_test(launched_and_stopped),
+        cmocka_unit_test(ranks_are_watched),
+        cmocka_unit_test(same_weights),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(stopping),
+        cmocka_unit_test(killing),
+        cmocka_unit_test(launched),
+        cmocka_unit_test(launched_and_stopped),
         cmocka_unit_test(launched_wrongly),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -22,6 +22,7 @@ typedef struct loop {
     pl_slots                  slots;
     pl_optim                  optim;
     pl_progress               progress;
+    pl_watch                  watch;
     pl_checkpoints            files;
     pl_run_state              at;
     double                    saved_at; // time
@@ -74,11 +75,22 @@ static pl_status judge(pl_guard *g, pl_step_result *r, int64_t step, pl_err *err
     return PL_OK;
 }
 
+// What this rank has counted by the end of a step, less what it had before.
+static void count_own(const pl_task *t, const pl_comm_counts *before, double waited, pl_step_result *r) {
+    pl_comm_counts now = pl_comm_counted(t->comm);
+    r->own[PL_WATCH_SECONDS] = r->seconds;
+    r->own[PL_WATCH_DATA] = t->waited - waited;
+    r->own[PL_WATCH_RANKS] = now.seconds - before->seconds;
+    r->own[PL_WATCH_SENT] = (double)(now.sent - before->sent);
+}
+
 pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *g, int64_t step, double lr,
                           pl_step_result *r, pl_err *err) {
-    double          start = pl_now();
+    double          start = pl_now(), waited = t->waited;
+    pl_comm_counts  before = pl_comm_counted(t->comm);
     pl_param_block *b = t->block;
     PL_TRY(run_slots(t, slots, optim, g, step, r->sums, err));
+    r->own[PL_WATCH_TOKENS] = r->sums[PL_SUM_TOKENS];
     if (b->shard.ranks > 1)
         PL_TRY(pl_comm_sum_pieces(t->comm, &optim->ctx, b->grad, b->n, b->piece, err));
     else
@@ -94,6 +106,7 @@ pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard
     int64_t skipped = g ? pl_guard_skipped(g) : 0;
     if (r->counts) PL_TRY(pl_optim_update(optim, lr, scale, r->grad_norm, step - skipped, err));
     r->seconds = pl_now() - start;
+    count_own(t, &before, waited, r);
     return PL_OK;
 }
 
@@ -106,16 +119,30 @@ static pl_status open_lines(const loop *l, pl_metrics *m, const char *name, pl_e
     return st;
 }
 
+static double rate_of(const pl_step_result *r) {
+    return r->seconds > 0 ? r->tokens / r->seconds : 0;
+}
+
+static bool line_due(const loop *l) {
+    return l->at.step % l->o->log_every == 0 || l->at.step == l->o->steps;
+}
+
+// Every rank counts; rank 0 shows how the run goes, the others where their messages go (pl_log_to).
+static pl_status watch_step(loop *l, const pl_step_result *r, pl_err *err) {
+    pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate_of(r));
+    pl_watch_step(&l->watch, r->own);
+    return line_due(l) ? pl_watch_collect(&l->watch, err) : PL_OK;
+}
+
 static pl_status log_step(loop *l, const pl_step_result *r, pl_err *err) {
-    double rate = r->seconds > 0 ? r->tokens / r->seconds : 0;
-    pl_progress_update(&l->progress, l->at.step, "loss %.4f, %.0f tokens/s", r->loss, rate);
-    if (l->at.step % l->o->log_every != 0 && l->at.step != l->o->steps) return PL_OK;
+    if (!line_due(l)) return PL_OK;
     pl_metrics_begin(&l->metrics, l->at.step);
     pl_metrics_num(&l->metrics, "loss", r->loss);
     pl_metrics_num(&l->metrics, "lr", r->lr);
     pl_metrics_num(&l->metrics, "grad_norm", r->grad_norm);
     pl_metrics_num(&l->metrics, "tokens", r->tokens);
-    pl_metrics_num(&l->metrics, "tokens_per_second", rate);
+    pl_metrics_num(&l->metrics, "tokens_per_second", rate_of(r));
+    pl_watch_report(&l->watch, &l->metrics);
     if (pl_guard_skipped(&l->at.guard) > 0) pl_metrics_int(&l->metrics, "skipped", pl_guard_skipped(&l->at.guard));
     if (l->t->report) l->t->report(l->t, r->sums, &l->metrics);
     return pl_metrics_end(&l->metrics, err);
@@ -227,6 +254,7 @@ static pl_status run_steps(loop *l, pl_err *err) {
         PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, &l->at.guard, l->at.step + 1, lr, &r, err));
         l->at.step++;
         if (!r.counts) PL_TRY(tell_skipped(l, &r, err));
+        PL_TRY(watch_step(l, &r, err));
         bool   last = l->at.step == o->steps, wanted = false;
         double asked = pl_stop_requested() || (o->stop_after > 0 && l->at.step >= o->stop_after);
         PL_TRY(pl_comm_sum_doubles(l->t->comm, &asked, 1, err)); // any of the ranks: its machine may be taken away
@@ -340,7 +368,9 @@ static pl_status open_files(loop *l, pl_err *err) {
     bool there = pl_path_exists(path);
     pl_free(path);
     if (there) PL_TRY(open_lines(l, &l->skipped, SKIPPED_FILE, err));
-    return open_lines(l, &l->metrics, "metrics.jsonl", err);
+    PL_TRY(open_lines(l, &l->metrics, "metrics.jsonl", err));
+    pl_metrics_watch(&l->metrics);
+    return PL_OK;
 }
 
 static pl_status start(loop *l, pl_err *err) {
@@ -353,6 +383,7 @@ static pl_status start(loop *l, pl_err *err) {
     PL_TRY(pl_optim_init(&l->optim, t->backend, t->pool, t->block, &o, err));
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &share);
     PL_TRY(pl_slots_init(&l->slots, share, t->block->n, t->backend, err));
+    PL_TRY(pl_watch_init(&l->watch, t->comm, err));
     PL_TRY(check_start(l, err));
     return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
 }
@@ -372,6 +403,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     }
     pl_metrics_close(&l.metrics);
     pl_metrics_close(&l.skipped);
+    pl_watch_fini(&l.watch);
     pl_slots_fini(&l.slots);
     pl_optim_fini(&l.optim);
     pl_checkpoints_fini(&l.files);

@@ -22,6 +22,7 @@
 #include "train/loop/optim.h"
 #include "train/loop/schedule.h"
 #include "train/loop/slots.h"
+#include "train/loop/watch.h"
 
 // The scalars that every slot adds up; a task's own follow.
 enum { PL_SUM_LOSS, PL_SUM_WEIGHT, PL_SUM_TOKENS, PL_SUM_OWN };
@@ -35,6 +36,7 @@ struct pl_task {
     pl_comm          *comm; // the ranks that share each step's slots; NULL: one
     int               n_slots;
     char              identity[128]; // what must agree between a state and the run that resumes from it
+    double            waited;        // seconds so far in which a slot had no data: they were read or made
     int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
     int               n_cursor;
 
@@ -84,8 +86,9 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 typedef struct pl_step_result {
     double loss, lr, grad_norm, tokens, seconds;
     double sums[PL_SLOT_SUMS];
-    bool   counts;       // the weights were updated
-    char   skipped[160]; // why not
+    double own[PL_WATCH_MEMORY]; // this rank's figures (train/loop/watch.h)
+    bool   counts;               // the weights were updated
+    char   skipped[160];         // why not
 } pl_step_result;
 pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *guard, int64_t step, double lr,
                           pl_step_result *r, pl_err *err);

@@ -1,15 +1,19 @@
+#define _GNU_SOURCE 1 // gethostname
 #include "train/run/run.h"
 
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/source/bounded.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/target.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static pl_status write_recipe(const pl_recipe *r, const char *out_dir, pl_err *err) {
     char *text, *path = pl_path_join(out_dir, "recipe.yaml");
@@ -89,9 +93,33 @@ static pl_status share_of(pl_env *out, pl_pool **pool, const pl_env *env, pl_err
 
 // ---- a run ----
 
+// A rank's own words: OUT/rank-R.log on its host. A run does not need them: where they cannot be written, it says
+// nothing, as its messages are rank 0's to give.
+static FILE *open_words(const char *out_dir, const pl_comm *comm) {
+    char  host[256] = "", *path = pl_sprintf("%s/rank-%d.log", out_dir, pl_comm_rank(comm));
+    FILE *f = path && pl_dir_make(out_dir, NULL) == PL_OK ? fopen(path, "ae") : NULL;
+    pl_free(path);
+    if (!f) return NULL;
+    gethostname(host, sizeof host - 1);
+    pl_log_to(f);
+    pl_log("rank %d of %d on %s, process %ld", pl_comm_rank(comm), pl_comm_ranks(comm), host, (long)getpid());
+    return f;
+}
+
+static pl_status train_with_words(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
+                                  pl_err *err) {
+    FILE     *f = open_words(out_dir, env->comm);
+    pl_err    own = {0};
+    pl_status st = train(r, out_dir, env, stop_after, err ? err : &own);
+    if (f && st != PL_OK) pl_log("%s", err ? err->msg : own.msg);
+    pl_log_to(NULL);
+    if (f) fclose(f);
+    return st;
+}
+
 pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after,
                              pl_err *err) {
-    if (pl_comm_rank(env->comm) > 0) return train(r, out_dir, env, stop_after, err);
+    if (pl_comm_rank(env->comm) > 0) return train_with_words(r, out_dir, env, stop_after, err);
     pl_env   share;
     pl_pool *pool;
     PL_TRY(pl_train_check(r, err));

@@ -6,6 +6,7 @@
 #include "infer/model/target.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/log.h"
@@ -59,7 +60,9 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     eagle         *e = (eagle *)t;
     pl_unroll_sums s = {0};
     (void)step, (void)number; // the cursor says where the data goes on
+    double from = pl_now();
     PL_TRY(pl_pack_fill(&e->u.pack, e->train, -1, e->cursor, &e->noise, err));
+    t->waited += pl_now() - from;
     PL_TRY(pl_unroll_learn(&e->u, err));
     pl_unroll_add(&e->u, false, &s);
     sums[PL_SUM_LOSS] = s.loss;
@@ -95,9 +98,12 @@ static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
 }
 
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
-    eagle *e = (eagle *)t;
+    eagle    *e = (eagle *)t;
+    double    from = pl_now();
+    pl_status st = pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
     (void)step, (void)number;
-    return pl_pack_skip(&e->u.pack, e->train, e->cursor, err);
+    t->waited += pl_now() - from;
+    return st;
 }
 
 static void put_int(pl_json_out *o, const char *key, int64_t v) {
