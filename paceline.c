@@ -18,6 +18,7 @@
 #include "kernels/base/log.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
+#include "train/plan/command.h"
 #include "train/run/bench.h"
 #include "train/run/launch.h"
 #include "train/run/pipeline.h"
@@ -238,9 +239,10 @@ STAGE(run, "generate, train and eval in order, skipping what is up to date",
       NULL, true);
 
 static const pl_command *const commands[] = {
-    &generate_command,    &train_command,     &eval_command,       &run_command,       &pl_command_decode,
-    &pl_command_tokenize, &pl_command_vocab,  &pl_command_inspect, &pl_command_bench,  &pl_command_plan,
-    &pl_command_report,   &pl_command_doctor, &pl_command_export,  &pl_command_import, &pl_command_check};
+    &generate_command,  &train_command,       &eval_command,          &run_command,
+    &pl_command_decode, &pl_command_tokenize, &pl_command_vocab,      &pl_command_inspect,
+    &pl_command_bench,  &pl_command_plan,     &pl_command_plan_train, &pl_command_report,
+    &pl_command_doctor, &pl_command_export,   &pl_command_import,     &pl_command_check};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 // ---- help ----
@@ -274,11 +276,20 @@ static void print_version(bool json) {
 
 // ---- one command ----
 
-static const pl_command *find_command(const char *name, pl_err *err) {
-    const char *names[COMMANDS];
+// A command's name has one word or two (plan train): the longer one is looked for first. *at moves past it.
+static const pl_command *find_command(int argc, char **argv, int *at, pl_err *err) {
+    const char *names[COMMANDS], *name = argv[*at], *second = *at + 1 < argc ? argv[*at + 1] : "";
+    size_t      n = strlen(name);
     for (int i = 0; i < COMMANDS; i++) {
         names[i] = commands[i]->name;
-        if (strcmp(names[i], name) == 0) return commands[i];
+        if (strncmp(names[i], name, n) != 0 || names[i][n] != ' ' || strcmp(names[i] + n + 1, second) != 0) continue;
+        *at += 2;
+        return commands[i];
+    }
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(names[i], name) != 0) continue;
+        *at += 1;
+        return commands[i];
     }
     const char *near = pl_cli_nearest(name, names, COMMANDS);
     if (near)
@@ -508,7 +519,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     a->table[0] = common_options;
     PL_TRY(pl_cli_parse(a, argc, argv, &at, true, err));
     if (at < argc) {
-        *c = find_command(argv[at++], err);
+        *c = find_command(argc, argv, &at, err);
         if (!*c) return PL_E_USAGE;
         a->table[1] = (*c)->options;
         a->table[2] = (*c)->recipe ? recipe_options : NULL;

@@ -12,7 +12,7 @@ levels   kernels < checkpoints recipes < data < infer < train
 kernels  base < . < cpu < op < comm < cuda
 data     text < benchmarks tokenizer < chat < dataset < counts
 infer    model tree cli < head report < sample < drafter verify < decode < generate inspect export import . < eval bench command < plan
-train    loop < . < source < start < task < run
+train    loop < . < source < start < task < run plan
 checkpoints .
 recipes  .
 never    infer/model infer/tree infer/head infer/sample infer/drafter infer/verify infer/decode : infer/cli recipes

@@ -1,0 +1,136 @@
+#include "train/plan/plan.h"
+
+#include "data/dataset/dataset.h"
+#include "infer/drafter/backbone.h"
+#include "train/loop/slots.h"
+
+#include <math.h>
+
+#define ROUND 4194304.0       // PL_COMM_ROUND
+#define KEPT 1073741824.0     // bytes of logits that are kept
+#define DOC_BYTES (8 + 5 * 4) // of a document: doc_offsets, pl_doc_about
+#define BF16 2.0
+#define F32 4.0
+
+const char *const pl_train_mode_names[PL_TRAIN_MODES] = {"offline", "bounded", "online"};
+
+static double products(const pl_params *ps) {
+    double n = 0;
+    for (int i = 0; i < ps->n; i++)
+        if (ps->p[i].kind == PL_PARAM_MATRIX) n += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols;
+    return n;
+}
+
+static int64_t row_bytes(int64_t d, int64_t taps) {
+    pl_columns_shape shape = {.d = d, .taps = taps};
+    size_t           bytes = 0;
+    for (int c = 0; c < PL_COLUMNS; c++)
+        bytes += pl_column_width((pl_column)c, &shape) * pl_element_size(pl_column_element((pl_column)c));
+    return (int64_t)bytes;
+}
+
+// Of the config alone: what a token reads of a mixture is a part of what the target holds.
+static void size_target(pl_train_sizes *z, const pl_hf_config *c) {
+    double d = c->hidden_size, hd = c->head_dim, expert = 3 * d * c->expert_size;
+    z->vocab = c->vocab_size;
+    z->head = z->vocab * d;
+    z->dense = (c->tie_word_embeddings ? 1 : 2) * z->head;
+    for (int l = 0; l < c->num_hidden_layers; l++) {
+        z->dense += 2 * d * hd * (c->num_attention_heads + c->num_key_value_heads);
+        if (c->experts == 0 || pl_hf_dense(c, l)) {
+            z->dense += 3 * d * c->intermediate_size;
+            continue;
+        }
+        z->dense += d * c->experts;
+        z->target += expert * c->experts;
+        z->per_token += expert * c->experts_per_token;
+    }
+    z->target += z->dense;
+}
+
+pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, const pl_backend *be, pl_err *err) {
+    pl_hf_config        one = *config; // tables of positions are not what is asked
+    pl_llama            target;
+    pl_backbone        *b = NULL;
+    pl_backbone_options o = {.head = pl_hf_head_make("full", 0)};
+    *z = (pl_train_sizes){0};
+    one.max_position_embeddings = one.max_position_embeddings < 64 ? one.max_position_embeddings : 64;
+    PL_TRY(pl_llama_init(&target, &one, be, false, err));
+    pl_status st = pl_backbone_create(&b, pl_backbone_at(0), &target, &o, be, err);
+    if (st == PL_OK) {
+        size_target(z, config);
+        z->trained = (double)pl_params_count(&b->params);
+        z->products = products(&b->params);
+        z->fuse = (double)pl_tensor_count(b->kind->fuse_only(b));
+        z->width = config->hidden_size;
+        z->heads = (double)b->shape.nh * (double)b->shape.hd;
+        z->kv = (double)b->shape.nkv * (double)b->shape.hd;
+        z->inter = config->intermediate_size;
+        z->taps = b->n_taps;
+        z->row_bytes = row_bytes(config->hidden_size, b->n_taps);
+    }
+    pl_backbone_destroy(b);
+    pl_llama_fini(&target);
+    return st;
+}
+
+static double slot_flops(const pl_train_sizes *z, const pl_train_setup *s) {
+    double rows = s->slot_rows, flops = 4 * z->fuse * rows + 2 * z->head * rows;
+    for (int k = 0; k < s->unroll; k++)
+        flops += 6 * (z->products - z->fuse) * rows + 12 * z->heads * rows * ((s->tokens + 1) / 2 + k);
+    return flops;
+}
+
+static double memory_of(const pl_train_sizes *z, const pl_train_setup *s, pl_train_mode mode, int share, int ranks) {
+    double rows = s->slot_rows, levels = share > 1 ? floor(log2(share - 1)) + 1 : 0;
+    double kept = F32 * rows * s->unroll * z->vocab;
+    double step = 14 * z->width + 2 * z->heads + 4 * z->kv + 4 * z->inter;
+    double target = mode == PL_TRAIN_ONLINE ? z->target : 2 * z->head;
+    double held = s->sharded ? 3.0 / ranks : 3; // masters and moments
+    return F32 * z->trained * (2 + held + levels) + BF16 * target + 2 * F32 * rows * s->unroll * step +
+           F32 * rows * (z->taps + 1) * z->width + fmin(KEPT, kept);
+}
+
+// Seconds of one device for a token of an answer.
+static double token_seconds(const pl_train_sizes *z, const pl_train_setup *s) {
+    double bytes = BF16 * fmin(z->target, z->dense + s->sessions * z->per_token);
+    return fmax(2 * (z->dense + z->per_token) / s->flops, bytes / (s->sessions * s->memory_bandwidth));
+}
+
+static const char *limit_of(const pl_train_plan *p, const pl_train_setup *s) {
+    if (p->memory > s->memory) return "memory";
+    if (p->making > p->training) return "answers";
+    return p->waiting > p->compute ? "network" : "compute";
+}
+
+// How often one device makes all answers.
+static double making_share(const pl_train_setup *s, pl_train_mode mode, int ranks) {
+    if (mode == PL_TRAIN_ONLINE) return s->epochs;
+    return (mode == PL_TRAIN_BOUNDED ? s->epochs : 1) / ranks;
+}
+
+pl_status pl_train_predict(pl_train_plan *p, const pl_train_sizes *z, const pl_train_setup *s, pl_train_mode mode,
+                           int ranks, pl_err *err) {
+    int first, share;
+    *p = (pl_train_plan){0};
+    pl_slots_share(s->slots, 0, ranks, &first, &share);
+    if ((s->slots + share - 1) / share < ranks)
+        return pl_fail(err, PL_E_USAGE, "--ranks %d: a step's %d slots give %d ranks work; use --slots %d", ranks,
+                       s->slots, (s->slots + share - 1) / share, ranks);
+    double rows = s->samples * s->tokens, bytes = F32 * z->trained, one = slot_flops(z, s) / s->flops;
+    p->steps = ceil(s->epochs * rows / ((double)s->slots * s->slot_rows));
+    p->compute = share * one;
+    p->sent = 2.0 * (ranks - 1) / ranks * bytes;
+    p->waiting = ranks > 1 ? p->sent / s->network + 2 * ceil(bytes / ROUND) * s->latency : 0;
+    p->step = p->compute + p->waiting;
+    p->sent_all = p->sent * ranks * p->steps;
+    p->efficiency = s->slots * one / (ranks * p->step);
+    p->training = p->steps * p->step;
+    p->making = rows * token_seconds(z, s) * making_share(s, mode, ranks);
+    double stored = mode == PL_TRAIN_OFFLINE ? s->samples : mode == PL_TRAIN_BOUNDED ? fmin(s->window, s->samples) : 0;
+    p->disk = stored * (s->tokens * (double)z->row_bytes + DOC_BYTES);
+    p->memory = memory_of(z, s, mode, share, ranks);
+    p->target_devices = (int)ceil(BF16 * z->target / s->memory);
+    p->limit = limit_of(p, s);
+    return PL_OK;
+}

@@ -1,0 +1,73 @@
+// What training a drafter will take, before it is done: seconds, memory of a device, bytes over the network, disk.
+//
+//   M      samples of L tokens, seen E times           S, B   slots of a step, rows of a slot (train.slots, .slot_rows)
+//   R      ranks (train/loop/slots.h: rank 0 works on s of the S slots)
+//   N      trained elements of the drafter (pl_params_count of its own parameter list); of products: N_m, and of those
+//          the N_f of fc, which rows read once                                              (infer/drafter/backbone.h)
+//   V d    the target's output matrix; W, W_a: elements of the target's matrices, and those that one token reads
+//   K      steps of the training-time test (train/task/unroll.h)
+//
+//   steps    = ceil(E M L / (S B))
+//   flops    = B (6 K (N_m - N_f) + 4 N_f + 2 V d) + 12 nh hd sum_k (B (L + 1) / 2 + k B)             of a slot
+//              each product once forward, twice backward; fc's features and the teacher are constants: bench step's
+//              count (train/run/bench_step.c)
+//   compute  = s flops / F                            F: flop/s that a step reaches, measured or assumed
+//   sent     = 2 (R - 1) / R 4 N                      bytes of a rank and step: kernels/comm/comm.h
+//   network  = sent / bandwidth + 2 ceil(4 N / 4 MiB) latency       a round sums PL_COMM_ROUND bytes in two exchanges
+//   step     = compute + network                      the sum begins when a rank's slots are done: nothing overlaps
+//
+//   disk     = M L (sum over the columns of data/dataset/columns.h of width * bytes) + 28 M       offline; bounded: of
+//              the samples that lie there at once; online: none. (28: doc_offsets and the lists of pl_doc_about)
+//   making   = M L / R max(2 W_a / F, min(W, W_d + P w) / (P bandwidth of memory) bytes)        the target's answers,
+//              decoded in P sessions at once; W_d: its matrices but the experts, w: the experts of one token. Caches
+//              are left out, prompts count as if they were decoded. Offline: once for all ranks together; bounded:
+//              E times; online: every rank answers all prompts, E times (train/README.md).
+//   memory   = 4 N (2 + 3 + levels) + 2 (2 V d) + activations     masters, moments, gradients, working copy, partial
+//              sums of slots (train/loop/slots.h); the target's embedding and output matrix in bf16; online: all of it.
+//              activations = 8 B K (14 d + 2 nh hd + 4 nkv hd + 4 I) + 4 B (A d + d) + min(1 GiB, 4 B K V): what a
+//              step's ops keep for backward and its gradients, what a slot reads, logits that are kept
+// Slots take whole documents while they fit: short ones leave some rows empty, which steps count as full.
+// Times are those of steps alone: evaluations, checkpoints and reading data come on top.
+#ifndef PL_TRAIN_PLAN_H
+#define PL_TRAIN_PLAN_H
+
+#include "checkpoints/hf.h"
+#include "kernels/backend.h"
+
+typedef enum pl_train_mode { PL_TRAIN_OFFLINE, PL_TRAIN_BOUNDED, PL_TRAIN_ONLINE, PL_TRAIN_MODES } pl_train_mode;
+extern const char *const pl_train_mode_names[PL_TRAIN_MODES];
+
+// The models' part, which depends on no machine.
+typedef struct pl_train_sizes {
+    double  trained, products, fuse, head;   // N, N_m, N_f, V d
+    double  heads, kv, width, inter, taps;   // nh hd, nkv hd, d, I, A of the drafter
+    double  target, dense, per_token, vocab; // W, W_d, w, V
+    int64_t row_bytes;                       // of a dataset
+} pl_train_sizes;
+
+// A full-head EAGLE-3 drafter for the target of this config. PL_E_UNSUPPORTED, PL_E_MEMORY.
+pl_status pl_train_sizes_of(pl_train_sizes *s, const pl_hf_config *target, const pl_backend *be, pl_err *err);
+
+typedef struct pl_train_setup {
+    double samples, tokens, epochs, window; // M, L, E; window: samples that lie on disk at once (bounded)
+    int    slots, slot_rows, unroll, sessions;
+    bool   sharded; // masters and moments lie over the ranks: 3 / R for 3 in `memory`, the same bytes are sent
+    double flops, memory_bandwidth, memory; // of a device: flop/s that are reached, bytes/s, bytes
+    double network, latency;                // bytes/s of a rank, seconds
+} pl_train_setup;
+
+typedef struct pl_train_plan {
+    double      steps, compute, waiting, step; // seconds of one step: computing, over the network, both
+    double      sent, sent_all;                // bytes of a rank and step; of all ranks, all steps
+    double      efficiency;                    // over R single ranks
+    double      training, making;              // seconds in all
+    double      disk, memory;                  // bytes; memory: of a device that trains
+    int         target_devices;                // over which the target must lie to answer prompts
+    const char *limit;                         // what binds
+} pl_train_plan;
+
+// PL_E_USAGE: ranks that would have no slot.
+pl_status pl_train_predict(pl_train_plan *p, const pl_train_sizes *z, const pl_train_setup *s, pl_train_mode mode,
+                           int ranks, pl_err *err);
+
+#endif
