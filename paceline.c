@@ -12,9 +12,11 @@
 #include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "infer/inspect/inspect.h"
+#include "infer/model/tp.h"
 #include "infer/plan/command.h"
 #include "infer/report/report.h"
 #include "kernels/base/files.h"
+#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include "kernels/devices.h"
 #include "train/keys.h"
@@ -77,11 +79,20 @@ static const pl_cli_option rank_options[] = {
      .max = PL_RANKS_MAX,
      .help = "processes that share the work, the slots (train.slots) of each training step or the shards of a dataset, "
              "and the threads; with --device cuda each has a GPU of its own"},
+    {.name = "tensor-parallel",
+     .type = PL_CLI_INT,
+     .arg = "N",
+     .deflt = "1",
+     .min = 1,
+     .max = PL_RANKS_MAX,
+     .help =
+         "processes over which the target's weights and caches are divided, as it is too large for one; logits keep "
+         "their bits"},
     {.name = "transport",
      .type = PL_CLI_TEXT,
      .arg = PL_TRANSPORTS_SYNTAX,
      .deflt = "auto",
-     .help = "how ranks sum their gradients: through the hosts' memory, or by NCCL between GPUs"},
+     .help = "how ranks exchange tensors: through the hosts' memory, or by NCCL between GPUs"},
     {.name = "rank",
      .type = PL_CLI_INT,
      .arg = "R",
@@ -107,6 +118,11 @@ static const pl_cli_option rank_options[] = {
      .deflt = "300",
      .help = "for all ranks to come"},
     {0}};
+
+// All of them, those behind --ranks, or none.
+static const pl_cli_option *ranks_of(const pl_command *c) {
+    return c->ranks ? rank_options : c->parts ? rank_options + 1 : NULL;
+}
 
 // ---- stages of a recipe ----
 
@@ -214,6 +230,7 @@ static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
                                               .max_positional = 1,                                                     \
                                               .recipe = true,                                                          \
                                               .ranks = shared,                                                         \
+                                              .parts = true,                                                           \
                                               .devices = true,                                                         \
                                               .options = own,                                                          \
                                               .about = more,                                                           \
@@ -405,13 +422,36 @@ static pl_status same_recipe(const pl_env *env, const pl_cli_args *a, pl_err *er
                    a->positional[0], own, first);
 }
 
+// What the ranks of a target have held and sent, told as they end.
+static pl_status end_parts(const pl_env *env, pl_err *err) {
+    pl_tp_use use[PL_RANKS_MAX];
+    int       ranks = pl_comm_ranks(env->tp);
+    PL_TRY(pl_tp_used(env->tp, use, err));
+    for (int r = 0; r < ranks; r++)
+        pl_log("rank %d of %d by %s: peak memory %.2f GB, sent %.2f MB", r, ranks, pl_comm_transport(env->tp),
+               use[r].peak / 1e9, use[r].sent / 1e6);
+    if (env->json) {
+        pl_put_array(env->result, "tensor_parallel");
+        for (int r = 0; r < ranks; r++) {
+            pl_json_out_object(env->result);
+            pl_put_num(env->result, "peak_memory_bytes", use[r].peak);
+            pl_put_num(env->result, "sent_bytes", use[r].sent);
+            pl_json_out_close(env->result, '}');
+        }
+        pl_json_out_close(env->result, ']');
+    }
+    return pl_tp_end(env->tp, err);
+}
+
 // The command, once its ranks run.
 static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *comm, pl_err *err) {
     pl_json_out json = {0};
     bool        first = pl_comm_rank(comm) == 0;
+    bool        parts = c->parts && pl_cli_int(a, "tensor-parallel") > 1;
     pl_env      env = {.quiet = pl_cli_has(a, "quiet"),
                        .json = pl_cli_has(a, "json"),
-                       .comm = comm,
+                       .comm = parts ? NULL : comm,
+                       .tp = parts ? comm : NULL,
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1};
 
@@ -424,14 +464,15 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
     PL_TRY(find_threads(a, &threads, err));
     if (pl_comm_joined(comm))
         threads = threads > 0 ? threads : own_cores(pl_comm_neighbours(comm));
-    else if (!first)
+    else if (!first || parts)
         threads = pl_ranks_threads(threads > 0 ? threads : pl_cores(), pl_comm_ranks(comm));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
     PL_TRY(pl_pool_create(&env.pool, threads, err));
     env.threads = pl_pool_threads(env.pool);
-    pl_status same = pl_comm_joined(comm) ? same_recipe(&env, a, err) : PL_OK;
+    pl_status same = pl_comm_joined(env.comm) ? same_recipe(&env, a, err) : PL_OK;
     if (!first || same != PL_OK) {
-        pl_status st = same == PL_OK ? pl_ranks_serve(&env, err) : same;
+        pl_status st = same;
+        if (st == PL_OK) st = parts ? pl_tp_follow(comm, env.backend, env.pool, err) : pl_ranks_serve(&env, err);
         pl_pool_destroy(env.pool);
         return st;
     }
@@ -443,7 +484,7 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
         env.text = stdout;
     }
     pl_status st = c->run(&env, a, err);
-    if (st == PL_OK) st = pl_ranks_end(&env, err);
+    if (st == PL_OK) st = parts ? end_parts(&env, err) : pl_ranks_end(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
     // A verdict is told though it is a failure, once all of it is there.
     if (st != PL_OK && c->verdict && env.json && json.depth == 1 && !json.first) finish_output(&json, NULL);
@@ -462,11 +503,6 @@ static const char *environment(void *arg, const char *name) {
 static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
     char identity[128];
     snprintf(identity, sizeof identity, "paceline %s (%s)", pl_version(), pl_commit());
-    if (pl_cli_int(a, "ranks") > 1)
-        return pl_fail(err, PL_E_USAGE,
-                       "--ranks %lld: %s has started %d processes already, of which this is one; leave "
-                       "it out",
-                       (long long)pl_cli_int(a, "ranks"), l->by, l->ranks);
     pl_comm_place place = {.rank = l->rank,
                            .ranks = l->ranks,
                            .local = l->local,
@@ -480,24 +516,56 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return pl_comm_join(comm, &place, err);
 }
 
+// A target over ranks: all that were started, or as many as are asked for.
+static pl_status find_parts(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, int parts, pl_err *err) {
+    if (!l->by) return pl_comm_fork(comm, parts, err);
+    if (l->ranks != parts)
+        return pl_fail(err, PL_E_USAGE,
+                       "--tensor-parallel %d: %s has started %d processes, over which the target is "
+                       "to lie; give their number",
+                       parts, l->by, l->ranks);
+    return join(comm, a, l, err);
+}
+
+static bool given(const pl_command *c, const pl_cli_args *a, const char *name) {
+    return (c->ranks || c->parts) && pl_cli_has(a, name);
+}
+
+// What is one process's work.
+static pl_status refuse_others(const pl_command *c, const pl_cli_args *a, const pl_launch *l, pl_err *err) {
+    if (l->ranks > 1)
+        return pl_fail(err, PL_E_USAGE, "%s: is one process's work, and %s started %d; start it by itself%s", c->name,
+                       l->by, l->ranks, c->parts ? ", or give --tensor-parallel" : "");
+    if (given(c, a, "transport"))
+        return pl_fail(err, PL_E_USAGE, "--transport: there is one process; give --tensor-parallel");
+    return PL_OK;
+}
+
 static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_args *a, pl_err *err) {
-    bool              takes = c->ranks;
-    pl_launch_options o = {.rank = takes && pl_cli_has(a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
-                           .world = takes && pl_cli_has(a, "world") ? (int)pl_cli_int(a, "world") : 0,
-                           .address = takes ? pl_cli_text(a, "address") : NULL,
-                           .group = takes ? pl_cli_text(a, "group") : NULL,
+    pl_launch_options o = {.rank = given(c, a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
+                           .world = given(c, a, "world") ? (int)pl_cli_int(a, "world") : 0,
+                           .address = given(c, a, "address") ? pl_cli_text(a, "address") : NULL,
+                           .group = given(c, a, "group") ? pl_cli_text(a, "group") : NULL,
                            .has_mpi = pl_comm_mpi_kind()};
-    pl_launch         l;
-    if (!c->recipe) return PL_OK;
-    PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
-    if (l.ranks > 1 && !takes)
-        return pl_fail(err, PL_E_USAGE, "%s: is one process's work, and %s started %d; start it by itself", c->name,
+    bool              asks = o.rank >= 0 || o.world > 0 || o.address || o.group;
+    int               parts = c->parts ? (int)pl_cli_int(a, "tensor-parallel") : 1;
+    int               ranks = c->ranks ? (int)pl_cli_int(a, "ranks") : 1;
+    pl_launch         l = {.ranks = 1};
+    if (c->recipe || parts > 1 || asks) PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
+    if (parts > 1 && ranks > 1)
+        return pl_fail(err, PL_E_USAGE,
+                       "--tensor-parallel %d and --ranks %d: ranks that share the work have the whole target each; "
+                       "give one of the two",
+                       parts, ranks);
+    if (parts > 1) return find_parts(comm, a, &l, parts, err);
+    if (!c->ranks) return refuse_others(c, a, &l, err);
+    if (l.by && ranks > 1)
+        return pl_fail(err, PL_E_USAGE,
+                       "--ranks %d: %s has started %d processes already, of which this is one; leave it out", ranks,
                        l.by, l.ranks);
-    if (!takes) return PL_OK;
     if (l.by) return join(comm, a, &l, err);
     // Who names a transport gets it also for a single rank.
-    if (pl_cli_int(a, "ranks") > 1 || pl_cli_has(a, "transport"))
-        return pl_comm_fork(comm, (int)pl_cli_int(a, "ranks"), err);
+    if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(comm, ranks, err);
     return PL_OK;
 }
 
@@ -523,7 +591,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
         if (!*c) return PL_E_USAGE;
         a->table[1] = (*c)->options;
         a->table[2] = (*c)->recipe ? recipe_options : NULL;
-        a->table[3] = (*c)->ranks ? rank_options : NULL;
+        a->table[3] = ranks_of(*c);
         PL_TRY(pl_cli_parse(a, argc, argv, &at, false, err));
     }
     if (pl_cli_has(a, "version")) {
@@ -532,7 +600,7 @@ static pl_status work(int argc, char **argv, pl_cli_args *a, const pl_command **
     }
     if (pl_cli_has(a, "help")) {
         if (*c)
-            pl_cli_help(stdout, *c, recipe_options, rank_options, common_options);
+            pl_cli_help(stdout, *c, recipe_options, ranks_of(*c), common_options);
         else
             overview(stdout);
         return finish_output(NULL, err);

@@ -1,8 +1,9 @@
 // The bridge between a model's tensors and the files they live in; it knows no model.
 //
 // A model lists what it needs as pl_weight_spec: a matrix [rows, cols] that is the stack by rows of up to three tensors
-// of the file (q, k, v; gate, up), or of runs of their rows, or a vector. A source is an opened model: check it once, then read. Reading converts
-// any float type to fp32, undoes the interleaved RoPE order of llama2.c files, and never fails after a good check.
+// of the file (q, k, v; gate, up), or of runs of their rows, or a vector. A source is an opened model: check it once,
+// then read. Reading converts any float type to fp32, undoes the interleaved RoPE order of llama2.c files, and never
+// fails after a good check.
 #ifndef PL_WEIGHTS_H
 #define PL_WEIGHTS_H
 

@@ -268,8 +268,8 @@ void pl_cli_help(FILE *f, const pl_command *c, const pl_cli_option *recipe, cons
     if (c->about) fprintf(f, "\n%s\n", c->about);
     help_table(f, "Options", c->options);
     if (c->lists) c->lists(f);
-    if (c->ranks) help_table(f, "Options of several processes", ranks);
     if (c->recipe) help_table(f, "Options of recipes", recipe);
+    help_table(f, "Options of several processes", ranks);
     help_table(f, "Options of every command", common);
     fprintf(f, "\nExample:\n  %s\n", c->example);
 }

@@ -44,6 +44,7 @@ typedef struct pl_command {
     const char *example;
     bool        recipe;  // takes the options of recipes (--set, --out) too
     bool        ranks;   // several processes share its work: takes their options (--ranks, ...) too
+    bool        parts;   // its target may lie over several processes: takes the same but for --ranks
     bool        devices; // computes on any --device; else on the CPU alone
     bool        verdict; // its result is told even where it is a failure
     pl_status (*run)(const pl_env *env, const pl_cli_args *a, pl_err *err);

@@ -10,18 +10,19 @@
 #include <stdio.h>
 
 typedef struct pl_env {
-    const pl_backend           *backend;
-    pl_pool                    *pool;
-    pl_comm                    *comm;    // the ranks of training; NULL: one
-    int                         threads; // of the pool
-    bool                        quiet, json;
-    FILE                       *text;   // results for people (stdout); NULL with --json
-    pl_json_out                *result; // with --json: an open object, to which the command adds its members; else NULL
+    const pl_backend    *backend;
+    pl_pool             *pool;
+    pl_comm             *comm;    // the ranks of training; NULL: one
+    pl_comm             *tp;      // the ranks that targets lie over (infer/model/tp.h); NULL: they are whole
+    int                  threads; // of the pool
+    bool                 quiet, json;
+    FILE                *text;   // results for people (stdout); NULL with --json
+    pl_json_out         *result; // with --json: an open object, to which the command adds its members; else NULL
     // All tables of recipe keys, for whoever opens a recipe.
     const pl_key *const *keys;
-    int                         n_keys;
-    uint64_t                    seed;     // --seed, else 1; recipes have it as `seed`
-    bool                        has_seed; // --seed was given
+    int                  n_keys;
+    uint64_t             seed;     // --seed, else 1; recipes have it as `seed`
+    bool                 has_seed; // --seed was given
 } pl_env;
 
 // A stage of a recipe: pl_generate_run, pl_eval_run, pl_run. The door has opened the recipe and made out_dir.

@@ -321,11 +321,11 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     PL_TRY(pl_sampling_check(&sampling, err));
     double begun = pl_now();
     PL_TRY_GOTO(st, done,
-                pl_target_open(&target, path, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"),
-                               dtype < 0    ? PL_WEIGHTS_AUTO
-                               : dtype == 0 ? PL_WEIGHTS_BF16
-                                            : PL_WEIGHTS_FP32,
-                               env->backend, err));
+                pl_target_open_over(&target, path, pl_cli_text(a, "tokenizer"), pl_cli_text(a, "pre"),
+                                    dtype < 0    ? PL_WEIGHTS_AUTO
+                                    : dtype == 0 ? PL_WEIGHTS_BF16
+                                                 : PL_WEIGHTS_FP32,
+                                    env->backend, env->tp, err));
     if (!target.tok && !env->json) {
         st = pl_fail(err, PL_E_USAGE, "%s: has no tokenizer to write text with; give --tokenizer, or --json for ids",
                      path);
@@ -372,5 +372,6 @@ const pl_command pl_command_decode = {
     .lists = list_kinds,
     .example = "paceline decode --target checkpoints/tiny --prompt \"It was a dark\" --max-new-tokens 64",
     .devices = true,
+    .parts = true,
     .run = run,
 };

@@ -584,7 +584,8 @@ static pl_status open_targets(eval *e, pl_err *err) {
     const pl_eval_options *o = e->o;
     e->target[0] = o->target;
     if (!o->plain_fp32) return PL_OK;
-    PL_TRY(pl_target_open(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, err));
+    PL_TRY(pl_target_open_over(&e->fp32, o->path, o->tokenizer, o->pre, PL_WEIGHTS_FP32, e->env->backend, e->env->tp,
+                               err));
     e->target[1] = &e->fp32;
     return PL_OK;
 }

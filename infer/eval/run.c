@@ -321,7 +321,7 @@ static pl_status limit_prompts(pl_prompts *view, const pl_prompts *all, int64_t 
 }
 
 static pl_status open_target(pl_target *t, const pl_eval_options *o, const pl_env *env, pl_err *err) {
-    PL_TRY(pl_target_open(t, o->path, o->tokenizer, o->pre, PL_WEIGHTS_BF16, env->backend, err));
+    PL_TRY(pl_target_open_over(t, o->path, o->tokenizer, o->pre, PL_WEIGHTS_BF16, env->backend, env->tp, err));
     if (t->tok) return PL_OK;
     return pl_fail(err, PL_E_INPUT, "%s: brings no tokenizer; give target.tokenizer", o->path);
 }

@@ -205,7 +205,11 @@ static pl_status open_sources(sources *s, const pl_recipe *r, const pl_env *env,
     const char *path = gen->target.path, *tokenizer = gen->target.tokenizer;
     PL_TRY(pl_recipe_form(&s->form, r, err));
     if (!gen->data.hidden_states.path) PL_TRY(pl_recipe_prompts(r, &s->form, &s->train, &s->held, err));
-    PL_TRY(pl_llama_open(&s->target, path, pl_target_dtype(gen), env->backend, err));
+    if (gen->data.hidden_states.path && env->tp)
+        return pl_recipe_fail(r, &gen->data.hidden_states.path, err,
+                              "ask the target for nothing but its head, which one process reads; leave "
+                              "--tensor-parallel out");
+    PL_TRY(pl_llama_open_over(&s->target, path, pl_target_dtype(gen), env->backend, env->tp, err));
     return pl_tokenizer_open_pre(&s->tok, tokenizer ? tokenizer : path, gen->target.pre, err);
 }
 

@@ -85,8 +85,8 @@ pl_status pl_llama_trainable(const pl_hf_config *config, const char *where, pl_e
 // Returns how many.
 int pl_llama_default_taps(int n_layers, int taps[PL_MAX_TAPS]);
 
-// Bytes that one decode step must read (over ranks: this one): weights (embedding row aside; of a mixture the experts of one row) plus
-// `context` cached positions.
+// Bytes that one decode step must read (over ranks: this one): weights (embedding row aside; of a mixture the experts
+// of one row) plus `context` cached positions.
 double pl_llama_step_bytes(const pl_llama *m, int64_t context);
 
 // The width and rope of a layer from a config: shared with drafters.

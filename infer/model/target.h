@@ -21,6 +21,9 @@ typedef struct pl_target {
 // one and a llama2.c file leave tok NULL. AUTO: bf16 where the file stores bf16, else fp32.
 pl_status pl_target_open(pl_target *t, const char *path, const char *tokenizer, const char *pre, pl_weights weights,
                          const pl_backend *be, pl_err *err);
+// The same over ranks: pl_llama_open_over.
+pl_status pl_target_open_over(pl_target *t, const char *path, const char *tokenizer, const char *pre,
+                              pl_weights weights, const pl_backend *be, pl_comm *comm, pl_err *err);
 void      pl_target_close(pl_target *t);
 
 // The tokenizer that belongs to a target, without opening the model; *out NULL with PL_OK where there is none.

@@ -2,7 +2,8 @@
 // alone). Every matrix W [N, K] is divided by its rows, the columns of outputs: rank r of R holds rows N r / R up to
 // N (r + 1) / R, computes those outputs of every product, and all ranks gather the rest:
 //
-//   attention   its own heads of queries, keys and values, and the cache of those; gathered: o [M, nh hd], o Wo^T [M, d]
+//   attention   its own heads of queries, keys and values, and the cache of those; gathered: o [M, nh hd], o Wo^T
+//               [M, d]
 //   MLP         its own part of gate and up; gathered: a(x Wg^T) * (x Wu^T) [M, inter], and that by Wd^T [M, d]
 //   head        its own rows of the vocabulary; gathered by rank 0 alone: logits [n, V]
 //
@@ -17,7 +18,8 @@
 //
 // Rank 0 decides. It alone reads prompts, samples, drafts, verifies and writes; the others follow (pl_tp_follow): they
 // open what it opens and run the rows that it sends, token, position and slots of the cache. So nothing that hangs on
-// time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies on one rank.
+// time or on one process (trees that adapt, a stop asked for) has to be the same on all, and a drafter lies on one
+// rank.
 // When a rank fails all end, with its line (kernels/comm/comm.h).
 //
 // Bytes that leave a rank in a forward of M rows of which n have logits, with w_r its part of a width w:
@@ -53,11 +55,12 @@ pl_status pl_tp_follow(pl_comm *c, const pl_backend *be, pl_pool *pool, pl_err *
 // ---- rank 0; each does nothing where the comm is NULL or the target whole
 
 pl_status pl_tp_end(pl_comm *c, pl_err *err);
-// Bytes that each rank has sent of activations so far, and that it holds in memory now (pl_memory_resident); use has
-// room for the comm's ranks.
+// Bytes that each rank has sent of activations so far, that it holds in memory now (pl_memory_resident) and has held at
+// most; use has room for the comm's ranks.
 typedef struct pl_tp_use {
-    double sent, memory;
+    double sent, memory, peak;
 } pl_tp_use;
+
 pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err);
 // The others open it too, as model number *id; then, opened here, hold it against this fingerprint.
 pl_status pl_tp_open(pl_comm *c, int *id, const char *path, pl_dtype t, pl_err *err);

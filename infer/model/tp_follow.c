@@ -211,12 +211,17 @@ static pl_status run(follower *f, const pl_tp_order *o, pl_err *err) {
     return pl_ctx_sync(&k->ctx, err);
 }
 
+void pl_tp_put_use(const pl_comm *c, double *all) {
+    double *u = all + (ptrdiff_t)pl_comm_rank(c) * PL_TP_USES;
+    u[0] = (double)pl_comm_sent(c);
+    u[1] = pl_memory_resident();
+    u[2] = pl_memory_peak();
+}
+
 static pl_status used(follower *f, pl_err *err) {
-    double all[2 * PL_RANKS_MAX] = {0};
-    int    r = pl_comm_rank(f->comm);
-    all[2 * r] = (double)pl_comm_sent(f->comm);
-    all[2 * r + 1] = pl_memory_resident();
-    return pl_comm_sum_doubles(f->comm, all, 2 * pl_comm_ranks(f->comm), err);
+    double all[PL_TP_USES * PL_RANKS_MAX] = {0};
+    pl_tp_put_use(f->comm, all);
+    return pl_comm_sum_doubles(f->comm, all, PL_TP_USES * pl_comm_ranks(f->comm), err);
 }
 
 // ---- orders

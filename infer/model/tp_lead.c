@@ -2,7 +2,6 @@
 #include "infer/model/llama.h"
 #include "infer/model/tp_orders.h"
 #include "kernels/base/check.h"
-#include "kernels/base/room.h"
 
 #include <string.h>
 
@@ -27,11 +26,14 @@ pl_status pl_tp_end(pl_comm *c, pl_err *err) {
 }
 
 pl_status pl_tp_used(pl_comm *c, pl_tp_use *use, pl_err *err) {
-    double all[2 * PL_RANKS_MAX] = {(double)pl_comm_sent(c), pl_memory_resident()};
+    double all[PL_TP_USES * PL_RANKS_MAX] = {0};
     if (c) PL_TRY(order(c, (pl_tp_order){.what = PL_TP_USED}, NULL, err));
-    PL_TRY(pl_comm_sum_doubles(c, all, 2 * pl_comm_ranks(c), err));
-    for (int r = 0; r < pl_comm_ranks(c); r++)
-        use[r] = (pl_tp_use){.sent = all[2 * r], .memory = all[2 * r + 1]};
+    pl_tp_put_use(c, all);
+    PL_TRY(pl_comm_sum_doubles(c, all, PL_TP_USES * pl_comm_ranks(c), err));
+    for (int r = 0; r < pl_comm_ranks(c); r++) {
+        const double *u = all + (ptrdiff_t)r * PL_TP_USES;
+        use[r] = (pl_tp_use){.sent = u[0], .memory = u[1], .peak = u[2]};
+    }
     return PL_OK;
 }
 

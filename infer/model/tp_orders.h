@@ -1,4 +1,5 @@
-// What rank 0 sends to the ranks that follow it: an order, then so many bytes that belong to it. Private to infer/model.
+// What rank 0 sends to the ranks that follow it: an order, then so many bytes that belong to it. Private to
+// infer/model.
 #ifndef PL_TP_ORDERS_H
 #define PL_TP_ORDERS_H
 
@@ -26,5 +27,9 @@ enum {
     PL_TP_ROW,  // token, pos, session, n_ctx, n_path, slot, logits, whether the path follows, then it
 };
 enum { PL_TP_MOVE_WORDS = 4, PL_TP_ROW_WORDS = 9 }; // without what follows
+
+// This rank's pl_tp_use among all ranks' [ranks][PL_TP_USES], which are zeroed.
+#define PL_TP_USES 3
+void pl_tp_put_use(const pl_comm *c, double *all);
 
 #endif

@@ -86,14 +86,17 @@ pl_status pl_memory_lacks(double bytes, bool *lacks, double *have, pl_err *err) 
     return PL_OK;
 }
 
-double pl_memory_resident(void) {
-    double kib = number_in("/proc/self/status", "VmRSS:");
+static double own_status(const char *name) {
+    double kib = number_in("/proc/self/status", name);
     return kib < 0 ? 0 : kib * 1024;
 }
 
+double pl_memory_resident(void) {
+    return own_status("VmRSS:");
+}
+
 double pl_memory_peak(void) {
-    double kib = number_in("/proc/self/status", "VmHWM:");
-    return kib < 0 ? 0 : kib * 1024;
+    return own_status("VmHWM:");
 }
 
 void pl_memory_words(double bytes, char text[32]) {

@@ -92,10 +92,10 @@ pl_status pl_comm_sum_pieces(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, int64_
 pl_status pl_comm_gather_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece, pl_err *err);
 // As pl_comm_sum, for doubles of the host, in the same tree; n <= 4096.
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err);
-// Columns of all ranks side by side: x [rows, width[rank]], each rank its own, becomes [rows, sum of width] in the frame,
-// in the order of ranks. to: the rank that gets it, the others' values are undefined; or PL_TO_ALL. Exact. Like an op,
-// in order with others on ctx, whose error it sets; where ctx has failed it does nothing, and the others wait until
-// somebody tells them (pl_comm_fail). A rank sends what it has once to each that gets it.
+// Columns of all ranks side by side: x [rows, width[rank]], each rank its own, becomes [rows, sum of width] in the
+// frame, in the order of ranks. to: the rank that gets it, the others' values are undefined; or PL_TO_ALL. Exact. Like
+// an op, in order with others on ctx, whose error it sets; where ctx has failed it does nothing, and the others wait
+// until somebody tells them (pl_comm_fail). A rank sends what it has once to each that gets it.
 #define PL_TO_ALL (-1)
 pl_tensor pl_comm_columns(pl_comm *c, pl_ctx *ctx, pl_tensor x, const int64_t *width, int to);
 // Returns once what columns have queued on ctx is there, or a rank has failed: before the host waits for ctx itself.

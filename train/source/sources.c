@@ -53,8 +53,9 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
     return st;
 }
 
-pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_backend *be, pl_err *err) {
+pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
-    bool                      whole = pl_data_made_meanwhile(gen);
-    return (whole ? pl_teacher_open_whole : pl_teacher_open)(t, gen->target.path, pl_target_dtype(gen), be, err);
+    pl_dtype                  dtype = pl_target_dtype(gen);
+    if (!pl_data_made_meanwhile(gen)) return pl_teacher_open(t, gen->target.path, dtype, env->backend, err);
+    return pl_teacher_open_whole(t, gen->target.path, dtype, env->backend, env->tp, err);
 }

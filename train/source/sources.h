@@ -15,6 +15,6 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
                              int n_taps, pl_err *err);
 // The teacher of a recipe's target, with the target's layers where it answers while the drafter learns (data.mode:
 // online): it is loaded once.
-pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_backend *be, pl_err *err);
+pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err);
 
 #endif

@@ -66,7 +66,7 @@ static pl_status place_both(pl_teacher *t, bool tied, pl_err *err) {
 }
 
 static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, bool whole,
-                              pl_err *err) {
+                              pl_comm *comm, pl_err *err) {
     pl_hf_config config;
     char         print[17];
     pl_status    st;
@@ -80,7 +80,7 @@ static pl_status open_teacher(pl_teacher *t, const char *path, pl_dtype dtype, c
     PL_TRY_GOTO(st, fail, pl_fingerprint(print, t->src, &config, false, err));
     PL_TRY_GOTO(st, fail, pl_llama_init(&t->model, &config, be, false, err));
     memcpy(t->model.fingerprint, print, sizeof print);
-    if (whole) PL_TRY_GOTO(st, fail, pl_llama_open(&t->whole, path, dtype, be, err));
+    if (whole) PL_TRY_GOTO(st, fail, pl_llama_open_over(&t->whole, path, dtype, be, comm, err));
     bool lent = whole && !be->memory; // the host reads the whole target's embedding where it lies
     if (lent) t->model.embed = t->whole.embed;
     for (int i = 0; i < t->model.params.n; i++) {
@@ -99,11 +99,12 @@ fail:
 }
 
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
-    return open_teacher(t, path, dtype, be, false, err);
+    return open_teacher(t, path, dtype, be, false, NULL, err);
 }
 
-pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err) {
-    return open_teacher(t, path, dtype, be, true, err);
+pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_comm *comm,
+                                pl_err *err) {
+    return open_teacher(t, path, dtype, be, true, comm, err);
 }
 
 void pl_teacher_close(pl_teacher *t) {

@@ -20,8 +20,9 @@ typedef struct pl_teacher {
 // computed the features. model.fingerprint is the target's.
 pl_status pl_teacher_open(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err);
 // The same with the target's layers, for whoever has it answer while the drafter learns: `whole` is the target as
-// pl_llama_open gives it, and model.embed is its embedding.
-pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_err *err);
+// pl_llama_open_over gives it, and model.embed is its embedding.
+pl_status pl_teacher_open_whole(pl_teacher *t, const char *path, pl_dtype dtype, const pl_backend *be, pl_comm *comm,
+                                pl_err *err);
 void      pl_teacher_close(pl_teacher *t);
 
 #endif

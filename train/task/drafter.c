@@ -200,8 +200,9 @@ static pl_status open_target(eagle *e, pl_err *err) {
     pl_dtype                  dtype = pl_target_dtype(gen);
     e->borrowed = e->teacher.whole.layer != NULL;
     if (!e->borrowed)
-        return pl_target_open(t, gen->target.path, gen->target.tokenizer, gen->target.pre,
-                              dtype == PL_F32 ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, e->env->backend, err);
+        return pl_target_open_over(t, gen->target.path, gen->target.tokenizer, gen->target.pre,
+                                   dtype == PL_F32 ? PL_WEIGHTS_FP32 : PL_WEIGHTS_BF16, e->env->backend, e->env->tp,
+                                   err);
     *t = (pl_target){.model = e->teacher.whole, .dtype = dtype};
     PL_TRY(pl_target_tokenizer(&t->tok, gen->target.path, gen->target.tokenizer, gen->target.pre, err));
     t->n_stop = pl_target_stops(t->stop, &t->model.config, t->tok);
@@ -552,7 +553,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_start_identity(start_id, r, err));
     e->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
     e->eval_rows = tr->train.eval_tokens;
-    PL_TRY(pl_sources_teacher(&e->teacher, r, env->backend, err));
+    PL_TRY(pl_sources_teacher(&e->teacher, r, env, err));
     PL_TRY(init_model(e, out_dir, env, err));
     PL_TRY(create_block(e, env, err));
     PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher, e->model->tap, e->model->n_taps, err));

@@ -427,6 +427,9 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
 
 pl_status pl_pretrain(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     pl_trainer_options o;
+    if (env->tp)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "--tensor-parallel: a target is trained whole, on ranks that share its steps: --ranks");
     PL_TRY(pl_train_options_read(&o, r, out_dir, err));
     o.stop_after = stop_after;
     pretrain *p = pl_calloc(1, sizeof *p);

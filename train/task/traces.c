@@ -373,7 +373,7 @@ static pl_status prepare(capture *c, const char *dataset_dir, const char *to, co
     const char *dir = tr->drafter.start;
     PL_TRY(pl_start_identity(drafter, r, err));
     PL_TRY(pl_hf_config_read(&config, dir, PL_HF_DRAFTER, err));
-    PL_TRY(pl_sources_teacher(&c->teacher, r, env->backend, err));
+    PL_TRY(pl_sources_teacher(&c->teacher, r, env, err));
     PL_TRY(pack_head(c, err));
     PL_TRY(open_drafter(c, dir, config.dtype == PL_F32 ? PL_F32 : PL_BF16, &config, err));
     c->alone = *env;
