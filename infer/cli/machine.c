@@ -35,7 +35,8 @@ void pl_machine_describe(pl_machine *m, const pl_env *env) {
     *m = (pl_machine){.backend = env->backend->name,
                       .arithmetic = env->backend->arithmetic,
                       .cores = pl_cores(),
-                      .threads = env->threads};
+                      .threads = env->threads,
+                      .parts = pl_comm_ranks(env->tp)};
     struct utsname u;
     if (uname(&u) != 0) u = (struct utsname){0};
     cpu_name(m->cpu, sizeof m->cpu, u.machine);
@@ -50,6 +51,7 @@ void pl_machine_write(pl_json_out *o, const pl_machine *m) {
     pl_put_str(o, "os", m->os);
     pl_put_int(o, "cores", m->cores);
     pl_put_int(o, "threads", m->threads);
+    if (m->parts > 1) pl_put_int(o, "tensor_parallel", m->parts);
     pl_put_str(o, "isa", m->isa);
     pl_put_str(o, "backend", m->backend);
     pl_put_str(o, "arithmetic", m->arithmetic);

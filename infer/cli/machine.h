@@ -6,9 +6,10 @@
 #include "kernels/base/probe.h"
 
 typedef struct pl_machine {
-    char        cpu[128], os[160], isa[64]; // processor, system, instruction sets that backends exist for here
-    const char *backend, *arithmetic;       // of pl_backend
-    int         cores, threads;
+    char        cpu[128], os[160], isa[64];  // processor, system, instruction sets that backends exist for here
+    const char *backend, *arithmetic;        // of pl_backend
+    int         cores, threads;              // threads of this process
+    int         parts;                       // processes that the target lay over (--tensor-parallel); 1: it was whole
     double      memory;                      // bytes
     double      bandwidth_bytes, bandwidth;  // measured at this footprint; 0: not measured
     double      peak_flops, peak_bf16_flops; // of factors in fp32, in bf16; 0: not measured

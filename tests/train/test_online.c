@@ -16,12 +16,15 @@
 
 static int loads; // of a whole target
 
-pl_status __real_pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
-pl_status __wrap_pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err);
+pl_status __real_pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                                    pl_err *err);
+pl_status __wrap_pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                                    pl_err *err);
 
-pl_status __wrap_pl_llama_open(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_err *err) {
+pl_status __wrap_pl_llama_open_over(pl_llama *m, const char *path, pl_dtype t, const pl_backend *be, pl_comm *comm,
+                                    pl_err *err) {
     loads++;
-    return __real_pl_llama_open(m, path, t, be, err);
+    return __real_pl_llama_open_over(m, path, t, be, comm, err);
 }
 
 #define FEW "train.steps=2\ntrain.warmup=1\ntrain.eval_every=1\ntrain.slots=1\ntrain.slot_rows=60\n"
