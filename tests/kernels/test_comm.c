@@ -216,6 +216,73 @@ static void sums_on_a_device(void **state) {
     all_content(3, device_sums);
 }
 
+// ---- columns
+
+typedef struct columns_of {
+    pl_comm     *c;
+    int64_t      rows;
+    int          to;
+    float       *host; // this rank's
+    pl_tensor    all;
+    const float *got;
+} columns_of;
+
+static const int64_t widths[3] = {5, 1, 7};
+
+static void gather_columns(pl_ctx *ctx, void *arg) {
+    columns_of *g = arg;
+    pl_tensor   x = pl_ctx_const(ctx, g->rows, widths[pl_comm_rank(g->c)]);
+    pl_ctx_upload(ctx, x.data, g->host, (size_t)pl_tensor_count(&x) * sizeof(float));
+    g->all = pl_comm_columns(g->c, ctx, x, widths, g->to);
+    g->got = pl_ctx_read(ctx, &g->all);
+}
+
+static float element(int64_t row, int64_t column) {
+    return (float)(row * 31 % 1000) + 1000 * (float)column;
+}
+
+static pl_status columns_of_rows(pl_comm *c, int64_t rows, int to, pl_err *err) {
+    pl_ctx     ctx;
+    int        rank = pl_comm_rank(c);
+    int64_t    own = widths[rank], before = rank == 0 ? 0 : rank == 1 ? widths[0] : widths[0] + widths[1];
+    columns_of g = {.c = c, .rows = rows, .to = to, .host = pl_malloc((size_t)(rows * own + 1) * sizeof(float))};
+    uint64_t   sent = pl_comm_sent(c);
+    EXPECT(g.host);
+    for (int64_t i = 0; i < rows * own; i++)
+        g.host[i] = element(i / own, before + i % own);
+    PL_TRY(pl_ctx_init(&ctx, backend, NULL));
+    PL_TRY(pl_ctx_measure(&ctx, gather_columns, &g, err));
+    pl_ctx_begin(&ctx);
+    gather_columns(&ctx, &g);
+    PL_TRY(pl_comm_settle(c, &ctx, err));
+    PL_TRY(pl_ctx_sync(&ctx, err));
+    EXPECT(pl_tensor_count(&g.all) == rows * 13);
+    for (int64_t i = 0; i < rows * 13 && (to == PL_TO_ALL || to == rank); i++)
+        EXPECT(g.got[i] == element(i / 13, i % 13));
+    EXPECT(pl_comm_sent(c) - sent == (uint64_t)(rows * own * 4) * (to == PL_TO_ALL ? 2 : to != rank));
+    pl_ctx_fini(&ctx);
+    pl_free(g.host);
+    return PL_OK;
+}
+
+// None, one row, several, more than a round.
+static pl_status columns(pl_comm *c, pl_err *err) {
+    static const int64_t rows[] = {0, 1, 6, 250000};
+    PL_TRY(pl_comm_open(c, "host", backend, err));
+    for (int i = 0; i < (backend->memory ? 3 : 4); i++)
+        for (int to = PL_TO_ALL; to < 3; to++)
+            PL_TRY(columns_of_rows(c, rows[i], to, err));
+    return PL_OK;
+}
+
+static void columns_stand_side_by_side(void **state) {
+    (void)state;
+    backend = pl_backend_cpu();
+    all_content(3, columns);
+    backend = pl_backend_emulated();
+    all_content(3, columns);
+}
+
 static pl_status words(pl_comm *c, pl_err *err) {
     size_t   n = (9u << 20) + 3;
     uint8_t *data = pl_malloc(n);
@@ -684,6 +751,7 @@ int main(void) {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(halves_are_the_sum),
         cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(columns_stand_side_by_side),
         cmocka_unit_test(words_arrive),
         cmocka_unit_test(parcels_arrive),
         cmocka_unit_test(rank_0_goes_first),
@@ -705,6 +773,7 @@ int main(void) {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(halves_are_the_sum),
         cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(columns_stand_side_by_side),
         cmocka_unit_test(words_arrive),
         cmocka_unit_test(parcels_arrive),
         cmocka_unit_test(rank_0_goes_first),
