@@ -517,6 +517,59 @@ shown_cuda_archs() { # all CUDA sources for the three architectures, warnings as
     say cuda-archs "$(find "$b" -name '*.cu.o' | wc -l) CUDA sources for sm_80, sm_90 and sm_100, $((SECONDS - t0)) s"
 }
 
+watch_disk() { # FOLDER FILE: into FILE, the most bytes that its shards took, unfinished ones too, until FILE.stop is there
+    local most=0 now
+    while [ ! -e "$2.stop" ]; do
+        now=$(find "$1" -type f -name '*shard-*' -printf '%s\n' 2>/dev/null | awk '{ n += $1 } END { print n + 0 }')
+        [ "$now" -le "$most" ] || { most=$now; echo "$most" >"$2"; }
+        sleep 0.02
+    done
+}
+bounded_train() { # OUT OPTIONS...
+    (cd "$root" && "$p" train "$work/bounded.yaml" --out "$work/bounded/$1" --threads 2 "${@:2}") 2>"$work/bounded/$1.log"
+}
+bounded_same() { # OUT: the whole dataset's weights, best and last
+    for f in best last; do
+        cmp -s "$work/bounded/whole/checkpoints/$f/model.safetensors" "$work/bounded/$1/checkpoints/$f/model.safetensors" ||
+            { fail bounded "$1: other weights than with the whole dataset"; return 1; }
+    done
+}
+
+shown_bounded() { # a tenth of the data's size on disk: the same weights, by one rank and three, killed at every turn
+    local p size budget kills=0 t0=$SECONDS
+    p=$(program)
+    mkdir -p "$work/bounded"
+    cat >"$work/bounded.yaml" <<END
+target: {path: checkpoints/tiny}
+data: {prompts: data/prompts/heldout.jsonl, max_new_tokens: 32, samples: 12, rows_per_shard: 250, window: 4, sessions: 8}
+drafter: {head: {kind: lowrank, rank: 16}}
+train: {steps: 60, slots: 3, slot_rows: 96, unroll: 2, eval_steps: 2, eval_every: 30, eval_tokens: 300, eval_prompts: 2,
+  checkpoint_every: 6, warmup: 2, holdout: 8}
+END
+    (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data" --threads 2) 2>"$work/bounded.log" || { tail -n 2 "$work/bounded.log"; fail bounded generate; return; }
+    (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data3" --threads 2 --ranks 3) 2>"$work/bounded.log" || { tail -n 2 "$work/bounded.log"; fail bounded "generate --ranks 3"; return; }
+    diff -rq "$work/bounded/data/dataset" "$work/bounded/data3/dataset" || { fail bounded "three ranks made another dataset"; return; }
+    size=$(find "$work/bounded/data/dataset" -name 'shard-*' -printf '%s\n' | awk '{ n += $1 } END { print n }')
+    budget=$(awk "BEGIN { printf \"%.3fMB\", $size / 1e7 }")
+    bounded_train whole --set "data.dataset=$work/bounded/data/dataset" || { tail -n 2 "$work/bounded/whole.log"; fail bounded whole; return; }
+    for n in 1 3; do
+        watch_disk "$work/bounded/by$n/bounded" "$work/bounded/by$n.most" &
+        bounded_train "by$n" --set "data.disk_budget=$budget" --ranks "$n" || { tail -n 2 "$work/bounded/by$n.log"; fail bounded "$n ranks"; touch "$work/bounded/by$n.most.stop"; return; }
+        touch "$work/bounded/by$n.most.stop"
+        wait
+        bounded_same "by$n" || return
+        [ "$(cat "$work/bounded/by$n.most")" -le "$((size / 10))" ] || { fail bounded "$n ranks: $(cat "$work/bounded/by$n.most") bytes on disk, $((size / 10)) allowed"; return; }
+        grep '^bounded data: .*at most' "$work/bounded/by$n.log"
+    done
+    # Killed, all ranks at once, after more and more seconds, until it is done.
+    for n in 2 3 4 5 6 8 10 12 15 20 30 60; do
+        (cd "$root" && exec timeout -s KILL "$n" "$p" train "$work/bounded.yaml" --out "$work/bounded/killed" --threads 2 --set "data.disk_budget=$budget" --ranks $((1 + n % 3))) 2>>"$work/bounded.log" && break
+        kills=$((kills + 1))
+    done
+    bounded_same killed || return
+    say bounded "$(awk "BEGIN { printf \"%.1f MB of data, budget $budget; on disk at most %.3f MB (1 rank), %.3f MB (3)\", $size / 1e6, $(cat "$work/bounded/by1.most") / 1e6, $(cat "$work/bounded/by3.most") / 1e6 }"); killed $kills times; the whole dataset's weights, $((SECONDS - t0)) s"
+}
+
 tidy_one() { # FILE: its findings
     local known=(--extra-arg=-include "--extra-arg=$root/tests/layout/tidy.h") name
     for name in $(sed -nE 's/^pl_status pl_((json_|recipe_)?fail)\(.*/\U\1/p' "$root/$1"); do known+=("--extra-arg=-DPL_TIDY_DEFINES_$name"); done

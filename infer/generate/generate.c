@@ -69,7 +69,7 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.sessions), .deflt = "32", .min = 1, .max = 1024,
      .help = "answers generated side by side", .stages = PL_KEY_NO_STAGE},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.rows_per_shard), .deflt = "65536", .min = 1, .max = 1e9,
-     .help = "rows of a dataset shard"},
+     .help = "rows of a dataset shard at most, if answers had full length"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, seed), .each = true, .deflt = "1", .min = 0, .max = 9e15,
      .help = "seed of everything random"},
     PL_KEYS_END(pl_generate_recipe)};
