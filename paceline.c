@@ -77,7 +77,9 @@ static const pl_cli_option rank_options[] = {
      .deflt = "1",
      .min = 1,
      .max = PL_RANKS_MAX,
-     .help = "processes that share the work, the slots (train.slots) of each training step or the shards of a dataset, "
+     .help = "processes that share the work, the slots (train.slots) of each training step, the shards of a dataset or "
+             "the prompts "
+             "of an evaluation, "
              "and the threads; with --device cuda each has a GPU of its own"},
     {.name = "tensor-parallel",
      .type = PL_CLI_INT,
@@ -219,7 +221,7 @@ static pl_status run(const pl_env *e, const pl_cli_args *a, pl_err *err) {
     return run_stage(e, a, pl_pipeline_check, pl_pipeline_run, err);
 }
 static pl_status eval(const pl_env *e, const pl_cli_args *a, pl_err *err) {
-    return run_stage(e, a, pl_pipeline_eval_check, pl_pipeline_eval, err);
+    return run_stage(e, a, pl_pipeline_eval_check, pl_ranks_eval, err);
 }
 
 #define STAGE(verb, what, more, own, shared)                                                                           \
@@ -247,7 +249,9 @@ STAGE(train, "trains a drafter on a dataset or, with kind: target, a small targe
       "stopped; its weights are then, with any number of ranks, bit for bit those of a run that was not.",
       NULL, true);
 STAGE(eval, "measures acceptance lengths and speed-ups of trained drafters",
-      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.", NULL, false);
+      "Decodes the same prompts with every method; writes OUT/results.json and OUT/report.html.\n"
+      "Ranks share the prompts: the answers and acceptance lengths of one process, times that say less.",
+      NULL, true);
 
 STAGE(run, "generate, train and eval in order, skipping what is up to date",
       "Products that were made from the same recipe and inputs are kept, one that was begun is finished, the rest are "

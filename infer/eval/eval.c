@@ -2,6 +2,7 @@
 
 #include "data/benchmarks/score.h"
 #include "infer/eval/batch.h"
+#include "infer/eval/gather.h"
 #include "infer/eval/harness.h"
 #include "infer/eval/repeated.h"
 #include "kernels/base/check.h"
@@ -44,6 +45,11 @@ static const char *prompts_name(const eval *e) {
     return e->o->prompts_name ? e->o->prompts_name : "prompts";
 }
 
+// Whether this rank answers question i.
+static bool is_mine(const eval *e, int64_t i) {
+    return pl_eval_owner(e->r, i, e->env->comm) == pl_comm_rank(e->env->comm);
+}
+
 // Takes the ids over as question i.
 static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *err) {
     const pl_prompt *p = e->question[i].prompt;
@@ -59,7 +65,7 @@ static pl_status take_ids(eval *e, int64_t i, int32_t *ids, int64_t n, pl_err *e
         return pl_fail(err, PL_E_INPUT, "%s: line %lld: the prompt has no tokens", prompts_name(e), (long long)p->line);
     e->r->prompt_tokens += n - e->prompt_n[i];
     e->prompt_n[i] = n;
-    return e->o->trace ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
+    return e->o->trace && is_mine(e, i) ? pl_trace_prompt(e->o->trace, i, p->category, ids, n, err) : PL_OK;
 }
 
 static pl_status encode(eval *e, int64_t i, pl_err *err) {
@@ -244,7 +250,6 @@ static pl_promise promise_of(const pl_verifier *v, double temperature) {
 static pl_status allocate_answers(eval *e, int m, pl_err *err) {
     pl_method *a = &e->r->method[m];
     int64_t    n = e->r->n_prompts * a->seeds;
-    a->hash = pl_hash(NULL, 0);
     a->answer = pl_calloc((size_t)n, sizeof *a->answer);
     if (!a->answer) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
     for (int64_t i = 0; i < n; i++)
@@ -409,8 +414,6 @@ static pl_status answer(eval *e, int t, int c, int64_t i, int seed, int repeat, 
     if (repeat > 0) return PL_OK;
     x->tokens = n;
     x->repeated = pl_repeated_tokens(tokens, n, NULL);
-    a->hash = pl_hash_more(a->hash, &n, sizeof n);
-    a->hash = pl_hash_more(a->hash, tokens, (size_t)n * sizeof *tokens);
     x->hash = pl_hash(tokens, (size_t)n * sizeof *tokens);
     if (x->repeated < 0) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
     return score(e, i, a, x, tokens, n, err);
@@ -511,6 +514,7 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
     PL_TRY(warm_up(e, t, err));
     for (int k = 0; k < r->repeats * seeds; k++) {
         for (int64_t i = 0; i < r->n_prompts; i++) {
+            if (!is_mine(e, i)) continue;
             PL_TRY(ask(e, i, err));
             for (int j = 0; j < e->n; j++)
                 PL_TRY(answer(e, t, (int)((i + k + j) % e->n), i, k % seeds, k / seeds, err));
@@ -526,12 +530,14 @@ static pl_status run_temperature(eval *e, int t, pl_progress *p, int64_t *done, 
 static pl_status run_all(eval *e, pl_err *err) {
     pl_progress p;
     pl_status   st = PL_OK;
-    int64_t     done = 0, rounds = 0;
+    int64_t     done = 0, rounds = 0, mine = 0;
+    for (int64_t i = 0; i < e->r->n_prompts; i++)
+        mine += is_mine(e, i);
     for (int t = 0; t < e->o->n_temperatures; t++)
         rounds += e->r->method[t * e->n].seeds;
     e->r->batched = pl_calloc((size_t)(e->o->n_temperatures * e->o->n_batches * e->n + 1), sizeof *e->r->batched);
     if (!e->r->batched) return pl_fail(err, PL_E_MEMORY, "batches: out of memory");
-    pl_progress_begin(&p, "eval", 0, e->r->n_prompts * e->r->repeats * rounds);
+    pl_progress_begin(&p, "eval", 0, mine * e->r->repeats * rounds);
     for (int t = 0; t < e->o->n_temperatures && st == PL_OK; t++)
         st = run_temperature(e, t, &p, &done, err);
     pl_progress_end(&p);
@@ -558,13 +564,22 @@ static void measure_bandwidth(eval *e) {
     }
 }
 
+// Of all answers, seed by seed in the order of the prompts.
+static void hash_answers(const pl_results *r, pl_method *a) {
+    a->hash = pl_hash(NULL, 0);
+    for (int64_t k = 0; k < a->seeds; k++)
+        for (int64_t i = 0; i < r->n_prompts; i++)
+            a->hash = pl_hash_more(a->hash, &a->answer[i * a->seeds + k].hash, sizeof a->hash);
+}
+
 static pl_status finish_figures(eval *e, pl_err *err) {
     pl_results *r = e->r;
     for (int m = 0; m < r->n_methods; m++) {
         pl_method       *a = &r->method[m];
         const pl_method *base = &r->method[a->base];
         double           context = 0;
-        int64_t          n = r->n_prompts * base->seeds;
+        hash_answers(r, a);
+        int64_t n = r->n_prompts * base->seeds;
         for (int64_t i = 0; i < n; i++) {
             int64_t prompt = i / base->seeds;
             context += (double)e->prompt_n[prompt] + (double)base->answer[i].tokens / 2;
@@ -580,6 +595,28 @@ static pl_status finish_figures(eval *e, pl_err *err) {
 
 // ---- the whole ----
 
+// Rank 0 has all answers afterwards.
+static pl_status gather(eval *e, pl_err *err) {
+    pl_results  *r = e->r;
+    size_t       n = (size_t)r->n_prompts;
+    uint8_t     *cut = pl_calloc(2 * n + 1, 1), *sampled = cut + n;
+    pl_eval_part p = {.comm = e->env->comm, .r = r, .prompt_n = e->prompt_n, .cut = cut, .sampled = sampled};
+    if (!cut) return pl_fail(err, PL_E_MEMORY, "answers: out of memory");
+    for (size_t i = 0; i < n; i++) {
+        const question *q = &e->question[i];
+        cut[i] = q->cut;
+        sampled[i] = q->prompt->scoring == PL_SCORE_CODE && q->prompt->reference && q->turn == 0;
+    }
+    pl_status st = pl_eval_gather(&p, err);
+    r->prompt_tokens = r->truncated = 0;
+    for (size_t i = 0; i < n; i++) {
+        r->prompt_tokens += e->prompt_n[i];
+        r->truncated += cut[i];
+    }
+    pl_free(cut);
+    return st;
+}
+
 static pl_status open_targets(eval *e, pl_err *err) {
     const pl_eval_options *o = e->o;
     e->target[0] = o->target;
@@ -594,6 +631,7 @@ static pl_status describe(eval *e, pl_err *err) {
     pl_results *r = e->r;
     pl_machine_describe(&r->machine, e->env);
     r->repeats = e->o->repeats;
+    r->ranks = pl_comm_ranks(e->env->comm);
     r->max_new_tokens = e->o->max_new_tokens;
     r->seed = e->o->seed;
     snprintf(r->recipe_hash, sizeof r->recipe_hash, "%s", e->o->recipe_hash ? e->o->recipe_hash : "");
@@ -634,6 +672,7 @@ pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o,
     PL_TRY_GOTO(st, done, open_methods(&e, err));
     measure_bandwidth(&e);
     PL_TRY_GOTO(st, done, run_all(&e, err));
+    PL_TRY_GOTO(st, done, gather(&e, err));
     measure_bandwidth(&e);
     st = finish_figures(&e, err);
 done:

@@ -66,6 +66,8 @@ typedef struct pl_eval_options {
 } pl_eval_options;
 
 // *out is the caller's (pl_results_destroy). A prompt that leaves no room for max_new_tokens loses its beginning.
+// Collective: the ranks of env share the prompts (infer/eval/gather.h); what ranks above 0 get is their own part. With
+// several ranks there are no batches.
 pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o, pl_err *err);
 
 // A drafter that the recipe itself trains, in out_dir (name NULL) or in out_dir/drafters/NAME; left out where it has no

@@ -319,6 +319,7 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     pl_json_out_close(o, ']');
     pl_put_int(o, "repeats", r->repeats);
     pl_put_int(o, "batch", 1);
+    if (r->ranks > 1) pl_put_int(o, "ranks", r->ranks);
     pl_put_int(o, "seed", (int64_t)r->seed);
     pl_json_out_close(o, '}');
     pl_put_num(o, "peak_memory_bytes", pl_peak_memory());

@@ -85,6 +85,7 @@ typedef struct pl_results {
     char       *form;             // of the prompts: "plain", or "chat:" and the template's hash
     char        fingerprint[17];
     int         max_new_tokens, repeats;
+    int         ranks; // that answered (infer/eval/gather.h)
     double      mean_context;
     uint64_t    seed;
 } pl_results;

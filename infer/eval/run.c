@@ -1,6 +1,7 @@
 // `eval`: from a recipe to results.json.
 #include "infer/cli/show.h"
 #include "infer/eval/eval.h"
+#include "infer/eval/gather.h"
 #include "infer/eval/questions.h"
 #include "infer/generate/generate.h"
 #include "infer/inspect/parts.h"
@@ -385,7 +386,13 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;
     }
+    if (o.n_batches > 0 && pl_comm_ranks(env->comm) > 1)
+        PL_TRY_GOTO(st, done,
+                    pl_recipe_fail(r, &ev->eval.batches, err,
+                                   "many prompts at a time are timed in one process; leave it, or --ranks, out"));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
+    if (o.trace) PL_TRY_GOTO(st, done, pl_eval_gather_trace(env->comm, o.trace, err));
+    if (pl_comm_rank(env->comm) > 0) goto done; // rank 0 writes
     PL_TRY_GOTO(st, done, keep_results(env, &o, results, out_dir, ev->eval.ceilings, err));
     if (env->json)
         pl_results_write(env->result, results);

@@ -156,6 +156,7 @@ void pl_results_table(FILE *f, const pl_results *r) {
     for (int m = 0; m < r->n_methods; m++)
         if (r->method[m].base == m) fprintf(f, "%s %g", m ? "," : "", r->method[m].temperature);
     if (seeds > 1) fprintf(f, " (%d seeds above 0)", seeds);
+    if (r->ranks > 1) fprintf(f, ", shared by %d ranks, each timed beside the others", r->ranks);
     fprintf(f, ", batch 1, %d threads on %s; floor: share of what reading each cycle's bytes alone would allow\n",
             r->machine.threads, r->machine.cpu);
 }

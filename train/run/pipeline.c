@@ -481,5 +481,5 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
             PL_TRY(trace(r, out_dir, out_dir, "traces", env, generated, generated, err));
         PL_TRY(train(r, out_dir, env, generated, err));
     }
-    return pl_pipeline_eval(r, out_dir, env, err);
+    return pl_ranks_eval(r, out_dir, env, err);
 }

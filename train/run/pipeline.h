@@ -37,7 +37,7 @@ pl_status pl_pipeline_check(const pl_recipe *r, const char *out_dir, pl_err *err
 
 // The stage `generate` (infer/generate/generate.h), with the layers that the recipe's drafters read.
 pl_status pl_pipeline_generate(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
-// The stage `eval`: this run's drafters, and what eval.drafters names.
+// The stage `eval`: this run's drafters, and what eval.drafters names. Collective (pl_ranks_eval).
 pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 // Checks first, before anything is made.
 pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);

@@ -6,6 +6,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
+#include "train/run/pipeline.h"
 #include "train/source/bounded.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
@@ -45,7 +46,7 @@ static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *en
 
 // ---- rank 0 and the others ----
 
-typedef enum work { WORK_TRAIN, WORK_GENERATE } work;
+typedef enum work { WORK_TRAIN, WORK_GENERATE, WORK_EVAL } work;
 
 typedef struct job {
     work    what;
@@ -147,9 +148,20 @@ pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char 
     return st;
 }
 
+pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
+    pl_env   share;
+    pl_pool *pool;
+    PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_EVAL}, err));
+    PL_TRY(share_of(&share, &pool, env, err));
+    pl_status st = pl_pipeline_eval(r, out_dir, &share, err);
+    pl_pool_destroy(pool);
+    return st;
+}
+
 // ---- the other ranks ----
 
 static pl_status work_on(const pl_recipe *r, const char *out_dir, const job *j, const pl_env *env, pl_err *err) {
+    if (j->what == WORK_EVAL) return pl_pipeline_eval(r, out_dir, env, err);
     return j->what == WORK_GENERATE ? pl_generate_run(r, &j->taps, out_dir, env, err)
                                     : pl_train_run_until(r, out_dir, env, j->stop_after, err);
 }

@@ -16,12 +16,16 @@ pl_status pl_train_run_until(const pl_recipe *r, const char *out_dir, const pl_e
                              pl_err *err);
 
 // ---- several ranks (kernels/comm/comm.h) ----
-// Rank 0 walks through the command as a single process would; pl_train_run and pl_ranks_generate hand their work to the
-// others too, which do nothing else. A job says everything: what to do, recipe, folder, where to stop.
+// Rank 0 walks through the command as a single process would; pl_train_run, pl_ranks_generate and pl_ranks_eval hand
+// their work to the others too, which do nothing else. A job says everything: what to do, recipe, folder, where to
+// stop.
 
 // pl_generate_run by all ranks of env.
 pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char *out_dir, const pl_env *env,
                             pl_err *err);
+
+// pl_pipeline_eval by all ranks of env.
+pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err);
 
 // Rank 0: there is nothing more to do.
 pl_status pl_ranks_end(const pl_env *env, pl_err *err);
