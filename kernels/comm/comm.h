@@ -8,8 +8,8 @@
 //
 // When a rank fails or dies, every call of every other rank returns with that rank's line instead of waiting. A busy
 // rank is not dead: those that were joined give a sign of life every second, whatever they compute, and half a minute
-// without one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the same
-// order. A NULL pl_comm is a single rank, for which they cost nothing.
+// without one is death. All functions are collective unless they say otherwise: every rank calls the same ones in the
+// same order. A NULL pl_comm is a single rank, for which they cost nothing.
 //
 // The sum over ranks takes the fixed binary tree of train/loop/slots.h:
 //   ((x0 + x1) + (x2 + x3)) + (x4 + x5)      for six ranks

@@ -1,10 +1,10 @@
 // Ranks over MPI: processes that mpirun started (or srun, where its MPI is this build's).
 //
 // Words and pieces are MPI's messages, all of them posted without waiting and polled, so that a rank that fails ends
-// the wait of the others. MPI by itself knows of no dead: signs of life go beside it, as over TCP (kernels/comm/signs.h),
-// from a thread that never calls MPI. So MPI_THREAD_FUNNELED is what is asked for, and enough. After a failure MPI is
-// not called again, neither to cancel messages to the dead nor to finalize with them; who started the ranks ends the
-// rest when the first of them exits with 1.
+// the wait of the others. MPI by itself knows of no dead: signs of life go beside it, as over TCP
+// (kernels/comm/signs.h), from a thread that never calls MPI. So MPI_THREAD_FUNNELED is what is asked for, and enough.
+// After a failure MPI is not called again, neither to cancel messages to the dead nor to finalize with them; who
+// started the ranks ends the rest when the first of them exits with 1.
 #define _GNU_SOURCE 1
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"

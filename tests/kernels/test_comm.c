@@ -11,6 +11,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 #include "kernels/comm/comm.h"
+#include "tests/mpirun.h"
 #include "tests/port.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -29,8 +30,9 @@ typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
         if (!(cond)) return pl_fail(err, PL_E_INTERNAL, "line %d: %s", __LINE__, #cond);                               \
     } while (0)
 
-// How the ranks come together: as children that share memory, or, each started by itself, over TCP.
-static bool          over_tcp;
+// How the ranks come together: as children that share memory, or, each started by itself, over TCP, or by mpirun over
+// MPI.
+static enum { SHARED, TCP, MPI } way;
 static pl_comm_place place; // what all are told, but for the rank and its number of ranks
 static char          address[32];
 
@@ -40,7 +42,7 @@ static void find_port(void) {
 }
 
 static pl_status start(pl_comm **c, int ranks, pl_err *err) {
-    if (!over_tcp) return pl_comm_fork(c, ranks, err);
+    if (way == SHARED) return pl_comm_fork(c, ranks, err);
     find_port();
     place.ranks = ranks;
     place.rank = 0;
@@ -56,13 +58,16 @@ static pl_status start(pl_comm **c, int ranks, pl_err *err) {
     return pl_comm_join(c, &place, err);
 }
 
+static pl_status by_mpirun(int ranks, rank_fn fn, pl_err *err);
+
 // Rank 0's status; the others' processes have ended.
 static pl_status in_ranks(int ranks, rank_fn fn, pl_err *err) {
     pl_comm *c;
     *err = (pl_err){0};
+    if (way == MPI) return by_mpirun(ranks, fn, err);
     if (start(&c, ranks, err) != PL_OK) {
         fprintf(stderr, "%s\n", err->msg);
-        if (over_tcp && place.rank > 0) _exit(1);
+        if (way == TCP && place.rank > 0) _exit(1);
         fail_msg("%s", err->msg);
     }
     pl_status st = fn(c, err);
@@ -71,7 +76,7 @@ static pl_status in_ranks(int ranks, rank_fn fn, pl_err *err) {
     bool first = pl_comm_rank(c) == 0;
     pl_comm_close(c);
     if (!first) _exit(st == PL_OK ? 0 : 1);
-    while (over_tcp && waitpid(-1, NULL, 0) > 0)
+    while (way == TCP && waitpid(-1, NULL, 0) > 0)
         ;
     return st;
 }
@@ -202,7 +207,7 @@ static void sums_are_the_tree(void **state) {
 static pl_status device_sums(pl_comm *c, pl_err *err) {
     pl_ctx ctx;
     PL_TRY(pl_comm_open(c, "auto", backend, err));
-    EXPECT(strcmp(pl_comm_transport(c), over_tcp ? "TCP" : "shared memory") == 0);
+    EXPECT(strcmp(pl_comm_transport(c), way == MPI ? "MPI" : way == TCP ? "TCP" : "shared memory") == 0);
     PL_TRY(pl_ctx_init(&ctx, backend, NULL));
     PL_TRY(sum(c, &ctx, 5, err));
     PL_TRY(sum(c, &ctx, 10007, err));
@@ -457,9 +462,9 @@ static void a_killed_rank_stops_all(void **state) {
         char   part[32];
         double start = pl_now();
         assert_int_equal(in_ranks(3, killed, &err), PL_E_IO);
-        snprintf(part, sizeof part, over_tcp ? "rank %d: its process on " : "rank %d: process ", victim);
+        snprintf(part, sizeof part, way != SHARED ? "rank %d: its process on " : "rank %d: process ", victim);
         assert_non_null(strstr(err.msg, part));
-        if (!over_tcp) assert_non_null(strstr(err.msg, "signal 9, Killed"));
+        if (way == SHARED) assert_non_null(strstr(err.msg, "signal 9, Killed"));
         assert_null(strchr(err.msg, '\n'));
         assert_true(pl_now() - start < 20);
     }
@@ -492,7 +497,7 @@ static void a_rank_that_leaves_is_missed(void **state) {
     (void)state;
     pl_err err;
     assert_int_equal(in_ranks(2, leaves, &err), PL_E_IO);
-    assert_non_null(strstr(err.msg, over_tcp ? "rank 1: its process on " : "rank 1: process "));
+    assert_non_null(strstr(err.msg, way != SHARED ? "rank 1: its process on " : "rank 1: process "));
 }
 
 // A broken group stays so.
@@ -746,28 +751,128 @@ static void strangers_are_let_go(void **state) {
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-int main(void) {
+// ---- over MPI
+
+// Each rank believes something else.
+static pl_status another(pl_comm *c, pl_err *err) {
+    return pl_comm_barrier(c, err);
+}
+
+static const struct {
+    rank_fn fn;
+} cases[] = {{sums},   {device_sums}, {words}, {no_room}, {killed}, {failing},
+             {leaves}, {again},       {mixed}, {stopped}, {busy},   {another}};
+static const char *self; // this program
+
+// What is set here, as the ranks' arguments: number of the case, victim, whether on the emulated device, silence; and
+// where rank 0 says what came of it.
+static pl_status by_mpirun(int ranks, rank_fn fn, pl_err *err) {
+    char command[1024], said[] = "/tmp/paceline-test-XXXXXX";
+    int  which = 0, status = -1, fd = mkstemp(said);
+    while (cases[which].fn != fn)
+        assert_true(++which < (int)(sizeof cases / sizeof *cases));
+    assert_true(fd >= 0);
+    snprintf(command, sizeof command, "timeout 120 '%s' -n %d '%s' %d %d %d %g '%s' %d >/dev/null 2>&1",
+             PACELINE_MPIEXEC, ranks, self, which, victim, backend == pl_backend_emulated(), place.silence, said,
+             place.ranks);
+    int   how = system(command);
+    FILE *f = fdopen(fd, "r");
+    assert_true(f && how != -1 && WIFEXITED(how));
+    if (WEXITSTATUS(how) == 124) fail_msg("%s: hangs", command);
+    if (fscanf(f, "%d\n%511[^\n]", &status, err->msg) < 1) fail_msg("%s: rank 0 says nothing", command);
+    fclose(f);
+    unlink(said);
+    err->status = (pl_status)status;
+    if ((status == PL_OK) != (WEXITSTATUS(how) == 0)) fail_msg("status %d, but mpirun's %d", status, WEXITSTATUS(how));
+    return err->status;
+}
+
+static int from_launcher(const char *open_mpi, const char *mpich) {
+    const char *v = getenv(open_mpi) ? getenv(open_mpi) : getenv(mpich);
+    return v ? atoi(v) : -1;
+}
+
+// A rank that by_mpirun started.
+static int as_rank(char **arg) {
+    rank_fn  fn = cases[atoi(arg[1])].fn;
+    pl_comm *c = NULL;
+    pl_err   err = {0};
+    signal(SIGTERM, SIG_IGN); // which mpirun sends when one has died
+    way = MPI;
+    victim = atoi(arg[2]);
+    backend = atoi(arg[3]) ? pl_backend_emulated() : pl_backend_cpu();
+    place = (pl_comm_place){.mpi = true, .silence = atof(arg[4]), .identity = "all"};
+    place.rank = from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK");
+    place.ranks = atoi(arg[6]) ? atoi(arg[6]) : from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+    if (fn == another && place.rank == victim) place.identity = "paceline 2";
+    pl_status st = pl_comm_join(&c, &place, &err);
+    if (st == PL_OK) st = fn(c, &err);
+    if (st == PL_OK) st = pl_comm_barrier(c, &err);
+    if (st != PL_OK) pl_comm_fail(c, &err);
+    if (place.rank == 0) {
+        FILE *f = fopen(arg[5], "w");
+        if (f) fprintf(f, "%d\n%s\n", (int)st, err.msg);
+        if (f) fclose(f);
+    }
+    pl_comm_close(c);
+    return st == PL_OK ? 0 : 1;
+}
+
+static void a_stopped_rank_is_named_by_mpi(void **state) {
+    (void)state;
+    place.silence = 2;
+    for (victim = 1; victim < 3; victim++) {
+        pl_err err;
+        char   part[48];
+        double begin = pl_now();
+        assert_int_equal(in_ranks(3, stopped, &err), PL_E_IO);
+        snprintf(part, sizeof part, "rank %d: no sign of life from ", victim);
+        if (!strstr(err.msg, part)) fail_msg("%s", err.msg);
+        assert_true(pl_now() - begin < 30);
+    }
+    place.silence = 0;
+}
+
+static void others_are_refused_by_mpi(void **state) {
+    (void)state;
+    pl_err err;
+    victim = 1;
+    assert_int_equal(in_ranks(2, another, &err), PL_E_USAGE);
+    assert_non_null(strstr(err.msg, "ranks: number 1 of "));
+    assert_non_null(strstr(err.msg, "is paceline 2, number 0 of "));
+    victim = 0;
+    place.ranks = 3; // as a launcher of another MPI would say
+    assert_int_equal(in_ranks(2, another, &err), PL_E_USAGE);
+    place.ranks = 0;
+    assert_non_null(strstr(err.msg, "as rank 0 of 2, its launcher as 0 of 3: they are of two MPIs"));
+}
+
+static void no_mpi_in_this_build(void **state) {
+    (void)state;
+    pl_comm      *c;
+    pl_err        err;
+    pl_comm_place p = {.ranks = 2, .mpi = true};
+    if (pl_comm_mpi_kind() != PL_MPI_NONE) skip();
+    assert_int_equal(pl_comm_join(&c, &p, &err), PL_E_UNSUPPORTED);
+    assert_string_equal(err.msg, "this build has no MPI (PACELINE_MPI=ON builds it in); use --group tcp");
+    assert_null(c);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) return as_rank(argv);
+    self = argv[0];
     const struct CMUnitTest shared[] = {
-        cmocka_unit_test(sums_are_the_tree),
-        cmocka_unit_test(halves_are_the_sum),
-        cmocka_unit_test(sums_on_a_device),
-        cmocka_unit_test(columns_stand_side_by_side),
-        cmocka_unit_test(words_arrive),
-        cmocka_unit_test(parcels_arrive),
-        cmocka_unit_test(rank_0_goes_first),
-        cmocka_unit_test(one_rank_costs_nothing),
-        cmocka_unit_test(a_group_of_one),
-        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_a_sum),
-        cmocka_unit_test(a_killed_rank_stops_all),
-        cmocka_unit_test(a_failure_is_told),
-        cmocka_unit_test(a_rank_that_leaves_is_missed),
-        cmocka_unit_test(a_failure_stays),
-        cmocka_unit_test(nobody_outlives_rank_0),
-        cmocka_unit_test(others_ignore_stops),
-        cmocka_unit_test(nccl_is_looked_for),
-        cmocka_unit_test(transports_are_chosen),
-        cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(sums_are_the_tree),     cmocka_unit_test(halves_are_the_sum),
+        cmocka_unit_test(sums_on_a_device),      cmocka_unit_test(columns_stand_side_by_side),
+        cmocka_unit_test(words_arrive),          cmocka_unit_test(parcels_arrive),
+        cmocka_unit_test(rank_0_goes_first),     cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_group_of_one),        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_a_sum),   cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),     cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),       cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),   cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen), cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(no_mpi_in_this_build),
     };
     const struct CMUnitTest tcp[] = {
         cmocka_unit_test(sums_are_the_tree),
@@ -790,7 +895,27 @@ int main(void) {
         cmocka_unit_test(who_does_not_come),
         cmocka_unit_test(strangers_are_let_go),
     };
+    const struct CMUnitTest mpi[] = {
+        cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(words_arrive),
+        cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(no_memory_for_a_sum),
+        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(a_stopped_rank_is_named_by_mpi),
+        cmocka_unit_test(a_busy_rank_lives),
+        cmocka_unit_test(others_are_refused_by_mpi),
+    };
     int wrong = cmocka_run_group_tests(shared, NULL, NULL);
-    over_tcp = true;
-    return wrong + cmocka_run_group_tests(tcp, NULL, NULL);
+    way = TCP;
+    wrong += cmocka_run_group_tests(tcp, NULL, NULL);
+    way = MPI;
+    place = (pl_comm_place){0};
+    if (!*PACELINE_MPIEXEC) return wrong;
+    test_mpirun_here();
+    return wrong + cmocka_run_group_tests(mpi, NULL, NULL);
 }

@@ -261,6 +261,7 @@ static pl_status run_steps(loop *l, pl_err *err) {
         bool stop = asked > 0 && !last;
         if (pl_comm_rank(l->t->comm) == 0) PL_TRY(look_after(l, &r, last, stop, &wanted, err));
         PL_TRY(save(l, wanted, err));
+        if (stop) PL_TRY(pl_comm_barrier(l->t->comm, err)); // the first that exits may have its launcher end the rest
         if (stop)
             return pl_fail(err, PL_E_INTERRUPTED, "%s: stopped after step %lld of %lld; the same command goes on",
                            l->files.last, (long long)l->at.step, (long long)o->steps);
