@@ -5,7 +5,9 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include "kernels/base/rng.h"
+#include "kernels/comm/comm.h"
 #include "program.h"
+#include "tests/mpirun.h"
 #include "tests/port.h"
 
 #include <fcntl.h>
@@ -406,9 +408,108 @@ static void launched_wrongly(void **state) {
     setenv("LOCAL_RANK", "1", 1), setenv("MASTER_ADDR", "127.0.0.1", 1);
     test_run_fails(1, "cannot reach 127.0.0.1:", "eval %s/r.yaml --out %s/bad --patience 1", base, base);
     unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("LOCAL_RANK"), unsetenv("MASTER_ADDR");
+    test_run_fails(2, "--group nets: expected auto|tcp|mpi", "train %s/r.yaml --group nets", base);
+    test_run_fails(pl_comm_mpi_kind() == PL_MPI_NONE ? 1 : 2, "--group mpi: ", "train %s/r.yaml --group mpi", base);
     test_run_fails(2, "--world: is missing", "train %s/r.yaml --rank 1 --address 127.0.0.1:9", base);
     test_run_fails(1, "cannot reach 127.0.0.1:9",
                    "train %s/r.yaml --quiet --rank 1 --world 2 --address 127.0.0.1:9 --patience 1", base);
+}
+
+// ---- started by mpirun
+
+// `command` in ranks of mpirun; each writes its process's number to BASE/pid-RANK first.
+static running start_mpirun(int ranks, const char *out, const char *more) {
+    running r = {.err = tmpfile()};
+    char    line[1024];
+    assert_non_null(r.err);
+    snprintf(line, sizeof line,
+             "exec '%s' -n %d sh -c 'echo $$ >%s/pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec \"$@\"' - '%s' train "
+             "%s/r.yaml --out %s/%s --quiet --threads 1 %s",
+             PACELINE_MPIEXEC, ranks, base, PACELINE_PROGRAM, base, base, out, more);
+    fflush(NULL);
+    r.pid = fork();
+    assert_true(r.pid >= 0);
+    if (r.pid == 0) {
+        test_mpirun_here();
+        dup2(fileno(r.err), STDERR_FILENO);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    return r;
+}
+
+static pid_t rank_of_mpirun(int rank) {
+    char path[128];
+    int  pid = 0;
+    snprintf(path, sizeof path, "%s/pid-%d", base, rank);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%d", &pid), 1);
+    fclose(f);
+    return pid;
+}
+
+// All that its ranks and mpirun said; the ranks have ended with it.
+static int mpirun_ended(running *r, int ranks, char text[8192]) {
+    int status;
+    assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+    rewind(r->err);
+    text[fread(text, 1, 8191, r->err)] = 0;
+    fclose(r->err);
+    assert_true(WIFEXITED(status));
+    for (int i = 0; i < ranks; i++) {
+        pid_t pid = rank_of_mpirun(i);
+        for (double until = pl_now() + 10; kill(pid, 0) == 0; usleep(10000))
+            if (pl_now() > until) fail_msg("rank %d outlives mpirun: %s", i, text);
+    }
+    return WEXITSTATUS(status);
+}
+
+static void needs_mpirun(void) {
+    if (!*PACELINE_MPIEXEC) skip();
+}
+
+static void by_mpirun(void **state) {
+    (void)state;
+    static const char *const outs[] = {"mpi-2", "mpi-4", "mpi-tcp"};
+    needs_mpirun();
+    for (int i = 0; i < 3; i++) {
+        char    text[8192];
+        running r = start_mpirun(i == 1 ? 4 : 2, outs[i], i == 2 ? "--group tcp" : "");
+        int     code = mpirun_ended(&r, i == 1 ? 4 : 2, text);
+        if (code != 0) fail_msg("%s: exit code %d: %s", outs[i], code, text);
+        same_state("one", outs[i]);
+    }
+    char    text[8192];
+    running r = start_mpirun(2, "mpi-loud", "--set train.steps=10 --no-such-option");
+    assert_int_equal(mpirun_ended(&r, 2, text), 2);
+    assert_true(count(text, "--no-such-option: unknown option") >= 1);
+}
+
+// A rank is killed: the others name it and its host. Asked to stop: a checkpoint, from which any number goes on.
+static void mpirun_killed_and_stopped(void **state) {
+    (void)state;
+    static const int signals[] = {SIGKILL, SIGTERM};
+    char             text[8192], host[65] = "", part[128];
+    needs_mpirun();
+    gethostname(host, sizeof host - 1);
+    snprintf(part, sizeof part, "paceline: train: rank 2: its process on %s ended", host);
+    for (int i = 0; i < 2; i++) {
+        long    before = said("mpi-stopped");
+        running r = start_mpirun(4, "mpi-stopped", "--set train.log_every=1");
+        wait_for_more("mpi-stopped", before);
+        kill(rank_of_mpirun(2), signals[i]);
+        int code = mpirun_ended(&r, 4, text);
+        if (code == 0) continue; // it was quicker
+        if (i == 0) {
+            if (!strstr(text, part)) fail_msg("\"%s\" expected: %s", part, text);
+        } else {
+            assert_int_equal(code, 1);
+            if (!strstr(text, "of 200; the same command goes on")) fail_msg("%s", text);
+        }
+    }
+    trains("train", "mpi-stopped", "--quiet --ranks 2 --set train.log_every=1");
+    same_state("one", "mpi-stopped");
 }
 
 int main(void) {
@@ -421,6 +522,8 @@ int main(void) {
         cmocka_unit_test(launched),
         cmocka_unit_test(launched_and_stopped),
         cmocka_unit_test(launched_wrongly),
+        cmocka_unit_test(by_mpirun),
+        cmocka_unit_test(mpirun_killed_and_stopped),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -87,6 +87,41 @@ static void decided(void **state) {
     }
 }
 
+// Over MPI where mpirun and build are of one kind, and nobody says otherwise.
+static void groups(void **state) {
+    (void)state;
+    const struct {
+        const char       *env;
+        pl_launch_options o;
+        bool              mpi;
+        const char       *address; // NULL: any
+    } want[] = {
+        {OMPI(2, 4, 0, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN}, true, ""},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN, .group = "auto"}, true, ""},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN, .address = "a:9"}, false, "a:9"},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN, .address = "a:9", .group = "mpi"}, true, "a:9"},
+        {OMPI(2, 4, 2, 4), {.rank = -1, .has_mpi = PL_MPI_OPEN, .group = "tcp"}, false, NULL},
+        {OMPI(2, 4, 2, 4), {.rank = -1, .has_mpi = PL_MPI_MPICH}, false, NULL},
+        {OMPI(2, 4, 2, 4), {.rank = 2, .world = 4, .has_mpi = PL_MPI_OPEN, .address = "a:9"}, false, "a:9"},
+        {OMPI(0, 1, 0, 1), {.rank = -1, .has_mpi = PL_MPI_OPEN}, false, ""},
+        {"PMI_RANK=1 PMI_SIZE=2", {.rank = -1, .has_mpi = PL_MPI_MPICH}, true, ""},
+        // mpirun in an allocation, one rank for each node; srun's own ranks, whose MPI may be another.
+        {SLURM(1, 2) " " OMPI(1, 2, 0, 1), {.rank = -1, .has_mpi = PL_MPI_OPEN}, true, ""},
+        {SLURM(1, 2) " PMI_RANK=1 PMI_SIZE=2", {.rank = -1, .has_mpi = PL_MPI_MPICH}, false, NULL},
+        {SLURM(1, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN}, false, NULL},
+        {SLURM(1, 2), {.rank = -1, .has_mpi = PL_MPI_OPEN, .group = "mpi"}, true, ""},
+        {TORCH(5, 8, 1, 4), {.rank = -1, .has_mpi = PL_MPI_OPEN}, false, NULL},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        pl_launch l;
+        pl_err    err = {0};
+        if (pl_launch_find(&l, &want[i].o, get, (void *)(uintptr_t)want[i].env, &err) != PL_OK)
+            fail_msg("%s: %s", want[i].env, err.msg);
+        if (l.mpi != want[i].mpi || (want[i].address && strcmp(l.address, want[i].address) != 0))
+            fail_msg("%zu: %s: %s at '%s'", i, want[i].env, l.mpi ? "MPI" : "TCP", l.address);
+    }
+}
+
 // All ranks of a job find one address; two jobs of a host another each.
 static void addresses(void **state) {
     (void)state;
@@ -140,6 +175,16 @@ static void refused(void **state) {
         {OMPI(0, 1, 0, 1) " " TORCH(5, 8, 1, 4), none, {"WORLD_SIZE=8", "OMPI_COMM_WORLD_SIZE=1"}},
         {SLURM(1, 2) " PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2", none, {"PMI_RANK=0", "SLURM_PROCID=1"}},
         {OMPI(2, 4, 0, 2), none, {"OMPI_COMM_WORLD_SIZE=4 on several hosts", "--address"}},
+        {OMPI(2, 4, 0, 2), none, {"OMPI_COMM_WORLD_SIZE=4 on several hosts", "PACELINE_MPI=ON"}},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .has_mpi = PL_MPI_MPICH}, {"on several hosts", "--address"}},
+        {OMPI(2, 4, 0, 2), {.rank = -1, .group = "udp"}, {"--group udp: expected auto|tcp|mpi", ""}},
+        {TORCH(5, 8, 1, 4),
+         {.rank = -1, .group = "mpi", .has_mpi = PL_MPI_OPEN},
+         {"--group mpi: torchrun starts no MPI", "--group tcp"}},
+        {"", {.rank = -1, .group = "mpi", .has_mpi = PL_MPI_OPEN}, {"--group mpi: nothing started", "mpirun"}},
+        {OMPI(1, 2, 1, 2),
+         {.rank = 1, .world = 2, .address = "a:1", .group = "mpi", .has_mpi = PL_MPI_OPEN},
+         {"--group mpi: it is mpirun that says ranks", ""}},
         {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2", none, {"SLURM_NTASKS=2", "--address"}},
         {"", {.rank = 1, .world = 2}, {"--address: is missing", ""}},
         {"", {.rank = 1, .address = "a:1"}, {"--world: is missing", ""}},
@@ -163,7 +208,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decided), cmocka_unit_test(addresses),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decided), cmocka_unit_test(groups), cmocka_unit_test(addresses),
                                        cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
