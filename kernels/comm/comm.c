@@ -103,7 +103,7 @@ void pl_comm_fail(pl_comm *c, const pl_err *why) {
 void pl_comm_close(pl_comm *c) {
     if (!c) return;
     if (c->transport && c->transport->close) c->transport->close(c);
-    if (c->room) pl_memory_destroy(c->memory, PL_LOCAL, c->room, PL_COMM_ROUND);
+    if (c->room) pl_memory_destroy(c->memory, PL_LOCAL, c->room, c->transport->room);
     c->group->close(c);
     pl_free(c);
 }
@@ -256,7 +256,7 @@ static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     PL_CHECK(c->transport && !pl_ctx_recording(ctx), "a sum over %d ranks without a transport, or on a tape", c->ranks);
     if (!c->room) {
         c->memory = ctx->be->memory;
-        c->room = pl_memory_create(c->memory, PL_LOCAL, PL_COMM_ROUND, err);
+        c->room = pl_memory_create(c->memory, PL_LOCAL, c->transport->room, err);
         if (!c->room) return PL_E_MEMORY;
     }
     PL_CHECK(c->memory == ctx->be->memory, "sums in two memories (%s)", ctx->be->name);
@@ -265,7 +265,7 @@ static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
 
 // Bytes of a rank's part in one round, at most.
 static size_t most_of(const pl_comm *c) {
-    return PL_COMM_ROUND / (size_t)c->ranks / GRAIN * GRAIN;
+    return c->transport->room / (size_t)c->ranks / GRAIN * GRAIN;
 }
 
 static size_t cut(size_t at, size_t end, size_t most) {

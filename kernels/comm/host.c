@@ -58,4 +58,5 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
     return PL_OK;
 }
 
-const pl_transport pl_transport_host = {.name = "host", .open = open_host, .swap = swap, .close = close_host};
+const pl_transport pl_transport_host = {
+    .name = "host", .room = PL_COMM_ROUND, .open = open_host, .swap = swap, .close = close_host};

@@ -39,6 +39,7 @@ typedef struct pl_group {
 // that of the context's backend.
 typedef struct pl_transport {
     const char *name;
+    size_t      room; // bytes of one round of a sum; what more ranks bring at a time costs memory, a round its waits
     // Whether tensors of this backend can go this way; loads and checks what that takes. Not collective.
     pl_status (*open)(pl_comm *c, const pl_backend *be, pl_err *err);
     // Queued on ctx, in order with its ops.
@@ -60,11 +61,11 @@ struct pl_comm {
     void               *own;    // of the transport
     const pl_memory    *memory; // of `room`
     pl_comm_counts      counts;
-    void               *room; // pieces of one round of a sum; NULL before the first
+    void               *room; // pieces of one round of a sum, transport->room bytes; NULL before the first
     uint64_t            sent; // bytes of columns
 };
 
-// Bytes of one round of a sum.
+// Bytes of one round of what groups carry.
 #define PL_COMM_ROUND ((size_t)4 << 20)
 
 // The first failure of a group, told to all; zeroed: nobody has failed. It may lie in memory that processes share.

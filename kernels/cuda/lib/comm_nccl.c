@@ -3,6 +3,7 @@
 // hands the id around, and is asked while NCCL joins the ranks and while the stream runs: NCCL itself waits for ever
 // for a rank that has died.
 #include "kernels/base/arena.h"
+#include "kernels/base/clock.h"
 #include "kernels/comm/impl.h"
 #include "kernels/cuda/lib/library.h"
 #include "kernels/cuda/table.h"
@@ -14,6 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+// Every round waits for all ranks twice: few, on memory that a GPU has to spare.
+#define ROOM ((size_t)128 << 20)
+static const double SPIN = 50e-6; // seconds of looking before sleeping
 
 #define FUNCTIONS(X)                                                                                                   \
     X(ncclGetVersion)                                                                                                  \
@@ -51,8 +56,7 @@ static pl_status load_locked(pl_err *err) {
     if (loaded) return PL_OK;
     return pl_fail(
         err, PL_E_UNSUPPORTED,
-        "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport host",
-        why.msg);
+        "NCCL cannot be loaded: %s; install libnccl2, set PACELINE_NCCL to its file, or use --transport host", why.msg);
 }
 
 static pl_status load(pl_err *err) {
@@ -114,15 +118,18 @@ static pl_status failed(pl_comm *c, own *o, pl_status st) {
     return st;
 }
 
-static void pause_briefly(void) {
+// Between two looks since `since`: NCCL is mostly done before a sleep would be.
+static void pause_briefly(double since) {
+    if (pl_now() - since < SPIN) return;
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 // What a call came to that returned r: calls do not block, and a rank that dies meanwhile ends the wait.
 static pl_status outcome(pl_comm *c, own *o, ncclResult_t r, const char *doing, pl_err *err) {
     pl_status st = PL_OK;
+    double    since = pl_now();
     while (r == ncclInProgress && st == PL_OK) {
-        pause_briefly();
+        pause_briefly(since);
         st = pl_comm_check(c, err);
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
     }
@@ -162,17 +169,18 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
 }
 
 static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    own *o = c->own;
+    own   *o = c->own;
+    double since = pl_now();
     while (o->comm && cudaStreamQuery(stream_of(ctx)) == cudaErrorNotReady) {
         ncclResult_t r = ncclSuccess;
         pl_status    st = pl_comm_check(c, err);
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
         if (st == PL_OK && r != ncclInProgress) st = fits(r, "pieces", err);
         if (st != PL_OK) return failed(c, o, st);
-        pause_briefly();
+        pause_briefly(since);
     }
     return pl_ctx_sync(ctx, err);
 }
 
 const pl_transport pl_transport_nccl = {
-    .name = "nccl", .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
+    .name = "nccl", .room = ROOM, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
