@@ -386,6 +386,70 @@ train: {steps: $1, batch: 8, seq_len: 64, lr: 1e-2, warmup: 5, slots: 4, checkpo
 END
 }
 
+mpi_hosts() { # STEPS OPTIONS...: the same four by mpirun, whose rsh is a script that enters a host; rank I's line in hostI/log
+    cat >"$work/enter" <<'END'
+#!/bin/bash
+# ADDRESS COMMAND...: as rsh would
+i=$((${1##*.} - 1)) work=$(dirname "$0")
+shift
+mkdir -p "$work/host$i/tmp"
+TMPDIR=$work/host$i/tmp exec ip netns exec "plh$i" unshare --uts --ipc --mount bash -c \
+    'hostname "plh$1" && mount -t tmpfs tmpfs /dev/shm && cd "$2" && exec bash -c "$3"' - "$i" "$work/host$i" "$*"
+END
+    cat >"$work/rank" <<'END'
+#!/bin/bash
+cd "$(dirname "$0")/host$OMPI_COMM_WORLD_RANK" && echo $$ >pid && exec "$@" 2>log
+END
+    chmod +x "$work/enter" "$work/rank"
+    hosts_recipe "$1"
+    shift
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$work/enter" 10.77.0.1 exec mpirun -n 4 --map-by node \
+        --bind-to none --mca plm_rsh_agent "$work/enter" --mca plm_rsh_no_tree_spawn 1 \
+        --host 10.77.0.1,10.77.0.2,10.77.0.3,10.77.0.4 "$work/rank" \
+        "$p" train "$work/hosts.yaml" --out run --quiet --threads 1 "$@" >"$work/mpirun.log" 2>&1
+}
+
+ranks_gone() { # SECONDS: whether all four have ended by then
+    local until=$((SECONDS + $1)) i
+    while [ $SECONDS -le $until ]; do
+        for i in 0 1 2 3; do kill -0 "$(cat "$work/host$i/pid")" 2>/dev/null && sleep 0.2 && continue 2; done
+        return 0
+    done
+    return 1
+}
+
+happens_to_mpi() { # WHAT COMMAND...: to rank 2 of four while they sum; the others name it and its host
+    local what=$1 t0 run took
+    shift
+    rm -rf "$work"/host?/{run,log,pid}
+    mpi_hosts 4000 & run=$!
+    until [ -s "$work/host0/run/metrics.jsonl" ]; do kill -0 $run 2>/dev/null || break; sleep 0.05; done
+    "$@"
+    t0=$SECONDS
+    ranks_gone 45 || { fail hosts "MPI, $what: ranks live on"; ip link set plh-2 up; kill $run; return 1; }
+    took=$((SECONDS - t0))
+    ip link set plh-2 up # mpirun's daemon there hears of the end, too
+    wait $run && { fail hosts "MPI, $what: mpirun returns 0"; return 1; }
+    grep -q "rank 2: .*plh2" "$work/host0/log" && grep -q "rank 2: " "$work/host1/log" && grep -q "rank 2: " "$work/host3/log" ||
+        { cat "$work"/host?/log; fail hosts "MPI, $what: it is not named"; return 1; }
+    say hosts "MPI, $what: all end after $took s; $(sed 's/^paceline: //' "$work/host0/log")"
+}
+
+hosts_by_mpi() {
+    local before bytes want state=$work/host0/run/checkpoints/last/training_state
+    command -v mpirun >/dev/null && "$p" doctor | grep -q 'mpi .*Open MPI' || { say hosts "MPI: not shown (no mpirun, or a build without Open MPI)"; return; }
+    rm -rf "$work"/host?/run
+    before=$(sent)
+    mpi_hosts 100 || { cat "$work/mpirun.log" "$work"/host?/log; fail hosts "MPI: four hosts"; return; }
+    bytes=$(($(sent) - before))
+    same_weights "four hosts by mpirun" "$state" || return
+    want=$(stat -c %s "$state" | awk '{ printf "%.0f", $1 / 3 * 6 * 100 }')
+    say hosts "MPI: four hosts, the weights of one process; $bytes bytes sent, $want predicted, $(awk -v a="$bytes" -v b="$want" 'BEGIN { printf "%+.1f", 100 * (a / b - 1) }') %"
+    happens_to_mpi "a killed rank" bash -c "kill -KILL \$(cat '$work/host2/pid')"
+    happens_to_mpi "a stopped rank" bash -c "kill -STOP \$(cat '$work/host2/pid')"
+    happens_to_mpi "a link cut" ip link set plh-2 down
+}
+
 same_weights() { # NAME STATE: as those of one process
     cmp -s "$work/one/checkpoints/last/training_state" "$2" || { fail hosts "$1: other weights than one process's"; return 1; }
 }
@@ -420,6 +484,7 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     for i in 1 0; do host "$i" 2 run & pids+=($!); done
     for i in "${pids[@]}"; do wait "$i" || { cat "$work"/host[01]/log; fail hosts "two hosts"; hosts_down; return; }; done
     same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there: the weights of one process"
+    hosts_by_mpi
     hosts_down
 }
 
