@@ -403,7 +403,7 @@ END
     chmod +x "$work/enter" "$work/rank"
     hosts_recipe "$1"
     shift
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$work/enter" 10.77.0.1 exec mpirun -n 4 --map-by node \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$work/enter" 10.77.0.1 exec timeout 600 mpirun -n 4 --map-by node \
         --bind-to none --mca plm_rsh_agent "$work/enter" --mca plm_rsh_no_tree_spawn 1 \
         --host 10.77.0.1,10.77.0.2,10.77.0.3,10.77.0.4 "$work/rank" \
         "$p" train "$work/hosts.yaml" --out run --quiet --threads 1 "$@" >"$work/mpirun.log" 2>&1
@@ -439,6 +439,7 @@ hosts_by_mpi() {
     local before bytes want state=$work/host0/run/checkpoints/last/training_state
     command -v mpirun >/dev/null && "$p" doctor | grep -q 'mpi .*Open MPI' || { say hosts "MPI: not shown (no mpirun, or a build without Open MPI)"; return; }
     rm -rf "$work"/host?/run
+    hosts_up || return # the cut link again
     before=$(sent)
     mpi_hosts 100 || { cat "$work/mpirun.log" "$work"/host?/log; fail hosts "MPI: four hosts"; return; }
     bytes=$(($(sent) - before))
