@@ -574,13 +574,16 @@ shown_soak() {
     (cd "$root" && build/soak --seconds="${1:-3600}") && say soak "flat" || fail soak "something grows"
 }
 
-shown_cuda_archs() { # all CUDA sources for the three architectures, warnings as errors
+shown_cuda_archs() { # all CUDA sources for the three architectures, warnings as errors; their machine code within its limits
     command -v nvcc >/dev/null || { fail cuda-archs "nvcc is not on the PATH"; return; }
     local b=$root/build-cuda-archs t0=$SECONDS
     cmake -S "$root" -B "$b" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPACELINE_CUDA=ON -DPACELINE_WERROR=ON -DPACELINE_TESTS=OFF \
         "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real;100" >"$work/archs.log" 2>&1 &&
         cmake --build "$b" --target kernels_cuda kernels_cuda_device >>"$work/archs.log" 2>&1 || { tail -n 5 "$work/archs.log"; fail cuda-archs "does not build"; return; }
     say cuda-archs "$(find "$b" -name '*.cu.o' | wc -l) CUDA sources for sm_80, sm_90 and sm_100, $((SECONDS - t0)) s"
+    bash "$root/tests/cuda/sass_gate.sh" "$b" >"$work/sass.log" 2>&1 || { grep -E ' on sm_|PATH|no machine' "$work/sass.log"; fail cuda-archs "machine code"; return; }
+    sed '$d' "$work/sass.log"
+    say cuda-archs "$(tail -n 1 "$work/sass.log")"
 }
 
 watch_disk() { # FOLDER FILE: into FILE, the most bytes that its shards took, unfinished ones too, until FILE.stop is there

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Machine code of all kernels beside what it may come to: a line for each kernel and architecture (tests/cuda/sass.awk
+# says what is counted) against tests/cuda/sass_limits.tsv. A kernel that is new there, or has more loads before the wait
+# for the launch before it, serial loops, fences or spilled registers, or over a tenth more code, is red.
+#   bash tests/cuda/sass_gate.sh OBJECTS_FOLDER [--accept]      (--accept: the limits are what there is now)
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+objdump=${PACELINE_CUOBJDUMP:-cuobjdump}
+command -v "$objdump" >/dev/null || { echo "cuobjdump is not on the PATH (CUDA's toolkit, or pip install nvidia-cuda-cuobjdump)"; exit 1; }
+filt=$(command -v c++filt || echo cat)
+table=$(find "$1" -name '*.cu.o' | LC_ALL=C sort | while read -r o; do "$objdump" -sass "$o"; done | awk -f "$here/sass.awk" | "$filt" |
+    awk -F'\t' -v OFS='\t' '
+        { sub(/^void /, "", $1); sub(/\(.*/, "", $1); k = $1 OFS $2; seen[k] = 1 # static ones may share a name: the worst
+          for (i = 3; i <= NF; i++) if (!((k, i) in most) || $i + 0 > most[k, i] + 0) most[k, i] = $i }
+        END { for (k in seen) { line = k; for (i = 3; i <= 9; i++) line = line OFS most[k, i]; print line } }' | LC_ALL=C sort)
+[ "$(wc -l <<<"$table")" -gt 100 ] || { echo "no machine code was found in $1"; exit 1; }
+header=$(printf 'kernel\tarch\tearly\tserial\tbar\tmembar\tivall\tspills\tbytes')
+if [ "${2:-}" = --accept ]; then
+    { echo "$header"; echo "$table"; } >"$here/sass_limits.tsv"
+    exit
+fi
+{ echo "$header"; echo "$table"; } | awk -F'\t' '$2 == "sm_90" || NR == 1 { printf "%-34s %-6s %6s %6s %4s %8s %6s %6s %7s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
+found=$(echo "$table" | awk -F'\t' '
+    FNR == NR { if (FNR > 1) { known[$1, $2] = 1; for (i = 3; i <= 9; i++) limit[$1, $2, i] = $i } else for (i = 1; i <= 9; i++) what[i] = $i; next }
+    !(($1, $2) in known) { print $1 " on " $2 ": new: see its line and accept it"; next }
+    { for (i = 3; i <= 9; i++) {
+        if (i == 5) continue
+        most = limit[$1, $2, i] + 0
+        if ($i + 0 > (i == 9 ? 1.1 * most : most) || ($i ~ /sc/ && limit[$1, $2, i] !~ /sc/))
+            print $1 " on " $2 ": " what[i] " " $i ", the limit is " limit[$1, $2, i] } }' "$here/sass_limits.tsv" -)
+[ -z "$found" ] || { echo "$found"; exit 1; }
+echo "$table" | awk -F'\t' '{ e += $3; s += $4; p += $8; if ($9 > b) { b = $9; k = $1 " on " $2 } }
+    END { print NR " kernels within their limits: " e " early loads, " s " serial loops, " p " spills; the largest has " b " bytes (" k ")" }'
