@@ -95,6 +95,11 @@ static __device__ __forceinline__ void *pl_dynamic_shared() {
 static __device__ __forceinline__ float4 pl_load_fresh(const float4 *p) {
     return __ldcg(p);
 }
+
+// A store where others may store at the same time, all the same value: plain stores would be a race.
+static __device__ __forceinline__ void pl_store_alike(int32_t *p, int32_t v) {
+    *(volatile int32_t *)p = v;
+}
 #endif
 
 // Sum and maximum over a warp by a fixed tree; every lane gets the result.

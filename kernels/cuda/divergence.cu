@@ -46,7 +46,7 @@ static __device__ __forceinline__ bool takes_part(const pl_divergence_args &a, i
 
 static __global__ void want_kernel(int32_t *wanted, pl_divergence_args a) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.x.dim[0] && takes_part(a, i)) wanted[a.teacher_row[i]] = 1; // all that write, write 1
+    if (i < a.x.dim[0] && takes_part(a, i)) pl_store_alike(&wanted[a.teacher_row[i]], 1);
 }
 
 // Takes a tile's logits of row blockIdx.x into its running figures; ids first, first + 1, ...

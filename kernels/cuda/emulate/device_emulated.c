@@ -196,7 +196,10 @@ static void zero(pl_ctx *ctx, void *to, size_t bytes) {
 
 static void wait_for(pl_ctx *ctx) {
     own *o = ctx->state;
-    if (o->state.stream) drain(ctx);
+    if (o->state.stream)
+        drain(ctx);
+    else
+        pl_emu_waited(NULL);
     PL_CUDA(faults)(ctx, &o->fault);
     o->fault = (pl_cuda_fault)PL_NO_FAULTS;
     for (int i = 0; i < PL_CUDA_TICKETS; i++)

@@ -132,6 +132,11 @@ PL_EMU_PLAIN static inline unsigned long long atomicMin(unsigned long long *p, u
     return old;
 }
 
+PL_EMU_PLAIN static inline void pl_store_alike(int32_t *p, int32_t v) {
+    pl_emu_atomic(p, sizeof *p);
+    *p = v;
+}
+
 static inline uint32_t pl_pack_bf16(float lo, float hi) {
     return (uint32_t)pl_f32_to_bf16(lo) | (uint32_t)pl_f32_to_bf16(hi) << 16;
 }

@@ -59,13 +59,17 @@ extern "C" void pl_emu_submit(void *q, const pl_cuda_launch *l) {
     });
 }
 
+extern "C" void pl_emu_waited(const void *q) {
+    if (pl_emu_watch) pl_emu_watch->waited(q);
+}
+
 extern "C" void pl_emu_queue_run(void *q) {
     queue *of = static_cast<queue *>(q);
     pl_emu_join(of);
     for (const auto &w : of->work)
         w();
     of->work.clear();
-    if (pl_emu_watch) pl_emu_watch->waited(q);
+    pl_emu_waited(q);
 }
 
 extern "C" void pl_emu_copy(void *q, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {

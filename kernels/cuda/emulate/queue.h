@@ -9,6 +9,7 @@ void *pl_emu_queue_create(void);                            // NULL: out of memo
 void  pl_emu_queue_destroy(void *queue);
 void  pl_emu_submit(void *queue, const pl_cuda_launch *l); // its arguments are kept by value, as a GPU keeps them
 void  pl_emu_join(void *queue);                            // a branch's launches, kept apart till then, come next
+void  pl_emu_waited(const void *queue);                    // the host has seen the end of all that was queued
 void  pl_emu_queue_run(void *queue);                       // what was kept, in order
 void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t pitch, size_t n);
 // A copy of what the host has written and does not change before it is made: stops where it has.
