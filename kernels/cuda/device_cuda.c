@@ -151,6 +151,7 @@ typedef struct own {
     pl_cuda_state  state;
     pl_cuda_fault *seen;       // pinned: where the kernels' faults are copied to
     bool           early;      // launches may be
+    bool           waits[2];   // the stream, the branch: the last thing on it is a wait for the other
     cudaStream_t   aside;      // a branch's
     cudaEvent_t    reached[2]; // by the stream, by the branch
 } own;
@@ -241,10 +242,11 @@ static bool watched(const pl_ctx *ctx) {
 // What is queued from here on waits for what the other way has reached: the branch for the stream, or the stream for
 // it.
 static cudaError_t wait_across(const pl_ctx *ctx, bool branch_waits) {
-    const own   *o = ctx->state;
+    own         *o = ctx->state;
     cudaEvent_t  reached = o->reached[!branch_waits];
     cudaStream_t stream = stream_of(ctx);
     cudaError_t  e = cudaEventRecord(reached, branch_waits ? stream : o->aside);
+    o->waits[branch_waits] = true;
     return e == cudaSuccess ? cudaStreamWaitEvent(branch_waits ? o->aside : stream, reached, 0) : e;
 }
 
@@ -257,8 +259,9 @@ void PL_CUDA(apart)(pl_ctx *ctx, void *p, size_t bytes) {
 }
 
 // Early (CUDA: programmatic dependent launch): where steps repeat and PACELINE_EARLY_LAUNCH=1 asks for it, and what the
-// launch waits for is the one before it alone.
+// launch waits for is the one before it alone: behind a wait for the other way it might start before that is over.
 static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
+    own        *o = ctx->state;
     cudaError_t e = cudaSuccess;
     if (l->parts || l->meets) e = wait_across(ctx, l->parts);
     if (e != cudaSuccess) return e;
@@ -267,9 +270,10 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
     cudaLaunchConfig_t c = {.gridDim = {l->grid[0], l->grid[1], l->grid[2]},
                             .blockDim = {l->threads, 1, 1},
                             .dynamicSmemBytes = l->room,
-                            .stream = l->aside ? ((const own *)ctx->state)->aside : stream_of(ctx),
+                            .stream = l->aside ? o->aside : stream_of(ctx),
                             .attrs = &early};
-    c.numAttrs = l->early && !l->parts && !l->meets && ((const own *)ctx->state)->early && PL_CUDA(records)(ctx);
+    c.numAttrs = l->early && !o->waits[l->aside] && o->early && PL_CUDA(records)(ctx);
+    o->waits[l->aside] = false;
     e = cudaLaunchKernelExC(&c, l->kernel, l->arg);
     return e == cudaSuccess && l->ends ? wait_across(ctx, false) : e;
 }
