@@ -162,6 +162,14 @@ static cudaStream_t stream_of(const pl_ctx *ctx) {
 
 static const pl_cuda_fault no_fault = PL_NO_FAULTS;
 
+// By the stream: a copy on the default stream may still be under way when it returns, and the context's does not wait
+// for it.
+static cudaError_t clear_faults(const own *o) {
+    cudaStream_t stream = (cudaStream_t)o->state.stream;
+    cudaError_t  e = cudaMemcpyAsync(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice, stream);
+    return e == cudaSuccess ? cudaStreamSynchronize(stream) : e;
+}
+
 static void close_context(pl_ctx *ctx) {
     own *o = ctx->state;
     PL_CUDA(record_close)(o->state.record);
@@ -203,8 +211,8 @@ static pl_status open_context(pl_ctx *ctx, pl_err *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&o->aside, cudaStreamNonBlocking);
     for (int i = 0; i < 2 && e == cudaSuccess; i++)
         e = cudaEventCreateWithFlags(&o->reached[i], cudaEventDisableTiming);
-    if (e == cudaSuccess) e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);
     o->state.stream = stream;
+    if (e == cudaSuccess) e = clear_faults(o);
     if (e == cudaSuccess) return PL_OK;
     st = pl_fail(err, PL_E_DEVICE, "%s: no stream: %s", ctx->be->name, cudaGetErrorString(e));
 fail:
@@ -230,8 +238,7 @@ static void wait_for(pl_ctx *ctx) {
     if (!fits(ctx, e, doing)) return;
     PL_CUDA(faults)(ctx, o->seen);
     if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;
-    e = cudaMemcpy(o->state.fault, &no_fault, sizeof no_fault, cudaMemcpyHostToDevice);
-    fits(ctx, e, "clearing faults");
+    fits(ctx, clear_faults(o), "clearing faults");
 }
 
 // The host reads and writes tensors and guard bytes while it queues: then everything is waited for.
