@@ -117,6 +117,7 @@ static void *create(const pl_memory *m, pl_place place, size_t bytes, pl_err *er
 
 static void destroy(const pl_memory *m, pl_place place, void *p, size_t bytes) {
     (void)bytes;
+    cudaSetDevice(gpu_with(m)->number); // else a thread that has none yet would open the first one for this
     if (place == PL_SHARED) remove_twin((gpu *)(uintptr_t)gpu_with(m), p);
     if (pinned || place == PL_SHARED)
         cudaFreeHost(p);
