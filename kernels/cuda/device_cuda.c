@@ -355,6 +355,7 @@ void *PL_CUDA(twin)(const pl_ctx *ctx, const void *p, size_t bytes) {
 void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
     enum { RANGES = 8, NEAR = 64 << 10 };
     struct {
+        const twin    *of;
         const uint8_t *from, *end;
         uint8_t       *to;
     } range[RANGES];
@@ -363,17 +364,17 @@ void PL_CUDA(send)(pl_ctx *ctx, const pl_cuda_array *array, int n) {
     for (int i = 0; i < n; i++) {
         const uint8_t *from = array[i].from, *end = from + array[i].bytes;
         uint8_t       *to = array[i].to;
+        const twin    *of = twin_of(ctx, from);
         int            k = 0;
-        // The same block: the twin is as far away. Near: else they are another's arrays.
-        while (k < ranges && !(to - from == range[k].to - range[k].from && from <= range[k].end + NEAR &&
-                               range[k].from <= end + NEAR))
+        // One copy stays within one block. Near: else they are another's arrays.
+        while (k < ranges && !(of == range[k].of && from <= range[k].end + NEAR && range[k].from <= end + NEAR))
             k++;
         if (k == RANGES) {
             if (e == cudaSuccess) e = cudaMemcpyAsync(to, from, array[i].bytes, cudaMemcpyHostToDevice, stream_of(ctx));
             continue;
         }
         if (k == ranges) {
-            range[ranges].from = from, range[ranges].end = end, range[ranges++].to = to;
+            range[ranges].of = of, range[ranges].from = from, range[ranges].end = end, range[ranges++].to = to;
             continue;
         }
         if (from < range[k].from) range[k].from = from, range[k].to = to;
