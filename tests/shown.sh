@@ -640,6 +640,18 @@ END
     say bounded "$(awk "BEGIN { printf \"%.1f MB of data, budget $budget; on disk at most %.3f MB (1 rank), %.3f MB (3)\", $size / 1e6, $(cat "$work/bounded/by1.most") / 1e6, $(cat "$work/bounded/by3.most") / 1e6 }"); killed $kills times; the whole dataset's weights, $((SECONDS - t0)) s"
 }
 
+shown_cuda_proofs() { # kernels on the emulated device: drawn orders, races, and each barrier, fence and wait left out in turn; hours
+    local t
+    program >/dev/null
+    cmake --build "$root/build" --target raced >/dev/null || { fail cuda-proofs "does not build"; return; }
+    for t in "$root"/build/raced/*; do
+        (cd "$root" && PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=4 PACELINE_TEST_DEVICE=emulated "$t") >"$work/proofs.log" 2>&1 &&
+            say cuda-proofs "${t##*/}: no race, the same bits in 4 orders" || fail cuda-proofs "${t##*/}: $(grep -m 1 -E '^race|FAILED' "$work/proofs.log")"
+    done
+    bash "$root/tests/cuda/mutate.sh" "$root/build" >"$work/mutate.log" 2>&1 || fail cuda-proofs "places that nothing misses"
+    cat "$work/mutate.log"
+}
+
 tidy_one() { # FILE: its findings
     local known=(--extra-arg=-include "--extra-arg=$root/tests/layout/tidy.h") name
     for name in $(sed -nE 's/^pl_status pl_((json_|recipe_)?fail)\(.*/\U\1/p' "$root/$1"); do known+=("--extra-arg=-DPL_TIDY_DEFINES_$name"); done
