@@ -799,8 +799,10 @@ static void test_real(void **state) {
     }
     assert_ok(pl_hf_config_read(&c, outside("configs/TorchSpec/kimi_k25_eagle3.json"), PL_HF_DRAFTER, &err));
     assert_int_equal(c.rope.scaling, PL_HF_ROPE_YARN);
-    assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-4b-dflash.json"), PL_HF_DRAFTER, &err),
-                PL_E_INPUT, &err, "\"DFlashDraftModel\" is not supported");
+    assert_ok(pl_hf_config_read(&c, outside("configs/SpecForge/qwen3-4b-dflash.json"), PL_HF_DRAFTER, &err));
+    assert_int_equal(c.block.size, 16);
+    assert_int_equal(c.block.mask_token, 151669);
+    assert_int_equal(c.block.target_layers, 36);
     assert_says(pl_hf_config_read(&c, outside("configs/SpecForge/llama3-8B-eagle3.json"), PL_HF_TARGET, &err),
                 PL_E_INPUT, &err, "is a draft head, not a target");
 }
