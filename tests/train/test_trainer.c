@@ -170,6 +170,30 @@ static void damaged_ones_are_passed_over(void **state) {
     pl_free(whole), pl_free(bad);
 }
 
+// No steps: the model as it is, its checkpoint of step 0, from which more steps go on.
+static void no_steps(void **state) {
+    (void)state;
+    pl_err             err = {0};
+    char              *whole = toy_path("whole5"), *dir = toy_path("none");
+    pl_trainer_options o = toy_options(dir);
+    int64_t            done;
+    o.keep = 2;
+    o.steps = 0;
+    assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
+    toy_same_file(dir, dir, "checkpoints/best/model.bin");
+    toy_same_file(dir, dir, "checkpoints/last/training_state");
+    assert_int_equal(pl_trainer_done_steps(dir, &done, &err), PL_OK);
+    assert_int_equal(done, 0);
+    char *folder = toy_path("none/checkpoints");
+    assert_int_equal(toy_entries(folder), 2);
+    o.steps = TOY_STEPS;
+    assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
+    o.out_dir = whole;
+    assert_int_equal(toy_run(&o, 1, NULL, &err), PL_OK);
+    toy_same_file(whole, dir, "checkpoints/last/model.bin");
+    pl_free(whole), pl_free(dir), pl_free(folder);
+}
+
 static void threads_do_not_matter(void **state) {
     (void)state;
     pl_err   err = {0};
@@ -275,6 +299,7 @@ int main(void) {
         cmocka_unit_test(resume_after_a_kill),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(damaged_ones_are_passed_over),
+        cmocka_unit_test(no_steps),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(best_is_kept),
         cmocka_unit_test(other_runs_are_refused),

@@ -209,9 +209,9 @@ static void prune(const pl_checkpoints *c, int64_t newest) {
 }
 
 // The new one takes the name last/, which stays until then; what it was is kept by its step. Where last/ was damaged,
-// what the run went on from is there by its step already.
+// what the run went on from is there by its step already; where there was none, `before` is folder itself.
 static pl_status put_in_place(pl_checkpoints *c, const char *folder, const char *before, pl_err *err) {
-    PL_TRY(pl_tree_remove(c->damaged ? c->last : before, err));
+    if (c->damaged || strcmp(folder, before) != 0) PL_TRY(pl_tree_remove(c->damaged ? c->last : before, err));
     c->damaged = false;
     return pl_path_succeed(folder, c->last, before, err);
 }
@@ -221,7 +221,7 @@ pl_status pl_checkpoints_save(pl_checkpoints *c, const pl_run_state *s, pl_err *
     int64_t saved = c->saved;
     c->saved = s->step;
     if (pl_comm_rank(c->t->comm) > 0) return give_parts(c->t, err);
-    char     *folder = step_folder(c->dir, s->step), *before = step_folder(c->dir, saved < 0 ? 0 : saved);
+    char     *folder = step_folder(c->dir, s->step), *before = step_folder(c->dir, saved < 0 ? s->step : saved);
     pl_status st = folder && before ? PL_OK : fail_memory(err);
     if (st == PL_OK) st = write_folder(c, s, folder, err);
     if (st == PL_OK) st = put_in_place(c, folder, before, err);
