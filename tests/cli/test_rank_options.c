@@ -406,7 +406,7 @@ static void launched_wrongly(void **state) {
     setenv("RANK", "1", 1), setenv("WORLD_SIZE", "2", 1);
     test_run_fails(2, "WORLD_SIZE=2 is set and MASTER_ADDR is not", "train %s/r.yaml --out %s/bad", base, base);
     setenv("LOCAL_RANK", "1", 1), setenv("MASTER_ADDR", "127.0.0.1", 1);
-    test_run_fails(1, "cannot reach 127.0.0.1:", "eval %s/r.yaml --out %s/bad --patience 1", base, base);
+    test_run_fails(1, "cannot reach 127.0.0.1:", "eval %s/r.yaml --out %s/bad --patience 1 --quiet", base, base);
     unsetenv("RANK"), unsetenv("WORLD_SIZE"), unsetenv("LOCAL_RANK"), unsetenv("MASTER_ADDR");
     test_run_fails(2, "--group nets: expected auto|tcp|mpi", "train %s/r.yaml --group nets", base);
     test_run_fails(pl_comm_mpi_kind() == PL_MPI_NONE ? 1 : 2, "--group mpi: ", "train %s/r.yaml --group mpi", base);
