@@ -760,8 +760,8 @@ static pl_status another(pl_comm *c, pl_err *err) {
 
 static const struct {
     rank_fn fn;
-} cases[] = {{sums},   {device_sums}, {words}, {no_room}, {killed}, {failing},
-             {leaves}, {again},       {mixed}, {stopped}, {busy},   {another}};
+} cases[] = {{sums},    {all_halves}, {parcels}, {device_sums}, {words},   {no_room}, {killed},
+             {failing}, {leaves},     {again},   {mixed},       {stopped}, {busy},    {another}};
 static const char *self; // this program
 
 // What is set here, as the ranks' arguments: number of the case, victim, whether on the emulated device, silence; and
@@ -897,8 +897,10 @@ int main(int argc, char **argv) {
     };
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(halves_are_the_sum),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(words_arrive),
+        cmocka_unit_test(parcels_arrive),
         cmocka_unit_test(a_group_of_one),
         cmocka_unit_test(no_memory_for_a_sum),
         cmocka_unit_test(a_failure_is_told),
