@@ -18,9 +18,10 @@ extern "C" {
 
 // The strict device looks at what kernels are given; a GPU stops by itself.
 #ifdef __CUDACC__
-template <typename... P> static inline void pl_check_arguments(pl_ctx *, const P &...) {}
+template <typename... P> static inline void pl_check_arguments(pl_ctx *, const pl_cuda_launch *, const P &...) {}
 #else
-template <typename... P> static inline void pl_check_arguments(pl_ctx *ctx, const P &...a) {
+template <typename... P> static inline void pl_check_arguments(pl_ctx *ctx, const pl_cuda_launch *l, const P &...a) {
+    if (pl_emu_on_launch) pl_emu_on_launch(l);
     pl_emu_check(pl_cuda_state_of(ctx)->stream, pl_cuda_state_of(ctx)->op, a...);
 }
 #endif
@@ -42,8 +43,8 @@ template <typename... P> struct pl_call {
     template <size_t... I> void submit(pl_ctx *ctx, pl_cuda_launch *l, std::index_sequence<I...>) {
         void        *arg[] = {(void *)&std::get<I>(value)...};
         const size_t size[] = {sizeof(P)...};
-        pl_check_arguments(ctx, std::get<I>(value)...);
         l->arg = arg, l->size = size, l->n_args = (int)sizeof...(P);
+        pl_check_arguments(ctx, l, std::get<I>(value)...);
         PL_CUDA(launch)(ctx, l);
     }
 };

@@ -12,6 +12,8 @@ struct queue {
 };
 } // namespace
 
+void (*pl_emu_on_launch)(const pl_cuda_launch *l);
+
 extern "C" void *pl_emu_queue_create(void) {
     return new (std::nothrow) queue;
 }

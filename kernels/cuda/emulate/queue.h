@@ -15,10 +15,12 @@ void  pl_emu_copy(void *queue, void *to, const void *from, size_t bytes, size_t 
 // A copy of what the host has written and does not change before it is made: stops where it has.
 void  pl_emu_send(void *queue, void *to, const void *from, size_t bytes);
 void  pl_emu_zero(void *queue, void *to, size_t bytes);
+// Told of each launch as its launcher describes it (tests/cuda/standin_cuda.cc); NULL: nobody is.
+extern void (*pl_emu_on_launch)(const pl_cuda_launch *l);
 // Whether p lies in (or right behind) a block of the strict device.
-bool  pl_emu_reachable(const void *p);
+bool pl_emu_reachable(const void *p);
 // Whether p is an address of mapped memory outside all of them, above 64 TiB, where programs and heaps lie: two small
 // numbers side by side look like an address lower down, and sanitizers map all of that.
-bool  pl_emu_of_host(const void *p);
+bool pl_emu_of_host(const void *p);
 
 #endif

@@ -1,0 +1,455 @@
+extern "C" {
+#include "kernels/cuda/emulate/queue.h"
+}
+#include "tests/cuda/standin.h"
+#include <algorithm>
+#include <cuda_runtime_api.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+namespace {
+enum what { KERNEL, COPY, RECORD, WAIT, GRAPH };
+
+struct node { // of a graph
+    std::function<void()> work;
+    std::vector<size_t>   after;
+};
+} // namespace
+
+struct CUgraph_st {
+    std::vector<node> nodes;
+};
+struct CUgraphExec_st {
+    std::vector<node> nodes;
+};
+struct CUevent_st {
+    uint64_t            asked = 0, done = 0; // records
+    struct CUstream_st *captured = NULL;     // recorded while its origin's capture ran
+    std::vector<size_t> nodes;
+};
+namespace {
+struct item {
+    what                  kind;
+    std::function<void()> work;
+    cudaEvent_t           event;
+    uint64_t              version;
+};
+} // namespace
+struct CUstream_st {
+    std::vector<item>   items;
+    what                last = COPY;   // that was queued
+    CUstream_st        *origin = NULL; // of the capture that it is part of
+    std::vector<size_t> ends;          // the captured nodes that what comes next waits for
+};
+
+standin_counts standin_seen;
+
+namespace {
+std::recursive_mutex        lock;
+std::set<CUstream_st *>     streams;
+CUstream_st                 standard;
+CUgraph_st                 *capturing;
+std::map<uintptr_t, size_t> blocks[2]; // device, pinned
+uint64_t                    drawn = 1, fail_in;
+cudaError_t                 fail_with, last_error;
+struct known {
+    void (*call)(const void *, void **);
+    std::vector<size_t> size;
+    int                 room;
+};
+std::map<const void *, known> kernels;
+
+[[noreturn]] void undefined(const char *what) {
+    fprintf(stderr, "stand-in for CUDA: %s\n", what);
+    abort();
+}
+
+unsigned draw(unsigned below) {
+    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(drawn >> 33) % below;
+}
+
+bool ready(const CUstream_st *s) {
+    return !s->items.empty() && (s->items[0].kind != WAIT || s->items[0].event->done >= s->items[0].version);
+}
+
+bool step() { // one piece of work of any stream that has some
+    std::vector<CUstream_st *> can;
+    for (CUstream_st *s : streams)
+        if (ready(s)) can.push_back(s);
+    if (ready(&standard)) can.push_back(&standard);
+    if (can.empty()) return false;
+    CUstream_st *s = can[draw((unsigned)can.size())];
+    item         i = std::move(s->items[0]);
+    s->items.erase(s->items.begin());
+    if (i.kind == RECORD) i.event->done = std::max(i.event->done, i.version);
+    if (i.work) i.work();
+    return true;
+}
+
+void finish(CUstream_st *s) {
+    while (!s->items.empty())
+        if (!step()) undefined("a stream waits for what never comes");
+}
+
+cudaError_t enter(bool can_fail = true) {
+    standin_seen.calls++;
+    for (unsigned n = draw(4) == 0 ? draw(6) : 0; n > 0 && step(); n--)
+        ;
+    if (can_fail && fail_in && --fail_in == 0) return last_error = fail_with;
+    return cudaSuccess;
+}
+#define ENTER                                                                                                          \
+    std::lock_guard<std::recursive_mutex> held(lock);                                                                  \
+    if (cudaError_t refused = enter(); refused != cudaSuccess) return refused
+#define NOT_CAPTURING                                                                                                  \
+    if (capturing) undefined("a call that a capture forbids")
+
+const std::pair<const uintptr_t, size_t> *block_of(const void *p, int kind) {
+    auto at = blocks[kind].upper_bound((uintptr_t)p);
+    if (at == blocks[kind].begin()) return NULL;
+    --at;
+    return (uintptr_t)p < at->first + at->second ? &*at : NULL;
+}
+
+// Whether it is the device's or pinned; a range that leaves its block stops.
+bool known_range(const void *p, size_t n) {
+    for (int kind = 0; kind < 2; kind++)
+        if (auto b = block_of(p, kind)) {
+            if ((uintptr_t)p + n > b->first + b->second) undefined("a copy leaves its block");
+            return true;
+        }
+    return false;
+}
+
+cudaError_t put(CUstream_st *s, what kind, std::function<void()> work, cudaEvent_t event = NULL) {
+    if (!s) s = &standard;
+    s->last = kind;
+    if (!s->origin) {
+        s->items.push_back({kind, std::move(work), event, event ? event->asked : 0});
+        return cudaSuccess;
+    }
+    capturing->nodes.push_back({std::move(work), s->ends});
+    s->ends = {capturing->nodes.size() - 1};
+    return cudaSuccess;
+}
+
+void run_graph(const std::vector<node> &nodes) {
+    std::vector<bool> done(nodes.size());
+    for (size_t left = nodes.size(); left > 0; left--) {
+        std::vector<size_t> can;
+        for (size_t i = 0; i < nodes.size(); i++)
+            if (!done[i] &&
+                std::all_of(nodes[i].after.begin(), nodes[i].after.end(), [&](size_t a) { return done[a]; }))
+                can.push_back(i);
+        size_t i = can[draw((unsigned)can.size())];
+        done[i] = true;
+        nodes[i].work();
+    }
+}
+
+void note(const pl_cuda_launch *l) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    known                                &k = kernels[l->kernel];
+    k.call = l->call;
+    k.size.assign(l->size, l->size + l->n_args);
+}
+
+struct here {
+    here() { pl_emu_on_launch = note; }
+} set;
+} // namespace
+
+void standin_fail(uint64_t n, int error) {
+    fail_in = n;
+    fail_with = (cudaError_t)error;
+}
+void standin_seed(uint64_t seed) {
+    drawn = seed * 2 + 1;
+}
+
+extern "C" {
+bool pl_standin_reachable(const void *p) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    for (int kind = 0; kind < 2; kind++)
+        if (block_of(p, kind) || block_of((const char *)p - 1, kind)) return true;
+    return false;
+}
+bool pl_standin_of_host(const void *) {
+    return false;
+}
+cudaError_t pl_cuda_probe_code(void) {
+    return cudaSuccess;
+}
+
+// ---- asking
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaErrorMemoryAllocation ? "out of memory" : "a failure that was asked for";
+}
+cudaError_t cudaGetLastError(void) {
+    cudaError_t e = last_error;
+    last_error = cudaSuccess;
+    return e;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) {
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *v) {
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
+    *p = {};
+    snprintf(p->name, sizeof p->name, "stand-in");
+    p->major = 9;
+    p->multiProcessorCount = 2;
+    p->sharedMemPerBlockOptin = 227 << 10;
+    p->memPitch = 1u << 31;
+    p->totalGlobalMem = 1u << 31;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+    ENTER;
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+    *left = *all = 1u << 31;
+    return cudaSuccess;
+}
+
+// ---- memory
+static cudaError_t take(void **p, size_t n, int kind) {
+    ENTER;
+    NOT_CAPTURING;
+    *p = aligned_alloc(256, (n + 511) / 256 * 256);
+    memset(*p, 0xff, n);
+    blocks[kind][(uintptr_t)*p] = n;
+    standin_seen.blocks++;
+    return cudaSuccess;
+}
+static cudaError_t let_go(void *p, int kind) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    if (!p) return cudaSuccess;
+    NOT_CAPTURING;
+    for (CUstream_st *s : streams) // cudaFree waits for the device
+        finish(s);
+    finish(&standard);
+    if (!blocks[kind].erase((uintptr_t)p)) undefined("a block is freed that is none");
+    standin_seen.blocks--;
+    free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaMalloc(void **p, size_t n) {
+    return take(p, n, 0);
+}
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) {
+    return take(p, n, 1);
+}
+cudaError_t cudaFree(void *p) {
+    return let_go(p, 0);
+}
+cudaError_t cudaFreeHost(void *p) {
+    return let_go(p, 1);
+}
+
+static cudaError_t copy_on(CUstream_st *s, void *to, const void *from, size_t n) {
+    standin_seen.copies++;
+    const bool from_known = known_range(from, n), to_known = known_range(to, n);
+    if (!from_known) { // pageable: staged now
+        std::vector<uint8_t> staged((const uint8_t *)from, (const uint8_t *)from + n);
+        return put(s, COPY, [=] { memcpy(to, staged.data(), n); });
+    }
+    put(s, COPY, [=] { memcpy(to, from, n); });
+    if (!to_known) { // pageable: there when the call returns
+        NOT_CAPTURING;
+        finish(s ? s : &standard);
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind, cudaStream_t s) {
+    ENTER;
+    return copy_on(s, to, from, n);
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind) {
+    ENTER;
+    NOT_CAPTURING;
+    const bool staged = !known_range(from, n);
+    copy_on(&standard, to, from, n);
+    if (!staged) finish(&standard); // from pageable memory it may still be under way
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                              enum cudaMemcpyKind, cudaStream_t s) {
+    ENTER;
+    known_range(to, to_pitch * (rows - 1) + width), known_range(from, from_pitch * (rows - 1) + width);
+    return put(s, COPY, [=] {
+        for (size_t i = 0; i < rows; i++)
+            memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    });
+}
+cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s) {
+    ENTER;
+    if (!known_range(p, n)) undefined("a fill of no block");
+    return put(s, COPY, [=] { memset(p, v, n); });
+}
+cudaError_t cudaMemset(void *p, int v, size_t n) {
+    return cudaMemsetAsync(p, v, n, &standard);
+}
+
+// ---- streams and events
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+    ENTER;
+    streams.insert(*s = new CUstream_st);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    finish(s);
+    streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    ENTER;
+    NOT_CAPTURING;
+    finish(s ? s : &standard);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t s) {
+    ENTER;
+    step();
+    return s->items.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    ENTER;
+    NOT_CAPTURING;
+    for (CUstream_st *s : streams)
+        finish(s);
+    finish(&standard);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    ENTER;
+    *e = new CUevent_st;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    ENTER;
+    e->captured = s->origin;
+    if (s->origin) {
+        e->nodes = s->ends;
+        return cudaSuccess;
+    }
+    e->asked++;
+    s->items.push_back({RECORD, {}, e, e->asked});
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+    ENTER;
+    if (s->origin && !e->captured) undefined("a capture waits for an event from outside it");
+    if (e->captured) { // joins the capture
+        if (!s->origin) s->origin = e->captured, s->ends.clear();
+        s->ends.insert(s->ends.end(), e->nodes.begin(), e->nodes.end());
+        s->last = WAIT;
+        return cudaSuccess;
+    }
+    return put(s, WAIT, {}, e);
+}
+
+// ---- kernels
+cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute, int v) {
+    ENTER;
+    if (v > 227 << 10) return last_error = cudaErrorInvalidValue;
+    kernels[f].room = v;
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **arg) {
+    ENTER;
+    auto of = kernels.find(f);
+    if (of == kernels.end() || !of->second.call) undefined("a kernel that no launcher names");
+    if (c->dynamicSmemBytes > 48 << 10 && (int)c->dynamicSmemBytes > of->second.room)
+        undefined("more shared memory than was asked for");
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+            if (c->stream->last == WAIT) undefined("an early launch behind a wait for an event");
+            standin_seen.early++;
+        }
+    standin_seen.kernels++;
+    pl_cuda_launch l = {};
+    l.kernel = f, l.call = of->second.call;
+    l.grid[0] = c->gridDim.x, l.grid[1] = c->gridDim.y, l.grid[2] = c->gridDim.z;
+    l.threads = c->blockDim.x, l.room = c->dynamicSmemBytes, l.early = c->numAttrs > 0;
+    std::vector<std::vector<uint8_t>> bytes;
+    for (size_t i = 0; i < of->second.size.size(); i++)
+        bytes.emplace_back((uint8_t *)arg[i], (uint8_t *)arg[i] + of->second.size[i]);
+    return put(c->stream, KERNEL, [l, bytes]() mutable {
+        std::vector<void *> at;
+        for (auto &b : bytes)
+            at.push_back(b.data());
+        l.arg = at.data();
+        pl_emu_run(0, &l);
+    });
+}
+
+// ---- graphs
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode) {
+    ENTER;
+    NOT_CAPTURING;
+    standin_seen.captures++;
+    capturing = new CUgraph_st;
+    s->origin = s;
+    s->ends.clear();
+    s->last = COPY;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    standin_seen.calls++;
+    std::set<size_t> inner;
+    for (const node &n : capturing->nodes)
+        inner.insert(n.after.begin(), n.after.end());
+    for (size_t i = 0; i < capturing->nodes.size(); i++)
+        if (!inner.count(i) && std::find(s->ends.begin(), s->ends.end(), i) == s->ends.end())
+            undefined("a captured way is not joined");
+    for (CUstream_st *o : streams)
+        if (o->origin == s) o->origin = NULL, o->ends.clear();
+    *g = capturing;
+    capturing = NULL;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long) {
+    ENTER;
+    *x = new CUgraphExec_st{g->nodes};
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+    delete g;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
+    delete x;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s) {
+    ENTER;
+    standin_seen.graphs++;
+    auto nodes = x->nodes; // it may be destroyed while it runs
+    return put(s, GRAPH, [nodes] { run_graph(nodes); });
+}
+}
