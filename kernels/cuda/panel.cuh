@@ -109,7 +109,7 @@ static __device__ __forceinline__ void pl_take_rounded(pl_room<NB> &room, const 
                                                        int64_t k0, int64_t k1) {
     constexpr int PIECES = PL_WARP * sizeof(uint2) / sizeof(uint4); // of a tile
     const int     n = (int)((k1 - k0 + PL_TURN - 1) / PL_TURN) * PL_CHAINS * PIECES;
-    __syncthreads();
+    __syncthreads(); // the slice before is no longer read
     for (int nb = 0; nb < (rows + 7) / 8; nb++) {
         const uint4 *at = (const uint4 *)from + (nb * pl_rounded_tiles(K) + k0 / PL_TILE) * PIECES;
         for (int e = (int)threadIdx.x; e < n; e += PL_BLOCK)

@@ -68,7 +68,7 @@ for place in $(places); do
     0) red=$((red + 1)) ;;
     1) # by the line's text, which stays where numbers change
         text=$(sed -n "${place##*:}p" "kernels/cuda/${place%%:*}" | sed 's/^ *//')
-        grep -qF "${place%%:*}: $text" tests/cuda/unmissed.txt 2>/dev/null && { known=$((known + 1)); how="$how; unmissed.txt says why"; } || left=$((left + 1)) ;;
+        grep -qxF "${place%%:*}: $text" tests/cuda/unmissed.txt 2>/dev/null && { known=$((known + 1)); how="$how; unmissed.txt says why"; } || left=$((left + 1)) ;;
     *) left=$((left + 1)) ;;
     esac
     printf '%-24s %s\n' "$place" "$how"
