@@ -17,6 +17,10 @@ static bool ends(const char *s, const char *with) {
     return n >= k && strcmp(s + n - k, with) == 0;
 }
 
+static bool begins(const char *s, const char *with) {
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
 static void must(bool ok, const char *what) {
     if (ok) return;
     fprintf(stderr, "the test itself failed: %s\n", what);
@@ -30,7 +34,13 @@ static uint8_t *slurp(const char *path, size_t *n) {
     return data;
 }
 
-// Numbers with a point, or of a key that tells time, are measured anew by every run.
+// Whether text[i] is the value of a key that ends so.
+static bool of_key(const char *text, size_t i, const char *key) {
+    size_t n = strlen(key);
+    return i > n && memcmp(text + i - n, key, n) == 0;
+}
+
+// Numbers with a point, or of a key that tells time or memory, are measured anew by every run.
 uint64_t tree_sense(const char *name, const char *text, size_t n) {
     bool results = ends(name, "results.json") || ends(name, "stdout") || ends(name, ".csv"),
          lines = ends(name, ".jsonl");
@@ -46,7 +56,8 @@ uint64_t tree_sense(const char *name, const char *text, size_t n) {
         while (k < n && strchr("-+.eE0123456789", text[k]))
             k++;
         bool number = k > i && i > 0 && strchr(":, [", text[i - 1]);
-        bool rate = i > 9 && (memcmp(text + i - 9, "_second\":", 9) == 0 || memcmp(text + i - 9, "seconds\":", 9) == 0);
+        bool rate = of_key(text, i, "_second\":") || of_key(text, i, "seconds\":") || of_key(text, i, "\"time\":") ||
+                    of_key(text, i, "memory_bytes\":");
         bool real = number && (memchr(text + i, '.', k - i) || memchr(text + i, 'e', k - i));
         bool measured = number && (rate || (results && real));
         if (k == i) k = i + 1;
@@ -78,6 +89,8 @@ static void walk(tree *t, const char *dir, const char *below) {
     if (!d) return;
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        // metrics.jsonl says what these say; their names tell when and by which process (train/loop/events.h).
+        if (begins(e->d_name, "events.out.tfevents.")) continue;
         bool ours = strcmp(e->d_name, ".lock") == 0 || strcmp(e->d_name, ".stamps") == 0;
         snprintf(path, sizeof path, "%.480s%s%.300s", below, *below ? "/" : "", e->d_name);
         snprintf(full, sizeof full, "%.480s/%.500s", dir, path);
@@ -180,10 +193,20 @@ static bool opens(const char *path, char why[512]) {
     return st == PL_OK;
 }
 
+// A checkpoint that waits beside `last` under its step's name is what `last` becomes.
+static const tree_file *awaited(const tree *whole, const char *path) {
+    const char *step = strstr(path, "/step-"), *rest = step ? strchr(step + 1, '/') : NULL;
+    char        last[1024];
+    if (!rest) return NULL;
+    snprintf(last, sizeof last, "%.*s/last%.400s", (int)(step - path), path, rest);
+    return tree_find(whole, last);
+}
+
 bool tree_whole(const char *dir, const tree *now, const tree *old, const tree *whole, char why[512]) {
     for (int i = 0; i < now->n; i++) {
         const tree_file *f = &now->file[i], *a = tree_find(old, f->path), *b = tree_find(whole, f->path);
         char             full[1024];
+        if (!a && !b) b = awaited(whole, f->path);
         if ((a && a->hash == f->hash) || (b && b->hash == f->hash)) continue;
         snprintf(full, sizeof full, "%.480s/%.500s", dir, f->path);
         if (!opens(full, why)) return false;
