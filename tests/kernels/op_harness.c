@@ -487,12 +487,19 @@ static void expect_differences(op_run *r) {
     if (checked == 0) fail_msg("%s: no leaf to differentiate", r->name);
 }
 
-// Orders of blocks, threads and copies that are drawn (kernels/cuda/emulate/device_emulated.h): one by default, or as
-// many as PACELINE_TEST_SEEDS says.
+static int drawn_orders(void) {
+    const char *many = getenv("PACELINE_TEST_SEEDS");
+    return many ? atoi(many) : 1;
+}
+
+int op_device_runs(void) {
+    return 3 + drawn_orders(); // two contexts, one of them twice
+}
+
+// Orders of blocks, threads and copies that are drawn (kernels/cuda/emulate/device_emulated.h).
 static void expect_same_in_any_order(const op_run *one, op_run *two) {
-    const char         *many = getenv("PACELINE_TEST_SEEDS");
     const pl_emu_manner before = pl_emu_behave;
-    for (int seed = 1; seed <= (many ? atoi(many) : 1); seed++) {
+    for (int seed = 1; seed <= drawn_orders(); seed++) {
         pl_emu_behave.seed = before.seed + (uint64_t)seed;
         execute(two, true);
         expect_same_bits(one, two, "in another order of blocks and threads");

@@ -74,6 +74,8 @@ void    op_run_free(op_run *r);
 // device's threads. PACELINE_TEST_DEVICES_ALONE: op_check leaves the cpu's levels and central differences out.
 // PACELINE_TEST_SEEDS: in how many drawn orders each case runs on the emulated device (1).
 const pl_backend *op_backend(int i);
+// How often op_check runs a case on the emulated device.
+int               op_device_runs(void);
 // Memory that a backend's ops take for index arrays and results, and for tensors: a copy of `from`, or zero.
 void             *op_shared(const pl_backend *be, const void *from, size_t bytes);
 void              op_shared_free(const pl_backend *be, void *p, size_t bytes);
