@@ -20,6 +20,7 @@ words=$(wc -w <README.md)
 
 commands=$("$program" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 for c in $commands; do "$program" "$c" --help >"$work/help.$c"; done
+"$program" plan train --help >>"$work/help.plan"
 cat "$work"/help.* >"$work/help"
 "$program" run --keys | sed -n 's/^\([a-z][a-zA-Z0-9_.]*\): .*/\1/p' >"$work/keys"
 git ls-files --cached --others --exclude-standard >"$work/files"
@@ -160,6 +161,7 @@ run() { # DOCUMENT COMMAND: as a user would, in the clone, but small
     *' decode '*) line+=" --max-new-tokens 8" ;;
     *' --mask '*) ;;
     *' inspect '*) line+=" --positions 8" ;;
+    *' plan train '*) ;;
     *' plan '*) line+=" --seconds 1" ;;
     *' bench decode '* | *' bench step '*) line=${line/ bench / bench --repeats 1 } ;;
     esac

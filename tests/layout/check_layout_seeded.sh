@@ -69,6 +69,7 @@ above train/keys.c train/source/source.h
 above train/source/teacher.c train/start/start.h
 above train/start/lowrank.c train/task/unroll.h
 above train/task/unroll.c train/run/run.h
+above train/plan/plan.c tests/device.h
 above train/run/run.c tests/device.h
 # Every folder that there is stands above: a new one is given a level and a line here.
 while read -r folder; do

@@ -349,6 +349,12 @@ static pl_status get_doc(pl_feature_source *s, int64_t at, pl_columns *doc, pl_e
     return PL_OK;
 }
 
+static pl_status rows_of_doc(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    (void)s, (void)at, (void)err;
+    *n = 31;
+    return PL_OK;
+}
+
 // Noise depends on seed, document, row and column alone: not on how documents are cut into packs; epochs differ; what
 // is to be predicted stays clean; its width is as stated.
 static void noise_on_features(void **state) {
@@ -356,7 +362,7 @@ static void noise_on_features(void **state) {
     static setup s;
     pl_err       err = {0};
     make_kind(&s, &pl_backbone_eagle1, pl_backend_ref(), NULL, "full", false, PL_F32);
-    one_doc          source = {.base = {.d = D, .docs = 1, .get = get_doc}, .s = &s};
+    one_doc          source = {.base = {.d = D, .docs = 1, .get = get_doc, .rows = rows_of_doc}, .s = &s};
     pl_feature_noise noisy = {.width = 0.5, .seed = 3};
     pl_pack         *p = &s.u.pack, whole;
     static float     want[2][31 * D];

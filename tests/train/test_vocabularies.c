@@ -176,7 +176,7 @@ static void test_refused(void **state) {
         {"[{name: a, text: [%s/a.txt], field: output}]", "is for jsonl"},
         {"[{name: a, text: [%s/a.txt], alpha: 0.5}]", "is for size: bcl"},
         {"[{name: a, text: [%s/a.txt], size: all, head_share: 0.5}]", "is for size: bcl"},
-        {"[{name: a, dataset: true}]\ndata.mode: online", "stores no answers"},
+        {"[{name: a, dataset: true}]\ndata.mode: online", "not all answers are stored"},
         {"[{name: a, dataset: true}]", "manifest"},
         {"[{name: a, jsonl: [%s/b.jsonl], field: other}]", "other"},
     };

@@ -67,7 +67,7 @@ void pl_metrics_begin(pl_metrics *m, int64_t step) {
     pl_json_out_key(&m->line, "stage");
     pl_json_out_str(&m->line, m->stage);
     pl_metrics_int(m, "step", step);
-    pl_metrics_num(m, "time", pl_unix_time());
+    if (m->watched) pl_metrics_num(m, "time", pl_unix_time());
 }
 
 void pl_metrics_num(pl_metrics *m, const char *key, double v) {

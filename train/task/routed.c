@@ -422,6 +422,10 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, drafter.intermediate), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.bias), START},
     {pl_train_keys, offsetof(pl_train_recipe, drafter.freeze), "all but the router is frozen"},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.layers), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.block), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.mask_token), START},
+    {pl_train_keys, offsetof(pl_train_recipe, drafter.anchor_first), START},
     {pl_head_keys, offsetof(pl_head_recipe, vocab_size), HEAD},
     {pl_head_keys, offsetof(pl_head_recipe, position_aware),
      "drafter.head.k0, k1 and kmin say what is read at each depth"},
@@ -438,6 +442,10 @@ static const struct unread_key {
     {pl_train_keys, offsetof(pl_train_recipe, train.feature_weight), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.noise), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.step_decay), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.anchors), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.draft_weights), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.pace_alpha), LOSS},
+    {pl_train_keys, offsetof(pl_train_recipe, train.confidence_weight), LOSS},
     {pl_train_keys, offsetof(pl_train_recipe, train.decay_embeddings), "a router has no embeddings"},
     {pl_train_keys, offsetof(pl_train_recipe, train.recompute), "a router is too shallow to be computed again"}};
 enum { UNREAD = sizeof unread_key / sizeof *unread_key };
