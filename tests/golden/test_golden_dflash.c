@@ -1,6 +1,7 @@
 // DFlash's drafter and its loss against speculators' own: states of the blocks' rows, divergence and hard
 // cross-entropy, gradients, D-PACE's weights; then a checkpoint of it, reopened, over a cache.
 #include "tests/golden/documents.h"
+#include "tests/golden/drafts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -268,7 +269,9 @@ static void run_draft(pl_ctx *ctx, void *arg) {
 }
 
 // Blocks behind rows 1, 2, 5, ... of document 0, whose features come in as they would while decoding.
-static void draft_along(golden *g, const pl_backbone *b, const pl_backend *be) {
+static void draft_along(golden *g, const pl_backbone *b, const pl_backend *be, const char *head) {
+    (void)head;
+    assert_true(b->head.shared);
     static const int32_t row[] = {1, 2, 5, 6, 7}; // of document 0: the first, second, fifth ... anchor
     pl_err               err;
     pl_ctx               ctx;
@@ -294,56 +297,10 @@ static void draft_along(golden *g, const pl_backbone *b, const pl_backend *be) {
     golden_release();
 }
 
-static void write_target(golden *g, const char *dir) {
-    pl_err       err;
-    pl_hf_config c;
-    pl_llama     m;
-    char         path[96];
-    golden_config(g, &c);
-    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
-    float **data = golden_weights(&m.params, "target");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
-    golden_weights_free(data, m.params.n);
-    pl_llama_fini(&m);
-}
-
 static void draft_over_cache(void **state) {
     (void)state;
-    golden              g;
-    pl_err              err;
-    pl_llama            target;
-    pl_backbone        *b;
-    char                dir[2][64];
-    const pl_backend   *be[GOLDEN_BACKENDS];
-    int                 n = golden_backends(be);
     pl_backbone_options o = options("full");
-    golden_open(&g, "dflash");
-    for (int i = 0; i < 2; i++)
-        golden_mkdir(&g, dir[i]);
-    write_target(&g, dir[0]);
-    must(pl_llama_open(&target, dir[0], PL_F32, pl_backend_cpu(), &err), &err);
-    must(pl_backbone_create(&b, &pl_backbone_dflash, &target, &o, pl_backend_cpu(), &err), &err);
-    float **data = golden_weights(&b->params, "dflash");
-    must(pl_backbone_write(b, dir[1], (const float *const *)data, PL_BF16, &err), &err);
-    golden_weights_free(data, b->params.n);
-    pl_backbone_destroy(b);
-    pl_llama_fini(&target);
-    for (int i = 1; i < n; i++)       // models for inference are fp32
-        for (int t = 0; t < 2; t++) { // the weights are exact in bf16, but x is rounded then
-            if (t && golden_on_device(be[i])) continue;
-            g.slack = t ? GOLDEN_BF16 : 0;
-            must(pl_llama_open(&target, dir[0], PL_F32, be[i], &err), &err);
-            must(pl_backbone_open(&b, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
-            assert_ptr_equal(b->kind, &pl_backbone_dflash);
-            assert_true(b->head.shared);
-            draft_along(&g, b, be[i]);
-            pl_backbone_destroy(b);
-            pl_llama_fini(&target);
-        }
-    for (int i = 0; i < 2; i++)
-        golden_rmdir(dir[i]);
-    golden_close(&g);
+    golden_drafts("dflash", &pl_backbone_dflash, &o, "dflash", draft_along, NULL);
 }
 
 int main(void) {

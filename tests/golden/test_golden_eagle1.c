@@ -1,6 +1,7 @@
 // EAGLE-1's drafter and its loss against PyTorch: states and logits over the steps of an unroll, divergence,
 // regression, the gradient of the authors' own loss; then a checkpoint of it, reopened, drafting ahead over a cache.
 #include "tests/golden/documents.h"
+#include "tests/golden/drafts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -220,55 +221,14 @@ static void draft_from(golden *g, const pl_backbone *b, const pl_backend *be, co
     golden_release();
 }
 
-static void write_target(golden *g, const char *dir) {
-    pl_err       err;
-    pl_hf_config c;
-    pl_llama     m;
-    char         path[96];
-    golden_config(g, &c);
-    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
-    float **data = golden_weights(&m.params, "target");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
-    golden_weights_free(data, m.params.n);
-    pl_llama_fini(&m);
+static void draft_ahead(golden *g, const pl_backbone *b, const pl_backend *be, const char *head) {
+    draft_from(g, b, be, head, 0);
+    draft_from(g, b, be, head, 5);
 }
 
 static void draft_of(const char *head) {
-    golden              g;
-    pl_err              err;
-    pl_llama            target;
-    pl_backbone        *b;
-    char                dir[2][64];
-    const pl_backend   *be[GOLDEN_BACKENDS];
-    int                 n = golden_backends(be);
     pl_backbone_options o = options(head);
-    golden_open(&g, "eagle1");
-    for (int i = 0; i < 2; i++)
-        golden_mkdir(&g, dir[i]);
-    write_target(&g, dir[0]);
-    must(pl_llama_open(&target, dir[0], PL_F32, pl_backend_cpu(), &err), &err);
-    must(pl_backbone_create(&b, &pl_backbone_eagle1, &target, &o, pl_backend_cpu(), &err), &err);
-    float **data = golden_weights(&b->params, "eagle1");
-    must(pl_backbone_write(b, dir[1], (const float *const *)data, PL_BF16, &err), &err);
-    golden_weights_free(data, b->params.n);
-    pl_backbone_destroy(b);
-    pl_llama_fini(&target);
-    for (int i = 1; i < n; i++)       // models for inference are fp32
-        for (int t = 0; t < 2; t++) { // the weights are exact in bf16, but x is rounded then
-            if (t && golden_on_device(be[i])) continue;
-            g.slack = t ? GOLDEN_BF16 : 0;
-            must(pl_llama_open(&target, dir[0], PL_F32, be[i], &err), &err);
-            must(pl_backbone_open(&b, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
-            assert_ptr_equal(b->kind, &pl_backbone_eagle1);
-            draft_from(&g, b, be[i], head, 0);
-            draft_from(&g, b, be[i], head, 5);
-            pl_backbone_destroy(b);
-            pl_llama_fini(&target);
-        }
-    for (int i = 0; i < 2; i++)
-        golden_rmdir(dir[i]);
-    golden_close(&g);
+    golden_drafts("eagle1", &pl_backbone_eagle1, &o, "eagle1", draft_ahead, head);
 }
 
 static void draft_target_head(void **state) {

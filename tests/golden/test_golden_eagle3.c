@@ -1,6 +1,7 @@
 // EAGLE-3's drafter and its training-time test against PyTorch, where it is written from the paper with whole attention
 // masks: rows, states, logits, losses, gradients; packed and drafting ahead as well.
 #include "tests/golden/documents.h"
+#include "tests/golden/drafts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -337,56 +338,15 @@ static void draft_from(golden *g, const pl_backbone *e, const pl_backend *be, co
     golden_release();
 }
 
-static void write_target(golden *g, const char *dir) {
-    pl_err       err;
-    pl_hf_config c;
-    pl_llama     m;
-    char         path[96];
-    golden_config(g, &c);
-    must(pl_llama_init(&m, &c, pl_backend_cpu(), true, &err), &err);
-    float **data = golden_weights(&m.params, "target");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    must(pl_params_write(&m.params, path, (const float *const *)data, PL_BF16, NULL, 0, &err), &err);
-    golden_weights_free(data, m.params.n);
-    pl_llama_fini(&m);
+static void draft_ahead(golden *g, const pl_backbone *b, const pl_backend *be, const char *head) {
+    draft_from(g, b, be, head, 0, 0);
+    draft_from(g, b, be, head, 0, 5);
+    draft_from(g, b, be, head, 1, 2);
 }
 
 static void draft_of(const char *head) {
-    golden            g;
-    pl_err            err;
-    pl_llama          target;
-    pl_backbone      *e;
-    char              dir[2][64];
-    const pl_backend *be[GOLDEN_BACKENDS];
-    int               n = golden_backends(be);
-    golden_open(&g, "eagle3");
-    for (int i = 0; i < 2; i++)
-        golden_mkdir(&g, dir[i]);
-    write_target(&g, dir[0]);
-    must(pl_llama_open(&target, dir[0], PL_F32, pl_backend_cpu(), &err), &err);
-    must(pl_backbone_create(&e, &pl_backbone_eagle3, &target,
-                            &(pl_backbone_options){.head = pl_hf_head_make(head, RANK)}, pl_backend_cpu(), &err),
-         &err);
-    float **data = golden_weights(&e->params, "drafter");
-    must(pl_backbone_write(e, dir[1], (const float *const *)data, PL_BF16, &err), &err);
-    golden_weights_free(data, e->params.n);
-    pl_backbone_destroy(e);
-    pl_llama_fini(&target);
-    for (int i = 1; i < n; i++)       // models for inference are fp32
-        for (int t = 0; t < 2; t++) { // the weights are exact in bf16, but x is rounded then
-            if (t && golden_on_device(be[i])) continue;
-            g.slack = t ? GOLDEN_BF16 : 0;
-            must(pl_llama_open(&target, dir[0], PL_F32, be[i], &err), &err);
-            must(pl_backbone_open(&e, dir[1], &target, t ? PL_BF16 : PL_F32, &err), &err);
-            draft_from(&g, e, be[i], head, 0, 0);
-            draft_from(&g, e, be[i], head, 0, 5);
-            draft_from(&g, e, be[i], head, 1, 2);
-            pl_backbone_destroy(e);
-            pl_llama_fini(&target);
-        }
-    for (int i = 0; i < 2; i++)
-        golden_rmdir(dir[i]);
-    golden_close(&g);
+    pl_backbone_options o = {.head = pl_hf_head_make(head, RANK)};
+    golden_drafts("eagle3", &pl_backbone_eagle3, &o, "drafter", draft_ahead, head);
 }
 
 static void draft_full(void **state) {
