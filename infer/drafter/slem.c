@@ -31,8 +31,7 @@ typedef struct writing {
 
 typedef struct slem {
     pl_standalone own;
-    writing      *w;                  // [sessions]
-    double        share[PL_TREE_MAX]; // levels of a chain take the same time
+    writing      *w; // [sessions]
 } slem;
 
 static int64_t best(const float *x, int64_t n) {
@@ -113,7 +112,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         pl_draft_item *it = &b->item[i];
         if (d->w[i].n == 0 && !d->w[i].ended) continue;
         read(d, ctx, &d->w[i], it, levels_of(d, it));
-        pl_tree_notes_share(it->tree, began, pl_now(), d->share);
+        pl_tree_notes_share(it->tree, began, pl_now(), NULL);
     }
     pl_draft_model_check(&d->own.model, ctx);
 }
@@ -144,8 +143,6 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     pl_status st = pl_standalone_open(&d->own, &kind, args, policy, 1, WRITTEN, true, o, err);
     d->own.base.proposals = 1u << PL_PROPOSE_TOP;
     d->w = pl_calloc((size_t)o->max_sessions, sizeof *d->w);
-    for (int i = 0; i < PL_TREE_MAX; i++)
-        d->share[i] = 1;
     if (st == PL_OK && !d->w) st = pl_fail(err, PL_E_MEMORY, "drafter \"slem\": out of memory");
     if (st == PL_OK)
         *out = &d->own.base;

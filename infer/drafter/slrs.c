@@ -42,7 +42,6 @@ typedef struct slrs {
     drafting            *at;   // [sessions], by item
     double              *dist; // [vd]
     pl_distribution_work work;
-    double               share[PL_TREE_MAX]; // levels of a chain take the same time
 } slrs;
 
 // What the drafter writes behind a state: its distribution as the session samples, or its best token.
@@ -123,7 +122,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
         pl_draft_lap(&base->parts.layer, &at);
     }
     for (int i = 0; i < b->n; i++)
-        if (b->item[i].tree) pl_tree_notes_share(b->item[i].tree, began, pl_now(), d->share);
+        if (b->item[i].tree) pl_tree_notes_share(b->item[i].tree, began, pl_now(), NULL);
     pl_draft_model_check(&d->own.model, ctx);
 }
 
@@ -152,8 +151,6 @@ static pl_status allocate(slrs *d, const pl_drafter_options *o, pl_err *err) {
         if (!d->at[i].best) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
         PL_TRY(pl_string_law_init(&d->at[i].law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, LEAST, err));
     }
-    for (int i = 0; i < PL_TREE_MAX; i++)
-        d->share[i] = 1;
     return pl_distribution_work_init(&d->work, tr->vd, err);
 }
 

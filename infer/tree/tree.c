@@ -182,9 +182,9 @@ int pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, int node) {
 void pl_tree_notes_share(pl_tree *t, double began, double done, const double *share) {
     double all = 0, upto = 0;
     for (int l = 0; l < t->notes.levels; l++)
-        all += share[l];
+        all += share ? share[l] : 1;
     for (int l = 0; l < t->notes.levels; l++)
-        t->notes.at[l] = began + (done - began) * ((upto += share[l]) / all);
+        t->notes.at[l] = began + (done - began) * ((upto += share ? share[l] : 1) / all);
 }
 
 const pl_tree_kind *pl_tree_kind_at(int i) {

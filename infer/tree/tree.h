@@ -127,7 +127,7 @@ void                pl_tree_finish(const pl_tree_policy *p, pl_tree *t);
 // How many candidates of `node` can become its children (what to draw where children are drawn).
 int                 pl_tree_wanted(const pl_tree_policy *p, const pl_tree *t, int node);
 // For drafters that learn the candidates of all levels at once: the levels of t's notes share the time from `began`
-// to `done` in proportion to share[level].
+// to `done` in proportion to share[level]; NULL: alike.
 void                pl_tree_notes_share(pl_tree *t, double began, double done, const double *share);
 const pl_tree_kind *pl_tree_kind_at(int i); // NULL past the last: for help
 
