@@ -218,3 +218,19 @@ bool small_exists(const char *name) {
     pl_free(path);
     return yes;
 }
+
+void small_conversations(int n) {
+    char  path[128];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/talks.jsonl", small_base);
+    assert_non_null(f = fopen(path, "w"));
+    for (int i = 0; i < n; i++)
+        fprintf(
+            f, i % 3 ? "{\"turns\": [\"The rider %d\", \"waits\", \"for him\"]}\n" : "{\"turns\": [\"A leader %d\"]}\n",
+            i);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/t.jinja", small_base);
+    assert_non_null(f = fopen(path, "w"));
+    fprintf(f, "{%% for m in messages %%}{{ m.content }}. {%% endfor %%}");
+    fclose(f);
+}

@@ -136,17 +136,7 @@ static void prompts(void **state) {
 // Turns of one are the same rank's.
 static void conversations(void **state) {
     (void)state;
-    char  path[128];
-    FILE *f;
-    snprintf(path, sizeof path, "%s/talks.jsonl", small_base);
-    assert_non_null(f = fopen(path, "w"));
-    for (int i = 0; i < 5; i++)
-        fprintf(f, i % 3 ? "{\"turns\": [\"The rider %d\", \"waits\"]}\n" : "{\"turns\": [\"A leader %d\"]}\n", i);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/t.jinja", small_base);
-    assert_non_null(f = fopen(path, "w"));
-    fprintf(f, "{%% for m in messages %%}{{ m.content }}. {%% endfor %%}");
-    fclose(f);
+    small_conversations(5);
     like_one("talks", "eval.prompts=BASE/talks.jsonl\ndata.form=chat\ndata.chat.template=BASE/t.jinja\n");
 }
 

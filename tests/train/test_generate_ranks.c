@@ -68,19 +68,7 @@ static void any_number(void **state) {
 // Turns of a conversation stand in several shards, which one rank makes.
 static void conversations(void **state) {
     (void)state;
-    char  path[128];
-    FILE *f;
-    snprintf(path, sizeof path, "%s/talks.jsonl", small_base);
-    assert_non_null(f = fopen(path, "w"));
-    for (int i = 0; i < 70; i++)
-        fprintf(
-            f, i % 3 ? "{\"turns\": [\"The rider %d\", \"waits\", \"for him\"]}\n" : "{\"turns\": [\"A leader %d\"]}\n",
-            i);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/t.jinja", small_base);
-    assert_non_null(f = fopen(path, "w"));
-    fprintf(f, "{%% for m in messages %%}{{ m.content }}. {%% endfor %%}");
-    fclose(f);
+    small_conversations(70);
     static const char talks[] =
         SHARDS "data.prompts=BASE/talks.jsonl\ndata.form=chat\ndata.chat.template=BASE/t.jinja\n"
                "data.max_new_tokens=8\n";
@@ -95,10 +83,10 @@ static void killed(void **state) {
     pl_err err;
     int    died = 0;
     for (int i = 0; i < 6; i++) {
-        small_dies_after_ms = 40 + 30 * i;
+        small_dies_after_ms = 15 + 25 * i;
         pl_status st = generate(2 + i % 2, "killed", SHARDS, &err);
         small_dies_after_ms = 0;
-        if (st == PL_OK) break;
+        if (st == PL_OK || strstr(err.msg, "this dataset is complete")) break; // it died with nothing left to do
         assert_int_equal(st, PL_E_IO);
         assert_non_null(strstr(err.msg, "rank 1: process "));
         died++;
