@@ -12,12 +12,14 @@
 // A document under construction; jobs in flight or waiting for earlier ones sit in a ring, in the order in which they
 // are answered: turn q of this generator at q % ring_size. Within a range turns are as far apart as jobs.
 typedef struct job {
-    int64_t      number;
-    pl_jobs      range;       // of it; what stands before it is answered for the sake of what follows
-    bool         begun, done; // neither: it waits
-    pl_columns   doc;
-    pl_doc_about about;
-    char        *text; // of a later turn: what it answers; owned
+    int64_t           number;
+    pl_jobs           range;       // of it; what stands before it is answered for the sake of what follows
+    bool              begun, done; // neither: it waits
+    // While it is answered. Its key does not tell: a job may be in hand twice, given away and as what a later one needs.
+    const pl_session *session;
+    pl_columns        doc;
+    pl_doc_about      about;
+    char             *text; // of a later turn: what it answers; owned
 } job;
 
 // A prompt that is answered, one of those that were given.
@@ -74,12 +76,11 @@ static job *at_turn(const pl_generator *g, int64_t turn) {
     return &g->ring[turn % g->ring_size];
 }
 
-// Sessions are keyed by job, as their draws are.
 static job *job_of(const pl_generator *g, const pl_session *s) {
-    int64_t number = (int64_t)pl_session_key(s), turn = g->next_out;
-    while (turn < g->known && at_turn(g, turn)->number != number)
+    int64_t turn = g->next_out;
+    while (turn < g->known && at_turn(g, turn)->session != s)
         turn++;
-    PL_CHECK(turn < g->known, "job %lld is not in hand", (long long)number);
+    PL_CHECK(turn < g->known, "job %lld is not in hand", (long long)pl_session_key(s));
     return at_turn(g, turn);
 }
 
@@ -450,7 +451,9 @@ static pl_status start_session(pl_generator *g, job *j, const int32_t *ids, int6
                              .n_stop = g->n_stop};
     pl_session        *s;
     memcpy(so.stop, g->stop, sizeof so.stop);
-    return pl_engine_start(g->engine, ids, (int)n, &so, &s, err);
+    PL_TRY(pl_engine_start(g->engine, ids, (int)n, &so, &s, err));
+    j->session = s;
+    return PL_OK;
 }
 
 // What was said in this round before the turn.
@@ -563,6 +566,7 @@ static pl_status finish_job(pl_generator *g, job *j, const pl_session *s, pl_err
     if (j->doc.n < n) j->about.end = pl_session_tokens(s)[n - 1];
     j->about.finish = (int32_t)why[pl_session_finish(s)];
     j->done = true;
+    j->session = NULL;
     return keep_answer(g, j, s, err);
 }
 

@@ -13,11 +13,6 @@ static bool sends(const gathering *g, int from, int to) {
     return from != to && (g->to == PL_TO_ALL || g->to == to);
 }
 
-// Of n bytes those of the round that begins at `at`.
-static size_t share(size_t n, size_t at, size_t most) {
-    return n <= at ? 0 : n - at < most ? n - at : most;
-}
-
 static pl_status exchange(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *err) {
     size_t most = PL_COMM_ROUND / (size_t)c->ranks, longest = 0;
     for (int r = 0; r < c->ranks; r++)
@@ -27,15 +22,15 @@ static pl_status exchange(pl_comm *c, pl_ctx *ctx, const gathering *g, pl_err *e
         for (int r = 0; r < c->ranks; r++) {
             if (sends(g, c->rank, r)) {
                 s.out[r] = (const uint8_t *)g->part[c->rank].data + at;
-                s.out_bytes[r] = share(g->bytes[c->rank], at, most);
+                s.out_bytes[r] = pl_comm_cut(at, g->bytes[c->rank], most);
                 c->sent += s.out_bytes[r];
             }
             if (sends(g, r, c->rank)) {
                 s.in[r] = (uint8_t *)g->part[r].data + at;
-                s.in_bytes[r] = share(g->bytes[r], at, most);
+                s.in_bytes[r] = pl_comm_cut(at, g->bytes[r], most);
             }
         }
-        PL_TRY(c->transport->swap(c, ctx, &s, err));
+        PL_TRY(pl_comm_travel(c, ctx, &s, err));
     }
     return PL_OK;
 }
@@ -75,10 +70,6 @@ pl_tensor pl_comm_columns(pl_comm *c, pl_ctx *ctx, pl_tensor x, const int64_t *w
         if (st != PL_OK) pl_ctx_fail(ctx, st, "%s", err.msg);
     }
     return mine && rows > 1 ? side_by_side(ctx, g.part, c->ranks) : y;
-}
-
-pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    return c && c->transport->settle ? c->transport->settle(c, ctx, err) : PL_OK;
 }
 
 uint64_t pl_comm_sent(const pl_comm *c) {

@@ -149,7 +149,8 @@ pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, 
                        c->ranks);
     if (all[1] > 0 && all[1] < c->ranks) { // auto: what only some of them can, none does
         if (c->transport->close) c->transport->close(c);
-        c->transport = &pl_transport_host;
+        c->transport = NULL;
+        PL_TRY(choose(c, "host", be, err));
     }
     return same_arithmetic(c, be, err);
 }
@@ -169,12 +170,12 @@ static pl_status count(pl_comm *c, const pl_comm_swap *s, double from, pl_status
     return st;
 }
 
-static pl_status meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
+pl_status pl_comm_meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
     return count(c, s, from, c->group->swap(c, what, s, err));
 }
 
-static pl_status travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
+pl_status pl_comm_travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err) {
     double from = pl_now();
     return count(c, s, from, c->transport->swap(c, ctx, s, err));
 }
@@ -225,7 +226,7 @@ static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err)
         bring.in[i] = at;
         bring.in_bytes[i] = mine;
     }
-    PL_TRY(travel(c, ctx, &bring, err));
+    PL_TRY(pl_comm_travel(c, ctx, &bring, err));
     if (mine == 0) return PL_OK;
     tree(c->ranks, add_piece, &p);
     if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
@@ -242,14 +243,19 @@ static pl_status give_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err
         take.in[i] = r->part[i];
         take.in_bytes[i] = r->bytes[i];
     }
-    return travel(c, ctx, &take, err);
+    return pl_comm_travel(c, ctx, &take, err);
+}
+
+pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
+    if (!c || !c->transport->settle) return PL_OK;
+    double    from = pl_now();
+    pl_status st = c->transport->settle(c, ctx, err);
+    c->counts.seconds += pl_now() - from;
+    return st;
 }
 
 static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    double    from = pl_now();
-    pl_status st = c->transport->settle ? c->transport->settle(c, ctx, err) : pl_ctx_sync(ctx, err);
-    c->counts.seconds += pl_now() - from;
-    return st;
+    return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
 }
 
 static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
@@ -268,21 +274,17 @@ static size_t most_of(const pl_comm *c) {
     return c->transport->room / (size_t)c->ranks / GRAIN * GRAIN;
 }
 
-static size_t cut(size_t at, size_t end, size_t most) {
-    return at >= end ? 0 : end - at < most ? end - at : most;
-}
-
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
     if (!c) return PL_OK;
     PL_TRY(make_room(c, ctx, err));
     size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1), ranks = (size_t)c->ranks;
     for (size_t at = 0; at < all;) {
-        size_t bytes = cut(at, all, most_of(c) * ranks), piece = (bytes / ranks + GRAIN - 1) / GRAIN * GRAIN;
+        size_t bytes = pl_comm_cut(at, all, most_of(c) * ranks), piece = (bytes / ranks + GRAIN - 1) / GRAIN * GRAIN;
         round  r;
         if (piece * ranks < bytes) piece += GRAIN;
         for (size_t i = 0; i < ranks; i++) {
             r.part[i] = (uint8_t *)x + at + i * piece;
-            r.bytes[i] = cut(i * piece, bytes, piece);
+            r.bytes[i] = pl_comm_cut(i * piece, bytes, piece);
         }
         PL_TRY(sum_round(c, ctx, &r, err));
         PL_TRY(give_round(c, ctx, &r, err));
@@ -301,7 +303,7 @@ static pl_status by_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_
         for (size_t i = 0; i < (size_t)c->ranks; i++) {
             size_t end = (i + 1) * piece < bytes ? (i + 1) * piece : bytes;
             r.part[i] = (uint8_t *)x + (i * piece + done < bytes ? i * piece + done : bytes);
-            r.bytes[i] = cut(i * piece + done, end, most_of(c));
+            r.bytes[i] = pl_comm_cut(i * piece + done, end, most_of(c));
         }
         PL_TRY(half(c, ctx, &r, err));
     }
@@ -322,8 +324,7 @@ static void add_doubles(void *arg, int left, int into) {
     x[into] = x[left] + x[into];
 }
 
-// The same bytes to all, theirs one after the other into `in`.
-static pl_status show_all(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err) {
+pl_status pl_comm_show(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err) {
     pl_comm_swap s = {0};
     for (int r = 0; r < c->ranks; r++) {
         if (r == c->rank) continue;
@@ -331,7 +332,7 @@ static pl_status show_all(pl_comm *c, int what, const void *mine, uint8_t *in, s
         s.in[r] = in + (size_t)r * bytes;
         s.out_bytes[r] = s.in_bytes[r] = bytes;
     }
-    return meet(c, what, &s, err);
+    return pl_comm_meet(c, what, &s, err);
 }
 
 pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
@@ -341,7 +342,7 @@ pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
     size_t  bytes = (size_t)n * sizeof *x;
     double *all = pl_malloc((size_t)c->ranks * bytes + sizeof *all);
     if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = show_all(c, PL_MEET_DOUBLES, x, (uint8_t *)all, bytes, err);
+    pl_status st = pl_comm_show(c, PL_MEET_DOUBLES, x, (uint8_t *)all, bytes, err);
     for (int i = 0; i < n && st == PL_OK; i++) {
         for (int r = 0; r < c->ranks; r++)
             one[r] = r == c->rank ? x[i] : all[(size_t)r * (size_t)n + (size_t)i];
@@ -367,33 +368,14 @@ pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
             s.in[0] = (uint8_t *)data + at;
             s.in_bytes[0] = n;
         }
-        PL_TRY(meet(c, PL_MEET_BROADCAST, &s, err));
-        at += n;
-    }
-    return PL_OK;
-}
-
-pl_status pl_comm_fetch(pl_comm *c, int from, void *data, size_t bytes, pl_err *err) {
-    if (!c || from == 0) return PL_OK;
-    for (size_t at = 0; at < bytes;) {
-        size_t       n = cut(at, bytes, PL_COMM_ROUND);
-        pl_comm_swap s = {0};
-        if (c->rank == from) {
-            s.out[0] = (uint8_t *)data + at;
-            s.out_bytes[0] = n;
-        }
-        if (c->rank == 0) {
-            s.in[from] = (uint8_t *)data + at;
-            s.in_bytes[from] = n;
-        }
-        PL_TRY(meet(c, PL_MEET_FETCH, &s, err));
+        PL_TRY(pl_comm_meet(c, PL_MEET_BROADCAST, &s, err));
         at += n;
     }
     return PL_OK;
 }
 
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err) {
-    return c ? meet(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, err) : PL_OK;
+    return c ? pl_comm_meet(c, PL_MEET_BARRIER, &(pl_comm_swap){0}, err) : PL_OK;
 }
 
 pl_status pl_comm_enter(pl_comm *c, pl_err *err) {

@@ -28,6 +28,10 @@
 
 #define PL_RANKS_MAX 512
 #define PL_TRANSPORTS_SYNTAX "auto|host|nccl"
+// Bytes of one round: of what groups carry, and so of `host`; of NCCL. Each round waits for all ranks twice: few, on
+// memory that a GPU has to spare.
+#define PL_COMM_ROUND ((size_t)4 << 20)
+#define PL_COMM_ROUND_NCCL ((size_t)128 << 20)
 #define PL_GROUPS_SYNTAX "auto|tcp|mpi"
 
 typedef struct pl_comm pl_comm;
@@ -115,8 +119,6 @@ pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err);
 // Everybody's n bytes (each its own n) to everybody: *all (pl_free) holds them in the order of ranks, bytes[r] of
 // rank r.
 pl_status pl_comm_gather(pl_comm *c, const void *mine, size_t n, uint8_t **all, size_t *bytes, pl_err *err);
-// Host bytes of rank `from` to rank 0; the others' data is not touched and may be NULL.
-pl_status pl_comm_fetch(pl_comm *c, int from, void *data, size_t bytes, pl_err *err);
 // Returns once all ranks have called it.
 pl_status pl_comm_barrier(pl_comm *c, pl_err *err);
 // What rank 0 must do first (files that are made once and then found): the others wait in enter until rank 0 leaves.

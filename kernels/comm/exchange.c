@@ -1,46 +1,37 @@
 // What ranks hand to each other beside sums: bytes of the host, from each to each.
 #include "kernels/base/arena.h"
-#include "kernels/base/check.h"
 #include "kernels/comm/impl.h"
 
 #include <string.h>
 
 // What everybody says, in order of ranks, this one's own included.
 static pl_status hear(pl_comm *c, uint64_t mine, uint64_t *all, pl_err *err) {
-    pl_comm_swap s = {0};
-    for (int r = 0; r < c->ranks; r++) {
-        if (r == c->rank) continue;
-        s.out[r] = &mine;
-        s.in[r] = &all[r];
-        s.out_bytes[r] = s.in_bytes[r] = sizeof mine;
-    }
     all[c->rank] = mine;
-    return c->group->swap(c, PL_MEET_EXCHANGE, &s, err);
+    return pl_comm_show(c, PL_MEET_EXCHANGE, &mine, (uint8_t *)all, sizeof mine, err);
 }
 
-static size_t part(size_t bytes, size_t at, size_t most) {
-    return at >= bytes ? 0 : bytes - at < most ? bytes - at : most;
-}
-
+// As many rounds as who sends most needs; round k takes bytes [n k / rounds, n (k + 1) / rounds) of a parcel of n, at
+// both ends.
 pl_status pl_comm_exchange(pl_comm *c, const pl_comm_parcels *p, pl_err *err) {
-    uint64_t all[PL_RANKS_MAX], longest = 0;
+    uint64_t all[PL_RANKS_MAX], rounds = 0, total = 0;
+    size_t   most = PL_COMM_ROUND - PL_RANKS_MAX; // a byte of rounding for each parcel
     if (!c) return PL_OK;
-    size_t most = PL_COMM_ROUND / (size_t)c->ranks;
     for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank && p->out_bytes[r] > longest) longest = p->out_bytes[r];
-    PL_TRY(hear(c, longest, all, err)); // as many rounds as the longest parcel of all takes
+        if (r != c->rank) total += p->out_bytes[r];
+    PL_TRY(hear(c, (total + most - 1) / most, all, err));
     for (int r = 0; r < c->ranks; r++)
-        if (all[r] > longest) longest = all[r];
-    for (size_t at = 0; at < longest; at += most) {
+        if (all[r] > rounds) rounds = all[r];
+    for (uint64_t k = 0; k < rounds; k++) {
         pl_comm_swap s = {0};
         for (int r = 0; r < c->ranks; r++) {
             if (r == c->rank) continue;
-            s.out_bytes[r] = part(p->out_bytes[r], at, most);
-            s.in_bytes[r] = part(p->in_bytes[r], at, most);
-            s.out[r] = s.out_bytes[r] ? (const uint8_t *)p->out[r] + at : NULL;
-            s.in[r] = s.in_bytes[r] ? (uint8_t *)p->in[r] + at : NULL;
+            size_t out = p->out_bytes[r] * k / rounds, in = p->in_bytes[r] * k / rounds;
+            s.out_bytes[r] = p->out_bytes[r] * (k + 1) / rounds - out;
+            s.in_bytes[r] = p->in_bytes[r] * (k + 1) / rounds - in;
+            s.out[r] = s.out_bytes[r] ? (const uint8_t *)p->out[r] + out : NULL;
+            s.in[r] = s.in_bytes[r] ? (uint8_t *)p->in[r] + in : NULL;
         }
-        PL_TRY(c->group->swap(c, PL_MEET_EXCHANGE, &s, err));
+        PL_TRY(pl_comm_meet(c, PL_MEET_EXCHANGE, &s, err));
     }
     return PL_OK;
 }

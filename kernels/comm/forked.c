@@ -136,17 +136,18 @@ static pl_status meet(pl_comm *c, int what, pl_err *err) {
 
 static pl_status swap(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err) {
     front      *mine = window(c, c->turn, c->rank);
-    size_t      at = 0;
+    size_t      at = 0, last_bytes = 0;
     const void *last = NULL;
     for (int i = 0; i < c->ranks; i++) {
         if (s->out_bytes[i] == 0) continue;
-        bool again = last == s->out[i]; // what goes to several is shown once
+        bool again = last == s->out[i] && last_bytes == s->out_bytes[i]; // what goes to several is shown once
         if (again) at -= s->out_bytes[i];
         PL_CHECK(at + s->out_bytes[i] <= PL_COMM_ROUND, "a round of %zu bytes", at + s->out_bytes[i]);
         mine->at[i] = at;
         if (!again) memcpy((uint8_t *)(mine + 1) + at, s->out[i], s->out_bytes[i]);
         at += s->out_bytes[i];
         last = s->out[i];
+        last_bytes = s->out_bytes[i];
     }
     PL_TRY(meet(c, what, err));
     for (int i = 0; i < c->ranks; i++) {

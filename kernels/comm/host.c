@@ -30,16 +30,17 @@ static void close_host(pl_comm *c) {
 
 // What stands in device memory, once where it goes to several; where what comes will stand.
 static void download(const stage *st, pl_comm_swap *host, const pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s) {
-    size_t      out = 0, in = 0;
+    size_t      out = 0, in = 0, last_bytes = 0;
     const void *last = NULL;
     for (int i = 0; i < c->ranks; i++) {
         if (s->out_bytes[i] > 0) {
-            bool again = last == s->out[i];
+            bool again = last == s->out[i] && last_bytes == s->out_bytes[i];
             if (again) out -= s->out_bytes[i];
             host->out[i] = st->out + out;
             if (!again) pl_ctx_download(ctx, st->out + out, s->out[i], s->out_bytes[i]);
             out += s->out_bytes[i];
             last = s->out[i];
+            last_bytes = s->out_bytes[i];
         }
         host->in[i] = st->in + in;
         in += s->in_bytes[i];

@@ -10,14 +10,10 @@
 
 // One exchange: to rank i the out_bytes[i] bytes at out[i], from rank i in_bytes[i] bytes into in[i]. What comes in
 // overlaps nothing that goes out. A rank's own entry is left out (0).
-typedef struct pl_comm_swap {
-    const void *out[PL_RANKS_MAX];
-    void       *in[PL_RANKS_MAX];
-    size_t      out_bytes[PL_RANKS_MAX], in_bytes[PL_RANKS_MAX];
-} pl_comm_swap;
+typedef pl_comm_parcels pl_comm_swap;
 
 // Why ranks meet; it must agree: ranks that meet for different things are a mistake of the caller's.
-enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEET_EXCHANGE, PL_MEET_FETCH };
+enum { PL_MEET_BARRIER, PL_MEET_BROADCAST, PL_MEET_DOUBLES, PL_MEET_SWAP, PL_MEET_EXCHANGE };
 
 // Processes that found each other: one file for each way.
 typedef struct pl_group {
@@ -65,8 +61,15 @@ struct pl_comm {
     uint64_t            sent; // bytes of columns
 };
 
-// Bytes of one round of what groups carry.
-#define PL_COMM_ROUND ((size_t)4 << 20)
+// A meeting of the group, a swap of the transport: counted (pl_comm_counted).
+pl_status            pl_comm_meet(pl_comm *c, int what, const pl_comm_swap *s, pl_err *err);
+pl_status            pl_comm_travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err);
+// The same bytes to all, theirs one after the other into `in`; the place of this rank's own is not touched.
+pl_status            pl_comm_show(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err);
+// Of [at, end) what a round of `most` takes.
+static inline size_t pl_comm_cut(size_t at, size_t end, size_t most) {
+    return at >= end ? 0 : end - at < most ? end - at : most;
+}
 
 // The first failure of a group, told to all; zeroed: nobody has failed. It may lie in memory that processes share.
 typedef struct pl_comm_failure {

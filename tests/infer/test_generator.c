@@ -238,16 +238,14 @@ static bool next_errand(void *arg, pl_jobs *range) {
     return true;
 }
 
-static void ranges(void **state) {
-    (void)state;
-    static const pl_jobs part[] = {{300, 326}, {0, 1}, {70, 131}, {131, 170}, {-1, 0}, {1, 70}, {5, 5}, {290, 300}};
+static void in_ranges(const pl_jobs *part, int n, int sessions) {
     pl_err               err = {0};
     pl_env               env = {.backend = pl_backend_cpu()};
     pl_prompt_form       f;
     pl_prompts          *p = conversations(&f, PL_GENERATE_BLOCK + 2, false);
-    errands              e = {.range = part, .n = sizeof part / sizeof *part};
+    errands              e = {.range = part, .n = n};
     pl_generator_options o = {
-        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = 5};
+        .form = &f, .max_new = 4, .greedy = true, .samples = 1, .temperature = 1, .top_p = 1, .sessions = sessions};
     run          *all = generate(p, &o);
     pl_generator *g;
     pl_columns    doc;
@@ -277,6 +275,15 @@ static void ranges(void **state) {
     free_run(all);
     pl_prompts_destroy(p);
     pl_prompt_form_close(&f);
+}
+
+static void ranges(void **state) {
+    (void)state;
+    static const pl_jobs part[] = {{300, 326}, {0, 1}, {70, 131}, {131, 170}, {-1, 0}, {1, 70}, {5, 5}, {290, 300}};
+    in_ranges(part, sizeof part / sizeof *part, 5);
+    // First turns, and soon after them second ones, for which the first are answered once more meanwhile.
+    static const pl_jobs near[] = {{1, 2}, {2, 3}, {3, 4}, {64, 65}, {65, 66}, {66, 67}, {67, 68}};
+    in_ranges(near, sizeof near / sizeof *near, 48);
 }
 
 // A history that leaves no room loses its oldest exchanges; a turn that has no room by itself ends the conversation, or

@@ -149,7 +149,10 @@ static pl_status halves(pl_comm *c, pl_ctx *ctx, int64_t n, int64_t piece, pl_er
     for (int r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < n; i++)
             host[i] = (float)(100 * rank) + (float)(i % 7);
-        PL_TRY(pl_comm_fetch(c, r, r == rank || rank == 0 ? host : NULL, bytes, err));
+        pl_comm_parcels p = {0};
+        if (rank == r && r > 0) p.out[0] = host, p.out_bytes[0] = bytes;
+        if (rank == 0) p.in[r] = host, p.in_bytes[r] = r > 0 ? bytes : 0;
+        PL_TRY(pl_comm_exchange(c, &p, err));
         int whose = rank == 0 ? r : rank;
         for (int64_t i = 0; i < n; i++)
             EXPECT(host[i] == (float)(100 * whose) + (float)(i % 7));
@@ -315,7 +318,6 @@ static void words_arrive(void **state) {
     all_content(3, words);
 }
 
-// Rank 0 is slow: the others see what it did before it left.
 // From each to each, of other sizes (none, a few bytes, more than a round takes), and the same to all.
 static size_t parcel(int from, int to) {
     return (from + to) % 3 == 0 ? 0 : (from + 2 * to) % 3 == 1 ? 7 + (size_t)from : ((size_t)5 << 20) + (size_t)to;
@@ -342,6 +344,15 @@ static pl_status parcels(pl_comm *c, pl_err *err) {
             EXPECT(((uint8_t *)p.in[r])[i] == letter(r, me, i));
         pl_free((void *)(uintptr_t)p.out[r]), pl_free(p.in[r]);
     }
+    // One place, of which each gets as much as its number.
+    static const uint8_t alike[] = "abcdefgh";
+    uint8_t              got[PL_RANKS_MAX][8] = {{0}};
+    p = (pl_comm_parcels){0};
+    for (int r = 0; r < n; r++)
+        p.out[r] = alike, p.out_bytes[r] = (size_t)r, p.in[r] = got[r], p.in_bytes[r] = (size_t)me;
+    PL_TRY(pl_comm_exchange(c, &p, err));
+    for (int r = 0; r < n; r++)
+        EXPECT(r == me || memcmp(got[r], alike, (size_t)me) == 0);
     char     text[32];
     uint8_t *all;
     size_t   bytes[PL_RANKS_MAX], at = 0;
@@ -363,6 +374,7 @@ static void parcels_arrive(void **state) {
     if (parcels(NULL, &err) != PL_OK) fail_msg("alone: %s", err.msg);
 }
 
+// Rank 0 is slow: the others see what it did before it left.
 static int       file[2];
 static pl_status first(pl_comm *c, pl_err *err) {
     char byte;

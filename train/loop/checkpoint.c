@@ -25,20 +25,25 @@ static pl_status fail_memory(pl_err *err) {
 
 // ---- parts of the block, wherever they are held ----
 
-// Elements [at, at + n) of a part come to rank 0, which has room for them; `room` of the others takes what they send.
+// Elements [at, at + n) of a part come to rank 0; `room` has place for them on every rank.
 static pl_status bring(const pl_task *t, int part, int64_t at, int64_t n, uint8_t *room, pl_err *err) {
     const pl_param_block *b = t->block;
     size_t                each = pl_dtype_size(b->real);
     int                   rank = pl_comm_rank(t->comm);
+    bool                  others = false; // hold some of it
+    pl_comm_parcels       p = {0};
     for (int64_t done = 0, m; done < n; done += m) {
-        int     owner = (int)((at + done) / b->piece);
-        int64_t left = (owner + 1) * b->piece - (at + done);
+        int      owner = (int)((at + done) / b->piece);
+        int64_t  left = (owner + 1) * b->piece - (at + done);
+        uint8_t *to = room + (size_t)done * each;
         m = n - done < left ? n - done : left;
-        void *to = rank == 0 ? room + (size_t)done * each : room;
         if (rank == owner) PL_TRY(pl_param_block_take(b, part, at + done, m, to, err));
-        PL_TRY(pl_comm_fetch(t->comm, owner, to, (size_t)m * each, err));
+        if (owner == 0) continue;
+        others = true;
+        if (rank == owner) p.out[0] = to, p.out_bytes[0] = (size_t)m * each;
+        if (rank == 0) p.in[owner] = to, p.in_bytes[owner] = (size_t)m * each;
     }
-    return PL_OK;
+    return others ? pl_comm_exchange(t->comm, &p, err) : PL_OK;
 }
 
 typedef struct stream {
