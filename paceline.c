@@ -568,6 +568,9 @@ static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_ar
                        "--ranks %d: %s has started %d processes already, of which this is one; leave it out", ranks,
                        l.by, l.ranks);
     if (l.by) return join(comm, a, &l, err);
+    if (o.group && strcmp(o.group, "auto") != 0)
+        return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
+                       o.group);
     // Who names a transport gets it also for a single rank.
     if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(comm, ranks, err);
     return PL_OK;

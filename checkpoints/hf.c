@@ -314,13 +314,7 @@ static pl_status read_drafter(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(must_be(j, eagle, "use_last_layernorm", true, err));
     PL_TRY(must_be(j, eagle, "use_mtp_layernorm", false, err));
     PL_TRY(pl_json_opt_array(j, eagle, "eagle_aux_hidden_state_layer_ids", &taps, err));
-    for (const cJSON *id = taps ? taps->child : NULL; id; id = id->next) {
-        int64_t layer;
-        if (c->n_taps == PL_HF_TAPS) return pl_json_fail(j, taps, err, "more than %d layers", PL_HF_TAPS);
-        PL_TRY(pl_json_int_of(j, id, 0, PL_HF_LAYERS_MAX, &layer, err));
-        c->tap[c->n_taps++] = (int)layer;
-    }
-    return PL_OK;
+    return taps ? pl_hf_taps_read(c, j, taps, err) : PL_OK;
 }
 
 // As get_size where def is 0.
@@ -437,14 +431,6 @@ static void put_int(pl_json_out *o, const char *key, int v) {
     pl_json_out_int(o, v);
 }
 
-static void put_ints(pl_json_out *o, const char *key, const int *v, int n) {
-    pl_json_out_key(o, key);
-    pl_json_out_array(o);
-    for (int i = 0; i < n; i++)
-        pl_json_out_int(o, v[i]);
-    pl_json_out_close(o, ']');
-}
-
 const char *pl_hf_dtype_name(pl_dtype t) {
     return t == PL_BF16 ? "bfloat16" : t == PL_F16 ? "float16" : "float32";
 }
@@ -509,7 +495,7 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
     } else if (c->n_taps > 0) {
         pl_put_object(o, "eagle_config");
         pl_put_bool(o, "use_aux_hidden_state", true);
-        put_ints(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
+        pl_put_ids(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
     if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER) return;
@@ -566,7 +552,7 @@ pl_status pl_hf_config_write(const char *path, const pl_hf_config *c, pl_err *er
     if (c->n_eos <= 1)
         pl_hf_put_token(&o, "eos_token_id", c->n_eos == 1 ? c->eos_token_id[0] : -1);
     else
-        put_ints(&o, "eos_token_id", c->eos_token_id, c->n_eos);
+        pl_put_ids(&o, "eos_token_id", c->eos_token_id, c->n_eos);
     pl_put_str(&o, "torch_dtype", pl_hf_dtype_name(c->dtype));
     if (is_drafter(c)) put_drafter(&o, c);
     pl_json_out_close(&o, '}');

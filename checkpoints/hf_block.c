@@ -7,7 +7,7 @@
 // Published files have a member at the top or in dflash_config; the inner one counts.
 static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key, int64_t least, int64_t most, int *out,
                           pl_err *err) {
-    const cJSON *from = inner && cJSON_GetObjectItemCaseSensitive(inner, key) ? inner : NULL;
+    const cJSON *from = cJSON_GetObjectItemCaseSensitive(inner, key) ? inner : NULL;
     int64_t      value;
     PL_TRY(pl_json_get_int(j, from, key, least, most, &value, err));
     *out = (int)value;
@@ -16,12 +16,12 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
-    static const char *const unknown[] = {"projector_type", "conv_kernel_size",  "selector_rank", "markov_rank",
-                                          "shift_label",    "output_multiplier", "causal",        "is_causal"};
+    static const char *const unknown[] = {
+        "projector_type", "conv_kernel_size", "selector_rank", "markov_rank", "shift_label",    "output_multiplier",
+        "causal",         "is_causal",        "fc_norm",       "norm_output", "norm_before_fc", "norm_before_residual"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
-            if (!top && !inner) continue;
             if (node && !cJSON_IsFalse(node) && !cJSON_IsNull(node))
                 return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
         }
@@ -42,6 +42,11 @@ pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     PL_TRY(pl_json_opt_int(j, NULL, "num_target_layers", 0, PL_HF_LAYERS_MAX, 0, &target_layers, err));
     c->block.target_layers = (int)target_layers;
     PL_TRY(pl_json_get_array(j, inner, "target_layer_ids", &layers, err));
+    if (!layers->child) return pl_json_fail(j, layers, err, "expected at least one layer");
+    return pl_hf_taps_read(c, j, layers, err);
+}
+
+pl_status pl_hf_taps_read(pl_hf_config *c, const pl_json *j, const cJSON *layers, pl_err *err) {
     for (const cJSON *id = layers->child; id; id = id->next) {
         int64_t layer;
         if (c->n_taps == PL_HF_TAPS) return pl_json_fail(j, layers, err, "more than %d layers", PL_HF_TAPS);
@@ -57,10 +62,6 @@ void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
     pl_put_object(o, "dflash_config");
     pl_put_int(o, "mask_token_id", c->block.mask_token);
     if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
-    pl_json_out_key(o, "target_layer_ids");
-    pl_json_out_array(o);
-    for (int i = 0; i < c->n_taps; i++)
-        pl_json_out_int(o, c->tap[i]);
-    pl_json_out_close(o, ']');
+    pl_put_ids(o, "target_layer_ids", c->tap, c->n_taps);
     pl_json_out_close(o, '}');
 }

@@ -27,6 +27,8 @@ struct pl_hf_config;
 // Fills in c->block and the taps, which count outputs, from the whole file. A file that states no head of ours means
 // the target's.
 pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err);
+// A list of layers, appended to the taps.
+pl_status pl_hf_taps_read(struct pl_hf_config *c, const pl_json *j, const cJSON *layers, pl_err *err);
 void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
 
 #endif

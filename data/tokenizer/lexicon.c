@@ -165,8 +165,8 @@ static void mark_ends(const pl_lexicon *x, const char *s, size_t n, bool *ends) 
 
 double pl_lexicon_ways(const pl_lexicon *x, const char *s, size_t n, double *steps) {
     double *ways = pl_calloc(n + 1, sizeof *ways), all = -1;
-    bool   *ends = pl_calloc(n + 1, sizeof *ends);
-    if (!ways || !ends) {
+    bool   *ends = steps ? pl_calloc(n + 1, sizeof *ends) : NULL;
+    if (!ways || (steps && !ends)) {
         pl_free(ways);
         pl_free(ends);
         return -1;
@@ -233,8 +233,11 @@ pl_status pl_lexicon_spelled_alike(pl_spelled_alike *n, const pl_tokenizer *a, c
 
 int64_t pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b) {
     int64_t n = 0;
-    for (int32_t i = 0; i < a->n; i++)
-        n += !(pl_lexicon_ways(b, (const char *)a->s[i], (size_t)a->len[i], NULL) > 0);
+    for (int32_t i = 0; i < a->n; i++) {
+        double ways = pl_lexicon_ways(b, (const char *)a->s[i], (size_t)a->len[i], NULL);
+        if (ways < 0) return -1;
+        n += ways == 0;
+    }
     return n;
 }
 

@@ -39,7 +39,8 @@ bool pl_lexicon_open(const pl_lexicon *x, const pl_lexicon_at *at);
 // to[i], i below a's pl_tokenizer_vocab_size: the token of b with the same bytes, -1: none, or token i is not the one
 // that speaks for its bytes. So no token of b is named twice. *to is the caller's.
 pl_status pl_lexicon_map(int32_t **to, const pl_lexicon *a, const pl_lexicon *b, pl_err *err);
-// The bytes of every token lie in whole tokens of b, one after the other: how many of a's strings do not.
+// The bytes of every token lie in whole tokens of b, one after the other: how many of a's strings do not; -1:
+// out of memory.
 int64_t   pl_lexicon_inexpressible(const pl_lexicon *a, const pl_lexicon *b);
 
 // In how many ways tokens can be laid end to end to make a string: by its beginnings, ways(0) = 1 and ways(i) = the sum

@@ -290,7 +290,7 @@ static void summarize(double *v, int32_t n, double row[WAYS_ROWS]) {
     memcpy(row, of, sizeof of);
 }
 
-// The shortest tokens (equal lengths in the order of their ids, as far as a sort by length keeps it).
+// The shortest tokens, equal lengths in the order of their ids.
 static pl_status shortest(const pl_lexicon *x, int64_t most, double **length, double **ways, int32_t *n, pl_err *err) {
     int32_t left = most > 0 && most < x->n ? (int32_t)most : x->n, vocab = pl_tokenizer_vocab_size(x->tok);
     *n = 0;
@@ -356,6 +356,9 @@ static pl_status count_ways(const pl_env *env, const pl_cli_args *a, pl_err *err
     pl_status     st = PL_OK;
     if (a->n_positional < 2)
         return pl_fail(err, PL_E_USAGE, "vocab ways: give a tokenizer, vocab ways TOKENIZER [TEXT...]");
+    if (pl_cli_has(a, "list") || pl_cli_has(a, "plot") || pl_cli_has(a, "against") || pl_cli_has(a, "tokenizer"))
+        return pl_fail(err, PL_E_USAGE,
+                       "vocab ways counts no text: leave out --tokenizer, --list, --plot and --against");
     PL_TRY_GOTO(st, done, pl_tokenizer_open_pre(&tok, a->positional[1], pl_cli_text(a, "pre"), err));
     PL_TRY_GOTO(st, done, pl_lexicon_init(&x, tok, err));
     PL_TRY_GOTO(st, done, shortest(&x, pl_cli_int(a, "shortest"), &length, &ways, &n, err));
@@ -369,6 +372,8 @@ done:
 }
 
 static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
+    if (pl_cli_has(a, "shortest") && strcmp(a->positional[0], "ways") != 0)
+        return pl_fail(err, PL_E_USAGE, "--shortest is for vocab ways");
     if (strcmp(a->positional[0], "overlap") == 0) return overlap(env, a, err);
     if (strcmp(a->positional[0], "ways") == 0) return count_ways(env, a, err);
     return count_and_say(env, a, err);

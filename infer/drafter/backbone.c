@@ -57,6 +57,23 @@ const char *pl_backbone_name(const pl_backbone *b) {
 }
 
 // Everything but weights, from the drafter's own config.
+// The head drafts by the target's own matrix.
+static pl_status share_target(pl_backbone *b, const pl_llama *target, pl_err *err) {
+    if (target->comm)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "the drafter drafts by the target's own head, which lies over %d ranks; take a drafter with a "
+                       "head of its own, or run without --tensor-parallel",
+                       pl_comm_ranks(target->comm));
+    if (b->config.draft_vocab_size && b->config.draft_vocab_size != target->vocab)
+        return pl_fail(
+            err, PL_E_UNSUPPORTED,
+            "the drafter states a draft_vocab_size of %d, but drafts by the target's own matrix, which is not "
+            "trimmed",
+            b->config.draft_vocab_size);
+    pl_head_share(&b->head, target->head);
+    return PL_OK;
+}
+
 static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, const pl_llama *target,
                       const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -73,15 +90,9 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     if (positions.max_position_embeddings < target->config.max_position_embeddings)
         positions.max_position_embeddings = target->config.max_position_embeddings;
     pl_status st;
-    if (c->target_head && target->comm)
-        PL_TRY_GOTO(st, fail,
-                    pl_fail(err, PL_E_UNSUPPORTED,
-                            "the drafter drafts by the target's own head, which lies over %d ranks; take a drafter "
-                            "with a head of its own, or run without --tensor-parallel",
-                            pl_comm_ranks(target->comm)));
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
-    if (c->target_head || b->head.kind->over_target) pl_head_share(&b->head, target->head);
+    if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
     b->params.memory = be->memory;
     kind->init(b);

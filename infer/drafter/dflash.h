@@ -7,8 +7,8 @@
 //          q and k normed head by head and rotated;  x += Wo attention(q; k, v of context and block, both directions)
 //          x += mlp(post_attention_layernorm(x))           SwiGLU
 //   y     = norm(x)
-// Slots are drafted independently of each other: slot j's law is softmax(head(y_j)). Only the context's keys and values
-// stay in the cache. Names and shapes of tensors are z-lab's.
+// Slots are drafted independently of each other: slot j's law is softmax(head(y_j)), but for a head that reads the
+// token before (infer/head/markov.c). Only the context's keys and values stay in the cache. Names and shapes of tensors are z-lab's.
 #ifndef PL_DFLASH_H
 #define PL_DFLASH_H
 

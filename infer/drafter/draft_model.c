@@ -154,6 +154,8 @@ bool pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int
     if (n > m->positions || m->ctx.err.status != PL_OK) return false;
     while (at < c->n && at < last && c->ids[at] == ids[at])
         at++;
+    for (int i = at; i < n; i++)
+        if (ids[i] >= m->target.model.vocab) return false;
     if (at == c->n) at = adopt(m, c, ids, at, last);
     memcpy(c->ids, ids, (size_t)n * sizeof *ids);
     c->used = 0;

@@ -45,8 +45,8 @@ void      pl_draft_model_close(pl_draft_model *m);
 void      pl_draft_model_reset(pl_draft_model *m, int slot); // another session takes the slot
 
 // The session's context becomes ids[0..n), n > 0; what was drafted behind the old one is gone, but for what is part of
-// the new one. wanted: its last row's logits are, in the next run. False: there is no place for it (or the step has
-// failed): nothing was added.
+// the new one. wanted: its last row's logits are, in the next run. May run a forward: logits in hand are gone. False:
+// there is no place for it, it holds a token that the model lacks, or the step has failed; nothing was added.
 bool         pl_draft_model_context(pl_draft_model *m, int slot, const int32_t *ids, int n, bool wanted);
 // A drafted row behind `parent` (a drafted row's number, -1: the context). Returns its number; -1: there is no place.
 int          pl_draft_model_row(pl_draft_model *m, int slot, int32_t token, int parent);

@@ -16,6 +16,7 @@
 #include "infer/drafter/translation.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/best.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,13 +35,6 @@ typedef struct slem {
     writing      *w; // [sessions]
 } slem;
 
-static int64_t best(const float *x, int64_t n) {
-    int64_t b = -1;
-    for (int64_t i = 0; i < n; i++)
-        if (b < 0 ? x[i] > -INFINITY : x[i] > x[b]) b = i;
-    return b;
-}
-
 static int levels_of(const slem *d, const pl_draft_item *it) {
     return it->depth < d->own.base.policy.depth ? it->depth : d->own.base.policy.depth;
 }
@@ -55,16 +49,17 @@ static int wanted(const slem *d, const pl_draft_item *it, int depth) {
 
 // One token more; false: the text is written.
 static bool write(slem *d, writing *w, const pl_draft_item *it, const float *logits) {
-    size_t  n;
-    int64_t id = best(logits, d->own.tr.vd);
-    if (id < 0) return false;
-    const char *s = pl_lexicon_bytes(&d->own.tr.draft, (int32_t)id, &n);
+    size_t    n;
+    int32_t   id;
+    pl_tensor row = pl_tensor_2d((void *)(uintptr_t)logits, PL_F32, 1, d->own.tr.vd);
+    if (!pl_best_of(&row, 0, d->own.tr.vd, 1, &id) || !(logits[id] > -INFINITY)) return false;
+    const char *s = pl_lexicon_bytes(&d->own.tr.draft, id, &n);
     w->ended = id == pl_tokenizer_eos_id(d->own.tr.draft.tok);
     if (w->ended || n == 0 || (size_t)w->n + n > sizeof w->text) return false;
     memcpy(w->text + w->n, s, n);
     w->n += (int)n;
     if (--w->left == 0) return false;
-    w->row = pl_draft_model_row(&d->own.model, it->slot, (int32_t)id, w->row);
+    w->row = pl_draft_model_row(&d->own.model, it->slot, id, w->row);
     return w->row >= 0;
 }
 

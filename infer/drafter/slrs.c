@@ -22,8 +22,9 @@
 #include <math.h>
 #include <string.h>
 
-#define CAP 8            // the drafter's tokens that one of the target's may take
-#define LEAST (1.0 / 16) // strings that are less probable are not gone on with
+#define CAP 8    // the drafter's tokens that one of the target's may take
+#define LEVEL 16 // strings of a level at most: none is gone on with that is less probable than LEAST
+#define LEAST (1.0 / LEVEL)
 
 enum { NO_PLACE = -2 };
 
@@ -32,8 +33,8 @@ typedef struct drafting {
     int           node, level;
     int           state; // the next whose row of logits comes
     double       *psi;
-    double       *best;              // [vt] psi where nothing is drawn
-    int           row[1 + CAP * 16]; // drafted row of a state
+    double       *best;                 // [vt] psi where nothing is drawn
+    int           row[1 + CAP * LEVEL]; // drafted row of a state
     pl_string_law law;
 } drafting;
 
@@ -83,23 +84,26 @@ static bool choose(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
     return true;
 }
 
-// Takes the rows of logits that came for an item, and asks for more. Returns where the next item's begin.
-static const float *go_on(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it, const float *logits) {
-    int to = a->law.n;
-    for (; a->state < to; a->state++) {
+// Takes the rows of logits that came for an item. Returns where the next item's begin.
+static const float *take(slrs *d, drafting *a, const pl_draft_item *it, const float *logits) {
+    for (int to = a->law.n; a->state < to; a->state++) {
         if (a->row[a->state] == NO_PLACE) continue;
         if (writes(d, it, logits)) pl_string_law_take(&a->law, a->state, d->dist);
         logits += d->own.tr.vd;
     }
-    for (int s = to; s < a->law.n; s++) {
+    return logits;
+}
+
+// Asks for the rows of the states that came of it; without any the law is known. No logits are in hand any more.
+static void ask(slrs *d, pl_ctx *ctx, drafting *a, pl_draft_item *it) {
+    for (int s = a->state; s < a->law.n; s++) {
         const pl_string_state *x = &a->law.state[s];
         a->row[s] = pl_draft_model_row(&d->own.model, it->slot, x->token, a->row[x->parent]);
         if (a->row[s] >= 0) continue;
         a->row[s] = NO_PLACE;
         pl_string_law_stop(&a->law, s);
     }
-    if (a->law.n == to) a->on = choose(d, ctx, a, it);
-    return logits;
+    if (a->law.n == a->state) a->on = choose(d, ctx, a, it);
 }
 
 static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
@@ -116,7 +120,9 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     pl_draft_lap(&base->parts.take_in, &at);
     while (logits) {
         for (int i = 0; i < b->n; i++)
-            if (d->at[i].on) logits = go_on(d, ctx, &d->at[i], &b->item[i], logits);
+            if (d->at[i].on) logits = take(d, &d->at[i], &b->item[i], logits);
+        for (int i = 0; i < b->n; i++)
+            if (d->at[i].on) ask(d, ctx, &d->at[i], &b->item[i]);
         pl_draft_lap(&base->parts.draw, &at);
         logits = pl_draft_model_run(&d->own.model);
         pl_draft_lap(&base->parts.layer, &at);
@@ -150,6 +156,7 @@ static pl_status allocate(slrs *d, const pl_drafter_options *o, pl_err *err) {
         d->at[i].best = pl_calloc((size_t)tr->vt, sizeof *d->at[i].best);
         if (!d->at[i].best) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
         PL_TRY(pl_string_law_init(&d->at[i].law, &tr->target, tr->vt, &tr->draft, tr->vd, CAP, LEAST, err));
+        PL_CHECK(d->at[i].law.most <= 1 + CAP * LEVEL, "%d states", d->at[i].law.most);
     }
     return pl_distribution_work_init(&d->work, tr->vd, err);
 }
@@ -169,9 +176,8 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
                       pl_err *err) {
     *out = NULL;
     slrs *d = pl_calloc(1, sizeof *d);
-    int   level = (int)(1 / LEAST);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"slrs\": out of memory");
-    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, level, CAP * level, true, o, err);
+    pl_status st = pl_standalone_open(&d->own, &kind, args, policy, LEVEL, CAP * LEVEL, true, o, err);
     if (st == PL_OK) st = allocate(d, o, err);
     if (st == PL_OK)
         *out = &d->own.base;

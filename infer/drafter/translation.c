@@ -49,6 +49,7 @@ static pl_status open(pl_translation *t, const pl_draft_model *m, const pl_draft
     PL_TRY(map(t, err));
     t->cannot_draft = pl_lexicon_inexpressible(&t->target, &t->draft);
     t->cannot_say = pl_lexicon_inexpressible(&t->draft, &t->target);
+    if (t->cannot_draft < 0 || t->cannot_say < 0) return pl_fail(err, PL_E_MEMORY, "two vocabularies: out of memory");
     t->text = pl_calloc((size_t)t->sessions, sizeof *t->text);
     if (!t->text) return pl_fail(err, PL_E_MEMORY, "%d texts: out of memory", t->sessions);
     for (int i = 0; i < t->sessions; i++)

@@ -85,6 +85,8 @@ typedef struct pl_eval_subject {
 
 // Refuses with one line a recipe that lacks a key which the stage needs. pretrained: see pl_eval_subject.
 pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err);
+// What several ranks cannot evaluate, before anything is made. Not collective.
+pl_status pl_eval_check_ranks(const pl_recipe *r, const pl_comm *comm, pl_err *err);
 // The stage: the recipe's own drafters, then those of eval.drafters. Writes out_dir/results.json as soon as it is
 // measured, then trace.jsonl (infer/decode/trace.h), ceilings/ and report.html, those of an earlier evaluation being
 // gone before the new results come; prints the table or, with --json, adds the results' members. Where trace or

@@ -386,10 +386,6 @@ static pl_status evaluate(const pl_recipe *r, const char *out_dir, const pl_env 
         PL_TRY_GOTO(st, done, begin_trace(&trace, out_dir, err));
         o.trace = &trace;
     }
-    if (o.n_batches > 0 && pl_comm_ranks(env->comm) > 1)
-        PL_TRY_GOTO(st, done,
-                    pl_recipe_fail(r, &ev->eval.batches, err,
-                                   "many prompts at a time are timed in one process; leave it, or --ranks, out"));
     PL_TRY_GOTO(st, done, pl_eval(&results, env, &o, err));
     if (o.trace) PL_TRY_GOTO(st, done, pl_eval_gather_trace(env->comm, o.trace, err));
     if (pl_comm_rank(env->comm) > 0) goto done; // rank 0 writes
@@ -415,6 +411,13 @@ pl_status pl_eval_check(const pl_recipe *r, bool pretrained, pl_err *err) {
     for (int i = 0; i < ev->eval.drafters.n; i++)
         PL_TRY(check_other(r, &ev->eval.drafters.at[i], err));
     return PL_OK;
+}
+
+pl_status pl_eval_check_ranks(const pl_recipe *r, const pl_comm *comm, pl_err *err) {
+    const pl_eval_recipe *ev = pl_eval_recipe_of(r);
+    if (ev->eval.batches.n == 0 || pl_comm_ranks(comm) == 1) return PL_OK;
+    return pl_recipe_fail(r, &ev->eval.batches, err,
+                          "many prompts at a time are timed in one process; leave it, or --ranks, out");
 }
 
 pl_status pl_eval_run(const pl_recipe *r, const char *out_dir, const pl_env *env, const pl_eval_subject *s,

@@ -462,7 +462,7 @@ void pl_llama_forward(pl_ctx *ctx, const pl_llama *m, const int32_t *id, int64_t
 
 pl_tensor pl_llama_logits(pl_ctx *ctx, const pl_llama *m, pl_tensor hidden) {
     pl_tensor z = pl_tp_first_rank(ctx, m->comm, pl_linear(ctx, hidden, m->head), m->vocab);
-    if (m->config.final_softcap > 0) pl_softcap(ctx, z, m->config.final_softcap);
+    if (m->config.final_softcap > 0 && pl_comm_rank(m->comm) == 0) pl_softcap(ctx, z, m->config.final_softcap);
     return z;
 }
 

@@ -510,6 +510,12 @@ static void test_drafter(void **state) {
          "mask_token_id"},
         {"architectures", BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[-1]}",
          "target_layer_ids[0]"},
+        {"architectures", BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[]}",
+         "target_layer_ids: expected at least one layer"},
+        {"architectures",
+         BLOCK "\"norm_before_fc\":true,\"block_size\":8,"
+               "\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1]}",
+         "norm_before_fc: not supported; plain DFlash is, without it"},
         {"architectures",
          BLOCK "\"block_size\":8,\"dflash_config\":{\"mask_token_id\":3,\"target_layer_ids\":[1],"
                "\"projector_type\":\"domino\"}",

@@ -287,6 +287,22 @@ static void what_does_not_divide_is_refused(void **state) {
     pl_llama_fini(&m);
     leave(c);
     test_rmdir(head);
+    // A head that adds to the target's.
+    pl_llama whole;
+    assert_int_equal(pl_llama_open(&whole, dir, PL_BF16, pl_backend_cpu(), &err), PL_OK);
+    test_backbone_write(
+        test_mkdir(head), &whole, &pl_backbone_dflash,
+        &(pl_backbone_options){
+            .head = pl_hf_head_of("markov:rank=4"), .layers = 1, .block = 4, .mask_token = 1, .anchor_first = true},
+        9);
+    pl_llama_fini(&whole);
+    c = lead(2);
+    open_over(&m, dir, PL_BF16, c);
+    assert_int_equal(pl_drafter_open(&d, head, &of, &err), PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "the target's own head, which lies over 2 ranks"));
+    pl_llama_fini(&m);
+    leave(c);
+    test_rmdir(head);
     test_rmdir(dir);
     test_target_family(&m, test_mkdir(dir), "Mixtral", LAYERS, 5, PL_BF16);
     pl_llama_fini(&m);

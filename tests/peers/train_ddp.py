@@ -121,7 +121,7 @@ def planned(one, rate):
     def steps(flops):
         out = subprocess.run([str(PACELINE), "plan", "train", "--target", "checkpoints/tiny", "--slots", str(SLOTS),
                               "--slot-rows", str(ROWS), "--tokens", str(ROWS), "--unroll", str(UNROLL), "--ranks", "1,2",
-                              "--flops", repr(flops), "--network", str(rate / 1000), "--latency", "100", "--json"],
+                              "--flops", repr(flops), "--network", str(rate / 1000), "--latency", "100", "--transport", "host", "--json"],
                              check=True, capture_output=True, text=True, cwd=ROOT)
         return json.loads(out.stdout)["steps"]
     flops = steps(0.01)[0]["compute_seconds"] * 0.01 / one

@@ -3,6 +3,7 @@
 #include "infer/bench/shapes.h"
 #include "infer/cli/show.h"
 #include "kernels/base/json_put.h"
+#include "kernels/comm/comm.h"
 #include "train/loop/slots.h"
 #include "train/plan/plan.h"
 
@@ -95,6 +96,11 @@ static const pl_cli_option options[] = {
      .min = 1e-6,
      .max = 1e6,
      .help = "of each rank"},
+    {.name = "transport",
+     .type = PL_CLI_CHOICE,
+     .arg = "nccl|host",
+     .deflt = "nccl",
+     .help = "how gradients are summed, in rounds of 128 MB or of 4 MB"},
     {.name = "latency",
      .type = PL_CLI_REAL,
      .arg = "US",
@@ -188,7 +194,8 @@ static pl_status read_setup(plan *p, pl_err *err) {
                                 .sharded = pl_cli_has(a, "sharded"),
                                 .sessions = (int)pl_cli_int(a, "sessions"),
                                 .network = 1e9 / 8 * pl_cli_real(a, "network"),
-                                .latency = 1e-6 * pl_cli_real(a, "latency")};
+                                .latency = 1e-6 * pl_cli_real(a, "latency"),
+                                .round = (double)(pl_cli_choice(a, "transport") ? PL_COMM_ROUND : PL_COMM_ROUND_NCCL)};
     PL_TRY(read_ranks(p, err));
     return read_unit(p, err);
 }

@@ -6,7 +6,6 @@
 
 #include <math.h>
 
-#define ROUND 4194304.0       // PL_COMM_ROUND
 #define KEPT 1073741824.0     // bytes of logits that are kept
 #define DOC_BYTES (8 + 5 * 4) // of a document: doc_offsets, pl_doc_about
 #define BF16 2.0
@@ -85,7 +84,7 @@ static double memory_of(const pl_train_sizes *z, const pl_train_setup *s, pl_tra
     double rows = s->slot_rows, levels = share > 1 ? floor(log2(share - 1)) + 1 : 0;
     double kept = F32 * rows * s->unroll * z->vocab;
     double step = 14 * z->width + 2 * z->heads + 4 * z->kv + 4 * z->inter;
-    double target = mode == PL_TRAIN_ONLINE ? z->target : 2 * z->head;
+    double target = mode == PL_TRAIN_OFFLINE ? 2 * z->head : z->target;
     double held = s->sharded ? 3.0 / ranks : 3; // masters and moments
     return F32 * z->trained * (2 + held + levels) + BF16 * target + 2 * F32 * rows * s->unroll * step +
            F32 * rows * (z->taps + 1) * z->width + fmin(KEPT, kept);
@@ -105,8 +104,7 @@ static const char *limit_of(const pl_train_plan *p, const pl_train_setup *s) {
 
 // How often one device makes all answers.
 static double making_share(const pl_train_setup *s, pl_train_mode mode, int ranks) {
-    if (mode == PL_TRAIN_ONLINE) return s->epochs;
-    return (mode == PL_TRAIN_BOUNDED ? s->epochs : 1) / ranks;
+    return (mode == PL_TRAIN_OFFLINE ? 1 : s->epochs) / ranks;
 }
 
 pl_status pl_train_predict(pl_train_plan *p, const pl_train_sizes *z, const pl_train_setup *s, pl_train_mode mode,
@@ -121,7 +119,7 @@ pl_status pl_train_predict(pl_train_plan *p, const pl_train_sizes *z, const pl_t
     p->steps = ceil(s->epochs * rows / ((double)s->slots * s->slot_rows));
     p->compute = share * one;
     p->sent = 2.0 * (ranks - 1) / ranks * bytes;
-    p->waiting = ranks > 1 ? p->sent / s->network + 2 * ceil(bytes / ROUND) * s->latency : 0;
+    p->waiting = ranks > 1 ? p->sent / s->network + 2 * ceil(bytes / s->round) * s->latency : 0;
     p->step = p->compute + p->waiting;
     p->sent_all = p->sent * ranks * p->steps;
     p->efficiency = s->slots * one / (ranks * p->step);

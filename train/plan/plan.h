@@ -13,17 +13,18 @@
 //              count (train/run/bench_step.c)
 //   compute  = s flops / F                            F: flop/s that a step reaches, measured or assumed
 //   sent     = 2 (R - 1) / R 4 N                      bytes of a rank and step: kernels/comm/comm.h
-//   network  = sent / bandwidth + 2 ceil(4 N / 4 MiB) latency       a round sums PL_COMM_ROUND bytes in two exchanges
+//   network  = sent / bandwidth + 2 ceil(4 N / round) latency       a round of the transport is summed in two exchanges
 //   step     = compute + network                      the sum begins when a rank's slots are done: nothing overlaps
 //
 //   disk     = M L (sum over the columns of data/dataset/columns.h of width * bytes) + 28 M       offline; bounded: of
 //              the samples that lie there at once; online: none. (28: doc_offsets and the lists of pl_doc_about)
 //   making   = M L / R max(2 W_a / F, min(W, W_d + P w) / (P bandwidth of memory) bytes)        the target's answers,
 //              decoded in P sessions at once; W_d: its matrices but the experts, w: the experts of one token. Caches
-//              are left out, prompts count as if they were decoded. Offline: once for all ranks together; bounded:
-//              E times; online: every rank answers all prompts, E times (train/README.md).
+//              are left out, prompts count as if they were decoded. Ranks share them. Offline: once; bounded and
+//              online: E times.
 //   memory   = 4 N (2 + 3 + levels) + 2 (2 V d) + activations     masters, moments, gradients, working copy, partial
-//              sums of slots (train/loop/slots.h); the target's embedding and output matrix in bf16; online: all of it.
+//              sums of slots (train/loop/slots.h); the target's embedding and output matrix in bf16; bounded, online:
+//              all of it.
 //              activations = 8 B K (14 d + 2 nh hd + 4 nkv hd + 4 I) + 4 B (A d + d) + min(1 GiB, 4 B K V): what a
 //              step's ops keep for backward and its gradients, what a slot reads, logits that are kept
 // Slots take whole documents while they fit: short ones leave some rows empty, which steps count as full.
@@ -53,7 +54,7 @@ typedef struct pl_train_setup {
     int    slots, slot_rows, unroll, sessions;
     bool   sharded; // masters and moments lie over the ranks: 3 / R for 3 in `memory`, the same bytes are sent
     double flops, memory_bandwidth, memory; // of a device: flop/s that are reached, bytes/s, bytes
-    double network, latency;                // bytes/s of a rank, seconds
+    double network, latency, round;         // bytes/s of a rank, seconds, bytes that are summed at once
 } pl_train_setup;
 
 typedef struct pl_train_plan {

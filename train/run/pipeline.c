@@ -469,6 +469,7 @@ pl_status pl_pipeline_run(const pl_recipe *r, const char *out_dir, const pl_env 
     plan                   p = {.trains = true};
     char                   generated[17];
     PL_TRY(check(&p, r, out_dir, err));
+    if (tr->kind != PL_KIND_TARGET) PL_TRY(pl_eval_check_ranks(r, env->comm, err));
     PL_TRY(pl_dir_make(out_dir, err));
     if (tr->kind == PL_KIND_TARGET) return pl_train_run(r, out_dir, env, err);
     PL_TRY(generate_hash(r, &p, generated, err));

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE 1 // gethostname
 #include "train/run/run.h"
 
+#include "infer/eval/eval.h"
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -151,6 +152,7 @@ pl_status pl_ranks_generate(const pl_recipe *r, const pl_taps *taps, const char 
 pl_status pl_ranks_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
     pl_env   share;
     pl_pool *pool;
+    PL_TRY(pl_eval_check_ranks(r, env->comm, err));
     PL_TRY(hand_out(env, r, out_dir, (job){.what = WORK_EVAL}, err));
     PL_TRY(share_of(&share, &pool, env, err));
     pl_status st = pl_pipeline_eval(r, out_dir, &share, err);

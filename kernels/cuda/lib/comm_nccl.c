@@ -16,8 +16,6 @@
 #include <string.h>
 #include <time.h>
 
-// Every round waits for all ranks twice: few, on memory that a GPU has to spare.
-#define ROOM ((size_t)128 << 20)
 static const double SPIN = 50e-6; // seconds of looking before sleeping
 
 #define FUNCTIONS(X)                                                                                                   \
@@ -183,4 +181,4 @@ static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
 }
 
 const pl_transport pl_transport_nccl = {
-    .name = "nccl", .room = ROOM, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
+    .name = "nccl", .room = PL_COMM_ROUND_NCCL, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
