@@ -63,8 +63,10 @@ int64_t   pl_dataset_writer_has(const pl_dataset_writer *w, int64_t shard);
 // Finishes the current shard; the documents from here on make up `shard`, however long it becomes. One that was there
 // before must get the same bytes: PL_E_INPUT.
 pl_status pl_dataset_writer_shard(pl_dataset_writer *w, int64_t shard, pl_err *err);
-// Part 0, while no other is open: takes their lists into the manifest.
-pl_status pl_dataset_writer_join(pl_dataset_writer *w, pl_err *err);
+// How many there are in all: closing part 0 fails where one is missing, the last ones too.
+void      pl_dataset_writer_expect(pl_dataset_writer *w, int64_t shards);
+// Part 0, while no other is open: takes the lists of parts 1 .. parts - 1 into the manifest.
+pl_status pl_dataset_writer_join(pl_dataset_writer *w, int parts, pl_err *err);
 // Part 0: deletes the shard's file. It stays in the manifest.
 pl_status pl_dataset_writer_drop(pl_dataset_writer *w, int64_t shard, pl_err *err);
 

@@ -15,6 +15,7 @@ struct pl_dataset_writer {
     pl_manifest    m, own; // own: of a part above 0, what it wrote itself
     int64_t        rows_per_shard;
     int            part;
+    int64_t        expected;       // shards of the whole; 0: as many as are listed
     bool           numbered, gone; // shards by number; some may have been deleted
     int64_t        index;          // of the next or open shard
     pl_atomic_file file;           // of the open shard; zeroed when there is none
@@ -99,7 +100,7 @@ static pl_status resume(pl_dataset_writer *w, const pl_dataset_attrs *attrs, pl_
     PL_TRY(pl_dataset_attrs_check(w->dir, &w->m.attrs.a, attrs, err));
     if (w->m.complete)
         return pl_fail(err, PL_E_INPUT, "%s: this dataset is complete; remove it or choose another folder", w->dir);
-    if (w->numbered && w->part == 0) PL_TRY(pl_dataset_writer_join(w, err));
+    if (w->numbered && w->part == 0) PL_TRY(pl_dataset_writer_join(w, PL_DATASET_PARTS, err));
     if (w->part == 0) PL_TRY(check_shards(w, err));
     if (w->numbered) return PL_OK;
     w->index = w->m.n;
@@ -293,9 +294,13 @@ static pl_status take_part(pl_dataset_writer *w, int part, pl_err *err) {
     return st;
 }
 
-pl_status pl_dataset_writer_join(pl_dataset_writer *w, pl_err *err) {
+void pl_dataset_writer_expect(pl_dataset_writer *w, int64_t shards) {
+    w->expected = shards;
+}
+
+pl_status pl_dataset_writer_join(pl_dataset_writer *w, int parts, pl_err *err) {
     PL_CHECK(w->numbered && w->part == 0, "%s: part %d joins", w->dir, w->part);
-    for (int part = 1; part < PL_DATASET_PARTS; part++)
+    for (int part = 1; part < parts; part++)
         PL_TRY(take_part(w, part, err));
     return PL_OK;
 }
@@ -307,9 +312,9 @@ pl_status pl_dataset_writer_drop(pl_dataset_writer *w, int64_t shard, pl_err *er
 
 static pl_status complete(pl_dataset_writer *w, pl_err *err) {
     if (w->part > 0) return PL_OK;
-    if (w->numbered) PL_TRY(pl_dataset_writer_join(w, err));
+    if (w->numbered) PL_TRY(pl_dataset_writer_join(w, PL_DATASET_PARTS, err));
     int64_t whole = pl_manifest_whole(&w->m);
-    if (whole < w->m.n)
+    if (whole < w->m.n || whole < w->expected)
         return pl_fail(err, PL_E_INPUT,
                        "%s/shard-%05lld.h5: is not here; was it written on another machine? --out must be a folder "
                        "that all ranks see",

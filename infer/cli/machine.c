@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -63,11 +62,6 @@ void pl_machine_write(pl_json_out *o, const pl_machine *m) {
     if (m->peak_flops > 0) pl_put_num(o, "peak_flops", m->peak_flops);
     if (m->peak_bf16_flops > 0) pl_put_num(o, "peak_bf16_flops", m->peak_bf16_flops);
     pl_json_out_close(o, '}');
-}
-
-double pl_peak_memory(void) {
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? 1024.0 * (double)u.ru_maxrss : 0;
 }
 
 const char *pl_commit(void) {

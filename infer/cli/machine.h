@@ -15,9 +15,8 @@ typedef struct pl_machine {
     double      peak_flops, peak_bf16_flops; // of factors in fp32, in bf16; 0: not measured
 } pl_machine;
 
-void   pl_machine_describe(pl_machine *m, const pl_env *env); // measures nothing
-void   pl_machine_write(pl_json_out *o, const pl_machine *m); // one object
-double pl_peak_memory(void);                                  // bytes this process has held at most
+void pl_machine_describe(pl_machine *m, const pl_env *env); // measures nothing
+void pl_machine_write(pl_json_out *o, const pl_machine *m); // one object
 
 // What this program was built from and with. pl_version is in paceline.h.
 const char *pl_commit(void);

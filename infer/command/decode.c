@@ -8,6 +8,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
+#include "kernels/base/room.h"
 #include "kernels/base/strbuf.h"
 
 #include <errno.h>
@@ -248,7 +249,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
     pl_engine_tree(r->engine, used, sizeof used);
     pl_put_str(o, "tree_used", r->drafter ? used : NULL);
     pl_put_num(o, "open_seconds", d->opened);
-    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
+    pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
     pl_put_object(o, "stats");
     pl_stats_write(o, pl_session_statistics(s), pl_session_prompt(s));
     pl_json_out_close(o, '}');
@@ -258,7 +259,7 @@ static pl_status write_json(decoding *d, const pl_runner *r, const pl_verifier *
 static void log_stats(const decoding *d, const pl_runner *r, const pl_verifier *v) {
     const pl_session_stats *t = pl_session_statistics(r->session);
     int32_t                 n = pl_session_prompt(r->session);
-    pl_log("opened in %.3f s; peak memory %.2f GB", d->opened, pl_peak_memory() / 1e9);
+    pl_log("opened in %.3f s; peak memory %.2f GB", d->opened, pl_memory_peak() / 1e9);
     pl_log("prefill: %d tokens in %.3f s, %.1f tokens/s", n, t->prefill_seconds, n / t->prefill_seconds);
     if (t->steps == 0) return;
     pl_log("decode: %lld tokens in %.3f s, %.1f tokens/s; %lld steps, acceptance length %.2f", (long long)t->emitted,

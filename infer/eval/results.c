@@ -6,6 +6,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/json_put.h"
 #include "kernels/base/rng.h"
+#include "kernels/base/room.h"
 
 #include <math.h>
 #include <string.h>
@@ -322,7 +323,7 @@ void pl_results_write(pl_json_out *o, const pl_results *r) {
     if (r->ranks > 1) pl_put_int(o, "ranks", r->ranks);
     pl_put_int(o, "seed", (int64_t)r->seed);
     pl_json_out_close(o, '}');
-    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
+    pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
 }
 
 // ---- files ----

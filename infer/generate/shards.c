@@ -100,6 +100,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
     pl_columns  doc;
     int64_t     all = done + pl_shard_share_docs(s), tokens = 0;
     pl_status   st = PL_OK;
+    pl_dataset_writer_expect(w, s->plan->n);
     pl_progress_begin(&p, "generate", done, all);
     while (st == PL_OK) {
         st = pl_generator_next(g, &doc, err);
@@ -109,7 +110,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
         for (int64_t t = 0; t < doc.n; t++)
             tokens += doc.loss_mask[t];
         pl_progress_update(&p, ++done, "%lld tokens", (long long)tokens);
-        if (st == PL_OK && pl_stop_requested())
+        if (st == PL_OK && !s->through && pl_stop_requested())
             st = pl_fail(err, PL_E_INTERRUPTED, "stopped after %lld of %lld answers; run the same command to go on",
                          (long long)done, (long long)all);
         if (st == PL_OK) st = pl_comm_check(comm, err);

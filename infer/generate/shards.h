@@ -32,6 +32,7 @@ typedef struct pl_shard_share {
     const int64_t       *shard; // [n] the list; borrowed
     int64_t              n;
     int64_t              at, units; // of the list: behind what was given; units so far
+    bool                 through;   // a stop waits until the list is made: who trains has a checkpoint to write
 } pl_shard_share;
 
 // The next unit of this rank; a pl_generator_work's `next`, with the share as its argument.

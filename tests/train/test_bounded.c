@@ -13,13 +13,17 @@
 #include "infer/generate/generate.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
+#include "kernels/base/log.h"
 #include "train/run/run.h"
 #include "train/source/order.h"
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SHARDS "data.rows_per_shard=300\ndata.sessions=4\n"
 // Some epochs over 50 documents.
@@ -151,6 +155,39 @@ static void killed(void **state) {
     small_same("one", "killed", "checkpoints/last/training_state");
 }
 
+// A stop that is asked for, while documents are made or learned from, leaves a state to go on from.
+static void asked_to_stop(void **state) {
+    (void)state;
+    pl_err    err;
+    pl_status st = PL_E_INTERRUPTED;
+    int       stopped = 0;
+    for (int i = 0; i < 12 && st == PL_E_INTERRUPTED; i++) {
+        pid_t asks = fork();
+        assert_true(asks >= 0);
+        if (asks == 0) {
+            usleep(25000 * (useconds_t)(1 + i));
+            kill(getppid(), SIGTERM);
+            _exit(0);
+        }
+        pl_stop_install();
+        st = train(1, "asked", RUN BUDGET "train.checkpoint_every=0\n", 0, &err);
+        assert_int_equal(waitpid(asks, NULL, 0), asks);
+        pl_stop_install(); // one that came too late is forgotten
+        if (st == PL_OK) break;
+        if (st != PL_E_INTERRUPTED) fail_msg("%s", err.msg);
+        uint8_t *data;
+        size_t   n;
+        small_read("asked", "checkpoints/last/training_state", &data, &n);
+        assert_true(n > 0);
+        pl_free(data);
+        stopped++;
+    }
+    signal(SIGTERM, SIG_DFL);
+    assert_true(stopped > 0);
+    if (st != PL_OK) trained(1, "asked", RUN BUDGET "train.checkpoint_every=0\n");
+    small_same("one", "asked", "checkpoints/last/training_state");
+}
+
 // The disk is full, for rank 0, at one step after the other.
 static void full_disk(void **state) {
     (void)state;
@@ -224,8 +261,9 @@ static void order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order),  cmocka_unit_test(like_the_whole), cmocka_unit_test(goes_on),
-        cmocka_unit_test(killed), cmocka_unit_test(full_disk),      cmocka_unit_test(refusals),
+        cmocka_unit_test(order),    cmocka_unit_test(like_the_whole), cmocka_unit_test(goes_on),
+        cmocka_unit_test(killed),   cmocka_unit_test(asked_to_stop),  cmocka_unit_test(full_disk),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

@@ -30,13 +30,12 @@ typedef struct loop {
 
 // ---- a step
 
-static void note(pl_guard *g, const pl_task *t, int slot, const double *sums) {
+static void note(pl_guard *g, const pl_task *t, int slot) {
     if (!g) return;
     if (t->n_cursor > 0)
         memcpy(g->cursor + (size_t)slot * (size_t)t->n_cursor, t->cursor, (size_t)t->n_cursor * sizeof *t->cursor);
     if (slot == t->n_slots) return;
-    g->loss[slot] = sums ? sums[PL_SUM_LOSS] : 0;
-    g->weight[slot] = sums ? sums[PL_SUM_WEIGHT] : 0;
+    g->loss[slot] = g->weight[slot] = 0;
 }
 
 // This rank's share of a step's slots, summed; what they read is noted in g (NULL: nowhere).
@@ -47,7 +46,7 @@ static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guar
     if (t->begin) PL_TRY(t->begin(t, step, err));
     pl_slots_begin(slots);
     for (int s = 0; s < t->n_slots; s++) {
-        note(g, t, s, NULL);
+        note(g, t, s);
         if (s < first || s >= first + n) {
             if (t->skip) PL_TRY(t->skip(t, step, s, err));
             continue;
@@ -60,7 +59,7 @@ static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guar
         if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
         pl_slots_add(slots, &optim->ctx, t->block->grad, sums);
     }
-    note(g, t, t->n_slots, NULL);
+    note(g, t, t->n_slots);
     return PL_OK;
 }
 
@@ -270,14 +269,15 @@ static pl_status run_steps(loop *l, pl_err *err) {
 }
 
 // All ranks: what each held, measured by itself; rank 0 says it.
-static pl_status report_memory(const loop *l, pl_err *err) {
+static void report_memory(const loop *l) {
     const pl_param_block *b = l->t->block;
     int                   ranks = pl_comm_ranks(l->t->comm), most = 0, least = 0;
     double                peak[PL_RANKS_MAX] = {0}, each = 3 * (double)pl_dtype_size(b->real);
     char                  text[4][32];
-    if (ranks == 1) return PL_OK;
-    peak[pl_comm_rank(l->t->comm)] = pl_memory_peak();
-    PL_TRY(pl_comm_sum_doubles(l->t->comm, peak, ranks, err));
+    if (ranks == 1 || pl_comm_rank(l->t->comm) > 0) return;
+    for (int r = 0; r < ranks; r++) // as the last step told
+        peak[r] = l->watch.all[r * PL_WATCH_FIGURES + PL_WATCH_MEMORY];
+    if (peak[0] == 0) return; // there was none
     for (int r = 1; r < ranks; r++) {
         if (peak[r] > peak[most]) most = r;
         if (peak[r] < peak[least]) least = r;
@@ -286,10 +286,8 @@ static pl_status report_memory(const loop *l, pl_err *err) {
     pl_memory_words(each * (double)b->n, text[1]);
     pl_memory_words(peak[most], text[2]);
     pl_memory_words(peak[least], text[3]);
-    if (pl_comm_rank(l->t->comm) == 0)
-        pl_log("%s: %s of %s of masters and moments on a rank; memory held at most: %s by rank %d, %s by rank %d",
-               l->t->name, text[0], text[1], text[2], most, text[3], least);
-    return PL_OK;
+    pl_log("%s: %s of %s of masters and moments on a rank; memory held at most: %s by rank %d, %s by rank %d",
+           l->t->name, text[0], text[1], text[2], most, text[3], least);
 }
 
 // No steps: what the task was given is the product.
@@ -400,7 +398,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
         pl_progress_begin(&l.progress, t->name, l.at.step, o->steps);
         st = run_steps(&l, err);
         pl_progress_end(&l.progress);
-        if (st == PL_OK) st = report_memory(&l, err);
+        if (st == PL_OK) report_memory(&l);
     }
     pl_metrics_close(&l.metrics);
     pl_metrics_close(&l.skipped);

@@ -10,8 +10,8 @@
 //   skipped.jsonl    a line per step that did not count (train/loop/guard.h): why, and what each slot read
 //
 // Ranks (kernels/comm/comm.h) each work on their share of a step's slots and then hold the same sum, bit for bit that
-// of one process, and make the same update. Rank 0 alone writes, evaluates, says anything and asks whether to stop. A
-// state holds nothing of ranks: a run goes on with any number of them.
+// of one process, and make the same update. Rank 0 alone writes, evaluates and says anything; a stop asked of any rank
+// stops all. A state holds nothing of ranks: a run goes on with any number of them.
 #ifndef PL_TRAIN_TRAINER_H
 #define PL_TRAIN_TRAINER_H
 

@@ -1,7 +1,7 @@
 #include "train/loop/watch.h"
 
-#include "infer/cli/machine.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/room.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,7 +31,7 @@ pl_status pl_watch_collect(pl_watch *w, pl_err *err) {
     memset(w->all, 0, (size_t)ranks * FIGURES * sizeof *w->all);
     for (int i = 0; i < PL_WATCH_MEMORY; i++)
         own[i] = w->own[i] / fmax(w->steps, 1);
-    own[PL_WATCH_MEMORY] = pl_peak_memory();
+    own[PL_WATCH_MEMORY] = pl_memory_peak();
     w->steps = 0;
     memset(w->own, 0, sizeof w->own);
     return pl_comm_sum_doubles(w->comm, w->all, ranks * FIGURES, err);

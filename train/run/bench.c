@@ -248,7 +248,7 @@ static void write_rest(pl_json_out *o, const pl_bench *b) {
     pl_json_out_key(o, "machine");
     pl_machine_write(o, &m);
     pl_put_str(o, "commit", pl_commit());
-    pl_put_num(o, "peak_memory_bytes", pl_peak_memory());
+    pl_put_num(o, "peak_memory_bytes", pl_memory_peak());
 }
 
 static bool next(unsigned mask, unsigned kind) {

@@ -208,7 +208,7 @@ static pl_status make(bounded *b, int64_t n, pl_err *err) {
     pl_comm *comm = b->s.env->comm;
     PL_TRY(write_share(b, n, err));
     PL_TRY(pl_comm_barrier(comm, err));
-    if (b->w) PL_TRY(pl_dataset_writer_join(b->w, err));
+    if (b->w) PL_TRY(pl_dataset_writer_join(b->w, pl_comm_ranks(comm), err));
     for (int64_t i = 0; i < n; i++)
         b->again += pl_dataset_shard_bytes(b->ds, b->list[i]) > 0;
     b->made += n;
@@ -235,8 +235,8 @@ static pl_status ensure(bounded *b, int64_t at, pl_err *err) {
     if (!b->stepping) memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
     for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
         if (b->there[k] == 0) need += room_of(b, k), n++;
+    if (n > 0 || b->present > b->budget) PL_TRY(make_room(b, w, need, err)); // the budget may have been lowered
     if (n > 0) {
-        PL_TRY(make_room(b, w, need, err));
         n = 0;
         for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
             if (b->there[k] == 0) b->list[n++] = k;
@@ -293,7 +293,7 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
 static void destroy(pl_feature_source *s) {
     bounded *b = (bounded *)s;
     if (!b) return;
-    if (b->w)
+    if (b->w && b->made > 0)
         pl_log("bounded data: %.1f MB on disk at most, %.1f MB allowed; %lld shards made, %lld of them again",
                (double)b->most / 1e6, (double)b->budget / 1e6, (long long)b->made, (long long)b->again);
     pl_dataset_writer_destroy(b->w);
@@ -447,7 +447,8 @@ static pl_status open_all(bounded *b, held_out *h, const pl_recipe *r, const cha
     pl_comm                  *comm = env->comm;
     PL_TRY(pl_data_budget(&b->budget, r, err));
     PL_TRY(open_answering(&b->s, r, env, target, taps, n_taps, err));
-    b->share = (pl_shard_share){.plan = &b->plan, .rank = pl_comm_rank(comm), .ranks = pl_comm_ranks(comm)};
+    b->share =
+        (pl_shard_share){.plan = &b->plan, .rank = pl_comm_rank(comm), .ranks = pl_comm_ranks(comm), .through = true};
     pl_generator_options o = b->s.opt;
     o.work = (pl_generator_work){pl_shard_share_next, &b->share};
     PL_TRY(pl_generator_create(&b->g, env, target, b->s.tok, b->s.prompts, &o, err));

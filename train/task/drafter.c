@@ -78,12 +78,11 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
 }
 
 // Which documents the step takes, and each rank of them, for a source that has yet to make them.
-static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
+static pl_status plan_step(pl_task *t, pl_err *err) {
     eagle      *e = (eagle *)t;
     int64_t     cursor[2] = {e->cursor[0], e->cursor[1]};
     int         ranks = pl_comm_ranks(t->comm);
     pl_doc_span span[PL_RANKS_MAX];
-    (void)step;
     if (!e->train->begin) return PL_OK;
     PL_TRY(e->train->begin(e->train, cursor[0], err));
     for (int r = 0; r < ranks; r++) {
@@ -95,6 +94,14 @@ static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
         span[r].end = cursor[0] + (cursor[1] > 0);
     }
     return e->train->gather(e->train, span, err);
+}
+
+static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
+    double    from = pl_now();
+    pl_status st = plan_step(t, err);
+    (void)step;
+    t->waited += pl_now() - from;
+    return st;
 }
 
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
@@ -355,8 +362,9 @@ static bool freezes_head(const pl_recipe *r) {
 static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *name = pl_train_backbone(r)->name;
-    const void *const      blocks[] = {&tr->drafter.layers,       &tr->drafter.block, &tr->drafter.mask_token,
-                                       &tr->drafter.anchor_first, &tr->train.anchors, &tr->train.draft_weights};
+    const void *const      blocks[] = {&tr->drafter.layers,       &tr->drafter.block,          &tr->drafter.mask_token,
+                                       &tr->drafter.anchor_first, &tr->train.anchors,          &tr->train.draft_weights,
+                                       &tr->train.pace_alpha,     &tr->train.confidence_weight};
     bool                   pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
     if (!pl_train_backbone(r)->draft) {
         for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
@@ -368,6 +376,8 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     }
     if (pl_recipe_differs(r, &tr->train.unroll))
         return pl_recipe_fail(r, &tr->train.unroll, err, "%s drafts blocks; give drafter.block", name);
+    if (!pace && pl_recipe_differs(r, &tr->train.pace_alpha))
+        return pl_recipe_fail(r, &tr->train.pace_alpha, err, "is of train.draft_weights: d-pace");
     if (pace && tr->train.objective != PL_OBJ_HARD_CE && tr->train.objective != PL_OBJ_SOFT_CE)
         return pl_recipe_fail(r, &tr->train.draft_weights, err,
                               "d-pace weighs by cross-entropy; give train.objective: hard-ce");
@@ -595,8 +605,8 @@ static void destroy(eagle *e) {
     pl_decoded_fini(&e->documents);
     pl_decoded_fini(&e->served);
     close_target(e);
-    if (e->train) e->train->destroy(e->train);
     if (e->held) e->held->destroy(e->held);
+    if (e->train) e->train->destroy(e->train); // which it may read from
     pl_unroll_destroy(&e->u);
     pl_param_block_destroy(&e->block);
     pl_backbone_destroy(e->model);
