@@ -619,7 +619,7 @@ END
     (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data3" --threads 2 --ranks 3) 2>"$work/bounded.log" || { tail -n 2 "$work/bounded.log"; fail bounded "generate --ranks 3"; return; }
     diff -rq "$work/bounded/data/dataset" "$work/bounded/data3/dataset" || { fail bounded "three ranks made another dataset"; return; }
     size=$(find "$work/bounded/data/dataset" -name 'shard-*' -printf '%s\n' | awk '{ n += $1 } END { print n }')
-    budget=$(awk "BEGIN { printf \"%.3fMB\", $size / 1e7 }")
+    budget=$(awk "BEGIN { printf \"%.3fMB\", int($size / 1e4) / 1e3 }")
     bounded_train whole --set "data.dataset=$work/bounded/data/dataset" || { tail -n 2 "$work/bounded/whole.log"; fail bounded whole; return; }
     for n in 1 3; do
         watch_disk "$work/bounded/by$n/bounded" "$work/bounded/by$n.most" &

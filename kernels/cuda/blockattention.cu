@@ -30,7 +30,7 @@ static __device__ __forceinline__ const float *key_of(const blocks_view &a, int6
     return i < context ? context_key(a, a.lo[g] + i, head) : own_key(a, g * a.block + i - context, head);
 }
 
-static __global__ void forward_kernel(blocks_view a, float *o, float *lse) {
+static __global__ void blocks_forward_kernel(blocks_view a, float *o, float *lse) {
     pl_previous_done();
     int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
     int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
@@ -56,28 +56,33 @@ static __global__ void forward_kernel(blocks_view a, float *o, float *lse) {
     if (threadIdx.x % PL_WARP == 0) lse[at] = n > 0 ? max + logf(sum) : 0;
 }
 
+// do . o of a query row and head.
+static __device__ __forceinline__ float mean_of(const blocks_view &a, int64_t at, const pl_row_vec &d_o) {
+    return pl_row_dot(d_o, pl_row_load(a.o + at * a.hd, a.hd));
+}
+
 // What a query row of head h makes of a key: p, and ds by what is multiplied with keys and queries.
 struct weight {
     float p, ds;
 };
-static __device__ __forceinline__ weight weigh(const blocks_view &a, int64_t at, const pl_row_vec &q,
+static __device__ __forceinline__ weight weigh(const blocks_view &a, int64_t at, float mean, const pl_row_vec &q,
                                                const pl_row_vec &d_o, const pl_row_vec &k, const pl_row_vec &v) {
-    float mean = pl_row_dot(d_o, pl_row_load(a.o + at * a.hd, a.hd));
     float p = expf(a.scale * pl_row_dot(q, k) - a.lse[at]);
     return weight{p, a.scale * p * (pl_row_dot(d_o, v) - mean)};
 }
 
-static __global__ void queries_kernel(blocks_view a, float *d_qkv) {
+static __global__ void blocks_queries_kernel(blocks_view a, float *d_qkv) {
     pl_previous_done();
     int64_t at = pl_row_warp(), m = at / a.nh, g = m / a.block;
     int     h = (int)(at % a.nh), head = h / (a.nh / a.nkv), width = a.nkv * a.hd;
     if (m >= a.rows || a.lo[g] < 0) return;
     int64_t    from = m * wide(a) + (int64_t)h * a.hd;
     pl_row_vec q = pl_row_load(a.qkv + from, a.hd), d_o = pl_row_load(a.d_o + at * a.hd, a.hd), dq = {};
+    float      mean = mean_of(a, at, d_o);
     for (int i = 0; i < a.hi[g] - a.lo[g] + a.block; i++) {
         const float *key = key_of(a, g, head, i);
         pl_row_vec   k = pl_row_load(key, a.hd);
-        pl_row_axpy(dq, weigh(a, at, q, d_o, k, pl_row_load(key + width, a.hd)).ds, k);
+        pl_row_axpy(dq, weigh(a, at, mean, q, d_o, k, pl_row_load(key + width, a.hd)).ds, k);
     }
     pl_row_add_to(d_qkv + from, dq, a.hd);
 }
@@ -91,14 +96,14 @@ static __device__ __forceinline__ void add_block(const blocks_view &a, int64_t g
             int64_t    m = g * a.block + r, at = m * a.nh + h;
             pl_row_vec q = pl_row_load(a.qkv + m * wide(a) + (int64_t)h * a.hd, a.hd);
             pl_row_vec d_o = pl_row_load(a.d_o + at * a.hd, a.hd);
-            weight     w = weigh(a, at, q, d_o, k, v);
+            weight     w = weigh(a, at, mean_of(a, at, d_o), q, d_o, k, v);
             pl_row_axpy(dk, w.ds, q);
             pl_row_axpy(dv, w.p, d_o);
         }
 }
 
 // One warp a key of a block and key head (own), or a context row and key head.
-static __global__ void keys_kernel(blocks_view a, float *d, int own, int64_t blocks) {
+static __global__ void blocks_keys_kernel(blocks_view a, float *d, int own, int64_t blocks) {
     pl_previous_done();
     int64_t at = pl_row_warp(), row = at / a.nkv;
     int     head = (int)(at % a.nkv), width = a.nkv * a.hd;
@@ -142,7 +147,7 @@ PL_CUDA_OP(blockattention_fwd) {
     const pl_blockattention_args *a = (const pl_blockattention_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (!fits(ctx, a)) return;
-    PL_LAUNCH_EARLY(ctx, "blockattention", forward_kernel, pl_grid(warps(a->qkv.dim[0] * a->nh)), PL_ROW_THREADS,
+    PL_LAUNCH_EARLY(ctx, "blockattention", blocks_forward_kernel, pl_grid(warps(a->qkv.dim[0] * a->nh)), PL_ROW_THREADS,
                     view_of(ctx, a), pl_f32(&a->o), pl_f32(&a->lse));
 }
 
@@ -153,12 +158,12 @@ PL_CUDA_OP(blockattention_bwd) {
     blocks_view v = view_of(ctx, a);
     int64_t     blocks = v.rows / v.block;
     if (a->qkv.grad) {
-        PL_LAUNCH_EARLY(ctx, "blockattention backward", queries_kernel, pl_grid(warps(v.rows * v.nh)), PL_ROW_THREADS,
-                        v, pl_grad_f32(&a->qkv));
-        PL_LAUNCH_EARLY(ctx, "blockattention backward", keys_kernel, pl_grid(warps(v.rows * v.nkv)), PL_ROW_THREADS, v,
-                        pl_grad_f32(&a->qkv), 1, blocks);
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", blocks_queries_kernel, pl_grid(warps(v.rows * v.nh)),
+                        PL_ROW_THREADS, v, pl_grad_f32(&a->qkv));
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", blocks_keys_kernel, pl_grid(warps(v.rows * v.nkv)),
+                        PL_ROW_THREADS, v, pl_grad_f32(&a->qkv), 1, blocks);
     }
     if (a->kv.grad)
-        PL_LAUNCH_EARLY(ctx, "blockattention backward", keys_kernel, pl_grid(warps(v.context * v.nkv)), PL_ROW_THREADS,
-                        v, pl_grad_f32(&a->kv), 0, blocks);
+        PL_LAUNCH_EARLY(ctx, "blockattention backward", blocks_keys_kernel, pl_grid(warps(v.context * v.nkv)),
+                        PL_ROW_THREADS, v, pl_grad_f32(&a->kv), 0, blocks);
 }

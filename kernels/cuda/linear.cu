@@ -54,7 +54,7 @@ struct product {
         if (slices == 1 || whole) return;
         int64_t pair = j % own;
         __threadfence();
-        __syncthreads();
+        __syncthreads(); // all have written
         if (threadIdx.x == 0) last = atomicAdd(&ticket[pair], 1) == (unsigned)slices - 1;
         __syncthreads();
         if (!last) return;

@@ -13,6 +13,7 @@ export PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=1 PACELINE_TEST_DEVICE=
 tests_of() { # FILE: quick ones first
     case "$1" in
     attention*) echo raced_op_attention ;;
+    blockattention.cu) echo raced_op_blockattention ;;
     columns.cuh | rows.cu) echo raced_op_headnorm raced_op_rmsnorm raced_op_smoothl1 raced_op_classify raced_op_embed raced_op_adamw ;;
     device.cuh) echo raced_op_smoothl1 raced_op_rmsnorm raced_op_route raced_op_topk raced_op_draw ;;
     divergence.cu) echo raced_op_divergence ;;
@@ -27,6 +28,7 @@ tests_of() { # FILE: quick ones first
     panel.cuh) echo raced_branch raced_op_linear raced_cuda ;;
     route.cu) echo raced_op_route ;;
     select.cuh | topk.cu) echo raced_op_topk raced_op_frontier raced_op_route raced_op_headtopk ;;
+    *) echo "no tests are named for $1" >&2 ;;
     esac
 }
 judge() { # FILE:LINE: how it was missed
