@@ -15,7 +15,7 @@ typedef struct job {
     int64_t           number;
     pl_jobs           range;       // of it; what stands before it is answered for the sake of what follows
     bool              begun, done; // neither: it waits
-    // While it is answered. Its key does not tell: a job may be in hand twice, given away and as what a later one needs.
+    // While it is answered. Its key does not tell: a job may be in hand twice, to give away and for a later turn.
     const pl_session *session;
     pl_columns        doc;
     pl_doc_about      about;

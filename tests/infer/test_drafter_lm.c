@@ -138,6 +138,9 @@ static void limits(void **state) {
     test_target(&m, test_mkdir(dir), 2, 7, PL_BF16);
     open_model(&c, dir, &m);
     assert_false(pl_draft_model_context(&c.model, 0, text, SLOTS + 1, true));
+    text[2] = TEST_VOCAB; // a token that it lacks
+    assert_false(pl_draft_model_context(&c.model, 0, text, 5, true));
+    text[2] = 0;
     assert_null(pl_draft_model_run(&c.model));
     assert_true(pl_draft_model_context(&c.model, 0, text, SLOTS, true));
     assert_non_null(pl_draft_model_run(&c.model));
