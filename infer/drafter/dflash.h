@@ -8,7 +8,8 @@
 //          x += mlp(post_attention_layernorm(x))           SwiGLU
 //   y     = norm(x)
 // Slots are drafted independently of each other: slot j's law is softmax(head(y_j)), but for a head that reads the
-// token before (infer/head/markov.c). Only the context's keys and values stay in the cache. Names and shapes of tensors are z-lab's.
+// token before (infer/head/markov.c). Only the context's keys and values stay in the cache. Names and shapes of tensors
+// are z-lab's.
 #ifndef PL_DFLASH_H
 #define PL_DFLASH_H
 
