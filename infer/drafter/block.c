@@ -1,13 +1,13 @@
 // A block drafter: takes in final rows with the target's features as keys and values of its layers, then drafts all
 // slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y alone runs once over all
-// slots that are wanted, and a device is waited for once; one over the target's rows (infer/head/markov.c) goes level by
-// level, a row a node and a wait a level.
+// slots that are wanted, and a device is waited for once; one over the target's rows (infer/head/markov.c) goes level
+// by level, a row a node and a wait a level.
 //
 // Cache of a session, for each layer: slot t holds the context row of position t. After the rows up to t = n-2 are in
 // (n tokens committed) the anchor is token n-1; the block's own rows take slots n-1, n, ... n-2+B and are overwritten
 // by the next call's true rows. With a head that reads y alone the law of a level does not depend on what was drafted
-// before it, so every node of a level has the same candidates, whatever tree they grow to; children are drawn from each
-// node's law as for any drafter.
+// before it, so every node of a level has the same candidates, whatever tree they grow to; children are drawn from
+// each node's law as for any drafter.
 #include "infer/drafter/backbone.h"
 #include "infer/drafter/drafter.h"
 #include "infer/model/kv.h"

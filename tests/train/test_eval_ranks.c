@@ -57,9 +57,8 @@ static void same_member(const char *what, const cJSON *a, const cJSON *b) {
 
 // What does not depend on time.
 static void same_results(const char *a, const char *b) {
-    static const char *const what[] = {"name",          "acceptance_length", "identical_outputs",      "steps",
-                                       "drafted",       "accepted",          "acceptance_by_position", "answers_hash",
-                                       "tokens"};
+    static const char *const what[] = {"name",     "acceptance_length",      "identical_outputs", "steps", "drafted",
+                                       "accepted", "acceptance_by_position", "answers_hash",      "tokens"};
     pl_json                  j[2];
     uint8_t                 *data[2];
     const cJSON             *x = results(&j[0], &data[0], a), *y = results(&j[1], &data[1], b);
