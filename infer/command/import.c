@@ -54,7 +54,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_import = {
     .name = "import",
-    .summary = "reads a published EAGLE-3 or EAGLE-1 drafter into a checkpoint",
+    .summary = "reads a published EAGLE-3, EAGLE-1, DFlash or DSpark drafter into a checkpoint",
     .positional = "DIR",
     .min_positional = 1,
     .max_positional = 1,

@@ -1,5 +1,6 @@
 // config.json of published drafters, brought into the one form that checkpoints/hf.h reads.
 #include "infer/import/import.h"
+#include "infer/import/parts.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
@@ -8,12 +9,14 @@
 
 #define CONFIG_MAX ((size_t)16 << 20)
 
-enum { PLAIN, SPECULATORS, EAGLE1, FORMATS };
+enum { PLAIN, SPECULATORS, EAGLE1, BLOCK, FORMATS };
 static const pl_import_format formats[FORMATS] = {
     [PLAIN] = {"eagle3", "EAGLE-3 as EAGLE, SpecForge, ModelOpt, AngelSlim, SGLang and vLLM write it",
                PL_HF_TAPS_OUTPUT},
     [SPECULATORS] = {"speculators", "EAGLE-3 as speculators writes it", PL_HF_TAPS_INPUT},
-    [EAGLE1] = {"eagle1", "EAGLE-1 and EAGLE-2 as EAGLE and HASS write them", PL_HF_TAPS_UNSTATED}};
+    [EAGLE1] = {"eagle1", "EAGLE-1 and EAGLE-2 as EAGLE and HASS write them", PL_HF_TAPS_UNSTATED},
+    [BLOCK] = {"dflash", "DFlash and DSpark as z-lab, DeepSpec, SpecForge and speculators write them",
+               PL_HF_TAPS_OUTPUT}};
 
 const pl_import_format *pl_import_format_at(int i) {
     return i >= 0 && i < FORMATS ? &formats[i] : NULL;
@@ -22,11 +25,7 @@ const pl_import_format *pl_import_format_at(int i) {
 // Drafters of other kinds, by their architecture or speculators' name for them.
 static const struct {
     const char *name, *kind;
-} others[] = {{"DFlashDraftModel", "DFlash"},
-              {"DFlash2DraftModel", "DFlash 2"},
-              {"DSparkDraftModel", "DSpark"},
-              {"DSparkSpeculator", "DSpark"},
-              {"Qwen3DSparkModel", "DSpark"},
+} others[] = {{"DFlash2DraftModel", "DFlash 2"},
               {"DominoDraftModel", "Domino"},
               {"PEagleDraftModel", "P-EAGLE"},
               {"PEagleSpeculator", "P-EAGLE"},
@@ -34,9 +33,7 @@ static const struct {
               {"MedusaModel", "Medusa"},
               {"Eagle3DeepseekV2ForCausalLM", "EAGLE-3 with multi-head latent attention"},
               {"CosyVoice3Eagle3LlamaForCausalLM", "EAGLE-3 for speech"},
-              {"dflash", "DFlash"},
               {"dflash2", "DFlash 2"},
-              {"dspark", "DSpark"},
               {"peagle", "P-EAGLE"},
               {"mtp", "MTP"},
               {"medusa", "Medusa"}};
@@ -74,39 +71,35 @@ static const fallback qwen3[] = {{"vocab_size", 151936},
 
 // ---- a copy of the config, edited ----
 
-// Memory that runs out sticks: a member that is missing for want of it must not become a default.
-typedef struct edited {
-    cJSON *o; // owned
-    bool   failed;
-} edited;
-
-static bool has(const cJSON *o, const char *key) {
+bool pl_import_has(const cJSON *o, const char *key) {
     const cJSON *e = cJSON_GetObjectItemCaseSensitive(o, key);
     return e && !cJSON_IsNull(e);
 }
 
-static void put(edited *e, cJSON *into, const char *key, cJSON *value) {
+void pl_import_put(pl_import_copy *e, cJSON *into, const char *key, cJSON *value) {
     cJSON_DeleteItemFromObjectCaseSensitive(into, key);
-    e->failed |= !value || !cJSON_AddItemToObject(into, key, value);
+    bool there = value && cJSON_AddItemToObject(into, key, value);
+    if (!there) cJSON_Delete(value);
+    e->failed |= !there;
 }
 
-static void copy(edited *e, cJSON *into, const char *key, const cJSON *from, const char *as) {
-    put(e, into, as, cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(from, key), true));
+static void copy(pl_import_copy *e, cJSON *into, const char *key, const cJSON *from, const char *as) {
+    pl_import_put(e, into, as, cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(from, key), true));
 }
 
-static void name_architecture(edited *e, const char *name) {
+void pl_import_architecture(pl_import_copy *e, const char *name) {
     cJSON *list = cJSON_CreateArray();
     e->failed |= !list || !cJSON_AddItemToArray(list, cJSON_CreateString(name));
-    put(e, e->o, "architectures", list);
+    pl_import_put(e, e->o, "architectures", list);
 }
 
 // A list of layers at the top, where vLLM and speculators look for it, to where ours is read.
-static bool move_layers(edited *e, const cJSON *from) {
+static bool move_layers(pl_import_copy *e, const cJSON *from) {
     static const char *const names[] = {"eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids"};
     for (int i = 0; i < 2; i++) {
-        if (!has(from, names[i])) continue;
+        if (!pl_import_has(from, names[i])) continue;
         if (!cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(e->o, "eagle_config")))
-            put(e, e->o, "eagle_config", cJSON_CreateObject());
+            pl_import_put(e, e->o, "eagle_config", cJSON_CreateObject());
         cJSON *eagle = cJSON_GetObjectItemCaseSensitive(e->o, "eagle_config");
         if (eagle) copy(e, eagle, names[i], from, "eagle_aux_hidden_state_layer_ids");
         return true;
@@ -115,7 +108,7 @@ static bool move_layers(edited *e, const cJSON *from) {
 }
 
 // speculators: the layer in an object of its own, without what equals its class's defaults.
-static pl_status flatten(edited *e, const pl_json *j, pl_err *err) {
+static pl_status flatten(pl_import_copy *e, const pl_json *j, pl_err *err) {
     static const char *const own[] = {"draft_vocab_size",
                                       "target_hidden_size",
                                       "norm_before_residual",
@@ -136,13 +129,14 @@ static pl_status flatten(edited *e, const pl_json *j, pl_err *err) {
     e->o = cJSON_Duplicate(layer, true);
     if (!e->o) return PL_OK; // told by the caller
     for (; f->key; f++)      // null is no default, but nothing
-        if (!cJSON_GetObjectItemCaseSensitive(e->o, f->key)) put(e, e->o, f->key, cJSON_CreateNumber(f->number));
+        if (!cJSON_GetObjectItemCaseSensitive(e->o, f->key))
+            pl_import_put(e, e->o, f->key, cJSON_CreateNumber(f->number));
     // A draft layer is one whatever the class's default says; several would show among the tensors.
-    if (!has(layer, "num_hidden_layers")) put(e, e->o, "num_hidden_layers", cJSON_CreateNumber(1));
+    if (!pl_import_has(layer, "num_hidden_layers")) pl_import_put(e, e->o, "num_hidden_layers", cJSON_CreateNumber(1));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (has(j->root, own[i])) copy(e, e->o, own[i], j->root, own[i]);
-    name_architecture(e, "LlamaForCausalLMEagle3");
-    if (!has(e->o, "norm_before_residual"))
+        if (pl_import_has(j->root, own[i])) copy(e, e->o, own[i], j->root, own[i]);
+    pl_import_architecture(e, "LlamaForCausalLMEagle3");
+    if (!pl_import_has(e->o, "norm_before_residual"))
         pl_log_warn("%s: norm_before_residual is missing; taken as false, as speculators does (vLLM takes true)",
                     j->where);
     return PL_OK;
@@ -158,30 +152,36 @@ static pl_status architecture_of(const pl_json *j, const char **name, pl_err *er
 }
 
 // The plain form of the config.
-static pl_status edit(edited *e, int *format, bool *stated, const pl_json *j, pl_err *err) {
+static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_json *j, pl_err *err) {
     const char *architecture, *kind;
     if (!cJSON_IsObject(j->root)) return pl_json_fail(j, j->root, err, "expected an object");
     PL_TRY(architecture_of(j, &architecture, err));
     PL_TRY(pl_json_opt_str(j, NULL, "speculators_model_type", "", &kind, err));
     PL_TRY(refuse_other(j, pl_json_find(j, NULL, "speculators_model_type"), kind, err));
-    if (*kind && strcmp(kind, "eagle3") != 0)
+    bool block = pl_import_is_block(architecture, kind);
+    if (*kind && strcmp(kind, "eagle3") != 0 && !block)
         return pl_json_fail(j, pl_json_find(j, NULL, "speculators_model_type"), err,
-                            "\"%.40s\" is not supported, only eagle3", kind);
+                            "\"%.40s\" is not supported; eagle3, dflash and dspark are", kind);
     *format = *kind || pl_json_find(j, NULL, "transformer_layer_config") ? SPECULATORS : PLAIN;
     if (*format == SPECULATORS)
         PL_TRY(flatten(e, j, err));
     else
         e->o = cJSON_Duplicate(j->root, true);
     if (e->o && strcmp(architecture, "Eagle3LlamaForCausalLM") == 0) // AngelSlim's name for it
-        name_architecture(e, "LlamaForCausalLMEagle3");
-    if (e->o) *stated = move_layers(e, j->root);
+        pl_import_architecture(e, "LlamaForCausalLMEagle3");
+    if (e->o && block) {
+        *format = BLOCK;
+        PL_TRY(pl_import_block(e, j, strcmp(kind, "dspark") == 0 || strstr(architecture, "DSpark"), err));
+    } else if (e->o) {
+        *stated = move_layers(e, j->root);
+    }
     return e->o && !e->failed ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
 }
 
 static pl_status read(pl_hf_config *c, int *format, bool *stated, const pl_json *j, pl_err *err) {
-    edited    e = {0};
-    pl_status st = edit(&e, format, stated, j, err);
-    char     *text = st == PL_OK ? cJSON_PrintUnformatted(e.o) : NULL;
+    pl_import_copy e = {0};
+    pl_status      st = edit(&e, format, stated, j, err);
+    char          *text = st == PL_OK ? cJSON_PrintUnformatted(e.o) : NULL;
     if (st == PL_OK && !text) st = pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);
     if (st == PL_OK) st = pl_hf_config_parse(c, j->where, text, strlen(text), PL_HF_DRAFTER, err);
     if (st == PL_OK && c->backbone == PL_HF_EAGLE1) *format = EAGLE1;

@@ -1,15 +1,17 @@
 #include "infer/import/import.h"
 
+#include "infer/drafter/dflash.h"
 #include "infer/head/draft_vocab.h"
 #include "infer/model/llama.h"
 #include "kernels/base/arena.h"
+#include "kernels/base/check.h"
 #include "kernels/base/files.h"
 #include "kernels/base/log.h"
 
 #include <math.h>
 #include <string.h>
 
-#define TENSORS 24
+#define TENSORS 256
 
 typedef struct import {
     const pl_import_options *o;
@@ -27,6 +29,10 @@ static bool eagle3(const import *m) {
     return m->config.backbone == PL_HF_EAGLE3;
 }
 
+static bool is_block(const import *m) {
+    return m->config.backbone == PL_HF_DFLASH;
+}
+
 // ---- config ----
 
 // The list is the one that the paper's three layers make when inputs are counted.
@@ -39,6 +45,13 @@ static pl_status choose_numbering(import *m, const pl_import_format *format, boo
     pl_hf_config       *c = &m->config;
     pl_hf_tap_numbering asked = m->o->numbering;
     bool                said = c->tap_numbering != PL_HF_TAPS_UNSTATED;
+    if (is_block(m) && asked)
+        return pl_fail(err, PL_E_USAGE, "--numbering: a block drafter's config.json says how it counts layers");
+    if (is_block(m)) { // blocks.c made it so
+        m->told->numbering = "format";
+        c->tap_numbering = PL_HF_TAPS_OUTPUT;
+        return PL_OK;
+    }
     m->told->numbering = asked ? "option" : said && !stated ? "file" : "format";
     if (asked && said && !stated && asked != c->tap_numbering)
         return pl_fail(err, PL_E_INPUT, "--numbering: %s says itself that its layers are counted by %s", m->o->dir,
@@ -81,6 +94,10 @@ static pl_status choose_layers(import *m, pl_err *err) {
     }
     m->told->n_taps = c->n_taps;
     c->tap_numbering = PL_HF_TAPS_INPUT;
+    if (!is_block(m)) return PL_OK;
+    for (int i = 0; i < c->n_taps; i++)
+        c->tap[i]--; // target_layer_ids are outputs, wherever they are read
+    c->tap_numbering = PL_HF_TAPS_UNSTATED;
     return PL_OK;
 }
 
@@ -99,9 +116,9 @@ static pl_status read_config(import *m, pl_err *err) {
     PL_TRY(pl_import_config(c, &format, &stated, m->o->dir, err));
     PL_TRY(pl_hf_config_read(&m->target, m->o->target, PL_HF_TARGET, err));
     m->told->format = format->name;
-    if (c->backbone == PL_HF_OTHER || *c->head.kind)
+    if (c->backbone == PL_HF_OTHER || (*c->head.kind && strcmp(format->name, "dflash") != 0))
         return pl_fail(err, PL_E_INPUT, "%s: is this program's own kind of checkpoint already", m->o->dir);
-    if (c->num_hidden_layers != 1)
+    if (c->num_hidden_layers != 1 && !is_block(m))
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: a drafter of %d layers; one is supported", m->o->dir,
                        c->num_hidden_layers);
     if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
@@ -120,8 +137,18 @@ static pl_status read_config(import *m, pl_err *err) {
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: of width %d, its target's is %d; one width is supported", m->o->dir,
                        c->hidden_size, t->hidden_size);
     warn_rope(m);
-    if (!eagle3(m)) return PL_OK;
-    snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLMEagle3");
+    if (is_block(m)) {
+        if (c->num_hidden_layers > PL_DFLASH_LAYERS)
+            return pl_fail(err, PL_E_UNSUPPORTED, "%s: %d layers, at most %d in a block drafter", m->o->dir,
+                           c->num_hidden_layers, PL_DFLASH_LAYERS);
+        c->target_hidden_size = 0; // is the target's, and no member of z-lab's
+        if (c->block.target_layers && c->block.target_layers != t->num_hidden_layers)
+            return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, %s has %d", m->o->dir,
+                           c->block.target_layers, m->o->target, t->num_hidden_layers);
+        c->block.target_layers = t->num_hidden_layers;
+    }
+    if (c->backbone == PL_HF_EAGLE1) return PL_OK;
+    if (eagle3(m)) snprintf(c->architecture, sizeof c->architecture, "LlamaForCausalLMEagle3");
     PL_TRY(choose_numbering(m, format, stated, err));
     return choose_layers(m, err);
 }
@@ -147,6 +174,7 @@ static void plain_name(const import *m, const char *given, char *name, size_t si
     const char *layer = strncmp(given, first, sizeof first - 1) == 0     ? given + sizeof first - 1
                         : strncmp(given, middle, sizeof middle - 1) == 0 ? given + sizeof middle - 1
                                                                          : NULL;
+    if (is_block(m)) layer = NULL; // has several
     snprintf(name, size, "%s%s", layer ? (eagle3(m) ? middle : first) : "", layer ? layer : given);
 }
 
@@ -198,15 +226,19 @@ static pl_status take_embeddings(import *m, const pl_weight_entry *w, pl_err *er
                    w->name);
 }
 
-// An EAGLE-1 drafter has its target's; where the file holds one of its own, it stays.
+// EAGLE-1 and block drafters have their target's; where the file holds one of its own, it stays.
 static pl_status take_head(import *m, const pl_weight_entry *w, pl_err *err) {
     bool same = false;
     if (!eagle3(m)) PL_TRY(is_targets(m, w, true, &same, err));
     if (same) return PL_OK;
+    if (*m->config.head.kind)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: lm_head.weight is not its target's, which a %s head reads",
+                       m->o->dir, m->config.head.kind);
     if (!eagle3(m)) {
         m->config.target_head = false;
         m->config.head = pl_hf_head_make("full", 0);
-        snprintf(m->config.architecture, sizeof m->config.architecture, "PacelineEagle");
+        snprintf(m->config.architecture, sizeof m->config.architecture, "%s",
+                 is_block(m) ? "PacelineDFlash" : "PacelineEagle");
     }
     m->told->head = "full";
     m->told->rows = w->shape[0];
@@ -232,12 +264,12 @@ static pl_status take(import *m, const pl_weight_entry *w, pl_err *err) {
 
 // ---- what must be there ----
 
-typedef enum need { NEEDED, MAY_BE, NONE } need; // NONE: this drafter has no such tensor
+typedef enum how { NEEDED, MAY_BE, NONE } how; // NONE: this drafter has no such tensor
 
 typedef struct wanted {
     const char *name;
     int64_t     rows, cols; // cols 0: a vector
-    need        need;
+    how         need;
 } wanted;
 
 static pl_status check_one(const import *m, const wanted *x, pl_err *err) {
@@ -257,7 +289,7 @@ static pl_status check_one(const import *m, const wanted *x, pl_err *err) {
 }
 
 static pl_status check_layers_read(const import *m, pl_err *err) {
-    int64_t each = m->config.target_hidden_size;
+    int64_t each = m->target.hidden_size;
     for (int i = 0; i < m->n; i++) {
         const pl_st_source *s = &m->tensor[i];
         if (strcmp(s->name, "fc.weight") != 0 || s->rank != 2 || s->shape[1] == m->config.n_taps * each) continue;
@@ -267,53 +299,103 @@ static pl_status check_layers_read(const import *m, pl_err *err) {
     return PL_OK;
 }
 
-static bool among(const wanted *list, int n, const char *name) {
-    for (int k = 0; k < n; k++)
-        if (list[k].need != NONE && strcmp(list[k].name, name) == 0) return true;
+typedef struct wanted_list {
+    wanted w[TENSORS];
+    char   name[TENSORS][64];
+    int    n;
+} wanted_list;
+
+static void want(wanted_list *l, const char *prefix, const char *name, int64_t rows, int64_t cols, how need) {
+    PL_CHECK(l->n < TENSORS, "more tensors than a drafter has");
+    snprintf(l->name[l->n], sizeof l->name[l->n], "%s%s", prefix, name);
+    l->w[l->n] = (wanted){l->name[l->n], rows, cols, need};
+    l->n++;
+}
+
+// A decoder's layer whose attention reads `in` numbers.
+static void want_layer(wanted_list *l, const pl_hf_config *c, const char *prefix, int64_t in) {
+    int64_t d = c->hidden_size, q = (int64_t)c->num_attention_heads * c->head_dim,
+            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
+    want(l, prefix, "self_attn.q_proj.weight", q, in, NEEDED);
+    want(l, prefix, "self_attn.k_proj.weight", kv, in, NEEDED);
+    want(l, prefix, "self_attn.v_proj.weight", kv, in, NEEDED);
+    want(l, prefix, "self_attn.o_proj.weight", d, q, NEEDED);
+    want(l, prefix, "mlp.gate_proj.weight", inter, d, NEEDED);
+    want(l, prefix, "mlp.up_proj.weight", inter, d, NEEDED);
+    want(l, prefix, "mlp.down_proj.weight", d, inter, NEEDED);
+    want(l, prefix, "post_attention_layernorm.weight", d, 0, NEEDED);
+}
+
+static void want_eagle(wanted_list *l, const import *m) {
+    const pl_hf_config *c = &m->config;
+    bool                three = eagle3(m);
+    int64_t             d = c->hidden_size;
+    const char         *prefix = three ? "midlayer." : "layers.0.";
+    how                 norms = three ? NEEDED : NONE;
+    how bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
+    want(l, "", "fc.weight", d, three ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d, NEEDED);
+    want(l, "", "fc.bias", d, 0, bias);
+    want(l, "", "norm.weight", d, 0, norms);
+    want_layer(l, c, prefix, three ? 2 * d : d);
+    want(l, prefix, "input_layernorm.weight", d, 0, norms);
+    want(l, prefix, "hidden_norm.weight", d, 0, norms);
+}
+
+static void want_block(wanted_list *l, const import *m) {
+    const pl_hf_config *c = &m->config;
+    int64_t             d = c->hidden_size, v = c->vocab_size, r = pl_hf_head_int(&c->head, "rank");
+    bool                markov = strcmp(c->head.kind, "markov") == 0;
+    how                 sure = markov && pl_hf_head_find(&c->head, "confidence") ? NEEDED : NONE;
+    want(l, "", "fc.weight", d, (int64_t)c->n_taps * m->target.hidden_size, NEEDED);
+    want(l, "", "hidden_norm.weight", d, 0, NEEDED);
+    want(l, "", "norm.weight", d, 0, NEEDED);
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "layers.%d.", i);
+        want_layer(l, c, prefix, d);
+        want(l, prefix, "input_layernorm.weight", d, 0, NEEDED);
+        want(l, prefix, "self_attn.q_norm.weight", c->head_dim, 0, NEEDED);
+        want(l, prefix, "self_attn.k_norm.weight", c->head_dim, 0, NEEDED);
+    }
+    want(l, "", "markov_head.markov_w1.weight", v, r, markov ? NEEDED : NONE);
+    want(l, "", "markov_head.markov_w2.weight", v, r, markov ? NEEDED : NONE);
+    want(l, "", "confidence_head.proj.weight", 1, d + r, sure);
+    want(l, "", "confidence_head.proj.bias", 1, 0, sure);
+}
+
+static bool among(const wanted_list *l, const char *name) {
+    for (int k = 0; k < l->n; k++)
+        if (l->w[k].need != NONE && strcmp(l->w[k].name, name) == 0) return true;
     return false;
 }
 
-static pl_status check_tensors(const import *m, pl_err *err) {
+static pl_status check_wanted(const import *m, wanted_list *l, pl_err *err) {
     const pl_hf_config *c = &m->config;
-    bool                three = eagle3(m);
-    int64_t             d = c->hidden_size, in = three ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
-            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
-    int64_t fc = three ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d, rows = m->told->rows;
-    need    norms = three ? NEEDED : NONE, head = m->rank || c->target_head ? NONE : NEEDED;
-    need    factors = m->rank ? NEEDED : NONE;
-    need    bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
-    wanted  list[] = {{"fc.weight", d, fc, NEEDED},
-                      {"fc.bias", d, 0, bias},
-                      {"norm.weight", d, 0, norms},
-                      {"lm_head.weight", rows, d, head},
-                      {"efficient_lm_head.weight", rows, m->rank, factors},
-                      {"efficient_lm_head_down_proj.weight", m->rank, d, factors},
-                      {"self_attn.q_proj.weight", q, in, NEEDED}, // from here on of the layer
-                      {"self_attn.k_proj.weight", kv, in, NEEDED},
-                      {"self_attn.v_proj.weight", kv, in, NEEDED},
-                      {"self_attn.o_proj.weight", d, q, NEEDED},
-                      {"mlp.gate_proj.weight", inter, d, NEEDED},
-                      {"mlp.up_proj.weight", inter, d, NEEDED},
-                      {"mlp.down_proj.weight", d, inter, NEEDED},
-                      {"post_attention_layernorm.weight", d, 0, NEEDED},
-                      {"input_layernorm.weight", d, 0, norms},
-                      {"hidden_norm.weight", d, 0, norms}};
-    enum { LAYER = 6, LIST = sizeof list / sizeof *list };
-    char names[LIST][64];
-    if (three) PL_TRY(check_layers_read(m, err));
-    for (int i = 0; i < LIST; i++) {
-        snprintf(names[i], sizeof names[i], "%s%s", i < LAYER ? "" : three ? "midlayer." : "layers.0.", list[i].name);
-        list[i].name = names[i];
-        PL_TRY(check_one(m, &list[i], err));
-    }
+    int64_t             d = c->hidden_size, rows = m->told->rows;
+    bool                own = !m->rank && !c->target_head && strcmp(c->head.kind, "markov") != 0;
+    is_block(m) ? want_block(l, m) : want_eagle(l, m);
+    want(l, "", "lm_head.weight", rows, d, own ? NEEDED : NONE);
+    want(l, "", "efficient_lm_head.weight", rows, m->rank, m->rank ? NEEDED : NONE);
+    want(l, "", "efficient_lm_head_down_proj.weight", m->rank, d, m->rank ? NEEDED : NONE);
+    for (int i = 0; i < l->n; i++)
+        PL_TRY(check_one(m, &l->w[i], err));
     for (int i = 0; i < m->n; i++)
-        if (!among(list, LIST, m->tensor[i].name))
+        if (!among(l, m->tensor[i].name))
             return pl_fail(err, PL_E_UNSUPPORTED, "%s: tensor \"%.80s\": none that this program computes with",
                            m->o->dir, m->tensor[i].name);
-    if (!three && rows != c->vocab_size)
+    if (c->backbone == PL_HF_EAGLE1 && rows != c->vocab_size)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EAGLE-1 head of %lld rows for %d tokens", m->o->dir,
                        (long long)rows, c->vocab_size);
     return PL_OK;
+}
+
+static pl_status check_tensors(const import *m, pl_err *err) {
+    if (m->config.backbone != PL_HF_EAGLE1) PL_TRY(check_layers_read(m, err));
+    wanted_list *l = pl_calloc(1, sizeof *l);
+    if (!l) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", m->o->dir);
+    pl_status st = check_wanted(m, l, err);
+    pl_free(l);
+    return st;
 }
 
 // ---- the draft vocabulary ----
@@ -346,7 +428,8 @@ static pl_status read_map(import *m, pl_err *err) {
     if (!w) w = pl_weight_source_find(m->src, "model.d2t");
     if (!marks) marks = pl_weight_source_find(m->src, "model.t2d");
     m->told->map = "none";
-    m->config.draft_vocab_size = eagle3(m) ? (int)rows : 0;
+    bool own = eagle3(m) || (is_block(m) && strcmp(m->told->head, "full") == 0);
+    m->config.draft_vocab_size = own ? (int)rows : 0;
     if (!w && !whole)
         return pl_fail(err, PL_E_INPUT, "%s: a head of %lld rows for %lld tokens, and no d2t", m->o->dir,
                        (long long)rows, (long long)vocab);
@@ -410,7 +493,7 @@ static pl_status take_factors(import *m, pl_err *err) {
 
 static pl_status find_head(import *m, pl_err *err) {
     if (m->told->head) return PL_OK;
-    m->told->head = "target";
+    m->told->head = *m->config.head.kind ? m->config.head.kind : "target";
     m->told->rows = m->config.vocab_size;
     if (!eagle3(m)) return PL_OK;
     // A full head that is the target's own is not stored: ours is.

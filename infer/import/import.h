@@ -1,12 +1,13 @@
 // A published drafter as this program holds one.
 //
-// Trainers and engines write the same EAGLE-3 (or EAGLE-1) drafter in several ways; each difference is decided here
-// once, and told, so that what is imported drafts what it was trained to draft:
-//   config    which members say what: one row of the table of formats.c for each way
+// Trainers and engines write the same EAGLE-3 (EAGLE-1, DFlash, DSpark) drafter in several ways; each difference is
+// decided here once, and told, so that what is imported drafts what it was trained to draft:
+//   config    which members say what: one row of the table of formats.c for each way (blocks.c: DFlash, DSpark)
 //   layers    which target layers feed fc. Written out as inputs (0-based; L: the last layer's output), whatever they
 //             were counted by: a file that says which ("paceline.tap_numbering") or a caller who knows is believed; a
 //             list of vLLM's and speculators' counts inputs; any other that begins with 1 outputs, that is the usual
-//             2, L/2, L-3 inputs, and else refused
+//             2, L/2, L-3 inputs, and else refused. A block drafter's members say which; it is written by outputs, as
+//             z-lab does
 //   names     "layers.0.*" or "midlayer.*", with or without "model."
 //   d2t       offsets or target ids, int64 or int32, told apart by t2d and by what they can be
 //   target's  embeddings and an output matrix that are copies of the target's are left out or, where a head lacks its
@@ -28,7 +29,7 @@ typedef struct pl_import_told {
     const char *format;                  // a row of the table
     const char *numbering;               // who said how layers are counted: "option", "file", "format", "default"
     const char *map;                     // "offsets", "ids" or "none"
-    const char *head;                    // "full", "lowrank" or "target"
+    const char *head;                    // "full", "lowrank", "markov" or "target"
     int         n_taps, tap[PL_HF_TAPS]; // inputs
     int64_t     rows;                    // of the head
 } pl_import_told;

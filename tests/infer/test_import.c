@@ -3,6 +3,7 @@
 #include "tests/infer/served.h"
 
 #include "checkpoints/safetensors.h"
+#include "infer/drafter/dflash.h"
 #include "infer/export/export.h"
 #include "infer/import/import.h"
 #include "kernels/base/arena.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -270,11 +272,11 @@ static void names(void **state) {
     } edits[] = {{"vllm", "\"norm_before_fc\": false", "\"norm_before_fc\": true", "EAGLE-3.1"},
                  {"vllm", "\"vocab_size\": 97", "\"vocab_size\": 98", "made for a vocabulary of 98"},
                  {"vllm", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", "a drafter of 2 layers"},
-                 {"vllm", "LlamaForCausalLMEagle3", "DFlashDraftModel", "a DFlash drafter, which is not supported"},
+                 {"vllm", "LlamaForCausalLMEagle3", "DFlash2DraftModel", "a DFlash 2 drafter, which is not supported"},
                  {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"peagle\"",
                   "a P-EAGLE drafter, which is not supported"},
                  {"speculators", "\"speculators_model_type\": \"eagle3\"", "\"speculators_model_type\": \"eagle\"",
-                  "\"eagle\" is not supported, only eagle3"},
+                  "\"eagle\" is not supported; eagle3, dflash and dspark are"},
                  {"speculators", "\"model_type\": \"llama\"", "\"model_type\": \"phi3\"",
                   "model_type \"phi3\" is not supported"}};
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
@@ -380,12 +382,121 @@ static void halves(void **state) {
         pl_free((void *)names[i]);
 }
 
+// ---- blocks ----
+
+static void write_block(const pl_backbone_options *o) {
+    test_backbone_write(checkpoint, &model, &pl_backbone_dflash, o, 47);
+    test_rmdir(out);
+    assert_int_equal(pl_dir_make(out, NULL), PL_OK);
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char *from = pl_path_join(checkpoint, files[i]), *to = pl_path_join(out, files[i]);
+        assert_int_equal(link(from, to), 0);
+        pl_free(from);
+        pl_free(to);
+    }
+}
+
+static void same_config(const char *a, const char *b) {
+    char *first = served_text(a, "config.json"), *second = served_text(b, "config.json");
+    assert_string_equal(first, second);
+    pl_free(first);
+    pl_free(second);
+}
+
+static void flash(void) {
+    write_block(&(pl_backbone_options){.layers = 3, .block = 5, .mask_token = 6, .n_taps = 3, .tap = {2, 4, 5}});
+}
+
+static void spark(void) {
+    pl_hf_head head = pl_hf_head_make("markov", 7);
+    pl_hf_head_set_flag(&head, "confidence", true);
+    write_block(&(pl_backbone_options){
+        .head = head, .layers = 2, .block = 4, .mask_token = 3, .anchor_first = true, .n_taps = 2, .tap = {3, 6}});
+}
+
+// config.json of `out` without what is ours, with `inner` in dflash_config and `top` at the top.
+static void as_published(const char *architecture, const char *inner, const char *top) {
+    char *in = pl_sprintf("\"dflash_config\": {%s", inner), *at = pl_sprintf("{%s", top);
+    served_edit(out, "PacelineDFlash", architecture);
+    served_drop(out, "paceline");
+    served_drop(out, "dflash_config.sample_from_anchor");
+    served_edit(out, "\"dflash_config\":\t{", in);
+    served_edit(out, "{", at);
+    pl_free(in);
+    pl_free(at);
+}
+
+static void expect_block(const char *head, int first_tap) {
+    pl_import_told told = import_as(out, PL_HF_TAPS_UNSTATED);
+    assert_string_equal(told.format, "dflash");
+    assert_string_equal(told.head, head);
+    assert_string_equal(told.numbering, "format");
+    assert_int_equal(told.tap[0], first_tap);
+    same_weights(checkpoint, back);
+    same_config(checkpoint, back);
+}
+
+// As z-lab, SpecForge and DeepSpec write them: the checkpoint that they are.
+static void blocks(void **state) {
+    (void)state;
+    flash();
+    expect_block("target", 2);
+    spark();
+    as_published("DSparkDraftModel",
+                 "\"projector_type\": \"dspark\", \"attention_mode\": \"gqa\", \"markov_rank\": 7, "
+                 "\"markov_head_type\": \"vanilla\", \"enable_confidence_head\": true, "
+                 "\"confidence_head_with_markov\": true, \"confidence_head_alpha\": 1.0, ",
+                 "");
+    expect_block("markov", 3);
+    spark();
+    as_published("Qwen3DSparkModel", "\"unused\": null, ",
+                 "\"markov_rank\": 7, \"enable_confidence_head\": true, \"mask_token_id\": 3, "
+                 "\"target_layer_ids\": [2, 5], ");
+    served_drop(out, "dflash_config");
+    expect_block("markov", 3);
+}
+
+static void blocks_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *inner, *top, *says;
+    } cases[] = {
+        {"\"markov_rank\": 7, \"markov_head_type\": \"gated\", ", "", "a gated Markov head of DSpark"},
+        {"\"markov_rank\": 7, \"attention_mode\": \"mla\", ", "", "a DSpark drafter with mla attention"},
+        {"\"markov_rank\": 7, \"projector_type\": \"domino\", ", "", "a domino drafter"},
+        {"\"markov_rank\": 7, \"confidence_head_with_markov\": false, ", "", "without the token before"},
+        {"\"markov_rank\": 7, \"block_size\": 5, ", "", "block_size: 5, and 4 at the top"},
+        {"\"markov_rank\": 7, \"shift_label\": true, ", "", "shift_label"},
+        {"\"markov_rank\": 9, ", "", "markov_w1.weight is [97, 7], expected [97, 9]"},
+        {"\"markov_rank\": 7, \"enable_confidence_head\": false, ", "", "tensor \"confidence_head.proj"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spark();
+        as_published("DSparkDraftModel", cases[i].inner, cases[i].top);
+        refused(PL_HF_TAPS_UNSTATED, cases[i].says);
+    }
+    flash();
+    refused(PL_HF_TAPS_INPUT, "--numbering: a block drafter's config.json says how it counts layers");
+    served_edit(out, "\"num_target_layers\": 8", "\"num_target_layers\": 9");
+    refused(PL_HF_TAPS_UNSTATED, "made for a target of 9 layers");
+    flash();
+    served_edit(out, "\"target_layer_ids\": [\n      1", "\"target_layer_ids\": [-1");
+    refused(PL_HF_TAPS_UNSTATED, "the embeddings, which a block drafter is not given here");
+    flash();
+    served_edit(out, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 17");
+    refused(PL_HF_TAPS_UNSTATED, "17 layers, at most 16 in a block drafter");
+    flash();
+    served_replace(out, "layers.2.self_attn.q_norm.weight", &(pl_st_source){.name = "norm.weight"});
+    refused(PL_HF_TAPS_UNSTATED, "has no layers.2.self_attn.q_norm.weight");
+}
+
 // Configs as they were published: read, or refused by the kind of drafter or of RoPE that they name.
 static void published_configs(void **state) {
     (void)state;
     static const char *const kinds[] = {
-        "DFlash",    "DSpark",         "Domino", "P-EAGLE", "latent attention", "use_qk_norm", "EAGLE-3 for speech",
-        "\"mrope\"", "multimodal RoPE"};
+        "sliding_window", "block_size",         "Domino",    "P-EAGLE",        "latent attention",
+        "use_qk_norm",    "EAGLE-3 for speech", "\"mrope\"", "multimodal RoPE"};
     const char *data = getenv("PACELINE_TEST_DATA");
     if (!data) skip();
     int read = 0, by_kind = 0, named = 0;
@@ -425,9 +536,11 @@ static void published_configs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips), cmocka_unit_test(numbering),         cmocka_unit_test(maps),
-        cmocka_unit_test(names),       cmocka_unit_test(left_out),          cmocka_unit_test(eagle1),
-        cmocka_unit_test(halves),      cmocka_unit_test(published_configs),
+        cmocka_unit_test(round_trips),    cmocka_unit_test(numbering),
+        cmocka_unit_test(maps),           cmocka_unit_test(names),
+        cmocka_unit_test(left_out),       cmocka_unit_test(eagle1),
+        cmocka_unit_test(halves),         cmocka_unit_test(blocks),
+        cmocka_unit_test(blocks_refused), cmocka_unit_test(published_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
