@@ -51,7 +51,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 
 const pl_command pl_command_export = {
     .name = "export",
-    .summary = "writes a trained EAGLE-3 drafter as a serving engine reads it",
+    .summary = "writes a trained EAGLE-3, DFlash or DSpark drafter as a serving engine reads it",
     .positional = "CHECKPOINT",
     .min_positional = 1,
     .max_positional = 1,

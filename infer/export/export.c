@@ -11,8 +11,9 @@
 
 #include <string.h>
 
-#define TENSORS 24
+#define TENSORS 256
 #define MERGED_ROWS 256 // of the product, at a time
+#define LAYER "midlayer."
 
 #define PL_EXPORT_ENGINE(name) extern const pl_export_engine pl_export_##name;
 #include "infer/export/engines.def"
@@ -52,11 +53,12 @@ void pl_export_put_layer(pl_json_out *o, const pl_export *e) {
     const pl_hf_config *c = &e->config;
     // Engines size their tables by the draft's positions: as many as the target has.
     int                 positions = c->max_position_embeddings, more = e->target_config.max_position_embeddings;
-    pl_put_str(o, "model_type", "llama");
+    bool                block = pl_export_is_block(e);
+    pl_put_str(o, "model_type", block ? "qwen3" : "llama"); // a block drafter's layers norm queries and keys
     pl_put_int(o, "vocab_size", c->vocab_size);
     pl_put_int(o, "hidden_size", c->hidden_size);
     pl_put_int(o, "intermediate_size", c->intermediate_size);
-    pl_put_int(o, "num_hidden_layers", 1);
+    pl_put_int(o, "num_hidden_layers", block ? c->num_hidden_layers : 1);
     pl_put_int(o, "num_attention_heads", c->num_attention_heads);
     pl_put_int(o, "num_key_value_heads", c->num_key_value_heads);
     pl_put_int(o, "head_dim", c->head_dim);
@@ -165,17 +167,8 @@ static pl_status read_map(pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
-static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_err *err) {
-    PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
+static pl_status check_eagle3(const pl_export *e, pl_err *err) {
     const pl_hf_config *c = &e->config;
-    const char         *kind = *c->head.kind ? c->head.kind : "full";
-    if (c->backbone != PL_HF_EAGLE3)
-        return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3 is exported", e->checkpoint,
-                       pl_hf_backbone_name(c));
-    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0)
-        return pl_fail(err, PL_E_UNSUPPORTED,
-                       "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
-                       e->checkpoint, kind);
     if (c->fc_norm || c->norm_output || c->norm_before_fc || c->norm_before_residual)
         return pl_fail(err, PL_E_UNSUPPORTED, "%s: an EAGLE-3.1 head; only EAGLE-3 is exported", e->checkpoint);
     if (c->n_taps == 0)
@@ -188,6 +181,44 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
                        "%s: does not say whether its layers are numbered by input or by output; add "
                        "\"paceline\": {\"tap_numbering\": \"input\"} (or \"output\") to its config.json",
                        e->checkpoint);
+    return PL_OK;
+}
+
+static pl_status check_blocks(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    if (!engine->blocks)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter, which is not exported to %s", e->checkpoint,
+                       engine->name);
+    if (!e->targets_head && !engine->blocks->own_head)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a block drafter with a head of its own, where %s takes the target's; export it to "
+                       "speculators",
+                       e->checkpoint, engine->name);
+    return engine->blocks->check ? engine->blocks->check(e, err) : PL_OK;
+}
+
+static pl_status check_kind(const pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    const pl_hf_config *c = &e->config;
+    const char         *kind = *c->head.kind ? c->head.kind : "full";
+    bool                block = pl_export_is_block(e);
+    if (c->backbone != PL_HF_EAGLE3 && !block)
+        return pl_fail(err, PL_E_UNSUPPORTED, "%s: is an %s drafter; only eagle3 and dflash are exported",
+                       e->checkpoint, pl_hf_backbone_name(c));
+    if (strcmp(kind, "full") != 0 && strcmp(kind, "lowrank") != 0 && !(block && strcmp(kind, "markov") == 0))
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "%s: a %s head is no one matrix, as engines want it; export a full, trimmed or low-rank one",
+                       e->checkpoint, kind);
+    return block ? check_blocks(e, engine, err) : check_eagle3(e, err);
+}
+
+static bool copies_target(const pl_export *e, const pl_export_engine *engine) {
+    return pl_export_is_block(e) ? engine->blocks->copies : engine->embeddings;
+}
+
+static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_err *err) {
+    PL_TRY(pl_hf_config_read(&e->config, e->checkpoint, PL_HF_DRAFTER, err));
+    const pl_hf_config *c = &e->config;
+    e->targets_head = pl_export_is_block(e) && (!*c->head.kind || strcmp(c->head.kind, "markov") == 0);
+    PL_TRY(check_kind(e, engine, err));
     if (c->target_hidden_size == 0) e->config.target_hidden_size = c->hidden_size;
     pl_taps taps;
     pl_backbone_taps(&taps, c, 0);
@@ -196,9 +227,9 @@ static pl_status open_export(pl_export *e, const pl_export_engine *engine, pl_er
     PL_TRY(pl_weight_source_open(&e->src, e->checkpoint, err));
     PL_TRY(read_map(e, err));
     if (e->target && !engine->write) PL_TRY(open_target(e, err));
-    if (!e->target && engine->embeddings)
+    if (!e->target && copies_target(e, engine))
         return pl_fail(err, PL_E_USAGE, "--target: is missing; %s wants a copy of its embeddings", engine->name);
-    return engine->check ? engine->check(e, err) : PL_OK;
+    return engine->check && !pl_export_is_block(e) ? engine->check(e, err) : PL_OK;
 }
 
 // ---- tensors ----
@@ -283,32 +314,57 @@ static pl_status add_map32(tensors *ts, const pl_export *e, pl_err *err) {
     return PL_OK;
 }
 
+static bool begins(const char *name, const char *with) {
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+// Under the engine's name; false for what no engine knows.
+static bool engines_name(const pl_export *e, const pl_export_engine *engine, const char *name, const char **prefix,
+                         const char **rest) {
+    static const char *const        both[] = {"fc.weight", "norm.weight", "lm_head.weight", "embed_tokens.weight"},
+                             *const blocks[] = {"layers.", "hidden_norm.weight", "markov_head.", "confidence_head."};
+    bool                            known = strcmp(name, "d2t") == 0 || strcmp(name, "t2d") == 0;
+    *prefix = "";
+    *rest = name;
+    for (int i = 0; i < 4; i++)
+        known |= strcmp(name, both[i]) == 0 || (pl_export_is_block(e) && begins(name, blocks[i]));
+    if (pl_export_is_block(e) || !begins(name, LAYER)) return known;
+    *prefix = engine->layer;
+    *rest = name + strlen(LAYER);
+    return true;
+}
+
+// A copy of the target's embeddings or of its head.
+static pl_status add_target(tensors *ts, const pl_export *e, bool head, pl_err *err) {
+    static const char *const names[] = {"model.embed_tokens.weight", "lm_head.weight"};
+    const char              *as = head ? "lm_head.weight" : "embed_tokens.weight";
+    if (pl_weight_source_find(e->src, as)) return PL_OK;
+    const pl_weight_entry *w = pl_weight_source_find(e->target_src, names[head]);
+    if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, names[!head]);
+    return w ? add(ts, "", as, w, err) : pl_fail(err, PL_E_INPUT, "%s: has no %s", e->target, names[head]);
+}
+
 // Every tensor of the checkpoint under the engine's name; what no engine knows is refused rather than left out.
 static pl_status list_tensors(tensors *ts, tensors *factors, const pl_export *e, const pl_export_engine *engine,
                               const pl_env *env, pl_err *err) {
-    static const char layer[] = "midlayer.", factor[] = "efficient_lm_head";
     for (int64_t i = 0; i < pl_weight_source_count(e->src); i++) {
         const pl_weight_entry *w = pl_weight_source_at(e->src, i);
+        const char            *prefix, *rest;
         bool                   map = strcmp(w->name, "d2t") == 0 || strcmp(w->name, "t2d") == 0;
         if (map && (e->whole || engine->map32)) continue;
-        if (strncmp(w->name, layer, sizeof layer - 1) == 0)
-            PL_TRY(add(ts, engine->layer, w->name + sizeof layer - 1, w, err));
-        else if (strncmp(w->name, factor, sizeof factor - 1) == 0)
+        if (begins(w->name, "efficient_lm_head"))
             PL_TRY(add(factors, "", w->name, w, err));
-        else if (map || strcmp(w->name, "fc.weight") == 0 || strcmp(w->name, "norm.weight") == 0 ||
-                 strcmp(w->name, "lm_head.weight") == 0 || strcmp(w->name, "embed_tokens.weight") == 0)
-            PL_TRY(add(ts, "", w->name, w, err));
+        else if (engines_name(e, engine, w->name, &prefix, &rest))
+            PL_TRY(add(ts, prefix, rest, w, err));
         else
             return pl_fail(err, PL_E_INPUT, "%s: tensor \"%.80s\": none that %s reads", e->checkpoint, w->name,
                            engine->name);
     }
     if (factors->n) PL_TRY(merge(ts, e, env, err));
     if (engine->map32 && !e->whole) PL_TRY(add_map32(ts, e, err));
-    if (!engine->embeddings || pl_weight_source_find(e->src, "embed_tokens.weight")) return PL_OK;
-    const pl_weight_entry *w = pl_weight_source_find(e->target_src, "model.embed_tokens.weight");
-    if (!w && e->target_config.tie_word_embeddings) w = pl_weight_source_find(e->target_src, "lm_head.weight");
-    if (!w) return pl_fail(err, PL_E_INPUT, "%s: has no model.embed_tokens.weight", e->target);
-    return add(ts, "", "embed_tokens.weight", w, err);
+    if (!copies_target(e, engine)) return PL_OK;
+    PL_TRY(add_target(ts, e, false, err));
+    return e->targets_head ? add_target(ts, e, true, err) : PL_OK;
 }
 
 // ---- files ----
@@ -342,7 +398,7 @@ static pl_status write_config(const char *dir, const pl_export *e, const pl_expo
     pl_json_out o;
     pl_json_out_begin(&o, 2);
     pl_json_out_object(&o);
-    engine->config(&o, e);
+    (pl_export_is_block(e) ? engine->blocks->config : engine->config)(&o, e);
     pl_json_out_close(&o, '}');
     PL_TRY(pl_json_out_end(&o, err));
     pl_status st = write_text(dir, "config.json", o.text, o.len, err);
@@ -383,7 +439,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
     PL_TRY_GOTO(st, done, list_tensors(&ts[0], &ts[1], &e, engine, env, err));
     quoted = pl_export_quote(dir);
     e.served = pl_export_quote(target ? target : "TARGET");
-    if (quoted && e.served) *serve = engine->serve(&e, quoted);
+    if (quoted && e.served) *serve = (pl_export_is_block(&e) ? engine->blocks->serve : engine->serve)(&e, quoted);
     if (!*serve) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "export: out of memory"));
     PL_TRY_GOTO(st, done, pl_atomic_dir_begin(&out, dir, err));
     const char *temp = pl_atomic_dir_path(&out);
@@ -394,7 +450,7 @@ pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint
         if (st == PL_OK) st = write_tensors(temp, &ts[0], err);
     }
     if (st == PL_OK && ts[1].n) st = write_factors(temp, &ts[1], err);
-    if (st == PL_OK && engine->more) st = write_more(temp, dir, &e, engine, err);
+    if (st == PL_OK && engine->more && !pl_export_is_block(&e)) st = write_more(temp, dir, &e, engine, err);
     if (st == PL_OK) st = write_serve(temp, *serve, err);
     if (st == PL_OK)
         st = pl_atomic_dir_commit(&out, err);

@@ -1,4 +1,4 @@
-// A trained EAGLE-3 drafter as a serving engine reads it.
+// A trained EAGLE-3, DFlash or DSpark drafter as a serving engine reads it.
 //
 // Engines agree on the mathematics and on most names; where they differ a head loads and then drafts badly, so each
 // difference is written down by engine (the files of this folder) and nothing is left to a default:
@@ -9,6 +9,8 @@
 //   head     one dense matrix [Vd, d]: a low-rank head is multiplied out (its factors go to the folder "factors", since
 //            engines refuse or skip names that they do not know)
 //   d2t      int64 offsets, with t2d (trtllm: int32 offsets alone); left out where draft id = target id
+// Block drafters (block.c) have z-lab's names everywhere: engines differ in where config.json says what, in how layers
+// are counted, and in whether copies of the target's embeddings and head are wanted.
 // Exports with a plain config (vllm, sglang, trtllm, eagle) open here as any drafter does, with the same numbers
 // (low-rank heads: but for the rounding of the product).
 #ifndef PL_EXPORT_H
@@ -31,7 +33,18 @@ typedef struct pl_export {
     bool              whole;                   // they are the target's tokens in order
     char             *served;                  // the target as a shell reads it; owned
     bool              f32;                     // matrices are to be written in fp32
+    bool              targets_head;            // the head is the target's, whatever stands beside it
 } pl_export;
+
+// How an engine reads block drafters.
+typedef struct pl_export_blocks {
+    bool copies;   // the file holds the target's embeddings, and its head where the drafter has none of its own
+    bool own_head; // a head of its own may stand there
+    // Refused with one line. NULL: nothing.
+    pl_status (*check)(const pl_export *e, pl_err *err);
+    void (*config)(pl_json_out *o, const pl_export *e); // members of an open object
+    char *(*serve)(const pl_export *e, const char *dir);
+} pl_export_blocks;
 
 // One engine: a file of this folder and a line in engines.def.
 typedef struct pl_export_engine {
@@ -48,6 +61,7 @@ typedef struct pl_export_engine {
     pl_status (*check)(const pl_export *e, pl_err *err);
     // config.json: members of an open object. NULL where it has a `write`.
     void (*config)(pl_json_out *o, const pl_export *e);
+    const pl_export_blocks *blocks; // NULL: it is not known to read any
     // Instead of config.json and model.safetensors, from the tensors that would stand there. Its target is no Hugging
     // Face folder: checked by `check` alone.
     pl_status (*write)(const pl_export *e, const pl_st_source *t, int n, const char *dir, pl_err *err);
@@ -67,8 +81,8 @@ const pl_export_engine *pl_export_engine_find(const char *name, pl_err *err);
 
 // Reads checkpoint and target (which may be NULL, but for engines that want its embeddings), writes dir as a whole:
 // config.json, model.safetensors, for a low-rank head factors/model.safetensors, the engine's own file, and serve.sh,
-// whose command is *serve (the caller's, pl_free). Refused with one line: drafters other than EAGLE-3, heads that are
-// not one matrix, a target that does not fit.
+// whose command is *serve (the caller's, pl_free). Refused with one line: drafters of other kinds, heads that are not
+// one matrix (DSpark's may be), a target that does not fit.
 // f32: matrices in fp32, for engines that write another file; else as they are stored.
 pl_status pl_export_write(const pl_export_engine *engine, const char *checkpoint, const char *target, const char *dir,
                           bool f32, const pl_env *env, char **serve, pl_err *err);
@@ -88,6 +102,15 @@ void pl_export_put_plain(pl_json_out *o, const pl_export *e, int shift);
 void pl_export_put_taps(pl_json_out *o, const char *key, const pl_export *e, int shift);
 // "eagle_config" with the layers in that numbering, the switches of EAGLE-3.1 as off, "paceline" with the numbering.
 void pl_export_put_eagle3(pl_json_out *o, const pl_export *e, int shift);
+
+bool      pl_export_is_block(const pl_export *e);
+bool      pl_export_is_dspark(const pl_export *e);    // anchor first, or by a Markov head
+int       pl_export_block_tokens(const pl_export *e); // drafted from a block
+// The members of DSpark's heads.
+void      pl_export_put_markov(pl_json_out *o, const pl_export *e);
+// config.json as z-lab publishes DFlash and DeepSpec DSpark, and what these forms cannot say.
+void      pl_export_put_block(pl_json_out *o, const pl_export *e);
+pl_status pl_export_check_block(const pl_export *e, pl_err *err);
 
 // A word as a POSIX shell reads it back: as it is where it may be, else in quotes. The caller's; NULL for word NULL and
 // where memory ran out.

@@ -34,11 +34,22 @@ static char *serve(const pl_export *e, const char *dir) {
                       e->served, dir, PL_EXPORT_TOKENS, PL_EXPORT_TOKENS + 1);
 }
 
+// The algorithm drafts blocks as long as the checkpoint's.
+static char *serve_block(const pl_export *e, const char *dir) {
+    return pl_sprintf("python -m sglang.launch_server --model-path %s --speculative-algorithm %s "
+                      "--speculative-draft-model-path %s --speculative-num-draft-tokens %d",
+                      e->served, pl_export_is_dspark(e) ? "DSPARK" : "DFLASH", dir, pl_export_block_tokens(e) + 1);
+}
+
+static const pl_export_blocks blocks = {
+    .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve_block};
+
 const pl_export_engine pl_export_sglang = {.name = "sglang",
-                                           .help = "SGLang, algorithm EAGLE3",
+                                           .help = "SGLang, algorithms EAGLE3, DFLASH and DSPARK",
                                            .layer = "midlayer.",
                                            .list = PL_EXPORT_LIST,
                                            .reads_outputs = reads_outputs,
                                            .check = check,
                                            .config = config,
+                                           .blocks = &blocks,
                                            .serve = serve};

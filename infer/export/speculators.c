@@ -1,35 +1,34 @@
-// The format of vLLM's speculators library (Eagle3DraftModel), which vLLM serves by the folder alone. The layer's sizes
-// stand in transformer_layer_config, every one of them, since what is absent is read as a default of the model_type;
-// norm_before_residual has two defaults, so it is always written. Embeddings are a copy of the target's.
+// The format of vLLM's speculators library (Eagle3DraftModel, DFlashDraftModel, DSparkDraftModel), which vLLM serves by
+// the folder alone. The layer's sizes stand in transformer_layer_config, every one of them, since what is absent is
+// read as a default of the model_type; norm_before_residual has two defaults, so it is always written. Embeddings are a
+// copy of the target's, and so is a block drafter's head where it is the target's.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
 
-static void config(pl_json_out *o, const pl_export *e) {
+static void put_class(pl_json_out *o, const char *class, const char *type, const pl_export *e) {
     pl_put_array(o, "architectures");
-    pl_json_out_str(o, "Eagle3DraftModel");
+    pl_json_out_str(o, class);
     pl_json_out_close(o, ']');
-    pl_put_str(o, "speculators_model_type", "eagle3");
+    pl_put_str(o, "speculators_model_type", type);
     pl_put_int(o, "draft_vocab_size", e->rows);
     pl_put_int(o, "target_hidden_size", e->config.target_hidden_size);
-    pl_put_bool(o, "norm_before_residual", false);
-    pl_put_bool(o, "norm_before_fc", false);
-    pl_put_bool(o, "fc_norm", false);
-    pl_put_bool(o, "norm_output", false);
-    pl_put_bool(o, "embed_requires_grad", false);
-    pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
+}
+
+static void put_rest(pl_json_out *o, const char *algorithm, int tokens, const pl_export *e) {
     pl_put_bool(o, "tie_word_embeddings", false);
     pl_export_put_dtype(o, e);
     pl_put_object(o, "transformer_layer_config");
     pl_export_put_layer(o, e);
     pl_json_out_close(o, '}');
     pl_put_object(o, "speculators_config");
-    pl_put_str(o, "algorithm", "eagle3");
+    pl_put_str(o, "algorithm", algorithm);
     pl_put_str(o, "default_proposal_method", "greedy");
     pl_put_array(o, "proposal_methods");
     pl_json_out_object(o);
     pl_put_str(o, "proposal_type", "greedy");
-    pl_put_int(o, "speculative_tokens", PL_EXPORT_TOKENS);
+    pl_put_int(o, "speculative_tokens", tokens);
     pl_put_int(o, "verifier_accept_k", 1);
     pl_put_num(o, "accept_tolerance", 0);
     pl_json_out_close(o, '}');
@@ -43,10 +42,48 @@ static void config(pl_json_out *o, const pl_export *e) {
     pl_json_out_close(o, '}');
 }
 
+static void config(pl_json_out *o, const pl_export *e) {
+    put_class(o, "Eagle3DraftModel", "eagle3", e);
+    pl_put_bool(o, "norm_before_residual", false);
+    pl_put_bool(o, "norm_before_fc", false);
+    pl_put_bool(o, "fc_norm", false);
+    pl_put_bool(o, "norm_output", false);
+    pl_put_bool(o, "embed_requires_grad", false);
+    pl_export_put_taps(o, "eagle_aux_hidden_state_layer_ids", e, 0);
+    put_rest(o, "eagle3", PL_EXPORT_TOKENS, e);
+}
+
+// Readers disagree on what a missing sliding_window_non_causal or sample_from_anchor means.
+static void config_block(pl_json_out *o, const pl_export *e) {
+    bool        dspark = pl_export_is_dspark(e);
+    const char *type = dspark ? "dspark" : "dflash";
+    put_class(o, dspark ? "DSparkDraftModel" : "DFlashDraftModel", type, e);
+    pl_put_int(o, "block_size", e->config.block.size);
+    pl_put_int(o, "mask_token_id", e->config.block.mask_token);
+    pl_export_put_taps(o, "aux_hidden_state_layer_ids", e, 0);
+    pl_put_bool(o, "sample_from_anchor", e->config.block.anchor_first);
+    pl_put_bool(o, "sliding_window_non_causal", false);
+    if (dspark) pl_export_put_markov(o, e);
+    put_rest(o, type, pl_export_block_tokens(e), e);
+}
+
+// vLLM reads DSpark in this form as blocks that do not draft from their anchor.
+static pl_status check_block(const pl_export *e, pl_err *err) {
+    (void)err;
+    if (pl_export_is_dspark(e) && e->config.block.anchor_first)
+        pl_log_warn(
+            "speculators: vLLM takes a DSpark drafter of this form for one that does not draft from its anchor; "
+            "for vLLM export it to vllm");
+    return PL_OK;
+}
+
 static char *serve(const pl_export *e, const char *dir) {
     (void)e;
     return pl_sprintf("vllm serve %s", dir);
 }
+
+static const pl_export_blocks blocks = {
+    .copies = true, .own_head = true, .check = check_block, .config = config_block, .serve = serve};
 
 const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .help = "the speculators library, which vLLM serves by the folder",
@@ -57,4 +94,5 @@ const pl_export_engine pl_export_speculators = {.name = "speculators",
                                                 .reads_outputs = pl_export_reads_inputs,
                                                 .embeddings = true,
                                                 .config = config,
+                                                .blocks = &blocks,
                                                 .serve = serve};

@@ -1,5 +1,6 @@
-// vLLM, method eagle3 with the plain config (model_executor/models/llama_eagle3.py): names it does not know are errors,
-// embeddings are the target's where the file has none, layers are counted by their inputs.
+// vLLM, methods dflash and dspark as their authors publish drafters, and eagle3 with the plain config
+// (model_executor/models/llama_eagle3.py): names it does not know are errors, embeddings are the target's where the
+// file has none, layers are counted by their inputs.
 #include "infer/export/export.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/json_put.h"
@@ -13,21 +14,33 @@ static void config(pl_json_out *o, const pl_export *e) {
     pl_export_put_eagle3(o, e, 0);
 }
 
-static char *serve(const pl_export *e, const char *dir) {
+static char *serve_by(const pl_export *e, const char *dir, const char *method, int tokens) {
     // JSON inside a quoted word: a path that needs quotes of its own stands behind an option instead.
     if (*dir == '\'')
-        return pl_sprintf("vllm serve %s --speculative-config.method eagle3 --speculative-config.model %s "
+        return pl_sprintf("vllm serve %s --speculative-config.method %s --speculative-config.model %s "
                           "--speculative-config.num_speculative_tokens %d",
-                          e->served, dir, PL_EXPORT_TOKENS);
-    return pl_sprintf("vllm serve %s --speculative-config '{\"method\": \"eagle3\", \"model\": \"%s\", "
+                          e->served, method, dir, tokens);
+    return pl_sprintf("vllm serve %s --speculative-config '{\"method\": \"%s\", \"model\": \"%s\", "
                       "\"num_speculative_tokens\": %d}'",
-                      e->served, dir, PL_EXPORT_TOKENS);
+                      e->served, method, dir, tokens);
 }
 
+static char *serve(const pl_export *e, const char *dir) {
+    return serve_by(e, dir, "eagle3", PL_EXPORT_TOKENS);
+}
+
+static char *serve_block(const pl_export *e, const char *dir) {
+    return serve_by(e, dir, pl_export_is_dspark(e) ? "dspark" : "dflash", pl_export_block_tokens(e));
+}
+
+static const pl_export_blocks blocks = {
+    .check = pl_export_check_block, .config = pl_export_put_block, .serve = serve_block};
+
 const pl_export_engine pl_export_vllm = {.name = "vllm",
-                                         .help = "vLLM, method eagle3",
+                                         .help = "vLLM, methods eagle3, dflash and dspark",
                                          .layer = "midlayer.",
                                          .list = "eagle_aux_hidden_state_layer_ids",
                                          .reads_outputs = pl_export_reads_inputs,
                                          .config = config,
+                                         .blocks = &blocks,
                                          .serve = serve};

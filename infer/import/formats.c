@@ -136,9 +136,6 @@ static pl_status flatten(pl_import_copy *e, const pl_json *j, pl_err *err) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (pl_import_has(j->root, own[i])) copy(e, e->o, own[i], j->root, own[i]);
     pl_import_architecture(e, "LlamaForCausalLMEagle3");
-    if (!pl_import_has(e->o, "norm_before_residual"))
-        pl_log_warn("%s: norm_before_residual is missing; taken as false, as speculators does (vLLM takes true)",
-                    j->where);
     return PL_OK;
 }
 
@@ -173,6 +170,9 @@ static pl_status edit(pl_import_copy *e, int *format, bool *stated, const pl_jso
         *format = BLOCK;
         PL_TRY(pl_import_block(e, j, strcmp(kind, "dspark") == 0 || strstr(architecture, "DSpark"), err));
     } else if (e->o) {
+        if (*format == SPECULATORS && !pl_import_has(e->o, "norm_before_residual"))
+            pl_log_warn("%s: norm_before_residual is missing; taken as false, as speculators does (vLLM takes true)",
+                        j->where);
         *stated = move_layers(e, j->root);
     }
     return e->o && !e->failed ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", j->where);

@@ -33,6 +33,11 @@ static bool is_block(const import *m) {
     return m->config.backbone == PL_HF_DFLASH;
 }
 
+// Of rows that are not the target's.
+static bool own_head(const import *m) {
+    return !m->config.target_head && strcmp(m->config.head.kind, "markov") != 0;
+}
+
 // ---- config ----
 
 // The list is the one that the paper's three layers make when inputs are counted.
@@ -372,7 +377,7 @@ static bool among(const wanted_list *l, const char *name) {
 static pl_status check_wanted(const import *m, wanted_list *l, pl_err *err) {
     const pl_hf_config *c = &m->config;
     int64_t             d = c->hidden_size, rows = m->told->rows;
-    bool                own = !m->rank && !c->target_head && strcmp(c->head.kind, "markov") != 0;
+    bool                own = !m->rank && own_head(m);
     is_block(m) ? want_block(l, m) : want_eagle(l, m);
     want(l, "", "lm_head.weight", rows, d, own ? NEEDED : NONE);
     want(l, "", "efficient_lm_head.weight", rows, m->rank, m->rank ? NEEDED : NONE);
@@ -428,8 +433,7 @@ static pl_status read_map(import *m, pl_err *err) {
     if (!w) w = pl_weight_source_find(m->src, "model.d2t");
     if (!marks) marks = pl_weight_source_find(m->src, "model.t2d");
     m->told->map = "none";
-    bool own = eagle3(m) || (is_block(m) && strcmp(m->told->head, "full") == 0);
-    m->config.draft_vocab_size = own ? (int)rows : 0;
+    m->config.draft_vocab_size = eagle3(m) || (is_block(m) && own_head(m)) ? (int)rows : 0;
     if (!w && !whole)
         return pl_fail(err, PL_E_INPUT, "%s: a head of %lld rows for %lld tokens, and no d2t", m->o->dir,
                        (long long)rows, (long long)vocab);
@@ -486,7 +490,9 @@ static pl_status take_factors(import *m, pl_err *err) {
     if (m->rank < 1 || m->rank > m->config.hidden_size)
         return pl_fail(err, PL_E_INPUT, "%s/factors: a rank of %lld", m->o->dir, (long long)m->rank);
     m->config.head = pl_hf_head_make("lowrank", (int)m->rank);
-    snprintf(m->config.architecture, sizeof m->config.architecture, "PacelineEagle3");
+    m->config.target_head = false;
+    snprintf(m->config.architecture, sizeof m->config.architecture, "%s",
+             is_block(m) ? "PacelineDFlash" : "PacelineEagle3");
     PL_TRY(push(m, up->name, up, err));
     return push(m, down->name, down, err);
 }
@@ -506,7 +512,7 @@ static pl_status find_head(import *m, pl_err *err) {
 static pl_status list_tensors(import *m, pl_err *err) {
     PL_TRY(pl_weight_source_open(&m->src, m->o->dir, err));
     PL_TRY(pl_weight_source_open(&m->target_src, m->o->target, err));
-    if (eagle3(m)) PL_TRY(take_factors(m, err));
+    if (m->config.backbone != PL_HF_EAGLE1) PL_TRY(take_factors(m, err));
     for (int64_t i = 0; i < pl_weight_source_count(m->src); i++)
         PL_TRY(take(m, pl_weight_source_at(m->src, i), err));
     PL_TRY(find_head(m, err));

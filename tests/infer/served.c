@@ -124,13 +124,14 @@ void served_drop(const char *dir, const char *key) {
 
 void served_replace(const char *dir, const char *name, const pl_st_source *to) {
     pl_st       *st = served_open(dir);
-    pl_st_source all[32];
+    pl_st_source all[256];
     int          n = 0;
     bool         there = false;
     char         path[160], temp[160];
     pl_err       err = {0};
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     snprintf(temp, sizeof temp, "%s/other.safetensors", dir);
+    assert_true(pl_st_count(st) < 256);
     for (int64_t i = 0; i < pl_st_count(st); i++) {
         const pl_st_entry *e = pl_st_at(st, i);
         bool               is = strcmp(e->name, name) == 0;

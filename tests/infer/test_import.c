@@ -399,6 +399,7 @@ static void write_block(const pl_backbone_options *o) {
 
 static void same_config(const char *a, const char *b) {
     char *first = served_text(a, "config.json"), *second = served_text(b, "config.json");
+    if (strcmp(first, second) != 0) print_message("%s", second);
     assert_string_equal(first, second);
     pl_free(first);
     pl_free(second);
@@ -455,6 +456,30 @@ static void blocks(void **state) {
                  "\"target_layer_ids\": [2, 5], ");
     served_drop(out, "dflash_config");
     expect_block("markov", 3);
+}
+
+// Out to every engine that reads blocks and back, heads of their own where the engine takes them.
+static void blocks_round_trips(void **state) {
+    (void)state;
+    for (int e = 0; pl_export_engine_at(e); e++) {
+        const pl_export_engine *engine = pl_export_engine_at(e);
+        if (!engine->blocks || engine->write) continue;
+        for (int kind = 0; kind < 5; kind++) {
+            pl_backbone_options o = {.layers = 2, .block = 6, .mask_token = 9, .n_taps = 3, .tap = {2, 4, 5}};
+            bool                own = kind > 2;
+            if (own && !engine->blocks->own_head) continue;
+            o.anchor_first = kind == 1 || kind == 2;
+            if (kind == 2) o.head = pl_hf_head_make("markov", 7), pl_hf_head_set_flag(&o.head, "confidence", true);
+            if (own) o.own_head = true, o.d2t = some_tokens(), o.draft_vocab = DRAFTED;
+            if (kind == 4) o.head = pl_hf_head_make("lowrank", RANK);
+            write_block(&o);
+            export_to(engine->name, checkpoint, out);
+            expect_block(kind == 4 ? "lowrank" : own ? "full" : kind == 2 ? "markov" : "target", 2);
+            export_to(engine->name, back, again);
+            same_weights(out, again);
+            same_config(out, again);
+        }
+    }
 }
 
 static void blocks_refused(void **state) {
@@ -536,11 +561,17 @@ static void published_configs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),    cmocka_unit_test(numbering),
-        cmocka_unit_test(maps),           cmocka_unit_test(names),
-        cmocka_unit_test(left_out),       cmocka_unit_test(eagle1),
-        cmocka_unit_test(halves),         cmocka_unit_test(blocks),
-        cmocka_unit_test(blocks_refused), cmocka_unit_test(published_configs),
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(numbering),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(names),
+        cmocka_unit_test(left_out),
+        cmocka_unit_test(eagle1),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(blocks),
+        cmocka_unit_test(blocks_refused),
+        cmocka_unit_test(blocks_round_trips),
+        cmocka_unit_test(published_configs),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
