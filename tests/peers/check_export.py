@@ -23,6 +23,34 @@ import train_step
 ROWS = 40
 
 
+def blocks(a, c):
+    """A block drafter's export: the class that its config names takes every tensor and misses none, with the bits of the
+    checkpoint and, for embeddings and head, of the target; what the class computes from them tests/golden has."""
+    from speculators import SpeculatorModel
+
+    model, info = SpeculatorModel.from_pretrained(a.export, output_loading_info=True)
+    for wrong in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not [k for k in info[wrong] if not k.startswith("verifier_")], (wrong, info[wrong])
+    mine = load_file(os.path.join(a.checkpoint, "model.safetensors"))
+    target = {}
+    for name in os.listdir(a.target):
+        if name.endswith(".safetensors"):
+            target |= load_file(os.path.join(a.target, name))
+    embed = target["model.embed_tokens.weight"]
+    want = {"embed_tokens.weight": embed, "lm_head.weight": target.get("lm_head.weight", embed)} | mine
+    theirs = model.state_dict()
+    for name, w in want.items():
+        assert torch.equal(theirs[name].to(w.dtype), w), name
+    f, block = model.config, c["dflash_config"]
+    assert f.block_size == c["block_size"] and f.mask_token_id == block["mask_token_id"], "block"
+    assert f.aux_hidden_state_layer_ids == [k + 1 for k in block["target_layer_ids"]], "layers"
+    assert f.sample_from_anchor == block.get("sample_from_anchor", False), "anchor"
+    proposed = f.speculators_config.proposal_methods[0].speculative_tokens
+    assert proposed == c["block_size"] - (not f.sample_from_anchor), "tokens"
+    print(f"{a.export}: {type(model).__name__} has the bits of all {len(want)} tensors and drafts {proposed} tokens")
+    return 0
+
+
 def ours(path, c, rank):
     """The checkpoint as train_step.py's drafter, in fp32."""
     w = {k: v.float() for k, v in load_file(os.path.join(path, "model.safetensors")).items()}
@@ -48,8 +76,11 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--checkpoint", required=True)
     ap.add_argument("--export", required=True)
+    ap.add_argument("--target", help="of a block drafter, whose export has copies of its embeddings and head")
     a = ap.parse_args()
     c = json.load(open(os.path.join(a.checkpoint, "config.json")))
+    if "dflash_config" in c:
+        return blocks(a, c)
     head = c["paceline"]["head"]
     rank = head["rank"] if head["kind"] == "lowrank" else 0
     torch.manual_seed(1)
