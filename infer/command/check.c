@@ -77,7 +77,8 @@ const pl_command pl_command_check = {
     .max_positional = 1,
     .options = options,
     .about =
-        "DIR holds an EAGLE-3 drafter as an engine is to read it: an export of this program or anybody else's (gguf:\n"
+        "DIR holds an EAGLE-3, DFlash or DSpark drafter as an engine reads it: an export of this program or anybody "
+        "else's (gguf:\n"
         "the file, or a folder with drafter.gguf). Each rule is a way in which such drafters fail to load or, worse,\n"
         "load and draft badly. Exit code 2 where one is broken. The engine is not run: what holds here can still fail\n"
         "there.",

@@ -1,7 +1,7 @@
 #include "infer/export/check.h"
 
-#include "checkpoints/safetensors.h"
-#include "infer/export/export.h"
+#include "infer/export/look.h"
+
 #include "infer/head/draft_vocab.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
@@ -12,25 +12,6 @@
 #include <string.h>
 
 #define CONFIG_MAX ((size_t)16 << 20)
-
-// What the rules look at.
-typedef struct look {
-    const pl_export_engine *engine;
-    pl_json                 j;
-    const cJSON            *layer; // the object with the layer's sizes: the root, or speculators' own
-    pl_st                  *st;
-    bool                    has_target;
-    pl_hf_config            target;
-    int64_t                 rows; // of lm_head, -1: none
-    char                    why[PL_CHECK_WHY];
-} look;
-
-typedef struct rule {
-    const char *name, *help;
-    pl_check_verdict (*holds)(look *k);
-    bool        map;  // for heads with a draft vocabulary of their own alone
-    const char *only; // an engine's name; NULL: all
-} rule;
 
 // ---- reading ----
 
@@ -50,191 +31,202 @@ void pl_check_told(pl_check_count *count, pl_check_tell tell, void *arg, const c
     tell(arg, name, help, v, why);
 }
 
-#define broken(k, ...) pl_check_say((k)->why, PL_CHECK_BROKEN, __VA_ARGS__)
-#define unseen(k, ...) pl_check_say((k)->why, PL_CHECK_UNSEEN, __VA_ARGS__)
-
-static const cJSON *member(const look *k, const cJSON *o, const char *key) {
+const cJSON *pl_look_member(const pl_look *k, const cJSON *o, const char *key) {
     return pl_json_find(&k->j, o, key);
 }
 
-// A whole number of 31 bits, so that products of two are in range; -1 where there is none.
-static int64_t whole(const look *k, const cJSON *o, const char *key) {
+int64_t pl_look_int(const pl_look *k, const cJSON *o, const char *key) {
     int64_t v;
     return pl_json_get_int(&k->j, o, key, 0, INT32_MAX, &v, NULL) == PL_OK ? v : -1;
 }
 
-static double number(const look *k, const cJSON *o, const char *key) {
+double pl_look_num(const pl_look *k, const cJSON *o, const char *key) {
     double v;
     return pl_json_get_num(&k->j, o, key, -HUGE_VAL, HUGE_VAL, &v, NULL) == PL_OK ? v : NAN;
 }
 
-static const char *text(const look *k, const cJSON *o, const char *key) {
+const char *pl_look_text(const pl_look *k, const cJSON *o, const char *key) {
     const char *s;
     return pl_json_get_str(&k->j, o, key, &s, NULL) == PL_OK ? s : "";
 }
 
-// 1, 0, or -1 where it is missing or no switch.
-static int flag(const look *k, const cJSON *o, const char *key) {
+int pl_look_flag(const pl_look *k, const cJSON *o, const char *key) {
     bool b;
     return pl_json_get_bool(&k->j, o, key, &b, NULL) == PL_OK ? b : -1;
 }
 
-static int64_t vocab(const look *k) {
-    return whole(k, k->layer, "vocab_size");
+int64_t pl_look_vocab(const pl_look *k) {
+    return pl_look_int(k, k->layer, "vocab_size");
 }
 
-static bool trimmed(const look *k) {
-    return k->rows >= 0 && k->rows != vocab(k);
+const char *pl_look_architecture(const pl_look *k) {
+    const cJSON *list = pl_look_member(k, NULL, "architectures");
+    return list && cJSON_IsArray(list) && list->child && cJSON_IsString(list->child) ? list->child->valuestring
+                                                                                     : "missing";
+}
+
+static bool trimmed(const pl_look *k) {
+    return k->rows >= 0 && k->rows != pl_look_vocab(k);
+}
+
+// ---- shapes ----
+
+pl_check_verdict pl_look_shape(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+    const pl_st_entry *e = pl_st_find(k->st, name);
+    if (!e) return PL_CHECK_HOLDS; // told by names
+    if (e->rank == (cols ? 2 : 1) && e->shape[0] == rows && (!cols || e->shape[1] == cols)) return PL_CHECK_HOLDS;
+    return pl_broken(k, "%s is [%lld, %lld], config.json says [%lld, %lld]", name, (long long)e->shape[0],
+                     (long long)(e->rank > 1 ? e->shape[1] : 0), (long long)rows, (long long)cols);
 }
 
 // ---- rules: config.json ----
 
-static pl_check_verdict architecture(look *k) {
-    const cJSON *list = member(k, NULL, "architectures");
-    const char  *name = list && cJSON_IsArray(list) && list->child && cJSON_IsString(list->child)
-                            ? list->child->valuestring
-                            : "missing";
+static pl_check_verdict architecture(pl_look *k) {
+    const char *name = pl_look_architecture(k);
     if (k->engine->nested) {
         if (strcmp(name, "Eagle3DraftModel") == 0 || strcmp(name, "Eagle3Speculator") == 0) return PL_CHECK_HOLDS;
-        return broken(k, "architectures: %s; expected Eagle3DraftModel", name);
+        return pl_broken(k, "architectures: %s; expected Eagle3DraftModel", name);
     }
     if (strcmp(name, "LlamaForCausalLMEagle3") == 0) return PL_CHECK_HOLDS;
-    return broken(k, "architectures: %s; expected LlamaForCausalLMEagle3", name);
+    return pl_broken(k, "architectures: %s; expected LlamaForCausalLMEagle3", name);
 }
 
-static pl_check_verdict kind(look *k) {
-    const char *type = text(k, NULL, "speculators_model_type");
+static pl_check_verdict kind(pl_look *k) {
+    const char *type = pl_look_text(k, NULL, "speculators_model_type");
     if (strcmp(type, "eagle3") == 0) return PL_CHECK_HOLDS;
-    return broken(k, "speculators_model_type: %s; expected eagle3", *type ? type : "missing");
+    return pl_broken(k, "speculators_model_type: %s; expected eagle3", *type ? type : "missing");
 }
 
-static pl_check_verdict one_layer(look *k) {
-    int64_t n = whole(k, k->layer, "num_hidden_layers");
-    return n == 1 ? PL_CHECK_HOLDS : broken(k, "num_hidden_layers: %lld; one layer is served", (long long)n);
+static pl_check_verdict one_layer(pl_look *k) {
+    int64_t n = pl_look_int(k, k->layer, "num_hidden_layers");
+    return n == 1 ? PL_CHECK_HOLDS : pl_broken(k, "num_hidden_layers: %lld; one layer is served", (long long)n);
 }
 
 // Sizes that cannot be derived, and what readers fill in where it is missing.
-static pl_check_verdict every_field(look *k) {
+static pl_check_verdict every_field(pl_look *k) {
     static const char *const        sizes[] = {"vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"},
                              *const others[] = {"model_type", "num_key_value_heads", "head_dim",
                                                 "hidden_act", "rms_norm_eps",        "max_position_embeddings",
                                                 "rope_theta", "attention_bias",      "tie_word_embeddings"};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (!member(k, k->layer, sizes[i])) return broken(k, "%s is missing", sizes[i]);
+        if (!pl_look_member(k, k->layer, sizes[i])) return pl_broken(k, "%s is missing", sizes[i]);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (member(k, k->layer, others[i])) continue;
+        if (pl_look_member(k, k->layer, others[i])) continue;
         if (k->engine->strict)
-            return broken(k, "%s is missing, and the engine's default is not the trainer's", others[i]);
-        return unseen(k, "%s is missing: right only if the engine's default is what was trained", others[i]);
+            return pl_broken(k, "%s is missing, and the engine's default is not the trainer's", others[i]);
+        return pl_unseen(k, "%s is missing: right only if the engine's default is what was trained", others[i]);
     }
     return PL_CHECK_HOLDS;
 }
 
 // transformers 5 reads configs strictly.
-static pl_check_verdict no_nulls(look *k) {
+static pl_check_verdict no_nulls(pl_look *k) {
     static const char *const switches[] = {
         "attention_bias", "mlp_bias", "tie_word_embeddings", "use_cache", "norm_before_residual",
         "norm_before_fc", "fc_norm",  "norm_output"};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *e = cJSON_GetObjectItemCaseSensitive(top ? k->j.root : k->layer, switches[i]);
-            if (e && cJSON_IsNull(e)) return broken(k, "%s: null where a switch is expected", switches[i]);
+            if (e && cJSON_IsNull(e)) return pl_broken(k, "%s: null where a switch is expected", switches[i]);
         }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict model_type(look *k) {
-    const char *type = text(k, k->layer, "model_type");
-    return strcmp(type, "llama") == 0 ? PL_CHECK_HOLDS : broken(k, "model_type: %s; expected llama", type);
+static pl_check_verdict model_type(pl_look *k) {
+    const char *type = pl_look_text(k, k->layer, "model_type");
+    return strcmp(type, "llama") == 0 ? PL_CHECK_HOLDS : pl_broken(k, "model_type: %s; expected llama", type);
 }
 
-static pl_check_verdict activation(look *k) {
-    const char *act = text(k, k->layer, "hidden_act");
-    return strcmp(act, "silu") == 0 ? PL_CHECK_HOLDS : broken(k, "hidden_act: %s; EAGLE-3 layers have silu", act);
+static pl_check_verdict activation(pl_look *k) {
+    const char *act = pl_look_text(k, k->layer, "hidden_act");
+    return strcmp(act, "silu") == 0 ? PL_CHECK_HOLDS : pl_broken(k, "hidden_act: %s; draft layers have silu", act);
 }
 
-static pl_check_verdict no_bias(look *k) {
+static pl_check_verdict no_bias(pl_look *k) {
     static const char *const names[] = {"attention_bias", "mlp_bias", "bias"};
     for (int i = 0; i < 3; i++)
-        if (flag(k, k->layer, names[i]) == 1) return broken(k, "%s: true, and the file has none", names[i]);
+        if (pl_look_flag(k, k->layer, names[i]) == 1) return pl_broken(k, "%s: true, and the file has none", names[i]);
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict untied(look *k) {
-    if (flag(k, k->layer, "tie_word_embeddings") == 1 || flag(k, NULL, "tie_word_embeddings") == 1)
-        return broken(k, "tie_word_embeddings: true would put the embeddings in the head's place");
+static pl_check_verdict untied(pl_look *k) {
+    if (pl_look_flag(k, k->layer, "tie_word_embeddings") == 1 || pl_look_flag(k, NULL, "tie_word_embeddings") == 1)
+        return pl_broken(k, "tie_word_embeddings: true would put the embeddings in the head's place");
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict types_agree(look *k) {
-    const char *old = text(k, NULL, "torch_dtype"), *now = text(k, NULL, "dtype");
-    if (!*old && (!*now || k->engine->strict)) return broken(k, "torch_dtype is missing");
-    if (*old && *now && strcmp(old, now) != 0) return broken(k, "torch_dtype: %s, dtype: %s", old, now);
+static pl_check_verdict types_agree(pl_look *k) {
+    const char *old = pl_look_text(k, NULL, "torch_dtype"), *now = pl_look_text(k, NULL, "dtype");
+    if (!*old && (!*now || k->engine->strict)) return pl_broken(k, "torch_dtype is missing");
+    if (*old && *now && strcmp(old, now) != 0) return pl_broken(k, "torch_dtype: %s, dtype: %s", old, now);
     if (!*old) old = now;
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const pl_st_entry *e = pl_st_at(k->st, i);
         bool               real = e->dtype == PL_F32 || e->dtype == PL_BF16 || e->dtype == PL_F16;
         if (real && e->rank == 2 && strcmp(pl_hf_dtype_name(e->dtype), old) != 0)
-            return broken(k, "torch_dtype: %s, %.80s holds %s", old, e->name, pl_hf_dtype_name(e->dtype));
+            return pl_broken(k, "torch_dtype: %s, %.80s holds %s", old, e->name, pl_hf_dtype_name(e->dtype));
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict rope_spelt_alike(look *k) {
-    const cJSON *now = member(k, k->layer, "rope_parameters"), *old = member(k, k->layer, "rope_scaling");
-    double       theta = number(k, k->layer, "rope_theta");
+static pl_check_verdict rope_spelt_alike(pl_look *k) {
+    const cJSON *now = pl_look_member(k, k->layer, "rope_parameters"),
+                *old = pl_look_member(k, k->layer, "rope_scaling");
+    double theta = pl_look_num(k, k->layer, "rope_theta");
     if (!now) return PL_CHECK_HOLDS;
-    if (isnan(theta) || isnan(number(k, now, "rope_theta"))) // transformers 5 writes the second alone
-        return isnan(theta) && isnan(number(k, now, "rope_theta")) ? broken(k, "rope_theta is missing")
-                                                                   : PL_CHECK_HOLDS;
-    if (number(k, now, "rope_theta") != theta)
-        return broken(k, "rope_theta: %g, rope_parameters.rope_theta: %g", theta, number(k, now, "rope_theta"));
-    const char *type = text(k, now, "rope_type"), *scaling = old ? text(k, old, "rope_type") : "default";
-    if (old && !*scaling) scaling = text(k, old, "type");
+    if (isnan(theta) || isnan(pl_look_num(k, now, "rope_theta"))) // transformers 5 writes the second alone
+        return isnan(theta) && isnan(pl_look_num(k, now, "rope_theta")) ? pl_broken(k, "rope_theta is missing")
+                                                                        : PL_CHECK_HOLDS;
+    if (pl_look_num(k, now, "rope_theta") != theta)
+        return pl_broken(k, "rope_theta: %g, rope_parameters.rope_theta: %g", theta, pl_look_num(k, now, "rope_theta"));
+    const char *type = pl_look_text(k, now, "rope_type"),
+               *scaling = old ? pl_look_text(k, old, "rope_type") : "default";
+    if (old && !*scaling) scaling = pl_look_text(k, old, "type");
     if (strcmp(*type ? type : "default", scaling) != 0)
-        return broken(k, "rope_scaling: %s, rope_parameters: %s", scaling, *type ? type : "default");
+        return pl_broken(k, "rope_scaling: %s, rope_parameters: %s", scaling, *type ? type : "default");
     static const char *const numbers[] = {"factor", "low_freq_factor", "high_freq_factor",
                                           "original_max_position_embeddings"};
     for (int i = 0; old && i < 4; i++) {
-        double a = number(k, old, numbers[i]), b = number(k, now, numbers[i]);
+        double a = pl_look_num(k, old, numbers[i]), b = pl_look_num(k, now, numbers[i]);
         if (a != b && !(isnan(a) && isnan(b)))
-            return broken(k, "%s: %g in rope_scaling, %g in rope_parameters", numbers[i], a, b);
+            return pl_broken(k, "%s: %g in rope_scaling, %g in rope_parameters", numbers[i], a, b);
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict not_quantised(look *k) {
-    return member(k, NULL, "quantization_config") ? broken(k, "quantization_config: the weights are not quantised")
-                                                  : PL_CHECK_HOLDS;
+static pl_check_verdict not_quantised(pl_look *k) {
+    return pl_look_member(k, NULL, "quantization_config")
+               ? pl_broken(k, "quantization_config: the weights are not quantised")
+               : PL_CHECK_HOLDS;
 }
 
 // Absent, vLLM takes norm_before_residual of speculators' configs as true, speculators as false.
-static pl_check_verdict norms_written(look *k) {
+static pl_check_verdict norms_written(pl_look *k) {
     static const char *const names[] = {"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"};
     for (int i = 0; i < 4; i++) {
-        int v = flag(k, NULL, names[i]);
-        if (v < 0 && k->engine->nested) return broken(k, "%s is missing, and defaults differ", names[i]);
-        if (v == 1) return broken(k, "%s: true, an EAGLE-3.1 head, and its weights are not in the file", names[i]);
+        int v = pl_look_flag(k, NULL, names[i]);
+        if (v < 0 && k->engine->nested) return pl_broken(k, "%s is missing, and defaults differ", names[i]);
+        if (v == 1) return pl_broken(k, "%s: true, an EAGLE-3.1 head, and its weights are not in the file", names[i]);
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict proposal(look *k) {
-    const cJSON *list = member(k, NULL, "speculators_config.proposal_methods");
+static pl_check_verdict proposal(pl_look *k) {
+    const cJSON *list = pl_look_member(k, NULL, "speculators_config.proposal_methods");
     if (!list || !cJSON_IsArray(list) || !list->child)
-        return broken(k, "speculators_config.proposal_methods is missing");
-    if (whole(k, list->child, "speculative_tokens") < 1)
-        return broken(k, "proposal_methods[0].speculative_tokens is missing: how many are drafted by default");
-    if (!*text(k, NULL, "speculators_config.verifier.name_or_path"))
-        return broken(k, "speculators_config.verifier.name_or_path is missing: which target is served");
+        return pl_broken(k, "speculators_config.proposal_methods is missing");
+    if (pl_look_int(k, list->child, "speculative_tokens") < 1)
+        return pl_broken(k, "proposal_methods[0].speculative_tokens is missing: how many are drafted by default");
+    if (!*pl_look_text(k, NULL, "speculators_config.verifier.name_or_path"))
+        return pl_broken(k, "speculators_config.verifier.name_or_path is missing: which target is served");
     return PL_CHECK_HOLDS;
 }
 
 // ---- rules: layers of the target ----
 
 // The engine's list; n -1: it is missing or no list of numbers.
-static int listed(const look *k, int *layer) {
-    const cJSON *list = member(k, NULL, k->engine->list);
+static int listed(const pl_look *k, int *layer) {
+    const cJSON *list = pl_look_member(k, NULL, k->engine->list);
     int          n = 0;
     if (!list || !cJSON_IsArray(list)) return -1;
     for (const cJSON *e = list->child; e; e = e->next) {
@@ -245,59 +237,62 @@ static int listed(const look *k, int *layer) {
     return n > 0 ? n : -1;
 }
 
-static pl_check_verdict layers_written(look *k) {
+static pl_check_verdict layers_written(pl_look *k) {
     int layer[PL_HF_TAPS];
     return listed(k, layer) > 0
                ? PL_CHECK_HOLDS
-               : broken(k, "%s is missing, and engines would take layers of their own", k->engine->list);
+               : pl_broken(k, "%s is missing, and engines would take layers of their own", k->engine->list);
 }
 
 // The engine reads the layers that the drafter was trained on.
-static pl_check_verdict layers_meant(look *k) {
+static pl_check_verdict layers_meant(pl_look *k) {
     int         layer[PL_HF_TAPS], n = listed(k, layer);
-    const char *said = text(k, NULL, "paceline.tap_numbering");
+    const char *said = pl_look_text(k, NULL, "paceline.tap_numbering");
     bool        output = strcmp(said, "output") == 0;
-    if (n < 0) return broken(k, "there is no list");
+    if (n < 0) return pl_broken(k, "there is no list");
     if (k->engine->nested) return PL_CHECK_HOLDS; // whose list means inputs and nothing else
     if (!*said)
-        return unseen(k, "the file does not say by what its trainer counted them; %s reads the input of layer %d first",
-                      k->engine->name, layer[0] + k->engine->reads_outputs(layer, n));
+        return pl_unseen(k,
+                         "the file does not say by what its trainer counted them; %s reads the input of layer %d first",
+                         k->engine->name, layer[0] + k->engine->reads_outputs(layer, n));
     for (int i = 0; i < n; i++) {
         int meant = layer[i] + output, read = layer[i] + k->engine->reads_outputs(layer, n);
         if (read != meant)
-            return broken(k, "layer %d counts %ss, %s reads the input of layer %d", layer[i], said, k->engine->name,
-                          read);
+            return pl_broken(k, "layer %d counts %ss, %s reads the input of layer %d", layer[i], said, k->engine->name,
+                             read);
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict layers_rise(look *k) {
+static pl_check_verdict layers_rise(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
     for (int i = 1; i < n; i++)
         if (layer[i] <= layer[i - 1])
-            return broken(k, "layer %d after layer %d, and the engine captures a set in rising order", layer[i],
-                          layer[i - 1]);
+            return pl_broken(k, "layer %d after layer %d, and the engine captures a set in rising order", layer[i],
+                             layer[i - 1]);
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict layers_there(look *k) {
+static pl_check_verdict layers_there(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer);
-    if (!k->has_target) return unseen(k, "give --target");
+    if (!k->has_target) return pl_unseen(k, "give --target");
     for (int i = 0; i < n; i++) {
         int in = layer[i] + k->engine->reads_outputs(layer, n);
         if (in > k->target.num_hidden_layers)
-            return broken(k, "reads the input of layer %d, the target has %d layers", in, k->target.num_hidden_layers);
+            return pl_broken(k, "reads the input of layer %d, the target has %d layers", in,
+                             k->target.num_hidden_layers);
         if (in == k->target.num_hidden_layers)
-            return broken(k, "reads what leaves the last layer, before the final norm, which engines do not capture");
+            return pl_broken(k,
+                             "reads what leaves the last layer, before the final norm, which engines do not capture");
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict layers_own(look *k) {
+static pl_check_verdict layers_own(pl_look *k) {
     int layer[PL_HF_TAPS], n = listed(k, layer), depth = k->target.num_hidden_layers;
-    if (!k->has_target) return unseen(k, "give --target");
+    if (!k->has_target) return pl_unseen(k, "give --target");
     if (n == 3 && layer[0] == 2 && layer[1] == depth / 2 && layer[2] == depth - 3) return PL_CHECK_HOLDS;
-    return broken(k, "the program captures the inputs of layers 2, %d and %d and no others", depth / 2, depth - 3);
+    return pl_broken(k, "the program captures the inputs of layers 2, %d and %d and no others", depth / 2, depth - 3);
 }
 
 // ---- rules: tensors ----
@@ -309,14 +304,15 @@ typedef struct shape {
 } shape;
 enum { SHAPES = 13 };
 
-static void shapes_of(const look *k, shape s[SHAPES]) {
-    int64_t d = whole(k, k->layer, "hidden_size"), dim = whole(k, k->layer, "head_dim");
-    int64_t q = whole(k, k->layer, "num_attention_heads") * dim, kv = whole(k, k->layer, "num_key_value_heads") * dim;
-    int64_t inter = whole(k, k->layer, "intermediate_size"), wide = whole(k, NULL, "target_hidden_size");
+static void shapes_of(const pl_look *k, shape s[SHAPES]) {
+    int64_t d = pl_look_int(k, k->layer, "hidden_size"), dim = pl_look_int(k, k->layer, "head_dim");
+    int64_t q = pl_look_int(k, k->layer, "num_attention_heads") * dim,
+            kv = pl_look_int(k, k->layer, "num_key_value_heads") * dim;
+    int64_t inter = pl_look_int(k, k->layer, "intermediate_size"), wide = pl_look_int(k, NULL, "target_hidden_size");
     int     layer[PL_HF_TAPS], n = listed(k, layer);
     const shape all[SHAPES] = {{"fc.weight", false, d, (n > 0 ? n : 3) * (wide > 0 ? wide : d)},
                                {"norm.weight", false, d, 0},
-                               {"lm_head.weight", false, whole(k, NULL, "draft_vocab_size"), d},
+                               {"lm_head.weight", false, pl_look_int(k, NULL, "draft_vocab_size"), d},
                                {"hidden_norm.weight", true, d, 0},
                                {"input_layernorm.weight", true, d, 0},
                                {"post_attention_layernorm.weight", true, d, 0},
@@ -330,19 +326,19 @@ static void shapes_of(const look *k, shape s[SHAPES]) {
     memcpy(s, all, sizeof all);
 }
 
-static void full_name(const look *k, const shape *s, char *name, size_t size) {
+static void full_name(const pl_look *k, const shape *s, char *name, size_t size) {
     snprintf(name, size, "%s%s", s->in_layer ? k->engine->layer : "", s->name);
 }
 
 // Engines skip or refuse what they do not know, and run without what they miss.
-static pl_check_verdict names(look *k) {
+static pl_check_verdict names(pl_look *k) {
     static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight"};
     shape                    s[SHAPES];
     char                     name[SHAPES][96];
     shapes_of(k, s);
     for (int i = 0; i < SHAPES; i++) {
         full_name(k, &s[i], name[i], sizeof name[i]);
-        if (!pl_st_find(k->st, name[i])) return broken(k, "%s is missing", name[i]);
+        if (!pl_st_find(k->st, name[i])) return pl_broken(k, "%s is missing", name[i]);
     }
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const char *have = pl_st_at(k->st, i)->name;
@@ -351,66 +347,63 @@ static pl_check_verdict names(look *k) {
             known = strcmp(have, name[m]) == 0;
         for (int m = 0; m < 3 && !known; m++)
             known = strcmp(have, more[m]) == 0;
-        if (!known) return broken(k, "\"%.80s\" is none that the engine knows", have);
+        if (!known) return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict shapes(look *k) {
+static pl_check_verdict shapes(pl_look *k) {
     const pl_st_entry *head = pl_st_find(k->st, "lm_head.weight"); // its rows: draft-vocab
     shape              s[SHAPES];
     shapes_of(k, s);
-    if (head && (head->rank != 2 || head->shape[1] != whole(k, k->layer, "hidden_size")))
-        return broken(k, "lm_head.weight is no matrix of hidden_size columns");
+    if (head && (head->rank != 2 || head->shape[1] != pl_look_int(k, k->layer, "hidden_size")))
+        return pl_broken(k, "lm_head.weight is no matrix of hidden_size columns");
     for (int i = 0; i < SHAPES; i++) {
         char name[96];
         full_name(k, &s[i], name, sizeof name);
-        const pl_st_entry *e = pl_st_find(k->st, name);
-        if (!e || strcmp(s[i].name, "lm_head.weight") == 0) continue;
-        bool right =
-            e->rank == (s[i].cols ? 2 : 1) && e->shape[0] == s[i].rows && (!s[i].cols || e->shape[1] == s[i].cols);
-        if (!right)
-            return broken(k, "%s is [%lld, %lld], config.json says [%lld, %lld]", name, (long long)e->shape[0],
-                          (long long)(e->rank > 1 ? e->shape[1] : 0), (long long)s[i].rows, (long long)s[i].cols);
+        if (strcmp(s[i].name, "lm_head.weight") == 0) continue;
+        if (pl_look_shape(k, name, s[i].rows, s[i].cols) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
     }
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict embeddings(look *k) {
+static pl_check_verdict embeddings(pl_look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "embed_tokens.weight");
-    if (!e) return k->engine->embeddings ? broken(k, "embed_tokens.weight is missing") : PL_CHECK_HOLDS;
-    if (e->rank == 2 && e->shape[0] == vocab(k) && e->shape[1] == whole(k, k->layer, "hidden_size"))
+    if (!e) return k->engine->embeddings ? pl_broken(k, "embed_tokens.weight is missing") : PL_CHECK_HOLDS;
+    if (e->rank == 2 && e->shape[0] == pl_look_vocab(k) && e->shape[1] == pl_look_int(k, k->layer, "hidden_size"))
         return PL_CHECK_HOLDS;
-    return broken(k, "embed_tokens.weight is not [vocab_size, hidden_size]");
+    return pl_broken(k, "embed_tokens.weight is not [vocab_size, hidden_size]");
 }
 
 // ---- rules: the draft vocabulary ----
 
-static pl_check_verdict draft_vocab(look *k) {
-    int64_t stated = whole(k, NULL, "draft_vocab_size");
-    if (stated < 1) return broken(k, "draft_vocab_size is missing; null would mean the target's head");
-    if (stated > vocab(k)) return broken(k, "draft_vocab_size: %lld of %lld", (long long)stated, (long long)vocab(k));
+static pl_check_verdict draft_vocab(pl_look *k) {
+    int64_t stated = pl_look_int(k, NULL, "draft_vocab_size");
+    if (stated < 1) return pl_broken(k, "draft_vocab_size is missing; null would mean the target's head");
+    if (stated > pl_look_vocab(k))
+        return pl_broken(k, "draft_vocab_size: %lld of %lld", (long long)stated, (long long)pl_look_vocab(k));
     if (k->rows >= 0 && k->rows != stated)
-        return broken(k, "draft_vocab_size: %lld, lm_head.weight has %lld rows", (long long)stated, (long long)k->rows);
+        return pl_broken(k, "draft_vocab_size: %lld, lm_head.weight has %lld rows", (long long)stated,
+                         (long long)k->rows);
     return PL_CHECK_HOLDS;
 }
 
 // With a whole vocabulary the map has nothing to say, and some loaders refuse one.
-static pl_check_verdict map_there(look *k) {
+static pl_check_verdict map_there(pl_look *k) {
     bool map = pl_st_find(k->st, "d2t"), marks = pl_st_find(k->st, "t2d");
-    if (trimmed(k) && !map) return broken(k, "d2t is missing, and the head has %lld rows", (long long)k->rows);
+    if (trimmed(k) && !map) return pl_broken(k, "d2t is missing, and the head has %lld rows", (long long)k->rows);
     if (!trimmed(k) && (map || marks))
-        return broken(k, "%s for a head that has a row for every token", map ? "d2t" : "t2d");
-    if (trimmed(k) && !k->engine->map32 && !marks) return broken(k, "t2d is missing");
+        return pl_broken(k, "%s for a head that has a row for every token", map ? "d2t" : "t2d");
+    if (trimmed(k) && !k->engine->map32 && !marks) return pl_broken(k, "t2d is missing");
     return PL_CHECK_HOLDS;
 }
 
-static pl_check_verdict map_type(look *k) {
+static pl_check_verdict map_type(pl_look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "d2t");
     if (!e) return PL_CHECK_HOLDS; // told by map-there
     pl_dtype want = k->engine->map32 ? PL_I32 : PL_I64;
     if (e->dtype != want || e->rank != 1 || e->shape[0] != k->rows)
-        return broken(k, "d2t must be %lld integers of %d bits", (long long)k->rows, k->engine->map32 ? 32 : 64);
+        return pl_broken(k, "d2t must be %lld integers of %d bits", (long long)k->rows, k->engine->map32 ? 32 : 64);
     return PL_CHECK_HOLDS;
 }
 
@@ -424,20 +417,20 @@ static int64_t token_of(const pl_st_entry *e, int64_t i, int64_t V) {
     return by > V || by < -V || i + by < 0 || i + by >= V ? -1 : i + by;
 }
 
-static pl_check_verdict map_offsets(look *k) {
+static pl_check_verdict map_offsets(pl_look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "d2t");
-    int64_t            V = vocab(k);
+    int64_t            V = pl_look_vocab(k);
     if (!e || V < 1 || (e->dtype != PL_I32 && e->dtype != PL_I64) || e->rank != 1) return PL_CHECK_HOLDS;
     uint8_t *seen = pl_calloc((size_t)V, 1);
-    if (!seen) return unseen(k, "out of memory");
+    if (!seen) return pl_unseen(k, "out of memory");
     pl_check_verdict v = PL_CHECK_HOLDS;
     for (int64_t i = 0; i < e->shape[0] && v == PL_CHECK_HOLDS; i++) {
         int64_t id = token_of(e, i, V);
         if (id < 0)
-            v = broken(k, "row %lld: %lld tokens on, beyond the vocabulary: ids where offsets are meant?", (long long)i,
-                       (long long)offset(e, i));
+            v = pl_broken(k, "row %lld: %lld tokens on, beyond the vocabulary: ids where offsets are meant?",
+                          (long long)i, (long long)offset(e, i));
         else if (seen[id])
-            v = broken(k, "two rows for token %lld: ids where offsets are meant?", (long long)id);
+            v = pl_broken(k, "two rows for token %lld: ids where offsets are meant?", (long long)id);
         else
             seen[id] = 1;
     }
@@ -445,92 +438,94 @@ static pl_check_verdict map_offsets(look *k) {
     return v;
 }
 
-static pl_check_verdict map_marks(look *k) {
+static pl_check_verdict map_marks(pl_look *k) {
     const pl_st_entry *e = pl_st_find(k->st, "d2t"), *t = pl_st_find(k->st, "t2d");
-    int64_t            V = vocab(k), marked = 0;
+    int64_t            V = pl_look_vocab(k), marked = 0;
     if (!t) return PL_CHECK_HOLDS;
     if (t->rank != 1 || t->shape[0] != V || t->bytes != (size_t)V)
-        return broken(k, "t2d must be %lld marks, as the vocabulary has tokens", (long long)V);
+        return pl_broken(k, "t2d must be %lld marks, as the vocabulary has tokens", (long long)V);
     for (int64_t i = 0; i < V; i++)
         marked += ((const uint8_t *)t->data)[i] != 0;
     if (marked != k->rows)
-        return broken(k, "t2d marks %lld tokens, the head has %lld rows", (long long)marked, (long long)k->rows);
+        return pl_broken(k, "t2d marks %lld tokens, the head has %lld rows", (long long)marked, (long long)k->rows);
     for (int64_t i = 0; e && e->rank == 1 && i < e->shape[0]; i++) {
         int64_t id = token_of(e, i, V);
         if (id >= 0 && !((const uint8_t *)t->data)[id])
-            return broken(k, "row %lld drafts token %lld, which t2d does not mark", (long long)i, (long long)id);
+            return pl_broken(k, "row %lld drafts token %lld, which t2d does not mark", (long long)i, (long long)id);
     }
     return PL_CHECK_HOLDS;
 }
 
 // ---- rules: beside the target ----
 
-static pl_check_verdict target_fits(look *k) {
-    if (!k->has_target) return unseen(k, "give --target");
-    int64_t wide = whole(k, NULL, "target_hidden_size");
-    if (vocab(k) != k->target.vocab_size)
-        return broken(k, "vocab_size: %lld, the target has %d", (long long)vocab(k), k->target.vocab_size);
-    if (wide < 0) wide = whole(k, k->layer, "hidden_size"); // as engines take it
+static pl_check_verdict target_fits(pl_look *k) {
+    if (!k->has_target) return pl_unseen(k, "give --target");
+    int64_t wide = pl_look_int(k, NULL, "target_hidden_size");
+    if (pl_look_vocab(k) != k->target.vocab_size)
+        return pl_broken(k, "vocab_size: %lld, the target has %d", (long long)pl_look_vocab(k), k->target.vocab_size);
+    if (wide < 0) wide = pl_look_int(k, k->layer, "hidden_size"); // as engines take it
     if (wide != k->target.hidden_size)
-        return broken(k, "target_hidden_size: %lld, the target has %d", (long long)wide, k->target.hidden_size);
+        return pl_broken(k, "target_hidden_size: %lld, the target has %d", (long long)wide, k->target.hidden_size);
     return PL_CHECK_HOLDS;
 }
 
 // A short table of positions gives low acceptance or reads beyond it.
-static pl_check_verdict positions(look *k) {
-    int64_t n = whole(k, k->layer, "max_position_embeddings");
-    if (!k->has_target) return unseen(k, "give --target");
+static pl_check_verdict positions(pl_look *k) {
+    int64_t n = pl_look_int(k, k->layer, "max_position_embeddings");
+    if (!k->has_target) return pl_unseen(k, "give --target");
     if (n >= k->target.max_position_embeddings) return PL_CHECK_HOLDS;
-    if (n < 0) return unseen(k, "max_position_embeddings is missing"); // told by every-field
-    return broken(k, "max_position_embeddings: %lld, the target is served up to %d", (long long)n,
-                  k->target.max_position_embeddings);
+    if (n < 0) return pl_unseen(k, "max_position_embeddings is missing"); // told by every-field
+    return pl_broken(k, "max_position_embeddings: %lld, the target is served up to %d", (long long)n,
+                     k->target.max_position_embeddings);
 }
 
-static pl_check_verdict rope_targets(look *k) {
-    double theta = number(k, k->layer, "rope_theta");
-    if (!k->has_target) return unseen(k, "give --target");
-    if (isnan(theta)) theta = number(k, k->layer, "rope_parameters.rope_theta");
+static pl_check_verdict rope_targets(pl_look *k) {
+    double theta = pl_look_num(k, k->layer, "rope_theta");
+    if (!k->has_target) return pl_unseen(k, "give --target");
+    if (isnan(theta)) theta = pl_look_num(k, k->layer, "rope_parameters.rope_theta");
     if (theta == k->target.rope.theta) return PL_CHECK_HOLDS;
-    if (isnan(theta)) return unseen(k, "rope_theta is missing");
-    return broken(k, "rope_theta: %g, the target's is %g: right only if it was trained so", theta,
-                  k->target.rope.theta);
+    if (isnan(theta)) return pl_unseen(k, "rope_theta is missing");
+    return pl_broken(k, "rope_theta: %g, the target's is %g: right only if it was trained so", theta,
+                     k->target.rope.theta);
 }
 
-static const rule rules[] = {
-    {"architecture", "the class by which the engine finds its code", architecture, false, NULL},
-    {"kind", "speculators_model_type names EAGLE-3", kind, false, "speculators"},
-    {"one-layer", "one draft layer", one_layer, false, NULL},
-    {"every-field", "nothing is left to a default", every_field, false, NULL},
-    {"no-nulls", "no null where a switch is read", no_nulls, false, NULL},
-    {"model-type", "the draft layer is a Llama's", model_type, false, NULL},
-    {"activation", "silu", activation, false, NULL},
-    {"no-bias", "no biases", no_bias, false, NULL},
-    {"untied", "the head is not the embeddings", untied, false, NULL},
-    {"types-agree", "one type of weights, spelt both ways", types_agree, false, NULL},
-    {"rope-spellings", "both spellings of RoPE say the same", rope_spelt_alike, false, NULL},
-    {"not-quantised", "plain weights", not_quantised, false, NULL},
+static const pl_check_rule rules[] = {
+    {"architecture", "the class by which the engine finds its code", architecture, false, NULL, PL_CHECK_EAGLE3},
+    {"kind", "speculators_model_type names EAGLE-3", kind, false, "speculators", PL_CHECK_EAGLE3},
+    {"one-layer", "one draft layer", one_layer, false, NULL, PL_CHECK_EAGLE3},
+    {"every-field", "nothing is left to a default", every_field, false, NULL, PL_CHECK_ALL},
+    {"no-nulls", "no null where a switch is read", no_nulls, false, NULL, PL_CHECK_ALL},
+    {"model-type", "the draft layer is a Llama's", model_type, false, NULL, PL_CHECK_EAGLE3},
+    {"activation", "silu", activation, false, NULL, PL_CHECK_ALL},
+    {"no-bias", "no biases", no_bias, false, NULL, PL_CHECK_ALL},
+    {"untied", "the head is not the embeddings", untied, false, NULL, PL_CHECK_ALL},
+    {"types-agree", "one type of weights, spelt both ways", types_agree, false, NULL, PL_CHECK_ALL},
+    {"rope-spellings", "both spellings of RoPE say the same", rope_spelt_alike, false, NULL, PL_CHECK_ALL},
+    {"not-quantised", "plain weights", not_quantised, false, NULL, PL_CHECK_ALL},
     {"norms-written", "the switches of EAGLE-3.1 are off, and written where defaults differ", norms_written, false,
-     NULL},
-    {"proposal", "how many tokens are drafted, and for which target", proposal, false, "speculators"},
-    {"layers-written", "the target's layers are named", layers_written, false, NULL},
-    {"layers-meant", "they count as the engine counts", layers_meant, false, NULL},
-    {"layers-rise", "they come in rising order", layers_rise, false, "trtllm"},
-    {"layers-there", "the target has them, and the engine captures them", layers_there, false, NULL},
-    {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle"},
-    {"names", "exactly the tensors that the engine knows", names, false, NULL},
-    {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL},
-    {"embeddings", "embeddings of the target's shape, where the engine wants them", embeddings, false, NULL},
-    {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL},
-    {"map-there", "d2t and t2d, where the head lacks rows, and only there", map_there, false, NULL},
-    {"map-type", "d2t in the engine's type", map_type, true, NULL},
-    {"map-offsets", "d2t holds offsets, each token once", map_offsets, true, NULL},
-    {"map-marks", "t2d marks what d2t names", map_marks, true, NULL},
-    {"target-fits", "vocabulary and width are the target's", target_fits, false, NULL},
-    {"positions", "as many positions as the target has", positions, false, NULL},
-    {"rope-target", "the target's RoPE base", rope_targets, false, NULL},
+     NULL, PL_CHECK_EAGLE3},
+    {"proposal", "how many tokens are drafted, and for which target", proposal, false, "speculators", PL_CHECK_ALL},
+    {"layers-written", "the target's layers are named", layers_written, false, NULL, PL_CHECK_EAGLE3},
+    {"layers-meant", "they count as the engine counts", layers_meant, false, NULL, PL_CHECK_EAGLE3},
+    {"layers-rise", "they come in rising order", layers_rise, false, "trtllm", PL_CHECK_EAGLE3},
+    {"layers-there", "the target has them, and the engine captures them", layers_there, false, NULL, PL_CHECK_EAGLE3},
+    {"layers-own", "they are the ones that the program captures", layers_own, false, "eagle", PL_CHECK_EAGLE3},
+    {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_EAGLE3},
+    {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_EAGLE3},
+    {"embeddings", "embeddings of the target's shape, where the engine wants them", embeddings, false, NULL,
+     PL_CHECK_EAGLE3},
+    {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL, PL_CHECK_EAGLE3},
+    {"map-there", "d2t and t2d, where the head lacks rows, and only there", map_there, false, NULL, PL_CHECK_ALL},
+    {"map-type", "d2t in the engine's type", map_type, true, NULL, PL_CHECK_ALL},
+    {"map-offsets", "d2t holds offsets, each token once", map_offsets, true, NULL, PL_CHECK_ALL},
+    {"map-marks", "t2d marks what d2t names", map_marks, true, NULL, PL_CHECK_ALL},
+    {"target-fits", "vocabulary and width are the target's", target_fits, false, NULL, PL_CHECK_ALL},
+    {"positions", "as many positions as the target has", positions, false, NULL, PL_CHECK_ALL},
+    {"rope-target", "the target's RoPE base", rope_targets, false, NULL, PL_CHECK_ALL},
 };
 
-static pl_status open_look(look *k, const pl_export_engine *engine, const char *dir, const char *target, pl_err *err) {
+static pl_status open_look(pl_look *k, const pl_export_engine *engine, const char *dir, const char *target,
+                           pl_err *err) {
     char *path = pl_path_join(dir, "config.json");
     k->engine = engine;
     pl_status st = path ? pl_json_open(&k->j, path, CONFIG_MAX, PL_JSON_UNIQUE, err)
@@ -539,6 +534,7 @@ static pl_status open_look(look *k, const pl_export_engine *engine, const char *
     PL_TRY(st);
     if (!cJSON_IsObject(k->j.root)) return pl_json_fail(&k->j, k->j.root, err, "expected an object");
     const cJSON *layer = pl_json_find(&k->j, NULL, "transformer_layer_config");
+    k->block = pl_json_find(&k->j, NULL, "block_size") || pl_json_find(&k->j, NULL, "dflash_config");
     k->layer = engine->nested && layer && cJSON_IsObject(layer) ? layer : k->j.root;
     PL_TRY(pl_st_open(&k->st, dir, err));
     const pl_st_entry *head = pl_st_find(k->st, "lm_head.weight");
@@ -548,18 +544,28 @@ static pl_status open_look(look *k, const pl_export_engine *engine, const char *
     return pl_hf_config_read(&k->target, target, PL_HF_TARGET, err);
 }
 
+static void follow(pl_look *k, const pl_check_rule *list, size_t n, pl_check_tell tell, void *arg,
+                   pl_check_count *count) {
+    for (size_t i = 0; i < n; i++) {
+        const pl_check_rule *r = &list[i];
+        if (r->only && strcmp(r->only, k->engine->name) != 0) continue;
+        if ((r->map && !trimmed(k)) || (r->of == PL_CHECK_EAGLE3 && k->block)) continue;
+        k->why[0] = 0;
+        pl_check_told(count, tell, arg, r->name, r->help, r->holds(k), k->why);
+    }
+}
+
 pl_status pl_check_folder(const pl_export_engine *engine, const char *dir, const char *target, pl_check_tell tell,
                           void *arg, pl_check_count *count, pl_err *err) {
-    look k = {0};
+    pl_look k = {0};
     if (engine->rules) return engine->rules(dir, target, tell, arg, count, err);
     pl_status st = open_look(&k, engine, dir, target, err);
     *count = (pl_check_count){0};
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && st == PL_OK; i++) {
-        const rule *r = &rules[i];
-        if ((r->only && strcmp(r->only, engine->name) != 0) || (r->map && !trimmed(&k))) continue;
-        k.why[0] = 0;
-        pl_check_told(count, tell, arg, r->name, r->help, r->holds(&k), k.why);
-    }
+    if (st == PL_OK && k.block && !engine->blocks)
+        st = pl_fail(err, PL_E_UNSUPPORTED, "%s: a block drafter, which is not known to be served by %s", dir,
+                     engine->name);
+    if (st == PL_OK) follow(&k, rules, sizeof rules / sizeof *rules, tell, arg, count);
+    if (st == PL_OK && k.block) follow(&k, pl_check_blocks, pl_check_n_blocks, tell, arg, count);
     pl_st_close(k.st);
     pl_json_close(&k.j);
     return st;

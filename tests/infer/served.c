@@ -1,5 +1,6 @@
 #include "tests/infer/served.h"
 
+#include "infer/drafter/dflash.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 
@@ -20,12 +21,17 @@ void served_make(served_world *w) {
     test_target(&w->model, w->target, SERVED_LAYERS, 41, PL_BF16);
     for (int i = 0; i < SERVED_ROWS; i++)
         w->d2t[i] = (i * 37 + 11) % TEST_VOCAB;
-    for (int i = 0; i < 2; i++) {
+    pl_hf_head markov = pl_hf_head_make("markov", 7);
+    pl_hf_head_set_flag(&markov, "confidence", true);
+    for (int i = 0; i < 4; i++) {
+        bool                block = i >= SERVED_FLASH;
         pl_backbone_options o = {
-            .n_taps = 3, .tap = {2, 4, 5}, .d2t = i ? w->d2t : NULL, .draft_vocab = i ? SERVED_ROWS : 0};
+            .n_taps = 3, .tap = {2, 4, 5}, .d2t = i == 1 ? w->d2t : NULL, .draft_vocab = i == 1 ? SERVED_ROWS : 0};
+        if (block) o.layers = 2, o.block = 6, o.mask_token = 9, o.anchor_first = i == SERVED_SPARK;
+        if (i == SERVED_SPARK) o.head = markov;
         snprintf(w->checkpoint[i], sizeof w->checkpoint[i], "%s/drafter%d", w->base, i);
         assert_int_equal(pl_dir_make(w->checkpoint[i], NULL), PL_OK);
-        test_backbone_write(w->checkpoint[i], &w->model, &pl_backbone_eagle3, &o, 43);
+        test_backbone_write(w->checkpoint[i], &w->model, block ? &pl_backbone_dflash : &pl_backbone_eagle3, &o, 43);
     }
 }
 
@@ -34,11 +40,11 @@ void served_end(served_world *w) {
     test_rmdir(w->base);
 }
 
-void served_export(const served_world *w, const char *engine, int trimmed, const char *target, bool f32) {
+void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32) {
     static const pl_env env;
     pl_err              err = {0};
     char               *serve;
-    if (pl_export_write(pl_export_engine_find(engine, &err), w->checkpoint[trimmed], target, w->out, f32, &env, &serve,
+    if (pl_export_write(pl_export_engine_find(engine, &err), w->checkpoint[which], target, w->out, f32, &env, &serve,
                         &err) != PL_OK)
         fail_msg("%s", err.msg);
     pl_free(serve);

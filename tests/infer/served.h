@@ -6,10 +6,11 @@
 #include "infer/export/export.h"
 #include "tests/infer/fixture.h"
 
-// A target, and two EAGLE-3 drafters for it that read layers 2, 4 and 5: with a head of all rows, and of those in d2t.
-enum { SERVED_LAYERS = 8, SERVED_ROWS = 31 };
+// A target, and drafters for it that read layers 2, 4 and 5: EAGLE-3 with a head of all rows and of those in d2t, DFlash,
+// and DSpark with both of its heads.
+enum { SERVED_LAYERS = 8, SERVED_ROWS = 31, SERVED_FLASH = 2, SERVED_SPARK = 3 };
 typedef struct served_world {
-    char     base[64], target[80], checkpoint[2][80];
+    char     base[64], target[80], checkpoint[4][80];
     char     out[80]; // where exports go
     pl_llama model;
     int32_t  d2t[SERVED_ROWS];
@@ -17,8 +18,8 @@ typedef struct served_world {
 
 void served_make(served_world *w);
 void served_end(served_world *w);
-// Exports checkpoint[trimmed] to w->out.
-void served_export(const served_world *w, const char *engine, int trimmed, const char *target, bool f32);
+// Exports checkpoint[which] to w->out.
+void served_export(const served_world *w, const char *engine, int which, const char *target, bool f32);
 
 // The rules that were broken or could not be told, each with a blank behind it.
 typedef struct served_told {

@@ -32,13 +32,17 @@ static served_told check(const char *engine, const char *to) {
 static void exports_hold(void **state) {
     (void)state;
     for (int e = 0; pl_export_engine_at(e); e++)
-        for (int trimmed = pl_export_engine_at(e)->write ? 2 : 0; trimmed < 2; trimmed++) {
+        for (int which = 0; which < 4; which++) {
             const char *name = pl_export_engine_at(e)->name;
-            served_export(&w, name, trimmed, w.target, false);
+            bool        block = which >= SERVED_FLASH;
+            if (pl_export_engine_at(e)->write || (block && !pl_export_engine_at(e)->blocks)) continue;
+            served_export(&w, name, which, w.target, false);
             served_told h = check(name, w.target);
             if (*h.broken || *h.unseen) fail_msg("%s: %s", name, h.why);
             h = check(name, NULL);
             assert_true(!*h.broken);
+            if (block) assert_non_null(strstr(h.unseen, "layers-there "));
+            if (block) continue;
             assert_string_equal(h.unseen, strcmp(name, "eagle") == 0
                                               ? "layers-there layers-own target-fits positions rope-target "
                                               : "layers-there target-fits positions rope-target ");
@@ -122,7 +126,52 @@ static const breaking cases[] = {
     {"sglang", 0, EDIT, "\"max_position_embeddings\": 256", "\"max_position_embeddings\": 128", "positions"},
     {"vllm", 0, EDIT, "\"rope_theta\": 10000.0,\n  \"rope_scaling\"", "\"rope_theta\": 20000.0,\n  \"rope_scaling\"",
      "rope-target"},
+    {"vllm", 2, EDIT, "DFlashDraftModel", "LlamaForCausalLMEagle3", "architecture"},
+    {"speculators", 3, EDIT, "DSparkDraftModel", "Qwen3DSparkModel", "architecture"},
+    {"speculators", 2, EDIT, "\"speculators_model_type\": \"dflash\"", "\"speculators_model_type\": \"dspark\"",
+     "kind"},
+    {"vllm", 3, EDIT, "\"model_type\": \"qwen3\"", "\"model_type\": \"llama\"", "model-type"},
+    {"sglang", 2, EDIT, "\"mask_token_id\": 9", "\"block_size\": 5, \"mask_token_id\": 9", "block-size"},
+    {"vllm", 3, EDIT, "\"block_size\": 6", "\"block_size\": 1", "block-size"},
+    {"vllm", 2, EDIT, "\"mask_token_id\": 9", "\"mask_token_id\": 97", "mask"},
+    {"vllm", 2, DROP, "dflash_config.mask_token_id", NULL, "mask"},
+    {"sglang", 3, DROP, "target_layer_ids", NULL, "layers-written"},
+    {"speculators", 2, DROP, "aux_hidden_state_layer_ids", NULL, "layers-written"},
+    {"vllm", 2, EDIT, "      4\n", "      7\n", "layers-there"},
+    {"vllm", 3, EDIT, "    1,\n", "    -1,\n", "layers-there"},
+    {"speculators", 3, EDIT, "    2,\n", "    0,\n", "layers-there"},
+    {"vllm", 2, EDIT, "\"num_target_layers\": 8", "\"num_target_layers\": 9", "depth"},
+    {"vllm", 2, DROP, "num_target_layers", NULL, "?depth"},
+    {"speculators", 3, DROP, "sample_from_anchor", NULL, "anchor"},
+    {"speculators", 2, DROP, "sliding_window_non_causal", NULL, "anchor"},
+    {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 6", "tokens"},
+    {"speculators", 3, EDIT, "\"speculative_tokens\": 6", "\"speculative_tokens\": 5", "tokens"},
+    {"speculators", 2, EDIT, "\"speculative_tokens\": 5", "\"speculative_tokens\": 0", "proposal"},
+    {"vllm", 2, EDIT, "\"full_attention\"", "\"sliding_attention\"", "both-ways"},
+    {"vllm", 2, WITHOUT, "layers.1.self_attn.k_norm.weight", NULL, "names"},
+    {"vllm", 3, WITHOUT, "confidence_head.proj.bias", NULL, "names"},
+    {"sglang", 2, RENAME, "hidden_norm.weight", "context_norm.weight", "names"},
+    {"sglang", 2, VECTOR, "fc.bias", NULL, "names"},
+    {"vllm", 3, EDIT, "\"markov_rank\": 7", "\"markov_rank\": 8", "shapes"},
+    {"vllm", 2, EDIT, "\"intermediate_size\": 80", "\"intermediate_size\": 96", "shapes"},
+    {"speculators", 2, WITHOUT, "lm_head.weight", NULL, "embeddings"},
+    {"speculators", 3, WITHOUT, "embed_tokens.weight", NULL, "embeddings"},
+    {"speculators", 2, EDIT, "\"draft_vocab_size\": 97", "\"draft_vocab_size\": 96", "draft-vocab"},
+    {"vllm", 2, DROP, "intermediate_size", NULL, "every-field"},
+    {"vllm", 3, EDIT, "\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": \"float16\"", "types-agree"},
+    {"sglang", 2, EDIT, "\"max_position_embeddings\": 256", "\"max_position_embeddings\": 128", "positions"},
 };
+
+// Engines that read no block drafters say so; a drafter's folder is no puzzle of broken rules then.
+static void no_blocks(void **state) {
+    (void)state;
+    pl_check_count n;
+    pl_err         err = {0};
+    served_export(&w, "vllm", SERVED_FLASH, w.target, false);
+    assert_int_equal(pl_check_folder(pl_export_engine_find("trtllm", &err), w.out, NULL, NULL, NULL, &n, &err),
+                     PL_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "a block drafter, which is not known to be served by trtllm"));
+}
 
 static void replace_map(const char *what) {
     int64_t wide[SERVED_ROWS];
@@ -184,6 +233,7 @@ static void broken_by_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exports_hold), cmocka_unit_test(broken_by_name),
+                                       cmocka_unit_test(no_blocks)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

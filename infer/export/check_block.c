@@ -1,0 +1,248 @@
+// Rules for block drafters: DFlash as z-lab publishes it, DSpark as DeepSpec does, both as speculators writes them.
+#include "infer/export/look.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool dspark(const pl_look *k) {
+    return strstr(pl_look_architecture(k), "DSpark") ||
+           strcmp(pl_look_text(k, NULL, "speculators_model_type"), "dspark") == 0;
+}
+
+// Where the engine looks for a member of its own: dflash_config comes first for DFlash's plain form.
+static const cJSON *place(const pl_look *k, const char *key) {
+    const cJSON *inner = pl_look_member(k, NULL, "dflash_config");
+    return inner && cJSON_IsObject(inner) && cJSON_GetObjectItemCaseSensitive(inner, key) ? inner : NULL;
+}
+
+static int64_t whole(const pl_look *k, const char *key) {
+    return pl_look_int(k, place(k, key), key);
+}
+
+static pl_check_verdict architecture(pl_look *k) {
+    const char *name = pl_look_architecture(k), *other = k->engine->nested ? "DSparkDraftModel" : "Qwen3DSparkModel";
+    if (strcmp(name, "DFlashDraftModel") == 0 || strcmp(name, other) == 0) return PL_CHECK_HOLDS;
+    if (k->engine->nested && (strcmp(name, "DFlashSpeculator") == 0 || strcmp(name, "DSparkSpeculator") == 0))
+        return PL_CHECK_HOLDS;
+    return pl_broken(k, "architectures: %s; expected DFlashDraftModel or %s", name, other);
+}
+
+static pl_check_verdict kind(pl_look *k) {
+    const char *type = pl_look_text(k, NULL, "speculators_model_type");
+    bool        spark = strstr(pl_look_architecture(k), "DSpark");
+    if (strcmp(type, spark ? "dspark" : "dflash") == 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "speculators_model_type: %s; the class is %s's", *type ? type : "missing",
+                     spark ? "dspark" : "dflash");
+}
+
+static pl_check_verdict layers_of_qwen3(pl_look *k) {
+    const char *type = pl_look_text(k, k->layer, "model_type");
+    return strcmp(type, "qwen3") == 0 ? PL_CHECK_HOLDS : pl_broken(k, "model_type: %s; expected qwen3", type);
+}
+
+static pl_check_verdict block_size(pl_look *k) {
+    int64_t top = pl_look_int(k, NULL, "block_size"), size = whole(k, "block_size");
+    if (size < 2) return pl_broken(k, "block_size is missing, or no block");
+    if (top >= 0 && top != size)
+        return pl_broken(k, "block_size: %lld, in dflash_config %lld", (long long)top, (long long)size);
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict mask(pl_look *k) {
+    int64_t id = whole(k, "mask_token_id");
+    if (id < 0) return pl_broken(k, "mask_token_id is missing");
+    if (id >= pl_look_vocab(k)) return pl_broken(k, "mask_token_id: %lld, beyond the vocabulary", (long long)id);
+    return PL_CHECK_HOLDS;
+}
+
+// The layers' outputs; -1: there is no list of numbers under the name that the engine reads.
+static int listed(const pl_look *k, int64_t *layer) {
+    const char  *key = k->engine->nested ? "aux_hidden_state_layer_ids" : "target_layer_ids";
+    const cJSON *list = pl_look_member(k, place(k, key), key);
+    int          n = 0;
+    if (!list || !cJSON_IsArray(list)) return -1;
+    for (const cJSON *e = list->child; e; e = e->next) {
+        if (n == PL_HF_TAPS || pl_json_int_of(&k->j, e, -1, PL_HF_LAYERS_MAX, &layer[n], NULL) != PL_OK) return -1;
+        layer[n++] -= k->engine->nested; // counts inputs
+    }
+    return n > 0 ? n : -1;
+}
+
+static pl_check_verdict layers_written(pl_look *k) {
+    int64_t layer[PL_HF_TAPS];
+    if (listed(k, layer) > 0) return PL_CHECK_HOLDS;
+    return pl_broken(k, "%s is missing, and readers would derive layers of their own",
+                     k->engine->nested ? "aux_hidden_state_layer_ids" : "target_layer_ids");
+}
+
+static pl_check_verdict layers_there(pl_look *k) {
+    int64_t layer[PL_HF_TAPS];
+    int     n = listed(k, layer);
+    for (int i = 0; i < n; i++) {
+        if (layer[i] < 0) return pl_broken(k, "reads the embeddings, which engines do not capture");
+        if (i > 0 && layer[i] <= layer[i - 1]) return pl_broken(k, "layer %lld comes late", (long long)layer[i]);
+    }
+    if (!k->has_target) return pl_unseen(k, "give --target");
+    int64_t last = n > 0 ? layer[n - 1] : 0, depth = k->target.num_hidden_layers;
+    if (last < depth - 1) return PL_CHECK_HOLDS;
+    return pl_broken(k, "reads the output of layer %lld, the target has %lld%s", (long long)last, (long long)depth,
+                     last == depth - 1 ? ", and what leaves the last is not captured everywhere" : "");
+}
+
+static pl_check_verdict depth(pl_look *k) {
+    int64_t n = whole(k, "num_target_layers");
+    if (k->engine->nested && n < 0) return PL_CHECK_HOLDS; // its form has no such member
+    if (n < 0) return pl_unseen(k, "num_target_layers is missing");
+    if (!k->has_target) return pl_unseen(k, "give --target");
+    if (n == k->target.num_hidden_layers) return PL_CHECK_HOLDS;
+    return pl_broken(k, "num_target_layers: %lld, the target has %d", (long long)n, k->target.num_hidden_layers);
+}
+
+// -1: left to a default.
+static int anchored(const pl_look *k) {
+    int v = pl_look_flag(k, place(k, "sample_from_anchor"), "sample_from_anchor");
+    return v < 0 && !k->engine->nested ? dspark(k) : v;
+}
+
+static pl_check_verdict anchor(pl_look *k) {
+    if (anchored(k) < 0) return pl_broken(k, "sample_from_anchor is missing, and defaults differ");
+    if (pl_look_flag(k, NULL, "sliding_window_non_causal") < 0)
+        return pl_broken(k, "sliding_window_non_causal is missing, and defaults differ");
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict tokens(pl_look *k) {
+    const cJSON *list = pl_look_member(k, NULL, "speculators_config.proposal_methods");
+    int64_t n = list && cJSON_IsArray(list) && list->child ? pl_look_int(k, list->child, "speculative_tokens") : -1;
+    int64_t drafted = whole(k, "block_size") - !anchored(k);
+    if (n == drafted || n < 1 || anchored(k) < 0) return PL_CHECK_HOLDS; // or told by proposal
+    return pl_broken(k, "speculative_tokens: %lld, a block drafts %lld", (long long)n, (long long)drafted);
+}
+
+static pl_check_verdict full_attention(pl_look *k) {
+    const cJSON *types = pl_look_member(k, k->layer, "layer_types");
+    if (pl_look_flag(k, place(k, "is_causal"), "is_causal") == 1)
+        return pl_broken(k, "is_causal: true; a block sees itself in both directions");
+    for (const cJSON *t = types && cJSON_IsArray(types) ? types->child : NULL; t; t = t->next)
+        if (!cJSON_IsString(t) || strcmp(t->valuestring, "full_attention") != 0)
+            return pl_broken(k, "layer_types: a window, which readers take for causal");
+    return PL_CHECK_HOLDS;
+}
+
+// ---- tensors ----
+
+// Calls f for each tensor that must be there, until one says what is broken.
+typedef pl_check_verdict (*each)(pl_look *k, const char *name, int64_t rows, int64_t cols);
+
+static pl_check_verdict layer_tensors(pl_look *k, int number, each f) {
+    int64_t d = pl_look_int(k, k->layer, "hidden_size"), dim = pl_look_int(k, k->layer, "head_dim");
+    int64_t q = pl_look_int(k, k->layer, "num_attention_heads") * dim;
+    int64_t kv = pl_look_int(k, k->layer, "num_key_value_heads") * dim;
+    int64_t inter = pl_look_int(k, k->layer, "intermediate_size");
+    const struct {
+        const char *name;
+        int64_t     rows, cols;
+    } all[] = {{"input_layernorm", d, 0},    {"post_attention_layernorm", d, 0}, {"self_attn.q_proj", q, d},
+               {"self_attn.k_proj", kv, d},  {"self_attn.v_proj", kv, d},        {"self_attn.o_proj", d, q},
+               {"self_attn.q_norm", dim, 0}, {"self_attn.k_norm", dim, 0},       {"mlp.gate_proj", inter, d},
+               {"mlp.up_proj", inter, d},    {"mlp.down_proj", d, inter}};
+    pl_check_verdict v = PL_CHECK_HOLDS;
+    for (size_t i = 0; i < sizeof all / sizeof *all && v == PL_CHECK_HOLDS; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "layers.%d.%s.weight", number, all[i].name);
+        v = f(k, name, all[i].rows, all[i].cols);
+    }
+    return v;
+}
+
+static pl_check_verdict all_tensors(pl_look *k, each f) {
+    int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
+    int64_t V = pl_look_vocab(k), wide = k->has_target ? k->target.hidden_size : d;
+    int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0, rows = k->rows > 0 ? k->rows : V;
+    bool    sure = dspark(k) && pl_look_flag(k, place(k, "enable_confidence_head"), "enable_confidence_head") == 1;
+    bool    both = pl_look_flag(k, place(k, "confidence_head_with_markov"), "confidence_head_with_markov") != 0;
+    pl_check_verdict v = f(k, "fc.weight", d, (n > 0 ? n : 1) * wide);
+    if (v == PL_CHECK_HOLDS) v = f(k, "hidden_norm.weight", d, 0);
+    if (v == PL_CHECK_HOLDS) v = f(k, "norm.weight", d, 0);
+    for (int i = 0; i < pl_look_int(k, k->layer, "num_hidden_layers") && v == PL_CHECK_HOLDS; i++)
+        v = layer_tensors(k, i, f);
+    if (rank > 0 && v == PL_CHECK_HOLDS) v = f(k, "markov_head.markov_w1.weight", V, rank);
+    if (rank > 0 && v == PL_CHECK_HOLDS) v = f(k, "markov_head.markov_w2.weight", rows, rank);
+    if (sure && v == PL_CHECK_HOLDS) v = f(k, "confidence_head.proj.weight", 1, d + (both && rank > 0 ? rank : 0));
+    if (sure && v == PL_CHECK_HOLDS) v = f(k, "confidence_head.proj.bias", 1, 0);
+    return v;
+}
+
+static pl_check_verdict there(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+    (void)rows, (void)cols;
+    return pl_st_find(k->st, name) ? PL_CHECK_HOLDS : pl_broken(k, "%s is missing", name);
+}
+
+// Broken where `why` names the tensor that is looked for: a search by the list of those that must be there.
+static pl_check_verdict is_it(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+    (void)rows, (void)cols;
+    return strcmp(k->why, name) == 0 ? PL_CHECK_BROKEN : PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict names(pl_look *k) {
+    static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight", "lm_head.weight"};
+    if (all_tensors(k, there) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
+    for (int64_t i = 0; i < pl_st_count(k->st); i++) {
+        const char *have = pl_st_at(k->st, i)->name;
+        bool        known = false;
+        for (int m = 0; m < 4 && !known; m++)
+            known = strcmp(have, more[m]) == 0;
+        snprintf(k->why, sizeof k->why, "%s", have);
+        if (!known && all_tensors(k, is_it) != PL_CHECK_BROKEN)
+            return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
+    }
+    k->why[0] = 0;
+    return PL_CHECK_HOLDS;
+}
+
+static pl_check_verdict shapes(pl_look *k) {
+    return all_tensors(k, pl_look_shape);
+}
+
+// Embeddings and head are the target's where the file has none: speculators has copies.
+static pl_check_verdict copies(pl_look *k) {
+    int64_t V = pl_look_vocab(k), d = pl_look_int(k, k->layer, "hidden_size"), rows = k->rows > 0 ? k->rows : V;
+    bool    wanted = k->engine->blocks->copies;
+    pl_check_verdict v = PL_CHECK_HOLDS;
+    if (wanted) v = there(k, "embed_tokens.weight", V, d);
+    if (wanted && v == PL_CHECK_HOLDS) v = there(k, "lm_head.weight", rows, d);
+    if (v == PL_CHECK_HOLDS) v = pl_look_shape(k, "embed_tokens.weight", V, d);
+    return v == PL_CHECK_HOLDS ? pl_look_shape(k, "lm_head.weight", rows, d) : v;
+}
+
+static pl_check_verdict draft_vocab(pl_look *k) {
+    int64_t stated = pl_look_int(k, NULL, "draft_vocab_size"), V = pl_look_vocab(k);
+    if (k->engine->nested && stated < 1) return pl_broken(k, "draft_vocab_size is missing, and the default is 32000");
+    if (stated >= 0 && stated != (k->rows > 0 ? k->rows : V))
+        return pl_broken(k, "draft_vocab_size: %lld, the head has %lld rows", (long long)stated,
+                         (long long)(k->rows > 0 ? k->rows : V));
+    if (!k->engine->blocks->own_head && k->rows > 0 && k->rows != V)
+        return pl_broken(k, "a head of %lld rows, where the engine takes the target's", (long long)k->rows);
+    return PL_CHECK_HOLDS;
+}
+
+const pl_check_rule pl_check_blocks[] = {
+    {"architecture", "the class by which the engine finds its code", architecture, false, NULL, PL_CHECK_ALL},
+    {"kind", "speculators_model_type is the class's", kind, false, "speculators", PL_CHECK_ALL},
+    {"model-type", "the draft layers are Qwen3's", layers_of_qwen3, false, NULL, PL_CHECK_ALL},
+    {"block-size", "slots of a block, the same wherever they stand", block_size, false, NULL, PL_CHECK_ALL},
+    {"mask", "the token in the slots behind the anchor", mask, false, NULL, PL_CHECK_ALL},
+    {"layers-written", "the target's layers are named", layers_written, false, NULL, PL_CHECK_ALL},
+    {"layers-there", "the target has them, in rising order, and engines capture them", layers_there, false, NULL,
+     PL_CHECK_ALL},
+    {"depth", "made for a target of so many layers", depth, false, NULL, PL_CHECK_ALL},
+    {"anchor", "whether the anchor's slot drafts is written", anchor, false, "speculators", PL_CHECK_ALL},
+    {"tokens", "drafted are as many as a block drafts", tokens, false, "speculators", PL_CHECK_ALL},
+    {"both-ways", "the block sees itself in both directions", full_attention, false, NULL, PL_CHECK_ALL},
+    {"names", "exactly the tensors that the engine knows", names, false, NULL, PL_CHECK_ALL},
+    {"shapes", "tensors of the sizes that config.json names", shapes, false, NULL, PL_CHECK_ALL},
+    {"embeddings", "copies of the target's embeddings and head, where the engine wants them", copies, false, NULL,
+     PL_CHECK_ALL},
+    {"draft-vocab", "draft_vocab_size is the number of the head's rows", draft_vocab, false, NULL, PL_CHECK_ALL},
+};
+const size_t pl_check_n_blocks = sizeof pl_check_blocks / sizeof *pl_check_blocks;
