@@ -648,6 +648,10 @@ shown_cuda_proofs() { # kernels on the emulated device: drawn orders, races, and
         (cd "$root" && PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=4 PACELINE_TEST_DEVICE=emulated "$t") >"$work/proofs.log" 2>&1 &&
             say cuda-proofs "${t##*/}: no race, the same bits in 4 orders" || fail cuda-proofs "${t##*/}: $(grep -m 1 -E '^race|FAILED' "$work/proofs.log")"
     done
+    for t in walk round; do
+        "$root/build/standin_nccl" $t >"$work/nccl.log" 2>&1 || { grep -m 1 ERROR "$work/nccl.log"; fail cuda-proofs "NCCL that is none: $t"; continue; }
+        say cuda-proofs "NCCL that is none: $(awk '/ failures$/ { n += $5 } / values of / { print } END { if (n) print n " failing calls of two ranks, each told in one line by both" }' "$work/nccl.log")"
+    done
     bash "$root/tests/cuda/mutate.sh" "$root/build" >"$work/mutate.log" 2>&1 || fail cuda-proofs "places that nothing misses"
     cat "$work/mutate.log"
 }

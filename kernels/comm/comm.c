@@ -82,8 +82,13 @@ bool pl_comm_failure_set(pl_comm_failure *f, int who, pl_status status, const ch
     return true;
 }
 
-pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err) {
+static void fall_apart(pl_comm *c) {
     c->broken = true;
+    if (c->transport && c->transport->stop) c->transport->stop(c);
+}
+
+pl_status pl_comm_failure_told(pl_comm *c, pl_comm_failure *f, pl_err *err) {
+    fall_apart(c);
     for (int i = 0; i < 1000 && atomic_load(&f->state) != FAILED; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); // who writes has only a line to write, or died over it
     if (atomic_load(&f->state) != FAILED) return pl_fail(err, PL_E_IO, "a rank ended without saying why");
@@ -97,7 +102,7 @@ pl_status pl_comm_check(pl_comm *c, pl_err *err) {
 void pl_comm_fail(pl_comm *c, const pl_err *why) {
     if (!c || c->broken) return;
     c->group->fail(c, why);
-    c->broken = true;
+    fall_apart(c);
 }
 
 void pl_comm_close(pl_comm *c) {

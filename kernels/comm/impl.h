@@ -42,6 +42,8 @@ typedef struct pl_transport {
     pl_status (*swap)(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *err);
     // All that was queued is done, or a rank has failed. NULL: pl_ctx_sync.
     pl_status (*settle)(pl_comm *c, pl_ctx *ctx, pl_err *err);
+    // A failure is known: what is queued must not wait for the others any more. NULL: nothing does.
+    void (*stop)(pl_comm *c);
     void (*close)(pl_comm *c);
 } pl_transport;
 

@@ -9,8 +9,8 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/rng.h"
 #include "kernels/comm/comm.h"
+#include "tests/kernels/ranks.h"
 #include "tests/mpirun.h"
 #include "tests/port.h"
 #include <fcntl.h>
@@ -22,13 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// What every rank does. A rank that is not content says so by failing.
+// What every rank does.
 typedef pl_status (*rank_fn)(pl_comm *c, pl_err *err);
-
-#define EXPECT(cond)                                                                                                   \
-    do {                                                                                                               \
-        if (!(cond)) return pl_fail(err, PL_E_INTERNAL, "line %d: %s", __LINE__, #cond);                               \
-    } while (0)
 
 // How the ranks come together: as children that share memory, or, each started by itself, over TCP, or by mpirun over
 // MPI.
@@ -88,39 +83,7 @@ static void all_content(int ranks, rank_fn fn) {
 
 // ---- sums
 
-static float value(int rank, int64_t i) {
-    return pl_rng_normal(pl_rng_make(7, PL_STREAM_TEST, (uint64_t)rank), (uint64_t)i);
-}
-
-// The definition: halves at the largest power of two below n.
-static float tree(int from, int n, int64_t i) {
-    if (n == 1) return value(from, i);
-    int left = 1;
-    while (2 * left < n)
-        left *= 2;
-    return tree(from, left, i) + tree(from + left, n - left, i);
-}
-
 static const pl_backend *backend;
-
-static pl_status sum(pl_comm *c, pl_ctx *ctx, int64_t n, pl_err *err) {
-    size_t           bytes = (size_t)n * sizeof(float);
-    float           *host = pl_malloc(bytes + sizeof *host);
-    const pl_memory *m = backend->memory;
-    void            *x = pl_memory_create(m, PL_LOCAL, bytes + 1, err);
-    EXPECT(host && x);
-    for (int64_t i = 0; i < n; i++)
-        host[i] = value(pl_comm_rank(c), i);
-    PL_TRY(pl_memory_write(m, x, host, bytes, err));
-    PL_TRY(pl_comm_sum(c, ctx, x, n, err));
-    PL_TRY(pl_memory_read(m, host, x, bytes, err));
-    for (int64_t i = 0; i<n; i += n> 4000 ? 997 : 1)
-        EXPECT(host[i] == tree(0, pl_comm_ranks(c), i));
-    if (n > 0) EXPECT(host[n - 1] == tree(0, pl_comm_ranks(c), n - 1));
-    pl_memory_destroy(m, PL_LOCAL, x, bytes + 1);
-    pl_free(host);
-    return PL_OK;
-}
 
 // The two halves of the sum: a rank's piece is the sum's, bit for bit; once gathered, all of it is there. What of
 // rank r is fetched stands in rank 0's memory, and nobody else's changes.
@@ -133,19 +96,19 @@ static pl_status halves(pl_comm *c, pl_ctx *ctx, int64_t n, int64_t piece, pl_er
     int64_t          from = rank * piece < n ? rank * piece : n, to = from + piece < n ? from + piece : n;
     EXPECT(host && x);
     for (int64_t i = 0; i < n; i++)
-        host[i] = value(rank, i);
+        host[i] = ranks_value(rank, i);
     PL_TRY(pl_memory_write(m, x, host, bytes, err));
     PL_TRY(pl_comm_sum_pieces(c, ctx, x, n, piece, err));
     PL_TRY(pl_memory_read(m, host, x, bytes, err));
     for (int64_t i = from; i < to; i++)
-        EXPECT(host[i] == tree(0, ranks, i));
+        EXPECT(host[i] == ranks_tree(0, ranks, i));
     for (int64_t i = 0; i < n; i++)
         if (i < from || i >= to) host[i] = -1;
     PL_TRY(pl_memory_write(m, x, host, bytes, err));
     PL_TRY(pl_comm_gather_pieces(c, ctx, x, bytes, (size_t)piece * sizeof(float), err));
     PL_TRY(pl_memory_read(m, host, x, bytes, err));
     for (int64_t i = 0; i < n; i++)
-        EXPECT(host[i] == tree(0, ranks, i));
+        EXPECT(host[i] == ranks_tree(0, ranks, i));
     for (int r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < n; i++)
             host[i] = (float)(100 * rank) + (float)(i % 7);
@@ -195,7 +158,7 @@ static pl_status sums(pl_comm *c, pl_err *err) {
     PL_TRY(pl_comm_open(c, "host", backend, err));
     PL_TRY(pl_ctx_init(&ctx, backend, NULL));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        PL_TRY(sum(c, &ctx, counts[i], err));
+        PL_TRY(ranks_sum(c, &ctx, counts[i], err));
     pl_ctx_fini(&ctx);
     return PL_OK;
 }
@@ -212,8 +175,8 @@ static pl_status device_sums(pl_comm *c, pl_err *err) {
     PL_TRY(pl_comm_open(c, "auto", backend, err));
     EXPECT(strcmp(pl_comm_transport(c), way == MPI ? "MPI" : way == TCP ? "TCP" : "shared memory") == 0);
     PL_TRY(pl_ctx_init(&ctx, backend, NULL));
-    PL_TRY(sum(c, &ctx, 5, err));
-    PL_TRY(sum(c, &ctx, 10007, err));
+    PL_TRY(ranks_sum(c, &ctx, 5, err));
+    PL_TRY(ranks_sum(c, &ctx, 10007, err));
     pl_ctx_fini(&ctx);
     return PL_OK;
 }
@@ -304,9 +267,9 @@ static pl_status words(pl_comm *c, pl_err *err) {
         for (size_t i = 0; i < part; i++)
             EXPECT(data[i] == (uint8_t)(i * 7 + (size_t)again));
         for (int i = 0; i < 300; i++)
-            x[i] = (double)value(pl_comm_rank(c), i);
+            x[i] = (double)ranks_value(pl_comm_rank(c), i);
         PL_TRY(pl_comm_sum_doubles(c, x, 300, err));
-        EXPECT(x[299] == ((double)value(0, 299) + (double)value(1, 299)) + (double)value(2, 299));
+        EXPECT(x[299] == ((double)ranks_value(0, 299) + (double)ranks_value(1, 299)) + (double)ranks_value(2, 299));
         PL_TRY(pl_comm_barrier(c, err));
     }
     pl_free(data);

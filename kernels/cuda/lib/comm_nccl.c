@@ -99,20 +99,26 @@ static pl_status open_nccl(pl_comm *c, const pl_backend *be, pl_err *err) {
     return c->own ? PL_OK : pl_fail(err, PL_E_MEMORY, "NCCL: out of memory");
 }
 
+// Frees the stream from kernels that would wait for ever for a rank that is gone, and with it whoever waits for the
+// stream, frees memory or ends the context.
+static void stop_nccl(pl_comm *c) {
+    own *o = c->own;
+    if (o && o->comm) nccl.ncclCommAbort(o->comm);
+    if (o) o->comm = NULL;
+}
+
 static void close_nccl(pl_comm *c) {
     own *o = c->own;
-    if (o && o->comm && c->broken)
-        nccl.ncclCommAbort(o->comm);
-    else if (o && o->comm)
-        nccl.ncclCommDestroy(o->comm);
+    if (c->broken) stop_nccl(c);
+    if (o && o->comm) nccl.ncclCommDestroy(o->comm);
     pl_free(o);
     c->own = NULL;
 }
 
-static pl_status failed(pl_comm *c, own *o, pl_status st) {
-    if (o->comm) nccl.ncclCommAbort(o->comm); // frees the stream from kernels that would wait for ever
-    o->comm = NULL;
-    c->broken = true;
+// The others hear of it, unless it is from them that this rank heard.
+static pl_status failed(pl_comm *c, pl_status st, const pl_err *why) {
+    pl_comm_fail(c, why ? why : &(pl_err){.status = st, .msg = "NCCL failed"});
+    stop_nccl(c);
     return st;
 }
 
@@ -132,14 +138,15 @@ static pl_status outcome(pl_comm *c, own *o, ncclResult_t r, const char *doing, 
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
     }
     if (st == PL_OK) st = fits(r, doing, err);
-    return st == PL_OK ? st : failed(c, o, st);
+    return st == PL_OK ? st : failed(c, st, err);
 }
 
 static pl_status join(pl_comm *c, own *o, pl_err *err) {
     ncclUniqueId id = {{0}};
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (c->rank == 0) PL_TRY(fits(nccl.ncclGetUniqueId(&id), "no id", err));
+    pl_status st = c->rank == 0 ? fits(nccl.ncclGetUniqueId(&id), "no id", err) : PL_OK;
+    if (st != PL_OK) return failed(c, st, err);
     PL_TRY(pl_comm_broadcast(c, &id, sizeof id, err));
     ncclResult_t r = nccl.ncclCommInitRankConfig(&o->comm, c->ranks, id, c->rank, &config);
     return outcome(c, o, r, "joining the ranks", err);
@@ -154,7 +161,8 @@ static pl_status swap(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err *er
     if (!PL_CUDA(enter)(ctx)) return pl_ctx_sync(ctx, err);
     if (!o->comm) PL_TRY(join(c, o, err));
     PL_TRY(pl_comm_check(c, err));
-    PL_TRY(fits(nccl.ncclGroupStart(), "a group", err));
+    pl_status st = fits(nccl.ncclGroupStart(), "a group", err);
+    if (st != PL_OK) return failed(c, st, err);
     ncclResult_t r = ncclSuccess;
     for (int i = 0; i < c->ranks; i++) {
         if (goes_on(r) && s->out_bytes[i])
@@ -174,11 +182,16 @@ static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
         pl_status    st = pl_comm_check(c, err);
         if (st == PL_OK) st = fits(nccl.ncclCommGetAsyncError(o->comm, &r), "its state", err);
         if (st == PL_OK && r != ncclInProgress) st = fits(r, "pieces", err);
-        if (st != PL_OK) return failed(c, o, st);
+        if (st != PL_OK) return failed(c, st, err);
         pause_briefly(since);
     }
     return pl_ctx_sync(ctx, err);
 }
 
-const pl_transport pl_transport_nccl = {
-    .name = "nccl", .room = PL_COMM_ROUND_NCCL, .open = open_nccl, .swap = swap, .settle = settle, .close = close_nccl};
+const pl_transport pl_transport_nccl = {.name = "nccl",
+                                        .room = PL_COMM_ROUND_NCCL,
+                                        .open = open_nccl,
+                                        .swap = swap,
+                                        .settle = settle,
+                                        .stop = stop_nccl,
+                                        .close = close_nccl};
