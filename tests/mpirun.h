@@ -3,7 +3,13 @@
 #ifndef PL_TEST_MPIRUN_H
 #define PL_TEST_MPIRUN_H
 
+#include "kernels/comm/comm.h"
 #include <stdlib.h>
+
+// MPICH's ends all as soon as one has died, before they can say a word.
+static inline const char *test_mpirun_patience(void) {
+    return pl_comm_mpi_kind() == PL_MPI_MPICH ? "-disable-auto-cleanup" : "";
+}
 
 static inline void test_mpirun_here(void) {
     static const char *const set[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},

@@ -258,6 +258,9 @@ shown_faults() { # every failure that every command can meet; a quarter of an ho
     "$(program)" --version >/dev/null
     "$root/build/test_fault" all >"$work/faults.log" 2>&1 || fail faults "$(grep -v '^ ' "$work/faults.log" | grep -E ' (own|libs) ' | head -n 20)"
     while read -r line; do say faults "$line"; done < <(grep -E '^[a-z]+ \([0-9]+ s\)|^  ' "$work/faults.log")
+    [ -x "$root/build/test_mpi_faults" ] || { say faults "MPI: not shown (a build without it)"; return; }
+    "$root/build/test_mpi_faults" all >"$work/faults.log" 2>&1 && say faults "$(grep 'failing calls' "$work/faults.log") by two ranks: a line by each, nobody hangs" ||
+        fail faults "MPI: $(grep -m 1 ERROR "$work/faults.log")"
 }
 
 shown_verify() { # each verifier's distribution through the decode loop, a million draws a test

@@ -81,8 +81,9 @@ static void fail(pl_comm *c, const pl_err *why) {
 }
 
 static void say_error(char text[MPI_MAX_ERROR_STRING], int code) {
-    int n;
-    if (MPI_Error_string(code, text, &n) != MPI_SUCCESS) snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
+    int  n, begun = 0; // before, Open MPI ends who asks for its words
+    bool has_words = MPI_Initialized(&begun) == MPI_SUCCESS && begun && MPI_Error_string(code, text, &n) == MPI_SUCCESS;
+    if (!has_words) snprintf(text, MPI_MAX_ERROR_STRING, "error %d", code);
     text[strcspn(text, "\n")] = 0;
 }
 

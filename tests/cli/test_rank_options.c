@@ -423,9 +423,9 @@ static running start_mpirun(int ranks, const char *out, const char *more) {
     char    line[1024];
     assert_non_null(r.err);
     snprintf(line, sizeof line,
-             "exec '%s' -n %d sh -c 'echo $$ >%s/pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec \"$@\"' - '%s' train "
+             "exec '%s' %s -n %d sh -c 'echo $$ >%s/pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec \"$@\"' - '%s' train "
              "%s/r.yaml --out %s/%s --quiet --threads 1 %s",
-             PACELINE_MPIEXEC, ranks, base, PACELINE_PROGRAM, base, base, out, more);
+             PACELINE_MPIEXEC, test_mpirun_patience(), ranks, base, PACELINE_PROGRAM, base, base, out, more);
     fflush(NULL);
     r.pid = fork();
     assert_true(r.pid >= 0);
