@@ -255,6 +255,7 @@ static pl_status write_share(pl_dataset_writer *w, const sources *s, const pl_ge
     PL_TRY_GOTO(st, done, missing(&list, &share.n, &plan, w, err));
     share.g = g;
     share.shard = list;
+    share.end = share.n;
     st = pl_shards_write(&share, g, w, env->comm, pl_dataset_writer_docs(w), err);
 done:
     pl_generator_destroy(g);

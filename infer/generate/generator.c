@@ -411,6 +411,19 @@ int64_t pl_generator_jobs(const pl_generator *g) {
     return g->opt.samples < 0 ? -1 : g->n_places * (g->opt.samples + (g->opt.greedy ? 1 : 0));
 }
 
+void pl_generator_forget(pl_generator *g) {
+    for (int i = 0; i < g->opt.sessions; i++) {
+        pl_session *s = pl_engine_session(g->engine, i);
+        if (s) pl_engine_end(g->engine, s);
+    }
+    for (int i = 0; i < g->ring_size; i++)
+        g->ring[i].session = NULL;
+    g->next_out = g->next_start = g->known;
+    g->in_out = -1;
+    g->range = (pl_jobs){0};
+    g->next = 0;
+}
+
 // ---- jobs ----
 
 // The range that follows; false: none.

@@ -76,6 +76,9 @@ int64_t     pl_generator_jobs(const pl_generator *g); // documents in all; -1 wi
 // there are no more. The last emitted token has no row, since the target never read it: it is the document's end. After
 // a failure only destroy is allowed.
 pl_status   pl_generator_next(pl_generator *g, pl_columns *doc, pl_err *err);
+// Forgets what is known and was not given away, begun or not: the next document is the first of a range that is asked
+// for then.
+void        pl_generator_forget(pl_generator *g);
 // The text that it answers, uncut, borrowed likewise.
 const char *pl_generator_prompt(const pl_generator *g);
 int64_t     pl_generator_number(const pl_generator *g); // its job

@@ -59,31 +59,44 @@ int64_t pl_shard_of(const pl_shard_plan *p, int64_t job) {
 // goes on.
 static int64_t unit_end(const pl_shard_share *s, int64_t at) {
     int64_t end = at + 1;
-    while (end < s->n && s->shard[end] == s->shard[end - 1] + 1 &&
+    while (end < s->n && s->shard[end] == s->shard[end - 1] + 1 && (!s->group || s->group[end] == s->group[at]) &&
            !pl_generator_begins(s->g, s->plan->first[s->shard[end]]))
         end++;
     return end;
 }
 
-bool pl_shard_share_next(void *share, pl_jobs *range) {
-    pl_shard_share *s = share;
-    while (s->at < s->n) {
-        int64_t from = s->at;
-        s->at = unit_end(s, from);
-        if (s->units++ % s->ranks != s->rank) continue;
-        *range = (pl_jobs){s->plan->first[s->shard[from]], s->plan->first[s->shard[s->at - 1] + 1]};
+// This rank's next unit before `end`, behind *at.
+static bool next_unit(const pl_shard_share *s, int64_t *at, int64_t *units, int64_t end, pl_jobs *range) {
+    while (*at < end) {
+        int64_t from = *at;
+        *at = unit_end(s, from);
+        if ((*units)++ % s->ranks != s->rank) continue;
+        *range = (pl_jobs){s->plan->first[s->shard[from]], s->plan->first[s->shard[*at - 1] + 1]};
         return true;
     }
     return false;
 }
 
+bool pl_shard_share_next(void *share, pl_jobs *range) {
+    pl_shard_share *s = share;
+    return next_unit(s, &s->at, &s->units, s->n, range);
+}
+
 int64_t pl_shard_share_docs(const pl_shard_share *share) {
-    pl_shard_share s = *share;
-    pl_jobs        r;
-    int64_t        docs = 0;
-    while (pl_shard_share_next(&s, &r))
+    pl_jobs r;
+    int64_t docs = 0, at = share->made, units = share->made_units;
+    while (next_unit(share, &at, &units, share->end, &r))
         docs += r.end - r.first;
     return docs;
+}
+
+// What is left of the list before `end` is other ranks', for whose units the generator has perhaps not asked yet.
+static void pass(pl_shard_share *s) {
+    while (s->made < s->end)
+        s->made = unit_end(s, s->made), s->made_units++;
+    if (s->at >= s->made) return;
+    s->at = s->made;
+    s->units = s->made_units;
 }
 
 // ---- making them
@@ -98,13 +111,13 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
                           pl_err *err) {
     pl_progress p;
     pl_columns  doc;
-    int64_t     all = done + pl_shard_share_docs(s), tokens = 0;
+    int64_t     left = pl_shard_share_docs(s), all = done + left, tokens = 0;
     pl_status   st = PL_OK;
     pl_dataset_writer_expect(w, s->plan->n);
     pl_progress_begin(&p, "generate", done, all);
-    while (st == PL_OK) {
+    for (; left > 0 && st == PL_OK; left--) {
         st = pl_generator_next(g, &doc, err);
-        if (st != PL_OK || doc.n == 0) break;
+        if (st != PL_OK) break;
         st = append(s, g, w, &doc, err);
         tokens++; // the last one, which has no row
         for (int64_t t = 0; t < doc.n; t++)
@@ -116,5 +129,7 @@ pl_status pl_shards_write(pl_shard_share *s, pl_generator *g, pl_dataset_writer 
         if (st == PL_OK) st = pl_comm_check(comm, err);
     }
     pl_progress_end(&p);
-    return st == PL_OK ? pl_dataset_flush(w, err) : st;
+    if (st == PL_OK) st = pl_dataset_flush(w, err);
+    if (st == PL_OK) pass(s);
+    return st;
 }

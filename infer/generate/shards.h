@@ -24,23 +24,26 @@ pl_status pl_shard_plan_make(pl_shard_plan *p, const pl_generator *g, int64_t ro
 void      pl_shard_plan_fini(pl_shard_plan *p);
 int64_t   pl_shard_of(const pl_shard_plan *p, int64_t job);
 
-// What one rank makes of a list of shards, in ascending order: a generator's work.
+// What one rank makes of a list of shards: a generator's work. The generator may look ahead, beyond the shards that are
+// wanted now: their last answers are then made beside the first ones of those behind them, which wait in it until it is
+// their turn.
 typedef struct pl_shard_share {
     const pl_shard_plan *plan;
     const pl_generator  *g;
     int                  rank, ranks;
-    const int64_t       *shard; // [n] the list; borrowed
-    int64_t              n;
-    int64_t              at, units; // of the list: behind what was given; units so far
-    bool                 through;   // a stop waits until the list is made: who trains has a checkpoint to write
+    const int64_t       *shard, *group; // [n] the list; shards of a group (NULL: all), ascending; borrowed
+    int64_t              n, end;        // written are those before `end`, a group's; those behind are looked ahead at
+    int64_t              at, units;     // of the list: behind what the generator was given; units so far
+    int64_t              made, made_units; // likewise of what was written
+    bool                 through;          // a stop waits until all is made: who trains has a checkpoint to write
 } pl_shard_share;
 
 // The next unit of this rank; a pl_generator_work's `next`, with the share as its argument.
 bool    pl_shard_share_next(void *share, pl_jobs *range);
-// The documents in all that this rank makes of the list.
+// The documents in all that this rank has yet to write.
 int64_t pl_shard_share_docs(const pl_shard_share *share);
 
-// Takes all documents of the generator, whose work is `share`, into the writer. done: documents that were there
+// Takes the documents of the list up to `end` from the generator, whose work is `share`, into the writer. done: documents that were there
 // before, for the progress that is told. PL_E_INTERRUPTED when the process was asked to stop; another rank's failure.
 pl_status pl_shards_write(pl_shard_share *share, pl_generator *g, pl_dataset_writer *w, pl_comm *comm, int64_t done,
                           pl_err *err);

@@ -8,6 +8,7 @@
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/source/order.h"
+#include "train/source/queue.h"
 
 #include <string.h>
 
@@ -36,9 +37,10 @@ typedef struct bounded {
     int64_t            budget, present, most; // bytes: allowed, on disk, on disk at most so far
     int64_t            made, again;           // shards; of them, those that had been there before
     int64_t           *there;                 // [plan.n] bytes on disk, 0: not there
-    int64_t           *list;                  // [plan.n] scratch
+    int64_t           *list;                  // [plan.n] scratch: shards that are given up
+    pl_shard_queue     queue;                 // shards to make
     bool              *pinned;                // [order.windows] wanted by the step in hand
-    int64_t           *turn;                  // [order.windows] scratch: of the next epoch
+    int64_t           *far;                   // [order.windows] scratch: turns until it is wanted next
     bool               stepping;              // begin says what is wanted
     int64_t            at;                    // document in hand, -1: none
     pl_columns         doc;
@@ -132,28 +134,44 @@ static int64_t room_of(const bounded *b, int64_t k) {
     return known ? known : pl_dataset_shard_room(&b->s.attrs, b->plan.rows[k], docs);
 }
 
-// How many windows pass before the one at `at` comes to window w again.
-static int64_t distance(const bounded *b, int64_t w, int64_t now) {
-    int64_t n = b->order.windows, here = 0, then = 0, next = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (b->order.turn[i] == now) here = i;
-        if (b->order.turn[i] == w) then = i;
-        if (b->turn[i] == w) next = n + i;
-    }
-    return (then > here ? then : next) - here;
+// How many turns pass from `now` until each window's next.
+static void measure(bounded *b, int64_t now) {
+    int64_t n = b->order.windows;
+    for (int64_t turn = (now / n + 2) * n - 1; turn >= now; turn--)
+        b->far[pl_shard_queue_window(&b->queue, turn)] = turn - now;
 }
 
-// Of the windows that have shards here and are not wanted now, the one that is wanted last; -1: none.
-static int64_t wanted_last(const bounded *b, int64_t now) {
-    int64_t best = -1, far = -1;
-    for (int64_t w = 0; w < b->order.windows; w++) {
-        bool here = false;
-        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
-            here |= b->there[k] > 0;
-        if (!here || b->pinned[w] || w == now) continue;
-        int64_t d = distance(b, w, now);
-        if (d > far) far = d, best = w;
-    }
+// Bytes of the window's shards that are here.
+static int64_t here(const bounded *b, int64_t w) {
+    int64_t bytes = 0;
+    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+        bytes += b->there[k];
+    return bytes;
+}
+
+static bool missing(const bounded *b, int64_t w) {
+    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
+        if (b->there[k] == 0) return true;
+    return false;
+}
+
+// Whether the window's shards may go for what is wanted before `far` turns have passed.
+static bool may_go(const bounded *b, int64_t w, int64_t far) {
+    return !b->pinned[w] && b->far[w] > far && here(b, w) > 0;
+}
+
+static int64_t may_be_freed(const bounded *b, int64_t far) {
+    int64_t bytes = 0;
+    for (int64_t w = 0; w < b->order.windows; w++)
+        if (may_go(b, w, far)) bytes += here(b, w);
+    return bytes;
+}
+
+// Of those that may go, the one that is wanted last; -1: none.
+static int64_t wanted_last(const bounded *b, int64_t far) {
+    int64_t best = -1;
+    for (int64_t w = 0; w < b->order.windows; w++)
+        if (may_go(b, w, far) && (best < 0 || b->far[w] > b->far[best])) best = w;
     return best;
 }
 
@@ -165,21 +183,24 @@ static pl_status does_not_fit(const bounded *b, int64_t w, int64_t need, pl_err 
                    (double)b->budget / 1e6, (long long)docs, (double)need / 1e6, (double)b->present / 1e6);
 }
 
-// Room for `need` bytes beside what stays. The same on all ranks; rank 0 deletes, once nobody has a file open.
-static pl_status make_room(bounded *b, int64_t now, int64_t need, pl_err *err) {
-    int64_t gone = 0;
-    pl_doc_order_turns(&b->order, b->order.epoch + 1, b->turn);
+// Gives up shards until `need` bytes have room; their files are dropped by drop_gone. Their number goes to *gone.
+static pl_status make_room(bounded *b, int64_t w, int64_t need, int64_t far, int64_t *gone, pl_err *err) {
     while (b->present + need > b->budget) {
-        int64_t w = wanted_last(b, now);
-        if (w < 0) return does_not_fit(b, now, need, err);
-        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++) {
+        int64_t last = wanted_last(b, far);
+        if (last < 0) return does_not_fit(b, w, need, err);
+        for (int64_t k = b->order.shard[last]; k < b->order.shard[last + 1]; k++) {
             if (b->there[k] == 0) continue;
             pl_dataset_forget(b->ds, k);
             b->present -= b->there[k];
             b->there[k] = 0;
-            b->list[gone++] = k;
+            b->list[(*gone)++] = k;
         }
     }
+    return PL_OK;
+}
+
+// Rank 0 deletes, once nobody has a file open.
+static pl_status drop_gone(bounded *b, int64_t gone, pl_err *err) {
     PL_TRY(pl_comm_barrier(b->s.env->comm, err));
     for (int64_t i = 0; i < gone && b->w; i++)
         PL_TRY(pl_dataset_writer_drop(b->w, b->list[i], err));
@@ -188,13 +209,56 @@ static pl_status make_room(bounded *b, int64_t now, int64_t need, pl_err *err) {
 
 // ---- making shards
 
-static pl_status write_share(bounded *b, int64_t n, pl_err *err) {
+static int64_t room_of_entries(const bounded *b, int64_t from, int64_t end) {
+    int64_t bytes = 0;
+    for (int64_t i = from; i < end; i++)
+        bytes += room_of(b, b->queue.shard[i]);
+    return bytes;
+}
+
+// The shards of window w, of turn `now`, are made, and with them those of the turns behind it that have room without
+// anything going that is wanted sooner than what has been looked at: entries [0, *end) of the queue.
+static pl_status choose(bounded *b, int64_t w, int64_t now, int64_t *end, int64_t *gone, pl_err *err) {
+    pl_shard_queue *q = &b->queue;
+    bool            more = true;
+    int64_t         need = 0;
+    *end = 0;
+    while (more) {
+        while (more && q->n == *end)
+            PL_TRY(pl_shard_queue_look(q, b->there, now, &more, err));
+        if (q->n == *end) break;
+        int64_t next = pl_shard_queue_end(q, *end), room = need + room_of_entries(b, *end, next);
+        int64_t far = *end == 0 ? 0 : q->next - now;
+        if (*end > 0 && (!b->stepping || b->present + room - may_be_freed(b, far) > b->budget)) break;
+        PL_TRY(make_room(b, w, room, far, gone, err));
+        need = room;
+        *end = next;
+    }
+    return PL_OK;
+}
+
+// Further entries of the queue, for the generators to go on with: as many documents as all of them take in hand.
+static pl_status look_ahead(bounded *b, int64_t now, int64_t end, pl_err *err) {
+    pl_shard_queue *q = &b->queue;
+    int64_t         docs = 0, want = 2 * (int64_t)b->s.opt.sessions * b->share.ranks;
+    bool            more = b->stepping;
+    while (more) {
+        for (; end < q->n; end++)
+            docs += b->plan.first[q->shard[end] + 1] - b->plan.first[q->shard[end]];
+        if (docs >= want) break;
+        PL_TRY(pl_shard_queue_look(q, b->there, now, &more, err));
+    }
+    return PL_OK;
+}
+
+static pl_status write_share(bounded *b, int64_t end, pl_err *err) {
     pl_comm           *comm = b->s.env->comm;
     int                rank = pl_comm_rank(comm);
     pl_dataset_writer *w = b->w;
-    b->share.shard = b->list;
-    b->share.n = n;
-    b->share.at = b->share.units = 0;
+    b->share.shard = b->queue.shard;
+    b->share.group = b->queue.turn;
+    b->share.n = b->queue.n;
+    b->share.end = end;
     if (rank > 0) PL_TRY(pl_dataset_writer_open(&w, b->dir, &b->s.attrs, rank, true, err));
     PL_TRY(pl_comm_barrier(comm, err)); // all have seen the manifest
     pl_status st = pl_shards_write(&b->share, b->g, w, comm, 0, err);
@@ -203,19 +267,10 @@ static pl_status write_share(bounded *b, int64_t n, pl_err *err) {
     return st;
 }
 
-// The shards b->list[0..n), by all ranks.
-static pl_status make(bounded *b, int64_t n, pl_err *err) {
-    pl_comm *comm = b->s.env->comm;
-    PL_TRY(write_share(b, n, err));
-    PL_TRY(pl_comm_barrier(comm, err));
-    if (b->w) PL_TRY(pl_dataset_writer_join(b->w, pl_comm_ranks(comm), err));
-    for (int64_t i = 0; i < n; i++)
-        b->again += pl_dataset_shard_bytes(b->ds, b->list[i]) > 0;
-    b->made += n;
-    PL_TRY(pl_comm_barrier(comm, err));
-    PL_TRY(pl_dataset_refresh(b->ds, err));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = b->list[i];
+// Entries [0, end) of the queue are there: they leave it.
+static pl_status arrived(bounded *b, int64_t end, pl_err *err) {
+    for (int64_t i = 0; i < end; i++) {
+        int64_t k = b->queue.shard[i];
         b->there[k] = pl_dataset_shard_bytes(b->ds, k);
         if (b->there[k] == 0)
             return pl_fail(err, PL_E_INPUT,
@@ -225,23 +280,58 @@ static pl_status make(bounded *b, int64_t n, pl_err *err) {
         b->present += b->there[k];
     }
     if (b->present > b->most) b->most = b->present;
+    pl_shard_queue_drop(&b->queue, end);
+    b->share.at -= end;
+    b->share.made -= end;
     return PL_OK;
+}
+
+// Entries [0, end) of the queue, by all ranks.
+static pl_status make(bounded *b, int64_t end, pl_err *err) {
+    pl_comm *comm = b->s.env->comm;
+    PL_TRY(write_share(b, end, err));
+    PL_TRY(pl_comm_barrier(comm, err));
+    if (b->w) PL_TRY(pl_dataset_writer_join(b->w, pl_comm_ranks(comm), err));
+    for (int64_t i = 0; i < end; i++)
+        b->again += pl_dataset_shard_bytes(b->ds, b->queue.shard[i]) > 0;
+    b->made += end;
+    PL_TRY(pl_comm_barrier(comm, err));
+    PL_TRY(pl_dataset_refresh(b->ds, err));
+    return arrived(b, end, err);
+}
+
+// What the generators have in hand is not what is wanted: a run that went on elsewhere, or shards that had to go again
+// though they were to come soon.
+static void begin_anew(bounded *b) {
+    pl_generator_forget(b->g);
+    b->queue.n = 0;
+    b->share.n = b->share.end = b->share.at = b->share.units = b->share.made = b->share.made_units = 0;
+}
+
+// Window w is there afterwards; the same on all ranks.
+static pl_status make_window(bounded *b, int64_t w, int64_t now, pl_err *err) {
+    int64_t end = 0, gone = 0;
+    measure(b, now);
+    if (!missing(b, w)) { // the budget may have been lowered
+        PL_TRY(make_room(b, w, 0, 0, &gone, err));
+        return drop_gone(b, gone, err);
+    }
+    if (b->queue.n > 0 && b->queue.turn[0] != now) begin_anew(b);
+    PL_TRY(choose(b, w, now, &end, &gone, err));
+    PL_TRY(look_ahead(b, now, end, err));
+    PL_TRY(drop_gone(b, gone, err));
+    return make(b, end, err);
 }
 
 // The shards of the window of document `at` are there afterwards.
 static pl_status ensure(bounded *b, int64_t at, pl_err *err) {
-    int64_t w = pl_doc_order_window(&b->order, at), n = 0, need = 0;
+    int64_t w = pl_doc_order_window(&b->order, at), now = b->order.epoch * b->order.windows;
     if (b->pinned[w]) return PL_OK;
     if (!b->stepping) memset(b->pinned, 0, (size_t)b->order.windows * sizeof *b->pinned);
-    for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
-        if (b->there[k] == 0) need += room_of(b, k), n++;
-    if (n > 0 || b->present > b->budget) PL_TRY(make_room(b, w, need, err)); // the budget may have been lowered
-    if (n > 0) {
-        n = 0;
-        for (int64_t k = b->order.shard[w]; k < b->order.shard[w + 1]; k++)
-            if (b->there[k] == 0) b->list[n++] = k;
-        PL_TRY(make(b, n, err));
-    }
+    while (b->order.turn[now % b->order.windows] != w)
+        now++;
+    while (missing(b, w) || b->present > b->budget)
+        PL_TRY(make_window(b, w, now, err));
     b->pinned[w] = true;
     return PL_OK;
 }
@@ -307,7 +397,8 @@ static void destroy(pl_feature_source *s) {
     pl_free(b->there);
     pl_free(b->list);
     pl_free(b->pinned);
-    pl_free(b->turn);
+    pl_free(b->far);
+    pl_shard_queue_fini(&b->queue);
     pl_free(b);
 }
 
@@ -399,8 +490,9 @@ static pl_status look(bounded *b, pl_err *err) {
     b->there = pl_calloc(n, sizeof *b->there);
     b->list = pl_calloc(n, sizeof *b->list);
     b->pinned = pl_calloc((size_t)b->order.windows + 1, sizeof *b->pinned);
-    b->turn = pl_calloc((size_t)b->order.windows + 1, sizeof *b->turn);
-    if (!b->there || !b->list || !b->pinned || !b->turn) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
+    b->far = pl_calloc((size_t)b->order.windows + 1, sizeof *b->far);
+    PL_TRY(pl_shard_queue_init(&b->queue, &b->order, err));
+    if (!b->there || !b->list || !b->pinned || !b->far) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", b->dir);
     for (int64_t k = 0; b->w && k < b->plan.n; k++)
         b->there[k] = pl_dataset_writer_has(b->w, k);
     PL_TRY(pl_comm_broadcast(comm, b->there, n * sizeof *b->there, err));

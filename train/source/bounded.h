@@ -3,7 +3,9 @@
 // The dataset is the one that `generate` would write, shard for shard (infer/generate/shards.h), in OUT/bounded. Shards
 // are made by all ranks, in shares, when the order (train/source/order.h, data.window) comes to their window, and
 // deleted when what is to be made needs their room, first those that are wanted again last. One that was deleted is
-// made again when it is wanted, in a later epoch or by a run that goes on, and must get the same bytes as before. Since
+// made again when it is wanted, in a later epoch or by a run that goes on, and must get the same bytes as before. As
+// many windows are made at a time as have room, and while their last answers are made the first of the window behind
+// them have begun (train/source/queue.h), so that the target never answers few at a time. Since
 // what is read and in which order depends on none of this, a bounded run is the run over the whole dataset with the
 // same window, bit for bit.
 //
