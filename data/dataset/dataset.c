@@ -346,7 +346,7 @@ static pl_status read_part(pl_dataset *ds, int64_t shard, int64_t first, int64_t
         if (!column || row == 0) continue;
         column += (size_t)at * row;
         if (c == PL_COLUMN_FEATURES && ds->some)
-            st = pl_h5_read_taps(h5, path, ds->place, ds->n_taps, shape.d, first, n, column, err);
+            st = pl_h5_read_taps(h5, path, ds->place, ds->n_taps, first, n, column, err);
         else
             st = pl_h5_read(h5, path, c, first, n, column, err);
     }

@@ -18,6 +18,11 @@
 #define PL_DATASET_HOLDOUT "20" // one prompt in so many is held out where nobody says another number
 #define PL_DATASET_MAX_TOP 128
 
+// How `features` and `last_hidden` are stored (traces: always bf16). int8 is data/dataset/mxint8.h's, each tap and the
+// last hidden a vector of its own: uint8 [N, A * bytes] and [N, bytes] with the attribute dtype="mxint8". Documents are
+// bf16 wherever they are held: the writer encodes what it appends, reading decodes.
+typedef enum pl_feature_format { PL_FEATURES_ANY, PL_FEATURES_BF16, PL_FEATURES_INT8 } pl_feature_format;
+
 // What must agree between the producer and every consumer. Strings are borrowed from the caller.
 typedef struct pl_dataset_attrs {
     const char *target_fingerprint;                 // of the target model
@@ -28,14 +33,17 @@ typedef struct pl_dataset_attrs {
     int32_t     d;                                  // width of one hidden state
     int32_t     A;                                  // number of taps, 0..PL_DATASET_MAX_TAPS
     int32_t     tap_layer_ids[PL_DATASET_MAX_TAPS]; // tap_numbering "layer inputs, 0-based"; L means layer L-1's output
+    pl_feature_format feature_format;               // any: of a producer bf16, of a consumer whatever it is
     // Traces alone (A is 0); NULL and 0 in features.
-    const char *drafter_fingerprint; // the checkpoint's
-    const char *head_fingerprint;    // its head's rows and the tokens they stand for
-    const char *tree;                // how it drafted: a policy's text
-    int32_t     top;                 // L
+    const char       *drafter_fingerprint; // the checkpoint's
+    const char       *head_fingerprint;    // its head's rows and the tokens they stand for
+    const char       *tree;                // how it drafted: a policy's text
+    int32_t           top;                 // L
 } pl_dataset_attrs;
 
 pl_columns_shape pl_dataset_shape(const pl_dataset_attrs *a);
+// The document's features become what reading them back from such a dataset would give.
+pl_status        pl_dataset_as_stored(const pl_dataset_attrs *a, pl_columns *doc, pl_err *err);
 
 // ---- writing
 

@@ -1,4 +1,5 @@
 #include "data/dataset/h5.h"
+#include "data/dataset/mxint8.h"
 #include "kernels/base/arena.h"
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +26,8 @@ static const char NUMBERING[] = "layer inputs, 0-based", NORM[] = "post final no
 #define MAX_CHUNK ((double)(1 << 28))
 
 // HDF5's type ids are run-time values, so these cannot be tables.
-static hid_t file_type(pl_column c) {
-    switch (pl_column_element(c)) {
+static hid_t file_type(pl_element e) {
+    switch (e) {
     case PL_ELEMENT_U8: return H5T_STD_U8LE;
     case PL_ELEMENT_I32: return H5T_STD_I32LE;
     case PL_ELEMENT_BF16: return H5T_STD_U16LE;
@@ -34,8 +35,8 @@ static hid_t file_type(pl_column c) {
     }
     return H5T_IEEE_F32LE;
 }
-static hid_t memory_type(pl_column c) {
-    switch (pl_column_element(c)) {
+static hid_t memory_type(pl_element e) {
+    switch (e) {
     case PL_ELEMENT_U8: return H5T_NATIVE_UINT8;
     case PL_ELEMENT_I32: return H5T_NATIVE_INT32;
     case PL_ELEMENT_BF16: return H5T_NATIVE_UINT16;
@@ -70,120 +71,16 @@ static pl_status h5_fail(pl_err *err, pl_status status, const char *path, const 
     return pl_fail(err, c.status, "%s: %s: HDF5: %s", path, what, c.why);
 }
 
+// Before whatever else is called. HDF5's own work at exit would end in a segmentation fault where a file could not be
+// closed for want of room on the disk.
 static void quiet(void) {
+    H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); // per thread, so at every entry
 }
 
 // ---- attributes
 
-// The strings of attributes, in the order of pl_dataset_own_attrs.text; the last ones are traces' alone.
-enum { TEXTS = 7, COMMON = 4 };
-static const char *const text_names[TEXTS] = {"target_fingerprint",  "tokenizer_fingerprint", "template", "generation",
-                                              "drafter_fingerprint", "head_fingerprint",      "tree"};
-
-static const char **text_of(pl_dataset_attrs *a, int i) {
-    const char **at[TEXTS] = {&a->target_fingerprint,  &a->tokenizer_fingerprint, &a->template_name, &a->generation,
-                              &a->drafter_fingerprint, &a->head_fingerprint,      &a->tree};
-    return at[i];
-}
-
-static int texts(const pl_dataset_attrs *a) {
-    return a->top ? TEXTS : COMMON;
-}
-
-const char *pl_dataset_kind_name(const pl_dataset_attrs *a) {
-    return a->top ? "traces" : "features";
-}
-
-void pl_dataset_own_fini(pl_dataset_own_attrs *o) {
-    for (int i = 0; i < TEXTS; i++)
-        pl_free(o->text[i]);
-    *o = (pl_dataset_own_attrs){0};
-}
-
-static void point(pl_dataset_own_attrs *o) {
-    for (int i = 0; i < TEXTS; i++)
-        *text_of(&o->a, i) = o->text[i];
-}
-
-pl_status pl_dataset_own_copy(pl_dataset_own_attrs *o, const pl_dataset_attrs *a, pl_err *err) {
-    pl_dataset_attrs from = *a;
-    bool             ok = true;
-    *o = (pl_dataset_own_attrs){.a = *a};
-    for (int i = 0; i < texts(a); i++) {
-        o->text[i] = pl_strdup(*text_of(&from, i));
-        ok = ok && o->text[i];
-    }
-    point(o);
-    if (ok) return PL_OK;
-    pl_dataset_own_fini(o);
-    return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
-}
-
-static void list_taps(char to[160], const pl_dataset_attrs *a) {
-    size_t n = 0;
-    to[0] = 0;
-    for (int32_t i = 0; i < a->A && n < 140; i++)
-        n += (size_t)snprintf(to + n, 160 - n, i ? ",%d" : "%d", a->tap_layer_ids[i]);
-}
-
-pl_status pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *have, const pl_dataset_attrs *want,
-                                 pl_err *err) {
-    if ((want->top != 0) != (have->top != 0))
-        return pl_fail(err, PL_E_INPUT, "%s: holds %s, wanted are %s; choose another folder", path,
-                       pl_dataset_kind_name(have), pl_dataset_kind_name(want));
-    const struct {
-        const char *what, *have, *want, *mend; // mend: what else than generating again helps
-    } s[] = {{"target", have->target_fingerprint, want->target_fingerprint, ""},
-             {"tokenizer", have->tokenizer_fingerprint, want->tokenizer_fingerprint, ""},
-             {"template", have->template_name, want->template_name, "set data.form and data.chat as it was made, or "},
-             {"generation settings", have->generation, want->generation, ""},
-             {"drafter", have->drafter_fingerprint, want->drafter_fingerprint, ""},
-             {"head", have->head_fingerprint, want->head_fingerprint, ""},
-             {"tree", have->tree, want->tree, ""}};
-    for (size_t i = 0; i < sizeof s / sizeof *s; i++)
-        if (s[i].want && s[i].have && strcmp(s[i].have, s[i].want) != 0)
-            return pl_fail(err, PL_E_INPUT, "%s: made with %s %s, wanted is %s; %sgenerate the dataset again", path,
-                           s[i].what, s[i].have, s[i].want, s[i].mend);
-    if (want->vocab_size && have->vocab_size != want->vocab_size)
-        return pl_fail(err, PL_E_INPUT, "%s: made with a vocabulary of %d, wanted is %d; generate the dataset again",
-                       path, have->vocab_size, want->vocab_size);
-    if (want->d && have->d != want->d)
-        return pl_fail(err, PL_E_INPUT, "%s: its hidden states have width %d, wanted is %d; generate the dataset again",
-                       path, have->d, want->d);
-    if (want->top > 0 && have->top != want->top)
-        return pl_fail(err, PL_E_INPUT, "%s: holds the %d best ids, wanted are %d; capture the traces again", path,
-                       have->top, want->top);
-    if (want->A < 0) return PL_OK;
-    char h[160], w[160];
-    list_taps(h, have);
-    list_taps(w, want);
-    if (have->A != want->A || memcmp(have->tap_layer_ids, want->tap_layer_ids, (size_t)want->A * 4) != 0)
-        return pl_fail(err, PL_E_INPUT,
-                       "%s: it holds the inputs of layers [%s], wanted are [%s]; generate the dataset "
-                       "again",
-                       path, h, w);
-    return PL_OK;
-}
-
-pl_status pl_dataset_taps_find(int place[PL_DATASET_MAX_TAPS], const char *path, const pl_dataset_attrs *have,
-                               const pl_dataset_attrs *want, pl_err *err) {
-    char h[160], w[160];
-    list_taps(h, have);
-    list_taps(w, want);
-    for (int32_t i = 0; i < want->A; i++) {
-        place[i] = 0;
-        while (place[i] < have->A && have->tap_layer_ids[place[i]] != want->tap_layer_ids[i])
-            place[i]++;
-        if (place[i] == have->A)
-            return pl_fail(
-                err, PL_E_INPUT,
-                "%s: it holds the inputs of layers [%s], wanted are [%s], %d is not among them; generate the "
-                "dataset again",
-                path, h, w, want->tap_layer_ids[i]);
-    }
-    return PL_OK;
-}
+static const char FORMAT[] = "feature_format"; // bf16 goes without saying
 
 static bool write_text(hid_t at, const char *name, const char *s) {
     hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR), attr = H5I_INVALID_HID;
@@ -215,8 +112,10 @@ static bool write_attrs(hid_t file, const pl_dataset_attrs *a) {
               (a->A == 0 || write_ints(file, "tap_layer_ids", a->tap_layer_ids, a->A)) &&
               write_text(file, "tap_numbering", NUMBERING) && write_text(file, "last_hidden", NORM) &&
               write_text(file, "shift", a->top ? STEP : SHIFT);
-    for (int i = 0; i < texts(a) && ok; i++)
-        ok = write_text(file, text_names[i], *text_of(&from, i));
+    for (int i = 0; i < pl_dataset_texts(a) && ok; i++)
+        ok = write_text(file, pl_dataset_text_name(i), *pl_dataset_text(&from, i));
+    if (a->feature_format == PL_FEATURES_INT8)
+        ok = ok && write_text(file, FORMAT, pl_dataset_format_name(a->feature_format));
     return ok && (a->top == 0 || write_ints(file, "top", &a->top, 0));
 }
 
@@ -275,10 +174,10 @@ static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *
                        path, version, PL_DATASET_VERSION);
     pl_status st = PL_OK;
     bool      traces = H5Aexists(file, "top") > 0;
-    for (int i = 0; i < (traces ? TEXTS : COMMON) && st == PL_OK; i++)
-        st = read_text(file, text_names[i], &o->text[i]);
+    for (int i = 0; i < pl_dataset_texts(&(pl_dataset_attrs){.top = traces}) && st == PL_OK; i++)
+        st = read_text(file, pl_dataset_text_name(i), &o->text[i]);
     if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
-    point(o);
+    pl_dataset_own_point(o);
     bool ok = st == PL_OK && read_ints(file, "d", &o->a.d, 1) && read_ints(file, "A", &o->a.A, 1) &&
               read_ints(file, "vocab_size", &o->a.vocab_size, 1);
     ok = ok && o->a.d > 0 && o->a.vocab_size > 0 && o->a.A >= 0 && o->a.A <= PL_DATASET_MAX_TAPS;
@@ -286,6 +185,13 @@ static pl_status read_attrs(hid_t file, const char *path, pl_dataset_own_attrs *
     if (traces)
         ok =
             ok && o->a.A == 0 && read_ints(file, "top", &o->a.top, 1) && o->a.top > 0 && o->a.top <= PL_DATASET_MAX_TOP;
+    o->a.feature_format = PL_FEATURES_BF16;
+    if (ok && H5Aexists(file, FORMAT) > 0) {
+        st = check_text(file, FORMAT, pl_dataset_format_name(PL_FEATURES_INT8));
+        if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
+        ok = st == PL_OK && !traces;
+        o->a.feature_format = PL_FEATURES_INT8;
+    }
     if (!ok) return pl_fail(err, PL_E_INPUT, "%s: an attribute is missing or broken; generate the dataset again", path);
     st = check_text(file, "tap_numbering", NUMBERING);
     if (st == PL_OK) st = check_text(file, "last_hidden", NORM);
@@ -307,18 +213,32 @@ static void reset(pl_h5_shard *s) {
         s->set[c] = H5I_INVALID_HID;
 }
 
+static bool packed(const pl_dataset_attrs *a, pl_column c) {
+    return a->feature_format == PL_FEATURES_INT8 && (c == PL_COLUMN_FEATURES || c == PL_COLUMN_LAST_HIDDEN);
+}
+
 static void set_widths(pl_h5_shard *s, const pl_dataset_attrs *a) {
     pl_columns_shape shape = pl_dataset_shape(a);
-    for (pl_column c = 0; c < PL_COLUMNS; c++)
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        s->packed[c] = packed(a, c);
+        s->element[c] = s->packed[c] ? PL_ELEMENT_U8 : pl_column_element(c);
         s->width[c] = pl_column_width(c, &shape);
+        if (s->packed[c]) s->width[c] = s->width[c] / (size_t)a->d * pl_mxint8_bytes(a->d);
+    }
+    s->d = a->d;
     s->traces = a->top > 0;
 }
 
+static size_t stored_row(const pl_dataset_attrs *a, pl_column c) {
+    pl_h5_shard s;
+    set_widths(&s, a);
+    return s.width[c] * pl_element_size(s.element[c]);
+}
+
 int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
-    pl_columns_shape shape = pl_dataset_shape(a);
-    int64_t          n = 0;
+    int64_t n = 0;
     for (pl_column c = 0; c < PL_COLUMNS; c++)
-        n += (int64_t)(pl_column_width(c, &shape) * pl_element_size(pl_column_element(c)));
+        n += (int64_t)stored_row(a, c);
     return n;
 }
 
@@ -349,10 +269,9 @@ static size_t chunk_rows(size_t row_bytes) {
 }
 
 int64_t pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t docs) {
-    pl_columns_shape shape = pl_dataset_shape(a);
-    int64_t          of_doc = 8 + (int64_t)sizeof(pl_doc_about), bytes = (64 << 10) + (docs + 1) * of_doc;
+    int64_t of_doc = 8 + (int64_t)sizeof(pl_doc_about), bytes = (64 << 10) + (docs + 1) * of_doc;
     for (pl_column c = 0; c < PL_COLUMNS; c++) {
-        size_t row = pl_column_width(c, &shape) * pl_element_size(pl_column_element(c));
+        size_t row = stored_row(a, c);
         if (row == 0) continue;
         int64_t per = (int64_t)chunk_rows(row), chunks = (rows + per - 1) / per;
         bytes += chunks * (per * (int64_t)row + 128); // and its line in the index
@@ -360,9 +279,14 @@ int64_t pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t d
     return bytes;
 }
 
+// What the attribute dtype says of elements that HDF5 has no type for; NULL: nothing.
+static const char *dtype_of(const pl_h5_shard *s, pl_column c) {
+    return s->packed[c] ? "mxint8" : s->element[c] == PL_ELEMENT_BF16 ? "bf16" : NULL;
+}
+
 // Rows are read and written in order, so two chunks in HDF5's cache are enough.
-static hid_t create_set(hid_t file, pl_column column, size_t width) {
-    size_t  row = width * H5Tget_size(file_type(column));
+static hid_t create_set(const pl_h5_shard *s, pl_column column) {
+    size_t  width = s->width[column], row = width * pl_element_size(s->element[column]);
     int     rank = rank_of(column);
     hsize_t dims[2] = {0, width}, max[2] = {H5S_UNLIMITED, width}, chunk[2] = {chunk_rows(row), width};
     hid_t   plist = H5Pcreate(H5P_DATASET_CREATE), access = H5Pcreate(H5P_DATASET_ACCESS);
@@ -373,8 +297,9 @@ static hid_t create_set(hid_t file, pl_column column, size_t width) {
     if (plist >= 0 && access >= 0 && space >= 0 && H5Pset_chunk(plist, rank, chunk) >= 0 &&
         H5Pset_obj_track_times(plist, false) >= 0 && H5Pset_fill_value(plist, H5T_NATIVE_INT, &zero) >= 0 &&
         H5Pset_chunk_cache(access, 101, cache, 1.0) >= 0)
-        set = H5Dcreate2(file, pl_column_name(column), file_type(column), space, H5P_DEFAULT, plist, access);
-    if (set >= 0 && pl_column_element(column) == PL_ELEMENT_BF16 && !write_text(set, "dtype", "bf16")) {
+        set = H5Dcreate2(s->file, pl_column_name(column), file_type(s->element[column]), space, H5P_DEFAULT, plist,
+                         access);
+    if (set >= 0 && dtype_of(s, column) && !write_text(set, "dtype", dtype_of(s, column))) {
         H5Dclose(set);
         set = H5I_INVALID_HID;
     }
@@ -395,7 +320,7 @@ pl_status pl_h5_create(pl_h5_shard *s, const char *path, const pl_dataset_attrs 
     if (create >= 0) H5Pclose(create);
     bool ok = s->file >= 0 && write_attrs(s->file, a);
     for (pl_column c = 0; c < PL_COLUMNS && ok; c++)
-        if (s->width[c] > 0) ok = (s->set[c] = create_set(s->file, c, s->width[c])) >= 0;
+        if (s->width[c] > 0) ok = (s->set[c] = create_set(s, c)) >= 0;
     if (ok) return PL_OK;
     pl_status st = h5_fail(err, PL_E_IO, path, "cannot create the shard");
     pl_h5_close(s);
@@ -417,17 +342,43 @@ static void close_spaces(hid_t a, hid_t b) {
     if (b >= 0) H5Sclose(b);
 }
 
+// n vectors.
+static void encode(uint8_t *to, const uint16_t *from, int64_t n, int64_t d) {
+    for (int64_t i = 0; i < n; i++)
+        pl_mxint8_encode(to + (size_t)i * pl_mxint8_bytes(d), from + i * d, d);
+}
+static void decode(uint16_t *to, const uint8_t *from, int64_t n, int64_t d) {
+    for (int64_t i = 0; i < n; i++)
+        pl_mxint8_decode(to + i * d, from + (size_t)i * pl_mxint8_bytes(d), d);
+}
+
+static pl_status append_rows(pl_h5_shard *s, const char *path, pl_column c, int64_t n, const void *from, pl_err *err) {
+    hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[c]};
+    hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+    bool    ok = H5Dset_extent(s->set[c], size) >= 0 && select_rows(s, c, s->rows, n, &there, &here) &&
+              H5Dwrite(s->set[c], memory_type(s->element[c]), here, there, H5P_DEFAULT, from) >= 0;
+    close_spaces(there, here);
+    return ok ? PL_OK : h5_fail(err, PL_E_IO, path, "cannot write rows");
+}
+
+static pl_status append_packed(pl_h5_shard *s, const char *path, pl_column c, int64_t n, const uint16_t *from,
+                               pl_err *err) {
+    size_t   bytes = (size_t)n * s->width[c];
+    uint8_t *rows = pl_malloc(bytes);
+    if (!rows) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    encode(rows, from, (int64_t)(bytes / pl_mxint8_bytes(s->d)), s->d);
+    pl_status st = append_rows(s, path, c, n, rows, err);
+    pl_free(rows);
+    return st;
+}
+
 pl_status pl_h5_append(pl_h5_shard *s, const char *path, const pl_columns *doc, pl_err *err) {
     int64_t n = doc->n;
     quiet();
     for (pl_column c = 0; c < PL_COLUMNS; c++) {
         if (s->width[c] == 0) continue;
-        hsize_t size[2] = {(hsize_t)(s->rows + n), s->width[c]};
-        hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
-        bool    ok = H5Dset_extent(s->set[c], size) >= 0 && select_rows(s, c, s->rows, n, &there, &here) &&
-                  H5Dwrite(s->set[c], memory_type(c), here, there, H5P_DEFAULT, pl_columns_at(doc, c)) >= 0;
-        close_spaces(there, here);
-        if (!ok) return h5_fail(err, PL_E_IO, path, "cannot write rows");
+        PL_TRY(s->packed[c] ? append_packed(s, path, c, n, pl_columns_at(doc, c), err)
+                            : append_rows(s, path, c, n, pl_columns_at(doc, c), err));
     }
     s->rows += n;
     return PL_OK;
@@ -459,6 +410,23 @@ static bool write_about(pl_h5_shard *s, const pl_doc_about *about, int64_t docs,
         ok = write_list(s->file, lists[l].name, H5T_STD_I32LE, H5T_NATIVE_INT32, docs, of_all);
     }
     return ok;
+}
+
+pl_status pl_dataset_as_stored(const pl_dataset_attrs *a, pl_columns *doc, pl_err *err) {
+    pl_columns_shape shape = pl_dataset_shape(a);
+    uint8_t         *row = NULL;
+    for (pl_column c = 0; c < PL_COLUMNS; c++) {
+        int64_t   vectors = doc->n * (int64_t)pl_column_width(c, &shape) / a->d;
+        uint16_t *x = packed(a, c) ? pl_columns_at(doc, c) : NULL;
+        if (x && !row) row = pl_malloc(pl_mxint8_bytes(a->d));
+        if (x && !row) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+        for (int64_t i = 0; x && i < vectors; i++) {
+            encode(row, x + i * a->d, 1, a->d);
+            decode(x + i * a->d, row, 1, a->d);
+        }
+    }
+    pl_free(row);
+    return PL_OK;
 }
 
 pl_status pl_h5_finish(pl_h5_shard *s, const char *path, const int64_t *doc_offsets, const pl_doc_about *about,
@@ -537,9 +505,10 @@ static pl_status open_sets(pl_h5_shard *s, const char *path, pl_err *err) {
                            pl_column_name(c));
         if (c == PL_COLUMN_TOKENS) s->rows = first_dim(s->set[c]);
         int       rank = rank_of(c);
-        pl_status st = pl_column_element(c) == PL_ELEMENT_BF16 ? check_text(s->set[c], "dtype", "bf16") : PL_OK;
+        pl_status st = dtype_of(s, c) ? check_text(s->set[c], "dtype", dtype_of(s, c)) : PL_OK;
         if (st == PL_E_MEMORY) return pl_fail(err, st, "%s: out of memory", path);
-        if (st != PL_OK || s->rows < 0 || !has_shape(s->set[c], rank, (hsize_t)s->rows, s->width[c], file_type(c)))
+        if (st != PL_OK || s->rows < 0 ||
+            !has_shape(s->set[c], rank, (hsize_t)s->rows, s->width[c], file_type(s->element[c])))
             return pl_fail(err, PL_E_INPUT,
                            "%s: '%s' has another shape or type than its attributes say; generate the "
                            "dataset again",
@@ -571,31 +540,59 @@ pl_status pl_h5_open(pl_h5_shard *s, const char *path, pl_dataset_own_attrs *o, 
     return st;
 }
 
+// What is read of a column, of `width` stored elements a row, at `row`: where it belongs, or a place to decode it from.
+typedef struct landing {
+    void    *to, *at;
+    uint8_t *packed; // owned
+    int64_t  vectors;
+} landing;
+
+static pl_status land(landing *l, const pl_h5_shard *s, const char *path, pl_column c, size_t width, int64_t n,
+                      void *to, pl_err *err) {
+    *l = (landing){.to = to, .at = to};
+    if (!s->packed[c]) return PL_OK;
+    l->at = l->packed = pl_malloc((size_t)n * width);
+    l->vectors = (int64_t)((size_t)n * width / pl_mxint8_bytes(s->d));
+    return l->packed || n == 0 ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+}
+
+static pl_status landed(landing *l, const pl_h5_shard *s, const char *path, pl_column c, bool ok, pl_err *err) {
+    if (ok && l->packed) decode(l->to, l->packed, l->vectors, s->d);
+    pl_free(l->packed);
+    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(c));
+}
+
 pl_status pl_h5_read(const pl_h5_shard *s, const char *path, pl_column column, int64_t first, int64_t n, void *to,
                      pl_err *err) {
+    hid_t   there = H5I_INVALID_HID, here = H5I_INVALID_HID;
+    landing l;
+    PL_TRY(land(&l, s, path, column, s->width[column], n, to, err));
     quiet();
-    hid_t there = H5I_INVALID_HID, here = H5I_INVALID_HID;
-    bool  ok = select_rows(s, column, first, n, &there, &here) &&
-              H5Dread(s->set[column], memory_type(column), here, there, H5P_DEFAULT, to) >= 0;
+    bool ok = select_rows(s, column, first, n, &there, &here) &&
+              H5Dread(s->set[column], memory_type(s->element[column]), here, there, H5P_DEFAULT, l.at) >= 0;
     close_spaces(there, here);
-    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(column));
+    return landed(&l, s, path, column, ok, err);
 }
 
 // Tap by tap: one selection of several would bring them into the order in which the file has them.
-pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t d,
-                          int64_t first, int64_t n, void *to, pl_err *err) {
-    hsize_t shape[2] = {(hsize_t)n, (hsize_t)(n_taps * d)}, count[2] = {(hsize_t)n, (hsize_t)d};
-    bool    ok = true;
+pl_status pl_h5_read_taps(const pl_h5_shard *s, const char *path, const int *place, int n_taps, int64_t first,
+                          int64_t n, void *to, pl_err *err) {
+    const pl_column c = PL_COLUMN_FEATURES;
+    size_t          tap = s->packed[c] ? pl_mxint8_bytes(s->d) : (size_t)s->d, width = (size_t)n_taps * tap;
+    hsize_t         shape[2] = {(hsize_t)n, width}, count[2] = {(hsize_t)n, tap};
+    bool            ok = true;
+    landing         l;
+    PL_TRY(land(&l, s, path, c, width, n, to, err));
     quiet();
     for (int i = 0; i < n_taps && ok; i++) {
-        hsize_t from[2] = {(hsize_t)first, (hsize_t)(place[i] * d)}, at[2] = {0, (hsize_t)(i * d)};
-        hid_t   here = H5Screate_simple(2, shape, NULL), there = H5Dget_space(s->set[PL_COLUMN_FEATURES]);
+        hsize_t from[2] = {(hsize_t)first, (hsize_t)place[i] * tap}, at[2] = {0, (hsize_t)i * tap};
+        hid_t   here = H5Screate_simple(2, shape, NULL), there = H5Dget_space(s->set[c]);
         ok = here >= 0 && there >= 0 && H5Sselect_hyperslab(here, H5S_SELECT_SET, at, NULL, count, NULL) >= 0 &&
              H5Sselect_hyperslab(there, H5S_SELECT_SET, from, NULL, count, NULL) >= 0 &&
-             H5Dread(s->set[PL_COLUMN_FEATURES], memory_type(PL_COLUMN_FEATURES), here, there, H5P_DEFAULT, to) >= 0;
+             H5Dread(s->set[c], memory_type(s->element[c]), here, there, H5P_DEFAULT, l.at) >= 0;
         close_spaces(there, here);
     }
-    return ok ? PL_OK : h5_fail(err, PL_E_INPUT, path, pl_column_name(PL_COLUMN_FEATURES));
+    return landed(&l, s, path, c, ok, err);
 }
 
 pl_status pl_h5_read_offsets(const pl_h5_shard *s, const char *path, int64_t *doc_offsets, pl_err *err) {

@@ -96,6 +96,7 @@ pl_status pl_manifest_hash_file(const char *path, int64_t *bytes, uint64_t *hash
 static pl_status read_attributes(pl_manifest *m, const pl_json *j, bool traces, pl_err *err) {
     const cJSON     *at, *taps, *e;
     pl_dataset_attrs a = {0};
+    const char      *format = NULL;
     int64_t          v;
     PL_TRY(pl_json_get_object(j, NULL, "attributes", &at, err));
     PL_TRY(pl_json_get_str(j, at, "target_fingerprint", &a.target_fingerprint, err));
@@ -113,6 +114,9 @@ static pl_status read_attributes(pl_manifest *m, const pl_json *j, bool traces, 
     a.vocab_size = (int32_t)v;
     PL_TRY(pl_json_get_int(j, at, "d", 1, 1 << 24, &v, err));
     a.d = (int32_t)v;
+    if (cJSON_HasObjectItem(at, "feature_format")) PL_TRY(pl_json_get_str(j, at, "feature_format", &format, err));
+    if (!pl_dataset_format_find(format, &a.feature_format) || (traces && format))
+        return pl_json_fail(j, at, err, "features stored as '%s' are not known to this program", format);
     PL_TRY(pl_json_get_array(j, at, "tap_layer_ids", &taps, err));
     cJSON_ArrayForEach(e, taps) {
         if (a.A == PL_DATASET_MAX_TAPS) return pl_json_fail(j, taps, err, "more than %d taps", PL_DATASET_MAX_TAPS);
@@ -224,6 +228,10 @@ static void put_attributes(pl_json_out *o, const pl_dataset_attrs *a) {
     pl_json_out_int(o, a->vocab_size);
     pl_json_out_key(o, "d");
     pl_json_out_int(o, a->d);
+    if (a->feature_format == PL_FEATURES_INT8) {
+        pl_json_out_key(o, "feature_format");
+        pl_json_out_str(o, pl_dataset_format_name(a->feature_format));
+    }
     pl_json_out_key(o, "tap_layer_ids");
     pl_json_out_array(o);
     for (int32_t i = 0; i < a->A; i++)

@@ -139,10 +139,12 @@ static pl_status create(pl_dataset_writer **out, const char *dir, const pl_datas
     *out = NULL;
     pl_dataset_writer *w = pl_calloc(1, sizeof *w);
     if (!w) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_dataset_attrs stored = *attrs;
+    if (stored.feature_format == PL_FEATURES_ANY) stored.feature_format = PL_FEATURES_BF16;
     *w = *as;
     w->lock = -1;
     w->dir = pl_strdup(dir);
-    pl_status st = w->dir ? begin(w, attrs, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    pl_status st = w->dir ? begin(w, &stored, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
     if (st != PL_OK) {
         pl_dataset_writer_destroy(w);
         return st;

@@ -55,6 +55,8 @@ const pl_key pl_generate_keys[] = {
     {PL_KEY_FIELD_BOOL(pl_generate_recipe, data.taps), .deflt = "true",
      .help = "store the inputs of the layers that the drafters read (drafter.taps) beside the last hidden; EAGLE-1 "
              "reads none"},
+    {PL_KEY_FIELD_ENUM(pl_generate_recipe, data.feature_format), .deflt = "bf16", .choices = {"bf16", "int8"},
+     .help = "how a dataset stores features: 2 bytes each, or 1.03 (MXINT8, blocks of 32 that share a scale)"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_new_tokens), .deflt = "128", .min = 2, .max = 1 << 20,
      .help = "length of an answer at most"},
     {PL_KEY_FIELD_INT(pl_generate_recipe, data.max_length), .deflt = "4096", .min = 8, .max = 1 << 24,
@@ -143,6 +145,7 @@ pl_status pl_generate_describe(pl_dataset_attrs *a, char **settings, const pl_re
     *a = (pl_dataset_attrs){.target_fingerprint = target->fingerprint,
                             .tokenizer_fingerprint = pl_tokenizer_fingerprint(tok),
                             .template_name = o->form->name,
+                            .feature_format = pl_data_format(pl_generate_recipe_of(r)),
                             .generation = *settings,
                             .vocab_size = (int32_t)target->vocab,
                             .d = (int32_t)target->shape.d,

@@ -11,6 +11,7 @@ enum { PL_TARGET_BF16, PL_TARGET_FP32 };   // target.dtype
 enum { PL_DATA_OFFLINE, PL_DATA_ONLINE };  // data.mode
 enum { PL_FORM_TEXT, PL_FORM_CHAT };       // data.form
 enum { PL_HISTORY_OWN, PL_HISTORY_GIVEN }; // data.chat.history
+enum { PL_STORE_BF16, PL_STORE_INT8 };     // data.feature_format
 enum { PL_LONG_SKIP, PL_LONG_CUT };        // data.long_prompts
 typedef struct pl_generate_recipe {
     struct {
@@ -33,6 +34,7 @@ typedef struct pl_generate_recipe {
         int         mode;
         const char *disk_budget;
         bool        taps;
+        int         feature_format;
         int         long_prompts;
         int64_t     max_new_tokens, max_length;
         bool        greedy;
@@ -62,6 +64,10 @@ typedef struct pl_split_recipe {
 extern const pl_key                  pl_split_keys[];
 static inline const pl_split_recipe *pl_split_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_split_keys);
+}
+
+static inline pl_feature_format pl_data_format(const pl_generate_recipe *c) {
+    return c->data.feature_format == PL_STORE_INT8 ? PL_FEATURES_INT8 : PL_FEATURES_BF16;
 }
 
 // Whether nothing is made before training: the target answers meanwhile.

@@ -43,8 +43,9 @@ bool    pl_shard_share_next(void *share, pl_jobs *range);
 // The documents in all that this rank has yet to write.
 int64_t pl_shard_share_docs(const pl_shard_share *share);
 
-// Takes the documents of the list up to `end` from the generator, whose work is `share`, into the writer. done: documents that were there
-// before, for the progress that is told. PL_E_INTERRUPTED when the process was asked to stop; another rank's failure.
+// Takes the documents of the list up to `end` from the generator, whose work is `share`, into the writer. done:
+// documents that were there before, for the progress that is told. PL_E_INTERRUPTED when the process was asked to stop;
+// another rank's failure.
 pl_status pl_shards_write(pl_shard_share *share, pl_generator *g, pl_dataset_writer *w, pl_comm *comm, int64_t done,
                           pl_err *err);
 

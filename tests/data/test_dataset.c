@@ -820,16 +820,71 @@ static void test_out_of_memory(void **state) {
     }
 }
 
+// Features in 8 bits: what is read is what pl_dataset_as_stored says, of all taps and of some; another format is refused.
+static void test_int8(void **state) {
+    (void)state;
+    enum { N = 12 };
+    pl_err             err;
+    pl_dataset_writer *w;
+    pl_dataset        *ds;
+    pl_dataset_attrs   packed = attrs, taps = {.A = 2, .tap_layer_ids = {8, 2}};
+    const char        *dir = at("int8");
+    packed.feature_format = PL_FEATURES_INT8;
+    assert_ok(pl_dataset_writer_create(&w, dir, &packed, 60, &err));
+    for (int64_t i = 0; i < N / 2; i++)
+        assert_ok(append(w, i, &err));
+    assert_ok(pl_dataset_flush(w, &err));
+    pl_dataset_writer_destroy(w);
+    assert_int_equal(pl_dataset_writer_create(&w, dir, &attrs, 60, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "its features are stored as int8, wanted is bf16; set data.feature_format"));
+    assert_ok(pl_dataset_writer_create(&w, dir, &packed, 60, &err));
+    for (int64_t i = pl_dataset_writer_docs(w); i < N; i++)
+        assert_ok(append(w, i, &err));
+    assert_ok(pl_dataset_writer_close(w, &err));
+    pl_dataset_open_options bf16 = {.want = &attrs}, some = {.want = &taps};
+    packed.feature_format = PL_FEATURES_BF16, bf16.want = &packed;
+    assert_int_equal(pl_dataset_open(&ds, dir, &bf16, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "its features are stored as int8, wanted is bf16"));
+    packed.feature_format = PL_FEATURES_INT8;
+    for (int k = 0; k < 2; k++) {
+        assert_ok(pl_dataset_open(&ds, dir, k ? &some : NULL, &err));
+        assert_int_equal(pl_dataset_get_attrs(ds)->feature_format, PL_FEATURES_INT8);
+        for (int64_t i = 0; i < N; i++) {
+            uint16_t   features[MAX_ROWS * A * D], last[MAX_ROWS * D];
+            doc       *d = make(i);
+            pl_columns want = columns_of(d);
+            assert_ok(pl_dataset_as_stored(&packed, &want, &err));
+            assert_ok(pl_dataset_read_doc(ds, i, &(pl_columns){.features = features, .last_hidden = last}, &err));
+            assert_memory_equal(last, d->last_hidden, (size_t)d->n * D * 2);
+            for (int64_t t = 0; t < d->n; t++) {
+                if (!k) assert_memory_equal(features + t * A * D, d->features + t * A * D, A * D * 2);
+                if (k) assert_memory_equal(features + t * 2 * D, d->features + (t * A + 2) * D, D * 2);
+                if (k) assert_memory_equal(features + (t * 2 + 1) * D, d->features + t * A * D, D * 2);
+            }
+        }
+        pl_dataset_close(ds);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_write_and_read),  cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_destroy_and_resume),
-        cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_disk_errors),
-        cmocka_unit_test(test_broken_shards),   cmocka_unit_test(test_wanted),
-        cmocka_unit_test(test_foreign_shard),   cmocka_unit_test(test_about),
-        cmocka_unit_test(test_held_out),        cmocka_unit_test(test_any_shard),
-        cmocka_unit_test(test_broken_manifest), cmocka_unit_test(test_no_taps),
-        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_some_taps),
+        cmocka_unit_test(test_write_and_read),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_destroy_and_resume),
+        cmocka_unit_test(test_killed_anywhere),
+        cmocka_unit_test(test_disk_errors),
+        cmocka_unit_test(test_broken_shards),
+        cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_foreign_shard),
+        cmocka_unit_test(test_about),
+        cmocka_unit_test(test_held_out),
+        cmocka_unit_test(test_any_shard),
+        cmocka_unit_test(test_broken_manifest),
+        cmocka_unit_test(test_no_taps),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_some_taps),
+        cmocka_unit_test(test_int8),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

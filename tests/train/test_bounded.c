@@ -119,6 +119,46 @@ static void like_the_whole(void **state) {
     assert_false(small_exists("one/dataset"));
 }
 
+// Features in 8 bits take less and are others; bounded or whole, by one or two, they are the same.
+static void in_8_bits(void **state) {
+    (void)state;
+    pl_err   err;
+    int      n;
+    char     lines[4096];
+    uint8_t *a, *b;
+    size_t   na, nb;
+    snprintf(lines, sizeof lines, "%s%s", without_dataset(), RUN "data.feature_format=int8\n");
+    if (small_ranks(1, "whole8", lines, make, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    trained(1, "whole8", RUN "data.feature_format=int8\n");
+    trained(2, "two8", RUN "data.disk_budget=1.8MB\ndata.feature_format=int8\n");
+    same("whole8", "two8");
+    small_read("whole", "checkpoints/last/model.safetensors", &a, &na);
+    small_read("whole8", "checkpoints/last/model.safetensors", &b, &nb);
+    assert_true(na != nb || memcmp(a, b, na) != 0);
+    pl_free(a), pl_free(b);
+    assert_true(on_disk("whole8/dataset", &n) < on_disk("whole/dataset", &n));
+    assert_int_equal(train(1, "two8", RUN BUDGET, 0, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "its features are stored as int8, wanted is bf16"));
+    assert_int_equal(train(1, "whole8", RUN "train.steps=40\n", 0, &err), PL_E_INPUT);
+    assert_non_null(strstr(err.msg, "its features are stored as int8, wanted is bf16"));
+}
+
+// A conversation's turns, answered by generators that have looked ahead.
+static void conversations(void **state) {
+    (void)state;
+    pl_err            err;
+    char              lines[4096];
+    static const char talk[] = RUN "data.prompts=BASE/talks.jsonl\ndata.form=chat\ndata.chat.template=BASE/t.jinja\n"
+                                   "data.rows_per_shard=400\n";
+    small_conversations(24);
+    snprintf(lines, sizeof lines, "%s%s", without_dataset(), talk);
+    if (small_ranks(1, "talks", lines, make, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    snprintf(lines, sizeof lines, "%sdata.disk_budget=2.5MB\n", talk);
+    trained(1, "talks", talk);
+    trained(2, "talks2", lines);
+    same("talks", "talks2");
+}
+
 // Stopped, by other ranks, and with shards that are lost meanwhile or left without their line.
 static void goes_on(void **state) {
     (void)state;
@@ -220,6 +260,7 @@ static void refusals(void **state) {
     refused(2, RUN "data.window=0\ndata.disk_budget=1.8MB\n", "lower data.window (0 and large ones: all documents)");
     refused(1, RUN "data.disk_budget=much\n", "\"much\" is no size; write 500MB, 20GB or 1.5TiB");
     refused(1, RUN "data.disk_budget=1GB\ndata.mode=online\n", "data.mode: online stores nothing");
+    refused(1, RUN "data.mode=online\ndata.feature_format=int8\n", "data.feature_format");
     refused(1, RUN "data.disk_budget=1GB\ndata.dataset=BASE/whole/dataset\n", "data.dataset is there already");
 }
 
@@ -261,9 +302,9 @@ static void order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order),    cmocka_unit_test(like_the_whole), cmocka_unit_test(goes_on),
-        cmocka_unit_test(killed),   cmocka_unit_test(asked_to_stop),  cmocka_unit_test(full_disk),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(order),         cmocka_unit_test(like_the_whole), cmocka_unit_test(in_8_bits),
+        cmocka_unit_test(conversations), cmocka_unit_test(goes_on),        cmocka_unit_test(killed),
+        cmocka_unit_test(asked_to_stop), cmocka_unit_test(full_disk),      cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }

@@ -95,6 +95,7 @@ static pl_status make_held(held_out *h, int64_t at, pl_err *err) {
                  (long long)h->number[i]);
         PL_TRY(pl_columns_copy(&h->kept[i], &doc, &shape, doc.n, err));
         h->kept[i].about = NULL;
+        PL_TRY(pl_dataset_as_stored(&h->s->attrs, &h->kept[i], err));
     }
     return PL_OK;
 }
@@ -479,6 +480,7 @@ static void identify(bounded *b) {
     h = pl_hash_more(h, a->template_name, strlen(a->template_name));
     h = pl_hash_more(h, a->generation, strlen(a->generation));
     h = pl_hash_more(h, a->tap_layer_ids, (size_t)a->A * sizeof *a->tap_layer_ids);
+    if (a->feature_format == PL_FEATURES_INT8) h = pl_hash_more(h, "int8", 4);
     h = pl_hash_more(h, b->plan.first, ((size_t)b->plan.n + 1) * sizeof *b->plan.first);
     pl_hash_hex(b->base.identity, h);
 }

@@ -19,7 +19,9 @@ static pl_status offline(pl_feature_source **train, pl_feature_source **held, co
                                    .template_name = form,
                                    .vocab_size = (int32_t)teacher->model.vocab,
                                    .d = (int32_t)teacher->model.shape.d,
-                                   .A = taps > 0 ? taps : -1};
+                                   .A = taps > 0 ? taps : -1,
+                                   .feature_format =
+                                 tr->data.dataset ? PL_FEATURES_ANY : pl_data_format(pl_generate_recipe_of(r))};
     for (int i = 0; i < want.A; i++)
         want.tap_layer_ids[i] = tap[i];
     const char *given = tr->data.dataset;
@@ -39,6 +41,8 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
     int64_t                   every = tr->train.holdout;
     int                       taps = tap[0] == PL_TAP_FINAL ? 0 : n_taps; // the last hidden comes anyway
     if (every == 1) return pl_recipe_fail(r, &tr->train.holdout, err, "1 leaves nothing to train on; use 2 or more");
+    if (gen->data.mode == PL_DATA_ONLINE && gen->data.feature_format != PL_STORE_BF16)
+        return pl_recipe_fail(r, &gen->data.feature_format, err, "data.mode: online stores nothing; leave it out");
     if (gen->data.disk_budget) return pl_bounded_sources(train, held, r, out_dir, env, &teacher->whole, tap, taps, err);
     if (gen->data.mode == PL_DATA_ONLINE)
         return pl_online_sources(train, held, r, env, &teacher->whole, tap, taps, every, err);
