@@ -3,7 +3,7 @@
 #   bash tests/shown.sh [NAME...]      (bash tests/shown.sh --list says which there are)
 #   fuzz [SECONDS] [TARGETS...]: every target for SECONDS (600), two at a time, with clang's libFuzzer; new inputs are
 #   kept in build-fuzz/corpus. valgrind [TESTS...]: CTest programs on the portable kernels under memcheck. soak [SECONDS]: rounds
-#   of generate, train, decode (3600 s). kills [N]: N kills of training over ranks (50). tidy [FILES.c...]: clang-tidy. benchmarks [TARGET/FOLDER].
+#   of generate, train, decode (3600 s). kills [N] [training] [generation] [bounded-run]: N kills of each over ranks (50). tidy [FILES.c...]: clang-tidy. benchmarks [TARGET/FOLDER].
 # PACELINE_TEST_DATA: folder with outside data (needed by goldens, any-target and benchmarks).
 # PACELINE_RUN: a finished run of recipes/quickstart.yaml, whose drafters methods, benchmarks and parity take; without it
 # they train them once.
@@ -492,30 +492,35 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     hosts_down
 }
 
-kills_start() { # RANKS SHARD: $pid trains into $work/run, leader of a session of its own
-    TMPDIR=$work/tmp setsid "$p" train "$work/kills.yaml" --out "$work/run" --quiet --threads 1 --ranks "$1" --set "train.shard=$2" 2>"$work/kills.log" &
+kills_start() { # WORDS...: $pid runs them into $work/run, leader of a session of its own
+    TMPDIR=$work/tmp setsid "$p" "$@" --out "$work/run" --quiet --threads 1 2>"$work/kills.log" &
     pid=$!
 }
 
-kills_lines() { { wc -l <"$work/run/metrics.jsonl"; } 2>/dev/null || echo 0; }
+kills_done_so_far() { # lines of metrics, or shards of the dataset
+    { cat "$work"/run/metrics.jsonl; compgen -G "$work/run/dataset/shard-*"; } 2>/dev/null | wc -l
+}
+
+kills_inodes() { stat -c %i "$work/run/checkpoints/last" "$work/run/bounded/manifest.json" "$work/run/dataset/manifest.json" 2>/dev/null; }
 
 kills_wait() { # POINT: until it is there, or the run has ended
-    local newest before
-    before=$(kills_lines)
-    newest=$(stat -c %i "$work/run/checkpoints/last" 2>/dev/null)
+    local files before
+    before=$(kills_done_so_far)
+    files=$(kills_inodes)
     while kill -0 "$pid" 2>/dev/null; do
         case $1 in
         start) sleep "0.0$((RANDOM % 10))"; return ;;
-        writing) compgen -G "$work/run/checkpoints/.step-*.tmp-*" >/dev/null && return ;;
-        replaced) [ "$(stat -c %i "$work/run/checkpoints/last" 2>/dev/null)" != "$newest" ] && return ;;
-        step) [ "$(kills_lines)" -gt $((before + RANDOM % 12)) ] && return ;;
+        writing) compgen -G "$work/run/*/.*.tmp-*" >/dev/null && return ;;
+        replaced) [ "$(kills_inodes)" != "$files" ] && return ;;
+        step) [ "$(kills_done_so_far)" -gt $((before + RANDOM % $2)) ] && return ;;
         esac
     done
 }
 
-kills_gone() { # no process of the session is left, within 20 s
+kills_gone() { # no process of the session is left, within 20 s; $ended is what the leader ended with
     local i
     wait "$pid" 2>/dev/null
+    ended=$?
     for i in {1..200}; do
         [ -z "$(ps -o pid= --sid "$pid")" ] && return
         sleep 0.1
@@ -527,48 +532,100 @@ kills_shared() { { find /dev/shm -maxdepth 1 -type f; ipcs -m | awk '$2 ~ /^[0-9
 
 kills_names() { (cd "$1" && find . -mindepth 1 | sort); }
 
-shown_kills() { # [N]: 50 kills of training by 2 and 4 ranks, optimizer sharded or not: half of one rank, a quarter of the launcher, a quarter of all
-    local n=${1:-50} i=0 ranks shard point who pid victims starts=0 named=0 one=0 launcher=0 all=0
-    p=$(program)
-    mkdir -p "$work/tmp"
+kills_same_training() { # weights, the best ones, metrics
+    local f
+    for f in last/training_state last/model.safetensors best/model.safetensors; do
+        cmp "$work/one/checkpoints/$f" "$work/run/checkpoints/$f" || { fail kills "$1: another $f than undisturbed"; return 1; }
+    done
+    cmp <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/one/metrics.jsonl") <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/run/metrics.jsonl") || { fail kills "$1: other metrics"; return 1; }
+}
+
+# What is killed: its recipe and how far it goes between kills at most, its words for so many ranks, and what must be equal.
+kills_training() {
     awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/kills.txt"
     cat >"$work/kills.yaml" <<END
 kind: target
 data: {text: $work/kills.txt, tokenizer: {vocab_size: 300}, chunk_bytes: 2048, holdout: {every: 9}}
 target: {new: {hidden_size: 128, layers: 2, heads: 4, kv_heads: 2, intermediate: 256, positions: 96}}
-train: {steps: $((12 * n)), batch: 4, seq_len: 32, lr: 1e-2, warmup: 5, slots: 4, checkpoint_every: 3, keep: 3, eval_every: 20, eval_tokens: 64, log_every: 1}
+train: {steps: $((12 * $1)), batch: 4, seq_len: 32, lr: 1e-2, warmup: 5, slots: 4, checkpoint_every: 3, keep: 3, eval_every: 20, eval_tokens: 64, log_every: 1}
 END
-    "$p" train "$work/kills.yaml" --out "$work/one" --quiet || { fail kills "undisturbed"; return; }
+    stride=12
+}
+kills_training_words() { words=(train "$work/kills.yaml" --ranks "$1" --set "train.shard=$([ $((RANDOM % 2)) = 0 ] && echo none || echo optimizer)"); }
+kills_training_same() {
+    kills_same_training training && diff <(kills_names "$work/one") <(kills_names "$work/run") || { fail kills "training: other files"; return 1; }
+}
+
+kills_small() { # STEPS: a small drafter of small documents
+    cat >"$work/kills.yaml" <<END
+target: {path: $root/checkpoints/tiny}
+data: {prompts: $root/data/prompts/heldout.jsonl, max_new_tokens: 8, samples: 8, rows_per_shard: 80, window: 4, sessions: 4}
+drafter: {head: {kind: lowrank, rank: 8}}
+train: {steps: $1, slots: 4, slot_rows: 48, unroll: 2, eval_steps: 2, eval_every: 20, eval_tokens: 100, eval_prompts: 1,
+  checkpoint_every: 2, keep: 2, warmup: 2, holdout: 8, log_every: 1}
+END
+    stride=4
+}
+kills_generation() { kills_small 1; }
+kills_generation_words() { words=(generate "$work/kills.yaml" --ranks "$1"); }
+kills_generation_same() { diff -r "$work/one/dataset" "$work/run/dataset" && diff <(kills_names "$work/one") <(kills_names "$work/run") || { fail kills "generation: another dataset"; return 1; }; }
+
+kills_bounded_run() { kills_small $((2 * $1)); }
+kills_bounded_run_words() { words=(train "$work/kills.yaml" --ranks "$1" --set data.disk_budget=2.4MB); }
+kills_bounded_run_same() { # which shards are there depends on who came when
+    kills_same_training "bounded run" && diff <(kills_names "$work/one" | grep -v bounded/shard-) <(kills_names "$work/run" | grep -v bounded/shard-) || { fail kills "bounded run: other files"; return 1; }
+    [ "$(cat "$work"/run/bounded/shard-* | wc -c)" -le 2400000 ] || { fail kills "bounded run: more than its budget"; return 1; }
+}
+
+kills_ended() { # KIND: whether it is complete; the next one begins anew then
+    [ ! -d "$work/run" ] || ! grep -q '"complete": *true' "$work/run/dataset/manifest.json" 2>/dev/null && [ "$ended" != 0 ] && return
+    "kills_${1}_same" || return 1
+    rounds=$((rounds + 1))
+    rm -rf "$work/run"
+}
+
+kills_of() { # KIND N: half of one rank, a quarter of the launcher, a quarter of all
+    local n=$2 i=0 kind=$1 name=${1//_/-} point who="" pid victims starts=0 rounds=0 named=0 one=0 launcher=0 all=0 stride words ended t0=$SECONDS
+    rm -rf "$work/one" "$work/run"
+    mkdir -p "$work/tmp"
+    "kills_$kind" "$n"
+    "kills_${kind}_words" 1
+    "$p" "${words[@]}" --out "$work/one" --quiet 2>"$work/kills.log" || { cat "$work/kills.log"; fail kills "$name: undisturbed"; return; }
     kills_shared >"$work/shared"
     RANDOM=7
     while [ $i -lt "$n" ]; do
-        ranks=$((RANDOM % 2 ? 2 : 4)) shard=$([ $((RANDOM % 2)) = 0 ] && echo none || echo optimizer)
+        "kills_${kind}_words" $((RANDOM % 2 ? 2 : 4))
         case $((RANDOM % 5)) in 0) point=start ;; 1) point=writing ;; 2) point=replaced ;; *) point=step ;; esac
-        kills_start "$ranks" "$shard"
+        kills_start "${words[@]}"
         starts=$((starts + 1))
-        kills_wait "$point"
+        kills_wait "$point" "$stride"
         victims=($(cat "/proc/$pid/task/$pid/children" 2>/dev/null))
         case $((i % 4)) in
         0 | 2) [ ${#victims[@]} -gt 0 ] && kill -9 "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null && who=one ;;
         1) kill -9 "$pid" 2>/dev/null && who=launcher ;;
         3) kill -9 "$pid" "${victims[@]}" 2>/dev/null && who=all ;;
         esac
-        kills_gone || { fail kills "processes outlive kill $i of $who at $point"; return; }
-        grep -qvE '^paceline: (train: rank [0-9]+: |warning: )' "$work/kills.log" && { cat "$work/kills.log"; fail kills "kill $i of ${who:-nobody} at $point"; return; }
-        [ -n "${who:-}" ] || continue # it had not started yet, or ended before
-        declare "$who=$((${!who} + 1))" who=""
-        [ "$point" = step ] || named=$((named + 1))
-        i=$((i + 1))
+        kills_gone || { fail kills "$name: processes outlive kill $i of $who at $point"; return; }
+        grep -qvE '^paceline: ([a-z]+: rank [0-9]+: |warning: )' "$work/kills.log" && { cat "$work/kills.log"; fail kills "$name: kill $i of ${who:-nobody} at $point"; return; }
+        if [ -n "$who" ]; then # else it had not started yet, or ended before
+            declare "$who=$((${!who} + 1))" who=""
+            [ "$point" = step ] || named=$((named + 1))
+            i=$((i + 1))
+        fi
+        kills_ended "$kind" || return
     done
-    kills_start 4 optimizer
-    wait "$pid" || { cat "$work/kills.log"; fail kills "the last run"; return; }
-    for i in training_state model.safetensors; do cmp "$work/one/checkpoints/last/$i" "$work/run/checkpoints/last/$i" || { fail kills "other weights than undisturbed"; return; }; done
-    cmp "$work/one/checkpoints/best/model.safetensors" "$work/run/checkpoints/best/model.safetensors" || { fail kills "another best"; return; }
-    cmp <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/one/metrics.jsonl") <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/run/metrics.jsonl") || { fail kills "other metrics"; return; }
-    diff <(kills_names "$work/one") <(kills_names "$work/run") || { fail kills "other files than undisturbed"; return; }
-    [ -z "$(ls -A "$work/tmp")" ] || { ls -A "$work/tmp"; fail kills "temporaries stay"; return; }
-    [ -z "$(kills_shared | comm -13 "$work/shared" -)" ] || { kills_shared | comm -13 "$work/shared" -; fail kills "shared memory stays"; return; }
-    say kills "$n kills ($one of one rank, $launcher of the launcher, $all of all; $named while starting, while a checkpoint was written or just after) in $((starts + 1)) starts by 2 or 4 ranks, sharded or not: weights, best and metrics of the undisturbed run; no process, shared memory, lock or temporary stays"
+    if "kills_${kind}_words" 4 && kills_start "${words[@]}" && ! wait "$pid"; then cat "$work/kills.log"; fail kills "$name: the last run"; return; fi
+    "kills_${kind}_same" || return
+    [ -z "$(ls -A "$work/tmp")" ] || { ls -A "$work/tmp"; fail kills "$name: temporaries stay"; return; }
+    [ -z "$(kills_shared | comm -13 "$work/shared" -)" ] || { kills_shared | comm -13 "$work/shared" -; fail kills "$name: shared memory stays"; return; }
+    say kills "$name: $n kills ($one of one rank, $launcher of the launcher, $all of all; $named while starting, while a file was written or just after) in $((starts + 1)) starts by 2 or 4 ranks, $((rounds + 1)) times to the end, $((SECONDS - t0)) s: what the undisturbed run leaves; no process, shared memory, lock or temporary stays"
+}
+
+shown_kills() { # [N] [KINDS...]: 50 kills each of training by 2 and 4 ranks, optimizer sharded or not, of generation and of bounded training
+    local n=${1:-50} kinds=("${@:2}") kind
+    p=$(program)
+    [ ${#kinds[@]} -gt 0 ] || kinds=(training generation bounded-run)
+    for kind in "${kinds[@]}"; do kills_of "${kind//-/_}" "$n"; done
 }
 
 shown_soak() {
@@ -600,6 +657,11 @@ watch_disk() { # FOLDER FILE: into FILE, the most bytes that its shards took, un
 bounded_train() { # OUT OPTIONS...
     (cd "$root" && "$p" train "$work/bounded.yaml" --out "$work/bounded/$1" --threads 2 "${@:2}") 2>"$work/bounded/$1.log"
 }
+seconds() { # NAME COMMAND...: its wall and processor time into $work/NAME.time
+    local TIMEFORMAT='%R %U %S'
+    { time "${@:2}" 2>&3 3>&-; } 3>&2 2>"$work/$1.time"
+}
+bounded_generate() { (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data" --threads 2) 2>"$work/bounded.log"; }
 bounded_same() { # OUT: the whole dataset's weights, best and last
     for f in best last; do
         cmp -s "$work/bounded/whole/checkpoints/$f/model.safetensors" "$work/bounded/$1/checkpoints/$f/model.safetensors" ||
@@ -608,7 +670,7 @@ bounded_same() { # OUT: the whole dataset's weights, best and last
 }
 
 shown_bounded() { # a tenth of the data's size on disk: the same weights, by one rank and three, killed at every turn
-    local p size budget kills=0 t0=$SECONDS
+    local p size budget kills=0 t0=$SECONDS mounted="" failed=""
     p=$(program)
     mkdir -p "$work/bounded"
     cat >"$work/bounded.yaml" <<END
@@ -618,21 +680,31 @@ drafter: {head: {kind: lowrank, rank: 16}}
 train: {steps: 60, slots: 3, slot_rows: 96, unroll: 2, eval_steps: 2, eval_every: 30, eval_tokens: 300, eval_prompts: 2,
   checkpoint_every: 6, warmup: 2, holdout: 8}
 END
-    (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data" --threads 2) 2>"$work/bounded.log" || { tail -n 2 "$work/bounded.log"; fail bounded generate; return; }
+    seconds generate bounded_generate || { tail -n 2 "$work/bounded.log"; fail bounded generate; return; }
     (cd "$root" && "$p" generate "$work/bounded.yaml" --out "$work/bounded/data3" --threads 2 --ranks 3) 2>"$work/bounded.log" || { tail -n 2 "$work/bounded.log"; fail bounded "generate --ranks 3"; return; }
     diff -rq "$work/bounded/data/dataset" "$work/bounded/data3/dataset" || { fail bounded "three ranks made another dataset"; return; }
     size=$(find "$work/bounded/data/dataset" -name 'shard-*' -printf '%s\n' | awk '{ n += $1 } END { print n }')
-    budget=$(awk "BEGIN { printf \"%.3fMB\", int($size / 1e4) / 1e3 }")
-    bounded_train whole --set "data.dataset=$work/bounded/data/dataset" || { tail -n 2 "$work/bounded/whole.log"; fail bounded whole; return; }
+    # A file system of a tenth of that, where one can be mounted; some of it is the manifest's, and rounding.
+    budget=$(awk "BEGIN { printf \"%.3fMB\", int($size / 1e4 - 128) / 1e3 }")
+    mkdir -p "$work/bounded/by1/bounded"
+    mount -t tmpfs -o "size=$((size / 10))" tmpfs "$work/bounded/by1/bounded" 2>/dev/null && mounted="a tmpfs of $((size / 10)) bytes"
+    seconds whole bounded_train whole --set "data.dataset=$work/bounded/data/dataset" || { tail -n 2 "$work/bounded/whole.log"; fail bounded whole; return; }
     for n in 1 3; do
         watch_disk "$work/bounded/by$n/bounded" "$work/bounded/by$n.most" &
-        bounded_train "by$n" --set "data.disk_budget=$budget" --ranks "$n" || { tail -n 2 "$work/bounded/by$n.log"; fail bounded "$n ranks"; touch "$work/bounded/by$n.most.stop"; return; }
+        seconds "by$n" bounded_train "by$n" --set "data.disk_budget=$budget" --ranks "$n" || { tail -n 2 "$work/bounded/by$n.log"; fail bounded "$n ranks"; failed=1; }
+        [ "$n" = 1 ] && umount "$work/bounded/by1/bounded" 2>/dev/null
+        [ -z "$failed" ] || { touch "$work/bounded/by$n.most.stop"; return; }
         touch "$work/bounded/by$n.most.stop"
         wait
         bounded_same "by$n" || return
         [ "$(cat "$work/bounded/by$n.most")" -le "$((size / 10))" ] || { fail bounded "$n ranks: $(cat "$work/bounded/by$n.most") bytes on disk, $((size / 10)) allowed"; return; }
         grep '^bounded data: .*at most' "$work/bounded/by$n.log"
     done
+    cat "$work"/{generate,whole,by1}.time | awk '{ wall[NR] = $1; cpu[NR] = $2 + $3 }
+        END { printf "generating %.1f s, training %.1f s, bounded %.1f s: %.2f of both together (processor time %.1f, %.1f and %.1f s: %.2f)\n",
+            wall[1], wall[2], wall[3], wall[3] / (wall[1] + wall[2]), cpu[1], cpu[2], cpu[3], cpu[3] / (cpu[1] + cpu[2]) }' >"$work/bounded.took"
+    say bounded "on ${mounted:-the disk}: $(cat "$work/bounded.took")"
+    awk '{ for (i = 1; i < NF; i++) if ($(i + 1) == "of" && $(i + 2) == "both") exit $i > 1.1 }' "$work/bounded.took" || fail bounded "more than 1.1 times as long"
     # Killed, all ranks at once, after more and more seconds, until it is done.
     for n in 2 3 5 8 12 20; do
         (cd "$root" && exec timeout -s KILL "$n" "$p" train "$work/bounded.yaml" --out "$work/bounded/killed" --threads 2 --set "data.disk_budget=$budget" --ranks $((1 + n % 3))) 2>>"$work/bounded.log" && break
@@ -641,6 +713,43 @@ END
     bounded_train killed --set "data.disk_budget=$budget" --ranks 2 || { tail -n 2 "$work/bounded/killed.log"; fail bounded "after $kills kills"; return; }
     bounded_same killed || return
     say bounded "$(awk "BEGIN { printf \"%.1f MB of data, budget $budget; on disk at most %.3f MB (1 rank), %.3f MB (3)\", $size / 1e6, $(cat "$work/bounded/by1.most") / 1e6, $(cat "$work/bounded/by3.most") / 1e6 }"); killed $kills times; the whole dataset's weights, $((SECONDS - t0)) s"
+}
+
+full_disk() { # MIB WORDS...: on a file system of so many the command ends with one line; with room it goes on
+    local out=$work/full/$2 n
+    mkdir -p "$out" && mount -t tmpfs -o "size=${1}m" tmpfs "$out" || { fail full-disk "cannot mount a tmpfs; run it as root"; return 1; }
+    (cd "$root" && "$p" "${@:3}" --out "$out" --quiet --threads 2) 2>"$work/full.log"
+    n=$?
+    [ "$n" = 1 ] && [ "$(wc -l <"$work/full.log")" = 1 ] && grep -q 'No space left on device' "$work/full.log" ||
+        { cat "$work/full.log"; umount "$out"; fail full-disk "$2: ends with $n"; return 1; }
+    say full-disk "$2, $1 MiB: $(sed "s|$work/||" "$work/full.log")"
+    [ -z "$(find "$out" -name '*.tmp-*')" ] || { find "$out" -name '*.tmp-*'; umount "$out"; fail full-disk "$2: temporaries stay"; return 1; }
+    mount -o remount,size=100m "$out"
+    (cd "$root" && "$p" "${@:3}" --out "$out" --quiet --threads 2) 2>"$work/full.log" || { cat "$work/full.log"; umount "$out"; fail full-disk "$2: with room again"; return 1; }
+    rm -rf "$work/full/$2-done" && cp -r "$out" "$work/full/$2-done"
+    umount "$out"
+}
+
+shown_full_disk() { # a disk that is full ends generation, bounded training and a checkpoint with one line; with room they go on to the same bits
+    local p f one=$work/full/one
+    p=$(program)
+    mkdir -p "$work/full"
+    cat >"$work/full.yaml" <<END
+target: {path: checkpoints/tiny}
+data: {prompts: data/prompts/heldout.jsonl, max_new_tokens: 16, samples: 3, rows_per_shard: 200, window: 4, sessions: 8}
+drafter: {head: {kind: lowrank, rank: 8}}
+train: {steps: 20, slots: 2, slot_rows: 64, unroll: 2, eval_steps: 2, eval_every: 10, eval_tokens: 100, eval_prompts: 1, checkpoint_every: 5,
+  warmup: 2, holdout: 8}
+END
+    (cd "$root" && "$p" generate "$work/full.yaml" --out "$one" --quiet && "$p" train "$work/full.yaml" --out "$one" --quiet) || { fail full-disk "with room"; return; }
+    full_disk 3 generation generate "$work/full.yaml" || return
+    diff -r "$one/dataset" "$work/full/generation-done/dataset" || { fail full-disk "generation: another dataset"; return; }
+    full_disk 3 bounded train "$work/full.yaml" --set data.disk_budget=30MB || return
+    full_disk 12 checkpoint train "$work/full.yaml" --set "data.dataset=$one/dataset" || return
+    for f in bounded checkpoint; do
+        cmp "$one/checkpoints/last/model.safetensors" "$work/full/$f-done/checkpoints/last/model.safetensors" || { fail full-disk "$f: other weights"; return; }
+    done
+    say full-disk "each goes on, once there is room, to the bits of a run that had it"
 }
 
 shown_cuda_proofs() { # kernels on the emulated device: drawn orders, races, and each barrier, fence and wait left out in turn; hours
@@ -690,7 +799,12 @@ while [ $# -gt 0 ]; do
     shift
     args=()
     case "$name" in
-    soak | kills) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    soak) [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift ;;
+    kills)
+        args=(50)
+        [[ "${1:-}" =~ ^[0-9]+$ ]] && args=("$1") && shift
+        while [[ "${1:-}" =~ ^(training|generation|bounded-run)$ ]]; do args+=("$1") && shift; done
+        ;;
     fuzz) while [[ "${1:-}" =~ ^([0-9]+|fuzz_.*)$ ]]; do args+=("$1") && shift; done ;;
     valgrind) while [[ "${1:-}" == test_* ]]; do args+=("$1") && shift; done ;;
     benchmarks) [[ "${1:-}" == */* ]] && args=("$1") && shift ;;
