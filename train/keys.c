@@ -14,9 +14,12 @@
 #define TEXT (PL_STAGE_TOKENIZER | PL_STAGE_TOKENS)
 #define BIG 1e15
 
-// Divergences from the target's distribution; labels are for what has no teacher.
-static const char *objective_choice(int i) {
-    return i == PL_OBJ_LABEL ? NULL : pl_objective_name(i);
+// The backbones, then what has none: a language model that drafts for another.
+const char *pl_train_drafter_choice(int i) {
+    int n = 0;
+    while (n < i && pl_backbone_choice(n))
+        n++;
+    return pl_backbone_choice(i) ? pl_backbone_choice(i) : n == i ? PL_TRAIN_STANDALONE : NULL;
 }
 
 const pl_key pl_train_keys[] = {
@@ -80,9 +83,11 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_PATH(pl_train_recipe, data.dataset), .help = "kind: drafter: the dataset; default OUT/dataset",
      .stages = PL_KEY_NO_STAGE},
 
-    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.kind), .each = true, .deflt = "eagle3", .names = pl_backbone_choice,
-     .help =
-         "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not given",
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.kind), .each = true, .deflt = "eagle3",
+     .names = pl_train_drafter_choice,
+     .help = "the drafter's backbone; eagle2 is eagle1's model, evaluated with EAGLE-2's tree where eval.tree is not "
+             "given; "
+             "lm: none, a language model of the target's vocabulary (drafter.start)",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_INTS(pl_train_recipe, drafter.taps), .each = true, .deflt = "[]", .min = 0, .max = 1024,
      .help =
@@ -115,7 +120,7 @@ const pl_key pl_train_keys[] = {
 
     {PL_KEY_FIELD_STRING(pl_train_recipe, drafter.start), .each = true,
      .help = "begin with the weights of this checkpoint, or of the drafter of this name in `drafters`: its backbone, "
-             "and its head or what can be made of it (fewer rows, low-rank factors)",
+             "and its head or what can be made of it (fewer rows, low-rank factors); lm: the model, as a whole",
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, drafter.freeze), .each = true, .deflt = "none", .choices = {"none", "backbone"},
      .help = "backbone: train the head alone", .stages = PL_STAGE_DRAFTER},
@@ -161,10 +166,18 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.confidence_weight), .deflt = "1", .min = 1e-6, .max = 1e6,
      .help = "head markov: weight of its confidence's loss beside the drafts'", .stages = PL_STAGE_DRAFTER},
-    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = objective_choice,
+    {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = pl_objective_name,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "
-             "choice, total variation, TVD++, reverse KL, Jensen-Shannon, LK losses",
+             "choice, total variation, TVD++, reverse KL, Jensen-Shannon, LK losses; lm: label, the documents' own "
+             "tokens",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.on_policy.share), .each = true, .late = true, .deflt = "0", .min = 0,
+     .max = 1,
+     .help = "lm: of so many of the documents the drafter learns from an answer of its own to the prompt, of which the "
+             "target says what it would have said; 0: from the target's answers alone",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.on_policy.temperature), .each = true, .late = true, .deflt = "1",
+     .min = 0, .max = 1000, .help = "at which it draws them; 0: greedily", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, train.masked_teacher), .each = true, .deflt = "true",
      .help = "trimmed heads: the target's distribution is restricted to the draft ids and rows count whose choice is "
              "one; false: it stays as it is and all rows count",
@@ -266,6 +279,10 @@ const pl_key pl_train_keys[] = {
 
 const pl_backbone_kind *pl_train_backbone(const pl_recipe *r) {
     return pl_backbone_at(pl_train_recipe_of(r)->drafter.kind);
+}
+
+bool pl_train_standalone(const pl_recipe *r) {
+    return !pl_train_backbone(r);
 }
 
 const pl_head_kind *pl_train_head_kind(const pl_recipe *r) {

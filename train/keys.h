@@ -63,6 +63,9 @@ typedef struct pl_train_recipe {
         bool    recompute;
         int64_t unroll, eval_steps, anchors;
         int     objective, draft_weights;
+        struct {
+            double share, temperature;
+        } on_policy;
         double  pace_alpha, confidence_weight;
         bool    masked_teacher;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
@@ -94,8 +97,13 @@ static inline const pl_train_recipe *pl_train_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_train_keys);
 }
 
-// drafter.kind: the model, which EAGLE-2 shares with EAGLE-1.
-const pl_backbone_kind             *pl_train_backbone(const pl_recipe *r);
+// drafter.kind: the model, which EAGLE-2 shares with EAGLE-1; NULL: a language model that drafts for another.
+const pl_backbone_kind *pl_train_backbone(const pl_recipe *r);
+// Whether it is that one, which is trained by a task of its own (train/task/distill.h).
+bool                    pl_train_standalone(const pl_recipe *r);
+// Its name as drafter.kind, and as drafters that need no checkpoint have it (infer/drafter/drafter.h).
+#define PL_TRAIN_STANDALONE "lm"
+const char                         *pl_train_drafter_choice(int i); // drafter.kind; NULL past the last
 // drafter.head.*, beside the kind's own keys.
 static inline const pl_head_recipe *pl_head_recipe_of(const pl_recipe *r) {
     return pl_recipe_struct(r, pl_head_keys);

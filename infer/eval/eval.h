@@ -74,7 +74,8 @@ pl_status pl_eval(pl_results **out, const pl_env *env, const pl_eval_options *o,
 // checkpoint yet.
 typedef struct pl_eval_own {
     const char *name;
-    const char *tree; // where the recipe gives no eval.tree; NULL: eval.tree's default
+    const char *source; // the drafter's name before its folder, "lm"; NULL: the folder says what it is
+    const char *tree;   // where the recipe gives no eval.tree; NULL: eval.tree's default
 } pl_eval_own;
 
 typedef struct pl_eval_subject {

@@ -105,6 +105,12 @@ static pl_status choose_own(chosen *c, const pl_recipe *r, const char *out_dir, 
     pl_status st = run ? find_checkpoint(&dir, run, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_free(run);
     if (st != PL_OK || !dir) return st;
+    if (own->source) {
+        char *folder = dir;
+        dir = pl_sprintf("%s:%s", own->source, folder);
+        pl_free(folder);
+        if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
+    }
     st = add(c, &(pl_eval_drafter){.name = own->name, .drafter = dir}, !given && own->tree ? own->tree : ev->eval.tree,
              err);
     if (st == PL_OK)

@@ -18,6 +18,7 @@ typedef enum pl_stream {
     PL_STREAM_TEST,
     PL_STREAM_ANCHOR, // which positions blocks are trained from
     PL_STREAM_WINDOW, // order of data within a window
+    PL_STREAM_OWN,    // which prompts a drafter answers itself
 } pl_stream;
 
 typedef struct pl_rng {

@@ -309,7 +309,7 @@ static pl_status plan_taps(plan *p, const pl_recipe *one, const char *name, cons
     if (t.n > 0 && !gen->data.taps)
         return pl_recipe_fail(one, &gen->data.taps, err,
                               "false stores no layer's input, the %s drafter reads those of [%s]; leave data.taps out",
-                              pl_backbone_choice(pl_train_recipe_of(one)->drafter.kind), list);
+                              pl_train_drafter_choice(pl_train_recipe_of(one)->drafter.kind), list);
     return pl_taps_add(&p->taps, &t, err);
 }
 
@@ -393,15 +393,20 @@ static pl_status vocabularies(const pl_recipe *r, const char *out_dir, pl_err *e
 
 // ---- evaluation -----------------------------------------------------------------------------------------------------
 
-// The backbone that drafter i of the list has.
-static int backbone_of(const pl_recipe *r, int i) {
+// drafter.kind of drafter i of the list.
+static int kind_of(const pl_recipe *r, int i) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *own = pl_recipe_override(r, &pl_pipeline_recipe_of(r)->drafters.at[i], &tr->drafter.kind);
     int                    k = 0;
     if (!own) return tr->drafter.kind;
-    while (pl_backbone_choice(k) && strcmp(pl_backbone_choice(k), own) != 0)
+    while (pl_train_drafter_choice(k) && strcmp(pl_train_drafter_choice(k), own) != 0)
         k++;
-    return pl_backbone_choice(k) ? k : tr->drafter.kind;
+    return pl_train_drafter_choice(k) ? k : tr->drafter.kind;
+}
+
+static pl_eval_own eval_own(const char *name, int kind) {
+    return (pl_eval_own){
+        .name = name, .source = pl_backbone_at(kind) ? NULL : PL_TRAIN_STANDALONE, .tree = pl_backbone_tree(kind)};
 }
 
 pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env *env, pl_err *err) {
@@ -412,9 +417,9 @@ pl_status pl_pipeline_eval(const pl_recipe *r, const char *out_dir, const pl_env
     if (pipe->drafters.n > MAX_DRAFTERS)
         return pl_recipe_fail(r, &pipe->drafters, err, "%d drafters, at most %d in one run", pipe->drafters.n,
                               MAX_DRAFTERS);
-    own[s.n++].tree = pl_backbone_tree(tr->drafter.kind);
+    own[s.n++] = eval_own(NULL, tr->drafter.kind);
     for (int i = 0; i < pipe->drafters.n; i++)
-        own[s.n++] = (pl_eval_own){.name = pipe->drafters.at[i].name, .tree = pl_backbone_tree(backbone_of(r, i))};
+        own[s.n++] = eval_own(pipe->drafters.at[i].name, kind_of(r, i));
     return pl_eval_run(r, out_dir, env, &s, err);
 }
 

@@ -9,6 +9,7 @@
 #include "train/keys.h"
 #include "train/run/pipeline.h"
 #include "train/source/bounded.h"
+#include "train/task/distill.h"
 #include "train/task/drafter.h"
 #include "train/task/routed.h"
 #include "train/task/target.h"
@@ -34,6 +35,8 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
     PL_TRY(pl_recipe_require(r, &gen->target.path, err));
     if (pl_data_made_meanwhile(gen)) PL_TRY(pl_recipe_require(r, &gen->data.prompts, err));
     if (gen->data.disk_budget) PL_TRY(pl_bounded_check(r, err));
+    if (pl_train_standalone(r)) return pl_distill_check(r, err);
+    PL_TRY(pl_distill_check_other(r, err));
     if (!pl_train_routed(r)) return pl_eagle_check(r, err);
     PL_TRY(pl_router_check(r, err));
     return pl_recipe_require(r, &tr->drafter.start, err);
@@ -41,6 +44,7 @@ pl_status pl_train_check(const pl_recipe *r, pl_err *err) {
 
 static pl_status train(const pl_recipe *r, const char *out_dir, const pl_env *env, int64_t stop_after, pl_err *err) {
     if (pl_train_recipe_of(r)->kind == PL_KIND_TARGET) return pl_pretrain(r, out_dir, env, stop_after, err);
+    if (pl_train_standalone(r)) return pl_distill_train(r, out_dir, env, stop_after, err);
     return pl_train_routed(r) ? pl_router_train(r, out_dir, env, stop_after, err)
                               : pl_eagle_train(r, out_dir, env, stop_after, err);
 }

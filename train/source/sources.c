@@ -60,6 +60,7 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
 pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err) {
     const pl_generate_recipe *gen = pl_generate_recipe_of(r);
     pl_dtype                  dtype = pl_target_dtype(gen);
-    if (!pl_data_made_meanwhile(gen)) return pl_teacher_open(t, gen->target.path, dtype, env->backend, err);
+    bool                      asked = pl_train_recipe_of(r)->train.on_policy.share > 0; // what it says to others' text
+    if (!pl_data_made_meanwhile(gen) && !asked) return pl_teacher_open(t, gen->target.path, dtype, env->backend, err);
     return pl_teacher_open_whole(t, gen->target.path, dtype, env->backend, env->tp, err);
 }

@@ -14,7 +14,7 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
                              const char *out_dir, const pl_env *env, const pl_teacher *teacher, const int *tap,
                              int n_taps, pl_err *err);
 // The teacher of a recipe's target, with the target's layers where it answers while the drafter learns (data.mode:
-// online): it is loaded once.
+// online) or reads what the drafter says (train.on_policy): it is loaded once.
 pl_status pl_sources_teacher(pl_teacher *t, const pl_recipe *r, const pl_env *env, pl_err *err);
 
 #endif

@@ -24,6 +24,8 @@ static pl_status asked_for(pl_hf_config *c, const pl_recipe *r, int n_layers, pl
 pl_status pl_drafter_taps(pl_taps *t, const pl_recipe *r, int n_layers, pl_err *err) {
     const char  *start = pl_train_recipe_of(r)->drafter.start;
     pl_hf_config c;
+    *t = (pl_taps){0};
+    if (pl_train_standalone(r)) return PL_OK; // it reads tokens alone
     if (!start || !pl_train_routed(r)) {
         PL_TRY(asked_for(&c, r, n_layers, err));
         pl_backbone_taps(t, &c, n_layers);

@@ -1,18 +1,41 @@
 #include "train/task/lm.h"
 
+#include "kernels/base/arena.h"
 #include "kernels/base/check.h"
-#include "kernels/op/divergence.h"
+#include "train/task/pack.h"
 
 #include <string.h>
 
 typedef struct lm_pass {
-    pl_lm  *lm;
-    int64_t rows;
-    bool    learn;
+    pl_lm    *lm;
+    int64_t   rows;
+    bool      learn;
+    pl_tensor accept; // out, where the host reads it
 } lm_pass;
 
+static bool taught(const pl_lm *lm) {
+    return lm->teacher.head.data;
+}
+
+// By labels, or by what the teacher's hidden states say.
+static void ask_teacher(pl_ctx *ctx, lm_pass *p, pl_divergence_args *a) {
+    pl_lm *lm = p->lm;
+    if (!taught(lm) || (p->learn && lm->teacher.objective == PL_OBJ_LABEL)) return;
+    a->objective = lm->teacher.objective == PL_OBJ_LABEL ? PL_OBJ_KL : lm->teacher.objective;
+    a->js_beta = lm->teacher.js_beta;
+    a->lk_decay = lm->teacher.lk_decay;
+    a->xt = pl_ctx_write(ctx, lm->hidden, p->rows, lm->teacher.head.dim[1]);
+    a->wt = lm->teacher.head;
+    a->teacher_cap = lm->teacher.cap;
+    a->teacher_row = lm->teacher_row;
+    if (p->learn) return;
+    p->accept = pl_ctx_const_1d(ctx, p->rows);
+    a->accept = p->accept;
+    a->teacher_argmax = lm->choice;
+}
+
 // What a step does; on a measuring context it only sizes memory.
-static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
+static pl_tensor pass(pl_ctx *ctx, lm_pass *p) {
     pl_lm       *lm = p->lm;
     pl_llama    *m = &lm->model;
     pl_view      view = {.pos = lm->pos, .cos = m->cos, .sin = m->sin, .lo = lm->lo, .rerun = lm->recompute};
@@ -26,9 +49,11 @@ static pl_tensor pass(pl_ctx *ctx, const lm_pass *p) {
                             .weight = lm->weight,
                             .keep = lm->recompute ? 0 : PL_DIV_KEEP,
                             .student_argmax = p->learn ? NULL : lm->argmax};
-    pl_tensor          loss = pl_divergence(ctx, &a);
+    ask_teacher(ctx, p, &a);
+    pl_tensor loss = pl_divergence(ctx, &a);
     if (p->learn) pl_tape_backward(ctx);
     loss.data = pl_ctx_read(ctx, &loss);
+    if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
     return loss;
 }
 
@@ -57,11 +82,17 @@ static void take_rows(void *arg) {
     lm->argmax = pl_arena_alloc(&lm->arrays, n * sizeof *lm->argmax);
     lm->weight = pl_arena_alloc(&lm->arrays, n * sizeof *lm->weight);
     lm->loss = pl_arena_alloc(&lm->arrays, n * sizeof *lm->loss);
+    if (!taught(lm)) return;
+    size_t real = pl_dtype_size(lm->ctx.be->real);
+    lm->hidden = pl_arena_alloc(&lm->arrays, pl_size_mul(n, (size_t)lm->teacher.head.dim[1], real));
+    lm->teacher_row = pl_arena_alloc(&lm->arrays, n * sizeof *lm->teacher_row);
+    lm->choice = pl_arena_alloc(&lm->arrays, n * sizeof *lm->choice);
+    lm->accept = pl_arena_alloc(&lm->arrays, n * sizeof *lm->accept);
 }
 
 pl_status pl_lm_create(pl_lm *lm, const pl_hf_config *config, const pl_lm_options *o, pl_err *err) {
     PL_CHECK(o->capacity >= 1 && o->capacity <= INT32_MAX, "%lld rows", (long long)o->capacity);
-    *lm = (pl_lm){.capacity = o->capacity, .recompute = o->recompute};
+    *lm = (pl_lm){.capacity = o->capacity, .recompute = o->recompute, .teacher = o->teacher};
     pl_param_block_options bo = {
         .backend = o->backend, .round_to = o->round_to, .shard = o->shard, .decay_embed = o->decay_embed};
     lm_pass   p = {.lm = lm, .rows = o->capacity};
@@ -120,6 +151,22 @@ void pl_lm_add_weighted(pl_lm *lm, const int32_t *ids, const float *weight, int6
         add_row(lm, first, ids[i], ids[i + 1], weight[i]);
 }
 
+void pl_lm_add_taught(pl_lm *lm, const int32_t *ids, const float *weight, const uint16_t *hidden, int64_t n) {
+    int64_t first = lm->rows;
+    bool    labels = lm->teacher.objective == PL_OBJ_LABEL;
+    PL_CHECK(taught(lm), "a model without a teacher");
+    for (int64_t i = 0; i < n; i++) {
+        bool last = i + 1 == n;
+        add_row(lm, first, ids[i], last ? -1 : ids[i + 1], last && labels ? 0 : weight[i]);
+        lm->teacher_row[first + i] = lm->weight[first + i] != 0 ? (int32_t)(first + i) : -1;
+    }
+    pl_rows_widen(lm->hidden, lm->ctx.be->real, first, hidden, n, lm->teacher.head.dim[1]);
+}
+
+static bool counts(const pl_lm *lm, int64_t row) {
+    return taught(lm) ? lm->teacher_row[row] >= 0 : lm->label[row] >= 0;
+}
+
 static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     lm_pass p = {.lm = lm, .rows = lm->rows, .learn = learn};
     *sums = (pl_lm_sums){0};
@@ -130,12 +177,14 @@ static pl_status run(pl_lm *lm, bool learn, pl_lm_sums *sums, pl_err *err) {
     lm->ctx.tape = &lm->tape;
     PL_TRY(pl_ctx_sync(&lm->ctx, err));
     for (int64_t i = 0; i < lm->rows; i++) {
-        double of_row = lm->label[i] < 0 ? 0 : pl_real_at(&loss, i);
+        double of_row = counts(lm, i) ? pl_real_at(&loss, i) : 0;
         lm->loss[i] = of_row;
-        if (lm->label[i] < 0 || lm->weight[i] < 0) continue;
+        if (taught(lm)) lm->accept[i] = p.accept.data && counts(lm, i) ? (float)pl_real_at(&p.accept, i) : 0;
+        if (!counts(lm, i) || lm->weight[i] < 0) continue;
         sums->loss += of_row;
         sums->count++;
-        if (!learn) sums->correct += lm->argmax[i] == lm->label[i];
+        if (!learn) sums->correct += lm->argmax[i] == (taught(lm) ? lm->choice[i] : lm->label[i]);
+        if (taught(lm)) sums->accept += (double)lm->accept[i];
     }
     return PL_OK;
 }

@@ -65,7 +65,7 @@ void pl_pack_clear(pl_pack *p) {
     p->rows = p->docs = 0;
 }
 
-static void widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
+void pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols) {
     size_t at = (size_t)(row * cols), count = (size_t)(n * cols);
     if (real == PL_F32) {
         pl_to_f32((float *)to + at, from, PL_BF16, count);
@@ -105,8 +105,8 @@ void pl_pack_add(pl_pack *p, const pl_columns *doc, int64_t from, int64_t n) {
     }
     const uint16_t *features = p->from_last ? doc->last_hidden : doc->features;
     PL_CHECK(features, "a document without the drafter's features, %lld wide", (long long)p->width);
-    widen(p->features, p->real, first, features + from * p->width, n, p->width);
-    widen(p->last_hidden, p->real, first, doc->last_hidden + from * p->d, n, p->d);
+    pl_rows_widen(p->features, p->real, first, features + from * p->width, n, p->width);
+    pl_rows_widen(p->last_hidden, p->real, first, doc->last_hidden + from * p->d, n, p->d);
     p->rows += n;
     p->docs++;
 }

@@ -56,6 +56,8 @@ void      pl_pack_close(pl_pack *p);
 // left rows is 0. Clears before, closes after. noise: NULL or width 0: none.
 pl_status pl_pack_fill(pl_pack *p, pl_feature_source *s, int64_t end, int64_t cursor[2], const pl_feature_noise *noise,
                        pl_err *err);
+// Rows row.. of a matrix of reals of the host from n rows of bf16, `cols` wide.
+void      pl_rows_widen(void *to, pl_dtype real, int64_t row, const uint16_t *from, int64_t n, int64_t cols);
 // Moves the cursor of an endless source as a fill would.
 pl_status pl_pack_skip(const pl_pack *p, pl_feature_source *s, int64_t cursor[2], pl_err *err);
 

@@ -28,7 +28,8 @@ pl_status pl_repetition_init(pl_repetition *r, const pl_repetition_options *o, p
     r->n = pl_calloc(sequences, sizeof *r->n);
     r->prompt = pl_calloc(sequences, sizeof *r->prompt);
     r->again = pl_calloc((size_t)o->length, sizeof *r->again);
-    if (!r->ids || !r->weight || !r->n || !r->prompt || !r->again)
+    r->text = pl_calloc(sequences, sizeof *r->text);
+    if (!r->ids || !r->weight || !r->n || !r->prompt || !r->again || !r->text)
         return pl_fail(err, PL_E_MEMORY, "training: out of memory for continuations");
     pl_engine_options eo = {
         .max_sessions = o->sequences, .max_rows = o->sequences > 64 ? o->sequences : 64, .max_len = (int)room(o)};
@@ -42,34 +43,21 @@ void pl_repetition_fini(pl_repetition *r) {
     pl_free(r->n);
     pl_free(r->prompt);
     pl_free(r->again);
+    pl_free(r->text);
     *r = (pl_repetition){0};
 }
 
-static pl_status start(pl_repetition *r, int i, pl_err *err) {
+static pl_status go_on(pl_repetition *r, pl_err *err) {
     const pl_hf_config *c = &r->lm->model.config;
-    pl_session_options  so = {.sampling = {.top_p = 1}, .key = (uint64_t)i, .max_new = r->o.length};
-    pl_session         *s;
+    pl_session_options  so = {.sampling = {.top_p = 1}};
     for (; so.n_stop < c->n_eos && so.n_stop < PL_MAX_STOP; so.n_stop++)
         so.stop[so.n_stop] = c->eos_token_id[so.n_stop];
-    return pl_engine_start(r->engine, r->ids + i * room(&r->o), r->prompt[i], &so, &s, err);
-}
-
-// All sequences at once; a slot of the engine each.
-static pl_status go_on(pl_repetition *r, pl_err *err) {
     for (int i = 0; i < r->o.sequences; i++)
-        PL_TRY(start(r, i, err));
-    for (int running = r->o.sequences; running > 0;) {
-        PL_TRY(pl_engine_step(r->engine, err));
-        for (int i = 0; i < r->o.sequences; i++) {
-            pl_session *s = pl_engine_session(r->engine, i);
-            if (!s || pl_session_finish(s) == PL_RUNNING) continue;
-            int64_t k = (int64_t)pl_session_key(s);
-            r->n[k] = pl_session_length(s);
-            memcpy(r->ids + k * room(&r->o), pl_session_tokens(s), (size_t)r->n[k] * sizeof *r->ids);
-            pl_engine_end(r->engine, s);
-            running--;
-        }
-    }
+        r->text[i] = (pl_continuation){
+            .ids = r->ids + i * room(&r->o), .prompt = r->prompt[i], .max_new = r->o.length, .key = (uint64_t)i};
+    PL_TRY(pl_continue(r->engine, r->text, r->o.sequences, &so, err));
+    for (int i = 0; i < r->o.sequences; i++)
+        r->n[i] = r->text[i].n;
     return PL_OK;
 }
 

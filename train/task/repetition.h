@@ -10,7 +10,7 @@
 #ifndef PL_TRAIN_REPETITION_H
 #define PL_TRAIN_REPETITION_H
 
-#include "infer/decode/decode.h"
+#include "train/task/continuation.h"
 #include "train/task/lm.h"
 
 #define PL_UNLIKELY_MIN 1e-6
@@ -31,6 +31,7 @@ typedef struct pl_repetition {
     int32_t              *prompt;            // [sequences] of them, text
     float                *weight;            // [sequences, prefix + length] of the label of each row
     bool                 *again;             // [length]
+    pl_continuation      *text;              // [sequences]
     int64_t               written, repeated; // tokens of the last continuations; of them, those in R
 } pl_repetition;
 

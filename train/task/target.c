@@ -1,15 +1,13 @@
 #include "train/task/target.h"
 
-#include "checkpoints/fingerprint.h"
 #include "kernels/base/check.h"
-#include "kernels/base/files.h"
-#include "kernels/base/json.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
 #include "train/source/textdata.h"
 #include "train/task/heldout.h"
 #include "train/task/lm.h"
+#include "train/task/model_files.h"
 #include "train/task/repetition.h"
 
 #include <stddef.h>
@@ -134,83 +132,9 @@ static pl_status evaluate(pl_task *t, int64_t step, pl_metrics *m, double *score
     return PL_OK;
 }
 
-// ---- the model's files
-
-static pl_status write_text(const char *dir, const char *name, pl_json_out *o, pl_err *err) {
-    PL_TRY(pl_json_out_end(o, err));
-    char     *path = pl_path_join(dir, name);
-    pl_status st =
-        path ? pl_file_write_atomic(path, o->text, o->len, err) : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    pl_free(path);
-    pl_free(o->text);
-    return st;
-}
-
-static void put_int(pl_json_out *o, const char *key, int64_t v) {
-    pl_json_out_key(o, key);
-    pl_json_out_int(o, v);
-}
-
-static void put_str(pl_json_out *o, const char *key, const char *v) {
-    pl_json_out_key(o, key);
-    pl_json_out_str(o, v);
-}
-
-static void put_bool(pl_json_out *o, const char *key, bool v) {
-    pl_json_out_key(o, key);
-    pl_json_out_bool(o, v);
-}
-
-static pl_status write_generation(const pretrain *p, const char *dir, pl_err *err) {
-    const pl_hf_config *c = &p->lm.model.config;
-    pl_json_out         o;
-    pl_json_out_begin(&o, 2);
-    pl_json_out_object(&o);
-    if (c->bos_token_id >= 0) put_int(&o, "bos_token_id", c->bos_token_id);
-    if (c->n_eos > 0) put_int(&o, "eos_token_id", c->eos_token_id[0]);
-    put_int(&o, "max_length", c->max_position_embeddings);
-    pl_json_out_close(&o, '}');
-    return write_text(dir, "generation_config.json", &o, err);
-}
-
-static pl_status write_tokenizer_config(const pretrain *p, const char *dir, pl_err *err) {
-    const pl_tokenizer *tok = p->data.tok;
-    int32_t             bos = pl_tokenizer_bos_id(tok), eos = pl_tokenizer_eos_id(tok);
-    pl_json_out         o;
-    pl_json_out_begin(&o, 2);
-    pl_json_out_object(&o);
-    put_bool(&o, "add_bos_token", pl_tokenizer_adds_bos(tok));
-    put_bool(&o, "add_eos_token", false);
-    if (bos >= 0) put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
-    if (eos >= 0) put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
-    if (pl_tokenizer_find(tok, "<unk>") >= 0) put_str(&o, "unk_token", "<unk>");
-    put_bool(&o, "clean_up_tokenization_spaces", false);
-    put_bool(&o, "legacy", false);
-    put_int(&o, "model_max_length", p->lm.model.config.max_position_embeddings);
-    // The class by which others open it; the SentencePiece kinds are Llama's.
-    bool llama = strcmp(pl_tokenizer_kind(tok), "sentencepiece") == 0 || strcmp(pl_tokenizer_kind(tok), "llama2c") == 0;
-    put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
-    pl_tokenizer_put_config(tok, &o);
-    pl_json_out_close(&o, '}');
-    return write_text(dir, "tokenizer_config.json", &o, err);
-}
-
 static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
-    pretrain     *p = (pretrain *)t;
-    char         *config = pl_path_join(dir, "config.json"), *weights = pl_path_join(dir, "model.safetensors");
-    pl_param_view view = {0};
-    pl_status     st = config && weights ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    if (st == PL_OK) st = pl_hf_config_write(config, &p->lm.model.config, err);
-    if (st == PL_OK) st = pl_param_view_init(&view, &p->lm.block, err);
-    if (st == PL_OK)
-        st = pl_params_write(&p->lm.model.params, weights, view.data, p->lm.model.config.dtype, NULL, 0, err);
-    pl_param_view_fini(&view);
-    pl_free(config);
-    pl_free(weights);
-    if (st == PL_OK) st = pl_tokenizer_copy(p->data.tok, p->data.tokenizer_path, dir, err);
-    if (st == PL_OK) st = write_tokenizer_config(p, dir, err);
-    if (st == PL_OK) st = write_generation(p, dir, err);
-    return st;
+    const pretrain *p = (const pretrain *)t;
+    return pl_model_files_write(dir, &p->lm, p->data.tok, p->data.tokenizer_path, err);
 }
 
 // ---- preparation
@@ -229,9 +153,7 @@ static pl_status config_of_start(pl_hf_config *c, const pretrain *p, pl_err *err
         if (pl_recipe_given(r, field))
             return pl_recipe_fail(r, field, err, "the model's shape is that of target.start; leave this out");
     }
-    PL_TRY(pl_hf_config_read(c, tr->target.start, PL_HF_TARGET, err));
-    PL_TRY(pl_llama_trainable(c, tr->target.start, err));
-    c->dtype = tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32;
+    PL_TRY(pl_model_files_config(c, tr->target.start, tr->train.dtype == PL_TRAIN_BF16 ? PL_BF16 : PL_F32, err));
     if (c->vocab_size < pieces)
         return pl_recipe_fail(r, &tr->target.start, err, "its vocabulary of %d is smaller than the tokenizer's, %d",
                               c->vocab_size, pieces);
@@ -356,15 +278,10 @@ static pl_status repetition_of(pl_repetition_options *o, const pretrain *p, pl_e
 
 // The block's weights before the first step; start: the fingerprint of what they are from, "" where they are drawn.
 static pl_status start_weights(pretrain *p, char start[17], pl_err *err) {
-    const char       *dir = pl_train_recipe_of(p->r)->target.start;
-    pl_weight_source *src;
+    const char *dir = pl_train_recipe_of(p->r)->target.start;
     *start = 0;
-    if (!dir) return pl_param_block_init(&p->lm.block, (uint64_t)pl_generate_recipe_of(p->r)->seed, err);
-    PL_TRY(pl_weight_source_open(&src, dir, err));
-    pl_status st = pl_fingerprint(start, src, &p->lm.model.config, true, err);
-    if (st == PL_OK) st = pl_param_block_read(&p->lm.block, src, err);
-    pl_weight_source_close(src);
-    return st;
+    if (dir) return pl_model_files_weights(&p->lm, dir, start, err);
+    return pl_param_block_init(&p->lm.block, (uint64_t)pl_generate_recipe_of(p->r)->seed, err);
 }
 
 static pl_status take_windows(pretrain *p, pl_err *err) {
