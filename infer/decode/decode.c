@@ -288,7 +288,8 @@ int pl_engine_free_slots(const pl_engine *e) {
 }
 
 void pl_engine_end(pl_engine *e, pl_session *s) {
-    (void)e;
+    const pl_drafter *d = e->drafter;
+    if (d && d->kind->ended) d->kind->ended(e->drafter, s->slot, s->tokens + s->n_prompt, s->n_tokens - s->n_prompt);
     s->live = false;
 }
 
@@ -461,6 +462,7 @@ static void commit_decoding(pl_engine *e, part *p) {
         go = emit(e, s, s->tree.token[v->path[++kept]]);
     if (go) emit(e, s, v->bonus);
     pl_autotuner_accepted(&e->tuner, &s->tree, v);
+    if (e->drafter && e->drafter->kind->judged) e->drafter->kind->judged(e->drafter, s->slot, &s->tree, v);
     s->stats.steps++;
     s->stats.emitted += s->n_tokens - n0;
     s->stats.accepted += kept;
@@ -568,12 +570,14 @@ static void draft(pl_engine *e, const forward_out *f) {
 // Steps that read prompts as well say nothing about the cost of rows.
 static void learn_pace(pl_engine *e, int rows, double verifying, double drafting) {
     pl_autotuner_cycle c = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
-    if (!e->tuner.adapt) return;
+    pl_draft_pace      pace = {.sessions = e->n_parts, .rows = rows, .verifying = verifying, .drafting = drafting};
+    if (!e->drafter) return;
     for (int i = 0; i < e->n_parts; i++) {
         if (!e->parts[i].decoding) return;
         if (e->parts[i].s->finish == PL_RUNNING) pl_autotuner_drafted(&c, &e->parts[i].s->tree);
     }
-    pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);
+    if (e->drafter->kind->paced) e->drafter->kind->paced(e->drafter, &pace);
+    if (e->tuner.adapt) pl_autotuner_step(&e->tuner, &e->drafter->policy, &c);
 }
 
 pl_status pl_engine_step(pl_engine *e, pl_err *err) {

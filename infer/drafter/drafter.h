@@ -18,6 +18,7 @@
 typedef struct pl_drafter pl_drafter;
 struct pl_head;
 struct pl_head_rows;
+struct pl_verdict;
 
 // One session's share of a call.
 typedef struct pl_draft_item {
@@ -51,6 +52,12 @@ struct pl_draft_watch {
     void (*see)(pl_draft_watch *w, pl_ctx *ctx, const struct pl_head *h, const struct pl_head_rows *r);
 };
 
+// What a step took: the target's rows, and the seconds before drafting and of drafting.
+typedef struct pl_draft_pace {
+    int    sessions, rows;
+    double verifying, drafting;
+} pl_draft_pace;
+
 typedef struct pl_drafter_kind {
     const char *name;
     // Runs on ctx within the current step's frame. On a measuring context it must walk its largest step.
@@ -58,6 +65,13 @@ typedef struct pl_drafter_kind {
     void (*reset)(pl_drafter *d, int slot);    // a new session takes the slot
     double (*step_bytes)(const pl_drafter *d); // what one level of drafting must read
     void (*destroy)(pl_drafter *d);
+    // For those that learn from what becomes of their drafts; NULL: they do not.
+    //   ended   a session leaves its slot with these tokens emitted, a stop token included
+    //   judged  a session's tree was verified: before it is drafted anew
+    //   paced   a step in which all sessions decoded is over, with all its seconds
+    void (*ended)(pl_drafter *d, int slot, const int32_t *answer, int n);
+    void (*judged)(pl_drafter *d, int slot, const pl_tree *t, const struct pl_verdict *v);
+    void (*paced)(pl_drafter *d, const pl_draft_pace *p);
 } pl_drafter_kind;
 
 // Where the seconds of drafting go; the rest of a call is gathering rows and growing trees. A backend that computes

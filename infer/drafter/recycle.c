@@ -12,8 +12,9 @@
 //
 // Every slot has a matrix of its own, empty when a session begins: what a session drafts, and so how fast it is, does
 // not depend on who had the slot before or who shares the batch, and nothing of one user's text can be told from
-// another's speed. The paper's matrix lives across questions; `keep` does that for the sessions of one slot, one after
-// the other, for whoever decodes alone. 32 V bytes per session, taken when the drafter is opened.
+// another's speed. The paper's matrix lives across questions; `keep` has one for all sessions of the process, at a time
+// and one after the other: then drafts, and so speed, depend on what else was read before, and on how it was batched;
+// with verifier match the text does not. 32 V bytes per matrix, taken when the drafter is opened.
 #include "infer/drafter/drafter.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
@@ -34,12 +35,12 @@ typedef struct recycle {
     int64_t    vocab;
     int        k; // 8, less for a vocabulary of fewer tokens
     bool       keep;
-    int32_t   *adjacency; // [sessions][V][K]
+    int32_t   *adjacency; // [sessions][V][K]; with keep [1][V][K]
     int        rows;      // of one forward at most
 } recycle;
 
 static int32_t *row_of(const recycle *d, int slot, int32_t token) {
-    return d->adjacency + ((int64_t)slot * d->vocab + token) * K;
+    return d->adjacency + ((int64_t)(d->keep ? 0 : slot) * d->vocab + token) * K;
 }
 
 // ---- the shape ------------------------------------------------------------------------------------------------------
@@ -182,13 +183,14 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     d->k = d->vocab < K ? (int)d->vocab : K;
     d->keep = keep;
     d->rows = o->max_rows;
-    d->adjacency = pl_calloc(pl_size_mul((size_t)o->max_sessions, (size_t)d->vocab, K), sizeof *d->adjacency);
+    int matrices = keep ? 1 : o->max_sessions;
+    d->adjacency = pl_calloc(pl_size_mul((size_t)matrices, (size_t)d->vocab, K), sizeof *d->adjacency);
     if (!d->adjacency) {
         destroy(&d->base);
-        return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory",
-                       o->max_sessions, (long long)d->vocab, K);
+        return pl_fail(err, PL_E_MEMORY, "drafter \"recycle\": %d matrices of %lld x %d: out of memory", matrices,
+                       (long long)d->vocab, K);
     }
-    for (int s = 0; s < o->max_sessions; s++)
+    for (int s = 0; s < matrices; s++)
         clear(d, s);
     *out = &d->base;
     return PL_OK;

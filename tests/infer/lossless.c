@@ -90,8 +90,9 @@ void test_lossless(const char *what, const char *tree) {
                     fail_msg("%s: session %d in %d slots at temperature %d: tokens differ", what, i, slots, t);
                 accepted += got[i].accepted;
                 // Nothing is left of a slot's last session, and company changes nothing: the same steps, where they do
-                // not depend on measured costs.
-                if (slots > 1 && !d->policy.adapt) assert_int_equal(got[i].steps, alone[i].steps);
+                // not depend on measured costs and nothing is asked to be kept.
+                if (slots > 1 && !d->policy.adapt && !strstr(what, "keep"))
+                    assert_int_equal(got[i].steps, alone[i].steps);
                 if (slots == 1) alone[i] = got[i];
             }
             pl_drafter_destroy(d);

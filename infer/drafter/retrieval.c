@@ -1,0 +1,132 @@
+// Drafts from a datastore (REST, He et al. 2023, arXiv 2311.08252): what mostly followed in other texts where the end
+// of this one occurs in them.
+//
+//   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) whose member "text" is one, as
+//                      answers that were kept are (data/text/text.h). It is read with the target's tokenizer when the
+//                      drafter is opened; some 130 bytes of memory a token, one copy for all sessions.
+// The longest end of the session's text that occurs in it, of at most 32 tokens and at least 2, is continued by the
+// most frequent continuations: the most probable nodes of the trie that REST merges the hits into, found by counts
+// (infer/drafter/automaton.h) where REST walks its suffix array. --tree has them drafted in another shape. Nothing is
+// found: nothing is drafted. In a tree with a model's drafts (RASD, arXiv 2503.03434): hybrid.
+#include "data/text/text.h"
+#include "infer/drafter/automaton.h"
+#include "infer/drafter/drafter.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NODES 12
+#define LEAST 2 // tokens of a hit: what follows a single one anywhere says little of what follows it here
+
+typedef struct retrieval {
+    pl_drafter    base;
+    bool          given; // base.policy is --tree's
+    pl_automaton *store;
+} retrieval;
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    const retrieval *d = (const retrieval *)base;
+    for (int i = 0; i < b->n && !ctx->measuring; i++) {
+        const pl_draft_item *it = &b->item[i];
+        if (!it->tree) continue;
+        pl_suffix at = pl_automaton_find(d->store, it->tokens, it->n_tokens);
+        if (at.length < LEAST) continue;
+        pl_automaton_draft(d->store, at, d->given ? &base->policy : NULL, NODES, it->depth, it->tree);
+    }
+}
+
+static void reset(pl_drafter *base, int slot) {
+    (void)base, (void)slot;
+}
+
+// Counts and edges of some nodes.
+static double step_bytes(const pl_drafter *base) {
+    return 64.0 * base->policy.max_nodes;
+}
+
+static void destroy(pl_drafter *base) {
+    retrieval *d = (retrieval *)base;
+    pl_automaton_destroy(d->store);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {
+    .name = "retrieval", .propose = propose, .reset = reset, .step_bytes = step_bytes, .destroy = destroy};
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+typedef struct ids {
+    int32_t *id;
+    int64_t  n;
+} ids;
+
+// Texts end with PL_AUTOMATON_END.
+static pl_status build(retrieval *d, const ids *text, int64_t n, const char *path, pl_err *err) {
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < n; i++)
+        tokens += text[i].n + 1;
+    if (tokens >= INT32_MAX / 4)
+        return pl_fail(err, PL_E_INPUT, "%s: %lld tokens are more than a datastore holds; take fewer texts", path,
+                       (long long)tokens);
+    PL_TRY(pl_automaton_create(&d->store, tokens, err));
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < text[i].n; j++)
+            pl_automaton_add(d->store, text[i].id[j]);
+        pl_automaton_add(d->store, PL_AUTOMATON_END);
+    }
+    pl_log("%s: a datastore of %lld texts, %lld tokens", path, (long long)n, (long long)(tokens - n));
+    return PL_OK;
+}
+
+static pl_status encode(retrieval *d, const pl_corpus *c, const pl_tokenizer *tok, const char *path, pl_err *err) {
+    ids      *text = pl_calloc((size_t)c->n, sizeof *text);
+    pl_status st = text ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", path);
+    for (int64_t i = 0; st == PL_OK && i < c->n; i++)
+        st = pl_tokenizer_encode(tok, c->docs[i].text, c->docs[i].bytes, 0, &text[i].id, &text[i].n, err);
+    if (st == PL_OK) st = build(d, text, c->n, path, err);
+    for (int64_t i = 0; text && i < c->n; i++)
+        pl_free(text[i].id);
+    pl_free(text);
+    return st;
+}
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    if (!*args)
+        return pl_fail(err, PL_E_USAGE, "drafter \"retrieval\": expected retrieval:PATH, PATH a text or *.jsonl");
+    return pl_automaton_shape(p, name, "retrieval", NODES, tree, err);
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
+    pl_corpus *c;
+    *out = NULL;
+    if (!o->tok)
+        return pl_fail(err, PL_E_INPUT, "drafter \"retrieval:%s\": the target's tokenizer is not known here", args);
+    PL_TRY(pl_corpus_read(&c, &args, 1, (pl_text_options){0}, err));
+    retrieval *d = pl_calloc(1, sizeof *d);
+    if (!d) {
+        pl_corpus_destroy(c);
+        return pl_fail(err, PL_E_MEMORY, "drafter \"retrieval\": out of memory");
+    }
+    d->base = (pl_drafter){.kind = &kind,
+                           .policy = *policy,
+                           .max_sessions = o->max_sessions,
+                           .max_rows = o->max_rows,
+                           .proposals = 1u << PL_PROPOSE_TOP};
+    d->given = o->tree && *o->tree;
+    pl_status st = encode(d, c, o->tok, args, err);
+    pl_corpus_destroy(c);
+    if (st == PL_OK)
+        *out = &d->base;
+    else
+        destroy(&d->base);
+    return st;
+}
+
+const pl_drafter_source pl_drafter_retrieval = {.name = "retrieval",
+                                                .syntax = "retrieval:PATH",
+                                                .help = "what mostly followed in the texts of PATH (REST)",
+                                                .shape = shape,
+                                                .open = open};

@@ -1,0 +1,162 @@
+// Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): what mostly followed when these
+// words stood here before, in this text and in answers given before it.
+//
+//   "suffix[:NODES[,keep]]"   the longest end of the session's text, prompt included, that occurs earlier in it; its
+//                             continuations by how often they followed: the NODES (12) most probable ones, which share
+//                             prefixes and so are a tree, none below 1 in 20. --tree has them drafted in another shape,
+//                             chains (chain:auto, chain:N) or trees (auto, static:...).
+//   keep                      also in all answers that ended before, of this process: the longer match is drafted from,
+//                             of equal ones the text's own.
+// A text that repeats itself is drafted as repeating, since behind what is drafted the search goes on.
+//
+// With `keep` drafts, and so speed, depend on which answers ended before, and so on the order of prompts, on their
+// batch and, where trees adapt, on timing; with verifier match the text does not. Answers enter when their session
+// ends, in that order. The last 131,072 to 262,144 tokens are kept: when one half is full the other is forgotten.
+#include "infer/drafter/automaton.h"
+#include "infer/drafter/drafter.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODES 12
+#define KEPT (1 << 17) // tokens of each half
+
+typedef struct suffix {
+    pl_drafter     base;
+    bool           given; // base.policy is --tree's
+    int            nodes;
+    pl_automaton **own;     // [sessions]
+    pl_automaton  *kept[2]; // NULL: nothing is kept; [0] is the one that grows
+} suffix;
+
+static void take_in(suffix *d, const pl_draft_item *it) {
+    pl_automaton *a = d->own[it->slot];
+    for (int64_t i = pl_automaton_tokens(a); i < it->n_tokens; i++)
+        pl_automaton_add(a, it->tokens[i]);
+}
+
+static void propose_one(const suffix *d, const pl_draft_item *it) {
+    const pl_automaton *own = d->own[it->slot], *from = own;
+    pl_suffix           at = pl_automaton_repeated(own);
+    for (int i = 0; i < 2 && d->kept[i]; i++) {
+        pl_suffix other = pl_automaton_find(d->kept[i], it->tokens, it->n_tokens);
+        if (other.length <= at.length) continue;
+        from = d->kept[i];
+        at = other;
+    }
+    pl_automaton_draft(from, at, d->given ? &d->base.policy : NULL, d->nodes, it->depth, it->tree);
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    suffix *d = (suffix *)base;
+    if (ctx->measuring) return;
+    for (int i = 0; i < b->n; i++) {
+        take_in(d, &b->item[i]);
+        if (b->item[i].tree) propose_one(d, &b->item[i]);
+    }
+}
+
+static void reset(pl_drafter *base, int slot) {
+    pl_automaton_clear(((suffix *)base)->own[slot]);
+}
+
+static void ended(pl_drafter *base, int slot, const int32_t *answer, int n) {
+    suffix *d = (suffix *)base;
+    (void)slot;
+    if (!d->kept[0] || n == 0 || n >= KEPT) return;
+    if (pl_automaton_room(d->kept[0]) <= n) {
+        pl_automaton *full = d->kept[0];
+        d->kept[0] = d->kept[1];
+        d->kept[1] = full;
+        pl_automaton_clear(d->kept[0]);
+    }
+    for (int i = 0; i < n; i++)
+        pl_automaton_add(d->kept[0], answer[i]);
+    pl_automaton_add(d->kept[0], PL_AUTOMATON_END);
+}
+
+// Counts and edges of some nodes.
+static double step_bytes(const pl_drafter *base) {
+    return 64.0 * base->policy.max_nodes;
+}
+
+static void destroy(pl_drafter *base) {
+    suffix *d = (suffix *)base;
+    for (int i = 0; d->own && i < base->max_sessions; i++)
+        pl_automaton_destroy(d->own[i]);
+    pl_free(d->own);
+    for (int i = 0; i < 2; i++)
+        pl_automaton_destroy(d->kept[i]);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {
+    .name = "suffix", .propose = propose, .reset = reset, .ended = ended, .step_bytes = step_bytes, .destroy = destroy};
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static pl_status parse(const char *args, int *nodes, bool *keep, pl_err *err) {
+    char       *end = (char *)args;
+    const char *word = args;
+    long        n = NODES;
+    if (*args && strcmp(args, "keep") != 0) {
+        n = strtol(args, &end, 10);
+        word = *end == ',' && end[1] ? end + 1 : end;
+        if (end == args) n = 0;
+    }
+    *keep = strcmp(word, "keep") == 0;
+    *nodes = (int)n;
+    if (n >= 1 && n < PL_TREE_MAX && (*keep || !*word)) return PL_OK;
+    return pl_fail(err, PL_E_USAGE, "drafter \"suffix:%s\": expected suffix[:NODES[,keep]], NODES in 1..%d", args,
+                   PL_TREE_MAX - 1);
+}
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    int  nodes;
+    bool keep;
+    PL_TRY(parse(args, &nodes, &keep, err));
+    return pl_automaton_shape(p, name, "suffix", nodes, tree, err);
+}
+
+static pl_status fill(suffix *d, const pl_drafter_options *o, bool keep, pl_err *err) {
+    d->own = pl_calloc((size_t)o->max_sessions, sizeof(void *));
+    if (!d->own) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
+    for (int i = 0; i < o->max_sessions; i++)
+        PL_TRY(pl_automaton_create(&d->own[i], (int64_t)o->slots + 1, err));
+    for (int i = 0; i < 2 && keep; i++)
+        PL_TRY(pl_automaton_create(&d->kept[i], KEPT, err));
+    return PL_OK;
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
+    int  nodes;
+    bool keep;
+    *out = NULL;
+    PL_TRY(parse(args, &nodes, &keep, err));
+    suffix *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
+    d->base = (pl_drafter){.kind = &kind,
+                           .policy = *policy,
+                           .max_sessions = o->max_sessions,
+                           .max_rows = o->max_rows,
+                           .proposals = 1u << PL_PROPOSE_TOP};
+    d->given = o->tree && *o->tree;
+    d->nodes = nodes;
+    pl_status st = fill(d, o, keep, err);
+    if (st == PL_OK)
+        *out = &d->base;
+    else
+        destroy(&d->base);
+    return st;
+}
+
+const pl_drafter_source pl_drafter_suffix = {
+    .name = "suffix",
+    .syntax = "suffix[:NODES[,keep]]",
+    .help = "what mostly followed the longest end of the text that came before; keep: in answers too",
+    .shape = shape,
+    .open = open};
