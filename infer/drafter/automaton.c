@@ -291,7 +291,7 @@ double pl_automaton_draft(const pl_automaton *a, pl_suffix s, const pl_tree_poli
 }
 
 // Drafted whole: nothing grows by it.
-static const pl_tree_kind most_frequent = {.name = "frequent", .syntax = "", .help = ""};
+static const pl_tree_kind most_frequent = {.name = "frequent", .syntax = "", .help = "", .fixed_shape = true};
 
 pl_status pl_automaton_shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *who, int nodes,
                              const char *tree, pl_err *err) {

@@ -96,6 +96,9 @@ struct pl_drafter {
     pl_tree_policy         policy;
     char                   tree[PL_DRAFTER_TREE];    // what it drafts, in words: --tree's, or its own shape's name
     int                    n_taps, tap[PL_MAX_TAPS]; // features wanted from the target; 0: none
+    // Rows that became final may be handed over later, several calls' at once: it has a cache of its own and reads
+    // nothing of the target's forward but features.
+    bool                   waits;
     unsigned               proposals; // bit k: it can make pl_proposal k; 0: any, or what verifiers make nothing of
     pl_draft_watch        *watch;     // NULL: nobody. Set before the first measure
     // Largest call the decode loop makes: rows taken in at once and sessions. Set before the first measure.

@@ -1,5 +1,5 @@
-// Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): what mostly followed when these
-// words stood here before, in this text and in answers given before it.
+// Drafts from a suffix automaton (SuffixDecoding, Oliaro et al. 2024, arXiv 2411.04975): what mostly followed when
+// these words stood here before, in this text and in answers given before it.
 //
 //   "suffix[:NODES[,keep]]"   the longest end of the session's text, prompt included, that occurs earlier in it; its
 //                             continuations by how often they followed: the NODES (12) most probable ones, which share

@@ -37,7 +37,9 @@ static int prompt_of(uint64_t key, int32_t *ids) {
     return n;
 }
 
-static transcript        *record_to; // by key; set around a run
+static transcript        *record_to;    // by key; set around a run
+static int                perturbed;    // set around runs that invent what rows cost: how often they did, and 1
+static int64_t            drafts_of[2]; // there, sessions' cycles without a draft and with one
 // Set around runs that draw children: the verifier, and what it saw of the drawn trees.
 static const pl_verifier *run_verifier;
 static int                drawn_nodes, merged_nodes;
@@ -75,6 +77,14 @@ static void record(void *arg, const pl_final_rows *r) {
     }
 }
 
+// Rows that are free for some cycles, dear for some others, so that whoever chooses by costs chooses everything.
+static void perturb(pl_drafter *d, int sessions) {
+    bool dear = perturbed++ / 6 % 2;
+    for (int rows = sessions; rows <= sessions * 64; rows *= 2)
+        d->kind->paced(
+            d, &(pl_draft_pace){.sessions = sessions, .rows = rows, .verifying = dear ? rows : 1, .drafting = 1e-9});
+}
+
 // Decodes sessions key0..key0+n-1 side by side.
 static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint64_t key0, int n, double temperature,
                 int stop, transcript *out) {
@@ -100,9 +110,11 @@ static void run(const pl_llama *m, pl_drafter *d, pl_pool *pool, int rows, uint6
     for (bool running = true; running;) {
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
         running = false;
+        if (perturbed && d) perturb(d, n);
         for (int i = 0; i < n; i++) {
             running |= s[i]->finish == PL_RUNNING;
-            if (run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
+            if (perturbed && d) drafts_of[s[i]->tree.n > 1]++;
+            if (!perturbed && run_verifier && d && s[i]->finish == PL_RUNNING) check_drawn(&s[i]->tree, &d->policy);
         }
     }
     for (int i = 0; i < n; i++) {
@@ -356,6 +368,48 @@ static void eagle1_is_lossless(void **state) {
     }
     pl_llama_fini(&w->target);
     test_rmdir(dir);
+    free(w);
+    free(got);
+}
+
+// Free drafts, a model's, both in a tree and none in turn, rows that wait among them: of one session and of eight, and
+// by verifiers that draw, at temperature 0.
+static void hybrid_is_lossless(void **state) {
+    (void)state;
+    static const char *const free_ones[] = {"suffix:12,keep", "recycle:30", "lookup", "suffix:3"};
+    char                     dir[64], draft[64], what[160];
+    world                   *w = calloc(1, sizeof *w);
+    transcript              *got = calloc(SESSIONS, sizeof *got);
+    int64_t                  accepted = 0;
+    test_target(&w->target, test_mkdir(dir), 8, 21, PL_BF16);
+    test_backbone_write(test_mkdir(draft), &w->target, &pl_backbone_eagle3,
+                        &(pl_backbone_options){.head = pl_hf_head_of("lowrank:rank=12")}, 33);
+    for (int t = 0; t < 2; t++) {
+        for (uint64_t k = 0; k < 8; k++)
+            run(&w->target, NULL, NULL, 1, k, 1, t, -1, w->plain);
+        for (int i = 0; i < 32; i++) {
+            int         n = i % 2 ? 8 : 1;
+            const char *tree = i / 2 % 2 ? "auto" : "chain:auto", *with = i / 4 % 2 ? "+" : "";
+            snprintf(what, sizeof what, "hybrid:%s%s%s", free_ones[i / 8], with, *with ? draft : "");
+            pl_drafter *d = open_drafter(w, what, tree, n, n * 80);
+            perturbed = 1;
+            if (t == 0 && i / 2 % 2 == 0 && *with) run_verifier = pl_verifier_at(i / 8);
+            run(&w->target, d, NULL, n * 80, 0, n, t, -1, got);
+            run_verifier = NULL;
+            pl_drafter_destroy(d);
+            for (int k = 0; k < n; k++) {
+                same(&w->plain[k], &got[k], what);
+                accepted += got[k].accepted;
+            }
+        }
+    }
+    perturbed = 0;
+    print_message("hybrids: %lld tokens accepted, %lld cycles without a draft, %lld with one\n", (long long)accepted,
+                  (long long)drafts_of[0], (long long)drafts_of[1]);
+    assert_true(accepted > 200 && drafts_of[0] > 200 && drafts_of[1] > 200);
+    pl_llama_fini(&w->target);
+    test_rmdir(dir);
+    test_rmdir(draft);
     free(w);
     free(got);
 }
@@ -619,6 +673,7 @@ int main(void) {
         cmocka_unit_test(sampled_equals_plain),
         cmocka_unit_test(stop_inside_block),
         cmocka_unit_test(eagle3_is_lossless),
+        cmocka_unit_test(hybrid_is_lossless),
         cmocka_unit_test(drawn_children),
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),

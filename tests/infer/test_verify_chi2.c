@@ -26,6 +26,7 @@ typedef struct world {
     const char   *way;    // how draft's model drafts ("tli"); NULL: it is a backbone
     pl_tokenizer *tok;    // the target's, where there is a way
     bool          blocks; // its drafter drafts blocks
+    bool          hybrid; // its drafter takes turns with free drafts
 } world;
 
 // ---- a static tree: k children of every node ------------------------------------------------------------------------
@@ -135,7 +136,8 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
     pl_drafter *d;
     pl_engine  *e;
     pl_session *s[SESSIONS] = {0};
-    int         rows = SESSIONS * policy->max_nodes, running = 0;
+    int         rows = SESSIONS * (w->hybrid ? 64 : policy->max_nodes), running = 0;
+    uint64_t    steps = 0;
     memset(out, 0, sizeof *out);
     pl_drafter_options od = {.target = &w->target,
                              .dtype = PL_BF16,
@@ -145,7 +147,8 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
                              .tree = policy->k == 1 ? "chain:2" : "static:2x2",
                              .tok = w->tok};
     char               what[96];
-    snprintf(what, sizeof what, "%s:%s", w->way ? w->way : "", w->draft);
+    snprintf(what, sizeof what, "%s%s%s", w->way ? w->way : "", w->hybrid ? "+" : ":", w->draft);
+    if (w->hybrid) od.tree = "chain:auto";
     pl_status st = w->way      ? pl_drafter_open(&d, what, &od, &err)
                    : w->blocks ? pl_drafter_block_open(&d, w->draft, policy, &od, &err)
                                : pl_drafter_backbone_open(&d, w->draft, policy, &od, &err);
@@ -166,6 +169,13 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
             running++;
         }
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
+        // Costs that change, so that either of a hybrid's drafts, and none, are chosen.
+        for (int n = SESSIONS; w->hybrid && n <= 4 * SESSIONS; n *= 2)
+            d->kind->paced(d, &(pl_draft_pace){.sessions = SESSIONS,
+                                               .rows = n,
+                                               .verifying = steps / 5 % 3 == 0 ? n : 1,
+                                               .drafting = steps / 5 % 3 == 1 ? 10 : 1e-9});
+        steps++;
     }
     pl_engine_destroy(e);
     pl_drafter_destroy(d);
@@ -349,6 +359,24 @@ static void dist_of_other_vocabularies(void **state) {
     }
 }
 
+// Free drafts, which are matched, a model's, which are drawn, and none, session by session and cycle by cycle.
+static void dist_of_hybrids(void **state) {
+    (void)state;
+    static const char *const ways[] = {"hybrid:recycle:keep", "hybrid:suffix:keep"};
+    for (int k = 0; k < 2; k++) {
+        world w;
+        open_world(&w, &(pl_backbone_options){0});
+        w.hybrid = true;
+        w.way = ways[k];
+        for (int i = 0; pl_verifier_at(i); i++) {
+            const pl_verifier *v = pl_verifier_at(i);
+            if (v->lossless) assert_true(check(&w, v, 1, i % 2 ? &processed : &plain, ways[k]) < 4);
+        }
+        assert_true(check(&w, &test_biased_no_residual, 1, &plain, ways[k]) > 6);
+        close_world(&w);
+    }
+}
+
 static void controls_fail(void **state) {
     (void)state;
     world w;
@@ -421,10 +449,15 @@ static void told_drafts_change_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dist_is_the_targets), cmocka_unit_test(dist_with_candidates),
-        cmocka_unit_test(dist_redistributed),  cmocka_unit_test(dist_of_blocks),
-        cmocka_unit_test(dist_of_sparks),      cmocka_unit_test(dist_of_other_vocabularies),
-        cmocka_unit_test(controls_fail),       cmocka_unit_test(told_drafts_change_nothing),
+        cmocka_unit_test(dist_is_the_targets),
+        cmocka_unit_test(dist_with_candidates),
+        cmocka_unit_test(dist_redistributed),
+        cmocka_unit_test(dist_of_blocks),
+        cmocka_unit_test(dist_of_sparks),
+        cmocka_unit_test(dist_of_other_vocabularies),
+        cmocka_unit_test(dist_of_hybrids),
+        cmocka_unit_test(controls_fail),
+        cmocka_unit_test(told_drafts_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

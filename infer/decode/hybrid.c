@@ -1,0 +1,600 @@
+// Drafts for free where they pay, a model's otherwise, nothing where neither does; chosen for each session and cycle.
+//
+//   "hybrid:FREE[+MODEL]"   FREE: a drafter without a model (suffix:12,keep; lookup; recycle:8; retrieval:PATH); MODEL:
+//                           any other, a checkpoint's folder among them. --tree: auto, or chain:auto for verifiers of
+//                           chains.
+//
+// FREE drafts in every cycle. What its drafts are worth is learnt whether they were verified or not, since what the
+// target says next judges them all: the share of drafted paths that came true, by depth and by the drafter's own
+// probability of the path (pl_tree.score; by rank where it has none). A path of own probability x at depth l counts as
+// f(x) = that share. MODEL is drafted by the shape that its autotuner chooses (infer/decode/autotuner.h), whose
+// calibration and probes are followed as they come.
+//
+// One cycle of S sessions in a forward of R rows takes V(R) seconds of the target and what MODEL takes, both measured.
+// Chosen is the largest goodput (SmartSpec, Liu et al. 2024, arXiv 2406.14066): expected tokens of all sessions over
+// seconds,
+//   without MODEL   (S + sum f) / V(S + k) for the k likeliest nodes of all sessions' drafts together: since f does not
+//                   rise along a path they are trees, each session's as long as its draft deserves at this batch;
+//   with it         for the m sessions that gain most by it, (m E + rest) / (V(rows) + first(m) + levels(m)), E and the
+//                   levels being those of its shape.
+// A tree of MODEL's is joined by the FREE paths that begin outside of it and pay at the rate so found (RASD's union,
+// arXiv 2503.03434), their worth beside MODEL's being learnt apart. Drafts that MODEL draws stand alone.
+//
+// MODEL does not see rows that it need not see yet: where the backend is the host's, up to WAIT rows of a session that
+// became final wait, with their features, until it drafts again, and are taken in together. So plain decoding, and what
+// is free, are not charged with it.
+//
+// Lossless: with verifier match the text is plain sampling's. With verifiers that draw MODEL's tokens are drawn as they
+// ask and FREE's nodes, which are not drawn, are matched; which of the two drafts depends on the past alone.
+#include "infer/decode/autotuner.h"
+#include "infer/drafter/drafter.h"
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEPTHS 8   // told apart
+#define BUCKETS 12 // of a path's own probability: half octaves
+#define PRIOR 4.0  // observations that the own probability is worth
+#define DECAY 0.998
+#define WAIT 64      // rows of a session
+#define REFRESH 8    // cycles between readings of costs
+#define IDLE 16      // cycles without a node of FREE's after which it looks only now and then
+#define LOOK 4       // once in so many
+#define NODES 64     // of a session's tree, the root included
+#define DEPTH_MAX 16 // of FREE's
+
+// How often paths came true.
+typedef struct calibration {
+    double seen[DEPTHS][BUCKETS], hit[DEPTHS][BUCKETS];
+} calibration;
+
+// A session's.
+typedef struct slot {
+    pl_tree free;       // what FREE drafts
+    double  own[NODES]; // of each node, its path's probability as the drafter has it
+    double  f[NODES];   // and as it is calibrated
+    bool    drafted;    // `free` is of the tree in hand
+    int     of_model;   // nodes of that tree that are MODEL's, the root included; 0: it did not draft
+    int     chosen;     // nodes of FREE's that are wanted
+    double  worth;      // expected tokens with them
+    bool    takes_model;
+    int     n_wait, first; // rows that wait, and the first one's position
+    char   *wait;          // [WAIT] features
+} slot;
+
+typedef struct node {
+    double f;
+    int    item, node;
+} node;
+
+typedef struct hybrid {
+    pl_drafter         base;
+    pl_drafter        *free, *model; // model NULL: none
+    bool               defers;
+    pl_autotuner       tuner; // of model's
+    pl_autotuner_cycle cycle;
+    pl_autotuner_cost  verify;
+    calibration        alone, beside;
+    slot              *slot;
+    pl_draft_item     *item;     // [sessions] of a call of one of the two
+    node              *node;     // [sessions * NODES]
+    int               *by_worth; // [sessions]
+    // Read anew every REFRESH cycles: seconds by rows, by sessions, by rows of a level.
+    double            *at_rows, *first_of, *idle_of, *level_of;
+    int                most_rows;
+    long               paced, calls;
+    int                useless; // calls in a row whose FREE nodes were none
+    double             rate;    // tokens per second of the plan in hand
+    size_t             width;   // bytes of a row of features
+} hybrid;
+
+// ---- what paths are worth -------------------------------------------------------------------------------------------
+
+static int bucket(double p) {
+    int b = p > 0 ? (int)(-2 * log2(p)) : BUCKETS - 1;
+    return b < 0 ? 0 : b < BUCKETS ? b : BUCKETS - 1;
+}
+
+static int level(int depth) {
+    return depth < DEPTHS ? depth - 1 : DEPTHS - 1;
+}
+
+static double expected(const calibration *c, int depth, double own) {
+    int l = level(depth), b = bucket(own);
+    return (c->hit[l][b] + PRIOR * own) / (c->seen[l][b] + PRIOR);
+}
+
+static void observe(calibration *c, int depth, double own, bool right) {
+    int l = level(depth), b = bucket(own);
+    c->seen[l][b] = DECAY * c->seen[l][b] + 1;
+    c->hit[l][b] = DECAY * c->hit[l][b] + right;
+}
+
+// The drafter's own probabilities of its paths; of ranks where it has none.
+static void weigh(const hybrid *d, slot *s) {
+    static const double guess[] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
+    const pl_tree      *t = &s->free;
+    s->own[0] = s->f[0] = 1;
+    for (int i = 1; i < t->n; i++) {
+        int p = t->parent[i], r = t->rank[i] < 8 ? t->rank[i] : 7;
+        s->own[i] = t->score[i] < 0 ? exp((double)t->score[i]) : s->own[p] * guess[r];
+        s->f[i] = fmin(s->f[p], expected(&d->alone, t->depth[i], s->own[i]));
+    }
+}
+
+// Judges FREE's draft by what was said: every path that the target's tokens pass or leave.
+static void learn_free(hybrid *d, slot *s, const pl_tree *t, const pl_verdict *v) {
+    int said[NODES] = {0};     // how many of the said tokens the path to a node is, -1: it left them
+    int of_model[NODES] = {0}; // which of MODEL's nodes it is, -1: none
+    for (int i = 1; i < s->free.n; i++) {
+        int p = s->free.parent[i], at = said[p], child = -1;
+        if (of_model[p] >= 0) child = pl_tree_child(t, of_model[p], s->free.token[i]);
+        of_model[i] = child < s->of_model ? child : -1;
+        said[i] = at;
+        if (at > v->n) continue; // nothing is known behind the last
+        bool right = at >= 0 && s->free.token[i] == (at < v->n ? t->token[v->path[at + 1]] : v->bonus);
+        said[i] = right ? at + 1 : -1;
+        observe(&d->alone, s->free.depth[i], s->own[i], right);
+        if (s->of_model && of_model[i] < 0) observe(&d->beside, s->free.depth[i], s->own[i], right);
+    }
+}
+
+static void judged(pl_drafter *base, int which, const pl_tree *t, const pl_verdict *v) {
+    hybrid *d = (hybrid *)base;
+    slot   *s = &d->slot[which];
+    if (s->drafted) learn_free(d, s, t, v);
+    if (d->model && s->of_model) pl_autotuner_accepted(&d->tuner, t, v);
+    if (d->model && d->model->kind->judged) d->model->kind->judged(d->model, which, t, v);
+    s->drafted = false;
+    s->of_model = 0;
+}
+
+// ---- what rows cost -------------------------------------------------------------------------------------------------
+
+static void read_costs(hybrid *d) {
+    int s = d->base.max_sessions;
+    pl_autotuner_cost_read(&d->verify, 1, d->most_rows, d->at_rows);
+    if (!d->model) return;
+    pl_autotuner_cost_read(&d->tuner.first, 1, s, d->first_of);
+    pl_autotuner_cost_read(&d->tuner.idle, 1, s, d->idle_of);
+    pl_autotuner_cost_read(&d->tuner.draft, 1, s * PL_SHAPE_WIDTH, d->level_of);
+}
+
+static void paced(pl_drafter *base, const pl_draft_pace *p) {
+    hybrid *d = (hybrid *)base;
+    pl_autotuner_cost_add(&d->verify, p->rows, p->verifying);
+    if (d->model) {
+        d->cycle.sessions = d->cycle.levels && d->cycle.sessions ? d->cycle.sessions : p->sessions;
+        d->cycle.rows = p->rows;
+        d->cycle.verifying = p->verifying;
+        d->cycle.drafting = p->drafting;
+        pl_autotuner_step(&d->tuner, &d->model->policy, &d->cycle);
+    }
+    if (d->paced++ % REFRESH == 0 || d->paced < REFRESH) read_costs(d);
+}
+
+static double rows_cost(const hybrid *d, int rows) {
+    return d->at_rows[rows < d->most_rows ? rows : d->most_rows];
+}
+
+// ---- the plan -------------------------------------------------------------------------------------------------------
+
+static void sift(node *x, int n, int i) {
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && x[child + 1].f > x[child].f) child++;
+        if (!(x[child].f > x[i].f)) return;
+        node swap = x[i];
+        x[i] = x[child];
+        x[child] = swap;
+    }
+}
+
+// The likeliest nodes that all sessions' free drafts offer. A heap holds the next ones: a node's children enter when it
+// is taken.
+static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
+    double idle = d->model ? d->idle_of[running] : 0, tokens = running, best = running / (rows_cost(d, running) + idle);
+    int    n = 0, taken = 0, best_taken = 0;
+    for (int i = 0; i < b->n; i++) {
+        slot *s = &d->slot[b->item[i].slot];
+        s->chosen = 0;
+        s->worth = 1;
+        if (!b->item[i].tree || !s->drafted) continue;
+        for (int x = 1; x < s->free.n; x++)
+            d->node[n++] = (node){.f = s->f[x], .item = i, .node = x};
+    }
+    for (int i = n / 2; i >= 0; i--)
+        sift(d->node, n, i);
+    for (int left = n; left > 0 && running + taken < d->most_rows; taken++) {
+        node top = d->node[0];
+        tokens += top.f;
+        d->node[0] = d->node[--left];
+        sift(d->node, left, 0);
+        d->node[left] = top; // taken ones stand at the end, the first one last
+        double rate = tokens / (rows_cost(d, running + taken + 1) + idle);
+        if (rate > best) {
+            best = rate;
+            best_taken = taken + 1;
+        }
+    }
+    for (int i = 0; i < best_taken; i++) {
+        const node *x = &d->node[n - 1 - i];
+        slot       *s = &d->slot[b->item[x->item].slot];
+        s->chosen++;
+        s->worth += x->f;
+    }
+    return best;
+}
+
+// The sessions that gain most by MODEL take it, as many as pay; `best`: the rate without.
+static double with_model(hybrid *d, const pl_draft_batch *b, int running, double best) {
+    const pl_shape *shape = &d->tuner.chosen;
+    int             n = 0, m_best = 0, rows = running, width[PL_SHAPE_LEVELS] = {0}, depth[PL_SHAPE_NODES] = {0};
+    bool            expanded[PL_SHAPE_NODES] = {false};
+    double          tokens = running;
+    if (shape->n < 2) return best;
+    for (int i = 1; i < shape->n; i++) {
+        depth[i] = depth[shape->parent[i]] + 1;
+        if (!expanded[shape->parent[i]]) width[depth[i] - 1]++;
+        expanded[shape->parent[i]] = true;
+    }
+    for (int i = 0; i < b->n; i++) {
+        const slot *s = &d->slot[b->item[i].slot];
+        if (!b->item[i].tree) continue;
+        int at = n++;
+        for (; at > 0 && d->slot[b->item[d->by_worth[at - 1]].slot].worth > s->worth; at--)
+            d->by_worth[at] = d->by_worth[at - 1];
+        d->by_worth[at] = i;
+        rows += s->chosen;
+        tokens += s->worth - 1;
+    }
+    for (int m = 1; m <= n; m++) {
+        const slot *s = &d->slot[b->item[d->by_worth[m - 1]].slot];
+        rows += shape->n - 1 - s->chosen;
+        tokens += shape->emitted - s->worth;
+        double seconds = rows_cost(d, rows) + d->first_of[m];
+        for (int l = 1; l < PL_SHAPE_LEVELS && width[l]; l++)
+            seconds += d->level_of[m * width[l]];
+        if (tokens > best * seconds) {
+            best = tokens / seconds;
+            m_best = m;
+        }
+    }
+    for (int i = 0; i < m_best; i++)
+        d->slot[b->item[d->by_worth[i]].slot].takes_model = true;
+    return best;
+}
+
+// Whether MODEL's autotuner has something else tried, or knows nothing yet.
+static bool is_forced(const hybrid *d) {
+    return d->model && (d->tuner.choices == 0 || d->tuner.detour > 0);
+}
+
+static void plan(hybrid *d, const pl_draft_batch *b, int running) {
+    bool forced = is_forced(d);
+    for (int i = 0; i < b->n; i++)
+        d->slot[b->item[i].slot].takes_model = b->item[i].tree && forced && d->model->policy.shape_n > 1;
+    d->rate = without_model(d, b, running);
+    if (d->model && !forced) d->rate = with_model(d, b, running, d->rate);
+    int nodes = 0;
+    for (int i = 0; i < b->n; i++)
+        nodes += b->item[i].tree ? d->slot[b->item[i].slot].chosen : 0;
+    d->useless = nodes ? 0 : d->useless + 1;
+}
+
+// ---- drafting -------------------------------------------------------------------------------------------------------
+
+static void draft_free(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
+    bool           looks = d->useless < IDLE || d->calls % LOOK == 0;
+    pl_draft_batch of = *b;
+    of.item = d->item;
+    of.features = (pl_tensor){0};
+    for (int i = 0; i < b->n; i++) {
+        slot *s = &d->slot[b->item[i].slot];
+        d->item[i] = b->item[i];
+        d->item[i].proposing = NULL;
+        s->drafted = b->item[i].tree && looks;
+        d->item[i].tree = s->drafted ? &s->free : NULL;
+        if (s->drafted) pl_tree_root(&s->free, b->item[i].tree->token[0]);
+    }
+    d->free->kind->propose(d->free, ctx, &of);
+    for (int i = 0; i < b->n; i++)
+        if (d->slot[b->item[i].slot].drafted) weigh(d, &d->slot[b->item[i].slot]);
+}
+
+// Rows of an item that became final wait. False: they must be taken in now.
+static bool put_off(hybrid *d, const pl_draft_item *it, const char *features) {
+    slot *s = &d->slot[it->slot];
+    if (!d->defers || s->n_wait + it->count > WAIT || (s->n_wait && s->first + s->n_wait != it->first)) return false;
+    if (s->n_wait == 0) s->first = it->first;
+    for (int j = 0; j < it->count && d->width; j++)
+        memcpy(s->wait + (size_t)(s->n_wait + j) * d->width, features + (size_t)it->feature_row[j] * d->width,
+               d->width);
+    s->n_wait += it->count;
+    return true;
+}
+
+// MODEL's batch: items that draft, and those whose rows cannot wait. Rows that waited come before an item's own.
+static void draft_model(hybrid *d, pl_ctx *ctx, const pl_draft_batch *b) {
+    pl_draft_batch of = *b;
+    int            rows = 0, n = 0, at = 0;
+    const char    *features = d->defers && b->features.data ? b->features.data : NULL;
+    char          *all = NULL;
+    int32_t       *index = NULL;
+    d->cycle = (pl_autotuner_cycle){0};
+    of.item = d->item;
+    for (int i = 0; i < b->n; i++) {
+        const pl_draft_item *it = &b->item[i];
+        bool                 drafts = d->slot[it->slot].takes_model;
+        if (!drafts && put_off(d, it, features)) continue;
+        rows += it->count + d->slot[it->slot].n_wait;
+        d->item[n] = *it;
+        if (!drafts) d->item[n].tree = NULL;
+        n++;
+    }
+    of.n = n;
+    if (n == 0) return;
+    if (d->defers && d->width) {
+        all = pl_ctx_bytes(ctx, (size_t)rows * d->width);
+        of.features = pl_tensor_2d(all, b->features.dtype, rows, b->features.dim[1]);
+    }
+    if (d->defers) index = pl_ctx_bytes(ctx, (size_t)rows * sizeof *index);
+    for (int i = 0; i < n && d->defers; i++) {
+        pl_draft_item *it = &d->item[i];
+        slot          *s = &d->slot[it->slot];
+        if (d->width && s->n_wait) memcpy(all + (size_t)at * d->width, s->wait, (size_t)s->n_wait * d->width);
+        for (int j = 0; j < it->count && d->width; j++)
+            memcpy(all + (size_t)(at + s->n_wait + j) * d->width, features + (size_t)it->feature_row[j] * d->width,
+                   d->width);
+        if (s->n_wait) it->first = s->first;
+        it->count += s->n_wait;
+        s->n_wait = 0;
+        it->feature_row = index + at;
+        for (int j = 0; j < it->count; j++, at++)
+            index[at] = at;
+    }
+    d->model->parts = (pl_draft_parts){0};
+    d->model->kind->propose(d->model, ctx, &of);
+    d->base.parts = d->model->parts;
+    for (int i = 0; i < n; i++) {
+        if (!d->item[i].tree) continue;
+        pl_tree_finish(&d->model->policy, d->item[i].tree);
+        pl_autotuner_drafted(&d->cycle, d->item[i].tree);
+        d->cycle.sessions++;
+        d->slot[d->item[i].slot].of_model = d->item[i].tree->n;
+    }
+}
+
+// The chosen nodes of FREE's draft: the likeliest of its own.
+static void take_free(const slot *s, pl_tree *t) {
+    int to[NODES] = {0}, left = s->chosen;
+    for (int i = 1; i < s->free.n; i++)
+        to[i] = -1;
+    while (left-- > 0) {
+        int best = -1;
+        for (int i = 1; i < s->free.n; i++)
+            if (to[i] < 0 && to[s->free.parent[i]] >= 0 && (best < 0 || s->f[i] > s->f[best])) best = i;
+        if (best < 0) return;
+        to[best] = pl_tree_add(t, to[s->free.parent[best]], s->free.token[best], s->free.score[best]);
+    }
+}
+
+// What is not in MODEL's tree and pays beside it.
+static void join(const hybrid *d, const slot *s, pl_tree *t, int rows) {
+    int    to[NODES] = {0};
+    double f[NODES] = {1}, row = (rows_cost(d, rows + 4) - rows_cost(d, rows)) / 4;
+    for (int i = 1; i < s->free.n; i++) {
+        int p = s->free.parent[i];
+        to[i] = to[p] < 0 ? -1 : pl_tree_child(t, to[p], s->free.token[i]);
+        f[i] = fmin(f[p], expected(&d->beside, s->free.depth[i], s->own[i]));
+        if (to[i] >= 0 || to[p] < 0) continue;
+        if (t->n < d->base.policy.max_nodes && f[i] > d->rate * row)
+            to[i] = pl_tree_add(t, to[p], s->free.token[i], s->free.score[i]);
+    }
+}
+
+static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
+    hybrid *d = (hybrid *)base;
+    if (ctx->measuring) {
+        pl_draft_batch most = *b;
+        d->free->kind->propose(d->free, ctx, b);
+        if (!d->model) return;
+        d->defers = d->model->waits && !ctx->be->memory;
+        if (d->defers && d->model->n_taps) {
+            int64_t rows = d->model->max_rows;
+            most.features = pl_tensor_2d(NULL, b->features.dtype, rows, b->features.dim[1]);
+            d->width = (size_t)b->features.dim[1] * pl_dtype_size(b->features.dtype);
+            most.features.data = pl_ctx_bytes(ctx, (size_t)rows * d->width);
+            pl_ctx_bytes(ctx, (size_t)rows * sizeof(int32_t));
+        }
+        d->model->kind->propose(d->model, ctx, &most);
+        return;
+    }
+    int running = 0, rows = 0;
+    d->calls++;
+    for (int i = 0; i < b->n; i++)
+        running += b->item[i].tree != NULL;
+    draft_free(d, ctx, b);
+    if (ctx->err.status != PL_OK) return;
+    if (running)
+        plan(d, b, running);
+    else
+        for (int i = 0; i < b->n; i++)
+            d->slot[b->item[i].slot].takes_model = false;
+    if (d->model) draft_model(d, ctx, b);
+    if (ctx->err.status != PL_OK) return;
+    for (int i = 0; i < b->n; i++) {
+        slot *s = &d->slot[b->item[i].slot];
+        if (b->item[i].tree) rows += s->of_model ? s->of_model : 1 + s->chosen;
+    }
+    for (int i = 0; i < b->n; i++) {
+        const pl_draft_item *it = &b->item[i];
+        slot                *s = &d->slot[it->slot];
+        if (!it->tree || !s->drafted) continue;
+        if (!s->of_model && !is_forced(d))
+            take_free(s, it->tree);
+        else if (s->of_model && !it->proposing && !is_forced(d))
+            join(d, s, it->tree, rows);
+    }
+}
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static void reset(pl_drafter *base, int which) {
+    hybrid *d = (hybrid *)base;
+    slot   *s = &d->slot[which];
+    s->drafted = s->takes_model = false;
+    s->of_model = s->chosen = s->n_wait = 0;
+    d->free->kind->reset(d->free, which);
+    if (d->model) d->model->kind->reset(d->model, which);
+}
+
+static void ended(pl_drafter *base, int which, const int32_t *answer, int n) {
+    hybrid *d = (hybrid *)base;
+    if (d->free->kind->ended) d->free->kind->ended(d->free, which, answer, n);
+    if (d->model && d->model->kind->ended) d->model->kind->ended(d->model, which, answer, n);
+}
+
+static double step_bytes(const pl_drafter *base) {
+    const hybrid *d = (const hybrid *)base;
+    return d->model ? d->model->kind->step_bytes(d->model) : d->free->kind->step_bytes(d->free);
+}
+
+static void destroy(pl_drafter *base) {
+    hybrid *d = (hybrid *)base;
+    for (int i = 0; d->slot && i < base->max_sessions; i++)
+        pl_free(d->slot[i].wait);
+    void *owned[] = {d->slot, d->item, d->node, d->by_worth, d->at_rows, d->first_of, d->idle_of, d->level_of};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        pl_free(owned[i]);
+    pl_drafter_destroy(d->free);
+    pl_drafter_destroy(d->model);
+    pl_free(d);
+}
+
+static const pl_drafter_kind kind = {.name = "hybrid",
+                                     .propose = propose,
+                                     .reset = reset,
+                                     .step_bytes = step_bytes,
+                                     .destroy = destroy,
+                                     .ended = ended,
+                                     .judged = judged,
+                                     .paced = paced};
+
+// "FREE[+MODEL]"; *model NULL: there is none.
+static pl_status split(char *text, size_t size, const char *args, const char **model, pl_err *err) {
+    size_t n = strcspn(args, "+");
+    if (n == 0 || (args[n] && !args[n + 1]) || n >= size)
+        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": expected hybrid:FREE[+MODEL], as hybrid:suffix+PATH",
+                       args);
+    memcpy(text, args, n);
+    text[n] = 0;
+    *model = args[n] ? args + n + 1 : NULL;
+    if (!pl_drafter_is_folder(text)) return PL_OK;
+    return pl_fail(err, PL_E_USAGE,
+                   "drafter \"hybrid:%s\": \"%s\" is no drafter without a checkpoint; it comes behind +", args, text);
+}
+
+// What each drafts, and both together.
+typedef struct shapes {
+    char           free[512];
+    const char    *model, *free_tree, *model_tree;
+    pl_tree_policy of_free, of_model;
+} shapes;
+
+static pl_status shapes_of(shapes *x, const char *args, const char *tree, pl_err *err) {
+    bool chains = tree && strcmp(tree, "chain:auto") == 0;
+    if (tree && *tree && !chains && strcmp(tree, "auto") != 0)
+        return pl_fail(err, PL_E_USAGE,
+                       "drafter \"hybrid\" chooses its tree in every cycle: auto or chain:auto, not \"%s\"", tree);
+    PL_TRY(split(x->free, sizeof x->free, args, &x->model, err));
+    x->free_tree = chains ? "chain:16" : NULL;
+    PL_TRY(pl_drafter_shape(&x->of_free, x->free, x->free_tree, err));
+    if (x->of_free.adapt) PL_TRY(pl_drafter_shape(&x->of_free, x->free, x->free_tree = "chain:16", err));
+    if (x->of_free.max_nodes > NODES)
+        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid\": \"%s\" drafts %d tokens, at most %d", x->free,
+                       x->of_free.max_nodes - 1, NODES - 1);
+    if (!x->model) return PL_OK;
+    x->model_tree = chains ? "chain:auto" : "auto";
+    pl_err ignored = {0};
+    if (pl_drafter_shape(&x->of_model, x->model, x->model_tree, &ignored) == PL_OK) return PL_OK;
+    return pl_drafter_shape(&x->of_model, x->model, x->model_tree = "chain:auto", err);
+}
+
+static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
+    shapes x;
+    PL_TRY(shapes_of(&x, args, tree, err));
+    *p = x.model ? x.of_model : x.of_free;
+    p->adapt = false; // by itself
+    if (x.of_free.max_nodes > p->max_nodes) p->max_nodes = x.of_free.max_nodes;
+    if (x.of_free.depth > p->depth_max) p->depth_max = x.of_free.depth;
+    p->depth = p->depth_max;
+    if (x.of_free.k > p->k) p->k = x.of_free.k;
+    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : "auto");
+    snprintf(p->text, sizeof p->text, "%s", name);
+    return PL_OK;
+}
+
+static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
+    size_t s = (size_t)o->max_sessions;
+    d->most_rows = o->max_sessions * d->base.policy.max_nodes;
+    d->slot = pl_calloc(s, sizeof *d->slot);
+    d->item = pl_calloc(s, sizeof *d->item);
+    d->node = pl_calloc(s * NODES, sizeof *d->node);
+    d->by_worth = pl_calloc(s, sizeof *d->by_worth);
+    d->at_rows = pl_calloc((size_t)d->most_rows + 1, sizeof *d->at_rows);
+    d->first_of = pl_calloc(s + 1, sizeof *d->first_of);
+    d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
+    d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
+    bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
+    for (size_t i = 0; good && i < s && d->base.n_taps; i++) // as wide as any backend's numbers
+        good =
+            (d->slot[i].wait = pl_calloc(
+                 pl_size_mul(WAIT, (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size, sizeof(double)), 1)) != NULL;
+    return good ? PL_OK : pl_fail(err, PL_E_MEMORY, "drafter \"hybrid\": out of memory");
+}
+
+static pl_status open_both(hybrid *d, const char *args, const pl_drafter_options *o, pl_err *err) {
+    shapes             x;
+    pl_drafter_options of = *o;
+    PL_TRY(shapes_of(&x, args, o->tree, err));
+    of.tree = x.free_tree;
+    PL_TRY(pl_drafter_open(&d->free, x.free, &of, err));
+    if (d->free->waits || d->free->n_taps)
+        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": \"%s\" is a model, which comes behind +", args, x.free);
+    if (!x.model) {
+        d->base.proposals = 1u << PL_PROPOSE_TOP;
+        return allocate(d, o, err);
+    }
+    of.tree = x.model_tree;
+    of.max_rows += o->max_sessions * WAIT;
+    PL_TRY(pl_drafter_open(&d->model, x.model, &of, err));
+    d->base.proposals = d->model->proposals;
+    d->base.n_taps = d->model->n_taps;
+    memcpy(d->base.tap, d->model->tap, sizeof d->base.tap);
+    pl_autotuner_init(&d->tuner, &d->model->policy);
+    return allocate(d, o, err);
+}
+
+static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *policy, const pl_drafter_options *o,
+                      pl_err *err) {
+    *out = NULL;
+    hybrid *d = pl_calloc(1, sizeof *d);
+    if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"hybrid\": out of memory");
+    d->base = (pl_drafter){.kind = &kind, .policy = *policy, .max_sessions = o->max_sessions, .max_rows = o->max_rows};
+    pl_status st = open_both(d, args, o, err);
+    if (st == PL_OK)
+        *out = &d->base;
+    else
+        destroy(&d->base);
+    return st;
+}
+
+const pl_drafter_source pl_drafter_hybrid = {
+    .name = "hybrid",
+    .syntax = "hybrid:FREE[+MODEL]",
+    .help = "a drafter without a model where it pays, a model otherwise, or nothing",
+    .shape = shape,
+    .open = open};
