@@ -9,6 +9,7 @@
 # they train them once.
 # PACELINE_HEADS: where heads keeps (or finds) its run, and plan finds one.
 # PACELINE_TARGET_4K, PACELINE_HEADS_4K: finished runs of recipes/target-4k.yaml and heads-4k.yaml (plan).
+# PACELINE_ROUNDS: pairs that hybrid times in each setting (30), with a command of PACELINE_TIMED before it.
 # PACELINE_BLOCKS: how often plan measures everything anew (5). PACELINE_TIMED: a command to put before what plan times
 # ("taskset -c 2,3").
 # PACELINE_LLAMA2C: llama2.c's `run` and a model of the built-in target's shape, as "RUN MODEL" (needed by llama2c).
@@ -186,6 +187,29 @@ shown_plan() { # on an idle machine, the planner's choice on two targets: heads.
     [ -d "$run_4k/drafters" ] || (cd "$root" && "$p" run recipes/heads-4k.yaml --set "target.path=$small/checkpoints/last" --out "$run_4k") \
         >"$work/heads-4k.log" 2>&1 || { tail -n 3 "$work/heads-4k.log"; fail plan "training"; return; }
     judge_plan "vocabulary 4096" "$small/checkpoints/last" "$run_4k" recipes/heads-4k.yaml
+}
+
+shown_hybrid() { # free drafts with a trained head's, and with a small model's, beside plain decoding and their parts: interleaved rounds, batches of 1, 4, 16
+    local p data=${PACELINE_TEST_DATA:?set it}/models head run target drafter sessions t t0=$SECONDS
+    p=$(program)
+    [ -x "$root/build/test_hybrid" ] || { fail hybrid "build test_hybrid first"; return; }
+    heads || { fail hybrid "training"; return; }
+    head=$heads/drafters/eagle3-full
+    [ -e "$head/config.json" ] || head=$head/checkpoints/best
+    for run in "checkpoints/tiny - data/prompts/heldout.jsonl|$head" \
+        "$data/TinyStories-656K - data/prompts/stories.jsonl|tli:$data/stories260K/stories260K.bin:$data/stories260K/tok512.bin"; do
+        target=${run%|*} drafter=${run#*|}
+        for t in 0 1; do
+            for sessions in 1 4 16; do
+                echo "${target%% *}"
+                # shellcheck disable=SC2086
+                (cd "$root" && PACELINE_PAIRS="$target $sessions $t ${PACELINE_ROUNDS:-30} $((sessions > 4 ? 32 : 48)) hybrid:suffix:12+$drafter $drafter suffix:12 recycle" \
+                    ${PACELINE_TIMED:-} build/test_hybrid) >"$work/hybrid.log" 2>&1 || { tail -n 5 "$work/hybrid.log"; fail hybrid "see above"; continue; }
+                grep -E '^(  |pairs)' "$work/hybrid.log"
+            done
+        done
+    done | tee "$work/hybrid.all"
+    say hybrid "$((SECONDS - t0)) s; of $(grep -c '^pairs' "$work/hybrid.all") settings without loss $(grep -c 'asked: yes' "$work/hybrid.all"), as good as their best part $(grep -c '1 %: yes' "$work/hybrid.all")"
 }
 
 shown_heads() { # every draft head beside the full one: trained once, decoded at temperature 0 and 1, then by domain

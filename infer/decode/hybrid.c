@@ -550,9 +550,9 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
     bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
     for (size_t i = 0; good && i < s && d->base.n_taps; i++) // as wide as any backend's numbers
-        good =
-            (d->slot[i].wait = pl_calloc(
-                 pl_size_mul(WAIT, (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size, sizeof(double)), 1)) != NULL;
+        good = (d->slot[i].wait = pl_calloc(
+                    pl_size_mul(WAIT, (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size, sizeof(double)),
+                    1)) != NULL;
     return good ? PL_OK : pl_fail(err, PL_E_MEMORY, "drafter \"hybrid\": out of memory");
 }
 
@@ -592,9 +592,8 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     return st;
 }
 
-const pl_drafter_source pl_drafter_hybrid = {
-    .name = "hybrid",
-    .syntax = "hybrid:FREE[+MODEL]",
-    .help = "a drafter without a model where it pays, a model otherwise, or nothing",
-    .shape = shape,
-    .open = open};
+const pl_drafter_source pl_drafter_hybrid = {.name = "hybrid",
+                                             .syntax = "hybrid:FREE[+MODEL]",
+                                             .help = "free drafts where they pay, a model's otherwise, or none",
+                                             .shape = shape,
+                                             .open = open};

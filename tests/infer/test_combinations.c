@@ -1,0 +1,138 @@
+// Which drafter, tree and verifier combine: infer/README.md's table against what opens. Prints the table.
+#include "tests/infer/fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { V = 24, LEN = 48 };
+
+static const char *const pieces[] = {"a", "b", "ab", "ba", "aba", NULL};
+static const char *const merges[] = {"a b", "b a", "ab a", NULL};
+static const char *const trees[] = {"chain:3", "static:2x1", "eagle2:12,3,3", "chain:auto", "auto"};
+enum { TREES = sizeof trees / sizeof *trees };
+
+typedef struct world {
+    char          dir[64], eagle3[64], eagle1[64], dflash[64], texts[96];
+    pl_llama      target;
+    pl_tokenizer *tok;
+} world;
+
+static void open_world(world *w) {
+    pl_err err = {0};
+    *w = (world){0};
+    test_target_sized(&w->target, test_mkdir(w->dir), 4, V, 23, PL_BF16);
+    test_tokenizer_write(w->dir, pieces, merges);
+    assert_int_equal(pl_tokenizer_open(&w->tok, w->dir, &err), PL_OK);
+    test_backbone_write(test_mkdir(w->eagle3), &w->target, &pl_backbone_eagle3, &(pl_backbone_options){0}, 3);
+    test_backbone_write(test_mkdir(w->eagle1), &w->target, &pl_backbone_eagle1, &(pl_backbone_options){0}, 4);
+    test_backbone_write(test_mkdir(w->dflash), &w->target, &pl_backbone_dflash,
+                        &(pl_backbone_options){.layers = 1, .block = 4, .mask_token = 3}, 5);
+    snprintf(w->texts, sizeof w->texts, "%s/texts.txt", w->dir);
+    FILE *f = fopen(w->texts, "w");
+    assert_non_null(f);
+    fputs("abaabbaab\n", f);
+    fclose(f);
+}
+
+static bool opens(const world *w, const char *what, const char *tree, const pl_verifier *v) {
+    pl_err             err = {0};
+    pl_drafter        *d;
+    pl_engine         *e;
+    pl_drafter_options o = {.target = &w->target,
+                            .dtype = PL_BF16,
+                            .tree = tree,
+                            .max_sessions = 1,
+                            .max_rows = 128,
+                            .slots = LEN,
+                            .tok = w->tok};
+    pl_status          st = pl_drafter_open(&d, what, &o, &err);
+    if (st == PL_OK) {
+        st = pl_engine_create(&e, pl_backend_cpu(), NULL, &w->target, d,
+                              &(pl_engine_options){.max_sessions = 1, .max_rows = 128, .max_len = LEN, .verifier = v},
+                              &err);
+        if (st == PL_OK) pl_engine_destroy(e);
+        pl_drafter_destroy(d);
+    }
+    if (st != PL_OK && st != PL_E_USAGE) fail_msg("%s, %s, %s: %s", what, tree, v->name, err.msg);
+    if (st != PL_OK) assert_true(*err.msg && !strchr(err.msg, '\n')); // refused by name
+    return st == PL_OK;
+}
+
+// What a cell says of the verifiers that it takes.
+static const char *cell(const world *w, const char *what, const char *tree) {
+    unsigned takes = 0, every = 0, matching = 0, no_chains = 0, iid = 0;
+    for (int i = 0; pl_verifier_at(i); i++) {
+        const pl_verifier *v = pl_verifier_at(i);
+        bool               top = v->proposal == PL_PROPOSE_TOP;
+        every |= 1u << i;
+        if (top) matching |= 1u << i;
+        if (!v->chain) no_chains |= 1u << i;
+        if (top || v->proposal == PL_PROPOSE_IID) iid |= 1u << i;
+        if (opens(w, what, tree, v)) takes |= 1u << i;
+    }
+    if (takes == every) return "all";
+    if (takes == no_chains) return "not of chains";
+    if (takes == iid) return "iid";
+    if (takes == matching) return "matching";
+    if (takes == 0) return "-";
+    fail_msg("%s, %s: verifiers %x", what, tree, takes);
+    return NULL;
+}
+
+static void table_is_the_codes(void **state) {
+    (void)state;
+    world       w;
+    int         different = 0;
+    static char readme[1 << 16];
+    open_world(&w);
+    FILE *f = fopen("infer/README.md", "r");
+    assert_non_null(f);
+    assert_true(fread(readme, 1, sizeof readme - 1, f) > 0 && feof(f));
+    fclose(f);
+    const struct {
+        const char *name, *of, *behind;
+    } row[] = {{"EAGLE-3", "", w.eagle3},
+               {"EAGLE-1", "", w.eagle1},
+               {"DFlash", "", w.dflash},
+               {"`lookup`", "lookup", ""},
+               {"`recycle`", "recycle", ""},
+               {"`suffix`", "suffix", ""},
+               {"`retrieval`", "retrieval:", w.texts},
+               {"`lm`", "lm:", w.dir},
+               {"`tli`", "tli:", w.dir},
+               {"`union`", "union:", w.dir},
+               {"`slem`", "slem:", w.dir},
+               {"`slrs`", "slrs:", w.dir},
+               {"`hybrid` alone", "hybrid:suffix", ""},
+               {"`hybrid` with EAGLE-3", "hybrid:suffix+", w.eagle3},
+               {"`hybrid` with `slem`", "hybrid:suffix+slem:", w.dir}};
+    print_message("| drafter | `%s` | `%s` | `%s` | `%s` | `%s` |\n", trees[0], trees[1], trees[2], trees[3], trees[4]);
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        char what[160], line[256];
+        snprintf(what, sizeof what, "%s%s", row[r].of, row[r].behind);
+        int n = snprintf(line, sizeof line, "| %s |", row[r].name);
+        for (int t = 0; t < TREES; t++)
+            n += snprintf(line + n, sizeof line - (size_t)n, " %s |", cell(&w, what, trees[t]));
+        bool there = strstr(readme, line) != NULL;
+        print_message("%s%s\n", line, there ? "" : "   <- infer/README.md says otherwise");
+        different += !there;
+    }
+    assert_int_equal(different, 0);
+    pl_tokenizer_close(w.tok);
+    pl_llama_fini(&w.target);
+    test_rmdir(w.dir);
+    test_rmdir(w.eagle3);
+    test_rmdir(w.eagle1);
+    test_rmdir(w.dflash);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table_is_the_codes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
