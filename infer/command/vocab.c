@@ -223,32 +223,95 @@ done:
 
 // ---- overlap: tokens that stand for the same bytes in both vocabularies
 
+// Of the tokens that texts have in one vocabulary, those that the other one has too, and those that it has there.
+typedef struct met {
+    int64_t tokens, documents, known, met; // different tokens of a
+    int64_t said, said_known;              // how often they stand there
+} met;
+
+static pl_status meet(met *m, const pl_tokenizer *x, const pl_tokenizer *y, const pl_cli_args *a, pl_err *err) {
+    pl_tally   tx = {0}, ty = {0};
+    pl_lexicon lx = {0}, ly = {0};
+    int32_t   *to = NULL;
+    pl_status  st;
+    *m = (met){0};
+    for (int i = 3; i < a->n_positional; i++) {
+        PL_TRY_GOTO(st, done, pl_tally_input(&tx, x, a->positional[i], pl_cli_text(a, "field"), NULL, err));
+        PL_TRY_GOTO(st, done, pl_tally_input(&ty, y, a->positional[i], pl_cli_text(a, "field"), NULL, err));
+    }
+    PL_TRY_GOTO(st, done, pl_lexicon_init(&lx, x, err));
+    PL_TRY_GOTO(st, done, pl_lexicon_init(&ly, y, err));
+    PL_TRY_GOTO(st, done, pl_lexicon_map(&to, &lx, &ly, err));
+    m->documents = tx.all.documents;
+    for (int32_t i = 0; i < tx.all.vocab; i++) {
+        if (tx.all.count[i] == 0 || i == pl_tokenizer_eos_id(x)) continue; // which ends every text
+        m->tokens++;
+        m->said += tx.all.count[i];
+        m->said_known += to[i] >= 0 ? tx.all.count[i] : 0;
+        m->known += to[i] >= 0;
+        m->met += to[i] >= 0 && ty.all.count[to[i]] > 0;
+    }
+done:
+    pl_free(to);
+    pl_lexicon_fini(&lx);
+    pl_lexicon_fini(&ly);
+    pl_tally_fini(&tx);
+    pl_tally_fini(&ty);
+    return st;
+}
+
+static pl_status say_met(const pl_env *env, const pl_tokenizer *x, const pl_tokenizer *y, const pl_cli_args *a,
+                         pl_err *err) {
+    met m;
+    PL_TRY(meet(&m, x, y, a, err));
+    if (env->json) {
+        pl_put_int(env->result, "documents", m.documents);
+        pl_put_int(env->result, "text_tokens_a", m.tokens);
+        pl_put_int(env->result, "text_shared", m.met);
+        pl_put_int(env->result, "text_known_b", m.known);
+        pl_put_int(env->result, "text_said_a", m.said);
+        pl_put_int(env->result, "text_said_known_b", m.said_known);
+        return PL_OK;
+    }
+    double n = m.tokens > 0 ? (double)m.tokens : 1, said = m.said > 0 ? (double)m.said : 1;
+    fprintf(env->text,
+            "of the %lld different tokens that %lld texts have in the first, %.1f %% stand in them in the second too; "
+            "%.1f %% are in it, %.1f %% of what is said\n",
+            (long long)m.tokens, (long long)m.documents, 100 * (double)m.met / n, 100 * (double)m.known / n,
+            100 * (double)m.said_known / said);
+    return PL_OK;
+}
+
+static void say_overlap(const pl_env *env, const pl_tokenizer *x, const pl_tokenizer *y, int64_t shared,
+                        const pl_spelled_alike *alike) {
+    if (env->json) {
+        pl_put_int(env->result, "shared", shared);
+        pl_put_int(env->result, "spelled_alike", alike->as_they_are);
+        pl_put_int(env->result, "spelled_alike_with_spaces", alike->with_spaces);
+        pl_put_int(env->result, "vocab_a", pl_tokenizer_vocab_size(x));
+        pl_put_int(env->result, "vocab_b", pl_tokenizer_vocab_size(y));
+        return;
+    }
+    fprintf(env->text, "%lld tokens stand for the same bytes: %.1f %% of %d and %.1f %% of %d\n", (long long)shared,
+            100.0 * (double)shared / pl_tokenizer_vocab_size(x), pl_tokenizer_vocab_size(x),
+            100.0 * (double)shared / pl_tokenizer_vocab_size(y), pl_tokenizer_vocab_size(y));
+    fprintf(env->text, "%lld tokens are spelled alike, %lld where the marks of a space are\n",
+            (long long)alike->as_they_are, (long long)alike->with_spaces);
+}
+
 static pl_status overlap(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_tokenizer *x = NULL, *y = NULL;
     pl_status     st = PL_OK;
-    if (a->n_positional != 3) return pl_fail(err, PL_E_USAGE, "vocab overlap: give two tokenizers, vocab overlap A B");
+    if (a->n_positional < 3)
+        return pl_fail(err, PL_E_USAGE, "vocab overlap: give two tokenizers, vocab overlap A B [INPUT...]");
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&x, a->positional[1], err));
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&y, a->positional[2], err));
     int64_t          shared = pl_tokenizer_shared(x, y, err);
     pl_spelled_alike alike;
-    if (shared < 0) {
-        st = PL_E_MEMORY;
-        goto done;
-    }
+    if (shared < 0) PL_TRY_GOTO(st, done, PL_E_MEMORY);
     PL_TRY_GOTO(st, done, pl_lexicon_spelled_alike(&alike, x, y, err));
-    if (env->json) {
-        pl_put_int(env->result, "shared", shared);
-        pl_put_int(env->result, "spelled_alike", alike.as_they_are);
-        pl_put_int(env->result, "spelled_alike_with_spaces", alike.with_spaces);
-        pl_put_int(env->result, "vocab_a", pl_tokenizer_vocab_size(x));
-        pl_put_int(env->result, "vocab_b", pl_tokenizer_vocab_size(y));
-    } else {
-        fprintf(env->text, "%lld tokens stand for the same bytes: %.1f %% of %d and %.1f %% of %d\n", (long long)shared,
-                100.0 * (double)shared / pl_tokenizer_vocab_size(x), pl_tokenizer_vocab_size(x),
-                100.0 * (double)shared / pl_tokenizer_vocab_size(y), pl_tokenizer_vocab_size(y));
-        fprintf(env->text, "%lld tokens are spelled alike, %lld where the marks of a space are\n",
-                (long long)alike.as_they_are, (long long)alike.with_spaces);
-    }
+    say_overlap(env, x, y, shared, &alike);
+    if (a->n_positional > 3) st = say_met(env, x, y, a, err);
 done:
     pl_tokenizer_close(x);
     pl_tokenizer_close(y);
@@ -382,7 +445,7 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
 const pl_command pl_command_vocab = {
     .name = "vocab",
     .summary = "counts tokens: makes lists for trimmed heads, measures their coverage; compares two vocabularies",
-    .positional = "overlap A B | ways TOKENIZER [TEXT...] | INPUT...",
+    .positional = "overlap A B [INPUT...] | ways TOKENIZER [TEXT...] | INPUT...",
     .min_positional = 1,
     .max_positional = 1 << 20,
     .options = options,
@@ -393,7 +456,8 @@ const pl_command pl_command_vocab = {
         "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the\n"
         "tokenizer's EOS behind texts and records.\n"
         "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout).\n"
-        "vocab overlap A B counts the tokens that two tokenizers have in common.\n"
+        "vocab overlap A B counts the tokens that two tokenizers have in common; with inputs also, of those that the\n"
+        "inputs have in A, how many stand in them in B as well.\n"
         "vocab ways TOKENIZER counts in how many ways tokens, end to end, make each of the shortest tokens, and a "
         "TEXT.",
     .example = "paceline vocab --tokenizer checkpoints/tiny --against data/prompts/heldout.jsonl "

@@ -1,8 +1,8 @@
 // Texts that a model goes on with while it is trained: what it then learns from is its own.
 //
 // A continuation is a function of the weights as they stand, the sampling and the text's key alone: how many are
-// written at once, on how many threads or ranks, does not matter (infer/decode/decode.h). So those of a run that goes on
-// are those of one that was not stopped.
+// written at once, on how many threads or ranks, does not matter (infer/decode/decode.h). So those of a run that goes
+// on are those of one that was not stopped.
 #ifndef PL_TRAIN_CONTINUATION_H
 #define PL_TRAIN_CONTINUATION_H
 
