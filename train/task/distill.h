@@ -5,10 +5,11 @@
 //               distribution p (its last hidden is the document's) and the drafter's q; or, with train.objective:
 //               label, the answer's tokens themselves
 //   on policy   train.on_policy.share of the documents are prompts alone: the drafter answers them with the weights
-//               as they stand, drawn at train.on_policy.temperature, the target reads that answer, and D is of its rows
+//               as they stand, drawn at train.on_policy.temperature, the target reads that answer, and D is of its
+//               rows
 // D: train.objective (kernels/op/divergence.h). The gradient is that of D over rows as they are; what the rows depend
-// on through the drafter's draws is left out, as in the paper. An answer has at most as many rows as the document's own,
-// so that slots are the same rows either way. A document longer than train.slot_rows is learned from up to there.
+// on through the drafter's draws is left out, as in the paper. An answer has at most as many rows as the document's
+// own, so that slots are the same rows either way. A document longer than train.slot_rows is learned from up to there.
 //
 // Which documents are on policy, and what is drawn, follow from the seed, the document's number and the weights: a run
 // that goes on, or has other ranks or threads, learns from the same texts.
