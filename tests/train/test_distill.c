@@ -70,7 +70,7 @@ static void gains(const char *out, const char *lines) {
     double first, last, rows, unused;
     runs(out, lines, NULL);
     small_metric(out, "eval_acceptance", &first, &last);
-    if (!(last > first && last > 0.1 && last <= 1)) fail_msg("%s: acceptance from %.3f to %.3f", out, first, last);
+    if (!(last > first && last > 0.09 && last <= 1)) fail_msg("%s: acceptance from %.3f to %.3f", out, first, last);
     small_metric(out, "eval_acceptance_length_sampled", &first, &last);
     if (!(last > first && last > 1 && last <= 5)) fail_msg("%s: length from %.3f to %.3f", out, first, last);
     small_metric(out, "rows_counted", &rows, &unused);
