@@ -31,7 +31,9 @@ struct pl_grid {
     pl_grid(int64_t x, int64_t y = 1, int64_t z = 1) : n{x, y, z} {}
 };
 
-// A kernel with its arguments, converted to its parameters' types.
+// A kernel with its arguments, converted to its parameters' types. Each file's own: a program may hold this folder for
+// the real device and for the emulated one, and the linker would take one's functions for the other's.
+namespace {
 template <typename... P> struct pl_call {
     std::tuple<P...>                   value;
     template <size_t... I> static void thread(void (*kernel)(P...), void **arg, std::index_sequence<I...>) {
@@ -48,6 +50,7 @@ template <typename... P> struct pl_call {
         PL_CUDA(launch)(ctx, l);
     }
 };
+} // namespace
 
 template <typename... P, typename... A>
 static inline void pl_launch(pl_ctx *ctx, const char *op, void (*kernel)(P...), const pl_grid &grid, int threads,
