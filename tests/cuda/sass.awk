@@ -1,5 +1,5 @@
 # Machine code of kernels, `cuobjdump -sass` of one object after another, as a table: a line for each kernel and
-# architecture. What it counts:
+# architecture, of `file`. What it counts:
 #   early    loads from global memory before the wait for the launch before (ACQBULK): asynchronous copies, which fetch
 #            weights, are none
 #   serial   innermost loops with one or two global loads and no asynchronous copy: each round waits for memory
@@ -19,7 +19,7 @@ function flush(  i, k, inner, n) {
             if (load[k] >= from[i] && load[k] <= to[i]) n += kind[k]
         if (inner && n > 0 && n <= 2) serial++
     }
-    printf "%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\n", name, arch, (acq >= 0 ? early : 0), serial, bar,
+    printf "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%d\n", file, name, arch, (acq >= 0 ? early : 0), serial, bar,
         (membar ? membar fences : 0), ivall, spills, at + 16
     name = ""
 }

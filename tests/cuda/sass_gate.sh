@@ -8,18 +8,21 @@ here=$(cd "$(dirname "$0")" && pwd)
 objdump=${PACELINE_CUOBJDUMP:-cuobjdump}
 command -v "$objdump" >/dev/null || { echo "cuobjdump is not on the PATH (CUDA's toolkit, or pip install nvidia-cuda-cuobjdump)"; exit 1; }
 filt=$(command -v c++filt || echo cat)
-table=$(find "$1" -name '*.cu.o' | LC_ALL=C sort | while read -r o; do "$objdump" -sass "$o"; done | awk -f "$here/sass.awk" | "$filt" |
-    awk -F'\t' -v OFS='\t' '
-        { sub(/^void /, "", $1); sub(/\(.*/, "", $1); k = $1 OFS $2; seen[k] = 1 # static ones may share a name: the worst
-          for (i = 3; i <= NF; i++) if (!((k, i) in most) || $i + 0 > most[k, i] + 0) most[k, i] = $i }
-        END { for (k in seen) { line = k; for (i = 3; i <= 9; i++) line = line OFS most[k, i]; print line } }' | LC_ALL=C sort)
+# FILE:NAME, instances of a template apart; overloads are numbered.
+table=$(find "$1" -name '*.cu.o' | LC_ALL=C sort | while read -r o; do
+    "$objdump" -sass "$o" | awk -v file="$(basename "$o" .o)" -f "$here/sass.awk"
+done | "$filt" | awk -F'\t' -v OFS='\t' '
+    { gsub(/\((int|bool|unsigned int|long)\)/, "", $2); sub(/^void /, "", $2); sub(/\(.*/, "", $2)
+      k = $1 ":" $2 OFS $3
+      if (++n[k] > 1) k = $1 ":" $2 "#" n[k] OFS $3
+      print k, $4, $5, $6, $7, $8, $9, $10 }' | LC_ALL=C sort)
 [ "$(wc -l <<<"$table")" -gt 100 ] || { echo "no machine code was found in $1"; exit 1; }
 header=$(printf 'kernel\tarch\tearly\tserial\tbar\tmembar\tivall\tspills\tbytes')
 if [ "${2:-}" = --accept ]; then
     { echo "$header"; echo "$table"; } >"$here/sass_limits.tsv"
     exit
 fi
-{ echo "$header"; echo "$table"; } | awk -F'\t' '$2 == "sm_90" || NR == 1 { printf "%-34s %-6s %6s %6s %4s %8s %6s %6s %7s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
+{ echo "$header"; echo "$table"; } | awk -F'\t' '$2 == "sm_90" || NR == 1 { printf "%-44s %-6s %6s %6s %4s %8s %6s %6s %7s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
 found=$(echo "$table" | awk -F'\t' '
     FNR == NR { if (FNR > 1) { known[$1, $2] = 1; for (i = 3; i <= 9; i++) limit[$1, $2, i] = $i } else for (i = 1; i <= 9; i++) what[i] = $i; next }
     !(($1, $2) in known) { print $1 " on " $2 ": new: see its line and accept it"; next }
