@@ -28,4 +28,10 @@ static inline const pl_backend *test_device(void) {
     return be;
 }
 
+// PACELINE_TEST_ONLY, a pattern with * and ?: only the cases that it names. For main, before cmocka's run.
+static inline void test_only(void) {
+    const char *which = getenv("PACELINE_TEST_ONLY");
+    if (which && *which) cmocka_set_test_filter(which);
+}
+
 #endif

@@ -779,13 +779,19 @@ END
     say full-disk "each goes on, once there is room, to the bits of a run that had it"
 }
 
-shown_cuda_proofs() { # kernels on the emulated device: drawn orders, races, and each barrier, fence and wait left out in turn; hours
+shown_cuda_proofs() { # device_cuda.c over the stand-in; kernels on the emulated device: drawn orders, races, and each barrier, fence and wait left out in turn; hours
     local t
     program >/dev/null
     cmake --build "$root/build" --target raced >/dev/null || { fail cuda-proofs "does not build"; return; }
+    for t in "$root"/build/standin_*; do
+        [ -f "$t" ] || { say cuda-proofs "no headers of CUDA, so no stand-in"; continue; }
+        [[ "$t" != *nccl* ]] || continue # all of it is in the suite
+        (cd "$root" && PACELINE_TEST_DEVICE=cuda:0 PACELINE_EARLY_LAUNCH=1 "$t") >"$work/proofs.log" 2>&1 &&
+            say cuda-proofs "${t##*/}: device_cuda.c over a runtime that is none" || fail cuda-proofs "${t##*/}: $(grep -m 1 -E '^stand-in|FAILED' "$work/proofs.log")"
+    done
     for t in "$root"/build/raced/*; do
-        (cd "$root" && PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=4 PACELINE_TEST_DEVICE=emulated "$t") >"$work/proofs.log" 2>&1 &&
-            say cuda-proofs "${t##*/}: no race, the same bits in 4 orders" || fail cuda-proofs "${t##*/}: $(grep -m 1 -E '^race|FAILED' "$work/proofs.log")"
+        (cd "$root" && PACELINE_TEST_DEVICES_ALONE=1 PACELINE_TEST_SEEDS=${PACELINE_TEST_SEEDS:-4} PACELINE_TEST_DEVICE=emulated "$t") >"$work/proofs.log" 2>&1 &&
+            say cuda-proofs "${t##*/}: no race, the same bits in ${PACELINE_TEST_SEEDS:-4} orders" || fail cuda-proofs "${t##*/}: $(grep -m 1 -E '^race|FAILED' "$work/proofs.log")"
     done
     for t in walk round; do
         "$root/build/standin_nccl" $t >"$work/nccl.log" 2>&1 || { grep -m 1 ERROR "$work/nccl.log"; fail cuda-proofs "NCCL that is none: $t"; continue; }

@@ -34,8 +34,13 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 cudaError_t pl_cuda_probe_code(void); // probe.cu: whether this binary holds code for the current device
 
+static const gpu *gpu_with(const pl_memory *m) {
+    return (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
+}
+
+// By its memory: a backend may be a copy with calls of somebody else's.
 static const gpu *gpu_of(const pl_ctx *ctx) {
-    return (const gpu *)(const void *)ctx->be; // be is its first member
+    return gpu_with(ctx->be->memory);
 }
 
 static bool fits(pl_ctx *ctx, cudaError_t e, const char *doing) {
@@ -70,10 +75,6 @@ static void *allocate(const gpu *g, bool on_host, size_t bytes, pl_err *err) {
             g->name, (double)bytes / 1048576, on_host ? "pinned host" : "device", cudaGetErrorString(e),
             (double)left / 1073741824, (double)all / 1073741824);
     return NULL;
-}
-
-static const gpu *gpu_with(const pl_memory *m) {
-    return (const gpu *)(const void *)((const char *)m - offsetof(gpu, memory));
 }
 
 static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER; // over all twins
@@ -153,6 +154,7 @@ typedef struct own {
     pl_cuda_fault *seen;       // pinned: where the kernels' faults are copied to
     bool           early;      // launches may be
     bool           waits[2];   // the stream, the branch: the last thing on it is a wait for the other
+    bool           astray;     // the branch has work that the stream does not wait for: a step ended before they met
     cudaStream_t   aside;      // a branch's
     cudaEvent_t    reached[2]; // by the stream, by the branch
 } own;
@@ -225,9 +227,15 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
     return fits(ctx, cudaSetDevice(gpu_of(ctx)->number), "device");
 }
 
+// Of a call that waited, so that what it says may be an op's (CUDA_LAUNCH_BLOCKING=1 says which).
+static bool waited(pl_ctx *ctx, cudaError_t e, const char *call) {
+    char doing[96];
+    snprintf(doing, sizeof doing, "%s, op %s or one before it", call, pl_cuda_state_of(ctx)->op);
+    return fits(ctx, e, doing);
+}
+
 static void wait_for(pl_ctx *ctx) {
     own        *o = ctx->state;
-    char        doing[96];
     cudaError_t e = cudaSetDevice(gpu_of(ctx)->number);
     o->state.waits++;
     PL_CUDA(record_flush)(ctx);
@@ -235,8 +243,9 @@ static void wait_for(pl_ctx *ctx) {
     if (e == cudaSuccess)
         e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
-    snprintf(doing, sizeof doing, "op %s or one before it", o->state.op); // CUDA_LAUNCH_BLOCKING=1 says which
-    if (!fits(ctx, e, doing)) return;
+    if (e == cudaSuccess && o->astray) e = cudaStreamSynchronize(o->aside);
+    if (e == cudaSuccess) o->astray = false;
+    if (!waited(ctx, e, "wait")) return;
     PL_CUDA(faults)(ctx, o->seen);
     if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;
     fits(ctx, clear_faults(o), "clearing faults");
@@ -255,7 +264,9 @@ static cudaError_t wait_across(const pl_ctx *ctx, bool branch_waits) {
     cudaStream_t stream = stream_of(ctx);
     cudaError_t  e = cudaEventRecord(reached, branch_waits ? stream : o->aside);
     o->waits[branch_waits] = true;
-    return e == cudaSuccess ? cudaStreamWaitEvent(branch_waits ? o->aside : stream, reached, 0) : e;
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(branch_waits ? o->aside : stream, reached, 0);
+    if (e == cudaSuccess && !branch_waits) o->astray = false;
+    return e;
 }
 
 void PL_CUDA(meet)(pl_ctx *ctx) {
@@ -281,9 +292,11 @@ static cudaError_t launch_on(const pl_ctx *ctx, const pl_cuda_launch *l) {
                             .stream = l->aside ? o->aside : stream_of(ctx),
                             .attrs = &early};
     c.numAttrs = l->early && !o->waits[l->aside] && o->early && PL_CUDA(records)(ctx);
-    o->waits[l->aside] = false;
     e = cudaLaunchKernelExC(&c, l->kernel, l->arg);
-    return e == cudaSuccess && l->ends ? wait_across(ctx, false) : e;
+    if (e != cudaSuccess) return e; // what was last is still last
+    o->waits[l->aside] = false;
+    o->astray |= l->aside;
+    return l->ends ? wait_across(ctx, false) : e;
 }
 
 void PL_CUDA(submit)(pl_ctx *ctx, const pl_cuda_launch *l) {
@@ -396,7 +409,7 @@ static void upload(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
-    fits(ctx, e, "upload");
+    waited(ctx, e, "upload");
 }
 
 static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
@@ -406,7 +419,7 @@ static void download(pl_ctx *ctx, void *to, const void *from, size_t bytes) {
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
     PL_CUDA(record_waited)(pl_cuda_state_of(ctx)->record);
     pl_cuda_state_of(ctx)->waits++;
-    fits(ctx, e, "download");
+    waited(ctx, e, "download");
 }
 
 static void copy(pl_ctx *ctx, void *to, const void *from, size_t bytes, size_t pitch, size_t n) {

@@ -7,19 +7,27 @@
 //   capture   no call that waits or allocates; ways that part must meet before the end; then a graph's launches run in
 //             any order that its edges allow
 //   early     (programmatic stream serialization) not behind a wait for an event
+//   devices   two; a thread's first one is 0, and most calls open the one that is current
 //   kernels   more than 48 KB of dynamic shared memory only after cudaFuncSetAttribute
 #ifndef PL_TEST_STANDIN_H
 #define PL_TEST_STANDIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct standin_counts {
     uint64_t calls, kernels, early, copies, captures, graphs, blocks; // blocks: of memory, not freed
+    uint32_t opened;                                                  // devices, a bit each
+    bool     failed;                                                  // standin_fail's call has come
 } standin_counts;
 extern standin_counts standin_seen;
-// The n-th call from now on that can fail does, with this error; 0: none.
+// The n-th call from now on that can fail does, with this error; 0: none, and what a kernel broke is mended.
 void                  standin_fail(uint64_t n, int error);
+// The n-th kernel from now on breaks the device: every call fails from then on, and nothing is done any more.
+void                  standin_fail_kernel(uint64_t n, int error);
 void                  standin_seed(uint64_t seed);
+// How much is queued and not done.
+int                   standin_pending(void);
 
 #endif

@@ -14,10 +14,12 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <vector>
 
 namespace {
 enum what { KERNEL, COPY, RECORD, WAIT, GRAPH };
+enum { DEVICES = 2 };
 
 struct node { // of a graph
     std::function<void()> work;
@@ -47,7 +49,8 @@ struct item {
 } // namespace
 struct CUstream_st {
     std::vector<item>   items;
-    what                last = COPY;   // that was queued
+    what                last = COPY; // that was queued
+    int                 device = 0;
     CUstream_st        *origin = NULL; // of the capture that it is part of
     std::vector<size_t> ends;          // the captured nodes that what comes next waits for
 };
@@ -56,12 +59,13 @@ standin_counts standin_seen;
 
 namespace {
 std::recursive_mutex        lock;
-std::set<CUstream_st *>     streams;
+std::vector<CUstream_st *>  streams;
 CUstream_st                 standard;
-CUgraph_st                 *capturing;
+thread_local CUgraph_st    *capturing;
+thread_local int            current;   // device
 std::map<uintptr_t, size_t> blocks[2]; // device, pinned
-uint64_t                    drawn = 1, fail_in;
-cudaError_t                 fail_with, last_error;
+uint64_t                    drawn = 1, fail_in, kernel_fails_in;
+cudaError_t                 fail_with, last_error, kernel_fails_with, broken; // broken: what all calls say from then on
 struct known {
     void (*call)(const void *, void **);
     std::vector<size_t> size;
@@ -84,17 +88,20 @@ bool ready(const CUstream_st *s) {
            (!s->items[0].goes || s->items[0].goes());
 }
 
+void step_of(CUstream_st *s) {
+    item i = std::move(s->items[0]);
+    s->items.erase(s->items.begin());
+    if (i.kind == RECORD) i.event->done = std::max(i.event->done, i.version);
+    if (i.work && !broken) i.work();
+}
+
 bool step() { // one piece of work of any stream that has some
     std::vector<CUstream_st *> can;
     for (CUstream_st *s : streams)
         if (ready(s)) can.push_back(s);
     if (ready(&standard)) can.push_back(&standard);
     if (can.empty()) return false;
-    CUstream_st *s = can[draw((unsigned)can.size())];
-    item         i = std::move(s->items[0]);
-    s->items.erase(s->items.begin());
-    if (i.kind == RECORD) i.event->done = std::max(i.event->done, i.version);
-    if (i.work) i.work();
+    step_of(can[draw((unsigned)can.size())]);
     return true;
 }
 
@@ -104,21 +111,29 @@ bool waits_outside() { // for another process
     return false;
 }
 
-void finish(CUstream_st *s) {
+void finish(CUstream_st *s) { // half the time without more of the others than it needs
+    const bool alone = draw(2) == 0;
     while (!s->items.empty())
-        if (!step() && !waits_outside()) undefined("a stream waits for what never comes");
+        if (alone && ready(s))
+            step_of(s);
+        else if (!step() && !waits_outside())
+            undefined("a stream waits for what never comes");
 }
 
-cudaError_t enter(bool can_fail = true) {
+cudaError_t enter(bool opens) {
     standin_seen.calls++;
+    if (opens) standin_seen.opened |= 1u << current;
     for (unsigned n = draw(4) == 0 ? draw(6) : 0; n > 0 && step(); n--)
         ;
-    if (can_fail && fail_in && --fail_in == 0) return last_error = fail_with;
-    return cudaSuccess;
+    if (fail_in && --fail_in == 0) {
+        standin_seen.failed = true;
+        return last_error = fail_with;
+    }
+    return broken ? last_error = broken : cudaSuccess;
 }
 #define ENTER                                                                                                          \
     std::lock_guard<std::recursive_mutex> held(lock);                                                                  \
-    if (cudaError_t refused = enter(); refused != cudaSuccess) return refused
+    if (cudaError_t refused = enter(true); refused != cudaSuccess) return refused
 #define NOT_CAPTURING                                                                                                  \
     if (capturing) undefined("a call that a capture forbids")
 
@@ -161,7 +176,7 @@ void run_graph(const std::vector<node> &nodes) {
                 can.push_back(i);
         size_t i = can[draw((unsigned)can.size())];
         done[i] = true;
-        nodes[i].work();
+        if (!broken) nodes[i].work();
     }
 }
 
@@ -180,9 +195,22 @@ struct here {
 void standin_fail(uint64_t n, int error) {
     fail_in = n;
     fail_with = (cudaError_t)error;
+    standin_seen.failed = false;
+    broken = last_error = cudaSuccess;
+}
+void standin_fail_kernel(uint64_t n, int error) {
+    kernel_fails_in = n;
+    kernel_fails_with = (cudaError_t)error;
 }
 void standin_seed(uint64_t seed) {
     drawn = seed * 2 + 1;
+}
+int standin_pending(void) {
+    std::lock_guard<std::recursive_mutex> held(lock);
+    size_t                                n = standard.items.size();
+    for (const CUstream_st *s : streams)
+        n += s->items.size();
+    return (int)n;
 }
 
 extern "C" {
@@ -228,7 +256,7 @@ cudaError_t cudaDriverGetVersion(int *v) {
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int *n) {
-    *n = 1;
+    *n = DEVICES;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
@@ -241,9 +269,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
     p->totalGlobalMem = 1u << 31;
     return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) {
-    ENTER;
-    return cudaSuccess;
+cudaError_t cudaSetDevice(int n) { // since CUDA 12 it opens the device
+    std::lock_guard<std::recursive_mutex> held(lock);
+    if (n < 0 || n >= DEVICES) return last_error = cudaErrorInvalidDevice;
+    current = n;
+    return enter(true);
 }
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
     *left = *all = 1u << 31;
@@ -251,10 +281,23 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
 }
 
 // ---- memory
+// Blocks of a kind lie one behind another, each on pages of its own, which nobody can touch once it is freed.
+static void *next_block(size_t n, int kind) {
+    enum : size_t { ROOM = (size_t)1 << 38, PAGE = 4096 };
+    static uint8_t *room[2];
+    static size_t   used[2];
+    if (!room[kind])
+        room[kind] =
+            (uint8_t *)mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room[kind] == MAP_FAILED || used[kind] + n > ROOM) undefined("out of addresses");
+    void *p = room[kind] + used[kind];
+    used[kind] += (n + PAGE - 1) / PAGE * PAGE;
+    return p;
+}
 static cudaError_t take(void **p, size_t n, int kind) {
     ENTER;
     NOT_CAPTURING;
-    *p = aligned_alloc(256, (n + 511) / 256 * 256);
+    *p = next_block(n, kind);
     memset(*p, 0xff, n);
     blocks[kind][(uintptr_t)*p] = n;
     standin_seen.blocks++;
@@ -264,13 +307,17 @@ static cudaError_t let_go(void *p, int kind) {
     std::lock_guard<std::recursive_mutex> held(lock);
     if (!p) return cudaSuccess;
     NOT_CAPTURING;
+    standin_seen.opened |= 1u << current;
     for (CUstream_st *s : streams) // cudaFree waits for the device
         finish(s);
     finish(&standard);
-    if (!blocks[kind].erase((uintptr_t)p)) undefined("a block is freed that is none");
+    auto at = blocks[kind].find((uintptr_t)p);
+    if (at == blocks[kind].end()) undefined("a block is freed that is none");
+    madvise(p, at->second, MADV_DONTNEED);
+    mprotect(p, at->second, PROT_NONE);
+    blocks[kind].erase(at);
     standin_seen.blocks--;
-    free(p);
-    return cudaSuccess;
+    return broken;
 }
 cudaError_t cudaMalloc(void **p, size_t n) {
     return take(p, n, 0);
@@ -285,8 +332,13 @@ cudaError_t cudaFreeHost(void *p) {
     return let_go(p, 1);
 }
 
-static cudaError_t copy_on(CUstream_st *s, void *to, const void *from, size_t n) {
+static cudaError_t copy_on(CUstream_st *s, void *to, const void *from, size_t n, enum cudaMemcpyKind kind) {
     standin_seen.copies++;
+    const bool to_device = block_of(to, 0), from_device = block_of(from, 0);
+    if (kind != cudaMemcpyDefault &&
+        (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+         from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
+        undefined("a copy goes another way than it says");
     const bool from_known = known_range(from, n), to_known = known_range(to, n);
     if (!from_known) { // pageable: staged now
         std::vector<uint8_t> staged((const uint8_t *)from, (const uint8_t *)from + n);
@@ -297,19 +349,19 @@ static cudaError_t copy_on(CUstream_st *s, void *to, const void *from, size_t n)
         NOT_CAPTURING;
         finish(s ? s : &standard);
     }
-    return cudaSuccess;
+    return broken;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind, cudaStream_t s) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcpyKind kind, cudaStream_t s) {
     ENTER;
-    return copy_on(s, to, from, n);
+    return copy_on(s, to, from, n, kind);
 }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind) {
     ENTER;
     NOT_CAPTURING;
     const bool staged = !known_range(from, n);
-    copy_on(&standard, to, from, n);
+    copy_on(&standard, to, from, n, kind);
     if (!staged) finish(&standard); // from pageable memory it may still be under way
-    return cudaSuccess;
+    return broken;
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                               enum cudaMemcpyKind, cudaStream_t s) {
@@ -332,13 +384,14 @@ cudaError_t cudaMemset(void *p, int v, size_t n) {
 // ---- streams and events
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ENTER;
-    streams.insert(*s = new CUstream_st);
+    streams.push_back(*s = new CUstream_st);
+    (*s)->device = current;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     std::lock_guard<std::recursive_mutex> held(lock);
     finish(s);
-    streams.erase(s);
+    streams.erase(std::find(streams.begin(), streams.end(), s));
     delete s;
     return cudaSuccess;
 }
@@ -346,12 +399,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     ENTER;
     NOT_CAPTURING;
     finish(s ? s : &standard);
-    return cudaSuccess;
+    return broken;
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
     ENTER;
     step();
-    return s->items.empty() ? cudaSuccess : cudaErrorNotReady;
+    return broken ? broken : s->items.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaDeviceSynchronize(void) {
     ENTER;
@@ -359,7 +412,7 @@ cudaError_t cudaDeviceSynchronize(void) {
     for (CUstream_st *s : streams)
         finish(s);
     finish(&standard);
-    return cudaSuccess;
+    return broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
     ENTER;
@@ -411,6 +464,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void
             if (c->stream->last == WAIT) undefined("an early launch behind a wait for an event");
             standin_seen.early++;
         }
+    if (c->stream && c->stream->device != current) undefined("a kernel on another device's stream");
     standin_seen.kernels++;
     pl_cuda_launch l = {};
     l.kernel = f, l.call = of->second.call;
@@ -424,7 +478,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void
         for (auto &b : bytes)
             at.push_back(b.data());
         l.arg = at.data();
-        pl_emu_run(0, &l);
+        if (kernel_fails_in && --kernel_fails_in == 0)
+            broken = kernel_fails_with;
+        else
+            pl_emu_run(0, &l);
     });
 }
 
@@ -443,16 +500,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
     std::lock_guard<std::recursive_mutex> held(lock);
     standin_seen.calls++;
     std::set<size_t> inner;
+    bool             joined = true;
     for (const node &n : capturing->nodes)
         inner.insert(n.after.begin(), n.after.end());
     for (size_t i = 0; i < capturing->nodes.size(); i++)
-        if (!inner.count(i) && std::find(s->ends.begin(), s->ends.end(), i) == s->ends.end())
-            undefined("a captured way is not joined");
+        joined &= inner.count(i) || std::find(s->ends.begin(), s->ends.end(), i) != s->ends.end();
+    if (!joined && !standin_seen.failed) undefined("a captured way is not joined");
     for (CUstream_st *o : streams)
         if (o->origin == s) o->origin = NULL, o->ends.clear();
-    *g = capturing;
+    *g = joined ? capturing : NULL;
+    if (!joined) delete capturing;
     capturing = NULL;
-    return cudaSuccess;
+    return joined ? cudaSuccess : last_error = cudaErrorStreamCaptureUnjoined;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long) {
     ENTER;

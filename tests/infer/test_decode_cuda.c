@@ -443,5 +443,6 @@ int main(void) {
         cmocka_unit_test(drafters_greedy), cmocka_unit_test(drafters_sampled),   cmocka_unit_test(drawn),
         cmocka_unit_test(like_the_cpu),    cmocka_unit_test(nothing_comes_back), cmocka_unit_test(drawn_from_the_dist),
     };
+    test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,5 +344,6 @@ int main(void) {
         cmocka_unit_test(other_nodes_are_refused),
         cmocka_unit_test(looked_at),
     };
+    test_only();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

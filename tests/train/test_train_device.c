@@ -192,5 +192,6 @@ int main(void) {
         cmocka_unit_test(drafters), cmocka_unit_test(resume),    cmocka_unit_test(another_device),
         cmocka_unit_test(target),   cmocka_unit_test(whole_way), cmocka_unit_test(routers),
     };
+    test_only();
     return cmocka_run_group_tests(tests, small_setup, small_teardown);
 }
