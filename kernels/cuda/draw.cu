@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS) draw_kernel(draw_job j) {
         if (round == 0 && lane == 0) room[warp] = best;
         __syncthreads();
         if (round == 0) best = lane < (int)blockDim.x / PL_WARP ? room[lane] : 0;
-        __syncthreads();
+        __syncthreads(); // room has been read
     }
     l.top = pl_key_value(best);
     if (best == ~(pl_key)0 || isinf(l.top) || r.temperature == 0) {

@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(PL_BLOCK, pl_resident(1)) listed_kernel
     take_ids(a, own);
     listed job = {a.x + m * a.K, 1, a.K, {(const uint16_t *)a.w, own, a.K, a.panels != 0}, total};
     pl_stream<1>(*(pl_room<1> *)pl_dynamic_shared(), job, 0, (a.K + PL_SLICE - 1) / PL_SLICE);
-    __syncthreads();
+    __syncthreads(); // all totals are there
     if (threadIdx.x < PL_UNIT && i < a.n) a.y[m * a.n + i] = own[threadIdx.x] < 0 ? -INFINITY : total[threadIdx.x];
 }
 

@@ -20,10 +20,10 @@ tests_of() { # FILE: quick ones first
     draw.cu) echo raced_op_draw ;;
     elementwise.cu) echo raced_op_kvstore raced_op_silu raced_op_softcap raced_op_add raced_op_rope raced_op_swiglu raced_op_concat ;;
     frontier.cu) echo raced_op_frontier ;;
-    gatherdot.cu) echo raced_op_gatherdot ;;
+    gatherdot.cu) echo raced_op_gatherdot raced_cuda ;;
     gemm.cu) echo raced_op_linear ;;
     headtopk.cu) echo raced_op_headtopk ;;
-    linear.cu) echo raced_branch raced_op_linear ;;
+    linear.cu) echo raced_branch raced_op_linear raced_cuda raced_op_headtopk ;;
     optim.cu) echo raced_op_adamw ;;
     panel.cuh) echo raced_branch raced_op_linear raced_cuda ;;
     route.cu) echo raced_op_route ;;
@@ -32,10 +32,11 @@ tests_of() { # FILE: quick ones first
     esac
 }
 judge() { # FILE:LINE: how it was missed
-    local t out reached=0
-    for t in $(tests_of "${1%%:*}"); do
+    local t out seeds reached=0
+    for t in $(for seeds in 0 1; do for t in $(tests_of "${1%%:*}"); do echo "$seeds:$t"; done; done); do # quickest first
+        seeds=${t%%:*} t=${t#*:}
         [ -x "$build/raced/$t" ] || { echo "not built: $t"; return 2; }
-        PACELINE_EMULATED_DROP=$1 timeout 900 "$build/raced/$t" >"$say" 2>&1
+        PACELINE_TEST_SEEDS=$seeds PACELINE_EMULATED_DROP=$1 timeout 900 "$build/raced/$t" >"$say" 2>&1
         case $? in
         0) n=$(sed -n 's/^emulated device: left out .* \([0-9]*\) times$/\1/p' "$say" | tail -n 1); reached=$((reached + ${n:-0})); continue ;;
         124) echo "$t: does not end"; return 0 ;;
