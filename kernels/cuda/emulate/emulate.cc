@@ -143,6 +143,7 @@ static void meet_warp(bool told, void (*last)(uint8_t *slots), uint8_t *slots) {
     if (!arrive(&now->warp[warp], WARP)) return;
     if (last) last(slots);
     if (told && pl_emu_watch) pl_emu_watch->barrier(PL_EMU_WARP);
+    if (!told && pl_emu_watch && pl_emu_watch->exchanged) pl_emu_watch->exchanged(last != NULL);
     open(&now->warp[warp], warp * WARP, WARP);
 }
 
@@ -236,6 +237,7 @@ void pl_copy_commit() {
 void pl_emu_copy_wait(int left) {
     fiber *f = &now->fibers[now->current];
     size_t n = 0;
+    if (pl_emu_watch && pl_emu_watch->copy_waits) pl_emu_watch->copy_waits(left);
     for (; n < f->copies.size() && f->group - f->copies[n].group > (unsigned)left; n++) {
         if (!f->copies[n].made) make(f->copies[n]);
         if (pl_emu_watch) pl_emu_watch->copy_ends(f->copies[n].to, f->copies[n].bytes);
@@ -299,6 +301,11 @@ static void run_block(void *arg, unsigned number) {
     m->current = pl_emu_shuffles() ? (int)pl_emu_draw((unsigned)m->n) : 0;
     pl_emu.thread.x = (unsigned)m->current;
     go(&m->home, &m->fibers[m->current]);
+}
+
+void pl_emu_run_block(const pl_cuda_launch *l, unsigned number) {
+    if (l->room > ROOM) broken("more dynamic shared memory than a block has");
+    run_block((void *)(uintptr_t)l, number);
 }
 
 void pl_emu_run(uint64_t number, const pl_cuda_launch *l) {

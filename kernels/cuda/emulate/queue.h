@@ -4,8 +4,9 @@
 
 #include "kernels/cuda/state.h"
 
-void  pl_emu_run(uint64_t number, const pl_cuda_launch *l); // now; the number is its watcher's (watch.h)
-void *pl_emu_queue_create(void);                            // NULL: out of memory
+void  pl_emu_run(uint64_t number, const pl_cuda_launch *l);       // now; the number is its watcher's (watch.h)
+void  pl_emu_run_block(const pl_cuda_launch *l, unsigned number); // one of its blocks alone, now
+void *pl_emu_queue_create(void);                                  // NULL: out of memory
 void  pl_emu_queue_destroy(void *queue);
 void  pl_emu_submit(void *queue, const pl_cuda_launch *l); // its arguments are kept by value, as a GPU keeps them
 void  pl_emu_join(void *queue);                            // a branch's launches, kept apart till then, come next

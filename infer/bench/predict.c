@@ -1,0 +1,133 @@
+#include "infer/bench/predict.h"
+
+#include "infer/bench/model.h"
+#include "kernels/base/json_put.h"
+#include "kernels/cuda/predict/predict.h"
+
+#include <stdio.h>
+
+#define CHAIN 7
+
+static pl_status record(pl_prediction *p, pl_bench_case *c, pl_err *err) {
+    if (!c->ready) return pl_fail(err, PL_E_MEMORY, "bench: %s: no memory", c->name);
+    pl_predict_begin(p);
+    pl_ctx_begin(&c->ctx);
+    c->step(&c->ctx, c->arg);
+    pl_status st = pl_ctx_sync(&c->ctx, err);
+    pl_predict_end(p);
+    return st;
+}
+
+static void put_kernel(pl_json_out *o, const pl_predicted_kernel *k, double times) {
+    const double n = times * (double)k->launches, sampled = k->c.sampled ? (double)k->c.sampled : 1;
+    pl_json_out_object(o);
+    pl_put_str(o, "op", k->op);
+    pl_put_num(o, "launches", n);
+    pl_put_int(o, "blocks", k->blocks);
+    pl_put_int(o, "threads", k->threads);
+    pl_put_num(o, "seconds", n * k->seconds[PL_CENTRAL]);
+    pl_put_num(o, "pessimistic", n * k->seconds[PL_PESSIMISTIC]);
+    pl_put_str(o, "limiter", k->limiter);
+    pl_put_num(o, "bytes", n * k->bytes);
+    pl_put_int(o, "sampled", k->c.sampled);
+    pl_put_num(o, "sectors_a_request", k->c.requests > 0 ? k->c.sectors / k->c.requests : 0);
+    pl_put_num(o, "wavefronts_a_request", k->c.shared > 0 ? k->c.wavefronts / k->c.shared : 0);
+    pl_put_num(o, "rounds", k->c.most_rounds);
+    pl_put_num(o, "path_seconds", k->c.most_path[PL_CENTRAL]);
+    pl_put_num(o, "nothing_in_flight", k->c.path[PL_CENTRAL] > 0 ? k->c.idle[PL_CENTRAL] / k->c.path[PL_CENTRAL] : 0);
+    pl_put_num(o, "products", k->c.products / sampled * (double)k->blocks);
+    pl_json_out_close(o, '}');
+}
+
+typedef struct part {
+    const pl_prediction *p;
+    double               times;
+} part;
+
+static void put_step(pl_json_out *o, const char *name, const part *parts, int n, double least) {
+    double seconds[2] = {0}, launches = 0, bytes = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < parts[i].p->n; k++) {
+            const pl_predicted_kernel *of = &parts[i].p->k[k];
+            const double               each = parts[i].times * (double)of->launches;
+            seconds[PL_CENTRAL] += each * of->seconds[PL_CENTRAL];
+            seconds[PL_PESSIMISTIC] += each * of->seconds[PL_PESSIMISTIC];
+            launches += each;
+            bytes += each * of->bytes;
+        }
+    pl_json_out_object(o);
+    pl_put_str(o, "step", name);
+    pl_put_num(o, "seconds", seconds[PL_CENTRAL]);
+    pl_put_num(o, "pessimistic", seconds[PL_PESSIMISTIC]);
+    pl_put_num(o, "launches", launches);
+    pl_put_num(o, "bytes", bytes);
+    pl_put_num(o, "least_bytes", least);
+    pl_put_num(o, "over_least_bytes", bytes / least);
+    pl_put_num(o, "share_of_copy", least / pl_gpu(PL_GPU_COPY, PL_CENTRAL) / seconds[PL_CENTRAL]);
+    pl_put_num(o, "share_pessimistic", least / pl_gpu(PL_GPU_COPY, PL_CENTRAL) / seconds[PL_PESSIMISTIC]);
+    pl_put_array(o, "kernels");
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < parts[i].p->n; k++)
+            put_kernel(o, &parts[i].p->k[k], parts[i].times);
+    pl_json_out_close(o, ']');
+    pl_json_out_close(o, '}');
+}
+
+static void put_constants(pl_json_out *o) {
+    pl_put_array(o, "constants");
+    for (int i = 0; i < pl_gpu_constants_n; i++) {
+        const pl_gpu_constant *c = &pl_gpu_constants[i];
+        pl_json_out_object(o);
+        pl_put_str(o, "name", c->name);
+        pl_put_str(o, "unit", c->unit);
+        pl_put_num(o, "central", c->central);
+        pl_put_num(o, "low", c->low);
+        pl_put_num(o, "high", c->high);
+        pl_put_str(o, "source", c->source);
+        pl_json_out_close(o, '}');
+    }
+    pl_json_out_close(o, ']');
+}
+
+static pl_status put_steps(pl_json_out *o, pl_bench_model *m, pl_prediction *p, pl_err *err) {
+    enum { ONE, EIGHT, DEEP, LEVEL };
+    PL_TRY(record(&p[ONE], m->verify.forward[0].c, err));
+    PL_TRY(record(&p[EIGHT], m->verify.forward[3].c, err));
+    PL_TRY(record(&p[DEEP], m->verify.forward[PL_BENCH_VERIFY - 1].c, err));
+    const double least = m->verify.forward[0].c->bytes;
+    pl_put_array(o, "predicted");
+    put_step(o, "plain", &(part){&p[ONE], 1}, 1, least);
+    put_step(o, "verify 60 rows", &(part){&p[DEEP], 1}, 1, least);
+    for (int i = 0; i < m->n_heads; i++) {
+        const pl_bench_case *level = m->head[i].level[0].part[PL_BENCH_LEVEL];
+        char                 name[80];
+        PL_TRY(record(&p[LEVEL], m->head[i].level[0].part[PL_BENCH_LEVEL], err));
+        snprintf(name, sizeof name, "cycle of %d, %s", CHAIN, m->head[i].name);
+        put_step(o, name, (part[]){{&p[LEVEL], CHAIN}, {&p[EIGHT], 1}}, 2, least + CHAIN * level->bytes);
+    }
+    pl_json_out_close(o, ']');
+    put_constants(o);
+    return PL_OK;
+}
+
+pl_status pl_bench_put_predicted(pl_json_out *o, const pl_env *env, const pl_bench_shape *s, pl_err *err) {
+    pl_env          counted = *env;
+    pl_bench        b;
+    pl_bench_model *m = pl_calloc(1, sizeof *m);
+    pl_prediction  *p = pl_calloc(4, sizeof *p);
+    pl_status       st = m && p ? PL_OK : pl_fail(err, PL_E_MEMORY, "bench: out of memory");
+    counted.backend = pl_backend_counted();
+    if (st == PL_OK && !counted.backend)
+        st = pl_fail(err, PL_E_UNSUPPORTED,
+                     "--predict: this build has no counted kernels; build with GCC, without a "
+                     "sanitizer");
+    if (st == PL_OK && (st = pl_bench_open(&b, &counted, 1 << 20, err)) == PL_OK) {
+        st = pl_bench_model_make(m, &b, s, err);
+        if (st == PL_OK) st = put_steps(o, m, p, err);
+        pl_bench_model_drop(m, &b);
+        pl_bench_close(&b);
+    }
+    pl_free(p);
+    pl_free(m);
+    return st;
+}
