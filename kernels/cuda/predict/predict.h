@@ -5,17 +5,18 @@
 //                 with a call at each access of memory (-fsanitize=thread, whose calls come to count.cc). Its memory is
 //                 mapped and never filled: reads give zeros, copies do nothing, so that a model of any size fits.
 //   once each     Launches that differ in addresses alone (the layers of a model) are one: it is run once, and counts
-//                 for all. Of its blocks first 0, then those halfway between those that ran, until PL_PREDICT_EVENTS
-//                 accesses were seen; the same command samples the same blocks. Values do not come from the launches
-//                 before: they are zeros, so work that depends on values (a support, ties among logits) is not theirs.
+//                 for all. Of its blocks first 0, then those halfway between those that ran, until
+//                 PL_PREDICT_EVENTS accesses were seen; the same command samples the same blocks. Values are not
+//                 those of the launches before: they are zeros, so what depends on values (a support, ties among
+//                 logits) is not as it would be.
 //   the model     knows counts and the device's constants (constants.def), and no kernel by name.
 //
 // The model of a block: each warp has a clock in cycles. Requests are the lanes' accesses in the order of the code, those
 // of one place in the code together.
 //   load, global  issues in ceil(sectors / 4) cycles and is there a latency later; loads are waited for together (a
 //                 round) until a global store, barrier, shuffle or tensor core's product needs them, or until one place
-//                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for blocks of
-//                 memory larger than the L2, else the L2's
+//                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for
+//                 blocks of memory larger than the L2, else the L2's
 //   cp.async      issues likewise and is waited for where the code waits
 //   shared        wavefronts: the most words that one bank has to give, a quarter or half of the warp at a time for
 //                 accesses of 16 and 8 bytes; a latency before they are used
