@@ -11,8 +11,8 @@
 //                 logits) is not as it would be.
 //   the model     knows counts and the device's constants (constants.def), and no kernel by name.
 //
-// The model of a block: each warp has a clock in cycles. Requests are the lanes' accesses in the order of the code, those
-// of one place in the code together.
+// The model of a block: each warp has a clock in cycles. Requests are the lanes' accesses in the order of the code,
+// those of one place in the code together.
 //   load, global  issues in ceil(sectors / 4) cycles and is there a latency later; loads are waited for together (a
 //                 round) until a global store, barrier, shuffle or tensor core's product needs them, or until one place
 //                 has been loaded UNROLL times (what a compiler batches of a loop). Latency: the memory's for
@@ -26,7 +26,8 @@
 //                       wavefronts / clock, products / rate)
 //   path is the longest block's where all are resident, else the mean's times B / (multiprocessors x R).
 // Bytes from memory are distinct sectors of large blocks: what samples have in common counts once.
-// Not modelled: arithmetic outside tensor cores, registers, instruction fetch, branches beside each other, early launch.
+// Not modelled: arithmetic outside tensor cores, registers, instruction fetch, branches beside each other, early
+// launches. Of a product that blocks share, the last block's sum is counted only where all blocks were sampled.
 #ifndef PL_CUDA_PREDICT_H
 #define PL_CUDA_PREDICT_H
 
