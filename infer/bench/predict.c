@@ -2,6 +2,7 @@
 
 #include "infer/bench/model.h"
 #include "kernels/base/json_put.h"
+#include "kernels/base/log.h"
 #include "kernels/cuda/predict/predict.h"
 
 #include <stdio.h>
@@ -73,7 +74,9 @@ static void put_step(pl_json_out *o, const char *name, const part *parts, int n,
     pl_json_out_close(o, '}');
 }
 
+// The model has met neither a GPU nor a published figure, and its constants are still to be read again in their sources.
 static void put_constants(pl_json_out *o) {
+    pl_put_bool(o, "validated", false);
     pl_put_array(o, "constants");
     for (int i = 0; i < pl_gpu_constants_n; i++) {
         const pl_gpu_constant *c = &pl_gpu_constants[i];
@@ -121,6 +124,7 @@ pl_status pl_bench_put_predicted(pl_json_out *o, const pl_env *env, const pl_ben
         st = pl_fail(err, PL_E_UNSUPPORTED,
                      "--predict: this build has no counted kernels; build with GCC, without a "
                      "sanitizer");
+    if (st == PL_OK) pl_log_warn("--predict: by a model that has met no measurement yet; nothing to plan by");
     if (st == PL_OK && (st = pl_bench_open(&b, &counted, 1 << 20, err)) == PL_OK) {
         st = pl_bench_model_make(m, &b, s, err);
         if (st == PL_OK) st = put_steps(o, m, p, err);
