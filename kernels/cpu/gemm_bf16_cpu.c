@@ -9,12 +9,8 @@
 #include "kernels/panels.h"
 
 enum {
-    KC = 512, // a panel's share is 64 KB: half of it waits in the second-level cache while the other is in the first
-#ifdef PL_TILES
-    NC = 2048, // products take so little that packing the rows once more for every NC columns is a part of it
-#else
-    NC = 512,
-#endif
+    KC = 512,  // a panel's share is 64 KB: half of it waits in the second-level cache while the other is in the first
+    NC = 2048, // rows of A are packed once more for every NC columns, so many that it hardly counts
     PANELS = NC / PL_PANEL,
     SMALL = 30000 // multiply-adds below which a parallel region costs more than it saves
 };

@@ -1,6 +1,6 @@
 // The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
 // ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
-// is one product, and so is each block of up to ROWS student rows against the same tile of W. What remains per tile is
+// is one product, and so is each block of up to STUDENTS rows against the same tile of W. What remains per tile is
 // a pass of exponentials over logits that are still in cache. What an objective does with a row's tile stands in
 // divergence_cpu.h.
 //
@@ -8,7 +8,12 @@
 #include "kernels/op/divergence_cpu.h"
 #include "kernels/cpu/gemm.h"
 
-enum { ROWS = 512, TILE = PL_DIV_TILE, EXP_FLOPS = 32 };
+enum {
+    ROWS = 512,      // teachers of a group
+    STUDENTS = 4096, // of a block, all of a group's as a rule: a tile of W is then packed once for them
+    TILE = PL_DIV_TILE,
+    EXP_FLOPS = 32
+};
 
 // In the padding of a tile's last vector: finite, and nothing beside it.
 #define PAD (-1e30f)
@@ -38,7 +43,7 @@ typedef struct div_job {
     double                   *sums;              // [n, SUMS] of the second
     float                    *fade;              // [teachers] of the tile in hand
     float                    *lse_p, *lse_v;     // [teachers] of p's logits, of all
-    float                    *z_place, *t_place; // [ROWS, TILE] logits and what becomes of them
+    float                    *z_place, *t_place; // [STUDENTS, TILE], [ROWS, TILE] logits and what becomes of them
     float                    *e;                 // [ROWS, TILE] teacher exponentials
     float                    *wide_t, *wide_s;   // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
     int64_t                   kept, kept_tile;   // tiles whose logits stay from the first walk on; floats of each
@@ -166,7 +171,8 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     }
     j.lse_p = take(ctx, all_t, 1, sizeof(float));
     j.lse_v = take(ctx, all_t, 1, sizeof(float));
-    j.z_place = take(ctx, ROWS, TILE, sizeof(float));
+    int64_t block = min64(all, STUDENTS);
+    j.z_place = take(ctx, block, TILE, sizeof(float));
     j.t_place = take(ctx, j.taught ? ROWS : 0, TILE, sizeof(float));
     j.kept_tile = (all + all_t) * TILE;
     if (a->kept.rank > 0 && j.kept_tile > 0) j.kept = a->kept.dim[0] / j.kept_tile;
@@ -180,14 +186,14 @@ static div_job start(pl_ctx *ctx, const pl_divergence_args *a, bool backward) {
     }
     // The products' own scratch, at the largest shapes.
     pl_factor rows = {.ld = j.d, .bf16 = pl_weight_in_bf16(&a->w)}, across = {.ld = j.d};
-    product(&j, rows.bf16, PL_GEMM_NT, ROWS, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
+    product(&j, rows.bf16, PL_GEMM_NT, block, TILE, j.d, NULL, j.d, rows, false, NULL, TILE);
     if (j.taught) {
         pl_factor of = {.ld = j.dt, .bf16 = pl_weight_in_bf16(&a->wt)};
         product(&j, of.bf16, PL_GEMM_NT, ROWS, TILE, j.dt, NULL, j.dt, of, false, NULL, TILE);
     }
     if (backward) {
-        product(&j, rows.bf16, PL_GEMM_NN, ROWS, j.d, TILE, NULL, TILE, rows, true, NULL, j.d);
-        product(&j, rows.bf16, PL_GEMM_TN, TILE, j.d, ROWS, NULL, TILE, across, true, NULL, j.d);
+        product(&j, rows.bf16, PL_GEMM_NN, block, j.d, TILE, NULL, TILE, rows, true, NULL, j.d);
+        product(&j, rows.bf16, PL_GEMM_TN, TILE, j.d, block, NULL, TILE, across, true, NULL, j.d);
     }
     return j;
 }
@@ -418,8 +424,8 @@ static void draft_walk(div_job *j, int64_t g, walk_kind walk) {
                 teacher_softmax(j);
         }
         pl_factor w = weight_rows(j, &j->a->w, NULL, j->wide_s);
-        for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
-            j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
+        for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += STUDENTS) {
+            j->sn = min64(STUDENTS, j->group_at[g + 1] - j->s0);
             student_logits(j, w, walk);
             over_rows(j, j->sn, walk == WALK_FIRST ? student_part : second_part);
         }
@@ -596,8 +602,8 @@ static void compute_bwd(div_job *j) {
                 teacher_softmax(j);
             }
             pl_factor w = weight_rows(j, &a->w, NULL, j->wide_s);
-            for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += ROWS) {
-                j->sn = min64(ROWS, j->group_at[g + 1] - j->s0);
+            for (j->s0 = j->group_at[g]; j->s0 < j->group_at[g + 1]; j->s0 += STUDENTS) {
+                j->sn = min64(STUDENTS, j->group_at[g + 1] - j->s0);
                 student_logits(j, w, WALK_AGAIN);
                 over_rows(j, j->sn, dz_part);
                 pl_factor x = {.data = j->x + j->s0 * j->d, .ld = j->d};

@@ -139,7 +139,7 @@ static void many_rows(void **state) {
     (void)state;
     check(&(shape){PL_OBJ_KL, 600, 2, 8, 8, 70, 70, .accept = true, .argmax = true, .scale = 2, .leave = 3},
           OP_NO_DIFFERENCES);
-    check(&(shape){PL_OBJ_KL, 300, 4, 8, 8, 70, 33, .scale = 2}, OP_NO_DIFFERENCES);
+    check(&(shape){PL_OBJ_KL, 300, 14, 8, 8, 70, 33, .scale = 2}, OP_NO_DIFFERENCES);
     check(&(shape){PL_OBJ_LABEL, 550, 2, 8, 0, 70, 70, .argmax = true, .scale = 2, .leave = 2}, OP_NO_DIFFERENCES);
 }
 
