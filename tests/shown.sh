@@ -408,6 +408,7 @@ hosts_up() { # four hosts on a bridge
 }
 
 hosts_recipe() { # STEPS
+    awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/hosts.txt"
     cat >"$work/hosts.yaml" <<END
 kind: target
 data: {text: $work/hosts.txt, tokenizer: {vocab_size: 300}}
@@ -490,7 +491,6 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     command -v ip >/dev/null && command -v unshare >/dev/null || { fail hosts "needs ip (iproute2) and unshare"; return; }
     p=$(program)
     hosts_up || { fail hosts "namespaces cannot be made; run it as root"; hosts_down; return; }
-    awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/hosts.txt"
     hosts_recipe 100
     "$p" train "$work/hosts.yaml" --out "$work/one" --quiet || { fail hosts "one process"; hosts_down; return; }
     before=$(sent)
@@ -517,6 +517,102 @@ shown_hosts() { # ranks on four hosts (network, uts, ipc and mount namespaces; a
     same_weights "two hosts that go on" "$state" && say hosts "two hosts go on from there: the weights of one process"
     hosts_by_mpi
     hosts_down
+}
+
+launched() { # WHAT GROUP COMMAND...: ranks that something starts train into $work/run; the weights of one process
+    local what=$1 group=$2 by
+    shift 2
+    rm -rf "$work/run"
+    timeout 120 "$@" train "$work/hosts.yaml" --out "$work/run" --threads 1 --group "$group" >"$work/launched.log" 2>&1 || { tail -n 3 "$work/launched.log"; fail launchers "$what"; return 1; }
+    by=$(grep -m 1 -o 'rank 0 of .*' "$work/launched.log")
+    cmp -s "$work/one/checkpoints/last/training_state" "$work/run/checkpoints/last/training_state" && say launchers "$what: $by: the weights of one process" ||
+        fail launchers "$what: other weights than one process's"
+}
+
+launchers_mpich() { # a build against MPICH; the tests that start themselves by mpirun
+    local t b=$root/build-mpich
+    command -v mpicc.mpich >/dev/null && command -v mpirun.mpich >/dev/null || { say launchers "MPICH: not shown (no mpicc.mpich, mpirun.mpich)"; return; }
+    cmake -S "$root" -B "$b" -G Ninja -DPACELINE_CUDA=OFF -DPACELINE_MPI=ON -DMPI_C_COMPILER="$(command -v mpicc.mpich)" \
+        -DMPIEXEC_EXECUTABLE="$(command -v mpirun.mpich)" >/dev/null &&
+        cmake --build "$b" --target paceline_program test_comm test_rank_options test_mpi_faults >"$work/mpich.log" 2>&1 || { tail -n 3 "$work/mpich.log"; fail launchers "MPICH: does not build"; return; }
+    for t in test_comm test_rank_options test_mpi_faults; do
+        (cd "$root" && "$b/$t") >"$work/mpich.log" 2>&1 && say launchers "MPICH, $t: $(grep -c '^\[       OK' "$work/mpich.log") tests, none fails" ||
+            fail launchers "MPICH, $t: $(grep -m 1 ERROR "$work/mpich.log")"
+    done
+}
+
+slurm_up() { # a controller and a node, this machine; as root, with munge's key made
+    local host i
+    host=$(hostname -s)
+    export SLURM_CONF=$work/slurm/slurm.conf
+    mkdir -p "$work/slurm/state" "$work/slurm/spool"
+    munge -n 2>/dev/null | unmunge >/dev/null 2>&1 || { mkdir -p /run/munge && chown munge: /run/munge && runuser -u munge -- munged && sleep 1; } || return 1
+    cat >"$SLURM_CONF" <<END
+ClusterName=shown
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=16817
+SlurmdPort=16818
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$work/slurm/state
+SlurmdSpoolDir=$work/slurm/spool
+SlurmctldPidFile=$work/slurm/controller.pid
+SlurmdPidFile=$work/slurm/node.pid
+SlurmctldLogFile=$work/slurm/controller.log
+SlurmdLogFile=$work/slurm/node.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SchedulerType=sched/builtin
+SelectType=select/linear
+ReturnToService=2
+KillWait=20
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc)
+PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4
+END
+    slurmctld -f "$SLURM_CONF" && sleep 1 && slurmd -f "$SLURM_CONF" || return 1
+    for i in {1..20}; do [ "$(sinfo -h -o %T)" = idle ] && return; sleep 0.5; done
+    return 1
+}
+
+slurm_down() { kill "$(cat "$work/slurm/node.pid")" "$(cat "$work/slurm/controller.pid")"; unset SLURM_CONF; } 2>/dev/null
+
+srun_ends() { # WHAT WANTED COMMAND...: happens to ranks of srun while they train; rank 0 says so
+    local what=$1 wanted=$2 run
+    shift 2
+    rm -rf "$work/run"
+    timeout 120 srun --mpi=none -n 2 --overcommit "$p" train "$work/hosts.yaml" --out "$work/run" --quiet --threads 1 \
+        --set train.steps=100000 >"$work/launched.log" 2>&1 & run=$!
+    until [ -s "$work/run/metrics.jsonl" ] || ! kill -0 $run; do sleep 0.05; done
+    "$@"
+    wait $run && { fail launchers "srun, $what: returns 0"; return; }
+    grep -q "$wanted" "$work/launched.log" && say launchers "srun, $what: $(grep -m 1 "$wanted" "$work/launched.log" | sed 's/^paceline: //')" ||
+        { cat "$work/launched.log"; fail launchers "srun, $what: \"$wanted\" expected"; }
+}
+
+kill_rank() { # of srun's
+    local pid
+    for pid in $(pgrep -f "^$p train"); do grep -qz "^SLURM_PROCID=$1$" "/proc/$pid/environ" && kill -KILL "$pid"; done
+}
+
+launchers_srun() {
+    local what
+    for what in srun slurmctld slurmd munged; do command -v $what >/dev/null || { say launchers "srun: not shown (no $what)"; return; }; done
+    slurm_up || { fail launchers "Slurm does not come up (run it as root): $(tail -n 1 "$work/slurm/controller.log")"; slurm_down; return; }
+    launched srun auto srun --mpi=none -n 2 --overcommit "$p"
+    "$p" doctor | grep -q 'mpi .*Open MPI' && srun --mpi=list 2>&1 | grep -q pmix && launched "srun --mpi=pmix, Open MPI" mpi srun --mpi=pmix -n 2 --overcommit "$p"
+    [ -x "$root/build-mpich/paceline" ] && launched "srun --mpi=pmi2, MPICH" mpi srun --mpi=pmi2 -n 2 --overcommit "$root/build-mpich/paceline"
+    srun_ends "a killed rank" "rank 1: its process on" kill_rank 1
+    srun_ends "SIGTERM" "of 100000; the same command goes on" scancel --signal=TERM --name="${p##*/}"
+    slurm_down
+}
+
+shown_launchers() { # ranks by MPICH's mpirun and by srun (as root): the weights of one process, failures and stops
+    local p
+    p=$(program)
+    hosts_recipe 100
+    "$p" train "$work/hosts.yaml" --out "$work/one" --quiet || { fail launchers "one process"; return; }
+    launchers_mpich
+    launchers_srun
 }
 
 kills_start() { # WORDS...: $pid runs them into $work/run, leader of a session of its own
