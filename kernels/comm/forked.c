@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +24,6 @@ enum { LINE = 64, TURNS = 2 };
 
 typedef struct shared {
     _Alignas(LINE) atomic_uint turn;   // meetings that are over; who waits sleeps on it
-    atomic_int sleepers;               // on it: a wake costs a call that nobody may need
     _Alignas(LINE) atomic_int arrived; // ranks at the present one
     _Alignas(LINE) pl_comm_failure failure;
     int what[TURNS][PL_RANKS_MAX]; // of the meeting
@@ -45,10 +43,7 @@ typedef struct front {
 
 #define WINDOW (sizeof(front) + PL_COMM_ROUND)
 
-// Seconds: of looking without a pause; of looking in turns with whoever wants the core, since ranks that compute alike
-// come within less, and a sleeper is awake only after some 50 us, a halted virtual core after several hundred; between
-// a sleeper's looks; to end in.
-static const double SPIN = 20e-6, YIELD = 2e-3, LOOK = 0.05, END = 10;
+static const double SPIN = 20e-6, LOOK = 0.05, END = 10; // seconds: before sleeping, between looks, to end in
 
 static shared *shared_of(const pl_comm *c) {
     return ((forked *)c->link)->shared;
@@ -67,7 +62,6 @@ static void nap(double seconds) {
 // ---- failures
 
 static void wake(shared *s) {
-    if (atomic_load(&s->sleepers) == 0) return; // who is about to sleep sees that the turn is over
     syscall(SYS_futex, &s->turn, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -111,17 +105,13 @@ static pl_status check(pl_comm *c, pl_err *err) {
 // Until the turn ends or somebody has failed.
 static pl_status wait_turn(pl_comm *c, unsigned turn, pl_err *err) {
     shared *s = shared_of(c);
-    double  since = pl_now(), passed = 0;
-    while (atomic_load_explicit(&s->turn, memory_order_acquire) == turn && passed < YIELD) {
-        passed = pl_now() - since;
-        if (passed > SPIN) sched_yield();
-    }
+    double  until = pl_now() + SPIN;
+    while (atomic_load_explicit(&s->turn, memory_order_acquire) == turn)
+        if (pl_now() > until) break;
     struct timespec look = {.tv_nsec = (long)(LOOK * 1e9)};
     while (atomic_load(&s->turn) == turn) {
         PL_TRY(check(c, err));
-        atomic_fetch_add(&s->sleepers, 1);
         syscall(SYS_futex, &s->turn, FUTEX_WAIT, turn, &look, NULL, 0);
-        atomic_fetch_sub(&s->sleepers, 1);
     }
     return PL_OK;
 }
