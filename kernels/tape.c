@@ -1,6 +1,7 @@
 #include "kernels/tape.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include <limits.h>
 #include <string.h>
 
 enum { ARGS_ALIGN = 16, ARGS_COMMON = 512 }; // bytes
@@ -40,6 +41,53 @@ void pl_tape_fini(pl_tape *t) {
 void pl_tape_clear(pl_tape *t) {
     t->count = 0;
     t->used = 0;
+    for (int i = 0; t->ready && i < t->ready->n; i++)
+        t->ready->part[i] = (struct pl_tape_part){.first = INT_MAX};
+}
+
+// ---- gradients that are complete
+
+// Which gradient an address lies in; -1: none.
+static int part_of(const pl_tape_ready *r, uintptr_t address) {
+    uintptr_t offset = address - (uintptr_t)r->grad; // of what lies below: huge
+    int       lo = 0, hi = r->n;
+    if (r->n == 0 || offset < r->at[0] || offset >= r->at[r->n]) return -1;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        *(offset >= r->at[mid] ? &lo : &hi) = mid;
+    }
+    return lo;
+}
+
+// Args that are about to be recorded. A number that only looks like an address makes a gradient complete later.
+static void look_for_gradients(const pl_tape *t, const uint8_t *args, size_t size) {
+    for (size_t i = 0; i + sizeof(uintptr_t) <= size; i += sizeof(uintptr_t)) {
+        uintptr_t word;
+        memcpy(&word, args + i, sizeof word);
+        int part = part_of(t->ready, word);
+        if (part >= 0 && t->ready->part[part].first > t->count) t->ready->part[part].first = t->count;
+    }
+}
+
+static void tell(pl_tape_ready *r, int i, size_t to) {
+    size_t from = r->at[i] + r->part[i].told;
+    if (to <= from) return;
+    r->part[i].told = to - r->at[i];
+    r->done(r->arg, from, to);
+}
+
+void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes) {
+    pl_tape_ready *r = ctx->tape ? ctx->tape->ready : NULL;
+    int            i = r && !ctx->measuring && grad ? part_of(r, (uintptr_t)grad) : -1;
+    if (i < 0 || r->part[i].first != ctx->tape->at || (const uint8_t *)grad != r->grad + r->at[i]) return;
+    tell(r, i, bytes < r->at[i + 1] - r->at[i] ? r->at[i] + bytes : r->at[i + 1]);
+}
+
+// Backward is through entry `at`, and through all that is newer.
+static void tell_complete(pl_ctx *ctx, int at) {
+    pl_tape_ready *r = ctx->tape->ready;
+    for (int i = 0; r && !ctx->measuring && ctx->err.status == PL_OK && i < r->n; i++)
+        if (r->part[i].first == at) tell(r, i, r->at[i + 1]);
 }
 
 // Only while measuring: a steady step must not allocate.
@@ -61,6 +109,7 @@ static void push(pl_ctx *ctx, int op, const void *args, size_t args_size) {
     pl_tape *t = ctx->tape;
     size_t   bytes = (args_size + ARGS_ALIGN - 1) / ARGS_ALIGN * ARGS_ALIGN;
     if (!make_room(ctx, bytes)) return;
+    if (t->ready && op != STRETCH) look_for_gradients(t, args, args_size);
     memcpy(t->args + t->used, args, args_size);
     t->entry[t->count++] = (struct pl_tape_entry){.op = op, .at = t->used};
     t->used += bytes;
@@ -87,6 +136,8 @@ static size_t bytes_of(const pl_tensor *t) {
 static void cut(pl_tape *t, int count) {
     if (t->count > count) t->used = t->entry[count].at;
     t->count = count;
+    for (int i = 0; t->ready && i < t->ready->n; i++) // what it used, the stretch that takes its place uses
+        if (t->ready->part[i].first > count && t->ready->part[i].first < INT_MAX) t->ready->part[i].first = count;
 }
 
 void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_size, pl_tensor *out, int n) {
@@ -142,15 +193,21 @@ static void rerun(pl_ctx *ctx, int at) {
 
 // Entries from the newest to `first`.
 static void backward(pl_ctx *ctx, int first) {
-    const pl_tape *t = ctx->tape;
-    for (int i = t->count - 1; i >= first && ctx->err.status == PL_OK; i--)
+    pl_tape *t = ctx->tape;
+    for (int i = t->count - 1; i >= first && ctx->err.status == PL_OK; i--) {
+        t->at = i;
         if (t->entry[i].op == STRETCH)
             rerun(ctx, i);
         else
             ctx->be->bwd[t->entry[i].op](ctx, t->args + t->entry[i].at);
+        tell_complete(ctx, i);
+    }
 }
 
 void pl_tape_backward(pl_ctx *ctx) {
     PL_CHECK(ctx->tape, "backward without a tape");
+    pl_tape_ready *r = ctx->measuring ? NULL : ctx->tape->ready;
+    PL_CHECK(!r || !r->ran, "a second backward over gradients that were told to be complete");
+    if (r) r->ran = true;
     backward(ctx, 0);
 }

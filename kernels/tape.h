@@ -10,6 +10,11 @@
 // seen, in the same order, so gradients have the same bits; the stretch's forward is computed twice, and memory holds
 // the inside of one stretch at a time.
 //
+// Gradients that are complete before backward ends (pl_tape_ready): the tape looks in the args of what it records for
+// addresses of gradients that somebody asks about. What adds to a gradient has its address among its args, as tensors
+// lie in them by value, so a gradient is complete once backward is through the oldest op that has it; an op that is done
+// with the front of one before it returns says so (pl_tape_done_to).
+//
 // Memory: entries and copies of args live in two heap buffers of the tape, not in the frame, so that a measuring run
 // can walk the tape too. They grow while measuring only; afterwards a tape that is full is an error of the step.
 #ifndef PL_TAPE_H
@@ -17,14 +22,32 @@
 
 #include "kernels/backend.h"
 
+// Of the gradients that lie one after the other at `grad`. `done` is told each byte once, newest op first; what no op on
+// the tape adds to it is not told. It may be told only what one backward is all of: a second one while the same `ready`
+// stands on the tape is a mistake of the caller's.
+typedef struct pl_tape_ready {
+    uint8_t      *grad;
+    int           n;
+    const size_t *at; // [n + 1] ascending: gradient i is bytes [at[i], at[i + 1])
+    struct pl_tape_part {
+        int    first;                                // the oldest entry that adds to it; INT_MAX: none so far
+        size_t told;                                 // bytes of it
+    } * part;                                        // [n]; the tape's while it records
+    void (*done)(void *arg, size_t from, size_t to); // bytes of grad
+    void *arg;
+    bool  ran; // a backward has; cleared by the owner
+} pl_tape_ready;
+
 struct pl_tape {
     struct pl_tape_entry {
         int    op; // a pl_op, or what tape.c adds to them
         size_t at; // offset of the copy of its args in `args`
     } * entry;
-    uint8_t *args;
-    size_t   used, size; // bytes of args
-    int      count, capacity;
+    uint8_t       *args;
+    size_t         used, size; // bytes of args
+    int            count, capacity;
+    pl_tape_ready *ready; // borrowed; NULL: nobody asks
+    int            at;    // the entry that backward runs
 };
 
 // Room for `capacity` entries of common size; 0 where a measuring run will size the tape.
@@ -45,5 +68,7 @@ void pl_tape_stretch(pl_ctx *ctx, pl_stretch_fn fn, const void *arg, size_t arg_
 // Runs all backwards, newest first. The caller has seeded the gradients of the outputs (or the last op seeds itself:
 // divergence does). Does nothing once the context has failed.
 void pl_tape_backward(pl_ctx *ctx);
+// For a backward's op: it adds nothing more to the first `bytes` of the gradient that begins at grad.
+void pl_tape_done_to(pl_ctx *ctx, const void *grad, size_t bytes);
 
 #endif

@@ -5,7 +5,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/comm/impl.h"
-#include "kernels/op/add.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +12,6 @@
 
 static const pl_transport *const transports[] = {&pl_transport_nccl, &pl_transport_host};
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
-
-enum { GRAIN = 64 }; // bytes: where pieces begin
 
 int pl_comm_rank(const pl_comm *c) {
     return c ? c->rank : 0;
@@ -147,8 +144,9 @@ pl_status pl_comm_open(pl_comm *c, const char *transport, const pl_backend *be, 
     if (!c) return PL_OK;
     PL_CHECK(!c->transport, "a comm is opened once, not as %s and as %s", c->transport->name, transport);
     PL_TRY(choose(c, transport, be, err));
-    double all[2] = {be->memory != NULL, c->transport != &pl_transport_host};
-    PL_TRY(pl_comm_sum_doubles(c, all, 2, err));
+    double all[3] = {be->memory != NULL, c->transport != &pl_transport_host, c->beside};
+    PL_TRY(pl_comm_sum_doubles(c, all, 3, err));
+    c->beside = all[2] >= c->ranks; // where one cannot, none does
     if (all[0] > 0 && all[0] < c->ranks)
         return pl_fail(err, PL_E_UNSUPPORTED, "%.0f of %d ranks have a GPU; use fewer ranks or --device cpu", all[0],
                        c->ranks);
@@ -185,72 +183,6 @@ pl_status pl_comm_travel(pl_comm *c, pl_ctx *ctx, const pl_comm_swap *s, pl_err 
     return count(c, s, from, c->transport->swap(c, ctx, s, err));
 }
 
-// ---- sums
-
-// The tree over n values: value i takes in the subtrees to its left that are as large as its own, and the last one all
-// that are left. What stands in the last value then is the sum.
-static void tree(int n, void (*add)(void *arg, int left, int into), void *arg) {
-    for (int i = 0; i < n; i++)
-        for (int first = i; first > 0;) { // of the subtree that ends with i
-            int left = first & -first;    // size of the one before it
-            if (left > i - first + 1 && i < n - 1) break;
-            add(arg, first - 1, i);
-            first -= left;
-        }
-}
-
-typedef struct pieces {
-    pl_ctx   *ctx;
-    pl_tensor rank[PL_RANKS_MAX]; // what each rank brings to the sum
-} pieces;
-
-static void add_piece(void *arg, int left, int into) {
-    const pieces *p = arg;
-    pl_add(p->ctx, p->rank[left], p->rank[into], p->rank[into]);
-}
-
-// What one round sums or gathers: of each rank's piece a part, the last ones smaller or empty.
-typedef struct round {
-    uint8_t *part[PL_RANKS_MAX];
-    size_t   bytes[PL_RANKS_MAX];
-} round;
-
-// Everybody's values of this rank's part come together in `room`; their sum stands in the part.
-static pl_status sum_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
-    pl_comm_swap bring = {0};
-    pieces       p = {.ctx = ctx};
-    pl_dtype     real = ctx->be->real;
-    size_t       mine = r->bytes[c->rank];
-    uint8_t     *own = r->part[c->rank], *room = c->room;
-    for (int i = 0; i < c->ranks; i++) {
-        void *at = i == c->rank ? own : room + (size_t)i * mine;
-        p.rank[i] = pl_tensor_2d(at, real, 1, (int64_t)(mine / pl_dtype_size(real)));
-        if (i == c->rank) continue;
-        bring.out[i] = r->part[i];
-        bring.out_bytes[i] = r->bytes[i];
-        bring.in[i] = at;
-        bring.in_bytes[i] = mine;
-    }
-    PL_TRY(pl_comm_travel(c, ctx, &bring, err));
-    if (mine == 0) return PL_OK;
-    tree(c->ranks, add_piece, &p);
-    if (c->rank < c->ranks - 1) pl_ctx_copy(ctx, own, p.rank[c->ranks - 1].data, mine);
-    return PL_OK;
-}
-
-// This rank's part to all, theirs to this rank.
-static pl_status give_round(pl_comm *c, pl_ctx *ctx, const round *r, pl_err *err) {
-    pl_comm_swap take = {0};
-    for (int i = 0; i < c->ranks; i++) {
-        if (i == c->rank) continue;
-        take.out[i] = r->part[c->rank];
-        take.out_bytes[i] = r->bytes[c->rank];
-        take.in[i] = r->part[i];
-        take.in_bytes[i] = r->bytes[i];
-    }
-    return pl_comm_travel(c, ctx, &take, err);
-}
-
 pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     if (!c || !c->transport->settle) return PL_OK;
     double    from = pl_now();
@@ -259,75 +191,7 @@ pl_status pl_comm_settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     return st;
 }
 
-static pl_status settle(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    return c->transport->settle ? pl_comm_settle(c, ctx, err) : pl_ctx_sync(ctx, err);
-}
-
-static pl_status make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
-    PL_CHECK(c->transport && !pl_ctx_recording(ctx), "a sum over %d ranks without a transport, or on a tape", c->ranks);
-    if (!c->room) {
-        c->memory = ctx->be->memory;
-        c->room = pl_memory_create(c->memory, PL_LOCAL, c->transport->room, err);
-        if (!c->room) return PL_E_MEMORY;
-    }
-    PL_CHECK(c->memory == ctx->be->memory, "sums in two memories (%s)", ctx->be->name);
-    return PL_OK;
-}
-
-// Bytes of a rank's part in one round, at most.
-static size_t most_of(const pl_comm *c) {
-    return c->transport->room / (size_t)c->ranks / GRAIN * GRAIN;
-}
-
-pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
-    if (!c) return PL_OK;
-    PL_TRY(make_room(c, ctx, err));
-    size_t all = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1), ranks = (size_t)c->ranks;
-    for (size_t at = 0; at < all;) {
-        size_t bytes = pl_comm_cut(at, all, most_of(c) * ranks), piece = (bytes / ranks + GRAIN - 1) / GRAIN * GRAIN;
-        round  r;
-        if (piece * ranks < bytes) piece += GRAIN;
-        for (size_t i = 0; i < ranks; i++) {
-            r.part[i] = (uint8_t *)x + at + i * piece;
-            r.bytes[i] = pl_comm_cut(i * piece, bytes, piece);
-        }
-        PL_TRY(sum_round(c, ctx, &r, err));
-        PL_TRY(give_round(c, ctx, &r, err));
-        at += bytes;
-    }
-    return settle(c, ctx, err);
-}
-
-// One half of a sum over x, whose pieces lie one after the other.
-static pl_status by_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece,
-                           pl_status (*half)(pl_comm *, pl_ctx *, const round *, pl_err *), pl_err *err) {
-    PL_TRY(make_room(c, ctx, err));
-    PL_CHECK(piece * (size_t)c->ranks >= bytes, "%d pieces of %zu bytes for %zu", c->ranks, piece, bytes);
-    for (size_t done = 0; done < piece; done += most_of(c)) {
-        round r;
-        for (size_t i = 0; i < (size_t)c->ranks; i++) {
-            size_t end = (i + 1) * piece < bytes ? (i + 1) * piece : bytes;
-            r.part[i] = (uint8_t *)x + (i * piece + done < bytes ? i * piece + done : bytes);
-            r.bytes[i] = pl_comm_cut(i * piece + done, end, most_of(c));
-        }
-        PL_TRY(half(c, ctx, &r, err));
-    }
-    return settle(c, ctx, err);
-}
-
-pl_status pl_comm_sum_pieces(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, int64_t piece, pl_err *err) {
-    size_t each = pl_dtype_size(ctx->be->real);
-    return c ? by_pieces(c, ctx, x, (size_t)n * each, (size_t)piece * each, sum_round, err) : PL_OK;
-}
-
-pl_status pl_comm_gather_pieces(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_t piece, pl_err *err) {
-    return c ? by_pieces(c, ctx, x, bytes, piece, give_round, err) : PL_OK;
-}
-
-static void add_doubles(void *arg, int left, int into) {
-    double *x = arg;
-    x[into] = x[left] + x[into];
-}
+// ---- words
 
 pl_status pl_comm_show(pl_comm *c, int what, const void *mine, uint8_t *in, size_t bytes, pl_err *err) {
     pl_comm_swap s = {0};
@@ -339,26 +203,6 @@ pl_status pl_comm_show(pl_comm *c, int what, const void *mine, uint8_t *in, size
     }
     return pl_comm_meet(c, what, &s, err);
 }
-
-pl_status pl_comm_sum_doubles(pl_comm *c, double *x, int n, pl_err *err) {
-    double one[PL_RANKS_MAX];
-    if (!c) return PL_OK;
-    PL_CHECK(n >= 0 && n <= 4096, "%d doubles", n);
-    size_t  bytes = (size_t)n * sizeof *x;
-    double *all = pl_malloc((size_t)c->ranks * bytes + sizeof *all);
-    if (!all) return pl_fail(err, PL_E_MEMORY, "ranks: out of memory");
-    pl_status st = pl_comm_show(c, PL_MEET_DOUBLES, x, (uint8_t *)all, bytes, err);
-    for (int i = 0; i < n && st == PL_OK; i++) {
-        for (int r = 0; r < c->ranks; r++)
-            one[r] = r == c->rank ? x[i] : all[(size_t)r * (size_t)n + (size_t)i];
-        tree(c->ranks, add_doubles, one);
-        x[i] = one[c->ranks - 1];
-    }
-    pl_free(all);
-    return st;
-}
-
-// ---- words
 
 pl_status pl_comm_broadcast(pl_comm *c, void *data, size_t bytes, pl_err *err) {
     if (!c) return PL_OK;

@@ -219,6 +219,7 @@ static pl_status share(pl_comm *c, pl_err *err) {
     f->shared_bytes = sizeof(shared) + (size_t)TURNS * (size_t)c->ranks * WINDOW;
     void *p = mmap(NULL, f->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return pl_fail(err, PL_E_MEMORY, "ranks: no shared memory for %d of them", c->ranks);
+    c->beside = true;
     f->shared = p; // zeroed: no turn, nobody failed
     return PL_OK;
 }

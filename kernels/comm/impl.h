@@ -55,6 +55,7 @@ struct pl_comm {
     void               *link;   // of the group
     unsigned            turn;   // meetings so far
     bool                broken; // a failure has been told: nothing is in step any more
+    bool                beside; // the group takes calls of any thread, one at a time
     const pl_transport *transport;
     void               *own;    // of the transport
     const pl_memory    *memory; // of `room`
@@ -72,6 +73,21 @@ pl_status            pl_comm_show(pl_comm *c, int what, const void *mine, uint8_
 static inline size_t pl_comm_cut(size_t at, size_t end, size_t most) {
     return at >= end ? 0 : end - at < most ? end - at : most;
 }
+
+// What one round sums or gathers: of each rank's piece a part, the last ones smaller or empty.
+typedef struct pl_comm_round {
+    uint8_t *part[PL_RANKS_MAX];
+    size_t   bytes[PL_RANKS_MAX];
+} pl_comm_round;
+// How many there are of x, and number k. piece: bytes of a rank's piece of x (pl_comm_sum_pieces); 0: x whole.
+size_t    pl_comm_rounds(const pl_comm *c, size_t bytes, size_t piece);
+void      pl_comm_round_at(const pl_comm *c, void *x, size_t bytes, size_t piece, size_t k, pl_comm_round *r);
+// Room for what comes, before the first round.
+pl_status pl_comm_make_room(pl_comm *c, pl_ctx *ctx, pl_err *err);
+// Everybody's values of this rank's part come together in `room`; their sum stands in the part.
+pl_status pl_comm_sum_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_err *err);
+// This rank's part to all, theirs to this rank.
+pl_status pl_comm_give_round(pl_comm *c, pl_ctx *ctx, const pl_comm_round *r, pl_err *err);
 
 // The first failure of a group, told to all; zeroed: nobody has failed. It may lie in memory that processes share.
 typedef struct pl_comm_failure {

@@ -2,7 +2,8 @@
 //
 // Words and pieces are MPI's messages, all of them posted without waiting and polled, so that a rank that fails ends
 // the wait of the others. MPI by itself knows of no dead: signs of life go beside it, as over TCP
-// (kernels/comm/signs.h), from a thread that never calls MPI. So MPI_THREAD_FUNNELED is what is asked for, and enough.
+// (kernels/comm/signs.h), from a thread that never calls MPI. So MPI_THREAD_FUNNELED is enough; where MPI allows calls
+// of any thread, one at a time (MPI_THREAD_SERIALIZED), sums go on beside what computes (kernels/comm/summing.h).
 // After a failure MPI is not called again, neither to cancel messages to the dead nor to finalize with them; who
 // started the ranks ends the rest when the first of them exits with 1.
 #define _GNU_SOURCE 1
@@ -193,11 +194,12 @@ static pl_status begin(pl_comm *c, pl_err *err) {
     PL_TRY(fits(MPI_Finalized(&ended), "asking for its state", err));
     if (ended) return pl_fail(err, PL_E_UNSUPPORTED, "ranks: MPI has ended in this process and does not begin again");
     PL_TRY(fits(MPI_Initialized(&begun), "asking for its state", err));
-    if (!begun) PL_TRY(fits(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "beginning", err));
+    if (!begun) PL_TRY(fits(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "beginning", err));
     if (begun) PL_TRY(fits(MPI_Query_thread(&level), "asking for its level of threads", err));
     if (level < MPI_THREAD_FUNNELED)
         return pl_fail(err, PL_E_UNSUPPORTED,
                        "ranks: this MPI allows no threads beside the one that calls it; use --group tcp");
+    c->beside = level >= MPI_THREAD_SERIALIZED;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     PL_TRY(fits(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
     PL_TRY(fits(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "asking for the ranks", err));

@@ -354,6 +354,7 @@ static pl_status join(pl_comm *c, const pl_comm_place *place, pl_err *err) {
     if (c->ranks > 1) PL_TRY(come_together(c, place, err));
     if (c->ranks > 1) PL_TRY(pl_signs_start(t->signs, err));
     c->neighbours = pl_signs_neighbours(t->signs);
+    c->beside = true;
     return PL_OK;
 }
 

@@ -7,6 +7,7 @@
 // Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double.
 #include "kernels/op/divergence_cpu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/tape.h"
 
 enum {
     ROWS = 512,      // teachers of a group
@@ -614,6 +615,8 @@ static void compute_bwd(div_job *j) {
                     product(j, w.bf16, PL_GEMM_TN, j->cols, j->d, j->sn, j->z_place, TILE, x, true, dw + j0 * j->d,
                             j->d);
             }
+            if (a->w.grad && g == j->groups - 1) // the rest of the walk is of other rows of it
+                pl_tape_done_to(j->ctx, a->w.grad, (size_t)((j0 + j->cols) * j->d) * sizeof(float));
         }
     }
     if (a->x.grad) pl_parallel(j->ctx->pool, pl_cpu_parts(j->ctx, j->n, 4.0 * (double)(j->n * j->d)), scatter_part, j);

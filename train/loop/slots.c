@@ -74,43 +74,58 @@ static void *level(const pl_slots *s, int l) {
     return (uint8_t *)s->stack + (size_t)l * plane(s);
 }
 
-// grad += what the level holds (keep: the level gets grad instead).
-static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, bool keep) {
+// Elements [from, from + n) of grad += what the level holds (keep: the level gets grad instead).
+static void combine(const pl_slots *s, pl_ctx *ctx, int l, void *grad, int64_t from, int64_t n, bool keep) {
+    size_t   at = (size_t)from * pl_dtype_size(s->real), bytes = (size_t)n * pl_dtype_size(s->real);
+    uint8_t *g = (uint8_t *)grad + at, *held = (uint8_t *)level(s, l) + at;
     if (s->memory) {
-        pl_tensor g = pl_tensor_2d(grad, s->real, 1, s->n), held = pl_tensor_2d(level(s, l), s->real, 1, s->n);
+        pl_tensor to = pl_tensor_2d(g, s->real, 1, n);
         if (keep)
-            pl_ctx_copy(ctx, held.data, grad, plane(s));
+            pl_ctx_copy(ctx, held, g, bytes);
         else
-            pl_add(ctx, held, g, g);
+            pl_add(ctx, pl_tensor_2d(held, s->real, 1, n), to, to);
         return;
     }
-    add_job a = {.real = s->real, .to = grad, .n = s->n};
+    add_job a = {.real = s->real, .to = g, .n = n};
     if (keep)
-        a.out = level(s, l);
+        a.out = held;
     else
-        a.left = level(s, l);
-    pl_parallel(ctx->pool, s->n < (1 << 14) ? 1 : PARTS, add_part, &a);
+        a.left = held;
+    pl_parallel(ctx->pool, n < (1 << 14) ? 1 : PARTS, add_part, &a);
 }
 
-static void fold(pl_slots *s, pl_ctx *ctx, int l, void *grad, double *sums) {
-    combine(s, ctx, l, grad, false);
+// The last slot takes in what the counter still holds, small subtrees first.
+void pl_slots_finish(const pl_slots *s, pl_ctx *ctx, void *grad, int64_t from, int64_t n) {
+    for (int l = 0; l < s->levels; l++)
+        if (s->held[l]) combine(s, ctx, l, grad, from, n, false);
+}
+
+static void fold_sums(const pl_slots *s, int l, double *sums) {
     for (int i = 0; i < PL_SLOT_SUMS; i++)
         sums[i] = s->sums[l][i] + sums[i];
-    s->held[l] = false;
+}
+
+void pl_slots_finish_sums(pl_slots *s, double *sums) {
+    PL_CHECK(s->next == s->n_slots - 1, "slot %d of %d is not the last", s->next, s->n_slots);
+    s->next++;
+    for (int l = 0; l < s->levels; l++)
+        if (s->held[l]) fold_sums(s, l, sums);
 }
 
 void pl_slots_add(pl_slots *s, pl_ctx *ctx, void *grad, double *sums) {
     PL_CHECK(s->next < s->n_slots, "slot %d of %d", s->next, s->n_slots);
-    int  slot = s->next++, l = 0;
-    bool last = s->next == s->n_slots;
-    for (; (slot >> l) & 1; l++)
-        fold(s, ctx, l, grad, sums);
-    if (last) { // what the counter still holds, small subtrees first
-        for (; l < s->levels; l++)
-            if (s->held[l]) fold(s, ctx, l, grad, sums);
+    if (s->next == s->n_slots - 1) {
+        pl_slots_finish(s, ctx, grad, 0, s->n);
+        pl_slots_finish_sums(s, sums);
         return;
     }
-    combine(s, ctx, l, grad, true);
+    int slot = s->next++, l = 0;
+    for (; (slot >> l) & 1; l++) {
+        combine(s, ctx, l, grad, 0, s->n, false);
+        fold_sums(s, l, sums);
+        s->held[l] = false;
+    }
+    combine(s, ctx, l, grad, 0, s->n, true);
     memcpy(s->sums[l], sums, sizeof s->sums[l]);
     s->held[l] = true;
 }

@@ -19,7 +19,7 @@ typedef struct loop {
     pl_task                  *t;
     const pl_trainer_options *o;
     pl_metrics                metrics, skipped; // skipped: of steps that did not count
-    pl_slots                  slots;
+    pl_reduce                 reduce;
     pl_optim                  optim;
     pl_progress               progress;
     pl_watch                  watch;
@@ -38,13 +38,13 @@ static void note(pl_guard *g, const pl_task *t, int slot) {
     g->loss[slot] = g->weight[slot] = 0;
 }
 
-// This rank's share of a step's slots, summed; what they read is noted in g (NULL: nowhere).
-static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *g, int64_t step, double *sums,
+// A step's slots of all ranks, summed; sums: those of this rank's. What they read is noted in g (NULL: nowhere).
+static pl_status run_slots(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *g, int64_t step, double *sums,
                            pl_err *err) {
     int first, n;
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &n);
     if (t->begin) PL_TRY(t->begin(t, step, err));
-    pl_slots_begin(slots);
+    pl_reduce_begin(reduce);
     for (int s = 0; s < t->n_slots; s++) {
         note(g, t, s);
         if (s < first || s >= first + n) {
@@ -54,10 +54,11 @@ static pl_status run_slots(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guar
         memset(sums, 0, PL_SLOT_SUMS * sizeof *sums);
         pl_param_block_zero_grad(t->block, &optim->ctx);
         PL_TRY(pl_ctx_sync(&optim->ctx, err)); // a slot's ops go another way
-        PL_TRY(t->slot(t, step, s, sums, err));
+        pl_reduce_open(reduce);
+        pl_status st = t->slot(t, step, s, sums, err);
         if (g) g->loss[s] = sums[PL_SUM_LOSS];
         if (g) g->weight[s] = sums[PL_SUM_WEIGHT];
-        pl_slots_add(slots, &optim->ctx, t->block->grad, sums);
+        PL_TRY(pl_reduce_add(reduce, &optim->ctx, sums, st, err));
     }
     note(g, t, t->n_slots);
     return PL_OK;
@@ -83,17 +84,12 @@ static void count_own(const pl_task *t, const pl_comm_counts *before, double wai
     r->own[PL_WATCH_SENT] = (double)(now.sent - before->sent);
 }
 
-pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *g, int64_t step, double lr,
+pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *g, int64_t step, double lr,
                           pl_step_result *r, pl_err *err) {
-    double          start = pl_now(), waited = t->waited;
-    pl_comm_counts  before = pl_comm_counted(t->comm);
-    pl_param_block *b = t->block;
-    PL_TRY(run_slots(t, slots, optim, g, step, r->sums, err));
+    double         start = pl_now(), waited = t->waited;
+    pl_comm_counts before = pl_comm_counted(t->comm);
+    PL_TRY(run_slots(t, reduce, optim, g, step, r->sums, err));
     r->own[PL_WATCH_TOKENS] = r->sums[PL_SUM_TOKENS];
-    if (b->shard.ranks > 1)
-        PL_TRY(pl_comm_sum_pieces(t->comm, &optim->ctx, b->grad, b->n, b->piece, err));
-    else
-        PL_TRY(pl_comm_sum(t->comm, &optim->ctx, b->grad, b->n, err));
     PL_TRY(pl_comm_sum_doubles(t->comm, r->sums, PL_SLOT_SUMS, err));
     double weight = r->sums[PL_SUM_WEIGHT], scale = weight > 0 ? 1 / weight : 0;
     r->loss = weight > 0 ? r->sums[PL_SUM_LOSS] / weight : isfinite(weight) ? 0 : NAN;
@@ -250,7 +246,7 @@ static pl_status run_steps(loop *l, pl_err *err) {
     pl_step_result            r;
     while (l->at.step < o->steps) {
         double lr = pl_schedule_at(&o->schedule, l->at.step + 1);
-        PL_TRY(pl_trainer_step(l->t, &l->slots, &l->optim, &l->at.guard, l->at.step + 1, lr, &r, err));
+        PL_TRY(pl_trainer_step(l->t, &l->reduce, &l->optim, &l->at.guard, l->at.step + 1, lr, &r, err));
         l->at.step++;
         if (!r.counts) PL_TRY(tell_skipped(l, &r, err));
         PL_TRY(watch_step(l, &r, err));
@@ -381,7 +377,7 @@ static pl_status start(loop *l, pl_err *err) {
     PL_TRY(resume(l, err));
     PL_TRY(pl_optim_init(&l->optim, t->backend, t->pool, t->block, &o, err));
     pl_slots_share(t->n_slots, pl_comm_rank(t->comm), pl_comm_ranks(t->comm), &first, &share);
-    PL_TRY(pl_slots_init(&l->slots, share, t->block->n, t->backend, err));
+    PL_TRY(pl_reduce_init(&l->reduce, share, t->block, t->comm, t->tape, t->backend, err));
     PL_TRY(pl_watch_init(&l->watch, t->comm, err));
     PL_TRY(check_start(l, err));
     return pl_comm_rank(t->comm) == 0 ? open_files(l, err) : PL_OK;
@@ -403,7 +399,7 @@ pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err) {
     pl_metrics_close(&l.metrics);
     pl_metrics_close(&l.skipped);
     pl_watch_fini(&l.watch);
-    pl_slots_fini(&l.slots);
+    pl_reduce_fini(&l.reduce);
     pl_optim_fini(&l.optim);
     pl_checkpoints_fini(&l.files);
     pl_guard_fini(&l.at.guard);

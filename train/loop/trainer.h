@@ -20,6 +20,7 @@
 #include "train/loop/guard.h"
 #include "train/loop/metrics.h"
 #include "train/loop/optim.h"
+#include "train/loop/reduce.h"
 #include "train/loop/schedule.h"
 #include "train/loop/slots.h"
 #include "train/loop/watch.h"
@@ -36,8 +37,11 @@ struct pl_task {
     pl_comm          *comm; // the ranks that share each step's slots; NULL: one
     int               n_slots;
     char              identity[128]; // what must agree between a state and the run that resumes from it
-    double            waited;        // seconds so far in which a slot had no data: they were read or made
-    int64_t          *cursor;        // position in the data, where the step does not give it; saved and put back
+    // What backward of a slot runs on, where it runs once and is all that changes the block's gradients: then they can be
+    // on their way to the other ranks while the rest of it runs. NULL: several, or none.
+    pl_tape          *tape;
+    double            waited; // seconds so far in which a slot had no data: they were read or made
+    int64_t          *cursor; // position in the data, where the step does not give it; saved and put back
     int               n_cursor;
 
     // Before the slots of a step, on every rank: what the ranks must do together for it. May be NULL.
@@ -80,8 +84,8 @@ typedef struct pl_trainer_options {
 // when steps do not count, as the guard has it.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
-// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. slots (as many as this
-// rank's share) and optim are over the task's block; guard NULL: what is not finite is PL_E_INPUT. step counts from 1;
+// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. reduce (of as many
+// slots as this rank's share) and optim are over the task's block; guard NULL: what is not finite is PL_E_INPUT. step counts from 1;
 // seconds: of the whole.
 typedef struct pl_step_result {
     double loss, lr, grad_norm, tokens, seconds;
@@ -90,7 +94,7 @@ typedef struct pl_step_result {
     bool   counts;               // the weights were updated
     char   skipped[160];         // why not
 } pl_step_result;
-pl_status pl_trainer_step(pl_task *t, pl_slots *slots, pl_optim *optim, pl_guard *guard, int64_t step, double lr,
+pl_status pl_trainer_step(pl_task *t, pl_reduce *reduce, pl_optim *optim, pl_guard *guard, int64_t step, double lr,
                           pl_step_result *r, pl_err *err);
 
 // The step of the newest whole checkpoint; 0 where there is none.

@@ -232,7 +232,7 @@ static void write(pl_json_out *o, const pl_task *t, const bench *b, const char *
 
 static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const char *head, double flops, pl_err *err) {
     pl_optim_options adam = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = 1};
-    pl_slots         slots = {0};
+    pl_reduce        reduce = {0};
     pl_optim         optim = {0};
     int              n = b->s->repeats;
     double          *seconds = pl_calloc(2 * (size_t)n, sizeof *seconds), *floor = seconds ? seconds + n : NULL;
@@ -242,19 +242,19 @@ static pl_status time_task(pl_json_out *o, pl_task *t, const bench *b, const cha
     t->pool = b->env->pool;
     t->n_slots = 1;
     if (st == PL_OK) st = pl_optim_init(&optim, t->backend, t->pool, t->block, &adam, err);
-    if (st == PL_OK) st = pl_slots_init(&slots, 1, t->block->n, t->backend, err);
+    if (st == PL_OK) st = pl_reduce_init(&reduce, 1, t->block, NULL, NULL, t->backend, err);
     for (int k = -1; k < n && st == PL_OK; k++) { // the first step warms up
         bool   host = !t->backend->memory;
         double before = pl_backend_peak_once(t->backend, b->dtype, t->pool);
         st = pl_bench_go_on(err);
-        if (st == PL_OK) st = pl_trainer_step(t, &slots, &optim, NULL, k + 2, LEARNING_RATE, &r, err);
+        if (st == PL_OK) st = pl_trainer_step(t, &reduce, &optim, NULL, k + 2, LEARNING_RATE, &r, err);
         if (st != PL_OK || k < 0) continue;
         // A step is long: the peak is what it was around it.
         seconds[k] = r.seconds;
         if (host) floor[k] = flops / (0.5 * (before + pl_backend_peak_once(t->backend, b->dtype, t->pool)));
     }
     if (st == PL_OK) write(o, t, b, head, flops, seconds, floor);
-    pl_slots_fini(&slots);
+    pl_reduce_fini(&reduce);
     pl_optim_fini(&optim);
     pl_free(seconds);
     return st;

@@ -579,6 +579,7 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     e->task.cursor = e->cursor;
     e->task.n_cursor = 2;
     e->task.begin = begin;
+    e->task.tape = &e->u.tape;
     e->task.slot = slot;
     e->task.skip = skip;
     e->task.place = place;

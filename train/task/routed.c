@@ -582,6 +582,7 @@ static pl_status prepare(router_task *t, const char *out_dir, const pl_env *env,
     t->task.n_slots = slots > 0 ? (int)slots : 1;
     t->task.cursor = t->cursor;
     t->task.n_cursor = 2;
+    t->task.tape = &t->tape;
     t->task.slot = slot;
     t->task.skip = skip;
     t->task.save_model = save_model;

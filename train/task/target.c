@@ -329,6 +329,7 @@ static pl_status prepare(pretrain *p, const char *out_dir, const pl_env *env, pl
     p->task.backend = env->backend;
     p->task.pool = env->pool;
     p->task.comm = env->comm;
+    p->task.tape = &p->lm.tape;
     p->task.slot = slot;
     p->task.place = place;
     p->task.report = report;
