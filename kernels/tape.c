@@ -200,6 +200,7 @@ static void backward(pl_ctx *ctx, int first) {
             rerun(ctx, i);
         else
             ctx->be->bwd[t->entry[i].op](ctx, t->args + t->entry[i].at);
+        t->at = i; // which a stretch has moved
         tell_complete(ctx, i);
     }
 }

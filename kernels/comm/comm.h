@@ -77,6 +77,9 @@ int         pl_comm_neighbours(const pl_comm *c); // how many ranks its host has
 bool        pl_comm_joined(const pl_comm *c);     // each was started by itself (pl_comm_join)
 const char *pl_comm_transport(const pl_comm *c);  // "nccl", or how they meet: "shared memory", "TCP"
 
+// Tests: rounds of sums are of at most so many bytes from now on, on all ranks alike.
+void pl_comm_limit_rounds(size_t bytes);
+
 // Not collective. What this rank has sent and taken in since it began, and for how long it was in meetings and
 // exchanges: it waited for slower ranks, or for bytes on their way. Zeros for NULL.
 typedef struct pl_comm_counts {

@@ -79,9 +79,16 @@ pl_status pl_comm_make_room(pl_comm *c, pl_ctx *ctx, pl_err *err) {
     return PL_OK;
 }
 
+static size_t limit = SIZE_MAX;
+
+void pl_comm_limit_rounds(size_t bytes) {
+    limit = bytes;
+}
+
 // Bytes of a rank's part in one round, at most.
 static size_t most_of(const pl_comm *c) {
-    return c->transport->room / (size_t)c->ranks / GRAIN * GRAIN;
+    size_t room = c->transport->room < limit ? c->transport->room : limit, each = room / (size_t)c->ranks;
+    return each < GRAIN ? GRAIN : each / GRAIN * GRAIN;
 }
 
 size_t pl_comm_rounds(const pl_comm *c, size_t bytes, size_t piece) {
@@ -128,13 +135,13 @@ static pl_status by_rounds(pl_comm *c, pl_ctx *ctx, void *x, size_t bytes, size_
 }
 
 pl_status pl_comm_sum(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, pl_err *err) {
-    size_t bytes = pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1);
-    return c ? by_rounds(c, ctx, x, bytes, 0, true, true, err) : PL_OK;
+    if (!c) return PL_OK;
+    return by_rounds(c, ctx, x, pl_size_mul((size_t)n, pl_dtype_size(ctx->be->real), 1), 0, true, true, err);
 }
 
 pl_status pl_comm_sum_pieces(pl_comm *c, pl_ctx *ctx, void *x, int64_t n, int64_t piece, pl_err *err) {
-    size_t each = pl_dtype_size(ctx->be->real);
     if (!c || n == 0) return PL_OK;
+    size_t each = pl_dtype_size(ctx->be->real);
     return by_rounds(c, ctx, x, (size_t)n * each, (size_t)piece * each, true, false, err);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/clock.h"
 #include "kernels/comm/comm.h"
+#include "kernels/comm/summing.h"
 #include "tests/kernels/ranks.h"
 #include "tests/mpirun.h"
 #include "tests/port.h"
@@ -59,6 +60,7 @@ static pl_status by_mpirun(int ranks, rank_fn fn, pl_err *err);
 static pl_status in_ranks(int ranks, rank_fn fn, pl_err *err) {
     pl_comm *c;
     *err = (pl_err){0};
+    pl_comm_limit_rounds(SIZE_MAX);
     if (way == MPI) return by_mpirun(ranks, fn, err);
     if (start(&c, ranks, err) != PL_OK) {
         fprintf(stderr, "%s\n", err->msg);
@@ -168,6 +170,71 @@ static void sums_are_the_tree(void **state) {
     backend = pl_backend_cpu();
     for (int ranks = 2; ranks <= 7; ranks += ranks > 3 ? 2 : 1)
         all_content(ranks, sums);
+}
+
+// Twice what the caller left, which is what the sum is to be of.
+static void twice(void *arg, pl_ctx *ctx, int64_t from, int64_t n) {
+    float *x = arg;
+    (void)ctx;
+    for (int64_t i = from; i < from + n; i++)
+        x[i] *= 2;
+}
+
+// The part'th of `parts` of n elements, in an order of the rank's own, is there; the last one is never told.
+static void tell_parts(pl_summing *s, float *x, int rank, int step, int64_t n) {
+    enum { PARTS = 7 };
+    for (int i = 0; i < PARTS; i++) {
+        int     part = (3 * i + rank + step) % PARTS;
+        int64_t from = n * part / PARTS, to = n * (part + 1) / PARTS;
+        for (int64_t k = from; k < to; k++)
+            x[k] = ranks_value(rank, k + step) / 2;
+        if (i < PARTS - 1) pl_summing_ready(s, from, to);
+    }
+}
+
+// Rounds in any order, by ranks that tell of theirs in another or of none: the sum, or this rank's piece of it.
+static pl_status beside(pl_comm *c, int64_t n, int64_t piece, pl_err *err) {
+    float        *x = pl_malloc((size_t)n * sizeof *x + sizeof *x);
+    pl_summing_of of = {.x = x, .n = n, .piece = piece, .before = twice, .arg = x};
+    pl_summing   *s;
+    int           rank = pl_comm_rank(c), ranks = pl_comm_ranks(c);
+    EXPECT(x);
+    PL_TRY(pl_summing_create(&s, c, backend, &of, err));
+    for (int step = 0; step < 4; step++) {
+        int64_t from = piece ? rank * piece : 0, to = piece && from + piece < n ? from + piece : n;
+        pl_summing_begin(s);
+        if ((step + rank) % 3 == 0) // tells nothing: the first step of rank 0 is one
+            for (int64_t i = 0; i < n; i++)
+                x[i] = ranks_value(rank, i + step) / 2;
+        else
+            tell_parts(s, x, rank, step, n);
+        PL_TRY(pl_summing_end(s, err));
+        for (int64_t i = from; i < to; i++)
+            EXPECT(x[i] == ranks_tree(0, ranks, i + step));
+        PL_TRY(pl_comm_barrier(c, err)); // the comm is everybody's again
+    }
+    pl_summing_destroy(s);
+    pl_free(x);
+    return PL_OK;
+}
+
+static pl_status all_beside(pl_comm *c, pl_err *err) {
+    int64_t ranks = pl_comm_ranks(c);
+    backend = pl_backend_cpu();
+    pl_comm_limit_rounds(4096);
+    PL_TRY(pl_comm_open(c, "host", backend, err));
+    EXPECT(pl_summing_can(c, backend) || way == MPI); // which may take calls of one thread alone
+    for (int64_t n = 1; n < 40000 && pl_summing_can(c, backend); n = 3 * n + 1) {
+        PL_TRY(beside(c, n, 0, err));
+        PL_TRY(beside(c, n, (n + ranks - 1) / ranks, err));
+    }
+    return PL_OK;
+}
+
+static void sums_go_on_beside(void **state) {
+    (void)state;
+    all_content(2, all_beside);
+    all_content(3, all_beside);
 }
 
 static pl_status device_sums(pl_comm *c, pl_err *err) {
@@ -430,6 +497,23 @@ static pl_status killed(pl_comm *c, pl_err *err) {
     return pl_comm_sum_doubles(c, &x, 1, err);
 }
 
+// In the middle of a sum that goes on beside.
+static pl_status killed_beside(pl_comm *c, pl_err *err) {
+    enum { N = 5000 };
+    static float  x[N];
+    pl_summing   *s;
+    pl_summing_of of = {.x = x, .n = N};
+    pl_comm_limit_rounds(4096);
+    PL_TRY(pl_comm_open(c, "host", pl_backend_cpu(), err));
+    PL_TRY(pl_summing_create(&s, c, pl_backend_cpu(), &of, err));
+    pl_summing_begin(s);
+    pl_summing_ready(s, 0, N / 2);
+    if (pl_comm_rank(c) == victim) raise(SIGKILL);
+    pl_status st = pl_summing_end(s, err);
+    pl_summing_destroy(s);
+    return st;
+}
+
 static void a_killed_rank_stops_all(void **state) {
     (void)state;
     for (victim = 1; victim < 3; victim++) {
@@ -442,6 +526,8 @@ static void a_killed_rank_stops_all(void **state) {
         if (way == SHARED) assert_non_null(strstr(err.msg, "signal 9, Killed"));
         assert_null(strchr(err.msg, '\n'));
         assert_true(pl_now() - start < 20);
+        assert_int_equal(in_ranks(3, killed_beside, &err), PL_E_IO);
+        assert_non_null(strstr(err.msg, part));
     }
 }
 
@@ -735,8 +821,8 @@ static pl_status another(pl_comm *c, pl_err *err) {
 
 static const struct {
     rank_fn fn;
-} cases[] = {{sums},    {all_halves}, {parcels}, {device_sums}, {words},   {no_room}, {killed},
-             {failing}, {leaves},     {again},   {mixed},       {stopped}, {busy},    {another}};
+} cases[] = {{all_beside}, {killed_beside}, {sums},   {all_halves}, {parcels}, {device_sums}, {words}, {no_room},
+             {killed},     {failing},       {leaves}, {again},      {mixed},   {stopped},     {busy},  {another}};
 static const char *self; // this program
 
 // What is set here, as the ranks' arguments: number of the case, victim, whether on the emulated device, silence; and
@@ -839,21 +925,33 @@ int main(int argc, char **argv) {
     if (argc > 1) return as_rank(argv);
     self = argv[0];
     const struct CMUnitTest shared[] = {
-        cmocka_unit_test(sums_are_the_tree),     cmocka_unit_test(halves_are_the_sum),
-        cmocka_unit_test(sums_on_a_device),      cmocka_unit_test(columns_stand_side_by_side),
-        cmocka_unit_test(words_arrive),          cmocka_unit_test(parcels_arrive),
-        cmocka_unit_test(rank_0_goes_first),     cmocka_unit_test(one_rank_costs_nothing),
-        cmocka_unit_test(a_group_of_one),        cmocka_unit_test(no_memory),
-        cmocka_unit_test(no_memory_for_a_sum),   cmocka_unit_test(a_killed_rank_stops_all),
-        cmocka_unit_test(a_failure_is_told),     cmocka_unit_test(a_rank_that_leaves_is_missed),
-        cmocka_unit_test(a_failure_stays),       cmocka_unit_test(nobody_outlives_rank_0),
-        cmocka_unit_test(others_ignore_stops),   cmocka_unit_test(nccl_is_looked_for),
-        cmocka_unit_test(transports_are_chosen), cmocka_unit_test(mixed_devices_are_refused),
+        cmocka_unit_test(sums_are_the_tree),
+        cmocka_unit_test(halves_are_the_sum),
+        cmocka_unit_test(sums_go_on_beside),
+        cmocka_unit_test(sums_on_a_device),
+        cmocka_unit_test(columns_stand_side_by_side),
+        cmocka_unit_test(words_arrive),
+        cmocka_unit_test(parcels_arrive),
+        cmocka_unit_test(rank_0_goes_first),
+        cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_group_of_one),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(no_memory_for_a_sum),
+        cmocka_unit_test(a_killed_rank_stops_all),
+        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(nobody_outlives_rank_0),
+        cmocka_unit_test(others_ignore_stops),
+        cmocka_unit_test(nccl_is_looked_for),
+        cmocka_unit_test(transports_are_chosen),
+        cmocka_unit_test(mixed_devices_are_refused),
         cmocka_unit_test(no_mpi_in_this_build),
     };
     const struct CMUnitTest tcp[] = {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(halves_are_the_sum),
+        cmocka_unit_test(sums_go_on_beside),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(columns_stand_side_by_side),
         cmocka_unit_test(words_arrive),
@@ -875,6 +973,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest mpi[] = {
         cmocka_unit_test(sums_are_the_tree),
         cmocka_unit_test(halves_are_the_sum),
+        cmocka_unit_test(sums_go_on_beside),
         cmocka_unit_test(sums_on_a_device),
         cmocka_unit_test(words_arrive),
         cmocka_unit_test(parcels_arrive),

@@ -337,11 +337,90 @@ static void missing_ops(void **state) {
     }
 }
 
+// ---- gradients that are complete
+
+// y = A B A x, with a third weight that nothing uses; the two inner products a stretch, if asked for.
+typedef struct told {
+    double   w[12], dw[12], x[2];
+    bool     stretched;
+    char     order[8]; // which were told, in that order
+    int      n, at[8]; // when
+    pl_tape *tape;
+} told;
+
+static pl_tensor weight_of(const told *t, int i) {
+    pl_tensor w = pl_tensor_2d((void *)(uintptr_t)(t->w + 4 * i), PL_F64, 2, 2);
+    w.grad = (void *)(uintptr_t)(t->dw + 4 * i);
+    return w;
+}
+
+static void inner(pl_ctx *ctx, const void *arg, pl_tensor *out) {
+    const told *t = *(told *const *)arg;
+    pl_tensor   x = pl_linear(ctx, pl_tensor_2d((void *)(uintptr_t)t->x, PL_F64, 1, 2), weight_of(t, 0));
+    out[0] = pl_linear(ctx, x, weight_of(t, 1));
+}
+
+static void outer(pl_ctx *ctx, void *arg) {
+    told     *t = arg;
+    pl_tensor made = {.dim = {1, 2, 1, 1}};
+    if (t->stretched)
+        pl_tape_stretch(ctx, inner, &t, sizeof(told *), &made, 1);
+    else
+        inner(ctx, &t, &made);
+    pl_tensor y = pl_linear(ctx, made, weight_of(t, 0));
+    if (!ctx->measuring) ((double *)y.grad)[0] = 1;
+    pl_tape_backward(ctx);
+}
+
+static void note(void *arg, size_t from, size_t to) {
+    told *t = arg;
+    assert_true(from % 32 == 0 && to == from + 32);
+    t->at[t->n] = t->tape->at;
+    t->order[t->n++] = (char)('A' + from / 32);
+}
+
+// A when the product that reads x is done, which is its second; B before it, or with it where a stretch has both; C
+// never. A second backward would add to what was told: it is a mistake.
+static void gradients_are_told_when_complete(void **state) {
+    (void)state;
+    for (int stretched = 0; stretched < 2; stretched++) {
+        pl_ctx              ctx;
+        pl_tape             tape;
+        static const size_t at[] = {0, 32, 64, 96};
+        struct pl_tape_part part[3];
+        told                t = {.w = {2, 1, 0, 3, 1, 2, 1, 1}, .x = {5, 7}, .stretched = stretched, .tape = &tape};
+        pl_tape_ready       r = {.grad = (uint8_t *)t.dw, .n = 3, .at = at, .part = part, .done = note, .arg = &t};
+        open_ctx(&ctx, &tape, pl_backend_ref64());
+        assert_int_equal(pl_ctx_measure(&ctx, outer, &t, NULL), PL_OK);
+        tape.ready = &r;
+        pl_ctx_begin(&ctx);
+        outer(&ctx, &t);
+        assert_int_equal(pl_ctx_sync(&ctx, NULL), PL_OK);
+        assert_int_equal(t.n, 2);
+        assert_string_equal(t.order, stretched ? "AB" : "BA");
+        assert_int_equal(t.at[1], 0);
+        assert_int_equal(t.at[0], stretched ? 0 : 1);
+        assert_true(r.ran);
+        // An op that is done with the front of a gradient, and one whose turn it is not.
+        t.n = 0;
+        tape.at = 0;
+        pl_tape_done_to(&ctx, t.dw + 4, 16);
+        assert_int_equal(t.n, 0);
+        close_ctx(&ctx);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_weight), cmocka_unit_test(no_grad),     cmocka_unit_test(constants_stay_constant),
-        cmocka_unit_test(stretches),     cmocka_unit_test(full_tape),   cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(sticky_error),  cmocka_unit_test(missing_ops),
+        cmocka_unit_test(gradients_are_told_when_complete),
+        cmocka_unit_test(shared_weight),
+        cmocka_unit_test(no_grad),
+        cmocka_unit_test(constants_stay_constant),
+        cmocka_unit_test(stretches),
+        cmocka_unit_test(full_tape),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(sticky_error),
+        cmocka_unit_test(missing_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "train/loop/block.h"
 #include "train/task/unroll.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { D = 8, TAPS = 2, VOCAB = 23, K = 3, CAPACITY = 20 };
@@ -547,6 +548,74 @@ static void threads_do_not_matter(void **state) {
 }
 
 // Acceptance: by hand from the sums.
+// What a tape told, as it stood then.
+typedef struct telling {
+    const uint8_t *grad;
+    uint8_t        then[1 << 16], told[1 << 16]; // told: how often
+    int            early;                        // tellings before the last entry's
+    const pl_tape *tape;
+} telling;
+
+static void keep_told(void *arg, size_t from, size_t to) {
+    telling *t = arg;
+    assert_true(from < to && to <= sizeof t->then);
+    memcpy(t->then + from, t->grad + from, to - from);
+    for (size_t i = from; i < to; i++)
+        t->told[i]++;
+    t->early += t->tape->at > 0;
+}
+
+static int compare_places(const void *a, const void *b) {
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+// Each byte of each gradient once, when it has its last value, and before backward ends.
+static void told_when_complete(const pl_backbone_kind *kind, const char *head, bool trimmed, bool recompute) {
+    setup               s;
+    static telling      t;
+    size_t              at[64];
+    struct pl_tape_part part[64];
+    pl_err              err;
+    const pl_backend   *be = pl_backend_cpu();
+    make_kind(&s, kind, be, NULL, head, trimmed, PL_F32);
+    pl_unroll_options uo = s.u.opt;
+    uo.recompute = recompute;
+    pl_tensor wt = s.u.wt;
+    pl_unroll_destroy(&s.u);
+    if (pl_unroll_create(&s.u, s.model, wt, &uo, be, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
+    t = (telling){.grad = s.block.grad, .tape = &s.u.tape};
+    pl_tape_ready ready = {.grad = s.block.grad, .at = at, .part = part, .done = keep_told, .arg = &t};
+    assert_true(s.block.params->n < 64);
+    for (int i = 0; i < s.block.params->n; i++)
+        if (!s.block.frozen[i]) at[ready.n++] = (size_t)s.block.at[i] * sizeof(float);
+    at[ready.n] = (size_t)s.block.n * sizeof(float);
+    qsort(at, (size_t)ready.n, sizeof *at, compare_places);
+    for (int again = 0; again < 2; again++) {
+        pl_param_block_zero_grad(&s.block, NULL);
+        load_rows(&s);
+        ready.ran = false;
+        s.u.tape.ready = &ready;
+        if (pl_unroll_learn(&s.u, &err) != PL_OK) fail_msg("%s", err.msg);
+        for (size_t i = 0; i < at[ready.n]; i++)
+            if (t.told[i] != again + 1) fail_msg("%s: byte %zu told %d times", head, i, t.told[i]);
+        assert_memory_equal(t.then, s.block.grad, at[ready.n]);
+    }
+    assert_true(t.early >= 2);
+    s.u.tape.ready = NULL;
+    destroy(&s);
+}
+
+static void gradients_are_told(void **state) {
+    (void)state;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        told_when_complete(&pl_backbone_eagle3, "full", false, recompute);
+        told_when_complete(&pl_backbone_eagle3, "full", true, recompute);
+        told_when_complete(&pl_backbone_eagle3, "lowrank", false, recompute);
+        told_when_complete(&pl_backbone_eagle1, "lowrank", true, recompute);
+    }
+}
+
 static void lengths(void **state) {
     (void)state;
     static setup s;
@@ -699,6 +768,7 @@ int main(void) {
         cmocka_unit_test(rows_see_their_own_past),
         cmocka_unit_test(steps_are_a_chain),
         cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(gradients_are_told),
         cmocka_unit_test(lengths),
         cmocka_unit_test(rescored_dist),
         cmocka_unit_test(rescored_nan),
