@@ -114,6 +114,7 @@ static void shapes_are_counted(void **state) {
     near("sent", test_num(&j, eight, "sent_bytes"), 2 * 7 / 8.0 * 4 * trained, 1e-9);
     near("network", test_num(&j, four, "network_seconds"), 2 * 3 / 4.0 * 4 * trained / 1e9, 1e-9);
     near("compute", test_num(&j, four, "compute_seconds"), 2 * test_num(&j, eight, "compute_seconds"), 1e-9);
+    assert_true(test_num(&j, four, "hidden_seconds") == 0);
     pl_json_close(&j);
     test_run_json(&j, "plan train --shape qwen3-30b-a3b --ranks 8 --json");
     near("parameters", test_num(&j, NULL, "target_parameters"), 30.5e9, 5e-3);
@@ -133,6 +134,30 @@ static void shapes_are_counted(void **state) {
     near("bounded and online", held[2], held[4], 1e-9);
     near("the target's layers", held[2] - held[0], 2 * (8.03e9 - 2 * 128256 * 4096.0), 1e-2);
     pl_json_close(&j);
+}
+
+// Sums of CPUs go beside the last slot's backward: all of the head's where there is time, and what there is time for.
+static void sums_beside_backward(void **state) {
+    static const char slots[] =
+        "plan train --target checkpoints/tiny --slots 4 --slot-rows 256 --tokens 256 --unroll 4 "
+        "--ranks 2 --flops 0.1 --latency 0 --transport host --json --network ";
+    double head = 16384.0 * 256, share[2] = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        pl_json j;
+        test_run_json(&j, "%s%s", slots, i ? "100" : "0.01");
+        const cJSON *two = entry(&j, "steps", 0);
+        double       network = test_num(&j, two, "network_seconds"), hidden = test_num(&j, two, "hidden_seconds");
+        double       trained = test_num(&j, NULL, "drafter_parameters");
+        near("of a link", network, 4 * trained * 1538 / 1448 / (i ? 12.5e9 : 1.25e6), 1e-9);
+        near("a step", test_num(&j, two, "step_seconds"), test_num(&j, two, "compute_seconds") + network - hidden,
+             1e-9);
+        share[i] = hidden / (i ? network : test_num(&j, two, "compute_seconds"));
+        if (i) near("the head's share", share[i], head / trained, 1e-9);
+        pl_json_close(&j);
+    }
+    assert_true(share[0] > 0.2 &&
+                share[0] < 0.35); // about two thirds of one of two slots, less a quarter of the head's
 }
 
 static void refusals(void **state) {
@@ -173,6 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_run_is_as_planned),
         cmocka_unit_test(shapes_are_counted),
+        cmocka_unit_test(sums_beside_backward),
         cmocka_unit_test(refusals),
         cmocka_unit_test(the_document_is_what_is_printed),
     };

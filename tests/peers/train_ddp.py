@@ -7,9 +7,10 @@
 Each rank has one thread; the global batch is the same for one rank and for two: four slots of 256 rows of an EAGLE-3
 drafter for checkpoints/tiny, unroll 4, in fp32 (PyTorch's step is train_step.py's, not compiled). Efficiency is seconds
 of a step on one rank / (2 x seconds on two). `plan` is `plan train`'s prediction from the one rank's step and the rate
-of the link. paceline trains on documents, which do not fill every slot to its last row, on one rank as on two; its
-sums come behind a step's computing, DistributedDataParallel's go on beside the backward. --before: a command that each
-timing is run by.
+of the link. paceline trains on documents, which do not fill every slot to its last row, on one rank as on two. Both
+send gradients beside backward. `floor`: what the link needs for them by itself, a rank's bytes over the link's rate;
+no efficiency is above one rank's seconds / (2 x floor), which is less for who computes faster. --before: a command that
+each timing is run by.
 """
 import argparse
 import json
@@ -165,10 +166,12 @@ def main():
                 links(rate)
                 two = {part: timed(a, part, 2) for part in one}
                 plan = planned(one["paceline"], rate)
+                floor = plan["sent_bytes"] * 8 / (rate * 1e6)
                 eff = {part: one[part] / (2 * two[part]) for part in one}
-                print(f"{rate} Mbit/s: paceline {two['paceline']:.3f} s, efficiency {eff['paceline']:.2f} (plan "
+                most = {part: min(1, one[part] / (2 * floor)) for part in one}
+                print(f"{rate} Mbit/s, floor {floor:.3f} s: paceline {two['paceline']:.3f} s, efficiency {eff['paceline']:.2f} of {most['paceline']:.2f} (plan "
                       f"{plan['step_seconds']:.3f} s, {plan['efficiency']:.2f}); PyTorch {two['torch']:.3f} s, "
-                      f"{eff['torch']:.2f}", flush=True)
+                      f"{eff['torch']:.2f} of {most['torch']:.2f}", flush=True)
         finally:
             links(None)
 

@@ -13,6 +13,9 @@
 
 enum { RANKS_LISTED = 32 };
 
+// Of a frame's bytes on Ethernet what TCP passes: 1,500 less headers and a time stamp, of 1,500 with the frame's own.
+#define CARRIED (1448.0 / 1538.0)
+
 // Datasheets: products of bf16 without sparsity, memory's bandwidth and size.
 static const struct unit {
     const char *name, *source;
@@ -100,7 +103,7 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "nccl|host",
      .deflt = "nccl",
-     .help = "how gradients are summed, in rounds of 128 MB or of 4 MB"},
+     .help = "how gradients are summed: of GPUs after backward, of CPUs (host, over TCP) beside the last slot's"},
     {.name = "latency",
      .type = PL_CLI_REAL,
      .arg = "US",
@@ -184,6 +187,7 @@ static pl_status read_unit(plan *p, pl_err *err) {
 
 static pl_status read_setup(plan *p, pl_err *err) {
     const pl_cli_args *a = p->args;
+    bool               host = pl_cli_choice(a, "transport") == 1;
     p->setup = (pl_train_setup){.samples = pl_cli_real(a, "samples"),
                                 .tokens = pl_cli_real(a, "tokens"),
                                 .epochs = pl_cli_real(a, "epochs"),
@@ -193,9 +197,10 @@ static pl_status read_setup(plan *p, pl_err *err) {
                                 .unroll = (int)pl_cli_int(a, "unroll"),
                                 .sharded = pl_cli_has(a, "sharded"),
                                 .sessions = (int)pl_cli_int(a, "sessions"),
-                                .network = 1e9 / 8 * pl_cli_real(a, "network"),
+                                .beside = host,
+                                .network = (host ? CARRIED : 1) * 1e9 / 8 * pl_cli_real(a, "network"),
                                 .latency = 1e-6 * pl_cli_real(a, "latency"),
-                                .round = (double)(pl_cli_choice(a, "transport") ? PL_COMM_ROUND : PL_COMM_ROUND_NCCL)};
+                                .round = (double)(host ? PL_COMM_ROUND : PL_COMM_ROUND_NCCL)};
     PL_TRY(read_ranks(p, err));
     return read_unit(p, err);
 }
@@ -235,7 +240,8 @@ static void put_step(pl_json_out *o, const plan *p, int ranks, const pl_train_pl
     pl_put_int(o, "ranks", ranks);
     put(o, p, "steps", t->steps);
     put(o, p, "compute_seconds", t->compute);
-    put(o, p, "network_seconds", t->waiting);
+    put(o, p, "network_seconds", t->network);
+    put(o, p, "hidden_seconds", t->hidden);
     put(o, p, "step_seconds", t->step);
     put(o, p, "efficiency", t->efficiency);
     put(o, p, "sent_bytes", t->sent);

@@ -80,6 +80,16 @@ static double slot_flops(const pl_train_sizes *z, const pl_train_setup *s) {
     return flops;
 }
 
+// Of so many seconds of network those that pass while backward of a rank's last slot runs.
+static double hidden_of(const pl_train_sizes *z, const pl_train_setup *s, double network) {
+    double rows = s->slot_rows, head = 4 * s->unroll * z->head * rows / s->flops, rest = 2 * z->fuse * rows;
+    if (!s->beside) return 0;
+    for (int k = 0; k < s->unroll; k++)
+        rest += 4 * (z->products - z->fuse - z->head) * rows + 8 * z->heads * rows * ((s->tokens + 1) / 2 + k);
+    double first = head * fmin(1, s->round / (F32 * z->head)); // until a round of it is there
+    return fmin(z->head / z->trained * network, head + rest / s->flops - first);
+}
+
 static double memory_of(const pl_train_sizes *z, const pl_train_setup *s, pl_train_mode mode, int share, int ranks) {
     double rows = s->slot_rows, levels = share > 1 ? floor(log2(share - 1)) + 1 : 0;
     double kept = F32 * rows * s->unroll * z->vocab;
@@ -99,7 +109,7 @@ static double token_seconds(const pl_train_sizes *z, const pl_train_setup *s) {
 static const char *limit_of(const pl_train_plan *p, const pl_train_setup *s) {
     if (p->memory > s->memory) return "memory";
     if (p->making > p->training) return "answers";
-    return p->waiting > p->compute ? "network" : "compute";
+    return p->network - p->hidden > p->compute ? "network" : "compute";
 }
 
 // How often one device makes all answers.
@@ -119,8 +129,9 @@ pl_status pl_train_predict(pl_train_plan *p, const pl_train_sizes *z, const pl_t
     p->steps = ceil(s->epochs * rows / ((double)s->slots * s->slot_rows));
     p->compute = share * one;
     p->sent = 2.0 * (ranks - 1) / ranks * bytes;
-    p->waiting = ranks > 1 ? p->sent / s->network + 2 * ceil(bytes / s->round) * s->latency : 0;
-    p->step = p->compute + p->waiting;
+    p->network = ranks > 1 ? p->sent / s->network + 2 * ceil(bytes / s->round) * s->latency : 0;
+    p->hidden = hidden_of(z, s, p->network);
+    p->step = p->compute + p->network - p->hidden;
     p->sent_all = p->sent * ranks * p->steps;
     p->efficiency = s->slots * one / (ranks * p->step);
     p->training = p->steps * p->step;

@@ -13,8 +13,13 @@
 //              count (train/run/bench_step.c)
 //   compute  = s flops / F                            F: flop/s that a step reaches, measured or assumed
 //   sent     = 2 (R - 1) / R 4 N                      bytes of a rank and step: kernels/comm/comm.h
-//   network  = sent / bandwidth + 2 ceil(4 N / round) latency       a round of the transport is summed in two exchanges
-//   step     = compute + network                      the sum begins when a rank's slots are done: nothing overlaps
+//   network  = sent / (c bandwidth) + 2 ceil(4 N / round) latency   a round of the transport is summed in two exchanges;
+//              c: of a link's bytes those that are passed. Over TCP 1448 / 1538: a frame's of Ethernet at 1,500 bytes
+//   hidden   = min(V d / N network, (T_h + T_b - T_h min(1, round / (4 V d))))        where sums go on beside backward
+//              (kernels/comm/summing.h: CPUs), else 0. Backward of a rank's last slot begins with the head, T_h =
+//              4 K V d B / F, whose rows are complete one after another; T_b: backward of all else, whose gradients the
+//              steps of the unroll share until its end, so that they go after it
+//   step     = compute + network - hidden
 //
 //   disk     = M L (sum over the columns of data/dataset/columns.h of width * bytes) + 28 M       offline; bounded: of
 //              the samples that lie there at once; online: none. (28: doc_offsets and the lists of pl_doc_about)
@@ -52,19 +57,21 @@ pl_status pl_train_sizes_of(pl_train_sizes *s, const pl_hf_config *target, const
 typedef struct pl_train_setup {
     double samples, tokens, epochs, window; // M, L, E; window: samples that lie on disk at once (bounded)
     int    slots, slot_rows, unroll, sessions;
+    bool   beside;  // sums go on beside the backward of a rank's last slot
     bool   sharded; // masters and moments lie over the ranks: 3 / R for 3 in `memory`, the same bytes are sent
     double flops, memory_bandwidth, memory; // of a device: flop/s that are reached, bytes/s, bytes
-    double network, latency, round;         // bytes/s of a rank, seconds, bytes that are summed at once
+    double network, latency, round;         // bytes/s of a rank that are passed, seconds, bytes summed at once
 } pl_train_setup;
 
 typedef struct pl_train_plan {
-    double      steps, compute, waiting, step; // seconds of one step: computing, over the network, both
-    double      sent, sent_all;                // bytes of a rank and step; of all ranks, all steps
-    double      efficiency;                    // over R single ranks
-    double      training, making;              // seconds in all
-    double      disk, memory;                  // bytes; memory: of a device that trains
-    int         target_devices;                // over which the target must lie to answer prompts
-    const char *limit;                         // what binds
+    double      steps;
+    double      compute, network, hidden, step; // seconds of one step: computing, the network's, at once, both
+    double      sent, sent_all;                 // bytes of a rank and step; of all ranks, all steps
+    double      efficiency;                     // over R single ranks
+    double      training, making;               // seconds in all
+    double      disk, memory;                   // bytes; memory: of a device that trains
+    int         target_devices;                 // over which the target must lie to answer prompts
+    const char *limit;                          // what binds
 } pl_train_plan;
 
 // PL_E_USAGE: ranks that would have no slot.
