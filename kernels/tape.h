@@ -12,8 +12,8 @@
 //
 // Gradients that are complete before backward ends (pl_tape_ready): the tape looks in the args of what it records for
 // addresses of gradients that somebody asks about. What adds to a gradient has its address among its args, as tensors
-// lie in them by value, so a gradient is complete once backward is through the oldest op that has it; an op that is done
-// with the front of one before it returns says so (pl_tape_done_to).
+// lie in them by value, so a gradient is complete once backward is through the oldest op that has it; an op that is
+// done with the front of one before it returns says so (pl_tape_done_to).
 //
 // Memory: entries and copies of args live in two heap buffers of the tape, not in the frame, so that a measuring run
 // can walk the tape too. They grow while measuring only; afterwards a tape that is full is an error of the step.
@@ -22,8 +22,8 @@
 
 #include "kernels/backend.h"
 
-// Of the gradients that lie one after the other at `grad`. `done` is told each byte once, newest op first; what no op on
-// the tape adds to it is not told. It may be told only what one backward is all of: a second one while the same `ready`
+// Of the gradients that lie one after the other at `grad`. `done` is told each byte once, newest op first; what no op
+// on the tape adds to is not told. One backward must be all that adds to them: a second one while the same `ready`
 // stands on the tape is a mistake of the caller's.
 typedef struct pl_tape_ready {
     uint8_t      *grad;

@@ -18,6 +18,8 @@
 // from all ranks, adds in the tree's order, and gives the sum to all. A rank sends and receives 2 (ranks - 1) / ranks
 // times the tensor, which is what a ring all-reduce moves.
 //
+// A sum may go on beside what makes its addends: kernels/comm/summing.h.
+//
 // How pieces travel is the transport's:
 //   host    as the ranks meet; any backend (device memory by download and upload)
 //   nccl    NVIDIA GPUs, one per rank, on the context's stream; libnccl is loaded when it is chosen

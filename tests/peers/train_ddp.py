@@ -169,9 +169,10 @@ def main():
                 floor = plan["sent_bytes"] * 8 / (rate * 1e6)
                 eff = {part: one[part] / (2 * two[part]) for part in one}
                 most = {part: min(1, one[part] / (2 * floor)) for part in one}
-                print(f"{rate} Mbit/s, floor {floor:.3f} s: paceline {two['paceline']:.3f} s, efficiency {eff['paceline']:.2f} of {most['paceline']:.2f} (plan "
-                      f"{plan['step_seconds']:.3f} s, {plan['efficiency']:.2f}); PyTorch {two['torch']:.3f} s, "
-                      f"{eff['torch']:.2f} of {most['torch']:.2f}", flush=True)
+                print(f"{rate} Mbit/s, floor {floor:.3f} s: paceline {two['paceline']:.3f} s, efficiency "
+                      f"{eff['paceline']:.2f} of {most['paceline']:.2f} (plan {plan['step_seconds']:.3f} s, "
+                      f"{plan['efficiency']:.2f}); PyTorch {two['torch']:.3f} s, {eff['torch']:.2f} of "
+                      f"{most['torch']:.2f}", flush=True)
         finally:
             links(None)
 

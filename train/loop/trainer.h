@@ -37,8 +37,8 @@ struct pl_task {
     pl_comm          *comm; // the ranks that share each step's slots; NULL: one
     int               n_slots;
     char              identity[128]; // what must agree between a state and the run that resumes from it
-    // What backward of a slot runs on, where it runs once and is all that changes the block's gradients: then they can be
-    // on their way to the other ranks while the rest of it runs. NULL: several, or none.
+    // What backward of a slot runs on, where it runs once and is all that changes the block's gradients: then they can
+    // be on their way to the other ranks while the rest of it runs. NULL: several, or none.
     pl_tape          *tape;
     double            waited; // seconds so far in which a slot had no data: they were read or made
     int64_t          *cursor; // position in the data, where the step does not give it; saved and put back
@@ -84,9 +84,9 @@ typedef struct pl_trainer_options {
 // when steps do not count, as the guard has it.
 pl_status pl_trainer_run(pl_task *t, const pl_trainer_options *o, pl_err *err);
 
-// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. reduce (of as many
-// slots as this rank's share) and optim are over the task's block; guard NULL: what is not finite is PL_E_INPUT. step counts from 1;
-// seconds: of the whole.
+// One step and its update, as pl_trainer_run does them: all slots, their sum, the optimizer. reduce (of as many slots
+// as this rank's share) and optim are over the task's block; guard NULL: what is not finite is PL_E_INPUT. step counts
+// from 1; seconds: of the whole.
 typedef struct pl_step_result {
     double loss, lr, grad_norm, tokens, seconds;
     double sums[PL_SLOT_SUMS];

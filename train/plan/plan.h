@@ -13,9 +13,9 @@
 //              count (train/run/bench_step.c)
 //   compute  = s flops / F                            F: flop/s that a step reaches, measured or assumed
 //   sent     = 2 (R - 1) / R 4 N                      bytes of a rank and step: kernels/comm/comm.h
-//   network  = sent / (c bandwidth) + 2 ceil(4 N / round) latency   a round of the transport is summed in two exchanges;
+//   network  = sent / (c bandwidth) + 2 ceil(4 N / round) latency  a round of the transport is summed in two exchanges;
 //              c: of a link's bytes those that are passed. Over TCP 1448 / 1538: a frame's of Ethernet at 1,500 bytes
-//   hidden   = min(V d / N network, (T_h + T_b - T_h min(1, round / (4 V d))))        where sums go on beside backward
+//   hidden   = min(V d / N network, T_h + T_b - T_h min(1, round / (4 V d)))         where sums go on beside backward
 //              (kernels/comm/summing.h: CPUs), else 0. Backward of a rank's last slot begins with the head, T_h =
 //              4 K V d B / F, whose rows are complete one after another; T_b: backward of all else, whose gradients the
 //              steps of the unroll share until its end, so that they go after it
