@@ -74,7 +74,7 @@ static void put_step(pl_json_out *o, const char *name, const part *parts, int n,
     pl_json_out_close(o, '}');
 }
 
-// The model has met neither a GPU nor a published figure, and its constants are still to be read again in their sources.
+// The model has met neither a GPU nor a published figure, and its constants are still to be read in their sources.
 static void put_constants(pl_json_out *o) {
     pl_put_bool(o, "validated", false);
     pl_put_array(o, "constants");

@@ -171,8 +171,8 @@ static void draw(const world *w, const pl_verifier *v, const pl_tree_policy *pol
         assert_int_equal(pl_engine_step(e, &err), PL_OK);
         // Drafts are worth it in two of three cycles, and so the model's, free ones and none all come.
         for (int n = SESSIONS; w->hybrid && n <= 4 * SESSIONS; n *= 2)
-            d->kind->paced(d, &(pl_draft_pace){
-                                  .sessions = SESSIONS, .rows = n, .verifying = steps % 3 ? 1 : n, .drafting = 1e-9});
+            d->kind->paced(
+                d, &(pl_draft_pace){.sessions = SESSIONS, .rows = n, .verifying = steps % 3 ? 1 : n, .drafting = 1e-9});
         steps++;
     }
     pl_engine_destroy(e);
