@@ -2,6 +2,7 @@
 
 #include "checkpoints/hf.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // Published files have a member at the top or in dflash_config; the inner one counts.
@@ -64,4 +65,48 @@ void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
     if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
     pl_put_ids(o, "target_layer_ids", c->tap, c->n_taps);
     pl_json_out_close(o, '}');
+}
+
+typedef struct tensor {
+    const char *name;
+    int64_t     rows, cols;
+} tensor;
+
+static bool walk(const tensor *t, size_t n, const char *prefix, pl_hf_tensor_fn fn, void *arg) {
+    bool go = true;
+    for (size_t i = 0; i < n && go; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s%s", prefix, t[i].name);
+        go = fn(arg, name, t[i].rows, t[i].cols);
+    }
+    return go;
+}
+
+bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg) {
+    int64_t      d = s->width, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, inter = s->intermediate;
+    const tensor once[] = {{"fc.weight", d, s->read}, {"hidden_norm.weight", d, 0}, {"norm.weight", d, 0}};
+    const tensor layer[] = {{"input_layernorm.weight", d, 0},
+                            {"post_attention_layernorm.weight", d, 0},
+                            {"self_attn.q_proj.weight", q, d},
+                            {"self_attn.k_proj.weight", kv, d},
+                            {"self_attn.v_proj.weight", kv, d},
+                            {"self_attn.o_proj.weight", d, q},
+                            {"self_attn.q_norm.weight", s->head_dim, 0},
+                            {"self_attn.k_norm.weight", s->head_dim, 0},
+                            {"mlp.gate_proj.weight", inter, d},
+                            {"mlp.up_proj.weight", inter, d},
+                            {"mlp.down_proj.weight", d, inter}};
+    const tensor markov[] = {{"markov_head.markov_w1.weight", s->vocab, s->markov_rank},
+                             {"markov_head.markov_w2.weight", s->head_rows, s->markov_rank}};
+    const tensor confidence[] = {{"confidence_head.proj.weight", 1, s->confidence_inputs},
+                                 {"confidence_head.proj.bias", 1, 0}};
+    bool         go = walk(once, sizeof once / sizeof *once, "", fn, arg);
+    for (int64_t i = 0; i < s->layers && go; i++) {
+        char prefix[32];
+        snprintf(prefix, sizeof prefix, "layers.%lld.", (long long)i);
+        go = walk(layer, sizeof layer / sizeof *layer, prefix, fn, arg);
+    }
+    if (go && s->markov_rank > 0) go = walk(markov, sizeof markov / sizeof *markov, "", fn, arg);
+    if (go && s->confidence_inputs > 0) go = walk(confidence, sizeof confidence / sizeof *confidence, "", fn, arg);
+    return go;
 }

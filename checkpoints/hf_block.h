@@ -23,6 +23,21 @@ typedef struct pl_hf_block {
     int  target_layers; // 0: not stated
 } pl_hf_block;
 
+// What the tensors of a published block drafter are called, and their sizes: z-lab's names, DSpark's beside them. Those
+// that are the target's (embeddings, head) are not among them.
+typedef struct pl_hf_block_sizes {
+    int64_t layers, width, heads, kv_heads, head_dim, intermediate;
+    int64_t read;              // numbers that fc reads
+    int64_t vocab, head_rows;  // of the Markov head's two factors
+    int64_t markov_rank;       // 0: none
+    int64_t confidence_inputs; // of the confidence head; 0: none
+} pl_hf_block_sizes;
+
+// cols 0: a vector. False ends the walk.
+typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, int64_t rows, int64_t cols);
+// Whether fn was true for all of them.
+bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg);
+
 struct pl_hf_config;
 // Fills in c->block and the taps, which count outputs, from the whole file. A file that states no head of ours means
 // the target's.

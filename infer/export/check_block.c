@@ -1,7 +1,6 @@
 // Rules for block drafters: DFlash as z-lab publishes it, DSpark as DeepSpec does, both as speculators writes them.
 #include "infer/export/look.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool dspark(const pl_look *k) {
@@ -131,87 +130,65 @@ static pl_check_verdict full_attention(pl_look *k) {
 
 // ---- tensors ----
 
-// Calls f for each tensor that must be there, until one says what is broken.
-typedef pl_check_verdict (*each)(pl_look *k, const char *name, int64_t rows, int64_t cols);
-
-static pl_check_verdict layer_tensors(pl_look *k, int number, each f) {
-    int64_t d = pl_look_int(k, k->layer, "hidden_size"), dim = pl_look_int(k, k->layer, "head_dim");
-    int64_t q = pl_look_int(k, k->layer, "num_attention_heads") * dim;
-    int64_t kv = pl_look_int(k, k->layer, "num_key_value_heads") * dim;
-    int64_t inter = pl_look_int(k, k->layer, "intermediate_size");
-    const struct {
-        const char *name;
-        int64_t     rows, cols;
-    } all[] = {{"input_layernorm", d, 0},    {"post_attention_layernorm", d, 0}, {"self_attn.q_proj", q, d},
-               {"self_attn.k_proj", kv, d},  {"self_attn.v_proj", kv, d},        {"self_attn.o_proj", d, q},
-               {"self_attn.q_norm", dim, 0}, {"self_attn.k_norm", dim, 0},       {"mlp.gate_proj", inter, d},
-               {"mlp.up_proj", inter, d},    {"mlp.down_proj", d, inter}};
-    pl_check_verdict v = PL_CHECK_HOLDS;
-    for (size_t i = 0; i < sizeof all / sizeof *all && v == PL_CHECK_HOLDS; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "layers.%d.%s.weight", number, all[i].name);
-        v = f(k, name, all[i].rows, all[i].cols);
-    }
-    return v;
-}
-
-static pl_check_verdict all_tensors(pl_look *k, each f) {
+static pl_hf_block_sizes sizes(const pl_look *k) {
     int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
-    int64_t V = pl_look_vocab(k), wide = k->has_target ? k->target.hidden_size : d;
-    int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0, rows = k->rows > 0 ? k->rows : V;
+    int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0;
     bool    sure = dspark(k) && pl_look_flag(k, place(k, "enable_confidence_head"), "enable_confidence_head") == 1;
     bool    both = pl_look_flag(k, place(k, "confidence_head_with_markov"), "confidence_head_with_markov") != 0;
-    pl_check_verdict v = f(k, "fc.weight", d, (n > 0 ? n : 1) * wide);
-    if (v == PL_CHECK_HOLDS) v = f(k, "hidden_norm.weight", d, 0);
-    if (v == PL_CHECK_HOLDS) v = f(k, "norm.weight", d, 0);
-    for (int i = 0; i < pl_look_int(k, k->layer, "num_hidden_layers") && v == PL_CHECK_HOLDS; i++)
-        v = layer_tensors(k, i, f);
-    if (rank > 0 && v == PL_CHECK_HOLDS) v = f(k, "markov_head.markov_w1.weight", V, rank);
-    if (rank > 0 && v == PL_CHECK_HOLDS) v = f(k, "markov_head.markov_w2.weight", rows, rank);
-    if (sure && v == PL_CHECK_HOLDS) v = f(k, "confidence_head.proj.weight", 1, d + (both && rank > 0 ? rank : 0));
-    if (sure && v == PL_CHECK_HOLDS) v = f(k, "confidence_head.proj.bias", 1, 0);
-    return v;
+    return (pl_hf_block_sizes){.layers = pl_look_int(k, k->layer, "num_hidden_layers"),
+                               .width = d,
+                               .heads = pl_look_int(k, k->layer, "num_attention_heads"),
+                               .kv_heads = pl_look_int(k, k->layer, "num_key_value_heads"),
+                               .head_dim = pl_look_int(k, k->layer, "head_dim"),
+                               .intermediate = pl_look_int(k, k->layer, "intermediate_size"),
+                               .read = (n > 0 ? n : 1) * (k->has_target ? k->target.hidden_size : d),
+                               .vocab = pl_look_vocab(k),
+                               .head_rows = k->rows > 0 ? k->rows : pl_look_vocab(k),
+                               .markov_rank = rank,
+                               .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0};
 }
 
-static pl_check_verdict there(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+static bool there(void *arg, const char *name, int64_t rows, int64_t cols) {
+    pl_look *k = arg;
     (void)rows, (void)cols;
-    return pl_st_find(k->st, name) ? PL_CHECK_HOLDS : pl_broken(k, "%s is missing", name);
+    return pl_st_find(k->st, name) || pl_broken(k, "%s is missing", name) == PL_CHECK_HOLDS;
 }
 
-// Broken where `why` names the tensor that is looked for: a search by the list of those that must be there.
-static pl_check_verdict is_it(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+static bool other_than(void *arg, const char *name, int64_t rows, int64_t cols) {
     (void)rows, (void)cols;
-    return strcmp(k->why, name) == 0 ? PL_CHECK_BROKEN : PL_CHECK_HOLDS;
+    return strcmp(arg, name) != 0;
+}
+
+static bool right_shape(void *arg, const char *name, int64_t rows, int64_t cols) {
+    return pl_look_shape(arg, name, rows, cols) == PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict names(pl_look *k) {
     static const char *const more[] = {"d2t", "t2d", "embed_tokens.weight", "lm_head.weight"};
-    if (all_tensors(k, there) == PL_CHECK_BROKEN) return PL_CHECK_BROKEN;
+    pl_hf_block_sizes        s = sizes(k);
+    if (!pl_hf_block_tensors(&s, there, k)) return PL_CHECK_BROKEN;
     for (int64_t i = 0; i < pl_st_count(k->st); i++) {
         const char *have = pl_st_at(k->st, i)->name;
-        bool        known = false;
+        bool        known = !pl_hf_block_tensors(&s, other_than, (void *)(uintptr_t)have);
         for (int m = 0; m < 4 && !known; m++)
             known = strcmp(have, more[m]) == 0;
-        snprintf(k->why, sizeof k->why, "%s", have);
-        if (!known && all_tensors(k, is_it) != PL_CHECK_BROKEN)
-            return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
+        if (!known) return pl_broken(k, "\"%.80s\" is none that the engine knows", have);
     }
-    k->why[0] = 0;
     return PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict shapes(pl_look *k) {
-    return all_tensors(k, pl_look_shape);
+    pl_hf_block_sizes s = sizes(k);
+    return pl_hf_block_tensors(&s, right_shape, k) ? PL_CHECK_HOLDS : PL_CHECK_BROKEN;
 }
 
 // Embeddings and head are the target's where the file has none: speculators has copies.
 static pl_check_verdict copies(pl_look *k) {
     int64_t V = pl_look_vocab(k), d = pl_look_int(k, k->layer, "hidden_size"), rows = k->rows > 0 ? k->rows : V;
     bool    wanted = k->engine->blocks->copies;
-    pl_check_verdict v = PL_CHECK_HOLDS;
-    if (wanted) v = there(k, "embed_tokens.weight", V, d);
-    if (wanted && v == PL_CHECK_HOLDS) v = there(k, "lm_head.weight", rows, d);
-    if (v == PL_CHECK_HOLDS) v = pl_look_shape(k, "embed_tokens.weight", V, d);
+    if (wanted && !(there(k, "embed_tokens.weight", V, d) && there(k, "lm_head.weight", rows, d)))
+        return PL_CHECK_BROKEN;
+    pl_check_verdict v = pl_look_shape(k, "embed_tokens.weight", V, d);
     return v == PL_CHECK_HOLDS ? pl_look_shape(k, "lm_head.weight", rows, d) : v;
 }
 

@@ -317,55 +317,50 @@ static void want(wanted_list *l, const char *prefix, const char *name, int64_t r
     l->n++;
 }
 
-// A decoder's layer whose attention reads `in` numbers.
-static void want_layer(wanted_list *l, const pl_hf_config *c, const char *prefix, int64_t in) {
-    int64_t d = c->hidden_size, q = (int64_t)c->num_attention_heads * c->head_dim,
-            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
-    want(l, prefix, "self_attn.q_proj.weight", q, in, NEEDED);
-    want(l, prefix, "self_attn.k_proj.weight", kv, in, NEEDED);
-    want(l, prefix, "self_attn.v_proj.weight", kv, in, NEEDED);
-    want(l, prefix, "self_attn.o_proj.weight", d, q, NEEDED);
-    want(l, prefix, "mlp.gate_proj.weight", inter, d, NEEDED);
-    want(l, prefix, "mlp.up_proj.weight", inter, d, NEEDED);
-    want(l, prefix, "mlp.down_proj.weight", d, inter, NEEDED);
-    want(l, prefix, "post_attention_layernorm.weight", d, 0, NEEDED);
-}
-
 static void want_eagle(wanted_list *l, const import *m) {
     const pl_hf_config *c = &m->config;
     bool                three = eagle3(m);
-    int64_t             d = c->hidden_size;
-    const char         *prefix = three ? "midlayer." : "layers.0.";
-    how                 norms = three ? NEEDED : NONE;
-    how bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
+    int64_t             d = c->hidden_size, in = three ? 2 * d : d, q = (int64_t)c->num_attention_heads * c->head_dim,
+            kv = (int64_t)c->num_key_value_heads * c->head_dim, inter = c->intermediate_size;
+    const char *layer = three ? "midlayer." : "layers.0.";
+    how         norms = three ? NEEDED : NONE;
+    how         bias = three || c->fc_bias == PL_HF_BIAS_NO ? NONE : c->fc_bias == PL_HF_BIAS_YES ? NEEDED : MAY_BE;
     want(l, "", "fc.weight", d, three ? (int64_t)c->n_taps * c->target_hidden_size : 2 * d, NEEDED);
     want(l, "", "fc.bias", d, 0, bias);
     want(l, "", "norm.weight", d, 0, norms);
-    want_layer(l, c, prefix, three ? 2 * d : d);
-    want(l, prefix, "input_layernorm.weight", d, 0, norms);
-    want(l, prefix, "hidden_norm.weight", d, 0, norms);
+    want(l, layer, "self_attn.q_proj.weight", q, in, NEEDED);
+    want(l, layer, "self_attn.k_proj.weight", kv, in, NEEDED);
+    want(l, layer, "self_attn.v_proj.weight", kv, in, NEEDED);
+    want(l, layer, "self_attn.o_proj.weight", d, q, NEEDED);
+    want(l, layer, "mlp.gate_proj.weight", inter, d, NEEDED);
+    want(l, layer, "mlp.up_proj.weight", inter, d, NEEDED);
+    want(l, layer, "mlp.down_proj.weight", d, inter, NEEDED);
+    want(l, layer, "post_attention_layernorm.weight", d, 0, NEEDED);
+    want(l, layer, "input_layernorm.weight", d, 0, norms);
+    want(l, layer, "hidden_norm.weight", d, 0, norms);
+}
+
+static bool want_of_block(void *arg, const char *name, int64_t rows, int64_t cols) {
+    want(arg, "", name, rows, cols, NEEDED);
+    return true;
 }
 
 static void want_block(wanted_list *l, const import *m) {
     const pl_hf_config *c = &m->config;
-    int64_t             d = c->hidden_size, v = c->vocab_size, r = pl_hf_head_int(&c->head, "rank");
-    bool                markov = strcmp(c->head.kind, "markov") == 0;
-    how                 sure = markov && pl_hf_head_find(&c->head, "confidence") ? NEEDED : NONE;
-    want(l, "", "fc.weight", d, (int64_t)c->n_taps * m->target.hidden_size, NEEDED);
-    want(l, "", "hidden_norm.weight", d, 0, NEEDED);
-    want(l, "", "norm.weight", d, 0, NEEDED);
-    for (int i = 0; i < c->num_hidden_layers; i++) {
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "layers.%d.", i);
-        want_layer(l, c, prefix, d);
-        want(l, prefix, "input_layernorm.weight", d, 0, NEEDED);
-        want(l, prefix, "self_attn.q_norm.weight", c->head_dim, 0, NEEDED);
-        want(l, prefix, "self_attn.k_norm.weight", c->head_dim, 0, NEEDED);
-    }
-    want(l, "", "markov_head.markov_w1.weight", v, r, markov ? NEEDED : NONE);
-    want(l, "", "markov_head.markov_w2.weight", v, r, markov ? NEEDED : NONE);
-    want(l, "", "confidence_head.proj.weight", 1, d + r, sure);
-    want(l, "", "confidence_head.proj.bias", 1, 0, sure);
+    int64_t             rank = strcmp(c->head.kind, "markov") == 0 ? pl_hf_head_int(&c->head, "rank") : 0;
+    bool                sure = rank > 0 && pl_hf_head_find(&c->head, "confidence");
+    pl_hf_block_sizes   s = {.layers = c->num_hidden_layers,
+                             .width = c->hidden_size,
+                             .heads = c->num_attention_heads,
+                             .kv_heads = c->num_key_value_heads,
+                             .head_dim = c->head_dim,
+                             .intermediate = c->intermediate_size,
+                             .read = (int64_t)c->n_taps * m->target.hidden_size,
+                             .vocab = c->vocab_size,
+                             .head_rows = c->vocab_size,
+                             .markov_rank = rank,
+                             .confidence_inputs = sure ? c->hidden_size + rank : 0};
+    pl_hf_block_tensors(&s, want_of_block, l);
 }
 
 static bool among(const wanted_list *l, const char *name) {

@@ -148,39 +148,39 @@ static void *free_there(void *arg) {
     return NULL;
 }
 
-static void freeing_opens_no_other(void **state) {
-    (void)state;
-    static world t;
-    pl_err       err = {0};
-    pthread_t    thread;
-    must(open_world(&t, device(1), true, &err), &err);
-    check_turn(&t, 0);
-    pl_ctx_fini(&t.ctx);
-    t.open = false;
-    assert_int_equal(standin_seen.opened, 2);
-    assert_int_equal(pthread_create(&thread, NULL, free_there, &t), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(standin_seen.opened, 2);
-    assert_int_equal(standin_seen.blocks, 0);
-}
-
 static void *close_there(void *arg) {
     pl_ctx_fini(&((world *)arg)->ctx);
     ((world *)arg)->open = false;
     return NULL;
 }
 
+// After a turn on device 1, in a thread that has opened no device.
+static void elsewhere(world *t, void *(*fn)(void *), bool finished) {
+    pl_err    err = {0};
+    pthread_t thread;
+    must(open_world(t, device(1), true, &err), &err);
+    check_turn(t, 0);
+    if (finished) {
+        pl_ctx_fini(&t->ctx);
+        t->open = false;
+    }
+    assert_int_equal(standin_seen.opened, 2);
+    assert_int_equal(pthread_create(&thread, NULL, fn, t), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(standin_seen.opened, 2);
+}
+
+static void freeing_opens_no_other(void **state) {
+    (void)state;
+    static world t;
+    elsewhere(&t, free_there, true);
+    assert_int_equal(standin_seen.blocks, 0);
+}
+
 static void closing_opens_no_other(void **state) {
     (void)state;
     static world t;
-    pl_err       err = {0};
-    pthread_t    thread;
-    must(open_world(&t, device(1), true, &err), &err);
-    check_turn(&t, 0);
-    assert_int_equal(standin_seen.opened, 2);
-    assert_int_equal(pthread_create(&thread, NULL, close_there, &t), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(standin_seen.opened, 2);
+    elsewhere(&t, close_there, false);
     close_world(&t);
 }
 

@@ -36,24 +36,7 @@
     X(pthread_create, int, EAGAIN, EAGAIN, (pthread_t * a, const pthread_attr_t *b, void *(*c)(void *), void *d),      \
       (a, b, c, d))
 
-enum {
-#define X(name, ...) CALL_##name,
-    CALLS(X)
-#undef X
-        CALL_COUNT
-};
-static const char *const call_name[] = {
-#define X(name, ...) #name,
-    CALLS(X)
-#undef X
-};
-
-static int        armed = -1; // which call fails here
-static atomic_int left;       // until then; 0: it has
-
-static bool falls(int call) {
-    return call == armed && atomic_load(&left) > 0 && atomic_fetch_sub(&left, 1) == 1;
-}
+#include "tests/kernels/nth_call.h"
 
 #define X(name, result, wrong, cause, parameters, arguments)                                                           \
     result __real_##name parameters;                                                                                   \

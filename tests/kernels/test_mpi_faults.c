@@ -39,23 +39,7 @@
     X(Comm_free, (MPI_Comm * a), (a))                                                                                  \
     X(Finalize, (void), ())
 
-enum {
-#define X(name, ...) CALL_##name,
-    CALLS(X)
-#undef X
-        CALL_COUNT
-};
-static const char *const call_name[] = {
-#define X(name, ...) #name,
-    CALLS(X)
-#undef X
-};
-
-static int armed = -1, left; // which call fails here, and how many of it until then; 0: it has
-
-static bool falls(int call) {
-    return call == armed && left > 0 && --left == 0;
-}
+#include "tests/kernels/nth_call.h"
 
 #define X(name, parameters, arguments)                                                                                 \
     int MPI_##name parameters {                                                                                        \
