@@ -16,6 +16,9 @@ static pl_status record(pl_prediction *p, pl_bench_case *c, pl_err *err) {
     c->step(&c->ctx, c->arg);
     pl_status st = pl_ctx_sync(&c->ctx, err);
     pl_predict_end(p);
+    if (st == PL_OK && p->left)
+        st = pl_fail(err, PL_E_INTERNAL, "bench: %s: %lld launches beyond %d kinds", c->name, (long long)p->left,
+                     PL_PREDICT_KERNELS);
     return st;
 }
 
@@ -47,15 +50,16 @@ typedef struct part {
 
 static void put_step(pl_json_out *o, const char *name, const part *parts, int n, double least) {
     double seconds[2] = {0}, launches = 0, bytes = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        for (int how = 0; how < 2; how++)
+            seconds[how] += parts[i].times * parts[i].p->seconds[how];
         for (int k = 0; k < parts[i].p->n; k++) {
             const pl_predicted_kernel *of = &parts[i].p->k[k];
             const double               each = parts[i].times * (double)of->launches;
-            seconds[PL_CENTRAL] += each * of->seconds[PL_CENTRAL];
-            seconds[PL_PESSIMISTIC] += each * of->seconds[PL_PESSIMISTIC];
             launches += each;
             bytes += each * of->bytes;
         }
+    }
     pl_json_out_object(o);
     pl_put_str(o, "step", name);
     pl_put_num(o, "seconds", seconds[PL_CENTRAL]);

@@ -304,6 +304,10 @@ static pl_status overlap(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_status     st = PL_OK;
     if (a->n_positional < 3)
         return pl_fail(err, PL_E_USAGE, "vocab overlap: give two tokenizers, vocab overlap A B [INPUT...]");
+    static const char *const unread[] = {"list", "plot", "against", "tokenizer", "holdout"};
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+        if (pl_cli_has(a, unread[i]))
+            return pl_fail(err, PL_E_USAGE, "--%s: vocab overlap compares whole inputs; leave it out", unread[i]);
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&x, a->positional[1], err));
     PL_TRY_GOTO(st, done, pl_tokenizer_open(&y, a->positional[2], err));
     int64_t          shared = pl_tokenizer_shared(x, y, err);
@@ -455,7 +459,9 @@ const pl_command pl_command_vocab = {
         "cover: of the inputs (a list counted on their even documents, tested on the odd ones) and of each --against\n"
         "(the list counted on all inputs). What an answer of a dataset ended with is counted too, and the\n"
         "tokenizer's EOS behind texts and records.\n"
-        "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout).\n"
+        "Documents of a dataset that training holds out to choose the best drafter by are left out (--holdout), but "
+        "for\n"
+        "overlap.\n"
         "vocab overlap A B counts the tokens that two tokenizers have in common; with inputs also, of those that the\n"
         "inputs have in A, how many stand in them in B as well.\n"
         "vocab ways TOKENIZER counts in how many ways tokens, end to end, make each of the shortest tokens, and a "

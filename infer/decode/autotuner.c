@@ -125,12 +125,13 @@ void pl_autotuner_accepted(pl_autotuner *p, const pl_tree *t, const pl_verdict *
     }
 }
 
+const double pl_autotuner_guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
+
 void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c) {
-    static const double guess[PL_SHAPE_RANKS] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
     for (int l = 0; l < c->levels; l++) {
         double falling[PL_SHAPE_RANKS], weight[PL_SHAPE_RANKS]; // by falling rank, which makes them rise
         for (int r = 0; r < c->ranks; r++) {
-            double above = l ? c->accept[l - 1][r] : guess[r];
+            double above = l ? c->accept[l - 1][r] : pl_autotuner_guess[r];
             weight[c->ranks - 1 - r] = n->seen[l][r] + PSEUDO;
             falling[c->ranks - 1 - r] = (n->hit[l][r] + PSEUDO * above) / (n->seen[l][r] + PSEUDO);
         }

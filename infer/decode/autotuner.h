@@ -53,9 +53,11 @@ void pl_autotuner_cost_read(const pl_autotuner_cost *c, int step, int n, double 
 typedef struct pl_autotuner_counts {
     double seen[PL_SHAPE_LEVELS][PL_SHAPE_RANKS], hit[PL_SHAPE_LEVELS][PL_SHAPE_RANKS];
 } pl_autotuner_counts;
+// The share of a candidate by rank, before anything was seen.
+extern const double pl_autotuner_guess[PL_SHAPE_RANKS];
 // c->accept of c->levels levels and c->ranks ranks, not rising with the rank; a level leans on the one above by 4
 // pseudo-observations, the first one on a guess.
-void pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
+void                pl_autotuner_acceptance(const pl_autotuner_counts *n, pl_shape_costs *c);
 
 typedef struct pl_autotuner {
     bool                adapt, observed; // some tree was judged since the last step

@@ -39,12 +39,11 @@
 #define BUCKETS 12 // of a path's own probability: half octaves
 #define PRIOR 4.0  // observations that the own probability is worth
 #define DECAY 0.998
-#define WAIT 64      // rows of a session
-#define REFRESH 8    // cycles between readings of costs
-#define IDLE 16      // cycles without a node of FREE's after which it looks only now and then
-#define LOOK 4       // once in so many
-#define NODES 64     // of a session's tree, the root included
-#define DEPTH_MAX 16 // of FREE's
+#define WAIT 64   // rows of a session
+#define REFRESH 8 // cycles between readings of costs
+#define IDLE 16   // cycles without a node of FREE's after which it looks only now and then
+#define LOOK 4    // once in so many
+#define NODES 64  // of a session's tree, the root included
 
 // How often paths came true.
 typedef struct calibration {
@@ -115,12 +114,11 @@ static void observe(calibration *c, int depth, double own, bool right) {
 
 // The drafter's own probabilities of its paths; of ranks where it has none.
 static void weigh(const hybrid *d, slot *s) {
-    static const double guess[] = {0.5, 0.12, 0.06, 0.04, 0.03, 0.02, 0.015, 0.01};
-    const pl_tree      *t = &s->free;
+    const pl_tree *t = &s->free;
     s->own[0] = s->f[0] = 1;
     for (int i = 1; i < t->n; i++) {
-        int p = t->parent[i], r = t->rank[i] < 8 ? t->rank[i] : 7;
-        s->own[i] = t->score[i] < 0 ? exp((double)t->score[i]) : s->own[p] * guess[r];
+        int p = t->parent[i], r = t->rank[i] < PL_SHAPE_RANKS ? t->rank[i] : PL_SHAPE_RANKS - 1;
+        s->own[i] = t->score[i] < 0 ? exp((double)t->score[i]) : s->own[p] * pl_autotuner_guess[r];
         s->f[i] = fmin(s->f[p], expected(&d->alone, t->depth[i], s->own[i]));
     }
 }
@@ -192,8 +190,8 @@ static void sift(node *x, int n, int i) {
     }
 }
 
-// The likeliest nodes that all sessions' free drafts offer. A heap holds the next ones: a node's children enter when it
-// is taken.
+// The likeliest nodes that all sessions' free drafts offer, from a heap of all: worth does not rise along a path, so a
+// node is counted no later than its children but for equal ones, whose sum is the same.
 static double without_model(hybrid *d, const pl_draft_batch *b, int running) {
     double idle = d->model ? d->idle_of[running] : 0, tokens = running, best = running / (rows_cost(d, running) + idle);
     int    n = 0, taken = 0, best_taken = 0;
@@ -407,8 +405,8 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
             most.features = pl_tensor_2d(NULL, b->features.dtype, rows, b->features.dim[1]);
             d->width = (size_t)b->features.dim[1] * pl_dtype_size(b->features.dtype);
             most.features.data = pl_ctx_bytes(ctx, (size_t)rows * d->width);
-            pl_ctx_bytes(ctx, (size_t)rows * sizeof(int32_t));
         }
+        if (d->defers) pl_ctx_bytes(ctx, (size_t)d->model->max_rows * sizeof(int32_t));
         d->model->kind->propose(d->model, ctx, &most);
         return;
     }
@@ -483,6 +481,10 @@ static const pl_drafter_kind kind = {.name = "hybrid",
                                      .judged = judged,
                                      .paced = paced};
 
+static bool is_hybrid(const char *text) {
+    return strncmp(text, "hybrid", 6) == 0 && (!text[6] || text[6] == ':');
+}
+
 // "FREE[+MODEL]"; *model NULL: there is none.
 static pl_status split(char *text, size_t size, const char *args, const char **model, pl_err *err) {
     size_t n = strcspn(args, "+");
@@ -492,6 +494,8 @@ static pl_status split(char *text, size_t size, const char *args, const char **m
     memcpy(text, args, n);
     text[n] = 0;
     *model = args[n] ? args + n + 1 : NULL;
+    if (is_hybrid(text) || (*model && is_hybrid(*model)))
+        return pl_fail(err, PL_E_USAGE, "drafter \"hybrid:%s\": there is no hybrid in a hybrid", args);
     if (!pl_drafter_is_folder(text)) return PL_OK;
     return pl_fail(err, PL_E_USAGE,
                    "drafter \"hybrid:%s\": \"%s\" is no drafter without a checkpoint; it comes behind +", args, text);
@@ -532,7 +536,7 @@ static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char
     if (x.of_free.depth > p->depth_max) p->depth_max = x.of_free.depth;
     p->depth = p->depth_max;
     if (x.of_free.k > p->k) p->k = x.of_free.k;
-    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : "auto");
+    snprintf(name, PL_DRAFTER_TREE, "%s", x.model ? x.model_tree : x.free_tree ? "chain:auto" : "auto");
     snprintf(p->text, sizeof p->text, "%s", name);
     return PL_OK;
 }
@@ -549,7 +553,7 @@ static pl_status allocate(hybrid *d, const pl_drafter_options *o, pl_err *err) {
     d->idle_of = pl_calloc(s + 1, sizeof *d->idle_of);
     d->level_of = pl_calloc(s * PL_SHAPE_WIDTH + 1, sizeof *d->level_of);
     bool good = d->slot && d->item && d->node && d->by_worth && d->at_rows && d->first_of && d->idle_of && d->level_of;
-    for (size_t i = 0; good && i < s && d->base.n_taps; i++) // as wide as any backend's numbers
+    for (size_t i = 0; good && i < s && d->base.n_taps && d->model->waits; i++) // as wide as any backend's numbers
         good = (d->slot[i].wait = pl_calloc(
                     pl_size_mul(WAIT, (size_t)d->base.n_taps * (size_t)o->target->config.hidden_size, sizeof(double)),
                     1)) != NULL;

@@ -3,6 +3,7 @@
 #include "kernels/base/files.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PL_DRAFTER(name) extern const pl_drafter_source pl_drafter_##name;
@@ -62,6 +63,22 @@ static pl_status shape(const pl_drafter_source *s, pl_tree_policy *p, char name[
     }
     snprintf(name, PL_DRAFTER_TREE, "%s", tree && *tree ? tree : "auto");
     return pl_tree_policy_parse(p, tree, err);
+}
+
+pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, bool *keep, pl_err *err) {
+    char       *end = (char *)args;
+    const char *word = args;
+    long        n = def;
+    if (*args && strcmp(args, "keep") != 0) {
+        n = strtol(args, &end, 10);
+        word = *end == ',' && end[1] ? end + 1 : end;
+        if (end == args) n = 0;
+    }
+    *keep = strcmp(word, "keep") == 0;
+    *nodes = (int)n;
+    if (n >= 1 && n < PL_TREE_MAX && (*keep || !*word)) return PL_OK;
+    return pl_fail(err, PL_E_USAGE, "drafter \"%s:%s\": expected %s[:NODES[,keep]], NODES in 1..%d", who, args, who,
+                   PL_TREE_MAX - 1);
 }
 
 bool pl_drafter_is_folder(const char *what) {

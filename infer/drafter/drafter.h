@@ -143,6 +143,9 @@ pl_status                pl_drafter_shape(pl_tree_policy *p, const char *what, c
 const pl_drafter_source *pl_drafter_without_checkpoint(int i);
 // `what` is a checkpoint's folder (which need not exist), not a name.
 bool                     pl_drafter_is_folder(const char *what);
+// "[NODES][,keep]", the arguments of drafters that draft so many nodes and may learn from answers that ended; `def`
+// nodes where none are named.
+pl_status pl_drafter_nodes(const char *who, int def, const char *args, int *nodes, bool *keep, pl_err *err);
 
 // Drafters with a backbone (infer/drafter/backbone.h): a trained checkpoint. The tree is policy's, o->tree is not read.
 pl_status pl_drafter_backbone_open(pl_drafter **out, const char *dir, const pl_tree_policy *policy,

@@ -3,7 +3,7 @@
 //
 //   "retrieval:PATH"   PATH: a text, a folder of texts (*.txt), or records (*.jsonl) whose member "text" is one, as
 //                      answers that were kept are (data/text/text.h). It is read with the target's tokenizer when the
-//                      drafter is opened; some 130 bytes of memory a token, one copy for all sessions.
+//                      drafter is opened; some 110 bytes of memory a token, one copy for all sessions.
 // The longest end of the session's text that occurs in it, of at most 32 tokens and at least 2, is continued by the
 // most frequent continuations: the most probable nodes of the trie that REST merges the hits into, found by counts
 // (infer/drafter/automaton.h) where REST walks its suffix array. --tree has them drafted in another shape. Nothing is

@@ -98,26 +98,10 @@ static const pl_drafter_kind kind = {
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-static pl_status parse(const char *args, int *nodes, bool *keep, pl_err *err) {
-    char       *end = (char *)args;
-    const char *word = args;
-    long        n = NODES;
-    if (*args && strcmp(args, "keep") != 0) {
-        n = strtol(args, &end, 10);
-        word = *end == ',' && end[1] ? end + 1 : end;
-        if (end == args) n = 0;
-    }
-    *keep = strcmp(word, "keep") == 0;
-    *nodes = (int)n;
-    if (n >= 1 && n < PL_TREE_MAX && (*keep || !*word)) return PL_OK;
-    return pl_fail(err, PL_E_USAGE, "drafter \"suffix:%s\": expected suffix[:NODES[,keep]], NODES in 1..%d", args,
-                   PL_TREE_MAX - 1);
-}
-
 static pl_status shape(pl_tree_policy *p, char name[PL_DRAFTER_TREE], const char *args, const char *tree, pl_err *err) {
     int  nodes;
     bool keep;
-    PL_TRY(parse(args, &nodes, &keep, err));
+    PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
     return pl_automaton_shape(p, name, "suffix", nodes, tree, err);
 }
 
@@ -136,7 +120,7 @@ static pl_status open(pl_drafter **out, const char *args, const pl_tree_policy *
     int  nodes;
     bool keep;
     *out = NULL;
-    PL_TRY(parse(args, &nodes, &keep, err));
+    PL_TRY(pl_drafter_nodes("suffix", NODES, args, &nodes, &keep, err));
     suffix *d = pl_calloc(1, sizeof *d);
     if (!d) return pl_fail(err, PL_E_MEMORY, "drafter \"suffix\": out of memory");
     d->base = (pl_drafter){.kind = &kind,

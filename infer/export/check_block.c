@@ -132,9 +132,10 @@ static pl_check_verdict full_attention(pl_look *k) {
 
 static pl_hf_block_sizes sizes(const pl_look *k) {
     int64_t layer[PL_HF_TAPS], d = pl_look_int(k, k->layer, "hidden_size"), n = listed(k, layer);
-    int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0;
-    bool    sure = dspark(k) && pl_look_flag(k, place(k, "enable_confidence_head"), "enable_confidence_head") == 1;
+    int64_t rank = dspark(k) ? whole(k, "markov_rank") : 0; // absent, as speculators' class has them: 256, true, true
+    bool    sure = dspark(k) && pl_look_flag(k, place(k, "enable_confidence_head"), "enable_confidence_head") != 0;
     bool    both = pl_look_flag(k, place(k, "confidence_head_with_markov"), "confidence_head_with_markov") != 0;
+    if (rank < 0) rank = 256;
     return (pl_hf_block_sizes){.layers = pl_look_int(k, k->layer, "num_hidden_layers"),
                                .width = d,
                                .heads = pl_look_int(k, k->layer, "num_attention_heads"),

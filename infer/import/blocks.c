@@ -99,25 +99,26 @@ static void drop_read(const block *b, cJSON *inner) {
                                        "enable_confidence_head",
                                        "confidence_head_with_markov",
                                        "confidence_head_alpha", // of the loss
+                                       "attention_mode",
+                                       "projector_type",
                                        "block_size"};
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         cJSON_DeleteItemFromObjectCaseSensitive(b->e->o, read[i]);
         cJSON_DeleteItemFromObjectCaseSensitive(inner, read[i]);
     }
-    if (b->dspark) cJSON_DeleteItemFromObjectCaseSensitive(inner, "projector_type");
 }
 
 static pl_status check_modes(const block *b, pl_err *err) {
     const char *mode, *type;
     int64_t     size, other;
-    PL_TRY(pl_json_opt_str(b->j, b->inner, "attention_mode", "gqa", &mode, err));
+    PL_TRY(pl_json_opt_str(b->j, where(b, "attention_mode"), "attention_mode", "gqa", &mode, err));
     if (strcmp(mode, "gqa") != 0) {
         pl_json_fail(b->j, find(b, "attention_mode"), err, "a DSpark drafter with %.20s attention; gqa is supported",
                      mode);
         return PL_E_UNSUPPORTED;
     }
-    PL_TRY(pl_json_opt_str(b->j, b->inner, "projector_type", "dspark", &type, err));
-    if (strcmp(type, "dspark") != 0) {
+    PL_TRY(pl_json_opt_str(b->j, where(b, "projector_type"), "projector_type", "dflash", &type, err));
+    if (strcmp(type, "dspark") != 0 && strcmp(type, "dflash") != 0) {
         pl_json_fail(b->j, find(b, "projector_type"), err, "a %.20s drafter, which is not supported", type);
         return PL_E_UNSUPPORTED;
     }
@@ -143,7 +144,7 @@ pl_status pl_import_block(pl_import_copy *e, const pl_json *j, bool dspark, pl_e
     block        b = {.e = e, .j = j, .dspark = dspark};
     const cJSON *mask, *size, *anchor;
     PL_TRY(pl_json_opt_object(j, NULL, "dflash_config", &b.inner, err));
-    const cJSON *projector = pl_json_find(j, b.inner, "projector_type");
+    const cJSON *projector = find(&b, "projector_type");
     b.dspark |= cJSON_IsString(projector) && strcmp(projector->valuestring, "dspark") == 0;
     PL_TRY(check_modes(&b, err));
     mask = find(&b, "mask_token_id");

@@ -55,7 +55,7 @@ struct pl_comm {
     void               *link;   // of the group
     unsigned            turn;   // meetings so far
     bool                broken; // a failure has been told: nothing is in step any more
-    bool                beside; // the group takes calls of any thread, one at a time
+    bool                beside; // calls of any thread, one at a time: the group takes them; once opened: every rank's
     const pl_transport *transport;
     void               *own;    // of the transport
     const pl_memory    *memory; // of `room`

@@ -240,11 +240,12 @@ static void wait_for(pl_ctx *ctx) {
     o->state.waits++;
     PL_CUDA(record_flush)(ctx);
     PL_CUDA(record_waited)(o->state.record);
+    // Its kernels may still write a fault: before faults are copied.
+    if (e == cudaSuccess && o->astray) e = cudaStreamSynchronize(o->aside);
+    if (e == cudaSuccess) o->astray = false;
     if (e == cudaSuccess)
         e = cudaMemcpyAsync(o->seen, o->state.fault, sizeof *o->seen, cudaMemcpyDeviceToHost, stream_of(ctx));
     if (e == cudaSuccess) e = cudaStreamSynchronize(stream_of(ctx));
-    if (e == cudaSuccess && o->astray) e = cudaStreamSynchronize(o->aside);
-    if (e == cudaSuccess) o->astray = false;
     if (!waited(ctx, e, "wait")) return;
     PL_CUDA(faults)(ctx, o->seen);
     if (memcmp(o->seen, &no_fault, sizeof no_fault) == 0) return;

@@ -115,6 +115,7 @@ static void run(const trial *t) {
     assert_int_equal(waitpid(child, &how, 0), child);
     bool first_dies = t->error < 0 && t->victim == 0;
     if (!first_dies && (!WIFEXITED(how) || WEXITSTATUS(how))) fail_msg("seed %d: %x", (int)t->seed, how);
+    if (first_dies && !(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL)) fail_msg("rank 0 did not die: %x", how);
     for (int r = 0; r < t->ranks && !first_dies; r++) {
         const outcome *o = &came[r];
         if (t->error < 0 && r == t->victim && !o->done) continue;
@@ -212,14 +213,16 @@ static void a_dead_rank_is_named(void **state) {
 // The others do not outlive rank 0.
 static void nobody_outlives_rank_0(void **state) {
     (void)state;
-    int  ends[2];
-    char byte;
+    int    ends[2];
+    char   byte;
+    double from = pl_now();
     assert_int_equal(pipe(ends), 0);
     run(&(trial){
         .ranks = 3, .room = 4 << 10, .counts = few, .victim = 0, .call = STANDIN_NCCL_part, .n = 3, .error = -1});
     close(ends[1]);
     assert_int_equal(read(ends[0], &byte, 1), 0); // the last one that held the other end
     close(ends[0]);
+    assert_true(pl_now() - from < patience / 2); // and it went by itself
 }
 
 static void a_whole_round(void **state) {

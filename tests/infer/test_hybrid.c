@@ -130,6 +130,9 @@ static void refuses(void **state) {
         {"hybrid:suffix+", NULL, "drafter \"hybrid:suffix+\": expected hybrid:FREE[+MODEL], as hybrid:suffix+PATH"},
         {"hybrid:runs/x+suffix", NULL,
          "drafter \"hybrid:runs/x+suffix\": \"runs/x\" is no drafter without a checkpoint; it comes behind +"},
+        {"hybrid:hybrid:suffix", NULL, "drafter \"hybrid:hybrid:suffix\": there is no hybrid in a hybrid"},
+        {"hybrid:suffix+hybrid:lookup", NULL,
+         "drafter \"hybrid:suffix+hybrid:lookup\": there is no hybrid in a hybrid"},
         {"hybrid:recycle:64", NULL, "drafter \"hybrid\": \"recycle:64\" drafts 64 tokens, at most 63"},
         {"hybrid:suffix", "chain:3",
          "drafter \"hybrid\" chooses its tree in every cycle: auto or chain:auto, not \"chain:3\""}};

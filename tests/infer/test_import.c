@@ -443,6 +443,9 @@ static void blocks(void **state) {
     (void)state;
     flash();
     expect_block("target", 2);
+    flash();
+    served_edit(out, "\"dflash_config\": {", "\"dflash_config\": {\"projector_type\": \"dflash\", ");
+    expect_block("target", 2);
     spark();
     as_published("DSparkDraftModel",
                  "\"projector_type\": \"dspark\", \"attention_mode\": \"gqa\", \"markov_rank\": 7, "
@@ -489,6 +492,7 @@ static void blocks_refused(void **state) {
     } cases[] = {
         {"\"markov_rank\": 7, \"markov_head_type\": \"gated\", ", "", "a gated Markov head of DSpark"},
         {"\"markov_rank\": 7, \"attention_mode\": \"mla\", ", "", "a DSpark drafter with mla attention"},
+        {"\"markov_rank\": 7, ", "\"attention_mode\": \"mla\", ", "a DSpark drafter with mla attention"},
         {"\"markov_rank\": 7, \"projector_type\": \"domino\", ", "", "a domino drafter"},
         {"\"markov_rank\": 7, \"confidence_head_with_markov\": false, ", "", "without the token before"},
         {"\"markov_rank\": 7, \"block_size\": 5, ", "", "block_size: 5, and 4 at the top"},

@@ -103,7 +103,8 @@ static const pl_cli_option options[] = {
      .type = PL_CLI_CHOICE,
      .arg = "nccl|host",
      .deflt = "nccl",
-     .help = "how gradients are summed: of GPUs after backward, of CPUs (host, over TCP) beside the last slot's"},
+     .help = "how gradients are summed: after backward, or over TCP (host) by CPUs beside the last slot's, which a "
+             "rate of --step or --flops is taken for"},
     {.name = "latency",
      .type = PL_CLI_REAL,
      .arg = "US",
@@ -181,6 +182,8 @@ static pl_status read_unit(plan *p, pl_err *err) {
     } else if (pl_cli_has(a, "step")) {
         PL_TRY(read_step(pl_cli_text(a, "step"), &s->flops, err));
         p->rate_from = "measured by bench step";
+    } else {
+        s->beside = false; // the datasheets are GPUs'
     }
     return PL_OK;
 }

@@ -305,7 +305,13 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     }
     step.shape = shape.name;
     step.layers = shape.layers;
-    if (pl_cli_has(a, "predict")) return predict(env, &shape, mask, err);
+    if (pl_cli_has(a, "predict")) {
+        static const char *const unread[] = {"repeats", "new-tokens", "max-mb"};
+        for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+            if (pl_cli_has(a, unread[i]))
+                return pl_fail(err, PL_E_USAGE, "--%s: --predict times nothing; leave it out", unread[i]);
+        return predict(env, &shape, mask, err);
+    }
     pl_bench b;
     PL_TRY(pl_bench_open(&b, env, (double)pl_cli_int(a, "max-mb") * 1048576, err));
     pl_json_out local, *o = pl_show_begin(env, &local);

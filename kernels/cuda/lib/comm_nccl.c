@@ -109,7 +109,6 @@ static void stop_nccl(pl_comm *c) {
 
 static void close_nccl(pl_comm *c) {
     own *o = c->own;
-    if (c->broken) stop_nccl(c);
     if (o && o->comm) nccl.ncclCommDestroy(o->comm);
     pl_free(o);
     c->own = NULL;
@@ -117,8 +116,7 @@ static void close_nccl(pl_comm *c) {
 
 // The others hear of it, unless it is from them that this rank heard.
 static pl_status failed(pl_comm *c, pl_status st, const pl_err *why) {
-    pl_comm_fail(c, why ? why : &(pl_err){.status = st, .msg = "NCCL failed"});
-    stop_nccl(c);
+    pl_comm_fail(c, why ? why : &(pl_err){.status = st, .msg = "NCCL failed"}); // which stops NCCL
     return st;
 }
 

@@ -18,7 +18,7 @@ enum kind : uint8_t { LOAD, STORE, SHARED_LOAD, SHARED_STORE, COPY, WAIT, ATOMIC
 struct event {
     const void *site;
     uintptr_t   at; // WAIT: copies that may be left
-    uint16_t    bytes;
+    uint32_t    bytes;
     kind        what;
     bool        far;
 };
@@ -80,7 +80,7 @@ void classify(const void *p) {
 void keep(const void *site, const void *p, size_t bytes, bool write) {
     block *b = counting;
     if (!b || within(p, b->stacks, b->stack_bytes) || within(p, (const uint8_t *)&pl_emu, sizeof pl_emu)) return;
-    event e = {site, (uintptr_t)p, (uint16_t)bytes, LOAD, false};
+    event e = {site, (uintptr_t)p, (uint32_t)bytes, LOAD, false};
     if (within(p, b->room, b->room_bytes) || within(p, b->statics, b->static_bytes)) {
         e.what = write ? SHARED_STORE : SHARED_LOAD;
     } else {
@@ -95,7 +95,7 @@ void keep(const void *site, const void *p, size_t bytes, bool write) {
 
 void keep_other(kind what, const void *p, size_t bytes) {
     if (!counting) return;
-    event e = {NULL, (uintptr_t)p, (uint16_t)bytes, what, false};
+    event e = {NULL, (uintptr_t)p, (uint32_t)bytes, what, false};
     if (what == COPY || what == ATOMIC) {
         if (what == ATOMIC &&
             (within(p, counting->room, counting->room_bytes) || within(p, counting->statics, counting->static_bytes)))
@@ -117,13 +117,12 @@ struct request {
 
 // Bytes of these sectors that this block had not asked of memory before.
 int sectors_of(const request &r, block *b) {
-    uintptr_t s[WARP * 2];
-    int       n = 0;
+    std::vector<uintptr_t> s;
     for (int i = 0; i < r.n; i++)
-        for (uintptr_t at = r.of[i].at / SECTOR; at <= (r.of[i].at + r.of[i].bytes - 1) / SECTOR && n < WARP * 2; at++)
-            s[n++] = at;
-    std::sort(s, s + n);
-    n = (int)(std::unique(s, s + n) - s);
+        for (uintptr_t at = r.of[i].at / SECTOR; at <= (r.of[i].at + r.of[i].bytes - 1) / SECTOR; at++)
+            s.push_back(at);
+    std::sort(s.begin(), s.end());
+    int n = (int)(std::unique(s.begin(), s.end()) - s.begin());
     for (int i = 0; i < n; i++) {
         if (!r.e.far) continue;
         if (sectors_of_block.insert(s[i]).second) {
@@ -141,13 +140,13 @@ int wavefronts_of(const request &r) {
     const int together = r.e.bytes >= 16 ? 8 : r.e.bytes >= 8 ? 16 : 32;
     int       all = 0;
     for (int first = 0; first < r.n; first += together) {
-        uintptr_t word[WARP * 4];
-        int       n = 0, in[BANKS] = {}, most = 0;
+        std::vector<uintptr_t> word;
+        int                    in[BANKS] = {}, most = 0;
         for (int i = first; i < r.n && i < first + together; i++)
-            for (unsigned k = 0; k < (r.of[i].bytes + 3u) / 4 && n < WARP * 4; k++)
-                word[n++] = r.of[i].at / 4 + k;
-        std::sort(word, word + n);
-        n = (int)(std::unique(word, word + n) - word);
+            for (unsigned k = 0; k < (r.of[i].bytes + 3u) / 4; k++)
+                word.push_back(r.of[i].at / 4 + k);
+        std::sort(word.begin(), word.end());
+        int n = (int)(std::unique(word.begin(), word.end()) - word.begin());
         for (int i = 0; i < n; i++)
             most = std::max(most, ++in[word[i] % BANKS]);
         all += most;

@@ -125,7 +125,8 @@ bool PL_CUDA(enter)(pl_ctx *ctx) {
 
 static pl_prediction *recorder;
 
-// Launches that differ in addresses alone are the same: words that lead into the device's blocks do not count.
+// Launches that differ in addresses alone are the same: of words that lead into the device's blocks counts whether the
+// block fits into the L2 cache.
 static uint64_t key_of(const pl_cuda_launch *l) {
     struct {
         const void *kernel;
@@ -141,7 +142,9 @@ static uint64_t key_of(const pl_cuda_launch *l) {
             const void *p;
             memcpy(&word, (const uint8_t *)l->arg[i] + at, n);
             p = (const void *)(uintptr_t)word;
-            uint64_t pair[2] = {key, pl_counted_block(p) ? 1 : word};
+            size_t   room = pl_counted_block(p);
+            uint64_t into = 1 + ((double)room > pl_gpu(PL_GPU_L2_BYTES, PL_CENTRAL)); // counted otherwise
+            uint64_t pair[2] = {key, room ? into : word};
             key = pl_hash(pair, sizeof pair);
         }
     return key;
