@@ -390,7 +390,9 @@ static void hybrid_is_lossless(void **state) {
         for (int i = 0; i < 32; i++) {
             int         n = i % 2 ? 8 : 1;
             const char *tree = i / 2 % 2 ? "auto" : "chain:auto", *with = i / 4 % 2 ? "+" : "";
-            snprintf(what, sizeof what, "hybrid:%s%s%s", free_ones[i / 8], with, *with ? draft : "");
+            bool        whole = i / 8 == 3; // a language model, which reads no features
+            snprintf(what, sizeof what, "hybrid:%s%s%s%s", free_ones[i / 8], with, *with && whole ? "lm:" : "",
+                     *with ? (whole ? dir : draft) : "");
             pl_drafter *d = open_drafter(w, what, tree, n, n * 80);
             perturbed = 1;
             if (t == 0 && i / 2 % 2 == 0 && *with) run_verifier = pl_verifier_at(i / 8);
