@@ -14,7 +14,7 @@ const char *pl_dataset_format_name(pl_feature_format f) {
 bool pl_dataset_format_find(const char *name, pl_feature_format *f) {
     *f = PL_FEATURES_BF16;
     if (name && strcmp(name, format_names[PL_FEATURES_INT8]) == 0) *f = PL_FEATURES_INT8;
-    return !name || *f == PL_FEATURES_INT8;
+    return !name || *f == PL_FEATURES_INT8 || strcmp(name, format_names[PL_FEATURES_BF16]) == 0;
 }
 
 // The strings of attributes, in the order of pl_dataset_own_attrs.text; the last ones are traces' alone.

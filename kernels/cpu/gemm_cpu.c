@@ -264,7 +264,9 @@ void pl_gemm(pl_ctx *ctx, pl_gemm_kind kind, int64_t m, int64_t n, int64_t k, co
     int64_t parts = (int64_t)g.row_parts * g.col_parts;
     size_t  mark = pl_arena_mark(&ctx->scratch);
     g.bpack = pl_arena_alloc(&ctx->scratch, (size_t)bpack_floats(n, k) * sizeof(float));
-    g.apack = pl_arena_alloc(&ctx->scratch, (size_t)(parts * g.apack_floats) * sizeof(float));
+    // As much as any split of these threads takes: fewer rows may have fewer parts along them.
+    g.apack =
+        pl_arena_alloc(&ctx->scratch, (size_t)pl_pool_threads(ctx->pool) * (size_t)g.apack_floats * sizeof(float));
     if (!ctx->measuring && !trivial(&g)) {
         if (pl_gemm_onednn_wanted())
             pl_parallel(ctx->pool, (int)(ceil_div(m, DNN_ROWS) * ceil_div(n, DNN_COLS)), onednn_part, &g);

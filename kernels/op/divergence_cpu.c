@@ -1,8 +1,8 @@
 // The divergence engine on tiles. Rows that take no part are left out first; the others are grouped by teacher row,
 // ROWS teacher rows at a time. For each group the vocabulary is walked in tiles of PL_DIV_TILE ids: the teacher's tile
 // is one product, and so is each block of up to STUDENTS rows against the same tile of W. What remains per tile is
-// a pass of exponentials over logits that are still in cache. What an objective does with a row's tile stands in
-// divergence_cpu.h.
+// a pass of exponentials over its logits (at most 8 MB of them: the last-level cache). What an objective does with a
+// row's tile stands in divergence_cpu.h.
 //
 // Sums run online, with their maximum removed as it grows: within a tile in fp32 lanes, across tiles in double.
 #include "kernels/op/divergence_cpu.h"
@@ -40,25 +40,25 @@ typedef struct div_job {
     int64_t                  *group_at;    // [groups + 1] into row
     float                    *x, *dx, *xt; // compact rows
     running                  *student, *full, *draft;
-    double                   *cross;             // [n] of the first walk
-    double                   *sums;              // [n, SUMS] of the second
-    float                    *fade;              // [teachers] of the tile in hand
-    float                    *lse_p, *lse_v;     // [teachers] of p's logits, of all
-    float                    *z_place, *t_place; // [STUDENTS, TILE], [ROWS, TILE] logits and what becomes of them
-    float                    *e;                 // [ROWS, TILE] teacher exponentials
-    float                    *wide_t, *wide_s;   // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
-    int64_t                   kept, kept_tile;   // tiles whose logits stay from the first walk on; floats of each
+    double                   *cross;         // [n] of the first walk
+    double                   *sums;          // [n, SUMS] of the second
+    float                    *fade;          // [teachers] of the tile in hand
+    float                    *lse_p, *lse_v; // [teachers] of p's logits, of all
+    float           *z_place, *t_place;      // at most [STUDENTS, TILE], [ROWS, TILE] logits and what becomes of them
+    float           *e;                      // [ROWS, TILE] teacher exponentials
+    float           *wide_t, *wide_s;        // [TILE, dt], [TILE, d] rows of weights that lie otherwise than read
+    int64_t          kept, kept_tile;        // tiles whose logits stay from the first walk on; floats of each
     // the tile in hand
-    int64_t                   j0, cols; // ids
-    int64_t                   t0, tn;   // teachers
-    int64_t                   s0, sn;   // students
-    float                    *z, *t;    // their logits: in z_place and t_place, or where they are kept
-    running                  *teacher_state;
-    bool                      keep_exp;
+    int64_t          j0, cols; // ids
+    int64_t          t0, tn;   // teachers
+    int64_t          s0, sn;   // students
+    float           *z, *t;    // their logits: in z_place and t_place, or where they are kept
+    running         *teacher_state;
+    bool             keep_exp;
     // rows to widen
-    const pl_tensor          *from;
-    const int32_t            *ids;
-    float                    *to;
+    const pl_tensor *from;
+    const int32_t   *ids;
+    float           *to;
 } div_job;
 
 // ---- which rows take part ----

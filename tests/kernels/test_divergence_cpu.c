@@ -143,6 +143,18 @@ static void many_rows(void **state) {
     check(&(shape){PL_OBJ_LABEL, 550, 2, 8, 0, 70, 70, .argmax = true, .scale = 2, .leave = 2}, OP_NO_DIFFERENCES);
 }
 
+// A row that does not count leaves products fewer rows than were measured, and other parts for the threads: room for any.
+static void few_rows_many_threads(void **state) {
+    (void)state;
+    const pl_backend *be;
+    for (int leave = 0; leave <= 70; leave += 70)
+        for (int threads = 2; threads <= 32; threads += 2)
+            for (int b = 0; (be = op_backend(b)) && !be->device; b++) {
+                shape s = {PL_OBJ_KL, 35, 2, 64, 8, 600, 600, .scale = 2, .leave = leave};
+                op_run_free(op_run_once(divergence, &s, be, threads, 0)); // aborts where there is too little
+            }
+}
+
 static void peaked(void **state) {
     (void)state;
     check(&(shape){PL_OBJ_KL, 9, 2, 32, 24, T + 100, T + 100, .accept = true, .argmax = true, .scale = 25},
@@ -268,10 +280,10 @@ static void kept_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),   cmocka_unit_test(gradients),
-        cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows), cmocka_unit_test(peaked),
-        cmocka_unit_test(all_left_out),  cmocka_unit_test(ties),      cmocka_unit_test(objectives),
-        cmocka_unit_test(kept_logits),
+        cmocka_unit_test(tile_edges),    cmocka_unit_test(trimmed),      cmocka_unit_test(gradients),
+        cmocka_unit_test(teacher_types), cmocka_unit_test(many_rows),    cmocka_unit_test(few_rows_many_threads),
+        cmocka_unit_test(peaked),        cmocka_unit_test(all_left_out), cmocka_unit_test(ties),
+        cmocka_unit_test(objectives),    cmocka_unit_test(kept_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,7 @@ static void bad_recipes(void **state) {
     refused(LM, "name the model that learns to draft");
     refused(STUDENT "train.unroll=3\n", "train.unroll");
     refused(STUDENT "drafter.head.kind=lowrank\n", "has its own head");
+    refused(STUDENT "train.on_policy.temperature=0.5\n", "nothing is drawn; give train.on_policy.share");
     refused(STUDENT ON "train.objective=label\n", "learn its own answers");
     refused(STUDENT "drafter.kind=eagle3\ntrain.on_policy.share=0.5\n", "is of drafter.kind: lm");
     refused(LM "drafter.kind=eagle3\ntrain.objective=label\n", "label is of drafter.kind: lm");

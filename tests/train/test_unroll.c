@@ -547,7 +547,6 @@ static void threads_do_not_matter(void **state) {
     pl_pool_destroy(pool);
 }
 
-// Acceptance: by hand from the sums.
 // What a tape told, as it stood then.
 typedef struct telling {
     const uint8_t *grad;
@@ -616,6 +615,7 @@ static void gradients_are_told(void **state) {
     }
 }
 
+// Acceptance: by hand from the sums.
 static void lengths(void **state) {
     (void)state;
     static setup s;

@@ -214,8 +214,11 @@ static pl_status begin(pl_task *t, int64_t step, pl_err *err) {
 
 static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     distill *e = (distill *)t;
+    double   from = pl_now();
     (void)step, (void)number;
-    return pass_over(e, &e->cursor, err);
+    pl_status st = pass_over(e, &e->cursor, err);
+    t->waited += pl_now() - from;
+    return st;
 }
 
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
@@ -306,6 +309,8 @@ pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     for (size_t i = 0; i < sizeof head / sizeof *head; i++)
         if (pl_recipe_differs(r, head[i]))
             return pl_recipe_fail(r, head[i], err, "a drafter that is a language model has its own head");
+    if (tr->train.on_policy.share == 0 && pl_recipe_differs(r, &tr->train.on_policy.temperature))
+        return pl_recipe_fail(r, &tr->train.on_policy.temperature, err, "nothing is drawn; give train.on_policy.share");
     if (tr->train.on_policy.share > 0 && tr->train.objective == PL_OBJ_LABEL)
         return pl_recipe_fail(r, &tr->train.on_policy.share, err,
                               "with train.objective: label the drafter would learn its own answers; take a divergence");
@@ -425,6 +430,7 @@ static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_
     e->task.cursor = &e->cursor;
     e->task.n_cursor = 1;
     e->task.begin = begin;
+    e->task.tape = &e->lm.tape;
     e->task.slot = slot;
     e->task.skip = skip;
     e->task.place = place;

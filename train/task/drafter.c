@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/files.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/json_put.h"
 #include "kernels/base/log.h"
 #include "train/keys.h"
 #include "train/loop/trainer.h"
@@ -113,11 +114,6 @@ static pl_status skip(pl_task *t, int64_t step, int number, pl_err *err) {
     return st;
 }
 
-static void put_int(pl_json_out *o, const char *key, int64_t v) {
-    pl_json_out_key(o, key);
-    pl_json_out_int(o, v);
-}
-
 // The documents, by their numbers in the dataset or among the answers that were asked for, and of the first and the
 // last one the rows where they were cut.
 static void place(pl_task *t, int64_t step, int number, const int64_t *from, const int64_t *to, pl_json_out *o) {
@@ -128,8 +124,8 @@ static void place(pl_task *t, int64_t step, int number, const int64_t *from, con
     for (int64_t at = from[0]; at < to[0] + (to[1] > 0); at++)
         pl_json_out_int(o, s->number ? s->number(s, at) : at);
     pl_json_out_close(o, ']');
-    if (from[1] > 0) put_int(o, "from_row", from[1]);
-    if (to[1] > 0) put_int(o, "to_row", to[1]);
+    if (from[1] > 0) pl_put_int(o, "from_row", from[1]);
+    if (to[1] > 0) pl_put_int(o, "to_row", to[1]);
 }
 
 // What is regressed beside the divergence: features, or how likely drafts are to be accepted.

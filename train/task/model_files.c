@@ -4,6 +4,7 @@
 #include "kernels/base/arena.h"
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
+#include "kernels/base/json_put.h"
 
 #include <string.h>
 
@@ -17,29 +18,14 @@ static pl_status write_text(const char *dir, const char *name, pl_json_out *o, p
     return st;
 }
 
-static void put_int(pl_json_out *o, const char *key, int64_t v) {
-    pl_json_out_key(o, key);
-    pl_json_out_int(o, v);
-}
-
-static void put_str(pl_json_out *o, const char *key, const char *v) {
-    pl_json_out_key(o, key);
-    pl_json_out_str(o, v);
-}
-
-static void put_bool(pl_json_out *o, const char *key, bool v) {
-    pl_json_out_key(o, key);
-    pl_json_out_bool(o, v);
-}
-
 static pl_status write_generation(const pl_lm *lm, const char *dir, pl_err *err) {
     const pl_hf_config *c = &lm->model.config;
     pl_json_out         o;
     pl_json_out_begin(&o, 2);
     pl_json_out_object(&o);
-    if (c->bos_token_id >= 0) put_int(&o, "bos_token_id", c->bos_token_id);
-    if (c->n_eos > 0) put_int(&o, "eos_token_id", c->eos_token_id[0]);
-    put_int(&o, "max_length", c->max_position_embeddings);
+    if (c->bos_token_id >= 0) pl_put_int(&o, "bos_token_id", c->bos_token_id);
+    if (c->n_eos > 0) pl_put_int(&o, "eos_token_id", c->eos_token_id[0]);
+    pl_put_int(&o, "max_length", c->max_position_embeddings);
     pl_json_out_close(&o, '}');
     return write_text(dir, "generation_config.json", &o, err);
 }
@@ -49,17 +35,17 @@ static pl_status write_tokenizer_config(const pl_lm *lm, const pl_tokenizer *tok
     pl_json_out o;
     pl_json_out_begin(&o, 2);
     pl_json_out_object(&o);
-    put_bool(&o, "add_bos_token", pl_tokenizer_adds_bos(tok));
-    put_bool(&o, "add_eos_token", false);
-    if (bos >= 0) put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
-    if (eos >= 0) put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
-    if (pl_tokenizer_find(tok, "<unk>") >= 0) put_str(&o, "unk_token", "<unk>");
-    put_bool(&o, "clean_up_tokenization_spaces", false);
-    put_bool(&o, "legacy", false);
-    put_int(&o, "model_max_length", lm->model.config.max_position_embeddings);
+    pl_put_bool(&o, "add_bos_token", pl_tokenizer_adds_bos(tok));
+    pl_put_bool(&o, "add_eos_token", false);
+    if (bos >= 0) pl_put_str(&o, "bos_token", pl_tokenizer_piece(tok, bos));
+    if (eos >= 0) pl_put_str(&o, "eos_token", pl_tokenizer_piece(tok, eos));
+    if (pl_tokenizer_find(tok, "<unk>") >= 0) pl_put_str(&o, "unk_token", "<unk>");
+    pl_put_bool(&o, "clean_up_tokenization_spaces", false);
+    pl_put_bool(&o, "legacy", false);
+    pl_put_int(&o, "model_max_length", lm->model.config.max_position_embeddings);
     // The class by which others open it; the SentencePiece kinds are Llama's.
     bool llama = strcmp(pl_tokenizer_kind(tok), "sentencepiece") == 0 || strcmp(pl_tokenizer_kind(tok), "llama2c") == 0;
-    put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
+    pl_put_str(&o, "tokenizer_class", llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast");
     pl_tokenizer_put_config(tok, &o);
     pl_json_out_close(&o, '}');
     return write_text(dir, "tokenizer_config.json", &o, err);
