@@ -2,6 +2,7 @@
 #include "data/dataset/manifest.h"
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "kernels/base/files.h"
 #include "kernels/base/hash.h"
 #include <string.h>
 
@@ -268,6 +269,27 @@ void pl_dataset_forget(pl_dataset *ds, int64_t shard) {
     pl_free(s->offsets);
     pl_free(s->about);
     *s = (shard_state){0};
+}
+
+// ---- shards that are elsewhere
+
+bool pl_dataset_here(const pl_dataset *ds, int64_t shard) {
+    char *path = pl_manifest_shard_path(ds->dir, shard);
+    bool  here = path && pl_path_exists(path);
+    pl_free(path);
+    return here;
+}
+
+void pl_dataset_tell(pl_dataset *ds, int64_t shard, int64_t *offsets, pl_doc_about *about) {
+    shard_state *s = &ds->state[shard];
+    PL_CHECK(!s->offsets && offsets[ds->m.shards[shard].docs] == ds->m.shards[shard].rows, "shard %lld is told amiss",
+             (long long)shard);
+    s->offsets = offsets;
+    s->about = about;
+}
+
+int64_t pl_dataset_shard_of(const pl_dataset *ds, int64_t doc) {
+    return shard_of(ds, doc, true);
 }
 
 int64_t pl_dataset_shards(const pl_dataset *ds) {

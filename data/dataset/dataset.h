@@ -114,6 +114,13 @@ pl_status pl_dataset_open_planned(pl_dataset **out, const char *dir, const pl_da
                                   const int64_t *first_doc, int64_t n, pl_err *err);
 pl_status pl_dataset_refresh(pl_dataset *ds, pl_err *err);  // the manifest has grown
 void      pl_dataset_forget(pl_dataset *ds, int64_t shard); // its file goes: nothing of it stays open or believed
+// A dataset of which the folder holds some shards, opened with lazy. Of one that is not here its documents are told, as
+// somebody who has it read them: their offsets [docs + 1] and what they are [docs], which are taken over (pl_free).
+// Reading its rows fails.
+bool      pl_dataset_here(const pl_dataset *ds, int64_t shard); // its file is in the folder
+void      pl_dataset_tell(pl_dataset *ds, int64_t shard, int64_t *offsets, pl_doc_about *about);
+int64_t   pl_dataset_shard_of(const pl_dataset *ds, int64_t doc);
+int64_t   pl_dataset_row_bytes(const pl_dataset_attrs *a); // bytes that a row takes in a file
 // Bytes on disk that a shard of so many rows and documents takes at most.
 int64_t   pl_dataset_shard_room(const pl_dataset_attrs *a, int64_t rows, int64_t docs);
 int64_t   pl_dataset_shard_bytes(const pl_dataset *ds, int64_t shard); // as the manifest has it; 0: never made

@@ -235,7 +235,7 @@ static size_t stored_row(const pl_dataset_attrs *a, pl_column c) {
     return s.width[c] * pl_element_size(s.element[c]);
 }
 
-int64_t pl_h5_row_bytes(const pl_dataset_attrs *a) {
+int64_t pl_dataset_row_bytes(const pl_dataset_attrs *a) {
     int64_t n = 0;
     for (pl_column c = 0; c < PL_COLUMNS; c++)
         n += (int64_t)stored_row(a, c);

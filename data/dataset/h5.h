@@ -40,8 +40,6 @@ pl_status    pl_dataset_attrs_check(const char *path, const pl_dataset_attrs *ha
 pl_status    pl_dataset_taps_find(int place[PL_DATASET_MAX_TAPS], const char *path, const pl_dataset_attrs *have,
                                   const pl_dataset_attrs *want, pl_err *err);
 
-// Bytes of a row in the file.
-int64_t     pl_h5_row_bytes(const pl_dataset_attrs *a);
 // "bf16", "int8"; of a name (NULL: none is said). false: no such format.
 const char *pl_dataset_format_name(pl_feature_format f);
 bool        pl_dataset_format_find(const char *name, pl_feature_format *f);

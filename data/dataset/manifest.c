@@ -146,7 +146,7 @@ static pl_status read_shard(pl_manifest *m, const pl_json *j, const cJSON *e, pl
     if (strlen(hex) != 16 || strspn(hex, "0123456789abcdef") != 16)
         return pl_json_fail(j, e, err, "xxhash64 must be 16 hex digits");
     // Every row is stored as it is, so that a count which its file cannot hold asks for memory in vain.
-    int64_t row = pl_h5_row_bytes(&m->attrs.a);
+    int64_t row = pl_dataset_row_bytes(&m->attrs.a);
     if (rows > bytes / row || docs > bytes / 8)
         return pl_json_fail(j, e, err, "%lld rows in %lld documents do not fit into %lld bytes", (long long)rows,
                             (long long)docs, (long long)bytes);

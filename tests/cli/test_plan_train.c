@@ -98,6 +98,27 @@ static void a_small_run_is_as_planned(void **state) {
     pl_json_close(&manifest), pl_json_close(&one), pl_json_close(&two), pl_json_close(&step), pl_json_close(&plan);
 }
 
+// In 8 bits, of each 32 elements 33 bytes.
+static void a_small_dataset_is_as_planned(void **state) {
+    pl_json manifest, plan;
+    char    path[160];
+    (void)state;
+    runs("generate " MADE "--set data.feature_format=int8 --out %s/packed", base);
+    snprintf(path, sizeof path, "%s/packed/dataset/manifest.json", base);
+    assert_int_equal(pl_json_open(&manifest, path, 1 << 20, 0, NULL), PL_OK);
+    double docs = test_num(&manifest, NULL, "docs"), rows = test_num(&manifest, NULL, "rows");
+    double bytes = test_num(&manifest, cJSON_GetArrayItem(test_array(&manifest, NULL, "shards"), 0), "bytes");
+    test_run_json(&plan,
+                  "plan train --target checkpoints/tiny --samples %.0f --tokens %.6f --ranks 1 --mode offline "
+                  "--feature-format int8 --json",
+                  docs, rows / docs);
+    near("disk", test_num(&plan, entry(&plan, "modes", 0), "disk_bytes"), bytes, 0.05);
+    pl_json_close(&manifest), pl_json_close(&plan);
+    test_run_json(&plan, "plan train --shape llama3-8b --ranks 8 --feature-format int8 --json");
+    assert_true(test_num(&plan, NULL, "dataset_row_bytes") == 9 + 4 * 4096 / 32 * 33);
+    pl_json_close(&plan);
+}
+
 // By hand: Llama-3-8B has 8.03 billion parameters and rows of 4 + 1 + 4 + 2 * 4 * 4096 bytes; Qwen3-30B-A3B has 30.5
 // billion, of which a token reads 3.35 (its model card: 30.5 and 3.3).
 static void shapes_are_counted(void **state) {
@@ -197,6 +218,7 @@ static void the_document_is_what_is_printed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_run_is_as_planned),
+        cmocka_unit_test(a_small_dataset_is_as_planned),
         cmocka_unit_test(shapes_are_counted),
         cmocka_unit_test(sums_beside_backward),
         cmocka_unit_test(refusals),

@@ -125,13 +125,25 @@ pl_status small_run(const char *out, const char *extra, int64_t stop_after, pl_p
     return st;
 }
 
-int small_dies_after_ms;
+int  small_dies_after_ms;
+bool small_apart;
+
+static void enter_folder(const char *base, int rank) {
+    char path[96];
+    if (rank < 0)
+        snprintf(path, sizeof path, "%s", base);
+    else
+        snprintf(path, sizeof path, "%s/host%d", base, rank);
+    assert_int_equal(chdir(path), 0);
+}
 
 pl_status small_ranks(int ranks, const char *out, const char *lines, small_stage stage, int64_t stop_after,
                       pl_err *err) {
     pl_comm *c = NULL;
     *err = (pl_err){0};
+    char *from = getcwd(NULL, 0);
     if (ranks > 1) assert_int_equal(pl_comm_fork(&c, ranks, err), PL_OK);
+    if (small_apart) enter_folder(small_base, pl_comm_rank(c));
     pl_env env = small_env(NULL);
     env.comm = c;
     env.keys = pl_stage_tables(&env.n_keys);
@@ -153,6 +165,8 @@ pl_status small_ranks(int ranks, const char *out, const char *lines, small_stage
     pl_comm_close(c);
     pl_recipe_close(r);
     pl_free(dir);
+    enter_folder(from, -1);
+    free(from);
     return st;
 }
 

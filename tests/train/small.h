@@ -17,17 +17,18 @@ extern const pl_backend *small_backend;            // NULL: the CPU
 // A run over the dataset into BASE/out, the recipe's lines continued by `extra`. stop_after: see pl_train_run_until.
 pl_status                small_run(const char *out, const char *extra, int64_t stop_after, pl_pool *pool, pl_err *err);
 // As the door does it: `stage` of a recipe's lines by `ranks` processes into BASE/out. Rank 0's status; the others have
-// ended. Rank 1 dies after small_dies_after_ms (0: it does not).
+// ended. Rank 1 dies after small_dies_after_ms (0: it does not). small_apart: rank R works in the folder BASE/hostR.
 typedef pl_status (*small_stage)(const pl_recipe *r, const char *dir, const pl_env *env, int64_t stop_after,
                                  pl_err *err);
-extern int small_dies_after_ms;
-pl_status  small_ranks(int ranks, const char *out, const char *lines, small_stage stage, int64_t stop_after,
-                       pl_err *err);
+extern int  small_dies_after_ms;
+extern bool small_apart;
+pl_status   small_ranks(int ranks, const char *out, const char *lines, small_stage stage, int64_t stop_after,
+                        pl_err *err);
 // File `name` of a run; *data is the caller's.
-void       small_read(const char *out, const char *name, uint8_t **data, size_t *n);
-void       small_same(const char *a, const char *b, const char *name);
+void        small_read(const char *out, const char *name, uint8_t **data, size_t *n);
+void        small_same(const char *a, const char *b, const char *name);
 // A number of metrics.jsonl: where it stands first and last.
-void       small_metric(const char *out, const char *key, double *first, double *last);
+void        small_metric(const char *out, const char *key, double *first, double *last);
 
 // Several drafters by one recipe ("kind: drafter"), as `run` makes them: BASE/out by the small target, a generation and
 // evaluation of little work, and what `more` says.

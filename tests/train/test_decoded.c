@@ -60,7 +60,7 @@ static void open_documents(rig *r, uint64_t seed) {
     char            *data = base("data/dataset");
     for (int i = 0; i < want.A; i++)
         want.tap_layer_ids[i] = r->model->tap[i];
-    must(pl_offline_sources(&r->train, &r->held, data, &want, seed, EVERY, 0, &err));
+    must(pl_offline_sources(&r->train, &r->held, data, &want, seed, EVERY, 0, NULL, &err));
     assert_non_null(r->held);
     pl_free(data);
 }

@@ -323,7 +323,7 @@ static void sources(void **state) {
     pl_columns         doc;
     uint64_t           held_prompt[MOST], first[MOST], second[MOST];
     int                moved = 0;
-    if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, 0, &err) != PL_OK) fail_msg("%s", err.msg);
+    if (pl_offline_sources(&train, &held, dir, NULL, 3, 4, 0, NULL, &err) != PL_OK) fail_msg("%s", err.msg);
     assert_non_null(held);
     pl_tally counted = {0}; // a list of the dataset knows what is trained on alone
     assert_int_equal(pl_tally_dataset(&counted, NULL, dir,
@@ -357,12 +357,12 @@ static void sources(void **state) {
     train->destroy(train);
     held->destroy(held);
 
-    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 4, 0, &err), PL_OK);
+    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 4, 0, NULL, &err), PL_OK);
     assert_int_equal(train->get(train, docs + 5, &doc, &err), PL_OK); // as a resumed run asks
     assert_true(doc_hash(&doc) == second[5]);
     train->destroy(train);
     held->destroy(held);
-    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 0, 0, &err), PL_OK);
+    assert_int_equal(pl_offline_sources(&train, &held, dir, NULL, 3, 0, 0, NULL, &err), PL_OK);
     assert_null(held);
     assert_int_equal(train->docs, 2 * (36 - 5));
     train->destroy(train);

@@ -72,6 +72,11 @@ static const pl_cli_option options[] = {
      .arg = "all|offline|bounded|online",
      .deflt = "all",
      .help = "where data come from: a whole dataset, one that is used up as it is made, the target while training"},
+    {.name = "feature-format",
+     .type = PL_CLI_CHOICE,
+     .arg = "bf16|int8",
+     .deflt = "bf16",
+     .help = "how a dataset stores features (data.feature_format)"},
     {.name = "unit", .type = PL_CLI_CHOICE, .arg = "h100|h200|a100", .deflt = "h100", .help = "the device's datasheet"},
     {.name = "share",
      .type = PL_CLI_REAL,
@@ -292,7 +297,8 @@ static pl_status run(const pl_env *env, const pl_cli_args *a, pl_err *err) {
     pl_json_out   local, *o;
     PL_TRY(read_target(&p, err));
     PL_TRY(read_setup(&p, err));
-    PL_TRY(pl_train_sizes_of(&p.sizes, &p.target, env->backend, err));
+    pl_feature_format format = pl_cli_choice(a, "feature-format") == 1 ? PL_FEATURES_INT8 : PL_FEATURES_BF16;
+    PL_TRY(pl_train_sizes_of(&p.sizes, &p.target, format, env->backend, err));
     for (int i = 0; i < p.n_ranks; i++) // what is refused is refused before anything is said
         PL_TRY(pl_train_predict(&tried, &p.sizes, &p.setup, PL_TRAIN_OFFLINE, p.ranks[i], err));
     o = pl_show_begin(env, &local);

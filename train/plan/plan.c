@@ -1,6 +1,5 @@
 #include "train/plan/plan.h"
 
-#include "data/dataset/dataset.h"
 #include "infer/drafter/backbone.h"
 #include "train/loop/slots.h"
 
@@ -18,14 +17,6 @@ static double products(const pl_params *ps) {
     for (int i = 0; i < ps->n; i++)
         if (ps->p[i].kind == PL_PARAM_MATRIX) n += (double)ps->p[i].spec.rows * (double)ps->p[i].spec.cols;
     return n;
-}
-
-static int64_t row_bytes(int64_t d, int64_t taps) {
-    pl_columns_shape shape = {.d = d, .taps = taps};
-    size_t           bytes = 0;
-    for (int c = 0; c < PL_COLUMNS; c++)
-        bytes += pl_column_width((pl_column)c, &shape) * pl_element_size(pl_column_element((pl_column)c));
-    return (int64_t)bytes;
 }
 
 // Of the config alone: what a token reads of a mixture is a part of what the target holds.
@@ -47,7 +38,8 @@ static void size_target(pl_train_sizes *z, const pl_hf_config *c) {
     z->target += z->dense;
 }
 
-pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, const pl_backend *be, pl_err *err) {
+pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, pl_feature_format format,
+                            const pl_backend *be, pl_err *err) {
     pl_hf_config        one = *config; // tables of positions are not what is asked
     pl_llama            target;
     pl_backbone        *b = NULL;
@@ -66,7 +58,8 @@ pl_status pl_train_sizes_of(pl_train_sizes *z, const pl_hf_config *config, const
         z->kv = (double)b->shape.nkv * (double)b->shape.hd;
         z->inter = config->intermediate_size;
         z->taps = b->n_taps;
-        z->row_bytes = row_bytes(config->hidden_size, b->n_taps);
+        z->row_bytes = pl_dataset_row_bytes(
+            &(pl_dataset_attrs){.d = config->hidden_size, .A = b->n_taps, .feature_format = format});
     }
     pl_backbone_destroy(b);
     pl_llama_fini(&target);

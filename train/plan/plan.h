@@ -22,7 +22,8 @@
 //   step     = compute + network - hidden
 //
 //   disk     = M L (sum over the columns of data/dataset/columns.h of width * bytes) + 28 M       offline; bounded: of
-//              the samples that lie there at once; online: none. (28: doc_offsets and the lists of pl_doc_about)
+//              the samples that lie there at once; online: none. (28: doc_offsets and the lists of pl_doc_about.)
+//              Bytes of features: 2, or 33 for 32 (data.feature_format: int8, data/dataset/mxint8.h)
 //   making   = M L / R max(2 W_a / F, min(W, W_d + P w) / (P bandwidth of memory) bytes)        the target's answers,
 //              decoded in P sessions at once; W_d: its matrices but the experts, w: the experts of one token. Caches
 //              are left out, prompts count as if they were decoded. Ranks share them. Offline: once; bounded and
@@ -38,6 +39,7 @@
 #define PL_TRAIN_PLAN_H
 
 #include "checkpoints/hf.h"
+#include "data/dataset/dataset.h"
 #include "kernels/backend.h"
 
 typedef enum pl_train_mode { PL_TRAIN_OFFLINE, PL_TRAIN_BOUNDED, PL_TRAIN_ONLINE, PL_TRAIN_MODES } pl_train_mode;
@@ -51,8 +53,10 @@ typedef struct pl_train_sizes {
     int64_t row_bytes;                       // of a dataset
 } pl_train_sizes;
 
-// A full-head EAGLE-3 drafter for the target of this config. PL_E_UNSUPPORTED, PL_E_MEMORY.
-pl_status pl_train_sizes_of(pl_train_sizes *s, const pl_hf_config *target, const pl_backend *be, pl_err *err);
+// A full-head EAGLE-3 drafter for the target of this config, whose dataset stores features in `format`.
+// PL_E_UNSUPPORTED, PL_E_MEMORY.
+pl_status pl_train_sizes_of(pl_train_sizes *s, const pl_hf_config *target, pl_feature_format format,
+                            const pl_backend *be, pl_err *err);
 
 typedef struct pl_train_setup {
     double samples, tokens, epochs, window; // M, L, E; window: samples that lie on disk at once (bounded)

@@ -4,32 +4,59 @@
 #include "kernels/base/check.h"
 #include "kernels/base/json.h"
 #include "kernels/base/log.h"
+#include "train/source/carry.h"
 #include "train/source/order.h"
+#include "train/source/survey.h"
 
 #include <stdio.h>
 #include <string.h>
 
+// What both sides read; the training side's, which lives longer.
+typedef struct store {
+    pl_dataset *ds;
+    pl_survey   survey;
+    pl_comm    *comm; // borrowed
+} store;
+
+// One that came from another rank.
+typedef struct kept_doc {
+    int64_t    at;
+    pl_columns doc; // its own columns
+} kept_doc;
+
 typedef struct offline {
     pl_feature_source base;
-    pl_dataset       *ds;
+    store             own, *s;
     pl_doc_order      order;
     bool              once; // as they stand in the dataset, once
     int64_t           at;   // document in hand, -1: none
     pl_columns        doc;  // document `at`
+    kept_doc         *kept; // [n_kept] ascending
+    int64_t           n_kept, cap_kept;
+    pl_doc_span       gathered; // what may be asked for without the others
 } offline;
+
+static void forget_kept(offline *o) {
+    for (int64_t i = 0; i < o->n_kept; i++)
+        pl_columns_free(&o->kept[i].doc);
+    o->n_kept = 0;
+}
 
 static void destroy(pl_feature_source *s) {
     offline *o = (offline *)s;
     if (!o) return;
-    if (o->ds) pl_dataset_close(o->ds);
+    forget_kept(o);
+    pl_free(o->kept);
+    if (o->own.ds) pl_dataset_close(o->own.ds);
+    pl_survey_fini(&o->own.survey);
     pl_doc_order_fini(&o->order);
     pl_columns_free(&o->doc);
     pl_free(o);
 }
 
-static pl_status make_room(offline *o, int64_t n, pl_err *err) {
+static pl_status make_room(offline *o, pl_columns *doc, int64_t n, pl_err *err) {
     pl_columns_shape shape = {.d = o->base.d, .taps = o->base.taps};
-    return pl_columns_reserve(&o->doc, &shape, n, err);
+    return pl_columns_reserve(doc, &shape, n, err);
 }
 
 // Its number in the dataset.
@@ -43,19 +70,72 @@ static int64_t number(pl_feature_source *s, int64_t at) {
     return number_of((offline *)s, at);
 }
 
-static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
-    int64_t first;
-    return pl_dataset_doc(((offline *)s)->ds, number_of((offline *)s, at), &first, n, err);
+static int64_t rows_of(void *arg, int64_t at) {
+    offline *o = arg;
+    return o->s->survey.doc[number_of(o, at)].rows;
 }
 
-static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
-    offline *o = (offline *)s;
+static pl_status rows(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err) {
+    *n = rows_of(s, at);
+    (void)err;
+    return PL_OK;
+}
+
+// ---- documents of other ranks' folders
+
+static int sender(void *arg, int64_t at, int to) {
+    offline         *o = arg;
+    const pl_survey *v = &o->s->survey;
+    int64_t          shard = pl_dataset_shard_of(o->s->ds, number_of(o, at));
+    return pl_survey_has(v, to, shard) ? -1 : v->owner[shard];
+}
+
+static bool elsewhere(offline *o, int64_t at) {
+    return sender(o, at, pl_comm_rank(o->s->comm)) >= 0;
+}
+
+static kept_doc *find_kept(const offline *o, int64_t at) {
+    int64_t lo = 0, hi = o->n_kept;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        if (o->kept[mid].at < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < o->n_kept && o->kept[lo].at == at ? &o->kept[lo] : NULL;
+}
+
+static pl_status expect(offline *o, const pl_doc_span *span, pl_err *err) {
+    for (int64_t at = span->first; at < span->end; at++) {
+        if (!elsewhere(o, at)) continue;
+        if (o->n_kept == o->cap_kept) {
+            int64_t   cap = o->cap_kept ? 2 * o->cap_kept : 64;
+            kept_doc *p = pl_realloc(o->kept, (size_t)cap * sizeof *p);
+            if (!p) return pl_fail(err, PL_E_MEMORY, "documents of other ranks: out of memory");
+            o->kept = p;
+            o->cap_kept = cap;
+        }
+        o->kept[o->n_kept++] = (kept_doc){.at = at};
+    }
+    return PL_OK;
+}
+
+static pl_status take(void *arg, int64_t at, pl_columns *room, pl_err *err) {
+    offline  *o = arg;
+    kept_doc *k = find_kept(o, at);
+    PL_TRY(make_room(o, &k->doc, rows_of(o, at), err));
+    k->doc.n = rows_of(o, at);
+    *room = k->doc;
+    return PL_OK;
+}
+
+static pl_status read_here(offline *o, int64_t at, pl_columns *doc, pl_err *err) {
+    int64_t n = rows_of(o, at);
     if (at != o->at) {
-        int64_t number = number_of(o, at), first, n;
         o->at = -1;
-        PL_TRY(pl_dataset_doc(o->ds, number, &first, &n, err));
-        PL_TRY(make_room(o, n, err));
-        PL_TRY(pl_dataset_read_doc(o->ds, number, &o->doc, err));
+        PL_TRY(make_room(o, &o->doc, n, err));
+        PL_TRY(pl_dataset_read_doc(o->s->ds, number_of(o, at), &o->doc, err));
         o->doc.n = n;
         o->at = at;
     }
@@ -63,6 +143,61 @@ static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *
     doc->room = 0; // lent
     return PL_OK;
 }
+
+static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
+    return read_here(arg, at, doc, err);
+}
+
+static pl_status carry(offline *o, const pl_doc_span *rank, pl_err *err) {
+    pl_doc_carry c = {.comm = o->s->comm,
+                      .shape = {.d = o->base.d, .taps = o->base.taps},
+                      .arg = o,
+                      .rows = rows_of,
+                      .sender = sender,
+                      .give = give,
+                      .take = take};
+    PL_TRY(expect(o, &rank[pl_comm_rank(o->s->comm)], err));
+    return pl_doc_carry_out(&c, rank, err);
+}
+
+static pl_status begin(pl_feature_source *s, int64_t at, pl_err *err) {
+    ((offline *)s)->gathered = (pl_doc_span){0};
+    (void)at, (void)err;
+    return PL_OK;
+}
+
+static pl_status gather(pl_feature_source *s, const pl_doc_span *rank, pl_err *err) {
+    offline *o = (offline *)s;
+    forget_kept(o);
+    PL_TRY(carry(o, rank, err));
+    o->gathered = rank[0];
+    for (int r = 1; r < pl_comm_ranks(o->s->comm); r++)
+        if (rank[r].end > o->gathered.end) o->gathered.end = rank[r].end;
+    return PL_OK;
+}
+
+static pl_status fetch(pl_feature_source *s, int64_t from, int64_t to, pl_err *err) {
+    pl_doc_span rank[PL_RANKS_MAX] = {{from, to}};
+    return carry((offline *)s, rank, err);
+}
+
+static pl_status get(pl_feature_source *s, int64_t at, pl_columns *doc, pl_err *err) {
+    offline *o = (offline *)s;
+    if (s->gather && (at < o->gathered.first || at >= o->gathered.end)) { // by all ranks: all get it
+        pl_doc_span all[PL_RANKS_MAX];
+        for (int r = 0; r < pl_comm_ranks(o->s->comm); r++)
+            all[r] = (pl_doc_span){at, at + 1};
+        PL_TRY(gather(s, all, err));
+    }
+    if (!elsewhere(o, at)) return read_here(o, at, doc, err);
+    const kept_doc *k = find_kept(o, at);
+    PL_CHECK(k && k->doc.n > 0, "document %lld lies elsewhere", (long long)at);
+    *doc = k->doc;
+    doc->room = 0; // lent
+    return PL_OK;
+}
+
+// ---- opening
 
 // How its sampled documents were drawn, as far as the dataset says.
 pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err *err) {
@@ -81,59 +216,47 @@ pl_status pl_source_read_sampling(pl_feature_source *s, const char *text, pl_err
     return st;
 }
 
-static pl_status open_side(offline **out, const char *dir, const pl_dataset_open_options *opt, uint64_t seed,
-                           pl_err *err) {
+static offline *new_side(const char *dir, pl_err *err) {
     offline *o = pl_calloc(1, sizeof *o);
-    *out = NULL;
-    if (!o) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
-    *o = (offline){.base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .once = true, .at = -1};
-    pl_status st = pl_dataset_open(&o->ds, dir, opt, err);
-    if (st == PL_OK) {
-        pl_columns_shape shape = pl_dataset_read_shape(o->ds);
-        o->base.d = shape.d;
-        o->base.taps = opt->want && opt->want->A < 0 ? 0 : shape.taps;
-        st = pl_doc_order_init(&o->order, seed, pl_dataset_docs(o->ds), err);
-    }
-    if (st == PL_OK) st = pl_source_read_sampling(&o->base, pl_dataset_get_attrs(o->ds)->generation, err);
-    if (st == PL_OK)
-        *out = o;
+    if (o)
+        *o =
+            (offline){.base = {.get = get, .rows = rows, .number = number, .destroy = destroy}, .once = true, .at = -1};
     else
-        destroy(&o->base);
-    return st;
+        pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    return o;
 }
 
-static pl_status count_answers(offline *o, int64_t number, int64_t *rows, int64_t *answer, pl_err *err) {
-    int64_t first, n;
-    PL_TRY(pl_dataset_doc(o->ds, number, &first, &n, err));
-    PL_TRY(make_room(o, n, err));
-    PL_TRY(pl_dataset_read_doc(o->ds, number, &(pl_columns){.loss_mask = o->doc.loss_mask}, err));
-    *rows += n;
-    for (int64_t i = 0; i < n; i++)
-        *answer += o->doc.loss_mask[i];
-    return PL_OK;
+static pl_status begin_side(offline *o, store *s, const pl_dataset_attrs *want, uint64_t seed, pl_err *err) {
+    pl_columns_shape shape = pl_dataset_read_shape(s->ds);
+    o->s = s;
+    o->base.d = shape.d;
+    o->base.taps = want && want->A < 0 ? 0 : shape.taps;
+    PL_TRY(pl_doc_order_init(&o->order, seed, pl_dataset_docs(s->ds), err));
+    return pl_source_read_sampling(&o->base, pl_dataset_get_attrs(s->ds)->generation, err);
 }
 
-static pl_status divide(offline *train, offline *held, const char *dir, uint64_t seed, int64_t every, pl_err *err) {
-    int64_t docs = pl_dataset_docs(train->ds), rows = 0, answer = 0, held_rows = 0, held_answer = 0;
-    for (int64_t i = 0; i < docs; i++) {
-        bool apart;
-        PL_TRY(pl_dataset_doc_held_out(train->ds, i, seed, every, &apart, err));
+static pl_status divide(offline *train, offline *held, const char *dir, int64_t every, pl_err *err) {
+    const pl_survey *v = &train->s->survey;
+    int64_t          rows = 0, answer = 0, held_rows = 0, held_answer = 0;
+    for (int64_t i = 0; i < v->docs; i++) {
+        bool     apart = v->doc[i].held;
         offline *side = apart ? held : train;
         side->order.member[side->base.docs++] = i;
-        PL_TRY(count_answers(train, i, apart ? &held_rows : &rows, apart ? &held_answer : &answer, err));
+        *(apart ? &held_rows : &rows) += v->doc[i].rows;
+        *(apart ? &held_answer : &answer) += v->doc[i].answers;
     }
-    if (docs > 0 && answer + held_answer == rows + held_rows)
+    if (v->docs > 0 && answer + held_answer == rows + held_rows)
         return pl_fail(err, PL_E_INPUT,
                        "%s: every token of %lld documents is marked as an answer; the loss mask covers the prompts, "
                        "which the target did not write",
-                       dir, (long long)docs);
+                       dir, (long long)v->docs);
     if (answer == 0)
         return pl_fail(err, PL_E_INPUT,
                        "%s: no token of %lld training documents is marked as an answer; the loss mask is empty", dir,
                        (long long)train->base.docs);
     if (every > 0 && held->base.docs == 0)
         pl_log_warn("%s: none of %lld documents is held out, acceptance is not estimated; make train.holdout smaller",
-                    dir, (long long)docs);
+                    dir, (long long)v->docs);
     if (10 * answer < rows)
         pl_log_warn("%s: only %.1f%% of the training rows are answers", dir, 100.0 * (double)answer / (double)rows);
     pl_log("dataset: %lld training documents, %lld rows, %.1f%% answers; %lld documents held out",
@@ -147,30 +270,44 @@ static int64_t docs_of_shard(void *ds, int64_t k) {
 }
 
 static pl_status put_in_order(offline *t, int64_t window, pl_err *err) {
+    pl_dataset *ds = t->s->ds;
     t->once = false;
     t->order.docs = t->base.docs;
-    return pl_doc_order_windows(&t->order, window, pl_dataset_shards(t->ds), docs_of_shard, t->ds, err);
+    return pl_doc_order_windows(&t->order, window, pl_dataset_shards(ds), docs_of_shard, ds, err);
+}
+
+static pl_status open_both(offline *t, offline *h, const char *dir, const pl_dataset_attrs *want, uint64_t seed,
+                           int64_t every, int64_t window, pl_comm *comm, pl_err *err) {
+    pl_dataset_open_options lazy = {.want = want, .lazy = true}; // the survey reads, and so checks, each shard once
+    store                  *s = &t->own;
+    s->comm = comm;
+    PL_TRY(pl_dataset_open(&s->ds, dir, &lazy, err));
+    PL_TRY(pl_survey_take(&s->survey, s->ds, dir, seed, every, comm, err));
+    PL_TRY(begin_side(t, s, want, seed, err));
+    PL_TRY(begin_side(h, s, want, seed, err));
+    PL_TRY(divide(t, h, dir, every, err));
+    PL_TRY(put_in_order(t, window, err));
+    snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(s->ds));
+    if (s->survey.everywhere) return PL_OK;
+    t->base.begin = begin;
+    t->base.gather = gather;
+    h->base.fetch = fetch;
+    return PL_OK;
 }
 
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
-                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_err *err) {
-    offline *t = NULL, *h = NULL;
+                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_comm *comm,
+                             pl_err *err) {
+    offline *t = new_side(dir, err), *h = new_side(dir, err);
     *train = *held = NULL;
-    // The second reader of the same files need not check all of them again.
-    pl_dataset_open_options all = {.want = want}, again = {.want = want, .lazy = true};
-    pl_status               st = open_side(&t, dir, &all, seed, err);
-    if (st == PL_OK) st = open_side(&h, dir, &again, seed, err);
-    if (st == PL_OK) st = divide(t, h, dir, seed, every, err);
-    if (st == PL_OK) st = put_in_order(t, window, err);
-    if (st == PL_OK) {
-        snprintf(t->base.identity, sizeof t->base.identity, "%s", pl_dataset_fingerprint(t->ds));
-        *train = &t->base;
-    }
-    if (st == PL_OK && h->base.docs > 0) {
+    pl_status st = t && h ? open_both(t, h, dir, want, seed, every, window, comm, err) : PL_E_MEMORY;
+    if (st == PL_OK && h->base.docs > 0)
         *held = &h->base;
-        h = NULL;
-    }
-    if (h) destroy(&h->base);
-    if (st != PL_OK && t) destroy(&t->base);
+    else
+        destroy(h ? &h->base : NULL);
+    if (st == PL_OK)
+        *train = &t->base;
+    else
+        destroy(t ? &t->base : NULL);
     return st;
 }

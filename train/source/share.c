@@ -2,6 +2,7 @@
 
 #include "kernels/base/arena.h"
 #include "kernels/base/check.h"
+#include "train/source/carry.h"
 
 #include <string.h>
 
@@ -161,80 +162,47 @@ static pl_status more(pl_doc_share *s, pl_err *err) {
 
 // ---- handing out
 
-static size_t row_bytes(const pl_doc_share *s) {
-    size_t n = 0;
-    for (pl_column c = 0; c < PL_COLUMNS; c++)
-        n += pl_column_width(c, &s->shape) * pl_element_size(pl_column_element(c));
-    return n;
+static int64_t rows_of(void *arg, int64_t at) {
+    pl_doc_share *s = arg;
+    return s->entry[at - s->base].n;
 }
 
-// The documents of a span that `owner` made: their bytes in one parcel.
-static size_t parcel_bytes(const pl_doc_share *s, const pl_doc_span *span, int owner) {
-    size_t n = 0;
-    for (int64_t j = span->first; j < span->end && j < s->told.job; j++)
-        if (s->entry[j - s->base].owner == owner) n += (size_t)s->entry[j - s->base].n * row_bytes(s);
-    return n;
+static int sender(void *arg, int64_t at, int to) {
+    pl_doc_share *s = arg;
+    int           owner = at < s->told.job ? s->entry[at - s->base].owner : to;
+    return owner == to ? -1 : owner;
 }
 
-// Column by column, document by document, from the parcel (put: into it).
-static void carry(const pl_doc_share *s, entry *e, uint8_t **at, bool put) {
-    for (pl_column c = 0; c < PL_COLUMNS; c++) {
-        size_t bytes = (size_t)e->n * pl_column_width(c, &s->shape) * pl_element_size(pl_column_element(c));
-        if (bytes == 0) continue;
-        void *column = pl_columns_at(&e->doc, c);
-        memcpy(put ? *at : column, put ? column : *at, bytes);
-        *at += bytes;
-    }
-}
-
-static void pack(pl_doc_share *s, const pl_doc_span *span, uint8_t *at) {
-    for (int64_t j = span->first; j < span->end && j < s->told.job; j++)
-        if (s->entry[j - s->base].owner == rank_of(s)) carry(s, &s->entry[j - s->base], &at, true);
-}
-
-static pl_status unpack(pl_doc_share *s, const pl_doc_span *span, int owner, uint8_t *at, pl_err *err) {
-    for (int64_t j = span->first; j < span->end && j < s->told.job; j++) {
-        entry *e = &s->entry[j - s->base];
-        if (e->owner != owner) continue;
-        PL_TRY(pl_columns_reserve(&e->doc, &s->shape, e->n, err));
-        carry(s, e, &at, false);
-        e->doc.n = e->n;
-        e->here = true;
-    }
+static pl_status give(void *arg, int64_t at, pl_columns *doc, pl_err *err) {
+    pl_doc_share *s = arg;
+    *doc = s->entry[at - s->base].doc;
+    (void)err;
     return PL_OK;
 }
 
-static pl_status exchange(pl_doc_share *s, const pl_doc_span *rank, pl_comm_parcels *p, pl_err *err) {
-    int me = rank_of(s), n = ranks_of(s);
-    for (int r = 0; r < n; r++) {
-        if (r == me) continue;
-        p->out_bytes[r] = parcel_bytes(s, &rank[r], me);
-        p->in_bytes[r] = parcel_bytes(s, &rank[me], r);
-        uint8_t *out = pl_malloc(p->out_bytes[r] + 1);
-        p->out[r] = out;
-        p->in[r] = pl_malloc(p->in_bytes[r] + 1);
-        if (!out || !p->in[r]) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
-        pack(s, &rank[r], out);
-    }
-    PL_TRY(pl_comm_exchange(s->env->comm, p, err));
-    for (int r = 0; r < n; r++)
-        if (r != me) PL_TRY(unpack(s, &rank[me], r, p->in[r], err));
+static pl_status take(void *arg, int64_t at, pl_columns *room, pl_err *err) {
+    pl_doc_share *s = arg;
+    entry        *e = &s->entry[at - s->base];
+    PL_TRY(pl_columns_reserve(&e->doc, &s->shape, e->n, err));
+    e->doc.n = e->n;
+    e->here = true;
+    *room = e->doc;
     return PL_OK;
 }
 
 pl_status pl_doc_share_gather(pl_doc_share *s, const pl_doc_span *rank, pl_err *err) {
-    pl_comm_parcels *p = pl_calloc(1, sizeof *p);
-    if (!p) return pl_fail(err, PL_E_MEMORY, "online data: out of memory");
-    pl_status st = exchange(s, rank, p, err);
-    for (int r = 0; r < ranks_of(s); r++) {
-        pl_free((void *)(uintptr_t)p->out[r]);
-        pl_free(p->in[r]);
-    }
-    pl_free(p);
+    pl_doc_carry c = {.comm = s->env->comm,
+                      .shape = s->shape,
+                      .arg = s,
+                      .rows = rows_of,
+                      .sender = sender,
+                      .give = give,
+                      .take = take};
+    PL_TRY(pl_doc_carry_out(&c, rank, err));
     s->gathered = rank[0];
     for (int r = 1; r < ranks_of(s); r++)
         if (rank[r].end > s->gathered.end) s->gathered.end = rank[r].end;
-    return st;
+    return PL_OK;
 }
 
 // ---- asking

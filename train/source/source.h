@@ -7,7 +7,7 @@
 #define PL_TRAIN_SOURCE_H
 
 #include "data/dataset/dataset.h"
-#include "kernels/base/status.h"
+#include "kernels/comm/comm.h"
 #include <stdint.h>
 
 typedef struct pl_doc_span {
@@ -29,24 +29,29 @@ struct pl_feature_source {
     pl_status (*rows)(pl_feature_source *s, int64_t at, int64_t *n, pl_err *err);
     // Which document of the dataset `at` is; NULL: they are made from prompts, in order.
     int64_t (*number)(pl_feature_source *s, int64_t at);
-    // For a source whose documents are made while one trains, by the ranks that share its steps; both NULL: nothing
-    // to do. Before a step all ranks call begin with its first document (those before it are not asked for again), then
+    // For a source whose documents are made while one trains, or lie in several ranks' folders; both NULL: nothing to
+    // do. Before a step all ranks call begin with its first document (those before it are not asked for again), then
     // rows of all that the step takes, one after the other, and then gather with what each rank will get: documents
     // [rank[r].first, rank[r].end). After that a step asks for these alone, each rank by itself. Outside of steps, and
     // while documents are planned, rows and get are collective too.
     pl_status (*begin)(pl_feature_source *s, int64_t at, pl_err *err);
     pl_status (*gather)(pl_feature_source *s, const pl_doc_span *rank, pl_err *err);
+    // Of held-out documents, by all ranks before training, in ascending order: rank 0, which evaluates by itself, will
+    // ask for [from, to), and gets what lies in others' folders. It stays in memory. NULL: rank 0 has all.
+    pl_status (*fetch)(pl_feature_source *s, int64_t from, int64_t to, pl_err *err);
     void (*destroy)(pl_feature_source *s);
 };
 
 // Both sides of a dataset folder. Held out is every document whose prompt (its tokens up to the first answer token)
 // hashes, with the seed, to 0 modulo `every` (0: nothing is): answers to one prompt stay on one side. `want` is as in
 // pl_dataset_open_options; want->A < 0 says that no features are needed: none are read, whatever the dataset has.
-// train: in the order of train/source/order.h, without end. held: `docs` documents in the dataset's order, NULL where
-// nothing is held out (with a warning where something should have been). PL_E_INPUT when no token of the training side
-// is marked as an answer.
+// comm: ranks whose folders hold the same manifest, and each all shards or some (train/source/survey.h): collective;
+// NULL: one, which has all. train: in the order of train/source/order.h, without end; lives longer than held. held:
+// `docs` documents in the dataset's order, NULL where nothing is held out (with a warning where something should have
+// been). PL_E_INPUT when no token of the training side is marked as an answer.
 pl_status pl_offline_sources(pl_feature_source **train, pl_feature_source **held, const char *dir,
-                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_err *err);
+                             const pl_dataset_attrs *want, uint64_t seed, int64_t every, int64_t window, pl_comm *comm,
+                             pl_err *err);
 // greedy_share, temperature and top_p from what a dataset stores of its generation.
 pl_status pl_source_read_sampling(pl_feature_source *s, const char *generation, pl_err *err);
 

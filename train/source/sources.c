@@ -11,8 +11,8 @@
 
 // What was generated and stored: by this target and its tokenizer, in this form.
 static pl_status offline(pl_feature_source **train, pl_feature_source **held, const pl_recipe *r, const char *out_dir,
-                         const pl_teacher *teacher, const pl_tokenizer *tok, const char *form, const int *tap, int taps,
-                         pl_err *err) {
+                         pl_comm *comm, const pl_teacher *teacher, const pl_tokenizer *tok, const char *form,
+                         const int *tap, int taps, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     pl_dataset_attrs       want = {.target_fingerprint = teacher->model.fingerprint,
                                    .tokenizer_fingerprint = tok ? pl_tokenizer_fingerprint(tok) : NULL,
@@ -28,7 +28,7 @@ static pl_status offline(pl_feature_source **train, pl_feature_source **held, co
     char       *dir = given ? pl_strdup(given) : pl_path_join(out_dir, "dataset");
     if (!dir) return pl_fail(err, PL_E_MEMORY, "%s: out of memory", out_dir);
     pl_status st = pl_offline_sources(train, held, dir, &want, (uint64_t)pl_generate_recipe_of(r)->seed,
-                                      tr->train.holdout, tr->data.window, err);
+                                      tr->train.holdout, tr->data.window, comm, err);
     pl_free(dir);
     return st;
 }
@@ -51,7 +51,7 @@ pl_status pl_drafter_sources(pl_feature_source **train, pl_feature_source **held
     pl_prompt_form form;
     PL_TRY(pl_target_tokenizer(&tok, target, gen->target.tokenizer, gen->target.pre, err));
     pl_status st = pl_recipe_form(&form, r, err);
-    if (st == PL_OK) st = offline(train, held, r, out_dir, teacher, tok, form.name, tap, taps, err);
+    if (st == PL_OK) st = offline(train, held, r, out_dir, env->comm, teacher, tok, form.name, tap, taps, err);
     pl_prompt_form_close(&form);
     pl_tokenizer_close(tok);
     return st;

@@ -75,10 +75,32 @@ static void choose(pl_decoded *d, const bool *flag, bool keep, int most) {
     d->n = n;
 }
 
+// The i-th of those that are looked at.
+static int64_t looked_at(const pl_feature_source *held, int most, int64_t i, int64_t *look) {
+    *look = (int64_t)most * LOOKED_AT < held->docs ? (int64_t)most * LOOKED_AT : held->docs;
+    return *look > 0 ? i * held->docs / *look : 0;
+}
+
+pl_status pl_decoded_fetch(pl_feature_source *held, int64_t rows, int64_t longest, int most, pl_err *err) {
+    int64_t at = 0, taken = 0, n, look;
+    if (!held || !held->fetch) return PL_OK;
+    for (; at < held->docs && taken < rows; at++) {
+        PL_TRY(held->rows(held, at, &n, err));
+        taken += n < longest ? n : longest;
+    }
+    PL_TRY(held->fetch(held, 0, at, err));
+    looked_at(held, most, 0, &look);
+    for (int64_t i = 0; i < look; i++) {
+        int64_t number = looked_at(held, most, i, &look);
+        if (number >= at) PL_TRY(held->fetch(held, number, number + 1, err));
+    }
+    return PL_OK;
+}
+
 pl_status pl_decoded_documents(pl_decoded *d, pl_feature_source *held, int most, bool greedy, int max_new, int steps,
                                int64_t capacity, pl_err *err) {
-    int64_t look = (int64_t)most * LOOKED_AT;
-    if (look > held->docs) look = held->docs;
+    int64_t look;
+    looked_at(held, most, 0, &look);
     *d = (pl_decoded){.steps = steps, .max_new = max_new};
     bool     *flag = pl_calloc((size_t)look + 1, sizeof *flag);
     pl_status st = PL_OK;
@@ -87,7 +109,7 @@ pl_status pl_decoded_documents(pl_decoded *d, pl_feature_source *held, int most,
     if (!flag || !d->text) PL_TRY_GOTO(st, done, pl_fail(err, PL_E_MEMORY, "held-out documents: out of memory"));
     for (int64_t i = 0; i < look; i++) {
         pl_columns doc;
-        int64_t    number = i * held->docs / look, first, end;
+        int64_t    number = looked_at(held, most, i, &look), first, end;
         PL_TRY_GOTO(st, done, held->get(held, number, &doc, err));
         find_answer(&doc, &first, &end);
         if (end > capacity) end = capacity;

@@ -70,6 +70,9 @@ typedef struct pl_decoded_figures {
     bool   few_greedy, alarm;
 } pl_decoded_figures;
 
+// By all ranks, before training: rank 0 gets what evaluations will ask of held (NULL: nothing) and others have: the
+// first documents, of `rows` rows where each counts `longest` at most, and those that pl_decoded_documents looks at.
+pl_status pl_decoded_fetch(pl_feature_source *held, int64_t rows, int64_t longest, int most, pl_err *err);
 // At most `most` of the held-out documents, evenly spread, of one sampling: greedy ones if `greedy` and there are any,
 // else those that are not, else any. A document is greedy if all of its answer is the target's first choice. steps: K.
 // capacity: rows of the unroll that will run them; longer documents are cut. n 0: none has an answer that fits.

@@ -13,6 +13,7 @@
 #include "train/source/teacher.h"
 #include "train/start/start.h"
 #include "train/task/continuation.h"
+#include "train/task/decoded.h"
 #include "train/task/model_files.h"
 #include "train/task/unroll.h"
 
@@ -186,7 +187,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Which documents the step takes, and each rank of them, for a source that has yet to make them.
+// Which documents the step takes, and each rank of them, for a source that has yet to bring them together.
 static pl_status plan_step(distill *e, pl_err *err) {
     int64_t     cursor = e->cursor;
     int         ranks = pl_comm_ranks(e->task.comm);
@@ -420,6 +421,8 @@ static pl_status prepare(distill *e, const char *out_dir, const pl_env *env, pl_
     PL_TRY(pl_sources_teacher(&e->teacher, e->r, env, err));
     PL_TRY(create_model(e, env, start, err));
     PL_TRY(pl_drafter_sources(&e->train, &e->held, e->r, out_dir, env, &e->teacher, &final, 1, err));
+    int64_t look = tr->train.eval_tokens + e->lm.capacity; // the last slot is filled up
+    PL_TRY(pl_decoded_fetch(e->held, look, e->longest, 0, err));
     PL_TRY(create_engines(e, env, err));
     e->task.name = PL_TRAIN_STANDALONE;
     e->task.block = &e->lm.block;

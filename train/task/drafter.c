@@ -78,7 +78,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
     return PL_OK;
 }
 
-// Which documents the step takes, and each rank of them, for a source that has yet to make them.
+// Which documents the step takes, and each rank of them, for a source that has yet to bring them together.
 static pl_status plan_step(pl_task *t, pl_err *err) {
     eagle      *e = (eagle *)t;
     int64_t     cursor[2] = {e->cursor[0], e->cursor[1]};
@@ -565,6 +565,8 @@ static pl_status prepare(eagle *e, const char *out_dir, const pl_env *env, pl_er
     PL_TRY(pl_drafter_sources(&e->train, &e->held, r, out_dir, env, &e->teacher, e->model->tap, e->model->n_taps, err));
     pl_start start = {.r = r, .model = e->model, .block = &e->block, .teacher = &e->teacher, .source = e->train};
     PL_TRY(pl_start_weights(&start, env, err));
+    int64_t look = e->eval_rows + tr->train.slot_rows; // the last slot is filled up
+    PL_TRY(pl_decoded_fetch(e->held, look, tr->train.slot_rows, (int)tr->train.eval_prompts, err));
     PL_TRY(create_unroll(e, env, err));
     e->task.name = pl_backbone_name(e->model);
     e->task.block = &e->block;

@@ -1,0 +1,175 @@
+#include "train/source/survey.h"
+
+#include "kernels/base/arena.h"
+#include "kernels/base/check.h"
+
+#include <string.h>
+
+void pl_survey_fini(pl_survey *v) {
+    pl_free(v->doc);
+    pl_free(v->owner);
+    pl_free(v->there);
+    *v = (pl_survey){0};
+}
+
+// ---- who has what
+
+static pl_status same_manifest(const pl_dataset *ds, const char *dir, pl_comm *comm, pl_err *err) {
+    char first[17];
+    memcpy(first, pl_dataset_fingerprint(ds), sizeof first);
+    PL_TRY(pl_comm_broadcast(comm, first, sizeof first, err));
+    if (memcmp(first, pl_dataset_fingerprint(ds), sizeof first) == 0) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s/manifest.json: is another one than rank 0's; copy that one here", dir);
+}
+
+static pl_status look(pl_survey *v, const pl_dataset *ds, pl_comm *comm, pl_err *err) {
+    size_t    bytes[PL_RANKS_MAX];
+    uint8_t  *mine = pl_calloc((size_t)v->shards + 1, 1);
+    pl_status st = mine ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+    for (int64_t k = 0; k < v->shards && st == PL_OK; k++)
+        mine[k] = pl_dataset_here(ds, k);
+    if (st == PL_OK) st = pl_comm_gather(comm, mine, (size_t)v->shards, &v->there, bytes, err);
+    pl_free(mine);
+    return st;
+}
+
+// Shard k goes to the k-th of those that have it, counted round.
+static pl_status deal(pl_survey *v, const char *dir, pl_err *err) {
+    v->everywhere = true;
+    for (int64_t k = 0; k < v->shards; k++) {
+        int64_t have = 0, turn;
+        for (int r = 0; r < v->ranks; r++)
+            have += pl_survey_has(v, r, k);
+        v->everywhere = v->everywhere && have == v->ranks;
+        if (have == 0)
+            return pl_fail(err, PL_E_INPUT, "%s/shard-%05lld.h5: %s; copy it here or generate the dataset again", dir,
+                           (long long)k, v->ranks > 1 ? "no rank has it" : "is missing");
+        turn = k % have;
+        for (int r = 0; r < v->ranks; r++)
+            if (pl_survey_has(v, r, k) && turn-- == 0) v->owner[k] = r;
+    }
+    return PL_OK;
+}
+
+// ---- what its documents are
+
+typedef struct survey {
+    pl_survey  *v;
+    pl_dataset *ds;
+    uint64_t    seed;
+    int64_t     every;
+    pl_columns  doc; // tokens and marks of one document
+    int64_t     room;
+} survey;
+
+static pl_status make_room(survey *s, int64_t n, pl_err *err) {
+    if (n <= s->room) return PL_OK;
+    pl_free(s->doc.tokens);
+    pl_free(s->doc.loss_mask);
+    s->doc.tokens = pl_malloc(pl_size_mul((size_t)n, sizeof *s->doc.tokens, 1));
+    s->doc.loss_mask = pl_malloc((size_t)n);
+    s->room = s->doc.tokens && s->doc.loss_mask ? n : 0;
+    return s->room ? PL_OK : pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+}
+
+static pl_status read_one(survey *s, int64_t i, pl_doc_said *said, pl_err *err) {
+    int64_t first, n;
+    PL_TRY(pl_dataset_doc(s->ds, i, &first, &n, err));
+    PL_TRY(pl_dataset_doc_about(s->ds, i, &said->about, err));
+    PL_TRY(make_room(s, n, err));
+    PL_TRY(pl_dataset_read_doc(s->ds, i, &s->doc, err));
+    said->rows = n;
+    for (int64_t t = 0; t < n; t++)
+        said->answers += s->doc.loss_mask[t];
+    said->held = pl_dataset_held_out(s->doc.tokens, s->doc.loss_mask, n, s->seed, s->every);
+    return PL_OK;
+}
+
+static pl_status read_own(survey *s, int rank, pl_err *err) {
+    int64_t at = 0;
+    for (int64_t k = 0; k < s->v->shards; k++) {
+        int64_t end = at + pl_dataset_shard_docs(s->ds, k);
+        for (; at < end && s->v->owner[k] == rank; at++)
+            PL_TRY(read_one(s, at, &s->v->doc[at], err));
+        at = end;
+    }
+    return PL_OK;
+}
+
+// Documents of `rank`'s shards, one after the other, into `list` or (put) from it; how many.
+static int64_t move(const survey *s, int rank, pl_doc_said *list, bool put) {
+    int64_t at = 0, moved = 0;
+    for (int64_t k = 0; k < s->v->shards; k++) {
+        int64_t n = pl_dataset_shard_docs(s->ds, k);
+        if (s->v->owner[k] == rank && list)
+            memcpy(put ? s->v->doc + at : list + moved, put ? list + moved : s->v->doc + at, (size_t)n * sizeof *list);
+        if (s->v->owner[k] == rank) moved += n;
+        at += n;
+    }
+    return moved;
+}
+
+static pl_status tell(survey *s, pl_comm *comm, pl_err *err) {
+    size_t       bytes[PL_RANKS_MAX];
+    uint8_t     *all = NULL, *from;
+    int64_t      n = move(s, pl_comm_rank(comm), NULL, false);
+    pl_doc_said *mine = pl_calloc((size_t)n + 1, sizeof *mine);
+    if (!mine) return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+    move(s, pl_comm_rank(comm), mine, false);
+    pl_status st = pl_comm_gather(comm, mine, (size_t)n * sizeof *mine, &all, bytes, err);
+    pl_free(mine);
+    from = all;
+    for (int r = 0; r < s->v->ranks && st == PL_OK; r++) {
+        PL_CHECK(bytes[r] == (size_t)move(s, r, NULL, false) * sizeof *mine, "rank %d tells of other documents", r);
+        move(s, r, (pl_doc_said *)(void *)from, true);
+        from += bytes[r];
+    }
+    pl_free(all);
+    return st;
+}
+
+static pl_status pass_on(const survey *s, int64_t shard, const pl_doc_said *said, pl_err *err) {
+    int64_t       n = pl_dataset_shard_docs(s->ds, shard);
+    int64_t      *offsets = pl_calloc((size_t)n + 1, sizeof *offsets);
+    pl_doc_about *about = pl_calloc((size_t)n + 1, sizeof *about);
+    if (!offsets || !about) {
+        pl_free(offsets);
+        pl_free(about);
+        return pl_fail(err, PL_E_MEMORY, "dataset: out of memory");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        offsets[i + 1] = offsets[i] + said[i].rows;
+        about[i] = said[i].about;
+    }
+    pl_dataset_tell(s->ds, shard, offsets, about);
+    return PL_OK;
+}
+
+// What others opened, for the dataset; of a conversation its first document decides for all.
+static pl_status hear(survey *s, int rank, pl_err *err) {
+    pl_survey *v = s->v;
+    int64_t    at = 0;
+    for (int64_t i = 0; i < v->docs; i++)
+        v->doc[i].held = v->doc[i - v->doc[i].about.back].held;
+    for (int64_t k = 0; k < v->shards; at += pl_dataset_shard_docs(s->ds, k++))
+        if (v->owner[k] != rank) PL_TRY(pass_on(s, k, v->doc + at, err));
+    return PL_OK;
+}
+
+pl_status pl_survey_take(pl_survey *v, pl_dataset *ds, const char *dir, uint64_t seed, int64_t every, pl_comm *comm,
+                         pl_err *err) {
+    survey s = {.v = v, .ds = ds, .seed = seed, .every = every};
+    *v = (pl_survey){.docs = pl_dataset_docs(ds), .shards = pl_dataset_shards(ds), .ranks = pl_comm_ranks(comm)};
+    v->doc = pl_calloc((size_t)v->docs + 1, sizeof *v->doc);
+    v->owner = pl_calloc((size_t)v->shards + 1, sizeof *v->owner);
+    pl_status st = v->doc && v->owner ? PL_OK : pl_fail(err, PL_E_MEMORY, "%s: out of memory", dir);
+    if (st == PL_OK) st = same_manifest(ds, dir, comm, err);
+    if (st == PL_OK) st = look(v, ds, comm, err);
+    if (st == PL_OK) st = deal(v, dir, err);
+    if (st == PL_OK) st = read_own(&s, pl_comm_rank(comm), err);
+    if (st == PL_OK) st = tell(&s, comm, err);
+    if (st == PL_OK) st = hear(&s, pl_comm_rank(comm), err);
+    pl_free(s.doc.tokens);
+    pl_free(s.doc.loss_mask);
+    return st;
+}
