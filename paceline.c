@@ -329,11 +329,43 @@ static pl_status check_positional(const pl_command *c, const pl_cli_args *a, pl_
     return PL_OK;
 }
 
+// The processes of a command: `comm`, which share its work, and of each those that its target lies over, `tp`. NULL: one.
+typedef struct crew {
+    pl_comm *comm, *tp;
+} crew;
+
+static int all_ranks(const crew *w) {
+    return pl_comm_ranks(w->comm) * pl_comm_ranks(w->tp);
+}
+
+static bool follows(const crew *w) {
+    return pl_comm_rank(w->tp) > 0;
+}
+
+static bool is_first(const crew *w) {
+    return pl_comm_rank(w->comm) == 0 && !follows(w);
+}
+
+static bool joined(const crew *w) {
+    return pl_comm_joined(w->comm) || pl_comm_joined(w->tp);
+}
+
+static void tell_all(const crew *w, const pl_err *why) {
+    if (!follows(w)) pl_comm_fail(w->comm, why);
+    pl_comm_fail(w->tp, why);
+}
+
+// A follower has its leader's `comm` in its memory, and no part in it.
+static void dismiss(const crew *w) {
+    pl_comm_close(w->tp);
+    if (!follows(w)) pl_comm_close(w->comm);
+}
+
 // Ranks have a GPU each, by number.
-static pl_status find_device(const pl_command *c, const char *device, const pl_comm *comm, const pl_backend **be,
+static pl_status find_device(const pl_command *c, const char *device, const crew *w, const pl_backend **be,
                              pl_err *err) {
     char note[sizeof err->msg], numbered[32];
-    int  ranks = pl_comm_ranks(comm);
+    int  ranks = all_ranks(w), local = pl_comm_local(w->comm) * pl_comm_ranks(w->tp) + pl_comm_local(w->tp);
     if (ranks > 1 && strncmp(device, "cuda:", 5) == 0)
         return pl_fail(
             err, PL_E_USAGE,
@@ -342,7 +374,7 @@ static pl_status find_device(const pl_command *c, const char *device, const pl_c
     // A scheduler that shows each process one GPU calls it 0.
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     bool        one = visible && *visible && !strchr(visible, ',');
-    snprintf(numbered, sizeof numbered, "cuda:%d", one ? 0 : pl_comm_local(comm));
+    snprintf(numbered, sizeof numbered, "cuda:%d", one ? 0 : local);
     if (ranks > 1 && strcmp(device, "cuda") == 0) device = numbered;
     if (ranks > 1 && strcmp(device, "auto") == 0) {
         pl_err why = {0};
@@ -447,36 +479,48 @@ static pl_status end_parts(const pl_env *env, pl_err *err) {
     return pl_tp_end(env->tp, err);
 }
 
+// Threads of this process. Rank 0 has those of all that share the work, as it does much of it alone
+// (train/run/run.h).
+static int own_threads(const crew *w, int asked) {
+    int all = asked > 0 ? asked : pl_cores();
+    if (joined(w)) return asked > 0 ? asked : own_cores(pl_comm_neighbours(w->comm ? w->comm : w->tp));
+    if (all_ranks(w) == 1) return asked;
+    return pl_ranks_threads(all, is_first(w) ? pl_comm_ranks(w->tp) : all_ranks(w));
+}
+
+// All but the first: what the others ask for, until there is no more.
+static pl_status serve(const crew *w, const pl_env *env, pl_err *err) {
+    if (follows(w)) return pl_tp_follow(w->tp, env->backend, env->pool, err);
+    PL_TRY(pl_ranks_serve(env, err));
+    return pl_tp_end(w->tp, err);
+}
+
 // The command, once its ranks run.
-static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *comm, pl_err *err) {
+static pl_status on_rank(const pl_command *c, const pl_cli_args *a, const crew *w, pl_err *err) {
     pl_json_out json = {0};
-    bool        first = pl_comm_rank(comm) == 0;
-    bool        parts = c->parts && pl_cli_int(a, "tensor-parallel") > 1;
+    bool        first = is_first(w);
     pl_env      env = {.quiet = pl_cli_has(a, "quiet"),
                        .json = pl_cli_has(a, "json"),
-                       .comm = parts ? NULL : comm,
-                       .tp = parts ? comm : NULL,
+                       .comm = follows(w) ? NULL : w->comm,
+                       .tp = w->tp,
                        .has_seed = pl_cli_has(a, "seed"),
                        .seed = 1};
 
     int threads;
     env.keys = pl_stage_tables(&env.n_keys);
     pl_log_set(!first ? PL_LOG_MUTE : env.quiet ? PL_LOG_QUIET : PL_LOG_NORMAL);
-    if (first || pl_comm_joined(comm)) pl_stop_install();
-    PL_TRY(find_device(c, pl_cli_text(a, "device"), comm, &env.backend, err));
-    if (comm) PL_TRY(pl_comm_open(comm, pl_cli_text(a, "transport"), env.backend, err));
+    if (first || joined(w)) pl_stop_install();
+    PL_TRY(find_device(c, pl_cli_text(a, "device"), w, &env.backend, err));
+    if (env.comm) PL_TRY(pl_comm_open(env.comm, pl_cli_text(a, "transport"), env.backend, err));
+    if (env.tp) PL_TRY(pl_comm_open(env.tp, pl_cli_text(a, "transport"), env.backend, err));
     PL_TRY(find_threads(a, &threads, err));
-    if (pl_comm_joined(comm))
-        threads = threads > 0 ? threads : own_cores(pl_comm_neighbours(comm));
-    else if (!first || parts)
-        threads = pl_ranks_threads(threads > 0 ? threads : pl_cores(), pl_comm_ranks(comm));
     if (env.has_seed) env.seed = (uint64_t)pl_cli_int(a, "seed");
-    PL_TRY(pl_pool_create(&env.pool, threads, err));
+    PL_TRY(pl_pool_create(&env.pool, own_threads(w, threads), err));
     env.threads = pl_pool_threads(env.pool);
     pl_status same = pl_comm_joined(env.comm) ? same_recipe(&env, a, err) : PL_OK;
     if (!first || same != PL_OK) {
         pl_status st = same;
-        if (st == PL_OK) st = parts ? pl_tp_follow(comm, env.backend, env.pool, err) : pl_ranks_serve(&env, err);
+        if (st == PL_OK) st = serve(w, &env, err);
         pl_pool_destroy(env.pool);
         return st;
     }
@@ -488,7 +532,8 @@ static pl_status on_rank(const pl_command *c, const pl_cli_args *a, pl_comm *com
         env.text = stdout;
     }
     pl_status st = c->run(&env, a, err);
-    if (st == PL_OK) st = parts ? end_parts(&env, err) : pl_ranks_end(&env, err);
+    if (st == PL_OK) st = pl_ranks_end(&env, err);
+    if (st == PL_OK && env.tp) st = end_parts(&env, err);
     if (st == PL_OK) st = finish_output(env.result, err);
     // A verdict is told though it is a failure, once all of it is there.
     if (st != PL_OK && c->verdict && env.json && json.depth == 1 && !json.first) finish_output(&json, NULL);
@@ -520,15 +565,16 @@ static pl_status join(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, 
     return pl_comm_join(comm, &place, err);
 }
 
-// A target over ranks: all that were started, or as many as are asked for.
-static pl_status find_parts(pl_comm **comm, const pl_cli_args *a, const pl_launch *l, int parts, pl_err *err) {
-    if (!l->by) return pl_comm_fork(comm, parts, err);
-    if (l->ranks != parts)
+// A target over ranks: all that were started, or as many as are asked for, for each of those that share the work.
+static pl_status find_parts(crew *w, const pl_cli_args *a, const pl_launch *l, int parts, int ranks, pl_err *err) {
+    if (!l->by && ranks > 1) PL_TRY(pl_comm_fork(&w->comm, ranks, err));
+    if (!l->by) return pl_comm_fork(&w->tp, parts, err);
+    if (l->ranks != parts || ranks > 1)
         return pl_fail(err, PL_E_USAGE,
-                       "--tensor-parallel %d: %s has started %d processes, over which the target is "
-                       "to lie; give their number",
-                       parts, l->by, l->ranks);
-    return join(comm, a, l, err);
+                       "--tensor-parallel %d: %s has started %d processes, over which the target is to lie; give "
+                       "--tensor-parallel %d and no --ranks, or start one process of a machine, with --ranks",
+                       parts, l->by, l->ranks, l->ranks);
+    return join(&w->tp, a, l, err);
 }
 
 static bool given(const pl_command *c, const pl_cli_args *a, const char *name) {
@@ -545,7 +591,7 @@ static pl_status refuse_others(const pl_command *c, const pl_cli_args *a, const 
     return PL_OK;
 }
 
-static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_args *a, pl_err *err) {
+static pl_status find_ranks(crew *w, const pl_command *c, const pl_cli_args *a, pl_err *err) {
     pl_launch_options o = {.rank = given(c, a, "rank") ? (int)pl_cli_int(a, "rank") : -1,
                            .world = given(c, a, "world") ? (int)pl_cli_int(a, "world") : 0,
                            .address = given(c, a, "address") ? pl_cli_text(a, "address") : NULL,
@@ -556,35 +602,30 @@ static pl_status find_ranks(pl_comm **comm, const pl_command *c, const pl_cli_ar
     int               ranks = c->ranks ? (int)pl_cli_int(a, "ranks") : 1;
     pl_launch         l = {.ranks = 1};
     if (c->recipe || parts > 1 || asks) PL_TRY(pl_launch_find(&l, &o, environment, NULL, err));
-    if (parts > 1 && ranks > 1)
-        return pl_fail(err, PL_E_USAGE,
-                       "--tensor-parallel %d and --ranks %d: ranks that share the work have the whole target each; "
-                       "give one of the two",
-                       parts, ranks);
-    if (parts > 1) return find_parts(comm, a, &l, parts, err);
+    if (parts > 1) return find_parts(w, a, &l, parts, ranks, err);
     if (!c->ranks) return refuse_others(c, a, &l, err);
     if (l.by && ranks > 1)
         return pl_fail(err, PL_E_USAGE,
                        "--ranks %d: %s has started %d processes already, of which this is one; leave it out", ranks,
                        l.by, l.ranks);
-    if (l.by) return join(comm, a, &l, err);
+    if (l.by) return join(&w->comm, a, &l, err);
     if (o.group && strcmp(o.group, "auto") != 0)
         return pl_fail(err, PL_E_USAGE, "--group %s: is how ranks meet that were started one by one; leave it out",
                        o.group);
     // Who names a transport gets it also for a single rank.
-    if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(comm, ranks, err);
+    if (ranks > 1 || pl_cli_has(a, "transport")) return pl_comm_fork(&w->comm, ranks, err);
     return PL_OK;
 }
 
 // *told: the failure is another process's to tell.
 static pl_status carry_out(const pl_command *c, const pl_cli_args *a, bool *told, pl_err *err) {
-    pl_comm *comm = NULL;
+    crew w = {0};
     PL_TRY(check_positional(c, a, err));
-    PL_TRY(find_ranks(&comm, c, a, err));
-    pl_status st = on_rank(c, a, comm, err);
-    if (st != PL_OK) pl_comm_fail(comm, err);
-    *told = pl_comm_rank(comm) > 0 && !pl_comm_joined(comm);
-    pl_comm_close(comm);
+    pl_status st = find_ranks(&w, c, a, err);
+    if (st == PL_OK) st = on_rank(c, a, &w, err);
+    if (st != PL_OK) tell_all(&w, err);
+    *told = !is_first(&w) && !joined(&w);
+    dismiss(&w);
     return st;
 }
 

@@ -393,7 +393,10 @@ sent() { # bytes that the hosts' links have sent
 
 hosts_down() {
     local i
-    for i in 0 1 2 3; do ip netns del "plh$i" 2>/dev/null; done
+    for i in 0 1 2 3; do # a namespace ends some time after it was deleted, and its link with it
+        ip link del "plh-$i" 2>/dev/null
+        ip netns del "plh$i" 2>/dev/null
+    done
     ip link del plh 2>/dev/null
 }
 
@@ -470,7 +473,7 @@ hosts_by_mpi() {
     local before bytes want state=$work/host0/run/checkpoints/last/training_state
     command -v mpirun >/dev/null && "$p" doctor | grep -q 'mpi .*Open MPI' || { say hosts "MPI: not shown (no mpirun, or a build without Open MPI)"; return; }
     rm -rf "$work"/host?/run
-    hosts_up || return # the cut link again
+    hosts_up || { fail hosts "MPI: the hosts are not up again"; return; } # the cut link
     before=$(sent)
     mpi_hosts 100 || { cat "$work/mpirun.log" "$work"/host?/log; fail hosts "MPI: four hosts"; return; }
     bytes=$(($(sent) - before))

@@ -143,6 +143,37 @@ static void datasets_and_drafters(void **state) {
     same_file("t1", "t2", "checkpoints/last/model.safetensors");
 }
 
+// Two groups of two: ranks that share the work, each with a target over two processes; and a drafter that answers itself.
+static void groups(void **state) {
+    (void)state;
+    char              command[256], own[320];
+    const char *const cut = "--set data.rows_per_shard=40 --set train.slots=2 ";
+    const char *const ways[] = {"--tensor-parallel 2", "--ranks 2 --tensor-parallel 2"};
+    snprintf(command, sizeof command, "%s--set data.mode=online", cut);
+    stage("generate", "h1", cut);
+    stage("train", "s1", command);
+    snprintf(own, sizeof own,
+             "%s--set train.unroll=0 --set drafter.kind=lm --set drafter.start=" TARGET
+             " --set train.on_policy.share=0.6 --set data.dataset=%s/h1/dataset ",
+             cut, base);
+    stage("train", "o1", own);
+    for (int i = 0; i < 2; i++) {
+        char name[3][8], options[400];
+        for (int k = 0; k < 3; k++)
+            snprintf(name[k], sizeof name[k], "%c%d", "hso"[k], i + 2);
+        snprintf(options, sizeof options, "%s%s", cut, ways[i]);
+        stage("generate", name[0], options);
+        snprintf(options, sizeof options, "diff -r %s/h1/dataset %s/%s/dataset", base, base, name[0]);
+        assert_int_equal(system(options), 0);
+        snprintf(options, sizeof options, "%s %s", command, ways[i]);
+        stage("train", name[1], options);
+        same_file("s1", name[1], "checkpoints/last/training_state");
+        snprintf(options, sizeof options, "%s%s", own, ways[i]);
+        stage("train", name[2], options);
+        same_file("o1", name[2], "checkpoints/last/training_state");
+    }
+}
+
 static void measurements(void **state) {
     (void)state;
     char    path[160];
@@ -182,8 +213,10 @@ static void refusals(void **state) {
     test_run_fails(2, "--tensor-parallel 2: options has started 3 processes",
                    DECODE "--tensor-parallel 2 --rank 0 --world 3 --address 127.0.0.1:1");
     test_run_fails(2, "one GPU for 2 ranks", DECODE "--tensor-parallel 2 --device cuda:0");
-    test_run_fails(2, "--tensor-parallel 2 and --ranks 2",
-                   "train %s/r.yaml --out %s/bad --quiet --ranks 2 --tensor-parallel 2", base, base);
+    test_run_fails(2, "over which the target is to lie; give --tensor-parallel 4",
+                   "train %s/r.yaml --out %s/bad --quiet --ranks 2 --tensor-parallel 2 --rank 0 --world 4 "
+                   "--address 127.0.0.1:1",
+                   base, base);
     test_run_fails(1, "a target is trained whole", "train %s/t.yaml --out %s/bad --quiet --tensor-parallel 2", base,
                    base);
     test_run_fails(2, "--tensor-parallel: unknown option", "inspect " TARGET " --tensor-parallel 2");
@@ -191,8 +224,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers), cmocka_unit_test(launched),
-                                       cmocka_unit_test(datasets_and_drafters), cmocka_unit_test(measurements),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers), cmocka_unit_test(launched),     cmocka_unit_test(datasets_and_drafters),
+        cmocka_unit_test(groups),  cmocka_unit_test(measurements), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
