@@ -666,6 +666,11 @@ kills_same_training() { # weights, the best ones, metrics
     cmp <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/one/metrics.jsonl") <(grep -o '"step":[0-9]*,"loss":[^,]*' "$work/run/metrics.jsonl") || { fail kills "$1: other metrics"; return 1; }
 }
 
+kills_same_names() { # WHAT [PATTERN]: but for logs of ranks and event files of starts before the first checkpoint, which one undisturbed process has none of
+    local other="/rank-[0-9]*[.]log$|/events[.]out${2:+|$2}"
+    diff <(kills_names "$work/one" | grep -vE "$other") <(kills_names "$work/run" | grep -vE "$other") || { fail kills "$1: other files"; return 1; }
+}
+
 # What is killed: its recipe and how far it goes between kills at most, its words for so many ranks, and what must be equal.
 kills_training() {
     awk 'BEGIN { srand(1); split("rider leader wind group wheel climb road coach", w); for (i = 0; i < 9000; i++) printf "%s%s", w[int(rand() * 8) + 1], i % 9 == 8 ? ".\n" : " " }' >"$work/kills.txt"
@@ -678,9 +683,7 @@ END
     stride=12
 }
 kills_training_words() { words=(train "$work/kills.yaml" --ranks "$1" --set "train.shard=$([ $((RANDOM % 2)) = 0 ] && echo none || echo optimizer)"); }
-kills_training_same() {
-    kills_same_training training && diff <(kills_names "$work/one") <(kills_names "$work/run") || { fail kills "training: other files"; return 1; }
-}
+kills_training_same() { kills_same_training training && kills_same_names training; }
 
 kills_small() { # STEPS: a small drafter of small documents
     cat >"$work/kills.yaml" <<END
@@ -698,9 +701,8 @@ kills_generation_same() { diff -r "$work/one/dataset" "$work/run/dataset" && dif
 
 kills_bounded_run() { kills_small $((2 * $1)); }
 kills_bounded_run_words() { words=(train "$work/kills.yaml" --ranks "$1" --set data.disk_budget=4MB); }
-kills_bounded_run_same() { # which shards are there depends on who came when, as do logs of ranks and event files of starts before the first checkpoint
-    local other='bounded/shard-|/rank-[0-9]*[.]log$|/events[.]out'
-    kills_same_training "bounded run" && diff <(kills_names "$work/one" | grep -vE "$other") <(kills_names "$work/run" | grep -vE "$other") || { fail kills "bounded run: other files"; return 1; }
+kills_bounded_run_same() { # which shards are there depends on who came when
+    kills_same_training "bounded run" && kills_same_names "bounded run" bounded/shard- || return 1
     [ "$(cat "$work"/run/bounded/shard-* | wc -c)" -le 4000000 ] || { fail kills "bounded run: more than its budget"; return 1; }
 }
 
