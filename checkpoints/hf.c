@@ -18,7 +18,7 @@
 static const char EAGLE3[] = "LlamaForCausalLMEagle3", PACELINE[] = "PacelineEagle3";
 static const char EAGLE1[] = "LlamaForCausalLMEagle", EAGLE1_VLLM[] = "EagleLlamaForCausalLM";
 static const char PACELINE1[] = "PacelineEagle", PACELINE_OTHER[] = "PacelineDrafter";
-static const char DFLASH[] = "DFlashDraftModel", PACELINE_DFLASH[] = "PacelineDFlash";
+static const char DFLASH[] = "DFlashDraftModel", DFLASH2[] = "DFlash2DraftModel", PACELINE_DFLASH[] = "PacelineDFlash";
 static const char LLAMA[] = "LlamaForCausalLM";
 
 void pl_hf_config_init(pl_hf_config *cfg) {
@@ -154,7 +154,7 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     bool    draft = pl_json_find(j, NULL, "draft_vocab_size") != NULL;
     bool    llama = strcmp(name, LLAMA) == 0, eagle3 = strcmp(name, EAGLE3) == 0 || strcmp(name, PACELINE) == 0;
     bool    eagle1 = strcmp(name, EAGLE1) == 0 || strcmp(name, EAGLE1_VLLM) == 0 || strcmp(name, PACELINE1) == 0;
-    bool    dflash = strcmp(name, DFLASH) == 0 || strcmp(name, PACELINE_DFLASH) == 0;
+    bool    dflash = strcmp(name, DFLASH) == 0 || strcmp(name, DFLASH2) == 0 || strcmp(name, PACELINE_DFLASH) == 0;
     int64_t layers;
     PL_TRY(pl_json_opt_int(j, NULL, "num_hidden_layers", 1, PL_HF_LAYERS_MAX, PL_HF_LAYERS_MAX, &layers, err));
     if (role == PL_HF_DRAFTER && (eagle3 || (llama && draft)))
@@ -174,9 +174,9 @@ static pl_status read_architecture(pl_hf_config *c, const pl_json *j, pl_hf_role
     if (!known && family)
         return pl_json_fail(j, list, err, "%s without draft_vocab_size is a target, not a draft head", name);
     if (!known)
-        return pl_json_fail(j, list, err,
-                            "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s; %s, %s", name,
-                            EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1, DFLASH, PACELINE_DFLASH);
+        return pl_json_fail(
+            j, list, err, "\"%.60s\" is not supported; draft heads are %s, %s, or %s with %s; %s, %s; %s, %s, %s", name,
+            EAGLE3, PACELINE, LLAMA, "draft_vocab_size", EAGLE1, PACELINE1, DFLASH, DFLASH2, PACELINE_DFLASH);
     *of = role == PL_HF_TARGET ? family : &pl_hf_drafter_family;
     c->qkv_bias = (*of)->qkv_bias;
     c->qk_norm = (*of)->qk_norm || c->backbone == PL_HF_DFLASH;
@@ -269,6 +269,17 @@ static pl_status read_switch(const pl_json *j, const cJSON *eagle, const char *k
     return eagle ? pl_json_opt_bool(j, eagle, key, *out, out, err) : PL_OK;
 }
 
+static pl_status read_selector(pl_hf_config *c, const pl_json *j, const cJSON *own, pl_err *err) {
+    const cJSON *selector;
+    int64_t      rank, candidates;
+    PL_TRY(pl_json_opt_object(j, own, "selector", &selector, err));
+    if (!selector) return PL_OK;
+    PL_TRY(pl_json_get_int(j, selector, "rank", 1, PL_HF_HIDDEN_MAX, &rank, err));
+    PL_TRY(pl_json_get_int(j, selector, "candidates", 1, PL_HF_VOCAB_MAX, &candidates, err));
+    c->selector = (pl_hf_selector){.rank = (int)rank, .candidates = (int)candidates};
+    return PL_OK;
+}
+
 static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     const cJSON *own, *head;
     PL_TRY(pl_json_opt_object(j, NULL, "paceline", &own, err));
@@ -282,6 +293,7 @@ static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
     }
     for (const cJSON *k = own->child; k; k = k->next)
         if (strcmp(k->string, "head") != 0 && strcmp(k->string, "tap_numbering") != 0 &&
+            !(c->backbone != PL_HF_DFLASH && strcmp(k->string, "selector") == 0) &&
             !(c->backbone == PL_HF_OTHER && strcmp(k->string, "backbone") == 0))
             return pl_json_fail(j, k, err, "unknown; written by a newer paceline?");
     const char *numbering;
@@ -292,6 +304,7 @@ static pl_status read_own(pl_hf_config *c, const pl_json *j, pl_err *err) {
         c->tap_numbering = PL_HF_TAPS_OUTPUT;
     else if (*numbering)
         return pl_json_fail(j, pl_json_find(j, own, "tap_numbering"), err, "expected \"input\" or \"output\"");
+    PL_TRY(read_selector(c, j, own, err));
     PL_TRY(pl_json_opt_object(j, own, "head", &head, err));
     if (!head) return PL_OK;
     return pl_hf_head_read(&c->head, j, head, err);
@@ -498,12 +511,19 @@ static void put_drafter(pl_json_out *o, const pl_hf_config *c) {
         pl_put_ids(o, "eagle_aux_hidden_state_layer_ids", c->tap, c->n_taps);
         pl_json_out_close(o, '}');
     }
-    if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER) return;
+    bool selects = c->selector.candidates > 0 && c->backbone != PL_HF_DFLASH;
+    if (!*c->head.kind && c->tap_numbering == PL_HF_TAPS_UNSTATED && c->backbone != PL_HF_OTHER && !selects) return;
     pl_put_object(o, "paceline");
     if (c->backbone == PL_HF_OTHER) pl_put_str(o, "backbone", c->backbone_name);
     if (*c->head.kind) {
         pl_put_object(o, "head");
         pl_hf_head_put(o, &c->head);
+        pl_json_out_close(o, '}');
+    }
+    if (selects) {
+        pl_put_object(o, "selector");
+        put_int(o, "rank", c->selector.rank);
+        put_int(o, "candidates", c->selector.candidates);
         pl_json_out_close(o, '}');
     }
     if (c->tap_numbering != PL_HF_TAPS_UNSTATED)

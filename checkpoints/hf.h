@@ -119,6 +119,7 @@ typedef struct pl_hf_config {
     bool                fc_norm, norm_output, norm_before_fc, norm_before_residual;
     pl_hf_block         block;
     pl_hf_head          head; // paceline.head
+    pl_hf_selector      selector;
 } pl_hf_config;
 
 // What a config must be to be accepted.
@@ -130,8 +131,8 @@ typedef enum pl_hf_role { PL_HF_TARGET, PL_HF_DRAFTER } pl_hf_role;
 //   Gemma3ForConditionalGeneration (its text_config; images are not read)
 //   PL_HF_DRAFTER: LlamaForCausalLMEagle3, PacelineEagle3, LlamaForCausalLM with draft_vocab_size (published EAGLE-3
 //   heads); LlamaForCausalLMEagle, EagleLlamaForCausalLM, PacelineEagle, LlamaForCausalLM of one layer without
-//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel, whose
-//   output matrix is the target's, and PacelineDFlash, whose head may be another or whose slots draft otherwise;
+//   draft_vocab_size (published EAGLE-1 and EAGLE-2 heads; their folders hold fc.weight); DFlashDraftModel
+//   and DFlash2DraftModel, whose output matrix is the target's, and PacelineDFlash, whose head may be another or whose slots draft otherwise;
 //   PacelineDrafter, whose backbone is the one that paceline.backbone names
 // *cfg is zeroed on failure.
 pl_status pl_hf_config_read(pl_hf_config *cfg, const char *dir, pl_hf_role role, pl_err *err);

@@ -17,9 +17,9 @@ static pl_status read_int(const pl_json *j, const cJSON *inner, const char *key,
 
 // What would have to be computed otherwise.
 static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
-    static const char *const unknown[] = {
-        "projector_type", "conv_kernel_size", "selector_rank", "markov_rank", "shift_label",    "output_multiplier",
-        "causal",         "is_causal",        "fc_norm",       "norm_output", "norm_before_fc", "norm_before_residual"};
+    static const char *const unknown[] = {"projector_type", "markov_rank",         "shift_label", "output_multiplier",
+                                          "causal",         "is_causal",           "fc_norm",     "norm_output",
+                                          "norm_before_fc", "norm_before_residual"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         for (int top = 0; top < 2; top++) {
             const cJSON *node = pl_json_find(j, top ? NULL : inner, unknown[i]);
@@ -27,6 +27,32 @@ static pl_status refuse(const pl_json *j, const cJSON *inner, pl_err *err) {
                 return pl_json_fail(j, node, err, "not supported; plain DFlash is, without it");
         }
     return PL_OK;
+}
+
+// A number that is stated together with another, both or none.
+static pl_status read_pair(const pl_json *j, const cJSON *inner, const char *const key[2], const int64_t most[2],
+                           int *const out[2], pl_err *err) {
+    bool there = false;
+    for (int i = 0; i < 2; i++) {
+        const cJSON *node = pl_json_find(j, cJSON_GetObjectItemCaseSensitive(inner, key[i]) ? inner : NULL, key[i]);
+        there |= node && !cJSON_IsNull(node);
+    }
+    for (int i = 0; i < 2 && there; i++)
+        PL_TRY(read_int(j, inner, key[i], 1, most[i], out[i], err));
+    return PL_OK;
+}
+
+// DFlash 2's parts.
+static pl_status read_second(pl_hf_config *c, const pl_json *j, const cJSON *inner, pl_err *err) {
+    PL_TRY(read_pair(j, inner, (const char *const[2]){"conv_kernel_size", "conv_group_size"},
+                     (int64_t[2]){c->block.size, c->hidden_size}, (int *const[2]){&c->block.taps, &c->block.group},
+                     err));
+    if (c->block.taps > 0 && c->hidden_size % c->block.group != 0)
+        return pl_json_fail(j, NULL, err, "conv_group_size %d does not divide the width %d", c->block.group,
+                            c->hidden_size);
+    return read_pair(j, inner, (const char *const[2]){"selector_rank", "selector_top_k"},
+                     (int64_t[2]){PL_HF_HIDDEN_MAX, c->vocab_size},
+                     (int *const[2]){&c->selector.rank, &c->selector.candidates}, err);
 }
 
 pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
@@ -38,6 +64,7 @@ pl_status pl_hf_block_read(pl_hf_config *c, const pl_json *j, pl_err *err) {
     bool anchor = false;
     PL_TRY(pl_json_opt_bool(j, NULL, "sample_from_anchor", false, &anchor, err));
     PL_TRY(pl_json_opt_bool(j, inner, "sample_from_anchor", anchor, &c->block.anchor_first, err));
+    PL_TRY(read_second(c, j, inner, err));
     c->target_head = !*c->head.kind;
     int64_t target_layers;
     PL_TRY(pl_json_opt_int(j, NULL, "num_target_layers", 0, PL_HF_LAYERS_MAX, 0, &target_layers, err));
@@ -64,12 +91,23 @@ void pl_hf_block_put(pl_json_out *o, const pl_hf_config *c) {
     pl_put_int(o, "mask_token_id", c->block.mask_token);
     if (c->block.anchor_first) pl_put_bool(o, "sample_from_anchor", true);
     pl_put_ids(o, "target_layer_ids", c->tap, c->n_taps);
+    pl_hf_block_put_second(o, c);
     pl_json_out_close(o, '}');
+}
+
+void pl_hf_block_put_second(pl_json_out *o, const pl_hf_config *c) {
+    if (c->block.taps > 0) {
+        pl_put_int(o, "conv_kernel_size", c->block.taps);
+        pl_put_int(o, "conv_group_size", c->block.group);
+    }
+    if (c->selector.candidates == 0) return;
+    pl_put_int(o, "selector_rank", c->selector.rank);
+    pl_put_int(o, "selector_top_k", c->selector.candidates);
 }
 
 typedef struct tensor {
     const char *name;
-    int64_t     rows, cols;
+    int64_t     size[3];
 } tensor;
 
 static bool walk(const tensor *t, size_t n, const char *prefix, pl_hf_tensor_fn fn, void *arg) {
@@ -77,36 +115,46 @@ static bool walk(const tensor *t, size_t n, const char *prefix, pl_hf_tensor_fn 
     for (size_t i = 0; i < n && go; i++) {
         char name[96];
         snprintf(name, sizeof name, "%s%s", prefix, t[i].name);
-        go = fn(arg, name, t[i].rows, t[i].cols);
+        go = fn(arg, name, t[i].size);
     }
     return go;
 }
 
 bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg) {
     int64_t      d = s->width, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, inter = s->intermediate;
-    const tensor once[] = {{"fc.weight", d, s->read}, {"hidden_norm.weight", d, 0}, {"norm.weight", d, 0}};
-    const tensor layer[] = {{"input_layernorm.weight", d, 0},
-                            {"post_attention_layernorm.weight", d, 0},
-                            {"self_attn.q_proj.weight", q, d},
-                            {"self_attn.k_proj.weight", kv, d},
-                            {"self_attn.v_proj.weight", kv, d},
-                            {"self_attn.o_proj.weight", d, q},
-                            {"self_attn.q_norm.weight", s->head_dim, 0},
-                            {"self_attn.k_norm.weight", s->head_dim, 0},
-                            {"mlp.gate_proj.weight", inter, d},
-                            {"mlp.up_proj.weight", inter, d},
-                            {"mlp.down_proj.weight", d, inter}};
-    const tensor markov[] = {{"markov_head.markov_w1.weight", s->vocab, s->markov_rank},
-                             {"markov_head.markov_w2.weight", s->head_rows, s->markov_rank}};
-    const tensor confidence[] = {{"confidence_head.proj.weight", 1, s->confidence_inputs},
-                                 {"confidence_head.proj.bias", 1, 0}};
+    const tensor once[] = {{"fc.weight", {d, s->read}}, {"hidden_norm.weight", {d}}, {"norm.weight", {d}}};
+    const tensor layer[] = {{"input_layernorm.weight", {d}},
+                            {"post_attention_layernorm.weight", {d}},
+                            {"self_attn.q_proj.weight", {q, d}},
+                            {"self_attn.k_proj.weight", {kv, d}},
+                            {"self_attn.v_proj.weight", {kv, d}},
+                            {"self_attn.o_proj.weight", {d, q}},
+                            {"self_attn.q_norm.weight", {s->head_dim}},
+                            {"self_attn.k_norm.weight", {s->head_dim}},
+                            {"mlp.gate_proj.weight", {inter, d}},
+                            {"mlp.up_proj.weight", {inter, d}},
+                            {"mlp.down_proj.weight", {d, inter}}};
+    const tensor markov[] = {{"markov_head.markov_w1.weight", {s->vocab, s->markov_rank}},
+                             {"markov_head.markov_w2.weight", {s->head_rows, s->markov_rank}}};
+    const tensor confidence[] = {{"confidence_head.proj.weight", {1, s->confidence_inputs}},
+                                 {"confidence_head.proj.bias", {1}}};
+    int64_t      kernels = s->taps > 0 ? 2 * s->taps * (d / s->group) : 0;
+    const tensor conv[] = {{"attention_conv.base_kernel", {2, s->taps, d}},
+                           {"attention_conv.kernel_projection.weight", {kernels, d}},
+                           {"mlp_conv.base_kernel", {2, s->taps, d}},
+                           {"mlp_conv.kernel_projection.weight", {kernels, d}}};
+    const tensor selector[] = {{"candidate_selector.predecessor_codebook", {s->vocab, s->selector_rank}},
+                               {"candidate_selector.successor_codebook", {s->head_rows, s->selector_rank}},
+                               {"candidate_selector.hidden_projection.weight", {s->selector_rank, d}}};
     bool         go = walk(once, sizeof once / sizeof *once, "", fn, arg);
     for (int64_t i = 0; i < s->layers && go; i++) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "layers.%lld.", (long long)i);
         go = walk(layer, sizeof layer / sizeof *layer, prefix, fn, arg);
+        if (go && s->taps > 0) go = walk(conv, sizeof conv / sizeof *conv, prefix, fn, arg);
     }
     if (go && s->markov_rank > 0) go = walk(markov, sizeof markov / sizeof *markov, "", fn, arg);
     if (go && s->confidence_inputs > 0) go = walk(confidence, sizeof confidence / sizeof *confidence, "", fn, arg);
+    if (go && s->selector_rank > 0) go = walk(selector, sizeof selector / sizeof *selector, "", fn, arg);
     return go;
 }

@@ -8,6 +8,8 @@
 //   slot
 //                                    the token behind its own (DSpark, arXiv 2607.05147)
 //   num_target_layers                of the target
+//   conv_kernel_size, conv_group_size, selector_rank, selector_top_k
+//                                    DFlash 2's convolutions and selector; here or in dflash_config; absent: none
 #ifndef PL_HF_BLOCK_H
 #define PL_HF_BLOCK_H
 
@@ -21,9 +23,11 @@ typedef struct pl_hf_block {
     int  mask_token;
     bool anchor_first;  // sample_from_anchor
     int  target_layers; // 0: not stated
+    int  taps, group;   // of the convolutions around each sublayer (kernels/op/blockconv.h); 0: none
 } pl_hf_block;
 
-// What the tensors of a published block drafter are called, and their sizes: z-lab's names, DSpark's beside them. Those
+// What the tensors of a published block drafter are called, and their sizes: z-lab's names, DSpark's and DFlash 2's
+// beside them. Those
 // that are the target's (embeddings, head) are not among them.
 typedef struct pl_hf_block_sizes {
     int64_t layers, width, heads, kv_heads, head_dim, intermediate;
@@ -31,10 +35,12 @@ typedef struct pl_hf_block_sizes {
     int64_t vocab, head_rows;  // of the Markov head's two factors
     int64_t markov_rank;       // 0: none
     int64_t confidence_inputs; // of the confidence head; 0: none
+    int64_t taps, group;       // of DFlash 2's convolutions; 0: none
+    int64_t selector_rank;     // 0: none
 } pl_hf_block_sizes;
 
-// cols 0: a vector. False ends the walk.
-typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, int64_t rows, int64_t cols);
+// Sizes one after the other, 0 after the last. False ends the walk.
+typedef bool (*pl_hf_tensor_fn)(void *arg, const char *name, const int64_t size[3]);
 // Whether fn was true for all of them.
 bool pl_hf_block_tensors(const pl_hf_block_sizes *s, pl_hf_tensor_fn fn, void *arg);
 
@@ -45,5 +51,7 @@ pl_status pl_hf_block_read(struct pl_hf_config *c, const pl_json *j, pl_err *err
 // A list of layers, appended to the taps.
 pl_status pl_hf_taps_read(struct pl_hf_config *c, const pl_json *j, const cJSON *layers, pl_err *err);
 void      pl_hf_block_put(pl_json_out *o, const struct pl_hf_config *c); // members of the open top object
+// Of it DFlash 2's own members, into the open object.
+void      pl_hf_block_put_second(pl_json_out *o, const struct pl_hf_config *c);
 
 #endif

@@ -27,6 +27,12 @@ typedef struct pl_hf_head {
     pl_hf_setting setting[PL_HF_HEAD_SETTINGS];
 } pl_hf_head;
 
+// A selector behind the head (infer/head/selector.h): of blocks in dflash_config, as DFlash 2 has it (selector_rank,
+// selector_top_k), of others in paceline.selector.
+typedef struct pl_hf_selector {
+    int rank, candidates; // 0: none
+} pl_hf_selector;
+
 // "KIND" or "KIND:NAME=VALUE,NAME,...": a number, a text, or a flag that is set; "KIND:64" is short for rank=64.
 // PL_E_USAGE with one line.
 pl_status  pl_hf_head_parse(pl_hf_head *h, const char *text, pl_err *err);

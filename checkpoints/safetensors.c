@@ -5,6 +5,7 @@
 #include "kernels/base/files.h"
 #include "kernels/base/json.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,6 +313,14 @@ const char *pl_st_metadata(const pl_st *st, const char *key) {
     if (st->n_shards == 0) return NULL;
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(st->shards[0].header.root, METADATA);
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(metadata, key));
+}
+
+const char *pl_st_shape_text(char out[PL_ST_SHAPE_TEXT], const int64_t *shape, int rank) {
+    int n = snprintf(out, PL_ST_SHAPE_TEXT, "[");
+    for (int i = 0; i < rank && i < PL_ST_RANK; i++)
+        n += snprintf(out + n, (size_t)(PL_ST_SHAPE_TEXT - n), "%s%" PRId64, i ? ", " : "", shape[i]);
+    snprintf(out + n, (size_t)(PL_ST_SHAPE_TEXT - n), "]");
+    return out;
 }
 
 const char *pl_st_path(const pl_st *st) {

@@ -173,6 +173,15 @@ static int64_t width(const pl_weight_spec *s) {
     return s->cols > 0 ? s->cols : 1;
 }
 
+// The tensor's sizes of a part; returns its rank.
+static int shape_of(const pl_weight_spec *s, int p, int64_t shape[3]) {
+    int64_t rows = s->part[p].of ? s->part[p].of : s->part[p].rows, inner = s->inner[0] * s->inner[1];
+    shape[0] = inner > 0 ? rows / inner : rows;
+    shape[1] = inner > 0 ? s->inner[0] : s->cols;
+    shape[2] = s->inner[1];
+    return inner > 0 ? 3 : s->cols > 0 ? 2 : 1;
+}
+
 static const pl_weight_entry *part_of(const pl_weight_source *src, const pl_weight_spec *s, int p) {
     const pl_weight_entry *e = pl_weight_source_find(src, s->part[p].name);
     return !e && p == 0 && s->alias ? pl_weight_source_find(src, s->alias) : e;
@@ -182,26 +191,21 @@ static bool is_float(pl_dtype t) {
     return t == PL_F32 || t == PL_BF16 || t == PL_F16 || t == PL_F64;
 }
 
-static void shape_text(char out[128], const int64_t *shape, int rank) {
-    int n = snprintf(out, 128, "[");
-    for (int i = 0; i < rank && n < 100; i++)
-        n += snprintf(out + n, (size_t)(128 - n), "%s%" PRId64, i ? ", " : "", shape[i]);
-    snprintf(out + n, (size_t)(128 - n), "]");
-}
-
 static pl_status check_part(const pl_weight_source *src, const pl_weight_spec *s, int p, pl_err *err) {
     const pl_weight_entry *e = part_of(src, s, p);
-    int64_t                shape[2] = {s->part[p].of ? s->part[p].of : s->part[p].rows, s->cols};
-    int                    rank = s->cols > 0 ? 2 : 1;
-    char                   expected[128], found[128];
-    shape_text(expected, shape, rank);
+    int64_t                shape[3];
+    int                    rank = shape_of(s, p, shape);
+    bool                   other = false;
+    char                   expected[PL_ST_SHAPE_TEXT], found[PL_ST_SHAPE_TEXT];
+    pl_st_shape_text(expected, shape, rank);
     if (!e)
         return pl_fail(err, PL_E_INPUT, "%s: %s: missing; expected a tensor of shape %s", src->path, s->part[p].name,
                        expected);
-    if (e->rank != rank || e->shape[0] != shape[0] || (rank == 2 && e->shape[1] != shape[1])) {
-        shape_text(found, e->shape, e->rank);
+    for (int i = 0; i < rank && e->rank == rank; i++)
+        other |= e->shape[i] != shape[i];
+    if (e->rank != rank || other) {
         return pl_fail(err, PL_E_INPUT, "%s: %s: expected shape %s, found %s; config.json is of another model?",
-                       src->path, e->name, expected, found);
+                       src->path, e->name, expected, pl_st_shape_text(found, e->shape, e->rank));
     }
     if (!is_float(e->dtype))
         return pl_fail(err, PL_E_INPUT, "%s: %s: expected F32, BF16, F16 or F64, found %s", src->path, e->name,
@@ -430,12 +434,8 @@ pl_status pl_weights_write(const char *path, const pl_weight_spec *specs, int64_
         for (int p = 0; p < s->n_parts; p++, count++) {
             PL_CHECK(s->part[p].of == 0, "%s: a piece of a tensor is read, not written", s->part[p].name);
             args[count] = (conversion){.data = from, .dtype = dtype};
-            list[count] = (pl_st_source){.name = s->part[p].name,
-                                         .dtype = dtype,
-                                         .rank = s->cols > 0 ? 2 : 1,
-                                         .shape = {s->part[p].rows, s->cols},
-                                         .fill = convert,
-                                         .arg = &args[count]};
+            list[count] = (pl_st_source){.name = s->part[p].name, .dtype = dtype, .fill = convert, .arg = &args[count]};
+            list[count].rank = shape_of(s, p, list[count].shape);
             from += s->part[p].rows * width(s);
         }
     }

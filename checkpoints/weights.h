@@ -25,6 +25,7 @@ typedef struct pl_weight_spec {
     pl_weight_part part[PL_WEIGHT_PARTS];
     int            n_parts;
     int64_t        rows, cols; // rows: the sum over the parts; cols 0: rank 1, rows elements
+    int64_t        inner[2];   // not 0: a vector's tensor has rank 3, and these are its last two sizes
     bool           optional;   // absent is fine (all parts or none)
     const char    *alias;      // another name under which part 0 is accepted (tied lm_head and embedding), or NULL
 } pl_weight_spec;

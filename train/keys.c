@@ -107,6 +107,19 @@ const pl_key pl_train_keys[] = {
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.anchor_first), .each = true, .deflt = "false",
      .help = "dflash: the anchor's slot drafts too, each slot the token behind its own (DSpark)",
      .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.conv.taps), .each = true, .deflt = "0", .min = 0, .max = PL_HF_BLOCK_MAX,
+     .help =
+         "dflash: convolutions of so many taps along a block's slots around each sublayer (DFlash 2 has 2); 0: none",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.conv.group), .each = true, .deflt = "16", .min = 1, .max = 65536,
+     .help = "dflash: channels that share a tap's dynamic weight; divides the width", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.candidates), .each = true, .deflt = "0", .min = 0,
+     .max = PL_TOPK_MAX,
+     .help = "the head's best so many tokens are rescored by the token before them (DFlash 2 has 16), behind any head; "
+             "0: no selector",
+     .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_INT(pl_train_recipe, drafter.selector.rank), .each = true, .deflt = "0", .min = 0, .max = 65536,
+     .help = "of the selector; 0: 256 at 151,936 tokens, by the root of the vocabulary", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_BOOL(pl_train_recipe, drafter.bias), .deflt = "false",
      .help = "eagle1: fc has a bias, which vLLM cannot load", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_PATH(pl_train_recipe, traces.path),
@@ -166,6 +179,8 @@ const pl_key pl_train_keys[] = {
      .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_REAL(pl_train_recipe, train.confidence_weight), .deflt = "1", .min = 1e-6, .max = 1e6,
      .help = "head markov: weight of its confidence's loss beside the drafts'", .stages = PL_STAGE_DRAFTER},
+    {PL_KEY_FIELD_REAL(pl_train_recipe, train.selector_weight), .each = true, .deflt = "1", .min = 1e-6, .max = 1e6,
+     .help = "weight of the selector's loss beside the head's", .stages = PL_STAGE_DRAFTER},
     {PL_KEY_FIELD_ENUM(pl_train_recipe, train.objective), .each = true, .deflt = "kl", .names = pl_objective_name,
      .help = "kind: drafter: divergence from the target's distribution: forward KL, cross-entropy with it or with its "
              "choice, total variation, TVD++, reverse KL, Jensen-Shannon, LK losses; lm: label, the documents' own "

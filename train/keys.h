@@ -51,6 +51,12 @@ typedef struct pl_train_recipe {
         pl_ints     taps;
         int64_t     intermediate, layers, block, mask_token;
         bool        bias, anchor_first;
+        struct {
+            int64_t taps, group;
+        } conv;
+        struct {
+            int64_t rank, candidates;
+        } selector;
         const char *start;
         int         freeze;
     } drafter;
@@ -66,7 +72,7 @@ typedef struct pl_train_recipe {
         struct {
             double share, temperature;
         } on_policy;
-        double  pace_alpha, confidence_weight;
+        double  pace_alpha, confidence_weight, selector_weight;
         bool    masked_teacher;
         double  js_beta, lk_decay, token_weight, feature_weight, noise;
         int64_t holdout;

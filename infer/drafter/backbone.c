@@ -74,6 +74,14 @@ static pl_status share_target(pl_backbone *b, const pl_llama *target, pl_err *er
     return PL_OK;
 }
 
+static pl_status init_selector(pl_backbone *b, int64_t draft_vocab, pl_err *err) {
+    if (b->config.selector.candidates > 0 && b->head.kind->over_target)
+        return pl_fail(err, PL_E_UNSUPPORTED,
+                       "a head of kind \"%s\" reads the token before itself and has no selector; take another head",
+                       b->head.kind->name);
+    return pl_selector_init(&b->head.selector, &b->config.selector, b->shape.d, draft_vocab, err);
+}
+
 static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_hf_config *c, const pl_llama *target,
                       const pl_backend *be, pl_err *err) {
     *out = NULL;
@@ -92,12 +100,15 @@ static pl_status init(pl_backbone **out, const pl_backbone_kind *kind, const pl_
     pl_status st;
     PL_TRY_GOTO(st, fail, pl_layer_shape_from_config(&b->shape, c, err));
     PL_TRY_GOTO(st, fail, pl_head_init(&b->head, &c->head, b->shape.d, vd, err));
+    PL_TRY_GOTO(st, fail, init_selector(b, vd, err));
     if (c->target_head || b->head.kind->over_target) PL_TRY_GOTO(st, fail, share_target(b, target, err));
     PL_TRY_GOTO(st, fail, pl_params_init(&b->params, MAX_PARAMS + LAYER_PARAMS * b->layers, err));
     b->params.memory = be->memory;
     kind->init(b);
     b->head_param = b->params.n;
     b->head.kind->params(&b->head, &b->params);
+    b->selector_param = b->params.n;
+    pl_selector_params(&b->head.selector, &b->params, b->shape.d, c->vocab_size, vd);
     PL_TRY_GOTO(st, fail,
                 pl_rope_tables(&b->cos, &b->sin, &b->rope, &b->rope_bytes, &positions, be->real, be->memory, err));
     *out = b;
@@ -148,6 +159,8 @@ pl_status pl_backbone_create(pl_backbone **out, const pl_backbone_kind *kind, co
     c.tie_word_embeddings = false;
     pl_hf_config_plain(&c); // a drafter's layer is Llama's whatever the target's is
     c.dtype = PL_BF16;
+    c.selector = o->selector;
+    if (c.selector.candidates > 0 && c.selector.rank == 0) c.selector.rank = pl_selector_rank(c.vocab_size);
     kind->configure(&c, target, o);
     if (o->d2t) c.draft_vocab_size = (int)o->draft_vocab;
     PL_TRY(kind->check(&c, target, kind->draft ? "drafter" : "drafter.taps", err));

@@ -35,6 +35,8 @@ typedef struct pl_backbone_options {
     int            inter;                     // MLP width; 0: the target's
     int            layers, block, mask_token; // block drafters: layers; slots, the anchor's included; the masks' token
     bool           anchor_first; // DSpark: the anchor's slot drafts too, each slot the token behind its own
+    int            conv_taps, conv_group; // DFlash 2: taps and groups of its convolutions; 0: none
+    pl_hf_selector selector;              // candidates 0: none; rank 0: by the vocabulary
 } pl_backbone_options;
 
 // Rows of blocks and of their context, for `draft`. Exactly one of row (inference) and lo (training) is set.
@@ -101,7 +103,8 @@ struct pl_backbone {
     void                   *rope;
     size_t                  rope_bytes;
     pl_params               params;
-    int                     head_param; // the head's own parameters are head_param and those after it
+    int                     head_param;     // the head's own parameters are head_param and those after it,
+    int                     selector_param; // its selector's selector_param and those after it
     // Block drafters: layers, slots of a block, drafts of it, the first slot that drafts. Others: 1 and zeros.
     int                     layers, block, drafts, first;
 };

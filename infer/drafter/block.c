@@ -1,7 +1,7 @@
 // A block drafter: takes in final rows with the target's features as keys and values of its layers, then drafts all
 // slots of a block in one forward (infer/drafter/backbone.h: `draft`). A head that reads y alone runs once over all
-// slots that are wanted, and a device is waited for once; one over the target's rows (infer/head/markov.c) goes level
-// by level, a row a node and a wait a level.
+// slots that are wanted, and a device is waited for once; one whose law depends on the token before (over the target's
+// rows, infer/head/markov.c, or with a selector) goes level by level, a row a node and a wait a level.
 //
 // Cache of a session, for each layer: slot t holds the context row of position t. After the rows up to t = n-2 are in
 // (n tokens committed) the anchor is token n-1; the block's own rows take slots n-1, n, ... n-2+B and are overwritten
@@ -224,9 +224,22 @@ static void grow_all(block_drafter *d, pl_draft_item *it, int session, const flo
 
 // ---- level by level -------------------------------------------------------------------------------------------------
 
+// Rows of a list that has been waited for.
+static pl_selector_list list_of(const block_drafter *d, pl_ctx *ctx, const pl_selector_list *all, const int32_t *index,
+                                int rows) {
+    size_t   k = (size_t)d->model->head.selector.candidates, n = (size_t)rows * k;
+    int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
+    float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
+    for (int i = 0; i < rows && !ctx->measuring; i++) {
+        memcpy(id + (size_t)i * k, all->id + (size_t)index[i] * k, k * sizeof *id);
+        memcpy(value + (size_t)i * k, all->value + (size_t)index[i] * k, k * sizeof *value);
+    }
+    return (pl_selector_list){.id = id, .value = value, .hidden = pl_gather(ctx, all->hidden, index, rows)};
+}
+
 // Heads whose law depends on the token before: one row for each node that the trees go on from at this level. What the
-// slots alone say of the tokens, base [levels * n, Vd], is known for all of them.
-static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, pl_tensor x, pl_tensor base,
+// slots alone say of the tokens, all's base [levels * n, Vd] or list, is known for all of them.
+static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_batch *b, const pl_head_rows *all,
                                   int level, int *rows) {
     size_t   most = (size_t)d->n * (size_t)d->base.policy.width;
     int32_t *index = pl_ctx_bytes(ctx, most * sizeof *index), *token = pl_ctx_bytes(ctx, most * sizeof *token);
@@ -241,11 +254,10 @@ static pl_head_rows rows_of_nodes(block_drafter *d, pl_ctx *ctx, const pl_draft_
         }
     }
     if (*rows == 0) return (pl_head_rows){0};
-    return (pl_head_rows){.x = pl_gather(ctx, x, index, *rows),
-                          .base = pl_gather(ctx, base, index, *rows),
-                          .level = level,
-                          .token = token,
-                          .group = group};
+    pl_head_rows r = {.x = pl_gather(ctx, all->x, index, *rows), .level = level, .token = token, .group = group};
+    if (d->model->head.kind->over_target) r.base = pl_gather(ctx, all->base, index, *rows);
+    if (all->list.id) r.list = list_of(d, ctx, &all->list, index, *rows);
+    return r;
 }
 
 // How sure the head is of each row, where that may end drafts: [rows] logits.
@@ -277,13 +289,17 @@ static void offer_level(block_drafter *d, pl_draft_batch *b, int level, const fl
 static void draft_stepwise(block_drafter *d, pl_ctx *ctx, pl_draft_batch *b, pl_tensor y) {
     const pl_head *h = &d->model->head;
     pl_head_rows   all = rows_of_levels(d, ctx, b, y, 0, d->levels);
-    pl_tensor      base = pl_linear(ctx, all.x, h->out);
     bool           chooses = any(d, ctx, b, false), draws = any(d, ctx, b, true);
     size_t         most = (size_t)d->n * (size_t)d->base.policy.width, k = (size_t)d->base.policy.k;
     double         at = pl_now();
+    if (h->kind->over_target) all.base = pl_linear(ctx, all.x, h->out);
+    if (h->selector.candidates > 0 && !h->position_aware) { // else each level reads rows of its own
+        all.list = pl_head_list(ctx, h, &all);
+        if (!pl_ctx_wait(ctx) && !ctx->measuring) return;
+    }
     for (int level = 0; level < d->levels; level++) {
         int          rows;
-        pl_head_rows r = rows_of_nodes(d, ctx, b, all.x, base, level, &rows);
+        pl_head_rows r = rows_of_nodes(d, ctx, b, &all, level, &rows);
         if (rows == 0) break;
         d->id = pl_ctx_bytes(ctx, most * k * sizeof *d->id);
         d->value = pl_ctx_bytes(ctx, most * k * sizeof *d->value);
@@ -324,7 +340,7 @@ static void propose(pl_drafter *base, pl_ctx *ctx, pl_draft_batch *b) {
     pl_draft_lap(d->n > 0 ? &base->parts.layer : &base->parts.take_in, &at);
     if (d->n == 0) return;
     begin_trees(d);
-    if (d->model->head.kind->over_target)
+    if (d->model->head.kind->over_target || d->model->head.selector.candidates > 0)
         draft_stepwise(d, ctx, b, y);
     else
         draft_at_once(d, ctx, b, y);

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/op/add.h"
 #include "kernels/op/blockattention.h"
+#include "kernels/op/blockconv.h"
 #include "kernels/op/concat.h"
 #include "kernels/op/embed.h"
 #include "kernels/op/headnorm.h"
@@ -36,14 +37,20 @@ static int default_taps(int layers, int n_layers, int tap[PL_MAX_TAPS]) {
 static void configure(pl_hf_config *c, const pl_llama *target, const pl_backbone_options *o) {
     c->target_head = pl_head_find(c->head.kind, NULL)->published && !o->own_head;
     if (c->target_head) c->head = (pl_hf_head){0};
-    snprintf(c->architecture, sizeof c->architecture, "%s", c->target_head ? "DFlashDraftModel" : "PacelineDFlash");
+    bool second = o->conv_taps > 0 || o->selector.candidates > 0;
+    snprintf(c->architecture, sizeof c->architecture, "%s",
+             !c->target_head ? "PacelineDFlash"
+             : second        ? "DFlash2DraftModel"
+                             : "DFlashDraftModel");
     snprintf(c->model_type, sizeof c->model_type, "qwen3");
     c->qk_norm = true;
     c->num_hidden_layers = o->layers > 0 ? o->layers : LAYERS;
     c->block = (pl_hf_block){.size = o->block > 0 ? o->block : BLOCK,
                              .mask_token = o->mask_token,
                              .anchor_first = o->anchor_first,
-                             .target_layers = target->n_layers};
+                             .target_layers = target->n_layers,
+                             .taps = o->conv_taps,
+                             .group = o->conv_taps > 0 ? o->conv_group : 0};
     c->n_taps = o->n_taps;
     for (int i = 0; i < o->n_taps; i++)
         c->tap[i] = o->tap[i] - 1; // the input of layer i is the output of i - 1
@@ -62,6 +69,9 @@ static pl_status check(pl_hf_config *c, const pl_llama *target, const char *wher
     if (c->block.mask_token < 0 || c->block.mask_token >= target->vocab)
         return pl_fail(err, PL_E_INPUT, "%s: mask token %d is none of the target's %lld", where, c->block.mask_token,
                        (long long)target->vocab);
+    if (c->block.taps > c->block.size || (c->block.taps > 0 && (c->block.group < 1 || c->hidden_size % c->block.group)))
+        return pl_fail(err, PL_E_INPUT, "%s: convolutions of %d taps, groups of %d, in blocks of %d slots of width %d",
+                       where, c->block.taps, c->block.group, c->block.size, c->hidden_size);
     if (c->block.target_layers > 0 && c->block.target_layers != target->n_layers)
         return pl_fail(err, PL_E_INPUT, "%s: made for a target of %d layers, this one has %d; use the drafter's own",
                        where, c->block.target_layers, target->n_layers);
@@ -108,7 +118,27 @@ static void add_matrix(pl_params *ps, pl_tensor *t, const char *prefix, const ch
     pl_params_add(ps, &a);
 }
 
-static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_layer_shape *s, int number, int layers) {
+// A sublayer's convolution; as it begins it changes nothing.
+static void add_conv(pl_params *ps, pl_dflash_layer *l, int which, const pl_hf_block *k, int64_t d,
+                     const char *prefix) {
+    char base[96], kernel[96];
+    if (k->taps == 0) return;
+    snprintf(base, sizeof base, "%s%s.base_kernel", prefix, which ? "mlp_conv" : "attention_conv");
+    snprintf(kernel, sizeof kernel, "%s%s.kernel_projection.weight", prefix, which ? "mlp_conv" : "attention_conv");
+    pl_params_add(ps, &(pl_param_args){.tensor = &l->conv[which].base,
+                                       .kind = PL_PARAM_TAPS,
+                                       .part = {{base, 2 * k->taps * d}},
+                                       .inner = {k->taps, d},
+                                       .neutral = true});
+    pl_params_add(ps, &(pl_param_args){.tensor = &l->conv[which].kernel,
+                                       .kind = PL_PARAM_MATRIX,
+                                       .part = {{kernel, 2 * k->taps * (d / k->group)}},
+                                       .cols = d,
+                                       .neutral = true});
+}
+
+static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_hf_block *k, const pl_layer_shape *s, int number,
+                      int layers) {
     char    prefix[32];
     int64_t q = (int64_t)s->nh * s->hd, kv = (int64_t)s->nkv * s->hd;
     double  out = 1 / sqrt(2.0 * layers); // what all of them add to the stream has one layer's variance
@@ -127,6 +157,8 @@ static void add_layer(pl_params *ps, pl_dflash_layer *l, const pl_layer_shape *s
     add_matrix(ps, &l->base.wdown, prefix, ONE("mlp.down_proj"), (int64_t[2]){s->d, 0}, s->inter, out);
 #undef ONE
 #undef TWO
+    for (int which = 0; which < 2; which++)
+        add_conv(ps, l, which, k, s->d, prefix);
 }
 
 static void init(pl_backbone *b) {
@@ -145,7 +177,7 @@ static void init(pl_backbone *b) {
                                        .start = PL_START_FEATURES});
     add_norm(ps, &f->hidden_norm, "", "hidden_norm", d);
     for (int l = 0; l < b->layers; l++)
-        add_layer(ps, &f->layer[l], &b->shape, l, b->layers);
+        add_layer(ps, &f->layer[l], &b->config.block, &b->shape, l, b->layers);
     pl_params_add(
         ps, &(pl_param_args){
                 .tensor = &f->norm, .kind = PL_PARAM_NORM, .part = {{"norm.weight", d}}, .start = PL_START_FINAL_NORM});
@@ -211,15 +243,30 @@ static pl_tensor attention(pl_ctx *ctx, const layer_run *r, pl_tensor x, pl_tens
     return pl_linear(ctx, o, w->base.wo);
 }
 
+// One side of a sublayer's convolution; kernels: what its projection gave. Nothing where there is none.
+static pl_tensor filter(pl_ctx *ctx, const layer_run *r, int which, int side, pl_tensor x, pl_tensor kernels) {
+    const pl_backbone *b = &r->f->base;
+    if (b->config.block.taps == 0) return x;
+    return pl_blockconv(ctx, x, kernels, r->f->layer[r->layer].conv[which].base, side, b->block, b->config.block.group);
+}
+
+static pl_tensor kernels_of(pl_ctx *ctx, const layer_run *r, int which, pl_tensor n) {
+    if (r->f->base.config.block.taps == 0) return (pl_tensor){0};
+    return pl_linear(ctx, n, r->f->layer[r->layer].conv[which].kernel);
+}
+
 static void run_layer(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     const layer_run      *r = arg;
     const pl_layer       *w = &r->f->layer[r->layer].base;
     const pl_layer_shape *s = &r->f->base.shape;
     pl_tensor             kv = inject(ctx, r), h = r->x;
     if (r->view->m == 0) return;
-    pl_tensor delta = attention(ctx, r, pl_rmsnorm(ctx, h, w->norm_attn, s->eps), kv);
+    pl_tensor n = pl_rmsnorm(ctx, h, w->norm_attn, s->eps), k = kernels_of(ctx, r, 0, n);
+    pl_tensor delta = filter(ctx, r, 0, 1, attention(ctx, r, filter(ctx, r, 0, 0, n, k), kv), k);
     pl_tensor z = pl_rmsnorm_residual(ctx, &h, delta, w->norm_mlp, s->eps);
-    out[0] = pl_add(ctx, h, pl_layer_mlp(ctx, w, z), (pl_tensor){0});
+    k = kernels_of(ctx, r, 1, z);
+    delta = filter(ctx, r, 1, 1, pl_layer_mlp(ctx, w, filter(ctx, r, 1, 0, z, k)), k);
+    out[0] = pl_add(ctx, h, delta, (pl_tensor){0});
 }
 
 static pl_tensor draft(pl_ctx *ctx, const pl_backbone *b, const pl_block_view *view) {

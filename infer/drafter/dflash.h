@@ -7,8 +7,11 @@
 //          q and k normed head by head and rotated;  x += Wo attention(q; k, v of context and block, both directions)
 //          x += mlp(post_attention_layernorm(x))           SwiGLU
 //   y     = norm(x)
+// DFlash 2 (taps > 0) has a convolution over the block's slots (kernels/op/blockconv.h) around both sublayers f:
+//   in place of f(n):  conv_1(f(conv_0(n))),  the dynamic weights of both sides from kernel_projection n
+// which begins as the identity, and a selector behind its head (infer/head/selector.h).
 // Slots are drafted independently of each other: slot j's law is softmax(head(y_j)), but for a head that reads the
-// token before (infer/head/markov.c). Only the context's keys and values stay in the cache. Names and shapes of tensors
+// token before (infer/head/markov.c, a selector). Only the context's keys and values stay in the cache. Names and shapes of tensors
 // are z-lab's.
 #ifndef PL_DFLASH_H
 #define PL_DFLASH_H
@@ -20,6 +23,10 @@
 typedef struct pl_dflash_layer {
     pl_layer  base;    // but for wqkv
     pl_tensor wq, wkv; // [nh hd, d], [2 nkv hd, d]
+    // DFlash 2's, around attention and around the MLP.
+    struct {
+        pl_tensor base, kernel; // [2 taps d], [2 taps d / group, d]
+    } conv[2];
 } pl_dflash_layer;
 
 typedef struct pl_dflash {

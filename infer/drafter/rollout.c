@@ -105,7 +105,7 @@ static pl_head_rows begin(backbone_drafter *d, pl_ctx *ctx, pl_tensor hidden, in
     pl_head_rows r = {.level = which};
     if (l->rows == 0) return r;
     take_candidates(d, ctx, l);
-    if (d->model->head.kind->reads_inputs || d->base.watch) {
+    if (pl_head_reads_inputs(&d->model->head) || d->base.watch) {
         r.hidden = l->index ? pl_gather(ctx, hidden, l->index, l->rows) : hidden;
         r.embed = d->model->embed;
         r.token = l->token;

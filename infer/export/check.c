@@ -71,12 +71,21 @@ static bool trimmed(const pl_look *k) {
 
 // ---- shapes ----
 
-pl_check_verdict pl_look_shape(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+pl_check_verdict pl_look_sizes(pl_look *k, const char *name, const int64_t size[3]) {
     const pl_st_entry *e = pl_st_find(k->st, name);
+    char               found[PL_ST_SHAPE_TEXT], expected[PL_ST_SHAPE_TEXT];
+    int                rank = 0;
+    bool               right = true;
     if (!e) return PL_CHECK_HOLDS; // told by names
-    if (e->rank == (cols ? 2 : 1) && e->shape[0] == rows && (!cols || e->shape[1] == cols)) return PL_CHECK_HOLDS;
-    return pl_broken(k, "%s is [%lld, %lld], config.json says [%lld, %lld]", name, (long long)e->shape[0],
-                     (long long)(e->rank > 1 ? e->shape[1] : 0), (long long)rows, (long long)cols);
+    for (; rank < 3 && size[rank] > 0; rank++)
+        right &= rank < e->rank && e->shape[rank] == size[rank];
+    if (right && e->rank == rank) return PL_CHECK_HOLDS;
+    return pl_broken(k, "%s is %s, config.json says %s", name, pl_st_shape_text(found, e->shape, e->rank),
+                     pl_st_shape_text(expected, size, rank));
+}
+
+pl_check_verdict pl_look_shape(pl_look *k, const char *name, int64_t rows, int64_t cols) {
+    return pl_look_sizes(k, name, (int64_t[3]){rows, cols});
 }
 
 // ---- rules: config.json ----

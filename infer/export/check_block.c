@@ -149,19 +149,22 @@ static pl_hf_block_sizes sizes(const pl_look *k) {
                                .confidence_inputs = sure ? d + (both && rank > 0 ? rank : 0) : 0};
 }
 
-static bool there(void *arg, const char *name, int64_t rows, int64_t cols) {
-    pl_look *k = arg;
-    (void)rows, (void)cols;
+static bool is_there(pl_look *k, const char *name) {
     return pl_st_find(k->st, name) || pl_broken(k, "%s is missing", name) == PL_CHECK_HOLDS;
 }
 
-static bool other_than(void *arg, const char *name, int64_t rows, int64_t cols) {
-    (void)rows, (void)cols;
+static bool there(void *arg, const char *name, const int64_t size[3]) {
+    (void)size;
+    return is_there(arg, name);
+}
+
+static bool other_than(void *arg, const char *name, const int64_t size[3]) {
+    (void)size;
     return strcmp(arg, name) != 0;
 }
 
-static bool right_shape(void *arg, const char *name, int64_t rows, int64_t cols) {
-    return pl_look_shape(arg, name, rows, cols) == PL_CHECK_HOLDS;
+static bool right_shape(void *arg, const char *name, const int64_t size[3]) {
+    return pl_look_sizes(arg, name, size) == PL_CHECK_HOLDS;
 }
 
 static pl_check_verdict names(pl_look *k) {
@@ -187,8 +190,7 @@ static pl_check_verdict shapes(pl_look *k) {
 static pl_check_verdict copies(pl_look *k) {
     int64_t V = pl_look_vocab(k), d = pl_look_int(k, k->layer, "hidden_size"), rows = k->rows > 0 ? k->rows : V;
     bool    wanted = k->engine->blocks->copies;
-    if (wanted && !(there(k, "embed_tokens.weight", V, d) && there(k, "lm_head.weight", rows, d)))
-        return PL_CHECK_BROKEN;
+    if (wanted && !(is_there(k, "embed_tokens.weight") && is_there(k, "lm_head.weight"))) return PL_CHECK_BROKEN;
     pl_check_verdict v = pl_look_shape(k, "embed_tokens.weight", V, d);
     return v == PL_CHECK_HOLDS ? pl_look_shape(k, "lm_head.weight", rows, d) : v;
 }

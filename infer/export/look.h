@@ -44,6 +44,8 @@ int64_t     pl_look_vocab(const pl_look *k);
 const char *pl_look_architecture(const pl_look *k); // "missing": none
 
 // The tensor, where it is there, is [rows, cols]; cols 0: a vector.
+// Sizes one after the other, 0 after the last.
+pl_check_verdict pl_look_sizes(pl_look *k, const char *name, const int64_t size[3]);
 pl_check_verdict pl_look_shape(pl_look *k, const char *name, int64_t rows, int64_t cols);
 
 #endif

@@ -2,8 +2,10 @@
 
 #include "infer/head/settings.h"
 #include "kernels/base/check.h"
+#include "kernels/op/add.h"
 #include "kernels/op/gatherdot.h"
 #include "kernels/op/linear.h"
+#include "kernels/op/topk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -195,6 +197,10 @@ pl_tensor pl_head_project(pl_ctx *ctx, const pl_head *h, pl_tensor x, pl_tensor 
     return x;
 }
 
+bool pl_head_reads_inputs(const pl_head *h) {
+    return h->kind->reads_inputs || h->selector.candidates > 0;
+}
+
 pl_drafted pl_head_drafted(const pl_head *h) {
     return (pl_drafted){.n = h->vocab, .d2t = h->d2t, .outside = h->outside.on ? &h->outside : NULL};
 }
@@ -300,32 +306,9 @@ static pl_tensor supported_logits(pl_ctx *ctx, const pl_head *h, const pl_head_r
     return y;
 }
 
-pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
-    if (h->kind->logits) return h->kind->logits(ctx, h, r);
-    if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
-    pl_tensor       y = all_logits(ctx, h, r);
-    pl_head_support s = {0};
-    if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
-    if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
-    y.data = pl_ctx_read(ctx, &y);
-    if (!y.data) return y;
-    for (int g = 0; g < s.spans.groups; g++) {
-        int            n_spans;
-        const pl_span *span = spans_of(&s, g, &n_spans);
-        for (int row = s.row[g]; row < s.row[g + 1]; row++) {
-            float  *z = pl_f32(&y) + row * h->vocab;
-            int64_t at = 0;
-            for (int i = 0; i < n_spans; i++) {
-                forbid(z, at, span[i].first);
-                at = span[i].first + span[i].count;
-            }
-            forbid(z, at, h->vocab);
-        }
-    }
-    return y;
-}
-
-void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
+// Its own best, whatever stands behind it.
+static void own_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value,
+                     float *lse) {
     if (h->kind->topk) {
         h->kind->topk(ctx, h, r, k, id, value, lse);
         return;
@@ -351,9 +334,80 @@ void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, i
     }
 }
 
+// ---- its selector
+
+pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    size_t   n = pl_size_mul((size_t)r->x.dim[0], (size_t)h->selector.candidates, 1);
+    int32_t *id = pl_ctx_bytes(ctx, n * sizeof *id);
+    float   *value = pl_ctx_bytes(ctx, n * sizeof *value);
+    own_topk(ctx, h, r, h->selector.candidates, id, value, NULL);
+    return (pl_selector_list){.id = id, .value = value, .hidden = pl_linear(ctx, r->x, h->selector.hidden)};
+}
+
+// The list's scores [M, K].
+static pl_tensor selected(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, const pl_selector_list *l) {
+    PL_CHECK(ctx->be->real == PL_F32, "a selector's list beside %s", pl_dtype_name(ctx->be->real));
+    pl_tensor adds = pl_selector_adds(ctx, &h->selector, l->hidden, r->token, l->id);
+    pl_tensor own = pl_tensor_2d((void *)(uintptr_t)l->value, PL_F32, adds.dim[0], adds.dim[1]);
+    return pl_add(ctx, own, adds, (pl_tensor){0});
+}
+
+pl_tensor pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z) {
+    int64_t   m = z.dim[0], n = z.dim[1];
+    pl_tensor y = pl_tensor_2d(NULL, ctx->be->real, m, vocab);
+    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)vocab, sizeof(float)));
+    z.data = pl_ctx_read(ctx, &z);
+    if (!z.data) return y;
+    y.data = to;
+    forbid(pl_f32(&y), 0, m * vocab);
+    for (int64_t i = 0; i < m * n; i++)
+        if (id[i] >= 0) pl_f32(&y)[i / n * vocab + id[i]] = pl_f32(&z)[i];
+    return y;
+}
+
+pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
+    if (h->selector.candidates > 0) {
+        pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r);
+        return pl_head_spread(ctx, h->vocab, l.id, selected(ctx, h, r, &l));
+    }
+    if (h->kind->logits) return h->kind->logits(ctx, h, r);
+    if (h->kind->support && h->out.layout == PL_SEGMENTS) return supported_logits(ctx, h, r);
+    pl_tensor       y = all_logits(ctx, h, r);
+    pl_head_support s = {0};
+    if (h->kind->support || pl_head_budget(h, r->level) < h->vocab) s = support(ctx, h, r);
+    if (s.spans.held) s.spans = pl_route_read(ctx, s.spans);
+    y.data = pl_ctx_read(ctx, &y);
+    if (!y.data) return y;
+    for (int g = 0; g < s.spans.groups; g++) {
+        int            n_spans;
+        const pl_span *span = spans_of(&s, g, &n_spans);
+        for (int row = s.row[g]; row < s.row[g + 1]; row++) {
+            float  *z = pl_f32(&y) + row * h->vocab;
+            int64_t at = 0;
+            for (int i = 0; i < n_spans; i++) {
+                forbid(z, at, span[i].first);
+                at = span[i].first + span[i].count;
+            }
+            forbid(z, at, h->vocab);
+        }
+    }
+    return y;
+}
+
+void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse) {
+    if (h->selector.candidates == 0) {
+        own_topk(ctx, h, r, k, id, value, lse);
+        return;
+    }
+    pl_selector_list l = r->list.id ? r->list : pl_head_list(ctx, h, r);
+    pl_topk(ctx,
+            &(pl_topk_args){.x = selected(ctx, h, r, &l), .name = l.id, .k = k, .id = id, .value = value, .lse = lse});
+}
+
 double pl_head_step_bytes(const pl_head *h, int level) {
-    if (h->kind->step_bytes) return h->kind->step_bytes(h, level);
-    double bytes = (double)pl_head_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
+    double more = pl_selector_bytes(&h->selector);
+    if (h->kind->step_bytes) return more + h->kind->step_bytes(h, level);
+    double bytes = more + (double)pl_head_budget(h, level) * (double)h->rank * (double)pl_dtype_size(h->out.dtype);
     if (!h->down.data) return bytes;
     return bytes + (double)h->rank * (double)h->d * (double)pl_dtype_size(h->down.dtype);
 }

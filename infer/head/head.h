@@ -9,6 +9,7 @@
 // Training hands project(x) and out to the divergence engine, decoding chooses among the rows of out: one definition
 // serves both. A head that does not read all its rows says which ones it reads for given rows of hidden states, its
 // support: the proposal's distribution is the softmax over the support, and tokens outside come from the target alone.
+// Behind any of them may stand a selector (infer/head/selector.h), which rescores its best tokens by the one before.
 // A head is one file and one line in heads.def: its kind has its name, its settings (the keys of recipes and what its
 // checkpoint states), its weights and what they start as, its projection, its support, how a held-out draft of it is
 // scored, and the examples that benches and plans measure before one is trained.
@@ -17,6 +18,7 @@
 
 #include "checkpoints/hf.h"
 #include "infer/head/outside.h"
+#include "infer/head/selector.h"
 #include "infer/model/params.h"
 #include "kernels/base/key.h"
 #include "kernels/op/route.h"
@@ -32,17 +34,18 @@ typedef struct pl_head_support {
 
 // What a head reads: one row for each node whose candidates are wanted.
 typedef struct pl_head_rows {
-    pl_tensor       x;     // [M, d] normed outputs of the backbone
-    int             level; // draft depth of the candidates: 0 for the first
-    pl_tensor       base;  // [M, Vd] their logits by `out` alone, where the caller has them already
-    // For heads that read them (reads_inputs):
-    pl_tensor       hidden; // [M, d] what the backbone's step consumed to compute the row
-    const int32_t  *token;  // [M] and the token beside it
-    pl_tensor       embed;  // [V, d] the target's embedding
-    const int32_t  *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
+    pl_tensor        x;     // [M, d] normed outputs of the backbone
+    int              level; // draft depth of the candidates: 0 for the first
+    pl_tensor        base;  // [M, Vd] their logits by `out` alone, where the caller has them already
+    pl_selector_list list;  // what its selector rescores, where the caller has it already
+    // For heads that read them (pl_head_reads_inputs):
+    pl_tensor        hidden; // [M, d] what the backbone's step consumed to compute the row
+    const int32_t   *token;  // [M] and the token beside it
+    pl_tensor        embed;  // [V, d] the target's embedding
+    const int32_t   *group;  // [M] ascending: rows of one session share a number (and a support); NULL: all of one
     // What pl_head_begin has found.
-    bool            foreseen;
-    pl_head_support support;
+    bool             foreseen;
+    pl_head_support  support;
 } pl_head_rows;
 
 // A head that nobody has trained, at settings that are usual for a vocabulary and a width: what a kind costs before one
@@ -141,6 +144,7 @@ struct pl_head {
     void               *state;          // what the kind keeps beside; its init and fini see to it
     int32_t            *d2t;            // [Vd] absolute target ids, NULL: draft id = target id; owned
     pl_outside          outside;        // where spec.redistribute > 0
+    pl_selector         selector;       // behind it; the drafter's to set up
 };
 
 // Examples of all kinds that any of `in` measures, of which this shape has one, in turn: *at begins as 0, false after
@@ -184,6 +188,9 @@ int64_t    pl_head_budget(const pl_head *h, int level);
 // Which tokens its logits are over.
 pl_drafted pl_head_drafted(const pl_head *h);
 
+// Whether it, or its selector, reads what the step consumed.
+bool pl_head_reads_inputs(const pl_head *h);
+
 // Before the backbone's step that computes x: what of the head asks for its inputs alone is queued beside it (a branch:
 // no wait until the head is asked). r without x, kept by the caller for the calls below.
 void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
@@ -191,15 +198,20 @@ void pl_head_begin(pl_ctx *ctx, const pl_head *h, pl_head_rows *r);
 // logits [M, Vd], where the host reads them (pl_ctx_read; .data NULL on a measuring and on a failed context); -infinity
 // outside a row's support: their softmax is the distribution that is proposed from.
 pl_tensor pl_head_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
-// The same over all rows, whatever the support: of out, or of the exact rows where out is their scorer.
+// The same over all rows, whatever the support, without the selector: of out, or of the exact rows where out is their
+// scorer.
 pl_tensor pl_head_all_logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
 // id, value and lse lie in the step's shared memory (pl_ctx_bytes) and are read after pl_ctx_wait.
 // The k best draft ids of each row [M, k] (-1 where the support ends), their logits and, lse not NULL, each row's
 // log-sum-exp over its support: projection and choice in one pass, no logits written. The ids and values are those of
 // topk over pl_head_logits, bit for bit.
-void   pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+void pl_head_topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, int32_t *id, float *value, float *lse);
+// What a selector rescores, of all rows: r->list for calls of the above that know the token before.
+pl_selector_list pl_head_list(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r);
+// Rows [M, vocab] of -infinity but for what z [M, n] has for the ids [M, n] (-1: none), where the host reads them.
+pl_tensor        pl_head_spread(pl_ctx *ctx, int64_t vocab, const int32_t *id, pl_tensor z);
 // Bytes that one draft step at this depth must read.
-double pl_head_step_bytes(const pl_head *h, int level);
+double           pl_head_step_bytes(const pl_head *h, int level);
 
 // Kinds that others are made of.
 extern const pl_head_kind pl_head_full, pl_head_lowrank;

@@ -76,20 +76,8 @@ static void topk(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r, int k, in
 
 static pl_tensor logits(pl_ctx *ctx, const pl_head *h, const pl_head_rows *r) {
     int32_t  *candidate;
-    int64_t   m = r->x.dim[0], n = candidates(h);
-    pl_tensor z = rescore(ctx, h, r->x, &candidate), y = pl_tensor_2d(NULL, ctx->be->real, m, h->vocab);
-    void     *to = pl_ctx_bytes(ctx, pl_size_mul((size_t)m, (size_t)h->vocab, sizeof(float)));
-    z.data = pl_ctx_read(ctx, &z);
-    if (!z.data) return y;
-    y.data = to;
-    for (int64_t i = 0; i < m; i++) {
-        float *row = pl_f32(&y) + i * h->vocab;
-        for (int64_t v = 0; v < h->vocab; v++)
-            row[v] = -INFINITY;
-        for (int64_t j = 0; j < n; j++)
-            row[candidate[i * n + j]] = pl_f32(&z)[i * n + j];
-    }
-    return y;
+    pl_tensor z = rescore(ctx, h, r->x, &candidate);
+    return pl_head_spread(ctx, h->vocab, candidate, z);
 }
 
 static double step_bytes(const pl_head *h, int level) {

@@ -273,7 +273,7 @@ typedef enum how { NEEDED, MAY_BE, NONE } how; // NONE: this drafter has no such
 
 typedef struct wanted {
     const char *name;
-    int64_t     rows, cols; // cols 0: a vector
+    int64_t     size[3]; // one after the other, 0 after the last
     how         need;
 } wanted;
 
@@ -286,11 +286,14 @@ static pl_status check_one(const import *m, const wanted *x, pl_err *err) {
     if (!is_real(s->dtype))
         return pl_fail(err, PL_E_INPUT, "%s: %s holds %s; F32, BF16 and F16 are known", m->o->dir, x->name,
                        pl_dtype_name(s->dtype));
-    bool right = s->rank == (x->cols ? 2 : 1) && s->shape[0] == x->rows && (!x->cols || s->shape[1] == x->cols);
-    if (right) return PL_OK;
-    return pl_fail(err, PL_E_INPUT, "%s: %s is [%lld, %lld], expected [%lld, %lld]", m->o->dir, x->name,
-                   (long long)s->shape[0], (long long)(s->rank > 1 ? s->shape[1] : 0), (long long)x->rows,
-                   (long long)x->cols);
+    char found[PL_ST_SHAPE_TEXT], expected[PL_ST_SHAPE_TEXT];
+    int  rank = 0;
+    bool right = true;
+    for (; rank < 3 && x->size[rank] > 0; rank++)
+        right &= rank < s->rank && s->shape[rank] == x->size[rank];
+    if (right && s->rank == rank) return PL_OK;
+    return pl_fail(err, PL_E_INPUT, "%s: %s is %s, expected %s", m->o->dir, x->name,
+                   pl_st_shape_text(found, s->shape, s->rank), pl_st_shape_text(expected, x->size, rank));
 }
 
 static pl_status check_layers_read(const import *m, pl_err *err) {
@@ -313,7 +316,7 @@ typedef struct wanted_list {
 static void want(wanted_list *l, const char *prefix, const char *name, int64_t rows, int64_t cols, how need) {
     PL_CHECK(l->n < TENSORS, "more tensors than a drafter has");
     snprintf(l->name[l->n], sizeof l->name[l->n], "%s%s", prefix, name);
-    l->w[l->n] = (wanted){l->name[l->n], rows, cols, need};
+    l->w[l->n] = (wanted){l->name[l->n], {rows, cols}, need};
     l->n++;
 }
 
@@ -340,8 +343,10 @@ static void want_eagle(wanted_list *l, const import *m) {
     want(l, layer, "hidden_norm.weight", d, 0, norms);
 }
 
-static bool want_of_block(void *arg, const char *name, int64_t rows, int64_t cols) {
-    want(arg, "", name, rows, cols, NEEDED);
+static bool want_of_block(void *arg, const char *name, const int64_t size[3]) {
+    wanted_list *l = arg;
+    want(l, "", name, size[0], size[1], NEEDED);
+    l->w[l->n - 1].size[2] = size[2];
     return true;
 }
 
@@ -359,7 +364,10 @@ static void want_block(wanted_list *l, const import *m) {
                              .vocab = c->vocab_size,
                              .head_rows = c->vocab_size,
                              .markov_rank = rank,
-                             .confidence_inputs = sure ? c->hidden_size + rank : 0};
+                             .confidence_inputs = sure ? c->hidden_size + rank : 0,
+                             .taps = c->block.taps,
+                             .group = c->block.group,
+                             .selector_rank = c->selector.rank};
     pl_hf_block_tensors(&s, want_of_block, l);
 }
 

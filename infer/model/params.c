@@ -30,9 +30,10 @@ void pl_params_add(pl_params *ps, const pl_param_args *a) {
                     .segments = a->segments,
                     .start = a->start,
                     .fixed = a->fixed,
+                    .neutral = a->neutral,
                     .fp32 = a->fp32,
                     .offset = a->offset,
-                    .spec = {.cols = a->cols, .alias = a->alias, .optional = a->optional}};
+                    .spec = {.cols = a->cols, .inner = {a->inner[0], a->inner[1]}, .alias = a->alias, .optional = a->optional}};
     for (int i = 0; i < PL_WEIGHT_PARTS && a->part[i].name; i++) {
         snprintf(p->name[i], sizeof p->name[i], "%s", a->part[i].name);
         p->spec.part[i] = a->part[i];
@@ -70,7 +71,12 @@ static pl_status specs_of(const pl_params *ps, pl_weight_spec **out, pl_err *err
 enum { PAGE = 4096 }; // every parameter starts on one
 
 static bool is_vector(const pl_param *p) {
-    return p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS;
+    return p->kind == PL_PARAM_NORM || p->kind == PL_PARAM_BIAS || p->kind == PL_PARAM_TAPS;
+}
+
+double pl_param_begins(const pl_param *p, int64_t j) {
+    if (p->kind == PL_PARAM_TAPS) return j / p->spec.inner[1] % p->spec.inner[0] == 0;
+    return p->kind == PL_PARAM_NORM;
 }
 
 // Packing by segments is the host's: a device's ops take panels.
@@ -323,7 +329,7 @@ static pl_status draw_vector(const pl_params *ps, const pl_param *p, pl_err *err
     void *stage;
     PL_TRY(stage_of(ps, p, &stage, err));
     for (int64_t k = 0; k < p->spec.rows; k++)
-        ((float *)stage)[k] = p->kind == PL_PARAM_NORM ? 1 : 0;
+        ((float *)stage)[k] = (float)pl_param_begins(p, k);
     return place(ps, p, stage, PL_OK, err);
 }
 

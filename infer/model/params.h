@@ -10,6 +10,7 @@
 typedef enum pl_param_kind {
     PL_PARAM_NORM,   // [n]: kept in be->real, initialised to 1, no weight decay
     PL_PARAM_BIAS,   // [n]: the same, initialised to 0
+    PL_PARAM_TAPS,   // [n]: the same, a convolution's; in files [n / (taps w), taps, w]: 1 at the first tap, else 0
     PL_PARAM_MATRIX, // [rows, cols]: packed into panels for inference, by segments where it has some
     PL_PARAM_EMBED,  // [rows, cols]: looked up by row, kept row-major
 } pl_param_kind;
@@ -35,6 +36,7 @@ typedef struct pl_param {
     const pl_segments *segments; // borrowed, filled in before load or draw; NULL: none
     pl_param_start     start;
     bool               fixed;  // never trained
+    bool neutral; // as it begins it changes nothing: a drafter may start from one that lacks it
     bool               fp32;   // held in fp32 whatever the others are held in
     float              offset; // a vector held for inference is this more than the file's: loading adds it
 } pl_param;
@@ -57,12 +59,14 @@ typedef struct pl_param_args {
     pl_param_kind      kind;
     pl_weight_part     part[PL_WEIGHT_PARTS]; // stacked by rows; the first without a name ends them. Names are copied
     int64_t            cols;                  // 0: a vector
+    int64_t            inner[2];              // of taps: how many, and their width
     double             init_std;
     const pl_segments *segments;
     const char        *alias;    // see pl_weight_spec
     bool               optional; // likewise
     pl_param_start     start;
     bool               fixed;
+    bool               neutral;
     bool               fp32;
     float              offset; // likewise
 } pl_param_args;
@@ -70,6 +74,9 @@ void pl_params_add(pl_params *ps, const pl_param_args *a);
 
 // The entry of a tensor of the module, which must have one: its index in ps->p.
 int pl_params_find(const pl_params *ps, const pl_tensor *tensor);
+
+// Element j of a vector before training.
+double pl_param_begins(const pl_param *p, int64_t j);
 
 // What p needs of a file. Its part names point into p (entries may move while more are added).
 pl_weight_spec pl_param_spec(const pl_param *p);

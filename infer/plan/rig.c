@@ -223,7 +223,7 @@ static pl_tensor target_part(rig *r, pl_ctx *ctx, int m) {
 static pl_head_rows begin_head(rig *r, pl_ctx *ctx, pl_tensor from, const int32_t *index, int m, int level) {
     const pl_backbone *b = r->now->s->backbone;
     pl_head_rows       rows = {.level = level};
-    if (!b->head.kind->reads_inputs) return rows;
+    if (!pl_head_reads_inputs(&b->head)) return rows;
     rows.hidden = index ? pl_gather(ctx, from, index, m) : from;
     rows.embed = b->embed;
     rows.token = r->head_token;

@@ -1,4 +1,4 @@
-// Ops in which every element stands alone: add, bias (but for its gradient), concat, round, silu, softcap, swiglu,
+// Ops in which every element stands alone: add, mul, bias (but for its gradient), concat, round, silu, softcap, swiglu,
 // rope, kvstore. One thread per element.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/rounded.cuh"
@@ -8,6 +8,7 @@ extern "C" {
 #include "kernels/op/bias.h"
 #include "kernels/op/concat.h"
 #include "kernels/op/kvstore.h"
+#include "kernels/op/mul.h"
 #include "kernels/op/rope.h"
 #include "kernels/op/round.h"
 #include "kernels/op/silu.h"
@@ -72,6 +73,38 @@ PL_CUDA_OP(round_bwd) {
     const pl_round_args *a = (const pl_round_args *)args;
     PL_OP_SKIP_IF_MEASURING(ctx);
     if (a->y.grad) accumulate(ctx, "round backward", a->x.grad, a->y.grad, pl_tensor_count(&a->x));
+}
+
+// ---- mul ------------------------------------------------------------------------------------------------------------
+
+static __global__ void mul_kernel(float *y, const float *a, const float *b, int64_t n) {
+    pl_previous_done();
+    int64_t i = own_element();
+    if (i < n) y[i] = a[i] * b[i];
+}
+
+static __global__ void mul_bwd_kernel(float *da, float *db, const float *dy, const float *a, const float *b,
+                                      int64_t n) {
+    int64_t i = own_element();
+    if (i >= n) return;
+    if (da) da[i] += dy[i] * b[i];
+    if (db) db[i] += dy[i] * a[i];
+}
+
+PL_CUDA_OP(mul_fwd) {
+    const pl_mul_args *s = (const pl_mul_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    int64_t n = pl_tensor_count(&s->y);
+    PL_LAUNCH_EARLY(ctx, "mul", mul_kernel, grid_of(n), PL_BLOCK, pl_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
+}
+
+PL_CUDA_OP(mul_bwd) {
+    const pl_mul_args *s = (const pl_mul_args *)args;
+    PL_OP_SKIP_IF_MEASURING(ctx);
+    if (!s->y.grad) return;
+    int64_t n = pl_tensor_count(&s->y);
+    PL_LAUNCH(ctx, "mul backward", mul_bwd_kernel, grid_of(n), PL_BLOCK, pl_grad_f32(&s->a), pl_grad_f32(&s->b),
+              pl_grad_f32(&s->y), pl_f32(&s->a), pl_f32(&s->b), n);
 }
 
 // ---- bias -----------------------------------------------------------------------------------------------------------

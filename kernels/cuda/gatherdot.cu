@@ -140,3 +140,49 @@ PL_CUDA_OP(gatherdot_fwd) {
     else
         PL_LAUNCH_EARLY(ctx, "gatherdot", listed_chain_kernel, grid, PL_UNIT, g);
 }
+
+static __global__ void listed_dx_kernel(float *dx, const float *dy, const void *w, int bf16, const int32_t *id,
+                                        int64_t n, int64_t K) {
+    int64_t m = blockIdx.y, k = (int64_t)blockIdx.x * PL_BLOCK + threadIdx.x;
+    if (k >= K) return;
+    float sum = dx[m * K + k];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = (int64_t)id[m * n + i] * K + k;
+        if (at >= 0) sum += dy[m * n + i] * (bf16 ? pl_widen(((const uint16_t *)w)[at]) : ((const float *)w)[at]);
+    }
+    dx[m * K + k] = sum;
+}
+
+// dw[id[t]] += dy[t] x[t / n], t ascending, no atomics: the block of entry t does nothing where an earlier one has its
+// id, else it adds all entries of that id in order.
+static __global__ void listed_dw_kernel(float *dw, const float *dy, const float *x, const int32_t *id, int64_t entries,
+                                        int64_t n, int64_t K) {
+    int64_t t = blockIdx.x;
+    int32_t own = id[t];
+    if (own < 0) return;
+    for (int64_t s = 0; s < t; s++)
+        if (id[s] == own) return;
+    for (int64_t k = threadIdx.x; k < K; k += blockDim.x) {
+        float sum = dw[own * K + k];
+        for (int64_t s = t; s < entries; s++)
+            if (id[s] == own) sum += dy[s] * x[s / n * K + k];
+        dw[own * K + k] = sum;
+    }
+}
+
+PL_CUDA_OP(gatherdot_bwd) {
+    const pl_gatherdot_args *a = (const pl_gatherdot_args *)args;
+    const char              *op = "gatherdot backward";
+    int64_t                  M = a->x.dim[0], n = a->y.dim[1], K = a->w.dim[1];
+    if (!a->y.grad) return;
+    size_t   bytes = pl_size_mul((size_t)M, (size_t)n, sizeof *a->id), mark = pl_arena_mark(&ctx->scratch);
+    int32_t *own = (int32_t *)pl_arena_alloc(&ctx->scratch, bytes); // each block reads them all
+    pl_ctx_copy(ctx, own, a->id, bytes);
+    if (!ctx->measuring && a->x.grad)
+        PL_LAUNCH(ctx, op, listed_dx_kernel, pl_grid(pl_ceil_div(K, PL_BLOCK), M), PL_BLOCK, pl_grad_f32(&a->x),
+                  pl_grad_f32(&a->y), a->w.data, a->w.dtype == PL_BF16, own, n, K);
+    if (!ctx->measuring && a->w.grad)
+        PL_LAUNCH(ctx, op, listed_dw_kernel, pl_grid(M * n), PL_BLOCK, pl_grad_f32(&a->w), pl_grad_f32(&a->y),
+                  pl_f32(&a->x), own, M * n, n, K);
+    pl_arena_release(&ctx->scratch, mark);
+}

@@ -2,7 +2,9 @@
 //   y[m, i] = sum_k x[m, k] W[id[m, i], k]     i < n;  id[m, i] = -1 gives -infinity
 //
 // x [M, K] and y [M, n] in be->real; W [N, K]: PL_ROWMAJOR, PL_PANELS or (cpu, ref) PL_SEGMENTS, F32 or BF16 (row-major
-// F64: ref only). Ids may repeat and stand in any order. No gradient.
+// F64: ref only). Ids may repeat and stand in any order.
+//   dx[m, :] += sum_i dy[m, i] W[id[m, i], :]  (i ascending);  dW[id[m, i], :] += dy[m, i] x[m, :]  (m, then i ascending)
+// Gradients need W row-major; entries of id -1 take none.
 // Bits: in any layout y is what `linear` over packed weights gives for those rows (BF16: x is rounded), for any M, n
 // and number of threads.
 // Cost: 2 M K n flops. Row-major reads M n K size(W) bytes. In panels a row's elements lie 64 apart, so whole panels

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes dflash.golden and dspark.golden of this folder: what speculators' DFlashDraftModel and DSparkDraftModel compute
-for small drafters, in double and in float32: normed states of the blocks' rows, losses, gradients; the weights of
-D-PACE; confidence and what it learns. Format, numbers from names and documents: make_golden.py.
+"""Writes dflash.golden, dflash2.golden and dspark.golden of this folder: what speculators' DFlashDraftModel,
+DFlash2DraftModel and DSparkDraftModel compute for small drafters, in double and in float32: normed states of the blocks'
+rows, losses, gradients; the weights of D-PACE; the selector's loss, choices and overlap with the target; confidence and
+what it learns. Format, numbers from names and documents: make_golden.py.
 
 The model's own forward runs, one document at a time, with anchors given instead of drawn and the rows behind a document
 masked. Its losses are their eager ones; their sum is taken with weights rounded to float32, as rows have them here.
@@ -17,6 +18,9 @@ import transformers
 from speculators.losses import compound_loss, dflash_loss_decay, dpace_loss_decay, eager
 from speculators.models.dflash import DFlashSpeculatorConfig
 from speculators.models.dflash import core
+from speculators.models.dflash2 import DFlash2SpeculatorConfig
+from speculators.models.dflash2 import core as dflash2_core
+from speculators.models.dflash2.metrics import compute_selector_loss, selector_training_candidates
 from speculators.models.dspark import DSparkSpeculatorConfig
 from speculators.models.dspark import core as dspark_core
 from speculators.models.dspark.metrics import compute_metrics as dspark_metrics
@@ -25,10 +29,11 @@ from make_golden import (D, DECAY, EPS, HEADS, NH, NKV, HD, SMALL, TAPS, THETA, 
                          documents, in_all_precisions, int32, llama_config, weight)
 
 BLOCK, LAYERS, MASK, ALPHA, RANK = 5, 2, 7, 0.5, 6
+GROUP, LISTED, SELECTS = 8, 5, 0.5  # channels of a group, candidates, weight of the selector's loss
 
 
 def drafter(dtype, head):
-    """head: "target", "lowrank", or DSpark's "markov", with confidence."""
+    """head: "target", "lowrank", DSpark's "markov", with confidence, or DFlash 2's "selector", with convolutions."""
     layer = transformers.Qwen3Config(
         vocab_size=V, hidden_size=D, intermediate_size=40, num_hidden_layers=LAYERS, num_attention_heads=NH,
         num_key_value_heads=NKV, head_dim=HD, max_position_embeddings=64, rms_norm_eps=EPS, attention_bias=False,
@@ -38,6 +43,9 @@ def drafter(dtype, head):
                   aux_hidden_state_layer_ids=list(range(TAPS)))
     if head == "markov":
         model = dspark_core.DSparkDraftModel(DSparkSpeculatorConfig(markov_rank=RANK, **common))
+    elif head == "selector":
+        model = dflash2_core.DFlash2DraftModel(DFlash2SpeculatorConfig(
+            conv_kernel_size=2, conv_group_size=GROUP, selector_rank=RANK, selector_top_k=LISTED, **common))
     else:
         model = core.DFlashDraftModel(DFlashSpeculatorConfig(**common))
     model = model.to(dtype).train()
@@ -55,8 +63,10 @@ def drafter(dtype, head):
             if name in target:
                 p.copy_(weight("target", target[name], tuple(p.shape)).to(dtype))
             else:
-                v = weight("dflash", own.get(name, name), tuple(p.shape))
-                p.copy_((4 * v if "markov_w1" in name else v).to(dtype))  # an embedding's scale
+                vector = "base_kernel" in name  # as one is held here
+                v = weight("dflash", own.get(name, name), (p.numel(),) if vector else tuple(p.shape)).view_as(p)
+                large = "markov_w1" in name or "codebook" in name  # an embedding's scale
+                p.copy_((4 * v if large else v).to(dtype))
                 named[own.get(name, name)] = p.requires_grad_()
     model.verifier_norm = torch.nn.Identity()  # last hiddens are normed
     return model, named
@@ -71,6 +81,9 @@ def dflash_run(dtype, docs, head, objective):
     rows = sum(d["n"] for d in docs)
     out = {"loss": torch.zeros(BLOCK - 1, rows, dtype=dtype)}
     pace, best, states = np.zeros((BLOCK - 1, rows), np.float32), np.full((BLOCK - 1, rows), -1), []
+    chosen, second = best.copy(), head == "selector"
+    if second:
+        out |= {k: torch.zeros(BLOCK - 1, rows, dtype=dtype) for k in ("selector_loss", "accept")}
     first, total = 0, 0
     with computing_in(dtype):
         model, named = drafter(dtype, head)
@@ -83,7 +96,7 @@ def dflash_run(dtype, docs, head, objective):
             ids = torch.tensor([list(d["tokens"]) + [0] * behind])
             doc = torch.tensor([[0] * n + [-1] * behind])
             with mock.patch.object(core, "select_anchors", lambda *_: (at, torch.ones(len(at), dtype=torch.bool))):
-                hidden, logits, targets, counts, _ = model._backbone_forward(
+                hidden, logits, targets, counts, indices = model._backbone_forward(
                     features, ids, mask, last, doc, max_anchors=len(at))
             place = (torch.arange(logits.shape[1]) % BLOCK)[None]
             elementwise = {"kl": eager.kl_div_loss, "hard-ce": eager.ce_loss}[objective](logits, targets)
@@ -98,6 +111,9 @@ def dflash_run(dtype, docs, head, objective):
                 ours = (elementwise * weights).sum() / counts.sum()
                 assert torch.allclose(ours.double(), theirs.double(), rtol=1e-5), (ours, theirs)
             total = total + (elementwise * weights).sum()
+            if second:
+                select = selection(model, hidden, logits, targets, counts, place, ids, indices, objective)
+                total = total + SELECTS * (select["selector_loss"] * select["weights"]).sum()
             states.append(hidden[0])
             for i, a in enumerate(at.tolist()):
                 for k in range(BLOCK - 1):
@@ -106,10 +122,36 @@ def dflash_run(dtype, docs, head, objective):
                         out["loss"][k, first + a - 1] = elementwise[0, j]
                         pace[k, first + a - 1] = weights[0, j].item()
                         best[k, first + a - 1] = logits[0, j].argmax().item()
+                        if second:
+                            out["selector_loss"][k, first + a - 1] = select["selector_loss"][0, j]
+                            out["accept"][k, first + a - 1] = select["accept"][0, j]
+                            chosen[k, first + a - 1] = select["chosen"][0, j].item()
             first += n
         out["hidden"] = torch.cat(states)
         total.backward()
-    return out, {n: p.grad for n, p in named.items()}, pace, int32(best)
+    grad = {n: p.grad.flatten() if "base_kernel" in n else p.grad for n, p in named.items()}
+    return out, grad, pace, int32(best), int32(chosen)
+
+
+def selection(model, hidden, logits, targets, counts, place, ids, indices, objective):
+    """The selector's loss and its weights, as forward and compute_metrics have them; what it drafts."""
+    dtype, selector = logits.dtype, model.candidate_selector
+    before = model._predecessor_ids(ids, indices).reshape(1, -1)
+    candidates = logits.topk(LISTED, dim=-1).indices
+    learned, label, _ = selector_training_candidates(candidates, targets.argmax(-1))
+    scores = selector.score_candidates(logits, hidden, before, learned)
+    loss = F.cross_entropy(scores.flatten(0, -2), label.flatten(), reduction="none").view_as(label)
+    decay = dflash_loss_decay(place.to(dtype), gamma=-1 / math.log(DECAY), sample_from_anchor=False)
+    weights = decay.float().to(dtype) if objective == "kl" else dpace_loss_decay(
+        place, counts, BLOCK, ALPHA, loss).to(dtype)
+    weights = torch.from_numpy(weights.detach().numpy().astype(np.float32)).to(dtype) * counts
+    theirs = compute_selector_loss(scores, label, counts, BLOCK, gamma=-1 / math.log(DECAY), dpace_alpha=ALPHA,
+                                   per_position_loss_weight="dpace" if objective == "hard-ce" else "fixed-exp-decay")
+    assert torch.allclose(((loss * weights).sum() / counts.sum()).double(), theirs.double(), rtol=1e-5)
+    _, own = selector.select(logits, hidden, before)
+    accept = torch.minimum(own.softmax(-1), targets.softmax(-1).gather(-1, candidates)).sum(-1)
+    chosen = candidates.gather(-1, own.argmax(-1, keepdim=True))[..., 0]
+    return {"selector_loss": loss, "weights": weights, "accept": accept.detach(), "chosen": chosen}
 
 
 def dspark_run(dtype, docs):
@@ -194,7 +236,7 @@ def dflash_case():
     g, docs = documents_of()
     for head in ("target", "lowrank"):
         for objective in ("kl", "hard-ce"):
-            out, grad, pace, best = in_all_precisions(dflash_run, docs, head, objective)
+            out, grad, pace, best, _ = in_all_precisions(dflash_run, docs, head, objective)
             assert all(np.array_equal(best[0], b) for b in best)
             g.put(f"{head}/{objective}/student_argmax", best[0])
             g.put_tensors(f"{head}/{objective}/loss", [o["loss"] for o in out])
@@ -207,6 +249,24 @@ def dflash_case():
     g.write("dflash")
 
 
+def dflash2_case():
+    g, docs = documents_of()
+    for objective in ("kl", "hard-ce"):
+        out, grad, pace, best, chosen = in_all_precisions(dflash_run, docs, "selector", objective)
+        for name, ids in (("argmax", best), ("chosen", chosen)):
+            assert all(np.array_equal(ids[0], b) for b in ids)
+            g.put(f"{objective}/{name}", ids[0])
+        for k in ("loss", "selector_loss", "accept"):
+            g.put_tensors(f"{objective}/{k}", [o[k] for o in out])
+        for k in grad[0]:
+            g.put_matrices(f"{objective}/grad/{k}", [o[k] for o in grad])
+        if objective == "hard-ce":
+            g.put("pace", pace[0].astype(np.float64), [p.astype(np.float64) for p in pace[1:]])
+    g.put_tensors("hidden", [o["hidden"] for o in out])
+    g.write("dflash2")
+
+
 if __name__ == "__main__":
     dflash_case()
+    dflash2_case()
     dspark_case()

@@ -1,5 +1,6 @@
-// DFlash's drafter and its loss against speculators' own: states of the blocks' rows, divergence and hard
-// cross-entropy, gradients, D-PACE's weights; then a checkpoint of it, reopened, over a cache.
+// The drafters of blocks and their losses against speculators' own: states of the blocks' rows, divergence and hard
+// cross-entropy, gradients, D-PACE's weights; DSpark's confidence; DFlash 2's convolutions, and what its selector learns
+// and drafts; then checkpoints of them, reopened, over a cache.
 #include "tests/golden/documents.h"
 #include "tests/golden/drafts.h"
 
@@ -28,6 +29,10 @@ static bool is_spark(const char *head) {
     return strcmp(head, "markov") == 0;
 }
 
+static bool is_second(const char *head) {
+    return strcmp(head, "selector") == 0;
+}
+
 static pl_backbone_options options(const char *head) {
     pl_hf_head spec = pl_hf_head_make(strcmp(head, "lowrank") == 0 ? "lowrank" : "full", RANK);
     if (is_spark(head)) spec = pl_hf_head_of("markov:rank=6,confidence");
@@ -37,7 +42,10 @@ static pl_backbone_options options(const char *head) {
                                  .block = B,
                                  .mask_token = MASK,
                                  .n_taps = TAPS,
-                                 .tap = {1, 2, 3}};
+                                 .tap = {1, 2, 3},
+                                 .conv_taps = is_second(head) ? 2 : 0,
+                                 .conv_group = 8,
+                                 .selector = {.rank = 6, .candidates = is_second(head) ? 5 : 0}};
 }
 
 // ---- under training ----
@@ -71,7 +79,7 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     pl_backbone_options o = options(head);
     *s = (setup){.be = be};
     int drafts = is_spark(head) ? SPARKS : DRAFTS;
-    golden_open(&s->g, is_spark(head) ? "dspark" : "dflash");
+    golden_open(&s->g, is_spark(head) ? "dspark" : is_second(head) ? "dflash2" : "dflash");
     golden_config(&s->g, &c);
     must(pl_llama_init(&s->target, &c, be, false, &err), &err);
     golden_coarse(s->embed, V * D, 8, "target/model.embed_tokens.weight");
@@ -86,7 +94,9 @@ static void setup_init(setup *s, const pl_backend *be, const char *head, double 
     pl_unroll_options uo = {.capacity = ROWS + 3,
                             .steps = drafts,
                             .learn_steps = drafts,
-                            .feature_weight = is_spark(head),
+                            .feature_weight = is_spark(head)    ? 1
+                                              : is_second(head) ? 0.5
+                                                                : 0,
                             .step_decay = 0.8,
                             .token_weight = 1,
                             .objective = pace > 0 ? PL_OBJ_HARD_CE : PL_OBJ_KL,
@@ -160,7 +170,7 @@ static void check_losses(setup *s, const char *prefix) {
 
 // What rows weigh once they have been learned from: zero where no block ran.
 static void check_pace(setup *s, const char *head) {
-    const double *want = golden_reals(&s->g, DRAFTS * ROWS, "%s/pace", head);
+    const double *want = golden_reals(&s->g, DRAFTS * ROWS, "%s%space", head, *head ? "/" : "");
     for (int i = 0; i < DRAFTS * ROWS; i++)
         if (!(fabs((double)s->u.pack.weight[i] - want[i]) <= 1e-5))
             fail_msg("%s: weight %d is %.9g, not %.9g", head, i, (double)s->u.pack.weight[i], want[i]);
@@ -184,6 +194,63 @@ static void learn_on(const pl_backend *be, const char *head, double pace) {
     golden_expect_block(&s->g, be, &s->block, s->block.grad, 0, prefix);
     golden_all_asked(&s->g, prefix);
     setup_fini(s);
+}
+
+// drafted: by what is drafted, or by the head alone, as a step of training reports it.
+static void check_second(setup *s, const char *objective, const char *drafted) {
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.loss, PL_F64, DRAFTS * ROWS), 4e-6, "%s/loss", objective);
+    golden_expect_slack(&s->g, s->be, pl_tensor_1d(s->u.feature_loss, PL_F64, DRAFTS * ROWS), 4e-6, "%s/selector_loss",
+                        objective);
+    const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/%s", objective, drafted);
+    for (int i = 0; i < DRAFTS * ROWS; i++)
+        assert_int_equal(s->u.student_argmax[i], best[i]);
+}
+
+// Overlaps with the target, and whether its choice is on the list, which it is where the head's best is it.
+static void check_accepts(setup *s, const char *objective) {
+    const double  *accept = golden_reals(&s->g, DRAFTS * ROWS, "%s/accept", objective);
+    const int32_t *best = golden_ints(&s->g, DRAFTS * ROWS, "%s/argmax", objective);
+    int            listed = 0, counted = 0;
+    for (int i = 0; i < DRAFTS * ROWS; i++) {
+        int32_t row = s->u.pack.teacher_row[i];
+        if (!(fabs((double)s->u.accept[i] - accept[i]) <= 1e-5 || s->u.pack.weight[i] == 0))
+            fail_msg("overlap %d is %.9g, not %.9g", i, (double)s->u.accept[i], accept[i]);
+        assert_true(!s->u.listed[i] || best[i] >= 0);
+        if (best[i] >= 0 && best[i] == s->u.pack.argmax[row]) assert_true(s->u.listed[i]);
+        listed += s->u.listed[i];
+        counted += best[i] >= 0;
+    }
+    assert_true(listed > 0 && listed < counted);
+}
+
+static void second_on(const pl_backend *be, double pace) {
+    setup      *s = golden_room(be, sizeof *s);
+    const char *objective = pace > 0 ? "hard-ce" : "kl";
+    char        prefix[48];
+    pl_err      err;
+    setup_init(s, be, "selector", pace);
+    golden_begin(&s->g);
+    check_states(s);
+    must(pl_unroll_score(&s->u, &err), &err);
+    check_second(s, objective, "chosen");
+    check_accepts(s, objective);
+    fill_pack(s);
+    must(pl_unroll_learn(&s->u, &err), &err);
+    check_second(s, objective, "argmax");
+    if (pace > 0) check_pace(s, "");
+    snprintf(prefix, sizeof prefix, "%s/grad/", objective);
+    golden_expect_block(&s->g, be, &s->block, s->block.grad, 0, prefix);
+    golden_all_asked(&s->g, prefix);
+    setup_fini(s);
+}
+
+static void second(void **state) {
+    (void)state;
+    const pl_backend *be[GOLDEN_BACKENDS];
+    int               n = golden_backends(be);
+    for (int i = 0; i < n; i++)
+        for (int pace = 0; pace < 2; pace++)
+            second_on(be[i], pace * ALPHA);
 }
 
 static void check_spark(setup *s) {
@@ -303,12 +370,16 @@ static void draft_over_cache(void **state) {
     golden_drafts("dflash", &pl_backbone_dflash, &o, "dflash", draft_along, NULL);
 }
 
+static void second_over_cache(void **state) {
+    (void)state;
+    pl_backbone_options o = options("selector");
+    golden_drafts("dflash2", &pl_backbone_dflash, &o, "dflash", draft_along, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(target_head),
-        cmocka_unit_test(lowrank_head),
-        cmocka_unit_test(spark),
-        cmocka_unit_test(draft_over_cache),
+        cmocka_unit_test(target_head), cmocka_unit_test(lowrank_head),     cmocka_unit_test(spark),
+        cmocka_unit_test(second),      cmocka_unit_test(draft_over_cache), cmocka_unit_test(second_over_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

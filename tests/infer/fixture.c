@@ -4,6 +4,7 @@
 #include "infer/head/dynaspec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/files.h"
+#include "kernels/base/hash.h"
 #include "kernels/base/rng.h"
 
 #include <stdio.h>
@@ -174,6 +175,24 @@ void test_backbone_write(const char *dir, const pl_llama *target, const pl_backb
     if (b->head.redistribute > 0) hang_outside(&b->head, target->vocab);
     free(order);
     float **data = random_values(&b->params, seed);
+    must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);
+    free_values(data, b->params.n);
+    pl_backbone_destroy(b);
+}
+
+void test_backbone_begun(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
+                         const pl_backbone_options *o, uint64_t seed) {
+    pl_err       err = {0};
+    pl_backbone *b;
+    must(pl_backbone_create(&b, kind, target, o, pl_backend_cpu(), &err), &err);
+    float **data = random_values(&b->params, seed);
+    for (int i = 0; i < b->params.n; i++) {
+        const pl_param *p = &b->params.p[i];
+        pl_rng          r = pl_rng_make(seed, PL_STREAM_TEST, pl_hash(p->name[0], strlen(p->name[0])));
+        bool            drawn = p->neutral ? p->init_std > 0 : p->spec.cols > 0;
+        for (int64_t k = 0; k < p->spec.rows * (p->spec.cols ? p->spec.cols : 1); k++)
+            data[i][k] = drawn ? 0.15f * pl_rng_normal(r, (uint64_t)k) : (float)pl_param_begins(p, k);
+    }
     must(pl_backbone_write(b, dir, (const float *const *)data, PL_BF16, &err), &err);
     free_values(data, b->params.n);
     pl_backbone_destroy(b);

@@ -20,6 +20,9 @@ void test_target_heads(pl_llama *m, const char *dir, const char *family, int hea
                        uint64_t seed, pl_dtype t);
 // Writes a random drafter for the target into dir. A routed head gets all the target's tokens in another order where o
 // says none, in clusters of random sizes, some of them empty.
+// The same by names: what two kinds share is the same, and what begins as nothing is as it begins.
+void test_backbone_begun(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
+                         const pl_backbone_options *o, uint64_t seed);
 void test_backbone_write(const char *dir, const pl_llama *target, const pl_backbone_kind *kind,
                          const pl_backbone_options *o, uint64_t seed);
 // Writes a random EAGLE-3 drafter for the target into dir.

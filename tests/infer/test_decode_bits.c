@@ -4,6 +4,7 @@
 
 #include "infer/decode/session.h"
 #include "kernels/base/hash.h"
+#include "kernels/op/gather.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -430,14 +431,23 @@ static void dflash_is_lossless(void **state) {
          .mask_token = 3,
          .head = pl_hf_head_of("markov:rank=5,confidence,min_confidence=500")},
         {.layers = 2, .block = 5, .mask_token = 3},
-        {.layers = 1, .block = 9, .mask_token = 96, .own_head = true},
+        {.layers = 2, .block = 6, .mask_token = 3, .conv_taps = 2, .conv_group = 8, .selector = {4, 16}},
+        {.layers = 1, .block = 4, .mask_token = 3, .anchor_first = true, .conv_taps = 3, .conv_group = 1},
+        {.layers = 1, .block = 9, .mask_token = 96, .own_head = true, .selector = {9, 3}},
         {.layers = 3, .block = 2, .mask_token = 3, .head = pl_hf_head_of("lowrank:rank=12")},
         {.layers = 2,
          .block = 7,
          .head = pl_hf_head_of("full:position_aware"),
          .own_head = true,
          .d2t = list,
-         .draft_vocab = sizeof list / sizeof *list}};
+         .draft_vocab = sizeof list / sizeof *list},
+        {.layers = 1,
+         .block = 5,
+         .head = pl_hf_head_of("full:position_aware"),
+         .own_head = true,
+         .d2t = list,
+         .draft_vocab = sizeof list / sizeof *list,
+         .selector = {3, 4}}};
     static const char *const trees[] = {"chain:1", "chain:4",      "chain:16",           "chain:auto",
                                         "auto",    "static:4x2x1", "static:0,0,0,1,1,4", "eagle2:20,5,3"};
     char                     dir[64], draft[64], what[96];
@@ -580,6 +590,86 @@ static void drawn_children(void **state) {
     drawn_by(&pl_backbone_dflash,
              &(pl_backbone_options){
                  .layers = 2, .block = 4, .anchor_first = true, .head = pl_hf_head_of("markov:rank=9,confidence")});
+    drawn_by(&pl_backbone_dflash,
+             &(pl_backbone_options){
+                 .layers = 1, .block = 4, .mask_token = 3, .conv_taps = 2, .conv_group = 16, .selector = {6, 40}});
+    drawn_by(&pl_backbone_eagle3, &(pl_backbone_options){.selector = {6, 40}});
+}
+
+// As they begin, convolutions and selector change nothing: candidates, their logits and the sum over them are those of
+// the drafter without them, for every token before, bit for bit.
+typedef struct beginning {
+    const pl_backbone *b;
+    int32_t            id[2][6];
+    float              value[2][6];
+    pl_tensor          y;
+} beginning;
+
+static void run_beginning(pl_ctx *ctx, void *arg) {
+    enum { ROWS = 8, CONTEXT = 5 };
+    static const int32_t token[ROWS] = {17, 3, 3, 3, 60, 3, 3, 3}, pos[ROWS] = {5, 6, 7, 8, 3, 4, 5, 6};
+    static const int32_t context_pos[CONTEXT] = {0, 1, 2, 3, 4}, lo[2] = {0, 0}, hi[2] = {5, 3}, before[2] = {17, 44};
+    static float         features[CONTEXT * 3 * 256];
+    static const int32_t row[2] = {1, 6};
+    beginning           *o = arg;
+    for (int64_t i = 0; i < CONTEXT * o->b->n_taps * o->b->d_target; i++)
+        features[i] = (float)((i * 37 + 11) % 101 - 50) / 32;
+    const pl_block_view v = {.features = pl_tensor_2d(features, PL_F32, CONTEXT, o->b->n_taps * o->b->d_target),
+                             .context_pos = context_pos,
+                             .token = token,
+                             .pos = pos,
+                             .m = ROWS,
+                             .lo = lo,
+                             .hi = hi};
+    pl_tensor           y = o->b->kind->draft(ctx, o->b, &v);
+    pl_head_rows        r = {.x = pl_gather(ctx, y, row, 2), .token = before};
+    int32_t            *id = pl_ctx_bytes(ctx, sizeof o->id);
+    float              *value = pl_ctx_bytes(ctx, sizeof o->value);
+    pl_head_topk(ctx, &o->b->head, &r, 6, id, value, NULL);
+    if (ctx->measuring) return;
+    memcpy(o->id, id, sizeof o->id);
+    memcpy(o->value, value, sizeof o->value);
+}
+
+static void second_begins_as_the_first(void **state) {
+    (void)state;
+    const pl_backbone_options kinds[] = {{.layers = 2, .block = 4, .mask_token = 3, .n_taps = 2, .tap = {1, 2}},
+                                         {.layers = 2,
+                                          .block = 4,
+                                          .mask_token = 3,
+                                          .n_taps = 2,
+                                          .tap = {1, 2},
+                                          .conv_taps = 2,
+                                          .conv_group = 16,
+                                          .selector = {5, 6}}};
+    beginning                 o[2] = {0};
+    char                      dir[64], draft[2][64];
+    world                    *w = calloc(1, sizeof *w);
+    pl_err                    err = {0};
+    test_target(&w->target, test_mkdir(dir), 4, 23, PL_BF16);
+    for (int i = 0; i < 2; i++) {
+        pl_backbone *b;
+        pl_ctx       ctx;
+        test_backbone_begun(test_mkdir(draft[i]), &w->target, &pl_backbone_dflash, &kinds[i], 34);
+        assert_int_equal(pl_backbone_open(&b, draft[i], &w->target, PL_F32, &err), PL_OK);
+        assert_int_equal(b->params.n, i ? 2 * (8 + 4) + 3 + 3 : 2 * 8 + 3);
+        o[i].b = b;
+        assert_int_equal(pl_ctx_init(&ctx, pl_backend_cpu(), NULL), PL_OK);
+        assert_int_equal(pl_ctx_measure(&ctx, run_beginning, &o[i], &err), PL_OK);
+        pl_ctx_begin(&ctx);
+        run_beginning(&ctx, &o[i]);
+        assert_int_equal(pl_ctx_sync(&ctx, &err), PL_OK);
+        pl_ctx_fini(&ctx);
+        pl_backbone_destroy(b);
+    }
+    assert_memory_equal(o[0].id, o[1].id, sizeof o[0].id);
+    assert_memory_equal(o[0].value, o[1].value, sizeof o[0].value);
+    assert_true(o[0].value[0][0] > o[0].value[0][5]);
+    pl_llama_fini(&w->target);
+    for (int i = 0; i < 2; i++)
+        test_rmdir(draft[i]);
+    test_rmdir(dir);
+    free(w);
 }
 
 // After any sequence of trees and commits the cache holds what reading the text at once puts there.
@@ -677,6 +767,7 @@ int main(void) {
         cmocka_unit_test(eagle3_is_lossless),
         cmocka_unit_test(hybrid_is_lossless),
         cmocka_unit_test(drawn_children),
+        cmocka_unit_test(second_begins_as_the_first),
         cmocka_unit_test(cache_is_a_prefills),
         cmocka_unit_test(eagle1_is_lossless),
         cmocka_unit_test(dflash_is_lossless),

@@ -314,6 +314,26 @@ static void dist_of_sparks(void **state) {
     close_world(&w);
 }
 
+// DFlash 2: of a list that all slots have at once, each by the token before it; what is not listed is never drafted.
+static void dist_of_selectors(void **state) {
+    (void)state;
+    static const pl_backbone_options second = {
+        .layers = 2, .block = 4, .mask_token = 1, .conv_taps = 2, .conv_group = 4, .selector = {3, 2}};
+    static const pl_backbone_options eagle = {.selector = {3, 2}};
+    for (int kind = 0; kind < 2; kind++) {
+        world w;
+        open_world(&w, kind ? &eagle : &second);
+        for (int i = 0; pl_verifier_at(i); i++) {
+            const pl_verifier *v = pl_verifier_at(i);
+            if (!v->lossless) continue;
+            assert_true(check(&w, v, 1, &plain, "selected") < 4);
+            if (!v->chain) assert_true(check(&w, v, 2, &processed, "trees of what is selected") < 4);
+        }
+        assert_true(check(&w, &test_biased_no_residual, 1, &plain, "selected") > 6);
+        close_world(&w);
+    }
+}
+
 // ---- models of other vocabularies -----------------------------------------------------------------------------------
 
 static const char *const pieces[] = {"a", "b", "ab", "ba", "aba", NULL};
@@ -449,6 +469,7 @@ int main(void) {
         cmocka_unit_test(dist_redistributed),
         cmocka_unit_test(dist_of_blocks),
         cmocka_unit_test(dist_of_sparks),
+        cmocka_unit_test(dist_of_selectors),
         cmocka_unit_test(dist_of_other_vocabularies),
         cmocka_unit_test(dist_of_hybrids),
         cmocka_unit_test(controls_fail),

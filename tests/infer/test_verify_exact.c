@@ -28,6 +28,7 @@ typedef enum look {
     TIES,          // few distinct values
     SAME,          // p == q
     SURE,          // the drafter is all but certain
+    SELECTED,      // a selector's: of a list of each depth's, scored by the token before; nothing else is drafted
     LOOKS
 } look;
 
@@ -67,6 +68,31 @@ static void unmake(toy *t) {
     pl_outside_fini(&t->outside);
 }
 
+// infer/head/selector.h at a prefix: the list and its logits are those of the depth, what is added is the last token's.
+static void select_at(const toy *t, uint64_t seed, int x, float *drafter) {
+    enum { LISTED = 2, RANK = 2 };
+    int    depth = 0, last = x > 0 ? (x - 1) % t->v : t->v;
+    double unary[V_MAX];
+    for (int at = x; at > 0; at = (at - 1) / t->v)
+        depth++;
+    pl_rng r = pl_rng_make(seed, PL_STREAM_TEST, (uint64_t)(1000 + depth)),
+           codes = pl_rng_make(seed, PL_STREAM_TEST, 2000);
+    for (int i = 0; i < t->v; i++)
+        unary[i] = exp(1.5 * (double)pl_rng_normal(r, (uint64_t)i));
+    for (int i = 0; i < t->v; i++)
+        drafter[i] = -INFINITY;
+    for (int k = 0; k < LISTED && k < t->v; k++) {
+        int64_t b = pl_propose_best(unary, t->v);
+        double  add = 0;
+        for (int j = 0; j < RANK; j++)
+            add += (double)pl_rng_normal(codes, (uint64_t)(last * RANK + j)) *
+                   (double)pl_rng_normal(r, (uint64_t)(100 + j)) *
+                   (double)pl_rng_normal(codes, (uint64_t)(1000 + b * RANK + j));
+        drafter[b] = (float)(log(unary[b]) + add);
+        unary[b] = 0;
+    }
+}
+
 static void make(toy *t, uint64_t seed) {
     pl_err err = {0};
     assert_int_equal(pl_distribution_work_init(&t->work, t->v, &err), PL_OK);
@@ -99,6 +125,7 @@ static void make(toy *t, uint64_t seed) {
             if (t->look == DRAFTER_ZEROS && i != 0 && !here) drafter[i] = -INFINITY;
             if (t->look == DISJOINT) *(i % 2 ? &target[i] : &drafter[i]) = -INFINITY;
         }
+        if (t->look == SELECTED) select_at(t, seed, x, drafter);
         assert_true(pl_distribution(t->p[x], target, t->v, &t->sampling, &(pl_history){0}, &t->work));
         float copy[V_MAX];
         memcpy(copy, drafter, sizeof copy);

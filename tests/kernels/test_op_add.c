@@ -1,5 +1,6 @@
 #include "kernels/op/add.h"
 #include "kernels/op/bias.h"
+#include "kernels/op/mul.h"
 #include "tests/kernels/op_harness.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,6 +32,20 @@ static void sums(void **state) {
         op_check(build, &shapes[i], OP_EXACT, "add %dx%d", shapes[i].rows, shapes[i].n);
 }
 
+// A product with itself, so that both gradients are the same one's.
+static void build_product(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    a = op_leaf(r, s->rows, s->n, 0, 1), b = op_leaf(r, s->rows, s->n, 0.5, 2);
+    pl_tensor    y = pl_mul(op_ctx(r), a, b);
+    op_out(r, pl_mul(op_ctx(r), y, y));
+}
+
+static void products(void **state) {
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        op_check(build_product, &shapes[i], 0, "mul %dx%d", shapes[i].rows, shapes[i].n);
+}
+
 static void build_bias(op_run *r, const void *arg) {
     const shape *s = arg;
     pl_tensor    x = op_leaf(r, s->rows, s->n, 0, 1), b = op_leaf_1d(r, s->n, 1, 1);
@@ -52,6 +67,7 @@ static void values_of(op_run *r, const void *arg) {
     op_out(r, pl_add(op_ctx(r), a, b, (pl_tensor){0}));
     op_out(r, pl_bias(op_ctx(r), a, c));
     op_out(r, pl_bias(op_ctx(r), b, c));
+    op_out(r, pl_mul(op_ctx(r), a, b));
 }
 
 static void values(void **state) {
@@ -65,6 +81,7 @@ static void values(void **state) {
             double ulp = be->real == PL_F64 ? 0x1p-50 : 0x1p-21;
             assert_true(op_value(r, 2, k) - (a + b) <= ulp && (a + b) - op_value(r, 2, k) <= ulp);
             assert_true(op_value(r, 4, k) - (b + c) <= ulp && (b + c) - op_value(r, 4, k) <= ulp);
+            assert_true(op_value(r, 5, k) - a * b <= ulp && a * b - op_value(r, 5, k) <= ulp);
             double same = c - (op_value(r, 3, k % 7) - op_value(r, 0, k % 7)); // one vector for all rows
             assert_true(same <= ulp && -same <= ulp && c != 0);
         }
@@ -75,6 +92,7 @@ static void values(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums),
+        cmocka_unit_test(products),
         cmocka_unit_test(biases),
         cmocka_unit_test(values),
     };

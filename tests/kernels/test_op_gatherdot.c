@@ -55,8 +55,36 @@ static void build(op_run *r, const void *arg) {
 static void all_backends(void **state) {
     (void)state;
     for (int i = 0; i < SHAPES; i++)
-        op_check(build, &shapes[i], OP_NO_TAPE | (shapes[i].dtype == PL_BF16 ? OP_EXACT_LEVELS : OP_EXACT_FMA), "%d rows of %dx%d for %d, layout %d", shapes[i].listed,
-                 shapes[i].n, shapes[i].k, shapes[i].m, (int)shapes[i].layout);
+        op_check(build, &shapes[i], OP_NO_TAPE | (shapes[i].dtype == PL_BF16 ? OP_EXACT_LEVELS : OP_EXACT_FMA),
+                 "%d rows of %dx%d for %d, layout %d", shapes[i].listed, shapes[i].n, shapes[i].k, shapes[i].m,
+                 (int)shapes[i].layout);
+}
+
+// Rows and matrix learn, as a list that is rescored under training has them; ids repeat within a row and across rows.
+static void learned(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    x = op_leaf(r, s->m, s->k, 0, 1), w = op_leaf(r, s->n, s->k, 0, 1 / sqrt(s->k));
+    op_out(r, pl_gatherdot(op_ctx(r), x, w, ids_of(r, s), s->listed));
+}
+
+static void frozen(op_run *r, const void *arg) {
+    const shape *s = arg;
+    pl_tensor    x = op_leaf(r, s->m, s->k, 0, 1), w = op_weight(r, s->n, s->k, s->dtype, PL_ROWMAJOR, 1 / sqrt(s->k));
+    op_out(r, pl_gatherdot(op_ctx(r), x, w, ids_of(r, s), s->listed));
+}
+
+static void gradients(void **state) {
+    (void)state;
+    static const shape small[] = {{1, 1, 1, 1, PL_F32, PL_ROWMAJOR, ANY},
+                                  {3, 5, 33, 7, PL_F32, PL_ROWMAJOR, ANY},
+                                  {9, 40, 16, 16, PL_F32, PL_ROWMAJOR, ANY},
+                                  {70, 11, 8, 3, PL_F32, PL_ROWMAJOR, ANY},
+                                  {2, 9, 300, 4, PL_F32, PL_ROWMAJOR, ANY}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        op_check(learned, &small[i], 0, "gradients of %d rows of %dx%d for %d", small[i].listed, small[i].n, small[i].k,
+                 small[i].m);
+        op_check(frozen, &small[i], 0, "the same with a frozen matrix");
+    }
 }
 
 // The same matrix in both layouts, beside the dense product.
@@ -103,6 +131,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_backends),
         cmocka_unit_test(bits_of_linear),
+        cmocka_unit_test(gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,6 +140,21 @@ static void learns_dspark(void **state) {
            &pl_backbone_dflash, "markov");
 }
 
+// Convolutions, and a selector beside whatever head; weights by place and by D-PACE.
+static void learns_dflash2(void **state) {
+    (void)state;
+    learns("dflash2",
+           DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n",
+           &pl_backbone_dflash, "full");
+    learns("pace2",
+           DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.conv.group=8\ndrafter.selector.candidates=16\n"
+                  "train.draft_weights=d-pace\ntrain.objective=hard-ce\n",
+           &pl_backbone_dflash, "full");
+    learns("selected", "drafter.selector.candidates=16\ndrafter.selector.rank=8\n", &pl_backbone_eagle3, "full");
+    learns("selected-slim", "drafter.selector.candidates=16\ndrafter.head.kind=lowrank\ndrafter.head.rank=16\n",
+           &pl_backbone_eagle3, "lowrank");
+}
+
 // The target answers while EAGLE-1 learns; a dataset without taps serves it as one with them does.
 static void eagle1_sources(void **state) {
     (void)state;
@@ -601,6 +616,7 @@ int main(void) {
         cmocka_unit_test(learns_eagle1),
         cmocka_unit_test(learns_dflash),
         cmocka_unit_test(learns_dspark),
+        cmocka_unit_test(learns_dflash2),
         cmocka_unit_test(learns_eagle1_lowrank),
         cmocka_unit_test(eagle1_sources),
         cmocka_unit_test(some_taps),

@@ -52,6 +52,8 @@ static void drafters(void **state) {
     same_weights("dflash", DFLASH "drafter.block=4\n");
     same_weights("dspark", DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\n"
                                   "drafter.head.rank=4\ndrafter.head.confidence=true\n");
+    same_weights("dflash2", DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\n");
+    same_weights("selected", "drafter.selector.candidates=9\n");
     same_weights("frozen", "drafter.start=BASE/eagle3-kept/checkpoints/best\ndrafter.freeze=backbone\n"
                            "drafter.head.kind=lowrank\ndrafter.head.rank=4\n");
 }
@@ -86,6 +88,9 @@ static void on_a_device(void **state) {
                  DFLASH "drafter.block=3\ndrafter.anchor_first=true\ndrafter.head.kind=markov\ndrafter.head.rank=4\n"
                         "drafter.head.confidence=true\ntrain.steps=3\ntrain.slot_rows=48\ntrain.slots=1\n"
                         "train.eval_tokens=60\ntrain.eval_prompts=1\n");
+    same_weights("device-dflash2",
+                 DFLASH "drafter.block=4\ndrafter.conv.taps=2\ndrafter.selector.candidates=9\ntrain.steps=3\n"
+                        "train.slot_rows=48\ntrain.slots=1\ntrain.eval_tokens=60\ntrain.eval_prompts=1\n");
     small_backend = NULL;
 }
 

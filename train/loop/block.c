@@ -192,9 +192,7 @@ static pl_status fill_end(const pl_param_block *b, int i, const filling *f, pl_e
 
 // Element j of parameter i before training.
 static double drawn(const pl_param *p, pl_rng rng, int64_t j) {
-    double x = p->kind == PL_PARAM_NORM ? 1
-               : p->init_std > 0        ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j)
-                                        : 0;
+    double x = p->init_std > 0 ? p->init_std * (double)pl_rng_normal(rng, (uint64_t)j) : pl_param_begins(p, j);
     return (double)(float)x;
 }
 

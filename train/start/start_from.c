@@ -152,11 +152,34 @@ static pl_status backbone(pl_start *s, const origin *o, pl_err *err) {
     const pl_params *ps = &s->model->params;
     for (int i = 0; i < s->model->head_param; i++) {
         pl_weight_spec spec = pl_param_spec(&ps->p[i]);
+        if (ps->p[i].neutral && !pl_weight_has(o->src, &spec)) continue;
         PL_TRY(pl_weight_source_check(o->src, &spec, 1, err));
         float *w = pl_calloc((size_t)pl_param_block_count(s->block, i), sizeof *w);
         if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", ps->p[i].name[0]);
         pl_status st = PL_OK;
         if (pl_weight_has(o->src, &spec)) st = pl_weight_read_f32(o->src, &spec, w, err);
+        if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
+        pl_free(w);
+        PL_TRY(st);
+    }
+    return PL_OK;
+}
+
+// A selector of the same rank as it is: rows of target ids, then of those that this head drafts; another begins anew.
+static pl_status selector(pl_start *s, const origin *o, pl_err *err) {
+    const pl_backbone *b = s->model;
+    const pl_selector *own = &b->head.selector;
+    if (own->candidates == 0 || o->config.selector.rank != own->rank) return PL_OK;
+    for (int i = b->selector_param; i < b->params.n; i++) {
+        const pl_param *p = &b->params.p[i];
+        pl_weight_spec  spec = pl_param_spec(p);
+        float          *w = pl_malloc(pl_size_mul((size_t)pl_param_block_count(s->block, i), sizeof *w, 1));
+        if (!w) return pl_fail(err, PL_E_MEMORY, "training: out of memory for %s", p->name[0]);
+        pl_status st;
+        if (p->tensor == &own->after)
+            st = copy_rows(w, o, p->name[0], b->head.d2t, b->head.vocab, own->rank, err);
+        else if ((st = pl_weight_source_check(o->src, &spec, 1, err)) == PL_OK)
+            st = pl_weight_read_f32(o->src, &spec, w, err);
         if (st == PL_OK) st = pl_param_block_set(s->block, i, w, err);
         pl_free(w);
         PL_TRY(st);
@@ -172,6 +195,7 @@ pl_status pl_start_from(pl_start *s, const char *dir, const pl_env *env, pl_err 
     origin o;
     PL_TRY(origin_open(&o, dir, b, err));
     pl_status st = backbone(s, &o, err);
+    if (st == PL_OK) st = selector(s, &o, err);
     if (st == PL_OK && fixed >= 0) st = dense_head(s, &o, fixed, err);
     if (st == PL_OK && inherits && dense >= 0) st = dense_head(s, &o, dense, err);
     if (st == PL_OK && inherits && up >= 0 && down >= 0) st = factored_head(s, &o, up, down, env, err);

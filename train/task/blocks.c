@@ -79,17 +79,17 @@ void pl_blocks_set(pl_blocks *s, const pl_backbone *b, const pl_pack *p, const i
     }
 }
 
-void pl_blocks_pace(pl_blocks *s, const pl_tensor *loss, double alpha) {
+void pl_blocks_pace(const pl_blocks *s, float *weight, const pl_tensor *loss, double alpha) {
     for (int64_t i = 0; i < s->n; i++) {
         double prefix[PL_MAX_UNROLL], product = 1, sum = 0;
         for (int k = 0; k < s->drafts; k++) {
-            bool counts = s->weight[k * s->n + i] > 0;
+            bool counts = weight[k * s->n + i] > 0;
             if (counts) product *= (1 - alpha) * exp(-pl_real_at(loss, k * s->n + i)) + alpha;
             prefix[k] = counts ? product : 0;
         }
         for (int k = s->drafts - 1; k >= 0; k--) {
             sum += prefix[k];
-            if (s->weight[k * s->n + i] > 0) s->weight[k * s->n + i] = (float)sum;
+            if (weight[k * s->n + i] > 0) weight[k * s->n + i] = (float)sum;
         }
     }
 }

@@ -37,7 +37,7 @@ int64_t   pl_blocks_eligible(const pl_pack *p, int32_t *row);
 int64_t   pl_blocks_draw(int32_t *row, int64_t n, int64_t most, uint64_t seed, uint64_t key);
 // The blocks of these rows, at most `most`.
 void      pl_blocks_set(pl_blocks *s, const pl_backbone *b, const pl_pack *p, const int32_t *row, int64_t n);
-// D-PACE's weights from the losses [drafts, n] of this run, in place of the decay's; step weights are not applied.
-void      pl_blocks_pace(pl_blocks *s, const pl_tensor *loss, double alpha);
+// D-PACE's weights from the losses [drafts, n] of this run, in place of weight's [drafts, n], which says what counts.
+void      pl_blocks_pace(const pl_blocks *s, float *weight, const pl_tensor *loss, double alpha);
 
 #endif

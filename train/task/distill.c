@@ -296,14 +296,32 @@ static pl_status save_model(pl_task *t, const char *dir, pl_err *err) {
 pl_status pl_distill_check(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const pl_head_recipe  *hd = pl_head_recipe_of(r);
-    const void *const      unread[] = {
-             &tr->drafter.taps,         &tr->drafter.intermediate, &tr->drafter.layers,         &tr->drafter.block,
-             &tr->drafter.mask_token,   &tr->drafter.anchor_first, &tr->drafter.bias,           &tr->drafter.freeze,
-             &tr->train.unroll,         &tr->train.anchors,        &tr->train.draft_weights,    &tr->train.pace_alpha,
-             &tr->train.masked_teacher, &tr->train.token_weight,   &tr->train.feature_weight,   &tr->train.noise,
-             &tr->train.step_decay,     &tr->train.eval_prompts,   &tr->train.confidence_weight};
-    const void *const head[] = {&hd->kind,         &hd->vocab, &hd->vocab_size, &hd->position_aware,
-                                &hd->redistribute, &hd->init,  &hd->frozen};
+    const void *const      unread[] = {&tr->drafter.taps,
+                                       &tr->drafter.intermediate,
+                                       &tr->drafter.layers,
+                                       &tr->drafter.block,
+                                       &tr->drafter.mask_token,
+                                       &tr->drafter.anchor_first,
+                                       &tr->drafter.bias,
+                                       &tr->drafter.freeze,
+                                       &tr->train.unroll,
+                                       &tr->train.anchors,
+                                       &tr->train.draft_weights,
+                                       &tr->train.pace_alpha,
+                                       &tr->train.masked_teacher,
+                                       &tr->train.token_weight,
+                                       &tr->train.feature_weight,
+                                       &tr->train.noise,
+                                       &tr->train.step_decay,
+                                       &tr->train.eval_prompts,
+                                       &tr->train.confidence_weight,
+                                       &tr->drafter.conv.taps,
+                                       &tr->drafter.conv.group,
+                                       &tr->drafter.selector.rank,
+                                       &tr->drafter.selector.candidates,
+                                       &tr->train.selector_weight};
+    const void *const      head[] = {&hd->kind,         &hd->vocab, &hd->vocab_size, &hd->position_aware,
+                                     &hd->redistribute, &hd->init,  &hd->frozen};
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
         if (pl_recipe_differs(r, unread[i]))
             return pl_recipe_fail(r, unread[i], err, "a drafter that is a language model has no such thing");

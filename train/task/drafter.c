@@ -46,14 +46,15 @@ typedef struct eagle {
 } eagle;
 
 // A slot's own sums: for each step of the unroll the counted rows, their divergence, how many agree with the target,
-// their regression loss.
+// their regression loss, how many of the target's choices a selector has on its list.
 enum {
     SUM_COUNT = PL_SUM_OWN,
     SUM_LOSS = SUM_COUNT + PL_MAX_UNROLL,
     SUM_AGREE = SUM_LOSS + PL_MAX_UNROLL,
-    SUM_FEATURE = SUM_AGREE + PL_MAX_UNROLL
+    SUM_FEATURE = SUM_AGREE + PL_MAX_UNROLL,
+    SUM_LISTED = SUM_FEATURE + PL_MAX_UNROLL
 };
-_Static_assert(SUM_FEATURE + PL_MAX_UNROLL <= PL_SLOT_SUMS, "a slot's scalars");
+_Static_assert(SUM_LISTED + PL_MAX_UNROLL <= PL_SLOT_SUMS, "a slot's scalars");
 
 // ---- the task
 
@@ -74,6 +75,7 @@ static pl_status slot(pl_task *t, int64_t step, int number, double *sums, pl_err
         sums[SUM_LOSS + k] = s.step_loss[k];
         sums[SUM_AGREE + k] = s.agree[k];
         sums[SUM_FEATURE + k] = s.feature_loss[k];
+        sums[SUM_LISTED + k] = s.listed[k];
     }
     return PL_OK;
 }
@@ -128,9 +130,14 @@ static void place(pl_task *t, int64_t step, int number, const int64_t *from, con
     if (to[1] > 0) pl_put_int(o, "to_row", to[1]);
 }
 
-// What is regressed beside the divergence: features, or how likely drafts are to be accepted.
+static bool selects(const eagle *e) {
+    return e->model->head.selector.candidates > 0;
+}
+
+// What is learned beside the divergence: features, how likely drafts are to be accepted, which of a list to take.
 static const char *regressed(const eagle *e, bool eval) {
     bool block = e->model->kind->draft;
+    if (selects(e)) return eval ? "eval_step_selector_loss" : "step_selector_loss";
     return eval    ? block ? "eval_step_confidence_loss" : "eval_step_feature_loss"
            : block ? "step_confidence_loss"
                    : "step_feature_loss";
@@ -150,6 +157,7 @@ static void report(pl_task *t, const double *sums, pl_metrics *m) {
     put_steps(m, "step_loss", sums + SUM_LOSS, sums + SUM_COUNT, steps);
     put_steps(m, "step_accuracy", sums + SUM_AGREE, sums + SUM_COUNT, steps);
     if (o->feature_weight > 0) put_steps(m, regressed((eagle *)t, false), sums + SUM_FEATURE, sums + SUM_COUNT, steps);
+    if (selects((eagle *)t)) put_steps(m, "step_candidate_recall", sums + SUM_LISTED, sums + SUM_COUNT, steps);
 }
 
 static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, pl_err *err) {
@@ -176,6 +184,7 @@ static pl_status estimate(eagle *e, int64_t step, pl_metrics *m, double *score, 
     pl_metrics_num(m, "eval_acceptance_length_sampled", sampled);
     put_steps(m, "eval_step_loss", s.step_loss, s.count, steps);
     if (e->u.opt.feature_weight > 0) put_steps(m, regressed(e, true), s.feature_loss, s.count, steps);
+    if (selects(e)) put_steps(m, "eval_step_candidate_recall", s.listed, s.count, steps);
     put_steps(m, "eval_step_accuracy", s.agree, s.count, steps);
     put_steps(m, "eval_step_acceptance", s.accept, s.count, steps);
     pl_metrics_int(m, "eval_rows", rows);
@@ -358,9 +367,10 @@ static bool freezes_head(const pl_recipe *r) {
 static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     const pl_train_recipe *tr = pl_train_recipe_of(r);
     const char            *name = pl_train_backbone(r)->name;
-    const void *const      blocks[] = {&tr->drafter.layers,       &tr->drafter.block,          &tr->drafter.mask_token,
-                                       &tr->drafter.anchor_first, &tr->train.anchors,          &tr->train.draft_weights,
-                                       &tr->train.pace_alpha,     &tr->train.confidence_weight};
+    const void *const      blocks[] = {&tr->drafter.layers,         &tr->drafter.block,       &tr->drafter.mask_token,
+                                       &tr->drafter.conv.taps,      &tr->drafter.conv.group,  &tr->drafter.anchor_first,
+                                       &tr->train.anchors,          &tr->train.draft_weights, &tr->train.pace_alpha,
+                                       &tr->train.confidence_weight};
     bool                   pace = tr->train.draft_weights == PL_WEIGHTS_PACE;
     if (!pl_train_backbone(r)->draft) {
         for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
@@ -380,12 +390,35 @@ static pl_status check_blocks(const pl_recipe *r, pl_err *err) {
     return PL_OK;
 }
 
+static pl_status check_selector(const pl_recipe *r, pl_err *err) {
+    const pl_train_recipe *tr = pl_train_recipe_of(r);
+    bool                   on = tr->drafter.selector.candidates > 0;
+    if (!on && tr->drafter.selector.rank > 0)
+        return pl_recipe_fail(r, &tr->drafter.selector.rank, err,
+                              "of no selector; give drafter.selector.candidates, 16 as published ones have");
+    if (!on && pl_recipe_differs(r, &tr->train.selector_weight))
+        return pl_recipe_fail(r, &tr->train.selector_weight, err, "is of a drafter with drafter.selector");
+    if (on && pl_train_backbone(r)->predicts_features)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "%s learns features in a selector's place; a selector is for eagle3 and dflash",
+                              pl_train_backbone(r)->name);
+    if (on && pl_train_head_kind(r)->over_target)
+        return pl_recipe_fail(r, &tr->drafter.selector.candidates, err,
+                              "a head of kind %s reads the token before itself; take another head",
+                              pl_train_head_kind(r)->name);
+    if (tr->drafter.conv.taps == 0 && pl_recipe_differs(r, &tr->drafter.conv.group))
+        return pl_recipe_fail(r, &tr->drafter.conv.group, err,
+                              "of no convolution; give drafter.conv.taps, 2 as published ones have");
+    return PL_OK;
+}
+
 pl_status pl_eagle_check(const pl_recipe *r, pl_err *err) {
     const pl_head_recipe *hd = pl_head_recipe_of(r);
     const pl_head_kind   *kind = pl_train_head_kind(r);
     bool                  listed = hd->vocab;
     bool                  shared = kind->published && pl_train_backbone(r)->shares_head && freezes_head(r);
     PL_TRY(check_blocks(r, err));
+    PL_TRY(check_selector(r, err));
     if (!kind->listed) return PL_OK; // what other kinds draft is theirs to say
     if (shared && listed)
         return pl_recipe_fail(r, &hd->vocab, err,
@@ -470,13 +503,17 @@ static pl_status mask_token(int *out, const pl_recipe *r, const pl_llama *target
 static pl_status init_model(eagle *e, const char *out_dir, const pl_env *env, pl_err *err) {
     const pl_recipe       *r = e->r;
     const pl_train_recipe *tr = pl_train_recipe_of(r);
-    pl_backbone_options    o = {.head = pl_train_head_read(r),
-                                .own_head = !freezes_head(r),
-                                .bias = tr->drafter.bias,
-                                .inter = (int)tr->drafter.intermediate,
-                                .layers = (int)tr->drafter.layers,
-                                .block = (int)tr->drafter.block,
-                                .anchor_first = tr->drafter.anchor_first};
+    pl_backbone_options    o = {
+           .head = pl_train_head_read(r),
+           .own_head = !freezes_head(r),
+           .bias = tr->drafter.bias,
+           .inter = (int)tr->drafter.intermediate,
+           .layers = (int)tr->drafter.layers,
+           .block = (int)tr->drafter.block,
+           .anchor_first = tr->drafter.anchor_first,
+           .conv_taps = (int)tr->drafter.conv.taps,
+           .conv_group = (int)tr->drafter.conv.group,
+           .selector = {.rank = (int)tr->drafter.selector.rank, .candidates = (int)tr->drafter.selector.candidates}};
     if (pl_train_backbone(r)->draft) PL_TRY(mask_token(&o.mask_token, r, &e->teacher.model, err));
     if (tr->drafter.taps.n > PL_MAX_TAPS)
         return pl_recipe_fail(r, &tr->drafter.taps, err, "%d layers, at most %d", tr->drafter.taps.n, PL_MAX_TAPS);
@@ -499,7 +536,7 @@ static pl_status create_block(eagle *e, const pl_env *env, pl_err *err) {
     if (!frozen) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
     bool head = freezes_head(e->r), backbone = tr->drafter.freeze == PL_FREEZE_BACKBONE;
     for (int i = 0; i < ps->n; i++)
-        frozen[i] = i < e->model->head_param ? backbone : head || ps->p[i].fixed;
+        frozen[i] = i < e->model->head_param ? backbone : i < e->model->selector_param ? head || ps->p[i].fixed : false;
     pl_param_block_options o = {.backend = env->backend,
                                 .round_to = e->dtype,
                                 .frozen = frozen,
@@ -542,6 +579,7 @@ static pl_status create_unroll(eagle *e, const pl_env *env, pl_err *err) {
     o.lk_decay = tr->train.lk_decay;
     o.teacher_cap = e->teacher.model.config.final_softcap;
     o.steps = look > 0 ? look : 4;
+    if (selects(e)) o.feature_weight = tr->train.selector_weight;
     if (o.steps < o.learn_steps) o.steps = o.learn_steps;
     if (e->model->kind->draft) block_options(&o, e);
     e->noise = (pl_feature_noise){.width = regress ? tr->train.noise : 0, .seed = (uint64_t)gen->seed};

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/op/classify.h"
 #include "kernels/op/gather.h"
+#include "kernels/op/gatherdot.h"
 #include "kernels/op/smoothl1.h"
 
 #include <string.h>
@@ -33,8 +34,8 @@ static pl_tensor slice(const pl_tensor *t, int64_t at, int64_t n) {
 typedef struct unroll_step {
     unroll_pass     *p;
     int              k;
-    pl_tensor        hidden, y; // what it consumes; where the head's rows go
-    const pl_tensor *block;     // [k] of the steps before
+    pl_tensor        hidden, x, y; // what it consumes; where what the head reads goes (if anywhere), and its rows
+    const pl_tensor *block;        // [k] of the steps before
 } unroll_step;
 
 enum { HIDDEN, KEYS, STEP_OUT };
@@ -49,7 +50,7 @@ static void run_step(pl_ctx *ctx, const void *arg, pl_tensor *out) {
     memcpy(block, s->block, (size_t)s->k * sizeof *block);
     view.n_blocks = view.offset = s->k;
     const int32_t *token = rows->token + s->k * s->p->rows;
-    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], identity ? s->y : (pl_tensor){0});
+    pl_tensor      x = b->kind->step(ctx, b, token, s->hidden, &view, &out[HIDDEN], identity ? s->y : s->x);
     if (!identity) pl_head_project(ctx, &b->head, x, s->y);
     out[KEYS] = block[s->k];
     s->p->x[s->k] = x;
@@ -71,6 +72,79 @@ static pl_divergence_args objective(const pl_unroll *u) {
                                 .teacher_cap = u->opt.teacher_cap,
                                 .keep = u->opt.recompute ? 0 : PL_DIV_KEEP,
                                 .d2t = u->d2t};
+}
+
+// ---- a selector behind the head
+
+static bool selects(const pl_unroll *u) {
+    return u->model->head.selector.candidates > 0;
+}
+
+// What rows of a run are to choose, and what they weigh; [n] cells of which teacher_row names the teacher's row.
+static void set_choices(const pl_unroll *u, const int32_t *teacher_row, const float *weight, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = weight[i] > 0 && teacher_row[i] >= 0 ? u->pack.argmax[teacher_row[i]] : -1;
+        u->choice[i] = id >= 0 && u->t2d ? u->t2d[id] : id;
+        u->weight[FEATURE][i] = u->choice[i] >= 0 ? weight[i] : 0;
+    }
+}
+
+// The teacher's logits of a list's tokens [n, K].
+static pl_tensor teach_list(pl_ctx *ctx, const pl_unroll *u, const pl_selected *s, pl_tensor last_hidden,
+                            const int32_t *teacher_row) {
+    int64_t  n = s->x.dim[0], K = s->head->selector.candidates;
+    int32_t *row = pl_ctx_bytes(ctx, (size_t)n * sizeof *row);
+    int32_t *token = pl_ctx_bytes(ctx, (size_t)(n * K) * sizeof *token);
+    for (int64_t i = 0; i < n * K && !ctx->measuring; i++) {
+        row[i / K] = teacher_row[i / K] < 0 ? 0 : teacher_row[i / K];
+        token[i] = s->head->d2t ? s->head->d2t[s->own[i]] : s->own[i];
+    }
+    return pl_gatherdot(ctx, pl_gather(ctx, last_hidden, row, n), u->wt, token, K);
+}
+
+static void put_real(const pl_tensor *t, int64_t i, double x) {
+    if (t->dtype == PL_F64)
+        ((double *)t->data)[i] = x;
+    else
+        pl_f32(t)[i] = (float)x;
+}
+
+// Held out: acceptance and choices of what is drafted, in place of the head's own.
+static void score_selected(pl_ctx *ctx, unroll_pass *p, const pl_selected *s, const int32_t *teacher_row,
+                           int32_t *argmax) {
+    const pl_unroll *u = p->u;
+    pl_tensor        score = pl_selected_scores(ctx, s, s->own);
+    pl_tensor        teacher = teach_list(ctx, u, s, p->last_hidden, teacher_row), stat = p->teacher_stat;
+    score.data = pl_ctx_read(ctx, &score);
+    teacher.data = pl_ctx_read(ctx, &teacher);
+    stat.data = pl_ctx_read(ctx, &stat);
+    if (!p->accept.data || !score.data || !teacher.data || !stat.data || ctx->measuring) return;
+    for (int64_t i = 0; i < s->x.dim[0]; i++) {
+        if (teacher_row[i] < 0 || argmax[i] < 0) continue;
+        double lse = pl_real_at(&stat, (int64_t)teacher_row[i] * 4 + 1);
+        put_real(&p->accept, i, pl_selected_accept(s, &score, &teacher, i, lse, u->opt.teacher_cap, &argmax[i]));
+    }
+}
+
+// Of rows x, of which the head makes `rows`: set_choices has been called. accept has been read.
+static void select_of(pl_ctx *ctx, unroll_pass *p, pl_tensor x, pl_tensor rows, const int32_t *before,
+                      const int32_t *teacher_row, int32_t *argmax) {
+    pl_unroll  *u = p->u;
+    pl_selected s = {.head = &u->model->head, .x = x, .rows = rows, .before = before, .choice = u->choice};
+    bool        there = pl_selected_list(ctx, &s);
+    if (!p->learn) score_selected(ctx, p, &s, teacher_row, argmax);
+    pl_tensor loss = pl_classify(ctx, &(pl_classify_args){.z = pl_selected_scores(ctx, &s, s.id),
+                                                          .y = s.label,
+                                                          .weight = u->weight[FEATURE],
+                                                          .kind = PL_CLASSIFY_SOFTMAX});
+    loss.data = pl_ctx_read(ctx, &loss);
+    p->feature_loss[0] = loss;
+    if (!loss.data || !there) return;
+    if (p->learn && u->opt.pace > 0) pl_blocks_pace(&u->blocks, u->weight[FEATURE], &loss, u->opt.pace);
+    for (int64_t i = 0; i < x.dim[0]; i++) {
+        u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->weight[FEATURE][i]);
+        if (u->choice[i] >= 0 && !pl_selected_has(&s, i)) u->choice[i] = -1; // what is left could be chosen
+    }
 }
 
 // Cross-entropy of the head's confidence with how likely verification is to accept, which is held constant.
@@ -106,7 +180,8 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
                            .rerun = u->opt.recompute && p->learn};
     pl_tensor      last_hidden = pl_ctx_write(ctx, rows->last_hidden, p->rows, rows->d);
     pl_tensor      x = pl_gather(ctx, b->kind->draft(ctx, b, &view), s->index, n);
-    bool           confident = u->opt.feature_weight > 0;
+    bool           confident = u->opt.feature_weight > 0 && !selects(u);
+    if (selects(u) && !ctx->measuring) set_choices(u, s->teacher_row, s->weight, n);
     if (!p->learn || confident) p->accept = pl_ctx_const_1d(ctx, n);
     pl_head_rows       r = {.x = x, .token = s->before};
     pl_divergence_args a = objective(u);
@@ -121,9 +196,12 @@ static void block_pass(pl_ctx *ctx, unroll_pass *p) {
     a.student_argmax = s->argmax;
     p->loss = pl_divergence(ctx, &a);
     p->loss.data = pl_ctx_read(ctx, &p->loss);
-    if (p->learn && u->opt.pace > 0 && p->loss.data) pl_blocks_pace(s, &p->loss, u->opt.pace);
+    p->last_hidden = last_hidden;
+    p->teacher_stat = a.teacher_stat;
+    if (p->learn && u->opt.pace > 0 && p->loss.data) pl_blocks_pace(s, s->weight, &p->loss, u->opt.pace);
     if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
     if (confident) learn_confidence(ctx, p, &r);
+    if (selects(u)) select_of(ctx, p, x, a.x, s->before, s->teacher_row, s->argmax);
     if (p->learn) pl_tape_backward(ctx);
 }
 
@@ -140,18 +218,21 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     pl_tensor    block[PL_MAX_UNROLL];
     pl_tensor    hidden = b->kind->fuse(ctx, b, pl_ctx_write(ctx, k_rows->features, rows, k_rows->width));
     pl_tensor    last_hidden = pl_ctx_write(ctx, k_rows->last_hidden, rows, k_rows->d);
-    pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank);
+    pl_tensor    out = pl_ctx_tensor(ctx, steps * rows, b->head.rank), seen = out;
+    bool         apart = selects(u) && b->head.kind->project; // the selector reads what the head projects
+    if (apart) seen = pl_ctx_tensor(ctx, steps * rows, b->head.d);
     for (int k = 0; k < steps; k++) {
         unroll_step s = {.p = p, .k = k, .hidden = hidden, .y = slice(&out, k * rows, rows), .block = block};
-        pl_tensor   made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
-                                      [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
+        if (apart) s.x = slice(&seen, k * rows, rows);
+        pl_tensor made[STEP_OUT] = {[HIDDEN] = {.dim = {rows, b->shape.d, 1, 1}},
+                                    [KEYS] = {.dim = {rows, (b->shape.nh + 2 * b->shape.nkv) * b->shape.hd, 1, 1}}};
         if (u->opt.recompute)
             pl_tape_stretch(ctx, run_step, &s, sizeof s, made, STEP_OUT);
         else
             run_step(ctx, &s, made);
         hidden = made[HIDDEN];
         block[k] = made[KEYS];
-        if (u->opt.feature_weight > 0)
+        if (u->opt.feature_weight > 0 && !selects(u))
             p->feature_loss[k] = pl_smoothl1(ctx, &(pl_smoothl1_args){.x = hidden,
                                                                       .t = last_hidden,
                                                                       .row = k_rows->teacher_row + k * rows,
@@ -169,8 +250,13 @@ static void pass(pl_ctx *ctx, unroll_pass *p) {
     p->loss = pl_divergence(ctx, &a);
     p->last_hidden = last_hidden;
     p->teacher_stat = a.teacher_stat;
+    if (selects(u)) {
+        if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
+        select_of(ctx, p, seen, out, k_rows->token, k_rows->teacher_row, u->student_argmax);
+    }
     if (p->learn) pl_tape_backward(ctx);
     p->loss.data = pl_ctx_read(ctx, &p->loss);
+    if (selects(u)) return;
     if (!p->learn && pl_rescored_wanted(&b->head)) p->teacher_stat.data = pl_ctx_read(ctx, &p->teacher_stat);
     if (p->accept.data) p->accept.data = pl_ctx_read(ctx, &p->accept);
     for (int k = 0; k < steps && u->opt.feature_weight > 0; k++)
@@ -217,6 +303,20 @@ static pl_status create_blocks(pl_unroll *u, const pl_backend *be, pl_err *err) 
     return pl_blocks_init(&u->blocks, u->model, u->opt.anchors, be, err);
 }
 
+static pl_status create_choices(pl_unroll *u, size_t n, pl_err *err) {
+    const pl_head *h = &u->model->head;
+    int64_t        vocab = u->wt.dim[0];
+    u->choice = pl_calloc(n, sizeof *u->choice);
+    u->listed = pl_calloc(n, sizeof *u->listed);
+    if (h->d2t) u->t2d = pl_malloc((size_t)vocab * sizeof *u->t2d);
+    if (!u->choice || !u->listed || (h->d2t && !u->t2d)) return pl_fail(err, PL_E_MEMORY, "training: out of memory");
+    for (int64_t v = 0; v < vocab && h->d2t; v++)
+        u->t2d[v] = -1;
+    for (int64_t v = 0; v < h->vocab && h->d2t; v++)
+        u->t2d[h->d2t[v]] = (int32_t)v;
+    return PL_OK;
+}
+
 pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const pl_unroll_options *o,
                            const pl_backend *be, pl_pool *pool, pl_err *err) {
     *u = (pl_unroll){.model = model, .wt = wt, .opt = *o};
@@ -224,8 +324,10 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_CHECK(u->opt.learn_steps <= o->steps && o->token_weight > 0, "%d steps of %d, token weight %g",
              u->opt.learn_steps, o->steps, o->token_weight);
     PL_CHECK(o->objective != PL_OBJ_LABEL, "a drafter learns from a teacher, not from labels");
-    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features || model->head.kind->confidence,
+    PL_CHECK(o->feature_weight == 0 || model->kind->predicts_features || model->head.kind->confidence || selects(u),
              "regression of %s's hidden states", pl_backbone_name(model));
+    PL_CHECK(!selects(u) || (o->feature_weight > 0 && !model->kind->predicts_features), "%s with a selector",
+             pl_backbone_name(model));
     unroll_pass most = {.u = u, .rows = o->capacity};
     pl_status   st;
     PL_TRY_GOTO(st, fail, pl_ctx_init(&u->ctx, be, pool));
@@ -234,6 +336,7 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     size_t n = (size_t)o->capacity * (size_t)o->steps;
     if (model->kind->draft) PL_TRY_GOTO(st, fail, create_blocks(u, be, err));
     PL_TRY_GOTO(st, fail, create_arrays(u, err));
+    if (selects(u)) PL_TRY_GOTO(st, fail, create_choices(u, n, err));
     u->accept = pl_calloc(n, sizeof *u->accept);
     u->loss = pl_calloc(n, sizeof *u->loss);
     u->feature_loss = pl_calloc(n, sizeof *u->feature_loss);
@@ -243,7 +346,8 @@ pl_status pl_unroll_create(pl_unroll *u, pl_backbone *model, pl_tensor wt, const
     PL_TRY_GOTO(st, fail, pl_tape_init(&u->tape, 0, err));
     u->ctx.tape = &u->tape;
     PL_TRY_GOTO(st, fail, pl_ctx_measure(&u->ctx, measure, &most, err));
-    if (pl_rescored_wanted(&model->head)) PL_TRY_GOTO(st, fail, pl_rescored_create(&u->own, model, wt, be, pool, err));
+    if (pl_rescored_wanted(&model->head) && !selects(u))
+        PL_TRY_GOTO(st, fail, pl_rescored_create(&u->own, model, wt, be, pool, err));
     u->own.teacher_cap = o->teacher_cap;
     return PL_OK;
 fail:
@@ -258,7 +362,7 @@ void pl_unroll_destroy(pl_unroll *u) {
     pl_pack_fini(&u->pack);
     pl_blocks_fini(&u->blocks);
     pl_arena_fini(&u->arrays);
-    void *owned[] = {u->accept, u->loss, u->feature_loss, u->anchor};
+    void *owned[] = {u->accept, u->loss, u->feature_loss, u->anchor, u->choice, u->t2d, u->listed};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         pl_free(owned[i]);
     *u = (pl_unroll){0};
@@ -291,6 +395,7 @@ static void keep_blocks(pl_unroll *u, const unroll_pass *p) {
             u->pack.weight[to] = s->weight[from];
             u->loss[to] = pl_real_at(&p->loss, from);
             if (u->opt.feature_weight > 0) u->feature_loss[to] = pl_real_at(&p->feature_loss[0], from);
+            if (u->listed) u->listed[to] = u->choice[from] >= 0;
             u->student_argmax[to] = s->argmax[from];
             if (!p->learn) u->accept[to] = (float)pl_real_at(&p->accept, from);
         }
@@ -304,6 +409,7 @@ static pl_status run_blocks(pl_unroll *u, bool learn, bool all, pl_err *err) {
     for (int64_t i = 0; i < cells; i++) {
         u->student_argmax[i] = -1;
         u->loss[i] = u->feature_loss[i] = 0;
+        if (u->listed) u->listed[i] = false;
     }
     for (; at < n; at += u->blocks.n) {
         int64_t some = n - at < u->opt.anchors ? n - at : u->opt.anchors;
@@ -328,17 +434,22 @@ static pl_status run(pl_unroll *u, bool learn, bool all, pl_err *err) {
     u->ran = learn ? u->opt.learn_steps : u->pack.steps;
     if (p.rows == 0) return PL_OK;
     if (u->model->kind->draft) return run_blocks(u, learn, all, err);
+    if (selects(u)) set_choices(u, u->pack.teacher_row, u->pack.weight, u->ran * p.rows);
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->weight[TOKEN][i] = scaled(u->opt.token_weight, u->pack.weight[i]);
-        u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->pack.weight[i]);
+        if (!selects(u)) u->weight[FEATURE][i] = scaled(u->opt.feature_weight, u->pack.weight[i]);
     }
     PL_TRY(run_pass(u, &p, err));
     for (int64_t i = 0; i < u->ran * p.rows; i++) {
         u->loss[i] = pl_real_at(&p.loss, i);
-        if (u->opt.feature_weight > 0) u->feature_loss[i] = pl_real_at(&p.feature_loss[i / p.rows], i % p.rows);
+        if (u->listed) u->listed[i] = u->choice[i] >= 0;
+        if (selects(u))
+            u->feature_loss[i] = pl_real_at(&p.feature_loss[0], i);
+        else if (u->opt.feature_weight > 0)
+            u->feature_loss[i] = pl_real_at(&p.feature_loss[i / p.rows], i % p.rows);
         if (!learn) u->accept[i] = (float)pl_real_at(&p.accept, i);
     }
-    return learn || !pl_rescored_wanted(&u->model->head) ? PL_OK : score_own(u, &p, err);
+    return learn || selects(u) || !pl_rescored_wanted(&u->model->head) ? PL_OK : score_own(u, &p, err);
 }
 
 pl_status pl_unroll_learn(pl_unroll *u, pl_err *err) {
@@ -374,6 +485,7 @@ void pl_unroll_add(const pl_unroll *u, bool scored, pl_unroll_sums *s) {
             s->feature_loss[k] += u->feature_loss[i];
             s->agree[k] += agree;
             s->accept[k] += accept;
+            if (u->listed) s->listed[k] += u->listed[i];
             if (!whole) continue;
             agreed *= agree;
             accepted *= accept;

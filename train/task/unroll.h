@@ -14,6 +14,8 @@
 // flow through all steps and all stored keys and values. The K outputs stand in one [K*T, r] tensor and one call of the
 // divergence engine takes them all, so each tile of the teacher is computed once and no [T, V] ever exists.
 //
+// A head's selector learns beside the divergence, of the same rows with the same weights (train/task/selected.h).
+//
 // A block drafter (infer/drafter/backbone.h) has the K drafts of a block in place of K steps, from rows that are drawn
 // (train/task/blocks.h); results stand where an unroll's do, and rows whose block was not run do not count.
 #ifndef PL_TRAIN_UNROLL_H
@@ -25,6 +27,7 @@
 #include "train/task/blocks.h"
 #include "train/task/pack.h"
 #include "train/task/rescored.h"
+#include "train/task/selected.h"
 
 typedef struct pl_unroll_options {
     int64_t      capacity;     // rows
@@ -33,7 +36,7 @@ typedef struct pl_unroll_options {
     double       step_decay;   // weight of step k is step_decay^k
     double       token_weight; // of the divergence
     // Of the regression, where the backbone predicts features; of the confidence that a block drafter's head has: its
-    // cross-entropy with the acceptance, in the regression's place. 0: none.
+    // cross-entropy with the acceptance, in the regression's place; of what a selector learns, likewise. 0: none.
     double       feature_weight;
     // The divergence; js_beta and lk_decay: of the objectives that have them.
     pl_objective objective;
@@ -60,6 +63,9 @@ typedef struct pl_unroll {
     int               ran;            // steps of the last run
     pl_arena          arrays;         // of what ops read and give beside tensors: weight, student_argmax, d2t
     int32_t          *d2t;            // the head's, where the ops see it; NULL: draft id = target id
+    int32_t          *t2d;            // [V] the other way, -1: none; of heads with a selector and a d2t
+    int32_t          *choice;         // [K * rows] what the selector is to choose, see pl_selected
+    bool             *listed;         // [K * rows] whether the head's own list has it
     float            *weight[2];      // [K * rows] of the divergence, of the regression
     int32_t          *student_argmax; // [K * rows] draft ids, -1 where a row does not count; filled by both runs
     float            *accept;         // [K * rows] probability that verification accepts; filled by score
@@ -85,6 +91,7 @@ typedef struct pl_unroll_sums {
     double loss, weight;         // weighted
     double count[PL_MAX_UNROLL]; // counted rows of each step
     double step_loss[PL_MAX_UNROLL], feature_loss[PL_MAX_UNROLL], agree[PL_MAX_UNROLL], accept[PL_MAX_UNROLL];
+    double listed[PL_MAX_UNROLL]; // rows whose choice the selector could choose
     // Rows that count at every step up to this one, and of them: all agreed so far; product of acceptances so far.
     double chain[PL_MAX_UNROLL], chain_agree[PL_MAX_UNROLL], chain_accept[PL_MAX_UNROLL];
 } pl_unroll_sums;
